@@ -1,0 +1,105 @@
+# make demo    runs a shipped skill in a sandbox, from nothing
+# make test    runs every test
+# The other targets are steps of these two, or for those who change the code.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+TOOLS := $(CURDIR)/.tools
+export PATH := $(TOOLS):$(PATH)
+# Tools are pinned here and installed beside the code, so that they never weigh
+# on go.mod.
+BUF := github.com/bufbuild/buf/cmd/buf@v1.71.0
+PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOTESTSUM := gotest.tools/gotestsum@v1.13.0
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Static, so that the init runs in any root filesystem, whatever its loader.
+TAGS := netgo,osusergo,sqlite_omit_load_extension
+LDFLAGS := -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread"
+
+# What Debian must have: to build and to run the demo, and for the tests.
+BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
+DEMO_PACKAGES := $(BUILD_PACKAGES) python3
+TEST_PACKAGES := $(DEMO_PACKAGES) python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
+	protobuf-compiler protobuf-compiler-grpc git perl ruby procps
+
+.PHONY: help
+help: ## Lists the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: packages-build ## Builds bin/skillrund and bin/skillrun
+	@echo "==> build bin/skillrund bin/skillrun"
+	@CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/skillrund ./cmd/skillrun
+
+.PHONY: demo
+demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
+	@bash deploy/demo.sh
+
+.PHONY: test
+test: packages-test tools build ## Runs every test, as root
+	@echo "==> test"
+	@mkdir -p .cache
+	@SKILLRUN_BIN=$(CURDIR)/bin PATH=$(TOOLS):$$PATH gotestsum --format pkgname --jsonfile .cache/test.json -- -count=1 -timeout 20m ./...
+	@echo "==> promises: every one has its test, and the test ran"
+	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
+
+.PHONY: lint
+lint: tools ## Checks format, Go code, the contract and its compatibility
+	@echo "==> lint"
+	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@go vet ./...
+	@staticcheck ./...
+	@buf lint
+	@$(MAKE) --no-print-directory breaking
+
+.PHONY: breaking
+breaking: tools ## Refuses a change of the contract that breaks its users
+	@if git rev-parse -q --verify refs/remotes/origin/main >/dev/null && git cat-file -e refs/remotes/origin/main:buf.yaml 2>/dev/null; \
+	then buf breaking --against '.git#ref=refs/remotes/origin/main'; \
+	elif git rev-parse -q --verify HEAD~1 >/dev/null && git cat-file -e HEAD~1:buf.yaml 2>/dev/null; \
+	then buf breaking --against '.git#ref=HEAD~1'; \
+	else echo "breaking: no earlier contract to compare with"; fi
+
+.PHONY: generate
+generate: tools ## Generates the Go code of the contract
+	@buf generate
+
+.PHONY: drift
+drift: generate ## Fails if the generated code is not what is committed
+	@git diff --exit-code --stat -- proto || { echo "generated code is stale: run make generate and commit"; exit 1; }
+
+.PHONY: bench-smoke
+bench-smoke: ## Runs each benchmark a few times; prints, judges nothing
+	@echo "==> benchmark, short form"
+	@go test -run '^$$' -bench . -benchtime 5x ./sandbox/ ./internal/record/ ./internal/executor/
+
+.PHONY: tools
+tools: $(TOOLS)/gotestsum $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc $(TOOLS)/grpcurl $(TOOLS)/staticcheck
+
+$(TOOLS)/buf: Makefile
+	@echo "==> tool $(BUF)"; GOBIN=$(TOOLS) go install $(BUF) && touch $@
+$(TOOLS)/protoc-gen-go: Makefile
+	@echo "==> tool $(PROTOC_GEN_GO)"; GOBIN=$(TOOLS) go install $(PROTOC_GEN_GO) && touch $@
+$(TOOLS)/protoc-gen-go-grpc: Makefile
+	@echo "==> tool $(PROTOC_GEN_GO_GRPC)"; GOBIN=$(TOOLS) go install $(PROTOC_GEN_GO_GRPC) && touch $@
+$(TOOLS)/grpcurl: Makefile
+	@echo "==> tool $(GRPCURL)"; GOBIN=$(TOOLS) go install $(GRPCURL) && touch $@
+$(TOOLS)/gotestsum: Makefile
+	@echo "==> tool $(GOTESTSUM)"; GOBIN=$(TOOLS) go install $(GOTESTSUM) && touch $@
+$(TOOLS)/staticcheck: Makefile
+	@echo "==> tool $(STATICCHECK)"; GOBIN=$(TOOLS) go install $(STATICCHECK) && touch $@
+
+.PHONY: packages-build packages-demo packages-test
+packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
+packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
+packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) node:nodejs
+
+.PHONY: clean
+clean: ## Removes what was built
+	@rm -rf bin .tools .cache

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "skillrund.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The file that ships documents every default, so it must say what they are.
+func TestShippedConfigIsTheDefaults(t *testing.T) {
+	got, err := loadConfig("../../deploy/skillrund.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := defaultConfig(); !reflect.DeepEqual(got, want) {
+		t.Errorf("deploy/skillrund.yaml says\n%+v\nthe defaults are\n%+v", got, want)
+	}
+}
+
+func TestShippedConfigNamesEveryKey(t *testing.T) {
+	data, err := os.ReadFile("../../deploy/skillrund.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keysOf(reflect.TypeFor[config]()) {
+		if !strings.Contains(string(data), key+":") {
+			t.Errorf("deploy/skillrund.yaml does not name %s", key)
+		}
+	}
+}
+
+// keysOf returns the YAML keys of a struct and of the structs in it.
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		keys = append(keys, f.Tag.Get("yaml"))
+		if f.Type.Kind() == reflect.Struct {
+			keys = append(keys, keysOf(f.Type)...)
+		}
+	}
+	return keys
+}
+
+func TestConfigReadsUnitsAndPaths(t *testing.T) {
+	path := writeConfig(t, `
+state_dir: state
+skills: [a, /b]
+listen: {unix: run/s.sock, unix_mode: 0600, tcp: "127.0.0.1:0"}
+limits: {default: {memory: 64MiB, wall_time: 1m30s, output: 1000}, max: {memory: 2GiB}}
+`)
+	c, err := loadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(path)
+	if c.StateDir != dir+"/state" || c.Skills[0] != dir+"/a" || c.Skills[1] != "/b" || c.Listen.Unix != dir+"/run/s.sock" {
+		t.Errorf("paths are not relative to the file: %+v", c)
+	}
+	if c.Listen.UnixMode != 0o600 || c.Limits.Default.Memory != 64<<20 || c.Limits.Max.Memory != 2<<30 ||
+		c.Limits.Default.Output != 1000 || c.Limits.Default.WallTime != duration(90*time.Second) {
+		t.Errorf("units: %+v", c)
+	}
+	if c.Limits.Default.Processes != 64 {
+		t.Errorf("a key that is not set lost its default: %d processes", c.Limits.Default.Processes)
+	}
+}
+
+func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"unknown key", "state_dir: x\nnetwrok: none\n", "line 2: unknown key netwrok"},
+		{"unknown nested key", "limits:\n  max:\n    memroy: 1GiB\n", "line 3: unknown key memroy"},
+		{"two unknown keys", "a: 1\nb: 2\n", "line 1: unknown key a; line 2: unknown key b"},
+		{"not YAML", "a: [\n", "line 2"},
+		{"two documents", "network: none\n---\nnetwork: none\n", "more than one document"},
+		{"duration", "grace: 5 minutes\n", `line 1: "5 minutes" is not a duration`},
+		{"size", "message_bytes: 16MB\n", `line 1: "16MB" is not a size`},
+		{"negative size", "message_bytes: -1\n", `"-1" is not a size`},
+		{"size overflow", "message_bytes: 99999999999GiB\n", "is not a size"},
+		{"file mode", "listen: {unix_mode: 999}\n", "is not a file mode"},
+		{"wrong type", "concurrency: {queued: many}\n", "line 1"},
+		{"network", "network: bridge\n", `network: "bridge"; must be none or host`},
+		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
+		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", "reachable from outside"},
+		{"TCP for all by name", "listen: {tcp: ':1'}\n", "reachable from outside"},
+		{"TCP without a port", "listen: {tcp: 127.0.0.1}\n", "missing port"},
+		{"TCP port", "listen: {tcp: 127.0.0.1:http}\n", "is not a port"},
+		{"no listener", "listen: {unix: ''}\n", "neither unix nor tcp"},
+		{"long socket", "listen: {unix: /" + strings.Repeat("x", 120) + "}\n", "at most 107"},
+		{"default above max", "limits: {max: {memory: 64MiB}}\n", "limits.default.memory: above limits.max.memory"},
+		{"zero default", "limits: {default: {processes: 0}}\n", "limits.default.processes: must be more than 0"},
+		{"long wall time", "limits: {max: {wall_time: 601s}}\n", "at most 600s"},
+		{"cgroup", "cgroup_parent: relative\n", "cgroup_parent"},
+		{"ids of accounts", "ids: {first: 1000}\n", "accounts live below 65536"},
+		{"ids past the end", "ids: {first: 4294967000, count: 1000}\n", "ids.count"},
+		{"nothing runs", "concurrency: {running: 0}\n", "concurrency.running: must be more than 0"},
+		{"log", "log: {format: xml}\n", "text or json"},
+		{"log level", "log: {level: loud}\n", "level"},
+		{"message size", "message_bytes: 1\n", "between 64KiB and 256MiB"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := loadConfig(writeConfig(t, tt.text))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestConfigWithoutFile(t *testing.T) {
+	if _, err := loadConfig(""); err != nil {
+		t.Errorf("the defaults are not valid: %v", err)
+	}
+	if _, err := loadConfig(filepath.Join(t.TempDir(), "none.yaml")); err == nil {
+		t.Error("a file that is missing is not an error")
+	}
+	if _, err := loadConfig(writeConfig(t, "")); err != nil {
+		t.Errorf("an empty file: %v", err)
+	}
+}

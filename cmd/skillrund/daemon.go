@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/server"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/workspace"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// sweepInterval is how often retention looks for what is too old.
+const sweepInterval = time.Minute
+
+// A daemon is everything that runs, in the order in which it was started.
+type daemon struct {
+	config   config
+	log      *slog.Logger
+	host     *sandbox.Host
+	record   *record.Store
+	skills   *skill.Registry
+	runtimes *runtime.Set
+	executor *executor.Executor
+	server   *server.Server
+}
+
+// serve runs the daemon until a signal ends it: sweep, record, skills, listen,
+// then SERVING.
+func serve(c config) error {
+	log := newLogger(c, os.Stderr)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	unlock, err := lockState(c.StateDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	d, err := start(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	listeners, err := listen(c)
+	if err != nil {
+		return errors.Join(err, d.close())
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+
+	failed := make(chan error, len(listeners))
+	var serving sync.WaitGroup
+	for _, l := range listeners {
+		log.Info("listening", "network", l.Addr().Network(), "address", l.Addr().String())
+		serving.Go(func() { failed <- d.server.Serve(l) })
+	}
+	var background sync.WaitGroup
+	background.Go(func() { d.watchSkills(ctx) })
+	background.Go(func() { d.sweepRecords(ctx) })
+
+	d.server.SetServing(true)
+	notify("READY=1")
+	log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
+
+	err = d.wait(ctx, signals, failed)
+	cancel()
+	serving.Wait()
+	background.Wait()
+	return errors.Join(err, d.close())
+}
+
+// start makes everything but the listeners. What it made before an error it
+// closes.
+func start(ctx context.Context, c config, log *slog.Logger) (d *daemon, err error) {
+	d = &daemon{config: c, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if d.host, err = sandbox.Open(ctx, c.sandbox(log)); err != nil {
+		return d, err
+	}
+	if err := tryOut(ctx, d.host); err != nil {
+		return d, fmt.Errorf("no sandbox can be made: %w", err)
+	}
+	d.record, err = record.Open(record.Config{
+		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes), Log: log,
+	})
+	if err != nil {
+		return d, err
+	}
+	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
+		Roots: c.Skills, Dir: filepath.Join(c.StateDir, "snapshots"),
+		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
+	})
+	if err != nil {
+		return d, err
+	}
+	if d.runtimes, err = runtime.Discover(ctx, runtime.Config{Rootfs: "/"}); err != nil {
+		return d, err
+	}
+	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
+	d.executor, err = executor.New(ctx, executor.Config{
+		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Bounds: c.bounds(),
+		StagingDir: filepath.Join(c.StateDir, "staging"), KeyFile: filepath.Join(c.StateDir, "request.key"),
+		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
+		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
+		Artifacts: workspace.CollectLimits{
+			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),
+		},
+		Log: log,
+	})
+	if err != nil {
+		return d, err
+	}
+	d.server, err = server.New(server.Config{
+		Executor: d.executor, Skills: d.skills, Policy: policy, Capabilities: d.capabilities,
+		MaxMessageBytes: int(c.MessageBytes), KeepaliveInterval: time.Duration(c.Keepalive),
+		StagingDir: filepath.Join(c.StateDir, "uploads"), Log: log,
+	})
+	return d, err
+}
+
+// tryOut makes one sandbox, so that SERVING means that it can be done.
+func tryOut(ctx context.Context, host *sandbox.Host) error {
+	p, err := host.Start(ctx, sandbox.Spec{
+		ID:        "try-out",
+		Program:   sandbox.Program{{Pipeline: []sandbox.Command{{Args: []string{"/usr/bin/true"}}}}},
+		Workspace: sandbox.Workspace{SizeBytes: 1 << 20, Files: 16},
+		Limits:    sandbox.Limits{Wall: 10 * time.Second, MemoryBytes: 64 << 20, Processes: 8, OpenFiles: 64},
+	}, sandbox.IO{Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil {
+		return err
+	}
+	exit, err := p.Wait()
+	if err != nil {
+		return err
+	}
+	if exit.End != sandbox.Exited || exit.Code != 0 {
+		return fmt.Errorf("/usr/bin/true ended as %v with %d", exit.End, exit.Code)
+	}
+	return nil
+}
+
+// wait serves until a signal says to drain, or a listener fails. A second signal
+// ends the process at once: the sandboxes die with it.
+func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-chan error) error {
+	var err error
+	for draining := false; !draining; {
+		select {
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				d.reload(ctx)
+				continue
+			}
+			d.log.Info("draining", "signal", s.String(), "at most", time.Duration(d.config.Drain))
+			draining = true
+		case err = <-failed:
+			draining = true
+		}
+	}
+	notify("STOPPING=1")
+	d.server.SetServing(false)
+	go func() {
+		for s := range signals {
+			if s != syscall.SIGHUP {
+				d.log.Warn("exiting at once", "signal", s.String())
+				os.Exit(1)
+			}
+		}
+	}()
+	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
+	defer cancel()
+	d.executor.Drain(patience)
+	d.server.Stop(patience)
+	return err
+}
+
+func (d *daemon) reload(ctx context.Context) {
+	changes, err := d.skills.Reload(ctx)
+	if err != nil {
+		d.log.Error("skills not reloaded", "err", err)
+		return
+	}
+	d.log.Info("skills reloaded", "changes", changes.String())
+}
+
+func (d *daemon) watchSkills(ctx context.Context) {
+	if err := d.skills.Watch(ctx); err != nil && ctx.Err() == nil {
+		d.log.Error("skills are not watched; send SIGHUP after a change", "err", err)
+	}
+}
+
+func (d *daemon) sweepRecords(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		if removed, freed, err := d.record.Sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			d.log.Error("retention", "err", err)
+		} else if removed > 0 {
+			d.log.Info("retention", "removed", removed, "freed_bytes", freed)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (d *daemon) close() error {
+	var errs []error
+	if d.host != nil {
+		errs = append(errs, d.host.Close())
+	}
+	if d.record != nil {
+		errs = append(errs, d.record.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// lockState makes the state directory and keeps other daemons out of it.
+func lockState(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("state_dir %s: another skillrund uses it; stop that one, or give this one a directory of its own", dir)
+		}
+		return nil, fmt.Errorf("state_dir %s: %w", dir, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func newLogger(c config, w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.Log.Level}
+	if c.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

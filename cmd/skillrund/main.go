@@ -1,0 +1,45 @@
+// Skillrund runs the scripts of agent skills in sandboxes and streams their
+// output over gRPC. See docs/operating.md.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+func main() {
+	path := flag.String("config", "", "configuration `file` (YAML); without one, every default holds")
+	check := flag.Bool("check", false, "validate the configuration and exit")
+	doctor := flag.Bool("doctor", false, "print which boundaries this machine gives and exit")
+	version := flag.Bool("version", false, "print the version and exit")
+	flag.Parse()
+	if err := run(flag.Args(), *path, *check, *doctor, *version); err != nil {
+		fmt.Fprintf(os.Stderr, "skillrund: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, path string, check, doctor, version bool) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: takes no arguments; see --help", args[0])
+	}
+	if version {
+		fmt.Println("skillrund", buildVersion())
+		return nil
+	}
+	c, err := loadConfig(path)
+	if err != nil || check {
+		return err
+	}
+	if doctor {
+		return printBoundaries(os.Stdout, sandbox.Boundaries(c.sandbox(nil)))
+	}
+	// Before anything else is started: it executes this program anew.
+	if err := sandbox.Isolate(); err != nil {
+		return err
+	}
+	return serve(c)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// duration is written as Go writes it: 30s, 1m30s, 250ms.
+type duration time.Duration
+
+func (d *duration) UnmarshalYAML(node *yaml.Node) error {
+	v, err := time.ParseDuration(node.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: %q is not a duration such as 30s or 1m30s", node.Line, node.Value)
+	}
+	*d = duration(v)
+	return nil
+}
+
+// size is a number of bytes, bare or with KiB, MiB or GiB.
+type size int64
+
+func (s *size) UnmarshalYAML(node *yaml.Node) error {
+	number, factor := node.Value, int64(1)
+	for _, unit := range []struct {
+		suffix string
+		factor int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}} {
+		if n, ok := strings.CutSuffix(node.Value, unit.suffix); ok {
+			number, factor = strings.TrimSpace(n), unit.factor
+		}
+	}
+	v, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || v < 0 || v > math.MaxInt64/factor {
+		return fmt.Errorf("line %d: %q is not a size such as 1048576, 512MiB or 2GiB", node.Line, node.Value)
+	}
+	*s = size(v * factor)
+	return nil
+}
+
+// fileMode is written in octal: 0660.
+type fileMode fs.FileMode
+
+func (m *fileMode) UnmarshalYAML(node *yaml.Node) error {
+	v, err := strconv.ParseUint(strings.TrimPrefix(node.Value, "0o"), 8, 9)
+	if err != nil {
+		return fmt.Errorf("line %d: %q is not a file mode such as 0660", node.Line, node.Value)
+	}
+	*m = fileMode(v)
+	return nil
+}

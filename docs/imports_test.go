@@ -1,0 +1,118 @@
+// Package docs holds the documents true: the tests here read them and the
+// sources.
+package docs
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/skillrun/skillrun/"
+
+// mayImport says which packages of ours each package may import: the one
+// direction of docs/architecture.md. A package that is not here may not exist.
+var mayImport = map[string][]string{
+	"proto/skillrun/v1":   {},
+	"sandbox":             {},
+	"internal/skill":      {},
+	"internal/record":     {},
+	"internal/permission": {"internal/skill"},
+	"internal/runtime":    {"internal/skill"},
+	"internal/workspace":  {"sandbox"},
+	"internal/executor":   {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
+	"internal/server":     {"internal/executor", "internal/permission", "internal/skill", "proto/skillrun/v1"},
+	"clients/go":          {"proto/skillrun/v1"},
+	"cmd/skillrun":        {"clients/go", "proto/skillrun/v1", "internal/skill", "internal/permission"},
+	"cmd/skillrund": {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
+		"internal/executor", "internal/server"},
+	"docs": {},
+}
+
+// onlyIn says who may import packages that are not ours: a prefix of the import
+// path, and the packages of ours that may.
+var onlyIn = map[string][]string{
+	"github.com/opencontainers/": {"sandbox"},
+	"google.golang.org/grpc":     {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
+	"google.golang.org/protobuf": {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
+	"github.com/mattn/go-sqlite": {"internal/record"},
+	"mvdan.cc/sh/":               {"internal/permission"},
+}
+
+// The sources are read here, not asked of the go command: a test that asks it
+// passes from its cache after a forbidden import.
+func TestImportsGoOneWay(t *testing.T) {
+	seen := map[string]bool{}
+	for dir, imports := range importsOf(t, "..") {
+		allowed, known := mayImport[dir]
+		if !known {
+			t.Errorf("%s: not in the table of packages; a new package needs a reason", dir)
+			continue
+		}
+		seen[dir] = true
+		for _, path := range imports {
+			if ours, ok := strings.CutPrefix(path, module); ok && !slices.Contains(allowed, ours) {
+				t.Errorf("%s imports %s, which its place does not allow", dir, ours)
+			}
+			for prefix, who := range onlyIn {
+				if strings.HasPrefix(path, prefix) && !slices.Contains(who, dir) {
+					t.Errorf("%s imports %s; only %v may", dir, path, who)
+				}
+			}
+		}
+	}
+	for dir := range mayImport {
+		if !seen[dir] {
+			t.Errorf("%s: in the table of packages, and has no code", dir)
+		}
+	}
+}
+
+// importsOf returns what the Go files beneath root import, by folder; tests are
+// left out, and docs, which has nothing else, counts as it is.
+func importsOf(t *testing.T, root string) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || path != root && strings.HasPrefix(d.Name(), ".") && d.Name() != "..") {
+			return filepath.SkipDir
+		}
+		dir := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), root+"/"))
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") && dir != "docs" {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		found[dir] = append(found[dir], []string{}...)
+		for _, spec := range file.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			found[dir] = append(found[dir], name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// A test of the test: a forbidden import in a tree of its own is found.
+func TestImportsAreReadFromTheSources(t *testing.T) {
+	found := importsOf(t, filepath.Join("testdata", "imports"))
+	if got := found["internal/skill"]; !slices.Equal(got, []string{"google.golang.org/grpc"}) {
+		t.Errorf("got %v, want [google.golang.org/grpc]", got)
+	}
+}

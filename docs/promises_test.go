@@ -1,0 +1,137 @@
+package docs
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// resultsVariable names the file with the results of the whole test run, as
+// `go test -json` prints them; make test sets it.
+const resultsVariable = "SKILLRUN_TEST_RESULTS"
+
+// A promise is a row of promises.md: what is promised, and the tests that keep
+// it, each as `folder.TestName` or `folder.TestName/subtest`.
+type promise struct {
+	line  int
+	text  string
+	tests []string
+}
+
+var testName = regexp.MustCompile("`([a-z0-9/_-]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*(?:/[^`]+)?)`")
+
+func readPromises(t *testing.T) []promise {
+	t.Helper()
+	data, err := os.ReadFile("promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []promise
+	for i, line := range strings.Split(string(data), "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), "|")
+		if !strings.HasPrefix(line, "|") || len(cells) < 2 || strings.HasPrefix(cells[0], "---") || strings.TrimSpace(cells[0]) == "Promise" {
+			continue
+		}
+		p := promise{line: i + 1, text: strings.TrimSpace(cells[0])}
+		for _, m := range testName.FindAllStringSubmatch(cells[len(cells)-1], -1) {
+			p.tests = append(p.tests, m[1]+"."+m[2])
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// TestPromises fails for a promise without a test, for one whose test is not in
+// the sources, and, given the results of a run, for one whose test did not run
+// and pass there.
+func TestPromises(t *testing.T) {
+	promises := readPromises(t)
+	if len(promises) < 50 {
+		t.Fatalf("%d promises; the table was not read", len(promises))
+	}
+	sources := testsInSources(t)
+	var results map[string]string
+	if path := os.Getenv(resultsVariable); path != "" {
+		results = readResults(t, path)
+	}
+	for _, p := range promises {
+		if len(p.tests) == 0 {
+			t.Errorf("promises.md:%d: %s: names no test", p.line, p.text)
+		}
+		for _, name := range p.tests {
+			folder, test, _ := strings.Cut(name, ".") // no folder has a dot
+			function, _, _ := strings.Cut(test, "/")
+			top := folder + "." + function
+			if !sources[top] {
+				t.Errorf("promises.md:%d: %s: there is no test %s", p.line, p.text, top)
+			} else if results != nil && results[name] != "pass" {
+				t.Errorf("promises.md:%d: %s: %s did not pass: %q", p.line, p.text, name, results[name])
+			}
+		}
+	}
+}
+
+// testsInSources returns every test function as folder.Name.
+func testsInSources(t *testing.T) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && d.Name() != "..") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil {
+				found[filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../"))+"."+f.Name.Name] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// readResults returns the last action of every test of a run.
+func readResults(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	results := map[string]string{}
+	dec := json.NewDecoder(bufio.NewReader(f))
+	for {
+		var event struct{ Action, Package, Test string }
+		if err := dec.Decode(&event); errors.Is(err, io.EOF) {
+			return results
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		switch event.Action {
+		case "pass", "fail", "skip":
+			results[strings.TrimPrefix(event.Package, module)+"."+event.Test] = event.Action
+		}
+	}
+}

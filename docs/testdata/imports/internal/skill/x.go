@@ -1,0 +1,3 @@
+package skill
+
+import _ "google.golang.org/grpc"

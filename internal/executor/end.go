@@ -1,0 +1,260 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/workspace"
+	"github.com/skillrun/skillrun/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// collected is what was kept of a workspace.
+type collected struct {
+	artifacts []workspace.Artifact
+	refused   []string
+}
+
+// collect keeps the artifacts. Every process of the execution is dead.
+func (x *Executor) collect(e *execution, changes *os.Root) error {
+	into := x.Record.ArtifactDir(e.id)
+	got, err := e.workspace.Collect(changes, into, x.Artifacts)
+	if err != nil {
+		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
+	}
+	rows := make([]record.Artifact, len(got.Artifacts))
+	for i, a := range got.Artifacts {
+		rows[i] = record.Artifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, Executable: a.Executable}
+	}
+	if err := e.log.PutArtifacts(context.Background(), rows); err != nil {
+		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
+	}
+	e.collected = collected{got.Artifacts, got.Refused}
+	return nil
+}
+
+// neverRan is the outcome of an execution that left the queue without a slot.
+func (e *execution) neverRan(err error) Outcome {
+	out := e.blank()
+	out.Usage.Queue = time.Since(e.created)
+	if errors.Is(err, errQueueTime) {
+		out.End, out.TimedOut, out.Evidence.Deadline = TimedOut, true, QueueDeadline
+		out.ExitCode = ptr(TimeoutCode)
+		return out
+	}
+	out.cancelledBy(e.cancelled())
+	return out
+}
+
+// neverStarted is the outcome of an execution whose sandbox could not be made or
+// whose program could not be started in it.
+func (e *execution) neverStarted(err error) Outcome {
+	out := e.blank()
+	out.Usage.Queue = e.queued
+	if c := e.cancelled(); c != nil {
+		out.cancelledBy(c)
+		return out
+	}
+	out.End = SetupFailed
+	var setup *sandbox.SetupError
+	if errors.As(err, &setup) {
+		out.Evidence.SetupStep = setup.Step
+		out.Evidence.SetupError = publicSetupError(setup)
+	}
+	e.logger.Error("sandbox", "execution", e.id, "err", err)
+	return out
+}
+
+// publicSetupError says what a caller may know of a failed start. Only the
+// program's own part is theirs; the rest is about this machine and is logged.
+func publicSetupError(err *sandbox.SetupError) string {
+	if err.Step == sandbox.StepExec || err.Step == sandbox.StepDir {
+		return err.Err.Error()
+	}
+	return "internal error"
+}
+
+// outcome is the end of a program that ran.
+func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
+	out := e.blank()
+	var lost [2]error
+	out.Stdout, lost[0] = s.stdout.result()
+	out.Stderr, lost[1] = s.stderr.result()
+	out.Usage = Usage{
+		UserCPU: exit.Usage.UserCPU, SystemCPU: exit.Usage.SystemCPU, MemoryPeakBytes: exit.Usage.MemoryPeakBytes,
+		Wall: exit.Usage.Wall, Queue: e.queued, Setup: exit.Usage.Setup,
+	}
+	out.Evidence.OOMKills, out.Evidence.PidsMax = exit.OOMKills, exit.PidsMax
+	if err != nil {
+		e.logger.Error("sandbox", "execution", e.id, "err", err)
+		out.End, out.Evidence.SetupStep, out.Evidence.SetupError = SetupFailed, "wait", "internal error"
+		return out
+	}
+	code := exit.Code
+	if exit.Signal != 0 {
+		code, out.Signal = -int(exit.Signal), unix.SignalName(exit.Signal)
+		if out.Signal == "" { // a real-time signal
+			out.Signal = fmt.Sprintf("UNKNOWN_SIGNAL_%d", int(exit.Signal))
+		}
+	}
+	switch exit.End {
+	case sandbox.Exited:
+		out.End = Exited
+	case sandbox.Signaled:
+		out.End = Signaled
+	case sandbox.OOMKilled:
+		out.End = OOMKilled
+	case sandbox.TimedOut:
+		out.End, out.TimedOut, out.Signal, code = TimedOut, true, "", TimeoutCode
+		out.Evidence.Deadline = WallDeadline
+		if exit.Deadline == sandbox.CPU {
+			out.Evidence.Deadline = CPUDeadline
+		}
+	case sandbox.Stopped:
+		out.cancelledBy(e.cancelled())
+	}
+	out.ExitCode = &code
+	for _, a := range e.collected.artifacts[:min(len(e.collected.artifacts), MaxListedArtifacts)] {
+		out.Artifacts = append(out.Artifacts, newArtifact(a.Path, a.SizeBytes, a.SHA256, a.Executable))
+	}
+	out.Count, out.Refused = len(e.collected.artifacts), e.collected.refused
+	if exit.CollectErr != nil {
+		e.logger.Error("artifacts", "execution", e.id, "err", exit.CollectErr)
+		out.Refused = append(out.Refused, "every file: the daemon could not keep them (internal error)")
+	}
+	out.Advice = advise(out, errors.Join(lost[:]...))
+	return out
+}
+
+func (e *execution) blank() Outcome {
+	return Outcome{SkillDigest: e.skill.Digest, Limits: e.limits}
+}
+
+func (out *Outcome) cancelledBy(c *cancellation) {
+	out.End = Cancelled
+	if c != nil {
+		out.Evidence.CancelledBy, out.Evidence.CancelReason = c.by, c.reason
+	}
+}
+
+// end records the outcome: exactly one for each execution.
+func (x *Executor) end(e *execution, out Outcome) {
+	now := time.Now()
+	if out.Advice == "" {
+		out.Advice = advise(out, nil)
+	}
+	data, err := json.Marshal(out)
+	if err == nil {
+		err = e.log.End(context.Background(), string(out.End), data, now)
+	}
+	if err != nil {
+		// The next start of the daemon closes it as lost: better than a made-up end.
+		e.logger.Error("outcome not recorded", "execution", e.id, "end", out.End, "err", err)
+	}
+	x.audit(e, out, now)
+}
+
+// audit writes the one line that every execution leaves.
+func (x *Executor) audit(e *execution, out Outcome, now time.Time) {
+	code := any(nil)
+	if out.ExitCode != nil {
+		code = *out.ExitCode
+	}
+	x.Log.Info("execution",
+		"execution", e.id,
+		"tenant", e.req.Principal.Tenant,
+		"principal", e.req.Principal.Name,
+		"skill", e.skill.Name+"@"+e.skill.Digest,
+		"source", e.req.Source.Kind.String(),
+		"script", e.req.Source.Script,
+		"end", string(out.End),
+		"exit_code", code,
+		"signal", out.Signal,
+		"created", e.created.UTC().Format(time.RFC3339Nano),
+		"ended", now.UTC().Format(time.RFC3339Nano),
+		"queue_ms", out.Usage.Queue.Milliseconds(),
+		"setup_ms", out.Usage.Setup.Milliseconds(),
+		"wall_ms", out.Usage.Wall.Milliseconds(),
+		"stdout_bytes", out.Stdout.TotalBytes,
+		"stderr_bytes", out.Stderr.TotalBytes,
+		"artifacts", out.Count,
+	)
+}
+
+// closeLost ends, as DAEMON_LOST, what the record says still runs: nothing of it
+// does, since the sandboxes of the last daemon were swept before.
+func (x *Executor) closeLost(ctx context.Context) error {
+	lost, err := x.Record.Unended(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range lost {
+		var h Header
+		if err := json.Unmarshal(r.Detail, &h); err != nil {
+			return fmt.Errorf("%s: %w", r.ID, err)
+		}
+		out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: h.Limits}
+		out.Advice = advise(out, nil)
+		data, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		log, err := x.Record.Reopen(ctx, r.ID)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.ID, err)
+		}
+		if err := log.End(ctx, string(out.End), data, time.Now()); err != nil {
+			return fmt.Errorf("%s: %w", r.ID, err)
+		}
+		x.Log.Warn("execution lost with the last daemon", "execution", r.ID, "skill", r.Skill+"@"+r.Digest)
+	}
+	return nil
+}
+
+// recordQueued makes the execution durable and claims its key; event 1 is its
+// header.
+func (x *Executor) recordQueued(ctx context.Context, e *execution) error {
+	header, err := json.Marshal(Header{
+		Skill: e.skill.Name, SkillDigest: e.skill.Digest, Limits: e.limits,
+		Network: e.grant.Network(), Commands: e.commands(),
+	})
+	if err != nil {
+		return err
+	}
+	e.log, err = x.Record.Create(ctx, record.Execution{
+		ID: e.id, Tenant: e.req.Principal.Tenant, Principal: e.req.Principal.Name,
+		Skill: e.skill.Name, Digest: e.skill.Digest,
+		SourceKind: e.req.Source.Kind.String(), Script: e.req.Source.Script, Labels: e.req.Labels,
+		Key: e.req.Key, RequestHash: e.hash, State: record.Queued, Created: e.created, Detail: header,
+	}, header)
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	x.mu.Lock()
+	x.live[e.id] = e
+	x.mu.Unlock()
+	return nil
+}
+
+// recordStarted says that the program runs.
+func (x *Executor) recordStarted(e *execution, p process) {
+	e.mu.Lock()
+	e.proc = p
+	e.mu.Unlock()
+	now := time.Now()
+	data, err := json.Marshal(Started{Queue: e.queued, Setup: now.Sub(e.created) - e.queued})
+	if err == nil {
+		_, err = e.log.Append(record.Event{Time: now, Kind: record.KindStarted, Data: data})
+	}
+	if err := errors.Join(err, e.log.Started(context.Background(), now)); err != nil {
+		e.logger.Error("start not recorded", "execution", e.id, "err", err)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }

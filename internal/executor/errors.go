@@ -1,0 +1,72 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/workspace"
+)
+
+// ErrNotFound: no such execution, or another tenant's.
+var ErrNotFound = errors.New("execution not found")
+
+// A RequestError is a request that no daemon would take as it is.
+type RequestError struct {
+	Field  string // as the contract names it
+	Reason string // what is wrong and what to do
+}
+
+func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
+
+// A LimitError is a limit out of its range.
+type LimitError struct {
+	Field    string // as the contract names it
+	Asked    string // with its unit
+	Ceiling  string // with its unit
+	SetBy    string // "daemon" or "skill"
+	TooSmall bool   // Ceiling is a floor
+}
+
+func (e *LimitError) Error() string {
+	if e.TooSmall {
+		return fmt.Sprintf("%s: %s is below the least that can work, %s", e.Field, e.Asked, e.Ceiling)
+	}
+	return fmt.Sprintf("%s: %s is above the %s's ceiling of %s", e.Field, e.Asked, e.SetBy, e.Ceiling)
+}
+
+// KeyConflictError: the idempotency key belongs to another request.
+type KeyConflictError struct{ ID string }
+
+func (e *KeyConflictError) Error() string {
+	return "idempotency_key: belongs to another request (execution " + e.ID + "); use a new key"
+}
+
+// SaturatedError: every slot is taken and the queue is full.
+type SaturatedError struct {
+	Running, Queued int
+	RetryAfter      time.Duration
+}
+
+func (e *SaturatedError) Error() string {
+	return fmt.Sprintf("saturated: %d executions run and %d wait; try again in %s", e.Running, e.Queued, e.RetryAfter)
+}
+
+// ErrDraining: the daemon is about to stop and takes nothing new.
+var ErrDraining = errors.New("the daemon is draining; ask another one or try again")
+
+// ErrNotRunning: a signal for an execution that does not run.
+var ErrNotRunning = errors.New("the execution is not running")
+
+// Errors of the stages, under one roof for those who turn them into codes.
+type (
+	// InputError: an input file that can't be put where it was asked.
+	InputError = workspace.InputError
+	// UnknownExtensionError: nothing says what interprets the script.
+	UnknownExtensionError = runtime.UnknownExtensionError
+	// MissingInterpreterError: the sandbox has no such interpreter.
+	MissingInterpreterError = runtime.MissingError
+	// VenvError: the skill's venv has no usable interpreter.
+	VenvError = runtime.VenvError
+)

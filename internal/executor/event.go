@@ -1,0 +1,67 @@
+package executor
+
+import "time"
+
+// An Event is one thing that happened to an execution. Exactly one of the
+// pointers is set.
+type Event struct {
+	ID      string
+	Seq     uint64 // from 1, by one
+	Time    time.Time
+	Header  *Header
+	Started *Started
+	Output  *Output
+	Outcome *Outcome
+}
+
+// Header is the first event: what was accepted, with what is in force.
+type Header struct {
+	Skill       string     `json:"skill"`
+	SkillDigest string     `json:"skill_digest"`
+	Limits      Limits     `json:"limits"`
+	Network     bool       `json:"network"`
+	Commands    [][]string `json:"commands"` // one a simple command; inline code is left out
+}
+
+// Started says that the program runs.
+type Started struct {
+	Queue time.Duration `json:"queue"`
+	Setup time.Duration `json:"setup"`
+}
+
+// Stream names an output stream.
+type Stream uint8
+
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+// Output is a piece of what the program printed.
+type Output struct {
+	Stream Stream
+	Offset uint64 // of the first byte of Data in its stream
+	Data   []byte
+}
+
+// State is where an execution stands.
+type State string
+
+const (
+	Queued  State = "QUEUED"
+	Running State = "RUNNING"
+	Ended   State = "ENDED"
+)
+
+// An Execution is an execution as a whole.
+type Execution struct {
+	ID                      string
+	State                   State
+	Principal               string
+	SourceKind, Script      string
+	Labels                  map[string]string
+	Created, Started, Ended time.Time // zero: not yet
+	Header                  Header
+	LastSeq                 uint64
+	Outcome                 *Outcome // nil until it has ended
+}

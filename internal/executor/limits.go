@@ -1,0 +1,116 @@
+package executor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Bounds are the daemon's limits: what an execution gets and what it may ask.
+type Bounds struct {
+	Default     Limits        // for what neither the request nor the skill sets
+	CommandWall time.Duration // the default wall time of commands
+	Max         Limits        // what no execution exceeds
+}
+
+// MinMemoryBytes is the least memory that an execution may ask for: the sandbox
+// itself and a small program. Below it the start would fail, or only seem to
+// work.
+const MinMemoryBytes = 8 << 20
+
+// StandardBounds are the documented defaults.
+func StandardBounds() Bounds {
+	return Bounds{
+		Default: Limits{
+			Wall: 30 * time.Second, MemoryBytes: 512 << 20, Processes: 64, OutputBytes: 10 << 20,
+			WorkspaceBytes: 256 << 20, WorkspaceFiles: 10_000, OpenFiles: 1024,
+		},
+		CommandWall: 300 * time.Second,
+		Max: Limits{
+			Wall: 600 * time.Second, CPU: 2400 * time.Second, MemoryBytes: 4 << 30, Processes: 1024,
+			OutputBytes: 1 << 30, WorkspaceBytes: 4 << 30, WorkspaceFiles: 1_000_000, OpenFiles: 65_536,
+		},
+	}
+}
+
+// effective derives the limits that are in force: what was asked, else the
+// skill's, else the daemon's. What was asked above a ceiling is an error; what
+// is derived is lowered to it.
+func (b Bounds) effective(asked Limits, kind permission.SourceKind, m skill.Manifest) (Limits, error) {
+	def := b.Default
+	if kind == permission.Command {
+		def.Wall = b.CommandWall
+	}
+	var out Limits
+	wall, err := pick("limits.wall_time", asked.Wall, m.MaxExecutionTime, def.Wall, b.Max.Wall)
+	if err != nil {
+		return out, err
+	}
+	memory, err := pick("limits.memory_bytes", byteCount(asked.MemoryBytes), byteCount(m.MaxMemoryBytes), byteCount(def.MemoryBytes), byteCount(b.Max.MemoryBytes))
+	if err != nil {
+		return out, err
+	}
+	if memory < MinMemoryBytes {
+		return out, &LimitError{Field: "limits.memory_bytes", Asked: memory.String(), Ceiling: byteCount(MinMemoryBytes).String(), TooSmall: true}
+	}
+	cpu, err := pick("limits.cpu_time", asked.CPU, 0, def.CPU, b.Max.CPU)
+	if err != nil {
+		return out, err
+	}
+	output, err := pick("limits.output_bytes", byteCount(asked.OutputBytes), 0, byteCount(def.OutputBytes), byteCount(b.Max.OutputBytes))
+	if err != nil {
+		return out, err
+	}
+	space, err := pick("limits.workspace_bytes", byteCount(asked.WorkspaceBytes), 0, byteCount(def.WorkspaceBytes), byteCount(b.Max.WorkspaceBytes))
+	if err != nil {
+		return out, err
+	}
+	processes, err := pick("limits.processes", count(asked.Processes), 0, count(def.Processes), count(b.Max.Processes))
+	if err != nil {
+		return out, err
+	}
+	files, err := pick("limits.workspace_files", count(asked.WorkspaceFiles), 0, count(def.WorkspaceFiles), count(b.Max.WorkspaceFiles))
+	if err != nil {
+		return out, err
+	}
+	open, err := pick("limits.open_files", count(asked.OpenFiles), 0, count(def.OpenFiles), count(b.Max.OpenFiles))
+	if err != nil {
+		return out, err
+	}
+	return Limits{
+		Wall: wall, CPU: cpu, MemoryBytes: int64(memory), Processes: int(processes), OutputBytes: int64(output),
+		WorkspaceBytes: int64(space), WorkspaceFiles: int(files), OpenFiles: int(open),
+	}, nil
+}
+
+// pick chooses one limit. A zero own means that the skill sets none.
+func pick[T interface {
+	~int | ~int64
+	fmt.Stringer
+}](field string, asked, own, def, most T) (T, error) {
+	ceiling, setBy := most, "daemon"
+	if own > 0 && own < ceiling {
+		ceiling, setBy = own, "skill"
+	}
+	switch {
+	case asked < 0:
+		return 0, &RequestError{field, "negative; leave it out to get the default"}
+	case asked > ceiling:
+		return 0, &LimitError{Field: field, Asked: asked.String(), Ceiling: ceiling.String(), SetBy: setBy}
+	case asked > 0:
+		return asked, nil
+	case own > 0:
+		return ceiling, nil
+	}
+	return min(def, ceiling), nil
+}
+
+type byteCount int64
+
+func (b byteCount) String() string { return fmt.Sprintf("%d bytes", int64(b)) }
+
+type count int
+
+func (c count) String() string { return fmt.Sprint(int(c)) }

@@ -1,0 +1,102 @@
+package executor
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// End says how an execution ended.
+type End string
+
+const (
+	Exited      End = "EXITED"       // the program exited by itself
+	Signaled    End = "SIGNALED"     // a signal that the daemon did not send
+	TimedOut    End = "TIMED_OUT"    // wall, CPU or queue
+	OOMKilled   End = "OOM_KILLED"   // its memory limit was reached
+	Cancelled   End = "CANCELLED"    // by a client, a lost connection or a drain
+	DaemonLost  End = "DAEMON_LOST"  // the daemon died while it ran
+	SetupFailed End = "SETUP_FAILED" // no program ran
+)
+
+// TimeoutCode is the exit code of an execution that timed out, as timeout(1)
+// has it.
+const TimeoutCode = 124
+
+// An Outcome is the end of an execution with the evidence for it.
+type Outcome struct {
+	End         End        `json:"end"`
+	ExitCode    *int       `json:"exit_code,omitempty"` // nil: no program ran
+	Signal      string     `json:"signal,omitempty"`    // "SIGKILL"
+	TimedOut    bool       `json:"timed_out,omitempty"`
+	Evidence    Evidence   `json:"evidence"`
+	Usage       Usage      `json:"usage"`
+	Stdout      Truncation `json:"stdout"`
+	Stderr      Truncation `json:"stderr"`
+	Artifacts   []Artifact `json:"artifacts,omitempty"` // the first MaxListedArtifacts
+	Count       int        `json:"artifact_count"`
+	Refused     []string   `json:"artifacts_refused,omitempty"`
+	SkillDigest string     `json:"skill_digest"`
+	Limits      Limits     `json:"limits"`
+	Advice      string     `json:"advice,omitempty"`
+}
+
+// MaxListedArtifacts is how many artifacts an outcome lists; the rest is paged.
+const MaxListedArtifacts = 1000
+
+// Deadline names a deadline.
+type Deadline string
+
+const (
+	WallDeadline  Deadline = "WALL"
+	CPUDeadline   Deadline = "CPU"
+	QueueDeadline Deadline = "QUEUE"
+)
+
+// Evidence is what the kernel and the daemon saw.
+type Evidence struct {
+	OOMKills     uint64   `json:"oom_kills,omitempty"`
+	PidsMax      uint64   `json:"pids_max,omitempty"` // refused forks
+	Deadline     Deadline `json:"deadline,omitempty"`
+	CancelledBy  string   `json:"cancelled_by,omitempty"`
+	CancelReason string   `json:"cancel_reason,omitempty"`
+	SetupStep    string   `json:"setup_step,omitempty"`
+	SetupError   string   `json:"setup_error,omitempty"`
+}
+
+// Usage is what an execution used.
+type Usage struct {
+	UserCPU         time.Duration `json:"user_cpu"`
+	SystemCPU       time.Duration `json:"system_cpu"`
+	MemoryPeakBytes int64         `json:"memory_peak_bytes"`
+	Wall            time.Duration `json:"wall"`
+	Queue           time.Duration `json:"queue"`
+	Setup           time.Duration `json:"setup"`
+}
+
+// Truncation says how much of a stream was kept.
+type Truncation struct {
+	DeliveredBytes int64 `json:"delivered_bytes"`
+	TotalBytes     int64 `json:"total_bytes"`
+}
+
+// Truncated reports whether the program printed more than was delivered.
+func (t Truncation) Truncated() bool { return t.TotalBytes > t.DeliveredBytes }
+
+// An Artifact is a regular file that the program left in its workspace.
+type Artifact struct {
+	Path       string `json:"path"`          // valid UTF-8
+	Raw        []byte `json:"raw,omitempty"` // the exact name, if Path is not
+	SizeBytes  int64  `json:"size_bytes"`
+	SHA256     string `json:"sha256"`
+	Executable bool   `json:"executable,omitempty"`
+}
+
+// newArtifact keeps the exact name beside a readable one.
+func newArtifact(path string, size int64, sha256 string, executable bool) Artifact {
+	a := Artifact{Path: path, SizeBytes: size, SHA256: sha256, Executable: executable}
+	if !utf8.ValidString(path) {
+		a.Path, a.Raw = strings.ToValidUTF8(path, "\uFFFD"), []byte(path)
+	}
+	return a
+}

@@ -1,0 +1,184 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/record"
+)
+
+// Get returns one execution. The error is ErrNotFound, or ours.
+func (x *Executor) Get(ctx context.Context, who permission.Principal, id string) (Execution, error) {
+	r, err := x.Record.Get(ctx, who.Tenant, id)
+	if err != nil {
+		return Execution{}, notFound(err)
+	}
+	return toExecution(r)
+}
+
+// A Filter selects executions. Zero fields select all.
+type Filter struct {
+	Skill        string
+	States       []State
+	Ends         []End
+	Labels       map[string]string // all of them
+	CreatedAfter time.Time         // or at it
+	PageSize     int
+	PageToken    string
+}
+
+// List returns a page of executions, newest first, and the token of the next
+// one, empty at the end.
+func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter) ([]Execution, string, error) {
+	filter := record.Filter{
+		Tenant: who.Tenant, Skill: f.Skill, Labels: f.Labels, CreatedAfter: f.CreatedAfter,
+		PageSize: f.PageSize, PageToken: f.PageToken,
+	}
+	for _, s := range f.States {
+		filter.States = append(filter.States, toRecordState[s])
+	}
+	for _, e := range f.Ends {
+		filter.Ends = append(filter.Ends, string(e))
+	}
+	rows, next, err := x.Record.List(ctx, filter)
+	if err != nil {
+		return nil, "", pageError(err)
+	}
+	out := make([]Execution, len(rows))
+	for i, r := range rows {
+		if out[i], err = toExecution(r); err != nil {
+			return nil, "", err
+		}
+	}
+	return out, next, nil
+}
+
+// A Follower reads the events of one execution at its own pace.
+type Follower struct {
+	id string
+	r  *record.Reader
+}
+
+// Follow reads the events of an execution after a sequence number, the stored
+// ones first. The caller closes the Follower.
+func (x *Executor) Follow(ctx context.Context, who permission.Principal, id string, after uint64) (*Follower, error) {
+	r, err := x.Record.Read(ctx, who.Tenant, id, after)
+	if err != nil {
+		return nil, notFound(err)
+	}
+	return &Follower{id, r}, nil
+}
+
+// Next waits for the next event. It returns io.EOF after the outcome, and the
+// cause of ctx when that is done.
+func (f *Follower) Next(ctx context.Context) (Event, error) {
+	r, err := f.r.Next(ctx)
+	if err != nil {
+		return Event{}, err
+	}
+	e := Event{ID: f.id, Seq: r.Seq, Time: r.Time}
+	switch r.Kind {
+	case record.KindHeader:
+		e.Header, err = decode[Header](r.Data)
+	case record.KindStarted:
+		e.Started, err = decode[Started](r.Data)
+	case record.KindOutput:
+		e.Output = &Output{Stream: Stream(r.Stream), Offset: r.Offset, Data: r.Data}
+	case record.KindEnd:
+		e.Outcome, err = decode[Outcome](r.Data)
+	default:
+		err = fmt.Errorf("event %d has the unknown kind %d", r.Seq, r.Kind)
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("execution %s: %w", f.id, err)
+	}
+	return e, nil
+}
+
+// Close frees what the Follower holds.
+func (f *Follower) Close() error { return f.r.Close() }
+
+// Artifacts returns a page of an execution's artifacts, by path, and the token
+// of the next one.
+func (x *Executor) Artifacts(ctx context.Context, who permission.Principal, id string, pageSize int, pageToken string) ([]Artifact, string, error) {
+	rows, next, err := x.Record.ListArtifacts(ctx, who.Tenant, id, pageSize, pageToken)
+	if err != nil {
+		return nil, "", pageError(notFound(err))
+	}
+	out := make([]Artifact, len(rows))
+	for i, a := range rows {
+		out[i] = newArtifact(a.Path, a.SizeBytes, a.SHA256, a.Executable)
+	}
+	return out, next, nil
+}
+
+// ErrNoArtifact: the execution left no such file.
+var ErrNoArtifact = errors.New("no such artifact")
+
+// OpenArtifact opens the content of one artifact. path is its exact name.
+func (x *Executor) OpenArtifact(ctx context.Context, who permission.Principal, id, path string) (*os.File, Artifact, error) {
+	if _, err := x.Get(ctx, who, id); err != nil {
+		return nil, Artifact{}, err
+	}
+	f, a, err := x.Record.OpenArtifact(ctx, who.Tenant, id, path)
+	if errors.Is(err, record.ErrNotFound) {
+		return nil, Artifact{}, ErrNoArtifact
+	}
+	if err != nil {
+		return nil, Artifact{}, err
+	}
+	return f, newArtifact(a.Path, a.SizeBytes, a.SHA256, a.Executable), nil
+}
+
+var toRecordState = map[State]record.State{
+	Queued: record.Queued, Running: record.Running, Ended: record.Ended,
+}
+
+var fromRecordState = map[record.State]State{
+	record.Queued: Queued, record.Running: Running, record.Ended: Ended,
+}
+
+func toExecution(r record.Execution) (Execution, error) {
+	e := Execution{
+		ID: r.ID, State: fromRecordState[r.State], Principal: r.Principal,
+		SourceKind: r.SourceKind, Script: r.Script, Labels: r.Labels,
+		Created: r.Created, Started: r.Started, Ended: r.Ended, LastSeq: r.LastSeq,
+	}
+	h, err := decode[Header](r.Detail)
+	if err != nil {
+		return Execution{}, fmt.Errorf("execution %s: %w", r.ID, err)
+	}
+	e.Header = *h
+	if r.State == record.Ended {
+		if e.Outcome, err = decode[Outcome](r.Outcome); err != nil {
+			return Execution{}, fmt.Errorf("execution %s: %w", r.ID, err)
+		}
+	}
+	return e, nil
+}
+
+func decode[T any](data []byte) (*T, error) {
+	v := new(T)
+	return v, json.Unmarshal(data, v)
+}
+
+func notFound(err error) error {
+	if errors.Is(err, record.ErrNotFound) {
+		return ErrNotFound
+	}
+	return err
+}
+
+// pageError says which field of the request a bad page token is.
+func pageError(err error) error {
+	var bad *record.TokenError
+	if errors.As(err, &bad) {
+		return &RequestError{"page_token", "not one of this list; start again without it"}
+	}
+	return err
+}

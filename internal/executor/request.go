@@ -1,0 +1,121 @@
+package executor
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/workspace"
+)
+
+// A Request says what to run, with what, and within which bounds. Nothing in it
+// is approved yet.
+type Request struct {
+	// Principal is who asks. It comes from the credentials, never from the
+	// message.
+	Principal permission.Principal
+	// Skill is a name, or name@sha256:digest.
+	Skill string
+	// Source is the script, the code or the command.
+	Source permission.Source
+	// Args follow a script or code. A command has none.
+	Args []string
+	// Stdin is what the program reads. The zero Stdin is empty.
+	Stdin Stdin
+	// Dir is where the program starts, relative to /workspace. Empty: ".".
+	Dir string
+	// Files are put into /workspace before the start.
+	Files []workspace.Input
+	// Env is added to the base environment.
+	Env map[string]string
+	// SecretEnv is as Env; its values appear nowhere but in the program.
+	SecretEnv map[string]Secret
+	// Labels are for finding the execution again.
+	Labels map[string]string
+	// Limits that are zero are derived.
+	Limits Limits
+	// Network is nil for what the skill asks.
+	Network *bool
+	// Key makes a repeated request the same execution. Empty: none.
+	Key string
+	// QueueTimeout bounds the wait for a slot. Zero: the daemon's default.
+	QueueTimeout time.Duration
+}
+
+// Stdin is a program's standard input: Bytes first, then JSON, then Stream.
+// Callers set at most one of Bytes and JSON.
+type Stdin struct {
+	// Bytes are passed on as they are.
+	Bytes []byte
+	// JSON is the text of one object; it is re-encoded by [EncodeArguments].
+	JSON *string
+	// Stream is read while the program runs. Nil: none.
+	Stream io.Reader
+}
+
+// A Secret prints as a mask.
+type Secret string
+
+const mask = "[secret]"
+
+func (Secret) String() string               { return mask }
+func (Secret) GoString() string             { return mask }
+func (Secret) LogValue() slog.Value         { return slog.StringValue(mask) }
+func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + mask + `"`), nil }
+
+// Limits bound one execution. In a request, zero means "derive it".
+type Limits struct {
+	Wall           time.Duration `json:"wall"`
+	CPU            time.Duration `json:"cpu"` // zero also when derived: no bound of its own
+	MemoryBytes    int64         `json:"memory_bytes"`
+	Processes      int           `json:"processes"`
+	OutputBytes    int64         `json:"output_bytes"` // of each stream
+	WorkspaceBytes int64         `json:"workspace_bytes"`
+	WorkspaceFiles int           `json:"workspace_files"`
+	OpenFiles      int           `json:"open_files"`
+}
+
+// hash is a keyed hash of everything that makes two requests the same one. The
+// key keeps stdin, code and secrets from being guessed from a stored record.
+func (r Request) hash(key []byte) ([]byte, error) {
+	type file struct {
+		Path       string
+		SHA256     []byte
+		Executable bool
+	}
+	secrets := make(map[string]string, len(r.SecretEnv))
+	for name, value := range r.SecretEnv {
+		secrets[name] = string(value)
+	}
+	files := make([]file, len(r.Files))
+	for i, f := range r.Files {
+		sum, err := f.Sum()
+		if err != nil {
+			return nil, err
+		}
+		files[i] = file{f.Path, sum, f.Executable}
+	}
+	mac := hmac.New(sha256.New, key)
+	err := json.NewEncoder(mac).Encode(struct {
+		Tenant, Skill, Dir string
+		Source             permission.Source
+		Args               []string
+		Stdin              []byte
+		JSON               *string
+		Streamed           bool
+		Files              []file
+		Env, Secrets       map[string]string
+		Labels             map[string]string
+		Limits             Limits
+		Network            *bool
+		QueueTimeout       time.Duration
+	}{
+		r.Principal.Tenant, r.Skill, r.Dir, r.Source, r.Args, r.Stdin.Bytes, r.Stdin.JSON,
+		r.Stdin.Stream != nil, files, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout,
+	})
+	return mac.Sum(nil), err
+}

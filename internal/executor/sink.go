@@ -1,0 +1,64 @@
+package executor
+
+import (
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/record"
+)
+
+// A sink takes one stream of a program to the spool, up to a limit; what comes
+// after is counted and dropped. Writes always succeed: a program must not learn,
+// through a broken pipe, that its client went away or that the daemon's disk is
+// full.
+type sink struct {
+	log    *record.Log
+	stream Stream
+	limit  int64
+
+	mu     sync.Mutex
+	counts Truncation
+	err    error // why nothing is delivered any more
+}
+
+type sinks struct{ stdout, stderr *sink }
+
+func (x *Executor) newSinks(e *execution) sinks {
+	return sinks{
+		stdout: &sink{log: e.log, stream: Stdout, limit: e.limits.OutputBytes},
+		stderr: &sink{log: e.log, stream: Stderr, limit: e.limits.OutputBytes},
+	}
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(p)
+	s.counts.TotalBytes += int64(n)
+	if s.err != nil {
+		return n, nil
+	}
+	p = p[:min(int64(n), s.limit-s.counts.DeliveredBytes)]
+	if len(p) == 0 {
+		return n, nil
+	}
+	_, s.err = s.log.Append(record.Event{
+		Time:   time.Now(),
+		Kind:   record.KindOutput,
+		Stream: uint8(s.stream),
+		Offset: uint64(s.counts.DeliveredBytes),
+		Data:   p,
+	})
+	if s.err == nil {
+		s.counts.DeliveredBytes += int64(len(p))
+	}
+	return n, nil
+}
+
+// result returns how much was delivered, and why not more if it is not the
+// limit.
+func (s *sink) result() (Truncation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts, s.err
+}
