@@ -1,0 +1,186 @@
+package record
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// artifactBatch bounds how many rows one transaction adds, so that others get
+// their turn.
+const artifactBatch = 1000
+
+// Artifact is a file that an execution left.
+type Artifact struct {
+	// Path is the file's exact name in the workspace, not always UTF-8.
+	Path      string
+	SizeBytes int64
+	// SHA256 is 64 hex digits.
+	SHA256     string
+	Executable bool
+}
+
+// ArtifactDir returns the directory for the contents of an execution's
+// artifacts: the file of the one at position i of PutArtifacts is named i in
+// decimal. The caller makes it. It is empty if id can't be an execution's.
+func (s *Store) ArtifactDir(id string) string {
+	if !validID(id) {
+		return ""
+	}
+	return filepath.Join(s.config.Dir, artifactsName, id)
+}
+
+// PutArtifacts records the artifacts of an execution whose log is open, with
+// their contents in ArtifactDir. They take the place of earlier ones and are
+// shown once it has ended: call it before End.
+func (s *Store) PutArtifacts(ctx context.Context, id string, artifacts []Artifact) error {
+	l := s.liveLog(id)
+	if l == nil {
+		return fmt.Errorf("record %s: artifacts: %w", id, ErrNotOpen)
+	}
+	l.mu.Lock()
+	err := l.writable()
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var bytes int64
+		for _, a := range artifacts {
+			bytes += a.SizeBytes
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", l.row); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = ? WHERE n = ?", bytes, l.row)
+		return err
+	})
+	position := 0
+	for batch := range slices.Chunk(artifacts, artifactBatch) {
+		if err != nil {
+			break
+		}
+		err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			return insertArtifacts(ctx, tx, l.row, position, batch)
+		})
+		position += len(batch)
+	}
+	if err != nil {
+		return fmt.Errorf("record %s: artifacts: %w", l.id, err)
+	}
+	return nil
+}
+
+func insertArtifacts(ctx context.Context, tx *sql.Tx, row int64, position int, batch []Artifact) error {
+	insert, err := tx.PrepareContext(ctx, `
+		INSERT INTO artifacts (execution, path, position, size, sha256, executable) VALUES (?, ?, ?, ?, ?, ?)`)
+	if err != nil {
+		return err
+	}
+	defer insert.Close()
+	for i, a := range batch {
+		_, err := insert.ExecContext(ctx, row, []byte(a.Path), position+i, a.SizeBytes, a.SHA256, a.Executable)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropArtifacts removes what l's execution had put down of artifacts.
+func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", l.row); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE executions SET artifact_bytes = 0 WHERE n = ?", l.row)
+		return err
+	})
+	return errors.Join(err, os.RemoveAll(s.ArtifactDir(l.id)))
+}
+
+// ListArtifacts returns artifacts of the tenant's execution, ordered by the bytes
+// of their paths, and the token of the next page; empty: there is none. An
+// execution that has not ended has none. Sizes and tokens are as in List.
+func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, pageToken string) (page []Artifact, next string, err error) {
+	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	if err != nil {
+		return nil, "", fmt.Errorf("record %s: %w", id, err)
+	}
+	tokens := tokenFor("artifacts", tenant, id)
+	after := []byte{}
+	if pageToken != "" {
+		if after, err = tokens.decodeBytes(pageToken); err != nil {
+			return nil, "", err
+		}
+	}
+	if x.State != Ended {
+		return nil, "", nil
+	}
+	size = pageSize(size)
+	rows, err := s.db.queries.QueryContext(ctx, `
+		SELECT path, size, sha256, executable FROM artifacts
+		WHERE execution = ? AND path > ? ORDER BY path LIMIT ?`, x.n, after, size+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("record %s: artifacts: %w", id, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a Artifact
+		if err := rows.Scan(&a.Path, &a.SizeBytes, &a.SHA256, &a.Executable); err != nil {
+			return nil, "", fmt.Errorf("record %s: artifacts: %w", id, err)
+		}
+		page = append(page, a)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, "", fmt.Errorf("record %s: artifacts: %w", id, err)
+	}
+	if len(page) > size {
+		page = page[:size]
+		next = tokens.encodeBytes([]byte(page[size-1].Path))
+	}
+	return page, next, nil
+}
+
+// OpenArtifact opens the content of one artifact of the tenant's ended
+// execution; path is its exact name. ErrNotFound if there is none, a
+// *CorruptError if the file isn't as long as it was. The file stays readable
+// after the execution is removed; the caller closes it.
+func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.File, Artifact, error) {
+	a := Artifact{Path: path}
+	var position int64
+	err := s.db.queries.QueryRowContext(ctx, `
+		SELECT a.position, a.size, a.sha256, a.executable
+		FROM executions AS e JOIN artifacts AS a ON a.execution = e.n
+		WHERE e.id = ? AND e.tenant = ? AND e.state = ? AND a.path = ?`, id, tenant, Ended, []byte(path)).
+		Scan(&position, &a.SizeBytes, &a.SHA256, &a.Executable)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, Artifact{}, fmt.Errorf("record %s: artifact %q: %w", id, path, err)
+	}
+	name := filepath.Join(s.ArtifactDir(id), strconv.FormatInt(position, 10))
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		err = ErrNotFound // removed since
+	}
+	if err != nil {
+		return nil, Artifact{}, fmt.Errorf("record %s: artifact %q: %w", id, path, err)
+	}
+	fi, err := f.Stat()
+	if err == nil && (!fi.Mode().IsRegular() || fi.Size() != a.SizeBytes) {
+		err = &CorruptError{ID: id, Reason: fmt.Sprintf("artifact %q is not %d bytes", path, a.SizeBytes)}
+	}
+	if err != nil {
+		return nil, Artifact{}, errors.Join(err, f.Close())
+	}
+	return f, a, nil
+}

@@ -1,0 +1,179 @@
+package record
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// writeArtifacts puts down files, by path, for an open execution.
+func writeArtifacts(t testing.TB, s *Store, id string, files map[string]string) []Artifact {
+	t.Helper()
+	if err := os.MkdirAll(s.ArtifactDir(id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var artifacts []Artifact
+	for i, path := range slices.Sorted(maps.Keys(files)) {
+		data := files[path]
+		if err := os.WriteFile(filepath.Join(s.ArtifactDir(id), strconv.Itoa(i)), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		artifacts = append(artifacts, Artifact{
+			Path: path, SizeBytes: int64(len(data)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(data))), Executable: i%2 == 1,
+		})
+	}
+	if err := s.PutArtifacts(t.Context(), id, artifacts); err != nil {
+		t.Fatal(err)
+	}
+	return artifacts
+}
+
+var artifactFiles = map[string]string{
+	"out.txt": "result", "a/b.csv": "1,2", "a.txt": "", "bad\xff\nname": "bytes", "ü": "umlaut", "../../up": "never a path here",
+}
+
+func TestArtifacts(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{})
+	writeArtifacts(t, s, l.ID(), map[string]string{"earlier": "gone"})
+	want := writeArtifacts(t, s, l.ID(), artifactFiles)
+
+	if got, next, err := s.ListArtifacts(t.Context(), "a", l.ID(), 0, ""); len(got) != 0 || next != "" || err != nil {
+		t.Errorf("before the end: got %v, %q, %v", got, next, err)
+	}
+	if _, _, err := s.OpenArtifact(t.Context(), "a", l.ID(), "out.txt"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("before the end: got %v", err)
+	}
+	end(t, l, "EXITED", start)
+	if err := s.PutArtifacts(t.Context(), l.ID(), nil); err == nil {
+		t.Error("put after the end")
+	}
+	s = reopenStore(t, s)
+
+	for size := 1; size <= len(want)+1; size++ {
+		var got []Artifact
+		token := ""
+		for {
+			page, next, err := s.ListArtifacts(t.Context(), "a", l.ID(), size, token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) > size {
+				t.Errorf("got a page of %d, want %d", len(page), size)
+			}
+			got = append(got, page...)
+			if token = next; token == "" {
+				break
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("pages of %d: got %v\nwant %v", size, got, want)
+		}
+	}
+	for _, a := range want {
+		f, got, err := s.OpenArtifact(t.Context(), "a", l.ID(), a.Path)
+		if err != nil {
+			t.Errorf("%q: %v", a.Path, err)
+			continue
+		}
+		data, err := io.ReadAll(f)
+		f.Close()
+		if got != a || string(data) != artifactFiles[a.Path] || err != nil {
+			t.Errorf("%q: got %v with %q, %v", a.Path, got, data, err)
+		}
+	}
+	if _, _, err := s.OpenArtifact(t.Context(), "a", l.ID(), "a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestArtifactTokens(t *testing.T) {
+	s := openStore(t, Config{})
+	var ids [2]string
+	for i := range ids {
+		l := create(t, s, Execution{})
+		writeArtifacts(t, s, l.ID(), artifactFiles)
+		end(t, l, "EXITED", start)
+		ids[i] = l.ID()
+	}
+	_, token, err := s.ListArtifacts(t.Context(), "a", ids[0], 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, executions, err := s.List(t.Context(), Filter{Tenant: "a", PageSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ id, token string }{
+		{ids[1], token}, {ids[0], executions}, {ids[0], "x"}, {ids[0], token + "="}, {ids[0], strings.ToUpper(token)},
+	} {
+		_, _, err := s.ListArtifacts(t.Context(), "a", test.id, 1, test.token)
+		if _, ok := errors.AsType[*TokenError](err); !ok {
+			t.Errorf("%q: got %v", test.token, err)
+		}
+	}
+}
+
+// More artifacts than one transaction takes.
+func TestManyArtifacts(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{})
+	var want []Artifact
+	for i := range 2*artifactBatch + 1 {
+		want = append(want, Artifact{Path: fmt.Sprintf("%06d", i), SizeBytes: int64(i), SHA256: "00"})
+	}
+	if err := s.PutArtifacts(t.Context(), l.ID(), want); err != nil {
+		t.Fatal(err)
+	}
+	end(t, l, "EXITED", start)
+	got, next, err := s.ListArtifacts(t.Context(), "a", l.ID(), MaxPage+1, "")
+	if len(got) != MaxPage || next == "" || err != nil {
+		t.Errorf("got %d, %q, %v", len(got), next, err)
+	}
+	var last int
+	err = s.db.queries.QueryRow("SELECT position FROM artifacts ORDER BY path DESC LIMIT 1").Scan(&last)
+	if last != len(want)-1 || err != nil {
+		t.Errorf("the last is at %d, %v", last, err)
+	}
+}
+
+func TestDamagedArtifact(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		damage func(path string) error
+		want   func(error) bool
+	}{
+		{"cut", func(p string) error { return os.Truncate(p, 1) }, isCorruptError},
+		{"longer", func(p string) error { return os.Truncate(p, 100) }, isCorruptError},
+		{"gone", os.Remove, func(err error) bool { return errors.Is(err, ErrNotFound) }},
+		{"link", func(p string) error { return errors.Join(os.Remove(p), os.Symlink("/etc/passwd", p)) },
+			func(err error) bool { return err != nil }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := openStore(t, Config{})
+			l := create(t, s, Execution{})
+			writeArtifacts(t, s, l.ID(), map[string]string{"x": "content"})
+			end(t, l, "EXITED", start)
+			if err := test.damage(filepath.Join(s.ArtifactDir(l.ID()), "0")); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := s.OpenArtifact(t.Context(), "a", l.ID(), "x"); !test.want(err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func isCorruptError(err error) bool {
+	_, ok := errors.AsType[*CorruptError](err)
+	return ok
+}

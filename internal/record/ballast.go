@@ -1,0 +1,58 @@
+package record
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// ballastBytes is kept free for what must be written when the disk is full: the
+// ends of what runs, with their rows.
+const ballastBytes = 16 << 20
+
+// ballast is a file that holds disk space and nothing else. Once the disk is
+// full it is given up, and until there is room for it again the store takes no
+// output and no new executions, so that the room goes to ends.
+type ballast struct {
+	f    *os.File
+	mu   sync.Mutex
+	held atomic.Bool
+}
+
+// openBallast opens or makes the file at path. It need not get its space: see
+// fill.
+func openBallast(path string) (*ballast, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &ballast{f: f}, nil
+}
+
+// fill takes the space if it isn't held, and says why if it can't.
+func (b *ballast) fill() error {
+	if b.held.Load() {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := unix.Fallocate(int(b.f.Fd()), 0, 0, ballastBytes); err != nil {
+		// What it got of the space would be missed by those it is for.
+		return errors.Join(&os.PathError{Op: "fallocate", Path: b.f.Name(), Err: err}, b.f.Truncate(0))
+	}
+	b.held.Store(true)
+	return nil
+}
+
+// spend gives the space up.
+func (b *ballast) spend() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held.Store(false)
+	return b.f.Truncate(0)
+}
+
+func (b *ballast) close() error { return b.f.Close() }

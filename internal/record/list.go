@@ -1,0 +1,133 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// DefaultPage is how many items a page has if nothing else is asked for.
+	DefaultPage = 100
+	// MaxPage bounds what can be asked for.
+	MaxPage = 1000
+)
+
+// Filter says which executions a List wants. Zero fields don't narrow it, except
+// Tenant: there is no listing across tenants.
+type Filter struct {
+	Tenant string
+	Skill  string
+	States []State
+	// Labels must all be there.
+	Labels map[string]string
+	Ends   []string
+	// CreatedAfter is the earliest creation wanted.
+	CreatedAfter time.Time
+	// PageSize is clamped to MaxPage; zero or less: DefaultPage.
+	PageSize int
+	// PageToken is what the last List with this filter returned.
+	PageToken string
+}
+
+// List returns the executions that f wants, newest first, and the token of the
+// next page; empty: there is none. Executions that are created meanwhile don't
+// move the pages. A token that isn't from this filter is a *TokenError.
+func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next string, err error) {
+	size := pageSize(f.PageSize)
+	query, args, err := f.query(size + 1)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, err := s.db.queries.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("record: list: %w", err)
+	}
+	all, err := scanRows(rows)
+	if err != nil {
+		return nil, "", fmt.Errorf("record: list: %w", err)
+	}
+	if len(all) > size {
+		all = all[:size]
+		next = f.token().encode(all[size-1].n)
+	}
+	for _, x := range all {
+		s.refresh(&x.Execution)
+		page = append(page, x.Execution)
+	}
+	return page, next, nil
+}
+
+func pageSize(asked int) int {
+	if asked <= 0 {
+		return DefaultPage
+	}
+	return min(asked, MaxPage)
+}
+
+// query is f as SQL, for at most limit rows. If labels are asked for, the index
+// of the first leads, in the same order.
+func (f Filter) query(limit int) (string, []any, error) {
+	var q strings.Builder
+	var args []any
+	where := func(condition string, values ...any) {
+		q.WriteString(condition)
+		args = append(args, values...)
+	}
+	q.WriteString(selectColumns)
+	order, lead := "e.n", "executions AS e WHERE true"
+	if len(f.Labels) > 0 {
+		// CROSS JOIN, in SQLite, keeps the order.
+		order, lead = "l0.execution", "labels AS l0 CROSS JOIN executions AS e ON e.n = l0.execution WHERE true"
+	}
+	q.WriteString(" FROM " + lead)
+	for i, name := range slices.Sorted(maps.Keys(f.Labels)) {
+		if i == 0 {
+			where(" AND l0.tenant = ? AND l0.key = ? AND l0.value = ?", f.Tenant, name, f.Labels[name])
+			continue
+		}
+		where(" AND EXISTS (SELECT 1 FROM labels WHERE execution = e.n AND tenant = ? AND key = ? AND value = ?)",
+			f.Tenant, name, f.Labels[name])
+	}
+	where(" AND e.tenant = ?", f.Tenant)
+	if f.PageToken != "" {
+		before, err := f.token().decode(f.PageToken)
+		if err != nil {
+			return "", nil, err
+		}
+		where(" AND "+order+" < ?", before)
+	}
+	if f.Skill != "" {
+		where(" AND e.skill = ?", f.Skill)
+	}
+	if len(f.States) > 0 {
+		where(" AND e.state IN ("+placeholders(len(f.States))+")", anys(f.States)...)
+		if !slices.Contains(f.States, Ended) {
+			where(" AND e.state < 3") // in the words of the index of those
+		}
+	}
+	if len(f.Ends) > 0 {
+		where(" AND e.ending IN ("+placeholders(len(f.Ends))+")", anys(f.Ends)...)
+	}
+	if !f.CreatedAfter.IsZero() {
+		// The first bounds the search, the second decides: n >= created.
+		where(" AND "+order+" >= ? AND e.created >= ?", nanos(f.CreatedAfter), nanos(f.CreatedAfter))
+	}
+	fmt.Fprintf(&q, " ORDER BY %s DESC LIMIT %d", order, limit)
+	return q.String(), args, nil
+}
+
+func placeholders(n int) string {
+	return strings.TrimSuffix(strings.Repeat("?, ", n), ", ")
+}
+
+func anys[T any](values []T) []any {
+	var all []any
+	for _, v := range values {
+		all = append(all, v)
+	}
+	return all
+}

@@ -1,0 +1,95 @@
+package record
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// row is an execution with what only the store wants to know.
+type row struct {
+	Execution
+	n          int64
+	spoolBytes int64
+}
+
+const selectColumns = `
+	SELECT e.n, e.id, e.tenant, e.principal, e.skill, e.digest, e.source_kind, e.script, e.labels, coalesce(e.key, ''),
+		e.request_hash, e.state, e.created, e.started, e.ended, e.detail, e.outcome, e.ending, e.last_seq, e.spool_bytes`
+
+const selectRow = selectColumns + " FROM executions AS e "
+
+// scanRow reads what selectRow selects.
+func scanRow(scan func(...any) error) (*row, error) {
+	var x row
+	var labels []byte
+	var created, started, ended, lastSeq int64
+	err := scan(&x.n, &x.ID, &x.Tenant, &x.Principal, &x.Skill, &x.Digest, &x.SourceKind, &x.Script, &labels, &x.Key,
+		&x.RequestHash, &x.State, &created, &started, &ended, &x.Detail, &x.Outcome, &x.End, &lastSeq, &x.spoolBytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(labels, &x.Labels); err != nil {
+		return nil, fmt.Errorf("record %s: labels: %w", x.ID, err)
+	}
+	x.Created, x.Started, x.Ended = instant(created), instant(started), instant(ended)
+	x.LastSeq = uint64(lastSeq)
+	return &x, nil
+}
+
+func scanRows(rows *sql.Rows) ([]*row, error) {
+	defer rows.Close()
+	var all []*row
+	for rows.Next() {
+		x, err := scanRow(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	return all, rows.Err()
+}
+
+// instant is the reverse of nanos.
+func instant(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// querier is a database or a transaction on it.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// getRow returns the one execution that where describes, or ErrNotFound.
+func getRow(ctx context.Context, q querier, where string, args ...any) (*row, error) {
+	x, err := scanRow(q.QueryRowContext(ctx, selectRow+"WHERE "+where, args...).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, ErrNotFound
+	}
+	return x, err
+}
+
+// refresh sets what the rows of open executions don't have.
+func (s *Store) refresh(x *Execution) {
+	if l := s.liveLog(x.ID); l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		x.LastSeq = max(x.LastSeq, l.seq)
+	}
+}
+
+// Get returns the tenant's execution as it stands now, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, tenant, id string) (Execution, error) {
+	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	if err != nil {
+		return Execution{}, fmt.Errorf("record %s: %w", id, err)
+	}
+	s.refresh(&x.Execution)
+	return x.Execution, nil
+}

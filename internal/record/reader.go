@@ -1,0 +1,226 @@
+package record
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// readAhead is how much of a spool a reader takes in at once.
+const readAhead = 256 << 10
+
+// frames reads one frame after the other from a spool.
+type frames struct {
+	f   *os.File
+	pos int64  // where in the file the next frame begins
+	buf []byte // what has been read from there on
+}
+
+// next returns the frame at r.pos. Of the file only the first limit bytes count:
+// io.EOF if they end before the frame, errShort if they end within it.
+func (r *frames) next(limit int64) (Event, error) {
+	for {
+		e, size, err := decodeFrame(r.buf)
+		if err == nil {
+			r.buf = r.buf[size:]
+			r.pos += int64(size)
+			return e, nil
+		}
+		if err != errShort {
+			return Event{}, err
+		}
+		if r.pos == limit {
+			return Event{}, io.EOF
+		}
+		if r.pos+int64(size) > limit {
+			return Event{}, errShort
+		}
+		if err := r.fill(size, limit); err != nil {
+			return Event{}, err
+		}
+	}
+}
+
+// fill reads on until at least need bytes of the frame are there. The buffer is
+// a new one each time, because the old one is part of events.
+func (r *frames) fill(need int, limit int64) error {
+	buf := make([]byte, min(int64(max(need, readAhead)), limit-r.pos))
+	have := copy(buf, r.buf)
+	n, err := r.f.ReadAt(buf[have:], r.pos+int64(have))
+	if err == io.EOF {
+		return badFrame(fmt.Sprintf("file ends %d bytes early", len(buf)-have-n))
+	}
+	if err != nil {
+		return err
+	}
+	r.buf = buf
+	return nil
+}
+
+// Reader reads the events of one execution at its own pace: it holds up neither
+// the execution nor other readers. It is for one goroutine at a time.
+type Reader struct {
+	id     string
+	frames frames
+	limit  int64  // how much of the spool there is
+	after  uint64 // events up to here are passed over
+	next   uint64 // sequence of the next frame
+	log    *Log   // where more comes from; nil once it has ended
+	end    *Event // the end, if the spool doesn't have it
+	err    error  // what every further call of Next returns
+}
+
+// Read returns a reader of the events after sequence after; 0: of all. It can go
+// on after the execution has ended, and even been removed, until it is closed.
+func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Reader, error) {
+	// In this order: an execution that ends in between still has its log here.
+	l := s.liveLog(id)
+	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", id, err)
+	}
+	r := &Reader{id: id, after: after}
+	var from mark
+	switch {
+	case l != nil:
+		from, err = r.follow(l)
+	case x.State == Ended:
+		from, err = r.replay(ctx, s.db.queries, x)
+	default:
+		err = ErrNotOpen
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", id, err)
+	}
+	f, err := os.Open(s.spoolPath(id))
+	if errors.Is(err, os.ErrNotExist) {
+		err = ErrNotFound // removed since
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", id, err)
+	}
+	if err := checkMagic(f); err != nil {
+		return nil, errors.Join(r.failure(0, err), f.Close())
+	}
+	r.frames, r.next = frames{f: f, pos: from.pos}, from.seq
+	return r, nil
+}
+
+// follow makes r a reader of what l has and gets.
+func (r *Reader) follow(l *Log) (mark, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == logFailed {
+		return mark{}, ErrNotFound
+	}
+	r.log, r.limit = l, l.size
+	return l.marks.find(r.after), nil
+}
+
+// replay makes r a reader of an execution that has ended.
+func (r *Reader) replay(ctx context.Context, db *sql.DB, x *row) (mark, error) {
+	var index []byte
+	err := db.QueryRowContext(ctx, "SELECT marks FROM executions WHERE n = ?", x.n).Scan(&index)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return mark{}, err
+	}
+	r.limit = x.spoolBytes
+	r.end = &Event{Seq: x.LastSeq, Time: x.Ended, Kind: KindEnd, Data: x.Outcome, End: x.End}
+	m := decodeMarks(index)
+	return m.find(r.after), nil
+}
+
+// Next returns the next event, and waits for it if it hasn't happened yet. After
+// the end it returns io.EOF; of a spool that isn't as it was written a
+// *CorruptError; ErrClosed if the store was closed before the end. The event's
+// data is the caller's.
+func (r *Reader) Next(ctx context.Context) (Event, error) {
+	for r.err == nil {
+		if err := ctx.Err(); err != nil {
+			return Event{}, err
+		}
+		at := r.frames.pos
+		e, err := r.frames.next(r.limit)
+		if err == io.EOF {
+			if r.log != nil {
+				if err := r.wait(ctx); err != nil {
+					return Event{}, err
+				}
+				continue
+			}
+			e, err = r.lastWord()
+		}
+		if err == nil && e.Seq != r.next {
+			err = badFrame(fmt.Sprintf("event %d is where %d belongs", e.Seq, r.next))
+		}
+		if err != nil {
+			r.err = r.failure(at, err)
+			break
+		}
+		r.next++
+		if e.Kind == KindEnd {
+			r.err = io.EOF
+		}
+		if e.Seq > r.after {
+			return e, nil
+		}
+	}
+	return Event{}, r.err
+}
+
+// wait returns when there is more to read, or no more to wait for.
+func (r *Reader) wait(ctx context.Context) error {
+	l := r.log
+	l.mu.Lock()
+	if l.size == r.limit && (l.state == logOpen || l.state == logEnding) {
+		if l.wake == nil {
+			l.wake = make(chan struct{})
+		}
+		wake := l.wake
+		l.mu.Unlock()
+		select {
+		case <-wake:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer l.mu.Unlock()
+	switch {
+	case l.state == logEnded:
+		r.end, r.log = l.lastWord, nil
+	case l.state == logAbandoned && l.size == r.limit:
+		return fmt.Errorf("record %s: %w", r.id, ErrClosed)
+	}
+	r.limit = l.size
+	return nil
+}
+
+// lastWord is the end of an execution whose spool had no room for it.
+func (r *Reader) lastWord() (Event, error) {
+	if r.end == nil || r.end.Seq != r.next {
+		return Event{}, badFrame(fmt.Sprintf("spool ends before event %d", r.next))
+	}
+	return *r.end, nil
+}
+
+// failure is err as the callers of this package see it.
+func (r *Reader) failure(pos int64, err error) error {
+	var bad badFrame
+	if err == errShort || errors.As(err, &bad) {
+		return &CorruptError{ID: r.id, Offset: pos, Reason: err.Error()}
+	}
+	return fmt.Errorf("record %s: %w", r.id, err)
+}
+
+// Close ends the reading.
+func (r *Reader) Close() error {
+	r.err = os.ErrClosed
+	return r.frames.f.Close()
+}

@@ -1,0 +1,178 @@
+package record
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+)
+
+// sweepBatch bounds how many executions one transaction removes, so that others
+// get their turn.
+const sweepBatch = 100
+
+// doomed is an execution that is to be removed.
+type doomed struct {
+	n     int64
+	id    string
+	bytes int64
+}
+
+// Sweep removes ended executions with everything that belongs to them: those
+// that ended more than MaxAge before now, then the oldest until spools and
+// artifacts, of open executions too, are within MaxBytes. It returns how many,
+// and how many bytes they took. A reader or artifact that is open can be read on.
+func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	if s.config.MaxAge > 0 {
+		removed, freed, err = s.sweepOldest(ctx, nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
+	}
+	if err == nil && s.config.MaxBytes > 0 {
+		removed, freed, err = s.sweepBytes(ctx, removed, freed)
+	}
+	// Whatever happened, there may be room again.
+	if ferr := s.ballast.fill(); ferr != nil {
+		s.log.Warn(warnFull, "err", ferr)
+	}
+	if err != nil {
+		return removed, freed, fmt.Errorf("record: sweep: %w", err)
+	}
+	return removed, freed, nil
+}
+
+// sweepBytes removes what is over MaxBytes, and adds it to what was removed.
+func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {
+	total, err := s.bytes(ctx)
+	if err != nil {
+		return removed, freed, err
+	}
+	n, bytes, err := s.sweepOldest(ctx, math.MaxInt64, total-s.config.MaxBytes)
+	return removed + n, freed + bytes, err
+}
+
+// bytes is how much spools and artifacts take.
+func (s *Store) bytes(ctx context.Context) (int64, error) {
+	var total int64
+	err := s.db.queries.QueryRowContext(ctx, `
+		SELECT (SELECT coalesce(sum(spool_bytes + artifact_bytes), 0) FROM executions WHERE state = 3)
+			+ (SELECT coalesce(sum(artifact_bytes), 0) FROM executions WHERE state < 3)`).Scan(&total)
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range s.liveLogs() {
+		total += l.published()
+	}
+	return total, nil
+}
+
+// sweepOldest removes ended executions, oldest first, as long as they ended
+// before a time and less than enough bytes were freed.
+func (s *Store) sweepOldest(ctx context.Context, before, enough int64) (removed int, freed int64, err error) {
+	for freed < enough {
+		oldest, err := s.oldest(ctx, before)
+		if err != nil || len(oldest) == 0 {
+			return removed, freed, err
+		}
+		var batch []doomed
+		for _, d := range oldest {
+			if freed >= enough {
+				break
+			}
+			batch = append(batch, d)
+			freed += d.bytes
+		}
+		removed += len(batch)
+		if err := s.remove(ctx, batch); err != nil {
+			return removed, freed, err
+		}
+	}
+	return removed, freed, nil
+}
+
+// oldest returns the first executions that ended before a time.
+func (s *Store) oldest(ctx context.Context, before int64) ([]doomed, error) {
+	rows, err := s.db.queries.QueryContext(ctx, `
+		SELECT n, id, spool_bytes + artifact_bytes FROM executions
+		WHERE state = 3 AND ended < ? ORDER BY ended LIMIT ?`, before, sweepBatch)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var batch []doomed
+	for rows.Next() {
+		var d doomed
+		if err := rows.Scan(&d.n, &d.id, &d.bytes); err != nil {
+			return nil, err
+		}
+		batch = append(batch, d)
+	}
+	return batch, rows.Err()
+}
+
+// remove removes the rows of a batch, then its files. In between the database
+// says that the files are garbage.
+func (s *Store) remove(ctx context.Context, batch []doomed) error {
+	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for _, d := range batch {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO garbage (id) VALUES (?)", d.id); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "DELETE FROM executions WHERE n = ?", d.n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.collectGarbage(ctx)
+}
+
+// collectGarbage removes the files that the database says are garbage.
+func (s *Store) collectGarbage(ctx context.Context) error {
+	ids, err := s.garbage(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := os.Remove(s.spoolPath(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.RemoveAll(s.ArtifactDir(id)); err != nil {
+			return err
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for _, id := range ids {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM garbage WHERE id = ?", id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Store) garbage(ctx context.Context) ([]string, error) {
+	rows, err := s.db.queries.QueryContext(ctx, "SELECT id FROM garbage")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var ids []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}

@@ -1,0 +1,62 @@
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+)
+
+// token makes and reads the page tokens of one listing: where the last page
+// ended, bound to what was asked for. A token gives no access: the tenant is
+// part of every query.
+type token struct {
+	asked [8]byte
+}
+
+// tokenFor returns the tokens of the listing that asked describes.
+func tokenFor(asked ...any) token {
+	b, err := json.Marshal(asked)
+	if err != nil {
+		panic("record: page token: " + err.Error()) // strings, numbers and times only
+	}
+	sum := sha256.Sum256(b)
+	var t token
+	copy(t.asked[:], sum[:])
+	return t
+}
+
+// token returns the tokens of f's listing; the size of its pages may change.
+func (f Filter) token() token {
+	return tokenFor("executions", f.Tenant, f.Skill, f.States, f.Labels, f.Ends, nanos(f.CreatedAfter))
+}
+
+func (t token) encodeBytes(last []byte) string {
+	return base64.RawURLEncoding.EncodeToString(append(t.asked[:len(t.asked):len(t.asked)], last...))
+}
+
+func (t token) decodeBytes(s string) ([]byte, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err != nil || len(b) < len(t.asked) {
+		return nil, &TokenError{Reason: "malformed"}
+	}
+	if [8]byte(b) != t.asked {
+		return nil, &TokenError{Reason: "is of another listing"}
+	}
+	return b[len(t.asked):], nil
+}
+
+func (t token) encode(last int64) string {
+	return t.encodeBytes(binary.BigEndian.AppendUint64(nil, uint64(last)))
+}
+
+func (t token) decode(s string) (int64, error) {
+	b, err := t.decodeBytes(s)
+	if err != nil {
+		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, &TokenError{Reason: "malformed"}
+	}
+	return int64(binary.BigEndian.Uint64(b)), nil
+}
