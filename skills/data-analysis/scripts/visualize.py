@@ -197,6 +197,10 @@ def main(argv):
     if complete.empty:
         raise usage("no rows are left to draw")
 
+    # No settings from /etc, where a sandbox may have none: Debian's matplotlib stops without /etc/matplotlibrc,
+    # and fontconfig, which it asks for fonts, complains without /etc/fonts.
+    os.environ["MATPLOTLIBRC"] = os.devnull
+    os.environ["FONTCONFIG_FILE"] = os.path.join(os.path.dirname(__file__), "..", "assets", "fonts.conf")
     # No display is needed, and no pyplot: it would look for one.
     figures = tables.require("matplotlib.figure", "python3-matplotlib")
     agg = tables.require("matplotlib.backends.backend_agg", "python3-matplotlib")

@@ -36,7 +36,7 @@ count() {
 	local file lines words characters
 	printf '%10s %10s %12s  %s\n' lines words characters file
 	for file in "${files[@]}"; do
-		read -r lines words characters < <(wc -lwm <"$file")
+		read -r lines words characters < <(cat -- "$file" | wc -lwm)
 		printf '%10d %10d %12d  %s\n' "$lines" "$words" "$characters" "$(name "$file")"
 	done | awk '{ print; for (i = 1; i < 4; i++) sum[i] += $i }
 		END { if (NR > 1) printf "%10d %10d %12d  %s\n", sum[1], sum[2], sum[3], "all" }'
@@ -81,7 +81,7 @@ dedupe() {
 }
 
 name() {
-	if [[ $1 == /dev/stdin ]]; then echo "(standard input)"; else echo "${1#./}"; fi
+	if [[ $1 == - ]]; then echo "(standard input)"; else echo "${1#./}"; fi
 }
 
 command=${1-}
@@ -134,7 +134,7 @@ fi
 files=()
 for file in "${arguments[@]}"; do
 	if [[ $file == - ]]; then
-		files+=(/dev/stdin)
+		files+=(-)
 		continue
 	fi
 	[[ -e $file ]] || die 1 "$file: no such file"
