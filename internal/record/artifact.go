@@ -37,21 +37,17 @@ func (s *Store) ArtifactDir(id string) string {
 	return filepath.Join(s.config.Dir, artifactsName, id)
 }
 
-// PutArtifacts records the artifacts of an execution whose log is open, with
-// their contents in ArtifactDir. They take the place of earlier ones and are
-// shown once it has ended: call it before End.
-func (s *Store) PutArtifacts(ctx context.Context, id string, artifacts []Artifact) error {
-	l := s.liveLog(id)
-	if l == nil {
-		return fmt.Errorf("record %s: artifacts: %w", id, ErrNotOpen)
-	}
+// PutArtifacts records the artifacts of the execution, whose contents are in
+// ArtifactDir. They take the place of earlier ones and are shown once it has
+// ended: call it before End.
+func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	l.mu.Lock()
 	err := l.writable()
 	l.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var bytes int64
 		for _, a := range artifacts {
 			bytes += a.SizeBytes
@@ -67,7 +63,7 @@ func (s *Store) PutArtifacts(ctx context.Context, id string, artifacts []Artifac
 		if err != nil {
 			break
 		}
-		err = s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		err = l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			return insertArtifacts(ctx, tx, l.row, position, batch)
 		})
 		position += len(batch)

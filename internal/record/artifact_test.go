@@ -16,22 +16,22 @@ import (
 )
 
 // writeArtifacts puts down files, by path, for an open execution.
-func writeArtifacts(t testing.TB, s *Store, id string, files map[string]string) []Artifact {
+func writeArtifacts(t testing.TB, s *Store, l *Log, files map[string]string) []Artifact {
 	t.Helper()
-	if err := os.MkdirAll(s.ArtifactDir(id), 0o700); err != nil {
+	if err := os.MkdirAll(s.ArtifactDir(l.ID()), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	var artifacts []Artifact
 	for i, path := range slices.Sorted(maps.Keys(files)) {
 		data := files[path]
-		if err := os.WriteFile(filepath.Join(s.ArtifactDir(id), strconv.Itoa(i)), []byte(data), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.ArtifactDir(l.ID()), strconv.Itoa(i)), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		artifacts = append(artifacts, Artifact{
 			Path: path, SizeBytes: int64(len(data)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(data))), Executable: i%2 == 1,
 		})
 	}
-	if err := s.PutArtifacts(t.Context(), id, artifacts); err != nil {
+	if err := l.PutArtifacts(t.Context(), artifacts); err != nil {
 		t.Fatal(err)
 	}
 	return artifacts
@@ -44,8 +44,8 @@ var artifactFiles = map[string]string{
 func TestArtifacts(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})
-	writeArtifacts(t, s, l.ID(), map[string]string{"earlier": "gone"})
-	want := writeArtifacts(t, s, l.ID(), artifactFiles)
+	writeArtifacts(t, s, l, map[string]string{"earlier": "gone"})
+	want := writeArtifacts(t, s, l, artifactFiles)
 
 	if got, next, err := s.ListArtifacts(t.Context(), "a", l.ID(), 0, ""); len(got) != 0 || next != "" || err != nil {
 		t.Errorf("before the end: got %v, %q, %v", got, next, err)
@@ -54,7 +54,7 @@ func TestArtifacts(t *testing.T) {
 		t.Errorf("before the end: got %v", err)
 	}
 	end(t, l, "EXITED", start)
-	if err := s.PutArtifacts(t.Context(), l.ID(), nil); err == nil {
+	if err := l.PutArtifacts(t.Context(), nil); err == nil {
 		t.Error("put after the end")
 	}
 	s = reopenStore(t, s)
@@ -101,7 +101,7 @@ func TestArtifactTokens(t *testing.T) {
 	var ids [2]string
 	for i := range ids {
 		l := create(t, s, Execution{})
-		writeArtifacts(t, s, l.ID(), artifactFiles)
+		writeArtifacts(t, s, l, artifactFiles)
 		end(t, l, "EXITED", start)
 		ids[i] = l.ID()
 	}
@@ -131,7 +131,7 @@ func TestManyArtifacts(t *testing.T) {
 	for i := range 2*artifactBatch + 1 {
 		want = append(want, Artifact{Path: fmt.Sprintf("%06d", i), SizeBytes: int64(i), SHA256: "00"})
 	}
-	if err := s.PutArtifacts(t.Context(), l.ID(), want); err != nil {
+	if err := l.PutArtifacts(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	end(t, l, "EXITED", start)
@@ -161,7 +161,7 @@ func TestDamagedArtifact(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := openStore(t, Config{})
 			l := create(t, s, Execution{})
-			writeArtifacts(t, s, l.ID(), map[string]string{"x": "content"})
+			writeArtifacts(t, s, l, map[string]string{"x": "content"})
 			end(t, l, "EXITED", start)
 			if err := test.damage(filepath.Join(s.ArtifactDir(l.ID()), "0")); err != nil {
 				t.Fatal(err)

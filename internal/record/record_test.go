@@ -397,7 +397,7 @@ func TestEndAfterCancel(t *testing.T) {
 func TestTenants(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{Tenant: "a"})
-	writeArtifacts(t, s, l.ID(), map[string]string{"x": "y"})
+	writeArtifacts(t, s, l, map[string]string{"x": "y"})
 	ask := func(tenant, id string) map[string]error {
 		_, get := s.Get(t.Context(), tenant, id)
 		r, read := s.Read(t.Context(), tenant, id, 0)
