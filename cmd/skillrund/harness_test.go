@@ -1,0 +1,385 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// The tests of this package run the real daemon and the real client, and talk
+// to the daemon as any program would.
+
+// patience bounds every wait of a test. It is never what a test is about.
+const patience = 60 * time.Second
+
+var binaries = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("SKILLRUN_BIN"); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.MkdirTemp("", "skillrun-bin-")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../skillrund", "../skillrun").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := binaries(); err == nil && os.Getenv("SKILLRUN_BIN") == "" {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}
+
+// A running is a daemon under test, with its clients.
+type running struct {
+	t      *testing.T
+	dir    string // state, run, skills, socket, config
+	cmd    *exec.Cmd
+	log    *logFile
+	exited chan error
+
+	conn   *grpc.ClientConn
+	runs   pb.ExecutionServiceClient
+	skills pb.SkillServiceClient
+	system pb.SystemServiceClient
+}
+
+// logFile is what the daemon prints, for a test to read while it runs.
+type logFile struct{ path string }
+
+func (l *logFile) String() string {
+	data, _ := os.ReadFile(l.path)
+	return string(data)
+}
+
+// newDir makes the directories of a daemon under test. It lies in /var/tmp,
+// which is a disk where /tmp may be none, and is searchable by the sandboxes.
+func newDir(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the daemon makes sandboxes, which needs root")
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "skillrund-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			if data, err := os.ReadFile(filepath.Join(dir, "log")); err == nil {
+				t.Logf("daemon's log:\n%s", tail(string(data), 8000))
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("left behind: %v", err)
+		}
+	})
+	return dir
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "..." + s[len(s)-n:]
+	}
+	return s
+}
+
+// startDaemon starts a daemon on a directory of its own with the shipped skills
+// and those that the test writes to dir/skills. extra is more configuration.
+func startDaemon(t *testing.T, extra string) *running {
+	t.Helper()
+	return startDaemonIn(t, newDir(t), extra)
+}
+
+// startDaemonIn starts a daemon on a directory that an earlier one may have used.
+func startDaemonIn(t *testing.T, dir, extra string) *running {
+	t.Helper()
+	d := launch(t, dir, extra)
+	d.dial("unix://" + dir + "/s.sock")
+	d.waitServing()
+	return d
+}
+
+// launch starts the process only.
+func launch(t *testing.T, dir, extra string) *running {
+	t.Helper()
+	shipped, err := filepath.Abs("../../skills")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "skills"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "skillrund.yaml")
+	text := fmt.Sprintf("state_dir: state\nrun_dir: run\nskills: [skills, %s]\n", shipped)
+	if !strings.Contains(extra, "listen:") {
+		text += "listen: {unix: s.sock}\n"
+	}
+	if err := os.WriteFile(config, []byte(text+extra), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	d := &running{t: t, dir: dir, log: &logFile{log.Name()}, exited: make(chan error, 1)}
+	d.cmd = exec.Command(binary(t, "skillrund"), "--config", config)
+	d.cmd.Stderr = log
+	d.cmd.Env = append(os.Environ(), "DAEMON_SECRET=not for scripts")
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { d.exited <- d.cmd.Wait() }()
+	t.Cleanup(d.stop)
+	return d
+}
+
+func (d *running) dial(target string) {
+	d.t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { conn.Close() })
+	d.conn = conn
+	d.runs, d.skills, d.system = pb.NewExecutionServiceClient(conn), pb.NewSkillServiceClient(conn), pb.NewSystemServiceClient(conn)
+}
+
+func (d *running) waitServing() {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	for {
+		r, err := healthpb.NewHealthClient(d.conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+		if err == nil && r.Status == healthpb.HealthCheckResponse_SERVING {
+			return
+		}
+		select {
+		case err := <-d.exited:
+			d.exited <- err
+			d.t.Fatalf("the daemon exited: %v\n%s", err, tail(d.log.String(), 4000))
+		case <-ctx.Done():
+			d.t.Fatalf("not serving: %v, %v\n%s", r, err, tail(d.log.String(), 4000))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the daemon as systemd would. It may be called more than once.
+func (d *running) stop() {
+	d.t.Helper()
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	d.wait()
+}
+
+// wait returns how the daemon ended.
+func (d *running) wait() error {
+	d.t.Helper()
+	select {
+	case err := <-d.exited:
+		d.exited <- err
+		return err
+	case <-time.After(patience):
+		d.cmd.Process.Kill()
+		d.t.Errorf("the daemon did not exit")
+		return errors.New("did not exit")
+	}
+}
+
+// kill ends the daemon as the kernel would.
+func (d *running) kill() {
+	d.t.Helper()
+	if err := d.cmd.Process.Kill(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.wait()
+}
+
+// writeSkill writes a skill before the daemon starts, or for it to find.
+func writeSkill(t *testing.T, dir, name, frontMatter string, files map[string]string) {
+	t.Helper()
+	root := filepath.Join(dir, "skills", name)
+	if !strings.Contains(frontMatter, "name:") {
+		frontMatter = "name: " + name + "\ndescription: A skill of a test.\n" + frontMatter
+	}
+	write := func(path, text string) {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, text := range files {
+		write(path, text)
+	}
+	write("SKILL.md", "---\n"+frontMatter+"\n---\n\n# "+name+"\n\nRun {baseDir}/scripts.\n")
+}
+
+// A result is everything that one execution sent.
+type result struct {
+	id             string
+	events         []*pb.ExecutionEvent // without keepalives
+	header         *pb.Header
+	outcome        *pb.Outcome
+	stdout, stderr bytes.Buffer
+}
+
+type eventStream interface {
+	Recv() (*pb.ExecutionEvent, error)
+}
+
+// collect reads a stream to its end and checks what every stream promises. each
+// sees an event as it comes; it may be nil.
+func collect(t *testing.T, s eventStream, after uint64, each func(*pb.ExecutionEvent)) (*result, error) {
+	t.Helper()
+	r := &result{}
+	next := after + 1
+	for {
+		e, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			if r.outcome == nil {
+				t.Errorf("the stream ended without an outcome")
+			}
+			return r, nil
+		}
+		if err != nil {
+			return r, err
+		}
+		if r.outcome != nil {
+			t.Errorf("an event after the outcome: %v", e)
+		}
+		if e.GetKeepalive() == nil {
+			if e.Sequence != next {
+				t.Errorf("sequence %d, want %d", e.Sequence, next)
+			}
+			next++
+			r.events = append(r.events, e)
+		}
+		r.id = e.ExecutionId
+		switch v := e.Event.(type) {
+		case *pb.ExecutionEvent_Header:
+			r.header = v.Header
+		case *pb.ExecutionEvent_Output:
+			r.add(t, v.Output, after)
+		case *pb.ExecutionEvent_Outcome:
+			r.outcome = v.Outcome
+		}
+		if each != nil {
+			each(e)
+		}
+	}
+}
+
+func (r *result) add(t *testing.T, o *pb.Output, after uint64) {
+	t.Helper()
+	buffer := &r.stdout
+	if o.Stream == pb.Stream_STREAM_STDERR {
+		buffer = &r.stderr
+	}
+	if after == 0 && o.OffsetBytes != uint64(buffer.Len()) {
+		t.Errorf("%v at offset %d, want %d", o.Stream, o.OffsetBytes, buffer.Len())
+	}
+	buffer.Write(o.Data)
+}
+
+// run executes one request to its end.
+func (d *running) run(req *pb.ExecuteRequest) *result {
+	d.t.Helper()
+	r, err := d.try(req)
+	if err != nil {
+		d.t.Fatalf("execute: %v", err)
+	}
+	return r
+}
+
+// try is run for a request that may be refused.
+func (d *running) try(req *pb.ExecuteRequest) (*result, error) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 2*patience)
+	defer cancel()
+	s, err := d.runs.Execute(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	r, err := collect(d.t, s, 0, nil)
+	if r != nil && r.outcome != nil {
+		err = nil
+	}
+	return r, err
+}
+
+func script(skill, path string, args ...string) *pb.ExecuteRequest {
+	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Script{Script: path}, Args: args}
+}
+
+func code(skill, text string) *pb.ExecuteRequest {
+	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: text}}}
+}
+
+func shell(skill, text string) *pb.ExecuteRequest {
+	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: text, Language: "bash"}}}
+}
+
+func command(skill, line string) *pb.ExecuteRequest {
+	return &pb.ExecuteRequest{Skill: skill, Source: &pb.ExecuteRequest_Command{Command: line}}
+}
+
+func wall(req *pb.ExecuteRequest, d time.Duration) *pb.ExecuteRequest {
+	if req.Limits == nil {
+		req.Limits = &pb.Limits{}
+	}
+	req.Limits.WallTime = durationpb.New(d)
+	return req
+}
+
+// wantExit checks that the program exited with a code by itself.
+func (r *result) wantExit(t *testing.T, code int32) {
+	t.Helper()
+	if r.outcome.GetEnd() != pb.End_END_EXITED || r.outcome.ExitCode == nil || *r.outcome.ExitCode != code {
+		t.Errorf("ended as %v\nwant exit code %d\nstdout %q\nstderr %q", r.outcome, code, tail(r.stdout.String(), 500), tail(r.stderr.String(), 2000))
+	}
+}
+
+func (r *result) wantStdout(t *testing.T, want string) {
+	t.Helper()
+	if got := r.stdout.String(); got != want {
+		t.Errorf("stdout %q, want %q; stderr %q", tail(got, 500), tail(want, 500), tail(r.stderr.String(), 2000))
+	}
+}
