@@ -1,0 +1,303 @@
+package skill
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// field is one key of the front matter.
+type field struct {
+	line  int
+	value *yaml.Node
+}
+
+// fieldReader reads fields leniently, one method a type. A method takes its field
+// out of rest, so that what is left is unknown; a value that it can't use goes
+// back there and becomes a finding.
+type fieldReader struct {
+	*findings
+	first int // line of the front matter
+	lines map[string]int
+	rest  map[string]field
+	kept  map[string]any
+}
+
+// readFields indexes a mapping. Of a repeated key the last one counts, as with
+// most parsers.
+func readFields(root *yaml.Node, f *findings) *fieldReader {
+	r := &fieldReader{
+		findings: f,
+		first:    root.Line,
+		lines:    map[string]int{},
+		rest:     map[string]field{},
+		kept:     map[string]any{},
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, line := keyText(root.Content[i]), root.Content[i].Line
+		if prev, ok := r.lines[key]; ok {
+			f.error(line, RuleDuplicateKey, "field '%s' is already in line %d: the last one counts", printable(key), prev)
+		}
+		r.lines[key] = line
+		r.rest[key] = field{line, deref(root.Content[i+1])}
+	}
+	return r
+}
+
+// manifest reads every field.
+func (r *fieldReader) manifest() Manifest {
+	m := Manifest{
+		Name:                   r.text("name"),
+		Description:            r.text("description"),
+		License:                r.text("license"),
+		Compatibility:          r.text("compatibility"),
+		Metadata:               r.textMap("metadata"),
+		Version:                r.text("version"),
+		Author:                 r.text("author"),
+		Tags:                   r.texts("tags", commas),
+		ActivationMode:         r.text("activation_mode"),
+		RequiredTools:          r.texts("required_tools", splitTools),
+		OptionalTools:          r.texts("optional_tools", splitTools),
+		Model:                  r.text("model"),
+		Mode:                   r.flag("mode"),
+		WhenToUse:              r.text("when_to_use"),
+		DisableModelInvocation: r.flag("disable-model-invocation"),
+		MaxExecutionTime:       r.seconds("max_execution_time"),
+		MaxMemoryBytes:         r.megabytes("max_memory"),
+		NetworkAccess:          r.flag("network_access"),
+		PythonPackages:         r.texts("python_packages", whole),
+		SystemPackages:         r.texts("system_packages", commas),
+	}
+	m.AllowedTools, m.HasAllowedTools = r.tools("allowed-tools")
+	m.Unknown = r.unknown()
+	return m
+}
+
+// take removes a field from rest. An absent one and a null one are the same.
+func (r *fieldReader) take(name string) (field, bool) {
+	f, ok := r.rest[name]
+	delete(r.rest, name)
+	return f, ok && f.value.ShortTag() != "!!null"
+}
+
+// misfit keeps a value that its field can't hold.
+func (r *fieldReader) misfit(name string, f field, want string) {
+	r.error(f.line, RuleFieldType, "Field '%s' must be %s", name, want)
+	r.kept[name] = plain(f.value)
+}
+
+func (r *fieldReader) text(name string) string {
+	f, ok := r.take(name)
+	if !ok {
+		return ""
+	}
+	if f.value.Kind != yaml.ScalarNode {
+		r.misfit(name, f, "a string")
+		return ""
+	}
+	if f.value.ShortTag() != "!!str" {
+		r.warn(f.line, RuleFieldType, "Field '%s' is not a string: put %s in quotes", name, printable(f.value.Value))
+	}
+	return strings.TrimSpace(f.value.Value)
+}
+
+func (r *fieldReader) flag(name string) bool {
+	f, ok := r.take(name)
+	if !ok {
+		return false
+	}
+	if f.value.Kind == yaml.ScalarNode {
+		if v, ok := boolWord(f.value.Value); ok {
+			if f.value.ShortTag() != "!!bool" {
+				r.warn(f.line, RuleFieldType, "Field '%s' is not a boolean: write %t", name, v)
+			}
+			return v
+		}
+	}
+	r.misfit(name, f, "true or false")
+	return false
+}
+
+// amount is a number above 0. One that is not is as good as none.
+func (r *fieldReader) amount(name, unit string) (float64, field, bool) {
+	f, ok := r.take(name)
+	if !ok {
+		return 0, f, false
+	}
+	want := "a number of " + unit
+	if f.value.Kind != yaml.ScalarNode {
+		r.misfit(name, f, want)
+		return 0, f, false
+	}
+	v, ok := number(f.value)
+	if tag := f.value.ShortTag(); tag != "!!int" && tag != "!!float" {
+		var err error
+		if v, err = strconv.ParseFloat(strings.TrimSpace(f.value.Value), 64); err != nil {
+			r.misfit(name, f, want)
+			return 0, f, false
+		}
+		ok = !math.IsInf(v, 0) && !math.IsNaN(v)
+		r.warn(f.line, RuleFieldType, "Field '%s' is not a number: remove the quotes", name)
+	}
+	if !ok || v <= 0 {
+		r.error(f.line, RuleFieldValue, "Field '%s' must be above 0: it is ignored", name)
+		r.kept[name] = plain(f.value)
+		return 0, f, false
+	}
+	return v, f, true
+}
+
+func (r *fieldReader) seconds(name string) time.Duration {
+	v, f, ok := r.amount(name, "seconds")
+	if !ok {
+		return 0
+	}
+	if v > MaxExecutionTime.Seconds() {
+		r.error(f.line, RuleFieldValue, "Field '%s' must be at most %g: it is lowered to that", name, MaxExecutionTime.Seconds())
+		return MaxExecutionTime
+	}
+	// 0 means that there is no value, so the smallest value is not 0.
+	return max(time.Duration(v*float64(time.Second)), 1)
+}
+
+func (r *fieldReader) megabytes(name string) int64 {
+	v, f, ok := r.amount(name, "MB")
+	if !ok {
+		return 0
+	}
+	if v > maxMemoryMB {
+		r.error(f.line, RuleFieldValue, "Field '%s' must be at most %d: it is lowered to that", name, maxMemoryMB)
+		v = maxMemoryMB
+	}
+	return max(int64(v*(1<<20)), 1)
+}
+
+// texts reads a list of strings. A single string is split.
+func (r *fieldReader) texts(name string, split func(string) []string) []string {
+	f, ok := r.take(name)
+	if !ok {
+		return nil
+	}
+	switch f.value.Kind {
+	case yaml.ScalarNode:
+		r.warn(f.line, RuleFieldType, "Field '%s' is not a list", name)
+		return split(f.value.Value)
+	case yaml.SequenceNode:
+		return r.items(name, f)
+	}
+	r.misfit(name, f, "a list of strings")
+	return nil
+}
+
+// items are the scalars of a list. If there is anything else, the list is kept as
+// a whole too.
+func (r *fieldReader) items(name string, f field) []string {
+	list := make([]string, 0, len(f.value.Content))
+	odd := false
+	for _, item := range f.value.Content {
+		item = deref(item)
+		switch {
+		case item.Kind != yaml.ScalarNode:
+			odd = true
+		case item.ShortTag() != "!!null":
+			list = append(list, strings.TrimSpace(item.Value))
+		}
+	}
+	if odd {
+		r.misfit(name, f, "a list of strings")
+	}
+	return list
+}
+
+// tools reads allowed-tools: a string, or a list whose items may themselves be
+// such strings.
+func (r *fieldReader) tools(name string) (entries []string, given bool) {
+	f, ok := r.take(name)
+	if !ok {
+		return nil, false
+	}
+	switch f.value.Kind {
+	case yaml.ScalarNode:
+		return splitTools(f.value.Value), true
+	case yaml.SequenceNode:
+		for _, item := range r.items(name, f) {
+			entries = append(entries, splitTools(item)...)
+		}
+		return entries, true
+	}
+	r.misfit(name, f, "a string or a list of strings")
+	return nil, true
+}
+
+// textMap reads metadata. A value that is no scalar is kept as JSON.
+func (r *fieldReader) textMap(name string) map[string]string {
+	f, ok := r.take(name)
+	if !ok {
+		return nil
+	}
+	if f.value.Kind != yaml.MappingNode {
+		r.misfit(name, f, "a mapping of strings to strings")
+		return nil
+	}
+	m := map[string]string{}
+	for i := 0; i+1 < len(f.value.Content); i += 2 {
+		key, line, value := keyText(f.value.Content[i]), f.value.Content[i].Line, deref(f.value.Content[i+1])
+		if _, ok := m[key]; ok {
+			r.error(line, RuleDuplicateKey, "field '%s.%s' is repeated: the last one counts", name, printable(key))
+		}
+		switch {
+		case value.Kind != yaml.ScalarNode:
+			r.error(line, RuleFieldType, "Field '%s.%s' must be a string", name, printable(key))
+			text, err := json.Marshal(plain(value))
+			if err != nil { // plain gives nothing that JSON can't hold
+				panic(err)
+			}
+			m[key] = string(text)
+		case value.ShortTag() == "!!null":
+			m[key] = ""
+		default:
+			if value.ShortTag() != "!!str" {
+				r.warn(line, RuleFieldType, "Field '%s.%s' is not a string: put %s in quotes", name, printable(key), printable(value.Value))
+			}
+			m[key] = value.Value
+		}
+	}
+	return m
+}
+
+// unknown is what no method has taken, and what didn't fit. Nil if there is
+// nothing.
+func (r *fieldReader) unknown() map[string]any {
+	for _, name := range sortedKeys(r.rest) {
+		f := r.rest[name]
+		r.error(f.line, RuleUnknownField, "Unexpected fields in frontmatter: %s", printable(name))
+		r.kept[name] = plain(f.value)
+	}
+	if len(r.kept) == 0 {
+		return nil
+	}
+	return r.kept
+}
+
+// commas splits at commas.
+func commas(text string) []string {
+	var list []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+// whole doesn't split: a comma is part of a requirement such as pandas>=2,<3.
+func whole(text string) []string {
+	if text = strings.TrimSpace(text); text == "" {
+		return nil
+	}
+	return []string{text}
+}

@@ -1,0 +1,143 @@
+package skill
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Severity says how much a finding matters.
+type Severity uint8
+
+const (
+	// SeverityError is for what breaks the published rules.
+	SeverityError Severity = iota + 1
+	// SeverityWarning is for what is likely to break or is not portable, and for
+	// everything that loading let pass.
+	SeverityWarning
+)
+
+func (s Severity) String() string {
+	switch s {
+	case SeverityError:
+		return "error"
+	case SeverityWarning:
+		return "warning"
+	}
+	return "unspecified"
+}
+
+// Finding is something that validation or loading noticed.
+type Finding struct {
+	Severity Severity
+	File     string // relative to the skill
+	Line     int    // from 1; 0: the file as a whole
+	Rule     string // one of the Rule constants
+	Message  string // what is wrong, and what to do where that isn't plain
+}
+
+func (f Finding) String() string {
+	at := f.File
+	if f.Line > 0 {
+		at = fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	return fmt.Sprintf("%s: %s", at, f.Message)
+}
+
+// Stable names of the rules. Where a published validator has a text for one, the
+// message is that text.
+const (
+	RuleManifestMissing  = "manifest-missing"
+	RuleManifestName     = "manifest-name"
+	RuleManifestSize     = "manifest-size"
+	RuleTooLarge         = "skill-size"
+	RuleEncoding         = "encoding"
+	RuleByteOrderMark    = "byte-order-mark"
+	RuleLineEnds         = "line-ends"
+	RuleFrontMatter      = "front-matter"
+	RuleFrontMatterOpen  = "front-matter-open"
+	RuleFrontMatterSize  = "front-matter-size"
+	RuleYAML             = "yaml"
+	RuleYAMLBounds       = "yaml-bounds"
+	RuleDuplicateKey     = "duplicate-key"
+	RuleNameMissing      = "name-missing"
+	RuleNameInvalid      = "name-invalid"
+	RuleNameGrammar      = "name-grammar"
+	RuleNameLength       = "name-length"
+	RuleNameFolder       = "name-folder"
+	RuleDescription      = "description-missing"
+	RuleDescriptionSize  = "description-length"
+	RuleCompatibility    = "compatibility-length"
+	RuleFieldType        = "field-type"
+	RuleFieldValue       = "field-value"
+	RuleUnknownField     = "unknown-field"
+	RuleRefused          = "refused-entry"
+	RuleNoInterpreter    = "no-interpreter"
+	RuleBaseDirReference = "base-dir-reference"
+	RuleTooMany          = "too-many-findings"
+)
+
+// ManifestError says why a SKILL.md can't be loaded: the first of its findings
+// that loading can't let pass. Its rule tells the cases apart.
+type ManifestError struct{ Finding Finding }
+
+func (e *ManifestError) Error() string { return e.Finding.String() }
+
+// findings collects what a check notices about one file.
+type findings struct {
+	file  string
+	list  []Finding
+	fatal *Finding // the first that loading can't let pass
+}
+
+func (f *findings) add(s Severity, line int, rule, format string, args ...any) {
+	switch {
+	case len(f.list) < maxFindings:
+		f.list = append(f.list, Finding{s, f.file, line, rule, fmt.Sprintf(format, args...)})
+	case len(f.list) == maxFindings:
+		f.list = append(f.list, Finding{s, f.file, 0, RuleTooMany, "more findings are left out"})
+	}
+}
+
+func (f *findings) error(line int, rule, format string, args ...any) {
+	f.add(SeverityError, line, rule, format, args...)
+}
+
+func (f *findings) warn(line int, rule, format string, args ...any) {
+	f.add(SeverityWarning, line, rule, format, args...)
+}
+
+// stop records an error that loading can't let pass.
+func (f *findings) stop(line int, rule, format string, args ...any) {
+	f.error(line, rule, format, args...)
+	if f.fatal == nil {
+		f.fatal = &Finding{SeverityError, f.file, line, rule, fmt.Sprintf(format, args...)}
+	}
+}
+
+// err is the reason not to load, or nil.
+func (f *findings) err() error {
+	if f.fatal == nil {
+		return nil
+	}
+	return &ManifestError{*f.fatal}
+}
+
+// sortFindings puts findings in the order of files and lines.
+func sortFindings(list []Finding) {
+	slices.SortStableFunc(list, func(a, b Finding) int {
+		if c := strings.Compare(a.File, b.File); c != 0 {
+			return c
+		}
+		return a.Line - b.Line
+	})
+}
+
+// asWarnings is what is left of findings when a skill loads in spite of them.
+func asWarnings(list []Finding) []Finding {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].Severity = SeverityWarning
+	}
+	return out
+}

@@ -1,0 +1,78 @@
+package skill
+
+import (
+	"fmt"
+	"iter"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Lookup finds a regular file of the skill. The path is relative to the skill;
+// "." and ".." in it are taken lexically, links are followed inside the skill. The
+// entry's Path is where they lead. The error is a *PathError.
+func (s *Skill) Lookup(p string) (Entry, error) {
+	fail := func(reason Reason, resolved string, r *Refused) (Entry, error) {
+		return Entry{}, &PathError{Path: p, Reason: reason, Resolved: resolved, Refused: r}
+	}
+	clean := path.Clean(p)
+	switch {
+	case badName(p) || len(p) > 4*maxPathBytes:
+		return fail(ReasonBadPath, "", nil)
+	case p == "" || clean == ".":
+		return fail(ReasonOutside, "", nil)
+	case path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../"):
+		return fail(ReasonEscapes, clean, nil)
+	}
+	at := s.tree.resolve(clean)
+	switch {
+	case at.reason != 0:
+		return fail(at.reason, at.path, at.refused)
+	case at.path == "":
+		return fail(ReasonOutside, "", nil)
+	case at.entry.Kind == KindDir:
+		return fail(ReasonDirectory, at.path, nil)
+	}
+	return at.entry, nil
+}
+
+// Open opens what Lookup finds. The caller closes the file.
+func (s *Skill) Open(p string) (*os.File, Entry, error) {
+	e, err := s.Lookup(p)
+	if err != nil {
+		return nil, Entry{}, err
+	}
+	root, err := os.OpenRoot(s.Dir)
+	if err != nil {
+		return nil, Entry{}, fmt.Errorf("snapshot of %s: %w", s.Name, err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(e.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, Entry{}, fmt.Errorf("snapshot of %s: %w", s.Name, err)
+	}
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size {
+		f.Close()
+		return nil, Entry{}, fmt.Errorf("snapshot of %s: %s is not what was imported", s.Name, e.Path)
+	}
+	return f, e, nil
+}
+
+// Has reports whether the skill has anything at a relative path, refused or not,
+// or something there that is no directory further up: whether a file put at that
+// path would collide with the skill. Links are not followed.
+func (s *Skill) Has(p string) bool { return s.tree.has(p) }
+
+// Entries yields every entry that is not refused, in byte order of its path.
+func (s *Skill) Entries() iter.Seq[Entry] { return slices.Values(s.tree.entries) }
+
+// RefusedAt returns the refused entry at a relative path, without following links.
+func (s *Skill) RefusedAt(p string) (Refused, bool) {
+	pl, ok := s.tree.at[path.Clean(p)]
+	if !ok || !pl.refused {
+		return Refused{}, false
+	}
+	return s.tree.refused[pl.index], true
+}

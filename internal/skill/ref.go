@@ -1,0 +1,46 @@
+package skill
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// ErrNotFound says that no skill of that name is loaded.
+var ErrNotFound = errors.New("skill not found")
+
+// DigestMismatch says that a skill is there, but not in the pinned version.
+type DigestMismatch struct{ Name, Want, Have string }
+
+func (e *DigestMismatch) Error() string {
+	return fmt.Sprintf("%s: digest mismatch: want %s, have %s", e.Name, e.Want, e.Have)
+}
+
+// InvalidPinError says that what follows the name in a reference is no digest.
+type InvalidPinError struct{ Name, Digest string }
+
+func (e *InvalidPinError) Error() string {
+	return fmt.Sprintf("%s: %q is not a digest: want sha256: and 64 lowercase hex digits", e.Name, printable(e.Digest))
+}
+
+const pinMark = "@sha256:"
+
+var digestGrammar = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// ParseRef splits "name" or "name@sha256:<64 hex digits>". The digest is empty if
+// the reference has none. The error is an *InvalidNameError or *InvalidPinError.
+func ParseRef(ref string) (name, digest string, err error) {
+	name, _, pinned := strings.Cut(ref, pinMark)
+	if err := ValidName(name); err != nil {
+		return "", "", err
+	}
+	if !pinned {
+		return name, "", nil
+	}
+	digest = ref[len(name)+1:]
+	if !digestGrammar.MatchString(digest) {
+		return "", "", &InvalidPinError{name, digest}
+	}
+	return name, digest, nil
+}

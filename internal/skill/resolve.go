@@ -1,0 +1,154 @@
+package skill
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Reason tells the errors of a path apart.
+type Reason uint8
+
+const (
+	// ReasonOutside: the path is empty or the skill itself.
+	ReasonOutside Reason = iota + 1
+	// ReasonEscapes: the path is absolute, climbs out with "..", or goes through a
+	// link that leaves the skill.
+	ReasonEscapes
+	// ReasonNotFound: nothing is there.
+	ReasonNotFound
+	// ReasonDirectory: it is a directory.
+	ReasonDirectory
+	// ReasonRefused: it is there and must not be used; see PathError.Refused.
+	ReasonRefused
+	// ReasonLoop: its links lead nowhere.
+	ReasonLoop
+	// ReasonBadPath: NUL, control characters, not UTF-8, or too long.
+	ReasonBadPath
+)
+
+// PathError says why a path names no usable file of a skill.
+type PathError struct {
+	Path   string // as it was given
+	Reason Reason
+	// Resolved is the path as far as it could be followed. With ReasonEscapes it is
+	// where the path leads: absolute, or relative to the skill and starting with "..".
+	Resolved string
+	// Refused is the entry that stopped it, if one did.
+	Refused *Refused
+}
+
+func (e *PathError) Error() string {
+	p := printable(e.Path)
+	switch e.Reason {
+	case ReasonOutside:
+		return "path '" + p + "' is not a file of the skill"
+	case ReasonEscapes:
+		return p + ": escapes the skill, it leads to " + printable(e.Resolved)
+	case ReasonNotFound:
+		return p + ": not found in the skill"
+	case ReasonDirectory:
+		return p + ": is a directory"
+	case ReasonRefused:
+		return p + ": refused, since " + e.Refused.Path + " " + e.Refused.Reason
+	case ReasonLoop:
+		return p + ": too many links"
+	}
+	return "path '" + p + "' is not a valid path"
+}
+
+// spot is where following a path ended. Without a reason, it is an entry that is
+// no link, or the root (path "").
+type spot struct {
+	path    string
+	entry   Entry
+	reason  Reason
+	refused *Refused
+}
+
+// resolve follows p from the skill's root as the kernel would, links and "..",
+// but within the tree and its bounds. What it costs is bounded by maxLinkSteps,
+// however long the targets are.
+func (t *tree) resolve(p string) spot {
+	pending := []string{p} // what is left to follow, the next part last
+	at := spot{entry: Entry{Kind: KindDir}}
+	links := 0
+	for steps := 0; len(pending) > 0; steps++ {
+		if steps > maxLinkSteps || links > maxLinks {
+			return spot{path: at.path, reason: ReasonLoop}
+		}
+		last := len(pending) - 1
+		name, rest, more := strings.Cut(pending[last], "/")
+		pending[last] = rest
+		if !more {
+			pending = pending[:last]
+		}
+		if at.entry.Kind != KindDir {
+			return spot{path: at.path, reason: ReasonNotFound}
+		}
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			if at.path == "" {
+				return spot{path: outside("..", pending), reason: ReasonEscapes}
+			}
+			at = t.dir(parent(at.path))
+			continue
+		}
+		next := join(at.path, name)
+		pl, ok := t.at[next]
+		if !ok {
+			return spot{path: next, reason: ReasonNotFound}
+		}
+		if pl.refused {
+			return stopped(next, &t.refused[pl.index], pending)
+		}
+		e := t.entries[pl.index]
+		if e.Kind != KindLink {
+			at = spot{path: next, entry: e}
+			continue
+		}
+		links++
+		if path.IsAbs(e.Target) {
+			return spot{path: outside(e.Target, pending), reason: ReasonEscapes}
+		}
+		pending = append(pending, e.Target)
+	}
+	return at
+}
+
+// outside is a path beyond the skill: where it was left and what was still to
+// follow.
+func outside(left string, pending []string) string {
+	for _, p := range slices.Backward(pending) {
+		left = path.Join(left, p)
+	}
+	return left
+}
+
+// dir is the spot of a directory that was passed before.
+func (t *tree) dir(p string) spot {
+	if p == "" {
+		return spot{entry: Entry{Kind: KindDir}}
+	}
+	return spot{path: p, entry: t.entries[t.at[p].index]}
+}
+
+// stopped is the end of a path at a refused entry.
+func stopped(p string, r *Refused, pending []string) spot {
+	s := spot{path: p, reason: ReasonRefused, refused: r}
+	switch r.Why {
+	case LeavesSkill, VenvInterpreter:
+		s.reason, s.path = ReasonEscapes, outside(r.Target, pending)
+	case LinkLoop:
+		s.reason = ReasonLoop
+	}
+	return s
+}
+
+// badName reports whether a path can't be shown and compared as text.
+func badName(p string) bool {
+	return !utf8.ValidString(p) || strings.ContainsFunc(p, isControl)
+}

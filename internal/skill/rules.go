@@ -1,0 +1,73 @@
+package skill
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// checkRequired applies the published rules for name, description and
+// compatibility. Without a usable name and a description a skill doesn't load.
+func checkRequired(m *Manifest, r *fieldReader, folder string) {
+	checkName(m, r, folder)
+
+	line := r.lines["description"]
+	switch {
+	case line == 0:
+		r.stop(r.first, RuleDescription, "Missing required field in frontmatter: description")
+	case m.Description == "":
+		r.stop(line, RuleDescription, "Field 'description' must be a non-empty string")
+	}
+	if n := utf8.RuneCountInString(m.Description); n > maxDescriptionRunes {
+		r.error(line, RuleDescriptionSize, "Description exceeds %d character limit (%d chars)", maxDescriptionRunes, n)
+	}
+	if n := utf8.RuneCountInString(m.Compatibility); n > maxCompatibilityRunes {
+		r.error(r.lines["compatibility"], RuleCompatibility, "Compatibility exceeds %d character limit (%d chars)", maxCompatibilityRunes, n)
+	}
+}
+
+// checkName applies the lookup rule, which a skill needs to load, and the
+// published grammar: lowercase letters, digits and single hyphens, equal to the
+// folder's name.
+func checkName(m *Manifest, r *fieldReader, folder string) {
+	line := r.lines["name"]
+	switch {
+	case line == 0:
+		r.stop(r.first, RuleNameMissing, "Missing required field in frontmatter: name")
+		return
+	case m.Name == "":
+		r.stop(line, RuleNameMissing, "Field 'name' must be a non-empty string")
+		return
+	}
+	name := printable(m.Name)
+	if n := utf8.RuneCountInString(m.Name); n > MaxNameRunes {
+		r.error(line, RuleNameLength, "Skill name '%s' exceeds %d character limit (%d chars)", name, MaxNameRunes, n)
+	}
+	if m.Name != strings.ToLower(m.Name) {
+		r.error(line, RuleNameGrammar, "Skill name '%s' must be lowercase", name)
+	}
+	if strings.HasPrefix(m.Name, "-") || strings.HasSuffix(m.Name, "-") {
+		r.error(line, RuleNameGrammar, "Skill name cannot start or end with a hyphen")
+	}
+	if strings.Contains(m.Name, "--") {
+		r.error(line, RuleNameGrammar, "Skill name cannot contain consecutive hyphens")
+	}
+	if strings.ContainsFunc(strings.ToLower(m.Name), notNameRune) {
+		r.error(line, RuleNameGrammar, "Skill name '%s' contains invalid characters. Only letters, digits, and hyphens are allowed.", name)
+	}
+	if folder != "" && folder != m.Name {
+		r.error(line, RuleNameFolder, "Directory name '%s' must match skill name '%s'", printable(folder), name)
+	}
+	if err := ValidName(m.Name); err != nil {
+		r.stop(line, RuleNameInvalid, "%v", err)
+	}
+}
+
+func notNameRune(r rune) bool {
+	return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}

@@ -1,0 +1,373 @@
+package skill
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// BoundError says that a skill is larger than it may be.
+type BoundError struct {
+	What string // "entries" or "bytes"
+	Most int64
+}
+
+func (e *BoundError) Error() string {
+	return fmt.Sprintf("skill has more than %d %s", e.Most, e.What)
+}
+
+// ErrChanging says that a skill's folder changed while it was read.
+var ErrChanging = errors.New("changed while it was read")
+
+// A snapshot's entries have an owner and times of their own, so that a change to
+// one shows, and so that the same skill looks the same everywhere. The time is
+// after 1980, before which zip files can't go.
+const (
+	snapshotUID = 1000
+	snapshotGID = 1000
+)
+
+var snapshotTime = time.Unix(1_577_836_800, 0) // 2020-01-01T00:00:00Z
+
+// scan reads a folder that anybody may change meanwhile. Every name is looked up
+// beneath the descriptor of its directory and no link is followed, so nothing
+// outside the folder is opened. What it finds is compared with what it then opens:
+// a difference is ErrChanging.
+type scan struct {
+	ctx    context.Context
+	bounds Bounds
+	dst    string // directory to copy into, "": only read
+	tree   *tree
+	seen   int
+	hash   hash.Hash
+	buf    []byte
+}
+
+// scanTree reads the folder src. With dst, an empty directory that nobody else can
+// reach, it also copies what is not refused.
+func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, error) {
+	s := &scan{
+		ctx: ctx, bounds: b.withDefaults(), dst: dst,
+		tree: new(tree), hash: sha256.New(), buf: make([]byte, 128<<10),
+	}
+	// A descriptor of its own: reading names moves the offset.
+	dir, err := openat(int(src.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.dir(dir, "", 0); err != nil {
+		return nil, err
+	}
+	s.tree.seal()
+	if dst != "" {
+		if err := s.finish(); err != nil {
+			return nil, err
+		}
+	}
+	return s.tree, nil
+}
+
+// dir reads what is in a directory and closes it.
+func (s *scan) dir(fd int, prefix string, depth int) error {
+	f := os.NewFile(uintptr(fd), prefix)
+	defer f.Close()
+	names, err := s.names(f)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := s.entry(fd, name, join(prefix, name), depth); err != nil {
+			return err
+		}
+	}
+	return s.ctx.Err()
+}
+
+// names lists a directory in byte order, without what is excluded.
+func (s *scan) names(f *os.File) ([]string, error) {
+	var names []string
+	for {
+		some, err := f.Readdirnames(1024)
+		for _, name := range some {
+			if !excluded(name) {
+				names = append(names, name)
+			}
+		}
+		if s.seen+len(names) > s.bounds.MaxFiles {
+			return nil, &BoundError{"entries", int64(s.bounds.MaxFiles)}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.seen += len(names)
+	slices.Sort(names)
+	return names, nil
+}
+
+// entry reads one entry of the directory dir.
+func (s *scan) entry(dir int, name, path string, depth int) error {
+	switch {
+	case badName(name):
+		s.refuse(path, BadName, "has a name that is not UTF-8 or has control characters")
+		return nil
+	case len(path) > maxPathBytes || depth >= maxPathDepth:
+		s.refuse(path, TooDeep, fmt.Sprintf("is nested deeper than %d levels or its path is longer than %d bytes", maxPathDepth, maxPathBytes))
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("%s: %w", path, orChanging(err))
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return s.subdir(dir, name, path, depth, &st)
+	case unix.S_IFREG:
+		return s.file(dir, name, path, &st)
+	case unix.S_IFLNK:
+		return s.link(dir, name, path)
+	}
+	s.refuse(path, NotRegular, "is neither a file, a directory nor a link")
+	return nil
+}
+
+func (s *scan) refuse(path string, why RefusedWhy, reason string) {
+	s.tree.refused = append(s.tree.refused, refuse(path, why, reason))
+}
+
+func (s *scan) subdir(dir int, name, path string, depth int, st *unix.Stat_t) error {
+	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if errors.Is(err, unix.EACCES) {
+		s.refuse(path, Unreadable, "may not be read")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, orChanging(err))
+	}
+	if err := same(fd, st); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	s.tree.entries = append(s.tree.entries, Entry{Path: path, Kind: KindDir})
+	if s.dst != "" {
+		if err := os.Mkdir(filepath.Join(s.dst, path), 0o755); err != nil {
+			unix.Close(fd)
+			return err
+		}
+	}
+	return s.dir(fd, path, depth+1)
+}
+
+func (s *scan) link(dir int, name, path string) error {
+	n, err := unix.Readlinkat(dir, name, s.buf[:unix.PathMax])
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, orChanging(err))
+	}
+	s.tree.entries = append(s.tree.entries, Entry{Path: path, Kind: KindLink, Target: string(s.buf[:n])})
+	return nil
+}
+
+func (s *scan) file(dir int, name, path string, st *unix.Stat_t) error {
+	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+		s.tree.refused = append(s.tree.refused, refusedSetID(path, st.Mode))
+		return nil
+	}
+	if s.tree.bytes+st.Size > s.bounds.MaxBytes {
+		return &BoundError{"bytes", s.bounds.MaxBytes}
+	}
+	// Should a FIFO or a leased file stand there by now, O_NONBLOCK keeps the open
+	// from waiting for its other side; see open(2) and fcntl(2).
+	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if errors.Is(err, unix.EACCES) {
+		s.refuse(path, Unreadable, "may not be read")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, orChanging(err))
+	}
+	defer unix.Close(fd)
+	if err := same(fd, st); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+
+	e := Entry{Path: path, Kind: KindFile, Size: st.Size, Executable: st.Mode&0o111 != 0}
+	out, err := s.create(e)
+	if err != nil {
+		return err
+	}
+	if out != nil {
+		defer out.Close()
+	}
+	var head *scriptHead
+	if mayBeScript(path) {
+		head = new(scriptHead)
+	}
+	if err := s.content(fd, st, out, head); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	e.SHA256 = hex.EncodeToString(s.hash.Sum(nil))
+	s.tree.entries = append(s.tree.entries, e)
+	s.tree.files++
+	s.tree.bytes += e.Size
+	if head != nil {
+		if sc, ok := detectScript(path, e.Executable, head.bytes); ok {
+			s.tree.scripts = append(s.tree.scripts, sc)
+		}
+	}
+	return nil
+}
+
+// content reads exactly the bytes that the file had when it was opened, and makes
+// sure that it still has them at the end.
+func (s *scan) content(fd int, st *unix.Stat_t, out *os.File, head *scriptHead) error {
+	s.hash.Reset()
+	left := st.Size
+	for left > 0 {
+		n, err := unix.Read(fd, s.buf[:min(int64(len(s.buf)), left)])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return orChanging(err)
+		}
+		if n == 0 {
+			return ErrChanging
+		}
+		left -= int64(n)
+		s.hash.Write(s.buf[:n])
+		if head != nil {
+			head.write(s.buf[:n])
+		}
+		if out != nil {
+			if _, err := out.Write(s.buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err := s.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return same(fd, st)
+}
+
+// create makes the copy of a file. It is nil if nothing is copied.
+func (s *scan) create(e Entry) (*os.File, error) {
+	if s.dst == "" {
+		return nil, nil
+	}
+	return os.OpenFile(filepath.Join(s.dst, e.Path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// finish makes the links, which can be judged only when the whole tree is known,
+// and gives everything the owner, mode and time that a snapshot has. Directories
+// come after what is in them, since that changes their time.
+func (s *scan) finish() error {
+	for _, l := range s.tree.links() {
+		if err := os.Symlink(l.Target, filepath.Join(s.dst, l.Path)); err != nil {
+			return err
+		}
+		if err := stamp(filepath.Join(s.dst, l.Path), l); err != nil {
+			return err
+		}
+	}
+	for _, e := range slices.Backward(s.tree.entries) {
+		if e.Kind == KindLink {
+			continue
+		}
+		if err := stamp(filepath.Join(s.dst, e.Path), e); err != nil {
+			return err
+		}
+	}
+	return stamp(s.dst, Entry{Kind: KindDir})
+}
+
+// links are the links that a snapshot holds.
+func (t *tree) links() []Entry {
+	var list []Entry
+	for _, e := range t.entries {
+		if e.Kind == KindLink {
+			list = append(list, e)
+		}
+	}
+	for _, r := range t.refused {
+		if r.Why == VenvInterpreter {
+			list = append(list, Entry{Path: r.raw, Kind: KindLink, Target: r.target})
+		}
+	}
+	return list
+}
+
+// stamp gives a path in a new snapshot its owner, mode and time.
+func stamp(path string, e Entry) error {
+	if err := os.Lchown(path, snapshotUID, snapshotGID); err != nil {
+		return err
+	}
+	if e.Kind != KindLink { // a link has no mode
+		if err := os.Chmod(path, os.FileMode(e.mode())); err != nil {
+			return err
+		}
+	}
+	ts := unix.NsecToTimespec(snapshotTime.UnixNano())
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "utimensat", Path: path, Err: err}
+	}
+	return nil
+}
+
+// mode is the permissions that an entry has in a snapshot.
+func (e Entry) mode() uint32 {
+	if e.Kind == KindFile && !e.Executable {
+		return 0o644
+	}
+	return 0o755
+}
+
+// openat opens one name in a directory and follows no link.
+func openat(dir int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// same reports ErrChanging if an open file is not what it was found to be.
+func same(fd int, want *unix.Stat_t) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Dev != want.Dev || st.Ino != want.Ino || st.Mode&unix.S_IFMT != want.Mode&unix.S_IFMT {
+		return ErrChanging
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFREG &&
+		(st.Size != want.Size || st.Mode != want.Mode || st.Mtim != want.Mtim || st.Ctim != want.Ctim) {
+		return ErrChanging
+	}
+	return nil
+}
+
+// orChanging is ErrChanging for an error that says that an entry is gone or became
+// something else.
+func orChanging(err error) error {
+	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EINVAL, unix.ENXIO, unix.EAGAIN, unix.ESTALE} {
+		if errors.Is(err, e) {
+			return ErrChanging
+		}
+	}
+	return err
+}

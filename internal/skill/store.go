@@ -1,0 +1,254 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// store keeps snapshots: one directory each, named by the hex digits of its
+// digest. A snapshot appears under its name when it is complete and on disk, and
+// is never changed after that. Names with the prefixes below are in the making, or
+// were found damaged and moved out of the way of what still runs from them.
+//
+// Several processes may share a store. Each holds its lock shared while it uses
+// it; snapshots are removed only by one that has the lock to itself.
+type store struct {
+	dir  string
+	lock *os.File
+}
+
+const (
+	newPrefix  = "new-"
+	oldPrefix  = "old-"
+	lockName   = "lock"
+	lockRetry  = 20 * time.Millisecond
+	ownersOnly = 0o700
+)
+
+var snapshotName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// openStore creates or opens a store. alone says whether no other process uses it:
+// if so, the caller may sweep, and must call share when it is done.
+func openStore(ctx context.Context, dir string) (s *store, alone bool, err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := os.MkdirAll(dir, ownersOnly); err != nil {
+		return nil, false, err
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	if !fi.IsDir() || fi.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		return nil, false, fmt.Errorf("%s: not a directory of our own", dir)
+	}
+	if err := os.Chmod(dir, ownersOnly); err != nil {
+		return nil, false, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, false, err
+	}
+	s = &store{dir: dir, lock: lock}
+	if alone, err = s.acquire(ctx); err != nil {
+		lock.Close()
+		return nil, false, fmt.Errorf("%s: lock: %w", dir, err)
+	}
+	return s, alone, nil
+}
+
+// acquire takes the lock, exclusively if it is free. It waits only while another
+// process has it to itself.
+func (s *store) acquire(ctx context.Context) (alone bool, err error) {
+	for {
+		for _, how := range []int{unix.LOCK_EX, unix.LOCK_SH} {
+			err := unix.Flock(int(s.lock.Fd()), how|unix.LOCK_NB)
+			if err == nil {
+				return how == unix.LOCK_EX, nil
+			}
+			if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+				return false, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(lockRetry):
+		}
+	}
+}
+
+// share lets other processes in.
+func (s *store) share() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_SH) }
+
+func (s *store) close() error { return s.lock.Close() }
+
+// staged is a snapshot that is copied but has no name yet.
+type staged struct{ tmp, final string }
+
+// stage makes sure that the store has a copy of t, which was just read from src.
+// dir is where the snapshot is, or will be once st is published; st is nil if it
+// is there already. If src has changed since, it is ErrChanging.
+func (s *store) stage(ctx context.Context, src *os.File, t *tree, b Bounds) (dir string, st *staged, err error) {
+	final := filepath.Join(s.dir, strings.TrimPrefix(t.digest, "sha256:"))
+	if _, err := os.Lstat(final); err == nil {
+		if verify(final, t) == nil {
+			return final, nil, nil
+		}
+		if err := s.moveAside(final); err != nil {
+			return "", nil, err
+		}
+	}
+	tmp, err := os.MkdirTemp(s.dir, newPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	copied, err := scanTree(ctx, src, tmp, b)
+	if err == nil && copied.digest != t.digest {
+		err = ErrChanging
+	}
+	if err != nil {
+		os.RemoveAll(tmp)
+		return "", nil, err
+	}
+	return final, &staged{tmp, final}, nil
+}
+
+// flush puts everything that is staged on disk: one syncfs(2) instead of an fsync
+// for each of thousands of files.
+func (s *store) flush() error {
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("%s: sync: %w", s.dir, err)
+	}
+	return nil
+}
+
+// publish gives a snapshot its name, durably once sync has returned. If the name
+// is there by now, another process or another folder was first, with the same
+// content.
+func (s *store) publish(st *staged) error {
+	err := os.Rename(st.tmp, st.final)
+	if errors.Is(err, fs.ErrExist) {
+		return os.RemoveAll(st.tmp)
+	}
+	return err
+}
+
+// sync makes the names of snapshots durable.
+func (s *store) sync() error {
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// moveAside takes a damaged snapshot's name away. What runs from it isn't
+// disturbed; a later sweep removes it.
+func (s *store) moveAside(final string) error {
+	old, err := os.MkdirTemp(s.dir, oldPrefix)
+	if err != nil {
+		return err
+	}
+	return os.Rename(final, filepath.Join(old, "snapshot"))
+}
+
+// verify checks without reading contents that a snapshot is what was put there:
+// every entry, its kind, owner, permissions, size and target, the time that
+// writing to it would have changed, and nothing beside them.
+func verify(dir string, t *tree) error {
+	want := make(map[string]Entry, len(t.entries)+1)
+	for _, e := range t.entries {
+		want[e.Path] = e
+	}
+	for _, l := range t.links() {
+		want[l.Path] = l
+	}
+	want["."] = Entry{Path: ".", Kind: KindDir}
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, p)
+		if err != nil {
+			return err
+		}
+		e, ok := want[rel]
+		if !ok {
+			return fmt.Errorf("%s: does not belong to the snapshot", p)
+		}
+		delete(want, rel)
+		return verifyEntry(p, d, e)
+	})
+	if err != nil {
+		return err
+	}
+	for p := range want {
+		return fmt.Errorf("%s: missing in the snapshot", filepath.Join(dir, p))
+	}
+	return nil
+}
+
+func verifyEntry(p string, d fs.DirEntry, e Entry) error {
+	fi, err := d.Info()
+	if err != nil {
+		return err
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	ok := st.Uid == snapshotUID && st.Gid == snapshotGID && fi.ModTime().Equal(snapshotTime)
+	switch e.Kind {
+	case KindDir:
+		ok = ok && fi.Mode() == fs.ModeDir|fs.FileMode(e.mode())
+	case KindFile:
+		ok = ok && fi.Mode() == fs.FileMode(e.mode()) && fi.Size() == e.Size
+	case KindLink:
+		target, err := os.Readlink(p)
+		ok = ok && err == nil && target == e.Target
+	}
+	if !ok {
+		return fmt.Errorf("%s: is not as it was imported", p)
+	}
+	return nil
+}
+
+// sweep removes what is left over: snapshots that are not in use, and what was
+// never finished. Only for a caller that is alone. What it doesn't know it leaves.
+func (s *store) sweep(inUse map[string]bool) (removed int, err error) {
+	names, err := os.ReadDir(s.dir)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, d := range names {
+		name := d.Name()
+		stray := strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, oldPrefix)
+		unused := snapshotName.MatchString(name) && !inUse["sha256:"+name]
+		if !stray && !unused {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed++
+	}
+	return removed, errors.Join(errs...)
+}

@@ -1,0 +1,207 @@
+package skill
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Kind is what an entry of a skill is.
+type Kind uint8
+
+const (
+	KindDir Kind = iota + 1
+	KindFile
+	KindLink
+)
+
+// Entry is an entry of a skill that is not refused.
+type Entry struct {
+	Path       string // relative to the skill, without links in it
+	Kind       Kind
+	Size       int64  // of a file
+	Executable bool   // of a file: the snapshot has it as 0755, else 0644
+	SHA256     string // of a file's content, in hex
+	Target     string // of a link
+}
+
+// tree is what a skill's folder holds. It is filled by a scan and immutable
+// afterwards. The zero tree is empty.
+type tree struct {
+	entries []Entry   // in byte order of Path, without the root
+	refused []Refused // likewise
+	scripts []Script  // likewise
+	at      map[string]place
+	files   int
+	bytes   int64
+	digest  string
+}
+
+// place is where a path is: an index of entries, or of refused.
+type place struct {
+	index   int
+	refused bool
+}
+
+// Version 1 of the digest of a tree: the SHA-256 of
+//
+//	"skillrun tree 1" NUL
+//
+// and then, for each entry beneath the root in byte order of its path, of
+//
+//	kind NUL path NUL value NUL
+//
+// where path is relative, its components joined by "/", and kind and value are
+//
+//	dir      nothing
+//	file     SHA-256 of the content, in lowercase hex; executable for nobody
+//	exec     likewise; executable for somebody
+//	link     the target, as written
+//	refused  why it is refused (RefusedWhy), and for a link ":" and its target as written
+//
+// Owner, group, times, the rest of the permissions, extended attributes and hard
+// links have no influence. What is excluded (see excluded) is not there at all. A
+// refused entry stands for itself and, if it is a directory, for everything in it;
+// its content has no influence since no snapshot holds it.
+const digestHeader = "skillrun tree 1"
+
+// seal sorts the tree, marks the links that must not be followed, and computes
+// index and digest. Links can be judged only when everything else is known.
+func (t *tree) seal() {
+	slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(t.refused, func(a, b Refused) int { return cmp.Compare(a.raw, b.raw) })
+	t.index()
+	t.refuseLinks()
+	slices.SortFunc(t.refused, func(a, b Refused) int { return cmp.Compare(a.raw, b.raw) })
+	slices.SortFunc(t.scripts, func(a, b Script) int { return cmp.Compare(a.Path, b.Path) })
+	t.index()
+	t.digest = t.computeDigest()
+}
+
+func (t *tree) index() {
+	t.at = make(map[string]place, len(t.entries)+len(t.refused))
+	for i, e := range t.entries {
+		t.at[e.Path] = place{index: i}
+	}
+	for i, r := range t.refused {
+		t.at[r.raw] = place{index: i, refused: true}
+	}
+}
+
+// refuseLinks moves every link whose target is outside, or can't be found within
+// bounds, from entries to refused.
+func (t *tree) refuseLinks() {
+	var bad []Refused
+	kept := make([]Entry, 0, len(t.entries))
+	for _, e := range t.entries {
+		if e.Kind != KindLink {
+			kept = append(kept, e)
+			continue
+		}
+		switch s := t.resolve(e.Path); s.reason {
+		case ReasonEscapes:
+			bad = append(bad, refusedLink(e, LeavesSkill, s.path))
+		case ReasonLoop:
+			bad = append(bad, refusedLink(e, LinkLoop, ""))
+		default:
+			kept = append(kept, e)
+		}
+	}
+	t.entries, t.refused = kept, append(t.refused, bad...)
+}
+
+func (t *tree) computeDigest() string {
+	h := sha256.New()
+	field := func(parts ...string) {
+		for _, p := range parts {
+			io.WriteString(h, p)
+		}
+		h.Write([]byte{0})
+	}
+	field(digestHeader)
+	e, r := t.entries, t.refused
+	for len(e)+len(r) > 0 {
+		if len(r) == 0 || len(e) > 0 && e[0].Path < r[0].raw {
+			field(e[0].digestKind())
+			field(e[0].Path)
+			field(e[0].SHA256, e[0].Target)
+			e = e[1:]
+			continue
+		}
+		field("refused")
+		field(r[0].raw)
+		if r[0].target != "" {
+			field(r[0].Why.String(), ":", r[0].target)
+		} else {
+			field(r[0].Why.String())
+		}
+		r = r[1:]
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func (e Entry) digestKind() string {
+	switch {
+	case e.Kind == KindDir:
+		return "dir"
+	case e.Kind == KindLink:
+		return "link"
+	case e.Executable:
+		return "exec"
+	}
+	return "file"
+}
+
+// has reports whether anything is at p, or p lies beneath something that is no
+// directory.
+func (t *tree) has(p string) bool {
+	p = path.Clean(p)
+	if p == "." {
+		return true
+	}
+	if _, ok := t.at[p]; ok {
+		return true
+	}
+	for dir := path.Dir(p); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if pl, ok := t.at[dir]; ok && (pl.refused || t.entries[pl.index].Kind != KindDir) {
+			return true
+		}
+	}
+	return false
+}
+
+// excluded reports whether a name is no part of a skill: the private data of
+// version control and caches that tools write beside the sources. They would
+// change the digest without changing the skill. node_modules and virtual
+// environments are part of it, since scripts use them.
+func excluded(name string) bool {
+	switch name {
+	case ".git", ".hg", ".svn", ".jj", ".bzr", "CVS",
+		"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache",
+		".DS_Store":
+		return true
+	}
+	return false
+}
+
+func hexSHA256(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// join is path.Join for a clean directory, "" being the root.
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// parent is the directory of a clean path, "" being the root.
+func parent(p string) string {
+	return p[:max(strings.LastIndexByte(p, '/'), 0)]
+}

@@ -1,0 +1,96 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Validate returns what strict validation finds in a loaded skill, by file and line.
+func (s *Skill) Validate() []Finding { return slices.Clone(s.findings) }
+
+// ValidateText checks the text of a SKILL.md by itself. folder is the name of the
+// folder that it would stand in; empty, that is not checked.
+func ValidateText(skillMD, folder string) []Finding {
+	d := parseDocument([]byte(skillMD), manifestNames[0], folder)
+	sortFindings(d.list)
+	return d.list
+}
+
+// ValidateDir checks a skill folder. It needs no privilege and writes nothing. A
+// folder that would not load has a finding that says why; the error says that it
+// couldn't be read at all.
+func ValidateDir(dir string) ([]Finding, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(abs)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := read(context.Background(), f, filepath.Base(abs), Bounds{})
+	if err == nil {
+		return r.validate(), nil
+	}
+	var (
+		manifest *ManifestError
+		path     *PathError
+		bound    *BoundError
+	)
+	switch {
+	case errors.Is(err, ErrNoManifest):
+		return []Finding{{SeverityError, manifestNames[0], 0, RuleManifestMissing, err.Error()}}, nil
+	case errors.As(err, &manifest):
+		return []Finding{manifest.Finding}, nil
+	case errors.As(err, &path):
+		return []Finding{{SeverityError, path.Path, 0, RuleRefused, err.Error()}}, nil
+	case errors.As(err, &bound):
+		return []Finding{{SeverityError, "", 0, RuleTooLarge, err.Error()}}, nil
+	}
+	return nil, err
+}
+
+// validate is every finding about a folder that was read.
+func (r *reading) validate() []Finding {
+	all := findings{file: r.doc.file, list: r.doc.list}
+	r.checkReferences(&all)
+	for _, e := range r.tree.refused {
+		if e.Why != VenvInterpreter { // that one is as it should be
+			all.file = e.Path
+			all.error(0, RuleRefused, "%s: it can't be used", e.Reason)
+		}
+	}
+	for _, s := range r.tree.scripts {
+		if !runnable[s.Language] {
+			all.file = s.Path
+			all.warn(0, RuleNoInterpreter, "no interpreter is known for it: use a known extension or a #! line")
+		}
+	}
+	sortFindings(all.list)
+	return all.list
+}
+
+// baseDirReference is a path beneath {baseDir} in prose or in a command.
+var baseDirReference = regexp.MustCompile(`(?:\{baseDir\}|\$\{CLAUDE_SKILL_DIR\})/([\pL\pN_./-]+)([<*$\[{]?)`)
+
+// checkReferences looks for files that the instructions name and the skill
+// doesn't have. Placeholders and patterns are not judged.
+func (r *reading) checkReferences(f *findings) {
+	for i, line := range strings.Split(r.doc.body, "\n") {
+		for _, m := range baseDirReference.FindAllStringSubmatch(line, -1) {
+			p := strings.TrimRight(m[1], "./-")
+			if p == "" || m[2] != "" {
+				continue
+			}
+			if at := r.tree.resolve(p); at.reason == ReasonNotFound || at.reason == ReasonEscapes {
+				f.warn(r.doc.bodyLine+i, RuleBaseDirReference, "%s/%s is not in the skill", BaseDirVar, p)
+			}
+		}
+	}
+}

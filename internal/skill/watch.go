@@ -1,0 +1,125 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// A change is followed by others; reloading waits until it has been quiet for a
+// moment, but not for ever.
+const (
+	watchQuiet = 100 * time.Millisecond
+	watchMost  = 2 * time.Second
+)
+
+// Watch reloads whenever something in the roots changes, until ctx ends (nil) or
+// watching becomes impossible. It begins with a reload, so that nothing that
+// happened before is missed. SIGHUP and Watch may both lead to Reload.
+func (r *Registry) Watch(ctx context.Context) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch skills: %w", err)
+	}
+	defer w.Close()
+	for {
+		// The watches come first: what changes during the reload is seen afterwards.
+		r.addWatches(w)
+		if _, err := r.Reload(ctx); err != nil && ctx.Err() == nil {
+			r.config.Log.Error("skills not reloaded", "error", err)
+		}
+		if err := r.awaitChange(ctx, w); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("watch skills: %w", err)
+		}
+	}
+}
+
+// awaitChange returns when something has changed and it is quiet again.
+func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
+	var quiet, most <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-quiet:
+			return nil
+		case <-most:
+			return nil
+		case ev, ok := <-w.Events:
+			if !ok {
+				return fsnotify.ErrClosed
+			}
+			if !r.concerns(ev.Name) {
+				continue
+			}
+		case err, ok := <-w.Errors:
+			if !ok {
+				return fsnotify.ErrClosed
+			}
+			// Events that were lost are a change too.
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				r.config.Log.Warn("watch skills", "error", err)
+				continue
+			}
+		}
+		quiet = time.After(watchQuiet)
+		if most == nil {
+			most = time.After(watchMost)
+		}
+	}
+}
+
+// concerns reports whether a change at a path can change a skill. The directory
+// above a root is watched only for the root itself.
+func (r *Registry) concerns(name string) bool {
+	if excluded(filepath.Base(name)) {
+		return false
+	}
+	return slices.ContainsFunc(r.config.Roots, func(root string) bool {
+		rel, err := filepath.Rel(root, name)
+		return err == nil && filepath.IsLocal(rel)
+	})
+}
+
+// addWatches watches every directory of the roots, and the one above each root, in
+// case the root itself comes, goes or is replaced. Adding a watch again is
+// harmless. What can't be watched is still seen by the next Reload.
+func (r *Registry) addWatches(w *fsnotify.Watcher) {
+	count := 0
+	add := func(dir string) error {
+		if count++; count > maxWatches {
+			return fmt.Errorf("more than %d directories", maxWatches)
+		}
+		return w.Add(dir)
+	}
+	for _, root := range r.config.Roots {
+		if err := add(filepath.Dir(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.config.Log.Warn("directory is not watched", "dir", filepath.Dir(root), "error", err)
+		}
+		// The root may be a link; nothing beneath it is followed.
+		if err := add(root); err != nil {
+			continue
+		}
+		err := filepath.WalkDir(root+string(filepath.Separator), func(p string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil || !d.IsDir():
+				return nil
+			case excluded(d.Name()):
+				return fs.SkipDir
+			}
+			return add(filepath.Clean(p))
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.config.Log.Warn("skills are not watched completely", "root", root, "error", err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package skill
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// parseYAML reads front matter into nodes and checks that it is a mapping within
+// the bounds, so that whoever walks the nodes afterwards needs no bound of its
+// own. Aliases are followed by those walks and counted here as what they stand for.
+func parseYAML(src source, f *findings) (*yaml.Node, bool) {
+	// Blank lines in front make yaml's line numbers those of the file.
+	text := strings.Repeat("\n", src.yamlLine-1) + src.yaml
+	doc, more, err := decodeYAML(text)
+	if err != nil {
+		line, message := yamlError(err, src.yamlLine)
+		f.stop(line, RuleYAML, "Invalid YAML in frontmatter: %s", message)
+		return nil, false
+	}
+	if doc == nil || len(doc.Content) != 1 || deref(doc.Content[0]).Kind != yaml.MappingNode {
+		f.stop(src.yamlLine, RuleFrontMatter, "SKILL.md frontmatter must be a YAML mapping")
+		return nil, false
+	}
+	if more {
+		f.error(src.yamlLine, RuleYAML, "frontmatter holds more than one YAML document: only the first is read")
+	}
+	root := deref(doc.Content[0])
+	if err := new(yamlBudget).spend(root, 0); err != nil {
+		f.stop(src.yamlLine, RuleYAMLBounds, "frontmatter: %v", err)
+		return nil, false
+	}
+	return root, true
+}
+
+// decodeYAML returns the first document, nil if there is none, and whether
+// anything follows it. yaml.v3 has panicked on malformed input before
+// (CVE-2022-28948) and has no maintainer any more; a stranger's SKILL.md must not
+// end the process.
+func decodeYAML(text string) (doc *yaml.Node, more bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the parser gave up: %v", p)
+		}
+	}()
+	d := yaml.NewDecoder(strings.NewReader(text))
+	doc = new(yaml.Node)
+	if err := d.Decode(doc); errors.Is(err, io.EOF) {
+		return nil, false, nil
+	} else if err != nil {
+		return nil, false, err
+	}
+	return doc, !errors.Is(d.Decode(new(yaml.Node)), io.EOF), nil
+}
+
+var yamlErrorLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
+
+// yamlError splits an error of yaml.v3 into line and message. An error without a
+// line gets that of the front matter.
+func yamlError(err error, first int) (int, string) {
+	message := err.Error()
+	m := yamlErrorLine.FindStringSubmatch(message)
+	line, _ := strconv.Atoi(m[1])
+	return max(line, first), strings.TrimPrefix(message, m[0])
+}
+
+// yamlBudget counts what walking a node visits.
+type yamlBudget struct{ nodes, bytes int }
+
+func (b *yamlBudget) spend(n *yaml.Node, depth int) error {
+	n = deref(n)
+	b.nodes++
+	b.bytes += len(n.Value)
+	switch {
+	case depth > maxYAMLDepth:
+		return fmt.Errorf("nested deeper than %d levels", maxYAMLDepth)
+	case b.nodes > maxYAMLNodes:
+		return fmt.Errorf("more than %d values with aliases expanded", maxYAMLNodes)
+	case b.bytes > maxYAMLBytes:
+		return fmt.Errorf("more than %d bytes with aliases expanded", maxYAMLBytes)
+	}
+	for _, c := range n.Content {
+		if err := b.spend(c, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deref is what an alias stands for. An alias never names another alias.
+func deref(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// plain is a node as JSON has it: nil, bool, float64, string, []any or
+// map[string]any. What JSON can't hold exactly (large integers, infinities, dates,
+// binary) stays the text that was written.
+func plain(n *yaml.Node) any {
+	n = deref(n)
+	switch n.Kind {
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(n.Content))
+		for _, c := range n.Content {
+			list = append(list, plain(c))
+		}
+		return list
+	case yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			m[keyText(n.Content[i])] = plain(n.Content[i+1])
+		}
+		return m
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return nil
+	case "!!bool":
+		if v, ok := boolWord(n.Value); ok {
+			return v
+		}
+	case "!!int", "!!float":
+		if v, ok := number(n); ok && math.Abs(v) <= 1<<53 {
+			return v
+		}
+	}
+	return n.Value
+}
+
+// keyText is a mapping's key as text; a key that is no scalar is shown as YAML.
+func keyText(n *yaml.Node) string {
+	n = deref(n)
+	if n.Kind == yaml.ScalarNode {
+		return n.Value
+	}
+	return fmt.Sprint(plain(n))
+}
+
+// number is the finite value of a scalar that is written as a number.
+func number(n *yaml.Node) (float64, bool) {
+	var v float64
+	if err := n.Decode(&v); err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+		return 0, false
+	}
+	return v, true
+}
+
+func boolWord(s string) (value, ok bool) {
+	switch strings.ToLower(s) {
+	case "true", "yes", "on":
+		return true, true
+	case "false", "no", "off":
+		return false, true
+	}
+	return false, false
+}
