@@ -1,0 +1,28 @@
+package skillrun
+
+import (
+	"fmt"
+	"net"
+	"strings"
+)
+
+// dialTarget turns an address into a gRPC target.
+func dialTarget(address string) (string, error) {
+	switch {
+	case address == "":
+		return DefaultAddress, nil
+	case strings.HasPrefix(address, "/"):
+		return "unix://" + address, nil
+	case strings.HasPrefix(address, "unix:") || strings.HasPrefix(address, "unix-abstract:"):
+		return address, nil
+	}
+	host := strings.TrimPrefix(address, "tcp://")
+	if strings.Contains(host, "://") {
+		// A resolver that gRPC knows, such as dns:///host:port.
+		return host, nil
+	}
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		return "", fmt.Errorf("address %q: want unix:///path or host:port", address)
+	}
+	return "dns:///" + host, nil
+}

@@ -1,0 +1,126 @@
+package skillrun
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// ErrCorrupt means that an artifact's bytes are not those that its SHA-256 was
+// made of.
+var ErrCorrupt = errors.New("corrupt")
+
+// Artifacts returns the files that an ended execution left, by path, page by
+// page. The loop ends after the first error.
+func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
+	return func(yield func(*pb.Artifact, error) bool) {
+		request := &pb.ListArtifactsRequest{ExecutionId: id, PageSize: 1000}
+		for {
+			page, err := c.executions.ListArtifacts(ctx, request)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, a := range page.GetArtifacts() {
+				if !yield(a, nil) {
+					return
+				}
+			}
+			if page.GetNextPageToken() == "" {
+				return
+			}
+			request.PageToken = page.GetNextPageToken()
+		}
+	}
+}
+
+// Download writes an artifact, as Artifacts or an outcome gave it, to w, and
+// checks its size and SHA-256. A stream that breaks is opened again where it
+// broke. On an error, which is [ErrCorrupt] if the bytes are wrong, w may have
+// taken some or all of them: keep them only if it is nil.
+func (c *Client) Download(ctx context.Context, id string, a *pb.Artifact, w io.Writer) error {
+	d := &download{artifact: a, w: w}
+	request := &pb.GetArtifactRequest{ExecutionId: id, Path: a.GetPath(), RawPath: a.GetRawPath()}
+	sum := sha256.New()
+	d.sum = sum
+	for try := 0; ; {
+		request.OffsetBytes = d.at
+		before := d.at
+		err := d.receive(ctx, c.executions, request)
+		if err == nil || !d.failed && d.at == a.GetSizeBytes() && d.at > 0 {
+			break
+		}
+		if d.at > before {
+			try = 0
+		}
+		if try++; d.failed || !broken(err) || !c.patience.wait(ctx, try) {
+			return fmt.Errorf("artifact %q: %w", a.GetPath(), err)
+		}
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != a.GetSha256() {
+		return fmt.Errorf("artifact %q: %w: its SHA-256 is %s, not %s", a.GetPath(), ErrCorrupt, got, a.GetSha256())
+	}
+	return nil
+}
+
+// A download is an artifact on its way.
+type download struct {
+	artifact *pb.Artifact
+	w        io.Writer
+	sum      io.Writer
+	at       uint64 // bytes taken
+	failed   bool   // for a reason that another stream can't heal
+}
+
+// receive takes bytes until all are there or the stream breaks.
+func (d *download) receive(ctx context.Context, c pb.ExecutionServiceClient, request *pb.GetArtifactRequest) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	s, err := c.GetArtifact(ctx, request)
+	if err != nil {
+		return err
+	}
+	for {
+		piece, err := s.Recv()
+		if err == io.EOF {
+			if d.at < d.artifact.GetSizeBytes() {
+				return status.Errorf(codes.Unavailable, "the stream ended at %d of %d bytes", d.at, d.artifact.GetSizeBytes())
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.take(piece); err != nil {
+			d.failed = true
+			return err
+		}
+	}
+}
+
+func (d *download) take(piece *pb.GetArtifactResponse) error {
+	if len(piece.GetData()) == 0 {
+		return nil
+	}
+	if piece.GetOffsetBytes() != d.at {
+		return fmt.Errorf("%w: a piece at %d follows byte %d", ErrCorrupt, piece.GetOffsetBytes(), d.at)
+	}
+	if d.at+uint64(len(piece.GetData())) > d.artifact.GetSizeBytes() {
+		return fmt.Errorf("%w: it is larger than %d bytes", ErrCorrupt, d.artifact.GetSizeBytes())
+	}
+	if _, err := d.w.Write(piece.GetData()); err != nil {
+		return err
+	}
+	d.sum.Write(piece.GetData())
+	d.at += uint64(len(piece.GetData()))
+	return nil
+}

@@ -1,0 +1,87 @@
+package skillrun
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// DefaultAddress is where a daemon listens unless it is told otherwise.
+const DefaultAddress = "unix:///run/skillrun/skillrun.sock"
+
+const (
+	// maxReceive bounds one message of the daemon; its own bound is the same.
+	maxReceive = 16 << 20
+
+	// The daemon refuses pings more often than every 30 s.
+	pingAfter   = 60 * time.Second
+	pingTimeout = 20 * time.Second
+
+	// A daemon that restarts is back within a second, so a lost connection is
+	// tried again sooner than gRPC's default of a second and up to two minutes.
+	reconnectFirst = 100 * time.Millisecond
+	reconnectMost  = 2 * time.Second
+)
+
+// A Client talks to one daemon. It may be used by any number of goroutines.
+type Client struct {
+	conn       *grpc.ClientConn
+	executions pb.ExecutionServiceClient
+	skills     pb.SkillServiceClient
+	system     pb.SystemServiceClient
+	patience   patience
+}
+
+// Dial returns a client of the daemon at address: "unix:///path", a bare
+// absolute path of a socket, "tcp://host:port" or "host:port". Empty means
+// [DefaultAddress]. It does not connect yet: a daemon that is not there is an
+// error of the first call.
+//
+// The connection is not encrypted unless opts give transport credentials.
+func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
+	target, err := dialTarget(address)
+	if err != nil {
+		return nil, err
+	}
+	// Later options win, so the caller's come last.
+	all := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: reconnectFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMost},
+			MinConnectTimeout: pingTimeout,
+		}),
+	}, opts...)
+	conn, err := grpc.NewClient(target, all...)
+	if err != nil {
+		return nil, fmt.Errorf("address %q: %w", address, err)
+	}
+	return &Client{
+		conn:       conn,
+		executions: pb.NewExecutionServiceClient(conn),
+		skills:     pb.NewSkillServiceClient(conn),
+		system:     pb.NewSystemServiceClient(conn),
+		patience:   defaultPatience,
+	}, nil
+}
+
+// Close ends the connection and every stream on it. What becomes of executions
+// that run is their OnDisconnect.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Executions returns the generated client, for calls that this package does not
+// wrap.
+func (c *Client) Executions() pb.ExecutionServiceClient { return c.executions }
+
+// Skills returns the generated client of the skill service.
+func (c *Client) Skills() pb.SkillServiceClient { return c.skills }
+
+// System returns the generated client of the system service.
+func (c *Client) System() pb.SystemServiceClient { return c.system }

@@ -1,0 +1,99 @@
+package skillrun
+
+import (
+	"fmt"
+	"strings"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// An ExitError means that the program did not succeed: it exited with a code
+// other than zero, a signal or a limit ended it, or it was cancelled.
+type ExitError struct {
+	// ID is the execution.
+	ID string
+	// Outcome is how it ended, with the evidence. Never nil.
+	Outcome *pb.Outcome
+	// Stderr is the end of what the program printed on stderr, at most 32 KiB.
+	// Only Output sets it, and only if Cmd.Stderr was nil.
+	Stderr []byte
+}
+
+// Error says how the program ended, in one line.
+func (e *ExitError) Error() string {
+	o := e.Outcome
+	switch o.GetEnd() {
+	case pb.End_END_EXITED:
+		return fmt.Sprintf("exit status %d", o.GetExitCode())
+	case pb.End_END_SIGNALED:
+		return "signal: " + o.GetSignal()
+	case pb.End_END_TIMED_OUT:
+		return "timed out: " + deadline(o.GetEvidence().GetDeadline())
+	case pb.End_END_OOM_KILLED:
+		return "out of memory"
+	case pb.End_END_CANCELLED:
+		text := "cancelled"
+		if by := o.GetEvidence().GetCancelledBy(); by != "" {
+			text += " by " + by
+		}
+		if why := o.GetEvidence().GetCancelReason(); why != "" {
+			text += ": " + why
+		}
+		return text
+	}
+	return word("END_", o.GetEnd().String())
+}
+
+// ExitCode returns the program's exit code, -N if signal N ended it, 124 if it
+// timed out, and -1 if no program ran.
+func (e *ExitError) ExitCode() int {
+	if e.Outcome.ExitCode == nil {
+		return -1
+	}
+	return int(e.Outcome.GetExitCode())
+}
+
+// A DaemonError means that an accepted execution has an end that says nothing
+// about the program: its sandbox could not be made, or the daemon died while it
+// ran.
+type DaemonError struct {
+	ID      string
+	Outcome *pb.Outcome // SETUP_FAILED or DAEMON_LOST; never nil
+}
+
+// Error says what was lost, in one line.
+func (e *DaemonError) Error() string {
+	if e.Outcome.GetEnd() == pb.End_END_SETUP_FAILED {
+		evidence := e.Outcome.GetEvidence()
+		return fmt.Sprintf("execution %s: setup failed: %s: %s", e.ID, evidence.GetSetupStep(), evidence.GetSetupError())
+	}
+	return fmt.Sprintf("execution %s: daemon lost: it died while the program ran", e.ID)
+}
+
+// outcomeError is what Wait returns for an outcome: nil for success.
+func outcomeError(id string, o *pb.Outcome) error {
+	switch {
+	case o.GetEnd() == pb.End_END_EXITED && o.GetExitCode() == 0:
+		return nil
+	case o.GetEnd() == pb.End_END_SETUP_FAILED, o.GetEnd() == pb.End_END_DAEMON_LOST:
+		return &DaemonError{ID: id, Outcome: o}
+	}
+	return &ExitError{ID: id, Outcome: o}
+}
+
+func deadline(d pb.Deadline) string {
+	switch d {
+	case pb.Deadline_DEADLINE_WALL:
+		return "wall time"
+	case pb.Deadline_DEADLINE_CPU:
+		return "CPU time"
+	case pb.Deadline_DEADLINE_QUEUE:
+		return "waiting for a slot"
+	}
+	return "deadline"
+}
+
+// word turns an enum's name into a word: END_DAEMON_LOST -> "daemon lost".
+func word(prefix, name string) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", " "))
+}

@@ -1,0 +1,105 @@
+package skillrun
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// chunkBytes is the size of a piece of an input file. Large enough that framing
+// costs nothing, small beside the daemon's message bound.
+const chunkBytes = 256 << 10
+
+// A File is put into /workspace before the program starts.
+type File struct {
+	// Path is where it goes, relative to /workspace.
+	Path string
+	// Content is used if Source is empty.
+	Content []byte
+	// Source is a regular file on this machine, read during Start.
+	Source string
+	// Executable makes it executable there.
+	Executable bool
+}
+
+// An upload is a file that goes in chunks.
+type upload struct {
+	path    string
+	size    int64
+	sha256  string
+	content io.ReaderAt
+	close   func() error
+}
+
+// open returns f's content for reading at any offset, so that it can be hashed,
+// sent, and sent again.
+func (f File) open() (*upload, error) {
+	if f.Source == "" {
+		return &upload{path: f.Path, size: int64(len(f.Content)), content: bytes.NewReader(f.Content), close: func() error { return nil }}, nil
+	}
+	file, err := os.Open(f.Source)
+	if err != nil {
+		return nil, fmt.Errorf("file %s: %w", f.Path, err)
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a regular file", f.Source)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("file %s: %w", f.Path, err)
+	}
+	return &upload{path: f.Path, size: info.Size(), content: file, close: file.Close}, nil
+}
+
+// bytes returns the whole content.
+func (u *upload) bytes() ([]byte, error) {
+	data := make([]byte, u.size)
+	if _, err := io.ReadFull(io.NewSectionReader(u.content, 0, u.size), data); err != nil {
+		return nil, u.changed(err)
+	}
+	return data, nil
+}
+
+// hash sets the SHA-256 that announces the file.
+func (u *upload) hash() error {
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.NewSectionReader(u.content, 0, u.size))
+	if err == nil && n != u.size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return u.changed(err)
+	}
+	u.sha256 = hex.EncodeToString(sum.Sum(nil))
+	return nil
+}
+
+// send passes the content on in chunks. A file that grew since it was announced
+// is cut at its announced size; the daemon's checksum then decides.
+func (u *upload) send(send func(*pb.FileChunk) error) error {
+	for offset := int64(0); offset < u.size; {
+		// A new slice each time: gRPC may still hold the last one.
+		data := make([]byte, min(chunkBytes, u.size-offset))
+		if n, err := u.content.ReadAt(data, offset); n < len(data) {
+			return u.changed(err)
+		}
+		if err := send(&pb.FileChunk{Path: u.path, OffsetBytes: uint64(offset), Data: data}); err != nil {
+			return err
+		}
+		offset += int64(len(data))
+	}
+	return nil
+}
+
+func (u *upload) changed(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("file %s: became shorter than %d bytes while it was read", u.path, u.size)
+	}
+	return fmt.Errorf("file %s: %w", u.path, err)
+}

@@ -1,0 +1,150 @@
+package skillrun
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// eventStream is the receiving side of Execute, ExecuteInteractive and Attach.
+type eventStream interface {
+	Recv() (*pb.ExecutionEvent, error)
+}
+
+// A follower reads the events of one execution, each once and in order, however
+// often the stream breaks, and passes its output on.
+type follower struct {
+	id     string
+	last   uint64 // sequence of the last event taken
+	attach func(ctx context.Context, after uint64) (eventStream, error)
+	on     func(*pb.ExecutionEvent)
+	sinks  map[pb.Stream]*sink
+	breaks int // how often the stream was lost
+	patience
+}
+
+// follow reads until the outcome. Its error is the daemon's or the connection's.
+func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, error) {
+	for try := 0; ; {
+		event, err := s.Recv()
+		if err == io.EOF {
+			err = status.Error(codes.Unavailable, "the stream ended before the execution")
+		}
+		if err == nil {
+			err = f.take(event)
+		}
+		if err == nil {
+			try = 0
+			if outcome := event.GetOutcome(); outcome != nil {
+				return outcome, nil
+			}
+			continue
+		}
+		if s, err = f.again(ctx, err, &try); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// again attaches after the last event, as often as patience allows.
+func (f *follower) again(ctx context.Context, cause error, try *int) (eventStream, error) {
+	f.breaks++
+	for broken(cause) {
+		*try++
+		if !f.wait(ctx, *try) {
+			break
+		}
+		s, err := f.attach(ctx, f.last)
+		if err == nil {
+			return s, nil
+		}
+		cause = err
+	}
+	return nil, cause
+}
+
+// take checks an event's place and passes it on. An event that was seen before
+// is dropped; a gap is an error, which another stream may heal.
+func (f *follower) take(event *pb.ExecutionEvent) error {
+	sequence := event.GetSequence()
+	if event.GetKeepalive() == nil {
+		if sequence <= f.last {
+			return nil
+		}
+		if sequence != f.last+1 {
+			return status.Errorf(codes.Unavailable, "event %d follows %d: the daemon left some out", sequence, f.last)
+		}
+	}
+	output := event.GetOutput()
+	if output != nil {
+		if err := f.sinks[output.GetStream()].check(output); err != nil {
+			return err
+		}
+	}
+	if event.GetKeepalive() == nil {
+		f.last = sequence
+	}
+	if f.on != nil {
+		f.on(event)
+	}
+	if output != nil {
+		f.sinks[output.GetStream()].write(output)
+	}
+	return nil
+}
+
+// writeError returns the first error of a writer.
+func (f *follower) writeError() error {
+	for _, stream := range []pb.Stream{pb.Stream_STREAM_STDOUT, pb.Stream_STREAM_STDERR} {
+		if err := f.sinks[stream].err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A sink takes one output stream.
+type sink struct {
+	name string
+	w    io.Writer // nil: dropped
+	at   uint64    // position of the next byte
+	any  bool      // whether at is known: who attaches in the middle learns it from the first chunk
+	err  error
+}
+
+// newSinks returns the sinks of an execution that is followed from the start
+// of its output, or, if not fromStart, from somewhere in it.
+func newSinks(stdout, stderr io.Writer, fromStart bool) map[pb.Stream]*sink {
+	return map[pb.Stream]*sink{
+		pb.Stream_STREAM_STDOUT: {name: "stdout", w: stdout, any: fromStart},
+		pb.Stream_STREAM_STDERR: {name: "stderr", w: stderr, any: fromStart},
+	}
+}
+
+func (s *sink) check(o *pb.Output) error {
+	if s != nil && s.any && o.GetOffsetBytes() != s.at {
+		return status.Errorf(codes.DataLoss, "%s: a chunk at %d follows byte %d", s.name, o.GetOffsetBytes(), s.at)
+	}
+	return nil
+}
+
+// write passes a chunk on. A nil sink drops it: a stream that this version does
+// not know.
+func (s *sink) write(o *pb.Output) {
+	if s == nil {
+		return
+	}
+	s.any = true
+	s.at = o.GetOffsetBytes() + uint64(len(o.GetData()))
+	if s.w == nil || s.err != nil {
+		return
+	}
+	if _, err := s.w.Write(o.GetData()); err != nil {
+		s.err = fmt.Errorf("%s: %w", s.name, err)
+	}
+}

@@ -1,0 +1,50 @@
+package skillrun
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Save downloads an artifact into dir, at its path there, and replaces what is
+// at that place. The file appears under its name only once it is whole and its
+// SHA-256 is right. Whatever the artifact's name is, nothing outside dir is
+// touched: neither through ".." nor through a link.
+func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Root) error {
+	name := a.GetPath()
+	if raw := a.GetRawPath(); len(raw) > 0 {
+		name = string(raw)
+	}
+	if name == "" || strings.ContainsRune(name, 0) || !filepath.IsLocal(name) {
+		return &os.PathError{Op: "save artifact", Path: name, Err: errors.New("not a path beneath the folder")}
+	}
+	parent := filepath.Dir(name)
+	if err := dir.MkdirAll(parent, 0o777); err != nil {
+		return err
+	}
+	mode := os.FileMode(0o666)
+	if a.GetExecutable() {
+		mode = 0o777
+	}
+	part := filepath.Join(parent, ".skillrun-"+rand.Text())
+	file, err := dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	err = c.Download(ctx, id, a, file)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = dir.Rename(part, name)
+	}
+	if err != nil {
+		dir.Remove(part)
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package skillrun
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// stdinBytes is the most that one Read of standard input is asked for.
+const stdinBytes = 32 << 10
+
+type interactiveStream = grpc.BidiStreamingClient[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
+
+// sendCall sends start and the files. Their order is the contract's.
+func sendCall(s interactiveStream, c *call) error {
+	start := &pb.ExecuteInteractiveRequest_Start{Start: c.request}
+	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: start}); err != nil {
+		return err
+	}
+	for _, u := range c.uploads {
+		err := u.send(func(chunk *pb.FileChunk) error {
+			return s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_FileChunk{FileChunk: chunk}})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A pump sends standard input while the program runs.
+type pump struct {
+	done atomic.Bool // everything was sent
+	err  atomic.Pointer[error]
+}
+
+// feed sends what r has, once start and the files were sent. It begins only
+// after the header has come: until then the request may be sent again, and what
+// was read could not be.
+func (p *pump) feed(o *opened, r io.Reader) {
+	if sent := <-o.sent; !sent {
+		return
+	}
+	if !o.header.GetHeader().GetDeduplicated() {
+		p.run(o.interactive, r)
+		return
+	}
+	// The program's input is what the first request gave it. If that was this
+	// call, whose stream broke before the header, then it was nothing.
+	if o.resent {
+		p.fail(errInputLost)
+	}
+	p.done.Store(true)
+	o.interactive.CloseSend()
+}
+
+// run reads until the end of r or until the stream takes no more.
+func (p *pump) run(s interactiveStream, r io.Reader) {
+	for {
+		data := make([]byte, stdinBytes)
+		n, err := r.Read(data)
+		if n > 0 {
+			message := &pb.ExecuteInteractiveRequest_Stdin{Stdin: data[:n]}
+			if s.Send(&pb.ExecuteInteractiveRequest{Message: message}) != nil {
+				return // the receiving side has the reason
+			}
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				p.fail(fmt.Errorf("stdin: %w", err))
+			}
+			break
+		}
+	}
+	end := &pb.ExecuteInteractiveRequest_CloseStdin{CloseStdin: &pb.CloseStdin{}}
+	if s.Send(&pb.ExecuteInteractiveRequest{Message: end}) == nil && s.CloseSend() == nil {
+		p.done.Store(true)
+	}
+}
+
+// lost returns why the program may not have had all of its input although it
+// succeeded, or nil. A program that ends without reading everything is no
+// reason; a stream that broke before everything was sent is one.
+func (p *pump) lost(breaks int) error {
+	if p == nil {
+		return nil
+	}
+	if err := p.err.Load(); err != nil {
+		return *err
+	}
+	if breaks > 0 && !p.done.Load() {
+		return errInputLost
+	}
+	return nil
+}
+
+func (p *pump) fail(err error) { p.err.Store(&err) }
+
+var errInputLost = errors.New("stdin: the connection broke before all of it was sent")

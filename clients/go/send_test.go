@@ -1,0 +1,385 @@
+package skillrun
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+type interactiveServer = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
+
+// receiveFiles takes what start announces and checks size and SHA-256 as the
+// daemon does.
+func receiveFiles(s interactiveServer) (start *pb.ExecuteRequest, files map[string][]byte, err error) {
+	first, err := s.Recv()
+	if err != nil {
+		return nil, nil, err
+	}
+	start = first.GetStart()
+	files = map[string][]byte{}
+	var missing uint64
+	for _, f := range start.GetFiles() {
+		missing += f.GetStreamed().GetSizeBytes()
+	}
+	for missing > 0 {
+		m, err := s.Recv()
+		if err != nil {
+			return nil, nil, err
+		}
+		chunk := m.GetFileChunk()
+		if chunk == nil || chunk.GetOffsetBytes() != uint64(len(files[chunk.GetPath()])) {
+			return nil, nil, status.Errorf(codes.InvalidArgument, "not the next chunk: %T", m.GetMessage())
+		}
+		files[chunk.GetPath()] = append(files[chunk.GetPath()], chunk.GetData()...)
+		missing -= uint64(len(chunk.GetData()))
+	}
+	for _, f := range start.GetFiles() {
+		if f.GetStreamed() == nil {
+			continue
+		}
+		sum := sha256.Sum256(files[f.GetPath()])
+		if hex.EncodeToString(sum[:]) != f.GetStreamed().GetSha256() {
+			return nil, nil, refusal(codes.DataLoss, "CHECKSUM_MISMATCH", f.GetPath())
+		}
+	}
+	return start, files, nil
+}
+
+// echo is a program that prints each piece of its input as it comes.
+func echo(s interactiveServer) error {
+	r := newRecord()
+	if _, _, err := receiveFiles(s); err != nil {
+		return err
+	}
+	if err := r.started().send(s, 0, 0); err != nil {
+		return err
+	}
+	for {
+		m, err := s.Recv()
+		if err == io.EOF || m.GetCloseStdin() != nil {
+			r.exit(0)
+			return r.send(s, uint64(len(r.events))-1, 0)
+		}
+		if err != nil {
+			return err
+		}
+		r.stdout(string(m.GetStdin()))
+		if err := r.send(s, uint64(len(r.events))-1, 0); err != nil {
+			return err
+		}
+	}
+}
+
+// TestStdinArrivesWhileTheProgramRuns writes each line only after the answer to
+// the one before has come.
+func TestStdinArrivesWhileTheProgramRuns(t *testing.T) {
+	in, w := io.Pipe()
+	out, stdout := io.Pipe()
+	cmd := (&fake{interactive: echo}).dial(t).Script("demo", "x.py")
+	cmd.Stdin, cmd.Stdout = in, stdout
+	if err := cmd.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		want := fmt.Sprintf("line %d\n", i)
+		io.WriteString(w, want)
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(out, got); err != nil || string(got) != want {
+			t.Fatalf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	w.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStdinIsByteIdentical(t *testing.T) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	want := bytes.Repeat(all, 12_345) // 3 MB: too much for the request
+	c := (&fake{interactive: echo}).dial(t)
+	for name, r := range map[string]io.Reader{"known length": bytes.NewReader(want), "stream": io.MultiReader(bytes.NewReader(want))} {
+		cmd := c.Script("demo", "x.py")
+		cmd.Stdin = r
+		got, err := cmd.Output(t.Context())
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: got %d bytes, %v, want %d", name, len(got), err, len(want))
+		}
+	}
+}
+
+func TestStdinOfAProgramThatDoesNotRead(t *testing.T) {
+	f := &fake{interactive: func(s interactiveServer) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		return newRecord().stdout("done").exit(0).send(s, 0, 0)
+	}}
+	in, w := io.Pipe() // nobody writes: the Read never returns
+	defer w.Close()
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.Stdin = in
+	if out, err := cmd.Output(t.Context()); err != nil || string(out) != "done" {
+		t.Errorf("got %q, %v, want %q", out, err, "done")
+	}
+}
+
+func TestStdinReadError(t *testing.T) {
+	cmd := (&fake{interactive: echo}).dial(t).Script("demo", "x.py")
+	cmd.Stdin = io.MultiReader(strings.NewReader("some"), errReader{})
+	out, err := cmd.Output(t.Context())
+	if got, want := fmt.Sprint(err), "stdin: bad sector"; got != want || string(out) != "some" {
+		t.Errorf("got %q, %q, want %q, %q", out, got, "some", want)
+	}
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, errors.New("bad sector") }
+
+// TestStdinLostWithTheConnection has a program that succeeds although its input
+// was cut off: only the client can know.
+func TestStdinLostWithTheConnection(t *testing.T) {
+	in, w := io.Pipe()
+	defer w.Close()
+	r := newRecord().started().stdout("sum of half the numbers").exit(0)
+	f := r.serve()
+	f.interactive = func(s interactiveServer) error {
+		r.send(s, 0, 2)
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		if m, err := s.Recv(); err != nil || string(m.GetStdin()) != "half" {
+			return fmt.Errorf("stdin: got %v, %v", m, err)
+		}
+		f.cut()
+		return nil
+	}
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.Stdin = in
+	go io.WriteString(w, "half")
+	out, err := cmd.Output(t.Context())
+	if got, want := fmt.Sprint(err), "stdin: the connection broke before all of it was sent"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := string(out), "sum of half the numbers"; got != want {
+		t.Errorf("stdout: got %q, want %q", got, want)
+	}
+}
+
+// TestStdinWaitsForTheHeader: until it has come, a request with a key may be
+// sent again, with its whole input.
+func TestStdinWaitsForTheHeader(t *testing.T) {
+	first := true
+	f := &fake{}
+	f.interactive = func(s interactiveServer) error {
+		if first {
+			first = false
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			f.cut()
+			<-s.Context().Done()
+			return nil
+		}
+		return echo(s)
+	}
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.Stdin = io.MultiReader(strings.NewReader("all of it"))
+	cmd.IdempotencyKey = "k"
+	out, err := cmd.Output(t.Context())
+	if err != nil || string(out) != "all of it" {
+		t.Errorf("got %q, %v, want %q", out, err, "all of it")
+	}
+}
+
+// TestStdinOfADeduplicatedCall: the input belongs to the request that was first.
+func TestStdinOfADeduplicatedCall(t *testing.T) {
+	for _, resent := range []bool{false, true} {
+		first := resent
+		r := newRecord().started().exit(0)
+		r.events[0].GetHeader().Deduplicated = true
+		f := &fake{}
+		f.interactive = func(s interactiveServer) error {
+			if first {
+				first = false
+				f.cut()
+				<-s.Context().Done()
+				return nil
+			}
+			s.Recv()
+			r.send(s, 0, 2)
+			if m, err := s.Recv(); err != io.EOF {
+				t.Errorf("got %v, want nothing sent", m)
+			}
+			return r.send(s, 2, 0)
+		}
+		cmd := f.dial(t).Script("demo", "x.py")
+		cmd.Stdin = io.MultiReader(strings.NewReader("x"))
+		cmd.IdempotencyKey = "k"
+		if err := cmd.Run(t.Context()); (err != nil) != resent {
+			t.Errorf("resent %v: got %v", resent, err)
+		}
+	}
+}
+
+func TestFilesGoInlineOrInChunks(t *testing.T) {
+	dir := t.TempDir()
+	large := bytes.Repeat([]byte("0123456789"), 70_000) // 2.7 chunks
+	small := []byte("small")
+	source := filepath.Join(dir, "large")
+	if err := os.WriteFile(source, large, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{}
+	var start *pb.ExecuteRequest
+	var streamed map[string][]byte
+	f.interactive = func(s interactiveServer) error {
+		var err error
+		if start, streamed, err = receiveFiles(s); err != nil {
+			return err
+		}
+		if m, err := s.Recv(); err != io.EOF {
+			t.Errorf("after the files: got %v, want the end", m)
+		}
+		return newRecord().exit(0).send(s, 0, 0)
+	}
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.Files = []File{
+		{Path: "a", Source: source},                   // 700 kB fits
+		{Path: "b", Source: source, Executable: true}, // with it, this one does not
+		{Path: "c", Content: small},
+		{Path: "d", Content: large},
+		{Path: "e"},
+	}
+	if err := cmd.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]byte{"a": large, "b": large, "c": small, "d": large, "e": {}}
+	chunked := map[string]bool{"b": true, "d": true}
+	for _, in := range start.GetFiles() {
+		got := in.GetContent()
+		if chunked[in.GetPath()] {
+			got = streamed[in.GetPath()]
+		}
+		if (in.GetStreamed() != nil) != chunked[in.GetPath()] || !bytes.Equal(got, want[in.GetPath()]) {
+			t.Errorf("%s: got %d bytes, streamed %v, want %d, %v", in.GetPath(), len(got), in.GetStreamed() != nil, len(want[in.GetPath()]), chunked[in.GetPath()])
+		}
+		if got, want := in.GetExecutable(), in.GetPath() == "b"; got != want {
+			t.Errorf("%s: got executable %v, want %v", in.GetPath(), got, want)
+		}
+	}
+}
+
+func TestFilesThatCannotBeSent(t *testing.T) {
+	dir := t.TempDir()
+	tests := []struct{ name, source, want string }{
+		{"missing", filepath.Join(dir, "none"), "no such file"},
+		{"directory", dir, "not a regular file"},
+	}
+	for _, test := range tests {
+		cmd := (&fake{}).dial(t).Script("demo", "x.py")
+		cmd.Files = []File{{Path: "in", Source: test.source}}
+		if err := cmd.Run(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
+		}
+	}
+}
+
+// TestFileShrinksWhileItIsSent truncates the file after it was announced.
+func TestFileShrinksWhileItIsSent(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(source, make([]byte, inlineBytes+8*chunkBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{interactive: func(s interactiveServer) error {
+		_, _, err := receiveFiles(s)
+		return err
+	}}
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.Files = []File{{Path: "in", Source: source}}
+	call, err := cmd.call()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer call.close()
+	if err := os.Truncate(source, 10); err != nil {
+		t.Fatal(err)
+	}
+	cmd.IdempotencyKey = "k" // no reason to send it again
+	_, err = cmd.client.open(t.Context(), newLifetime(t.Context()), call)
+	if got, want := fmt.Sprint(err), fmt.Sprintf("file in: became shorter than %d bytes while it was read", inlineBytes+8*chunkBytes); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFileThatChangedIsRefused(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(source, make([]byte, inlineBytes+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{interactive: func(s interactiveServer) error {
+		_, _, err := receiveFiles(s)
+		return err
+	}}
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.Files = []File{{Path: "in", Source: source}}
+	call, err := cmd.call()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer call.close()
+	if err := os.WriteFile(source, bytes.Repeat([]byte{1}, inlineBytes+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = cmd.client.open(t.Context(), newLifetime(t.Context()), call)
+	if got, want := status.Code(err), codes.DataLoss; got != want {
+		t.Errorf("code: got %v (%v), want %v", got, err, want)
+	}
+}
+
+// TestDetachWaitsForTheFiles: nothing starts before they have arrived.
+func TestDetachWaitsForTheFiles(t *testing.T) {
+	arrived := false
+	f := &fake{interactive: func(s interactiveServer) error {
+		r := newRecord().started()
+		if err := r.send(s, 0, 1); err != nil { // the header comes first
+			return err
+		}
+		if _, _, err := receiveFiles(s); err != nil {
+			return err
+		}
+		arrived = true
+		r.send(s, 1, 0)
+		<-s.Context().Done()
+		return nil
+	}}
+	cmd := f.dial(t).Script("demo", "x.py")
+	cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
+	cmd.Files = []File{{Path: "in", Content: make([]byte, 3<<20)}}
+	if err := cmd.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Execution.Detach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !arrived {
+		t.Error("detached before the file had arrived")
+	}
+}

@@ -1,0 +1,153 @@
+package skillrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Start asks the daemon for the execution and returns once it is recorded there,
+// with Execution set; the program may still wait for a slot. Wait must be called
+// after it, except after [Execution.Detach].
+//
+// If ctx ends before Wait has returned, the execution is cancelled, with the
+// cause of ctx as the reason.
+func (c *Cmd) Start(ctx context.Context) error {
+	if c.started {
+		return errors.New("command: already started")
+	}
+	c.started = true
+	call, err := c.call()
+	if err != nil {
+		return fmt.Errorf("run %s: %w", c.Skill, err)
+	}
+	// The execution outlives ctx, so that a cancelled one's last output and its
+	// outcome still arrive.
+	life := newLifetime(ctx)
+	o, err := c.client.open(ctx, life, call)
+	if err != nil {
+		life.end(nil)
+		call.close()
+		return fmt.Errorf("run %s: %w", c.Skill, err)
+	}
+	e := &Execution{
+		ID:      o.header.GetExecutionId(),
+		Header:  o.header.GetHeader(),
+		client:  c.client,
+		started: make(chan struct{}),
+		done:    make(chan struct{}),
+		end:     life.end,
+		chunked: len(call.uploads) > 0,
+	}
+	e.owned.Store(true)
+	if call.stdin != nil {
+		e.pump = &pump{}
+		go e.pump.feed(o, call.stdin)
+	}
+	f := e.follower(newSinks(c.Stdout, c.Stderr, true), c.OnEvent)
+	go func() {
+		defer call.close()
+		e.run(ctx, life, f, &replay{event: o.header, stream: o.stream})
+	}()
+	c.Execution = e
+	return nil
+}
+
+// lifetime is a context with the means to end it.
+type lifetime struct {
+	context.Context
+	end context.CancelCauseFunc
+}
+
+// newLifetime returns one with the values of ctx that its end doesn't end.
+func newLifetime(ctx context.Context) lifetime {
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	return lifetime{life, end}
+}
+
+// replay is a stream whose first event was read already.
+type replay struct {
+	event  *pb.ExecutionEvent
+	stream eventStream
+}
+
+func (r *replay) Recv() (*pb.ExecutionEvent, error) {
+	if event := r.event; event != nil {
+		r.event = nil
+		return event, nil
+	}
+	return r.stream.Recv()
+}
+
+// opened is a stream whose header has come.
+type opened struct {
+	stream      eventStream
+	interactive interactiveStream // nil for Execute
+	header      *pb.ExecutionEvent
+	sent        chan bool // once: whether start and files were sent
+	resent      bool
+}
+
+// open sends the call until its header comes: once, or as often as patience
+// allows if a key makes that safe.
+func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, error) {
+	for try := 0; ; {
+		o, reached, err := c.openOnce(ctx, life, call)
+		if err == nil {
+			o.resent = try > 0
+			return o, nil
+		}
+		// A daemon that answered has decided; one that was never reached is said to
+		// be missing at once, unless it was there a moment ago.
+		again := call.request.GetIdempotencyKey() != "" && broken(err) && Reason(err) == "" && (reached || try > 0)
+		if try++; !again || !c.patience.wait(ctx, try) {
+			return nil, err
+		}
+	}
+}
+
+// openOnce sends the call and waits for the header. reached reports whether
+// anything may have come to a daemon.
+func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *opened, reached bool, err error) {
+	streamCtx, end := context.WithCancelCause(life)
+	stop := context.AfterFunc(ctx, func() { end(ctx.Err()) })
+	defer stop()
+	o := &opened{sent: make(chan bool, 1)}
+	if call.interactive() {
+		o.interactive, err = c.executions.ExecuteInteractive(streamCtx)
+		o.stream = o.interactive
+	} else {
+		o.stream, err = c.executions.Execute(streamCtx, call.request)
+	}
+	reached = err == nil // gRPC makes a stream only on a connection that stands
+	if err == nil && call.interactive() {
+		go func() {
+			err := sendCall(o.interactive, call)
+			// io.EOF means that the daemon ended the stream: Recv has the status.
+			if err != nil && err != io.EOF {
+				life.end(err)
+			}
+			if err == nil && call.stdin == nil {
+				o.interactive.CloseSend()
+			}
+			o.sent <- err == nil
+		}()
+	}
+	if err == nil {
+		o.header, err = o.stream.Recv()
+	}
+	if err == nil && o.header.GetHeader() == nil {
+		err = errors.New("protocol: the first event is not a header")
+	}
+	if err == nil {
+		return o, true, nil
+	}
+	if cause := context.Cause(streamCtx); cause != nil {
+		err = cause // ours, and not the status that it led to
+	}
+	end(nil)
+	return nil, reached, err
+}
