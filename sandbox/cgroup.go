@@ -1,0 +1,331 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
+)
+
+// A hierarchy is where on this machine the cgroups of sandboxes are made:
+// beneath one directory on cgroup v2, beneath one per controller on v1.
+type hierarchy struct {
+	unified bool
+	prefix  string            // of the paths that libcontainer gets
+	base    map[string]string // controller -> directory; v2 has one, ""
+	swap    bool              // v1: the kernel can limit memory and swap together
+}
+
+// daemonGroup is the leaf into which a daemon moves itself on v2, because a
+// cgroup with processes can't pass controllers on to its children.
+const daemonGroup = "skillrun-daemon"
+
+// groupPrefix begins the name of an instance's cgroup.
+const groupPrefix = "skillrun-"
+
+// openHierarchy finds the place beneath parent, or beneath the process's own
+// cgroup if parent is empty.
+func openHierarchy(parent string) (*hierarchy, error) {
+	h := &hierarchy{unified: cgroups.IsCgroup2UnifiedMode(), prefix: parent}
+	if h.unified && parent == "" {
+		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+		if err != nil {
+			return nil, err
+		}
+		h.prefix = own[""]
+		if filepath.Base(h.prefix) == daemonGroup {
+			h.prefix = filepath.Dir(h.prefix)
+		}
+	}
+	// libcontainer knows the mount points; a path relative to the process's
+	// own cgroups stays so on v1, where these differ between controllers.
+	m, err := manager.New(&cgroups.Cgroup{Path: filepath.Join(h.prefix, "x"), Resources: &cgroups.Resources{}})
+	if err != nil {
+		return nil, err
+	}
+	h.base = map[string]string{}
+	for controller, dir := range m.GetPaths() {
+		h.base[controller] = filepath.Dir(dir)
+	}
+	_, err = os.Stat(filepath.Join(h.base["memory"], "memory.memsw.limit_in_bytes"))
+	h.swap = err == nil && !h.unified
+	return h, nil
+}
+
+// prepare makes the base ready to hold sandboxes.
+func (h *hierarchy) prepare() error {
+	if !h.unified {
+		return nil
+	}
+	dir := h.base[""]
+	if dir != "/sys/fs/cgroup" {
+		if err := h.moveAway(dir); err != nil {
+			return err
+		}
+	}
+	for _, c := range []string{"+memory", "+pids", "+cpu"} {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0); err != nil {
+			return fmt.Errorf("pass on controller %s of %s: %w", c[1:], dir, err)
+		}
+	}
+	return nil
+}
+
+// moveAway moves this process into its leaf if it is in dir itself.
+func (h *hierarchy) moveAway(dir string) error {
+	procs, err := readPids(dir)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(procs, os.Getpid()) {
+		return nil
+	}
+	leaf := filepath.Join(dir, daemonGroup)
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+}
+
+// group returns the cgroup of the given path beneath the base. It need not exist.
+func (h *hierarchy) group(elem ...string) group {
+	path := filepath.Join(elem...)
+	g := group{unified: h.unified, swap: h.swap, path: filepath.Join(h.prefix, path), dirs: map[string]string{}}
+	for controller, base := range h.base {
+		g.dirs[controller] = filepath.Join(base, path)
+	}
+	return g
+}
+
+// instances lists the names of the instances that have a cgroup.
+func (h *hierarchy) instances() []string {
+	var names []string
+	for _, base := range h.base {
+		found, _ := filepath.Glob(filepath.Join(base, groupPrefix+"*")) // only a bad pattern fails
+		for _, dir := range found {
+			names = append(names, strings.TrimPrefix(filepath.Base(dir), groupPrefix))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// A group is one cgroup, in all hierarchies that it is in.
+type group struct {
+	unified bool
+	swap    bool              // hierarchy.swap
+	path    string            // for libcontainer
+	dirs    map[string]string // by controller, absolute
+}
+
+// file is a path in the group's directory for a controller.
+func (g group) file(controller, name string) string {
+	if g.unified {
+		controller = ""
+	}
+	return filepath.Join(g.dirs[controller], name)
+}
+
+func (g group) read(controller, name string) (string, error) {
+	b, err := os.ReadFile(g.file(controller, name))
+	return string(bytes.TrimSpace(b)), err
+}
+
+func (g group) number(controller, name string) (int64, error) {
+	s, err := g.read(controller, name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(s, 10, 64)
+}
+
+// value is the number behind key in a file of "key number" lines.
+func (g group) value(controller, name, key string) (uint64, error) {
+	s, err := g.read(controller, name)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(s) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
+			return strconv.ParseUint(v, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s: no %s", g.file(controller, name), key)
+}
+
+// oomKills counts the processes of the group that the kernel killed for memory.
+func (g group) oomKills() (uint64, error) {
+	if g.unified {
+		return g.value("memory", "memory.events", "oom_kill")
+	}
+	return g.value("memory", "memory.oom_control", "oom_kill")
+}
+
+// usage reads what the group's processes took so far. What the kernel doesn't
+// tell stays zero.
+func (g group) usage() (u Usage) {
+	if g.unified {
+		user, _ := g.value("cpu", "cpu.stat", "user_usec")
+		system, _ := g.value("cpu", "cpu.stat", "system_usec")
+		u.UserCPU, u.SystemCPU = time.Duration(user)*time.Microsecond, time.Duration(system)*time.Microsecond
+		u.MemoryPeakBytes, _ = g.number("memory", "memory.peak") // since Linux 5.19
+		return u
+	}
+	user, _ := g.number("cpuacct", "cpuacct.usage_user")
+	system, _ := g.number("cpuacct", "cpuacct.usage_sys")
+	u.UserCPU, u.SystemCPU = time.Duration(user), time.Duration(system)
+	u.MemoryPeakBytes, _ = g.number("memory", "memory.max_usage_in_bytes")
+	return u
+}
+
+// refusedForks counts the forks that pids.max refused.
+func (g group) refusedForks() uint64 {
+	n, _ := g.value("pids", "pids.events", "max")
+	return n
+}
+
+// limitProcesses sets pids.max.
+func (g group) limitProcesses(n int) error {
+	return os.WriteFile(g.file("pids", "pids.max"), []byte(strconv.Itoa(n)), 0)
+}
+
+// verify compares what the kernel says the limits are with what they should be.
+func (g group) verify(memory int64, processes int) error {
+	page := int64(os.Getpagesize())
+	memory = memory / page * page // the kernel rounds down
+	want := map[[2]string]int64{{"pids", "pids.max"}: int64(processes)}
+	if g.unified {
+		want[[2]string{"memory", "memory.max"}] = memory
+		want[[2]string{"memory", "memory.oom.group"}] = 1
+		if _, err := os.Stat(g.file("memory", "memory.swap.max")); err == nil {
+			want[[2]string{"memory", "memory.swap.max"}] = 0
+		}
+	} else {
+		want[[2]string{"memory", "memory.limit_in_bytes"}] = memory
+		if g.swap {
+			want[[2]string{"memory", "memory.memsw.limit_in_bytes"}] = memory
+		}
+	}
+	for at, n := range want {
+		got, err := g.number(at[0], at[1])
+		if err != nil {
+			return err
+		}
+		if got != n {
+			return fmt.Errorf("%s is %d, want %d", at[1], got, n)
+		}
+	}
+	return nil
+}
+
+// pids lists the group's processes.
+func (g group) pids() ([]int, error) {
+	pids, err := readPids(filepath.Dir(g.file("pids", "x")))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	return pids, err
+}
+
+func readPids(dir string) ([]int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for field := range strings.FieldsSeq(string(b)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// kill sends SIGKILL to every process of the group, once.
+func (g group) kill() error {
+	if dir, ok := g.dirs[""]; ok && os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil && g.unified {
+		return nil
+	}
+	if state := g.file("freezer", "freezer.state"); !g.unified {
+		// What is frozen does not die. Only somebody else froze it.
+		_ = os.WriteFile(state, []byte("THAWED"), 0)
+	}
+	pids, err := g.pids()
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended since
+	}
+	return err
+}
+
+// clear kills until nobody is left and removes the group with its children.
+func (g group) clear(patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		err := g.killTree()
+		if err == nil {
+			err = g.remove()
+		}
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// killTree kills in the group and in the groups beneath it.
+func (g group) killTree() error {
+	for _, child := range g.children() {
+		if err := child.killTree(); err != nil {
+			return err
+		}
+	}
+	return g.kill()
+}
+
+func (g group) children() []group {
+	names := map[string]bool{}
+	for _, dir := range g.dirs {
+		entries, _ := os.ReadDir(dir) // gone means empty
+		for _, e := range entries {
+			if e.IsDir() {
+				names[e.Name()] = true
+			}
+		}
+	}
+	var children []group
+	for n := range names {
+		c := group{unified: g.unified, swap: g.swap, path: filepath.Join(g.path, n), dirs: map[string]string{}}
+		for controller, dir := range g.dirs {
+			c.dirs[controller] = filepath.Join(dir, n)
+		}
+		children = append(children, c)
+	}
+	return children
+}
+
+// remove removes the group's directories, which must be without processes.
+func (g group) remove() error {
+	for _, child := range g.children() {
+		if err := child.remove(); err != nil {
+			return err
+		}
+	}
+	for _, dir := range g.dirs {
+		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
+			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+	}
+	return nil
+}

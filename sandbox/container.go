@@ -1,0 +1,263 @@
+package sandbox
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	_ "github.com/opencontainers/cgroups/devices" // enables device rules
+)
+
+// Sizes of the mounts that a Spec does not size. Their pages are charged to
+// the sandbox's memory.
+const (
+	homeBytes   = 64 << 20
+	homeFiles   = 4096
+	tmpFiles    = 16384
+	shmBytes    = 64 << 20
+	shmFiles    = 1024
+	devOptions  = "mode=755,size=64k,nr_inodes=64"
+	tinyOptions = "mode=755,size=64k,nr_inodes=128"
+)
+
+// initCapabilities are all that init has, and only to lose them: SETUID,
+// SETGID and SETPCAP to become the script, KILL to end it.
+var initCapabilities = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}
+
+// maskedPaths of /proc tell about the machine or let one into it.
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/bootconfig", "/proc/cgroups", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats",
+	"/proc/driver", "/proc/dynamic_debug", "/proc/fs", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms",
+	"/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags",
+	"/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/pagetypeinfo", "/proc/partitions", "/proc/pressure",
+	"/proc/sched_debug", "/proc/schedstat", "/proc/scsi", "/proc/slabinfo", "/proc/softirqs", "/proc/swaps", "/proc/sysvipc",
+	"/proc/timer_list", "/proc/timer_stats", "/proc/tty", "/proc/vmallocinfo", "/proc/zoneinfo",
+}
+
+var readonlyPaths = []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+
+// containerConfig is what libcontainer is asked to build for s.
+func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs.Config {
+	c := &configs.Config{
+		Version:         specs.Version,
+		Rootfs:          h.rootfs(),
+		Readonlyfs:      true,
+		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
+		Hostname:        hostname,
+		Namespaces:      namespaces(s.Network),
+		UIDMappings:     slot.mappings(),
+		GIDMappings:     slot.mappings(),
+		Capabilities:    &configs.Capabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities},
+		NoNewPrivileges: true,
+		Umask:           new(uint32(0o077)),
+		OomScoreAdj:     new(1000),
+		MaskPaths:       maskedPaths,
+		ReadonlyPaths:   readonlyPaths,
+		Rlimits:         rlimits(s),
+		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: resources(s, g)},
+		Devices:         deviceNodes(),
+		Mounts:          mounts(s, h.rootfs(), st),
+		// Limits of the sandbox's own user namespace, so root of it is bound, too.
+		Sysctl: map[string]string{
+			"user.max_user_namespaces":   "0",
+			"user.max_net_namespaces":    "0",
+			"user.max_inotify_instances": "16",
+			"user.max_inotify_watches":   "1024",
+		},
+	}
+	if c.Namespaces.Contains(configs.NEWTIME) {
+		c.TimeOffsets = hiddenUptime()
+	}
+	if s.Network == NetworkNone {
+		c.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
+	}
+	return c
+}
+
+func namespaces(n Network) configs.Namespaces {
+	all := configs.Namespaces{
+		{Type: configs.NEWUSER}, {Type: configs.NEWNS}, {Type: configs.NEWPID}, {Type: configs.NEWIPC},
+		{Type: configs.NEWUTS}, {Type: configs.NEWCGROUP},
+	}
+	if n == NetworkNone {
+		all = append(all, configs.Namespace{Type: configs.NEWNET})
+	}
+	if hasTimeNamespaces() {
+		all = append(all, configs.Namespace{Type: configs.NEWTIME})
+	}
+	return all
+}
+
+func hasTimeNamespaces() bool {
+	_, err := os.Stat("/proc/self/timens_offsets")
+	return err == nil
+}
+
+// hiddenUptime makes the clocks of a sandbox start near zero: how long a
+// machine is up tells which machine it is.
+func hiddenUptime() map[string]specs.LinuxTimeOffset {
+	since := func(clock int32) specs.LinuxTimeOffset {
+		var t unix.Timespec
+		if unix.ClockGettime(clock, &t) != nil {
+			return specs.LinuxTimeOffset{}
+		}
+		return specs.LinuxTimeOffset{Secs: -t.Sec}
+	}
+	return map[string]specs.LinuxTimeOffset{"boottime": since(unix.CLOCK_BOOTTIME), "monotonic": since(unix.CLOCK_MONOTONIC)}
+}
+
+func resources(s Spec, g group) *cgroups.Resources {
+	// Room for libcontainer's own first stage, a Go program with threads of
+	// its own; Start sets the limit that holds before the program runs.
+	processes := int64(max(s.Limits.Processes+1, firstStageThreads))
+	r := &cgroups.Resources{Memory: s.Limits.MemoryBytes, PidsLimit: &processes, Devices: deviceRules()}
+	if g.unified {
+		r.MemorySwap = s.Limits.MemoryBytes // together with memory, so none
+		r.Unified = map[string]string{"memory.oom.group": "1", "cgroup.max.descendants": "0"}
+	} else if g.swap {
+		r.MemorySwap = s.Limits.MemoryBytes
+	}
+	return r
+}
+
+const firstStageThreads = 64
+
+// scriptRlimits are the limits that stand beside the cgroup's. A core dump
+// would be the machine's to write, outside the sandbox.
+func rlimits(s Spec) []configs.Rlimit {
+	var list []configs.Rlimit
+	for resource, value := range wantRlimits(s) {
+		list = append(list, configs.Rlimit{Type: resource, Hard: value, Soft: value})
+	}
+	slices.SortFunc(list, func(a, b configs.Rlimit) int { return a.Type - b.Type })
+	return list
+}
+
+func wantRlimits(s Spec) map[int]uint64 {
+	want := map[int]uint64{
+		unix.RLIMIT_NOFILE:     uint64(s.Limits.OpenFiles),
+		unix.RLIMIT_CORE:       0,
+		unix.RLIMIT_FSIZE:      uint64(s.Workspace.SizeBytes),
+		unix.RLIMIT_MEMLOCK:    64 << 10,
+		unix.RLIMIT_MSGQUEUE:   0,
+		unix.RLIMIT_SIGPENDING: 256,
+		unix.RLIMIT_RTPRIO:     0,
+		unix.RLIMIT_NICE:       0,
+		unix.RLIMIT_LOCKS:      1024,
+		unix.RLIMIT_STACK:      8 << 20,
+	}
+	if s.Limits.CPU > 0 {
+		// The watched cgroup is the limit, this the net beneath it: per
+		// process, so later, and in whole seconds.
+		want[unix.RLIMIT_CPU] = uint64(math.Ceil(s.Limits.CPU.Seconds())) + 1
+	}
+	return want
+}
+
+var deviceNames = []struct {
+	name  string
+	minor int64
+}{{"null", 3}, {"zero", 5}, {"full", 7}, {"random", 8}, {"urandom", 9}}
+
+func deviceNodes() []*devices.Device {
+	var nodes []*devices.Device
+	for _, d := range deviceNames {
+		nodes = append(nodes, &devices.Device{
+			Path: "/dev/" + d.name, FileMode: 0o666,
+			Rule: devices.Rule{Type: devices.CharDevice, Major: 1, Minor: d.minor, Permissions: "rw", Allow: true},
+		})
+	}
+	return nodes
+}
+
+func deviceRules() []*devices.Rule {
+	rules := []*devices.Rule{{
+		Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: false,
+	}}
+	for _, node := range deviceNodes() {
+		rules = append(rules, &node.Rule)
+	}
+	return rules
+}
+
+const (
+	noExec   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	withExec = unix.MS_NOSUID | unix.MS_NODEV
+)
+
+// mounts lists what libcontainer mounts over the shared root, in order. The
+// root itself brings /usr and the files of /etc along.
+func mounts(s Spec, rootfs string, st *staging) []*configs.Mount {
+	tmpfs := func(target string, flags int, options string, args ...any) *configs.Mount {
+		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: fmt.Sprintf(options, args...)}
+	}
+	list := []*configs.Mount{
+		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec, Data: "hidepid=2"},
+		tmpfs("/dev", unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME, devOptions),
+		tmpfs("/dev/shm", noExec, "mode=1777,size=%d,nr_inodes=%d", shmBytes, shmFiles),
+		// Programs may be executed from /tmp, which is TMPDIR: published
+		// skills build small ones there. It gives them nothing that
+		// /workspace, or an interpreter, doesn't.
+		tmpfs("/tmp", withExec, "mode=1777,size=%d,nr_inodes=%d", s.Workspace.SizeBytes, tmpFiles),
+		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, homeBytes, homeFiles),
+		{Source: st.mount, Destination: workspaceDir, Device: "bind", Flags: unix.MS_BIND | withExec},
+	}
+	for _, top := range []string{"/skills", "/opt"} {
+		list = append(list, mountsUnder(top, s, rootfs, st)...)
+	}
+	return list
+}
+
+// mountsUnder puts a tmpfs over top, so that one sandbox's mount points are
+// not seen in another, and the mounts of s into it.
+func mountsUnder(top string, s Spec, rootfs string, st *staging) []*configs.Mount {
+	readOnly := unix.MS_BIND | unix.MS_RDONLY | withExec
+	var list []*configs.Mount
+	for i, m := range s.Mounts {
+		if !strings.HasPrefix(m.Target, top+"/") {
+			continue
+		}
+		if len(list) == 0 {
+			list = append(list, &configs.Mount{
+				Source: "tmpfs", Destination: top, Device: "tmpfs", Flags: unix.MS_RDONLY | noExec, Data: tinyOptions,
+			})
+			if top == "/opt" { // which holds the links in the shared root
+				list = append(list, &configs.Mount{Source: rootfs + linksDir, Destination: linksDir, Device: "bind", Flags: readOnly})
+			}
+		}
+		list = append(list, &configs.Mount{Source: st.skill[i], Destination: m.Target, Device: "bind", Flags: readOnly})
+	}
+	return list
+}
+
+// A slot is a pair of host ids that one sandbox has for itself.
+type slot struct {
+	index int
+	root  uint32 // of init; the script's follows
+}
+
+func (s slot) script() uint32 { return s.root + 1 }
+
+func (s slot) String() string { return "s" + strconv.Itoa(s.index) }
+
+func (s slot) mappings() []configs.IDMap {
+	return []configs.IDMap{
+		{ContainerID: rootID, HostID: int64(s.root), Size: 1},
+		{ContainerID: scriptID, HostID: int64(s.script()), Size: 1},
+	}
+}
+
+// initDeadline is when init ends a sandbox whose daemon lives but does not.
+func initDeadline(l Limits) time.Duration { return l.Wall + l.Grace + initMargin }
+
+const initMargin = 10 * time.Second

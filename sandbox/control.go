@@ -1,0 +1,177 @@
+package sandbox
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The frames between daemon and init. init.h has the same numbers and says
+// what they mean.
+const (
+	frameMagic   = 0x31726b73
+	frameProgram = 1
+	frameGo      = 2
+	frameSignal  = 3
+	frameTerm    = 4
+	frameKill    = 5
+	frameHello   = 16
+	frameReady   = 17
+	frameStarted = 18
+	frameFailed  = 19
+	frameEnd     = 20
+)
+
+// stages are the names of init.h's enum stage.
+var stages = []string{"none", "protocol", "filter", "fork", "descriptors", "capabilities", "ids", "directory", "exec", "ready"}
+
+// maxInitFrame bounds what init may send: it is not trusted more than needed.
+const maxInitFrame = 64
+
+// control is the daemon's end of the socket to one init.
+type control struct {
+	file *os.File
+	mu   sync.Mutex // frames are written whole
+}
+
+// newControl returns the daemon's end and init's.
+func newControl() (*control, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	// Non-blocking, so that the Go runtime polls it and Close ends a Read.
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	return &control{file: os.NewFile(uintptr(fds[0]), "control")}, os.NewFile(uintptr(fds[1]), "init control"), nil
+}
+
+// write sends one frame. It blocks while init does not read.
+func (c *control) write(kind uint32, payload []byte) error {
+	b := make([]byte, 0, 12+len(payload))
+	b = binary.LittleEndian.AppendUint32(b, frameMagic)
+	b = binary.LittleEndian.AppendUint32(b, kind)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+	b = append(b, payload...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.file.Write(b)
+	return err
+}
+
+// read returns the next frame's kind and words; io.EOF when init is gone.
+func (c *control) read() (kind uint32, words []uint32, err error) {
+	var h [12]byte
+	if _, err := io.ReadFull(c.file, h[:]); err != nil {
+		if errors.Is(err, syscall.ECONNRESET) { // init died with frames unread
+			err = io.EOF
+		}
+		return 0, nil, err
+	}
+	n := binary.LittleEndian.Uint32(h[8:])
+	if binary.LittleEndian.Uint32(h[:]) != frameMagic || n > maxInitFrame || n%4 != 0 {
+		return 0, nil, errors.New("init: malformed frame")
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(c.file, b); err != nil {
+		return 0, nil, fmt.Errorf("init: short frame: %w", err)
+	}
+	for ; len(b) > 0; b = b[4:] {
+		words = append(words, binary.LittleEndian.Uint32(b))
+	}
+	return binary.LittleEndian.Uint32(h[4:]), words, nil
+}
+
+// expect reads the one frame that may come next, with count words.
+func (c *control) expect(kind uint32, count int) ([]uint32, error) {
+	got, words, err := c.read()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("init is gone")
+	case err != nil:
+		return nil, err
+	case got == frameFailed && len(words) == 2:
+		return nil, &SetupError{Step: name(stages, int(words[0])), Err: syscall.Errno(words[1])}
+	case got != kind || len(words) != count:
+		return nil, fmt.Errorf("init: frame %d with %d words, want %d with %d", got, len(words), kind, count)
+	}
+	return words, nil
+}
+
+// encodeProgram is the payload of frameProgram; init_program.c decodes it.
+func encodeProgram(f filters, s Spec, deadline time.Duration) ([]byte, error) {
+	var e encoder
+	e.filter(f.init)
+	e.filter(f.script)
+	e.u32(uint32(min(deadline.Milliseconds(), 1<<31)))
+	e.text(cmp.Or(s.Dir, "."))
+	e.u32(uint32(len(s.Program)))
+	for _, step := range s.Program {
+		e.u32(uint32(step.When))
+		e.u32(uint32(len(step.Pipeline)))
+		for _, c := range step.Pipeline {
+			e.list(c.Args)
+			e.list(environ(s.Env, c.Env))
+			e.u32(boolWord(c.PipeStderr))
+			e.u32(uint32(len(c.Redirects)))
+			for _, r := range c.Redirects {
+				e.u32(uint32(r.FD))
+				e.u32(uint32(r.Kind))
+				e.u32(uint32(r.From))
+				if r.Kind == Text {
+					e.text(r.Text)
+				} else {
+					e.text(r.Path)
+				}
+			}
+		}
+	}
+	if len(e.b) > maxProgramBytes {
+		return nil, fmt.Errorf("program: %d bytes: at most %d", len(e.b), maxProgramBytes)
+	}
+	return e.b, nil
+}
+
+func boolWord(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+type encoder struct{ b []byte }
+
+func (e *encoder) u32(v uint32) { e.b = binary.LittleEndian.AppendUint32(e.b, v) }
+
+// text appends length, bytes, a NUL and padding to four bytes.
+func (e *encoder) text(s string) {
+	e.u32(uint32(len(s)))
+	e.b = append(e.b, s...)
+	e.b = append(e.b, make([]byte, 4-len(s)%4)...)
+}
+
+func (e *encoder) list(l []string) {
+	e.u32(uint32(len(l)))
+	for _, s := range l {
+		e.text(s)
+	}
+}
+
+func (e *encoder) filter(f []byte) {
+	e.u32(uint32(len(f) / sockFilterSize))
+	e.b = append(e.b, f...)
+}
+
+// sockFilterSize is sizeof(struct sock_filter).
+const sockFilterSize = 8

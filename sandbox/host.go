@@ -1,0 +1,215 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Config says where a Host lives. Zero values mean the defaults given.
+type Config struct {
+	// StateDir holds the locks of instances and libcontainer's state. It is
+	// made if missing, root-owned 0700. It may not lie on overlayfs, nor may
+	// the directories of a Spec that are id-mapped.
+	StateDir string
+	RunDir   string // mount points and the root filesystem, 0711; default /run/skillrun
+	// CgroupParent is the absolute cgroup path beneath which sandboxes get
+	// theirs; "" is beneath the process's own.
+	CgroupParent string
+	// FirstID and IDs are the host uids and gids that belong to sandboxes,
+	// and to no account; two for each. Default 1<<28 and 65536.
+	FirstID, IDs uint32
+	// Links are further symbolic links in the root filesystem: path to target.
+	Links map[string]string
+	Log   *slog.Logger // nil: none
+}
+
+const (
+	defaultRunDir  = "/run/skillrun"
+	defaultFirstID = 1 << 28
+	defaultIDs     = 1 << 16
+	minFirstID     = 1 << 16 // below are accounts
+)
+
+func (c Config) withDefaults() Config {
+	c.RunDir = cmp.Or(c.RunDir, defaultRunDir)
+	c.FirstID = cmp.Or(c.FirstID, defaultFirstID)
+	c.IDs = cmp.Or(c.IDs, defaultIDs)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	return c
+}
+
+func (c Config) check() error {
+	switch {
+	case !filepath.IsAbs(c.StateDir):
+		return fmt.Errorf("state directory %q: not absolute", c.StateDir)
+	case !filepath.IsAbs(c.RunDir):
+		return fmt.Errorf("run directory %q: not absolute", c.RunDir)
+	case c.CgroupParent != "" && !filepath.IsAbs(c.CgroupParent):
+		return fmt.Errorf("cgroup parent %q: not absolute", c.CgroupParent)
+	case c.FirstID < minFirstID || c.IDs < 2 || uint64(c.FirstID)+uint64(c.IDs) > 1<<32-2:
+		return fmt.Errorf("ids %d, %d of them: outside %d to 2^32-2", c.FirstID, c.IDs, minFirstID)
+	}
+	return nil
+}
+
+// A Host makes sandboxes on this machine. Its methods may be called from many
+// goroutines.
+type Host struct {
+	config  Config
+	cgroups *hierarchy
+	filters filters
+	*instance
+
+	mu      sync.Mutex
+	closed  bool
+	running map[string]*Process // by Spec.ID
+	pending sync.WaitGroup      // starts, and processes until they are gone
+}
+
+// Open makes this process an instance: it sweeps what dead instances with the
+// same StateDir left, checks every boundary that this machine must give, and
+// prepares what all sandboxes share. An error names all that is missing and
+// how to get it.
+func Open(ctx context.Context, c Config) (_ *Host, err error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	// libcontainer logs what it also returns.
+	logrus.SetOutput(io.Discard)
+	h := &Host{config: c, running: map[string]*Process{}}
+	if err := h.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("sandbox: %w", err), h.free())
+	}
+	return h, nil
+}
+
+func (h *Host) open(ctx context.Context) (err error) {
+	if err := errors.Join(missing(Boundaries(h.config))...); err != nil {
+		return err
+	}
+	if err := makeDirs(h.config); err != nil {
+		return err
+	}
+	if h.cgroups, err = openHierarchy(h.config.CgroupParent); err != nil {
+		return err
+	}
+	if err := sweep(h.config, h.cgroups); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := h.cgroups.prepare(); err != nil {
+		return err
+	}
+	if h.filters, err = compileFilters(); err != nil {
+		return err
+	}
+	if h.instance, err = newInstance(h.config); err != nil {
+		return err
+	}
+	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
+		return err
+	}
+	return makeRootfs(h.rootfs(), h.config.Links)
+}
+
+func makeDirs(c Config) error {
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{{c.StateDir, 0o700}, {filepath.Join(c.StateDir, "instances"), 0o700}, {c.RunDir, 0o711}} {
+		if err := os.MkdirAll(d.path, d.mode); err != nil {
+			return err
+		}
+		if err := os.Chmod(d.path, d.mode); err != nil {
+			return err
+		}
+	}
+	return privateMount(c.RunDir)
+}
+
+func (h *Host) rootfs() string         { return filepath.Join(h.instance.run, "rootfs") }
+func (h *Host) containers() string     { return filepath.Join(h.instance.state, "containers") }
+func (h *Host) groupName() string      { return groupPrefix + h.instance.name }
+func (h *Host) log() *slog.Logger      { return h.config.Log }
+func (h *Host) Boundaries() []Boundary { return Boundaries(h.config) }
+
+// Close kills what runs, waits until it is gone and frees everything. Waits
+// for the processes still answer.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	for _, p := range h.running {
+		if p != nil {
+			p.Stop(0)
+		}
+	}
+	h.mu.Unlock()
+	h.pending.Wait()
+	return h.free()
+}
+
+// free removes what the instance made.
+func (h *Host) free() error {
+	if h.instance == nil {
+		return nil
+	}
+	err := errors.Join(
+		h.cgroups.group(h.groupName()).clear(sweepPatience),
+		detach(h.rootfs()),
+	)
+	if err != nil {
+		// The lock goes with the process; the next sweep tries again.
+		return fmt.Errorf("sandbox: close: %w", err)
+	}
+	return h.instance.close()
+}
+
+// reserve claims an id for a start.
+func (h *Host) reserve(id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return errClosed
+	}
+	if _, taken := h.running[id]; taken {
+		return fmt.Errorf("id %s: already runs", id)
+	}
+	h.running[id] = nil
+	h.pending.Add(1)
+	return nil
+}
+
+// admit makes a started process known, so that Close ends it.
+func (h *Host) admit(id string, p *Process) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return errClosed
+	}
+	h.running[id] = p
+	return nil
+}
+
+// forget ends what reserve began.
+func (h *Host) forget(id string) {
+	h.mu.Lock()
+	delete(h.running, id)
+	h.mu.Unlock()
+	h.pending.Done()
+}

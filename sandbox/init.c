@@ -1,0 +1,381 @@
+/* The init of a sandbox: PID 1, and the parent of every command in it.
+ *
+ * Theory of operation
+ *
+ * libcontainer builds the namespaces and then executes, as PID 1, the binary
+ * that it runs in itself, by the link /proc/self/exe, so that no file of ours
+ * has to be visible in the sandbox. The constructor below recognises such a
+ * process by its second argument and its control socket, runs init and never
+ * comes back; the Go runtime of that process is never started. glibc hands
+ * argc, argv and envp to constructors in static and in dynamic executables.
+ *
+ * Two users live in a sandbox. Init is its root, with the four capabilities
+ * SETUID, SETGID, SETPCAP and KILL and nothing else. The script is user 1000
+ * with no capability at all, so it can't signal, trace or read init. The
+ * daemon speaks to init over one stream socket (init.h has the frames):
+ *
+ *   init                                  daemon
+ *   HELLO                            ->
+ *                                    <-   PROGRAM: two filters, the plan
+ *   (loads the looser filter, forks the first command, which drops all
+ *   that init has, loads the strict filter and waits)
+ *   READY pid                        ->
+ *                                    <-   GO, once /proc shows the right posture
+ *   STARTED, or FAILED stage errno   ->
+ *                                    <-   SIGNAL, TERM, KILL, in any order
+ *   END wait status                  ->   (and exits)
+ *
+ * Init evaluates the plan: steps run one after the other, each a pipeline,
+ * each on a condition about the one that ran before. A pipeline ends when all
+ * its commands have ended; its status is its last command's, which is also
+ * the main process. When the plan is over everything that is left is killed
+ * and reaped before END is sent, so END means that nobody lives but init.
+ *
+ * Init ends the sandbox by itself when the control socket closes, which is
+ * how a killed daemon looks, and at its own deadline, which lies behind the
+ * daemon's. It has one thread and no heap: the message and what is decoded
+ * from it are two mappings (init_program.c). init_child.c is the way of a
+ * command from fork to exec, the part to read first when looking for holes.
+ */
+#define _GNU_SOURCE
+#include "init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A command of the pipeline that runs. */
+struct child {
+	pid_t pid;  /* 0 once it is reaped */
+	int report; /* read end, -1 once it is closed: by exec, or by exit */
+};
+
+static struct {
+	struct program program;
+	struct child children[MAX_COMMANDS];
+	uint32_t count;      /* of children */
+	pid_t main;          /* the last command, 0 when it has ended */
+	int status;          /* wait status of the last command that ended as main */
+	int gate;            /* write end, -1 when the first child has passed */
+	int first;           /* the first child's pipe to the next one, -1 */
+	int started;         /* the first exec succeeded */
+	int stopping;        /* no further step starts */
+	int by_deadline;
+	int signals;         /* signalfd for SIGCHLD */
+	uint64_t deadline;   /* CLOCK_MONOTONIC, ms */
+} self;
+
+/* ---- frames ---- */
+
+/* The daemon is gone, or not what it should be: so is the sandbox. The kernel
+ * kills every process of a PID namespace whose init exits. */
+static _Noreturn void give_up(void) {
+	_exit(1);
+}
+
+static void read_full(void *buffer, size_t length) {
+	for (char *p = buffer; length > 0;) {
+		ssize_t n = read(CONTROL_FD, p, length);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			give_up();
+		p += n;
+		length -= (size_t)n;
+	}
+}
+
+static void send_frame(enum frame_type type, const uint32_t *words, uint32_t count) {
+	uint32_t message[5] = { FRAME_MAGIC, type, count * 4, 0, 0 };
+	size_t length = sizeof(struct frame) + count * 4;
+	for (uint32_t i = 0; i < count; i++)
+		message[3 + i] = words[i];
+	if (send(CONTROL_FD, message, length, MSG_NOSIGNAL) != (ssize_t)length)
+		give_up();
+}
+
+static _Noreturn void send_failed(enum stage stage, int error) {
+	uint32_t words[] = { stage, (uint32_t)error };
+	send_frame(FRAME_FAILED, words, 2);
+	give_up();
+}
+
+static struct frame read_header(void) {
+	struct frame f;
+	read_full(&f, sizeof f);
+	if (f.magic != FRAME_MAGIC || f.length > MAX_PAYLOAD)
+		give_up();
+	return f;
+}
+
+static void read_program(void) {
+	struct frame f = read_header();
+	if (f.type != FRAME_PROGRAM || f.length == 0)
+		give_up();
+	void *payload = mmap(NULL, f.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (payload == MAP_FAILED)
+		send_failed(STAGE_PROTOCOL, errno);
+	read_full(payload, f.length);
+	int error = program_decode(payload, f.length, &self.program);
+	if (error)
+		send_failed(STAGE_PROTOCOL, error);
+}
+
+/* ---- the plan ---- */
+
+static uint64_t now_ms(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void close_if(int fd) {
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Forks one command of step. Both ends are the child's; the parent closes them. */
+static void launch(const struct step *step, uint32_t index, int in, int out, int gate) {
+	int report[2];
+	if (pipe2(report, O_CLOEXEC) != 0)
+		send_failed(STAGE_DESCRIPTORS, errno);
+	struct launch l = {
+		.program = &self.program,
+		.command = &step->commands[index],
+		.in = in, .out = out, .report = report[1], .gate = gate,
+		.only_command = self.program.step_count == 1 && step->command_count == 1,
+	};
+	pid_t pid = fork();
+	if (pid < 0 && !self.started)
+		send_failed(STAGE_FORK, errno);
+	if (pid == 0)
+		child_run(&l);
+	close(report[1]);
+	close_if(in);
+	close_if(out);
+	close_if(gate);
+	if (pid < 0) { /* the script's own processes are too many: as a shell would put it */
+		static const char text[] = "skillrun: fork: Resource temporarily unavailable\n";
+		ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+		(void)ignored;
+		close(report[0]);
+		report[0] = -1;
+		pid = 0;
+		self.status = 126 << 8;
+	}
+	self.children[index] = (struct child){ .pid = pid, .report = report[0] };
+	self.count = index + 1;
+	if (self.count == step->command_count)
+		self.main = pid;
+}
+
+/* Forks the commands from index on. in is what the one before writes into. */
+static void launch_rest(const struct step *step, uint32_t index, int in) {
+	for (; index < step->command_count; index++) {
+		int next[2] = { -1, -1 };
+		if (index + 1 < step->command_count && pipe2(next, O_CLOEXEC) != 0)
+			send_failed(STAGE_DESCRIPTORS, errno);
+		launch(step, index, in, next[1], -1);
+		in = next[0];
+	}
+}
+
+/* The very first command is forked alone and held at a gate, so that init and
+ * it are the only processes while the daemon reads its posture. */
+static void launch_first(const struct step *step) {
+	int gate[2], next[2] = { -1, -1 };
+	if (pipe2(gate, O_CLOEXEC) != 0 || (step->command_count > 1 && pipe2(next, O_CLOEXEC) != 0))
+		send_failed(STAGE_DESCRIPTORS, errno);
+	self.gate = gate[1];
+	self.first = next[0];
+	launch(step, 0, -1, next[1], gate[0]);
+}
+
+static int all_ended(void) {
+	for (uint32_t i = 0; i < self.count; i++)
+		if (self.children[i].pid != 0)
+			return 0;
+	return self.gate < 0 || self.stopping;
+}
+
+static void ended(pid_t pid, int status) {
+	/* Without WUNTRACED, and as nobody's tracer, wait gives ends only. A
+	 * status that says otherwise is not one: the process stays accounted. */
+	if (!WIFEXITED(status) && !WIFSIGNALED(status))
+		return;
+	for (uint32_t i = 0; i < self.count; i++) {
+		if (self.children[i].pid != pid)
+			continue;
+		self.children[i].pid = 0;
+		if (pid == self.main) {
+			self.main = 0;
+			self.status = status;
+		}
+	}
+}
+
+static void reap(void) {
+	int status;
+	pid_t pid;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		ended(pid, status);
+}
+
+/* One report of child i: it is ready, it failed, or the pipe closed. */
+static void read_report(uint32_t i) {
+	struct report r;
+	ssize_t n = read(self.children[i].report, &r, sizeof r);
+	if (n == sizeof r && r.stage == STAGE_READY) {
+		uint32_t pid = (uint32_t)self.children[i].pid;
+		send_frame(FRAME_READY, &pid, 1);
+		return;
+	}
+	if (n == sizeof r)
+		send_failed(r.stage, (int)r.error);
+	close(self.children[i].report);
+	self.children[i].report = -1;
+	if (i == 0 && self.gate >= 0)
+		send_failed(STAGE_READY, ECHILD);
+	if (i == 0 && !self.started) {
+		self.started = 1;
+		send_frame(FRAME_STARTED, NULL, 0);
+	}
+}
+
+static void stop_all(int signal) {
+	self.stopping = 1;
+	kill(-1, signal); /* everybody in the namespace but init */
+}
+
+static void read_control(const struct step *step) {
+	struct frame f = read_header();
+	uint32_t word = 0;
+	if (f.length > sizeof word)
+		give_up();
+	read_full(&word, f.length);
+	switch (f.type) {
+	case FRAME_GO:
+		if (self.gate < 0 || write(self.gate, "g", 1) != 1)
+			give_up();
+		close(self.gate);
+		self.gate = -1;
+		launch_rest(step, 1, self.first);
+		break;
+	case FRAME_SIGNAL:
+		if (self.main > 0)
+			kill(self.main, (int)word);
+		break;
+	case FRAME_TERM:
+		stop_all(SIGTERM);
+		break;
+	case FRAME_KILL:
+		stop_all(SIGKILL);
+		break;
+	default:
+		give_up();
+	}
+}
+
+static void wait_for_event(const struct step *step) {
+	struct pollfd fds[2 + MAX_COMMANDS] = {
+		{ .fd = CONTROL_FD, .events = POLLIN },
+		{ .fd = self.signals, .events = POLLIN },
+	};
+	for (uint32_t i = 0; i < self.count; i++)
+		fds[2 + i] = (struct pollfd){ .fd = self.children[i].report, .events = POLLIN };
+	uint32_t count = self.count;
+	uint64_t now = now_ms();
+	if (now >= self.deadline && !self.by_deadline) {
+		self.by_deadline = 1;
+		stop_all(SIGKILL);
+	}
+	int timeout = self.by_deadline ? -1 : (int)(self.deadline - now > 1000000 ? 1000000 : self.deadline - now);
+	if (poll(fds, 2 + count, timeout) <= 0)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		if (fds[2 + i].revents)
+			read_report(i);
+	if (fds[1].revents) {
+		struct signalfd_siginfo info;
+		ssize_t ignored = read(self.signals, &info, sizeof info);
+		(void)ignored; /* many ends may be one signal: reap looks for itself */
+		reap();
+	}
+	if (fds[0].revents)
+		read_control(step);
+}
+
+static void run_step(const struct step *step, int first) {
+	self.count = 0;
+	if (first)
+		launch_first(step);
+	else
+		launch_rest(step, 0, -1);
+	while (!all_ended())
+		wait_for_event(step);
+	/* What a child said last may still be in its pipe. */
+	for (uint32_t i = 0; i < self.count; i++)
+		while (self.children[i].report >= 0)
+			read_report(i);
+}
+
+static int wanted(const struct step *step) {
+	int ok = WIFEXITED(self.status) && WEXITSTATUS(self.status) == 0;
+	return step->when == WHEN_ALWAYS || (step->when == WHEN_SUCCEEDED) == ok;
+}
+
+/* Nobody is left when wait says that there are no children: orphans of this
+ * namespace are init's. */
+static void end_everybody(void) {
+	kill(-1, SIGKILL);
+	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+		;
+}
+
+static _Noreturn void run(void) {
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	prctl(PR_SET_NAME, "init", 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		give_up();
+	send_frame(FRAME_HELLO, NULL, 0);
+	read_program();
+	if (filter_load(&self.program.init_filter) != 0)
+		send_failed(STAGE_FILTER, errno);
+	sigset_t child;
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, NULL);
+	self.signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (self.signals < 0 || fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC) != 0)
+		send_failed(STAGE_DESCRIPTORS, errno);
+	self.gate = self.first = -1;
+	self.deadline = now_ms() + self.program.deadline_ms;
+	for (uint32_t i = 0; i < self.program.step_count && !self.stopping; i++)
+		if (i == 0 || wanted(&self.program.steps[i]))
+			run_step(&self.program.steps[i], i == 0);
+	end_everybody();
+	uint32_t words[] = { (uint32_t)self.status, (uint32_t)self.by_deadline };
+	send_frame(FRAME_END, words, 2);
+	_exit(0);
+}
+
+/* Runs before main, and before the Go runtime, of every program that links
+ * this package. It must do nothing in all but one case. */
+__attribute__((constructor)) static void skillrun_init(int argc, char **argv) {
+	int type = 0;
+	socklen_t length = sizeof type;
+	if (argc != 2 || strcmp(argv[1], "skillrun-init") != 0 || getpid() != 1)
+		return;
+	if (getsockopt(CONTROL_FD, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM)
+		return;
+	run();
+}

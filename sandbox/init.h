@@ -1,0 +1,109 @@
+/* The interface between the parts of the sandbox's own init. See init.c. */
+#ifndef SKILLRUN_INIT_H
+#define SKILLRUN_INIT_H
+
+#include <linux/filter.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Bounds. The daemon refuses larger programs before it sends them; what
+ * arrives here and does not fit is a broken peer, and ends the sandbox. */
+enum {
+	CONTROL_FD = 3,
+	SCRIPT_ID = 1000,           /* uid and gid of the script in the sandbox */
+	MAX_PAYLOAD = 16 << 20,     /* one message, so also one here-document */
+	MAX_COMMANDS = 64,          /* of one pipeline */
+	MAX_FILTER = 4096,          /* BPF_MAXINSNS of the kernel */
+};
+
+/* Frames: this header, then length bytes. All integers are little endian. */
+struct frame {
+	uint32_t magic;   /* FRAME_MAGIC, which holds the version */
+	uint32_t type;
+	uint32_t length;
+};
+#define FRAME_MAGIC 0x31726b73u /* "skr1" */
+
+enum frame_type {
+	/* from the daemon */
+	FRAME_PROGRAM = 1, /* filters, directory, deadline, steps */
+	FRAME_GO,          /* the posture of the first child was read and is right */
+	FRAME_SIGNAL,      /* u32 signal, to the main process */
+	FRAME_TERM,        /* SIGTERM to all; no further step starts */
+	FRAME_KILL,        /* SIGKILL to all; no further step starts */
+	/* to the daemon */
+	FRAME_HELLO = 16,  /* init runs */
+	FRAME_READY,       /* u32 pid (of the sandbox) of the first child, which waits for GO */
+	FRAME_STARTED,     /* the first child's exec succeeded */
+	FRAME_FAILED,      /* u32 enum stage, u32 errno: the sandbox could not be set up */
+	FRAME_END,         /* u32 wait status of the last command, u32 1 if by init's own deadline */
+};
+
+/* Where a child stands. It is reported with an errno when a stage fails, so
+ * the names in control.go must keep this order. */
+enum stage {
+	STAGE_NONE,
+	STAGE_PROTOCOL,
+	STAGE_FILTER,
+	STAGE_FORK,
+	STAGE_DESCRIPTORS,
+	STAGE_CAPABILITIES,
+	STAGE_IDS,
+	STAGE_DIRECTORY,
+	STAGE_EXEC,
+	STAGE_READY, /* not a failure: everything is dropped, the child waits */
+};
+
+enum when { WHEN_ALWAYS, WHEN_SUCCEEDED, WHEN_FAILED };
+enum redirect_kind { REDIRECT_READ, REDIRECT_WRITE, REDIRECT_APPEND, REDIRECT_DUP, REDIRECT_TEXT };
+
+struct redirect {
+	uint32_t fd, kind, from;
+	const char *text; /* a path, or the text itself; NUL-terminated */
+	size_t length;    /* of text, without the NUL */
+};
+
+struct command {
+	char **argv;
+	char **env; /* the whole environment, NULL-terminated */
+	struct redirect *redirects;
+	uint32_t redirect_count;
+	uint32_t pipe_stderr;
+};
+
+struct step {
+	uint32_t when;
+	uint32_t command_count;
+	struct command *commands;
+};
+
+struct program {
+	struct sock_fprog init_filter, script_filter;
+	uint64_t deadline_ms; /* from receipt */
+	const char *dir;      /* beneath /workspace */
+	uint32_t step_count;
+	struct step *steps;
+};
+
+/* A report of a child to init, through a pipe that closes on exec. */
+struct report {
+	uint32_t stage;
+	uint32_t error;
+};
+
+/* What a child needs beside its command. Descriptors are -1 where unused. */
+struct launch {
+	const struct program *program;
+	const struct command *command;
+	int in, out;      /* stdin and stdout, if not init's own */
+	int report;       /* written to: struct report */
+	int gate;         /* read from, before anything of the skill is touched */
+	int only_command; /* exec's failure is ours to report, not the program's */
+};
+
+int program_decode(const void *payload, size_t length, struct program *out);
+_Noreturn void child_run(const struct launch *l);
+int filter_load(const struct sock_fprog *filter);
+
+#endif

@@ -1,0 +1,249 @@
+/* A command's way from a fork of init to its exec: it gives up everything
+ * that init has, in an order in which each step still has what it needs. */
+#define _GNU_SOURCE
+#include "init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Where a child keeps init's two descriptors: above those that a redirect can
+ * name (0 to 9, as in a POSIX shell). Both close on exec. */
+enum { REPORT_FD = 10, GATE_FD = 11, SCRATCH_FD = 16 };
+
+static _Noreturn void fail(enum stage stage) {
+	struct report r = { .stage = stage, .error = (uint32_t)errno };
+	ssize_t ignored = write(REPORT_FD, &r, sizeof r);
+	(void)ignored; /* init is gone or reads; there is nobody else to tell */
+	_exit(127);
+}
+
+/* What a shell would say, on the program's own stderr. */
+static _Noreturn void complain(const char *what, const char *why, int status) {
+	char line[512];
+	int n = snprintf(line, sizeof line, "skillrun: %.200s: %s\n", what, why);
+	ssize_t ignored = write(STDERR_FILENO, line, (size_t)n);
+	(void)ignored;
+	_exit(status);
+}
+
+int filter_load(const struct sock_fprog *filter) {
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter);
+}
+
+static int open_beneath(int dir, const char *path, uint64_t flags, uint64_t mode) {
+	struct open_how how = {
+		.flags = flags | O_CLOEXEC,
+		.mode = mode,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+	};
+	return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
+}
+
+/* Moves fd to number, closing on exec or not. A descriptor that is already
+ * there only gets the flag. */
+static int place(int fd, int number, int flags) {
+	if (fd == number)
+		return fcntl(fd, F_SETFD, flags & O_CLOEXEC ? FD_CLOEXEC : 0);
+	return dup3(fd, number, flags);
+}
+
+static void arrange_descriptors(const struct launch *l) {
+	/* Out of the way first: a target may be another one's source. */
+	int report = fcntl(l->report, F_DUPFD_CLOEXEC, SCRATCH_FD);
+	int gate = l->gate < 0 ? -1 : fcntl(l->gate, F_DUPFD_CLOEXEC, SCRATCH_FD);
+	int ok = report >= 0 && (l->gate < 0 || gate >= 0);
+	ok = ok && (l->in < 0 || place(l->in, STDIN_FILENO, 0) >= 0);
+	ok = ok && (l->out < 0 || place(l->out, STDOUT_FILENO, 0) >= 0);
+	ok = place(report, REPORT_FD, O_CLOEXEC) >= 0 && ok;
+	ok = ok && (gate < 0 || place(gate, GATE_FD, O_CLOEXEC) >= 0);
+	ok = ok && syscall(SYS_close_range, 3, REPORT_FD - 1, 0) == 0;
+	if (!ok || syscall(SYS_close_range, gate < 0 ? GATE_FD : GATE_FD + 1, ~0U, 0) != 0)
+		fail(STAGE_DESCRIPTORS);
+}
+
+static void reset_signals(void) {
+	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	sigset_t none;
+	for (int s = 1; s < NSIG; s++)
+		sigaction(s, &dfl, NULL); /* SIGKILL, SIGSTOP and libc's own refuse; they are default */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void drop_bounding_set(void) {
+	for (int cap = 0; cap <= 63; cap++)
+		if (prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
+			fail(STAGE_CAPABILITIES);
+}
+
+static void drop_capabilities(void) {
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2];
+	memset(none, 0, sizeof none);
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 || syscall(SYS_capset, &header, none) != 0)
+		fail(STAGE_CAPABILITIES);
+}
+
+static void become_script(void) {
+	if (setgroups(0, NULL) != 0 || setresgid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID) != 0 ||
+	    setresuid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID) != 0)
+		fail(STAGE_IDS);
+	drop_capabilities();
+	/* After the change of uid, which clears it (prctl(2)). Redundant while
+	 * init is PID 1, whose end the kernel makes everybody's. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		fail(STAGE_IDS);
+	umask(077);
+}
+
+static void enter_directory(const char *dir) {
+	int top = open("/workspace", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = top < 0 ? -1 : open_beneath(top, dir, O_PATH | O_DIRECTORY, 0);
+	if (fd < 0 || fchdir(fd) != 0)
+		fail(STAGE_DIRECTORY);
+	close(fd);
+	close(top);
+}
+
+/* Waits until the daemon has read this process's posture from outside. From
+ * here to exec nothing about it changes. */
+static void wait_at_gate(void) {
+	struct report r = { .stage = STAGE_READY };
+	char go;
+	if (write(REPORT_FD, &r, sizeof r) != sizeof r || read(GATE_FD, &go, 1) != 1)
+		_exit(127);
+	close(GATE_FD);
+}
+
+/* A here-document is a file of memory: of any length without a writer. */
+static int open_text(const struct redirect *r) {
+	int fd = memfd_create("here-document", MFD_CLOEXEC);
+	size_t done = 0;
+	while (fd >= 0 && done < r->length) {
+		ssize_t n = write(fd, r->text + done, r->length - done);
+		if (n < 0)
+			return -1;
+		done += (size_t)n;
+	}
+	if (fd >= 0 && lseek(fd, 0, SEEK_SET) != 0)
+		return -1;
+	return fd;
+}
+
+static int open_redirect(const struct redirect *r) {
+	static const uint64_t flags[] = {
+		[REDIRECT_READ] = O_RDONLY,
+		[REDIRECT_WRITE] = O_WRONLY | O_CREAT | O_TRUNC,
+		[REDIRECT_APPEND] = O_WRONLY | O_CREAT | O_APPEND,
+	};
+	if (r->kind == REDIRECT_TEXT)
+		return open_text(r);
+	if (r->kind > REDIRECT_APPEND) {
+		errno = EINVAL;
+		return -1;
+	}
+	uint64_t f = flags[r->kind];
+	if (strcmp(r->text, "/dev/null") == 0) /* the one path outside; the daemon checked the others */
+		return open(r->text, (int)(f & O_ACCMODE) | O_CLOEXEC);
+	int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = here < 0 ? -1 : open_beneath(here, r->text, f, f & O_CREAT ? 0666 : 0);
+	int error = errno;
+	close(here);
+	errno = error;
+	return fd;
+}
+
+static void apply_redirects(const struct command *cmd) {
+	for (uint32_t i = 0; i < cmd->redirect_count; i++) {
+		const struct redirect *r = &cmd->redirects[i];
+		int fd = (int)r->from;
+		if (r->kind != REDIRECT_DUP) {
+			fd = open_redirect(r);
+			if (fd < 0)
+				complain(r->kind == REDIRECT_TEXT ? "here-document" : r->text, strerror(errno), 1);
+		}
+		if (place(fd, (int)r->fd, 0) < 0)
+			complain("redirect", strerror(errno), 1);
+		if (r->kind != REDIRECT_DUP && fd != (int)r->fd)
+			close(fd);
+	}
+	/* "|&" takes effect after the command's own redirects, as in bash. */
+	if (cmd->pipe_stderr && place(STDOUT_FILENO, STDERR_FILENO, 0) < 0)
+		complain("redirect", strerror(errno), 1);
+}
+
+static const char *lookup(char **env, const char *name) {
+	size_t n = strlen(name);
+	for (; *env; env++)
+		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
+			return *env + n + 1;
+	return NULL;
+}
+
+/* exec by PATH as execvp(3) does, but with the command's own PATH and without
+ * handing files of unknown format to a shell. Leaves errno. */
+static void exec_by_path(const struct command *cmd) {
+	const char *name = cmd->argv[0];
+	const char *path = lookup(cmd->env, "PATH");
+	int denied = 0;
+	if (*name == 0) {
+		errno = ENOENT;
+		return;
+	}
+	if (strchr(name, '/') || !path) {
+		execve(name, cmd->argv, cmd->env);
+		return;
+	}
+	for (const char *end; ; path = end + 1) {
+		char full[PATH_MAX];
+		end = strchrnul(path, ':');
+		int n = snprintf(full, sizeof full, "%.*s/%s", (int)(end - path), path, name);
+		/* An empty element would mean the working directory, which the
+		 * program's input files share: never looked at. */
+		if (end != path && n > 0 && (size_t)n < sizeof full) {
+			execve(full, cmd->argv, cmd->env);
+			if (errno == EACCES)
+				denied = 1;
+			else if (errno != ENOENT && errno != ENOTDIR)
+				return;
+		}
+		if (*end == 0)
+			break;
+	}
+	errno = denied ? EACCES : ENOENT;
+}
+
+_Noreturn void child_run(const struct launch *l) {
+	reset_signals();
+	setsid();
+	arrange_descriptors(l);
+	drop_bounding_set();
+	become_script();
+	enter_directory(l->program->dir);
+	if (filter_load(&l->program->script_filter) != 0)
+		fail(STAGE_FILTER);
+	if (l->gate >= 0)
+		wait_at_gate();
+	apply_redirects(l->command);
+	exec_by_path(l->command);
+	if (l->only_command)
+		fail(STAGE_EXEC);
+	if (errno == ENOENT || errno == ENOTDIR)
+		complain(l->command->argv[0], "not found", 127);
+	complain(l->command->argv[0], strerror(errno), 126);
+}

@@ -1,0 +1,132 @@
+/* Decoding of the program message into one mapping, every length checked.
+ * control.go's encoder is the other half; both follow the order below. */
+#include "init.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct cursor {
+	const unsigned char *at, *end;
+	unsigned char *arena, *arena_end;
+	int bad;
+};
+
+static uint32_t take_u32(struct cursor *c) {
+	uint32_t v;
+	if (c->bad || (size_t)(c->end - c->at) < sizeof v) {
+		c->bad = 1;
+		return 0;
+	}
+	memcpy(&v, c->at, sizeof v);
+	c->at += sizeof v;
+	return v;
+}
+
+/* Lists are counted; a count beyond what the rest of the message could hold
+ * (four bytes an element) is refused before anything is allocated for it. */
+static uint32_t take_count(struct cursor *c) {
+	uint32_t n = take_u32(c);
+	if ((size_t)(c->end - c->at) / 4 < n)
+		c->bad = 1;
+	return c->bad ? 0 : n;
+}
+
+static void *allocate(struct cursor *c, size_t count, size_t size) {
+	size_t bytes = (count * size + 15) & ~(size_t)15; /* count is bounded by MAX_PAYLOAD */
+	if (c->bad || (size_t)(c->arena_end - c->arena) < bytes) {
+		c->bad = 1;
+		return NULL;
+	}
+	void *p = c->arena;
+	c->arena += bytes;
+	return p;
+}
+
+/* A string: its length, its bytes, a NUL, padding to four bytes. */
+static const char *take_string(struct cursor *c, size_t *length) {
+	size_t n = take_u32(c);
+	size_t padded = (n + 4) & ~(size_t)3;
+	if (c->bad || n > MAX_PAYLOAD || (size_t)(c->end - c->at) < padded || c->at[n] != 0) {
+		c->bad = 1;
+		return "";
+	}
+	const char *s = (const char *)c->at;
+	c->at += padded;
+	if (length)
+		*length = n;
+	return s;
+}
+
+static char **take_vector(struct cursor *c) {
+	uint32_t n = take_count(c);
+	char **v = allocate(c, (size_t)n + 1, sizeof *v);
+	for (uint32_t i = 0; i < n && !c->bad; i++)
+		v[i] = (char *)take_string(c, NULL);
+	return v; /* the arena is zero, so v ends with NULL */
+}
+
+static void take_filter(struct cursor *c, struct sock_fprog *f) {
+	uint32_t n = take_count(c);
+	size_t bytes = (size_t)n * sizeof(struct sock_filter);
+	if (c->bad || n == 0 || n > MAX_FILTER || (size_t)(c->end - c->at) < bytes) {
+		c->bad = 1;
+		return;
+	}
+	f->len = (unsigned short)n;
+	f->filter = (struct sock_filter *)c->at;
+	c->at += bytes;
+}
+
+static void take_command(struct cursor *c, struct command *cmd) {
+	cmd->argv = take_vector(c);
+	cmd->env = take_vector(c);
+	cmd->pipe_stderr = take_u32(c);
+	cmd->redirect_count = take_count(c);
+	cmd->redirects = allocate(c, cmd->redirect_count, sizeof *cmd->redirects);
+	for (uint32_t i = 0; i < cmd->redirect_count && !c->bad; i++) {
+		struct redirect *r = &cmd->redirects[i];
+		r->fd = take_u32(c);
+		r->kind = take_u32(c);
+		r->from = take_u32(c);
+		r->text = take_string(c, &r->length);
+	}
+	if (!c->bad && cmd->argv[0] == NULL)
+		c->bad = 1;
+}
+
+static void take_step(struct cursor *c, struct step *s) {
+	s->when = take_u32(c);
+	s->command_count = take_count(c);
+	if (s->command_count == 0 || s->command_count > MAX_COMMANDS)
+		c->bad = 1;
+	s->commands = allocate(c, s->command_count, sizeof *s->commands);
+	for (uint32_t i = 0; i < s->command_count && !c->bad; i++)
+		take_command(c, &s->commands[i]);
+}
+
+/* program_decode fills out, which points into payload and into one private
+ * mapping; both live as long as the process. It answers 0 or an errno. */
+int program_decode(const void *payload, size_t length, struct program *out) {
+	/* The largest growth is a command (48 bytes) out of 16 encoded ones. The
+	 * pages that are not touched cost nothing. */
+	size_t room = 8 * length + 65536;
+	void *arena = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (arena == MAP_FAILED)
+		return errno;
+	struct cursor c = {
+		.at = payload, .end = (const unsigned char *)payload + length,
+		.arena = arena, .arena_end = (unsigned char *)arena + room,
+	};
+	take_filter(&c, &out->init_filter);
+	take_filter(&c, &out->script_filter);
+	out->deadline_ms = take_u32(&c);
+	out->dir = take_string(&c, NULL);
+	out->step_count = take_count(&c);
+	out->steps = allocate(&c, out->step_count, sizeof *out->steps);
+	for (uint32_t i = 0; i < out->step_count && !c.bad; i++)
+		take_step(&c, &out->steps[i]);
+	if (c.bad || c.at != c.end || out->step_count == 0)
+		return EBADMSG;
+	return 0;
+}

@@ -1,0 +1,231 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An instance is one run of a daemon. Everything it makes on the machine
+// carries its name, and the lock on its directory says that it lives.
+type instance struct {
+	name  string
+	state string // StateDir/instances/<name>
+	run   string // RunDir/<name>
+	lock  *os.File
+	ids   *idBlock
+}
+
+// sweepPatience bounds how long a sweep waits for killed processes.
+const sweepPatience = 10 * time.Second
+
+func newInstance(c Config) (_ *instance, err error) {
+	var b [6]byte
+	rand.Read(b[:]) // never fails
+	in := &instance{name: hex.EncodeToString(b[:])}
+	in.state = filepath.Join(c.StateDir, "instances", in.name)
+	in.run = filepath.Join(c.RunDir, in.name)
+	if in.ids, err = claimBlock(c); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			in.close()
+		}
+	}()
+	// Locked before it has its name: a sweep never sees it free.
+	making := in.state + ".new"
+	if err := os.Mkdir(making, 0o700); err != nil {
+		return nil, err
+	}
+	if in.lock, err = lockFile(filepath.Join(making, "lock")); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(making, in.state); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(in.run, 0o711); err != nil {
+		return nil, err
+	}
+	return in, os.Chmod(in.run, 0o711) // whatever the umask
+}
+
+// close lets others see that the instance is dead. It leaves nothing behind if
+// everything was removed before.
+func (in *instance) close() error {
+	err := errors.Join(removeTree(in.run), removeTree(in.state), removeTree(in.state+".new"))
+	if in.lock != nil {
+		in.lock.Close()
+	}
+	in.ids.close()
+	return err
+}
+
+// errLocked means that the other holder lives.
+var errLocked = errors.New("locked")
+
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if err == unix.EWOULDBLOCK {
+			err = errLocked
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// sweep removes what dead instances left: processes, cgroups, mounts and
+// directories. It touches no instance whose lock is held.
+func sweep(c Config, h *hierarchy) error {
+	names, err := deadCandidates(c)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		dir := filepath.Join(c.StateDir, "instances", name)
+		lock, err := lockFile(filepath.Join(dir, "lock"))
+		if errors.Is(err, errLocked) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = sweepOne(c, h, name)
+		lock.Close()
+		if err != nil {
+			return fmt.Errorf("sweep of instance %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func deadCandidates(c Config) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(c.StateDir, "instances"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+func sweepOne(c Config, h *hierarchy, name string) error {
+	name = strings.TrimSuffix(name, ".new")
+	run := filepath.Join(c.RunDir, name)
+	err := h.group(groupPrefix + name).clear(sweepPatience)
+	points, merr := mountsBeneath(run)
+	err = errors.Join(err, merr)
+	for _, p := range points {
+		err = errors.Join(err, detach(p))
+	}
+	if err != nil {
+		return err // the directory stays, and with it the lock's place
+	}
+	state := filepath.Join(c.StateDir, "instances", name)
+	return errors.Join(removeTree(run), removeTree(state), removeTree(state+".new"))
+}
+
+// removeTree removes a directory of ours. What sandboxes wrote lies on tmpfs
+// of their own and is never walked; a mount in the way is an error.
+func removeTree(dir string) error { return os.RemoveAll(dir) }
+
+// An idBlock is the range of host ids of one instance. The lock is held by the
+// process and lies in RunDir, which all daemons of a machine share.
+type idBlock struct {
+	lock  *os.File
+	first uint32
+	mu    sync.Mutex
+	used  []bool // by slot
+}
+
+// blockIDs is how many ids an instance gets: as many as there are, at most
+// enough for 2,048 sandboxes at once.
+const blockIDs = 4096
+
+func claimBlock(c Config) (*idBlock, error) {
+	size := min(c.IDs, blockIDs) &^ 1
+	busy, err := idsInUse(c.FirstID, c.IDs)
+	if err != nil {
+		return nil, err
+	}
+	for n := uint32(0); (n+1)*size <= c.IDs; n++ {
+		first := c.FirstID + n*size
+		lock, err := lockFile(filepath.Join(c.RunDir, fmt.Sprintf("ids-%d.lock", first)))
+		if errors.Is(err, errLocked) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if busy[n] {
+			lock.Close() // of a dead daemon with another StateDir
+			continue
+		}
+		return &idBlock{lock: lock, first: first, used: make([]bool, size/2)}, nil
+	}
+	return nil, fmt.Errorf("ids %d to %d: all blocks of %d are in use", c.FirstID, c.FirstID+c.IDs-1, size)
+}
+
+// idsInUse tells by block whether a process of the machine has one of the ids.
+func idsInUse(first, count uint32) (map[uint32]bool, error) {
+	size := min(count, blockIDs) &^ 1
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	busy := map[uint32]bool{}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		// Not the directory's owner, which is root for what can't be dumped.
+		status, err := readStatus(e.Name())
+		if err != nil {
+			continue // it has ended
+		}
+		uid, err := strconv.ParseUint(strings.Fields(status["Uid"] + " x")[0], 10, 32)
+		if id := uint32(uid); err == nil && id >= first && id-first < count {
+			busy[(id-first)/size] = true
+		}
+	}
+	return busy, nil
+}
+
+// take returns a free pair of ids.
+func (b *idBlock) take() (slot, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, used := range b.used {
+		if !used {
+			b.used[i] = true
+			return slot{index: i, root: b.first + uint32(2*i)}, nil
+		}
+	}
+	return slot{}, fmt.Errorf("all %d pairs of ids are in use", len(b.used))
+}
+
+// release frees a pair whose sandbox is verified to be gone.
+func (b *idBlock) release(s slot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used[s.index] = false
+}
+
+func (b *idBlock) close() { b.lock.Close() }

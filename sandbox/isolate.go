@@ -1,0 +1,85 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/opencontainers/runc/libcontainer/exeseal"
+	"golang.org/x/sys/unix"
+)
+
+// isolatedVar marks the second run of a daemon. It is removed at once.
+const isolatedVar = "_SKILLRUN_ISOLATED"
+
+// Isolate moves the process into a mount namespace of its own and makes it run
+// from a sealed copy of its binary in memory. It executes the program again,
+// with the same pid, arguments, environment and descriptors, so it returns
+// twice-seen: a daemon calls it first in main, before it starts or opens
+// anything. An error means that the process still runs as before.
+//
+// The namespace hides the mounts of sandboxes from the machine and lets them
+// vanish with the process. Mounts that the machine makes or removes later
+// still arrive, so that nothing of the machine is kept busy by a daemon. From
+// the sealed copy libcontainer starts sandboxes without making one for each,
+// and what runs in a sandbox can't write to the daemon's binary through
+// /proc/self/exe. os.Executable is of no use afterwards.
+func Isolate() error {
+	if os.Getenv(isolatedVar) != "" && exeseal.IsSelfExeCloned() {
+		return os.Unsetenv(isolatedVar)
+	}
+	binary, err := sealedSelf()
+	if err != nil {
+		return fmt.Errorf("sandbox: copy of the binary: %w", err)
+	}
+	defer binary.Close()
+	// Only this thread changes its namespace. It is the one that survives the
+	// exec, which makes it the whole process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("sandbox: new mount namespace: %w", err)
+	}
+	// Slave, not private: a private copy of a mount would keep its file
+	// system busy after the machine has unmounted it.
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("sandbox: detach from the machine's mounts: %w", err)
+	}
+	env := append(os.Environ(), isolatedVar+"=1")
+	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", binary.Fd()), os.Args, env)
+	return fmt.Errorf("sandbox: execute again: %w", err)
+}
+
+// sealedSelf returns a copy of the running binary that nobody can change.
+func sealedSelf() (_ *os.File, err error) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close()
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("skillrun", flags|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all could be executed
+		fd, err = unix.MemfdCreate("skillrun", flags)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "skillrun")
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if _, err := io.Copy(f, self); err != nil {
+		return nil, err
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockedDown is what every mount of a host directory gets.
+const lockedDown = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// bindReadOnly mounts source, with all that is mounted beneath it, at target,
+// which exists.
+func bindReadOnly(source, target string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("clone mount %s: %w", source, err)
+	}
+	defer unix.Close(tree)
+	attr := unix.MountAttr{Attr_set: lockedDown, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		return fmt.Errorf("make mount %s read-only: %w", source, err)
+	}
+	return attach(tree, target)
+}
+
+// bindMapped mounts the directory source read-only at target, with the owner
+// that files have on disk shown through userns. A nil userns shows it as it is.
+// Source's last component may not be a link; what is mounted beneath it stays out.
+func bindMapped(source, target string, userns *os.File) error {
+	dir, err := unix.Open(source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", source, err)
+	}
+	defer unix.Close(dir)
+	tree, err := unix.OpenTree(dir, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("clone mount %s: %w", source, err)
+	}
+	defer unix.Close(tree)
+	attr := unix.MountAttr{Attr_set: lockedDown, Propagation: unix.MS_PRIVATE}
+	if userns != nil {
+		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attr.Userns_fd = uint64(userns.Fd())
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return fmt.Errorf("map owners of mount %s: %w", source, err)
+	}
+	return attach(tree, target)
+}
+
+func attach(tree int, target string) error {
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount at %s: %w", target, err)
+	}
+	return nil
+}
+
+// mountTmpfs mounts a tmpfs of bounded size at target.
+func mountTmpfs(target, options string) error {
+	if err := unix.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("tmpfs at %s: %w", target, err)
+	}
+	return nil
+}
+
+// detach unmounts whatever is mounted at path and beneath it, at once for the
+// eye and for good when its last user is gone. Nothing mounted is no error.
+func detach(path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return nil
+}
+
+// mountsBeneath lists the mount points at and beneath dir, newest first.
+func mountsBeneath(dir string) ([]string, error) {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for line := range strings.Lines(string(info)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		// Mount points of ours hold no character that mountinfo escapes.
+		if p := fields[4]; p == dir || strings.HasPrefix(p, dir+"/") {
+			found = append([]string{p}, found...)
+		}
+	}
+	return found, nil
+}
+
+// privateMount makes sure that mounts made beneath dir are seen by nobody
+// else, also in a process that did not call Isolate.
+func privateMount(dir string) error {
+	points, err := mountsBeneath(dir)
+	if err != nil {
+		return err
+	}
+	if len(points) == 0 || points[len(points)-1] != filepath.Clean(dir) {
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind %s: %w", dir, err)
+		}
+	}
+	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make %s private: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+)
+
+// A posture is what the kernel should say about the program's first process
+// while it waits before its exec. Nothing about it changes later: what exec
+// could still give, no_new_privs takes.
+type posture struct {
+	slot      slot
+	group     group
+	network   Network
+	rlimits   map[int]uint64
+	initPid   int // of the host
+	memory    int64
+	processes int
+}
+
+// readStatus reads /proc/<pid>/status into a map.
+func readStatus(pid string) (map[string]string, error) {
+	b, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return nil, err
+	}
+	status := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		key, value, _ := strings.Cut(line, ":")
+		status[key] = strings.TrimSpace(value)
+	}
+	return status, nil
+}
+
+// check finds the process that is insidePid in the sandbox and compares it
+// with p. The first difference is the error.
+func (p posture) check(insidePid uint32) error {
+	pid, err := p.find(insidePid)
+	if err != nil {
+		return err
+	}
+	steps := []func(int) error{p.checkStatus, p.checkNamespaces, p.checkGroups, p.checkRlimits, p.checkDescriptors}
+	for _, step := range steps {
+		if err := step(pid); err != nil {
+			return err
+		}
+	}
+	return p.group.verify(p.memory, p.processes+1)
+}
+
+// find looks for the process in the sandbox's cgroup. It and init must be alone.
+func (p posture) find(insidePid uint32) (int, error) {
+	pids, err := p.group.pids()
+	if err != nil {
+		return 0, err
+	}
+	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == p.initPid })
+	if len(pids) != 1 {
+		return 0, fmt.Errorf("processes beside init: got %d, want 1", len(pids))
+	}
+	status, err := readStatus(strconv.Itoa(pids[0]))
+	if err != nil {
+		return 0, err
+	}
+	inside := strings.Fields(status["NSpid"])
+	if len(inside) < 2 || inside[len(inside)-1] != strconv.Itoa(int(insidePid)) {
+		return 0, fmt.Errorf("NSpid: got %q, want it to end with %d", status["NSpid"], insidePid)
+	}
+	return pids[0], nil
+}
+
+func (p posture) checkStatus(pid int) error {
+	status, err := readStatus(strconv.Itoa(pid))
+	if err != nil {
+		return err
+	}
+	id := strconv.Itoa(int(p.slot.script()))
+	four := strings.Join([]string{id, id, id, id}, "\t")
+	none := strings.Repeat("0", 16)
+	want := []struct{ key, value string }{
+		{"Uid", four}, {"Gid", four}, {"Groups", ""},
+		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
+		{"NoNewPrivs", "1"}, {"Seccomp", "2"}, {"Seccomp_filters", "2"}, {"Umask", "0077"}, {"TracerPid", "0"},
+	}
+	for _, w := range want {
+		got, known := status[w.key]
+		if !known && w.key == "Seccomp_filters" { // since Linux 5.9
+			continue
+		}
+		if got != w.value {
+			return fmt.Errorf("%s: got %q, want %q", w.key, got, w.value)
+		}
+	}
+	return p.checkOOMScore(pid)
+}
+
+func (p posture) checkOOMScore(pid int) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+	if err != nil {
+		return err
+	}
+	if got := strings.TrimSpace(string(b)); got != "1000" {
+		return fmt.Errorf("oom_score_adj: got %s, want 1000", got)
+	}
+	return nil
+}
+
+// checkNamespaces wants the process in none of ours, and in init's.
+func (p posture) checkNamespaces(pid int) error {
+	names := []string{"user", "mnt", "pid", "ipc", "uts", "cgroup"}
+	if p.network == NetworkNone {
+		names = append(names, "net")
+	}
+	if hasTimeNamespaces() {
+		names = append(names, "time")
+	}
+	for _, name := range names {
+		var links [3]string
+		for i, of := range []string{"self", strconv.Itoa(p.initPid), strconv.Itoa(pid)} {
+			link, err := os.Readlink("/proc/" + of + "/ns/" + name)
+			if err != nil {
+				return err
+			}
+			links[i] = link
+		}
+		if links[2] == links[0] {
+			return fmt.Errorf("%s namespace: got the daemon's", name)
+		}
+		if links[2] != links[1] {
+			return fmt.Errorf("%s namespace: got %s, want init's %s", name, links[2], links[1])
+		}
+	}
+	return nil
+}
+
+// checkGroups wants the process in the sandbox's cgroup of every hierarchy
+// that limits something.
+func (p posture) checkGroups(pid int) error {
+	got, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return err
+	}
+	controllers := []string{"memory", "pids", "cpuacct", "devices"}
+	if p.group.unified {
+		controllers = []string{""}
+	}
+	// The file shows paths from our cgroup namespace's root; the directories
+	// carry the mount point before it. The end is what tells sandboxes apart.
+	end := filepath.Join(filepath.Base(filepath.Dir(p.group.path)), filepath.Base(p.group.path))
+	for _, c := range controllers {
+		if !strings.HasSuffix(got[c], "/"+end) {
+			return fmt.Errorf("cgroup of %q: got %s, want .../%s", c, got[c], end)
+		}
+	}
+	return nil
+}
+
+func (p posture) checkRlimits(pid int) error {
+	for resource, want := range p.rlimits {
+		var got unix.Rlimit
+		if err := unix.Prlimit(pid, resource, nil, &got); err != nil {
+			return err
+		}
+		if got.Cur != want || got.Max != want {
+			return fmt.Errorf("rlimit %d: got %d/%d, want %d", resource, got.Cur, got.Max, want)
+		}
+	}
+	return nil
+}
+
+// checkDescriptors wants three pipes, and all else to close on exec.
+func (p posture) checkDescriptors(pid int) error {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return err
+		}
+		if fd <= 2 {
+			link, err := os.Readlink(filepath.Join(dir, e.Name()))
+			if err != nil || !strings.HasPrefix(link, "pipe:") {
+				return fmt.Errorf("descriptor %d: got %q (%v), want a pipe", fd, link, err)
+			}
+			continue
+		}
+		closes, err := closesOnExec(pid, fd)
+		if err != nil {
+			return err
+		}
+		if !closes {
+			return fmt.Errorf("descriptor %d: stays open over exec", fd)
+		}
+	}
+	return nil
+}
+
+func closesOnExec(pid, fd int) (bool, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if flags, ok := strings.CutPrefix(line, "flags:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
+			return n&unix.O_CLOEXEC != 0, err
+		}
+	}
+	return false, fmt.Errorf("descriptor %d: no flags", fd)
+}

@@ -1,0 +1,128 @@
+package sandbox
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	pumpBuffer    = 32 << 10        // per stream; the kernel's pipe holds 64 KiB beside
+	drainPatience = 1 * time.Second // for pipes after every process is dead
+)
+
+// pipes are the daemon's and the sandbox's ends of the three streams.
+type pipes struct {
+	stdin                *os.File    // written by us
+	stdout, stderr       *os.File    // read by us
+	inside               [3]*os.File // the sandbox's ends, closed after its start
+	output               sync.WaitGroup
+	stdinOnce, closeOnce sync.Once
+}
+
+func newPipes() (*pipes, error) {
+	p := &pipes{}
+	for i, end := range []**os.File{&p.stdin, &p.stdout, &p.stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		if i == 0 {
+			p.inside[i], *end = r, w
+		} else {
+			*end, p.inside[i] = r, w
+		}
+	}
+	return p, nil
+}
+
+// giveTo makes the script the owner of the pipes, so that it can open
+// /dev/stdout and its like. libcontainer gave them to init.
+func (p *pipes) giveTo(id uint32) error {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		if err := f.Chown(int(id), int(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pipes) closeInside() {
+	for _, f := range p.inside {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// start begins to pump.
+func (p *pipes) start(io IO) {
+	go p.feed(io.Stdin)
+	p.output.Add(2)
+	go func() { defer p.output.Done(); drain(p.stdout, io.Stdout) }()
+	go func() { defer p.output.Done(); drain(p.stderr, io.Stderr) }()
+}
+
+// feed copies r to the program until one of them has enough. Not waited for:
+// a Read may block for as long as it likes.
+func (p *pipes) feed(r io.Reader) {
+	defer p.closeStdin()
+	if r == nil {
+		return
+	}
+	b := make([]byte, pumpBuffer)
+	for {
+		n, err := r.Read(b)
+		if n > 0 {
+			// A program that doesn't want its input is nobody's error.
+			if _, err := p.stdin.Write(b[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *pipes) closeStdin() { p.stdinOnce.Do(func() { p.stdin.Close() }) }
+
+// drain reads f to its end, and hands w what it takes.
+func drain(f *os.File, w io.Writer) {
+	b := make([]byte, pumpBuffer)
+	for {
+		n, err := f.Read(b)
+		if n > 0 && w != nil {
+			if _, werr := w.Write(b[:n]); werr != nil {
+				w = nil
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// finish waits until the output is read, at most for the drain's patience. It
+// is called when no process is left, so only a slow writer can take longer.
+func (p *pipes) finish() {
+	p.closeStdin()
+	deadline := time.Now().Add(drainPatience)
+	_ = p.stdout.SetReadDeadline(deadline)
+	_ = p.stderr.SetReadDeadline(deadline)
+	p.output.Wait()
+}
+
+func (p *pipes) close() {
+	p.closeInside()
+	for _, f := range []*os.File{p.stdout, p.stderr} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if p.stdin != nil {
+		p.closeStdin()
+	}
+}

@@ -1,0 +1,165 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The places of a sandbox.
+const (
+	workspaceDir = "/workspace"
+	homeDir      = "/home/skill"
+	linksDir     = "/opt/skillrun/bin"
+)
+
+// hostFile is a file or directory of the host that sandboxes see, read-only.
+type hostFile struct{ path, why string }
+
+// hostFiles are all that a sandbox sees of the host beside /usr, if they
+// exist. Everything else beneath /etc is made up.
+var hostFiles = []hostFile{
+	{"/etc/alternatives", "Debian's links to the chosen of several programs, from /usr/bin"},
+	{"/etc/ssl/certs", "the machine's trusted certificates"},
+	{"/etc/ssl/openssl.cnf", "OpenSSL's programs refuse to run without it"},
+	{"/etc/ld.so.cache", "the loader finds libraries outside its default directories by it"},
+	{"/etc/fonts", "fontconfig finds no font without it"},
+	{"/etc/matplotlibrc", "Debian's matplotlib fails to import without it"},
+	{"/etc/python3", "Debian's Python tools read it"},
+	{"/etc/python3.*", "sitecustomize.py in /usr/lib is a link to it"},
+	{"/etc/perl", "Perl's library path and sitecustomize"},
+	{"/etc/mime.types", "Python's mimetypes, and others"},
+	{"/etc/services", "ports by name"},
+	{"/etc/protocols", "protocols by name"},
+	{"/etc/magic", "file(1)"},
+	{"/etc/ImageMagick-6", "its policy and its delegates"},
+	{"/etc/java-*", "a Java in /usr/lib/jvm keeps its configuration there"},
+}
+
+// madeUp are the files of /etc that say who and where a program is.
+var madeUp = map[string]string{
+	"/etc/passwd":        "root:x:0:0:root:/:/usr/sbin/nologin\nskill:x:1000:1000:skill:" + homeDir + ":/bin/sh\n",
+	"/etc/group":         "root:x:0:\nskill:x:1000:\n",
+	"/etc/hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
+	"/etc/hostname":      hostname + "\n",
+	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+	"/etc/shells":        "/bin/sh\n/bin/bash\n",
+	// Without a server named here the resolver would ask one on loopback, and
+	// wait for it.
+	"/etc/resolv.conf": "options timeout:1 attempts:1\n",
+}
+
+const hostname = "sandbox"
+
+// emptyDirs are mount points, and directories that programs expect.
+var emptyDirs = []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills", linksDir, "/var", "/run"}
+
+// makeRootfs builds at dir, which exists, the root that all sandboxes of a
+// Host share: a small tmpfs with read-only mounts of the host in it. It is
+// changed by nobody afterwards, and mounted read-only.
+func makeRootfs(dir string, links map[string]string) error {
+	if err := mountTmpfs(dir, "mode=755,size=1m,nr_inodes=512"); err != nil {
+		return err
+	}
+	for _, d := range emptyDirs {
+		if err := os.MkdirAll(dir+d, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := bindReadOnly("/usr", dir+"/usr"); err != nil {
+		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(madeUp)) {
+		if err := writeFile(dir+path, madeUp[path]); err != nil {
+			return err
+		}
+	}
+	for _, f := range hostFiles {
+		if err := showHostFiles(dir, f.path); err != nil {
+			return err
+		}
+	}
+	if err := makeLinks(dir, links); err != nil {
+		return err
+	}
+	attr := unix.MountAttr{Attr_set: lockedDown}
+	if err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &attr); err != nil {
+		return fmt.Errorf("make rootfs read-only: %w", err)
+	}
+	return nil
+}
+
+// makeLinks makes the links of a merged /usr, and those that c asks for.
+func makeLinks(dir string, extra map[string]string) error {
+	all := map[string]string{"/var/tmp": "../tmp", "/etc/mtab": "../proc/self/mounts"}
+	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
+		if _, err := os.Stat("/usr/" + name); err == nil {
+			all["/"+name] = "usr/" + name
+		}
+	}
+	// A time zone is a link into /usr on every distribution we know; a copy
+	// of the file elsewhere would be somebody's own choice, and stays UTC.
+	if zone, err := filepath.EvalSymlinks("/etc/localtime"); err == nil && strings.HasPrefix(zone, "/usr/") {
+		all["/etc/localtime"] = zone
+	}
+	maps.Copy(all, extra)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		if path != filepath.Clean(path) || !filepath.IsAbs(path) || strings.HasPrefix(path, "/usr/") {
+			return fmt.Errorf("link %s: not a path that can be made in a sandbox", path)
+		}
+		if err := os.MkdirAll(filepath.Dir(dir+path), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(all[path], dir+path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showHostFiles mounts what matches pattern on the host at the same path beneath dir.
+func showHostFiles(dir, pattern string) error {
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	for _, path := range found {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue // a dangling link shows nothing
+		}
+		if err := makeTarget(dir+path, info.IsDir()); err != nil {
+			return err
+		}
+		if err := bindReadOnly(path, dir+path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeTarget(path string, isDir bool) error {
+	if isDir {
+		return os.MkdirAll(path, 0o755)
+	}
+	return writeFile(path, "")
+}
+
+func writeFile(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	// The process's umask may be anything.
+	return errors.Join(err, f.Chmod(0o644), f.Close())
+}

@@ -1,0 +1,79 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestMain runs the tests as a daemon runs: in a mount namespace of its own.
+func TestMain(m *testing.M) {
+	if err := Isolate(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+var testIDs atomic.Int64
+
+func openHost(t *testing.T) *Host {
+	t.Helper()
+	h, err := Open(context.Background(), testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func testConfig(t *testing.T) Config {
+	return Config{StateDir: t.TempDir()}
+}
+
+// result is what a program did, as far as most tests want to know.
+type result struct {
+	exit           Exit
+	stdout, stderr string
+}
+
+// run runs s to its end.
+func run(t *testing.T, h *Host, s Spec, stdin string) result {
+	t.Helper()
+	s.ID = fmt.Sprintf("t%d", testIDs.Add(1))
+	var out, errs bytes.Buffer
+	io := IO{Stdout: &out, Stderr: &errs}
+	if stdin != "" {
+		io.Stdin = strings.NewReader(stdin)
+	}
+	p, err := h.Start(context.Background(), s, io)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result{exit, out.String(), errs.String()}
+}
+
+// command is the program of one command.
+func command(args ...string) Program {
+	return Program{{Pipeline: []Command{{Args: args}}}}
+}
+
+func TestTrue(t *testing.T) {
+	h := openHost(t)
+	got := run(t, h, Spec{Program: command("/usr/bin/true")}, "")
+	if got.exit.End != Exited || got.exit.Code != 0 {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,172 @@
+package sandbox
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	seccomp "github.com/seccomp/libseccomp-golang"
+	"golang.org/x/sys/unix"
+	"gopkg.in/yaml.v3"
+)
+
+//go:embed seccomp.yaml
+var seccompText []byte
+
+// seccompPolicy is seccomp.yaml.
+type seccompPolicy struct {
+	Allow     []seccompCalls `yaml:"allow"`
+	AllowWhen []seccompWhen  `yaml:"allow_when"`
+	Deny      []seccompCalls `yaml:"deny"`
+	Unknown   []string       `yaml:"unknown"`
+	Init      []string       `yaml:"init"`
+}
+
+type seccompCalls struct {
+	Why   string   `yaml:"why"`
+	Calls []string `yaml:"calls"`
+}
+
+type seccompWhen struct {
+	Why  string       `yaml:"why"`
+	Call string       `yaml:"call"`
+	Args []seccompArg `yaml:"args"`
+}
+
+type seccompArg struct {
+	Index uint         `yaml:"index"`
+	Mask  uint64       `yaml:"mask"`
+	Value seccompValue `yaml:"value"`
+}
+
+// seccompValue is one value, or a list of which one must match.
+type seccompValue []uint64
+
+func (v *seccompValue) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.SequenceNode {
+		return n.Decode((*[]uint64)(v))
+	}
+	*v = make([]uint64, 1)
+	return n.Decode(&(*v)[0])
+}
+
+// filters are the two compiled programs that every init gets, as the bytes of
+// a struct sock_filter array. They are compiled once: libseccomp takes longer
+// than the rest of a start.
+type filters struct{ init, script []byte }
+
+func compileFilters() (filters, error) {
+	var p seccompPolicy
+	if err := yaml.Unmarshal(seccompText, &p); err != nil {
+		return filters{}, fmt.Errorf("seccomp.yaml: %w", err)
+	}
+	script, err := p.compile(nil)
+	if err != nil {
+		return filters{}, fmt.Errorf("script's filter: %w", err)
+	}
+	init, err := p.compile(p.Init)
+	if err != nil {
+		return filters{}, fmt.Errorf("init's filter: %w", err)
+	}
+	return filters{init: init, script: script}, nil
+}
+
+// compile returns the filter with the calls in extra allowed beside.
+func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
+	nosys := seccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
+	f, err := seccomp.NewFilter(nosys)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Release()
+	// Another architecture's call (int 0x80, x32) answers ENOSYS as well. To
+	// kill would be as safe and tells a confused program nothing.
+	if err := f.SetBadArchAction(nosys); err != nil {
+		return nil, err
+	}
+	// A binary tree instead of a list; older libraries only know the list.
+	_ = f.SetOptimize(2)
+
+	eperm := seccomp.ActErrno.SetReturnCode(int16(unix.EPERM))
+	for _, d := range p.Deny {
+		for _, name := range d.Calls {
+			if slices.Contains(extra, name) {
+				continue
+			}
+			if err := addRules(f, name, eperm, nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, a := range p.Allow {
+		for _, name := range a.Calls {
+			if err := addRules(f, name, seccomp.ActAllow, nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, name := range extra {
+		if err := addRules(f, name, seccomp.ActAllow, nil); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range p.AllowWhen {
+		if err := addRules(f, w.Call, seccomp.ActAllow, w.Args); err != nil {
+			return nil, err
+		}
+	}
+	return exportBPF(f)
+}
+
+// addRules adds one rule for each combination of the arguments' values.
+func addRules(f *seccomp.ScmpFilter, name string, action seccomp.ScmpAction, args []seccompArg) error {
+	call, err := seccomp.GetSyscallFromName(name)
+	if err != nil {
+		return nil // not of this architecture, or newer than the library: ENOSYS
+	}
+	combinations := [][]seccomp.ScmpCondition{nil}
+	for _, a := range args {
+		var next [][]seccomp.ScmpCondition
+		for _, c := range combinations {
+			for _, v := range a.Value {
+				cond, err := seccomp.MakeCondition(a.Index, seccomp.CompareMaskedEqual, a.Mask, v)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				next = append(next, append(slices.Clone(c), cond))
+			}
+		}
+		combinations = next
+	}
+	for _, c := range combinations {
+		if c == nil {
+			err = f.AddRule(call, action)
+		} else {
+			err = f.AddRuleConditional(call, action, c)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// exportBPF goes through a file because only libseccomp 2.6 exports to memory.
+func exportBPF(f *seccomp.ScmpFilter) ([]byte, error) {
+	fd, err := unix.MemfdCreate("filter", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "filter")
+	defer file.Close()
+	if err := f.ExportBPF(file); err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.NewSectionReader(file, 0, maxProgramBytes))
+	if err == nil && (len(b) == 0 || len(b)%sockFilterSize != 0) {
+		err = fmt.Errorf("exported %d bytes: not a list of instructions", len(b))
+	}
+	return b, err
+}

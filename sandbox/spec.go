@@ -1,0 +1,302 @@
+package sandbox
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// A Spec says what to run, in what, and within which bounds.
+type Spec struct {
+	ID        string // [a-z0-9-]{1,64}, unique among the sandboxes of the Host
+	Program   Program
+	Env       []string // the whole environment of every command: NAME=value
+	Dir       string   // working directory beneath /workspace; "" is /workspace
+	Mounts    []Mount
+	Workspace Workspace
+	Limits    Limits
+	Network   Network
+}
+
+// A Program is a list of steps, run one after the other by the sandbox's init.
+// No shell is involved; a plan of one step with one command is a plain exec.
+type Program []Step
+
+// A Step is a pipeline and the condition under which it runs. It has ended
+// when all its commands have; its status is the last command's.
+type Step struct {
+	When     When // ignored for the first step
+	Pipeline []Command
+}
+
+// When refers to the status of the step that ran last.
+type When int
+
+// The conditions: ";", "&&" and "||" of a shell.
+const (
+	Always When = iota
+	IfSucceeded
+	IfFailed
+)
+
+// A Command is executed by Args[0], looked up in PATH if it holds no slash. A
+// name that is not found ends with status 127, one that can't be executed
+// with 126 and a line on stderr, except when it is the whole program: then
+// Start fails.
+type Command struct {
+	Args       []string
+	Env        []string // overrides Spec.Env
+	Redirects  []Redirect
+	PipeStderr bool // stderr goes into the pipe as well: "|&"
+}
+
+// A Redirect is applied in order, after the pipes are in place.
+type Redirect struct {
+	FD   int // 0 to 9
+	Kind RedirectKind
+	Path string // for Read, Write, Append: beneath the working directory, or exactly "/dev/null"
+	From int    // for Dup
+	Text string // for Text
+}
+
+// RedirectKind says where a descriptor leads.
+type RedirectKind int
+
+// The kinds: "<", ">", ">>", "n>&m" and "<<".
+const (
+	Read RedirectKind = iota
+	Write
+	Append
+	Dup
+	Text
+)
+
+// A Mount is a directory of the host, read-only, in the sandbox.
+type Mount struct {
+	Source string
+	Target string // beneath /skills or /opt
+	Owned  bool   // files on disk belong to 1000:1000 and appear as the script's; else as they are
+}
+
+// A Workspace is what /workspace is made of: an overlay whose upper layer is a
+// fresh tmpfs, charged to the sandbox's memory.
+type Workspace struct {
+	Lower     []string // host directories owned 1000:1000, topmost first; never changed
+	SizeBytes int64    // of the upper layer; 0 is 256 MiB
+	Files     int64    // inodes of the upper layer; 0 is 16,384
+}
+
+// Limits bound a sandbox. Zero means the default that stands with the field.
+type Limits struct {
+	Wall        time.Duration // 30 s; from the exec of the first command
+	CPU         time.Duration // none; user and system time of all processes
+	Grace       time.Duration // none; between SIGTERM and SIGKILL at a deadline
+	MemoryBytes int64         // 512 MiB; with what lies on the sandbox's own tmpfs
+	Processes   int           // 64; with threads
+	OpenFiles   int           // 1024; per process, at least 32
+}
+
+// Network is what the program can reach.
+type Network int
+
+const (
+	// NetworkNone is a network namespace with nothing but a loopback of its own.
+	NetworkNone Network = iota
+	// NetworkHost is the host's network. For trusted programs only: they reach
+	// every port that listens on the host.
+	NetworkHost
+)
+
+// Bounds of a Spec. init.h has the same where init needs them.
+const (
+	maxSteps        = 256
+	maxCommands     = 64       // of a pipeline
+	maxRedirects    = 32       // of a command
+	maxProgramBytes = 16 << 20 // encoded
+	maxMounts       = 64
+	maxLowers       = 32
+	minOpenFiles    = 32
+	maxFD           = 9
+)
+
+const (
+	defaultWall      = 30 * time.Second
+	defaultMemory    = 512 << 20
+	defaultProcesses = 64
+	defaultOpenFiles = 1024
+	defaultWorkspace = 256 << 20
+	defaultFiles     = 16384
+)
+
+var validID = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
+// withDefaults fills in what is zero.
+func (s Spec) withDefaults() Spec {
+	set(&s.Limits.Wall, defaultWall)
+	set(&s.Limits.MemoryBytes, defaultMemory)
+	set(&s.Limits.Processes, defaultProcesses)
+	set(&s.Limits.OpenFiles, defaultOpenFiles)
+	set(&s.Workspace.SizeBytes, defaultWorkspace)
+	set(&s.Workspace.Files, defaultFiles)
+	return s
+}
+
+func set[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// check reports the first thing in s that can't be run.
+func (s Spec) check() error {
+	if !validID.MatchString(s.ID) {
+		return fmt.Errorf("id %q: want [a-z0-9-]{1,64}", s.ID)
+	}
+	if err := s.Program.check(); err != nil {
+		return err
+	}
+	if err := checkEnv(s.Env); err != nil {
+		return err
+	}
+	if s.Dir != "" && !filepath.IsLocal(s.Dir) || strings.ContainsRune(s.Dir, 0) {
+		return fmt.Errorf("dir %q: not beneath /workspace", s.Dir)
+	}
+	if len(s.Mounts) > maxMounts {
+		return fmt.Errorf("%d mounts: at most %d", len(s.Mounts), maxMounts)
+	}
+	seen := map[string]bool{}
+	for _, m := range s.Mounts {
+		if err := m.check(); err != nil {
+			return err
+		}
+		if seen[m.Target] {
+			return fmt.Errorf("mount %s: target is used twice", m.Target)
+		}
+		seen[m.Target] = true
+	}
+	return s.checkBounds()
+}
+
+func (s Spec) checkBounds() error {
+	l, w := s.Limits, s.Workspace
+	switch {
+	case l.Wall <= 0 || l.CPU < 0 || l.Grace < 0:
+		return fmt.Errorf("limits: negative time")
+	case l.MemoryBytes < 0 || l.Processes < 0:
+		return fmt.Errorf("limits: negative memory or processes")
+	case l.OpenFiles < minOpenFiles:
+		return fmt.Errorf("limits: %d open files: at least %d", l.OpenFiles, minOpenFiles)
+	case w.SizeBytes < 0 || w.Files < 0:
+		return fmt.Errorf("workspace: negative size")
+	case len(w.Lower) > maxLowers:
+		return fmt.Errorf("workspace: %d lower directories: at most %d", len(w.Lower), maxLowers)
+	case s.Network != NetworkNone && s.Network != NetworkHost:
+		return fmt.Errorf("network %d: unknown", s.Network)
+	}
+	return nil
+}
+
+func (m Mount) check() error {
+	if !filepath.IsAbs(m.Source) {
+		return fmt.Errorf("mount %q: source is not absolute", m.Source)
+	}
+	top, rest, _ := strings.Cut(strings.TrimPrefix(m.Target, "/"), "/")
+	if m.Target != filepath.Clean(m.Target) || !filepath.IsAbs(m.Target) || rest == "" || strings.ContainsRune(m.Target, 0) ||
+		top != "skills" && top != "opt" || m.Target == linksDir || strings.HasPrefix(m.Target, filepath.Dir(linksDir)+"/") {
+		return fmt.Errorf("mount %q: target is not beneath /skills or /opt", m.Target)
+	}
+	return nil
+}
+
+func (p Program) check() error {
+	if len(p) == 0 || len(p) > maxSteps {
+		return fmt.Errorf("program: %d steps: want 1 to %d", len(p), maxSteps)
+	}
+	for _, step := range p {
+		if step.When < Always || step.When > IfFailed {
+			return fmt.Errorf("program: condition %d: unknown", step.When)
+		}
+		if n := len(step.Pipeline); n == 0 || n > maxCommands {
+			return fmt.Errorf("program: %d commands in a pipeline: want 1 to %d", n, maxCommands)
+		}
+		for _, c := range step.Pipeline {
+			if err := c.check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c Command) check() error {
+	if len(c.Args) == 0 {
+		return fmt.Errorf("program: command without arguments")
+	}
+	for _, a := range c.Args {
+		if strings.ContainsRune(a, 0) {
+			return fmt.Errorf("program: argument %q: NUL byte", a)
+		}
+	}
+	if err := checkEnv(c.Env); err != nil {
+		return err
+	}
+	if len(c.Redirects) > maxRedirects {
+		return fmt.Errorf("program: %d redirects: at most %d", len(c.Redirects), maxRedirects)
+	}
+	for _, r := range c.Redirects {
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Redirect) check() error {
+	if r.FD < 0 || r.FD > maxFD {
+		return fmt.Errorf("redirect: descriptor %d: want 0 to %d", r.FD, maxFD)
+	}
+	switch r.Kind {
+	case Read, Write, Append:
+		// "" and names with a trailing slash fail in the sandbox as in a shell.
+		if r.Path != "/dev/null" && (!filepath.IsLocal(r.Path) || strings.ContainsRune(r.Path, 0)) {
+			return fmt.Errorf("redirect: %q: not beneath the working directory", r.Path)
+		}
+	case Dup:
+		if r.From < 0 || r.From > maxFD {
+			return fmt.Errorf("redirect: descriptor %d: want 0 to %d", r.From, maxFD)
+		}
+	case Text:
+	default:
+		return fmt.Errorf("redirect: kind %d: unknown", r.Kind)
+	}
+	return nil
+}
+
+func checkEnv(env []string) error {
+	for _, e := range env {
+		name, _, ok := strings.Cut(e, "=")
+		if !ok || name == "" || strings.ContainsRune(e, 0) {
+			return fmt.Errorf("environment: %q: not NAME=value", name)
+		}
+	}
+	return nil
+}
+
+// environ is base with the variables of over replaced or added.
+func environ(base, over []string) []string {
+	out := make([]string, 0, len(base)+len(over))
+	index := map[string]int{}
+	for _, e := range append(append([]string(nil), base...), over...) {
+		name, _, _ := strings.Cut(e, "=")
+		if i, ok := index[name]; ok {
+			out[i] = e
+			continue
+		}
+		index[name] = len(out)
+		out = append(out, e)
+	}
+	return out
+}

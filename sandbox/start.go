@@ -1,0 +1,249 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+)
+
+// startPatience bounds a start whose context has no deadline.
+const startPatience = 60 * time.Second
+
+// A cell is everything that exists on the host for one sandbox.
+type cell struct {
+	host      *Host
+	spec      Spec
+	slot      slot
+	group     group
+	dir       string // staging's mount point
+	staging   *staging
+	pipes     *pipes
+	control   *control
+	container *libcontainer.Container
+	init      *libcontainer.Process
+}
+
+// Start builds a sandbox and lets its program begin. It returns when the exec
+// of the first command succeeded, or a *SetupError when it can't; nothing is
+// left of the sandbox then. ctx bounds the start only.
+func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
+	begin := time.Now()
+	s = s.withDefaults()
+	if err := s.check(); err != nil {
+		return nil, &SetupError{Step: "spec", Err: err}
+	}
+	if err := h.reserve(s.ID); err != nil {
+		return nil, &SetupError{Step: "id", Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	c := &cell{host: h, spec: s}
+	err := c.build(ctx)
+	if err == nil {
+		err = c.letGo(ctx, io)
+	}
+	if err == nil {
+		p := newProcess(c, io, begin)
+		if err = h.admit(s.ID, p); err == nil {
+			go p.supervise()
+			return p, nil
+		}
+	}
+	err = c.explain(ctx, err)
+	if derr := c.destroy(); derr != nil {
+		h.log().Error("sandbox left behind", "id", s.ID, "error", derr)
+	}
+	h.forget(s.ID)
+	return nil, err
+}
+
+// build makes the sandbox, up to its init.
+func (c *cell) build(ctx context.Context) (err error) {
+	if c.slot, err = c.host.ids.take(); err != nil {
+		return &SetupError{Step: "ids", Err: err}
+	}
+	c.group = c.host.cgroups.group(c.host.groupName(), c.spec.ID)
+	c.dir = filepath.Join(c.host.instance.run, c.slot.String())
+	if err := os.Mkdir(c.dir, 0o711); err != nil {
+		return &SetupError{Step: "workspace", Err: err}
+	}
+	if c.staging, err = stage(c.dir, c.spec, c.slot.script()); err != nil {
+		return &SetupError{Step: "workspace", Err: err}
+	}
+	if c.pipes, err = newPipes(); err != nil {
+		return &SetupError{Step: "pipes", Err: err}
+	}
+	if err := c.run(ctx); err != nil {
+		return &SetupError{Step: "container", Err: err}
+	}
+	// The sandbox has its own mounts by now. What this process doesn't keep
+	// costs it nothing, and is not left behind if it is killed.
+	if err := c.staging.release(); err != nil {
+		return &SetupError{Step: "workspace", Err: err}
+	}
+	if err := os.Remove(c.dir); err != nil {
+		return &SetupError{Step: "workspace", Err: err}
+	}
+	return nil
+}
+
+// run has libcontainer build the container and execute our init in it.
+func (c *cell) run(ctx context.Context) (err error) {
+	config := c.host.containerConfig(c.spec, c.slot, c.group, c.staging)
+	if c.container, err = libcontainer.Create(c.host.containers(), c.spec.ID, config); err != nil {
+		return err
+	}
+	ours, theirs, err := newControl()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	c.control = ours
+	c.init = &libcontainer.Process{
+		Args:       []string{"/proc/self/exe", initArg},
+		Env:        []string{"HOME=/"}, // libcontainer would look it up
+		Cwd:        "/",
+		Stdin:      c.pipes.inside[0],
+		Stdout:     c.pipes.inside[1],
+		Stderr:     c.pipes.inside[2],
+		ExtraFiles: []*os.File{theirs},
+		Init:       true,
+	}
+	defer c.pipes.closeInside()
+	stop := c.killOnCancel(ctx)
+	defer stop()
+	return c.container.Run(c.init)
+}
+
+// killOnCancel makes a canceled start fail: libcontainer waits for a stage
+// that is dead no longer. The returned func ends the watch.
+func (c *cell) killOnCancel(ctx context.Context) func() {
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			_ = c.group.kill() // the cgroup may not be there yet
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return func() {
+		close(done)
+		stop()
+	}
+}
+
+// letGo gives init its program, checks the first process and lets it exec.
+func (c *cell) letGo(ctx context.Context, io IO) error {
+	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
+	defer stop()
+	if _, err := c.control.expect(frameHello, 0); err != nil {
+		return step("init", err)
+	}
+	l := c.spec.Limits
+	if err := c.group.limitProcesses(l.Processes + 1); err != nil { // with init
+		return &SetupError{Step: "cgroup", Err: err}
+	}
+	if err := c.pipes.giveTo(c.slot.script()); err != nil {
+		return &SetupError{Step: "pipes", Err: err}
+	}
+	program, err := encodeProgram(c.host.filters, c.spec, initDeadline(l))
+	if err != nil {
+		return &SetupError{Step: "program", Err: err}
+	}
+	if err := c.control.write(frameProgram, program); err != nil {
+		return step("init", err)
+	}
+	ready, err := c.control.expect(frameReady, 1)
+	if err != nil {
+		return step("init", err)
+	}
+	initPid, err := c.init.Pid()
+	if err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	want := posture{
+		slot: c.slot, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
+		initPid: initPid, memory: l.MemoryBytes, processes: l.Processes,
+	}
+	if err := want.check(ready[0]); err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	c.pipes.start(io)
+	if err := c.control.write(frameGo, nil); err != nil {
+		return step("init", err)
+	}
+	_, err = c.control.expect(frameStarted, 0)
+	return step("init", err)
+}
+
+// step wraps err unless it says already how far the sandbox came.
+func step(name string, err error) error {
+	var setup *SetupError
+	if err == nil || errors.As(err, &setup) {
+		return err
+	}
+	return &SetupError{Step: name, Err: err}
+}
+
+// explain names the cause behind the error of a failed start, if it lies
+// elsewhere: in the caller, or in too little memory.
+func (c *cell) explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return &SetupError{Step: "start", Err: cause}
+	}
+	if kills, kerr := c.group.oomKills(); kerr == nil && kills > 0 {
+		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start a sandbox in: %w", c.spec.Limits.MemoryBytes, err)}
+	}
+	return step("start", err)
+}
+
+// destroyPatience bounds how long the removal of a dead sandbox may take.
+const destroyPatience = 5 * time.Second
+
+// destroy kills what is left of the sandbox and removes it. Its ids are free
+// again when all of it is gone, and else never in this instance.
+func (c *cell) destroy() error {
+	if c.control != nil {
+		c.control.file.Close() // init ends the sandbox, if it lives
+	}
+	if c.pipes != nil {
+		c.pipes.close()
+	}
+	err := c.destroyContainer()
+	if c.staging != nil {
+		err = errors.Join(err, c.staging.close())
+	}
+	if c.dir != "" {
+		if rerr := os.Remove(c.dir); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	if err == nil && c.slot.root != 0 {
+		c.host.ids.release(c.slot)
+	}
+	return err
+}
+
+func (c *cell) destroyContainer() error {
+	if c.container == nil {
+		return nil
+	}
+	err := c.group.clear(destroyPatience)
+	if c.init != nil {
+		_, _ = c.init.Wait() // reaps; a second time it only says so
+	}
+	if derr := c.container.Destroy(); err == nil && derr != nil {
+		err = derr
+	}
+	return err
+}

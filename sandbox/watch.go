@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// killPatience is how long init may take to report the end after it was told
+// to kill everybody, before it is killed itself.
+const killPatience = 2 * time.Second
+
+// The period in which a CPU limit is checked is what is left, divided by the
+// processors that can use it up, between these two.
+const (
+	minCPUPeriod = 5 * time.Millisecond
+	maxCPUPeriod = 500 * time.Millisecond
+)
+
+// oomPeriod is how often the kernel's count is read after it announced that
+// memory ran out, which it does before it kills anybody.
+const oomPeriod = 10 * time.Millisecond
+
+// A watch waits for a program's end and for the reasons to bring it about. The
+// first reason is the one that the Exit carries.
+type watch struct {
+	p       *Process
+	exit    Exit
+	caused  bool
+	frames  chan endFrame
+	oom     <-chan struct{}
+	oomTick <-chan time.Time
+	wall    *time.Timer
+	cpu     *time.Timer
+	kill    *time.Timer // grace is over
+	force   *time.Timer // init doesn't answer
+}
+
+// endFrame is what init said last.
+type endFrame struct {
+	status     syscall.WaitStatus
+	byDeadline bool
+	err        error // it said nothing
+}
+
+func newWatch(p *Process) *watch {
+	limits := p.cell.spec.Limits
+	w := &watch{p: p, frames: make(chan endFrame, 1), wall: time.NewTimer(time.Until(p.started.Add(limits.Wall)))}
+	w.cpu, w.kill, w.force = stoppedTimer(), stoppedTimer(), stoppedTimer()
+	if limits.CPU > 0 {
+		w.cpu.Reset(minCPUPeriod)
+	}
+	return w
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(0)
+	t.Stop()
+	return t
+}
+
+// run returns when no process of the sandbox is left.
+func (w *watch) run() error {
+	defer w.wall.Stop()
+	go func() { w.frames <- w.p.readEnd() }()
+	w.oom, _ = w.p.cell.container.NotifyOOM() // nil without: the count at the end tells as well
+	end := w.wait()
+	err := w.p.reap()
+	w.measure()
+	if end.err != nil && !w.caused && w.exit.OOMKills == 0 {
+		err = errors.Join(fmt.Errorf("sandbox: lost %s: %w", w.p.cell.spec.ID, end.err), err)
+	}
+	w.conclude(end)
+	return err
+}
+
+// wait handles what happens until init reports the end or is gone.
+func (w *watch) wait() endFrame {
+	limits := w.p.cell.spec.Limits
+	for {
+		select {
+		case end := <-w.frames:
+			return end
+		case <-w.wall.C:
+			w.end(TimedOut, Wall, limits.Grace)
+		case <-w.cpu.C:
+			w.checkCPU(limits)
+		case _, ok := <-w.oom:
+			w.oomTick = time.After(oomPeriod)
+			if !ok {
+				w.oom = nil
+			}
+		case <-w.oomTick:
+			w.checkOOM()
+		case grace := <-w.p.stop:
+			w.end(Stopped, NoDeadline, grace)
+		case <-w.kill.C:
+			w.killAll()
+		case <-w.force.C:
+			_ = w.p.cell.group.kill()
+			w.force.Reset(killPatience)
+		}
+	}
+}
+
+// end brings the program's end about, for the given reason.
+func (w *watch) end(reason End, d Deadline, grace time.Duration) {
+	if !w.caused {
+		w.caused, w.exit.End, w.exit.Deadline = true, reason, d
+	}
+	if grace <= 0 {
+		w.killAll()
+		return
+	}
+	_ = w.p.cell.control.write(frameTerm, nil) // if init is gone its frame says so
+	w.kill.Reset(grace)
+}
+
+func (w *watch) killAll() {
+	_ = w.p.cell.control.write(frameKill, nil)
+	w.force.Reset(killPatience)
+}
+
+func (w *watch) checkCPU(limits Limits) {
+	u := w.p.cell.group.usage()
+	left := limits.CPU - u.UserCPU - u.SystemCPU
+	if left <= 0 {
+		w.end(TimedOut, CPU, limits.Grace)
+		return
+	}
+	w.cpu.Reset(min(max(left/time.Duration(runtime.NumCPU()), minCPUPeriod), maxCPUPeriod))
+}
+
+// checkOOM ends the whole program when one of its processes was killed for
+// memory. On v2 the kernel does it, on v1 nobody else would.
+func (w *watch) checkOOM() {
+	kills, err := w.p.cell.group.oomKills()
+	if err == nil && kills > 0 {
+		w.end(OOMKilled, NoDeadline, 0)
+		w.oomTick = nil
+		return
+	}
+	w.oomTick = time.After(oomPeriod)
+}
+
+// measure reads what the kernel counted. Everybody is dead by now.
+func (w *watch) measure() {
+	g := w.p.cell.group
+	w.exit.Usage = g.usage()
+	w.exit.OOMKills, _ = g.oomKills()
+	w.exit.PidsMax = g.refusedForks()
+}
+
+// conclude fills in what the wait status and the counters say.
+func (w *watch) conclude(end endFrame) {
+	if end.err == nil {
+		if end.status.Signaled() {
+			w.exit.Signal = end.status.Signal()
+		} else {
+			w.exit.Code = end.status.ExitStatus()
+		}
+	} else {
+		w.exit.Signal = syscall.SIGKILL // init died of it, and everybody with it
+	}
+	switch {
+	case w.caused:
+	case w.exit.OOMKills > 0:
+		w.exit.End = OOMKilled
+	case end.byDeadline:
+		w.exit.End, w.exit.Deadline = TimedOut, Wall
+	case w.exit.Signal != 0:
+		w.exit.End = Signaled
+	}
+}
+
+// readEnd waits for init's last frame.
+func (p *Process) readEnd() endFrame {
+	words, err := p.cell.control.expect(frameEnd, 2)
+	if err != nil {
+		return endFrame{err: err}
+	}
+	return endFrame{status: syscall.WaitStatus(words[0]), byDeadline: words[1] != 0}
+}
+
+// reap waits for init itself, with whom the last process of the sandbox ends.
+func (p *Process) reap() error {
+	force := time.AfterFunc(killPatience, func() { _ = p.cell.group.kill() })
+	defer force.Stop()
+	state, err := p.cell.init.Wait()
+	if state == nil {
+		return fmt.Errorf("sandbox: init of %s: %w", p.cell.spec.ID, err)
+	}
+	return nil
+}
