@@ -1,0 +1,149 @@
+package permission
+
+import (
+	"fmt"
+	"strings"
+)
+
+// awkDanger looks into awk programs: system() and | run a program, @ loads or
+// calls by name, and -f, -E, -i and -l take code that nobody looked at. That awk
+// writes files with > is left to the sandbox.
+func awkDanger(args []string, fixed int) string {
+	var programs []int // positions in args
+	explicit := false
+	for i := 1; i < len(args); i++ {
+		arg := args[i]
+		if len(arg) < 2 || arg[0] != '-' || arg == "--" {
+			if arg == "--" {
+				i++
+			}
+			if !explicit && i < len(args) {
+				programs = append(programs, i)
+			}
+			break
+		}
+		option, attached := awkOption(arg)
+		position := i
+		if !attached && i+1 < len(args) {
+			i++
+			position = i
+		}
+		switch option {
+		case 'F', 'v', 0:
+		case 'e':
+			explicit = true
+			programs = append(programs, position)
+		default:
+			explicit = true
+			if position >= fixed {
+				return fmt.Sprintf("the code that %s names can't be checked, so only a rule that names it allows it", excerpt(arg))
+			}
+		}
+	}
+	for _, at := range programs {
+		if at >= fixed && awkRuns(args[at]) {
+			return fmt.Sprintf("the awk program %s can run another program, which only a rule with the exact command allows", excerpt(args[at]))
+		}
+	}
+	return ""
+}
+
+// awkOption returns what an option of awk is for: F, v, e (program text), 0 (none
+// of them, no value) or f (anything that takes code). Unknown ones are f.
+func awkOption(arg string) (option byte, attached bool) {
+	if long, ok := strings.CutPrefix(arg, "--"); ok {
+		name, _, attached := strings.Cut(long, "=")
+		switch name {
+		case "field-separator":
+			return 'F', attached
+		case "assign":
+			return 'v', attached
+		case "source":
+			return 'e', attached
+		case "posix", "traditional", "re-interval", "sandbox", "csv", "characters-as-bytes", "bignum", "lint", "version", "help":
+			return 0, true
+		}
+		return 'f', attached
+	}
+	switch arg[1] {
+	case 'F', 'v', 'e':
+		return arg[1], len(arg) > 2
+	case 'P', 'c', 'r', 'S', 'k', 'b', 'M', 'V', 'h':
+		if len(arg) == 2 {
+			return 0, true
+		}
+	}
+	return 'f', len(arg) > 2
+}
+
+// awkRuns reports whether an awk program may run another one: whether it has the
+// word system, a | that is not ||, or an @ outside strings, regular expressions
+// and comments. If it has one of them anywhere, it must also be plain where
+// those begin and end: implementations differ there, and a doubt is a yes.
+func awkRuns(program string) bool {
+	if !strings.ContainsAny(strings.ReplaceAll(program, "||", ""), "|@") && !strings.Contains(program, "system") {
+		return false
+	}
+	previous := byte('\n') // the last byte that is no blank
+	for i := 0; i < len(program); i++ {
+		c := program[i]
+		switch {
+		case c == '"' || c == '/' && strings.IndexByte("\n(,{;!~&|=?:", previous) >= 0:
+			end, ok := awkSkip(program, i)
+			if !ok {
+				return true
+			}
+			i = end
+		case c == '\\' || c == '/' && !awkDivides(program[:i]):
+			return true
+		case c == '#':
+			line := strings.IndexByte(program[i:], '\n')
+			if line < 0 {
+				return false
+			}
+			i += line
+		case strings.HasPrefix(program[i:], "||"):
+			i++
+		case c == '|' || c == '@' || strings.HasPrefix(program[i:], "system"):
+			return true
+		}
+		if program[i] != ' ' && program[i] != '\t' {
+			previous = program[i]
+		}
+	}
+	return false
+}
+
+// awkDivides reports whether a / behind this text surely divides: a number, a
+// field or an element stands before it. A name could be a keyword before a
+// regular expression.
+func awkDivides(before string) bool {
+	operand := strings.TrimRight(before, " \t")
+	rest := strings.TrimRight(operand, "0123456789")
+	if rest != operand || strings.HasSuffix(rest, "]") {
+		return true
+	}
+	return strings.HasSuffix(strings.TrimRight(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"), "$") && !strings.HasSuffix(rest, "$")
+}
+
+// awkSkip returns the position at which the string or regular expression that
+// begins at start ends. ok is false if its end is in doubt.
+func awkSkip(program string, start int) (end int, ok bool) {
+	closing := program[start]
+	bracket := false
+	for i := start + 1; i < len(program); i++ {
+		switch c := program[i]; {
+		case c == '\\':
+			i++
+		case c == '\n' || c == closing && bracket:
+			return 0, false
+		case c == closing:
+			return i, true
+		case closing == '/' && c == '[':
+			bracket = true
+		case closing == '/' && c == ']':
+			bracket = false
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,113 @@
+package permission
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// gitGlobal are git's options in front of the subcommand that make it run what
+// the command line says, git(1). Those that only move it elsewhere (-C, --git-dir)
+// pass: a repository of the workspace is no more trusted than any other.
+var gitGlobal = options{forms: []form{{short: 'c'}, {long: "config-env"}, {long: "exec-path"}}}
+
+// gitGlobalValued are git's global options whose value is a word of its own.
+var gitGlobalValued = []string{"-c", "-C", "--config-env", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source"}
+
+var gitTransport = options{forms: []form{{long: "upload-pack"}, {long: "receive-pack"}, {long: "exec"}}}
+
+// gitTransportURL matches transports that run a command or use inherited
+// descriptors, gitremote-helpers(7).
+var gitTransportURL = regexp.MustCompile(`(^|=)(ext|fd)::`)
+
+var gitOutput = options{forms: []form{{long: "output", opens: true}}}
+
+// gitSubcommands are the options of subcommands that run a program or write a file.
+var gitSubcommands = map[string]options{
+	"fetch": gitTransport, "pull": gitTransport, "push": gitTransport, "ls-remote": gitTransport,
+	"fetch-pack": gitTransport, "send-pack": gitTransport,
+	"clone": {valued: "objb", forms: []form{
+		{short: 'u', long: "upload-pack"}, {short: 'c', long: "config"}, {long: "template"},
+	}},
+	"init":      {valued: "b", forms: []form{{long: "template"}}},
+	"submodule": {forms: []form{{long: "template"}}},
+	"archive":   {forms: []form{{long: "exec"}, {short: 'o', long: "output", opens: true}}},
+	"rebase":    {valued: "sXC", forms: []form{{short: 'x', long: "exec"}}},
+	"grep":      {valued: "efmABC", forms: []form{{short: 'O', long: "open-files-in-pager"}}},
+	"diff":      gitOutput, "log": gitOutput, "show": gitOutput, "whatchanged": gitOutput, "diff-tree": gitOutput,
+	"diff-index": gitOutput, "diff-files": gitOutput, "shortlog": gitOutput, "reflog": gitOutput, "stash": gitOutput, "range-diff": gitOutput,
+	"format-patch": {forms: []form{{short: 'o', long: "output-directory", opens: true}}},
+}
+
+// gitRunners are subcommands that run what their arguments or the configuration
+// name. With a second word, only that form of the subcommand.
+var gitRunners = map[string]string{
+	"bisect": "run", "submodule": "foreach", "hook": "run", "filter-branch": "", "for-each-repo": "",
+	"difftool": "", "mergetool": "", "remote-ext": "", "remote-fd": "", "shell": "", "send-email": "",
+	"instaweb": "", "web--browse": "", "credential": "", "p4": "", "svn": "", "cvsimport": "", "cvsserver": "", "imap-send": "",
+	"daemon": "", "upload-pack": "", "receive-pack": "", "upload-archive": "", "gui": "", "citool": "",
+}
+
+// gitRunningKey matches the keys of git's configuration that hold a program, the
+// place of one, or another configuration file, git-config(1).
+var gitRunningKey = regexp.MustCompile(`(?i)^(alias|pager|man|browser|web|instaweb|difftool|mergetool|filter|credential|gpg|` +
+	`include|includeif|uploadpack|receive|url|protocol|interactive|trailer|submodule|sendemail|guitool|hook|http|ssh|tar|extensions|safe|init)\.` +
+	`|^core\.(fsmonitor|pager|editor|sshcommand|hookspath|gitproxy|askpass|worktree|attributesfile|alternaterefscommand)` +
+	`|^sequence\.editor|^diff\.external|^diff\..*\.(command|textconv)|^merge\..*\.driver|^remote\..*\.(uploadpack|receivepack|vcs|proxy)`)
+
+// gitReading are the first words after "git config" that make it only read.
+var gitReading = []string{"--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list"}
+
+func gitDanger(args []string, fixed int) string {
+	at := 1
+	for at < len(args) && strings.HasPrefix(args[at], "-") {
+		end := at + 1
+		if slices.Contains(gitGlobalValued, args[at]) {
+			end = min(at+2, len(args))
+		}
+		if reason := gitGlobal.danger(args[:end], at, fixed); reason != "" && args[at] != "--exec-path" {
+			return reason
+		}
+		at = end
+	}
+	for i, arg := range args {
+		if i >= fixed && gitTransportURL.MatchString(arg) {
+			return beyondRule(arg)
+		}
+	}
+	if at == len(args) {
+		return ""
+	}
+	rest := args[at+1:]
+	if second, runs := gitRunners[args[at]]; runs {
+		switch {
+		case second == "" && at >= fixed:
+			return beyondRule(args[at])
+		case second != "" && slices.Contains(rest, second) && slices.Index(args, second)+1 >= fixed:
+			return beyondRule(args[at] + " " + second)
+		}
+	}
+	if args[at] == "difftool" {
+		difftool := options{forms: []form{{short: 'x', long: "extcmd"}}}
+		return difftool.danger(args, at+1, fixed)
+	}
+	if args[at] == "config" {
+		return gitConfigDanger(rest, max(fixed-at-1, 0))
+	}
+	return gitSubcommands[args[at]].danger(args, at+1, fixed)
+}
+
+func gitConfigDanger(rest []string, fixed int) string {
+	if len(rest) > 0 && slices.Contains(gitReading, rest[0]) {
+		return ""
+	}
+	for i, arg := range rest {
+		if arg == "-e" || len(arg) > 3 && strings.HasPrefix("--edit", arg) || arg == "edit" && i == 0 {
+			return beyondRule(arg)
+		}
+		if i >= fixed && gitRunningKey.MatchString(arg) {
+			return beyondRule(arg)
+		}
+	}
+	return ""
+}

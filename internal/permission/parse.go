@@ -1,0 +1,186 @@
+package permission
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// parse turns a command line into the plan that it asks for. What isn't on the
+// list below (simple commands, their redirects, and five ways to join them) is an
+// error whose text is the reason for a refusal.
+func parse(line, baseDir string) (Plan, error) {
+	if err := checkText(line); err != nil {
+		return nil, fmt.Errorf("the command line is refused: %w", err)
+	}
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
+	if err != nil {
+		return nil, fmt.Errorf("the command line does not parse: %w", err)
+	}
+	p := planner{reader: reader{source: line, baseDir: baseDir}}
+	for _, stmt := range file.Stmts {
+		if err := p.list(stmt, Always); err != nil {
+			return nil, err
+		}
+	}
+	if len(p.plan) == 0 {
+		return nil, errors.New("the command line is empty")
+	}
+	return p.plan, nil
+}
+
+type planner struct {
+	reader
+	plan  Plan
+	count int // simple commands so far
+}
+
+// list adds the pipelines of a list joined by && and ||. Neither binds tighter
+// and there are no brackets, so their order is all that matters.
+func (p *planner) list(s *syntax.Stmt, when When) error {
+	b, ok := s.Cmd.(*syntax.BinaryCmd)
+	if !ok || b.Op != syntax.AndStmt && b.Op != syntax.OrStmt {
+		pipeline, err := p.pipeline(nil, s)
+		p.plan = append(p.plan, Step{When: when, Pipeline: pipeline})
+		return err
+	}
+	if err := checkStmt(s, true); err != nil {
+		return err
+	}
+	if err := p.list(b.X, when); err != nil {
+		return err
+	}
+	if b.Op == syntax.AndStmt {
+		return p.list(b.Y, IfSucceeded)
+	}
+	return p.list(b.Y, IfFailed)
+}
+
+// pipeline appends the simple commands of s to those before it.
+func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleCommand, error) {
+	b, joined := s.Cmd.(*syntax.BinaryCmd)
+	if err := checkStmt(s, joined); err != nil {
+		return nil, err
+	}
+	if joined {
+		if b.Op != syntax.Pipe && b.Op != syntax.PipeAll {
+			return nil, fmt.Errorf("%s inside a pipeline is not supported", b.Op)
+		}
+		left, err := p.pipeline(before, b.X)
+		if err != nil {
+			return nil, err
+		}
+		left[len(left)-1].PipeStderr = b.Op == syntax.PipeAll
+		return p.pipeline(left, b.Y)
+	}
+	c, err := p.simple(s)
+	if err != nil {
+		return nil, err
+	}
+	if p.count++; p.count > MaxCommands {
+		return nil, fmt.Errorf("the command line has more than %d commands", MaxCommands)
+	}
+	if len(before) == MaxPipeline {
+		return nil, fmt.Errorf("a pipeline has more than %d commands", MaxPipeline)
+	}
+	return append(before, c), nil
+}
+
+// checkStmt refuses what surrounds a command. joined: s is two commands and what
+// joins them, which can have no redirect of its own.
+func checkStmt(s *syntax.Stmt, joined bool) error {
+	switch {
+	case s.Negated:
+		return errors.New("! in front of a command is not supported")
+	case s.Background, s.Disown:
+		return errors.New("& is not supported: a command runs to its end")
+	case s.Coprocess:
+		return errors.New("coprocesses are not supported")
+	case s.Cmd == nil:
+		return errors.New("a redirect without a command is not supported")
+	case joined && len(s.Redirs) > 0:
+		return errors.New("a redirect of several commands is not supported")
+	}
+	return nil
+}
+
+func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
+	var c SimpleCommand
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok {
+		return c, fmt.Errorf("%s is not supported: only simple commands joined by ; && || | may run", construct(s.Cmd))
+	}
+	for _, a := range call.Assigns {
+		env, err := p.assignment(a)
+		if err != nil {
+			return c, err
+		}
+		c.Env = append(c.Env, env)
+	}
+	if len(call.Args) == 0 {
+		return c, errors.New("an assignment without a command has no effect: put it in front of the command")
+	}
+	for _, w := range call.Args {
+		arg, err := p.word(w)
+		if err != nil {
+			return c, err
+		}
+		c.Args = append(c.Args, arg)
+	}
+	if c.Args[0] == "" {
+		return c, errors.New("the name of the command is empty")
+	}
+	var err error
+	c.Redirects, err = p.redirects(s.Redirs)
+	return c, err
+}
+
+// assignment returns NAME=value of an assignment in front of a command.
+func (p *planner) assignment(a *syntax.Assign) (string, error) {
+	if a.Name == nil || a.Append || a.Naked || a.Index != nil || a.Array != nil {
+		return "", errors.New("only a plain NAME=value may stand in front of a command")
+	}
+	name := a.Name.Value
+	if !commandMaySet(name) {
+		return "", fmt.Errorf("the assignment of %s is refused: in front of a command only %s may be set", excerpt(name), commandEnvironment)
+	}
+	if a.Value == nil {
+		return name + "=", nil
+	}
+	value, err := p.word(a.Value)
+	return name + "=" + value, err
+}
+
+func construct(c syntax.Command) string {
+	switch c := c.(type) {
+	case *syntax.Subshell:
+		return "( ... )"
+	case *syntax.Block:
+		return "{ ...; }"
+	case *syntax.IfClause:
+		return "if"
+	case *syntax.WhileClause:
+		return "while or until"
+	case *syntax.ForClause:
+		return "for or select"
+	case *syntax.CaseClause:
+		return "case"
+	case *syntax.FuncDecl:
+		return "a function"
+	case *syntax.TestClause:
+		return "[[ ... ]]"
+	case *syntax.ArithmCmd:
+		return "(( ... ))"
+	case *syntax.DeclClause:
+		return c.Variant.Value
+	case *syntax.LetClause:
+		return "let"
+	case *syntax.TimeClause:
+		return "time"
+	case *syntax.CoprocClause:
+		return "coproc"
+	}
+	return "this construct"
+}

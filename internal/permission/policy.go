@@ -1,0 +1,198 @@
+package permission
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// A Principal is who asks, as the server established it.
+type Principal struct {
+	Tenant string
+	Name   string
+}
+
+// SourceKind says what a request wants to run.
+type SourceKind int
+
+// Script is a file of the skill, Code a program as text, Command a line checked
+// against allowed-tools. The zero kind is none of them and never granted.
+const (
+	Script SourceKind = iota + 1
+	Code
+	Command
+)
+
+func (k SourceKind) String() string {
+	switch k {
+	case Script:
+		return "script"
+	case Code:
+		return "code"
+	case Command:
+		return "command"
+	}
+	return "unknown"
+}
+
+// A Source is what a request wants to run. Only the fields of its kind count.
+type Source struct {
+	Kind     SourceKind
+	Script   string // path in the skill
+	Code     string
+	Language string // of Code
+	Command  string
+}
+
+// Policy is what a tenant is granted. The zero Policy grants scripts, code and
+// checked commands, without network and without a shell.
+type Policy struct {
+	// Network lets a skill that asks for network have the host's.
+	Network bool
+	// Shell runs the command lines of a skill with an unscoped Bash rule by bash
+	// itself, with every expansion, instead of the parsed plan.
+	Shell bool
+	// NoCode refuses inline code.
+	NoCode bool
+}
+
+// A Grant is proof that Check approved one source of one skill for one
+// principal. Only this package can make one; the zero Grant approves nothing.
+type Grant struct {
+	valid     bool
+	principal Principal
+	skill     *skill.Skill
+	source    Source
+	plan      Plan
+	network   bool
+}
+
+// Valid reports whether g approves anything.
+func (g Grant) Valid() bool { return g.valid }
+
+// Principal is who was approved.
+func (g Grant) Principal() Principal { return g.principal }
+
+// Skill is the skill that was approved, nil for the zero Grant.
+func (g Grant) Skill() *skill.Skill { return g.skill }
+
+// Source is what was approved.
+func (g Grant) Source() Source { return g.source }
+
+// Plan is what an approved command runs; nil for a script or code. It must not
+// be changed.
+func (g Grant) Plan() Plan { return g.plan }
+
+// Network reports whether it runs with network.
+func (g Grant) Network() bool { return g.network }
+
+// Denied is the refusal of a source.
+type Denied struct {
+	Command string // the command line; empty for a script or code
+	Reason  string // one sentence
+	// Rule is the entry that allowed-tools would need, or empty if none would do.
+	Rule string
+}
+
+func (e *Denied) Error() string {
+	if e.Command == "" {
+		return "denied: " + e.Reason
+	}
+	return fmt.Sprintf("command %s denied: %s", excerpt(e.Command), e.Reason)
+}
+
+// Message is the refusal of a command as the published tool contract words it.
+func (e *Denied) Message() string {
+	return fmt.Sprintf("Command not allowed: %s. Check allowed-tools in SKILL.md", e.Command)
+}
+
+// NetworkRefused is the refusal of network.
+type NetworkRefused struct {
+	Skill  string
+	Reason string // one sentence: what to set
+}
+
+func (e *NetworkRefused) Error() string {
+	return fmt.Sprintf("network for skill %s refused: %s", excerpt(e.Skill), e.Reason)
+}
+
+// Check decides whether a principal may run one source of a skill. network is
+// what the request says about network, nil if nothing. The error is a *Denied, a
+// *NetworkRefused, or what the skill says about the path of a script.
+func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool) (Grant, error) {
+	if sk == nil {
+		return Grant{}, errors.New("check: no skill")
+	}
+	g := Grant{valid: true, principal: who, skill: sk, source: src}
+	switch src.Kind {
+	case Script:
+		if _, err := sk.Lookup(src.Script); err != nil {
+			return Grant{}, err
+		}
+	case Code:
+		if p.NoCode {
+			return Grant{}, &Denied{Reason: "inline code is switched off by the tenant's policy: put it into a script of the skill"}
+		}
+	case Command:
+		d := p.DecideFor(sk, src.Command)
+		if !d.Allowed {
+			return Grant{}, &Denied{Command: src.Command, Reason: d.Reason, Rule: d.Missing}
+		}
+		g.plan = d.Plan
+	default:
+		return Grant{}, &Denied{Reason: "the request names neither a script nor code nor a command"}
+	}
+	var err error
+	if g.network, err = p.network(sk, network); err != nil {
+		return Grant{}, err
+	}
+	return g, nil
+}
+
+// DecideFor decides a command line of a skill exactly as Check does.
+func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
+	rules := ParseRules(sk.Manifest.AllowedTools, sk.BaseDir())
+	if !sk.Manifest.HasAllowedTools {
+		d := rules.Decide(command)
+		return Decision{
+			Reason:  "the skill has no allowed-tools, so no command may run: add a rule such as Bash(git status:*) to its SKILL.md",
+			Missing: d.Missing,
+		}
+	}
+	return p.Decide(rules, command)
+}
+
+// Decide decides by rules, and by a shell where the policy grants one.
+func (p Policy) Decide(rules Rules, command string) Decision {
+	if !p.Shell || !rules.Unscoped() {
+		return rules.Decide(command)
+	}
+	if err := checkText(command); err != nil {
+		return Decision{Reason: "the command line is refused: " + err.Error()}
+	}
+	// Without "--" bash would take a line that begins with - for an option.
+	shell := SimpleCommand{Args: []string{"bash", "-c", "--", command}}
+	return Decision{
+		Allowed: true,
+		Reason:  "the policy grants a shell to a skill with an unscoped Bash rule",
+		Rule:    "Bash",
+		Plan:    Plan{{When: Always, Pipeline: []SimpleCommand{shell}}},
+	}
+}
+
+// network: off unless the skill asks and the policy grants it.
+func (p Policy) network(sk *skill.Skill, request *bool) (bool, error) {
+	asked := sk.Manifest.NetworkAccess
+	switch {
+	case request != nil && !*request:
+		return false, nil
+	case request != nil && !asked:
+		return false, &NetworkRefused{Skill: sk.Name, Reason: "the skill does not ask for it: set `network_access: true` in its SKILL.md, or leave network out of the request"}
+	case !asked:
+		return false, nil
+	case !p.Network:
+		return false, &NetworkRefused{Skill: sk.Name, Reason: "it asks for network, which is not granted: set `network: host` in the daemon's config (for trusted skills only), or send network=false to run without"}
+	}
+	return true, nil
+}

@@ -1,0 +1,205 @@
+package permission
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// maxPath bounds the path of a redirect (PATH_MAX with its NUL, path_resolution(7)).
+const maxPath = 4095
+
+// redirects translates the redirects of one command.
+func (r reader) redirects(list []*syntax.Redirect) ([]Redirect, error) {
+	if len(list) > MaxRedirects {
+		return nil, fmt.Errorf("a command has more than %d redirects", MaxRedirects)
+	}
+	var out []Redirect
+	open := map[int]bool{0: true, 1: true, 2: true}
+	for _, node := range list {
+		made, err := r.redirect(node)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range made {
+			if one.Kind == Dup && !open[one.From] {
+				return nil, fmt.Errorf("the redirect to &%d names a descriptor that is not open", one.From)
+			}
+			open[one.FD] = true
+		}
+		out = append(out, made...)
+	}
+	return out, nil
+}
+
+func (r reader) redirect(node *syntax.Redirect) ([]Redirect, error) {
+	fd, err := descriptor(node)
+	if err != nil {
+		return nil, err
+	}
+	if node.Op == syntax.Hdoc || node.Op == syntax.DashHdoc {
+		text, err := r.hereDocument(node)
+		return []Redirect{{FD: fd, Kind: Text, Text: text}}, err
+	}
+	word, err := r.word(node.Word)
+	if err != nil {
+		return nil, err
+	}
+	switch node.Op {
+	case syntax.WordHdoc:
+		return []Redirect{{FD: fd, Kind: Text, Text: word + "\n"}}, nil
+	case syntax.RdrIn:
+		return file(Redirect{FD: fd, Kind: Read, Path: word})
+	case syntax.RdrOut, syntax.RdrClob: // without noclobber, >| is >
+		return file(Redirect{FD: fd, Kind: Write, Path: word})
+	case syntax.AppOut:
+		return file(Redirect{FD: fd, Kind: Append, Path: word})
+	case syntax.RdrAll:
+		return file(Redirect{FD: 1, Kind: Write, Path: word}, Redirect{FD: 2, Kind: Dup, From: 1})
+	case syntax.AppAll:
+		return file(Redirect{FD: 1, Kind: Append, Path: word}, Redirect{FD: 2, Kind: Dup, From: 1})
+	case syntax.DplIn, syntax.DplOut:
+		return duplicate(node, fd, word)
+	}
+	return nil, fmt.Errorf("the redirect %s is not supported", node.Op)
+}
+
+// duplicate translates <& and >&, which take a descriptor; >& also takes a file,
+// and is then &>.
+func duplicate(node *syntax.Redirect, fd int, word string) ([]Redirect, error) {
+	if from, err := strconv.Atoi(word); err == nil && isDigits(word) {
+		if from > 9 {
+			return nil, fmt.Errorf("the descriptor %s in a redirect is above 9", word)
+		}
+		return []Redirect{{FD: fd, Kind: Dup, From: from}}, nil
+	}
+	if strings.HasSuffix(word, "-") && isDigits(strings.TrimSuffix(word, "-")) {
+		return nil, errors.New("closing or moving a descriptor is not supported: use /dev/null")
+	}
+	if node.Op == syntax.DplOut && node.N == nil {
+		return file(Redirect{FD: 1, Kind: Write, Path: word}, Redirect{FD: 2, Kind: Dup, From: 1})
+	}
+	return nil, fmt.Errorf("the redirect to &%s names no descriptor", excerpt(word))
+}
+
+// file lets redirects pass whose first one names a file that a command may use.
+func file(list ...Redirect) ([]Redirect, error) {
+	if err := checkPath(list[0].Path); err != nil {
+		return nil, fmt.Errorf("the redirect to %s: %w", excerpt(list[0].Path), err)
+	}
+	return list, nil
+}
+
+// checkPath refuses a path that leaves the working directory or is none. Links
+// are the sandbox's business: it opens beneath a descriptor.
+func checkPath(path string) error {
+	switch {
+	case path == "/dev/null":
+		return nil
+	case path == "":
+		return errors.New("the path is empty")
+	case len(path) > maxPath:
+		return fmt.Errorf("the path is longer than %d bytes", maxPath)
+	case path[0] == '/':
+		return errors.New("only paths beneath the working directory and /dev/null may be opened")
+	}
+	named := false
+	for part := range strings.SplitSeq(path, "/") {
+		if part == ".." {
+			return errors.New("the path leaves the working directory")
+		}
+		named = part != "" && part != "."
+	}
+	if !named {
+		return errors.New("the path names a directory")
+	}
+	return nil
+}
+
+// descriptor returns the descriptor that a redirect changes.
+func descriptor(node *syntax.Redirect) (int, error) {
+	if node.N == nil {
+		switch node.Op {
+		case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
+			return 0, nil
+		}
+		return 1, nil
+	}
+	fd, err := strconv.Atoi(node.N.Value)
+	if err != nil || !isDigits(node.N.Value) || fd > 9 {
+		return 0, fmt.Errorf("the descriptor %s in a redirect is not one of 0 to 9", excerpt(node.N.Value))
+	}
+	return fd, nil
+}
+
+// hereDocument returns the body of a here-document. If any part of its delimiter
+// is quoted, the body is as it stands; else only the skill's folder is put in.
+func (r reader) hereDocument(node *syntax.Redirect) (string, error) {
+	var text strings.Builder
+	raw, err := delimiterQuoted(node.Word)
+	switch {
+	case err != nil:
+		return "", err
+	case node.Hdoc == nil:
+		return "", nil
+	case raw:
+		for _, part := range node.Hdoc.Parts {
+			lit, ok := part.(*syntax.Lit)
+			if !ok {
+				return "", errors.New("the here-document is not literal")
+			}
+			text.WriteString(lit.Value)
+		}
+	default:
+		if err := r.quotedParts(node.Hdoc.Parts, "$`\\", &text); err != nil {
+			return "", fmt.Errorf("in a here-document %w: quote its delimiter", err)
+		}
+	}
+	body := text.String()
+	if node.Op == syntax.DashHdoc {
+		body = stripTabs(body)
+	}
+	if raw {
+		return body, nil
+	}
+	return r.expand(body), nil
+}
+
+func delimiterQuoted(w *syntax.Word) (bool, error) {
+	raw := false
+	for _, part := range w.Parts {
+		switch part := part.(type) {
+		case *syntax.Lit:
+			raw = raw || strings.Contains(part.Value, `\`)
+		case *syntax.SglQuoted:
+			raw = true
+			if part.Dollar {
+				return false, errors.New("the delimiter of a here-document is not a plain word")
+			}
+		case *syntax.DblQuoted:
+			raw = true
+			if part.Dollar {
+				return false, errors.New("the delimiter of a here-document is not a plain word")
+			}
+		default:
+			return false, errors.New("the delimiter of a here-document is not a plain word")
+		}
+	}
+	return raw, nil
+}
+
+// stripTabs removes the leading tabs of every line, as <<- does.
+func stripTabs(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimLeft(line, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func isDigits(s string) bool {
+	return strings.Trim(s, "0123456789") == ""
+}

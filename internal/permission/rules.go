@@ -1,0 +1,282 @@
+package permission
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Rules are the entries of an allowed-tools field, ready to decide. The zero
+// Rules cover nothing. They are immutable and safe for concurrent use.
+type Rules struct {
+	list    []rule
+	baseDir string
+}
+
+// A Problem is an entry of an allowed-tools field that can't match what its
+// author probably meant.
+type Problem struct {
+	Rule   string // as written
+	Reason string
+}
+
+// ParseRules reads the entries of allowed-tools. A field may hold several rules,
+// separated by commas or blanks outside parentheses; quotes around a rule go.
+// baseDir is put in for {baseDir}, ${CLAUDE_SKILL_DIR} and ${CLAUDE_PLUGIN_ROOT}, in
+// the rules here and in the commands of Decide; if it is empty they stand for
+// themselves. What can't be understood is kept and matches nothing: see Problems.
+//
+// The forms of a rule, after quote removal and word by word:
+//
+//	Bash, Bash(*)       every command
+//	Bash(git status)    exactly these words
+//	Bash(git status:*)  these words, then any others; also written Bash(git status *)
+//	Bash(ls*)           a first word that begins so, then any others
+//	Bash(git * main)    an inner * is any text, one word or several
+//
+// Names of other tools (Read, WebFetch(...)) say nothing about commands.
+func ParseRules(fields []string, baseDir string) Rules {
+	r := Rules{baseDir: baseDir}
+	for _, field := range fields {
+		for _, text := range splitRules(field) {
+			if len(r.list) == MaxRules {
+				return r
+			}
+			// "Bash, (git:*)" grants not all of Bash.
+			if n := len(r.list); strings.HasPrefix(text, "(") && n > 0 {
+				r.list[n-1] = rule{text: r.list[n-1].text, problem: "a parenthesis stands apart from it"}
+			}
+			r.list = append(r.list, parseRule(text, baseDir))
+		}
+	}
+	return r
+}
+
+// Problems lists the entries that match nothing, or less than they seem to.
+func (r Rules) Problems() []Problem {
+	var problems []Problem
+	for _, one := range r.list {
+		if one.problem != "" {
+			problems = append(problems, Problem{Rule: one.text, Reason: one.problem})
+		}
+	}
+	return problems
+}
+
+// Unscoped reports whether some entry grants every command.
+func (r Rules) Unscoped() bool {
+	for _, one := range r.list {
+		if one.kind == wholeTool {
+			return true
+		}
+	}
+	return false
+}
+
+// splitRules splits at commas and blanks outside parentheses. A blank in front
+// of a parenthesis separates nothing: "Bash (git:*)" is not an unscoped "Bash".
+func splitRules(field string) []string {
+	var (
+		entries []string
+		entry   []byte
+		depth   int
+		blank   bool
+	)
+	flush := func() {
+		if text := strings.Trim(string(entry), `"'`); text != "" {
+			entries = append(entries, text)
+		}
+		entry = nil
+	}
+	for i := range len(field) {
+		c := field[i]
+		switch {
+		case depth == 0 && strings.IndexByte(" \t\r\n", c) >= 0:
+			blank = true
+			continue
+		case depth == 0 && c == ',':
+			flush()
+			blank = false
+			continue
+		case c == '(':
+			depth++
+		case c == ')' && depth > 0:
+			depth--
+		}
+		if blank && c != '(' {
+			flush()
+		}
+		blank = false
+		entry = append(entry, c)
+	}
+	flush()
+	return entries
+}
+
+type ruleKind int
+
+const (
+	otherTool ruleKind = iota // also what can't be understood: covers nothing
+	wholeTool
+	exactWords
+	wildcardWords
+)
+
+type rule struct {
+	text    string // as written
+	problem string
+	kind    ruleKind
+	pattern string // words with boundary and wildcard
+	prefix  bool   // any further words may follow the pattern
+	fixed   int    // words at the front that stand in the rule letter by letter
+}
+
+var toolName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:/-]*$`)
+
+func parseRule(text, baseDir string) rule {
+	r := rule{text: text}
+	name, rest, scoped := strings.Cut(text, "(")
+	switch {
+	case checkText(text) != nil:
+		r.problem = checkText(text).Error()
+	case scoped && !closesAtEnd("("+rest):
+		r.problem = "its parentheses don't match, or something follows them"
+	case name != "Bash" && strings.EqualFold(name, "Bash"):
+		r.problem = "names of tools are case-sensitive: write Bash"
+	case name != "Bash" && (!toolName.MatchString(name) || strings.HasPrefix(name, "Bash:")):
+		r.problem = "not the name of a tool: write Bash(command:*)"
+	case name != "Bash":
+	case !scoped:
+		r.kind = wholeTool
+	default:
+		if err := r.parseWords(strings.TrimSuffix(rest, ")"), baseDir); err != nil {
+			r.kind, r.problem = otherTool, err.Error()
+		}
+	}
+	return r
+}
+
+// closesAtEnd reports whether the parenthesis that s begins with is closed by
+// its last byte and not before.
+func closesAtEnd(s string) bool {
+	depth := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		}
+		if depth == 0 {
+			return i == len(s)-1
+		}
+	}
+	return false
+}
+
+// parseWords reads what stands in the parentheses of Bash(...).
+func (r *rule) parseWords(body, baseDir string) error {
+	body = strings.TrimSpace(body)
+	if body == "*" {
+		r.kind = wholeTool
+		return nil
+	}
+	words := body
+	for _, ending := range []string{":*", " *", "\t*", "\n*"} {
+		if cut, ok := strings.CutSuffix(body, ending); ok {
+			words, r.prefix = strings.TrimSpace(cut), true
+			break
+		}
+	}
+	if words == "" {
+		return errors.New("it names no command: write Bash to allow all of them")
+	}
+	list, err := ruleWords(words, baseDir)
+	if err != nil {
+		return err
+	}
+	r.pattern = strings.Join(list, boundary)
+	r.kind = exactWords
+	if r.prefix || strings.Contains(r.pattern, wildcard) {
+		r.kind = wildcardWords
+	}
+	for r.fixed < len(list) && !strings.Contains(list[r.fixed], wildcard) {
+		r.fixed++
+	}
+	if r.fixed > 0 && isBuiltin(list[0]) {
+		return fmt.Errorf("%s is a shell builtin and no shell runs here", excerpt(list[0]))
+	}
+	if r.kind == wildcardWords && r.fixed > 0 && isRunner(list[0]) && payload(list[:r.fixed]) == 0 {
+		r.problem = fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(list[0]))
+	}
+	return nil
+}
+
+// ruleWords parses the words of a rule as those of one simple command.
+func ruleWords(text, baseDir string) ([]string, error) {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		return nil, fmt.Errorf("it does not parse: %w", err)
+	}
+	if len(file.Stmts) != 1 || len(file.Last) > 0 || len(file.Stmts[0].Comments) > 0 {
+		return nil, errors.New("it is not one simple command")
+	}
+	stmt := file.Stmts[0]
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if !ok || len(stmt.Redirs) > 0 || len(call.Assigns) > 0 || stmt.Negated || stmt.Semicolon.IsValid() {
+		return nil, errors.New("it is not one simple command")
+	}
+	r := reader{source: text, baseDir: baseDir, pattern: true}
+	var words []string
+	for _, w := range call.Args {
+		word, err := r.word(w)
+		if err != nil {
+			return nil, err
+		}
+		words = append(words, word)
+	}
+	if words[0] == "" {
+		return nil, errors.New("the name of its command is empty")
+	}
+	return words, nil
+}
+
+// matches compares the words of a command with those of the rule.
+func (r rule) matches(args []string) bool {
+	text := strings.Join(args, boundary)
+	switch r.kind {
+	case wholeTool:
+		return true
+	case exactWords:
+		return text == r.pattern
+	case wildcardWords:
+		return matchWildcard(r.pattern, text) || r.prefix && matchWildcard(r.pattern+boundary+wildcard, text)
+	}
+	return false
+}
+
+// matchWildcard reports whether text is pattern with each wildcard replaced by
+// some text. Each piece between two wildcards is taken where it is found first,
+// which loses no match, so the time is bounded by the product of the lengths.
+func matchWildcard(pattern, text string) bool {
+	pieces := strings.Split(pattern, wildcard)
+	first, last := pieces[0], pieces[len(pieces)-1]
+	if len(pieces) == 1 {
+		return pattern == text
+	}
+	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
+		return false
+	}
+	text = text[len(first) : len(text)-len(last)]
+	for _, piece := range pieces[1 : len(pieces)-1] {
+		_, after, found := strings.Cut(text, piece)
+		if !found {
+			return false
+		}
+		text = after
+	}
+	return true
+}

@@ -1,0 +1,109 @@
+package permission
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// builtins are commands that only a shell has. Those that are programs as well
+// (echo, printf, test, [, true, false, pwd, kill) run as programs.
+var builtins = strings.Fields(`
+	: . alias bg bind break builtin caller cd chdir command compgen complete compopt continue declare dirs disown
+	enable eval exec exit export fc fg getopts hash help history jobs let local logout mapfile popd pushd
+	read readarray readonly return set shift shopt source suspend times trap type typeset ulimit umask
+	unalias unset wait`)
+
+func isBuiltin(name string) bool { return slices.Contains(builtins, name) }
+
+// runners are programs that run a program, or any line of text, that their
+// arguments or their input name.
+var runners = strings.Fields(`
+	env xargs parallel sem
+	sh bash rbash dash ash zsh ksh ksh93 mksh yash fish csh tcsh elvish nu xonsh pwsh powershell busybox toybox
+	sudo sudoedit su doas runuser pkexec gosu su-exec setpriv capsh chroot fakeroot unshare nsenter bwrap firejail systemd-run
+	systemd-nspawn machinectl start-stop-daemon daemonize dbus-run-session dbus-launch xvfb-run
+	nohup timeout nice ionice chrt taskset numactl stdbuf unbuffer time prlimit setsid setarch linux32 linux64
+	i386 x86_64 uname26 choom eatmydata catchsegv cpulimit proot
+	watch entr inotifywait flock run-parts script expect screen tmux dtach at batch crontab incrontab anacron
+	strace ltrace gdb lldb perf valgrind rr bpftrace
+	npx bunx pnpx uvx pipx npm-exec corepack dotenv direnv
+	ssh slogin rsh rlogin rexec sshpass autossh mosh ssh-agent scp sftp lftp ftp telnet socat nc ncat netcat
+	docker podman nerdctl buildah kubectl lxc lxc-attach ctr runc crun flatpak snap vagrant
+	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
+	ld.so`)
+
+// isRunner reports whether name, with or without a directory, is a runner. The
+// dynamic loader runs the program that it is given, ld.so(8).
+func isRunner(name string) bool {
+	base := path.Base(name)
+	return slices.Contains(runners, base) || strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl") ||
+		shellVersion.MatchString(base)
+}
+
+// shellVersion matches a shell's name with a version.
+var shellVersion = regexp.MustCompile(`^(ba|da|z|k|c|tc)?sh-?[0-9][0-9.]*$`)
+
+// A runnerUsage says how to find, among a runner's arguments, what it runs.
+type runnerUsage struct {
+	valued   string // short options that take a value
+	operands int    // words that come before the program
+}
+
+// runnerUsages has the runners whose usage is more than options and a program.
+var runnerUsages = map[string]runnerUsage{
+	"env": {valued: "uCS"}, "sudo": {valued: "ughpCrtTRDU"}, "doas": {valued: "uC"}, "runuser": {valued: "ugGcsw"},
+	"timeout": {valued: "sk", operands: 1}, "nice": {valued: "n"}, "ionice": {valued: "cnpPu"},
+	"chrt": {valued: "TPD", operands: 1}, "taskset": {operands: 1}, "stdbuf": {valued: "ioe"},
+	"xargs": {valued: "InPdLsaE"}, "parallel": {valued: "jInNLSa"},
+	"bash": {valued: "coO"}, "sh": {valued: "co"}, "dash": {valued: "co"}, "zsh": {valued: "co"}, "ksh": {valued: "co"},
+	"flock": {valued: "wEc", operands: 1}, "chroot": {operands: 1}, "setarch": {operands: 1}, "su": {operands: 1, valued: "cgGsw"},
+	"ssh": {valued: "BbcDEeFIiJLlmOopQRSWw", operands: 1}, "npx": {valued: "pc"}, "watch": {valued: "nq"},
+	"strace": {valued: "abeEIoOpPsSuUX"},
+}
+
+var runnerAssignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+
+// payload returns the position of the program, or the script, that a runner
+// runs, or 0 if the words don't reach so far or it is itself a runner.
+func payload(words []string) int {
+	usage := runnerUsages[path.Base(words[0])]
+	operands := usage.operands
+	for i := 1; i < len(words); i++ {
+		word := words[i]
+		switch {
+		case word == "" || word == "-" || word == "--" || runnerAssignment.MatchString(word):
+		case word[0] == '-':
+			if word[1] != '-' && strings.IndexByte(usage.valued, word[len(word)-1]) >= 0 {
+				i++ // its value
+			}
+		case operands > 0:
+			operands--
+		case isRunner(word):
+			return 0
+		default:
+			return i
+		}
+	}
+	return 0
+}
+
+var duration = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
+
+// unwrap returns the command that nohup, nice or timeout runs if they are used
+// without an option: their effect is known, so a rule for that command covers
+// them. Nil for every other command.
+func unwrap(args []string) []string {
+	var inner []string
+	switch {
+	case args[0] == "nohup" || args[0] == "nice":
+		inner = args[1:]
+	case args[0] == "timeout" && len(args) > 1 && duration.MatchString(args[1]):
+		inner = args[2:]
+	}
+	if len(inner) == 0 || inner[0] == "" || inner[0][0] == '-' {
+		return nil
+	}
+	return inner
+}
