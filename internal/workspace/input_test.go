@@ -1,0 +1,312 @@
+package workspace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		panic("the tests of this package need root: files of other users, device nodes, mounts")
+	}
+	os.Exit(m.Run())
+}
+
+// snapshot makes a skill's files: paths with their contents; a path that ends in
+// "/" is a directory, a content "-> x" a link to x.
+func snapshot(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for path, content := range files {
+		full := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if target, ok := strings.CutPrefix(content, "-> "); ok {
+			err = os.Symlink(target, full)
+		} else if strings.HasSuffix(path, "/") {
+			err = os.MkdirAll(full, 0o755)
+		} else {
+			err = os.WriteFile(full, []byte(content), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func content(paths ...string) []Input {
+	var inputs []Input
+	for _, p := range paths {
+		inputs = append(inputs, Input{Path: p, Content: []byte("content of " + p)})
+	}
+	return inputs
+}
+
+var long = strings.Repeat("n", MaxNameBytes)
+
+func TestStageRefuses(t *testing.T) {
+	skill := map[string]string{
+		"SKILL.md": "x", "scripts/run.py": "x", "link": "-> scripts", "out": "-> /etc", "up": "-> ../..", "loop": "-> loop", "empty/": "",
+	}
+	many := make([]string, MaxInputs+1)
+	for i := range many {
+		many[i] = strconv.Itoa(i)
+	}
+	for _, test := range []struct {
+		name   string
+		inputs []Input
+		path   string // of the error; empty: the last one's
+		reason string
+	}{
+		{"empty", content(""), "", "is empty"},
+		{"absolute", content("/etc/passwd"), "", "is absolute"},
+		{"only a slash", content("/"), "", "is absolute"},
+		{"parent", content(".."), "", `".."`},
+		{"parent first", content("../x"), "", `".."`},
+		{"parent within", content("a/../b"), "", `".."`},
+		{"parent last", content("a/.."), "", `".."`},
+		{"dot", content("."), "", `"."`},
+		{"dot first", content("./a"), "", `"."`},
+		{"dot last", content("a/."), "", `"."`},
+		{"slash last", content("a/"), "", "empty component"},
+		{"two slashes", content("a//b"), "", "empty component"},
+		{"NUL", content("a\x00b"), "", "control character"},
+		{"newline", content("a\nb"), "", "control character"},
+		{"delete", content("a\x7f"), "", "control character"},
+		{"C1 control", content("a\u0085"), "", "control character"},
+		{"not UTF-8", content("a\xff"), "", "not UTF-8"},
+		{"surrogate", content("a\xed\xa0\x80"), "", "not UTF-8"},
+		{"long name", content(long + "n"), "", "component of more than 255"},
+		{"long path", content(strings.Repeat("d/", MaxPathBytes/2) + "x"), "", "longer than 4096"},
+		{"twice", content("a", "b", "a"), "", "twice"},
+		{"file then directory", content("a", "a/b"), "a", "as a directory"},
+		{"directory then file", content("a/b/c", "a/b"), "", "as a directory"},
+		{"skill's file", content("SKILL.md"), "", skillHasIt},
+		{"skill's nested file", content("scripts/run.py"), "", skillHasIt},
+		{"skill's directory", content("scripts"), "", skillHasIt},
+		{"skill's empty directory", content("empty"), "", skillHasIt},
+		{"skill's link", content("link"), "", skillHasIt},
+		{"skill's broken link", content("loop"), "", skillHasIt},
+		{"beneath the skill's file", content("SKILL.md/x"), "", `"SKILL.md" is not a directory`},
+		{"beneath it, deeper", content("scripts/run.py/x/y"), "", `"scripts/run.py" is not a directory`},
+		{"through a link", content("link/x"), "", `"link" is not a directory`},
+		{"through a link out", content("out/x"), "", `"out" is not a directory`},
+		{"through a link up", content("up/x/y"), "", `"up" is not a directory`},
+		{"through a loop", content("loop/x"), "", `"loop" is not a directory`},
+		{"known to the skill only", content("refused"), "", skillHasIt},
+		{"too many", content(many...), many[MaxInputs], "more than 10000"},
+		{"too many directories", content(strings.Repeat("d/", 2000)+"x", strings.Repeat("e/", 2000)+"x", strings.Repeat("f/", 2000)+"x",
+			strings.Repeat("g/", 2000)+"x", strings.Repeat("h/", 2000)+"x"), "", "more than 10000"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "staged")
+			has := func(path string) bool { return path == "refused" }
+			w, err := Stage(dir, snapshot(t, skill), has, test.inputs)
+			bad, ok := errors.AsType[*InputError](err)
+			if !ok || w != nil {
+				t.Fatalf("got %v, %v", w, err)
+			}
+			want := test.path
+			if want == "" {
+				want = test.inputs[len(test.inputs)-1].Path
+			}
+			if bad.Path != want || !strings.Contains(bad.Reason, test.reason) {
+				t.Errorf("got %v, want %q about %q", bad, test.reason, want)
+			}
+			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("left behind: %v", err)
+			}
+		})
+	}
+}
+
+func TestStageTooManyBytes(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "huge")
+	if err := os.WriteFile(source, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(source, MaxInputBytes); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Stage(filepath.Join(t.TempDir(), "staged"), "", nil, []Input{{Path: "a", Source: source}, {Path: "b", Content: []byte("x")}})
+	if bad, ok := errors.AsType[*InputError](err); !ok || bad.Path != "b" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(source); err != nil {
+		t.Errorf("refused, but moved: %v", err)
+	}
+}
+
+func checkFile(t *testing.T, path string, mode fs.FileMode, content string) {
+	t.Helper()
+	fi, err := os.Lstat(path)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	if fi.Mode() != mode || st.Uid != Owner || st.Gid != Owner {
+		t.Errorf("%s: got %v %d:%d, want %v", path, fi.Mode(), st.Uid, st.Gid, mode)
+	}
+	if fi.IsDir() {
+		return
+	}
+	if got, err := os.ReadFile(path); string(got) != content || err != nil {
+		t.Errorf("%s: got %q, %v", path, got, err)
+	}
+}
+
+func TestStage(t *testing.T) {
+	skill := snapshot(t, map[string]string{"data/x": "the skill's", "odd/x": ""})
+	if err := os.Chmod(filepath.Join(skill, "odd"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(t.TempDir(), "uploaded")
+	if err := os.WriteFile(source, []byte("uploaded"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := os.CreateTemp("/dev/shm", "input")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(elsewhere.Name())
+	elsewhere.WriteString("elsewhere")
+	elsewhere.Close()
+
+	// Modes are what they should be, whatever the umask.
+	defer syscall.Umask(syscall.Umask(0o077))
+	dir := filepath.Join(t.TempDir(), "staged")
+	inputs := append(content("in.csv", "data/in.csv", "odd/in", "a/b/c", "ünï/☃", "...", " ", long+"/"+long),
+		Input{Path: "bin/tool", Content: []byte("#!"), Executable: true},
+		Input{Path: "bin/moved", Source: source, Executable: true},
+		Input{Path: "copied", Source: elsewhere.Name()},
+		Input{Path: "nothing"})
+	w, err := Stage(dir, skill, func(string) bool { return false }, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Lower()) != 2 || w.Lower()[1] != skill {
+		t.Fatalf("got %v", w.Lower())
+	}
+	layer := w.Lower()[0]
+	for _, test := range []struct {
+		path    string
+		mode    fs.FileMode
+		content string
+	}{
+		{".", fs.ModeDir | 0o755, ""},
+		{"in.csv", 0o644, "content of in.csv"},
+		{"data", fs.ModeDir | 0o755, ""},
+		{"data/in.csv", 0o644, "content of data/in.csv"},
+		{"odd", fs.ModeDir | 0o750, ""},
+		{"a/b", fs.ModeDir | 0o755, ""},
+		{"a/b/c", 0o644, "content of a/b/c"},
+		{"ünï/☃", 0o644, "content of ünï/☃"},
+		{"...", 0o644, "content of ..."},
+		{" ", 0o644, "content of  "},
+		{long + "/" + long, 0o644, "content of " + long + "/" + long},
+		{"bin/tool", 0o755, "#!"},
+		{"bin/moved", 0o755, "uploaded"},
+		{"copied", 0o644, "elsewhere"},
+		{"nothing", 0o644, ""},
+	} {
+		checkFile(t, filepath.Join(layer, test.path), test.mode, test.content)
+	}
+	if _, err := os.Stat(source); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the source is still there: %v", err)
+	}
+	if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o700 {
+		t.Errorf("got %v, %v", fi, err)
+	}
+	for range 2 {
+		if err := w.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(skill, "data/x")); err != nil {
+		t.Errorf("the skill: %v", err)
+	}
+}
+
+// Without inputs nothing is made.
+func TestStageNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "staged")
+	for _, skill := range []string{"", t.TempDir()} {
+		w, err := Stage(dir, skill, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(w.Lower()) > 1 || len(w.Lower()) == 1 && w.Lower()[0] != skill {
+			t.Errorf("got %v", w.Lower())
+		}
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("made: %v", err)
+		}
+		if err := w.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What is ours to get right is no InputError, and leaves nothing.
+func TestStageFails(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/etc/passwd", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, dir, snapshot, source string
+	}{
+		{"no parent", "missing/staged", "", ""},
+		{"no snapshot", "staged", "/nonexistent", ""},
+		{"no source", "staged", "", "/nonexistent"},
+		{"source is a directory", "staged", "", "/etc"},
+		{"source is a link", "staged", "", link},
+		{"source is a device", "staged", "", "/dev/null"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), test.dir)
+			_, err := Stage(dir, test.snapshot, nil, []Input{{Path: "x", Source: test.source}})
+			if _, ok := errors.AsType[*InputError](err); err == nil || ok {
+				t.Errorf("got %v", err)
+			}
+			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("left behind: %v", err)
+			}
+		})
+	}
+	t.Run("not twice", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "staged")
+		w, err := Stage(dir, "", nil, content("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Stage(dir, "", nil, content("b")); err == nil {
+			t.Error("staged over another")
+		}
+		checkFile(t, filepath.Join(w.Lower()[0], "a"), 0o644, "content of a")
+	})
+}
+
+func FuzzInputPath(f *testing.F) {
+	for _, p := range []string{"a", "../a", "a/../b", "/a", "a//b", "a\x00", "ünï/☃", "SKILL.md/x", "link/x"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, p string) {
+		if pathReason(p) == "" && !fs.ValidPath(p) {
+			t.Errorf("%q is taken", p)
+		}
+	})
+}
