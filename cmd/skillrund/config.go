@@ -286,6 +286,8 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
 		FirstID: c.IDs.First, IDs: c.IDs.Count, Log: log,
+		// Skills say python; Debian has only python3.
+		Links: map[string]string{"/opt/skillrun/bin/python": "/usr/bin/python3"},
 	}
 }
 

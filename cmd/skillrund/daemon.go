@@ -31,6 +31,7 @@ const sweepInterval = time.Minute
 // A daemon is everything that runs, in the order in which it was started.
 type daemon struct {
 	config   config
+	started  time.Time
 	log      *slog.Logger
 	host     *sandbox.Host
 	record   *record.Store
@@ -86,7 +87,7 @@ func serve(c config) error {
 // start makes everything but the listeners. What it made before an error it
 // closes.
 func start(ctx context.Context, c config, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{config: c, log: log}
+	d = &daemon{config: c, started: time.Now(), log: log}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -120,7 +121,7 @@ func start(ctx context.Context, c config, log *slog.Logger) (d *daemon, err erro
 		StagingDir: filepath.Join(c.StateDir, "staging"), KeyFile: filepath.Join(c.StateDir, "request.key"),
 		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
-		Artifacts: workspace.CollectLimits{
+		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),
 		},
 		Log: log,
@@ -197,7 +198,7 @@ func (d *daemon) reload(ctx context.Context) {
 		d.log.Error("skills not reloaded", "err", err)
 		return
 	}
-	d.log.Info("skills reloaded", "changes", changes.String())
+	d.log.Info("skills reloaded", "added", changes.Added, "updated", changes.Updated, "removed", changes.Removed)
 }
 
 func (d *daemon) watchSkills(ctx context.Context) {

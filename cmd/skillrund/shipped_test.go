@@ -13,7 +13,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A shippedCase is one case of skills/testdata/*.json; README.md there says what
+// A shippedCase is one case of testdata/shipped; README.md there says what
 // the fields mean.
 type shippedCase struct {
 	Name    string
@@ -44,7 +44,7 @@ type shippedCase struct {
 }
 
 func TestShippedSkills(t *testing.T) {
-	files, err := filepath.Glob("../../skills/testdata/*.json")
+	files, err := filepath.Glob("testdata/shipped/*.json")
 	if err != nil || len(files) < 6 {
 		t.Fatalf("%d case files, %v; want one for each of six skills", len(files), err)
 	}

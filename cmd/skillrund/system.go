@@ -7,7 +7,11 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/server"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -61,4 +65,42 @@ func printBoundaries(w io.Writer, boundaries []sandbox.Boundary) error {
 		return fmt.Errorf("%d of %d boundaries are missing", missing, len(boundaries))
 	}
 	return nil
+}
+
+// capabilities is what GetCapabilities reports.
+func (d *daemon) capabilities() server.Capabilities {
+	b := d.config.bounds()
+	c := server.Capabilities{
+		Version: buildVersion(), Started: d.started, Default: b.Default, Max: b.Max,
+		MaxRunning: d.config.Concurrency.Running, MaxQueued: d.config.Concurrency.Queued,
+		Network: d.config.Network, Cgroup: cgroupVersion(), Kernel: kernelRelease(), Retention: time.Duration(d.config.Retention.Age),
+	}
+	for _, b := range d.host.Boundaries() {
+		c.Boundaries = append(c.Boundaries, server.Boundary{Name: b.Name, Why: b.Why, Detail: b.Detail, Found: b.Found})
+	}
+	for _, r := range d.runtimes.List() {
+		c.Runtimes = append(c.Runtimes, server.Runtime{Language: r.Language, Path: r.Path, Version: r.Version})
+	}
+	return c
+}
+
+// cgroupVersion names what is mounted at /sys/fs/cgroup: v2 alone, v1 alone, or
+// v1 with an empty v2 beside it.
+func cgroupVersion() string {
+	var fs unix.Statfs_t
+	if unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "v2"
+	}
+	if unix.Statfs("/sys/fs/cgroup/unified", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "hybrid"
+	}
+	return "v1"
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
 }

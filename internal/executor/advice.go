@@ -24,7 +24,7 @@ func advise(out Outcome, lost error) string {
 		return "The daemon died while it ran, so how it ended is not known; it was killed with the daemon. Run it again only if doing its work twice does no harm."
 	case SetupFailed:
 		switch out.Evidence.SetupStep {
-		case "exec", "dir":
+		case stepExec, stepDirectory, stepMemory:
 			return "Nothing ran: " + out.Evidence.SetupError + "."
 		}
 		return "Nothing ran: the sandbox could not be made; the daemon's log says why under this execution's ID."

@@ -24,7 +24,7 @@ type collected struct {
 // collect keeps the artifacts. Every process of the execution is dead.
 func (x *Executor) collect(e *execution, changes *os.Root) error {
 	into := x.Record.ArtifactDir(e.id)
-	got, err := e.workspace.Collect(changes, into, x.Artifacts)
+	got, err := e.workspace.Collect(changes, into, x.Keep)
 	if err != nil {
 		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
 	}
@@ -64,21 +64,32 @@ func (e *execution) neverStarted(err error) Outcome {
 	out.End = SetupFailed
 	var setup *sandbox.SetupError
 	if errors.As(err, &setup) {
-		out.Evidence.SetupStep = setup.Step
-		out.Evidence.SetupError = publicSetupError(setup)
+		out.Evidence.SetupStep, out.Evidence.SetupError = setup.Step, e.publicSetupError(setup)
 	}
 	e.logger.Error("sandbox", "execution", e.id, "err", err)
 	return out
 }
 
-// publicSetupError says what a caller may know of a failed start. Only the
-// program's own part is theirs; the rest is about this machine and is logged.
-func publicSetupError(err *sandbox.SetupError) string {
-	if err.Step == sandbox.StepExec || err.Step == sandbox.StepDir {
-		return err.Err.Error()
+// publicSetupError says what a caller may know of a failed start: their own part.
+// The rest is about this machine, and in its log.
+func (e *execution) publicSetupError(err *sandbox.SetupError) string {
+	switch err.Step {
+	case stepExec:
+		return e.program()[0].Pipeline[0].Args[0] + ": " + err.Err.Error()
+	case stepDirectory:
+		return "working_directory " + e.req.Dir + ": " + err.Err.Error()
+	case stepMemory:
+		return fmt.Sprintf("%s of memory are too few to start a sandbox in", size(e.limits.MemoryBytes))
 	}
 	return "internal error"
 }
+
+// The steps of a sandbox's start that the caller's own request can make fail.
+const (
+	stepExec      = "exec"
+	stepDirectory = "directory"
+	stepMemory    = "memory"
+)
 
 // outcome is the end of a program that ran.
 func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {

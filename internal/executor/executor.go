@@ -44,8 +44,8 @@ type Config struct {
 	Grace time.Duration
 	// CancelGrace is the same for a cancel that doesn't say.
 	CancelGrace time.Duration
-	// Artifacts bounds what is kept of a workspace.
-	Artifacts workspace.CollectLimits
+	// Keep bounds what is kept of a workspace.
+	Keep workspace.CollectLimits
 	// Log gets one audit line for every execution. Nil: slog.Default().
 	Log *slog.Logger
 }

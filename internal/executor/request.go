@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/permission"
@@ -93,7 +94,7 @@ func (r Request) hash(key []byte) ([]byte, error) {
 	}
 	files := make([]file, len(r.Files))
 	for i, f := range r.Files {
-		sum, err := f.Sum()
+		sum, err := inputSum(f)
 		if err != nil {
 			return nil, err
 		}
@@ -118,4 +119,19 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		r.Stdin.Stream != nil, files, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout,
 	})
 	return mac.Sum(nil), err
+}
+
+func inputSum(f workspace.Input) ([]byte, error) {
+	h := sha256.New()
+	if f.Source == "" {
+		h.Write(f.Content)
+		return h.Sum(nil), nil
+	}
+	file, err := os.Open(f.Source)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	_, err = io.Copy(h, file)
+	return h.Sum(nil), err
 }

@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// untilOutput starts an execution and returns, once it has printed something, its
+// first output and the stream.
+func (d *running) untilOutput(ctx context.Context, req *pb.ExecuteRequest) (*pb.ExecutionEvent, eventStream) {
+	d.t.Helper()
+	s, err := d.runs.Execute(ctx, req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for {
+		e, err := s.Recv()
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if e.GetOutput() != nil {
+			return e, s
+		}
+	}
+}
+
+func TestKilledDaemonLosesNothing(t *testing.T) {
+	dir := newDir(t)
+	d := startDaemonIn(t, dir, "")
+	ended := d.run(code("calculator", "open('a.txt', 'w').write('kept'); print('done')"))
+	before, _ := d.untilOutput(t.Context(), shell("calculator", "echo before; sleep 3600"))
+	instance := d.instance()
+	if len(cgroupsOf(instance)) == 0 {
+		t.Fatal("no cgroup of the running execution was found; the test looks in the wrong place")
+	}
+	d.kill()
+
+	d = startDaemonIn(t, dir, "")
+	lost := d.attach(before.ExecutionId, 0)
+	if lost.outcome.End != pb.End_END_DAEMON_LOST || lost.outcome.ExitCode != nil || lost.outcome.Advice == "" {
+		t.Errorf("got %v, want DAEMON_LOST", lost.outcome)
+	}
+	lost.wantStdout(t, "before\n")
+	again := d.attach(ended.id, 0)
+	again.wantStdout(t, "done\n")
+	if got := d.artifact(ended.id, "a.txt"); string(got) != "kept" {
+		t.Errorf("artifact %q", got)
+	}
+	if left := cgroupsOf(instance); len(left) > 0 {
+		t.Errorf("the new daemon left cgroups of the dead one: %v", left)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, "state/sandbox/instances"))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("instances %v, %v; want only the new one", entries, err)
+	}
+	d.wantNothingLeft()
+	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
+}
+
+// The sandbox dies with its daemon, before anyone sweeps.
+func TestSandboxDiesWithItsDaemon(t *testing.T) {
+	dir := newDir(t)
+	d := startDaemonIn(t, dir, "")
+	d.untilOutput(t.Context(), code("calculator", "import os, signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(1)\nif os.fork() == 0: os.setsid()\ntime.sleep(3600)"))
+	instance := d.instance()
+	d.kill()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if pids := processesIn(cgroupsOf(instance)); len(pids) == 0 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("processes %v outlive their daemon", pids)
+		}
+	}
+	startDaemonIn(t, dir, "").stop()
+}
+
+func processesIn(cgroups []string) []string {
+	var pids []string
+	for _, c := range cgroups {
+		data, _ := os.ReadFile(strings.TrimPrefix(c, "cgroup ") + "/cgroup.procs")
+		pids = append(pids, strings.Fields(string(data))...)
+	}
+	return pids
+}
+
+func TestDrainFinishesWhatRuns(t *testing.T) {
+	d := startDaemon(t, "")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := d.runs.ExecuteInteractive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: code("calculator", "print('ready'); input(); print('finished')")}}); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := healthpb.NewHealthClient(d.conn).Watch(ctx, &healthpb.HealthCheckRequest{Service: "skillrun.v1.ExecutionService"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
+		if string(e.GetOutput().GetData()) != "ready\n" && string(e.GetOutput().GetData()) != "ready" {
+			return
+		}
+		d.cmd.Process.Signal(syscall.SIGTERM)
+		for { // until it says so, it takes requests
+			h, err := watch.Recv()
+			if err != nil || h.Status == healthpb.HealthCheckResponse_NOT_SERVING {
+				break
+			}
+		}
+		_, err := d.try(code("calculator", "print(1)"))
+		wantStatus(t, err, "Unavailable", "DRAINING")
+		if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("\n")}}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wantExit(t, 0)
+	r.wantStdout(t, "ready\nfinished\n")
+	if err := d.wait(); err != nil {
+		t.Errorf("the daemon exited with %v, want 0", err)
+	}
+	d.wantNoFiles()
+}
+
+// wantNoFiles checks that a stopped daemon left nothing but its state.
+func (d *running) wantNoFiles() {
+	d.t.Helper()
+	if _, err := os.Lstat(d.dir + "/s.sock"); !os.IsNotExist(err) {
+		d.t.Errorf("the socket is left: %v", err)
+	}
+	for _, dir := range []string{"run", "state/staging", "state/uploads", "state/sandbox/instances"} {
+		if entries, _ := os.ReadDir(filepath.Join(d.dir, dir)); len(entries) > 0 {
+			d.t.Errorf("%s holds %v", dir, entries)
+		}
+	}
+}
+
+func TestDrainEndsWhatRunsOn(t *testing.T) {
+	d := startDaemon(t, "drain: 100ms\n")
+	ready, s := d.untilOutput(t.Context(), shell("calculator", "echo ready; sleep 3600"))
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	r, err := collect(t, s, ready.Sequence, nil)
+	if err != nil && r.outcome == nil {
+		t.Fatal(err)
+	}
+	if r.outcome.End != pb.End_END_CANCELLED || r.outcome.Evidence.CancelledBy != "drain" {
+		t.Errorf("got %v, want CANCELLED by drain", r.outcome)
+	}
+	if err := d.wait(); err != nil {
+		t.Errorf("the daemon exited with %v", err)
+	}
+}
+
+func TestSecondSignalExitsAtOnce(t *testing.T) {
+	dir := newDir(t)
+	d := startDaemonIn(t, dir, "drain: 1h\n")
+	d.untilOutput(t.Context(), shell("calculator", "trap '' TERM; echo ready; while :; do sleep 1; done"))
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	for !strings.Contains(d.log.String(), "draining") {
+		time.Sleep(5 * time.Millisecond)
+	}
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	if err := d.wait(); err == nil {
+		t.Error("exited with 0, want an error: it did not finish")
+	}
+	startDaemonIn(t, dir, "").stop() // which sweeps
+}
+
+func TestSkillsReload(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "changing", "", map[string]string{"scripts/v.py": "print(1)", "data": "one"})
+	d := startDaemonIn(t, dir, "")
+	before, err := d.skills.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "changing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	// What runs keeps the skill as it was.
+	s, err := d.runs.ExecuteInteractive(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: shell("changing", "echo ready; read x; cat data /skills/changing/data")}}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
+		if string(e.GetOutput().GetData()) != "ready\n" {
+			return
+		}
+		writeSkill(t, dir, "changing", "", map[string]string{"scripts/v.py": "print(2)", "data": "two"})
+		for {
+			after, err := d.skills.GetSkill(ctx, &pb.GetSkillRequest{Skill: "changing"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after.Digest != before.Digest && strings.TrimSpace(d.run(script("changing", "scripts/v.py")).stdout.String()) == "2" {
+				break
+			}
+		}
+		if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("go\n")}}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wantStdout(t, "ready\noneone")
+	_, err = d.try(script("changing@"+before.Digest, "scripts/v.py"))
+	wantStatus(t, err, "FailedPrecondition", "DIGEST_MISMATCH")
+
+	// SIGHUP does it at once, and a broken change keeps the old one.
+	if err := os.WriteFile(filepath.Join(dir, "skills/changing/SKILL.md"), []byte("---\nname: [\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.cmd.Process.Signal(syscall.SIGHUP)
+	for !strings.Contains(d.log.String(), "reloaded") {
+		time.Sleep(5 * time.Millisecond)
+	}
+	d.run(script("changing", "scripts/v.py")).wantStdout(t, "2\n")
+}
+
+func TestSocketAndPortInUse(t *testing.T) {
+	first := startDaemon(t, "")
+	t.Run("state directory", func(t *testing.T) {
+		second := launch(t, first.dir, "")
+		if err := second.wait(); err == nil || !strings.Contains(second.log.String(), "another skillrund uses it") {
+			t.Errorf("got %v, log %s", err, tail(second.log.String(), 500))
+		}
+	})
+	t.Run("Unix socket", func(t *testing.T) {
+		second := launch(t, newDir(t), "listen: {unix: "+first.dir+"/s.sock}\n")
+		if err := second.wait(); err == nil || !strings.Contains(second.log.String(), "another daemon answers there") {
+			t.Errorf("got %v, log %s", err, tail(second.log.String(), 500))
+		}
+	})
+	t.Run("port", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		second := launch(t, newDir(t), "listen: {unix: s.sock, tcp: \""+l.Addr().String()+"\"}\n")
+		if err := second.wait(); err == nil || !strings.Contains(second.log.String(), "the port is in use") {
+			t.Errorf("got %v, log %s", err, tail(second.log.String(), 500))
+		}
+	})
+	t.Run("a file where the socket should be", func(t *testing.T) {
+		dir := newDir(t)
+		if err := os.WriteFile(dir+"/s.sock", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		second := launch(t, dir, "")
+		if err := second.wait(); err == nil || !strings.Contains(second.log.String(), "is not a socket") {
+			t.Errorf("got %v, log %s", err, tail(second.log.String(), 500))
+		}
+	})
+	first.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
+}
+
+// What is missing is named, with how to get it, and nothing is served.
+func TestRefusesToStartWithoutItsBoundaries(t *testing.T) {
+	dir := newDir(t)
+	config := filepath.Join(dir, "skillrund.yaml")
+	if err := os.WriteFile(config, []byte("state_dir: state\nrun_dir: run\nskills: [skills]\nlisten: {unix: s.sock}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/usr/sbin/capsh", "--drop=cap_sys_admin", "--", "-c", "exec \"$0\" --config \"$1\"", binary(t, "skillrund"), config)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "CAP_SYS_ADMIN") && !strings.Contains(string(out), "privileged") {
+		t.Errorf("without CAP_SYS_ADMIN: %v\n%s\nwant an error that names it", err, out)
+	}
+	if _, err := os.Lstat(dir + "/s.sock"); err == nil {
+		t.Error("it listens")
+	}
+}
+
+// With its disk full the daemon drops output and says so; the execution still has
+// its outcome, and the next one works once there is room.
+func TestDiskFullWhileSpooling(t *testing.T) {
+	dir := newDir(t)
+	record := filepath.Join(dir, "state/record")
+	if err := os.MkdirAll(record, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", record, "tmpfs", 0, "size=8m,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(record, unix.MNT_DETACH) })
+	d := startDaemonIn(t, dir, "")
+	r := d.run(code("calculator", "import sys\nsys.stdout.buffer.write(b'x' * (9 << 20))\nsys.exit(5)"))
+	r.wantExit(t, 5)
+	if o := r.outcome.Stdout; !o.Truncated || o.TotalBytes != 9<<20 || o.DeliveredBytes != uint64(r.stdout.Len()) {
+		t.Errorf("stdout %v with %d bytes received", o, r.stdout.Len())
+	}
+	if !strings.Contains(r.outcome.Advice, "disk") {
+		t.Errorf("advice %q does not name the disk", r.outcome.Advice)
+	}
+	if err := unix.Mount("tmpfs", record, "tmpfs", unix.MS_REMOUNT, "size=64m,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
+	d.stop()
+}
+
+func TestRetention(t *testing.T) {
+	d := startDaemon(t, "retention: {age: 1ms, bytes: 1GiB}\n")
+	r := d.run(code("calculator", "print(1)"))
+	d.stop()
+	d = startDaemonIn(t, d.dir, "retention: {age: 1ms, bytes: 1GiB}\n")
+	for {
+		s, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: r.id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.Recv(); err != nil && err != io.EOF {
+			wantStatus(t, err, "NotFound", "EXECUTION_NOT_FOUND")
+			return
+		}
+	}
+}
+
+func TestCheckConfig(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.yaml")
+	for text, want := range map[string]string{"network: none\n": "", "netwrok: none\n": "line 1: unknown key netwrok"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(binary(t, "skillrund"), "--config", path, "--check").CombinedOutput()
+		if (err == nil) != (want == "") || !strings.Contains(string(out), want) {
+			t.Errorf("%q: %v, %s", text, err, out)
+		}
+	}
+}
+
+// One line for each execution: who, what and how it ended, never its arguments.
+func TestAuditLine(t *testing.T) {
+	d := startDaemon(t, "")
+	r := d.run(script("calculator", "scripts/calc.py", "40 + 2"))
+	s, err := d.skills.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "calculator"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(d.log.String()) {
+		if strings.Contains(line, "msg=execution ") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 1 {
+		t.Fatalf("%d audit lines, want 1:\n%s", len(lines), strings.Join(lines, ""))
+	}
+	for _, want := range []string{r.id, "tenant=default", "principal=uid:0", "calculator@" + s.Digest, "script=scripts/calc.py", "end=EXITED", "exit_code=0", "wall_ms="} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("no %s in %s", want, lines[0])
+		}
+	}
+	if strings.Contains(d.log.String(), "40 + 2") {
+		t.Error("the log has the arguments")
+	}
+}
