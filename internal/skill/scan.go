@@ -56,10 +56,7 @@ type scan struct {
 // scanTree reads the folder src. With dst, an empty directory that nobody else can
 // reach, it also copies what is not refused.
 func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, error) {
-	s := &scan{
-		ctx: ctx, bounds: b.withDefaults(), dst: dst,
-		tree: new(tree), hash: sha256.New(), buf: make([]byte, 128<<10),
-	}
+	s := newScan(ctx, dst, b)
 	// A descriptor of its own: reading names moves the offset.
 	dir, err := openat(int(src.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -75,6 +72,13 @@ func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, e
 		}
 	}
 	return s.tree, nil
+}
+
+func newScan(ctx context.Context, dst string, b Bounds) *scan {
+	return &scan{
+		ctx: ctx, bounds: b.withDefaults(), dst: dst,
+		tree: new(tree), hash: sha256.New(), buf: make([]byte, 128<<10),
+	}
 }
 
 // dir reads what is in a directory and closes it.

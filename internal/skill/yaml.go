@@ -128,7 +128,7 @@ func plain(n *yaml.Node) any {
 			return v
 		}
 	case "!!int", "!!float":
-		if v, ok := number(n); ok && math.Abs(v) <= 1<<53 {
+		if v, ok := number(n); ok && math.Abs(v) < 1<<53 {
 			return v
 		}
 	}

@@ -1,0 +1,104 @@
+package skill
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestValidName(t *testing.T) {
+	const separators = `must not contain '/', '\', or '..'`
+	tests := []struct {
+		name string
+		want string // the reason, "" for a valid name
+	}{
+		{"demo", ""},
+		{"Demo_2 x", ""},
+		{"a.b", ""},
+		{".a", ""},
+		{"a@b", ""},
+		{"日本語", ""},
+		{"ｄｅｍｏ", ""}, // looks like demo, is a name of its own
+		{"a∕b", ""},  // U+2215, no separator
+		{strings.Repeat("é", 64), ""},
+		{"", "must not be empty"},
+		{".", "must not be '.'"},
+		{"..", separators},
+		{"a..b", separators},
+		{"a/b", separators},
+		{"/", separators},
+		{`a\b`, separators},
+		{"../../../etc", separators},
+		{"a\x00b", "must not contain control characters"},
+		{"a\nb", "must not contain control characters"},
+		{"a\x7fb", "must not contain control characters"},
+		{"a\u0085b", "must not contain control characters"},
+		{"a\u2028b", "must not contain control characters"},
+		{"a\xffb", "must be valid UTF-8"},
+		{strings.Repeat("a", 65), "must be at most 64 characters long"},
+		{strings.Repeat("😀", 64), "must be at most 64 characters long"}, // 256 bytes: no file name
+		{"a@sha256:b", "must not contain '@sha256:'"},
+	}
+	for _, tt := range tests {
+		err := ValidName(tt.name)
+		var invalid *InvalidNameError
+		switch {
+		case tt.want == "":
+			if err != nil {
+				t.Errorf("ValidName(%q) = %v, want nil", tt.name, err)
+			}
+		case !errors.As(err, &invalid):
+			t.Errorf("ValidName(%q) = %v, want an *InvalidNameError", tt.name, err)
+		case invalid.Reason != tt.want || invalid.Name != tt.name:
+			t.Errorf("ValidName(%q) = %+v, want reason %q", tt.name, invalid, tt.want)
+		}
+	}
+}
+
+func TestInvalidNameErrorText(t *testing.T) {
+	tests := []struct{ name, want string }{
+		{"../../../etc", `Invalid skill name: '../../../etc'. Skill names must not contain '/', '\', or '..'`},
+		{"a\x00b\n", `Invalid skill name: 'a\u0000b\u000a'. Skill names must not contain control characters`},
+		{"a\xff", "Invalid skill name: 'a\ufffd'. Skill names must be valid UTF-8"},
+		{strings.Repeat("x", 300), "Invalid skill name: '" + strings.Repeat("x", 200) + "...'. Skill names must be at most 64 characters long"},
+	}
+	for _, tt := range tests {
+		if got := ValidName(tt.name).Error(); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+func TestParseRef(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	tests := []struct {
+		ref, name, digest string
+		wantName, wantPin bool // which error
+	}{
+		{ref: "demo", name: "demo"},
+		{ref: "demo@" + digest, name: "demo", digest: digest},
+		{ref: "a@b", name: "a@b"},
+		{ref: "a@b@" + digest, name: "a@b", digest: digest},
+		{ref: "", wantName: true},
+		{ref: "@" + digest, wantName: true},
+		{ref: "../x@" + digest, wantName: true},
+		{ref: "demo@sha256:", wantPin: true},
+		{ref: "demo@sha256:12", wantPin: true},
+		{ref: "demo@" + strings.ToUpper(digest), name: "demo@" + strings.ToUpper(digest), wantName: true}, // too long a name
+		{ref: "demo@sha256:" + strings.Repeat("0A", 32), wantPin: true},
+		{ref: "demo@" + digest + "\n", wantPin: true},
+		{ref: "demo@" + digest + "@" + digest, wantPin: true},
+	}
+	for _, tt := range tests {
+		name, got, err := ParseRef(tt.ref)
+		var invalid *InvalidNameError
+		var pin *InvalidPinError
+		if errors.As(err, &invalid) != tt.wantName || errors.As(err, &pin) != tt.wantPin {
+			t.Errorf("ParseRef(%q): %v, want name error %t, pin error %t", tt.ref, err, tt.wantName, tt.wantPin)
+			continue
+		}
+		if err == nil && (name != tt.name || got != tt.digest) {
+			t.Errorf("ParseRef(%q) = %q, %q, want %q, %q", tt.ref, name, got, tt.name, tt.digest)
+		}
+	}
+}
