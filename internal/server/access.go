@@ -1,0 +1,48 @@
+package server
+
+import (
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// access says who may call a method. The zero access is nobody, and that is what
+// a method has that is not in the table: one that comes in with a library is
+// closed until someone opens it here.
+type access int
+
+const (
+	nobody  access = iota
+	anyone         // needs no identity: probes
+	callers        // everyone who has one
+)
+
+var accessTable = map[string]access{
+	pb.ExecutionService_Execute_FullMethodName:            callers,
+	pb.ExecutionService_ExecuteInteractive_FullMethodName: callers,
+	pb.ExecutionService_Attach_FullMethodName:             callers,
+	pb.ExecutionService_Get_FullMethodName:                callers,
+	pb.ExecutionService_List_FullMethodName:               callers,
+	pb.ExecutionService_Cancel_FullMethodName:             callers,
+	pb.ExecutionService_Signal_FullMethodName:             callers,
+	pb.ExecutionService_ListArtifacts_FullMethodName:      callers,
+	pb.ExecutionService_GetArtifact_FullMethodName:        callers,
+
+	pb.SkillService_ListSkills_FullMethodName:    callers,
+	pb.SkillService_GetSkill_FullMethodName:      callers,
+	pb.SkillService_ActivateSkill_FullMethodName: callers,
+	pb.SkillService_ReadSkillFile_FullMethodName: callers,
+	pb.SkillService_CheckCommand_FullMethodName:  callers,
+	pb.SkillService_ValidateSkill_FullMethodName: callers,
+
+	pb.SystemService_GetCapabilities_FullMethodName: callers,
+
+	healthpb.Health_Check_FullMethodName: anyone,
+	healthpb.Health_List_FullMethodName:  anyone,
+	healthpb.Health_Watch_FullMethodName: anyone,
+
+	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      callers,
+	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: callers,
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (c executionCalls) ListArtifacts(ctx context.Context, m *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+	size, err := pageSize(m.GetPageSize(), defaultPage)
+	if err != nil {
+		return nil, err
+	}
+	return fittingPage(size, func(size int) (*pb.ListArtifactsResponse, error) {
+		list, next, err := c.x.Artifacts(ctx, caller(ctx), m.GetExecutionId(), size, m.GetPageToken())
+		if err != nil {
+			return nil, err
+		}
+		page := &pb.ListArtifactsResponse{NextPageToken: next}
+		for _, a := range list {
+			page.Artifacts = append(page.Artifacts, fromArtifact(a))
+		}
+		return page, nil
+	})
+}
+
+func (c executionCalls) GetArtifact(m *pb.GetArtifactRequest, stream grpc.ServerStreamingServer[pb.GetArtifactResponse]) error {
+	path := m.GetPath()
+	if len(m.GetRawPath()) > 0 {
+		path = string(m.GetRawPath())
+	}
+	if path == "" {
+		return invalid("path", "missing")
+	}
+	ctx := stream.Context()
+	file, a, err := c.x.OpenArtifact(ctx, caller(ctx), m.GetExecutionId(), path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	artifact := fromArtifact(a)
+	return sendChunks(file, a.SizeBytes, m.GetOffsetBytes(), func(offset uint64, data []byte) error {
+		r := &pb.GetArtifactResponse{Artifact: artifact, OffsetBytes: offset, Data: data}
+		artifact = nil // only in the first message
+		return stream.Send(r)
+	})
+}
+
+// sendChunks sends a file of a known size from an offset: at least one message,
+// without data if the offset is the end.
+func sendChunks(file *os.File, size int64, offset uint64, send func(offset uint64, data []byte) error) error {
+	if offset > uint64(size) {
+		return &offsetError{size: size, offset: offset}
+	}
+	if _, err := file.Seek(int64(offset), io.SeekStart); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		// A new one each time: gRPC may still hold the last.
+		buf := make([]byte, min(chunkBytes, uint64(size)-offset))
+		n, err := io.ReadFull(file, buf)
+		if err != nil {
+			return err
+		}
+		if n > 0 || first {
+			if err := send(offset, buf); err != nil {
+				return err
+			}
+		}
+		if offset += uint64(n); offset == uint64(size) {
+			return nil
+		}
+	}
+}

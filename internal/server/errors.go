@@ -1,0 +1,254 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// What a refused caller is told to wait, where the error doesn't say.
+const (
+	retryDraining = time.Second
+	retryFull     = 10 * time.Second
+)
+
+// A verdict is what a caller is told about an error.
+type verdict struct {
+	code     codes.Code
+	reason   string            // of google.rpc.ErrorInfo; never changes
+	field    string            // of google.rpc.BadRequest, as the contract names it
+	quota    string            // of google.rpc.QuotaFailure: what is used up
+	retry    time.Duration     // of google.rpc.RetryInfo
+	metadata map[string]string // of google.rpc.ErrorInfo
+	message  string            // empty: what the error says
+}
+
+// A row gives the verdict on one kind of error.
+type row func(error) (verdict, bool)
+
+// The errors below are this package's own.
+type (
+	unidentifiedError  struct{ err error }
+	unknownMethodError struct{ method string }
+	sessionError       struct{}
+	digestError        struct{ path, want, have string } // of a streamed file
+	uploadsFullError   struct{ asked, free int64 }
+	uploadTimeError    struct{ limit time.Duration }
+	offsetError        struct {
+		size   int64
+		offset uint64
+	}
+)
+
+func (e *unidentifiedError) Error() string  { return "not identified: " + e.err.Error() }
+func (e *unknownMethodError) Error() string { return e.method + ": no such method" }
+func (e *sessionError) Error() string       { return "session: this version has no sessions" }
+func (e *digestError) Error() string {
+	return fmt.Sprintf("%s: SHA-256 is %s, announced was %s", e.path, e.have, e.want)
+}
+func (e *uploadsFullError) Error() string {
+	return fmt.Sprintf("files: %d bytes asked for, %d free for streamed files now", e.asked, e.free)
+}
+func (e *uploadTimeError) Error() string {
+	return fmt.Sprintf("files: not complete after %s", e.limit)
+}
+func (e *offsetError) Error() string {
+	return fmt.Sprintf("offset_bytes: %d is past the end, %d", e.offset, e.size)
+}
+
+// table is the one table from errors to codes. The first row that fits counts.
+var table = []row{
+	// The call as such.
+	typed(func(*unidentifiedError) verdict {
+		return verdict{code: codes.Unauthenticated, reason: "UNIDENTIFIED"}
+	}),
+	typed(func(*unknownMethodError) verdict {
+		return verdict{code: codes.Unimplemented, reason: "UNKNOWN_METHOD"}
+	}),
+	typed(func(e *executor.RequestError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: e.Field}
+	}),
+	typed(func(*sessionError) verdict {
+		return verdict{code: codes.Unimplemented, reason: "SESSIONS_NOT_OFFERED"}
+	}),
+	typed(func(e *offsetError) verdict {
+		return verdict{code: codes.OutOfRange, reason: "OFFSET_PAST_END", field: "offset_bytes",
+			metadata: map[string]string{"size_bytes": strconv.FormatInt(e.size, 10)}}
+	}),
+
+	// What the request asks for.
+	typed(func(e *executor.LimitError) verdict {
+		v := verdict{code: codes.InvalidArgument, reason: "LIMIT_TOO_LARGE", field: e.Field,
+			metadata: map[string]string{"ceiling": e.Ceiling, "set_by": e.SetBy}}
+		if e.TooSmall {
+			v.reason, v.metadata = "LIMIT_TOO_SMALL", map[string]string{"floor": e.Ceiling}
+		}
+		return v
+	}),
+	typed(func(e *executor.ArgumentError) verdict {
+		v := verdict{code: codes.InvalidArgument, reason: "INVALID_ARGUMENTS", field: "json_arguments"}
+		if e.Size > 0 {
+			v.reason = "ARGUMENTS_TOO_LARGE"
+		}
+		return v
+	}),
+	typed(func(e *executor.InputError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "INVALID_INPUT_FILE", field: "files",
+			metadata: map[string]string{"path": e.Path}}
+	}),
+	typed(func(e *digestError) verdict {
+		return verdict{code: codes.DataLoss, reason: "FILE_DIGEST_MISMATCH", metadata: map[string]string{"path": e.path}}
+	}),
+	typed(func(e *permission.EnvError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "ENV_NOT_ALLOWED", field: "env",
+			metadata: map[string]string{"name": e.Name}}
+	}),
+	typed(func(e *executor.KeyConflictError) verdict {
+		return verdict{code: codes.AlreadyExists, reason: "IDEMPOTENCY_KEY_REUSED", metadata: map[string]string{"execution_id": e.ID}}
+	}),
+
+	// The skill.
+	typed(func(e *skill.InvalidNameError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_NAME", field: "skill"}
+	}),
+	typed(func(e *skill.InvalidPinError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_DIGEST", field: "skill"}
+	}),
+	typed(func(e *skill.DigestMismatch) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "DIGEST_MISMATCH",
+			metadata: map[string]string{"skill": e.Name, "current_digest": e.Have}}
+	}),
+	typed(pathVerdict),
+	sentinel(skill.ErrNotFound, verdict{code: codes.NotFound, reason: "SKILL_NOT_FOUND"}),
+	typed(func(e *executor.UnknownExtensionError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "UNKNOWN_EXTENSION"}
+	}),
+	typed(func(e *executor.MissingInterpreterError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "INTERPRETER_MISSING",
+			metadata: map[string]string{"interpreter": e.Interpreter}}
+	}),
+	typed(func(e *executor.VenvError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "VENV_UNUSABLE"}
+	}),
+
+	// What the policy says.
+	typed(func(e *permission.Denied) verdict {
+		v := verdict{code: codes.PermissionDenied, reason: "COMMAND_NOT_ALLOWED",
+			metadata: map[string]string{"missing_rule": e.Rule}}
+		if e.Command == "" {
+			v.reason = "SOURCE_NOT_ALLOWED"
+		}
+		return v
+	}),
+	typed(func(e *permission.NetworkRefused) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "NETWORK_NOT_GRANTED"}
+	}),
+
+	// Executions and what they left.
+	sentinel(executor.ErrNotFound, verdict{code: codes.NotFound, reason: "EXECUTION_NOT_FOUND"}),
+	sentinel(executor.ErrNoArtifact, verdict{code: codes.NotFound, reason: "ARTIFACT_NOT_FOUND"}),
+	sentinel(executor.ErrNotRunning, verdict{code: codes.FailedPrecondition, reason: "NOT_RUNNING"}),
+
+	// The daemon has no room, or no time.
+	typed(func(e *executor.SaturatedError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "SATURATED", quota: "executions", retry: e.RetryAfter}
+	}),
+	typed(func(*uploadsFullError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "UPLOADS_FULL", quota: "streamed input files", retry: retryFull}
+	}),
+	typed(func(*uploadTimeError) verdict {
+		return verdict{code: codes.DeadlineExceeded, reason: "UPLOAD_TIMED_OUT"}
+	}),
+	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: "DRAINING", retry: retryDraining}),
+	sentinel(syscall.ENOSPC, diskFull),
+	sentinel(syscall.EDQUOT, diskFull),
+}
+
+// diskFull does not quote the error: it names the daemon's own paths.
+var diskFull = verdict{code: codes.ResourceExhausted, reason: "DISK_FULL", quota: "the daemon's disk", retry: retryFull,
+	message: "the daemon's disk is full"}
+
+// pathVerdict is about a path into a skill: a script, unless the error says of
+// another field that it is there.
+func pathVerdict(e *skill.PathError) verdict {
+	v := verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_PATH", field: "script",
+		metadata: map[string]string{"path": e.Path}}
+	switch e.Reason {
+	case skill.ReasonNotFound:
+		v.code, v.reason, v.field = codes.NotFound, "SKILL_FILE_NOT_FOUND", ""
+	case skill.ReasonEscapes:
+		v.reason = "SKILL_PATH_ESCAPES"
+	case skill.ReasonDirectory:
+		v.reason = "SKILL_PATH_IS_DIRECTORY"
+	case skill.ReasonRefused, skill.ReasonLoop:
+		v.code, v.reason, v.field = codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""
+	}
+	return v
+}
+
+// A fieldError says in which field of a request the cause of err is, where the
+// table can't know.
+type fieldError struct {
+	field string
+	err   error
+}
+
+func (e *fieldError) Error() string { return e.err.Error() }
+func (e *fieldError) Unwrap() error { return e.err }
+
+// classify looks an error up. False means that it is ours.
+func classify(err error) (verdict, bool) {
+	for _, r := range table {
+		v, ok := r(err)
+		if !ok {
+			continue
+		}
+		if at, ok := errors.AsType[*fieldError](err); ok && v.field != "" {
+			v.field = at.field
+		}
+		return v, true
+	}
+	return verdict{}, false
+}
+
+// ofCaller reports whether err says no more than that the caller went away or
+// ran out of time.
+func ofCaller(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+}
+
+func typed[E error](f func(E) verdict) row {
+	return func(err error) (verdict, bool) {
+		e, ok := errors.AsType[E](err)
+		if !ok {
+			return verdict{}, false
+		}
+		v := f(e)
+		if v.message == "" {
+			v.message = e.Error()
+		}
+		return v, true
+	}
+}
+
+func sentinel(want error, v verdict) row {
+	return func(err error) (verdict, bool) {
+		if !errors.Is(err, want) {
+			return verdict{}, false
+		}
+		v := v
+		if v.message == "" {
+			v.message = err.Error()
+		}
+		return v, true
+	}
+}

@@ -1,0 +1,263 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// path is the error of a path into a skill.
+func path(reason skill.Reason) error {
+	return &skill.PathError{Path: "scripts/x.py", Reason: reason, Refused: &skill.Refused{Path: "scripts", Reason: "is a link that leaves the skill"}}
+}
+
+var errorCases = []struct {
+	err   error
+	want  refusal
+	meta  map[string]string
+	retry time.Duration
+	quota string
+}{
+	{err: &unidentifiedError{errors.New("no token")}, want: refusal{codes.Unauthenticated, "UNIDENTIFIED", ""}},
+	{err: &unknownMethodError{"/a/b"}, want: refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""}},
+	{err: &executor.RequestError{Field: "args[3]", Reason: "has a NUL byte"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "args[3]"}},
+	{err: &sessionError{}, want: refusal{codes.Unimplemented, "SESSIONS_NOT_OFFERED", ""}},
+	{
+		err: &offsetError{size: 10, offset: 11}, want: refusal{codes.OutOfRange, "OFFSET_PAST_END", "offset_bytes"},
+		meta: map[string]string{"size_bytes": "10"},
+	},
+	{
+		err:  &executor.LimitError{Field: "limits.wall_time", Asked: "601s", Ceiling: "600s", SetBy: "daemon"},
+		want: refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"},
+		meta: map[string]string{"ceiling": "600s", "set_by": "daemon"},
+	},
+	{
+		err:  &executor.LimitError{Field: "limits.memory_bytes", Asked: "1 bytes", Ceiling: "8388608 bytes", TooSmall: true},
+		want: refusal{codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes"},
+		meta: map[string]string{"floor": "8388608 bytes"},
+	},
+	{err: &executor.ArgumentError{Size: 10_000_001}, want: refusal{codes.InvalidArgument, "ARGUMENTS_TOO_LARGE", "json_arguments"}},
+	{err: &executor.ArgumentError{Reason: "not an object"}, want: refusal{codes.InvalidArgument, "INVALID_ARGUMENTS", "json_arguments"}},
+	{
+		err: &executor.InputError{Path: "../x", Reason: "leaves"}, want: refusal{codes.InvalidArgument, "INVALID_INPUT_FILE", "files"},
+		meta: map[string]string{"path": "../x"},
+	},
+	{
+		err: &digestError{path: "in.csv", want: "aa", have: "bb"}, want: refusal{codes.DataLoss, "FILE_DIGEST_MISMATCH", ""},
+		meta: map[string]string{"path": "in.csv"},
+	},
+	{
+		err: &permission.EnvError{Name: "LD_PRELOAD", Reason: "reserved"}, want: refusal{codes.InvalidArgument, "ENV_NOT_ALLOWED", "env"},
+		meta: map[string]string{"name": "LD_PRELOAD"},
+	},
+	{
+		err: &executor.KeyConflictError{ID: "e1"}, want: refusal{codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", ""},
+		meta: map[string]string{"execution_id": "e1"},
+	},
+	{err: &skill.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}},
+	{err: &skill.InvalidPinError{Name: "a", Digest: "sha256:1"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_DIGEST", "skill"}},
+	{
+		err: &skill.DigestMismatch{Name: "a", Want: "w", Have: "h"}, want: refusal{codes.FailedPrecondition, "DIGEST_MISMATCH", ""},
+		meta: map[string]string{"skill": "a", "current_digest": "h"},
+	},
+	{err: path(skill.ReasonNotFound), want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(skill.ReasonEscapes), want: refusal{codes.InvalidArgument, "SKILL_PATH_ESCAPES", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(skill.ReasonDirectory), want: refusal{codes.InvalidArgument, "SKILL_PATH_IS_DIRECTORY", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(skill.ReasonRefused), want: refusal{codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(skill.ReasonLoop), want: refusal{codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(skill.ReasonOutside), want: refusal{codes.InvalidArgument, "INVALID_SKILL_PATH", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(skill.ReasonBadPath), want: refusal{codes.InvalidArgument, "INVALID_SKILL_PATH", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{
+		err:  &fieldError{"path", path(skill.ReasonDirectory)},
+		want: refusal{codes.InvalidArgument, "SKILL_PATH_IS_DIRECTORY", "path"}, meta: map[string]string{"path": "scripts/x.py"},
+	},
+	{
+		err:  &fieldError{"path", path(skill.ReasonNotFound)},
+		want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"},
+	},
+	{err: skill.ErrNotFound, want: refusal{codes.NotFound, "SKILL_NOT_FOUND", ""}},
+	{err: &executor.UnknownExtensionError{}, want: refusal{codes.FailedPrecondition, "UNKNOWN_EXTENSION", ""}},
+	{
+		err: &executor.MissingInterpreterError{Interpreter: "ruby"}, want: refusal{codes.FailedPrecondition, "INTERPRETER_MISSING", ""},
+		meta: map[string]string{"interpreter": "ruby"},
+	},
+	{err: &executor.VenvError{}, want: refusal{codes.FailedPrecondition, "VENV_UNUSABLE", ""}},
+	{
+		err:  &permission.Denied{Command: "rm -rf /", Reason: "no rule", Rule: "Bash(rm:*)"},
+		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"missing_rule": "Bash(rm:*)"},
+	},
+	{err: &permission.Denied{Reason: "inline code is switched off"}, want: refusal{codes.PermissionDenied, "SOURCE_NOT_ALLOWED", ""}},
+	{err: &permission.NetworkRefused{Skill: "a", Reason: "not granted"}, want: refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
+	{err: executor.ErrNotFound, want: refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}},
+	{err: executor.ErrNoArtifact, want: refusal{codes.NotFound, "ARTIFACT_NOT_FOUND", ""}},
+	{err: executor.ErrNotRunning, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}},
+	{
+		err: &executor.SaturatedError{Running: 2, Queued: 3, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
+		retry: time.Second, quota: "executions",
+	},
+	{
+		err: &uploadsFullError{asked: 10, free: 2}, want: refusal{codes.ResourceExhausted, "UPLOADS_FULL", ""},
+		retry: retryFull, quota: "streamed input files",
+	},
+	{err: &uploadTimeError{time.Minute}, want: refusal{codes.DeadlineExceeded, "UPLOAD_TIMED_OUT", ""}},
+	{err: executor.ErrDraining, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
+	{err: syscall.ENOSPC, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""}, retry: retryFull, quota: "the daemon's disk"},
+	{err: syscall.EDQUOT, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""}, retry: retryFull, quota: "the daemon's disk"},
+}
+
+func TestTable(t *testing.T) {
+	tested := map[int]bool{}
+	for _, c := range errorCases {
+		name := fmt.Sprintf("%T %s", c.err, c.want.reason)
+		t.Run(name, func(t *testing.T) {
+			// As it comes: wrapped by a stage.
+			v, ok := classify(fmt.Errorf("stage: %w", c.err))
+			if !ok {
+				t.Fatal("not in the table")
+			}
+			tested[slices.IndexFunc(table, func(r row) bool { _, ok := r(c.err); return ok })] = true
+			st := v.status()
+			wantRefusal(t, st.Err(), c.want)
+			var meta, quota = map[string]string{}, ""
+			var retry time.Duration
+			for _, detail := range st.Details() {
+				switch d := detail.(type) {
+				case *errdetails.ErrorInfo:
+					meta = d.Metadata
+				case *errdetails.RetryInfo:
+					retry = d.RetryDelay.AsDuration()
+				case *errdetails.QuotaFailure:
+					quota = d.Violations[0].Subject
+				}
+			}
+			if !maps.Equal(meta, c.meta) {
+				t.Errorf("metadata %v, want %v", meta, c.meta)
+			}
+			if retry != c.retry || quota != c.quota {
+				t.Errorf("retry %s, quota %q; want %s, %q", retry, quota, c.retry, c.quota)
+			}
+			if st.Message() == "" {
+				t.Error("no message")
+			}
+		})
+	}
+	for i := range table {
+		if !tested[i] {
+			t.Errorf("row %d has no case", i)
+		}
+	}
+}
+
+// A reason is part of the contract: one word for one thing.
+func TestReasons(t *testing.T) {
+	for _, c := range errorCases {
+		if strings.ToUpper(c.want.reason) != c.want.reason || strings.ContainsAny(c.want.reason, " -.") {
+			t.Errorf("%q is not UPPER_SNAKE", c.want.reason)
+		}
+	}
+}
+
+func TestOursIsNotInTheTable(t *testing.T) {
+	for _, err := range []error{errors.New("boom"), io.ErrUnexpectedEOF, context.Canceled, syscall.EIO} {
+		if v, ok := classify(err); ok {
+			t.Errorf("%v: got %+v", err, v)
+		}
+	}
+}
+
+// What a message says of a full disk must not name the daemon's paths.
+func TestDiskFullIsTerse(t *testing.T) {
+	v, _ := classify(fmt.Errorf("write /var/lib/skillrun/x: %w", syscall.ENOSPC))
+	if got, want := v.status().Message(), "the daemon's disk is full"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A status must pass through clients that take no more than 8 KiB of trailers,
+// whatever a caller made it quote.
+func TestStatusIsBounded(t *testing.T) {
+	long := strings.Repeat("\xff\"\u00e9\n", 100_000)
+	v := verdict{
+		code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: "skill", quota: "executions", retry: time.Second,
+		metadata: map[string]string{"a": long, "b": long}, message: long,
+	}
+	st := v.status()
+	if len(st.Details()) != 4 {
+		t.Errorf("%d details, want 4", len(st.Details()))
+	}
+	encoded := 3*len(st.Message()) + (proto.Size(st.Proto())+2)/3*4
+	if encoded > 8<<10 {
+		t.Errorf("%d bytes encoded", encoded)
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""},
+		{"12345678", "12345678"},
+		{"123456789", "12345..."},
+		{"1234é678", "1234..."},
+		{"a\xffb", "a\uFFFDb"},
+	} {
+		got := clip(c.in, 8)
+		if got != c.want || !utf8.ValidString(got) {
+			t.Errorf("clip(%q): got %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	late, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	transport := status.Error(codes.Unavailable, "transport is closing")
+	for _, c := range []struct {
+		name    string
+		ctx     context.Context
+		err     error
+		code    codes.Code
+		message string
+		logged  int
+	}{
+		{"none", context.Background(), nil, codes.OK, "", 0},
+		{"gRPC's own", context.Background(), transport, codes.Unavailable, "transport is closing", 0},
+		{"in the table", context.Background(), executor.ErrNotRunning, codes.FailedPrecondition, "the execution is not running", 0},
+		{"caller gone", over, fmt.Errorf("read: %w", context.Canceled), codes.Canceled, "context canceled", 0},
+		{"caller out of time", late, fmt.Errorf("read: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "context deadline exceeded", 0},
+		{"a deadline of ours", context.Background(), context.DeadlineExceeded, codes.Internal, "internal error (reference REF)", 1},
+		{"ours", context.Background(), errors.New("secret"), codes.Internal, "internal error (reference REF)", 1},
+		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1},
+		{"of an execution", context.Background(), &executionError{"e1", executor.ErrNotFound}, codes.NotFound, "execution e1: execution not found", 0},
+		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			logs := &logs{}
+			s := &Server{log: logs.logger()}
+			st := status.Convert(s.answer(c.ctx, &call{method: "/m", reference: "REF"}, c.err))
+			if st.Code() != c.code || st.Message() != c.message {
+				t.Errorf("got %s %q, want %s %q", st.Code(), st.Message(), c.code, c.message)
+			}
+			if got := len(logs.with("reference=REF", "err=")); got != c.logged {
+				t.Errorf("logged %d times, want %d", got, c.logged)
+			}
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// fromEvent turns an event into a message. deduplicated goes into a header.
+func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
+	m := &pb.ExecutionEvent{ExecutionId: e.ID, Sequence: e.Seq, Time: timestamppb.New(e.Time)}
+	switch {
+	case e.Header != nil:
+		m.Event = &pb.ExecutionEvent_Header{Header: fromHeader(e.Header, deduplicated)}
+	case e.Started != nil:
+		m.Event = &pb.ExecutionEvent_Started{Started: &pb.Started{
+			QueueTime: durationpb.New(e.Started.Queue),
+			SetupTime: durationpb.New(e.Started.Setup),
+		}}
+	case e.Output != nil:
+		m.Event = &pb.ExecutionEvent_Output{Output: &pb.Output{
+			Stream: pb.Stream(e.Output.Stream), OffsetBytes: e.Output.Offset, Data: e.Output.Data,
+		}}
+	case e.Outcome != nil:
+		m.Event = &pb.ExecutionEvent_Outcome{Outcome: fromOutcome(e.Outcome)}
+	}
+	return m
+}
+
+func fromHeader(h *executor.Header, deduplicated bool) *pb.Header {
+	return &pb.Header{
+		Skill: text(h.Skill), SkillDigest: h.SkillDigest, Limits: fromLimits(h.Limits), Network: h.Network,
+		Commands: fromCommands(h.Commands), Deduplicated: deduplicated,
+	}
+}
+
+func fromCommands(commands [][]string) []*pb.Argv {
+	out := make([]*pb.Argv, len(commands))
+	for i, args := range commands {
+		out[i] = &pb.Argv{Args: texts(args)}
+	}
+	return out
+}
+
+func fromOutcome(o *executor.Outcome) *pb.Outcome {
+	room := maxAnswerBytes
+	m := &pb.Outcome{
+		End:      endNumbers[o.End],
+		Signal:   o.Signal,
+		TimedOut: o.TimedOut,
+		Evidence: &pb.Evidence{
+			OomKillCount: o.Evidence.OOMKills,
+			PidsMaxCount: o.Evidence.PidsMax,
+			Deadline:     deadlineNumbers[o.Evidence.Deadline],
+			CancelledBy:  text(o.Evidence.CancelledBy),
+			CancelReason: text(o.Evidence.CancelReason),
+			SetupStep:    text(o.Evidence.SetupStep),
+			SetupError:   text(o.Evidence.SetupError),
+		},
+		Usage: &pb.Usage{
+			CpuUser:         durationpb.New(o.Usage.UserCPU),
+			CpuSystem:       durationpb.New(o.Usage.SystemCPU),
+			MemoryPeakBytes: uint64(o.Usage.MemoryPeakBytes),
+			WallTime:        durationpb.New(o.Usage.Wall),
+			QueueTime:       durationpb.New(o.Usage.Queue),
+			SetupTime:       durationpb.New(o.Usage.Setup),
+		},
+		Stdout:           fromTruncation(o.Stdout),
+		Stderr:           fromTruncation(o.Stderr),
+		Artifacts:        fitting(&room, o.Artifacts, fromArtifact),
+		ArtifactCount:    uint64(o.Count),
+		ArtifactsRefused: texts(o.Refused),
+		SkillDigest:      o.SkillDigest,
+		Limits:           fromLimits(o.Limits),
+		Advice:           text(o.Advice),
+	}
+	if o.ExitCode != nil {
+		code := int32(*o.ExitCode)
+		m.ExitCode = &code
+	}
+	return m
+}
+
+func fromTruncation(t executor.Truncation) *pb.Truncation {
+	return &pb.Truncation{
+		Truncated: t.Truncated(), DeliveredBytes: uint64(t.DeliveredBytes), TotalBytes: uint64(t.TotalBytes),
+	}
+}
+
+// fromLimits sets every field but the CPU time, which may have no bound.
+func fromLimits(l executor.Limits) *pb.Limits {
+	m := &pb.Limits{
+		WallTime:       durationpb.New(l.Wall),
+		MemoryBytes:    uint64(l.MemoryBytes),
+		Processes:      uint32(l.Processes),
+		OutputBytes:    uint64(l.OutputBytes),
+		WorkspaceBytes: uint64(l.WorkspaceBytes),
+		WorkspaceFiles: uint32(l.WorkspaceFiles),
+		OpenFiles:      uint32(l.OpenFiles),
+	}
+	if l.CPU > 0 {
+		m.CpuTime = durationpb.New(l.CPU)
+	}
+	return m
+}
+
+func fromArtifact(a executor.Artifact) *pb.Artifact {
+	return &pb.Artifact{
+		Path: text(a.Path), SizeBytes: uint64(a.SizeBytes), Sha256: a.SHA256, RawPath: a.Raw, Executable: a.Executable,
+	}
+}
+
+func fromExecution(e executor.Execution) *pb.Execution {
+	m := &pb.Execution{
+		ExecutionId:  e.ID,
+		State:        stateNumbers[e.State],
+		Skill:        text(e.Header.Skill),
+		SkillDigest:  e.Header.SkillDigest,
+		SourceKind:   e.SourceKind,
+		Script:       text(e.Script),
+		Labels:       e.Labels,
+		CreateTime:   fromTime(e.Created),
+		StartTime:    fromTime(e.Started),
+		EndTime:      fromTime(e.Ended),
+		Limits:       fromLimits(e.Header.Limits),
+		Network:      e.Header.Network,
+		Principal:    text(e.Principal),
+		LastSequence: e.LastSeq,
+	}
+	if e.Outcome != nil {
+		m.Outcome = fromOutcome(e.Outcome)
+	}
+	return m
+}
+
+// fromTime leaves a time that has not come unset.
+func fromTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

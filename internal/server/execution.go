@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// executionCalls answers the calls of ExecutionService.
+type executionCalls struct {
+	pb.UnsafeExecutionServiceServer // every method is here
+	*Server
+}
+
+func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	ctx := stream.Context()
+	req, err := newRequest(caller(ctx), m, false)
+	if err != nil {
+		return err
+	}
+	id, duplicate, err := c.x.Execute(ctx, req)
+	if err != nil {
+		return err
+	}
+	f := follow{Server: c.Server, id: id, duplicate: duplicate, send: stream.Send}
+	return c.orCancel(ctx, f, m.GetOnDisconnect())
+}
+
+// orCancel follows an execution that this call started. If its stream breaks
+// before the outcome, and the caller wants it so, the execution is cancelled.
+func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisconnect) error {
+	err := f.run(ctx)
+	if err != nil && !f.duplicate && policy != pb.OnDisconnect_ON_DISCONNECT_CONTINUE {
+		c.cancel(ctx, f.id, byDisconnect, "the stream that started it broke")
+	}
+	return err
+}
+
+// byDisconnect is who cancels when a stream breaks.
+const byDisconnect = "disconnect"
+
+// cancel cancels an execution in the background, whatever becomes of the call
+// that asked for it.
+func (s *Server) cancel(ctx context.Context, id, by, reason string) {
+	who := caller(ctx)
+	s.spawn(func() {
+		if _, err := s.x.Cancel(context.Background(), who, id, by, reason, defaultGrace); err != nil {
+			s.log.Error("cancel", "execution", id, "by", by, "err", err)
+		}
+	})
+}
+
+func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+	f := follow{Server: c.Server, id: m.GetExecutionId(), after: m.GetAfterSequence(), send: stream.Send}
+	return f.run(stream.Context())
+}
+
+func (c executionCalls) Get(ctx context.Context, m *pb.GetRequest) (*pb.Execution, error) {
+	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
+	if err != nil {
+		return nil, err
+	}
+	return fromExecution(e), nil
+}
+
+func (c executionCalls) List(ctx context.Context, m *pb.ListRequest) (*pb.ListResponse, error) {
+	filter := executor.Filter{Skill: m.GetSkill(), Labels: m.GetLabels(), PageToken: m.GetPageToken()}
+	var err error
+	if filter.States, err = words("states", m.GetStates(), stateWords); err != nil {
+		return nil, err
+	}
+	if filter.Ends, err = words("ends", m.GetEnds(), endWords); err != nil {
+		return nil, err
+	}
+	if after := m.GetCreatedAfter(); after != nil {
+		if err := after.CheckValid(); err != nil {
+			return nil, invalid("created_after", "not a time")
+		}
+		filter.CreatedAfter = after.AsTime()
+	}
+	size, err := pageSize(m.GetPageSize(), defaultPage)
+	if err != nil {
+		return nil, err
+	}
+	return fittingPage(size, func(size int) (*pb.ListResponse, error) {
+		filter.PageSize = size
+		list, next, err := c.x.List(ctx, caller(ctx), filter)
+		if err != nil {
+			return nil, err
+		}
+		page := &pb.ListResponse{NextPageToken: next}
+		for _, e := range list {
+			page.Executions = append(page.Executions, listed(e))
+		}
+		return page, nil
+	})
+}
+
+// listed leaves out what can be long: Get has it.
+func listed(e executor.Execution) *pb.Execution {
+	m := fromExecution(e)
+	if m.Outcome != nil {
+		m.Outcome.Artifacts, m.Outcome.ArtifactsRefused = nil, nil
+	}
+	return m
+}
+
+const (
+	maxGrace = 60 * time.Second
+	// defaultGrace leaves it to the executor.
+	defaultGrace = time.Duration(-1)
+	// maxReason is how many characters of a reason are kept as evidence.
+	maxReason = 256
+)
+
+func (c executionCalls) Cancel(ctx context.Context, m *pb.CancelRequest) (*pb.Execution, error) {
+	grace := defaultGrace
+	if m.Grace != nil {
+		var err error
+		if grace, err = newDuration("grace", m.Grace); err != nil {
+			return nil, err
+		}
+		if grace < 0 || grace > maxGrace {
+			return nil, invalid("grace", "%s; 0 to %s", grace, maxGrace)
+		}
+	}
+	if utf8.RuneCountInString(m.GetReason()) > maxReason {
+		return nil, invalid("reason", "longer than %d characters", maxReason)
+	}
+	who := caller(ctx)
+	e, err := c.x.Cancel(ctx, who, m.GetExecutionId(), who.Name, m.GetReason(), grace)
+	if err != nil {
+		return nil, err
+	}
+	return fromExecution(e), nil
+}
+
+func (c executionCalls) Signal(ctx context.Context, m *pb.SignalRequest) (*pb.SignalResponse, error) {
+	sig, err := newSignal(m.GetSignal())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.x.Signal(ctx, caller(ctx), m.GetExecutionId(), sig); err != nil {
+		return nil, err
+	}
+	return &pb.SignalResponse{}, nil
+}

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// A follow sends the events of one execution to one caller.
+type follow struct {
+	*Server
+	id        string
+	after     uint64 // the last sequence that the caller has
+	duplicate bool   // an earlier request started it
+	// send blocks while the caller reads slowly, and nothing else does: the
+	// events are on disk.
+	send func(*pb.ExecutionEvent) error
+	// started is called at each event from which the program runs, or has run.
+	// Nil: nobody asks.
+	started func()
+}
+
+// run sends every event after f.after. It returns nil after the outcome, and
+// only then.
+func (f follow) run(ctx context.Context) error {
+	events, err := f.x.Follow(ctx, caller(ctx), f.id, f.after)
+	if err != nil {
+		return f.failed(err)
+	}
+	defer events.Close()
+	for {
+		e, err := f.next(ctx, events)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return f.failed(err)
+		}
+		if f.started != nil && (e.Started != nil || e.Outcome != nil) {
+			f.started()
+		}
+		if err := f.send(fromEvent(e, f.duplicate)); err != nil {
+			return err
+		}
+		f.after = e.Seq
+	}
+}
+
+// next waits for the next event, and sends a keepalive as often as that takes
+// long.
+func (f *follow) next(ctx context.Context, events *executor.Follower) (executor.Event, error) {
+	for {
+		silence, cancel := context.WithTimeout(ctx, f.keepalive)
+		e, err := events.Next(silence)
+		idle := err != nil && silence.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !idle {
+			return e, err
+		}
+		if err := f.sendKeepalive(ctx); err != nil {
+			return executor.Event{}, err
+		}
+	}
+}
+
+func (f *follow) sendKeepalive(ctx context.Context) error {
+	e, err := f.x.Get(ctx, caller(ctx), f.id)
+	if err != nil {
+		return err
+	}
+	return f.send(&pb.ExecutionEvent{
+		ExecutionId: f.id, Sequence: f.after, Time: timestamppb.New(time.Now()),
+		Event: &pb.ExecutionEvent_Keepalive{Keepalive: &pb.Keepalive{State: stateNumbers[e.State]}},
+	})
+}
+
+func (f *follow) failed(err error) error { return &executionError{f.id, err} }

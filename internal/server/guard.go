@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// A call is one call of a method.
+type call struct {
+	method    string
+	reference string // names it in the log and to the caller
+	who       permission.Principal
+}
+
+type callKey struct{}
+
+// caller returns who called. A handler never runs without one.
+func caller(ctx context.Context) permission.Principal {
+	return ctx.Value(callKey{}).(*call).who
+}
+
+// newReference returns a name for one call.
+func newReference() string { return rand.Text()[:16] }
+
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	err = s.guard(ctx, info.FullMethod, func(ctx context.Context) (err error) {
+		resp, err = handler(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return s.guard(ss.Context(), info.FullMethod, func(ctx context.Context) error {
+		if info.FullMethod == healthpb.Health_Watch_FullMethodName {
+			// It would end only with its caller, and hold up a graceful stop.
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			go func() {
+				select {
+				case <-s.stopping:
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+		}
+		return handler(srv, guardedStream{ss, ctx})
+	})
+}
+
+// guardedStream is a stream with the call in its context.
+type guardedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s guardedStream) Context() context.Context { return s.ctx }
+
+// guard runs one call: who is it, may they, and what becomes of its error. A
+// panic in it is an error of ours; the daemon lives on.
+func (s *Server) guard(ctx context.Context, method string, run func(context.Context) error) (err error) {
+	c := &call{method: method, reference: newReference()}
+	began := time.Now()
+	defer func() {
+		s.log.Debug("call", "method", method, "reference", c.reference, "principal", c.who.Name,
+			"code", status.Code(err), "took", time.Since(began))
+	}()
+	defer func() {
+		if p := recover(); p != nil {
+			s.logPanic(c.reference, p)
+			err = internalError(c.reference, "")
+			return
+		}
+		err = s.answer(ctx, c, err)
+	}()
+	switch accessTable[method] {
+	case callers:
+		if c.who, err = s.identify(ctx); err != nil {
+			return &unidentifiedError{err}
+		}
+	case anyone:
+	default:
+		return &unknownMethodError{method}
+	}
+	return run(context.WithValue(ctx, callKey{}, c))
+}
+
+// unknownMethod is what a method that isn't there does.
+func unknownMethod(_ any, ss grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(ss)
+	return &unknownMethodError{method}
+}
+
+func (s *Server) logPanic(reference string, p any) {
+	s.log.Error("panic", "reference", reference, slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// defaultTenant is whom every caller belongs to while no tenants are configured.
+const defaultTenant = "default"
+
+// Peer names the caller by its connection: "uid:N" over a Unix socket, as the
+// kernel says, and "anonymous" over TCP, which is accepted from this machine
+// only.
+func Peer(ctx context.Context) (permission.Principal, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return permission.Principal{}, errors.New("the connection has no peer")
+	}
+	if unix, ok := p.AuthInfo.(unixPeer); ok {
+		return permission.Principal{Tenant: defaultTenant, Name: "uid:" + strconv.FormatUint(uint64(unix.uid), 10)}, nil
+	}
+	tcp, ok := p.Addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsLoopback() {
+		return permission.Principal{}, fmt.Errorf("%s is not on this machine, and no credentials are configured", p.Addr)
+	}
+	return Anonymous(ctx)
+}
+
+// Anonymous lets everyone in under one name. It is for a listener that something
+// else protects.
+func Anonymous(context.Context) (permission.Principal, error) {
+	return permission.Principal{Tenant: defaultTenant, Name: "anonymous"}, nil
+}
+
+// unixPeer is the process that connected to a Unix socket. Its pid is not kept:
+// by now it may be another process's.
+type unixPeer struct {
+	credentials.CommonAuthInfo
+	uid uint32
+}
+
+func (unixPeer) AuthType() string { return "unix" }
+
+// peerListener asks the kernel at once who connected. The answer travels as the
+// connection's remote address, because wrappers, such as the one that limits
+// connections, hide everything else of it.
+type peerListener struct{ net.Listener }
+
+func (l peerListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if c, ok := conn.(*net.UnixConn); ok {
+		uid, err := peerUID(c)
+		return peerConn{c, peerAddr{c.RemoteAddr(), uid, err}}, nil
+	}
+	return conn, nil
+}
+
+type peerConn struct {
+	*net.UnixConn
+	addr peerAddr
+}
+
+func (c peerConn) RemoteAddr() net.Addr { return c.addr }
+
+type peerAddr struct {
+	net.Addr
+	uid uint32
+	err error // why uid is not known
+}
+
+// peerUID returns the user who called connect(2): SO_PEERCRED, unix(7).
+func peerUID(c *net.UnixConn) (uint32, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var optErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, optErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, optErr); err != nil {
+		return 0, fmt.Errorf("peer credentials: %w", err)
+	}
+	return cred.Uid, nil
+}
+
+// peerCredentials is a transport without encryption that knows the user at the
+// other end of a Unix socket.
+type peerCredentials struct{}
+
+func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	addr, ok := conn.RemoteAddr().(peerAddr)
+	if !ok {
+		return conn, plainPeer{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+	}
+	if addr.err != nil {
+		return nil, nil, addr.err
+	}
+	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	return conn, unixPeer{level, addr.uid}, nil
+}
+
+// plainPeer is nobody in particular.
+type plainPeer struct{ credentials.CommonAuthInfo }
+
+func (plainPeer) AuthType() string { return "insecure" }
+
+func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("peer credentials are for servers")
+}
+
+func (peerCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "insecure"}
+}
+
+func (peerCredentials) Clone() credentials.TransportCredentials { return peerCredentials{} }
+
+func (peerCredentials) OverrideServerName(string) error { return nil }

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+type interactiveStream = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
+
+func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
+	ctx := stream.Context()
+	first, err := stream.Recv()
+	if err != nil {
+		return receiveError(err, "start")
+	}
+	start := first.GetStart()
+	if start == nil {
+		return invalid("start", "must be the first message")
+	}
+	req, err := newRequest(caller(ctx), start, true)
+	if err != nil {
+		return err
+	}
+	in := newStdin()
+	defer in.Close()
+	req.Stdin.Stream = in
+	id, duplicate, err := c.executeUploaded(stream, start, req)
+	if err != nil {
+		return err
+	}
+	started := make(chan struct{})
+	f := follow{
+		Server: c.Server, id: id, duplicate: duplicate, send: stream.Send,
+		started: sync.OnceFunc(func() { close(started) }),
+	}
+	// It ends when this method has returned, if not before: then Recv fails.
+	input := &feed{Server: c.Server, stream: stream, id: id, stdin: in, started: started}
+	c.spawn(input.run)
+	return c.orCancel(ctx, f, start.GetOnDisconnect())
+}
+
+// executeUploaded receives the streamed files of a request, if it has any, and
+// executes it. The files are gone when it returns: the executor has its own.
+func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.ExecuteRequest, req executor.Request) (id string, duplicate bool, err error) {
+	up, err := c.uploads.open(start.GetFiles())
+	if err != nil {
+		return "", false, err
+	}
+	defer func() {
+		if err := up.remove(); err != nil {
+			c.log.Error("streamed files left behind", "dir", up.dir, "err", err)
+		}
+	}()
+	if up.open > 0 {
+		// Better now than after a gigabyte.
+		if _, err := c.skills.Resolve(start.GetSkill()); err != nil {
+			return "", false, err
+		}
+		if err := c.receiveFiles(stream, up); err != nil {
+			return "", false, err
+		}
+	}
+	up.fill(&req)
+	return c.x.Execute(stream.Context(), req)
+}
+
+// receiveFiles receives chunks until every file is complete.
+func (c executionCalls) receiveFiles(stream interactiveStream, up *upload) error {
+	done := make(chan error, 1)
+	c.spawn(func() {
+		defer close(done)
+		done <- receiveChunks(stream, up)
+	})
+	timer := time.NewTimer(maxUploadTime)
+	defer timer.Stop()
+	select {
+	case err, ok := <-done:
+		if !ok {
+			return errors.New("receiving files: broke off")
+		}
+		return err
+	case <-timer.C:
+		return &uploadTimeError{maxUploadTime}
+	}
+}
+
+func receiveChunks(stream interactiveStream, up *upload) error {
+	for up.open > 0 {
+		m, err := stream.Recv()
+		if err != nil {
+			return receiveError(err, "file_chunk")
+		}
+		if err := receiveFile(m, up); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func receiveFile(m *pb.ExecuteInteractiveRequest, up *upload) error {
+	switch m := m.GetMessage().(type) {
+	case *pb.ExecuteInteractiveRequest_FileChunk:
+		return up.add(m.FileChunk)
+	case *pb.ExecuteInteractiveRequest_Window:
+		return nil
+	}
+	return invalid("message", "%s before the announced files are complete", messageName(m))
+}
+
+// receiveError is what an error of Recv means while field is awaited.
+func receiveError(err error, field string) error {
+	if errors.Is(err, io.EOF) {
+		return invalid(field, "missing: the sending side was closed before it")
+	}
+	return err
+}
+
+// A feed passes on what a caller sends to a program.
+type feed struct {
+	*Server
+	stream  interactiveStream
+	id      string
+	stdin   *stdin
+	ended   bool // the caller has said that standard input has
+	started <-chan struct{}
+}
+
+// run runs until the caller has no more to send, or is gone. A message that does
+// not belong here cancels the execution: after the header there is no other way
+// to refuse it.
+func (f *feed) run() {
+	defer f.stdin.Close()
+	ctx := f.stream.Context()
+	for {
+		m, err := f.stream.Recv()
+		if err != nil {
+			return // if it is more than the end of input, the follow sees it too
+		}
+		err = f.take(ctx, m)
+		if bad, ok := errors.AsType[*executor.RequestError](err); ok {
+			f.cancel(ctx, f.id, caller(ctx).Name, "protocol: "+bad.Error())
+			return
+		}
+		if err != nil {
+			f.log.Error("input", "execution", f.id, "err", err)
+		}
+	}
+}
+
+// take passes on one message. A signal waits for the program to start, and with
+// it what comes after; one for a program that has ended is dropped.
+func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error {
+	switch m := m.GetMessage().(type) {
+	case *pb.ExecuteInteractiveRequest_Stdin:
+		if f.ended {
+			return invalid("stdin", "comes after close_stdin")
+		}
+		f.stdin.Write(m.Stdin) // fails only when this call is over
+		return nil
+	case *pb.ExecuteInteractiveRequest_CloseStdin:
+		f.ended = true
+		return f.stdin.Close()
+	case *pb.ExecuteInteractiveRequest_Window:
+		return nil
+	case *pb.ExecuteInteractiveRequest_Signal:
+		sig, err := newSignal(m.Signal.GetSignal())
+		if err != nil {
+			return err
+		}
+		select {
+		case <-f.started:
+		case <-ctx.Done():
+			return nil
+		}
+		err = f.x.Signal(ctx, caller(ctx), f.id, sig)
+		if errors.Is(err, executor.ErrNotRunning) || ofCaller(ctx, err) {
+			return nil
+		}
+		return err
+	}
+	return invalid("message", "%s after the start", messageName(m))
+}
+
+// messageName names what a message carries, as the contract does.
+func messageName(m *pb.ExecuteInteractiveRequest) string {
+	d := m.ProtoReflect().WhichOneof(m.ProtoReflect().Descriptor().Oneofs().ByName("message"))
+	if d == nil {
+		return "an empty message"
+	}
+	return string(d.Name())
+}

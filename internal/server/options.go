@@ -1,0 +1,72 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxMessageBytes   = 16 << 20
+	DefaultKeepaliveInterval = 15 * time.Second
+)
+
+// Bounds on connections. gRPC's own defaults are unlimited, or far larger.
+const (
+	maxConnections    = 256
+	maxStreams        = 100 // of one connection
+	maxHeaderBytes    = 16 << 10
+	connectionTimeout = 20 * time.Second // for the handshake
+	maxIdle           = 5 * time.Minute
+	maxAge            = 30 * time.Minute
+	// What is under way when a connection gets too old may end on it. Longer than
+	// an execution can take with its time in the queue (600 s each), so that age
+	// alone never breaks the stream that started one.
+	ageGrace = 30 * time.Minute
+	// A peer that is silent for so long is asked whether it is there; without an
+	// answer its streams break, as they would if it had hung up.
+	pingAfter   = 60 * time.Second
+	pingTimeout = 20 * time.Second
+	// A client that pings more often is cut off.
+	minPingInterval = 30 * time.Second
+)
+
+// Bounds on what one answer holds.
+const (
+	// defaultPage and maxPage are what the contract says of page_size.
+	defaultPage, maxPage = 100, 1000
+	// A client takes messages of 4 MiB unless told otherwise. Lists stay below it
+	// with room for what frames them.
+	maxAnswerBytes = 3 << 20
+	// chunkBytes is how much of a file goes into one message.
+	chunkBytes = 256 << 10
+)
+
+// No compressor is registered, so that a message can't grow by decompression:
+// gzip comes only with an import of grpc's encoding/gzip.
+func (s *Server) options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(peerCredentials{}),
+		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream),
+		grpc.UnknownServiceHandler(unknownMethod),
+		grpc.WaitForHandlers(true),
+		grpc.MaxRecvMsgSize(s.maxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(connectionTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle:     maxIdle,
+			MaxConnectionAge:      maxAge,
+			MaxConnectionAgeGrace: ageGrace,
+			Time:                  pingAfter,
+			Timeout:               pingTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             minPingInterval,
+			PermitWithoutStream: true,
+		}),
+	}
+}

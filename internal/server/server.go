@@ -1,0 +1,161 @@
+// Package server puts executions, skills and the daemon's own facts on gRPC. It
+// turns messages into requests, credentials into a principal, and errors into
+// codes; what is decided is decided elsewhere.
+//
+// A call goes straight down: guard.go says who calls and whether they may, the
+// handler converts (request.go), asks the executor, and converts back (event.go).
+// Handlers return plain errors. errors.go has the one table that makes codes of
+// them; an error that is not in it is ours, and crosses the wire only as a
+// reference to a line of the log.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Config is what a Server is made of. Executor, Skills, Capabilities and
+// StagingDir must be set.
+type Config struct {
+	Executor *executor.Executor
+	Skills   *skill.Registry
+	// Policy must be the executor's.
+	Policy permission.Policy
+	// Capabilities returns what GetCapabilities reports. It is called for each
+	// call of it.
+	Capabilities func() Capabilities
+	// StagingDir is where streamed input files are collected. New makes it, and
+	// removes what an earlier server left there.
+	StagingDir string
+	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
+	MaxMessageBytes int
+	// KeepaliveInterval is how long a stream of events may be silent. Zero:
+	// DefaultKeepaliveInterval.
+	KeepaliveInterval time.Duration
+	// Identify says who calls; an error is UNAUTHENTICATED. Nil: by the peer, see
+	// Peer.
+	Identify func(context.Context) (permission.Principal, error)
+	// Log gets every error that is ours. Nil: slog.Default().
+	Log *slog.Logger
+}
+
+// A Server answers gRPC calls. Make it with New.
+type Server struct {
+	x            *executor.Executor
+	skills       *skill.Registry
+	policy       permission.Policy
+	capabilities func() Capabilities
+	uploads      *uploads
+	maxMessage   int
+	keepalive    time.Duration
+	identify     func(context.Context) (permission.Principal, error)
+	log          *slog.Logger
+
+	grpc       *grpc.Server
+	health     *health.Server
+	stopping   chan struct{} // closed when the server begins to stop
+	stop       func()        // closes it, once
+	background sync.WaitGroup
+}
+
+// New makes a Server. It is not serving yet, and says so: see SetServing.
+func New(c Config) (*Server, error) {
+	if c.MaxMessageBytes == 0 {
+		c.MaxMessageBytes = DefaultMaxMessageBytes
+	}
+	if c.KeepaliveInterval == 0 {
+		c.KeepaliveInterval = DefaultKeepaliveInterval
+	}
+	if c.Identify == nil {
+		c.Identify = Peer
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	up, err := newUploads(c.StagingDir)
+	if err != nil {
+		return nil, fmt.Errorf("staging: %w", err)
+	}
+	s := &Server{
+		x: c.Executor, skills: c.Skills, policy: c.Policy, capabilities: c.Capabilities,
+		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
+		identify: c.Identify, log: c.Log,
+		health: health.NewServer(), stopping: make(chan struct{}),
+	}
+	s.stop = sync.OnceFunc(func() { close(s.stopping) })
+	s.grpc = grpc.NewServer(s.options()...)
+	pb.RegisterExecutionServiceServer(s.grpc, executionCalls{Server: s})
+	pb.RegisterSkillServiceServer(s.grpc, skillCalls{Server: s})
+	pb.RegisterSystemServiceServer(s.grpc, systemCalls{Server: s})
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc) // v1, and v1alpha for old tools
+	s.SetServing(false)
+	return s, nil
+}
+
+// Serve answers the calls that come in on l, until the server stops. It may be
+// called for any number of listeners at once, and closes l. A stop is no error.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.grpc.Serve(netutil.LimitListener(peerListener{l}, maxConnections))
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
+// SetServing sets the health of every service and of the server as a whole. Say
+// true only when a sandbox can really be made.
+func (s *Server) SetServing(yes bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if yes {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	for _, name := range []string{
+		"",
+		pb.ExecutionService_ServiceDesc.ServiceName,
+		pb.SkillService_ServiceDesc.ServiceName,
+		pb.SystemService_ServiceDesc.ServiceName,
+	} {
+		s.health.SetServingStatus(name, status)
+	}
+}
+
+// Stop takes no new call, waits for those under way until ctx is done, then
+// breaks them, and returns when none is left. Drain the executor first: a broken
+// stream cancels its execution.
+func (s *Server) Stop(ctx context.Context) {
+	s.SetServing(false)
+	s.stop()
+	defer context.AfterFunc(ctx, s.grpc.Stop)()
+	s.grpc.GracefulStop()
+	s.background.Wait()
+}
+
+// spawn runs f beside the calls, and past the end of the one that asked for it.
+// A panic in it ends f and not the daemon. Stop waits for it.
+func (s *Server) spawn(f func()) {
+	s.background.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.logPanic(newReference(), p)
+			}
+		}()
+		f()
+	})
+}

@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// rulesBaseDir is what {baseDir} stands for in rules that come without a skill.
+const rulesBaseDir = "/skills/skill"
+
+// skillCalls answers the calls of SkillService.
+type skillCalls struct {
+	pb.UnsafeSkillServiceServer // every method is here
+	*Server
+}
+
+// A page token of ListSkills is the name after which the page begins, so that it
+// stays good when the registry changes.
+func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
+	size, err := pageSize(m.GetPageSize(), maxPage)
+	if err != nil {
+		return nil, err
+	}
+	after, err := base64.RawURLEncoding.DecodeString(m.GetPageToken())
+	if err != nil {
+		return nil, invalid("page_token", "not one of this list; start again without it")
+	}
+	shown := slices.DeleteFunc(c.skills.List(), func(sk *skill.Skill) bool {
+		return sk.Name <= string(after) || sk.Manifest.DisableModelInvocation && !m.GetIncludeHidden()
+	})
+	return fittingPage(size, func(size int) (*pb.ListSkillsResponse, error) {
+		page := &pb.ListSkillsResponse{}
+		for _, sk := range shown[:min(size, len(shown))] {
+			page.Skills = append(page.Skills, &pb.SkillSummary{
+				Name: text(sk.Name), Description: text(sk.Manifest.Description), Digest: sk.Digest,
+			})
+		}
+		if size < len(shown) {
+			page.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(shown[size-1].Name))
+		}
+		return page, nil
+	})
+}
+
+func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.Skill, error) {
+	sk, err := c.skills.Resolve(m.GetSkill())
+	if err != nil {
+		return nil, err
+	}
+	return fromSkill(sk)
+}
+
+func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
+	sk, err := c.skills.Resolve(m.GetSkill())
+	if err != nil {
+		return nil, err
+	}
+	asked, err := newLimits(m.GetLimits())
+	if err != nil {
+		return nil, err
+	}
+	limits, err := c.x.EffectiveLimits(asked, permission.Script, sk)
+	if err != nil {
+		return nil, err
+	}
+	a := sk.Activate()
+	out := &pb.ActivateSkillResponse{
+		Name:          text(a.Name),
+		Digest:        a.Digest,
+		Instructions:  text(a.Instructions),
+		BaseDir:       text(a.BaseDir),
+		AllowedTools:  texts(a.AllowedTools),
+		Limits:        fromLimits(limits),
+		NetworkAccess: sk.Manifest.NetworkAccess,
+		Model:         text(a.Model),
+	}
+	for _, msg := range a.Messages {
+		out.Messages = append(out.Messages, &pb.ActivationMessage{
+			Role: msg.Role, Type: string(msg.Type), IsMeta: msg.IsMeta, Content: text(msg.Content),
+			AllowedTools: texts(msg.AllowedTools), Model: text(msg.Model),
+		})
+	}
+	return out, nil
+}
+
+func (c skillCalls) ReadSkillFile(m *pb.ReadSkillFileRequest, stream grpc.ServerStreamingServer[pb.ReadSkillFileResponse]) error {
+	sk, err := c.skills.Resolve(m.GetSkill())
+	if err != nil {
+		return err
+	}
+	file, e, err := sk.Open(m.GetPath())
+	if err != nil {
+		return &fieldError{"path", err}
+	}
+	defer file.Close()
+	head := &pb.ReadSkillFileResponse{SizeBytes: uint64(e.Size), Sha256: e.SHA256}
+	return sendChunks(file, e.Size, m.GetOffsetBytes(), func(offset uint64, data []byte) error {
+		r := head
+		head = &pb.ReadSkillFileResponse{} // only in the first message
+		r.OffsetBytes, r.Data = offset, data
+		return stream.Send(r)
+	})
+}
+
+func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
+	if m.GetSkill() == "" {
+		rules := permission.ParseRules([]string{m.GetAllowedTools()}, rulesBaseDir)
+		return fromDecision(c.policy.Decide(rules, m.GetCommand())), nil
+	}
+	sk, err := c.skills.Resolve(m.GetSkill())
+	if err != nil {
+		return nil, err
+	}
+	source := permission.Source{Kind: permission.Command, Command: m.GetCommand()}
+	_, err = c.policy.Check(caller(ctx), sk, source, nil)
+	if refused, ok := errors.AsType[*permission.NetworkRefused](err); ok {
+		return &pb.CheckCommandResponse{Reason: text(refused.Error())}, nil
+	}
+	if _, ok := errors.AsType[*permission.Denied](err); err != nil && !ok {
+		return nil, err
+	}
+	return fromDecision(c.policy.DecideFor(sk, m.GetCommand())), nil
+}
+
+func fromDecision(d permission.Decision) *pb.CheckCommandResponse {
+	return &pb.CheckCommandResponse{
+		Allowed: d.Allowed, Reason: text(d.Reason), Rule: text(d.Rule), Commands: fromCommands(d.Plan.Commands()),
+	}
+}
+
+func (c skillCalls) ValidateSkill(_ context.Context, m *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
+	var findings []skill.Finding
+	switch subject := m.GetSubject().(type) {
+	case *pb.ValidateSkillRequest_Skill:
+		sk, err := c.skills.Resolve(subject.Skill)
+		if err != nil {
+			return nil, err
+		}
+		findings = sk.Validate()
+	case *pb.ValidateSkillRequest_SkillMd:
+		if strings.ContainsAny(m.GetFolder(), "/\x00") {
+			return nil, invalid("folder", "must be a name, not a path")
+		}
+		findings = skill.ValidateText(subject.SkillMd, m.GetFolder())
+	default:
+		return nil, invalid("subject", "set one of skill and skill_md")
+	}
+	valid := !slices.ContainsFunc(findings, func(f skill.Finding) bool { return f.Severity == skill.SeverityError })
+	return &pb.ValidateSkillResponse{Valid: valid, Findings: fromFindings(findings)}, nil
+}
+
+func fromFindings(list []skill.Finding) []*pb.Finding {
+	out := make([]*pb.Finding, len(list))
+	for i, f := range list {
+		out[i] = &pb.Finding{
+			Severity: severityNumbers[f.Severity], File: text(f.File), Line: uint32(f.Line), Rule: f.Rule, Message: text(f.Message),
+		}
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/skillrun/skillrun/internal/skill"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// fromSkill turns a skill into a message with every field of its front matter.
+// Long lists end where a message would get too large for a client.
+func fromSkill(sk *skill.Skill) (*pb.Skill, error) {
+	f := sk.Manifest
+	m := &pb.Skill{
+		Name:                   text(sk.Name),
+		Description:            text(f.Description),
+		Digest:                 sk.Digest,
+		License:                text(f.License),
+		Compatibility:          text(f.Compatibility),
+		Metadata:               make(map[string]string, len(f.Metadata)),
+		AllowedTools:           texts(f.AllowedTools),
+		HasAllowedTools:        f.HasAllowedTools,
+		Version:                text(sk.EffectiveVersion()),
+		Author:                 text(f.Author),
+		Tags:                   texts(f.Tags),
+		ActivationMode:         text(f.ActivationMode),
+		RequiredTools:          texts(f.RequiredTools),
+		OptionalTools:          texts(f.OptionalTools),
+		Model:                  text(f.Model),
+		Mode:                   f.Mode,
+		WhenToUse:              text(f.WhenToUse),
+		DisableModelInvocation: f.DisableModelInvocation,
+		MaxMemoryBytes:         uint64(f.MaxMemoryBytes),
+		NetworkAccess:          f.NetworkAccess,
+		PythonPackages:         texts(f.PythonPackages),
+		SystemPackages:         texts(f.SystemPackages),
+		Warnings:               fromFindings(sk.Warnings),
+		FileCount:              uint64(sk.FileCount),
+		SizeBytes:              uint64(sk.SizeBytes),
+	}
+	for key, value := range f.Metadata {
+		m.Metadata[text(key)] = text(value)
+	}
+	if f.MaxExecutionTime > 0 {
+		m.MaxExecutionTime = durationpb.New(f.MaxExecutionTime)
+	}
+	if len(f.Unknown) > 0 {
+		var err error
+		if m.UnknownFields, err = structpb.NewStruct(f.Unknown); err != nil {
+			return nil, fmt.Errorf("skill %s: unknown fields: %w", sk.Name, err)
+		}
+	}
+	room := maxAnswerBytes - proto.Size(m)
+	m.Scripts = fitting(&room, sk.Scripts, func(s skill.Script) *pb.Script {
+		return &pb.Script{Path: text(s.Path), Language: s.Language, Description: text(s.Description)}
+	})
+	m.Refused = fitting(&room, sk.Refused, func(r skill.Refused) *pb.RefusedEntry {
+		return &pb.RefusedEntry{Path: text(r.Path), Reason: text(r.Reason)}
+	})
+	return m, nil
+}

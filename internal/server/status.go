@@ -1,0 +1,127 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// errorDomain is that of every google.rpc.ErrorInfo.
+const errorDomain = "skillrun"
+
+// A status travels in HTTP/2 trailers, of which some clients take no more than
+// 8 KiB, encoded. The message is in them twice, percent-encoded and, with the
+// details, in base64.
+const (
+	maxStatusText  = 1000
+	maxStatusField = 200
+)
+
+// An executionError is an error of ours about one execution.
+type executionError struct {
+	id  string
+	err error
+}
+
+func (e *executionError) Error() string { return "execution " + e.id + ": " + e.err.Error() }
+func (e *executionError) Unwrap() error { return e.err }
+
+// answer turns the error of a call into what its caller gets. Errors of ours are
+// logged here, and nowhere else.
+func (s *Server) answer(ctx context.Context, c *call, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err // gRPC's own, of a stream
+	}
+	if ofCaller(ctx, err) {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	if v, ok := classify(err); ok {
+		if v.reason == diskFull.reason {
+			s.log.Error("disk full", "reference", c.reference, "method", c.method, "err", err)
+		}
+		return v.status().Err()
+	}
+	var id string
+	if e, ok := errors.AsType[*executionError](err); ok {
+		id = e.id
+	}
+	s.log.Error("internal error", "reference", c.reference, "method", c.method, "execution", id, "err", err)
+	return internalError(c.reference, id)
+}
+
+// internalError says where in the log the cause is, and nothing of the cause. An
+// empty id means that there is no execution.
+func internalError(reference, id string) error {
+	v := verdict{code: codes.Internal, reason: "INTERNAL", metadata: map[string]string{"reference": reference}}
+	v.message = "internal error (reference " + reference + ")"
+	if id != "" {
+		v.message = "internal error (execution " + id + ")"
+		v.metadata["execution_id"] = id
+	}
+	return v.status().Err()
+}
+
+// status puts a verdict into gRPC's form, with the details of google.rpc that fit.
+func (v verdict) status() *status.Status {
+	message := clip(v.message, maxStatusText)
+	info := &errdetails.ErrorInfo{Reason: v.reason, Domain: errorDomain, Metadata: map[string]string{}}
+	for key, value := range v.metadata {
+		if value != "" {
+			info.Metadata[key] = clip(value, maxStatusField)
+		}
+	}
+	details := []protoadapt.MessageV1{info}
+	if v.field != "" {
+		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+			{Field: v.field, Description: clip(v.message, maxStatusField)},
+		}})
+	}
+	if v.quota != "" {
+		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
+			{Subject: v.quota, Description: clip(v.message, maxStatusField)},
+		}})
+	}
+	if v.retry > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(v.retry)})
+	}
+	st := status.New(v.code, message)
+	if full, err := st.WithDetails(details...); err == nil {
+		return full
+	}
+	return st // a detail that can't be encoded must not hide the error
+}
+
+// text makes bytes from elsewhere fit for a string field, which must be UTF-8.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func texts(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = text(s)
+	}
+	return out
+}
+
+// clip is text of at most limit bytes.
+func clip(s string, limit int) string {
+	s = text(s)
+	if len(s) <= limit {
+		return s
+	}
+	const more = "..."
+	cut := limit - len(more)
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + more
+}

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// stdinBuffer is how much standard input waits for the program before its sender
+// has to. It lets a signal pass that was sent behind a little input which the
+// program never reads.
+const stdinBuffer = 256 << 10
+
+// A stdin carries standard input from a stream to a program. The program sets
+// the pace: Write blocks while stdinBuffer bytes or more wait, so that the
+// stream's flow control holds up the sender. No more than stdinBuffer and one
+// message wait.
+type stdin struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	waiting bytes.Buffer
+	closed  bool
+}
+
+func newStdin() *stdin {
+	s := &stdin{}
+	s.changed.L = &s.mu
+	return s
+}
+
+// Write returns io.ErrClosedPipe after Close, and if Close comes while it waits.
+func (s *stdin) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.waiting.Len() >= stdinBuffer && !s.closed {
+		s.changed.Wait()
+	}
+	if s.closed {
+		return 0, io.ErrClosedPipe
+	}
+	s.changed.Broadcast()
+	return s.waiting.Write(p)
+}
+
+// Read returns io.EOF once the stdin is closed and everything has been read.
+func (s *stdin) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.waiting.Len() == 0 && !s.closed {
+		s.changed.Wait()
+	}
+	s.changed.Broadcast()
+	return s.waiting.Read(p)
+}
+
+// Close ends the input behind what was written. It may be called again.
+func (s *stdin) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.changed.Broadcast()
+	return nil
+}

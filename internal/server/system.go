@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Capabilities is what the daemon and its machine can do.
+type Capabilities struct {
+	Version    string
+	Started    time.Time
+	Boundaries []Boundary
+	Runtimes   []Runtime
+	// Default and Max are the daemon's bounds on executions.
+	Default, Max          executor.Limits
+	MaxRunning, MaxQueued int
+	Network               string // "none" or "host"
+	Cgroup                string // "v2", "v1" or "hybrid"
+	Kernel                string
+	Retention             time.Duration
+}
+
+// A Boundary is something that a sandbox relies on.
+type Boundary struct {
+	Name, Why, Detail string
+	Found             bool
+}
+
+// A Runtime is an interpreter that a sandbox sees.
+type Runtime struct{ Language, Path, Version string }
+
+// systemCalls answers the calls of SystemService.
+type systemCalls struct {
+	pb.UnsafeSystemServiceServer // every method is here
+	*Server
+}
+
+func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
+	can := c.capabilities()
+	m := &pb.GetCapabilitiesResponse{
+		Version:         text(can.Version),
+		StartTime:       fromTime(can.Started),
+		DefaultLimits:   fromLimits(can.Default),
+		MaxLimits:       fromLimits(can.Max),
+		MaxMessageBytes: uint64(c.maxMessage),
+		MaxRunning:      uint32(can.MaxRunning),
+		MaxQueued:       uint32(can.MaxQueued),
+		Network:         can.Network,
+		Cgroup:          can.Cgroup,
+		Kernel:          text(can.Kernel),
+		Retention:       durationpb.New(can.Retention),
+	}
+	running, queued, draining := c.x.Counts()
+	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining
+	for _, b := range can.Boundaries {
+		m.Boundaries = append(m.Boundaries, &pb.Boundary{Name: text(b.Name), Found: b.Found, Why: text(b.Why), Detail: text(b.Detail)})
+	}
+	for _, r := range can.Runtimes {
+		m.Runtimes = append(m.Runtimes, &pb.Runtime{Language: text(r.Language), Path: text(r.Path), Version: text(r.Version)})
+	}
+	return m, nil
+}

@@ -1,0 +1,3 @@
+# Prints its process ID in the sandbox and waits to be ended.
+echo "ready"
+exec sleep 600

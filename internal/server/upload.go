@@ -1,0 +1,194 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Bounds on streamed input files.
+const (
+	maxUploadBytes = 1 << 30 // of one request
+	maxUploadFiles = 1000    // of one request
+	maxUploadTime  = 10 * time.Minute
+	// maxStagedBytes bounds what all requests together have announced.
+	maxStagedBytes = 4 << 30
+)
+
+const uploadPrefix = "upload-"
+
+// uploads is the room for streamed input files.
+type uploads struct {
+	dir  string
+	free atomic.Int64
+}
+
+// newUploads makes dir and removes what an earlier server left in it.
+func newUploads(dir string) (*uploads, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, uploadPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range old {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, err
+		}
+	}
+	u := &uploads{dir: dir}
+	u.free.Store(maxStagedBytes)
+	return u, nil
+}
+
+// An upload is the streamed files of one request. Whoever opened it removes it.
+type upload struct {
+	dir    string // "" if nothing is streamed
+	files  map[string]*uploadFile
+	open   int // files that are not complete
+	remove func() error
+}
+
+type uploadFile struct {
+	index    int // in the request
+	host     string
+	size     int64
+	received int64
+	want     string
+	sum      hash.Hash
+}
+
+// open checks what a request announces and takes the room for it.
+func (u *uploads) open(files []*pb.InputFile) (*upload, error) {
+	up := &upload{files: map[string]*uploadFile{}, remove: func() error { return nil }}
+	total := int64(0)
+	for i, f := range files {
+		announced := f.GetStreamed()
+		if announced == nil {
+			continue
+		}
+		one, err := newUploadFile(i, announced)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := up.files[f.GetPath()]; twice {
+			return nil, invalid(fmt.Sprintf("files[%d].path", i), "%q comes twice", clip(f.GetPath(), maxStatusField))
+		}
+		up.files[f.GetPath()] = one
+		if total += one.size; total > maxUploadBytes {
+			return nil, invalid("files", "more than %d bytes streamed", int64(maxUploadBytes))
+		}
+	}
+	if len(up.files) > maxUploadFiles {
+		return nil, invalid("files", "%d streamed; at most %d", len(up.files), maxUploadFiles)
+	}
+	if len(up.files) == 0 {
+		return up, nil
+	}
+	if free := u.free.Add(-total); free < 0 {
+		u.free.Add(total)
+		return nil, &uploadsFullError{asked: total, free: max(free+total, 0)}
+	}
+	return up, u.stage(up, total)
+}
+
+// stage makes the files, empty. It gives total back if it can't.
+func (u *uploads) stage(up *upload, total int64) error {
+	dir, err := os.MkdirTemp(u.dir, uploadPrefix)
+	if err != nil {
+		u.free.Add(total)
+		return err
+	}
+	up.dir = dir
+	up.remove = sync.OnceValue(func() error {
+		defer u.free.Add(total)
+		return os.RemoveAll(dir)
+	})
+	for path, f := range up.files {
+		f.host = filepath.Join(dir, strconv.Itoa(f.index))
+		if err := os.WriteFile(f.host, nil, 0o600); err != nil {
+			up.remove()
+			return err
+		}
+		if f.size > 0 {
+			up.open++
+		} else if err := f.complete(path); err != nil {
+			up.remove()
+			return err
+		}
+	}
+	return nil
+}
+
+func newUploadFile(index int, m *pb.StreamedFile) (*uploadFile, error) {
+	if m.GetSizeBytes() > maxUploadBytes {
+		return nil, invalid(fmt.Sprintf("files[%d].streamed.size_bytes", index), "%d; at most %d", m.GetSizeBytes(), int64(maxUploadBytes))
+	}
+	want := strings.ToLower(m.GetSha256())
+	if sum, err := hex.DecodeString(want); err != nil || len(sum) != sha256.Size {
+		return nil, invalid(fmt.Sprintf("files[%d].streamed.sha256", index), "must be 64 hex digits")
+	}
+	return &uploadFile{index: index, size: int64(m.GetSizeBytes()), want: want, sum: sha256.New()}, nil
+}
+
+// add takes one chunk. The chunks of a file come in order and without a gap.
+func (up *upload) add(m *pb.FileChunk) error {
+	f, ok := up.files[m.GetPath()]
+	size := int64(len(m.GetData()))
+	switch {
+	case !ok:
+		return invalid("file_chunk.path", "%q was not announced", clip(m.GetPath(), maxStatusField))
+	case m.GetOffsetBytes() > math.MaxInt64 || int64(m.GetOffsetBytes()) != f.received:
+		return invalid("file_chunk.offset_bytes", "%d; the next byte of the file is %d", m.GetOffsetBytes(), f.received)
+	case size > f.size-f.received:
+		return invalid("file_chunk.data", "ends at %d; announced were %d bytes", f.received+size, f.size)
+	case size == 0:
+		return nil
+	}
+	// Opened for each chunk: a thousand files may take turns.
+	file, err := os.OpenFile(f.host, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(m.GetData())
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	f.sum.Write(m.GetData())
+	if f.received += size; f.received < f.size {
+		return nil
+	}
+	up.open--
+	return f.complete(m.GetPath())
+}
+
+// complete compares what came with what was announced.
+func (f *uploadFile) complete(path string) error {
+	if have := hex.EncodeToString(f.sum.Sum(nil)); have != f.want {
+		return &digestError{path: path, want: f.want, have: have}
+	}
+	return nil
+}
+
+// fill puts the files into the request that announced them.
+func (up *upload) fill(r *executor.Request) {
+	for _, f := range up.files {
+		r.Files[f.index].Source = f.host
+	}
+}

@@ -1,0 +1,240 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func sum(content string) string {
+	s := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(s[:])
+}
+
+// announce is a streamed file of some content.
+func announce(path, content string) *pb.InputFile {
+	return &pb.InputFile{Path: path, Source: &pb.InputFile_Streamed{
+		Streamed: &pb.StreamedFile{SizeBytes: uint64(len(content)), Sha256: sum(content)},
+	}}
+}
+
+func chunk(path string, offset int, data string) *pb.FileChunk {
+	return &pb.FileChunk{Path: path, OffsetBytes: uint64(offset), Data: []byte(data)}
+}
+
+func testUploads(t *testing.T) *uploads {
+	t.Helper()
+	u, err := newUploads(filepath.Join(t.TempDir(), "uploads"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// left is what is in the directory of uploads.
+func left(t *testing.T, u *uploads) int {
+	t.Helper()
+	list, err := os.ReadDir(u.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+func TestUpload(t *testing.T) {
+	u := testUploads(t)
+	up, err := u.open([]*pb.InputFile{
+		announce("a", "hello world"),
+		{Path: "inline", Source: &pb.InputFile_Content{Content: []byte("x")}},
+		announce("b", "xyz"),
+		announce("empty", ""),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Files take turns; an empty chunk changes nothing.
+	for i, c := range []*pb.FileChunk{
+		chunk("a", 0, "hello"), chunk("b", 0, "x"), chunk("b", 1, ""), chunk("a", 5, " world"), chunk("b", 1, "yz"),
+	} {
+		if up.open == 0 {
+			t.Fatalf("complete before chunk %d", i)
+		}
+		if err := up.add(c); err != nil {
+			t.Fatalf("chunk %d: %v", i, err)
+		}
+	}
+	if up.open != 0 {
+		t.Errorf("%d files open, want none", up.open)
+	}
+	var r executor.Request
+	r.Files = slices.Grow(r.Files, 4)[:4]
+	up.fill(&r)
+	for i, want := range []string{"hello world", "", "xyz", ""} {
+		if i == 1 {
+			if r.Files[i].Source != "" {
+				t.Errorf("the inline file has a source: %s", r.Files[i].Source)
+			}
+			continue
+		}
+		got, err := os.ReadFile(r.Files[i].Source)
+		if err != nil || string(got) != want {
+			t.Errorf("file %d: got %q, %v; want %q", i, got, err, want)
+		}
+	}
+	if got := u.free.Load(); got != maxStagedBytes-14 {
+		t.Errorf("%d bytes free with an upload, want 14 less than %d", got, int64(maxStagedBytes))
+	}
+	for range 2 {
+		if err := up.remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := left(t, u); n != 0 || u.free.Load() != maxStagedBytes {
+		t.Errorf("%d entries left, %d bytes free", n, u.free.Load())
+	}
+}
+
+func TestUploadRefusesAnnouncement(t *testing.T) {
+	streamed := func(size uint64, sum string) *pb.InputFile {
+		return &pb.InputFile{Path: "a", Source: &pb.InputFile_Streamed{Streamed: &pb.StreamedFile{SizeBytes: size, Sha256: sum}}}
+	}
+	many := make([]*pb.InputFile, maxUploadFiles+1)
+	for i := range many {
+		many[i] = announce(fmt.Sprint(i), "")
+	}
+	ok := sum("")
+	for _, c := range []struct {
+		name, field string
+		files       []*pb.InputFile
+	}{
+		{"no digest", "files[0].streamed.sha256", []*pb.InputFile{streamed(1, "")}},
+		{"short digest", "files[0].streamed.sha256", []*pb.InputFile{streamed(1, ok[:62])}},
+		{"no hex", "files[0].streamed.sha256", []*pb.InputFile{streamed(1, strings.Repeat("g", 64))}},
+		{"too large", "files[0].streamed.size_bytes", []*pb.InputFile{streamed(maxUploadBytes+1, ok)}},
+		{"far too large", "files[0].streamed.size_bytes", []*pb.InputFile{streamed(1<<64-1, ok)}},
+		{"too large together", "files", []*pb.InputFile{streamed(maxUploadBytes, ok), {Path: "b", Source: streamed(1, ok).Source}}},
+		{"twice", "files[1].path", []*pb.InputFile{streamed(1, ok), streamed(2, ok)}},
+		{"too many", "files", many},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u := testUploads(t)
+			_, err := u.open(c.files)
+			bad, ok := errors.AsType[*executor.RequestError](err)
+			if !ok || bad.Field != c.field {
+				t.Errorf("got %v, want an error about %s", err, c.field)
+			}
+			if left(t, u) != 0 || u.free.Load() != maxStagedBytes {
+				t.Errorf("%d entries left, %d bytes free", left(t, u), u.free.Load())
+			}
+		})
+	}
+}
+
+func TestUploadRefusesChunk(t *testing.T) {
+	for _, c := range []struct {
+		name, field string
+		chunks      []*pb.FileChunk
+	}{
+		{"not announced", "file_chunk.path", []*pb.FileChunk{chunk("b", 0, "x")}},
+		{"gap", "file_chunk.offset_bytes", []*pb.FileChunk{chunk("a", 1, "x")}},
+		{"overlap", "file_chunk.offset_bytes", []*pb.FileChunk{chunk("a", 0, "he"), chunk("a", 1, "e")}},
+		{"huge offset", "file_chunk.offset_bytes", []*pb.FileChunk{{Path: "a", OffsetBytes: 1<<64 - 1, Data: []byte("x")}}},
+		{"too long", "file_chunk.data", []*pb.FileChunk{chunk("a", 0, "hello!")}},
+		{"after the last", "file_chunk.data", []*pb.FileChunk{chunk("a", 0, "hello"), chunk("a", 5, "!")}},
+		{"another content", "", []*pb.FileChunk{chunk("a", 0, "hell"), chunk("a", 4, "0")}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u := testUploads(t)
+			up, err := u.open([]*pb.InputFile{announce("a", "hello")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer up.remove()
+			for i, m := range c.chunks {
+				err := up.add(m)
+				if last := i == len(c.chunks)-1; !last {
+					if err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				if c.field == "" {
+					if _, ok := errors.AsType[*digestError](err); !ok {
+						t.Errorf("got %v, want a digest that differs", err)
+					}
+					continue
+				}
+				if bad, ok := errors.AsType[*executor.RequestError](err); !ok || bad.Field != c.field {
+					t.Errorf("got %v, want an error about %s", err, c.field)
+				}
+			}
+		})
+	}
+}
+
+// An empty file has a digest too.
+func TestUploadChecksEmptyFile(t *testing.T) {
+	u := testUploads(t)
+	_, err := u.open([]*pb.InputFile{{Path: "a", Source: &pb.InputFile_Streamed{Streamed: &pb.StreamedFile{Sha256: sum("x")}}}})
+	if _, ok := errors.AsType[*digestError](err); !ok {
+		t.Errorf("got %v, want a digest that differs", err)
+	}
+	if left(t, u) != 0 || u.free.Load() != maxStagedBytes {
+		t.Errorf("%d entries left, %d bytes free", left(t, u), u.free.Load())
+	}
+}
+
+func TestUploadsAreBoundedTogether(t *testing.T) {
+	u := testUploads(t)
+	var open []*upload
+	for range maxStagedBytes / maxUploadBytes {
+		up, err := u.open([]*pb.InputFile{{Path: "a", Source: &pb.InputFile_Streamed{
+			Streamed: &pb.StreamedFile{SizeBytes: maxUploadBytes, Sha256: sum("")},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, up)
+	}
+	_, err := u.open([]*pb.InputFile{announce("a", "x")})
+	if full, ok := errors.AsType[*uploadsFullError](err); !ok || full.asked != 1 || full.free != 0 {
+		t.Errorf("got %v, want no room", err)
+	}
+	open[0].remove()
+	up, err := u.open([]*pb.InputFile{announce("a", "x")})
+	if err != nil {
+		t.Fatalf("after one is removed: %v", err)
+	}
+	up.remove()
+	for _, up := range open {
+		up.remove()
+	}
+}
+
+func TestNewUploadsSweeps(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"upload-1/0", "other/0"} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := newUploads(dir); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil || len(list) != 1 || list[0].Name() != "other" {
+		t.Errorf("got %v, %v; want only what is not its own", list, err)
+	}
+}
