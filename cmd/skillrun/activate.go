@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (a *app) activateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "activate SKILL",
+		Short: "Print a skill's instructions, as a model gets them",
+		Long: `Activate prints the instructions of a skill with {baseDir} resolved. With -v it
+says on stderr what the skill may run and within which limits; --json has all of
+it, and the messages that an agent adds to its conversation.`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			r, err := c.Skills().ActivateSkill(cmd.Context(), &pb.ActivateSkillRequest{Skill: args[0]})
+			if err != nil {
+				return fmt.Errorf("activate %s: %w", args[0], err)
+			}
+			if a.json {
+				return a.printJSON(r)
+			}
+			if a.verbose {
+				a.note("%s@%s in %s", r.GetName(), r.GetDigest(), r.GetBaseDir())
+				a.note("allowed tools: %s", strings.Join(r.GetAllowedTools(), ", "))
+				a.note("limits: %s", limitsText(r.GetLimits()))
+			}
+			text := r.GetInstructions()
+			if terminal(a.stdout) {
+				text = printableText(text) // to a file it goes as it is
+			}
+			if !strings.HasSuffix(text, "\n") {
+				text += "\n"
+			}
+			_, err = io.WriteString(a.stdout, text)
+			return err
+		},
+		ValidArgsFunction: a.completeSkill,
+	}
+}

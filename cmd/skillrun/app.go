@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// addressVariable names the environment variable with the daemon's address.
+const addressVariable = "SKILLRUN_ADDRESS"
+
+// app is one call of the command: its streams and the flags of every command.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	address string
+	json    bool
+	verbose bool
+}
+
+// An interrupt is the cause of a context that a signal ended.
+type interrupt struct{ signal syscall.Signal }
+
+func (i *interrupt) Error() string {
+	if i.signal == syscall.SIGINT {
+		return "interrupted"
+	}
+	return "terminated"
+}
+
+// code is the exit code of a command that was interrupted.
+func (i *interrupt) code() int { return 128 + int(i.signal) }
+
+// run is the whole command: it returns the exit code. The first SIGINT or SIGTERM
+// ends ctx, which cancels what runs; the second one ends the wait for that.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	code := make(chan int, 1)
+	go func() { code <- a.exit(ctx, a.root().run(ctx, args)) }()
+	for interrupted := false; ; interrupted = true {
+		select {
+		case c := <-code:
+			return c
+		case s := <-signals:
+			cause := &interrupt{s.(syscall.Signal)}
+			if interrupted {
+				return cause.code()
+			}
+			end(cause)
+		}
+	}
+}
+
+// root is the command line's tree.
+type root struct{ *cobra.Command }
+
+func (r root) run(ctx context.Context, args []string) error {
+	r.SetArgs(args)
+	return r.ExecuteContext(ctx)
+}
+
+func (a *app) root() root {
+	cmd := &cobra.Command{
+		Use:   "skillrun",
+		Short: "Run the scripts of agent skills in sandboxes",
+		Long: `skillrun runs the scripts of agent skills in sandboxes, through a skillrund daemon.
+
+Exit codes of run and attach:
+  the program's own; 128+N if signal N ended it; 124 if it timed out;
+  125 if the daemon or this command failed (the program's end is not known),
+  126 if the request was refused, 127 if the skill, script or interpreter is missing.
+Other commands: 0, or 125 to 127 in the same sense.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	cmd.SetIn(a.stdin)
+	cmd.SetOut(a.stdout)
+	cmd.SetErr(a.stderr)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&a.address, "address", os.Getenv(addressVariable), "daemon's `address`: unix:///path or host:port (default $"+addressVariable+", else "+skillrun.DefaultAddress+")")
+	flags.BoolVar(&a.json, "json", false, "print JSON, one object a line")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
+	// An address in the environment is no default to be shown.
+	flags.Lookup("address").DefValue = ""
+	cmd.AddCommand(
+		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(),
+		a.signalCommand(), a.artifactsCommand(), a.skillsCommand(), a.activateCommand(),
+		a.validateCommand(), a.checkCommand(), a.doctorCommand(), a.versionCommand(),
+	)
+	return root{cmd}
+}
+
+// dial returns a client of the daemon that the flags name.
+func (a *app) dial() (*skillrun.Client, error) { return skillrun.Dial(a.address) }
+
+// at is the daemon's address, for people.
+func (a *app) at() string {
+	if a.address == "" {
+		return skillrun.DefaultAddress
+	}
+	return a.address
+}
+
+// note writes one line about what happened to stderr.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "skillrun: %s\n", printable(fmt.Sprintf(format, args...)))
+}
+
+// usageError is a command line that can't be understood.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e *usageError) Error() string {
+	return fmt.Sprintf("%v (see '%s --help')", e.err, e.command)
+}
+
+func usage(cmd *cobra.Command, err error) error {
+	return &usageError{command: cmd.CommandPath(), err: err}
+}
+
+// arguments makes the mistakes that cobra finds in arguments usage errors.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usage(cmd, err)
+		}
+		return nil
+	}
+}

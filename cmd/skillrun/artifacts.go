@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (a *app) artifactsCommand() *cobra.Command {
+	var folder string
+	cmd := &cobra.Command{
+		Use:   "artifacts ID [PATH...]",
+		Short: "List the files that an execution made, or save them",
+		Args:  arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if folder == "" {
+				return a.listArtifacts(cmd.Context(), c, args[0], args[1:])
+			}
+			dir, err := openFolder(folder)
+			if err != nil {
+				return err
+			}
+			defer dir.Close()
+			return a.save(cmd.Context(), c, args[0], dir, args[1:]...)
+		},
+	}
+	cmd.Flags().StringVarP(&folder, "artifacts", "o", "", "save them in this `folder`")
+	return cmd
+}
+
+func (a *app) listArtifacts(ctx context.Context, c *skillrun.Client, id string, paths []string) error {
+	var t table
+	t.header("PATH", "SIZE", "SHA256")
+	err := eachArtifact(ctx, c, id, paths, func(artifact *pb.Artifact) error {
+		if a.json {
+			return a.printJSON(artifact)
+		}
+		name := cell{text: artifactName(artifact)}
+		if artifact.GetExecutable() {
+			name.colour = green
+		}
+		t.add(name, cell{text: bytesText(artifact.GetSizeBytes())}, cell{text: artifact.GetSha256()})
+		return nil
+	})
+	if err != nil || a.json {
+		return err
+	}
+	return a.print(&t)
+}
+
+// save saves the artifacts, or those with the given paths, beneath dir.
+func (a *app) save(ctx context.Context, c *skillrun.Client, id string, dir *os.Root, paths ...string) error {
+	return eachArtifact(ctx, c, id, paths, func(artifact *pb.Artifact) error {
+		if err := c.Save(ctx, id, artifact, dir); err != nil {
+			return err
+		}
+		if a.verbose {
+			a.note("execution %s: saved %s", id, artifactName(artifact))
+		}
+		return nil
+	})
+}
+
+// eachArtifact calls f for the artifacts with the given paths, or for all.
+func eachArtifact(ctx context.Context, c *skillrun.Client, id string, paths []string, f func(*pb.Artifact) error) error {
+	missing := slices.Clone(paths)
+	for artifact, err := range c.Artifacts(ctx, id) {
+		if err != nil {
+			return fmt.Errorf("artifacts of %s: %w", id, err)
+		}
+		name := artifactName(artifact)
+		if len(paths) > 0 && !slices.Contains(paths, name) {
+			continue
+		}
+		missing = slices.DeleteFunc(missing, func(path string) bool { return path == name })
+		if err := f(artifact); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		return &codedError{codeNotFound, fmt.Sprintf("artifacts of %s: no such artifact: %s", id, missing[0])}
+	}
+	return nil
+}
+
+// artifactName is an artifact's path, byte for byte.
+func artifactName(artifact *pb.Artifact) string {
+	if raw := artifact.GetRawPath(); len(raw) > 0 {
+		return string(raw)
+	}
+	return artifact.GetPath()
+}
+
+// openFolder makes a folder and opens it. Nil if there is no path.
+func openFolder(path string) (*os.Root, error) {
+	if path == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return nil, fmt.Errorf("--artifacts: %w", err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("--artifacts: %w", err)
+	}
+	return root, nil
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+func (a *app) attachCommand() *cobra.Command {
+	var after uint64
+	var artifacts string
+	cmd := &cobra.Command{
+		Use:   "attach ID",
+		Short: "Follow an execution, from its first byte, and exit as it does",
+		Long: `Attach prints what an execution has printed and goes on until its end. It works
+during and after the run, from anywhere, any number of times at once. Ctrl-C ends
+the following and leaves the execution alone.`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.attach(cmd.Context(), args[0], after, artifacts)
+		},
+	}
+	cmd.Flags().Uint64Var(&after, "after", 0, "only events after this `sequence` number")
+	cmd.Flags().StringVarP(&artifacts, "artifacts", "o", "", "save the files that the program made in this `folder`")
+	return cmd
+}
+
+func (a *app) attach(ctx context.Context, id string, after uint64, artifacts string) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	dir, err := openFolder(artifacts)
+	if err != nil {
+		return err
+	}
+	if dir != nil {
+		defer dir.Close()
+	}
+	out := &printer{app: a}
+	options := skillrun.AttachOptions{After: after, OnEvent: out.event}
+	if !a.json {
+		options.Stdout, options.Stderr = a.stdout, a.stderr
+	}
+	e := c.Attach(ctx, id, options)
+	err = e.Wait()
+	if errors.Is(err, context.Canceled) && e.Outcome() == nil {
+		return fmt.Errorf("%w: it is left alone ('skillrun cancel %s' ends it)", err, id)
+	}
+	return a.ended(ctx, c, e, out, dir, err)
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (a *app) cancelCommand() *cobra.Command {
+	var grace time.Duration
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "cancel ID...",
+		Short: "End executions: SIGTERM, and after the grace SIGKILL",
+		Args:  arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for _, id := range args {
+				request := &pb.CancelRequest{ExecutionId: id, Reason: reason}
+				if cmd.Flags().Changed("grace") {
+					request.Grace = durationpb.New(grace)
+				}
+				e, err := c.Executions().Cancel(cmd.Context(), request)
+				if err != nil {
+					return fmt.Errorf("cancel %s: %w", id, err)
+				}
+				if a.json {
+					err = a.printJSON(e)
+				} else {
+					_, err = fmt.Fprintf(a.stdout, "%s %s\n", printable(id), endWord(e.GetOutcome().GetEnd()))
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&grace, "grace", 0, "`time` between SIGTERM and SIGKILL (default the daemon's)")
+	cmd.Flags().StringVar(&reason, "reason", "", "kept with the execution")
+	return cmd
+}

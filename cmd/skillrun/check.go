@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// checkBaseDir is what {baseDir} stands for when no skill is named.
+const checkBaseDir = "/skills/demo"
+
+// A decision is what check prints with --json: all three fields, always.
+type decision struct {
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason"`
+	Rule    string `json:"rule"`
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	var rules, line, baseDir string
+	cmd := &cobra.Command{
+		Use:   "check {--allowed-tools RULES | SKILL} {--command LINE | -- COMMAND...}",
+		Short: "Say whether a command may run, by which rule, or why not",
+		Long: `Check decides exactly as run does, and runs nothing.
+
+  skillrun check --allowed-tools 'Bash(git log:*), Read' --command 'git log | head'
+  skillrun check git-analyzer -- git log --oneline
+
+With --allowed-tools it needs no daemon; with a skill the daemon decides by the
+skill's own rules. It exits with 0 if the command is allowed and with 126 if it is
+not. With --json it exits with 0 for either: the answer is in the output,
+{"allowed": bool, "reason": "...", "rule": "..."}.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			offline := cmd.Flags().Changed("allowed-tools")
+			dash := cmd.ArgsLenAtDash()
+			if dash >= 0 {
+				if cmd.Flags().Changed("command") || dash == len(args) {
+					return usage(cmd, errors.New("give the command once: --command LINE or -- COMMAND"))
+				}
+				line, args = commandLine(args[dash:]), args[:dash]
+			} else if !cmd.Flags().Changed("command") {
+				return usage(cmd, errors.New("no command: give --command LINE or -- COMMAND"))
+			}
+			var d decision
+			var err error
+			switch {
+			case offline && len(args) == 0:
+				d = decideHere(rules, baseDir, line)
+			case !offline && len(args) == 1:
+				d, err = a.decideThere(cmd.Context(), args[0], line)
+			default:
+				err = usage(cmd, errors.New("give --allowed-tools or one SKILL"))
+			}
+			if err != nil {
+				return err
+			}
+			return a.printDecision(d)
+		},
+		ValidArgsFunction: a.completeSkill,
+	}
+	cmd.Flags().StringVar(&rules, "allowed-tools", "", "decide by these `rules`, as an allowed-tools field has them, without a daemon")
+	cmd.Flags().StringVar(&line, "command", "", "the command `line`")
+	cmd.Flags().StringVar(&baseDir, "base-dir", checkBaseDir, "what {baseDir} stands for with --allowed-tools")
+	return cmd
+}
+
+func decideHere(rules, baseDir, line string) decision {
+	d := permission.ParseRules([]string{rules}, baseDir).Decide(line)
+	return decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule}
+}
+
+func (a *app) decideThere(ctx context.Context, skill, line string) (decision, error) {
+	c, err := a.dial()
+	if err != nil {
+		return decision{}, err
+	}
+	defer c.Close()
+	r, err := c.Skills().CheckCommand(ctx, &pb.CheckCommandRequest{Skill: skill, Command: line})
+	if err != nil {
+		return decision{}, fmt.Errorf("check %s: %w", skill, err)
+	}
+	return decision{Allowed: r.GetAllowed(), Reason: r.GetReason(), Rule: r.GetRule()}, nil
+}
+
+func (a *app) printDecision(d decision) error {
+	if a.json {
+		encoder := json.NewEncoder(a.stdout)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(d)
+	}
+	t := &table{}
+	answer := cell{text: "allowed", colour: green}
+	if !d.Allowed {
+		answer = cell{text: "not allowed", colour: red}
+	}
+	t.add(answer, cell{text: d.Reason})
+	if err := a.print(t); err != nil {
+		return err
+	}
+	if !d.Allowed {
+		return verdict(codeRefused)
+	}
+	return nil
+}

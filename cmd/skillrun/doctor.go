@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// codeMissing is the exit code of doctor if a boundary is missing.
+const codeMissing = 1
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Show what the daemon and its machine can do, and what is missing",
+		Long: `Doctor shows each boundary that a sandbox needs and whether the daemon's machine
+has it. It exits with 1 if one is missing, and with 125 if there is no daemon.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			r, err := c.System().GetCapabilities(cmd.Context(), &pb.GetCapabilitiesRequest{})
+			if status.Code(err) == codes.Unavailable && skillrun.Reason(err) == "" {
+				a.explainMissingDaemon(err)
+				return verdict(codeFailed)
+			}
+			if err != nil {
+				return err
+			}
+			if a.json {
+				err = a.printJSON(r)
+			} else {
+				err = a.printCapabilities(r)
+			}
+			if err != nil {
+				return err
+			}
+			for _, b := range r.GetBoundaries() {
+				if !b.GetFound() {
+					return verdict(codeMissing)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) explainMissingDaemon(err error) {
+	for _, line := range []string{
+		"no daemon answers at " + a.at() + ": " + connectCause(status.Convert(err).Message()),
+		"start it:          systemctl start skillrund, or as root: skillrund --config /etc/skillrun/skillrund.yaml",
+		"if it won't start: its log says which boundary is missing; skillrund --check reads the config alone",
+		"if it is elsewhere: --address or " + addressVariable + ", unix:///path or host:port",
+	} {
+		a.note("%s", line)
+	}
+}
+
+func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
+	facts := &table{}
+	facts.field("daemon", r.GetVersion()+", since "+timeText(r.GetStartTime()))
+	if r.GetDraining() {
+		facts.add(cell{text: "draining"}, cell{text: "it takes no more executions", colour: yellow})
+	}
+	facts.field("kernel", r.GetKernel()+", cgroup "+r.GetCgroup())
+	facts.field("executions", fmt.Sprintf("%d of %d running, %d of %d queued", r.GetRunning(), r.GetMaxRunning(), r.GetQueued(), r.GetMaxQueued()))
+	facts.field("network", r.GetNetwork())
+	facts.field("kept", durationText(r.GetRetention()))
+	facts.field("messages", "up to "+bytesText(r.GetMaxMessageBytes()))
+	facts.field("default limits", limitsText(r.GetDefaultLimits()))
+	facts.field("largest limits", limitsText(r.GetMaxLimits()))
+
+	boundaries := &table{}
+	boundaries.header("BOUNDARY", "", "KEEPS APART", "DETAIL")
+	var missing []string
+	for _, b := range r.GetBoundaries() {
+		found := cell{text: "found", colour: green}
+		if !b.GetFound() {
+			found = cell{text: "MISSING", colour: red}
+			missing = append(missing, b.GetName())
+		}
+		boundaries.add(cell{text: b.GetName()}, found, cell{text: b.GetWhy()}, cell{text: b.GetDetail()})
+	}
+
+	runtimes := &table{}
+	runtimes.header("RUNTIME", "VERSION", "PATH")
+	for _, r := range r.GetRuntimes() {
+		runtimes.add(plain(r.GetLanguage(), r.GetVersion(), r.GetPath())...)
+	}
+	for i, t := range []*table{facts, boundaries, runtimes} {
+		if i > 0 {
+			fmt.Fprintln(a.stdout)
+		}
+		if err := a.print(t); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		a.note("missing: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"strings"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// A printer shows events: as JSON, or to the curious.
+type printer struct {
+	app *app
+	err error // the first error of standard output
+}
+
+func (p *printer) event(e *pb.ExecutionEvent) {
+	if p.app.json {
+		if p.err == nil {
+			p.err = p.app.printJSON(e)
+		}
+		return
+	}
+	if !p.app.verbose {
+		return
+	}
+	if h := e.GetHeader(); h != nil {
+		p.app.note("execution %s: %s@%s", e.GetExecutionId(), h.GetSkill(), h.GetSkillDigest())
+		for _, command := range h.GetCommands() {
+			p.app.note("execution %s: runs %s", e.GetExecutionId(), quoteAll(command.GetArgs()))
+		}
+		if h.GetDeduplicated() {
+			p.app.note("execution %s: its key was used before; these are its events", e.GetExecutionId())
+		}
+	}
+}
+
+func quoteAll(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = quote(word)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// notices says on stderr what the output alone does not: how a program ended
+// that did not exit by itself, what was cut off, and what to do about it.
+func (a *app) notices(id string, o *pb.Outcome) {
+	if a.json {
+		return // it is all in the last event
+	}
+	if end := endText(o); o.GetEnd() != pb.End_END_EXITED && !oursAlone(o) {
+		a.note("execution %s: %s", id, end)
+	}
+	a.truncated(id, "stdout", o.GetStdout())
+	a.truncated(id, "stderr", o.GetStderr())
+	for _, line := range o.GetArtifactsRefused() {
+		a.note("execution %s: not an artifact: %s", id, line)
+	}
+	if o.GetAdvice() != "" {
+		a.note("execution %s: %s", id, o.GetAdvice())
+	}
+	if !a.verbose {
+		return
+	}
+	for _, artifact := range o.GetArtifacts() {
+		a.note("execution %s: artifact %s (%s)", id, artifact.GetPath(), bytesText(artifact.GetSizeBytes()))
+	}
+	if more := o.GetArtifactCount() - uint64(len(o.GetArtifacts())); more > 0 && more < o.GetArtifactCount() {
+		a.note("execution %s: %d more artifacts ('skillrun artifacts %s' lists them)", id, more, id)
+	}
+	a.note("execution %s: %s; %s", id, endText(o), usageText(o.GetUsage()))
+}
+
+func (a *app) truncated(id, stream string, t *pb.Truncation) {
+	if t.GetTruncated() {
+		a.note("execution %s: %s truncated: %d of %d bytes delivered (--output raises the bound)", id, stream, t.GetDeliveredBytes(), t.GetTotalBytes())
+	}
+}
+
+// oursAlone reports whether the error of Wait says it all.
+func oursAlone(o *pb.Outcome) bool {
+	return o.GetEnd() == pb.End_END_SETUP_FAILED || o.GetEnd() == pb.End_END_DAEMON_LOST
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Exit codes that are not the program's, as docker run and env(1) have them.
+const (
+	codeTimedOut = 124
+	codeFailed   = 125 // the daemon or this command
+	codeRefused  = 126
+	codeNotFound = 127
+
+	// codeTerminated is 128 + SIGTERM.
+	codeTerminated = 143
+	// codeKilled is 128 + SIGKILL.
+	codeKilled = 137
+)
+
+// A verdict is an answer that is no: the command did its work and said so on
+// standard output.
+type verdict int
+
+func (v verdict) Error() string { return fmt.Sprintf("exit code %d", int(v)) }
+
+// A codedError is found out on this side, with the exit code that the daemon's
+// answer would have had.
+type codedError struct {
+	code int
+	text string
+}
+
+func (e *codedError) Error() string { return e.text }
+
+// exit says on stderr what has to be said about a command's error and returns
+// the exit code.
+func (a *app) exit(ctx context.Context, err error) int {
+	if err == nil {
+		return 0
+	}
+	if v := verdict(0); errors.As(err, &v) {
+		return int(v)
+	}
+	exit := (*skillrun.ExitError)(nil)
+	ended := errors.As(err, &exit)
+	if !ended {
+		fmt.Fprintf(a.stderr, "skillrun: %s\n", a.explain(err))
+	}
+	if by := (*interrupt)(nil); errors.As(context.Cause(ctx), &by) {
+		return by.code()
+	}
+	if ended {
+		return outcomeCode(exit.Outcome)
+	}
+	return errorCode(err)
+}
+
+// outcomeCode is the exit code for a program that did not succeed: never 0.
+func outcomeCode(o *pb.Outcome) int {
+	code := int(o.GetExitCode())
+	if code < 0 {
+		code = 128 - code
+	}
+	switch o.GetEnd() {
+	case pb.End_END_TIMED_OUT:
+		if o.GetEvidence().GetDeadline() == pb.Deadline_DEADLINE_QUEUE {
+			return codeFailed // nothing ran
+		}
+		return codeTimedOut
+	case pb.End_END_OOM_KILLED:
+		if code == 0 {
+			return codeKilled
+		}
+	case pb.End_END_CANCELLED:
+		if code == 0 {
+			return codeTerminated
+		}
+	case pb.End_END_EXITED, pb.End_END_SIGNALED:
+	default:
+		return codeFailed
+	}
+	if code == 0 {
+		return codeFailed // the daemon contradicts itself
+	}
+	return code
+}
+
+// errorCode is the exit code for an error of ours or of the daemon.
+func errorCode(err error) int {
+	if coded := (*codedError)(nil); errors.As(err, &coded) {
+		return coded.code
+	}
+	switch skillrun.Reason(err) {
+	case "INTERPRETER_MISSING":
+		return codeNotFound
+	case "SESSIONS_NOT_OFFERED":
+		return codeRefused
+	}
+	switch status.Code(err) {
+	case codes.NotFound:
+		return codeNotFound
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument,
+		codes.FailedPrecondition, codes.AlreadyExists, codes.OutOfRange:
+		return codeRefused
+	}
+	return codeFailed
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// explain returns one line: what failed, why, and what to do about it.
+func (a *app) explain(err error) string {
+	st, ok := status.FromError(err)
+	if !ok {
+		return printable(err.Error())
+	}
+	cause := st.Proto().GetMessage()
+	object := ""
+	if inner := innermost(err); inner != nil {
+		// The wrapped error prints as "execution x: rpc error: code = ... desc = ...".
+		object = strings.TrimSuffix(err.Error(), inner.Error())
+		cause = status.Convert(inner).Message()
+	}
+	d := detailsOf(st)
+	if d.reason == "" {
+		switch st.Code() {
+		case codes.Unavailable:
+			return printable(fmt.Sprintf("%sdaemon at %s: %s (%s)", object, a.at(), connectCause(cause), "is skillrund running? skillrun doctor says more"))
+		case codes.Unimplemented:
+			return printable(fmt.Sprintf("%sdaemon at %s: %s (it is older than this client, %s: update it)", object, a.at(), cause, version))
+		}
+	}
+	for _, field := range d.fields {
+		if !strings.Contains(cause, field) {
+			cause = field + ": " + cause
+		}
+	}
+	notes := append([]string{}, d.notes...)
+	if hint := hint(d); hint != "" {
+		notes = append(notes, hint)
+	}
+	name := d.reason
+	if name == "" {
+		name = st.Code().String()
+	}
+	return printable(fmt.Sprintf("%s%s (%s)", object, cause, strings.Join(append([]string{name}, notes...), "; ")))
+}
+
+// innermost returns the error in err that is a status itself.
+func innermost(err error) error {
+	for err != nil {
+		if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
+			return err
+		}
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return nil
+		}
+		err = u.Unwrap()
+	}
+	return nil
+}
+
+// connectCause cuts gRPC's own words around the cause of a connection that
+// failed.
+func connectCause(message string) string {
+	const dialing = "Error while dialing: "
+	if _, after, ok := strings.Cut(message, dialing); ok {
+		return "cannot reach it: " + strings.TrimSuffix(after, `"`)
+	}
+	return message
+}
+
+// details is what the daemon said about an error, for machines.
+type details struct {
+	reason   string
+	metadata map[string]string
+	fields   []string
+	notes    []string
+}
+
+func detailsOf(st *status.Status) details {
+	var d details
+	for _, detail := range st.Details() {
+		switch detail := detail.(type) {
+		case *errdetails.ErrorInfo:
+			if detail.GetDomain() == skillrun.Domain {
+				d.reason, d.metadata = detail.GetReason(), detail.GetMetadata()
+			}
+		case *errdetails.BadRequest:
+			for _, v := range detail.GetFieldViolations() {
+				d.fields = append(d.fields, v.GetField())
+			}
+		case *errdetails.RetryInfo:
+			d.notes = append(d.notes, "try again in "+detail.GetRetryDelay().AsDuration().Round(time.Millisecond).String())
+		}
+	}
+	return d
+}
+
+// hint says what to do about an error, where its reason tells.
+func hint(d details) string {
+	value := func(format, key string) string {
+		if v := d.metadata[key]; v != "" {
+			return fmt.Sprintf(format, v)
+		}
+		return ""
+	}
+	switch d.reason {
+	case "SKILL_NOT_FOUND":
+		return "'skillrun skills' lists what there is"
+	case "SKILL_FILE_NOT_FOUND":
+		return "'skillrun skills NAME' lists the scripts of a skill"
+	case "EXECUTION_NOT_FOUND":
+		return "'skillrun ps --all' lists what there is"
+	case "COMMAND_NOT_ALLOWED":
+		return value("allowed-tools would need %s", "missing_rule")
+	case "LIMIT_TOO_LARGE":
+		return value("at most %s", "ceiling")
+	case "LIMIT_TOO_SMALL":
+		return value("at least %s", "floor")
+	case "DIGEST_MISMATCH":
+		return value("it is %s now", "current_digest")
+	case "IDEMPOTENCY_KEY_REUSED":
+		return value("it belongs to execution %s", "execution_id")
+	}
+	return ""
+}

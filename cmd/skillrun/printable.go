@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// printable makes text from elsewhere safe for one line of a terminal: control
+// characters, with which it could move the cursor or hide what follows, marks
+// that change the direction of writing, and bytes that are no UTF-8 are written
+// as escapes.
+func printable(s string) string { return escape(s, "") }
+
+// printableText is printable for text of several lines.
+func printableText(s string) string { return escape(s, "\n\t") }
+
+func escape(s, keep string) string {
+	var b strings.Builder
+	for i, width := 0, 0; i < len(s); i += width {
+		var r rune
+		r, width = utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && width == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// A program is what the arguments of run name.
+type program struct {
+	skill  string
+	script string
+	line   string
+	args   []string
+}
+
+// parse reads the arguments of run: flags may stand before and after SKILL, but
+// what follows the script is the program's. Nil means that help was printed.
+func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
+	flags := cmd.Flags()
+	if flags.ArgsLenAtDash() >= 0 {
+		return nil, usage(cmd, errors.New("-- must follow SKILL"))
+	}
+	p := &program{skill: args[0]}
+	rest := args[1:]
+	if len(rest) > 0 {
+		if err := flags.Parse(rest); err != nil {
+			return nil, usage(cmd, err)
+		}
+		rest = flags.Args()
+	}
+	if help, err := flags.GetBool("help"); err == nil && help {
+		return nil, cmd.Help()
+	}
+	dash := flags.ArgsLenAtDash() >= 0
+	switch {
+	case flags.Changed("code"):
+		p.args = rest
+	case len(rest) == 0:
+		return nil, usage(cmd, errors.New("nothing to run: give a script, -c CODE or -- COMMAND"))
+	case dash:
+		p.line = commandLine(rest)
+	default:
+		p.script, p.args = rest[0], rest[1:]
+	}
+	if flags.Changed("language") && !flags.Changed("code") {
+		return nil, usage(cmd, errors.New("--language goes with -c"))
+	}
+	return p, f.check(cmd)
+}
+
+// on returns the command for p.
+func (p *program) on(c *skillrun.Client, f *runFlags) *skillrun.Cmd {
+	switch {
+	case p.line != "":
+		return c.Command(p.skill, p.line)
+	case p.script != "":
+		return c.Script(p.skill, p.script, p.args...)
+	}
+	return c.Code(p.skill, f.language, f.code, p.args...)
+}

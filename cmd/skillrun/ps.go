@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// psPage is how many executions one call asks for.
+const psPage = 100
+
+func (a *app) psCommand() *cobra.Command {
+	var all bool
+	var limit int
+	var skill string
+	var labels, ends []string
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List executions: those that run or wait, or all",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request := &pb.ListRequest{Skill: skill}
+			if !all && len(ends) == 0 {
+				request.States = []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}
+			}
+			var err error
+			if request.Labels, err = pairs("label", labels); err != nil {
+				return err
+			}
+			for _, name := range ends {
+				end, ok := pb.End_value["END_"+strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(name))]
+				if !ok || end == 0 {
+					return usage(cmd, fmt.Errorf("--end %s: want exited, signaled, timed-out, oom-killed, cancelled, daemon-lost or setup-failed", name))
+				}
+				request.Ends = append(request.Ends, pb.End(end))
+			}
+			return a.ps(cmd.Context(), request, limit)
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	cmd.Flags().IntVarP(&limit, "limit", "n", psPage, "at most so many, the newest first; 0: no bound")
+	cmd.Flags().StringVar(&skill, "skill", "", "only of this `skill`")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "only with this label, `key=value` (repeatable)")
+	cmd.Flags().StringArrayVar(&ends, "end", nil, "only those that ended so: `exited`, timed-out, ... (repeatable)")
+	return cmd
+}
+
+func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var t table
+	t.header("ID", "SKILL", "SOURCE", "STATE", "CODE", "TIME", "CREATED")
+	for shown := 0; limit <= 0 || shown < limit; {
+		request.PageSize = psPage
+		if limit > 0 {
+			request.PageSize = uint32(min(psPage, limit-shown))
+		}
+		page, err := c.Executions().List(ctx, request)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.GetExecutions() {
+			if a.json {
+				if err := a.printJSON(e); err != nil {
+					return err
+				}
+				continue
+			}
+			t.add(psRow(e)...)
+		}
+		shown += len(page.GetExecutions())
+		if page.GetNextPageToken() == "" {
+			break
+		}
+		request.PageToken = page.GetNextPageToken()
+	}
+	if a.json {
+		return nil
+	}
+	return a.print(&t)
+}
+
+func psRow(e *pb.Execution) []cell {
+	source := e.GetSourceKind()
+	if e.GetScript() != "" {
+		source = e.GetScript()
+	}
+	row := plain(e.GetExecutionId(), e.GetSkill(), source, "", "-", "-", timeText(e.GetCreateTime()))
+	row[3] = stateCell(e)
+	if o := e.GetOutcome(); o != nil {
+		if o.ExitCode != nil {
+			row[4].text = fmt.Sprint(o.GetExitCode())
+		}
+		row[5].text = durationText(o.GetUsage().GetWallTime())
+	} else if e.GetStartTime() != nil {
+		row[5].text = shortTime(time.Since(e.GetStartTime().AsTime()))
+	}
+	return row
+}
+
+// stateCell is the state of an execution, or how it ended.
+func stateCell(e *pb.Execution) cell {
+	if o := e.GetOutcome(); o != nil {
+		c := cell{text: endWord(o.GetEnd()), colour: red}
+		if o.GetEnd() == pb.End_END_EXITED && proto.Equal(&pb.Outcome{ExitCode: o.ExitCode}, &pb.Outcome{ExitCode: proto.Int32(0)}) {
+			c.colour = green
+		}
+		return c
+	}
+	return cell{text: word("STATE_", e.GetState().String()), colour: yellow}
+}

@@ -1,0 +1,27 @@
+package main
+
+import "strings"
+
+// bare are the characters that need no quotes in a command line.
+const bare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+
+// commandLine turns the words after "--" into the line that allowed-tools is
+// asked about. One word is a line as it is, so that it may have pipes and
+// redirects; of several, each is quoted, so that it stays one word.
+func commandLine(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = quote(word)
+	}
+	return strings.Join(quoted, " ")
+}
+
+func quote(word string) string {
+	if word != "" && strings.Trim(word, bare) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'"'"'`) + "'"
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] SKILL [flags] {SCRIPT | -c CODE | -- COMMAND...} [ARG...]",
+		Short: "Run a script, code or command of a skill, and exit as it does",
+		Long: `Run runs one program in a sandbox and passes on what it prints, as it prints it.
+
+  skillrun run calculator scripts/calc.py '2+2'
+  skillrun run data-analysis --file sales.csv -o out scripts/stats.py sales.csv
+  skillrun run calculator -c 'print(2+2)'
+  skillrun run git-analyzer -- git log --oneline
+  skillrun run git-analyzer -- 'git log | head -3'
+
+Flags stand before the script; what follows it is the program's. One word after
+"--" is a command line with its pipes and redirects, several words are one
+command, each kept as it is. With -c, arguments that begin with "-" follow "--".
+
+Standard input goes to the program unless it is a terminal; -i passes a terminal
+too. Ctrl-C cancels the execution, and a second one does not wait for it.`,
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			what, err := f.parse(cmd, args)
+			if err != nil || what == nil {
+				return err
+			}
+			return a.runProgram(cmd.Context(), &f, what)
+		},
+		ValidArgsFunction: a.completeSkill,
+	}
+	cmd.Flags().SetInterspersed(false)
+	f.add(cmd.Flags())
+	return cmd
+}
+
+// runProgram runs what the command line says.
+func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	cmd, err := f.command(a, c, what)
+	if err != nil {
+		return err
+	}
+	if f.detach {
+		return a.detach(ctx, cmd)
+	}
+	// Before the run: a folder that can't be made is better known now.
+	dir, err := openFolder(f.artifacts)
+	if err != nil {
+		return err
+	}
+	if dir != nil {
+		defer dir.Close()
+	}
+	out := &printer{app: a}
+	cmd.OnEvent = out.event
+	if !a.json {
+		cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
+	}
+	err = cmd.Run(ctx)
+	return a.ended(ctx, c, cmd.Execution, out, dir, err)
+}
+
+// detach starts the command, prints its id and leaves it.
+func (a *app) detach(ctx context.Context, cmd *skillrun.Cmd) error {
+	cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
+	var header *pb.ExecutionEvent
+	cmd.OnEvent = func(e *pb.ExecutionEvent) {
+		if e.GetHeader() != nil {
+			header = e
+		}
+	}
+	if err := cmd.Start(ctx); err != nil {
+		return err
+	}
+	if err := cmd.Execution.Detach(ctx); err != nil {
+		return err
+	}
+	if a.json && header != nil {
+		return a.printJSON(header)
+	}
+	_, err := fmt.Fprintln(a.stdout, printable(cmd.Execution.ID))
+	return err
+}
+
+// ended does what follows the end of an execution that was run or attached:
+// notices, artifacts, and the error that says how it went. The execution is nil
+// if it never began.
+func (a *app) ended(ctx context.Context, c *skillrun.Client, e *skillrun.Execution, out *printer, dir *os.Root, err error) error {
+	if e == nil {
+		return err
+	}
+	outcome := e.Outcome()
+	if outcome == nil {
+		return err
+	}
+	a.notices(e.ID, outcome)
+	if dir != nil {
+		// An interrupted command has ended too: its artifacts are there.
+		if saveErr := a.save(context.WithoutCancel(ctx), c, e.ID, dir); saveErr != nil {
+			if err == nil {
+				return saveErr
+			}
+			a.note("%s", a.explain(saveErr))
+		}
+	}
+	if err == nil {
+		err = out.err
+	}
+	return err
+}

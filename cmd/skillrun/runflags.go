@@ -1,0 +1,210 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	code, language   string
+	args             string
+	interactive      bool
+	files            []string
+	env, secretEnv   []string
+	dir              string
+	labels           []string
+	key              string
+	artifacts        string
+	detach           bool
+	onDisconnect     string
+	network          bool
+	networkSet       bool
+	timeout, cpu     time.Duration
+	queueTimeout     time.Duration
+	memory           size
+	output, writable size
+	processes        uint32
+}
+
+func (f *runFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.code, "code", "c", "", "run this `code` instead of a script")
+	flags.StringVarP(&f.language, "language", "l", "", "language of the code: python, bash, sh, node, ruby, perl (default python)")
+	flags.StringVar(&f.args, "args", "", "`JSON` object for the program's standard input")
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input even if it is a terminal, or after --args")
+	flags.StringArrayVarP(&f.files, "file", "f", nil, "put a local file into the workspace: `path[:as]` (repeatable)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable `NAME=value`, or NAME for the own one (repeatable)")
+	flags.StringArrayVar(&f.secretEnv, "secret-env", nil, "environment variable `NAME` with the own value, which the daemon never shows (repeatable)")
+	flags.StringVarP(&f.dir, "dir", "w", "", "start in this `folder` of the workspace")
+	flags.StringArrayVar(&f.labels, "label", nil, "label `key=value` for finding the execution again (repeatable)")
+	flags.StringVar(&f.key, "key", "", "idempotency `key`: the same request with it is the same execution")
+	flags.StringVarP(&f.artifacts, "artifacts", "o", "", "save the files that the program made in this `folder`")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "print the execution's id and leave it running")
+	flags.StringVar(&f.onDisconnect, "on-disconnect", "", "if the connection is lost: `cancel or continue` (default cancel)")
+	flags.BoolVar(&f.network, "network", false, "ask for network, or with =false for none (default as the skill says)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "real `time` that the program may take, such as 30s")
+	flags.DurationVar(&f.cpu, "cpu-time", 0, "processor `time` that it may take")
+	flags.DurationVar(&f.queueTimeout, "queue-timeout", 0, "`time` to wait for a free slot")
+	flags.Var(&f.memory, "memory", "memory that it may use, such as 256m")
+	flags.Var(&f.output, "output", "bytes of each of stdout and stderr that are delivered")
+	flags.Var(&f.writable, "workspace", "bytes that it may write to its workspace")
+	flags.Uint32Var(&f.processes, "processes", 0, "processes and threads that it may have")
+}
+
+// check refuses what the daemon would take for "not set", and what can't go
+// together.
+func (f *runFlags) check(cmd *cobra.Command) error {
+	flags := cmd.Flags()
+	f.networkSet = flags.Changed("network")
+	for _, name := range []string{"timeout", "cpu-time", "queue-timeout"} {
+		if d, err := flags.GetDuration(name); err == nil && flags.Changed(name) && d <= 0 {
+			return &codedError{codeRefused, fmt.Sprintf("--%s %s: must be more than 0", name, d)}
+		}
+	}
+	if flags.Changed("processes") && f.processes == 0 {
+		return &codedError{codeRefused, "--processes 0: must be more than 0"}
+	}
+	switch f.onDisconnect {
+	case "", "cancel", "continue":
+	default:
+		return usage(cmd, fmt.Errorf("--on-disconnect %s: want cancel or continue", f.onDisconnect))
+	}
+	if f.detach && f.artifacts != "" {
+		return usage(cmd, errors.New("--artifacts: a detached execution's are fetched with 'skillrun artifacts'"))
+	}
+	if f.detach && f.interactive {
+		return usage(cmd, errors.New("--interactive: a detached program has no standard input"))
+	}
+	return nil
+}
+
+// command puts flags and program together.
+func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cmd, error) {
+	cmd := p.on(c, f)
+	cmd.JSONArguments = f.args
+	cmd.Stdin = a.programStdin(f)
+	cmd.Dir = f.dir
+	cmd.IdempotencyKey = f.key
+	cmd.QueueTimeout = f.queueTimeout
+	cmd.Limits = skillrun.Limits{
+		WallTime: f.timeout, CPUTime: f.cpu, MemoryBytes: uint64(f.memory), Processes: f.processes,
+		OutputBytes: uint64(f.output), WorkspaceBytes: uint64(f.writable),
+	}
+	if f.networkSet {
+		cmd.Network = &f.network
+	}
+	if f.onDisconnect == "continue" {
+		cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
+	}
+	var err error
+	if cmd.Env, err = environment(f.env); err != nil {
+		return nil, err
+	}
+	if cmd.SecretEnv, err = secrets(f.secretEnv); err != nil {
+		return nil, err
+	}
+	if cmd.Labels, err = pairs("label", f.labels); err != nil {
+		return nil, err
+	}
+	for _, arg := range f.files {
+		file, err := inputFile(arg)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Files = append(cmd.Files, file)
+	}
+	return cmd, nil
+}
+
+// programStdin is what the program reads: nothing if ours is a terminal, or
+// leads nowhere.
+func (a *app) programStdin(f *runFlags) io.Reader {
+	switch {
+	case f.interactive:
+		return a.stdin
+	case f.detach, f.args != "", a.stdin == nil, terminal(a.stdin):
+		return nil
+	}
+	if file, ok := a.stdin.(*os.File); ok {
+		info, err := file.Stat()
+		if err != nil {
+			return nil // closed: `skillrun run ... <&-`
+		}
+		if null, err := os.Stat(os.DevNull); err == nil && os.SameFile(info, null) {
+			return nil
+		}
+	}
+	return a.stdin
+}
+
+// inputFile reads path[:as]. A file whose own name has a colon is meant as it is.
+func inputFile(arg string) (skillrun.File, error) {
+	path, as := arg, filepath.Base(arg)
+	if i := strings.LastIndexByte(arg, ':'); i >= 0 {
+		if _, err := os.Lstat(arg); err != nil {
+			path, as = arg[:i], arg[i+1:]
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return skillrun.File{}, fmt.Errorf("--file %s: %w", arg, err)
+	}
+	return skillrun.File{Path: as, Source: path, Executable: info.Mode()&0o111 != 0}, nil
+}
+
+// environment reads NAME=value, and NAME with the own value.
+func environment(args []string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, arg := range args {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			if value, ok = os.LookupEnv(name); !ok {
+				return nil, fmt.Errorf("--env %s: not set here", name)
+			}
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// secrets reads names. A value on the command line is refused: everyone on the
+// machine can read it there.
+func secrets(names []string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, arg := range names {
+		name, _, ok := strings.Cut(arg, "=")
+		if ok {
+			return nil, fmt.Errorf("--secret-env %s: give the name alone; the value is taken from the environment", name)
+		}
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return nil, fmt.Errorf("--secret-env %s: not set here", name)
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// pairs reads key=value.
+func pairs(flag string, args []string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, fmt.Errorf("--%s %s: want key=value", flag, arg)
+		}
+		m[key] = value
+	}
+	return m, nil
+}

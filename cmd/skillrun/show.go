@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (a *app) showCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show all that is known of an execution",
+		Args:  arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			e, err := c.Executions().Get(cmd.Context(), &pb.GetRequest{ExecutionId: args[0]})
+			if err != nil {
+				return fmt.Errorf("execution %s: %w", args[0], err)
+			}
+			if a.json {
+				return a.printJSON(e)
+			}
+			return a.print(executionTable(e))
+		},
+	}
+}
+
+// executionTable is names and values, without those that are empty.
+func executionTable(e *pb.Execution) *table {
+	t := &table{}
+	t.field("id", e.GetExecutionId())
+	t.add(cell{text: "state"}, stateCell(e))
+	t.field("skill", e.GetSkill())
+	t.field("digest", e.GetSkillDigest())
+	t.field("source", strings.TrimSpace(e.GetSourceKind()+" "+e.GetScript()))
+	t.field("principal", e.GetPrincipal())
+	for _, key := range slices.Sorted(maps.Keys(e.GetLabels())) {
+		t.field("label", key+"="+e.GetLabels()[key])
+	}
+	t.field("created", timeText(e.GetCreateTime()))
+	t.field("started", timeText(e.GetStartTime()))
+	t.field("ended", timeText(e.GetEndTime()))
+	t.field("limits", limitsText(e.GetLimits()))
+	t.field("network", fmt.Sprint(e.GetNetwork()))
+	o := e.GetOutcome()
+	if o == nil {
+		return t
+	}
+	t.field("end", endText(o))
+	if o.ExitCode != nil {
+		t.field("exit code", fmt.Sprint(o.GetExitCode()))
+	}
+	t.field("usage", usageText(o.GetUsage()))
+	t.field("stdout", streamText(o.GetStdout()))
+	t.field("stderr", streamText(o.GetStderr()))
+	if n := o.GetEvidence().GetOomKillCount(); n > 0 {
+		t.field("out of memory", fmt.Sprintf("%d kills", n))
+	}
+	if n := o.GetEvidence().GetPidsMaxCount(); n > 0 {
+		t.field("processes", fmt.Sprintf("%d refused", n))
+	}
+	t.field("artifacts", fmt.Sprint(o.GetArtifactCount()))
+	for _, line := range o.GetArtifactsRefused() {
+		t.field("not an artifact", line)
+	}
+	t.field("advice", o.GetAdvice())
+	return t
+}
+
+// field adds a name and its value, unless that is empty.
+func (t *table) field(name, value string) {
+	if value != "" {
+		t.add(plain(name, value)...)
+	}
+}
+
+func streamText(t *pb.Truncation) string {
+	if t.GetTruncated() {
+		return fmt.Sprintf("%s of %s, truncated", bytesText(t.GetDeliveredBytes()), bytesText(t.GetTotalBytes()))
+	}
+	return bytesText(t.GetTotalBytes())
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (a *app) signalCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "signal ID SIGNAL",
+		Short:   "Send a signal to the main process of an execution",
+		Example: "  skillrun signal 01kb USR1",
+		Args:    arguments(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			request := &pb.SignalRequest{ExecutionId: args[0], Signal: signalName(args[1])}
+			if _, err := c.Executions().Signal(cmd.Context(), request); err != nil {
+				return fmt.Errorf("signal %s: %w", args[0], err)
+			}
+			return nil
+		},
+	}
+}
+
+// signalName gives kill(1)'s short names their full form: usr1 -> SIGUSR1.
+func signalName(name string) string {
+	name = strings.ToUpper(name)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	return name
+}

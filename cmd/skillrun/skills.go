@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// completeTime bounds how long a shell's completion waits for the daemon.
+const completeTime = 2 * time.Second
+
+func (a *app) skillsCommand() *cobra.Command {
+	var hidden bool
+	cmd := &cobra.Command{
+		Use:   "skills [SKILL]",
+		Short: "List the skills, or show one with its scripts",
+		Args:  arguments(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if len(args) == 1 {
+				return a.showSkill(cmd.Context(), c, args[0])
+			}
+			return a.listSkills(cmd.Context(), c, hidden)
+		},
+		ValidArgsFunction: a.completeSkill,
+	}
+	cmd.Flags().BoolVarP(&hidden, "all", "a", false, "also skills that ask not to be shown to a model")
+	return cmd
+}
+
+// skills returns all skills, page by page.
+func skills(ctx context.Context, c *skillrun.Client, hidden bool) iter.Seq2[*pb.SkillSummary, error] {
+	return func(yield func(*pb.SkillSummary, error) bool) {
+		request := &pb.ListSkillsRequest{IncludeHidden: hidden}
+		for {
+			page, err := c.Skills().ListSkills(ctx, request)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, s := range page.GetSkills() {
+				if !yield(s, nil) {
+					return
+				}
+			}
+			if page.GetNextPageToken() == "" {
+				return
+			}
+			request.PageToken = page.GetNextPageToken()
+		}
+	}
+}
+
+func (a *app) listSkills(ctx context.Context, c *skillrun.Client, hidden bool) error {
+	var t table
+	t.header("NAME", "DIGEST", "DESCRIPTION")
+	for s, err := range skills(ctx, c, hidden) {
+		if err != nil {
+			return err
+		}
+		if a.json {
+			if err := a.printJSON(s); err != nil {
+				return err
+			}
+			continue
+		}
+		t.add(plain(s.GetName(), shortDigest(s.GetDigest()), shorten(s.GetDescription()))...)
+	}
+	if a.json {
+		return nil
+	}
+	return a.print(&t)
+}
+
+func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) error {
+	s, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: name})
+	if err != nil {
+		return fmt.Errorf("skill %s: %w", name, err)
+	}
+	if a.json {
+		return a.printJSON(s)
+	}
+	t := &table{}
+	t.field("name", s.GetName())
+	t.field("description", s.GetDescription())
+	t.field("digest", s.GetDigest())
+	t.field("version", s.GetVersion())
+	t.field("author", s.GetAuthor())
+	t.field("license", s.GetLicense())
+	t.field("compatibility", s.GetCompatibility())
+	t.field("when to use", s.GetWhenToUse())
+	if s.GetHasAllowedTools() {
+		t.field("allowed tools", strings.Join(s.GetAllowedTools(), ", "))
+	} else {
+		t.field("allowed tools", "none: no commands may run")
+	}
+	if s.GetMaxExecutionTime() != nil {
+		t.field("time", durationText(s.GetMaxExecutionTime()))
+	}
+	if s.GetMaxMemoryBytes() > 0 {
+		t.field("memory", bytesText(s.GetMaxMemoryBytes()))
+	}
+	t.field("network", fmt.Sprint(s.GetNetworkAccess()))
+	t.field("files", fmt.Sprintf("%d, %s", s.GetFileCount(), bytesText(s.GetSizeBytes())))
+	for _, script := range s.GetScripts() {
+		text := script.GetPath()
+		if script.GetLanguage() != "" {
+			text += " (" + script.GetLanguage() + ")"
+		}
+		if first, _, _ := strings.Cut(script.GetDescription(), "\n"); first != "" {
+			text += ": " + shorten(first)
+		}
+		t.field("script", text)
+	}
+	for _, refused := range s.GetRefused() {
+		t.add(cell{text: "refused"}, cell{text: refused.GetPath() + ": " + refused.GetReason(), colour: red})
+	}
+	for _, finding := range s.GetWarnings() {
+		t.add(cell{text: "warning"}, cell{text: findingText(finding), colour: yellow})
+	}
+	return a.print(t)
+}
+
+// completeSkill completes the name of a skill in a shell.
+func (a *app) completeSkill(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault // scripts and files
+	}
+	c, err := a.dial()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer c.Close()
+	ctx, stop := context.WithTimeoutCause(cmd.Context(), completeTime, errors.New("daemon too slow"))
+	defer stop()
+	var names []string
+	for s, err := range skills(ctx, c, true) {
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		names = append(names, printable(s.GetName()))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// shortDigest is the beginning of a digest: enough to tell two apart.
+func shortDigest(digest string) string {
+	if len(digest) > len("sha256:")+12 {
+		return digest[:len("sha256:")+12]
+	}
+	return digest
+}
+
+// shorten cuts a description to what fits a line.
+func shorten(text string) string {
+	const most = 100
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}

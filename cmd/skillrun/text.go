@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// endText says how an execution ended.
+func endText(o *pb.Outcome) string {
+	switch o.GetEnd() {
+	case pb.End_END_SETUP_FAILED:
+		return "setup failed: " + o.GetEvidence().GetSetupStep() + ": " + o.GetEvidence().GetSetupError()
+	case pb.End_END_DAEMON_LOST:
+		return "daemon lost"
+	}
+	return (&skillrun.ExitError{Outcome: o}).Error()
+}
+
+// endWord is the end in a table.
+func endWord(end pb.End) string { return word("END_", end.String()) }
+
+// word turns an enum's name into a word: END_TIMED_OUT -> "timed out".
+func word(prefix, name string) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", " "))
+}
+
+func usageText(u *pb.Usage) string {
+	return fmt.Sprintf("wall %s, CPU %s, memory %s, queue %s, setup %s",
+		durationText(u.GetWallTime()), shortTime(u.GetCpuUser().AsDuration()+u.GetCpuSystem().AsDuration()),
+		bytesText(u.GetMemoryPeakBytes()), durationText(u.GetQueueTime()), durationText(u.GetSetupTime()))
+}
+
+func limitsText(l *pb.Limits) string {
+	parts := []string{"wall " + durationText(l.GetWallTime())}
+	if l.GetCpuTime() != nil {
+		parts = append(parts, "CPU "+durationText(l.GetCpuTime()))
+	}
+	parts = append(parts,
+		"memory "+bytesText(l.GetMemoryBytes()),
+		fmt.Sprintf("%d processes", l.GetProcesses()),
+		"output "+bytesText(l.GetOutputBytes()),
+		fmt.Sprintf("workspace %s in %d files", bytesText(l.GetWorkspaceBytes()), l.GetWorkspaceFiles()),
+		fmt.Sprintf("%d open files", l.GetOpenFiles()))
+	return strings.Join(parts, ", ")
+}
+
+func durationText(d *durationpb.Duration) string {
+	if d == nil {
+		return "-"
+	}
+	return shortTime(d.AsDuration())
+}
+
+// shortTime rounds to three digits or so.
+func shortTime(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Minute:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func timeText(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return t.AsTime().Local().Format(time.DateTime)
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// versionTime bounds how long version waits for a daemon.
+const versionTime = 2 * time.Second
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this client, and of the daemon if there is one",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			ctx, stop := context.WithTimeout(cmd.Context(), versionTime)
+			defer stop()
+			daemon := ""
+			if r, err := c.System().GetCapabilities(ctx, &pb.GetCapabilitiesRequest{}); err == nil {
+				daemon = r.GetVersion()
+			}
+			if a.json {
+				return json.NewEncoder(a.stdout).Encode(map[string]string{"client": version, "daemon": daemon})
+			}
+			if daemon == "" {
+				daemon = "not reachable"
+			}
+			_, err = fmt.Fprintf(a.stdout, "client %s\ndaemon %s\n", version, printable(daemon))
+			return err
+		},
+	}
+}
