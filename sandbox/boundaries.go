@@ -1,5 +1,17 @@
 package sandbox
 
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
 // A Boundary is something that this machine must give for sandboxes to hold.
 type Boundary struct {
 	Name   string
@@ -8,9 +20,310 @@ type Boundary struct {
 	Found  bool
 }
 
-// Boundaries probes this machine, without opening a Host.
-func Boundaries(c Config) []Boundary { return nil }
+// A probe tries one boundary. Its string says what was found, its error what
+// is missing; how says how to get it.
+type probe struct {
+	name, why, how string
+	try            func(Config) (string, error)
+}
 
+var probes = []probe{
+	{"capabilities", "to build namespaces and mounts and to become other users", "run as root with the default capabilities of a system service", tryCapabilities},
+	{"ids", "two host ids for each sandbox", "run outside a user namespace, or set first_id and ids to a range that it maps", tryIDs},
+	{"user namespace", "root of a sandbox is nobody outside", "a kernel with CONFIG_USER_NS and user.max_user_namespaces above 0", tryNamespace(unix.CLONE_NEWUSER)},
+	{"mount namespace", "a file tree of its own", "a kernel with namespaces", tryNamespace(unix.CLONE_NEWNS)},
+	{"pid namespace", "no process outside is visible, and all end with init", "a kernel with CONFIG_PID_NS", tryNamespace(unix.CLONE_NEWPID)},
+	{"network namespace", "no network but a loopback of its own", "a kernel with CONFIG_NET_NS", tryNamespace(unix.CLONE_NEWNET)},
+	{"ipc namespace", "no shared memory or queue with others", "a kernel with CONFIG_IPC_NS", tryNamespace(unix.CLONE_NEWIPC)},
+	{"uts namespace", "a host name of its own", "a kernel with CONFIG_UTS_NS", tryNamespace(unix.CLONE_NEWUTS)},
+	{"cgroup namespace", "the cgroups of the machine stay invisible", "a kernel of 4.6 or later", tryNamespace(unix.CLONE_NEWCGROUP)},
+	{"time namespace", "hides how long the machine is up", "a kernel of 5.6 or later with CONFIG_TIME_NS", tryTime},
+	{"cgroups", "limits of memory, processes and CPU, and the certain end of all processes", "under systemd a service with Delegate=yes; else cgroup_parent, a cgroup without processes", tryCgroups},
+	{"swap", "a memory limit that swap can't stretch", "a kernel with swapaccount=1, or swapoff -a", trySwap},
+	{"seccomp", "the filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
+	{"oom score", "the kernel ends a program before a service, and the program can't change that", "CAP_SYS_RESOURCE, or a kernel of 5.19 or later with Landlock", tryOOMScore},
+	{"openat2", "paths that a program controls are opened beneath a directory", "a kernel of 5.6 or later", tryOpenat2},
+	{"id-mapped mounts", "a program owns its files without a copy of them", "a kernel of 5.12 or later, and a state directory on ext4, xfs, btrfs or tmpfs, not on overlayfs", tryMapped},
+	{"overlay workspace", "a writable view of files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},
+	{"sealed memory files", "nobody can write to the binary that starts sandboxes", "a kernel of 3.17 or later", trySeals},
+	{"merged /usr", "programs of the host in one read-only mount", "a distribution with /bin as a link into /usr (Debian: usrmerge)", tryMergedUsr},
+}
+
+// Boundaries probes this machine, without opening a Host.
+func Boundaries(c Config) []Boundary {
+	c = c.withDefaults()
+	var all []Boundary
+	for _, p := range probes {
+		b := Boundary{Name: p.name, Why: p.why}
+		detail, err := p.try(c)
+		if err != nil {
+			b.Detail = fmt.Sprintf("%v; needs %s", err, p.how)
+		} else {
+			b.Detail, b.Found = detail, true
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// missing is an error for each boundary that was not found.
 func missing(all []Boundary) (errs []error) {
-	return nil
+	for _, b := range all {
+		if !b.Found {
+			errs = append(errs, fmt.Errorf("%s is missing (%s): %s", b.Name, b.Why, b.Detail))
+		}
+	}
+	return errs
+}
+
+// neededCapabilities by number, with what uses them.
+var neededCapabilities = map[int]string{
+	unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_FOWNER: "FOWNER", unix.CAP_KILL: "KILL",
+	unix.CAP_SETGID: "SETGID", unix.CAP_SETUID: "SETUID", unix.CAP_SETPCAP: "SETPCAP", unix.CAP_SYS_ADMIN: "SYS_ADMIN",
+	unix.CAP_SYS_PTRACE: "SYS_PTRACE",
+}
+
+func tryCapabilities(Config) (string, error) {
+	have, err := effectiveCapabilities()
+	if err != nil {
+		return "", err
+	}
+	var lacking []string
+	for n := range 64 {
+		if name, needed := neededCapabilities[n]; needed && have&(1<<n) == 0 {
+			lacking = append(lacking, name)
+		}
+	}
+	if os.Geteuid() != 0 || len(lacking) > 0 {
+		return "", fmt.Errorf("uid %d without %s", os.Geteuid(), strings.Join(lacking, ", "))
+	}
+	return "all there", nil
+}
+
+func effectiveCapabilities() (uint64, error) {
+	status, err := readStatus("self")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(status["CapEff"], 16, 64)
+}
+
+func tryIDs(c Config) (string, error) {
+	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		var mapped bool
+		for line := range strings.Lines(string(b)) {
+			var inside, outside, count uint64
+			if _, err := fmt.Sscan(line, &inside, &outside, &count); err != nil {
+				return "", err
+			}
+			mapped = mapped || inside <= uint64(c.FirstID) && uint64(c.FirstID)+uint64(c.IDs) <= inside+count
+		}
+		if !mapped {
+			return "", fmt.Errorf("ids %d to %d are not in %s", c.FirstID, uint64(c.FirstID)+uint64(c.IDs)-1, file)
+		}
+	}
+	return fmt.Sprintf("%d to %d", c.FirstID, uint64(c.FirstID)+uint64(c.IDs)-1), nil
+}
+
+func tryNamespace(flag int) func(Config) (string, error) {
+	return func(Config) (string, error) {
+		if err := tryUnshare(flag); err != nil {
+			return "", fmt.Errorf("unshare: %w", err)
+		}
+		return "can be made", nil
+	}
+}
+
+func tryTime(Config) (string, error) {
+	if !hasTimeNamespaces() {
+		// The one boundary that may be missing: it hides a number.
+		return "not in this kernel: sandboxes see how long the machine is up", nil
+	}
+	return tryNamespace(unix.CLONE_NEWTIME)(Config{})
+}
+
+// tryCgroups makes a cgroup and removes it.
+func tryCgroups(c Config) (string, error) {
+	h, err := openHierarchy(c.CgroupParent)
+	if err != nil {
+		return "", err
+	}
+	probe := h.group(fmt.Sprintf("skillrun.probe.%d", os.Getpid()))
+	defer probe.remove()
+	if h.unified {
+		dir := h.base[""]
+		controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+		if err != nil {
+			return "", err
+		}
+		for _, want := range []string{"memory", "pids", "cpu"} {
+			if !strings.Contains(" "+strings.TrimSpace(string(controllers))+" ", " "+want+" ") {
+				return "", fmt.Errorf("%s has no controller %s", dir, want)
+			}
+		}
+		return "cgroup v2 at " + dir, os.Mkdir(probe.dirs[""], 0o755)
+	}
+	for _, controller := range []string{"memory", "pids", "cpuacct", "devices", "freezer"} {
+		dir, ok := probe.dirs[controller]
+		if !ok {
+			return "", fmt.Errorf("cgroup v1 has no controller %s", controller)
+		}
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+	}
+	return "cgroup v1 at " + h.base["memory"], nil
+}
+
+func trySwap(c Config) (string, error) {
+	h, err := openHierarchy(c.CgroupParent)
+	if err != nil {
+		return "", err
+	}
+	swaps, err := os.ReadFile("/proc/swaps")
+	switch {
+	case err != nil || strings.Count(string(swaps), "\n") <= 1:
+		return "the machine has none", nil
+	case h.swap:
+		return "limited with memory", nil
+	case h.unified:
+		if _, err := os.Stat(filepath.Join(h.base[""], "memory.swap.max")); err == nil || h.base[""] == unifiedRoot {
+			return "limited by its own", nil
+		}
+	}
+	return "", errors.New("swap is on, and this kernel doesn't limit it")
+}
+
+func trySeccomp(Config) (string, error) {
+	action := uint32(unix.SECCOMP_RET_ERRNO)
+	if err := seccompActionAvailable(&action); err != nil {
+		return "", err
+	}
+	f, err := compileFilters()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("a filter of %d instructions", len(f.script)/sockFilterSize), nil
+}
+
+func tryOOMScore(Config) (string, error) {
+	have, err := effectiveCapabilities()
+	if err != nil {
+		return "", err
+	}
+	if have&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+		return "kept by CAP_SYS_RESOURCE", nil
+	}
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 || abi < 2 {
+		return "", errors.New("neither CAP_SYS_RESOURCE nor Landlock")
+	}
+	return fmt.Sprintf("kept by Landlock %d", abi), nil
+}
+
+func tryOpenat2(Config) (string, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return "", err
+	}
+	return "works", unix.Close(fd)
+}
+
+// tryMapped makes an id-mapped clone of the mount that StateDir is on.
+func tryMapped(c Config) (string, error) {
+	dir, err := existing(c.StateDir)
+	if err != nil {
+		return "", err
+	}
+	userns, err := openUserNamespace(c.FirstID)
+	if err != nil {
+		return "", err
+	}
+	defer userns.Close()
+	return "works on " + dir, onThrowawayThread(func() error {
+		target, err := existing(c.RunDir)
+		if err != nil {
+			return err
+		}
+		return bindMapped(dir, target, userns)
+	})
+}
+
+// tryOverlay mounts a workspace as every sandbox has one, over a directory
+// that only a thread of ours sees so.
+func tryOverlay(c Config) (string, error) {
+	return "works", onThrowawayThread(func() error {
+		dir, err := existing(c.RunDir)
+		if err != nil {
+			return err
+		}
+		if err := mountTmpfs(dir, "mode=711,size=1m"); err != nil {
+			return err
+		}
+		var dirs [2]string
+		for i, name := range []string{"lower", "staging"} {
+			if dirs[i], err = makeDir(dir, name); err != nil {
+				return err
+			}
+		}
+		s := Spec{Workspace: Workspace{SizeBytes: 1 << 20, Files: 64}}
+		if dir, err := existing(c.StateDir); err == nil {
+			s.Workspace.Lower = []string{dir}
+		}
+		st, err := stage(dirs[1], s, c.FirstID)
+		if err != nil {
+			return err
+		}
+		return st.close()
+	})
+}
+
+// existing is the nearest directory at or above path that exists.
+func existing(path string) (string, error) {
+	for {
+		resolved, err := filepath.EvalSymlinks(path)
+		if err == nil || path == "/" {
+			return resolved, err
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// onThrowawayThread runs f in a mount namespace that nobody else is in.
+func onThrowawayThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so the thread ends with this function
+		err := unix.Unshare(unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func trySeals(Config) (string, error) {
+	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
+	return "work", err
+}
+
+func tryMergedUsr(Config) (string, error) {
+	target, err := os.Readlink("/bin")
+	if err != nil || !strings.HasSuffix(target, "usr/bin") {
+		return "", errors.New("/bin is not a link to usr/bin")
+	}
+	return "/bin is " + target, nil
 }

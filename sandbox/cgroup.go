@@ -30,6 +30,9 @@ type hierarchy struct {
 // cgroup with processes can't pass controllers on to its children.
 const daemonGroup = "skillrun-daemon"
 
+// unifiedRoot may hold processes and pass controllers on.
+const unifiedRoot = "/sys/fs/cgroup"
+
 // groupPrefix begins the name of an instance's cgroup.
 const groupPrefix = "skillrun-"
 
@@ -68,7 +71,7 @@ func (h *hierarchy) prepare() error {
 		return nil
 	}
 	dir := h.base[""]
-	if dir != "/sys/fs/cgroup" {
+	if dir != unifiedRoot {
 		if err := h.moveAway(dir); err != nil {
 			return err
 		}

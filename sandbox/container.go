@@ -132,7 +132,7 @@ func resources(s Spec, g group) *cgroups.Resources {
 
 const firstStageThreads = 64
 
-// scriptRlimits are the limits that stand beside the cgroup's. A core dump
+// rlimits are the limits that stand beside the cgroup's. A core dump
 // would be the machine's to write, outside the sandbox.
 func rlimits(s Spec) []configs.Rlimit {
 	var list []configs.Rlimit

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/close_range.h>
+#include <linux/landlock.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -118,6 +119,35 @@ static void enter_directory(const char *dir) {
 		fail(STAGE_DIRECTORY);
 	close(fd);
 	close(top);
+}
+
+/* Nothing can be opened for writing but in the places that are the program's.
+ * They are the only writable mounts anyway, but for its own files in /proc:
+ * on a machine where the daemon has no CAP_SYS_RESOURCE a program could lower
+ * its oom_score_adj there. Landlock of Linux before 5.19 would also refuse to
+ * rename between directories; the daemon knows (boundaries.go, oom score). */
+static void restrict_writing(void) {
+	static const char *const places[] = { "/workspace", "/tmp", "/home/skill", "/dev" };
+	uint64_t rights = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REFER;
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	if (abi < 2)
+		return;
+	struct landlock_ruleset_attr attr = { .handled_access_fs = rights };
+	int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
+	if (rules < 0)
+		fail(STAGE_FILTER);
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		struct landlock_path_beneath_attr rule = {
+			.allowed_access = rights,
+			.parent_fd = open(places[i], O_PATH | O_CLOEXEC),
+		};
+		if (rule.parent_fd < 0 || syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
+			fail(STAGE_FILTER);
+		close(rule.parent_fd);
+	}
+	if (syscall(SYS_landlock_restrict_self, rules, 0) != 0)
+		fail(STAGE_FILTER);
+	close(rules);
 }
 
 /* Waits until the daemon has read this process's posture from outside. From
@@ -235,6 +265,7 @@ _Noreturn void child_run(const struct launch *l) {
 	drop_bounding_set();
 	become_script();
 	enter_directory(l->program->dir);
+	restrict_writing();
 	if (filter_load(&l->program->script_filter) != 0)
 		fail(STAGE_FILTER);
 	if (l->gate >= 0)

@@ -47,7 +47,6 @@ var madeUp = map[string]string{
 	"/etc/passwd":        "root:x:0:0:root:/:/usr/sbin/nologin\nskill:x:1000:1000:skill:" + homeDir + ":/bin/sh\n",
 	"/etc/group":         "root:x:0:\nskill:x:1000:\n",
 	"/etc/hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
-	"/etc/hostname":      hostname + "\n",
 	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
 	"/etc/shells":        "/bin/sh\n/bin/bash\n",
 	// Without a server named here the resolver would ask one on loopback, and
@@ -97,7 +96,7 @@ func makeRootfs(dir string, links map[string]string) error {
 
 // makeLinks makes the links of a merged /usr, and those that c asks for.
 func makeLinks(dir string, extra map[string]string) error {
-	all := map[string]string{"/var/tmp": "../tmp", "/etc/mtab": "../proc/self/mounts"}
+	all := map[string]string{"/etc/mtab": "../proc/self/mounts"}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat("/usr/" + name); err == nil {
 			all["/"+name] = "usr/" + name

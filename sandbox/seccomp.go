@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -17,11 +18,12 @@ var seccompText []byte
 
 // seccompPolicy is seccomp.yaml.
 type seccompPolicy struct {
-	Allow     []seccompCalls `yaml:"allow"`
-	AllowWhen []seccompWhen  `yaml:"allow_when"`
-	Deny      []seccompCalls `yaml:"deny"`
-	Unknown   []string       `yaml:"unknown"`
-	Init      []string       `yaml:"init"`
+	Allow      []seccompCalls `yaml:"allow"`
+	AllowWhen  []seccompWhen  `yaml:"allow_when"`
+	RefuseWhen []seccompWhen  `yaml:"refuse_when"`
+	Deny       []seccompCalls `yaml:"deny"`
+	Unknown    []string       `yaml:"unknown"` // said for the reader: what stands nowhere is unknown
+	Init       []string       `yaml:"init"`
 }
 
 type seccompCalls struct {
@@ -30,9 +32,10 @@ type seccompCalls struct {
 }
 
 type seccompWhen struct {
-	Why  string       `yaml:"why"`
-	Call string       `yaml:"call"`
-	Args []seccompArg `yaml:"args"`
+	Why   string       `yaml:"why"`
+	Call  string       `yaml:"call"`
+	Errno int16        `yaml:"errno"` // for refuse_when
+	Args  []seccompArg `yaml:"args"`
 }
 
 type seccompArg struct {
@@ -58,9 +61,9 @@ func (v *seccompValue) UnmarshalYAML(n *yaml.Node) error {
 type filters struct{ init, script []byte }
 
 func compileFilters() (filters, error) {
-	var p seccompPolicy
-	if err := yaml.Unmarshal(seccompText, &p); err != nil {
-		return filters{}, fmt.Errorf("seccomp.yaml: %w", err)
+	p, err := parsePolicy()
+	if err != nil {
+		return filters{}, err
 	}
 	script, err := p.compile(nil)
 	if err != nil {
@@ -71,6 +74,15 @@ func compileFilters() (filters, error) {
 		return filters{}, fmt.Errorf("init's filter: %w", err)
 	}
 	return filters{init: init, script: script}, nil
+}
+
+func parsePolicy() (p seccompPolicy, err error) {
+	d := yaml.NewDecoder(bytes.NewReader(seccompText))
+	d.KnownFields(true)
+	if err := d.Decode(&p); err != nil {
+		return p, fmt.Errorf("seccomp.yaml: %w", err)
+	}
+	return p, nil
 }
 
 // compile returns the filter with the calls in extra allowed beside.
@@ -114,6 +126,11 @@ func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
 	}
 	for _, w := range p.AllowWhen {
 		if err := addRules(f, w.Call, seccomp.ActAllow, w.Args); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range p.RefuseWhen {
+		if err := addRules(f, w.Call, seccomp.ActErrno.SetReturnCode(w.Errno), w.Args); err != nil {
 			return nil, err
 		}
 	}

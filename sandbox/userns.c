@@ -1,25 +1,41 @@
-/* A process that only holds a user namespace, for id-mapped mounts. */
+/* Children that make system calls and nothing else: they are forks without
+ * exec of a process with many threads, so they block all signals, whose
+ * handlers belong to a Go runtime that they lack. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* skillrun_userns answers the pid of a child in a new user namespace, or -1
- * and errno. The caller kills it. The child is a fork without exec of a
- * process with many threads, so it makes system calls and nothing else, and
- * blocks all signals, whose handlers belong to a Go runtime that it lacks. */
-long skillrun_userns(void) {
+static long fork_quietly(long flags) {
 	sigset_t all, old;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
-	long pid = syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+	long pid = syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
+	if (pid != 0)
+		sigprocmask(SIG_SETMASK, &old, 0);
+	return pid;
+}
+
+/* skillrun_userns answers the pid of a child that does nothing but hold a new
+ * user namespace, or -1 and errno. The caller kills it. */
+long skillrun_userns(void) {
+	long pid = fork_quietly(CLONE_NEWUSER);
 	if (pid == 0) {
 		syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 		for (;;)
 			syscall(SYS_ppoll, 0, 0, 0, 0, 0);
 	}
-	sigprocmask(SIG_SETMASK, &old, 0);
+	return pid;
+}
+
+/* skillrun_try_unshare answers the pid of a child that tries to leave the
+ * given namespaces and exits with the errno. */
+long skillrun_try_unshare(long flags) {
+	long pid = fork_quietly(0);
+	if (pid == 0)
+		syscall(SYS_exit_group, syscall(SYS_unshare, flags) == 0 ? 0 : errno);
 	return pid;
 }

@@ -1,11 +1,13 @@
 package sandbox
 
 // long skillrun_userns(void);
+// long skillrun_try_unshare(long flags);
 import "C"
 
 import (
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,11 +28,7 @@ func openUserNamespace(hostID uint32) (_ *os.File, err error) {
 	}
 	defer func() {
 		_ = unix.Kill(int(pid), unix.SIGKILL)
-		for {
-			if _, err := unix.Wait4(int(pid), nil, 0, nil); err != unix.EINTR {
-				return
-			}
-		}
+		_, _ = wait(int(pid))
 	}()
 	line := fmt.Appendf(nil, "%d %d 1\n", scriptID, hostID)
 	for _, f := range []string{"uid_map", "gid_map"} {
@@ -39,4 +37,34 @@ func openUserNamespace(hostID uint32) (_ *os.File, err error) {
 		}
 	}
 	return os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+}
+
+// tryUnshare reports whether a process of ours can leave the given namespaces.
+func tryUnshare(flags int) error {
+	pid, err := C.skillrun_try_unshare(C.long(flags))
+	if pid < 0 {
+		return err
+	}
+	status, err := wait(int(pid))
+	if err == nil && status.ExitStatus() != 0 {
+		err = unix.Errno(status.ExitStatus())
+	}
+	return err
+}
+
+func wait(pid int) (status unix.WaitStatus, err error) {
+	for {
+		if _, err = unix.Wait4(pid, &status, 0, nil); err != unix.EINTR {
+			return status, err
+		}
+	}
+}
+
+// seccompActionAvailable asks the kernel whether filters can answer so.
+func seccompActionAvailable(action *uint32) error {
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(action)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
