@@ -50,13 +50,13 @@ func (r *frames) fill(need int, limit int64) error {
 	buf := make([]byte, min(int64(max(need, readAhead)), limit-r.pos))
 	have := copy(buf, r.buf)
 	n, err := r.f.ReadAt(buf[have:], r.pos+int64(have))
-	if err == io.EOF {
+	if err == io.EOF && have+n < need {
 		return badFrame(fmt.Sprintf("file ends %d bytes early", len(buf)-have-n))
 	}
-	if err != nil {
+	if err != nil && err != io.EOF {
 		return err
 	}
-	r.buf = buf
+	r.buf = buf[:have+n]
 	return nil
 }
 

@@ -1,0 +1,193 @@
+package record
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallDisk mounts a disk of a size at a new directory.
+func smallDisk(t *testing.T, options string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root, to mount a small disk")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fillDisk writes a file until there is no room.
+func fillDisk(t *testing.T, dir string) (filler string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+func isSpoolFull(err error) bool {
+	_, ok := errors.AsType[*SpoolFullError](err)
+	return ok && errors.Is(err, unix.ENOSPC)
+}
+
+// Output fills the disk: what was acknowledged stays, ends still get written,
+// with large outcomes, and when there is room again all goes on.
+func TestDiskFull(t *testing.T) {
+	dir := smallDisk(t, "size=64m")
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record"), MaxAge: time.Hour})
+	var logs []*Log
+	for range 8 {
+		logs = append(logs, create(t, s, Execution{}))
+	}
+	l := logs[0]
+	follower := newReader(t, s, "a", l.ID(), 0)
+	chunk := bytes.Repeat([]byte("0123456789abcdef"), 5000) // not whole pages
+	appended := 0
+	var err error
+	for ; err == nil; appended++ {
+		_, err = l.Append(Event{Kind: KindOutput, Data: chunk})
+	}
+	appended--
+	if !isSpoolFull(err) || appended < 100 {
+		t.Fatalf("after %d: got %v", appended, err)
+	}
+	fi, err := os.Stat(s.spoolPath(l.ID()))
+	if err != nil || fi.Size() != l.size {
+		t.Errorf("the spool has %d bytes, %d of them whole, %v", fi.Size(), l.size, err)
+	}
+	filler := fillDisk(t, dir)
+	if _, err := logs[1].Append(Event{Kind: KindOutput, Data: chunk}); !isSpoolFull(err) {
+		t.Errorf("another: got %v", err)
+	}
+
+	outcome := bytes.Repeat([]byte("x"), 300_000)
+	for _, l := range logs {
+		if err := l.Started(t.Context(), start); err != nil {
+			t.Errorf("start: %v", err)
+		}
+		if err := l.End(t.Context(), "EXITED", outcome, start); err != nil {
+			t.Errorf("end: %v", err)
+		}
+		if x := get(t, s, "a", l.ID()); x.State != Ended || !bytes.Equal(x.Outcome, outcome) {
+			t.Errorf("got %v with %d bytes", x.State, len(x.Outcome))
+		}
+	}
+	if x, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil); !isSpoolFull(err) {
+		t.Errorf("create: got %v, %v", x, err)
+	}
+	if n := rowsIn(t, s, "executions"); n != len(logs) {
+		t.Errorf("%d rows", n)
+	}
+	outputs := 0
+	for {
+		e, err := follower.Next(t.Context())
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case e.Kind == KindOutput && bytes.Equal(e.Data, chunk):
+			outputs++
+		case e.Kind == KindOutput, e.Kind == KindEnd && !bytes.Equal(e.Data, outcome):
+			t.Errorf("event %d is another", e.Seq)
+		}
+	}
+	if outputs != appended {
+		t.Errorf("got %d outputs, want %d", outputs, appended)
+	}
+
+	// An open reader holds the disk space.
+	if err := follower.Close(); err != nil {
+		t.Error(err)
+	}
+	// The store can be opened, and swept, while the disk is full.
+	s = reopenStore(t, s)
+	if removed, _ := sweep(t, s, start.Add(2*time.Hour)); removed != len(logs) {
+		t.Errorf("got %d", removed)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	l = create(t, s, Execution{})
+	appendOutput(t, l, "again")
+	end(t, l, "EXITED", start)
+	if got := len(readAll(t, s, "a", l.ID(), 0)); got != 3 {
+		t.Errorf("got %d events", got)
+	}
+}
+
+// While the room for ends is spent, output is not to have it.
+func TestOutputWaitsForBallast(t *testing.T) {
+	dir := smallDisk(t, "size=64m")
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	runs, ends := create(t, s, Execution{}), create(t, s, Execution{})
+	filler := fillDisk(t, dir)
+	if err := ends.End(t.Context(), "EXITED", make([]byte, 100_000), start); err != nil {
+		t.Fatal(err)
+	}
+	if s.ballast.held.Load() {
+		t.Fatal("the end found room without the ballast")
+	}
+	if _, err := runs.Append(Event{Kind: KindOutput, Data: []byte("x")}); !isSpoolFull(err) {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, s, start)
+	appendOutput(t, runs, "x")
+	end(t, runs, "EXITED", start)
+}
+
+// A disk that is full at the start is no reason not to start.
+func TestOpenOnFullDisk(t *testing.T) {
+	dir := smallDisk(t, "size=4m") // no room for the ballast
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	if _, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil); !isSpoolFull(err) {
+		t.Errorf("got %v", err)
+	}
+	if got := listAll(t, s, Filter{Tenant: "a"}); len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// No inodes are left for the spool: the row goes too.
+func TestNoInodes(t *testing.T) {
+	dir := smallDisk(t, "size=64m,nr_inodes=12")
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	var err error
+	n := 0
+	for ; err == nil && n < 20; n++ {
+		_, err = s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil)
+	}
+	if !isSpoolFull(err) {
+		t.Fatalf("got %v", err)
+	}
+	if got := rowsIn(t, s, "executions"); got != n-1 || len(files(t, s)) != n-1 {
+		t.Errorf("%d rows and %d files, want %d", got, len(files(t, s)), n-1)
+	}
+}

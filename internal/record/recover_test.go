@@ -1,0 +1,214 @@
+package record
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+// leave makes an execution with three outputs that never ends, in a store that
+// is closed.
+func leave(t *testing.T) (*Store, Execution, []byte) {
+	t.Helper()
+	s := openStore(t, Config{})
+	x := Execution{ID: "x", Created: start}
+	l := create(t, s, x)
+	for _, data := range []string{"one", "two", "three"} {
+		appendOutput(t, l, data)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	spool, err := os.ReadFile(s.spoolPath(x.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, x, spool
+}
+
+func reopenLog(t testing.TB, s *Store, id string) *Log {
+	t.Helper()
+	l, err := s.Reopen(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestReopen(t *testing.T) {
+	s, x, _ := leave(t)
+	s = openStore(t, s.config)
+	left, err := s.Unended(t.Context())
+	if err != nil || len(left) != 1 || left[0].ID != x.ID || left[0].State != Queued {
+		t.Fatalf("got %v, %v", left, err)
+	}
+	if _, err := s.Read(t.Context(), "a", x.ID, 0); !errors.Is(err, ErrNotOpen) {
+		t.Errorf("read: got %v", err)
+	}
+	if _, err := s.Reopen(t.Context(), "nobody"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	l := reopenLog(t, s, x.ID)
+	if _, err := s.Reopen(t.Context(), x.ID); !errors.Is(err, ErrInUse) {
+		t.Errorf("again: got %v", err)
+	}
+	if left, err := s.Unended(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("got %v, %v", left, err)
+	}
+	if got := get(t, s, "a", x.ID).LastSeq; got != 4 {
+		t.Errorf("got %d", got)
+	}
+	if seq := appendOutput(t, l, "four"); seq != 5 {
+		t.Errorf("got %d", seq)
+	}
+	end(t, l, "DAEMON_LOST", start.Add(time.Hour))
+	events := readAll(t, s, "a", x.ID, 0)
+	if len(events) != 6 || string(events[4].Data) != "four" || events[5].End != "DAEMON_LOST" {
+		t.Errorf("got %+v", events)
+	}
+	if _, err := s.Reopen(t.Context(), x.ID); !errors.Is(err, ErrEnded) {
+		t.Errorf("ended: got %v", err)
+	}
+}
+
+// Artifacts of an execution that never ended are of no use.
+func TestReopenDropsArtifacts(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{})
+	writeArtifacts(t, s, l, map[string]string{"x": "half"})
+	s = reopenStore(t, s)
+	end(t, reopenLog(t, s, l.ID()), "DAEMON_LOST", start)
+	if got, _, err := s.ListArtifacts(t.Context(), "a", l.ID(), 0, ""); len(got) != 0 || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if total, err := s.bytes(t.Context()); total > 1000 || len(files(t, s)) != 1 || err != nil {
+		t.Errorf("left %v, %d bytes, %v", files(t, s), total, err)
+	}
+}
+
+// Wherever the last write was cut off, and whatever is behind it, the frames
+// before are kept, and the log goes on from there.
+func TestTornFrames(t *testing.T) {
+	s, x, spool := leave(t)
+	last := len(spool) - frameSize - len("three")
+	if e, _, err := decodeFrame(spool[last:]); string(e.Data) != "three" || err != nil {
+		t.Fatalf("got %q, %v", e.Data, err)
+	}
+	var damaged [][]byte
+	for n := last; n < len(spool); n++ {
+		damaged = append(damaged, spool[:n])
+		zeroes := make([]byte, len(spool))
+		copy(zeroes, spool[:n])
+		if !bytes.Equal(zeroes, spool) {
+			damaged = append(damaged, zeroes)
+		}
+	}
+	damaged = append(damaged, append(bytes.Clone(spool[:last]), make([]byte, 100_000)...))
+	for i, b := range damaged {
+		write(t, s.spoolPath(x.ID), b)
+		s, err := Open(s.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := reopenLog(t, s, x.ID)
+		if seq := appendOutput(t, l, "again"); seq != 4 {
+			t.Errorf("%d: got %d", i, seq)
+		}
+		r := newReader(t, s, "a", x.ID, 0)
+		for _, want := range []string{"header of x", "one", "two", "again"} {
+			if e, err := r.Next(t.Context()); string(e.Data) != want || err != nil {
+				t.Fatalf("%d: got %q, %v; want %q", i, e.Data, err, want)
+			}
+		}
+		if fi, err := os.Stat(s.spoolPath(x.ID)); err != nil || fi.Size() != int64(len(spool)) {
+			t.Errorf("%d: the spool has %d bytes, %v", i, fi.Size(), err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// After a loss of power the spool may be anything; the header is in the row.
+func TestLostSpool(t *testing.T) {
+	for name, spool := range map[string][]byte{
+		"gone": nil, "empty": {}, "half of the magic": []byte(spoolMagic[:3]), "only the magic": []byte(spoolMagic),
+		"zeroes": make([]byte, 500), "another file": bytes.Repeat([]byte("#!/bin/sh\n"), 100),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, x, _ := leave(t)
+			if err := os.Remove(s.spoolPath(x.ID)); err != nil {
+				t.Fatal(err)
+			}
+			if spool != nil {
+				write(t, s.spoolPath(x.ID), spool)
+			}
+			s = openStore(t, s.config)
+			end(t, reopenLog(t, s, x.ID), "DAEMON_LOST", start.Add(time.Hour))
+			checkEvents(t, readAll(t, s, "a", x.ID, 0), []Event{
+				{Seq: 1, Time: start, Kind: KindHeader, Data: []byte("header of x")},
+				{Seq: 2, Time: start.Add(time.Hour), Kind: KindEnd, Data: []byte(`{"end":"DAEMON_LOST"}`), End: "DAEMON_LOST"},
+			})
+		})
+	}
+}
+
+// A crash after the end was written and before the row was closed.
+func TestEndOnlyInSpool(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{ID: "x", Created: start})
+	appendOutput(t, l, "one")
+	end(t, l, "EXITED", start.Add(time.Minute))
+	want, events := get(t, s, "a", "x"), readAll(t, s, "a", "x", 0)
+	_, err := s.db.states.Exec(`UPDATE executions SET state = 2, ended = 0, ending = '', outcome = x'', last_seq = 1, spool_bytes = 0, marks = x''`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = reopenStore(t, s)
+	if left, err := s.Unended(t.Context()); len(left) != 0 || err != nil {
+		t.Errorf("got %v, %v", left, err)
+	}
+	got := get(t, s, "a", "x")
+	if got.State != Ended || got.End != want.End || !got.Ended.Equal(want.Ended) || !bytes.Equal(got.Outcome, want.Outcome) || got.LastSeq != want.LastSeq {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	checkEvents(t, readAll(t, s, "a", "x", 0), events)
+}
+
+// An end that only the row has is read like any other, with the log open and
+// without.
+func TestEndOnlyInRow(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{ID: "x"})
+	appendOutput(t, l, "one")
+	r := newReader(t, s, "a", "x", 2)
+	// From here on the spool can't be written.
+	readOnly, err := os.Open(s.spoolPath("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.f.Close()
+	l.f = readOnly
+	if _, err := l.Append(Event{Kind: KindOutput}); err == nil {
+		t.Fatal("appended")
+	}
+	end(t, l, "EXITED", start)
+	want := Event{Seq: 3, Time: start, Kind: KindEnd, Data: []byte(`{"end":"EXITED"}`), End: "EXITED"}
+	e, err := r.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEvents(t, []Event{e}, []Event{want})
+	for range 2 {
+		checkEvents(t, readAll(t, s, "a", "x", 2), []Event{want})
+		if got := len(readAll(t, s, "a", "x", 0)); got != 3 {
+			t.Errorf("got %d events", got)
+		}
+		if got := readAll(t, s, "a", "x", 3); len(got) != 0 {
+			t.Errorf("got %v after the end", got)
+		}
+		s = reopenStore(t, s)
+	}
+}

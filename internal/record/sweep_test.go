@@ -1,0 +1,227 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func sweep(t testing.TB, s *Store, now time.Time) (removed int, freed int64) {
+	t.Helper()
+	removed, freed, err := s.Sweep(t.Context(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return removed, freed
+}
+
+// files returns what of executions is on the disk.
+func files(t testing.TB, s *Store) []string {
+	t.Helper()
+	names := []string{}
+	for _, dir := range []string{spoolsName, artifactsName} {
+		entries, err := os.ReadDir(filepath.Join(s.config.Dir, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, dir+"/"+e.Name())
+		}
+	}
+	return names
+}
+
+func rowsIn(t testing.TB, s *Store, table string) int {
+	t.Helper()
+	var n int
+	if err := s.db.queries.QueryRow("SELECT count(*) FROM " + table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestSweepByAge(t *testing.T) {
+	s := openStore(t, Config{MaxAge: time.Hour})
+	for i, age := range []time.Duration{3 * time.Hour, 0, time.Hour + 1, time.Hour} {
+		l := create(t, s, Execution{ID: fmt.Sprint("e", i), Key: fmt.Sprint("key", i), Labels: map[string]string{"a": "b"}})
+		writeArtifacts(t, s, l, map[string]string{"x": "12345"})
+		end(t, l, "EXITED", start.Add(-age))
+	}
+	create(t, s, Execution{ID: "runs", Created: start.Add(-100 * time.Hour)})
+	var want int64
+	for _, id := range []string{"e0", "e2"} {
+		fi, err := os.Stat(s.spoolPath(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += fi.Size() + 5
+	}
+	removed, freed := sweep(t, s, start)
+	if removed != 2 || freed != want {
+		t.Errorf("got %d, %d bytes; want 2, %d", removed, freed, want)
+	}
+	if got, want := files(t, s), []string{"spool/e1", "spool/e3", "spool/runs", "artifacts/e1", "artifacts/e3"}; !slices.Equal(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	for table, want := range map[string]int{"executions": 3, "labels": 2, "artifacts": 2, "garbage": 0} {
+		if got := rowsIn(t, s, table); got != want {
+			t.Errorf("%d rows in %s, want %d", got, table, want)
+		}
+	}
+	if _, err := s.Get(t.Context(), "a", "e0"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	// The key is free again; a kept one isn't.
+	create(t, s, Execution{Key: "key0"})
+	if _, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a", Key: "key1"}, nil); err == nil {
+		t.Error("a kept key was free")
+	}
+	if removed, freed := sweep(t, s, start); removed != 0 || freed != 0 {
+		t.Errorf("then got %d, %d", removed, freed)
+	}
+}
+
+// Open executions count, but only ended ones go, the oldest end first, and no
+// more of them than it takes.
+func TestSweepByBytes(t *testing.T) {
+	s := openStore(t, Config{MaxBytes: 35_000})
+	running := create(t, s, Execution{ID: "runs"})
+	appendOutput(t, running, strings.Repeat("x", 10_000))
+	var logs []*Log
+	for i := range 5 {
+		l := create(t, s, Execution{ID: fmt.Sprint("e", i)})
+		appendOutput(t, l, strings.Repeat("x", 5_000))
+		writeArtifacts(t, s, l, map[string]string{"x": strings.Repeat("y", 4_000)})
+		logs = append(logs, l)
+	}
+	for i, at := range []int{2, 0, 1, 4, 3} { // e1 ended first, then e2, e0, e4, e3
+		end(t, logs[i], "EXITED", start.Add(time.Duration(at)*time.Minute))
+	}
+	total, err := s.bytes(t.Context())
+	if err != nil || total < 55_000 || total > 57_000 {
+		t.Errorf("got %d, %v", total, err)
+	}
+	if removed, freed := sweep(t, s, start); removed != 3 || freed < 27_000 || freed > 28_500 {
+		t.Errorf("got %d, %d bytes", removed, freed)
+	}
+	if got, want := files(t, s), []string{"spool/e3", "spool/e4", "spool/runs", "artifacts/e3", "artifacts/e4"}; !slices.Equal(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	appendOutput(t, running, strings.Repeat("x", 100_000))
+	if removed, _ := sweep(t, s, start); removed != 2 {
+		t.Errorf("got %d", removed)
+	}
+	// What runs goes on.
+	appendOutput(t, running, "more")
+	end(t, running, "EXITED", start)
+	if got := len(readAll(t, s, "a", "runs", 0)); got != 5 {
+		t.Errorf("got %d events", got)
+	}
+	if removed, _ := sweep(t, s, start); removed != 1 || len(files(t, s)) != 0 {
+		t.Errorf("got %d, left %v", removed, files(t, s))
+	}
+}
+
+// Nothing is ever swept if nothing says so.
+func TestSweepWithoutBounds(t *testing.T) {
+	s := openStore(t, Config{})
+	end(t, create(t, s, Execution{}), "EXITED", start)
+	if removed, _ := sweep(t, s, start.Add(1e6*time.Hour)); removed != 0 {
+		t.Errorf("got %d", removed)
+	}
+}
+
+func TestSweepManyAtOnce(t *testing.T) {
+	s := openStore(t, Config{MaxAge: time.Hour})
+	for range sweepBatch*2 + 1 {
+		end(t, create(t, s, Execution{}), "EXITED", start)
+	}
+	if removed, _ := sweep(t, s, start.Add(2*time.Hour)); removed != sweepBatch*2+1 || len(files(t, s)) != 0 {
+		t.Errorf("got %d, left %v", removed, files(t, s))
+	}
+}
+
+// Who reads goes on reading.
+func TestSweepUnderReaders(t *testing.T) {
+	s := openStore(t, Config{MaxAge: time.Hour})
+	l := create(t, s, Execution{})
+	live := newReader(t, s, "a", l.ID(), 0)
+	for range 100 {
+		appendOutput(t, l, strings.Repeat("x", 10_000))
+	}
+	writeArtifacts(t, s, l, map[string]string{"x": "content"})
+	end(t, l, "EXITED", start)
+	late := newReader(t, s, "a", l.ID(), 0)
+	f, _, err := s.OpenArtifact(t.Context(), "a", l.ID(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if removed, _ := sweep(t, s, start.Add(2*time.Hour)); removed != 1 {
+		t.Fatalf("got %d", removed)
+	}
+	for name, r := range map[string]*Reader{"live": live, "late": late} {
+		n := 0
+		for ; err == nil; n++ {
+			_, err = r.Next(t.Context())
+		}
+		if err != io.EOF || n != 103 {
+			t.Errorf("%s: got %d events, then %v", name, n-1, err)
+		}
+		err = nil
+	}
+	if data, err := io.ReadAll(f); string(data) != "content" || err != nil {
+		t.Errorf("got %q, %v", data, err)
+	}
+	if _, err := s.Read(t.Context(), "a", l.ID(), 0); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A crash between the row's removal and the files' is made good.
+func TestSweepInterrupted(t *testing.T) {
+	s := openStore(t, Config{MaxAge: time.Hour})
+	l := create(t, s, Execution{ID: "x"})
+	writeArtifacts(t, s, l, map[string]string{"x": "content"})
+	end(t, l, "EXITED", start)
+	spool, err := os.ReadFile(s.spoolPath("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, s, start.Add(2*time.Hour))
+	if err := os.WriteFile(s.spoolPath("x"), spool, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(s.ArtifactDir("x"), "0"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.states.Exec("INSERT INTO garbage VALUES ('x'), ('nothing-left')"); err != nil {
+		t.Fatal(err)
+	}
+	s = reopenStore(t, s)
+	if left := files(t, s); len(left) != 0 || rowsIn(t, s, "garbage") != 0 {
+		t.Errorf("left %v and %d rows", left, rowsIn(t, s, "garbage"))
+	}
+}
+
+func TestArtifactDir(t *testing.T) {
+	s := openStore(t, Config{})
+	for _, id := range []string{"", ".", "..", "../x", "a/b", "A", "a\x00"} {
+		if got := s.ArtifactDir(id); got != "" {
+			t.Errorf("%q: got %q", id, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Dir(s.ArtifactDir("x"))); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(s.ArtifactDir("x")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
