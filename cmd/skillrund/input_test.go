@@ -44,7 +44,7 @@ func TestSources(t *testing.T) {
 		{"shebang", script("sources", "scripts/shebang"), "shebang\n"},
 		{"absolute shebang", script("sources", "scripts/absolute"), "absolute\n"},
 		{"code with args", withArgs(code("sources", "import sys; print(sys.argv)"), "a", "b c"), "['-c', 'a', 'b c']\n"},
-		{"bash code", shell("sources", "echo $0 $#"), "bash 0\n"},
+		{"bash code", shell("sources", "echo $#"), "0\n"},
 		{"node code", &pb.ExecuteRequest{Skill: "sources", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "console.log(1+1)", Language: "node"}}}, "2\n"},
 		{"command", command("sources", "printf '%s|' a 'b c'"), "a|b c|"},
 		{"command with python and a path of the workspace", command("sources", "python scripts/args.py in.csv"), "['in.csv'] scripts/args.py\n"},
@@ -123,10 +123,17 @@ func TestInteractive(t *testing.T) {
 	}
 	send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: code("calculator",
 		"import signal, sys\nsignal.signal(10, lambda *a: print('signal'))\nprint('0')\nfor line in sys.stdin: print(int(line) + 1)\nprint('end')")}})
+	var text []byte
 	r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
-		switch strings.TrimSpace(string(e.GetOutput().GetData())) {
+		text = append(text, e.GetOutput().GetData()...)
+		line, rest, whole := bytes.Cut(text, []byte("\n"))
+		if !whole {
+			return
+		}
+		text = rest
+		switch string(line) {
 		case "0", "1", "2":
-			send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: e.GetOutput().Data}})
+			send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: append(line, '\n')}})
 		case "3":
 			send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Signal{Signal: &pb.SendSignal{Signal: "SIGUSR1"}}})
 		case "signal":
@@ -185,19 +192,19 @@ func TestStreamedFiles(t *testing.T) {
 		bad := piece(2*mib, 3*mib)
 		bad.Data = bytes.ToUpper(bad.Data)
 		_, err := upload(t, start, piece(0, mib), piece(mib, 2*mib), bad)
-		wantStatus(t, err, "DataLoss", "UPLOAD_CORRUPT")
+		wantStatus(t, err, "DataLoss", "FILE_DIGEST_MISMATCH")
 	})
 	t.Run("cut short", func(t *testing.T) {
 		_, err := upload(t, start, piece(0, mib))
-		wantStatus(t, err, "InvalidArgument", "INVALID_UPLOAD")
+		wantStatus(t, err, "InvalidArgument", "INVALID_REQUEST")
 	})
 	t.Run("with a gap", func(t *testing.T) {
 		_, err := upload(t, start, piece(0, mib), piece(2*mib, 3*mib))
-		wantStatus(t, err, "InvalidArgument", "INVALID_UPLOAD")
+		wantStatus(t, err, "InvalidArgument", "INVALID_REQUEST")
 	})
 	t.Run("not announced", func(t *testing.T) {
 		_, err := upload(t, start, &pb.FileChunk{Path: "other", Data: []byte("x")})
-		wantStatus(t, err, "InvalidArgument", "INVALID_UPLOAD")
+		wantStatus(t, err, "InvalidArgument", "INVALID_REQUEST")
 	})
 }
 

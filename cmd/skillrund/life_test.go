@@ -300,20 +300,22 @@ func TestDiskFullWhileSpooling(t *testing.T) {
 	if err := os.MkdirAll(record, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", record, "tmpfs", 0, "size=8m,mode=0700"); err != nil {
+	if err := unix.Mount("tmpfs", record, "tmpfs", 0, "size=40m,mode=0700"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(record, unix.MNT_DETACH) })
 	d := startDaemonIn(t, dir, "")
-	r := d.run(code("calculator", "import sys\nsys.stdout.buffer.write(b'x' * (9 << 20))\nsys.exit(5)"))
+	req := code("calculator", "import sys\nsys.stdout.buffer.write(b'x' * (60 << 20))\nsys.exit(5)")
+	req.Limits = &pb.Limits{OutputBytes: 100 << 20}
+	r := d.run(req)
 	r.wantExit(t, 5)
-	if o := r.outcome.Stdout; !o.Truncated || o.TotalBytes != 9<<20 || o.DeliveredBytes != uint64(r.stdout.Len()) {
+	if o := r.outcome.Stdout; !o.Truncated || o.TotalBytes != 60<<20 || o.DeliveredBytes != uint64(r.stdout.Len()) {
 		t.Errorf("stdout %v with %d bytes received", o, r.stdout.Len())
 	}
 	if !strings.Contains(r.outcome.Advice, "disk") {
 		t.Errorf("advice %q does not name the disk", r.outcome.Advice)
 	}
-	if err := unix.Mount("tmpfs", record, "tmpfs", unix.MS_REMOUNT, "size=64m,mode=0700"); err != nil {
+	if err := unix.Mount("tmpfs", record, "tmpfs", unix.MS_REMOUNT, "size=200m,mode=0700"); err != nil {
 		t.Fatal(err)
 	}
 	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")

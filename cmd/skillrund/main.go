@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -39,7 +40,7 @@ func run(args []string, path string, check, doctor, version bool) error {
 	}
 	// Before anything else is started: it executes this program anew.
 	if err := sandbox.Isolate(); err != nil {
-		return err
+		return errors.Join(err, printBoundaries(os.Stderr, sandbox.Boundaries(c.sandbox(nil))))
 	}
 	return serve(c)
 }

@@ -13,7 +13,9 @@ import (
 )
 
 func TestOutcomes(t *testing.T) {
-	d := startDaemon(t, "limits: {default: {memory: 128MiB}}\n")
+	dir := newDir(t)
+	writeSkill(t, dir, "finder", "allowed-tools: Bash", nil)
+	d := startDaemonIn(t, dir, "limits: {default: {memory: 128MiB}}\n")
 	bounded := func(req *pb.ExecuteRequest, l *pb.Limits) *pb.ExecuteRequest {
 		req.Limits = l
 		return req
@@ -87,10 +89,6 @@ func TestOutcomes(t *testing.T) {
 		}},
 		{"a working directory that is not there", in(code("calculator", "print(1)"), "no/such"), pb.End_END_SETUP_FAILED, -1, "", nil},
 	} {
-		if strings.HasPrefix(tt.name, "a program that is not there") {
-			writeSkill(t, d.dir, "finder", "allowed-tools: Bash", nil)
-			d.reload("finder")
-		}
 		t.Run(tt.name, func(t *testing.T) {
 			d.t = t
 			r := d.run(tt.req)
