@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,7 +67,7 @@ func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs
 		Rlimits:         rlimits(s),
 		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: resources(s, g)},
 		Devices:         deviceNodes(),
-		Mounts:          mounts(s, h.rootfs(), st),
+		Mounts:          mounts(s, h.links(), st),
 		// Limits of the sandbox's own user namespace, so root of it is bound, too.
 		Sysctl: map[string]string{
 			"user.max_user_namespaces":   "0",
@@ -197,7 +198,7 @@ const (
 
 // mounts lists what libcontainer mounts over the shared root, in order. The
 // root itself brings /usr and the files of /etc along.
-func mounts(s Spec, rootfs string, st *staging) []*configs.Mount {
+func mounts(s Spec, links string, st *staging) []*configs.Mount {
 	tmpfs := func(target string, flags int, options string, args ...any) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: fmt.Sprintf(options, args...)}
 	}
@@ -213,14 +214,14 @@ func mounts(s Spec, rootfs string, st *staging) []*configs.Mount {
 		{Source: st.mount, Destination: workspaceDir, Device: "bind", Flags: unix.MS_BIND | withExec},
 	}
 	for _, top := range []string{"/skills", "/opt"} {
-		list = append(list, mountsUnder(top, s, rootfs, st)...)
+		list = append(list, mountsUnder(top, s, links, st)...)
 	}
 	return list
 }
 
 // mountsUnder puts a tmpfs over top, so that one sandbox's mount points are
 // not seen in another, and the mounts of s into it.
-func mountsUnder(top string, s Spec, rootfs string, st *staging) []*configs.Mount {
+func mountsUnder(top string, s Spec, links string, st *staging) []*configs.Mount {
 	readOnly := unix.MS_BIND | unix.MS_RDONLY | withExec
 	var list []*configs.Mount
 	for i, m := range s.Mounts {
@@ -232,7 +233,7 @@ func mountsUnder(top string, s Spec, rootfs string, st *staging) []*configs.Moun
 				Source: "tmpfs", Destination: top, Device: "tmpfs", Flags: unix.MS_RDONLY | noExec, Data: tinyOptions,
 			})
 			if top == "/opt" { // which holds the links in the shared root
-				list = append(list, &configs.Mount{Source: rootfs + linksDir, Destination: linksDir, Device: "bind", Flags: readOnly})
+				list = append(list, &configs.Mount{Source: links, Destination: filepath.Dir(linksDir), Device: "bind", Flags: readOnly})
 			}
 		}
 		list = append(list, &configs.Mount{Source: st.skill[i], Destination: m.Target, Device: "bind", Flags: readOnly})

@@ -121,7 +121,13 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
 		return err
 	}
-	return makeRootfs(h.rootfs(), h.config.Links)
+	if err := makeRootfs(h.rootfs(), h.config.Links); err != nil {
+		return err
+	}
+	if err := os.Mkdir(h.links(), 0o755); err != nil {
+		return err
+	}
+	return bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links())
 }
 
 func makeDirs(c Config) error {
@@ -139,7 +145,12 @@ func makeDirs(c Config) error {
 	return privateMount(c.RunDir)
 }
 
-func (h *Host) rootfs() string         { return filepath.Join(h.instance.run, "rootfs") }
+func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }
+
+// links shows the directory of linksDir again, for sandboxes in which a mount
+// hides it in the root.
+func (h *Host) links() string { return filepath.Join(h.instance.run, "links") }
+
 func (h *Host) containers() string     { return filepath.Join(h.instance.state, "containers") }
 func (h *Host) groupName() string      { return groupPrefix + h.instance.name }
 func (h *Host) log() *slog.Logger      { return h.config.Log }
@@ -171,6 +182,7 @@ func (h *Host) free() error {
 	}
 	err := errors.Join(
 		h.cgroups.group(h.groupName()).clear(sweepPatience),
+		detach(h.links()),
 		detach(h.rootfs()),
 	)
 	if err != nil {

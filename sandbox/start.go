@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
 )
 
 // startPatience bounds a start whose context has no deadline.
@@ -120,25 +122,43 @@ func (c *cell) run(ctx context.Context) (err error) {
 	return c.container.Run(c.init)
 }
 
-// killOnCancel makes a canceled start fail: libcontainer waits for a stage
-// that is dead no longer. The returned func ends the watch.
+// runPatience is how long libcontainer may take to notice by itself that it is
+// no longer wanted. It is not disturbed before: killed in its first stages it
+// leaves children to us that it has not told anybody about.
+const runPatience = 2 * time.Second
+
+// killOnCancel makes a start that hangs fail some time after it is canceled,
+// by killing what is in the sandbox's cgroup. The returned func ends the watch
+// and reaps what was killed.
 func (c *cell) killOnCancel(ctx context.Context) func() {
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			_ = c.group.kill() // the cgroup may not be there yet
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
+		killed := map[int]bool{}
+		for wait := runPatience; ; wait = 10 * time.Millisecond {
 			select {
 			case <-done:
+				for pid := range killed {
+					_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // unless libcontainer did
+				}
 				return
-			case <-tick.C:
+			case <-time.After(wait):
 			}
+			pids, _ := c.group.pids()
+			for _, pid := range pids {
+				killed[pid] = true
+			}
+			_ = c.group.kill() // the cgroup may not be there yet
 		}
-	})
+	}()
 	return func() {
 		close(done)
-		stop()
+		<-ended
 	}
 }
 
@@ -201,8 +221,9 @@ func (c *cell) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return &SetupError{Step: "start", Err: cause}
 	}
-	if kills, kerr := c.group.oomKills(); kerr == nil && kills > 0 {
-		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start a sandbox in: %w", c.spec.Limits.MemoryBytes, err)}
+	kills, _ := c.group.oomKills() // libcontainer may have removed the count with the cgroup
+	if kills > 0 || errors.Is(err, unix.ENOMEM) || strings.Contains(err.Error(), "memory limit") {
+		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start in: %w", c.spec.Limits.MemoryBytes, err)}
 	}
 	return step("start", err)
 }

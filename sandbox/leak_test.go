@@ -1,0 +1,75 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// noLeftovers fails if anything of a sandbox of h that has ended is still
+// there: processes, cgroups, mounts, directories.
+func noLeftovers(t *testing.T, h *Host) {
+	t.Helper()
+	for _, child := range h.cgroups.group(h.groupName()).children() {
+		t.Errorf("cgroup %s is left", child.path)
+	}
+	points, err := mountsBeneath(h.instance.run)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range points {
+		if !strings.HasPrefix(p, h.rootfs()) && p != h.links() {
+			t.Errorf("mount %s is left", p)
+		}
+	}
+	for _, pattern := range []string{h.instance.run + "/s*", h.containers() + "/*"} {
+		found, _ := filepath.Glob(pattern)
+		for _, f := range found {
+			t.Errorf("%s is left", f)
+		}
+	}
+	busy, err := idsInUse(h.ids.first, blockIDs)
+	if err != nil || len(busy) > 0 {
+		t.Errorf("processes with ids of sandboxes are left (%v)", err)
+	}
+}
+
+func TestNothingLeaks(t *testing.T) {
+	h := openHost(t)
+	snapshot := newSnapshot(t, map[string]string{"a": "a"})
+	once := func() {
+		run(t, h, Spec{
+			Program:   bash("echo x >a; sleep 1000 & true"),
+			Env:       testEnv,
+			Workspace: Workspace{Lower: []string{snapshot}},
+			Mounts:    []Mount{{Source: snapshot, Target: "/skills/s", Owned: true}},
+		}, "in")
+	}
+	for range 5 { // what is made once
+		once()
+	}
+	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	for range 50 {
+		once()
+	}
+	noLeftovers(t, h)
+	runtime.GC() // what only a finaliser closes would be a leak found late
+	if got := openFiles(t); got > files {
+		t.Errorf("open files: got %d, want %d", got, files)
+	}
+	if got := runtime.NumGoroutine(); got > goroutines+3 {
+		b := make([]byte, 1<<16)
+		t.Errorf("goroutines: got %d, want %d\n%s", got, goroutines, b[:runtime.Stack(b, true)])
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
