@@ -15,9 +15,12 @@ func parse(line, baseDir string) (Plan, error) {
 	if err := checkText(line); err != nil {
 		return nil, fmt.Errorf("the command line is refused: %w", err)
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(line), "")
 	if err != nil {
 		return nil, fmt.Errorf("the command line does not parse: %w", err)
+	}
+	if doubtfulContinuation(line, file) {
+		return nil, errors.New("a backslash at the end of a line is in doubt: put the command on one line")
 	}
 	p := planner{reader: reader{source: line, baseDir: baseDir}}
 	for _, stmt := range file.Stmts {
@@ -29,6 +32,23 @@ func parse(line, baseDir string) (Plan, error) {
 		return nil, errors.New("the command line is empty")
 	}
 	return p.plan, nil
+}
+
+// doubtfulContinuation reports a backslash in front of a line's end, or of the
+// text's, where the parser and bash are known to differ: behind another
+// backslash or a $, and in a comment. What runs is what was checked either way,
+// but it would not be what was meant.
+func doubtfulContinuation(line string, file *syntax.File) bool {
+	end := strings.TrimRight(line, " \t\n")
+	doubt := strings.Contains(line, "\\\\\n") || strings.Contains(line, "$\\\n") ||
+		(len(end)-len(strings.TrimRight(end, `\`)))%2 == 1
+	syntax.Walk(file, func(node syntax.Node) bool {
+		if c, ok := node.(*syntax.Comment); ok && (strings.HasSuffix(c.Text, `\`) || strings.Contains(c.Text, "\\\n")) {
+			doubt = true
+		}
+		return !doubt
+	})
+	return doubt
 }
 
 type planner struct {
