@@ -1,0 +1,421 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// evil is a name that would clear the screen.
+const evil = "evil\x1b[2J\u202e\n"
+
+const evilShown = `evil\x1b[2J\u202e\n`
+
+func ended(id string, code int32) *pb.Execution {
+	return &pb.Execution{
+		ExecutionId: id, State: pb.State_STATE_ENDED, Skill: evil, SkillDigest: demoDigest, SourceKind: "script", Script: "scripts/x.py",
+		Labels: map[string]string{"b": "2", "a": "1"}, Principal: "uid 0", LastSequence: 4,
+		CreateTime: timestamppb.New(time.Unix(1_000_000_000, 0)),
+		Limits:     &pb.Limits{WallTime: durationpb.New(30 * time.Second), MemoryBytes: 512 << 20, Processes: 64, OutputBytes: 10 << 20, WorkspaceBytes: 256 << 20, WorkspaceFiles: 100, OpenFiles: 1024},
+		Outcome: &pb.Outcome{
+			End: pb.End_END_EXITED, ExitCode: proto.Int32(code), Advice: "try\nharder", ArtifactCount: 1, ArtifactsRefused: []string{evil},
+			Usage:    &pb.Usage{WallTime: durationpb.New(1234 * time.Millisecond)},
+			Stdout:   &pb.Truncation{Truncated: true, DeliveredBytes: 1024, TotalBytes: 4096},
+			Evidence: &pb.Evidence{OomKillCount: 1, PidsMaxCount: 2},
+		},
+	}
+}
+
+func TestPs(t *testing.T) {
+	var pages []*pb.ListRequest
+	f := answers("List", func(r *pb.ListRequest) (*pb.ListResponse, error) {
+		pages = append(pages, proto.CloneOf(r))
+		if r.GetPageToken() == "" {
+			return &pb.ListResponse{Executions: []*pb.Execution{ended("e2", 3)}, NextPageToken: "p2"}, nil
+		}
+		return &pb.ListResponse{Executions: []*pb.Execution{{ExecutionId: "e1", State: pb.State_STATE_QUEUED, Skill: "demo", SourceKind: "command"}}}, nil
+	})
+	created := time.Unix(1_000_000_000, 0).Local().Format(time.DateTime)
+	pad := strings.Repeat(" ", len(evilShown)-len("SKILL"))
+	want := fmt.Sprintf(`ID  SKILL%s  SOURCE        STATE   CODE  TIME   CREATED
+e2  %s  scripts/x.py  exited  3     1.23s  %s
+e1  demo%s   command       queued  -     -      -
+`, pad, evilShown, created, pad)
+	if got := f.client(t, nil, "ps"); got != (result{0, want, ""}) {
+		t.Errorf("got %+v\nwant %s", got, want)
+	}
+	if want := []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}; len(pages) != 2 || fmt.Sprint(pages[0].GetStates()) != fmt.Sprint(want) {
+		t.Errorf("request: got %v, want two pages of %v", pages, want)
+	}
+
+	pages = nil
+	got := f.client(t, nil, "ps", "--json", "--all", "-n", "1", "--skill", "demo", "--label", "k=v")
+	e := &pb.Execution{}
+	if err := protojson.Unmarshal([]byte(got.stdout), e); err != nil || !proto.Equal(e, ended("e2", 3)) {
+		t.Errorf("json: got %+v, %v, want one execution", got, err)
+	}
+	if want := (&pb.ListRequest{Skill: "demo", Labels: map[string]string{"k": "v"}, PageSize: 1}); len(pages) != 1 || !proto.Equal(pages[0], want) {
+		t.Errorf("request: got %v, want %v", pages, want)
+	}
+
+	pages = nil
+	f.client(t, nil, "ps", "--end", "timed-out", "--end", "OOM_KILLED")
+	if want := (&pb.ListRequest{Ends: []pb.End{pb.End_END_TIMED_OUT, pb.End_END_OOM_KILLED}, Labels: map[string]string{}, PageSize: 100}); !proto.Equal(pages[0], want) {
+		t.Errorf("request: got %v, want %v", pages[0], want)
+	}
+}
+
+func TestPsColours(t *testing.T) {
+	running := &pb.Execution{State: pb.State_STATE_RUNNING, StartTime: timestamppb.Now()}
+	unset := &pb.Execution{Outcome: &pb.Outcome{End: pb.End_END_EXITED}}
+	tests := []struct {
+		execution *pb.Execution
+		want      cell
+	}{
+		{ended("e", 0), cell{"exited", green}},
+		{ended("e", 1), cell{"exited", red}},
+		{unset, cell{"exited", red}},
+		{running, cell{"running", yellow}},
+	}
+	for _, test := range tests {
+		if got := stateCell(test.execution); got != test.want {
+			t.Errorf("%v: got %v, want %v", test.execution, got, test.want)
+		}
+	}
+	if got := psRow(running)[5].text; got == "-" {
+		t.Errorf("time of a running one: got %q, want a duration", got)
+	}
+}
+
+func TestShow(t *testing.T) {
+	f := answers("Get", func(r *pb.GetRequest) (*pb.Execution, error) {
+		if r.GetExecutionId() != "e2" {
+			return nil, refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")
+		}
+		return ended("e2", 3), nil
+	})
+	got := f.client(t, nil, "show", "e2")
+	for _, want := range []string{
+		"id               e2\n", "state            exited\n", "skill            " + evilShown + "\n", "source           script scripts/x.py\n",
+		"label            a=1\nlabel            b=2\n", "exit code        3\n", "stdout           1 KiB of 4 KiB, truncated\n",
+		"limits           wall 30s, memory 512 MiB, 64 processes, output 10 MiB, workspace 256 MiB in 100 files, 1024 open files\n",
+		"out of memory    1 kills\n", "processes        2 refused\n", `advice           try\nharder` + "\n",
+	} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("got %s\nwant %q in it", got.stdout, want)
+		}
+	}
+	if strings.ContainsAny(got.stdout, "\x1b\u202e") {
+		t.Errorf("got an escape sequence: %q", got.stdout)
+	}
+	e := &pb.Execution{}
+	if got := f.client(t, nil, "show", "--json", "e2"); protojson.Unmarshal([]byte(got.stdout), e) != nil || !proto.Equal(e, ended("e2", 3)) {
+		t.Errorf("json: got %+v", got)
+	}
+	if got, want := f.client(t, nil, "show", "nope"), "skillrun: execution nope: no such execution (EXECUTION_NOT_FOUND; 'skillrun ps --all' lists what there is)\n"; got.code != 127 || got.stderr != want {
+		t.Errorf("got %+v, want 127 and %q", got, want)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	f := answers("Cancel", func(r *pb.CancelRequest) (*pb.Execution, error) {
+		if r.GetExecutionId() == "nope" {
+			return nil, refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")
+		}
+		return &pb.Execution{ExecutionId: r.GetExecutionId(), Outcome: &pb.Outcome{End: pb.End_END_CANCELLED}}, nil
+	})
+	if got, want := f.client(t, nil, "cancel", "--grace", "5s", "--reason", "why", "e1", "e2"), (result{0, "e1 cancelled\ne2 cancelled\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if want := (&pb.CancelRequest{ExecutionId: "e1", Grace: durationpb.New(5 * time.Second), Reason: "why"}); !proto.Equal(f.asked[0], want) {
+		t.Errorf("request: got %v, want %v", f.asked[0], want)
+	}
+	if got := f.client(t, nil, "cancel", "nope", "e1"); got.code != 127 || got.stdout != "" {
+		t.Errorf("got %+v, want 127", got)
+	}
+	if got := f.client(t, nil, "cancel", "--json", "e1"); !strings.Contains(got.stdout, `"executionId":"e1"`) {
+		t.Errorf("json: got %+v", got)
+	}
+}
+
+func TestSignal(t *testing.T) {
+	f := answers("Signal", func(*pb.SignalRequest) (*pb.SignalResponse, error) { return &pb.SignalResponse{}, nil })
+	for name, want := range map[string]string{"usr1": "SIGUSR1", "SIGTERM": "SIGTERM", "sigint": "SIGINT"} {
+		if got := f.client(t, nil, "signal", "e1", name); got != (result{}) {
+			t.Errorf("got %+v", got)
+		}
+		if want := (&pb.SignalRequest{ExecutionId: "e1", Signal: want}); !proto.Equal(f.asked[len(f.asked)-1], want) {
+			t.Errorf("%s: got %v, want %v", name, f.asked[len(f.asked)-1], want)
+		}
+	}
+}
+
+func TestArtifacts(t *testing.T) {
+	f := (&fake{}).withArtifacts(map[string]string{"a.txt": "aaaa", "b/" + evil: "b"})
+	got := f.client(t, nil, "artifacts", "e1")
+	if got.code != 0 || !strings.Contains(got.stdout, "a.txt") || !strings.Contains(got.stdout, "b/"+evilShown) || !strings.Contains(got.stdout, "4 B") || strings.Contains(got.stdout, "\x1b") {
+		t.Errorf("got %+v", got)
+	}
+	if got := f.client(t, nil, "artifacts", "--json", "e1", "a.txt"); strings.Count(got.stdout, "\n") != 1 || !strings.Contains(got.stdout, `"path":"a.txt"`) {
+		t.Errorf("json: got %+v", got)
+	}
+	dir := t.TempDir()
+	if got := f.client(t, nil, "-v", "artifacts", "-o", dir, "e1", "a.txt"); got != (result{0, "", "skillrun: execution e1: saved a.txt\n"}) {
+		t.Errorf("got %+v", got)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 || entries[0].Name() != "a.txt" {
+		t.Errorf("saved: got %v, want a.txt", entries)
+	}
+	if got := f.client(t, nil, "artifacts", "-o", dir, "e1", "c.txt"); got.code != 127 || !strings.Contains(got.stderr, "no such artifact: c.txt") {
+		t.Errorf("got %+v, want 127", got)
+	}
+}
+
+func TestSkills(t *testing.T) {
+	f := answers("ListSkills", func(r *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
+		if r.GetPageToken() == "" {
+			return &pb.ListSkillsResponse{Skills: []*pb.SkillSummary{{Name: "a", Description: evil, Digest: demoDigest}}, NextPageToken: "2"}, nil
+		}
+		return &pb.ListSkillsResponse{Skills: []*pb.SkillSummary{{Name: "b", Description: strings.Repeat("é", 200), Digest: demoDigest}}}, nil
+	})
+	want := "NAME  DIGEST               DESCRIPTION\na     sha256:001122334455  " + evilShown + "\nb     sha256:001122334455  " + strings.Repeat("é", 99) + "…\n"
+	if got := f.client(t, nil, "skills"); got != (result{0, want, ""}) {
+		t.Errorf("got %+v\nwant %s", got, want)
+	}
+	if got := f.client(t, nil, "skills", "--json", "--all"); strings.Count(got.stdout, "\n") != 2 || !strings.Contains(got.stdout, demoDigest) {
+		t.Errorf("json: got %+v", got)
+	}
+	if got := f.asked[len(f.asked)-1].(*pb.ListSkillsRequest); !got.GetIncludeHidden() {
+		t.Errorf("request: got %v, want the hidden ones too", got)
+	}
+	// Shells ask the hidden command __complete.
+	if got := f.client(t, nil, "__complete", "run", ""); !strings.HasPrefix(got.stdout, "a\nb\n") {
+		t.Errorf("completion: got %+v", got)
+	}
+}
+
+func TestSkillDetail(t *testing.T) {
+	skill := &pb.Skill{
+		Name: "demo", Description: "does", Digest: demoDigest, Version: "1.2.3", Author: "ann", License: "MIT", HasAllowedTools: true,
+		AllowedTools: []string{"Bash(git:*)", "Read"}, MaxExecutionTime: durationpb.New(time.Minute), MaxMemoryBytes: 1 << 20,
+		Scripts: []*pb.Script{{Path: "scripts/x.py", Language: "python", Description: "first\nsecond"}}, FileCount: 3, SizeBytes: 2048,
+		Refused:  []*pb.RefusedEntry{{Path: "bin/su", Reason: "setuid"}},
+		Warnings: []*pb.Finding{{Severity: pb.Severity_SEVERITY_WARNING, File: "SKILL.md", Line: 2, Rule: "name-grammar", Message: "odd name"}},
+	}
+	f := answers("GetSkill", func(*pb.GetSkillRequest) (*pb.Skill, error) { return skill, nil })
+	want := `name           demo
+description    does
+digest         ` + demoDigest + `
+version        1.2.3
+author         ann
+license        MIT
+allowed tools  Bash(git:*), Read
+time           1m0s
+memory         1 MiB
+network        false
+files          3, 2 KiB
+script         scripts/x.py (python): first
+refused        bin/su: setuid
+warning        SKILL.md:2: warning: odd name [name-grammar]
+`
+	if got := f.client(t, nil, "skills", "demo"); got != (result{0, want, ""}) {
+		t.Errorf("got %+v\nwant %s", got, want)
+	}
+	skill.HasAllowedTools = false
+	if got := f.client(t, nil, "skills", "demo"); !strings.Contains(got.stdout, "none: no commands may run") {
+		t.Errorf("got %+v", got)
+	}
+	if got := f.client(t, nil, "skills", "--json", "demo"); !strings.Contains(got.stdout, `"hasAllowedTools":false`) {
+		t.Errorf("json: got %+v", got)
+	}
+}
+
+func TestActivate(t *testing.T) {
+	f := answers("ActivateSkill", func(*pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
+		return &pb.ActivateSkillResponse{Name: "demo", Digest: demoDigest, Instructions: "# Demo\n\x1b[1mrun /skills/demo/x", BaseDir: "/skills/demo", AllowedTools: []string{"Read"}}, nil
+	})
+	if got, want := f.client(t, nil, "activate", "demo"), (result{0, "# Demo\n\x1b[1mrun /skills/demo/x\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := f.client(t, nil, "-v", "activate", "demo"); !strings.Contains(got.stderr, "in /skills/demo\n") || !strings.Contains(got.stderr, "allowed tools: Read\n") {
+		t.Errorf("got %+v", got)
+	}
+	if got := f.client(t, nil, "activate", "--json", "demo"); !strings.Contains(got.stdout, `"baseDir":"/skills/demo"`) {
+		t.Errorf("json: got %+v", got)
+	}
+}
+
+func TestValidateThere(t *testing.T) {
+	r := &pb.ValidateSkillResponse{Valid: true}
+	f := answers("ValidateSkill", func(*pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) { return r, nil })
+	if got, want := f.client(t, nil, "validate", "demo"), (result{0, "demo: valid\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	r = &pb.ValidateSkillResponse{Findings: []*pb.Finding{
+		{Severity: pb.Severity_SEVERITY_ERROR, File: "SKILL.md", Line: 3, Rule: "name", Message: evil},
+		{Severity: pb.Severity_SEVERITY_WARNING, Rule: "r", Message: "m"},
+	}}
+	if got, want := f.client(t, nil, "validate", "demo"), (result{1, "SKILL.md:3: error: " + evilShown + " [name]\nwarning: m [r]\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := f.client(t, nil, "validate", "--json", "demo"); got.code != 1 || !strings.Contains(got.stdout, `"valid":false`) {
+		t.Errorf("json: got %+v", got)
+	}
+}
+
+// TestValidateHere needs no daemon: there is none.
+func TestValidateHere(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(name, "SKILL.md"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("good", "---\nname: good\ndescription: Adds numbers. Use it when numbers must be added.\n---\n# Good\n\nRun it.\n")
+	write("bad", "---\nname: Bad Name\n---\n# Bad\n")
+	tests := []struct {
+		arg  string
+		code int
+		want string
+	}{
+		{"good", 0, "good: valid\n"},
+		{"./good", 0, "./good: valid\n"},
+		{filepath.Join(dir, "good") + "/", 0, "valid\n"},
+		{"bad", 1, "error: "},
+		{"./nowhere", 125, ""},
+	}
+	for _, test := range tests {
+		f := &fake{address: "unix:///nonexistent"}
+		got := f.client(t, nil, "validate", test.arg)
+		if got.code != test.code || !strings.Contains(got.stdout, test.want) {
+			t.Errorf("%s: got %+v, want code %d and %q", test.arg, got, test.code, test.want)
+		}
+	}
+	var r struct {
+		Valid    *bool
+		Findings []struct{ File, Severity, Rule string }
+	}
+	got := (&fake{address: "unix:///nonexistent"}).client(t, nil, "validate", "--json", "bad")
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || r.Valid == nil || *r.Valid || len(r.Findings) == 0 || r.Findings[0].Rule == "" {
+		t.Errorf("json: got %+v, %v", got, err)
+	}
+}
+
+func TestCheckHere(t *testing.T) {
+	tests := []struct {
+		args    []string
+		allowed bool
+		rule    string
+	}{
+		{[]string{"--allowed-tools", "Bash(git status:*)", "--command", "git status -s"}, true, "Bash(git status:*)"},
+		{[]string{"--allowed-tools", "Bash(git status:*), Read", "--command", "git status; rm -rf /"}, false, ""},
+		{[]string{"--allowed-tools", "", "--command", "ls"}, false, ""},
+		{[]string{"--allowed-tools", "Bash(git:*)", "--", "git", "log", "a; b"}, true, "Bash(git:*)"},
+		{[]string{"--allowed-tools", "Bash(bash {baseDir}/x.sh:*)", "--command", "bash /skills/demo/x.sh a"}, true, "Bash(bash {baseDir}/x.sh:*)"},
+		{[]string{"--allowed-tools", "Bash(bash {baseDir}/x.sh)", "--base-dir", "/skills/other", "--", "bash", "{baseDir}/x.sh"}, true, "Bash(bash {baseDir}/x.sh)"},
+	}
+	for _, test := range tests {
+		f := &fake{address: "unix:///nonexistent"} // no daemon is needed
+		got := f.client(t, nil, append([]string{"check", "--json"}, test.args...)...)
+		var d struct {
+			Allowed      *bool
+			Reason, Rule *string
+		}
+		if err := json.Unmarshal([]byte(got.stdout), &d); err != nil || d.Allowed == nil || d.Reason == nil || d.Rule == nil {
+			t.Errorf("%q: got %+v, %v, want all three fields", test.args, got, err)
+			continue
+		}
+		if got.code != 0 || *d.Allowed != test.allowed || *d.Rule != test.rule || *d.Reason == "" {
+			t.Errorf("%q: got %+v, want %v by %q", test.args, got, test.allowed, test.rule)
+		}
+		want := map[bool]int{true: 0, false: 126}[test.allowed]
+		if got := f.client(t, nil, append([]string{"check"}, test.args...)...); got.code != want || !strings.Contains(got.stdout, "allowed  "+*d.Reason) {
+			t.Errorf("%q: got %+v, want code %d and the reason", test.args, got, want)
+		}
+	}
+}
+
+func TestCheckThere(t *testing.T) {
+	f := answers("CheckCommand", func(r *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
+		return &pb.CheckCommandResponse{Allowed: r.GetCommand() == "git 'a b'", Reason: "because", Rule: "r"}, nil
+	})
+	if got, want := f.client(t, nil, "check", "demo", "--", "git", "a b"), (result{0, "allowed  because\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := f.client(t, nil, "check", "demo", "--json", "--command", "rm <x>"), (result{0, `{"allowed":false,"reason":"because","rule":"r"}` + "\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	r := &pb.GetCapabilitiesResponse{
+		Version: "v1", Kernel: "6.18", Cgroup: "hybrid", Network: "none", MaxRunning: 4, Running: 1, MaxMessageBytes: 16 << 20,
+		Boundaries: []*pb.Boundary{{Name: "user namespace", Found: true, Why: "ids", Detail: "yes"}, {Name: "cgroup memory", Why: "memory", Detail: "boot with cgroup_enable=memory"}},
+		Runtimes:   []*pb.Runtime{{Language: "python", Version: "3.11.2", Path: "/usr/bin/python3"}},
+	}
+	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) { return r, nil })
+	got := f.client(t, nil, "doctor")
+	for _, want := range []string{
+		"user namespace  found    ids          yes\n", "cgroup memory   MISSING  memory       boot with cgroup_enable=memory\n",
+		"python   3.11.2   /usr/bin/python3\n", "1 of 4 running", "6.18, cgroup hybrid",
+	} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("got %s\nwant %q in it", got.stdout, want)
+		}
+	}
+	if got.code != 1 || got.stderr != "skillrun: missing: cgroup memory\n" {
+		t.Errorf("got %d, %q, want 1 and what is missing", got.code, got.stderr)
+	}
+	if got := f.client(t, nil, "doctor", "--json"); got.code != 1 || !strings.Contains(got.stdout, `"found":false`) {
+		t.Errorf("json: got %+v", got)
+	}
+	r.Boundaries = r.Boundaries[:1]
+	r.Draining = true
+	if got := f.client(t, nil, "doctor"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "draining") {
+		t.Errorf("nothing missing: got %+v", got)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
+		return &pb.GetCapabilitiesResponse{Version: "v1"}, nil
+	})
+	if got, want := f.client(t, nil, "version"), (result{0, "client unknown\ndaemon v1\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	nobody := &fake{address: "unix:///nonexistent"}
+	if got, want := nobody.client(t, nil, "version"), (result{0, "client unknown\ndaemon not reachable\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := nobody.client(t, nil, "version", "--json"), (result{0, `{"client":"unknown","daemon":""}` + "\n", ""}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestCompletionAndHelp(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if got := (&fake{}).client(t, nil, "completion", shell); got.code != 0 || !strings.Contains(got.stdout, "skillrun") {
+			t.Errorf("%s: got code %d and %d bytes", shell, got.code, len(got.stdout))
+		}
+	}
+	if got := (&fake{}).client(t, nil); got.code != 0 || !strings.Contains(got.stdout, "Exit codes") {
+		t.Errorf("no arguments: got %+v, want the help", got)
+	}
+}

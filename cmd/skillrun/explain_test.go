@@ -1,0 +1,142 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// TestRefusals: one line that says what, why and what to do, and the exit code.
+func TestRefusals(t *testing.T) {
+	meta := func(pairs ...string) protoadapt.MessageV1 {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return &errdetails.ErrorInfo{Metadata: m}
+	}
+	field := func(name string) protoadapt.MessageV1 {
+		return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: name, Description: "x"}}}
+	}
+	tests := []struct {
+		err  error
+		code int
+		want string
+	}{
+		{refusal(codes.NotFound, "SKILL_NOT_FOUND", "resolve demo: skill not found"), 127,
+			"run demo: resolve demo: skill not found (SKILL_NOT_FOUND; 'skillrun skills' lists what there is)"},
+		{refusal(codes.NotFound, "SKILL_FILE_NOT_FOUND", "x.py: not found"), 127,
+			"run demo: x.py: not found (SKILL_FILE_NOT_FOUND; 'skillrun skills NAME' lists the scripts of a skill)"},
+		{refusal(codes.FailedPrecondition, "INTERPRETER_MISSING", "ruby: not found"), 127, "run demo: ruby: not found (INTERPRETER_MISSING)"},
+		{refusal(codes.FailedPrecondition, "UNKNOWN_EXTENSION", "x.xyz: no interpreter"), 126, "run demo: x.xyz: no interpreter (UNKNOWN_EXTENSION)"},
+		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "'rm' is not covered", meta("missing_rule", "Bash(rm:*)")), 126,
+			"run demo: 'rm' is not covered (COMMAND_NOT_ALLOWED; allowed-tools would need Bash(rm:*))"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "601s is too much", field("limits.wall_time"), meta("ceiling", "600s", "set_by", "daemon")), 126,
+			"run demo: limits.wall_time: 601s is too much (LIMIT_TOO_LARGE; at most 600s)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes: 1", field("limits.memory_bytes"), meta("floor", "16 MiB")), 126,
+			"run demo: limits.memory_bytes: 1 (LIMIT_TOO_SMALL; at least 16 MiB)"},
+		{refusal(codes.FailedPrecondition, "DIGEST_MISMATCH", "mismatch", meta("current_digest", "sha256:ab")), 126,
+			"run demo: mismatch (DIGEST_MISMATCH; it is sha256:ab now)"},
+		{refusal(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", "key is taken", meta("execution_id", "e0")), 126,
+			"run demo: key is taken (IDEMPOTENCY_KEY_REUSED; it belongs to execution e0)"},
+		{refusal(codes.Unimplemented, "SESSIONS_NOT_OFFERED", "no sessions"), 126, "run demo: no sessions (SESSIONS_NOT_OFFERED)"},
+		{refusal(codes.ResourceExhausted, "SATURATED", "full", &errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)}), 125,
+			"run demo: full (SATURATED; try again in 2s)"},
+		{refusal(codes.Unavailable, "DRAINING", "draining"), 125, "run demo: draining (DRAINING)"},
+		{refusal(codes.Internal, "INTERNAL", "internal error (reference r1)"), 125, "run demo: internal error (reference r1) (INTERNAL)"},
+		{refusal(codes.Unauthenticated, "UNIDENTIFIED", "who?"), 126, "run demo: who? (UNIDENTIFIED)"},
+		{status.Error(codes.NotFound, "\x1b]0;evil\a"), 127, `run demo: \x1b]0;evil\x07 (NotFound)`},
+	}
+	for _, test := range tests {
+		f := &fake{execute: func(*pb.ExecuteRequest, eventServer) error { return test.err }}
+		got := f.client(t, nil, "run", "demo", "x.py")
+		if want := (result{test.code, "", "skillrun: " + test.want + "\n"}); got != want {
+			t.Errorf("got %+v\nwant %+v", got, want)
+		}
+	}
+}
+
+// daemonCommands are all that need a daemon.
+var daemonCommands = [][]string{
+	{"run", "demo", "x.py"}, {"attach", "e1"}, {"ps"}, {"show", "e1"}, {"cancel", "e1"}, {"signal", "e1", "INT"},
+	{"artifacts", "e1"}, {"skills"}, {"skills", "demo"}, {"activate", "demo"}, {"validate", "demo"},
+	{"check", "demo", "--command", "ls"}, {"doctor"},
+}
+
+func TestNoDaemon(t *testing.T) {
+	for _, args := range daemonCommands {
+		if args[0] == "attach" {
+			continue // it is patient with a daemon that restarts
+		}
+		f := &fake{address: "unix:///nonexistent/skillrun.sock"}
+		got := f.client(t, nil, args...)
+		for _, want := range []string{f.address, "no such file or directory", "skillrund"} {
+			if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, want) {
+				t.Errorf("%q: got %+v, want code 125 and %q", args, got, want)
+			}
+		}
+		if lines := strings.Count(got.stderr, "\n"); args[0] != "doctor" && lines != 1 {
+			t.Errorf("%q: got %d lines, want 1", args, lines)
+		}
+	}
+}
+
+func TestDaemonTooOld(t *testing.T) {
+	for _, args := range daemonCommands {
+		f := &fake{} // every method answers UNIMPLEMENTED
+		got := f.client(t, nil, args...)
+		if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, "older than this client") || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%q: got %+v, want code 125 and one line about the daemon's age", args, got)
+		}
+	}
+}
+
+func TestBadAddress(t *testing.T) {
+	f := &fake{address: "nonsense"}
+	if got := f.client(t, nil, "ps"); got.code != 125 || !strings.Contains(got.stderr, `address "nonsense"`) {
+		t.Errorf("got %+v, want code 125 and the address", got)
+	}
+}
+
+func TestAddressFromTheEnvironmentAndTCP(t *testing.T) {
+	f := newRecord().stdout("x").exit(0).fake()
+	f.serve(t, "tcp")
+	t.Setenv(addressVariable, f.address)
+	var stdout, stderr strings.Builder
+	if got := run(t.Context(), []string{"run", "demo", "x.py"}, nil, &stdout, &stderr); got != 0 || stdout.String() != "x" {
+		t.Errorf("got %d, %q, %q, want 0, %q", got, stdout.String(), stderr.String(), "x")
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"nonsense"}, "unknown command"},
+		{[]string{"attach"}, "accepts 1 arg"},
+		{[]string{"ps", "x"}, "unknown command"},
+		{[]string{"ps", "--end", "well"}, "--end well: want exited"},
+		{[]string{"ps", "--label", "x"}, "want key=value"},
+		{[]string{"signal", "e1"}, "accepts 2 arg"},
+		{[]string{"check", "demo"}, "no command"},
+		{[]string{"check", "--command", "ls"}, "give --allowed-tools or one SKILL"},
+		{[]string{"check", "demo", "--allowed-tools", "Bash", "--command", "ls"}, "give --allowed-tools or one SKILL"},
+		{[]string{"check", "demo", "--command", "ls", "--", "ls"}, "give the command once"},
+		{[]string{"check", "demo", "--"}, "give the command once"},
+	}
+	for _, test := range tests {
+		got := (&fake{}).client(t, nil, test.args...)
+		if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, test.want) || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%q: got %+v, want code 125 and one line with %q", test.args, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// TestMain makes the test binary the client itself, for tests that need a
+// process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("SKILLRUN_TEST_CLIENT") != "" {
+		main()
+	}
+	os.Unsetenv(addressVariable)
+	os.Exit(m.Run())
+}
+
+type (
+	eventServer       = grpc.ServerStreamingServer[pb.ExecutionEvent]
+	interactiveServer = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
+	artifactServer    = grpc.ServerStreamingServer[pb.GetArtifactResponse]
+)
+
+// fake is a daemon whose answers a test gives, behind a real Unix socket. Its
+// unary methods are in answers, by name.
+type fake struct {
+	pb.UnimplementedExecutionServiceServer
+	pb.UnimplementedSkillServiceServer
+	pb.UnimplementedSystemServiceServer
+
+	execute     func(*pb.ExecuteRequest, eventServer) error
+	interactive func(interactiveServer) error
+	attach      func(*pb.AttachRequest, eventServer) error
+	artifact    func(*pb.GetArtifactRequest, artifactServer) error
+	// answers has func(*Request) (*Response, error) by method name.
+	answers map[string]any
+
+	address string
+	mu      sync.Mutex
+	conns   []net.Conn
+	asked   []proto.Message // every unary request
+}
+
+func (f *fake) Execute(r *pb.ExecuteRequest, s eventServer) error {
+	if f.execute == nil {
+		return f.UnimplementedExecutionServiceServer.Execute(r, s)
+	}
+	return f.execute(r, s)
+}
+
+func (f *fake) ExecuteInteractive(s interactiveServer) error {
+	if f.interactive == nil {
+		return f.UnimplementedExecutionServiceServer.ExecuteInteractive(s)
+	}
+	return f.interactive(s)
+}
+
+func (f *fake) Attach(r *pb.AttachRequest, s eventServer) error {
+	if f.attach == nil {
+		return f.UnimplementedExecutionServiceServer.Attach(r, s)
+	}
+	return f.attach(r, s)
+}
+
+func (f *fake) GetArtifact(r *pb.GetArtifactRequest, s artifactServer) error {
+	if f.artifact == nil {
+		return f.UnimplementedExecutionServiceServer.GetArtifact(r, s)
+	}
+	return f.artifact(r, s)
+}
+
+func answer[R, A proto.Message](f *fake, method string, r R) (A, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, r)
+	f.mu.Unlock()
+	if give, ok := f.answers[method].(func(R) (A, error)); ok {
+		return give(r)
+	}
+	var none A
+	return none, status.Errorf(codes.Unimplemented, "method %s not implemented", method)
+}
+
+func (f *fake) Get(_ context.Context, r *pb.GetRequest) (*pb.Execution, error) {
+	return answer[*pb.GetRequest, *pb.Execution](f, "Get", r)
+}
+
+func (f *fake) List(_ context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
+	return answer[*pb.ListRequest, *pb.ListResponse](f, "List", r)
+}
+
+func (f *fake) Cancel(_ context.Context, r *pb.CancelRequest) (*pb.Execution, error) {
+	return answer[*pb.CancelRequest, *pb.Execution](f, "Cancel", r)
+}
+
+func (f *fake) Signal(_ context.Context, r *pb.SignalRequest) (*pb.SignalResponse, error) {
+	return answer[*pb.SignalRequest, *pb.SignalResponse](f, "Signal", r)
+}
+
+func (f *fake) ListArtifacts(_ context.Context, r *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+	return answer[*pb.ListArtifactsRequest, *pb.ListArtifactsResponse](f, "ListArtifacts", r)
+}
+
+func (f *fake) ListSkills(_ context.Context, r *pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
+	return answer[*pb.ListSkillsRequest, *pb.ListSkillsResponse](f, "ListSkills", r)
+}
+
+func (f *fake) GetSkill(_ context.Context, r *pb.GetSkillRequest) (*pb.Skill, error) {
+	return answer[*pb.GetSkillRequest, *pb.Skill](f, "GetSkill", r)
+}
+
+func (f *fake) ActivateSkill(_ context.Context, r *pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
+	return answer[*pb.ActivateSkillRequest, *pb.ActivateSkillResponse](f, "ActivateSkill", r)
+}
+
+func (f *fake) CheckCommand(_ context.Context, r *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
+	return answer[*pb.CheckCommandRequest, *pb.CheckCommandResponse](f, "CheckCommand", r)
+}
+
+func (f *fake) ValidateSkill(_ context.Context, r *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
+	return answer[*pb.ValidateSkillRequest, *pb.ValidateSkillResponse](f, "ValidateSkill", r)
+}
+
+func (f *fake) GetCapabilities(_ context.Context, r *pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
+	return answer[*pb.GetCapabilitiesRequest, *pb.GetCapabilitiesResponse](f, "GetCapabilities", r)
+}
+
+// answers makes a fake with one unary answer.
+func answers[R, A proto.Message](method string, give func(R) (A, error)) *fake {
+	return &fake{answers: map[string]any{method: give}}
+}
+
+// cuttable remembers connections, so that a test can cut them under a stream.
+type cuttable struct {
+	net.Listener
+	f *fake
+}
+
+func (l cuttable) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.f.mu.Lock()
+		l.f.conns = append(l.f.conns, conn)
+		l.f.mu.Unlock()
+	}
+	return conn, err
+}
+
+// cut closes every connection, as a crash or a lost network would.
+func (f *fake) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conn := range f.conns {
+		conn.Close()
+	}
+	f.conns = nil
+}
+
+// serve listens on a socket of the network ("unix" or "tcp").
+func (f *fake) serve(t testing.TB, network string) {
+	t.Helper()
+	at := "127.0.0.1:0"
+	if network == "unix" {
+		dir, err := os.MkdirTemp("", "fake") // t.TempDir can be too long for a socket
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		at = filepath.Join(dir, "s")
+	}
+	l, err := net.Listen(network, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.address = l.Addr().String()
+	if network == "unix" {
+		f.address = "unix://" + f.address
+	}
+	s := grpc.NewServer()
+	pb.RegisterExecutionServiceServer(s, f)
+	pb.RegisterSkillServiceServer(s, f)
+	pb.RegisterSystemServiceServer(s, f)
+	go s.Serve(cuttable{l, f})
+	t.Cleanup(s.Stop)
+}
+
+// result is what one call of the client did.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// client runs the client against f.
+func (f *fake) client(t testing.TB, stdin io.Reader, args ...string) result {
+	t.Helper()
+	if f.address == "" {
+		f.serve(t, "unix")
+	}
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), append([]string{"--address", f.address}, args...), stdin, &stdout, &stderr)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// record is the stored events of one execution.
+type record struct {
+	events []*pb.ExecutionEvent
+	at     map[pb.Stream]uint64
+}
+
+const demoDigest = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+func newRecord() *record {
+	r := &record{at: map[pb.Stream]uint64{}}
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Header{Header: &pb.Header{
+		Skill: "demo", SkillDigest: demoDigest, Commands: []*pb.Argv{{Args: []string{"python3", "/skills/demo/x.py", "a b"}}},
+	}}})
+}
+
+func (r *record) add(event *pb.ExecutionEvent) *record {
+	event.ExecutionId = "e1"
+	event.Sequence = uint64(len(r.events) + 1)
+	event.Time = &timestamppb.Timestamp{Seconds: 1}
+	r.events = append(r.events, event)
+	return r
+}
+
+func (r *record) started() *record {
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Started{Started: &pb.Started{}}})
+}
+
+func (r *record) output(stream pb.Stream, data string) *record {
+	output := &pb.Output{Stream: stream, OffsetBytes: r.at[stream], Data: []byte(data)}
+	r.at[stream] += uint64(len(data))
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: output}})
+}
+
+func (r *record) stdout(data string) *record { return r.output(pb.Stream_STREAM_STDOUT, data) }
+func (r *record) stderr(data string) *record { return r.output(pb.Stream_STREAM_STDERR, data) }
+
+func (r *record) outcome(o *pb.Outcome) *record {
+	return r.add(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Outcome{Outcome: o}})
+}
+
+func (r *record) exit(code int32) *record {
+	return r.outcome(&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(code)})
+}
+
+// send sends the events after one sequence and up to another (0: all).
+func (r *record) send(s interface {
+	Send(*pb.ExecutionEvent) error
+}, after, upTo uint64) error {
+	if upTo == 0 {
+		upTo = uint64(len(r.events))
+	}
+	for _, event := range r.events[after:upTo] {
+		if err := s.Send(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fake answers Execute and Attach with the record.
+func (r *record) fake() *fake {
+	return &fake{
+		execute: func(_ *pb.ExecuteRequest, s eventServer) error { return r.send(s, 0, 0) },
+		attach:  func(a *pb.AttachRequest, s eventServer) error { return r.send(s, a.GetAfterSequence(), 0) },
+	}
+}
+
+// refusal is a status as the daemon makes it.
+func refusal(code codes.Code, reason, message string, details ...protoadapt.MessageV1) error {
+	info := &errdetails.ErrorInfo{Domain: skillrun.Domain, Reason: reason}
+	for _, d := range details {
+		if given, ok := d.(*errdetails.ErrorInfo); ok {
+			info.Metadata = given.GetMetadata()
+		}
+	}
+	all := []protoadapt.MessageV1{info}
+	for _, d := range details {
+		if _, ok := d.(*errdetails.ErrorInfo); !ok {
+			all = append(all, d)
+		}
+	}
+	st, err := status.New(code, message).WithDetails(all...)
+	if err != nil {
+		return err
+	}
+	return st.Err()
+}
+
+// withArtifacts gives a fake that has files to fetch.
+func (f *fake) withArtifacts(files map[string]string) *fake {
+	f.answers = map[string]any{"ListArtifacts": func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+		r := &pb.ListArtifactsResponse{}
+		for _, path := range sortedKeys(files) {
+			sum := sha256.Sum256([]byte(files[path]))
+			r.Artifacts = append(r.Artifacts, &pb.Artifact{Path: path, SizeBytes: uint64(len(files[path])), Sha256: hex.EncodeToString(sum[:])})
+		}
+		return r, nil
+	}}
+	f.artifact = func(r *pb.GetArtifactRequest, s artifactServer) error {
+		return s.Send(&pb.GetArtifactResponse{OffsetBytes: r.GetOffsetBytes(), Data: []byte(files[r.GetPath()])[r.GetOffsetBytes():]})
+	}
+	return f
+}
