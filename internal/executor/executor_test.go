@@ -1,0 +1,451 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/workspace"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+var who = permission.Principal{Tenant: "default", Name: "uid:0"}
+
+// newExecutor makes an Executor with everything real but the sandbox, which start
+// stands in for.
+func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("snapshots and inputs belong to another user, which needs root")
+	}
+	root := filepath.Join(dir, "skills/demo")
+	if err := os.MkdirAll(filepath.Join(root, "scripts"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"SKILL.md":      "---\nname: demo\ndescription: A skill.\nversion: 1.2.3\nallowed-tools: Bash(python:*)\n---\n",
+		"scripts/go.py": "print(1)",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	store, err := record.Open(record.Config{Dir: filepath.Join(dir, "record"), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtimes, err := runtime.Discover(t.Context(), runtime.Config{Rootfs: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := New(t.Context(), Config{
+		Skills: skills, Runtimes: runtimes, Record: store, Bounds: StandardBounds(),
+		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "key"),
+		MaxRunning: 2, MaxQueued: 2, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.start = start
+	return x
+}
+
+// A fakeProcess ends when the test says how.
+type fakeProcess struct {
+	exit    chan sandbox.Exit
+	stopped chan time.Duration
+	signals chan syscall.Signal
+	err     error
+}
+
+func newFake() *fakeProcess {
+	return &fakeProcess{exit: make(chan sandbox.Exit, 1), stopped: make(chan time.Duration, 1), signals: make(chan syscall.Signal, 1)}
+}
+
+func (f *fakeProcess) Signal(s syscall.Signal) error { f.signals <- s; return nil }
+func (f *fakeProcess) Wait() (sandbox.Exit, error)   { return <-f.exit, f.err }
+func (f *fakeProcess) Stop(grace time.Duration) {
+	f.stopped <- grace
+	f.exit <- sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGTERM}
+}
+
+// runs starts f for every execution.
+func (f *fakeProcess) runs(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return f, nil }
+
+func scriptRequest(args ...string) Request {
+	return Request{Principal: who, Skill: "demo", Source: permission.Source{Kind: permission.Script, Script: "scripts/go.py"}, Args: args}
+}
+
+// follow reads an execution to its outcome.
+func follow(t *testing.T, x *Executor, id string) []Event {
+	t.Helper()
+	f, err := x.Follow(t.Context(), who, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var events []Event
+	for {
+		e, err := f.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			return events
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+}
+
+func execute(t *testing.T, x *Executor, req Request) string {
+	t.Helper()
+	id, _, err := x.Execute(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestOutcomeFollowsTheExit(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		exit sandbox.Exit
+		err  error
+		want Outcome
+		code int
+	}{
+		{"exited", sandbox.Exit{End: sandbox.Exited, Code: 3}, nil, Outcome{End: Exited}, 3},
+		{"signaled", sandbox.Exit{End: sandbox.Signaled, Signal: syscall.SIGSEGV}, nil, Outcome{End: Signaled, Signal: "SIGSEGV"}, -11},
+		{"real-time signal", sandbox.Exit{End: sandbox.Signaled, Signal: 35}, nil, Outcome{End: Signaled, Signal: "UNKNOWN_SIGNAL_35"}, -35},
+		{"wall", sandbox.Exit{End: sandbox.TimedOut, Signal: 9}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: WallDeadline}}, 124},
+		{"cpu", sandbox.Exit{End: sandbox.TimedOut, Deadline: sandbox.CPU}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: CPUDeadline}}, 124},
+		{"oom", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 2}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Evidence: Evidence{OOMKills: 2}}, -9},
+		{"pids", sandbox.Exit{End: sandbox.Exited, PidsMax: 7}, nil, Outcome{End: Exited, Evidence: Evidence{PidsMax: 7}}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			f.exit <- tt.exit
+			x := newExecutor(t, t.TempDir(), f.runs)
+			events := follow(t, x, execute(t, x, scriptRequest()))
+			got := events[len(events)-1].Outcome
+			if got == nil || got.End != tt.want.End || got.Signal != tt.want.Signal || got.TimedOut != tt.want.TimedOut || got.Evidence != tt.want.Evidence {
+				t.Fatalf("got %+v\nwant %+v", got, tt.want)
+			}
+			if got.ExitCode == nil || *got.ExitCode != tt.code {
+				t.Errorf("exit code %v, want %d", got.ExitCode, tt.code)
+			}
+			if (got.End != Exited || got.Evidence.PidsMax > 0) && got.Advice == "" {
+				t.Error("no advice")
+			}
+		})
+	}
+}
+
+// What fails on our side is an outcome too, and says nothing of this machine.
+func TestFailuresOfOursAreOutcomes(t *testing.T) {
+	secret := errors.New("open /var/lib/skillrun/secret: permission denied")
+	fails := func(step string) startFunc {
+		return func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+			return nil, &sandbox.SetupError{Step: step, Err: secret}
+		}
+	}
+	lost := newFake()
+	lost.err = secret
+	lost.exit <- sandbox.Exit{}
+	for name, start := range map[string]startFunc{
+		"cgroup":    fails("cgroup"),
+		"posture":   fails("posture"),
+		"wait":      lost.runs,
+		"any error": func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return nil, secret },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newExecutor(t, t.TempDir(), start)
+			events := follow(t, x, execute(t, x, scriptRequest()))
+			out := events[len(events)-1].Outcome
+			if out.End != SetupFailed || out.ExitCode != nil || out.Advice == "" {
+				t.Errorf("got %+v, want SETUP_FAILED without an exit code", out)
+			}
+			if text := out.Evidence.SetupError + out.Advice; strings.Contains(text, "secret") {
+				t.Errorf("%q tells about this machine", text)
+			}
+		})
+	}
+	t.Run("the caller's own part is told", func(t *testing.T) {
+		x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+			return nil, &sandbox.SetupError{Step: stepExec, Err: syscall.ENOENT}
+		})
+		events := follow(t, x, execute(t, x, scriptRequest()))
+		if out := events[len(events)-1].Outcome; !strings.Contains(out.Advice, "python3: no such file") {
+			t.Errorf("advice %q", out.Advice)
+		}
+	})
+}
+
+func TestSpecSaysWhatWasGranted(t *testing.T) {
+	specs := make(chan sandbox.Spec, 1)
+	f := newFake()
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	x := newExecutor(t, t.TempDir(), func(_ context.Context, s sandbox.Spec, _ sandbox.IO) (process, error) {
+		specs <- s
+		return f, nil
+	})
+	req := scriptRequest("a b", "$x")
+	req.Dir = "scripts"
+	req.Env = map[string]string{"A": "1"}
+	req.SecretEnv = map[string]Secret{"B": "hidden"}
+	req.Limits = Limits{Wall: 5 * time.Second, MemoryBytes: 64 << 20}
+	id := execute(t, x, req)
+	follow(t, x, id)
+	s := <-specs
+	if s.ID != id || s.Dir != "scripts" || s.Network != sandbox.NetworkNone {
+		t.Errorf("got %+v", s)
+	}
+	args := s.Program[0].Pipeline[0].Args
+	if len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 || !slices.Equal(args[len(args)-3:], []string{"/skills/demo/scripts/go.py", "a b", "$x"}) {
+		t.Errorf("program %+v", s.Program)
+	}
+	for _, want := range []string{"A=1", "B=hidden", "SKILL_VERSION=1.2.3", "SKILL_NAME=demo", "HOME=/home/skill"} {
+		if !slices.Contains(s.Env, want) {
+			t.Errorf("no %s in %v", want, s.Env)
+		}
+	}
+	if s.Limits.Wall != 5*time.Second || s.Limits.MemoryBytes != 64<<20 || s.Limits.Processes != 64 || s.Limits.Grace != time.Second {
+		t.Errorf("limits %+v", s.Limits)
+	}
+	if len(s.Mounts) != 1 || s.Mounts[0].Target != "/skills/demo" || !s.Mounts[0].Owned {
+		t.Errorf("mounts %+v", s.Mounts)
+	}
+	if _, err := os.Stat(filepath.Join(x.StagingDir, id)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("staged inputs are left: %v", err)
+	}
+}
+
+func TestCommandRunsWhatWasChecked(t *testing.T) {
+	specs := make(chan sandbox.Spec, 1)
+	f := newFake()
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	x := newExecutor(t, t.TempDir(), func(_ context.Context, s sandbox.Spec, _ sandbox.IO) (process, error) {
+		specs <- s
+		return f, nil
+	})
+	events := follow(t, x, execute(t, x, Request{Principal: who, Skill: "demo",
+		Source: permission.Source{Kind: permission.Command, Command: `python 'a b.py' | python - >out.txt 2>&1 && python {baseDir}/scripts/go.py`}}))
+	p := (<-specs).Program
+	if len(p) != 2 || len(p[0].Pipeline) != 2 || p[1].When != sandbox.IfSucceeded {
+		t.Fatalf("program %+v", p)
+	}
+	if got := p[0].Pipeline[0].Args; !slices.Equal(got, []string{"python", "a b.py"}) {
+		t.Errorf("first argv %q", got)
+	}
+	want := []sandbox.Redirect{{FD: 1, Kind: sandbox.Write, Path: "out.txt"}, {FD: 2, Kind: sandbox.Dup, From: 1}}
+	if got := p[0].Pipeline[1].Redirects; !slices.Equal(got, want) {
+		t.Errorf("redirects %+v, want %+v", got, want)
+	}
+	if got := events[0].Header.Commands; len(got) != 3 || got[2][1] != "/skills/demo/scripts/go.py" {
+		t.Errorf("header says %q", got)
+	}
+}
+
+func TestOutputIsCutAtItsLimit(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), func(_ context.Context, _ sandbox.Spec, out sandbox.IO) (process, error) {
+		var both sync.WaitGroup
+		both.Go(func() { io.WriteString(out.Stdout, "12345"); io.WriteString(out.Stdout, "6789") })
+		both.Go(func() { io.WriteString(out.Stderr, "1234567") })
+		both.Wait()
+		f := newFake()
+		f.exit <- sandbox.Exit{End: sandbox.Exited}
+		return f, nil
+	})
+	req := scriptRequest()
+	req.Limits.OutputBytes = 7
+	events := follow(t, x, execute(t, x, req))
+	var stdout, stderr string
+	for _, e := range events {
+		if e.Output != nil && e.Output.Stream == Stdout {
+			if e.Output.Offset != uint64(len(stdout)) {
+				t.Errorf("offset %d, want %d", e.Output.Offset, len(stdout))
+			}
+			stdout += string(e.Output.Data)
+		} else if e.Output != nil {
+			stderr += string(e.Output.Data)
+		}
+	}
+	out := events[len(events)-1].Outcome
+	if stdout != "1234567" || out.Stdout != (Truncation{7, 9}) || !out.Stdout.Truncated() {
+		t.Errorf("stdout %q, %+v; want the first 7 of 9 bytes", stdout, out.Stdout)
+	}
+	if stderr != "1234567" || out.Stderr.Truncated() {
+		t.Errorf("stderr %q, %+v; exactly the limit is not truncated", stderr, out.Stderr)
+	}
+	if !strings.Contains(out.Advice, "stdout") || strings.Contains(out.Advice, "stderr") {
+		t.Errorf("advice %q", out.Advice)
+	}
+}
+
+func TestCancelRunning(t *testing.T) {
+	f := newFake()
+	x := newExecutor(t, t.TempDir(), f.runs)
+	id := execute(t, x, scriptRequest())
+	for x.find(id).running() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := x.Signal(t.Context(), who, id, syscall.SIGUSR1); err != nil || <-f.signals != syscall.SIGUSR1 {
+		t.Errorf("signal: %v", err)
+	}
+	e, err := x.Cancel(t.Context(), who, id, "uid:7", "enough", 3*time.Second)
+	if err != nil || e.State != Ended || e.Outcome.End != Cancelled || e.Outcome.Evidence.CancelledBy != "uid:7" || e.Outcome.Evidence.CancelReason != "enough" {
+		t.Errorf("got %+v, %v", e.Outcome, err)
+	}
+	if grace := <-f.stopped; grace != 3*time.Second {
+		t.Errorf("grace %s, want 3s", grace)
+	}
+	if err := x.Signal(t.Context(), who, id, syscall.SIGTERM); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("signal after the end: %v, want ErrNotRunning", err)
+	}
+}
+
+func TestOtherTenantsSeeNothing(t *testing.T) {
+	f := newFake()
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	x := newExecutor(t, t.TempDir(), f.runs)
+	id := execute(t, x, scriptRequest())
+	follow(t, x, id)
+	other := permission.Principal{Tenant: "other", Name: "uid:0"}
+	if _, err := x.Get(t.Context(), other, id); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Get: %v", err)
+	}
+	if _, err := x.Follow(t.Context(), other, id, 0); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Follow: %v", err)
+	}
+	if _, err := x.Cancel(t.Context(), other, id, "x", "", 0); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Cancel: %v", err)
+	}
+	if err := x.Signal(t.Context(), other, id, syscall.SIGTERM); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Signal: %v", err)
+	}
+	if _, _, err := x.OpenArtifact(t.Context(), other, id, "x"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("OpenArtifact: %v", err)
+	}
+	if list, _, err := x.List(t.Context(), other, Filter{}); err != nil || len(list) != 0 {
+		t.Errorf("List: %v, %v", list, err)
+	}
+	if list, _, err := x.List(t.Context(), who, Filter{Ends: []End{Exited}, States: []State{Ended}}); err != nil || len(list) != 1 {
+		t.Errorf("List of the owner: %v, %v", list, err)
+	}
+}
+
+func TestKeyIsClaimedOnce(t *testing.T) {
+	starts := make(chan struct{}, 100)
+	f := newFake()
+	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+		starts <- struct{}{}
+		return f, nil
+	})
+	x.admission.maxQueued = 100
+	req := scriptRequest("a")
+	req.Key = "once"
+	ids := make(chan string, 20)
+	for range 20 {
+		go func() {
+			id, _, err := x.Execute(context.Background(), req)
+			if err != nil {
+				t.Error(err)
+			}
+			ids <- id
+		}()
+	}
+	first := <-ids
+	for range 19 {
+		if id := <-ids; id != first {
+			t.Errorf("two executions for one key: %s and %s", first, id)
+		}
+	}
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	follow(t, x, first)
+	if n := len(starts); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+	changes := map[string]func(*Request){
+		"args":   func(r *Request) { r.Args = []string{"b"} },
+		"stdin":  func(r *Request) { r.Stdin.Bytes = []byte("x") },
+		"env":    func(r *Request) { r.Env = map[string]string{"A": "1"} },
+		"secret": func(r *Request) { r.SecretEnv = map[string]Secret{"A": "1"} },
+		"files":  func(r *Request) { r.Files = []workspace.Input{{Path: "a", Content: []byte("1")}} },
+		"limits": func(r *Request) { r.Limits.Wall = time.Second },
+		"labels": func(r *Request) { r.Labels = map[string]string{"a": "b"} },
+	}
+	for name, change := range changes {
+		other := req
+		change(&other)
+		var conflict *KeyConflictError
+		if _, _, err := x.Execute(t.Context(), other); !errors.As(err, &conflict) || conflict.ID != first {
+			t.Errorf("other %s: got %v, want a KeyConflictError", name, err)
+		}
+	}
+	if running, queued, _ := x.Counts(); running+queued != 0 {
+		t.Errorf("%d slots and %d places are not given back", running, queued)
+	}
+}
+
+func TestSecretsPrintAsAMask(t *testing.T) {
+	req := scriptRequest()
+	req.SecretEnv = map[string]Secret{"KEY": "hunter2"}
+	var text strings.Builder
+	slog.New(slog.NewJSONHandler(&text, nil)).Info("x", "request", req, "secret", req.SecretEnv["KEY"])
+	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "request", req, "secret", req.SecretEnv["KEY"])
+	if strings.Contains(text.String(), "hunter2") {
+		t.Errorf("printed: %s", text.String())
+	}
+}
+
+func TestDrainCancelsWhatIsLeft(t *testing.T) {
+	f := newFake()
+	x := newExecutor(t, t.TempDir(), f.runs)
+	id := execute(t, x, scriptRequest())
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	x.Drain(over)
+	events := follow(t, x, id)
+	if out := events[len(events)-1].Outcome; out.End != Cancelled || out.Evidence.CancelledBy != "drain" {
+		t.Errorf("got %+v, want CANCELLED by drain", out)
+	}
+	if _, _, err := x.Execute(t.Context(), scriptRequest()); !errors.Is(err, ErrDraining) {
+		t.Errorf("after the drain: %v, want ErrDraining", err)
+	}
+}
+
+func TestLostExecutionsAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	x := newExecutor(t, dir, newFake().runs) // whose process never ends
+	id := execute(t, x, scriptRequest())
+	for x.find(id).running() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := x.Record.Close(); err != nil { // as if the daemon had died
+		t.Fatal(err)
+	}
+	x = newExecutor(t, dir, nil)
+	e, err := x.Get(t.Context(), who, id)
+	if err != nil || e.State != Ended || e.Outcome.End != DaemonLost || e.Outcome.Limits.Wall != 30*time.Second || e.Outcome.Advice == "" {
+		t.Errorf("got %+v, %v; want DAEMON_LOST with its limits", e.Outcome, err)
+	}
+}
