@@ -213,6 +213,10 @@ func mounts(s Spec, links string, st *staging) []*configs.Mount {
 		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, homeBytes, homeFiles),
 		{Source: st.mount, Destination: workspaceDir, Device: "bind", Flags: unix.MS_BIND | withExec},
 	}
+	// With the host's network go the host's name servers.
+	if servers, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil && s.Network == NetworkHost {
+		list = append(list, &configs.Mount{Source: servers, Destination: "/etc/resolv.conf", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec})
+	}
 	for _, top := range []string{"/skills", "/opt"} {
 		list = append(list, mountsUnder(top, s, links, st)...)
 	}

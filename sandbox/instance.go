@@ -197,8 +197,8 @@ func idsInUse(first, count uint32) (map[uint32]bool, error) {
 		}
 		// Not the directory's owner, which is root for what can't be dumped.
 		status, err := readStatus(e.Name())
-		if err != nil {
-			continue // it has ended
+		if err != nil || strings.HasPrefix(status["State"], "Z") {
+			continue // it has ended, and at most its parent doesn't know yet
 		}
 		uid, err := strconv.ParseUint(strings.Fields(status["Uid"] + " x")[0], 10, 32)
 		if id := uint32(uid); err == nil && id >= first && id-first < count {

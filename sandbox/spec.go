@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -193,6 +194,8 @@ func (s Spec) checkBounds() error {
 		return fmt.Errorf("workspace: negative size")
 	case len(w.Lower) > maxLowers:
 		return fmt.Errorf("workspace: %d lower directories: at most %d", len(w.Lower), maxLowers)
+	case slices.ContainsFunc(w.Lower, func(dir string) bool { return !filepath.IsAbs(dir) }):
+		return fmt.Errorf("workspace: a lower directory is not absolute")
 	case s.Network != NetworkNone && s.Network != NetworkHost:
 		return fmt.Errorf("network %d: unknown", s.Network)
 	}
@@ -205,7 +208,7 @@ func (m Mount) check() error {
 	}
 	top, rest, _ := strings.Cut(strings.TrimPrefix(m.Target, "/"), "/")
 	if m.Target != filepath.Clean(m.Target) || !filepath.IsAbs(m.Target) || rest == "" || strings.ContainsRune(m.Target, 0) ||
-		top != "skills" && top != "opt" || m.Target == linksDir || strings.HasPrefix(m.Target, filepath.Dir(linksDir)+"/") {
+		top != "skills" && top != "opt" || strings.HasPrefix(m.Target+"/", filepath.Dir(linksDir)+"/") {
 		return fmt.Errorf("mount %q: target is not beneath /skills or /opt", m.Target)
 	}
 	return nil

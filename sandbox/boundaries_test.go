@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func machine(t *testing.T) string {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	return unix.ByteSliceToString(u.Machine[:])
+}
+
+func TestBoundariesAreFound(t *testing.T) {
+	for _, b := range Boundaries(testConfig(t)) {
+		if !b.Found || b.Name == "" || b.Why == "" || b.Detail == "" {
+			t.Errorf("got %+v", b)
+		}
+	}
+}
+
+func TestOpenNamesEverythingMissing(t *testing.T) {
+	c := testConfig(t)
+	c.CgroupParent = "/nonesuch/parent"
+	// procfs can't be mapped and holds no directories of ours: a state
+	// directory there is as useless as one on overlayfs.
+	c.StateDir = "/proc/sys/skillrun"
+	h, err := Open(context.Background(), c)
+	if err == nil {
+		h.Close()
+		t.Fatal("opened")
+	}
+	for _, want := range []string{"cgroups is missing", "Delegate=yes", "id-mapped mounts is missing", "not on overlayfs"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	errs := missing([]Boundary{{Name: "a", Found: true}, {Name: "b", Why: "w", Detail: "d"}, {Name: "c"}})
+	if len(errs) != 2 || errs[0].Error() != "b is missing (w): d" {
+		t.Errorf("got %v", errs)
+	}
+}
+
+func TestProbesLeaveNothing(t *testing.T) {
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Boundaries(testConfig(t))
+	after, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(before) != string(after) {
+		t.Errorf("mounts were %s, are %s", before, after)
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+	}{
+		{"no state directory", func(c *Config) { c.StateDir = "" }},
+		{"relative run directory", func(c *Config) { c.RunDir = "run" }},
+		{"relative cgroup", func(c *Config) { c.CgroupParent = "x" }},
+		{"ids of accounts", func(c *Config) { c.FirstID = 1000 }},
+		{"one id", func(c *Config) { c.IDs = 1 }},
+		{"ids past the end", func(c *Config) { c.FirstID = 1<<32 - 10 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Config{StateDir: "/x"}
+			tt.change(&c)
+			if err := c.withDefaults().check(); err == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+}
+
+func TestIDBlocks(t *testing.T) {
+	c := Config{RunDir: t.TempDir(), FirstID: 1 << 30, IDs: 4}.withDefaults()
+	a, err := claimBlock(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := claimBlock(c); err == nil {
+		b.close()
+		t.Error("a block was claimed twice")
+	}
+	first, err1 := a.take()
+	second, err2 := a.take()
+	if err := errors.Join(err1, err2); err != nil || first.root != 1<<30 || second.root != 1<<30+2 || first.script() != 1<<30+1 {
+		t.Errorf("got %v, %v, %v", first, second, err)
+	}
+	if _, err := a.take(); err == nil {
+		t.Error("three pairs out of four ids")
+	}
+	a.release(first)
+	if again, err := a.take(); err != nil || again != first {
+		t.Errorf("got %v, %v, want %v", again, err, first)
+	}
+	a.close()
+	b, err := claimBlock(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.close()
+}

@@ -1,0 +1,183 @@
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// daemonVar makes the test binary be a daemon instead: its value is the
+// StateDir. It starts a sandbox, says who it is and waits to be killed.
+const daemonVar = "SKILLRUN_TEST_DAEMON"
+
+func init() {
+	if os.Getenv(daemonVar) != "" {
+		mainOfTests = daemon
+	}
+}
+
+func daemon() {
+	h, err := Open(context.Background(), Config{StateDir: os.Getenv(daemonVar)})
+	if err == nil {
+		_, err = h.Start(context.Background(), Spec{ID: "orphan", Env: testEnv, Program: bash("setsid sleep 1000 & trap '' TERM HUP; while :; do sleep 1; done")}, IO{})
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	h.log().Debug("ready")
+	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].cell.group.file("pids", "cgroup.procs"))
+	select {}
+}
+
+// TestDaemonDeath kills a daemon and looks for what it left.
+func TestDaemonDeath(t *testing.T) {
+	state := t.TempDir()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), daemonVar+"="+state)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	var name, procs string
+	var first uint32
+	if _, serr := fmt.Sscan(line, &name, &first, &procs); err != nil || serr != nil {
+		cmd.Process.Kill()
+		cmd.Wait()
+		t.Fatalf("got %q, %v, %v", line, err, serr)
+	}
+	if b, err := os.ReadFile(procs); err != nil || len(b) == 0 {
+		t.Errorf("the sandbox has no processes: %v", err)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+
+	// The sandbox ends by itself, before anybody sweeps.
+	if err := eventually(func() error {
+		if b, err := os.ReadFile(procs); err == nil && len(b) > 0 {
+			return fmt.Errorf("processes %q live", b)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(state, "instances", name)); err != nil {
+		t.Errorf("nothing to sweep: %v", err)
+	}
+
+	h, err := Open(context.Background(), Config{StateDir: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for _, path := range []string{filepath.Join(state, "instances", name), filepath.Join(h.config.RunDir, name), filepath.Dir(filepath.Dir(procs))} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+	if points, _ := mountsBeneath(filepath.Join(h.config.RunDir, name)); len(points) > 0 {
+		t.Errorf("mounts are left: %v", points)
+	}
+	// Only if nobody else on the machine took the block since.
+	if busy, err := idsInUse(first, blockIDs); err != nil || first == h.ids.first && len(busy) > 0 {
+		t.Errorf("processes with its ids are left (%v)", err)
+	}
+}
+
+// eventually asks again until f has no error or ten seconds have passed.
+func eventually(f func() error) error {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		err := f()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestSweep makes what a dead instance could have left and could not.
+func TestSweep(t *testing.T) {
+	c := testConfig(t).withDefaults()
+	alive, err := Open(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	k := startTalk(t, alive, Spec{Program: bash("echo ready; read x; echo $x")}, nil)
+	k.line("ready\n")
+
+	// A dead instance: a directory whose lock is free, with a process that
+	// sits in its cgroup, a mount, and hostile names.
+	dead := filepath.Join(c.StateDir, "instances", "dead")
+	run := filepath.Join(c.RunDir, "dead")
+	for _, d := range []string{dead, run, run + "/s0", run + "/s1"} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Dir(precious), run+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := mountTmpfs(run+"/s0", "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bindMapped(filepath.Dir(precious), run+"/s1", nil); err != nil {
+		t.Fatal(err)
+	}
+	sleeper := exec.Command("sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g := alive.cgroups.group(groupPrefix+"dead", "x")
+	for _, dir := range g.dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(dir, "cpuset") {
+			continue // takes nobody before it is configured
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, sleeper.Process.Pid), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	h, err := Open(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := sleeper.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the process: got %v, want it killed", err)
+	}
+	for _, path := range append([]string{dead, run}, g.dirs["memory"], g.dirs["pids"]) {
+		if _, err := os.Lstat(path); path != "" && err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Errorf("a link was followed: %v", err)
+	}
+	if h.ids.first == alive.ids.first {
+		t.Error("two instances have the same ids")
+	}
+	// The living instance was not touched.
+	fmt.Fprintln(k.in, "still here")
+	k.line("still here\n")
+	k.wait()
+}
