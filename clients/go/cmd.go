@@ -67,7 +67,7 @@ type Cmd struct {
 	QueueTimeout time.Duration
 
 	// OnEvent, if set, is called with every event, in order and from one
-	// goroutine, before its output is written. It must not keep the event's data.
+	// goroutine, before its output is written.
 	OnEvent func(*pb.ExecutionEvent)
 
 	// Execution is the running or ended execution. Nil until Start succeeded.

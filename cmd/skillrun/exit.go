@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -51,10 +52,16 @@ func (a *app) exit(ctx context.Context, err error) int {
 	}
 	exit := (*skillrun.ExitError)(nil)
 	ended := errors.As(err, &exit)
+	by := (*interrupt)(nil)
+	interrupted := errors.As(context.Cause(ctx), &by)
 	if !ended {
-		fmt.Fprintf(a.stderr, "skillrun: %s\n", a.explain(err))
+		text := a.explain(err)
+		if interrupted {
+			text = strings.Replace(text, context.Canceled.Error(), by.Error(), 1)
+		}
+		fmt.Fprintf(a.stderr, "skillrun: %s\n", text)
 	}
-	if by := (*interrupt)(nil); errors.As(context.Cause(ctx), &by) {
+	if interrupted {
 		return by.code()
 	}
 	if ended {

@@ -148,3 +148,47 @@ func TestMainUsesTheProcess(t *testing.T) {
 		t.Errorf("code: got %d, want %d", got, want)
 	}
 }
+
+// TestInterruptBeforeTheHeader: nothing is known to cancel yet; the broken stream
+// tells the daemon.
+func TestInterruptBeforeTheHeader(t *testing.T) {
+	asked, gone := make(chan struct{}), make(chan struct{})
+	f := &fake{execute: func(_ *pb.ExecuteRequest, s eventServer) error {
+		close(asked)
+		<-s.Context().Done()
+		close(gone)
+		return nil
+	}}
+	cmd, _, stderr := f.process(t, "run", "demo", "x.py")
+	<-asked
+	cmd.Process.Signal(os.Interrupt)
+	<-gone
+	cmd.Wait()
+	if got, want := cmd.ProcessState.ExitCode(), 130; got != want {
+		t.Errorf("code: got %d, want %d", got, want)
+	}
+	if got, want := stderr.String(), "skillrun: run demo: interrupted\n"; got != want {
+		t.Errorf("stderr: got %q, want %q", got, want)
+	}
+}
+
+// TestInterruptOfAQuestion: every command can be interrupted.
+func TestInterruptOfAQuestion(t *testing.T) {
+	asked, forever := make(chan struct{}), make(chan struct{})
+	defer close(forever)
+	f := answers("List", func(*pb.ListRequest) (*pb.ListResponse, error) {
+		close(asked)
+		<-forever
+		return &pb.ListResponse{}, nil
+	})
+	cmd, _, stderr := f.process(t, "ps")
+	<-asked
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+	if got, want := cmd.ProcessState.ExitCode(), 130; got != want {
+		t.Errorf("code: got %d, want %d", got, want)
+	}
+	if got, want := stderr.String(), "skillrun: interrupted (Canceled)\n"; got != want {
+		t.Errorf("stderr: got %q, want %q", got, want)
+	}
+}
