@@ -1,0 +1,295 @@
+package server
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/status"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+const (
+	serving    = healthpb.HealthCheckResponse_SERVING
+	notServing = healthpb.HealthCheckResponse_NOT_SERVING
+)
+
+func healthOf(t *testing.T, conn *grpc.ClientConn, service string) healthpb.HealthCheckResponse_ServingStatus {
+	t.Helper()
+	r, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status
+}
+
+// reflected lists the services that a connection shows.
+func reflected(t *testing.T, conn *grpc.ClientConn) ([]string, error) {
+	t.Helper()
+	s, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	defer s.CloseSend()
+	ask := &reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}
+	if err := s.Send(ask); err != nil {
+		return nil, err
+	}
+	answer, err := s.Recv()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, service := range answer.GetListServicesResponse().GetService() {
+		names = append(names, service.Name)
+	}
+	return names, nil
+}
+
+var ourServices = []string{"skillrun.v1.ExecutionService", "skillrun.v1.SkillService", "skillrun.v1.SystemService"}
+
+// A panic in a call, or in what runs beside it, is an error of ours with a
+// reference to the log; the daemon lives on.
+func TestPanic(t *testing.T) {
+	d := startDaemon(t, func(_ *executor.Config, c *Config) {
+		c.Capabilities = func() Capabilities { panic("secret cause") }
+	})
+	_, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
+	st := wantRefusal(t, err, refusal{codes.Internal, "INTERNAL", ""})
+	if strings.Contains(st.Message(), "secret") {
+		t.Errorf("the cause crossed the wire: %s", st.Message())
+	}
+	_, rest, _ := strings.Cut(st.Message(), "(reference ")
+	reference := strings.TrimSuffix(rest, ")")
+	if lines := d.logs.with("level=ERROR", "secret cause", "reference="+reference, "guard_test.go"); len(lines) != 1 {
+		t.Errorf("%d lines of the log have the cause, its stack and reference %q; want 1", len(lines), reference)
+	}
+	d.spawn(func() { panic("beside") })
+	d.background.Wait()
+	if lines := d.logs.with("level=ERROR", "beside"); len(lines) != 1 {
+		t.Errorf("%d lines of the log have the other panic; want 1", len(lines))
+	}
+	wantExit(t, d.execute(script("scripts/hello.sh")), 3)
+}
+
+// The panic of a stream's call too.
+func TestPanicInStream(t *testing.T) {
+	d := startDaemon(t, func(_ *executor.Config, c *Config) {
+		c.Identify = func(context.Context) (permission.Principal, error) { panic("secret cause") }
+	})
+	wantRefusal(t, d.execute(script("scripts/hello.sh")).err, refusal{codes.Internal, "INTERNAL", ""})
+}
+
+func TestUnknownMethod(t *testing.T) {
+	d := startDaemon(t, nil)
+	for _, method := range []string{"/skillrun.v1.ExecutionService/Nope", "/skillrun.v2.ExecutionService/Execute", "/grpc.channelz.v1.Channelz/GetServers"} {
+		err := d.conn.Invoke(t.Context(), method, &pb.GetRequest{}, &pb.Execution{})
+		wantRefusal(t, err, refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""})
+	}
+}
+
+// Every method that is registered is in the access table, and nothing else is: a
+// missing one would be closed, a left-over one open for whoever takes its name.
+func TestAccessTable(t *testing.T) {
+	d := startDaemon(t, nil)
+	registered := map[string]bool{}
+	for name, service := range d.grpc.GetServiceInfo() {
+		for _, m := range service.Methods {
+			full := "/" + name + "/" + m.Name
+			registered[full] = true
+			if accessTable[full] == nobody {
+				t.Errorf("%s is closed", full)
+			}
+			if accessTable[full] == anyone && name != healthpb.Health_ServiceDesc.ServiceName {
+				t.Errorf("%s needs no identity", full)
+			}
+		}
+	}
+	for full := range accessTable {
+		if !registered[full] {
+			t.Errorf("%s is not registered", full)
+		}
+	}
+}
+
+// A method that was registered and is not in the table is closed.
+func TestGuardDeniesByDefault(t *testing.T) {
+	s := &Server{log: (&logs{}).logger(), identify: Anonymous}
+	ran := false
+	err := s.guard(t.Context(), "/other.Service/Method", func(context.Context) error { ran = true; return nil })
+	wantRefusal(t, err, refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""})
+	if ran {
+		t.Error("it ran")
+	}
+}
+
+func TestReflection(t *testing.T) {
+	d := startDaemon(t, nil)
+	names, err := reflected(t, d.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range append(ourServices, "grpc.health.v1.Health") {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is not among %v", want, names)
+		}
+	}
+	// And with types, to describe them; old tools ask v1alpha.
+	s, err := reflectionv1alpha.NewServerReflectionClient(d.conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.CloseSend()
+	ask := &reflectionv1alpha.ServerReflectionRequest{MessageRequest: &reflectionv1alpha.ServerReflectionRequest_FileContainingSymbol{
+		FileContainingSymbol: ourServices[0],
+	}}
+	if err := s.Send(ask); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s.Recv()
+	if err != nil || len(answer.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("got %v, %v; want the file of %s", answer, err, ourServices[0])
+	}
+}
+
+func TestHealth(t *testing.T) {
+	d := startDaemon(t, nil)
+	watch, err := d.health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: ourServices[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{notServing, serving, notServing} {
+		d.SetServing(want == serving)
+		for _, service := range append([]string{""}, ourServices...) {
+			if got := healthOf(t, d.conn, service); got != want {
+				t.Errorf("%q: got %s, want %s", service, got, want)
+			}
+		}
+		if r, err := watch.Recv(); err != nil || r.Status != want {
+			t.Errorf("watched: got %v, %v; want %s", r, err, want)
+		}
+	}
+	_, err = d.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "nope"})
+	if got := status.Code(err); got != codes.NotFound {
+		t.Errorf("unknown service: %v", err)
+	}
+}
+
+// A stop waits for the calls under way and not for those who only watch, and
+// nothing new comes in.
+func TestStop(t *testing.T) {
+	d := startDaemon(t, nil)
+	watch, err := d.health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	s := d.interact(t.Context(), start(script("scripts/echo.sh")))
+	r := readUntil(t, s, nil, "ready")
+	stopped := make(chan struct{})
+	go func() {
+		d.Stop(context.Background())
+		close(stopped)
+	}()
+	for err == nil { // until the stop has begun
+		_, err = watch.Recv()
+	}
+	select {
+	case <-stopped:
+		t.Error("stopped with a call under way")
+	default:
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	r.until(s, func(*transcript) bool { return false })
+	wantExit(t, r, 0)
+	<-stopped
+	if _, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("after the stop: %v", err)
+	}
+}
+
+// A stop whose time is up breaks what is left, and returns.
+func TestStopInAHurry(t *testing.T) {
+	d := startDaemon(t, nil)
+	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
+	r := readUntil(t, s, err, "ready")
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	d.Stop(over)
+	r.until(s, func(*transcript) bool { return false })
+	if got := status.Code(r.err); got != codes.Unavailable {
+		t.Errorf("got %v", r.err)
+	}
+	// What it broke is cancelled before it returned.
+	e, err := d.x.Get(context.Background(), permission.Principal{Tenant: defaultTenant}, r.id)
+	if err != nil || e.Outcome == nil || e.Outcome.Evidence.CancelledBy != byDisconnect {
+		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
+// A message that could grow by decompression is not even looked at.
+func TestNoCompression(t *testing.T) {
+	for _, name := range []string{"gzip", "snappy", "zstd", "deflate"} {
+		if encoding.GetCompressor(name) != nil {
+			t.Errorf("a compressor is registered for %s", name)
+		}
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	d := startDaemon(t, nil)
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}()
+	// One is the client's own, once it has called.
+	healthOf(t, d.conn, "")
+	for range maxConnections - 1 {
+		c, err := net.Dial("unix", d.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+		// The server speaks first, once it has accepted.
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over, err := net.Dial("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer over.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := over.Read(make([]byte, 1))
+		accepted <- err
+	}()
+	healthOf(t, d.conn, "") // those who are in are served
+	select {
+	case err := <-accepted:
+		t.Fatalf("one too many was accepted: %v", err)
+	default:
+	}
+	open[0].Close()
+	if err := <-accepted; err != nil {
+		t.Errorf("after one left: %v", err)
+	}
+}

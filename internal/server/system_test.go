@@ -1,0 +1,43 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func TestGetCapabilities(t *testing.T) {
+	began := time.Unix(1_700_000_000, 0)
+	bounds := executor.StandardBounds()
+	d := startDaemon(t, func(_ *executor.Config, c *Config) {
+		c.MaxMessageBytes = 1 << 20
+		c.Capabilities = func() Capabilities {
+			return Capabilities{
+				Version: "1.2.3", Started: began, Default: bounds.Default, Max: bounds.Max, MaxRunning: 4, MaxQueued: 5,
+				Boundaries: []Boundary{{Name: "seccomp", Why: "calls", Detail: "not \xff found"}, {Name: "pids", Found: true}},
+				Runtimes:   []Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}},
+				Network:    "none", Cgroup: "hybrid", Kernel: "6.18", Retention: time.Hour,
+			}
+		}
+	})
+	got, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pb.GetCapabilitiesResponse{
+		Version: "1.2.3", StartTime: timestamppb.New(began), MaxMessageBytes: 1 << 20, MaxRunning: 4, MaxQueued: 5,
+		DefaultLimits: fromLimits(bounds.Default), MaxLimits: fromLimits(bounds.Max),
+		Boundaries: []*pb.Boundary{{Name: "seccomp", Why: "calls", Detail: "not \uFFFD found"}, {Name: "pids", Found: true}},
+		Runtimes:   []*pb.Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}},
+		Network:    "none", Cgroup: "hybrid", Kernel: "6.18", Retention: durationpb.New(time.Hour),
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
