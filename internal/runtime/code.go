@@ -1,0 +1,73 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// maxArgument is the longest argument that the kernel takes, in bytes without its
+// NUL: MAX_ARG_STRLEN is 131,072 with it, execve(2).
+const maxArgument = 131_071
+
+// codeName stands for the file of a text in a MissingError.
+const codeName = "inline code"
+
+// LanguageError says that there is no such language for inline code.
+type LanguageError struct{ Language string }
+
+func (e *LanguageError) Error() string {
+	return fmt.Sprintf("language %q: unknown, use python, bash, sh, node, ruby or perl", e.Language)
+}
+
+// CodeError refuses the text of inline code.
+type CodeError struct{ Reason string }
+
+func (e *CodeError) Error() string { return "code: " + e.Reason }
+
+// ForCode says how to run a text. An empty language is python. The arguments that
+// follow are the program's from the first on: sys.argv[1], $1, process.argv[1]
+// (node has no script's name there), ARGV[0]. The error is a *LanguageError, a
+// *CodeError, a *MissingError or a *VenvError.
+func (s *Set) ForCode(sk *skill.Skill, language, text string) (Invocation, error) {
+	program := language
+	switch language {
+	case "", "python":
+		program = "python3"
+	case "bash", "sh", "node", "ruby", "perl":
+	default:
+		return Invocation{}, &LanguageError{Language: language}
+	}
+	switch {
+	case text == "":
+		return Invocation{}, &CodeError{Reason: "empty"}
+	case strings.Contains(text, "\x00"):
+		return Invocation{}, &CodeError{Reason: "contains a NUL"}
+	}
+	args := codeArgs(program, text)
+	for _, arg := range args {
+		if len(arg) > maxArgument {
+			return Invocation{}, &CodeError{Reason: fmt.Sprintf("%d bytes, must be below 128 KiB: put it into a script or an input file", len(text))}
+		}
+	}
+	r, env, err := s.inSkill(sk, program, codeName)
+	if err != nil {
+		return Invocation{}, err
+	}
+	return Invocation{Args: append([]string{r.Path}, args...), Env: env, Language: r.Language}, nil
+}
+
+// codeArgs passes a text so that neither a - at its begin nor one of the
+// arguments behind it is taken for an option of the interpreter.
+func codeArgs(program, text string) []string {
+	switch program {
+	case "bash", "sh":
+		return []string{"-c", "--", text, program} // $0
+	case "node":
+		return []string{"--eval=" + text, "--"}
+	case "ruby", "perl":
+		return []string{"-e", text, "--"}
+	}
+	return []string{"-c", text}
+}

@@ -1,0 +1,153 @@
+// Package runtime knows which interpreters a sandbox sees and how each of them
+// runs a script or a text. A sandbox sees /usr of its root file system read-only,
+// so an interpreter is a program beneath usr/local/bin, usr/bin or usr/sbin there.
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Runtime is an interpreter that a sandbox sees.
+type Runtime struct {
+	Language string // python, bash, sh, node, ruby or perl
+	Path     string // inside the sandbox
+	Version  string // as it says itself, "3.11.2"; empty if it doesn't
+}
+
+// An Invocation is how to run one script or text. The caller's own arguments
+// follow Args; the interpreter takes none of them for its own.
+type Invocation struct {
+	Args     []string // interpreter, its options, script or text
+	Env      []string // "NAME=value", needed beside the base environment
+	Language string
+}
+
+// Config says where interpreters are looked for.
+type Config struct {
+	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
+	Rootfs string
+}
+
+// Set is the interpreters that were found. It is immutable and safe for
+// concurrent use. The zero Set has none.
+type Set struct {
+	list   []Runtime          // a language once, python first
+	byName map[string]Runtime // by the name of the program: python3, python3.11, bash
+}
+
+// programs are the interpreters that are looked for, in the order of List, with
+// their languages.
+var programs = []struct{ name, language string }{
+	{"python3", "python"}, {"bash", "bash"}, {"sh", "sh"}, {"node", "node"}, {"ruby", "ruby"}, {"perl", "perl"},
+}
+
+var pythonMinor = regexp.MustCompile(`^python3\.[0-9]{1,3}$`)
+
+// Discover finds the interpreters and asks each for its version. One that is not
+// there, or says nothing, is no error; a root file system without usr is.
+func Discover(ctx context.Context, c Config) (*Set, error) {
+	f := finder{root: c.Rootfs}
+	if f.root == "" {
+		f.root = "/"
+	}
+	if fi, err := os.Stat(filepath.Join(f.root, "usr")); err != nil || !fi.IsDir() {
+		return nil, fmt.Errorf("runtimes of %s: no directory usr", f.root)
+	}
+	type candidate struct {
+		name, target string
+		Runtime
+	}
+	var found []*candidate
+	add := func(name, language string) {
+		if program, target, ok := f.find(name); ok {
+			found = append(found, &candidate{name, target, Runtime{Language: language, Path: program}})
+		}
+	}
+	for _, p := range programs {
+		add(p.name, p.language)
+	}
+	for _, name := range f.names(pythonMinor) {
+		add(name, "python")
+	}
+	var asking sync.WaitGroup
+	for _, one := range found {
+		asking.Go(func() { one.Version = f.version(ctx, one.target) })
+	}
+	asking.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("runtimes of %s: %w", f.root, err)
+	}
+	s := &Set{byName: map[string]Runtime{}}
+	seen := map[string]bool{}
+	for _, one := range found {
+		s.byName[one.name] = one.Runtime
+		// Another name of the same program is not listed.
+		if key := one.Language + " " + one.target; !seen[key] {
+			seen[key] = true
+			s.list = append(s.list, one.Runtime)
+		}
+	}
+	return s, nil
+}
+
+// List returns the runtimes, python first. A language has several if several
+// versions of it are there, the default one first.
+func (s *Set) List() []Runtime {
+	list := slices.Clone(s.list)
+	order := func(r Runtime) int {
+		return slices.IndexFunc(programs, func(p struct{ name, language string }) bool { return p.language == r.Language })
+	}
+	slices.SortStableFunc(list, func(a, b Runtime) int { return order(a) - order(b) })
+	return list
+}
+
+// UnknownExtensionError says that neither the extension nor the #! line of a
+// script names an interpreter.
+type UnknownExtensionError struct {
+	Ext     string // ".xyz", or empty
+	Program string // what its #! line names, if it has one
+}
+
+func (e *UnknownExtensionError) Error() string {
+	text := "No interpreter mapping for extension: " + e.Ext
+	if e.Program != "" {
+		text += fmt.Sprintf(" (and none for %q of its #! line)", e.Program)
+	}
+	return text
+}
+
+// MissingError says that an interpreter is known and not there.
+type MissingError struct {
+	Interpreter string // "powershell"
+	File        string // the script's name without directories
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("Interpreter '%s' not found in PATH for %s", e.Interpreter, e.File)
+}
+
+// get returns the runtime of a program for a file.
+func (s *Set) get(program, file string) (Runtime, error) {
+	r, ok := s.byName[program]
+	if !ok {
+		return Runtime{}, &MissingError{Interpreter: program, File: path.Base(file)}
+	}
+	return r, nil
+}
+
+// minor returns the first two numbers of a version: "3.11" of "3.11.2".
+func minor(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[0] + "." + parts[1]
+}

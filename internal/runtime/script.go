@@ -1,0 +1,98 @@
+package runtime
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// extensions name the interpreters of scripts. cmd and powershell are no
+// programs of Linux: they are here to be missed by name.
+var extensions = map[string]string{
+	".py": "python3", ".sh": "bash", ".bash": "bash", ".js": "node", ".rb": "ruby", ".pl": "perl",
+	".bat": "cmd", ".cmd": "cmd", ".ps1": "powershell",
+}
+
+// shebangBytes is how much of a #! line the kernel reads, execve(2).
+const shebangBytes = 256
+
+// ForScript says how to run a file of a skill: by its extension in any case, else
+// by its #! line. The error is what the skill says about the path, an
+// *UnknownExtensionError, a *MissingError or a *VenvError.
+func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
+	entry, err := sk.Lookup(name)
+	if err != nil {
+		return Invocation{}, err
+	}
+	var options []string
+	ext := path.Ext(path.Clean(name))
+	program, ok := extensions[strings.ToLower(ext)]
+	if !ok {
+		line, err := firstLine(sk, name)
+		if err != nil {
+			return Invocation{}, err
+		}
+		if program, options, ok = shebang(line); !ok {
+			return Invocation{}, &UnknownExtensionError{Ext: ext, Program: program}
+		}
+	}
+	r, env, err := s.inSkill(sk, program, name)
+	if err != nil {
+		return Invocation{}, err
+	}
+	args := append([]string{r.Path}, options...)
+	return Invocation{Args: append(args, sk.BaseDir()+"/"+entry.Path), Env: env, Language: r.Language}, nil
+}
+
+func firstLine(sk *skill.Skill, name string) (string, error) {
+	f, _, err := sk.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	start, err := io.ReadAll(io.LimitReader(f, shebangBytes))
+	if err != nil {
+		return "", fmt.Errorf("script %s: %w", name, err)
+	}
+	line, _, _ := bytes.Cut(start, []byte("\n"))
+	return string(line), nil
+}
+
+var pythonName = regexp.MustCompile(`^python(2|3(\.[0-9]{1,3})?)?$`)
+
+// shebang reads a #! line: /usr/bin/env and a known interpreter, or an absolute
+// path whose last element is one. Options behind it are kept, each a word. If
+// the line names anything else, ok is false and program is what it names.
+func shebang(line string) (program string, options []string, ok bool) {
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\r"), "#!")
+	words := strings.Fields(rest)
+	if !ok || len(words) == 0 {
+		return "", nil, false
+	}
+	program, words = words[0], words[1:]
+	if program == "/usr/bin/env" || program == "/bin/env" {
+		if len(words) > 0 && words[0] == "-S" {
+			words = words[1:]
+		}
+		if len(words) == 0 || strings.Contains(words[0], "/") {
+			return program, nil, false
+		}
+		program, words = words[0], words[1:]
+	} else if !path.IsAbs(program) {
+		return program, nil, false
+	}
+	switch name := path.Base(program); {
+	case name == "python":
+		return "python3", words, true
+	case name == "nodejs":
+		return "node", words, true
+	case pythonName.MatchString(name), name == "bash", name == "sh", name == "node", name == "ruby", name == "perl":
+		return name, words, true
+	}
+	return program, nil, false
+}

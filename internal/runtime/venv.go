@@ -1,0 +1,116 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Where a virtual environment has its parts, relative to the skill.
+const (
+	venvDir    = "venv"
+	venvConfig = "venv/pyvenv.cfg"
+)
+
+// maxVenvConfig bounds what is read of a pyvenv.cfg, in bytes.
+const maxVenvConfig = 64 << 10
+
+// VenvError says that the virtual environment of a skill can't be used.
+type VenvError struct {
+	Skill  string
+	Reason string
+}
+
+func (e *VenvError) Error() string {
+	return fmt.Sprintf("Python interpreter not found in venv for skill '%s': %s", e.Skill, e.Reason)
+}
+
+// inSkill returns the runtime of a program as a skill gets it: for python, with
+// the skill's own virtual environment if it has one.
+func (s *Set) inSkill(sk *skill.Skill, program, file string) (Runtime, []string, error) {
+	r, err := s.get(program, file)
+	if !strings.HasPrefix(program, "python") || !hasVenv(sk) {
+		return r, nil, err
+	}
+	version, err := venvVersion(sk)
+	if err != nil {
+		return Runtime{}, nil, &VenvError{Skill: sk.Name, Reason: err.Error()}
+	}
+	if r, err = s.python(version); err != nil {
+		return Runtime{}, nil, &VenvError{Skill: sk.Name, Reason: err.Error()}
+	}
+	return r, venvEnv(sk), nil
+}
+
+// hasVenv reports whether a skill has a venv with an interpreter in it. That is a
+// link out of the skill, as a rule, so it is a refused entry: there, not usable.
+func hasVenv(sk *skill.Skill) bool {
+	if _, err := sk.Lookup(venvDir); err == nil {
+		return false // a file of that name
+	}
+	return sk.Has(venvDir+"/bin/python") || sk.Has(venvDir+"/bin/python3") || sk.Has(venvConfig)
+}
+
+// venvEnv makes the packages of the virtual environment importable.
+//
+// The interpreter of a venv finds its packages by the path that it is started
+// by, and that path is not there in a sandbox. A venv's packages lie where a
+// user's own packages lie beneath PYTHONUSERBASE (lib/pythonX.Y/site-packages),
+// so naming the venv as that gives the same imports: behind the standard library
+// and before the system's packages, with .pth files read, in the script and in
+// every python that it starts. (PYTHONPATH would come before the standard library
+// and read no .pth files.) What differs from an activated venv: the system's
+// packages can be imported too, and sys.prefix is the system's.
+func venvEnv(sk *skill.Skill) []string {
+	dir := sk.BaseDir() + "/" + venvDir
+	return []string{"PYTHONUSERBASE=" + dir, "VIRTUAL_ENV=" + dir}
+}
+
+// venvVersion reads the version of python that a venv was made with.
+func venvVersion(sk *skill.Skill) (string, error) {
+	if !sk.Has(venvDir+"/bin/python") && !sk.Has(venvDir+"/bin/python3") {
+		return "", errors.New("it has no bin/python")
+	}
+	f, _, err := sk.Open(venvConfig)
+	if err != nil {
+		return "", fmt.Errorf("its pyvenv.cfg can't be read: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxVenvConfig))
+	if err != nil {
+		return "", fmt.Errorf("its pyvenv.cfg can't be read: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, "=")
+		// venv writes version, virtualenv writes version_info.
+		if key = strings.ToLower(strings.TrimSpace(key)); key == "version" || key == "version_info" {
+			if m := minor(strings.TrimSpace(value)); m != "" {
+				return m, nil
+			}
+		}
+	}
+	return "", errors.New("its pyvenv.cfg names no version")
+}
+
+// python returns a python of a minor version, such as "3.11".
+func (s *Set) python(version string) (Runtime, error) {
+	if r, ok := s.byName["python"+version]; ok {
+		return r, nil
+	}
+	var have []string
+	for _, r := range s.list {
+		if r.Language == "python" {
+			if minor(r.Version) == version {
+				return r, nil
+			}
+			have = append(have, minor(r.Version))
+		}
+	}
+	if len(have) == 0 {
+		return Runtime{}, fmt.Errorf("it was made with Python %s, and no Python is there", version)
+	}
+	return Runtime{}, fmt.Errorf("it was made with Python %s, and only %s is there", version, strings.Join(have, ", "))
+}
