@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,9 +64,14 @@ func with(c Command, r ...Redirect) Command {
 func TestPlans(t *testing.T) {
 	h := openHost(t)
 	long := strings.Repeat("0123456789", 20_000)
+	lower := newSnapshot(t, map[string]string{"gone/x": ""})
+	if err := os.Remove(filepath.Join(lower, "gone/x")); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name    string
 		program Program
+		dir     string
 		stdin   string
 		code    int
 		stdout  string
@@ -102,10 +109,13 @@ func TestPlans(t *testing.T) {
 		{name: "SIGPIPE", program: pipeline(cmd("yes"), cmd("head", "-n1")), stdout: "y\n"},
 		{name: "env", program: pipeline(Command{Args: []string{"bash", "-c", "echo $A $LANG"}, Env: []string{"A=1", "LANG=C"}}), stdout: "1 C\n"},
 		{name: "own PATH", program: pipeline(Command{Args: []string{"true"}, Env: []string{"PATH=/nowhere"}}, cmd("echo", "x")), stdout: "x\n", stderr: "skillrun: true: not found\n"},
+		{name: "directory is gone", program: Program{{Pipeline: []Command{cmd("bash", "-c", "rmdir /workspace/gone")}}, {Pipeline: []Command{cmd("true")}}}, dir: "gone",
+			code: 126, stderr: "skillrun: gone: No such file or directory\n"},
 		{name: "many commands", program: pipeline(append([]Command{cmd("echo", "x")}, repeat(cmd("cat"), 62)...)...), stdout: "x\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := run(t, h, Spec{Program: tt.program, Env: testEnv}, tt.stdin)
+			got := run(t, h, Spec{Program: tt.program, Env: testEnv, Dir: tt.dir, Workspace: Workspace{Lower: []string{lower}},
+				Limits: Limits{OpenFiles: minOpenFiles}}, tt.stdin)
 			if got.exit.End != Exited || got.exit.Code != tt.code {
 				t.Errorf("got %+v, want code %d", got.exit, tt.code)
 			}

@@ -258,12 +258,12 @@ func readPids(dir string) ([]int, error) {
 
 // kill sends SIGKILL to every process of the group, once.
 func (g group) kill() error {
-	if dir, ok := g.dirs[""]; ok && os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil && g.unified {
+	if g.unified && os.WriteFile(g.file("", "cgroup.kill"), []byte("1"), 0) == nil { // since Linux 5.14
 		return nil
 	}
-	if state := g.file("freezer", "freezer.state"); !g.unified {
+	if !g.unified {
 		// What is frozen does not die. Only somebody else froze it.
-		_ = os.WriteFile(state, []byte("THAWED"), 0)
+		_ = os.WriteFile(g.file("freezer", "freezer.state"), []byte("THAWED"), 0)
 	}
 	pids, err := g.pids()
 	for _, pid := range pids {

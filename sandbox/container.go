@@ -138,11 +138,17 @@ const firstStageThreads = 64
 func rlimits(s Spec) []configs.Rlimit {
 	var list []configs.Rlimit
 	for resource, value := range wantRlimits(s) {
+		if resource == unix.RLIMIT_NOFILE {
+			value = max(value, initOpenFiles) // the script's own is set by init
+		}
 		list = append(list, configs.Rlimit{Type: resource, Hard: value, Soft: value})
 	}
 	slices.SortFunc(list, func(a, b configs.Rlimit) int { return a.Type - b.Type })
 	return list
 }
+
+// initOpenFiles is enough for init to start a pipeline of maxCommands.
+const initOpenFiles = 256
 
 func wantRlimits(s Spec) map[int]uint64 {
 	want := map[int]uint64{

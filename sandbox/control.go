@@ -115,6 +115,7 @@ func encodeProgram(f filters, s Spec, deadline time.Duration) ([]byte, error) {
 	e.filter(f.init)
 	e.filter(f.script)
 	e.u32(uint32(min(deadline.Milliseconds(), 1<<31)))
+	e.u32(uint32(s.Limits.OpenFiles))
 	e.text(cmp.Or(s.Dir, "."))
 	e.u32(uint32(len(s.Program)))
 	for _, step := range s.Program {

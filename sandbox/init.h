@@ -27,7 +27,7 @@ struct frame {
 
 enum frame_type {
 	/* from the daemon */
-	FRAME_PROGRAM = 1, /* filters, directory, deadline, steps */
+	FRAME_PROGRAM = 1, /* filters, deadline, open files, directory, steps */
 	FRAME_GO,          /* the posture of the first child was read and is right */
 	FRAME_SIGNAL,      /* u32 signal, to the main process */
 	FRAME_TERM,        /* SIGTERM to all; no further step starts */
@@ -81,6 +81,7 @@ struct step {
 struct program {
 	struct sock_fprog init_filter, script_filter;
 	uint64_t deadline_ms; /* from receipt */
+	uint32_t open_files;  /* the script's RLIMIT_NOFILE; init's is larger */
 	const char *dir;      /* beneath /workspace */
 	uint32_t step_count;
 	struct step *steps;

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -72,7 +73,9 @@ static void arrange_descriptors(const struct launch *l) {
 	ok = place(report, REPORT_FD, O_CLOEXEC) >= 0 && ok;
 	ok = ok && (gate < 0 || place(gate, GATE_FD, O_CLOEXEC) >= 0);
 	ok = ok && syscall(SYS_close_range, 3, REPORT_FD - 1, 0) == 0;
-	if (!ok || syscall(SYS_close_range, gate < 0 ? GATE_FD : GATE_FD + 1, ~0U, 0) != 0)
+	/* Init needs more for the commands of a pipeline than one of them. */
+	struct rlimit files = { l->program->open_files, l->program->open_files };
+	if (!ok || setrlimit(RLIMIT_NOFILE, &files) != 0 || syscall(SYS_close_range, gate < 0 ? GATE_FD : GATE_FD + 1, ~0U, 0) != 0)
 		fail(STAGE_DESCRIPTORS);
 }
 
@@ -112,11 +115,15 @@ static void become_script(void) {
 	umask(077);
 }
 
-static void enter_directory(const char *dir) {
+static void enter_directory(const struct launch *l) {
 	int top = open("/workspace", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int fd = top < 0 ? -1 : open_beneath(top, dir, O_PATH | O_DIRECTORY, 0);
-	if (fd < 0 || fchdir(fd) != 0)
+	int fd = top < 0 ? -1 : open_beneath(top, l->program->dir, O_PATH | O_DIRECTORY, 0);
+	if (fd < 0 || fchdir(fd) != 0) {
+		/* Later, the program itself may have taken it away. */
+		if (l->gate < 0)
+			complain(l->program->dir, strerror(errno), 126);
 		fail(STAGE_DIRECTORY);
+	}
 	close(fd);
 	close(top);
 }
@@ -264,7 +271,7 @@ _Noreturn void child_run(const struct launch *l) {
 	arrange_descriptors(l);
 	drop_bounding_set();
 	become_script();
-	enter_directory(l->program->dir);
+	enter_directory(l);
 	restrict_writing();
 	if (filter_load(&l->program->script_filter) != 0)
 		fail(STAGE_FILTER);

@@ -121,6 +121,7 @@ int program_decode(const void *payload, size_t length, struct program *out) {
 	take_filter(&c, &out->init_filter);
 	take_filter(&c, &out->script_filter);
 	out->deadline_ms = take_u32(&c);
+	out->open_files = take_u32(&c);
 	out->dir = take_string(&c, NULL);
 	out->step_count = take_count(&c);
 	out->steps = allocate(&c, out->step_count, sizeof *out->steps);

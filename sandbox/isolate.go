@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 	"golang.org/x/sys/unix"
@@ -17,9 +19,9 @@ const isolatedVar = "_SKILLRUN_ISOLATED"
 
 // Isolate moves the process into a mount namespace of its own and makes it run
 // from a sealed copy of its binary in memory. It executes the program again,
-// with the same pid, arguments, environment and descriptors, so it returns
-// twice-seen: a daemon calls it first in main, before it starts or opens
-// anything. An error means that the process still runs as before.
+// with the same pid, arguments, environment and inherited descriptors, so a
+// daemon calls it first in main, before it starts or opens anything: it comes
+// back nil in the second run, or with an error in the first.
 //
 // The namespace hides the mounts of sandboxes from the machine and lets them
 // vanish with the process. Mounts that the machine makes or removes later
@@ -29,7 +31,13 @@ const isolatedVar = "_SKILLRUN_ISOLATED"
 // /proc/self/exe. os.Executable is of no use afterwards.
 func Isolate() error {
 	if os.Getenv(isolatedVar) != "" && exeseal.IsSelfExeCloned() {
-		return os.Unsetenv(isolatedVar)
+		// The kernel named the process after a descriptor. Main's thread is
+		// the first, whose name is the process's (reexec.go).
+		name, err := unix.BytePtrFromString(filepath.Base(os.Args[0]))
+		if err == nil {
+			err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
+		}
+		return errors.Join(err, os.Unsetenv(isolatedVar))
 	}
 	binary, err := sealedSelf()
 	if err != nil {

@@ -202,8 +202,13 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if err := c.control.write(frameGo, nil); err != nil {
 		return step("init", err)
 	}
-	_, err = c.control.expect(frameStarted, 0)
-	return step("init", err)
+	if _, err = c.control.expect(frameStarted, 0); err != nil {
+		return step("init", err)
+	}
+	if !stop() { // canceled just now, and the socket with it
+		return step("start", context.Cause(ctx))
+	}
+	return nil
 }
 
 // step wraps err unless it says already how far the sandbox came.
@@ -259,12 +264,11 @@ func (c *cell) destroyContainer() error {
 	if c.container == nil {
 		return nil
 	}
-	err := c.group.clear(destroyPatience)
+	if err := c.group.clear(destroyPatience); err != nil {
+		return err
+	}
 	if c.init != nil {
 		_, _ = c.init.Wait() // reaps; a second time it only says so
 	}
-	if derr := c.container.Destroy(); err == nil && derr != nil {
-		err = derr
-	}
-	return err
+	return c.container.Destroy()
 }

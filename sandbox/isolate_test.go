@@ -1,0 +1,61 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runc/libcontainer/exeseal"
+)
+
+// TestIsolated looks at this process, which called Isolate in TestMain.
+func TestIsolated(t *testing.T) {
+	if !exeseal.IsSelfExeCloned() {
+		t.Error("the binary is not sealed")
+	}
+	if f, err := os.OpenFile("/proc/self/exe", os.O_RDWR, 0); err == nil {
+		if _, err := f.Write([]byte("x")); err == nil {
+			t.Error("the binary can be written to")
+		}
+		f.Close()
+	}
+	own, err1 := os.Readlink("/proc/self/ns/mnt")
+	parents, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid()))
+	if err1 != nil || err2 != nil || own == parents {
+		t.Errorf("mount namespace: got %s (%v), the parent's is %s (%v)", own, err1, parents, err2)
+	}
+	if v, ok := os.LookupEnv(isolatedVar); ok {
+		t.Errorf("%s=%s is left", isolatedVar, v)
+	}
+	comm, err := os.ReadFile("/proc/self/comm")
+	if want := filepath.Base(os.Args[0]); err != nil || !strings.HasPrefix(want, strings.TrimSpace(string(comm))) {
+		t.Errorf("name: got %q, %v, want %q", comm, err, want)
+	}
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(info)) {
+		if strings.Contains(line, " shared:") {
+			t.Errorf("a mount is shared with the machine: %s", line)
+		}
+	}
+}
+
+// TestMainThread: /proc/self must be ours after sandboxes were made (reexec.go).
+func TestMainThread(t *testing.T) {
+	h := openHost(t)
+	before, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		run(t, h, Spec{Program: command("true"), Env: testEnv}, "")
+	}
+	after, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil || after != before {
+		t.Errorf("got %s, %v, want %s", after, err, before)
+	}
+}

@@ -1,0 +1,89 @@
+package sandbox
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestPostureRefuses shows each check a process that is not confined: this one.
+func TestPostureRefuses(t *testing.T) {
+	h := openHost(t)
+	self := os.Getpid()
+	// A descriptor that stays open over exec.
+	if _, err := unix.Dup(0); err != nil {
+		t.Fatal(err)
+	}
+	p := posture{
+		slot: slot{root: 1 << 28}, group: h.cgroups.group(h.groupName(), "none"), initPid: self,
+		rlimits: map[int]uint64{unix.RLIMIT_CORE: 12345}, memory: 1 << 20, processes: 1,
+	}
+	for _, tt := range []struct {
+		name  string
+		check func(int) error
+		want  string
+	}{
+		{"status", p.checkStatus, "Uid"},
+		{"oom score", p.checkOOMScore, "oom_score_adj"},
+		{"namespaces", p.checkNamespaces, "daemon's"},
+		{"groups", p.checkGroups, "cgroup of"},
+		{"rlimits", p.checkRlimits, "rlimit"},
+		{"descriptors", p.checkDescriptors, "descriptor"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := tt.check(self); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want it to say %q", err, tt.want)
+			}
+		})
+	}
+	if err := p.check(2); err == nil || !strings.Contains(err.Error(), "got 0, want 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPostureOfARunningProgram looks at a real one, rightly and wrongly.
+func TestPostureOfARunningProgram(t *testing.T) {
+	h := openHost(t)
+	k := startTalk(t, h, Spec{Program: command("bash", "-c", "echo $$; read x")}, nil)
+	k.line("") // the pid is read below
+	var pid uint32
+	b := make([]byte, 1)
+	for {
+		if _, err := k.out.Read(b); err != nil || b[0] == '\n' {
+			break
+		}
+		pid = pid*10 + uint32(b[0]-'0')
+	}
+	c := k.p.cell
+	initPid, err := c.init.Pid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := posture{
+		slot: c.slot, group: c.group, rlimits: wantRlimits(c.spec), initPid: initPid,
+		memory: c.spec.Limits.MemoryBytes, processes: c.spec.Limits.Processes,
+	}
+	if err := right.check(pid); err != nil {
+		t.Errorf("got %v", err)
+	}
+	for name, change := range map[string]func(*posture){
+		"Uid":        func(p *posture) { p.slot.root += 2 },
+		"NSpid":      func(p *posture) { pid++ },
+		"rlimit":     func(p *posture) { p.rlimits = map[int]uint64{unix.RLIMIT_NOFILE: 1 << 20} },
+		"memory":     func(p *posture) { p.memory *= 2 },
+		"pids.max":   func(p *posture) { p.processes++ },
+		"processes":  func(p *posture) { p.initPid = 1 },
+		"cgroup of ": func(p *posture) { p.group.path += "x" },
+	} {
+		wrong, was := right, pid
+		change(&wrong)
+		if err := wrong.check(pid); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		pid = was
+	}
+	k.p.Stop(0)
+	k.wait()
+}
