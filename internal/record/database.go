@@ -26,6 +26,9 @@ const (
 	checkpointPages = 2000
 	// readConnections bounds how many queries run at once.
 	readConnections = 4
+	// cachedStatements bounds the prepared statements that a connection keeps:
+	// all that it is given, but for listings by unusual filters.
+	cachedStatements = 32
 	// maxCheckedBytes bounds the databases that are read through at the start, so
 	// that a large one doesn't hold it up; the damage of a larger one shows when
 	// it is met.
@@ -73,6 +76,7 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 func openPool(path string, n int, options url.Values) *sql.DB {
 	options.Set("_journal_mode", "WAL")
 	options.Set("_foreign_keys", "1")
+	options.Set("_stmt_cache_size", strconv.Itoa(cachedStatements))
 	options.Set("_busy_timeout", strconv.FormatInt(busyTimeout.Milliseconds(), 10))
 	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: options.Encode()}
 	db := sql.OpenDB(connector{dsn: dsn.String(), driver: &sqlite3.SQLiteDriver{
