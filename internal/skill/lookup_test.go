@@ -167,6 +167,13 @@ func TestHas(t *testing.T) {
 			t.Errorf("Has(%q) = %t, want %t", p, got, want)
 		}
 	}
+	// A refused entry is not mistaken for the directory that has its place in the
+	// other list.
+	_, dir = skillDir(t, files{"0/": "", "out": "-> /etc"})
+	s = &Skill{tree: *mustScan(t, dir)}
+	if !s.Has("out/x") || s.Has("0/x") {
+		t.Errorf("Has(out/x) = %t, Has(0/x) = %t, want true and false", s.Has("out/x"), s.Has("0/x"))
+	}
 	if (&Skill{}).Has("x") {
 		t.Error("an empty skill has x")
 	}

@@ -246,6 +246,46 @@ func TestManifestErrors(t *testing.T) {
 	}
 }
 
+// The seeds of the fuzz test: a manifest with every field, and odd ones.
+func TestManifestFiles(t *testing.T) {
+	read := func(name string) *document {
+		text, err := os.ReadFile(filepath.Join("testdata/manifests", name))
+		mustDo(t, err)
+		return parseDocument(text, "SKILL.md", "")
+	}
+	full := Manifest{
+		Name: "data-analysis", Description: "Analyze CSV and JSON files. Use it when numbers are asked for.",
+		License: "Apache-2.0", Compatibility: "Requires python3, pandas",
+		Metadata:     map[string]string{"category": "data-science", "version": "1.2"},
+		AllowedTools: []string{"Bash(python:*)", "Bash(jq:*)", "Read", "Write"}, HasAllowedTools: true,
+		Version: "1.0.0", Author: "someone", Tags: []string{"data", "csv"}, ActivationMode: "auto",
+		RequiredTools: []string{"Bash"}, OptionalTools: []string{"Read"}, Model: "large", WhenToUse: "with tables",
+		MaxExecutionTime: 5 * time.Minute, MaxMemoryBytes: 512 << 20,
+		PythonPackages: []string{"pandas>=2.0.0"}, SystemPackages: []string{},
+		Unknown: map[string]any{"extra": map[string]any{"nested": []any{1.0, 2.5, true, nil, "2024-01-02"}}},
+	}
+	d := read("full.md")
+	if !reflect.DeepEqual(d.Manifest, full) || d.err() != nil {
+		t.Errorf("full.md: got  %#v\nwant %#v", d.Manifest, full)
+	}
+	if want := "# Data analysis\n\n    python {baseDir}/scripts/extract.py data.csv"; d.body != want || d.bodyLine != 30 {
+		t.Errorf("full.md: body %q in line %d", d.body, d.bodyLine)
+	}
+	for name, want := range map[string][]string{
+		"crlf.md":  {"byte-order-mark:1", "line-ends:1", "field-type:7"},
+		"alias.md": {"unknown-field:5", "unknown-field:6"},
+		"types.md": {"duplicate-key:6", "field-type:3", "description-missing:3", "field-type:4", "field-value:5", "field-type:6"},
+		"none.md":  {"front-matter:1"},
+	} {
+		got := rules(read(name).list)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 // Both missing fields are found at once, not one after the other.
 func TestEveryMissingFieldIsFound(t *testing.T) {
 	got := rules(ValidateText("---\nlicense: x\n---\n", ""))

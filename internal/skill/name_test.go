@@ -102,3 +102,23 @@ func TestParseRef(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorTexts(t *testing.T) {
+	zeros := "sha256:" + strings.Repeat("0", 64)
+	tests := []struct {
+		err  error
+		want string
+	}{
+		{&DigestMismatch{"demo", zeros, "sha256:1"}, "demo: digest mismatch: want " + zeros + ", have sha256:1"},
+		{&InvalidPinError{"demo", "sha256:x\n"}, `demo: 'sha256:x\u000a' is not a digest: want sha256: and 64 lowercase hex digits`},
+		{&DuplicateError{"demo", "/a/demo", "/b/demo"}, `skill "demo" is already loaded from /a/demo: /b/demo is left out`},
+		{&BoundError{"bytes", 10}, "skill has more than 10 bytes"},
+		{&ManifestError{Finding{SeverityError, "SKILL.md", 3, RuleYAML, "x"}}, "SKILL.md:3: x"},
+		{&ManifestError{Finding{SeverityError, "SKILL.md", 0, RuleYAML, "x"}}, "SKILL.md: x"},
+	}
+	for _, tt := range tests {
+		if got := tt.err.Error(); got != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+	}
+}

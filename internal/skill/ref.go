@@ -21,7 +21,7 @@ func (e *DigestMismatch) Error() string {
 type InvalidPinError struct{ Name, Digest string }
 
 func (e *InvalidPinError) Error() string {
-	return fmt.Sprintf("%s: %q is not a digest: want sha256: and 64 lowercase hex digits", e.Name, printable(e.Digest))
+	return fmt.Sprintf("%s: '%s' is not a digest: want sha256: and 64 lowercase hex digits", e.Name, printable(e.Digest))
 }
 
 const pinMark = "@sha256:"

@@ -18,7 +18,9 @@ import (
 
 // Entries that must not be used stay known, and the rest of the skill is there.
 func TestRefused(t *testing.T) {
-	_, dir := skillDir(t, files{"ok.py": "x", "abs": "-> /etc/passwd", "loop": "-> loop", "venv/bin/python3.11": "-> /usr/bin/python3.11", "venv/bin/pip": "-> /usr/bin/pip"})
+	_, dir := skillDir(t, files{"ok.py": "x", "abs": "-> /etc/passwd", "loop": "-> loop", "venv/bin/python3.11": "-> /usr/bin/python3.11", "venv/bin/pip": "-> /usr/bin/pip",
+		".venv/bin/python": "-> /usr/bin/python3", "other/bin/python": "-> /usr/bin/python3", "x/venv/bin/python": "-> /usr/bin/python3",
+	})
 	at := func(p string) string { return filepath.Join(dir, p) }
 	for name, mode := range map[string]os.FileMode{"suid": 0o755 | os.ModeSetuid, "sgid": 0o644 | os.ModeSetgid} {
 		mustDo(t, os.WriteFile(at(name), []byte("x"), 0o755))
@@ -33,6 +35,7 @@ func TestRefused(t *testing.T) {
 	}
 	want := map[string]RefusedWhy{
 		"abs": LeavesSkill, "loop": LinkLoop, "venv/bin/python3.11": VenvInterpreter, "venv/bin/pip": LeavesSkill,
+		".venv/bin/python": VenvInterpreter, "other/bin/python": LeavesSkill, "x/venv/bin/python": LeavesSkill,
 		"suid": SetID, "sgid": SetID, "fifo": NotRegular, "socket": NotRegular,
 		`new\nline`: BadName, `bad\xffname`: BadName, `esc\x1b[31m`: BadName,
 	}

@@ -86,6 +86,16 @@ func TestDamagedSnapshot(t *testing.T) {
 	}{
 		{"none", func(t *testing.T, s *Skill) {}, true},
 		{"file missing", func(t *testing.T, s *Skill) { mustDo(t, os.Remove(at(s, "d/x"))) }, false},
+		{"file missing, times put back", func(t *testing.T, s *Skill) {
+			mustDo(t, os.Remove(at(s, "d/x")))
+			mustDo(t, os.Chtimes(at(s, "d"), snapshotTime, snapshotTime))
+		}, false},
+		{"file added, everything put right", func(t *testing.T, s *Skill) {
+			mustDo(t, os.WriteFile(at(s, "d/new"), nil, 0o644))
+			mustDo(t, os.Lchown(at(s, "d/new"), 1000, 1000))
+			mustDo(t, os.Chtimes(at(s, "d/new"), snapshotTime, snapshotTime))
+			mustDo(t, os.Chtimes(at(s, "d"), snapshotTime, snapshotTime))
+		}, false},
 		{"file added", func(t *testing.T, s *Skill) { files{"new": "x"}.write(t, s.Dir) }, false},
 		{"same size, other content", func(t *testing.T, s *Skill) {
 			mustDo(t, os.WriteFile(at(s, "d/x"), []byte("y"), 0o644))
@@ -96,7 +106,8 @@ func TestDamagedSnapshot(t *testing.T) {
 		}, false},
 		{"permissions", func(t *testing.T, s *Skill) { mustDo(t, os.Chmod(at(s, "d/x"), 0o666)) }, false},
 		{"setuid", func(t *testing.T, s *Skill) { mustDo(t, os.Chmod(at(s, "d/x"), 0o644|os.ModeSetuid)) }, false},
-		{"owner", func(t *testing.T, s *Skill) { mustDo(t, os.Lchown(at(s, "d"), 0, 0)) }, false},
+		{"owner", func(t *testing.T, s *Skill) { mustDo(t, os.Lchown(at(s, "d"), 0, 1000)) }, false},
+		{"group", func(t *testing.T, s *Skill) { mustDo(t, os.Lchown(at(s, "d"), 1000, 0)) }, false},
 		{"kind", func(t *testing.T, s *Skill) {
 			mustDo(t, os.Remove(at(s, "d/x")))
 			mustDo(t, os.Symlink("/etc/passwd", at(s, "d/x")))

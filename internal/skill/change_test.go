@@ -1,0 +1,284 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+)
+
+// A file that changes while its content is read.
+func TestContentChanges(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(p string) error
+	}{
+		{"grown", func(p string) error { return os.WriteFile(p, []byte("123456"), 0o644) }},
+		{"shrunk", func(p string) error { return os.Truncate(p, 2) }},
+		{"written again", func(p string) error { return os.WriteFile(p, []byte("54321"), 0o644) }},
+		{"permissions", func(p string) error { return os.Chmod(p, 0o755) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := filepath.Join(t.TempDir(), "f")
+			mustDo(t, os.WriteFile(p, []byte("12345"), 0o644))
+			// Far from now, since a clock may tick slower than a test runs.
+			mustDo(t, os.Chtimes(p, snapshotTime, snapshotTime))
+			f, err := os.Open(p)
+			mustDo(t, err)
+			defer f.Close()
+			var st unix.Stat_t
+			mustDo(t, unix.Fstat(int(f.Fd()), &st))
+			mustDo(t, tt.change(p))
+			s := newScan(context.Background(), "", Bounds{})
+			if err := s.content(int(f.Fd()), &st, nil, nil); !errors.Is(err, ErrChanging) {
+				t.Errorf("err = %v, want ErrChanging", err)
+			}
+		})
+	}
+}
+
+// The manifest that is parsed is the one that was hashed.
+func TestManifestChanges(t *testing.T) {
+	_, dir := skillDir(t, nil)
+	e, err := (&Skill{tree: *mustScan(t, dir)}).Lookup("SKILL.md")
+	mustDo(t, err)
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0)
+	mustDo(t, err)
+	defer unix.Close(fd)
+	if text, err := readBeneath(fd, e); err != nil || string(text) != minimal {
+		t.Fatalf("unchanged: %q, %v", text, err)
+	}
+	p := filepath.Join(dir, "SKILL.md")
+	changes := map[string]func() error{
+		"content": func() error { return os.WriteFile(p, []byte(strings.ToUpper(minimal)), 0o644) },
+		"longer":  func() error { return os.WriteFile(p, []byte(minimal+"x"), 0o644) },
+		"gone":    func() error { return os.Remove(p) },
+		"link":    func() error { return os.Symlink("/etc/passwd", p) },
+		"FIFO":    func() error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o644)) },
+	}
+	for _, name := range []string{"content", "longer", "gone", "link", "FIFO"} {
+		mustDo(t, changes[name]())
+		if text, err := readBeneath(fd, e); !errors.Is(err, ErrChanging) {
+			t.Errorf("%s: %q, %v, want ErrChanging", name, text, err)
+		}
+	}
+}
+
+func TestWhileChanging(t *testing.T) {
+	other := errors.New("other")
+	tests := []struct {
+		name  string
+		errs  []error // of each attempt, the last one repeated
+		tries int
+		want  error
+	}{
+		{"at once", []error{nil}, 1, nil},
+		{"second time", []error{fmt.Errorf("x: %w", ErrChanging), nil}, 2, nil},
+		{"never", []error{ErrChanging}, scanAttempts, ErrChanging},
+		{"other error", []error{ErrChanging, other}, 2, other},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				err := whileChanging(t.Context(), func() error {
+					tries++
+					return tt.errs[min(tries, len(tt.errs))-1]
+				})
+				if tries != tt.tries || !errors.Is(err, tt.want) {
+					t.Errorf("%d tries, %v, want %d, %v", tries, err, tt.tries, tt.want)
+				}
+			})
+		})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err := whileChanging(ctx, func() error { cancel(); return ErrChanging })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("err = %v, want context.Canceled", err)
+	}
+}
+
+// stopsAfter is a context that is cancelled when it was asked so many times.
+type stopsAfter struct {
+	context.Context
+	left int
+}
+
+func (c *stopsAfter) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Wherever a reload is stopped, it leaves nothing behind and changes nothing.
+func TestReloadStoppedAnywhere(t *testing.T) {
+	root := t.TempDir()
+	files{"a/SKILL.md": named("a"), "a/x": "x", "b/SKILL.md": named("b")}.write(t, root)
+	r := open(t, RegistryConfig{Roots: []string{t.TempDir()}})
+	r.config.Roots = []string{root}
+	stopped := 0
+	for n := 0; ; n++ {
+		_, err := r.Reload(&stopsAfter{context.Background(), n})
+		if err == nil {
+			break
+		}
+		stopped++
+		if !errors.Is(err, context.Canceled) || len(r.List()) != 0 || len(r.Problems()) != 0 {
+			t.Fatalf("stopped after %d: %v, skills %v, problems %v", n, err, names(r.List()), r.Problems())
+		}
+		if got := storeNames(t, r.store.dir); len(got) != 0 {
+			t.Fatalf("stopped after %d: left behind %v", n, got)
+		}
+	}
+	if stopped < 5 || len(r.List()) != 2 {
+		t.Errorf("stopped %d times, then %v", stopped, names(r.List()))
+	}
+}
+
+// Registries that open one store at the same time import each skill once.
+func TestOpenAtOnce(t *testing.T) {
+	needRoot(t)
+	root, _ := skillDir(t, files{"x": "x"})
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			r, err := OpenRegistry(context.Background(), RegistryConfig{Roots: []string{root}, Dir: dir})
+			if err != nil {
+				t.Errorf("OpenRegistry: %v", err)
+				return
+			}
+			defer r.Close()
+			s, err := r.Resolve("demo")
+			if err != nil {
+				t.Errorf("Resolve: %v", err)
+				return
+			}
+			if err := verify(s.Dir, &s.tree); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := storeNames(t, dir); len(got) != 1 {
+		t.Errorf("the store has %v, want one snapshot", got)
+	}
+}
+
+// A store that is full keeps the skills that it has, says so, and goes on when
+// there is room again.
+func TestStoreFull(t *testing.T) {
+	needRoot(t)
+	root, dir := skillDir(t, files{"x": "small"})
+	store := t.TempDir()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		// A small file system that only this thread, which ends here, can see.
+		runtime.LockOSThread()
+		err := errors.Join(
+			unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
+			unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""),
+			unix.Mount("tmpfs", store, "tmpfs", 0, "size=256k"),
+		)
+		if err != nil {
+			t.Errorf("mount: %v", err)
+			return
+		}
+		r, err := OpenRegistry(context.Background(), RegistryConfig{Roots: []string{root}, Dir: store})
+		if err != nil {
+			t.Errorf("OpenRegistry: %v", err)
+			return
+		}
+		defer r.Close()
+		had, err := r.Resolve("demo")
+		if err != nil {
+			t.Errorf("Resolve: %v", err)
+			return
+		}
+		big := filepath.Join(dir, "big")
+		if err := os.WriteFile(big, make([]byte, 1<<20), 0o644); err != nil {
+			t.Error(err)
+		}
+		c, err := r.Reload(context.Background())
+		if err != nil || len(c.Updated) > 0 {
+			t.Errorf("Reload = %+v, %v, want no change", c, err)
+		}
+		if p, _ := problemOf(r, dir); !errors.Is(p.Err, unix.ENOSPC) || p.Kept != "demo" {
+			t.Errorf("problem %+v, want no space", p)
+		}
+		if s, err := r.Resolve("demo"); s != had || verify(had.Dir, &had.tree) != nil {
+			t.Errorf("the skill is not as before: %v", err)
+		}
+		if err := os.Truncate(big, 1); err != nil {
+			t.Error(err)
+		}
+		if c, err := r.Reload(context.Background()); err != nil || len(c.Updated) != 1 || len(r.Problems()) != 0 {
+			t.Errorf("Reload with room = %+v, %v, problems %v", c, err, r.Problems())
+		}
+	})
+	wg.Wait()
+}
+
+// Changes that go on and on are waited for, but not for ever; what doesn't
+// concern the roots isn't waited for at all.
+func TestAwaitChange(t *testing.T) {
+	r := &Registry{config: RegistryConfig{Roots: []string{"/srv/skills"}, Log: slog.New(slog.DiscardHandler)}}
+	run := func(t *testing.T, send func(w *fsnotify.Watcher)) (time.Duration, error) {
+		w := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
+		start := time.Now()
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { ended <- r.awaitChange(ctx, w) }()
+		send(w)
+		err := <-ended
+		return time.Since(start), err
+	}
+	change := fsnotify.Event{Name: "/srv/skills/a"}
+	tests := []struct {
+		name string
+		send func(w *fsnotify.Watcher)
+		took time.Duration
+		err  error
+	}{
+		{"one", func(w *fsnotify.Watcher) { w.Events <- change }, watchQuiet, nil},
+		{"another soon after", func(w *fsnotify.Watcher) {
+			w.Events <- change
+			time.Sleep(watchQuiet / 2)
+			w.Events <- change
+		}, watchQuiet * 3 / 2, nil},
+		{"no end", func(w *fsnotify.Watcher) {
+			for range watchMost / (watchQuiet / 2) {
+				w.Events <- change
+				time.Sleep(watchQuiet / 2)
+			}
+		}, watchMost, nil},
+		{"lost events", func(w *fsnotify.Watcher) { w.Errors <- fsnotify.ErrEventOverflow }, watchQuiet, nil},
+		{"beside the roots", func(w *fsnotify.Watcher) { w.Events <- fsnotify.Event{Name: "/srv/x"} }, time.Minute, context.DeadlineExceeded},
+		{"other errors", func(w *fsnotify.Watcher) { w.Errors <- errors.New("x") }, time.Minute, context.DeadlineExceeded},
+		{"closed", func(w *fsnotify.Watcher) { close(w.Events) }, 0, fsnotify.ErrClosed},
+		{"closed errors", func(w *fsnotify.Watcher) { close(w.Errors) }, 0, fsnotify.ErrClosed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // its clock is not the real one
+				if took, err := run(t, tt.send); took != tt.took || !errors.Is(err, tt.err) {
+					t.Errorf("took %v, %v, want %v, %v", took, err, tt.took, tt.err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Reload reads the roots again. A folder that can't be loaded any more keeps the
+// skill that it had, and is a Problem; one that is gone takes its skill with it.
+// Whoever holds a Skill can go on using it. The error is only about the registry
+// itself, or ctx; nothing has changed then.
+func (r *Registry) Reload(ctx context.Context) (Changes, error) {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+
+	old := r.now.Load()
+	l := &loading{registry: r, old: old, next: &snapshotOfRoots{byName: map[string]*Skill{}, byFolder: map[string]*Skill{}}}
+	for _, root := range r.config.Roots {
+		l.root(ctx, root)
+		if err := ctx.Err(); err != nil {
+			l.discard()
+			return Changes{}, err
+		}
+	}
+	if err := l.publish(); err != nil {
+		return Changes{}, fmt.Errorf("skill snapshots: %w", err)
+	}
+	l.settle()
+	r.now.Store(l.next)
+	changes := compare(old, l.next)
+	r.log(old, l.next, changes)
+	return changes, nil
+}
+
+// loading is one reading of the roots.
+type loading struct {
+	registry *Registry
+	old      *snapshotOfRoots
+	next     *snapshotOfRoots
+	found    []candidate
+}
+
+// candidate is a folder that has a skill: a new one, or the one that it had.
+type candidate struct {
+	folder string
+	skill  *Skill
+	staged *staged // to be published before the skill may be used
+}
+
+// root loads what is in one root.
+func (l *loading) root(ctx context.Context, root string) {
+	dir, err := os.Open(root)
+	if err != nil {
+		l.lostRoot(root, err)
+		return
+	}
+	defer dir.Close()
+	folders, problems, err := foldersOf(dir)
+	if err != nil {
+		l.lostRoot(root, err)
+		return
+	}
+	l.next.problems = append(l.next.problems, problems...)
+	for _, f := range folders {
+		sk, st, err := l.registry.store.load(ctx, f, l.registry.bounds)
+		if err != nil {
+			l.keep(f.path, err)
+			continue
+		}
+		if had := l.old.byFolder[f.path]; had != nil && had.Digest == sk.Digest && had.Dir == sk.Dir && st == nil {
+			sk = had
+		}
+		l.found = append(l.found, candidate{f.path, sk, st})
+	}
+}
+
+// keep goes on with the skill that a folder had before, if it had one.
+func (l *loading) keep(folder string, err error) {
+	p := Problem{Folder: folder, Err: err}
+	if had := l.old.byFolder[folder]; had != nil {
+		p.Kept = had.Name
+		l.found = append(l.found, candidate{folder: folder, skill: had})
+	}
+	l.next.problems = append(l.next.problems, p)
+}
+
+// lostRoot keeps the skills of a root that can't be read. One that doesn't exist
+// has none.
+func (l *loading) lostRoot(root string, err error) {
+	l.next.problems = append(l.next.problems, Problem{Folder: root, Err: err})
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	for _, folder := range sortedKeys(l.old.byFolder) {
+		if folder == root || filepath.Dir(folder) == root {
+			l.found = append(l.found, candidate{folder: folder, skill: l.old.byFolder[folder]})
+		}
+	}
+}
+
+// publish makes the new snapshots durable and gives them their names. A skill
+// whose snapshot can't be published is a problem of its own.
+func (l *loading) publish() error {
+	store := l.registry.store
+	staged := slices.ContainsFunc(l.found, func(c candidate) bool { return c.staged != nil })
+	if !staged {
+		return nil
+	}
+	if err := store.flush(); err != nil {
+		l.discard()
+		return err
+	}
+	for _, c := range l.found {
+		if c.staged == nil {
+			continue
+		}
+		if err := store.publish(c.staged); err != nil {
+			l.discard()
+			return err
+		}
+	}
+	return store.sync()
+}
+
+// discard removes what was staged and is not needed.
+func (l *loading) discard() {
+	for _, c := range l.found {
+		if c.staged != nil {
+			os.RemoveAll(c.staged.tmp)
+		}
+	}
+}
+
+// settle decides which folder has which name, and sorts.
+func (l *loading) settle() {
+	n := l.next
+	folderOf := map[string]string{}
+	for _, c := range l.found {
+		name := c.skill.Name
+		if kept, taken := folderOf[name]; taken {
+			if kept != c.folder {
+				err := &DuplicateError{Name: name, Kept: kept, Folder: c.folder}
+				n.problems = append(n.problems, Problem{Folder: c.folder, Err: err})
+			}
+			continue
+		}
+		folderOf[name] = c.folder
+		n.byName[name] = c.skill
+		n.byFolder[c.folder] = c.skill
+	}
+	n.list = slices.SortedFunc(maps.Values(n.byName), func(a, b *Skill) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func compare(old, next *snapshotOfRoots) Changes {
+	var c Changes
+	for _, name := range sortedKeys(next.byName) {
+		switch had := old.byName[name]; {
+		case had == nil:
+			c.Added = append(c.Added, name)
+		case had.Digest != next.byName[name].Digest:
+			c.Updated = append(c.Updated, name)
+		}
+	}
+	for _, name := range sortedKeys(old.byName) {
+		if next.byName[name] == nil {
+			c.Removed = append(c.Removed, name)
+		}
+	}
+	return c
+}
+
+// log tells what changed, and which problems are new.
+func (r *Registry) log(old, next *snapshotOfRoots, c Changes) {
+	if len(c.Added)+len(c.Updated)+len(c.Removed) > 0 {
+		r.config.Log.Info("skills loaded", "added", c.Added, "updated", c.Updated, "removed", c.Removed, "total", len(next.list))
+	}
+	known := map[string]bool{}
+	for _, p := range old.problems {
+		known[p.Folder+"\x00"+p.Err.Error()] = true
+	}
+	for _, p := range next.problems {
+		if !known[p.Folder+"\x00"+p.Err.Error()] {
+			r.config.Log.Warn("skill not loaded", "folder", p.Folder, "kept", p.Kept, "error", p.Err)
+		}
+	}
+}
