@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 )
 
 // Config says where a Host lives. Zero values mean the defaults given.
@@ -67,6 +68,7 @@ type Host struct {
 	config  Config
 	cgroups *hierarchy
 	filters filters
+	bound   bool // RunDir is mounted on itself by us
 	*instance
 
 	mu      sync.Mutex
@@ -97,7 +99,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := errors.Join(missing(Boundaries(h.config))...); err != nil {
 		return err
 	}
-	if err := makeDirs(h.config); err != nil {
+	if h.bound, err = makeDirs(h.config); err != nil {
 		return err
 	}
 	if h.cgroups, err = openHierarchy(h.config.CgroupParent); err != nil {
@@ -130,16 +132,16 @@ func (h *Host) open(ctx context.Context) (err error) {
 	return bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links())
 }
 
-func makeDirs(c Config) error {
+func makeDirs(c Config) (bound bool, err error) {
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
 	}{{c.StateDir, 0o700}, {filepath.Join(c.StateDir, "instances"), 0o700}, {c.RunDir, 0o711}} {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
-			return err
+			return false, err
 		}
 		if err := os.Chmod(d.path, d.mode); err != nil {
-			return err
+			return false, err
 		}
 	}
 	return privateMount(c.RunDir)
@@ -189,7 +191,13 @@ func (h *Host) free() error {
 		// The lock goes with the process; the next sweep tries again.
 		return fmt.Errorf("sandbox: close: %w", err)
 	}
-	return h.instance.close()
+	err = h.instance.close()
+	if h.bound {
+		// Busy if another instance lives there; then it stays, as private as
+		// it was.
+		_ = unix.Unmount(h.config.RunDir, unix.UMOUNT_NOFOLLOW)
+	}
+	return err
 }
 
 // reserve claims an id for a start.

@@ -99,19 +99,21 @@ func mountsBeneath(dir string) ([]string, error) {
 }
 
 // privateMount makes sure that mounts made beneath dir are seen by nobody
-// else, also in a process that did not call Isolate.
-func privateMount(dir string) error {
+// else, also in a process that did not call Isolate. It tells whether it had
+// to mount dir on itself for that.
+func privateMount(dir string) (bound bool, err error) {
 	points, err := mountsBeneath(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(points) == 0 || points[len(points)-1] != filepath.Clean(dir) {
 		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("bind %s: %w", dir, err)
+			return false, fmt.Errorf("bind %s: %w", dir, err)
 		}
+		bound = true
 	}
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make %s private: %w", dir, err)
+		return bound, fmt.Errorf("make %s private: %w", dir, err)
 	}
-	return nil
+	return bound, nil
 }
