@@ -102,7 +102,7 @@ func TestPsColours(t *testing.T) {
 func TestShow(t *testing.T) {
 	f := answers("Get", func(r *pb.GetRequest) (*pb.Execution, error) {
 		if r.GetExecutionId() != "e2" {
-			return nil, refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")
+			return nil, refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "execution nope: no such execution")
 		}
 		return ended("e2", 3), nil
 	})
@@ -299,7 +299,7 @@ func TestValidateHere(t *testing.T) {
 		{"./good", 0, "./good: valid\n"},
 		{filepath.Join(dir, "good") + "/", 0, "valid\n"},
 		{"bad", 1, "error: "},
-		{"./nowhere", 125, ""},
+		{"./nowhere", 127, ""},
 	}
 	for _, test := range tests {
 		f := &fake{address: "unix:///nonexistent"}

@@ -47,8 +47,8 @@ func (a *app) notices(id string, o *pb.Outcome) {
 	if a.json {
 		return // it is all in the last event
 	}
-	if end := endText(o); o.GetEnd() != pb.End_END_EXITED && !oursAlone(o) {
-		a.note("execution %s: %s", id, end)
+	if o.GetEnd() != pb.End_END_EXITED {
+		a.note("execution %s: %s", id, endText(o))
 	}
 	a.truncated(id, "stdout", o.GetStdout())
 	a.truncated(id, "stderr", o.GetStderr())
@@ -74,9 +74,4 @@ func (a *app) truncated(id, stream string, t *pb.Truncation) {
 	if t.GetTruncated() {
 		a.note("execution %s: %s truncated: %d of %d bytes delivered (--output raises the bound)", id, stream, t.GetDeliveredBytes(), t.GetTotalBytes())
 	}
-}
-
-// oursAlone reports whether the error of Wait says it all.
-func oursAlone(o *pb.Outcome) bool {
-	return o.GetEnd() == pb.End_END_SETUP_FAILED || o.GetEnd() == pb.End_END_DAEMON_LOST
 }

@@ -118,8 +118,8 @@ func asks(s interactiveServer) error {
 	}
 	var answers []string
 	for _, question := range []string{"first", "second", "third"} {
-		r.stdout(question + "?\n")
-		if err := r.send(s, uint64(len(r.events))-1, 0); err != nil {
+		r.stdout(question + "?").stdout("\n") // a question may come in two pieces
+		if err := r.send(s, uint64(len(r.events))-2, 0); err != nil {
 			return err
 		}
 		m, err := s.Recv()

@@ -50,8 +50,8 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if v := verdict(0); errors.As(err, &v) {
 		return int(v)
 	}
-	exit := (*skillrun.ExitError)(nil)
-	ended := errors.As(err, &exit)
+	outcome := outcomeOf(err)
+	ended := outcome != nil // and notices have said how
 	by := (*interrupt)(nil)
 	interrupted := errors.As(context.Cause(ctx), &by)
 	if !ended {
@@ -65,9 +65,20 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return by.code()
 	}
 	if ended {
-		return outcomeCode(exit.Outcome)
+		return outcomeCode(outcome)
 	}
 	return errorCode(err)
+}
+
+// outcomeOf returns the outcome in an error of Wait, or nil.
+func outcomeOf(err error) *pb.Outcome {
+	if exit := (*skillrun.ExitError)(nil); errors.As(err, &exit) {
+		return exit.Outcome
+	}
+	if lost := (*skillrun.DaemonError)(nil); errors.As(err, &lost) {
+		return lost.Outcome
+	}
+	return nil
 }
 
 // outcomeCode is the exit code for a program that did not succeed: never 0.

@@ -24,6 +24,9 @@ func (a *app) explain(err error) string {
 		// The wrapped error prints as "execution x: rpc error: code = ... desc = ...".
 		object = strings.TrimSuffix(err.Error(), inner.Error())
 		cause = status.Convert(inner).Message()
+		if strings.HasPrefix(cause, object) {
+			object = "" // the daemon names it too
+		}
 	}
 	d := detailsOf(st)
 	if d.reason == "" {
@@ -40,7 +43,7 @@ func (a *app) explain(err error) string {
 		}
 	}
 	notes := append([]string{}, d.notes...)
-	if hint := hint(d); hint != "" {
+	if hint := hint(d, cause); hint != "" {
 		notes = append(notes, hint)
 	}
 	name := d.reason
@@ -102,10 +105,11 @@ func detailsOf(st *status.Status) details {
 	return d
 }
 
-// hint says what to do about an error, where its reason tells.
-func hint(d details) string {
+// hint says what to do about an error, where its reason tells and its text, the
+// cause, doesn't.
+func hint(d details, cause string) string {
 	value := func(format, key string) string {
-		if v := d.metadata[key]; v != "" {
+		if v := d.metadata[key]; v != "" && !strings.Contains(cause, v) {
 			return fmt.Sprintf(format, v)
 		}
 		return ""

@@ -41,6 +41,8 @@ func TestRefusals(t *testing.T) {
 			"run demo: 'rm' is not covered (COMMAND_NOT_ALLOWED; allowed-tools would need Bash(rm:*))"},
 		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "601s is too much", field("limits.wall_time"), meta("ceiling", "600s", "set_by", "daemon")), 126,
 			"run demo: limits.wall_time: 601s is too much (LIMIT_TOO_LARGE; at most 600s)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time: 601s is above 600s", field("limits.wall_time"), meta("ceiling", "600s")), 126,
+			"run demo: limits.wall_time: 601s is above 600s (LIMIT_TOO_LARGE)"},
 		{refusal(codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes: 1", field("limits.memory_bytes"), meta("floor", "16 MiB")), 126,
 			"run demo: limits.memory_bytes: 1 (LIMIT_TOO_SMALL; at least 16 MiB)"},
 		{refusal(codes.FailedPrecondition, "DIGEST_MISMATCH", "mismatch", meta("current_digest", "sha256:ab")), 126,

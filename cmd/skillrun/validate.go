@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,6 +29,9 @@ and needs no daemon; anything else is the name of a skill that the daemon has.`,
 			var r *pb.ValidateSkillResponse
 			if isFolder(args[0]) {
 				findings, err := skill.ValidateDir(args[0])
+				if errors.Is(err, fs.ErrNotExist) {
+					return &codedError{codeNotFound, fmt.Sprintf("validate %s: no such folder", args[0])}
+				}
 				if err != nil {
 					return fmt.Errorf("validate %s: %w", args[0], err)
 				}

@@ -23,6 +23,7 @@ print(f"the sum is {total:g}")
 
 def main(numbers):
     answers = list(numbers)
+    heard, asked = b"", 0
     # What we send: gRPC takes it from here, in a thread of its own, up to None.
     sending = queue.Queue()
     sending.put(
@@ -35,8 +36,10 @@ def main(numbers):
             kind = event.WhichOneof("event")
             if kind == "output":
                 show(event.output)
-                # Output comes in pieces of any size: count the questions in it.
-                for _ in range(event.output.data.count(b"?\n")):
+                # Output comes in pieces of any size: a question may be cut in two.
+                heard += event.output.data
+                while asked < heard.count(b"?\n"):
+                    asked += 1
                     if answers:
                         line = f"{answers.pop(0)}\n".encode()
                         sending.put(pb.ExecuteInteractiveRequest(stdin=line))
