@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -28,31 +30,40 @@ func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamin
 		return err
 	}
 	f := follow{Server: c.Server, id: id, duplicate: duplicate, send: stream.Send}
-	return c.orCancel(ctx, f, m.GetOnDisconnect())
-}
-
-// orCancel follows an execution that this call started. If its stream breaks
-// before the outcome, and the caller wants it so, the execution is cancelled.
-func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisconnect) error {
-	err := f.run(ctx)
-	if err != nil && !f.duplicate && policy != pb.OnDisconnect_ON_DISCONNECT_CONTINUE {
-		c.cancel(ctx, f.id, byDisconnect, "the stream that started it broke")
-	}
-	return err
+	return c.orCancel(ctx, f, m.GetOnDisconnect(), func() {})
 }
 
 // byDisconnect is who cancels when a stream breaks.
 const byDisconnect = "disconnect"
 
-// cancel cancels an execution in the background, whatever becomes of the call
-// that asked for it.
-func (s *Server) cancel(ctx context.Context, id, by, reason string) {
-	who := caller(ctx)
-	s.spawn(func() {
-		if _, err := s.x.Cancel(context.Background(), who, id, by, reason, defaultGrace); err != nil {
-			s.log.Error("cancel", "execution", id, "by", by, "err", err)
+// orCancel follows an execution that this call started. If its stream breaks
+// before the outcome, and the caller wants it so, the execution is cancelled.
+// over is called when nothing more comes from the caller and the execution has
+// ended or goes on without it.
+func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisconnect, over func()) (err error) {
+	err = errBrokeOff
+	defer func() {
+		if err == nil || f.duplicate || policy == pb.OnDisconnect_ON_DISCONNECT_CONTINUE {
+			over()
+			return
 		}
-	})
+		c.spawn(func() {
+			defer over()
+			c.cancel(caller(ctx), f.id, byDisconnect, "the stream that started it broke")
+		})
+	}()
+	err = f.run(ctx)
+	return err
+}
+
+// errBrokeOff stands for the error of what panics.
+var errBrokeOff = errors.New("broke off")
+
+// cancel cancels an execution, whatever has become of the call that asks for it.
+func (s *Server) cancel(who permission.Principal, id, by, reason string) {
+	if _, err := s.x.Cancel(context.Background(), who, id, by, reason, defaultGrace); err != nil {
+		s.log.Error("cancel", "execution", id, "by", by, "err", err)
+	}
 }
 
 func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {

@@ -91,6 +91,36 @@ func TestPanicInStream(t *testing.T) {
 	wantRefusal(t, d.execute(script("scripts/hello.sh")).err, refusal{codes.Internal, "INTERNAL", ""})
 }
 
+// A panic while events are sent breaks the stream, with all that follows from it.
+func TestPanicWhileFollowing(t *testing.T) {
+	d := startDaemon(t, nil)
+	who := permission.Principal{Tenant: defaultTenant, Name: "who"}
+	ctx := context.WithValue(t.Context(), callKey{}, &call{who: who})
+	req, err := newRequest(who, script("scripts/forever.sh"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _, err := d.x.Execute(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		f := follow{Server: d.Server, id: id, send: func(*pb.ExecutionEvent) error { panic("secret cause") }}
+		executionCalls{Server: d.Server}.orCancel(ctx, f, pb.OnDisconnect_ON_DISCONNECT_UNSPECIFIED, func() { close(over) })
+	}()
+	<-over
+	e, err := d.x.Get(ctx, who, id)
+	if err != nil || e.Outcome == nil || e.Outcome.Evidence.CancelledBy != byDisconnect {
+		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
 func TestUnknownMethod(t *testing.T) {
 	d := startDaemon(t, nil)
 	for _, method := range []string{"/skillrun.v1.ExecutionService/Nope", "/skillrun.v2.ExecutionService/Execute", "/grpc.channelz.v1.Channelz/GetServers"} {

@@ -30,7 +30,6 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 		return err
 	}
 	in := newStdin()
-	defer in.Close()
 	req.Stdin.Stream = in
 	id, duplicate, err := c.executeUploaded(stream, start, req)
 	if err != nil {
@@ -41,10 +40,12 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 		Server: c.Server, id: id, duplicate: duplicate, send: stream.Send,
 		started: sync.OnceFunc(func() { close(started) }),
 	}
-	// It ends when this method has returned, if not before: then Recv fails.
+	// It ends when this method has returned and the input is closed, if not before.
 	input := &feed{Server: c.Server, stream: stream, id: id, stdin: in, started: started}
 	c.spawn(input.run)
-	return c.orCancel(ctx, f, start.GetOnDisconnect())
+	// The input ends behind a cancellation: a program must not take a broken stream
+	// for the end of its input, and succeed with half of it.
+	return c.orCancel(ctx, f, start.GetOnDisconnect(), func() { in.Close() })
 }
 
 // executeUploaded receives the streamed files of a request, if it has any, and
@@ -84,7 +85,7 @@ func (c executionCalls) receiveFiles(stream interactiveStream, up *upload) error
 	select {
 	case err, ok := <-done:
 		if !ok {
-			return errors.New("receiving files: broke off")
+			return errBrokeOff
 		}
 		return err
 	case <-timer.C:
@@ -137,16 +138,19 @@ type feed struct {
 // not belong here cancels the execution: after the header there is no other way
 // to refuse it.
 func (f *feed) run() {
-	defer f.stdin.Close()
 	ctx := f.stream.Context()
 	for {
 		m, err := f.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			f.stdin.Close()
+			return
+		}
 		if err != nil {
-			return // if it is more than the end of input, the follow sees it too
+			return // the follow sees it too, and knows what is to become of the execution
 		}
 		err = f.take(ctx, m)
 		if bad, ok := errors.AsType[*executor.RequestError](err); ok {
-			f.cancel(ctx, f.id, caller(ctx).Name, "protocol: "+bad.Error())
+			f.cancel(caller(ctx), f.id, caller(ctx).Name, "protocol: "+bad.Error())
 			return
 		}
 		if err != nil {

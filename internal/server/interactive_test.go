@@ -237,17 +237,19 @@ func TestInteractiveProtocol(t *testing.T) {
 	d := startDaemon(t, nil)
 	for _, c := range []struct {
 		name     string
+		script   string
 		messages []*pb.ExecuteInteractiveRequest
 		reason   string
 	}{
-		{"second start", []*pb.ExecuteInteractiveRequest{start(script("scripts/hello.sh"))}, "start after the start"},
-		{"chunk", []*pb.ExecuteInteractiveRequest{chunkMessage(chunk("a", 0, "x"))}, "file_chunk after the start"},
-		{"empty", []*pb.ExecuteInteractiveRequest{{}}, "an empty message"},
-		{"unknown signal", []*pb.ExecuteInteractiveRequest{signalMessage("SIGFOO")}, `signal: "SIGFOO"`},
-		{"stdin after its end", []*pb.ExecuteInteractiveRequest{closeMessage(), stdinMessage("x")}, "stdin: comes after close_stdin"},
+		// A program that reads must not find the end of its input instead.
+		{"second start", "scripts/echo.sh", []*pb.ExecuteInteractiveRequest{start(script("scripts/hello.sh"))}, "start after the start"},
+		{"chunk", "scripts/echo.sh", []*pb.ExecuteInteractiveRequest{chunkMessage(chunk("a", 0, "x"))}, "file_chunk after the start"},
+		{"empty", "scripts/echo.sh", []*pb.ExecuteInteractiveRequest{{}}, "an empty message"},
+		{"unknown signal", "scripts/echo.sh", []*pb.ExecuteInteractiveRequest{signalMessage("SIGFOO")}, `signal: "SIGFOO"`},
+		{"stdin after its end", "scripts/forever.sh", []*pb.ExecuteInteractiveRequest{closeMessage(), stdinMessage("x")}, "stdin: comes after close_stdin"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := d.interact(t.Context(), start(script("scripts/forever.sh")))
+			s := d.interact(t.Context(), start(script(c.script)))
 			r := readUntil(t, s, nil, "ready")
 			send(t, s, c.messages...)
 			r.until(s, func(*transcript) bool { return false })
@@ -261,8 +263,9 @@ func TestInteractiveProtocol(t *testing.T) {
 	}
 }
 
-// A caller that goes away is handled as the request says; with "continue" the
-// program finds the end of its input.
+// A caller that goes away is handled as the request says. With "continue" the
+// program finds the end of its input; without, it must not take the broken stream
+// for that.
 func TestInteractiveDisconnect(t *testing.T) {
 	d := startDaemon(t, nil)
 	for _, c := range []struct {
@@ -270,7 +273,7 @@ func TestInteractiveDisconnect(t *testing.T) {
 		end    pb.End
 		stdout string
 	}{
-		{pb.OnDisconnect_ON_DISCONNECT_CANCEL, pb.End_END_CANCELLED, "got x"},
+		{pb.OnDisconnect_ON_DISCONNECT_CANCEL, pb.End_END_CANCELLED, "got x\n"},
 		{pb.OnDisconnect_ON_DISCONNECT_CONTINUE, pb.End_END_EXITED, "got x\nend of input\n"},
 	} {
 		t.Run(c.policy.String(), func(t *testing.T) {
@@ -278,10 +281,10 @@ func TestInteractiveDisconnect(t *testing.T) {
 			m := script("scripts/echo.sh")
 			m.OnDisconnect = c.policy
 			s := d.interact(ctx, start(m), stdinMessage("x\n"))
-			r := readUntil(t, s, nil, "got x")
+			r := readUntil(t, s, nil, "got x\n")
 			cancel()
 			after := d.ended(r.id)
-			if after.outcome.End != c.end || !strings.Contains(after.stdout, c.stdout) {
+			if after.outcome.End != c.end || !strings.HasSuffix(after.stdout, c.stdout) {
 				t.Errorf("got %v, %q", after.outcome, after.stdout)
 			}
 		})
