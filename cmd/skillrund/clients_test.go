@@ -222,7 +222,7 @@ func TestGrpcurl(t *testing.T) {
 			if text := call(append(target, "describe", "skillrun.v1.ExecuteRequest")...); !strings.Contains(text, "json_arguments") {
 				t.Errorf("describe: %s", text)
 			}
-			withData := append([]string{"-d", `{"skill":"calculator","code":{"text":"print(6*7)"}}`}, target...)
+			withData := append([]string{"-d", `{"skill":"calculator","code":{"text":"echo 42","language":"bash"}}`}, target...)
 			out := call(append(withData, "skillrun.v1.ExecutionService/Execute")...)
 			if !strings.Contains(out, "END_EXITED") || !strings.Contains(out, "NDIK") { // base64 of "42\n"
 				t.Errorf("execute: %s", out)

@@ -83,7 +83,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"unknown key", "state_dir: x\nnetwrok: none\n", "line 2: unknown key netwrok"},
 		{"unknown nested key", "limits:\n  max:\n    memroy: 1GiB\n", "line 3: unknown key memroy"},
 		{"two unknown keys", "a: 1\nb: 2\n", "line 1: unknown key a; line 2: unknown key b"},
-		{"not YAML", "a: [\n", "line 2"},
+		{"not YAML", "a: [\n", "line 1"},
 		{"two documents", "network: none\n---\nnetwork: none\n", "more than one document"},
 		{"duration", "grace: 5 minutes\n", `line 1: "5 minutes" is not a duration`},
 		{"size", "message_bytes: 16MB\n", `line 1: "16MB" is not a size`},

@@ -28,6 +28,10 @@ import (
 // sweepInterval is how often retention looks for what is too old.
 const sweepInterval = time.Minute
 
+// readerPatience is how long a stopping daemon waits for its clients to read to
+// the end.
+const readerPatience = 5 * time.Second
+
 // A daemon is everything that runs, in the order in which it was started.
 type daemon struct {
 	config   config
@@ -188,7 +192,10 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
 	defer cancel()
 	d.executor.Drain(patience)
-	d.server.Stop(patience)
+	// Everything has its outcome; readers get a moment to take it.
+	readers, cancel := context.WithTimeout(ctx, readerPatience)
+	defer cancel()
+	d.server.Stop(readers)
 	return err
 }
 

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func binary(t *testing.T, name string) string {
+func binary(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := binaries()
 	if err != nil {
@@ -63,7 +63,7 @@ func binary(t *testing.T, name string) string {
 
 // A running is a daemon under test, with its clients.
 type running struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string // state, run, skills, socket, config
 	cmd    *exec.Cmd
 	log    *logFile
@@ -85,7 +85,7 @@ func (l *logFile) String() string {
 
 // newDir makes the directories of a daemon under test. It lies in /var/tmp,
 // which is a disk where /tmp may be none, and is searchable by the sandboxes.
-func newDir(t *testing.T) string {
+func newDir(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("the daemon makes sandboxes, which needs root")
@@ -119,13 +119,13 @@ func tail(s string, n int) string {
 
 // startDaemon starts a daemon on a directory of its own with the shipped skills
 // and those that the test writes to dir/skills. extra is more configuration.
-func startDaemon(t *testing.T, extra string) *running {
+func startDaemon(t testing.TB, extra string) *running {
 	t.Helper()
 	return startDaemonIn(t, newDir(t), extra)
 }
 
 // startDaemonIn starts a daemon on a directory that an earlier one may have used.
-func startDaemonIn(t *testing.T, dir, extra string) *running {
+func startDaemonIn(t testing.TB, dir, extra string) *running {
 	t.Helper()
 	d := launch(t, dir, extra)
 	d.dial("unix://" + dir + "/s.sock")
@@ -134,7 +134,7 @@ func startDaemonIn(t *testing.T, dir, extra string) *running {
 }
 
 // launch starts the process only.
-func launch(t *testing.T, dir, extra string) *running {
+func launch(t testing.TB, dir, extra string) *running {
 	t.Helper()
 	shipped, err := filepath.Abs("../../skills")
 	if err != nil {
@@ -231,7 +231,7 @@ func (d *running) kill() {
 }
 
 // writeSkill writes a skill before the daemon starts, or for it to find.
-func writeSkill(t *testing.T, dir, name, frontMatter string, files map[string]string) {
+func writeSkill(t testing.TB, dir, name, frontMatter string, files map[string]string) {
 	t.Helper()
 	root := filepath.Join(dir, "skills", name)
 	if !strings.Contains(frontMatter, "name:") {
@@ -267,7 +267,7 @@ type eventStream interface {
 
 // collect reads a stream to its end and checks what every stream promises. each
 // sees an event as it comes; it may be nil.
-func collect(t *testing.T, s eventStream, after uint64, each func(*pb.ExecutionEvent)) (*result, error) {
+func collect(t testing.TB, s eventStream, after uint64, each func(*pb.ExecutionEvent)) (*result, error) {
 	t.Helper()
 	r := &result{}
 	next := after + 1
@@ -307,7 +307,7 @@ func collect(t *testing.T, s eventStream, after uint64, each func(*pb.ExecutionE
 	}
 }
 
-func (r *result) add(t *testing.T, o *pb.Output, after uint64) {
+func (r *result) add(t testing.TB, o *pb.Output, after uint64) {
 	t.Helper()
 	buffer := &r.stdout
 	if o.Stream == pb.Stream_STREAM_STDERR {
@@ -370,14 +370,14 @@ func wall(req *pb.ExecuteRequest, d time.Duration) *pb.ExecuteRequest {
 }
 
 // wantExit checks that the program exited with a code by itself.
-func (r *result) wantExit(t *testing.T, code int32) {
+func (r *result) wantExit(t testing.TB, code int32) {
 	t.Helper()
 	if r.outcome.GetEnd() != pb.End_END_EXITED || r.outcome.ExitCode == nil || *r.outcome.ExitCode != code {
 		t.Errorf("ended as %v\nwant exit code %d\nstdout %q\nstderr %q", r.outcome, code, tail(r.stdout.String(), 500), tail(r.stderr.String(), 2000))
 	}
 }
 
-func (r *result) wantStdout(t *testing.T, want string) {
+func (r *result) wantStdout(t testing.TB, want string) {
 	t.Helper()
 	if got := r.stdout.String(); got != want {
 		t.Errorf("stdout %q, want %q; stderr %q", tail(got, 500), tail(want, 500), tail(r.stderr.String(), 2000))

@@ -84,7 +84,7 @@ func (d *running) reload(name string) {
 }
 
 // wantStatus checks the code of an error and the stable reason in its details.
-func wantStatus(t *testing.T, err error, code, reason string) {
+func wantStatus(t testing.TB, err error, code, reason string) {
 	t.Helper()
 	s := status.Convert(err)
 	got := ""

@@ -194,7 +194,7 @@ func TestDisconnect(t *testing.T) {
 	})
 	t.Run("continues", func(t *testing.T) {
 		d.t = t
-		id := begin(t, pb.OnDisconnect_ON_DISCONNECT_CONTINUE, "echo ready; trap 'echo told; exit 0' USR1; while :; do sleep 0.02; done")
+		id := begin(t, pb.OnDisconnect_ON_DISCONNECT_CONTINUE, "trap 'echo told; exit 0' USR1; echo ready; while :; do sleep 0.02; done")
 		if _, err := d.runs.Signal(t.Context(), &pb.SignalRequest{ExecutionId: id, Signal: "SIGUSR1"}); err != nil {
 			t.Fatal(err)
 		}

@@ -67,6 +67,10 @@ type (
 	UnknownExtensionError = runtime.UnknownExtensionError
 	// MissingInterpreterError: the sandbox has no such interpreter.
 	MissingInterpreterError = runtime.MissingError
+	// LanguageError: no such language for inline code.
+	LanguageError = runtime.LanguageError
+	// CodeError: inline code that can't be passed on.
+	CodeError = runtime.CodeError
 	// VenvError: the skill's venv has no usable interpreter.
 	VenvError = runtime.VenvError
 )

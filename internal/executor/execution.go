@@ -218,8 +218,10 @@ func (e *execution) commands() [][]string {
 		return planArgs(e.grant.Plan())
 	}
 	args := slices.Clone(e.invocation.Args)
-	if e.req.Source.Kind == permission.Code {
-		args[len(args)-1] = "(code)"
+	for i, arg := range args {
+		if e.req.Source.Kind == permission.Code && strings.Contains(arg, e.req.Source.Code) {
+			args[i] = "(code)"
+		}
 	}
 	return [][]string{append(args, e.req.Args...)}
 }

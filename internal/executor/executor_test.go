@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -262,6 +263,35 @@ func TestCommandRunsWhatWasChecked(t *testing.T) {
 	}
 	if got := events[0].Header.Commands; len(got) != 3 || got[2][1] != "/skills/demo/scripts/go.py" {
 		t.Errorf("header says %q", got)
+	}
+}
+
+// The text of inline code is not to be stored, in whatever way it is passed on.
+func TestCodeIsNotRecorded(t *testing.T) {
+	for _, language := range []string{"python", "bash", "sh", "node", "perl"} {
+		f := newFake()
+		f.exit <- sandbox.Exit{End: sandbox.Exited}
+		dir := t.TempDir()
+		x := newExecutor(t, dir, f.runs)
+		events := follow(t, x, execute(t, x, Request{Principal: who, Skill: "demo",
+			Source: permission.Source{Kind: permission.Code, Language: language, Code: "exit # hunter2"}, Args: []string{"an argument"}}))
+		args := events[0].Header.Commands[0]
+		if text := strings.Join(args, " "); strings.Contains(text, "hunter2") || !strings.Contains(text, "(code)") || !strings.Contains(text, "an argument") {
+			t.Errorf("%s: the header says %q", language, args)
+		}
+		err := filepath.WalkDir(filepath.Join(dir, "record"), func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			if bytes.Contains(data, []byte("hunter2")) {
+				t.Errorf("%s: %s holds the code", language, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

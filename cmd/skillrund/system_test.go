@@ -1,0 +1,77 @@
+package main
+
+import (
+	"testing"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func TestCapabilities(t *testing.T) {
+	d := startDaemon(t, "") // which waits for SERVING
+	c, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Boundaries) < 15 {
+		t.Errorf("%d boundaries", len(c.Boundaries))
+	}
+	for _, b := range c.Boundaries {
+		if !b.Found || b.Name == "" || b.Why == "" {
+			t.Errorf("boundary %v: the daemon serves without it, or it says nothing", b)
+		}
+	}
+	languages := map[string]string{}
+	for _, r := range c.Runtimes {
+		languages[r.Language] = r.Version
+	}
+	for _, want := range []string{"python", "bash", "node"} {
+		if languages[want] == "" {
+			t.Errorf("no %s with a version among %v", want, c.Runtimes)
+		}
+	}
+	if c.Version == "" || c.Kernel == "" || c.Cgroup == "" || c.Network != "none" || c.MaxLimits.GetMemoryBytes() == 0 || c.DefaultLimits.GetWallTime() == nil || c.MaxRunning == 0 {
+		t.Errorf("got %v", c)
+	}
+}
+
+func TestListAndGet(t *testing.T) {
+	d := startDaemon(t, "")
+	var ids []string
+	for i, text := range []string{"print(1)", "import sys; sys.exit(3)", "print(3)"} {
+		req := code("calculator", text)
+		req.Labels = map[string]string{"n": string(rune('a' + i)), "all": "yes"}
+		ids = append(ids, d.run(req).id)
+	}
+	page, err := d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": "yes"}, PageSize: 2})
+	if err != nil || len(page.Executions) != 2 || page.Executions[0].ExecutionId != ids[2] || page.NextPageToken == "" {
+		t.Fatalf("first page: %v, %v; want the newest two and a token", page, err)
+	}
+	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": "yes"}, PageSize: 2, PageToken: page.NextPageToken})
+	if err != nil || len(page.Executions) != 1 || page.Executions[0].ExecutionId != ids[0] || page.NextPageToken != "" {
+		t.Errorf("second page: %v, %v; want the oldest and no token", page, err)
+	}
+	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"n": "b"}, Ends: []pb.End{pb.End_END_EXITED}, Skill: "calculator", States: []pb.State{pb.State_STATE_ENDED}})
+	if err != nil || len(page.Executions) != 1 || page.Executions[0].Outcome.GetExitCode() != 3 {
+		t.Errorf("filtered: %v, %v", page, err)
+	}
+	e, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: ids[1]})
+	if err != nil || e.State != pb.State_STATE_ENDED || e.Principal != "uid:0" || e.SourceKind != "code" || e.StartTime == nil || e.EndTime == nil || e.LastSequence == 0 {
+		t.Errorf("get: %v, %v", e, err)
+	}
+	_, err = d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: "none"})
+	wantStatus(t, err, "NotFound", "EXECUTION_NOT_FOUND")
+}
+
+// Scripts that start a server of their own talk to it, by address and by name.
+func TestLoopbackIsUp(t *testing.T) {
+	d := startDaemon(t, "")
+	r := d.run(code("calculator", `
+import http.server, threading, urllib.request
+s = http.server.HTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=s.serve_forever, daemon=True).start()
+for host in ('127.0.0.1', 'localhost'):
+    print(urllib.request.urlopen(f'http://{host}:{s.server_port}/SKILL.md').status)
+`))
+	r.wantExit(t, 0)
+	r.wantStdout(t, "200\n200\n")
+}
