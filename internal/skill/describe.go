@@ -111,9 +111,16 @@ func (c comments) block(line string, rest []string) ([]string, bool) {
 	return nil, false
 }
 
-// shorten joins lines and cuts at a word.
+// shorten joins lines and cuts at a word. Control characters go: a description is
+// printed on terminals.
 func shorten(lines []string) string {
-	text := strings.TrimSpace(strings.Join(lines, "\n"))
+	text := strings.Map(func(r rune) rune {
+		if isControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, strings.Join(lines, "\n"))
+	text = strings.TrimSpace(text)
 	if utf8.RuneCountInString(text) <= maxScriptDescription {
 		return text
 	}

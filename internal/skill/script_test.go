@@ -118,6 +118,7 @@ func TestDescribe(t *testing.T) {
 		{"nothing", "python", "", ""},
 		{"too late", "python", strings.Repeat("x = 1\n", 50) + "# Late.\n", ""},
 		{"just in time", "python", strings.Repeat("x = 1\n", 49) + "# Late.\n", "Late."},
+		{"terminal control", "python", "# a\x1b[31mb\u009bc\td\n", "a[31mbc\td"},
 		{"not UTF-8", "python", "# a\xffb\n", "a\ufffdb"},
 		{"exactly 500", "python", "# " + strings.Repeat("é", 500), strings.Repeat("é", 500)},
 		{"one long word", "python", "# " + strings.Repeat("é", 501), strings.Repeat("é", 500)},
