@@ -105,7 +105,7 @@ func TestUnreadableAsAnotherUser(t *testing.T) {
 // Trees that are made to cost much cost little.
 func TestHostileTrees(t *testing.T) {
 	t.Run("deep", func(t *testing.T) {
-		dir := t.TempDir()
+		dir := memoryDir(t)
 		fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0)
 		mustDo(t, err)
 		for range 2000 { // deeper than any path can say
