@@ -19,7 +19,6 @@ type eventStream interface {
 // A follower reads the events of one execution, each once and in order, however
 // often the stream breaks, and passes its output on.
 type follower struct {
-	id     string
 	last   uint64 // sequence of the last event taken
 	attach func(ctx context.Context, after uint64) (eventStream, error)
 	on     func(*pb.ExecutionEvent)
