@@ -32,6 +32,7 @@ func TestEnds(t *testing.T) {
 		{name: "abort", program: command("python3", "-c", "import os; os.abort()"), end: Signaled, signal: syscall.SIGABRT},
 		{name: "python", program: command("python3", "-c", "print(2+2)"), stdout: "4\n"},
 		{name: "node", program: command("node", "-e", "console.log([1,2].map(x => x*2).join())"), stdout: "2,4\n"},
+		{name: "no stdin is an empty one", program: command("cat")},
 		{name: "streams", program: bash("echo out; echo err >&2"), stdout: "out\n", stderr: "err\n"},
 		{name: "124 is the program's own", program: bash("exit 124"), code: 124},
 		{name: "dev stdout", program: bash("echo a >/dev/stdout; echo b >/dev/stderr; echo c >/proc/self/fd/1"), stdout: "a\nc\n", stderr: "b\n"},

@@ -15,5 +15,6 @@
 //
 // The package runs its own binary again for the first stages of a sandbox, so
 // a program that imports it must not do work in package initialisers that it
-// would mind repeating. A daemon calls Isolate first in main.
+// would mind repeating. It also keeps the main goroutine on the first thread.
+// A daemon calls Isolate first in main.
 package sandbox

@@ -28,7 +28,7 @@ func Example() {
 	process, err := host.Start(ctx, sandbox.Spec{
 		ID: "example",
 		Program: sandbox.Program{{Pipeline: []sandbox.Command{
-			{Args: []string{"sh", "-c", `echo "I am $(id -un) on $(hostname)" | tee note; exit 3`}},
+			{Args: []string{"sh", "-c", `echo "I am $(id -un) on $(uname -n)" | tee note; exit 3`}},
 		}}},
 		Env:    []string{"PATH=/usr/bin:/bin"},
 		Limits: sandbox.Limits{MemoryBytes: 64 << 20, Processes: 8},

@@ -23,7 +23,8 @@ type Config struct {
 	StateDir string
 	RunDir   string // mount points and the root filesystem, 0711; default /run/skillrun
 	// CgroupParent is the absolute cgroup path beneath which sandboxes get
-	// theirs; "" is beneath the process's own.
+	// theirs; "" is beneath the process's own. It must exist, and on v2 be
+	// without processes.
 	CgroupParent string
 	// FirstID and IDs are the host uids and gids that belong to sandboxes,
 	// and to no account; two for each. Default 1<<28 and 65536.
@@ -102,22 +103,13 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if h.bound, err = makeDirs(h.config); err != nil {
 		return err
 	}
-	if h.cgroups, err = openHierarchy(h.config.CgroupParent); err != nil {
-		return err
-	}
-	if err := sweep(h.config, h.cgroups); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := h.cgroups.prepare(); err != nil {
-		return err
-	}
 	if h.filters, err = compileFilters(); err != nil {
 		return err
 	}
-	if h.instance, err = newInstance(h.config); err != nil {
+	if h.cgroups, err = openHierarchy(h.config.CgroupParent); err != nil {
+		return err
+	}
+	if err := h.begin(ctx); err != nil {
 		return err
 	}
 	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
@@ -130,6 +122,24 @@ func (h *Host) open(ctx context.Context) (err error) {
 		return err
 	}
 	return bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links())
+}
+
+// begin makes the instance after the dead ones are swept, while no other
+// daemon does the same.
+func (h *Host) begin(ctx context.Context) error {
+	lock, err := waitForLock(ctx, filepath.Join(h.config.StateDir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := sweep(h.config, h.cgroups); err != nil {
+		return err
+	}
+	if err := h.cgroups.prepare(); err != nil {
+		return err
+	}
+	h.instance, err = newInstance(h.config)
+	return err
 }
 
 func makeDirs(c Config) (bound bool, err error) {
@@ -153,9 +163,11 @@ func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") 
 // hides it in the root.
 func (h *Host) links() string { return filepath.Join(h.instance.run, "links") }
 
-func (h *Host) containers() string     { return filepath.Join(h.instance.state, "containers") }
-func (h *Host) groupName() string      { return groupPrefix + h.instance.name }
-func (h *Host) log() *slog.Logger      { return h.config.Log }
+func (h *Host) containers() string { return filepath.Join(h.instance.state, "containers") }
+func (h *Host) groupName() string  { return groupPrefix + h.instance.name }
+func (h *Host) log() *slog.Logger  { return h.config.Log }
+
+// Boundaries probes this machine again.
 func (h *Host) Boundaries() []Boundary { return Boundaries(h.config) }
 
 // Close kills what runs, waits until it is gone and frees everything. Waits

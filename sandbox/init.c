@@ -70,6 +70,7 @@ static struct {
 	int started;         /* the first exec succeeded */
 	int stopping;        /* no further step starts */
 	int by_deadline;
+	int unreaped;        /* there may be more to wait for, without a signal */
 	int signals;         /* signalfd for SIGCHLD */
 	uint64_t deadline;   /* CLOCK_MONOTONIC, ms */
 } self;
@@ -223,11 +224,14 @@ static void ended(pid_t pid, int status) {
 	}
 }
 
+/* Reaps some of those that have ended. A script can make orphans as fast as
+ * they are reaped; the daemon and the clock must be heard meanwhile. */
 static void reap(void) {
 	int status;
-	pid_t pid;
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+	pid_t pid = 0;
+	for (int i = 0; i < REAP_AT_ONCE && (pid = waitpid(-1, &status, WNOHANG)) > 0; i++)
 		ended(pid, status);
+	self.unreaped = pid > 0;
 }
 
 /* One report of child i: it is ready, it failed, or the pipe closed. */
@@ -299,7 +303,7 @@ static void wait_for_event(const struct step *step) {
 		stop_all(SIGKILL);
 	}
 	int timeout = self.by_deadline ? -1 : (int)(self.deadline - now > 1000000 ? 1000000 : self.deadline - now);
-	if (poll(fds, 2 + count, timeout) <= 0)
+	if (poll(fds, 2 + count, self.unreaped ? 0 : timeout) < 0)
 		return;
 	for (uint32_t i = 0; i < count; i++)
 		if (fds[2 + i].revents)
@@ -308,8 +312,10 @@ static void wait_for_event(const struct step *step) {
 		struct signalfd_siginfo info;
 		ssize_t ignored = read(self.signals, &info, sizeof info);
 		(void)ignored; /* many ends may be one signal: reap looks for itself */
-		reap();
+		self.unreaped = 1;
 	}
+	if (self.unreaped)
+		reap();
 	if (fds[0].revents)
 		read_control(step);
 }

@@ -15,6 +15,7 @@ enum {
 	MAX_PAYLOAD = 16 << 20,     /* one message, so also one here-document */
 	MAX_COMMANDS = 64,          /* of one pipeline */
 	MAX_FILTER = 4096,          /* BPF_MAXINSNS of the kernel */
+	REAP_AT_ONCE = 64,
 };
 
 /* Frames: this header, then length bytes. All integers are little endian. */

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -29,6 +30,8 @@ type instance struct {
 // sweepPatience bounds how long a sweep waits for killed processes.
 const sweepPatience = 10 * time.Second
 
+// newInstance is called under the lock of StateDir, as sweep is: until it has
+// its lock an instance looks dead.
 func newInstance(c Config) (_ *instance, err error) {
 	var b [6]byte
 	rand.Read(b[:]) // never fails
@@ -43,15 +46,10 @@ func newInstance(c Config) (_ *instance, err error) {
 			in.close()
 		}
 	}()
-	// Locked before it has its name: a sweep never sees it free.
-	making := in.state + ".new"
-	if err := os.Mkdir(making, 0o700); err != nil {
+	if err := os.Mkdir(in.state, 0o700); err != nil {
 		return nil, err
 	}
-	if in.lock, err = lockFile(filepath.Join(making, "lock")); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(making, in.state); err != nil {
+	if in.lock, err = lockFile(filepath.Join(in.state, "lock")); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(in.run, 0o711); err != nil {
@@ -63,13 +61,30 @@ func newInstance(c Config) (_ *instance, err error) {
 // close lets others see that the instance is dead. It leaves nothing behind if
 // everything was removed before.
 func (in *instance) close() error {
-	err := errors.Join(removeTree(in.run), removeTree(in.state), removeTree(in.state+".new"))
+	err := errors.Join(os.RemoveAll(in.run), os.RemoveAll(in.state))
 	if in.lock != nil {
 		in.lock.Close()
 	}
 	in.ids.close()
 	return err
 }
+
+// waitForLock locks path as soon as others have left it.
+func waitForLock(ctx context.Context, path string) (*os.File, error) {
+	for {
+		f, err := lockFile(path)
+		if !errors.Is(err, errLocked) {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		case <-time.After(lockPeriod):
+		}
+	}
+}
+
+const lockPeriod = 10 * time.Millisecond
 
 // errLocked means that the other holder lives.
 var errLocked = errors.New("locked")
@@ -127,7 +142,6 @@ func deadCandidates(c Config) ([]string, error) {
 }
 
 func sweepOne(c Config, h *hierarchy, name string) error {
-	name = strings.TrimSuffix(name, ".new")
 	run := filepath.Join(c.RunDir, name)
 	err := h.group(groupPrefix + name).clear(sweepPatience)
 	points, merr := mountsBeneath(run)
@@ -139,12 +153,10 @@ func sweepOne(c Config, h *hierarchy, name string) error {
 		return err // the directory stays, and with it the lock's place
 	}
 	state := filepath.Join(c.StateDir, "instances", name)
-	return errors.Join(removeTree(run), removeTree(state), removeTree(state+".new"))
+	// What sandboxes wrote lay on mounts of their own, which are gone: these
+	// are directories that only we wrote to. RemoveAll follows no link.
+	return errors.Join(os.RemoveAll(run), os.RemoveAll(state))
 }
-
-// removeTree removes a directory of ours. What sandboxes wrote lies on tmpfs
-// of their own and is never walked; a mount in the way is an error.
-func removeTree(dir string) error { return os.RemoveAll(dir) }
 
 // An idBlock is the range of host ids of one instance. The lock is held by the
 // process and lies in RunDir, which all daemons of a machine share.

@@ -31,7 +31,6 @@ func daemon() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	h.log().Debug("ready")
 	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].cell.group.file("pids", "cgroup.procs"))
 	select {}
 }
@@ -104,6 +103,44 @@ func eventually(f func() error) error {
 			return err
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestManyDaemonsOpenAtOnce: none takes another's directories for dead.
+func TestManyDaemonsOpenAtOnce(t *testing.T) {
+	c := testConfig(t)
+	type opened struct {
+		h   *Host
+		err error
+	}
+	all := make(chan opened)
+	for range 6 {
+		go func() {
+			h, err := Open(context.Background(), c)
+			all <- opened{h, err}
+		}()
+	}
+	firsts := map[uint32]bool{}
+	var hosts []*Host
+	for range 6 {
+		o := <-all
+		if o.err != nil {
+			t.Error(o.err)
+			continue
+		}
+		hosts = append(hosts, o.h)
+		if firsts[o.h.ids.first] {
+			t.Errorf("two instances have the ids from %d", o.h.ids.first)
+		}
+		firsts[o.h.ids.first] = true
+	}
+	for _, h := range hosts {
+		if got := run(t, h, Spec{Program: command("echo", "x"), Env: testEnv}, ""); got.stdout != "x\n" {
+			t.Errorf("got %+v", got)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -84,10 +84,14 @@ func (p posture) checkStatus(pid int) error {
 	id := strconv.Itoa(int(p.slot.script()))
 	four := strings.Join([]string{id, id, id, id}, "\t")
 	none := strings.Repeat("0", 16)
+	filters, err := ownFilters()
+	if err != nil {
+		return err
+	}
 	want := []struct{ key, value string }{
 		{"Uid", four}, {"Gid", four}, {"Groups", ""},
 		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
-		{"NoNewPrivs", "1"}, {"Seccomp", "2"}, {"Seccomp_filters", "2"}, {"Umask", "0077"}, {"TracerPid", "0"},
+		{"NoNewPrivs", "1"}, {"Seccomp", "2"}, {"Seccomp_filters", filters}, {"Umask", "0077"}, {"TracerPid", "0"},
 	}
 	for _, w := range want {
 		got, known := status[w.key]
@@ -99,6 +103,17 @@ func (p posture) checkStatus(pid int) error {
 		}
 	}
 	return p.checkOOMScore(pid)
+}
+
+// ownFilters is the number of seccomp filters that the program must have: its
+// own, init's, and those that this process inherited, from systemd perhaps.
+func ownFilters() (string, error) {
+	status, err := readStatus("self")
+	if err != nil {
+		return "", err
+	}
+	n, _ := strconv.Atoi(status["Seccomp_filters"])
+	return strconv.Itoa(n + 2), nil
 }
 
 func (p posture) checkOOMScore(pid int) error {

@@ -100,6 +100,38 @@ func TestSignalReachesTheMainProcessOnly(t *testing.T) {
 	}
 }
 
+// TestSignalDuringChurn: orphans that come and go by the hundred don't keep
+// init from listening.
+func TestSignalDuringChurn(t *testing.T) {
+	h := openHost(t)
+	k := startTalk(t, h, Spec{
+		Program: command("python3", "-c", `
+import os, signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: os._exit(9))
+for i in range(8):
+    if os.fork() == 0:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        while True:
+            try:
+                if os.fork() == 0:
+                    try:
+                        if os.fork() == 0: os._exit(0)
+                    finally: os._exit(0)
+                os.wait()
+            except OSError: pass
+print("ready", flush=True)
+while True: signal.pause()`),
+		Limits: Limits{Processes: 200},
+	}, nil)
+	k.line("ready\n")
+	if err := k.p.Signal(syscall.SIGUSR1); err != nil {
+		t.Error(err)
+	}
+	if exit := k.wait(); exit.End != Exited || exit.Code != 9 {
+		t.Errorf("got %+v", exit)
+	}
+}
+
 func TestStop(t *testing.T) {
 	h := openHost(t)
 	for _, tt := range []struct {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,12 +88,26 @@ func makeRootfs(dir string, links map[string]string) error {
 	if err := makeLinks(dir, links); err != nil {
 		return err
 	}
-	attr := unix.MountAttr{Attr_set: lockedDown}
-	if err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &attr); err != nil {
-		return fmt.Errorf("make rootfs read-only: %w", err)
-	}
-	return nil
+	return makeReadOnly(dir)
 }
+
+// makeReadOnly changes the mount at dir. A process that another thread forked
+// may hold a file there open for writing, until its exec.
+func makeReadOnly(dir string) error {
+	deadline := time.Now().Add(forkPatience)
+	for {
+		err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &unix.MountAttr{Attr_set: lockedDown})
+		if err == nil {
+			return nil
+		}
+		if err != unix.EBUSY || time.Now().After(deadline) {
+			return fmt.Errorf("make %s read-only: %w", dir, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+const forkPatience = 2 * time.Second
 
 // makeLinks makes the links of a merged /usr, and those that c asks for.
 func makeLinks(dir string, extra map[string]string) error {

@@ -13,7 +13,9 @@ static long fork_quietly(long flags) {
 	sigset_t all, old;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
-	long pid = syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
+	/* Shared descriptors: with copies the child would keep files open that
+	 * others close meanwhile, pipes and files just written among them. */
+	long pid = syscall(SYS_clone, flags | CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
 	if (pid != 0)
 		sigprocmask(SIG_SETMASK, &old, 0);
 	return pid;

@@ -180,6 +180,28 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// TestCollectComesLast: nobody writes any more, and only then it is called.
+func TestCollectComesLast(t *testing.T) {
+	h := openHost(t)
+	calls := 0
+	var k *talk
+	ready := make(chan struct{})
+	k = startTalk(t, h, Spec{Program: bash("while :; do echo x >>f; done & until [ -s f ]; do :; done; read x")}, func(root *os.Root) error {
+		<-ready
+		calls++
+		pids, err := k.p.cell.group.pids()
+		if len(pids) > 0 {
+			t.Errorf("processes %v live", pids)
+		}
+		return err
+	})
+	close(ready)
+	k.in.Close()
+	if exit := k.wait(); exit.CollectErr != nil || calls != 1 {
+		t.Errorf("got %+v after %d calls", exit, calls)
+	}
+}
+
 func TestCollectError(t *testing.T) {
 	h := openHost(t)
 	broken := errors.New("disk full")
