@@ -1,0 +1,15 @@
+#!/bin/sh
+# First program of the guest: loads the drivers of its disk and starts guest.sh on it.
+set -e # its end is a panic, and that the machine's
+export PATH=/bin
+busybox mount -t proc proc /proc
+busybox mount -t devtmpfs dev /dev
+while read -r module; do
+	busybox insmod "/modules/$module.ko"
+done </modules/order
+busybox ifconfig lo 127.0.0.1 up
+busybox hostname cgroup2
+busybox mount -t ext4 /dev/vda /newroot
+busybox mount -o move /dev /newroot/dev
+busybox umount /proc
+exec busybox switch_root /newroot /opt/skillrun/guest.sh
