@@ -38,6 +38,7 @@ var probes = []probe{
 	{"uts namespace", "a host name of its own", "a kernel with CONFIG_UTS_NS", tryNamespace(unix.CLONE_NEWUTS)},
 	{"cgroup namespace", "the cgroups of the machine stay invisible", "a kernel of 4.6 or later", tryNamespace(unix.CLONE_NEWCGROUP)},
 	{"time namespace", "hides how long the machine is up", "a kernel of 5.6 or later with CONFIG_TIME_NS", tryTime},
+	{"proc", "a sandbox sees its own processes and no others", "a /proc with nothing mounted over its parts (under systemd neither ProtectKernelTunables nor ProtectProc; in a container, unmasked paths)", tryProc},
 	{"cgroups", "limits of memory, processes and CPU, and the certain end of all processes", "under systemd a service with Delegate=yes; else cgroup_parent, an existing cgroup without processes", tryCgroups},
 	{"swap", "a memory limit that swap can't stretch", "a kernel with swapaccount=1, or swapoff -a", trySwap},
 	{"seccomp", "the filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
@@ -144,6 +145,16 @@ func tryTime(Config) (string, error) {
 		return "not in this kernel: sandboxes see how long the machine is up", nil
 	}
 	return tryNamespace(unix.CLONE_NEWTIME)(Config{})
+}
+
+// tryProc mounts a proc in namespaces of its own. The kernel refuses that where
+// parts of the machine's /proc are covered by other mounts.
+func tryProc(c Config) (string, error) {
+	dir, err := existing(c.RunDir)
+	if err != nil {
+		return "", err
+	}
+	return "can be mounted", tryMountProc(dir)
 }
 
 // tryCgroups makes a cgroup and removes it.

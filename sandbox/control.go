@@ -57,7 +57,10 @@ func newControl() (*control, *os.File, error) {
 	return &control{file: os.NewFile(uintptr(fds[0]), "control")}, os.NewFile(uintptr(fds[1]), "init control"), nil
 }
 
-// write sends one frame. It blocks while init does not read.
+// writePatience is for an init that doesn't read. It has nothing else to do.
+const writePatience = 10 * time.Second
+
+// write sends one frame. After an error the stream may hold half of it.
 func (c *control) write(kind uint32, payload []byte) error {
 	b := make([]byte, 0, 12+len(payload))
 	b = binary.LittleEndian.AppendUint32(b, frameMagic)
@@ -66,6 +69,7 @@ func (c *control) write(kind uint32, payload []byte) error {
 	b = append(b, payload...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_ = c.file.SetWriteDeadline(time.Now().Add(writePatience))
 	_, err := c.file.Write(b)
 	return err
 }

@@ -28,6 +28,7 @@ type cell struct {
 	control   *control
 	container *libcontainer.Container
 	init      *libcontainer.Process
+	oom       <-chan struct{} // the kernel's word that memory runs out
 }
 
 // Start builds a sandbox and lets its program begin. It returns when the exec
@@ -197,6 +198,10 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	}
 	if err := want.check(ready[0]); err != nil {
 		return &SetupError{Step: "posture", Err: err}
+	}
+	// Before the program runs: what happens earlier is not told again.
+	if c.oom, err = c.container.NotifyOOM(); err != nil {
+		return &SetupError{Step: "cgroup", Err: err}
 	}
 	c.pipes.start(io)
 	if err := c.control.write(frameGo, nil); err != nil {

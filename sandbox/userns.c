@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -39,5 +40,18 @@ long skillrun_try_unshare(long flags) {
 	long pid = fork_quietly(0);
 	if (pid == 0)
 		syscall(SYS_exit_group, syscall(SYS_unshare, flags) == 0 ? 0 : errno);
+	return pid;
+}
+
+/* skillrun_try_proc answers the pid of a child that tries to mount a proc at
+ * dir as a sandbox does, seen by nobody else, and exits with the errno. */
+long skillrun_try_proc(const char *dir) {
+	long pid = fork_quietly(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID);
+	if (pid == 0) {
+		long r = syscall(SYS_mount, "", "/", "", MS_PRIVATE | MS_REC, "");
+		if (r == 0)
+			r = syscall(SYS_mount, "proc", dir, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=2");
+		syscall(SYS_exit_group, r == 0 ? 0 : errno);
+	}
 	return pid;
 }

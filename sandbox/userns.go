@@ -2,6 +2,7 @@ package sandbox
 
 // long skillrun_userns(void);
 // long skillrun_try_unshare(long flags);
+// long skillrun_try_proc(const char *dir);
 import "C"
 
 import (
@@ -45,7 +46,25 @@ func tryUnshare(flags int) error {
 	if pid < 0 {
 		return err
 	}
-	status, err := wait(int(pid))
+	return waitErrno(int(pid))
+}
+
+// tryMountProc reports whether a process in new namespaces can mount its proc at dir.
+func tryMountProc(dir string) error {
+	path, err := unix.BytePtrFromString(dir)
+	if err != nil {
+		return err
+	}
+	pid, err := C.skillrun_try_proc((*C.char)(unsafe.Pointer(path)))
+	if pid < 0 {
+		return err
+	}
+	return waitErrno(int(pid))
+}
+
+// waitErrno waits for a child whose exit code is an errno.
+func waitErrno(pid int) error {
+	status, err := wait(pid)
 	if err == nil && status.ExitStatus() != 0 {
 		err = unix.Errno(status.ExitStatus())
 	}

@@ -65,7 +65,7 @@ func stoppedTimer() *time.Timer {
 func (w *watch) run() error {
 	defer w.wall.Stop()
 	go func() { w.frames <- w.p.readEnd() }()
-	w.oom, _ = w.p.cell.container.NotifyOOM() // nil without: the count at the end tells as well
+	w.oom = w.p.cell.oom
 	end := w.wait()
 	err := w.p.reap()
 	w.measure()
