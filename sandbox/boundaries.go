@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -163,7 +164,7 @@ func tryCgroups(c Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	probe := h.group(fmt.Sprintf("skillrun.probe.%d", os.Getpid()))
+	probe := h.group("skillrun.probe." + rand.Text())
 	defer probe.remove()
 	if h.unified {
 		dir := h.base[""]
@@ -183,7 +184,7 @@ func tryCgroups(c Config) (string, error) {
 		if !ok {
 			return "", fmt.Errorf("cgroup v1 has no controller %s", controller)
 		}
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) { // cpu,cpuacct are one directory
 			return "", err
 		}
 	}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,6 +66,33 @@ func openHierarchy(parent string) (*hierarchy, error) {
 	return h, nil
 }
 
+// save writes what loadHierarchy reads.
+func (h *hierarchy) save(path string) error {
+	b, err := json.Marshal(savedHierarchy{h.unified, h.base})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// loadHierarchy returns a hierarchy good enough to clear groups in.
+func loadHierarchy(path string) (*hierarchy, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var s savedHierarchy
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &hierarchy{unified: s.Unified, base: s.Base}, nil
+}
+
+type savedHierarchy struct {
+	Unified bool
+	Base    map[string]string
+}
+
 // prepare makes the base ready to hold sandboxes.
 func (h *hierarchy) prepare() error {
 	if !h.unified {
@@ -108,19 +136,6 @@ func (h *hierarchy) group(elem ...string) group {
 		g.dirs[controller] = filepath.Join(base, path)
 	}
 	return g
-}
-
-// instances lists the names of the instances that have a cgroup.
-func (h *hierarchy) instances() []string {
-	var names []string
-	for _, base := range h.base {
-		found, _ := filepath.Glob(filepath.Join(base, groupPrefix+"*")) // only a bad pattern fails
-		for _, dir := range found {
-			names = append(names, strings.TrimPrefix(filepath.Base(dir), groupPrefix))
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // A group is one cgroup, in all hierarchies that it is in.

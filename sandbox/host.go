@@ -138,7 +138,7 @@ func (h *Host) begin(ctx context.Context) error {
 	if err := h.cgroups.prepare(); err != nil {
 		return err
 	}
-	h.instance, err = newInstance(h.config)
+	h.instance, err = newInstance(h.config, h.cgroups)
 	return err
 }
 

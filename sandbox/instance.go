@@ -27,12 +27,15 @@ type instance struct {
 	ids   *idBlock
 }
 
+// groupsFile, in an instance's state, says where its cgroups are.
+const groupsFile = "cgroups.json"
+
 // sweepPatience bounds how long a sweep waits for killed processes.
 const sweepPatience = 10 * time.Second
 
 // newInstance is called under the lock of StateDir, as sweep is: until it has
 // its lock an instance looks dead.
-func newInstance(c Config) (_ *instance, err error) {
+func newInstance(c Config, h *hierarchy) (_ *instance, err error) {
 	var b [6]byte
 	rand.Read(b[:]) // never fails
 	in := &instance{name: hex.EncodeToString(b[:])}
@@ -50,6 +53,9 @@ func newInstance(c Config) (_ *instance, err error) {
 		return nil, err
 	}
 	if in.lock, err = lockFile(filepath.Join(in.state, "lock")); err != nil {
+		return nil, err
+	}
+	if err := h.save(filepath.Join(in.state, groupsFile)); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(in.run, 0o711); err != nil {
@@ -143,6 +149,14 @@ func deadCandidates(c Config) ([]string, error) {
 
 func sweepOne(c Config, h *hierarchy, name string) error {
 	run := filepath.Join(c.RunDir, name)
+	state := filepath.Join(c.StateDir, "instances", name)
+	// Where its cgroups are is for the dead to say: a daemon that is started
+	// from another session has other cgroups of its own on v1.
+	if theirs, err := loadHierarchy(filepath.Join(state, groupsFile)); err == nil {
+		h = theirs
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	err := h.group(groupPrefix + name).clear(sweepPatience)
 	points, merr := mountsBeneath(run)
 	err = errors.Join(err, merr)
@@ -152,7 +166,6 @@ func sweepOne(c Config, h *hierarchy, name string) error {
 	if err != nil {
 		return err // the directory stays, and with it the lock's place
 	}
-	state := filepath.Join(c.StateDir, "instances", name)
 	// What sandboxes wrote lay on mounts of their own, which are gone: these
 	// are directories that only we wrote to. RemoveAll follows no link.
 	return errors.Join(os.RemoveAll(run), os.RemoveAll(state))

@@ -181,7 +181,16 @@ func TestSweep(t *testing.T) {
 	if err := sleeper.Start(); err != nil {
 		t.Fatal(err)
 	}
-	g := alive.cgroups.group(groupPrefix+"dead", "x")
+	// Its cgroups are not where ours are.
+	elsewhere := &hierarchy{unified: alive.cgroups.unified, base: map[string]string{}}
+	for controller, base := range alive.cgroups.base {
+		elsewhere.base[controller] = filepath.Join(base, "skillrun.elsewhere")
+		defer os.Remove(elsewhere.base[controller])
+	}
+	if err := elsewhere.save(filepath.Join(dead, groupsFile)); err != nil {
+		t.Fatal(err)
+	}
+	g := elsewhere.group(groupPrefix+"dead", "x")
 	for _, dir := range g.dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)

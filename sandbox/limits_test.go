@@ -78,7 +78,9 @@ func TestTooLittleMemory(t *testing.T) {
 	for mib := range int64(12) {
 		p, err := h.Start(context.Background(), Spec{ID: "tiny", Program: command("true"), Env: testEnv, Limits: Limits{MemoryBytes: mib<<20 + 4096}}, IO{})
 		if err == nil { // enough for init
-			p.Wait()
+			if _, err := p.Wait(); err != nil {
+				t.Error(err)
+			}
 			continue
 		}
 		var setup *SetupError

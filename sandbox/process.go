@@ -70,8 +70,8 @@ func (p *Process) supervise() {
 	p.exit.Usage.Wall = time.Since(p.started)
 	p.exit.Usage.Setup = p.setup
 	p.err = errors.Join(err, p.finish())
+	p.cell.host.forget(p.cell.spec.ID) // first: who has waited may use the id again
 	close(p.done)
-	p.cell.host.forget(p.cell.spec.ID)
 }
 
 // finish takes the sandbox apart, after its last process is dead.
