@@ -23,15 +23,15 @@ import (
 // Bounds on a request's form. The largest single argument is the kernel's
 // MAX_ARG_STRLEN, execve(2).
 const (
-	MaxArgs        = 1000
-	MaxArgBytes    = 128<<10 - 1
-	MaxLabels      = 32
-	MaxLabelKey    = 63
-	MaxLabelValue  = 255
-	MaxKey         = 128
-	MaxGrace       = 60 * time.Second
-	maxDirBytes    = 4096
-	maxReasonBytes = 256
+	MaxArgs       = 1000
+	MaxArgBytes   = 128<<10 - 1
+	MaxArgsBytes  = 1 << 20 // together; the kernel takes a quarter of the stack's limit
+	MaxLabels     = 32
+	MaxLabelKey   = 63
+	MaxLabelValue = 255
+	MaxKey        = 128
+	MaxQueue      = 600 * time.Second
+	maxDirBytes   = 4096
 )
 
 // An execution is one accepted request on its way to its outcome.
@@ -53,11 +53,12 @@ type execution struct {
 	collected    collected
 	logger       *slog.Logger
 
-	ctx  context.Context
-	end  context.CancelCauseFunc
-	done chan struct{} // closed when it has ended
-	mu   sync.Mutex
-	proc process // nil unless it runs
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	started chan struct{} // closed when the start is recorded, or there is none
+	done    chan struct{} // closed when it has ended
+	mu      sync.Mutex
+	proc    process // nil unless it runs
 }
 
 // A cancellation is the cause of a cancelled execution's context.
@@ -85,7 +86,7 @@ func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.G
 	}
 	e := &execution{
 		id: record.NewID(), req: req, skill: sk, grant: grant, limits: limits,
-		queueTimeout: req.QueueTimeout, grace: x.Grace, created: time.Now(), done: make(chan struct{}), logger: x.Log,
+		queueTimeout: req.QueueTimeout, grace: x.Grace, created: time.Now(), started: make(chan struct{}), done: make(chan struct{}), logger: x.Log,
 	}
 	if e.queueTimeout == 0 {
 		e.queueTimeout = x.QueueTimeout
@@ -158,15 +159,19 @@ func checkForm(req Request) error {
 		return &RequestError{"idempotency_key", fmt.Sprintf("must be up to %d printable ASCII characters", MaxKey)}
 	case req.Key != "" && req.Stdin.Stream != nil:
 		return &RequestError{"idempotency_key", "not with a streamed standard input: two streams can't be compared"}
-	case req.QueueTimeout < 0:
-		return &RequestError{"queue_timeout", "negative"}
+	case req.QueueTimeout < 0 || req.QueueTimeout > MaxQueue:
+		return &RequestError{"queue_timeout", fmt.Sprintf("must be between 0 and %s", MaxQueue)}
 	}
 	for _, part := range strings.Split(req.Dir, "/") {
 		if part == ".." {
 			return &RequestError{"working_directory", `has ".."; it must stay beneath /workspace`}
 		}
 	}
+	total := 0
 	for i, arg := range req.Args {
+		if total += len(arg) + 1; total > MaxArgsBytes {
+			return &RequestError{"args", fmt.Sprintf("more than %d bytes together: pass them on standard input or as a file", MaxArgsBytes)}
+		}
 		if strings.ContainsRune(arg, 0) {
 			return &RequestError{fmt.Sprintf("args[%d]", i), "has a NUL byte"}
 		}

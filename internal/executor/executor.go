@@ -181,10 +181,12 @@ func (x *Executor) run(e *execution, place *place) {
 		Collect: func(changes *os.Root) error { return x.collect(e, changes) },
 	})
 	if err != nil {
+		close(e.started)
 		x.end(e, e.neverStarted(err))
 		return
 	}
 	x.recordStarted(e, p)
+	close(e.started)
 	stop := context.AfterFunc(e.ctx, func() { p.Stop(e.cancelled().grace) })
 	exit, err := p.Wait()
 	stop()

@@ -297,17 +297,19 @@ func TestCodeIsNotRecorded(t *testing.T) {
 
 func TestOutputIsCutAtItsLimit(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), func(_ context.Context, _ sandbox.Spec, out sandbox.IO) (process, error) {
+		f := newFake()
 		var both sync.WaitGroup
 		both.Go(func() { io.WriteString(out.Stdout, "12345"); io.WriteString(out.Stdout, "6789") })
 		both.Go(func() { io.WriteString(out.Stderr, "1234567") })
-		both.Wait()
-		f := newFake()
-		f.exit <- sandbox.Exit{End: sandbox.Exited}
+		go func() { both.Wait(); f.exit <- sandbox.Exit{End: sandbox.Exited} }()
 		return f, nil
 	})
 	req := scriptRequest()
 	req.Limits.OutputBytes = 7
 	events := follow(t, x, execute(t, x, req))
+	if events[1].Started == nil {
+		t.Errorf("the second event is %+v, want the start: it comes before any output", events[1])
+	}
 	var stdout, stderr string
 	for _, e := range events {
 		if e.Output != nil && e.Output.Stream == Stdout {

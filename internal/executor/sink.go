@@ -12,9 +12,10 @@ import (
 // through a broken pipe, that its client went away or that the daemon's disk is
 // full.
 type sink struct {
-	log    *record.Log
-	stream Stream
-	limit  int64
+	log     *record.Log
+	stream  Stream
+	limit   int64
+	started <-chan struct{} // closed once the start is recorded: output comes after it
 
 	mu     sync.Mutex
 	counts Truncation
@@ -25,12 +26,13 @@ type sinks struct{ stdout, stderr *sink }
 
 func (x *Executor) newSinks(e *execution) sinks {
 	return sinks{
-		stdout: &sink{log: e.log, stream: Stdout, limit: e.limits.OutputBytes},
-		stderr: &sink{log: e.log, stream: Stderr, limit: e.limits.OutputBytes},
+		stdout: &sink{log: e.log, stream: Stdout, limit: e.limits.OutputBytes, started: e.started},
+		stderr: &sink{log: e.log, stream: Stderr, limit: e.limits.OutputBytes, started: e.started},
 	}
 }
 
 func (s *sink) Write(p []byte) (int, error) {
+	<-s.started
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(p)

@@ -136,6 +136,12 @@ var table = []row{
 		return verdict{code: codes.FailedPrecondition, reason: "INTERPRETER_MISSING",
 			metadata: map[string]string{"interpreter": e.Interpreter}}
 	}),
+	typed(func(e *executor.LanguageError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "UNKNOWN_LANGUAGE", field: "code.language"}
+	}),
+	typed(func(e *executor.CodeError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: "code.text"}
+	}),
 	typed(func(e *executor.VenvError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: "VENV_UNUSABLE"}
 	}),

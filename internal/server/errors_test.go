@@ -98,6 +98,8 @@ var errorCases = []struct {
 		err: &executor.MissingInterpreterError{Interpreter: "ruby"}, want: refusal{codes.FailedPrecondition, "INTERPRETER_MISSING", ""},
 		meta: map[string]string{"interpreter": "ruby"},
 	},
+	{err: &executor.LanguageError{Language: "cobol"}, want: refusal{codes.InvalidArgument, "UNKNOWN_LANGUAGE", "code.language"}},
+	{err: &executor.CodeError{Reason: "empty"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "code.text"}},
 	{err: &executor.VenvError{}, want: refusal{codes.FailedPrecondition, "VENV_UNUSABLE", ""}},
 	{
 		err:  &permission.Denied{Command: "rm -rf /", Reason: "no rule", Rule: "Bash(rm:*)"},

@@ -30,7 +30,10 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 		return err
 	}
 	in := newStdin()
-	req.Stdin.Stream = in
+	keyed := req.Key != ""
+	if !keyed { // two streams can't be compared: with a key, stdin is what start has
+		req.Stdin.Stream = in
+	}
 	id, duplicate, err := c.executeUploaded(stream, start, req)
 	if err != nil {
 		return err
@@ -41,7 +44,7 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 		started: sync.OnceFunc(func() { close(started) }),
 	}
 	// It ends when this method has returned and the input is closed, if not before.
-	input := &feed{Server: c.Server, stream: stream, id: id, stdin: in, started: started}
+	input := &feed{Server: c.Server, stream: stream, id: id, stdin: in, ended: keyed, started: started}
 	c.spawn(input.run)
 	// The input ends behind a cancellation: a program must not take a broken stream
 	// for the end of its input, and succeed with half of it.
@@ -130,7 +133,7 @@ type feed struct {
 	stream  interactiveStream
 	id      string
 	stdin   *stdin
-	ended   bool // the caller has said that standard input has
+	ended   bool // no more standard input may come
 	started <-chan struct{}
 }
 
@@ -165,7 +168,7 @@ func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error 
 	switch m := m.GetMessage().(type) {
 	case *pb.ExecuteInteractiveRequest_Stdin:
 		if f.ended {
-			return invalid("stdin", "comes after close_stdin")
+			return invalid("stdin", "comes after close_stdin, or with an idempotency_key, whose request must be complete in start")
 		}
 		f.stdin.Write(m.Stdin) // fails only when this call is over
 		return nil

@@ -187,8 +187,6 @@ func TestInteractiveRefusals(t *testing.T) {
 	unknown.Skill = "nope"
 	collides := upload("x")
 	collides.Files[0].Path = "SKILL.md"
-	keyed := script("scripts/hello.sh")
-	keyed.IdempotencyKey = "k"
 	for _, c := range []struct {
 		name     string
 		messages []*pb.ExecuteInteractiveRequest
@@ -212,7 +210,6 @@ func TestInteractiveRefusals(t *testing.T) {
 		{"other content", []*pb.ExecuteInteractiveRequest{start(upload("x")), chunkMessage(chunk("a", 0, "y"))}, refusal{codes.DataLoss, "FILE_DIGEST_MISMATCH", ""}},
 		{"unknown skill, before the chunks", []*pb.ExecuteInteractiveRequest{start(unknown)}, refusal{codes.NotFound, "SKILL_NOT_FOUND", ""}},
 		{"collision with the skill", []*pb.ExecuteInteractiveRequest{start(collides), chunkMessage(chunk("SKILL.md", 0, "x"))}, refusal{codes.InvalidArgument, "INVALID_INPUT_FILE", "files"}},
-		{"idempotency key", []*pb.ExecuteInteractiveRequest{start(keyed)}, refusal{codes.InvalidArgument, "INVALID_REQUEST", "idempotency_key"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := d.interact(t.Context(), c.messages...)
@@ -303,5 +300,27 @@ func TestInteractiveDisconnectDuringUpload(t *testing.T) {
 	d.Stop(context.Background()) // every call is over
 	if n := left(t, d.uploads); n != 0 || d.uploads.free.Load() != maxStagedBytes {
 		t.Errorf("%d entries left, %d bytes free", n, d.uploads.free.Load())
+	}
+}
+
+// A key makes a request comparable only if it is complete in its first message:
+// standard input can't be streamed with one.
+func TestInteractiveWithKey(t *testing.T) {
+	d := startDaemon(t, nil)
+	m := script("scripts/echo.sh")
+	m.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: []byte("from the start\n")}
+	m.IdempotencyKey = "once"
+	first := readAll(t, d.interact(t.Context(), start(m), closeMessage()), nil)
+	wantExit(t, first, 0)
+	if again := readAll(t, d.interact(t.Context(), start(m)), nil); again.id != first.id || !again.header.Deduplicated {
+		t.Errorf("the same request ran again: %s, want %s", again.id, first.id)
+	}
+	m.IdempotencyKey = "other"
+	r := readAll(t, d.interact(t.Context(), start(m), stdinMessage("more")), nil)
+	if e := r.outcome.GetEvidence(); r.outcome.GetEnd() == pb.End_END_CANCELLED && !strings.Contains(e.GetCancelReason(), "idempotency_key") {
+		t.Errorf("cancelled because of %q", e.GetCancelReason())
+	}
+	if strings.Contains(r.stdout, "more") {
+		t.Error("the program read what was streamed")
 	}
 }

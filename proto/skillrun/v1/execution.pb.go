@@ -327,7 +327,7 @@ type ExecuteRequest struct {
 	//	*ExecuteRequest_Command
 	Source isExecuteRequest_Source `protobuf_oneof:"source"`
 	// Arguments after the script or the code; not with a command. At most 1,000,
-	// each below 128 KiB, no NUL.
+	// each below 128 KiB, 1 MiB together, no NUL.
 	Args []string `protobuf:"bytes,5,rep,name=args,proto3" json:"args,omitempty"`
 	// Standard input. Unset: empty. ExecuteInteractive: whatever is set here
 	// comes first, then the chunks.
@@ -365,9 +365,11 @@ type ExecuteRequest struct {
 	OnDisconnect OnDisconnect `protobuf:"varint,16,opt,name=on_disconnect,json=onDisconnect,proto3,enum=skillrun.v1.OnDisconnect" json:"on_disconnect,omitempty"`
 	// The same key with the same request gives the same execution instead of a
 	// second one; with another request it is ALREADY_EXISTS. Up to 128 printable
-	// ASCII characters; kept as long as the execution.
+	// ASCII characters; kept as long as the execution. In ExecuteInteractive,
+	// standard input is then what start says, and no stdin message may follow.
 	IdempotencyKey string `protobuf:"bytes,17,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// How long to wait for a free slot. Unset: the daemon's default (30 s).
+	// How long to wait for a free slot, at most 600 s. Unset: the daemon's default
+	// (30 s).
 	QueueTimeout  *durationpb.Duration `protobuf:"bytes,18,opt,name=queue_timeout,json=queueTimeout,proto3" json:"queue_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -762,7 +764,7 @@ func (*InputFile_Streamed) isInputFile_Source() {}
 // StreamedFile announces an input file that arrives in chunks.
 type StreamedFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its whole size.
+	// Its whole size; 1 GiB and 1,000 files at most in one request.
 	SizeBytes uint64 `protobuf:"varint,1,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// SHA-256 of the whole content, 64 hex digits. A mismatch is DATA_LOSS and
 	// nothing starts.
@@ -815,10 +817,11 @@ func (x *StreamedFile) GetSha256() string {
 	return ""
 }
 
-// Limits bound one execution. Zero and unset mean "derive it".
+// Limits bound one execution. Unset means "derive it", as does zero for all but
+// the durations, which must be more than 0 if they are set.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Real time from the start of the program: more than 0, at most 600 s.
+	// Real time from the start of the program, at most 600 s.
 	WallTime *durationpb.Duration `protobuf:"bytes,1,opt,name=wall_time,json=wallTime,proto3" json:"wall_time,omitempty"`
 	// Processor time of all its processes together. Unset: no bound of its own.
 	CpuTime *durationpb.Duration `protobuf:"bytes,2,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
@@ -2244,7 +2247,7 @@ type Execution struct {
 	SkillDigest string `protobuf:"bytes,4,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
 	// "script", "code" or "command".
 	SourceKind string `protobuf:"bytes,5,opt,name=source_kind,json=sourceKind,proto3" json:"source_kind,omitempty"`
-	// The script's path; empty for code and commands, which are not stored.
+	// The script's path; empty for code and commands.
 	Script     string                 `protobuf:"bytes,6,opt,name=script,proto3" json:"script,omitempty"`
 	Labels     map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`

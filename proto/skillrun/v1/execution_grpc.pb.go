@@ -55,7 +55,10 @@ type ExecutionServiceClient interface {
 	// program runs, signals, and large input files in chunks. The first message
 	// is `start`. If start declares streamed files, their chunks come next, and
 	// nothing starts before the last one is complete. Closing the sending side
-	// closes standard input and nothing else.
+	// closes standard input and nothing else. A signal waits for the program to
+	// start, and what was sent after it waits too. A message that does not belong
+	// where it comes is INVALID_ARGUMENT before the header; after it, it cancels the
+	// execution.
 	ExecuteInteractive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecutionEvent], error)
 	// Attach streams the events of an execution after a sequence number: the
 	// stored ones first, then new ones until the outcome. It works during and
@@ -64,7 +67,9 @@ type ExecutionServiceClient interface {
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecutionEvent], error)
 	// Get returns one execution as it stands now.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*Execution, error)
-	// List returns executions, newest first, in pages.
+	// List returns executions, newest first, in pages. Their outcomes lack the
+	// artifacts, which Get has. A page can be shorter than asked for; the last one
+	// has no token.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// Cancel asks an execution to end: a queued one ends at once; a running one
 	// gets SIGTERM, then after the grace everything in its sandbox is killed. It
@@ -226,7 +231,10 @@ type ExecutionServiceServer interface {
 	// program runs, signals, and large input files in chunks. The first message
 	// is `start`. If start declares streamed files, their chunks come next, and
 	// nothing starts before the last one is complete. Closing the sending side
-	// closes standard input and nothing else.
+	// closes standard input and nothing else. A signal waits for the program to
+	// start, and what was sent after it waits too. A message that does not belong
+	// where it comes is INVALID_ARGUMENT before the header; after it, it cancels the
+	// execution.
 	ExecuteInteractive(grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecutionEvent]) error
 	// Attach streams the events of an execution after a sequence number: the
 	// stored ones first, then new ones until the outcome. It works during and
@@ -235,7 +243,9 @@ type ExecutionServiceServer interface {
 	Attach(*AttachRequest, grpc.ServerStreamingServer[ExecutionEvent]) error
 	// Get returns one execution as it stands now.
 	Get(context.Context, *GetRequest) (*Execution, error)
-	// List returns executions, newest first, in pages.
+	// List returns executions, newest first, in pages. Their outcomes lack the
+	// artifacts, which Get has. A page can be shorter than asked for; the last one
+	// has no token.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// Cancel asks an execution to end: a queued one ends at once; a running one
 	// gets SIGTERM, then after the grace everything in its sandbox is killed. It
