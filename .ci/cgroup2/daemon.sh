@@ -76,7 +76,7 @@ instances() { find "${1:-$service}" -mindepth 1 -maxdepth 1 -name 'skillrun-*' !
 # or among the daemon's mounts.
 nothing_left() {
 	local group=${1:-$service} left
-	left=$(find $(instances "$group") -mindepth 1 -type d)
+	left=$(instances "$group" | xargs -I{} find {} -mindepth 1 -type d)
 	left+=$(ps -e -o uid=,pid=,args= | awk -v first=$first_id '$1 >= first')
 	left+=$(grep -E ' (overlay|tmpfs) ' "/proc/$daemon/mountinfo" | grep -F " $run_dir/" | grep -vE '/(rootfs|links)[ /]')
 	[[ -z $left ]] && return
@@ -141,7 +141,7 @@ lost_with_the_daemon() {
 
 # A daemon that somebody starts in a terminal shares its cgroup with a shell.
 in_a_session() {
-	local session=$cgroups/user.slice/session-1.scope shell
+	local session=$user_slice/session-1.scope shell
 	within "$session" sleep infinity &
 	shell=$!
 	until grep -qx $shell "$session/cgroup.procs" 2>/dev/null; do
@@ -163,7 +163,7 @@ in_a_container() {
 
 daemon_checks() {
 	configure
-	check 'daemon as a service' start within $service
+	check 'daemon as a service' start within $service || return
 	check 'daemon in a leaf of its own' in_its_leaf
 	check 'boundaries' skillrun doctor
 	check 'script' prints 42 scripts/calc.py '6 * 7'
@@ -195,7 +195,7 @@ except BlockingIOError:
 	check 'execution lost with its daemon' lost_with_the_daemon
 	check 'nothing is left of a killed daemon' nothing_left
 	check 'end of the daemon' stop
-	check 'no cgroup is left of it' [ -z "$(instances)" ]
 	check 'daemon in a session' in_a_session
 	check 'daemon in a container' in_a_container
+	check 'no cgroup is left of any' [ -z "$(find $cgroups -name 'skillrun-*' ! -name skillrun-daemon)" ]
 }

@@ -5,8 +5,8 @@
 
 # What the guest has, with everything that these depend on.
 guest_packages=(
-	base-files bash coreutils dash findutils grep libc-bin mawk mount nodejs perl-base procps python3
-	sed tzdata util-linux
+	base-files bash coreutils dash findutils grep hostname libc-bin mawk mount nodejs perl-base procps
+	python3 sed tzdata util-linux
 )
 
 # In the order in which they load.
@@ -108,6 +108,7 @@ copy_packages() {
 	echo 'root:x:0:0:root:/root:/bin/bash' >"$tree/etc/passwd"
 	echo 'root:x:0:' >"$tree/etc/group"
 	echo '127.0.0.1 localhost' >"$tree/etc/hosts"
+	echo 'nameserver 127.0.0.1' >"$tree/etc/resolv.conf"
 	ldconfig -r "$tree"
 	echo "$versions" >"$tree.versions"
 }

@@ -7,10 +7,11 @@ set -u
 : "${tests:=.}" "${timeout:=300}"
 cgroups=/sys/fs/cgroup
 slice=$cgroups/system.slice
+user_slice=$cgroups/user.slice
 passed=0 failed=0
 
 # check NAME COMMAND...: the check passes if the command does; its output is
-# shown if not.
+# shown if not. Returns whether.
 check() {
 	local name=$1 out=/var/tmp/out
 	shift
@@ -21,6 +22,7 @@ check() {
 		failed=$((failed + 1))
 		echo "FAIL $name"
 		sed 's/^/     /' $out
+		return 1
 	fi
 }
 
@@ -39,7 +41,7 @@ sandbox_tests() {
 	local log=/var/tmp/sandbox.log line
 	while IFS= read -r line; do
 		echo "$line" >>$log
-		if [[ $line =~ ^---\ (PASS|FAIL|SKIP):\ ([^ ]+) ]]; then
+		if [[ $line =~ ^---\ (PASS|FAIL|SKIP):\ (.*) ]]; then
 			check "sandbox ${BASH_REMATCH[2]}" [ "${BASH_REMATCH[1]}" != FAIL ]
 		fi
 	done < <(
@@ -56,10 +58,12 @@ sandbox_tests() {
 source ./daemon.sh
 check 'cgroup v2 only' only_v2
 echo "     Linux $(uname -r), controllers: $(<$cgroups/cgroup.controllers)"
-# As systemd leaves it: controllers passed on to slices, and from there to services.
+# As systemd leaves it: controllers passed on to slices, and from there to
+# services, of which some delegate, and to sessions.
+mkdir $slice $user_slice
 echo '+cpu +io +memory +pids' >$cgroups/cgroup.subtree_control
-mkdir $slice
 echo '+cpu +io +memory +pids' >$slice/cgroup.subtree_control
+echo '+memory +pids' >$user_slice/cgroup.subtree_control
 daemon_checks
 sandbox_tests
 echo "END passed=$passed failed=$failed"
