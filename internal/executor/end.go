@@ -253,19 +253,20 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) error {
 	return nil
 }
 
-// recordStarted says that the program runs.
-func (x *Executor) recordStarted(e *execution, p process) {
-	e.mu.Lock()
-	e.proc = p
-	e.mu.Unlock()
-	now := time.Now()
-	data, err := json.Marshal(Started{Queue: e.queued, Setup: now.Sub(e.created) - e.queued})
-	if err == nil {
-		_, err = e.log.Append(record.Event{Time: now, Kind: record.KindStarted, Data: data})
-	}
-	if err := errors.Join(err, e.log.Started(context.Background(), now)); err != nil {
-		e.logger.Error("start not recorded", "execution", e.id, "err", err)
-	}
+// recordStarted says, once, that the program runs. Its first output may be here
+// before the sandbox's start has returned.
+func (e *execution) recordStarted() {
+	e.once.Do(func() {
+		now := time.Now()
+		data, err := json.Marshal(Started{Queue: e.queued, Setup: now.Sub(e.created) - e.queued})
+		if err == nil {
+			_, err = e.log.Append(record.Event{Time: now, Kind: record.KindStarted, Data: data})
+		}
+		if err := errors.Join(err, e.log.Started(context.Background(), now)); err != nil {
+			e.logger.Error("start not recorded", "execution", e.id, "err", err)
+		}
+		close(e.started)
+	})
 }
 
 func ptr[T any](v T) *T { return &v }

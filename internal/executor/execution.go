@@ -55,10 +55,11 @@ type execution struct {
 
 	ctx     context.Context
 	end     context.CancelCauseFunc
-	started chan struct{} // closed when the start is recorded, or there is none
+	once    sync.Once     // of recordStarted
+	started chan struct{} // closed when the program runs, by the record
+	settled chan struct{} // closed when the sandbox has been made, or has not
 	done    chan struct{} // closed when it has ended
-	mu      sync.Mutex
-	proc    process // nil unless it runs
+	proc    process       // set before settled is closed; nil: none
 }
 
 // A cancellation is the cause of a cancelled execution's context.
@@ -86,7 +87,7 @@ func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.G
 	}
 	e := &execution{
 		id: record.NewID(), req: req, skill: sk, grant: grant, limits: limits,
-		queueTimeout: req.QueueTimeout, grace: x.Grace, created: time.Now(), started: make(chan struct{}), done: make(chan struct{}), logger: x.Log,
+		queueTimeout: req.QueueTimeout, grace: x.Grace, created: time.Now(), started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}), logger: x.Log,
 	}
 	if e.queueTimeout == 0 {
 		e.queueTimeout = x.QueueTimeout
@@ -204,10 +205,27 @@ func (e *execution) cancelled() *cancellation {
 	return c
 }
 
-func (e *execution) running() process {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.proc
+// settle says that the sandbox's start is over. A nil p means that there is no
+// program.
+func (e *execution) settle(p process) {
+	e.proc = p
+	close(e.settled)
+}
+
+// running returns the running program, or nil. From the event that says so until
+// its end there is one.
+func (e *execution) running(ctx context.Context) process {
+	select {
+	case <-e.started:
+	default:
+		return nil
+	}
+	select {
+	case <-e.settled:
+		return e.proc
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 func (e *execution) removeWorkspace() {

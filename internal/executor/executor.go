@@ -180,13 +180,12 @@ func (x *Executor) run(e *execution, place *place) {
 		Stderr:  out.stderr,
 		Collect: func(changes *os.Root) error { return x.collect(e, changes) },
 	})
+	e.settle(p)
 	if err != nil {
-		close(e.started)
 		x.end(e, e.neverStarted(err))
 		return
 	}
-	x.recordStarted(e, p)
-	close(e.started)
+	e.recordStarted()
 	stop := context.AfterFunc(e.ctx, func() { p.Stop(e.cancelled().grace) })
 	exit, err := p.Wait()
 	stop()
@@ -222,7 +221,7 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 	if e == nil {
 		return ErrNotRunning
 	}
-	p := e.running()
+	p := e.running(ctx)
 	if p == nil {
 		return ErrNotRunning
 	}

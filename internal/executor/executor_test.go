@@ -333,11 +333,30 @@ func TestOutputIsCutAtItsLimit(t *testing.T) {
 	}
 }
 
+// Output that comes before the sandbox's start has returned is recorded behind
+// the start, and a failed start with output does not hang.
+func TestOutputBeforeTheStartReturns(t *testing.T) {
+	for name, fails := range map[string]error{"starts": nil, "fails": &sandbox.SetupError{Step: "start", Err: errors.New("cancelled")}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.exit <- sandbox.Exit{End: sandbox.Exited}
+			x := newExecutor(t, t.TempDir(), func(_ context.Context, _ sandbox.Spec, out sandbox.IO) (process, error) {
+				io.WriteString(out.Stdout, "early")
+				return f, fails
+			})
+			events := follow(t, x, execute(t, x, scriptRequest()))
+			if len(events) != 4 || events[1].Started == nil || string(events[2].Output.Data) != "early" || events[3].Outcome == nil {
+				t.Errorf("events %+v, want header, started, output, outcome", events)
+			}
+		})
+	}
+}
+
 func TestCancelRunning(t *testing.T) {
 	f := newFake()
 	x := newExecutor(t, t.TempDir(), f.runs)
 	id := execute(t, x, scriptRequest())
-	for x.find(id).running() == nil {
+	for x.find(id).running(t.Context()) == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if err := x.Signal(t.Context(), who, id, syscall.SIGUSR1); err != nil || <-f.signals != syscall.SIGUSR1 {
@@ -469,7 +488,7 @@ func TestLostExecutionsAreClosed(t *testing.T) {
 	dir := t.TempDir()
 	x := newExecutor(t, dir, newFake().runs) // whose process never ends
 	id := execute(t, x, scriptRequest())
-	for x.find(id).running() == nil {
+	for x.find(id).running(t.Context()) == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if err := x.Record.Close(); err != nil { // as if the daemon had died

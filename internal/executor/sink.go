@@ -15,7 +15,7 @@ type sink struct {
 	log     *record.Log
 	stream  Stream
 	limit   int64
-	started <-chan struct{} // closed once the start is recorded: output comes after it
+	started func() // records the start, if nobody has: output comes after it
 
 	mu     sync.Mutex
 	counts Truncation
@@ -26,13 +26,13 @@ type sinks struct{ stdout, stderr *sink }
 
 func (x *Executor) newSinks(e *execution) sinks {
 	return sinks{
-		stdout: &sink{log: e.log, stream: Stdout, limit: e.limits.OutputBytes, started: e.started},
-		stderr: &sink{log: e.log, stream: Stderr, limit: e.limits.OutputBytes, started: e.started},
+		stdout: &sink{log: e.log, stream: Stdout, limit: e.limits.OutputBytes, started: e.recordStarted},
+		stderr: &sink{log: e.log, stream: Stderr, limit: e.limits.OutputBytes, started: e.recordStarted},
 	}
 }
 
 func (s *sink) Write(p []byte) (int, error) {
-	<-s.started
+	s.started()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(p)
