@@ -79,11 +79,13 @@ static void arrange_descriptors(const struct launch *l) {
 		fail(STAGE_DESCRIPTORS);
 }
 
+/* By the system call itself: libc keeps two signals from its callers, and the
+ * daemon may have been started with those ignored, too. */
 static void reset_signals(void) {
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	struct { void *handler; unsigned long flags; void *restorer; unsigned long mask; } dfl = { 0 };
 	sigset_t none;
 	for (int s = 1; s < NSIG; s++)
-		sigaction(s, &dfl, NULL); /* SIGKILL, SIGSTOP and libc's own refuse; they are default */
+		syscall(SYS_rt_sigaction, s, &dfl, NULL, sizeof dfl.mask); /* SIGKILL and SIGSTOP refuse; they are default */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

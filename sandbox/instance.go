@@ -171,8 +171,12 @@ func sweepOne(c Config, h *hierarchy, name string) error {
 	return errors.Join(os.RemoveAll(run), os.RemoveAll(state))
 }
 
+// idLocks holds the locks of id blocks. Ids belong to the machine, so daemons with
+// directories of their own meet here all the same.
+const idLocks = "/run/lock/skillrun"
+
 // An idBlock is the range of host ids of one instance. The lock is held by the
-// process and lies in RunDir, which all daemons of a machine share.
+// process.
 type idBlock struct {
 	lock  *os.File
 	first uint32
@@ -190,9 +194,12 @@ func claimBlock(c Config) (*idBlock, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(idLocks, 0o700); err != nil {
+		return nil, err
+	}
 	for n := uint32(0); (n+1)*size <= c.IDs; n++ {
 		first := c.FirstID + n*size
-		lock, err := lockFile(filepath.Join(c.RunDir, fmt.Sprintf("ids-%d.lock", first)))
+		lock, err := lockFile(filepath.Join(idLocks, fmt.Sprintf("ids-%d.lock", first)))
 		if errors.Is(err, errLocked) {
 			continue
 		}

@@ -121,7 +121,7 @@ for i in range(8):
             except OSError: pass
 print("ready", flush=True)
 while True: signal.pause()`),
-		Limits: Limits{Processes: 200},
+		Limits: Limits{Processes: 200, MemoryBytes: 2 << 30}, // a forked Python takes some MiB
 	}, nil)
 	k.line("ready\n")
 	if err := k.p.Signal(syscall.SIGUSR1); err != nil {
