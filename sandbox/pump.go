@@ -5,11 +5,16 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
 	pumpBuffer    = 32 << 10        // per stream; the kernel's pipe holds 64 KiB beside
 	drainPatience = 1 * time.Second // for pipes after every process is dead
+	// lineWait is what a piece that doesn't end a line waits for its rest: an
+	// unbuffered Python writes the end of a line apart from the line.
+	lineWait = 100 * time.Microsecond
 )
 
 // pipes are the daemon's and the sandbox's ends of the three streams.
@@ -94,6 +99,10 @@ func drain(f *os.File, w io.Writer) {
 	b := make([]byte, pumpBuffer)
 	for {
 		n, err := f.Read(b)
+		if 0 < n && n < len(b) && b[n-1] != '\n' {
+			time.Sleep(lineWait)
+			n += readNow(f, b[n:])
+		}
 		if n > 0 && w != nil {
 			if _, werr := w.Write(b[:n]); werr != nil {
 				w = nil
@@ -103,6 +112,19 @@ func drain(f *os.File, w io.Writer) {
 			return
 		}
 	}
+}
+
+// readNow reads what is there already. Ends and errors are left to the next Read.
+func readNow(f *os.File, b []byte) (n int) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = conn.Read(func(fd uintptr) bool {
+		n, _ = unix.Read(int(fd), b)
+		return true
+	})
+	return max(n, 0)
 }
 
 // finish waits until the output is read, at most for the drain's patience. It

@@ -28,7 +28,7 @@ var mainOfTests func()
 
 var testIDs atomic.Int64
 
-func openHost(t *testing.T) *Host {
+func openHost(t testing.TB) *Host {
 	t.Helper()
 	h, err := Open(context.Background(), testConfig(t))
 	if err != nil {
@@ -42,7 +42,7 @@ func openHost(t *testing.T) *Host {
 	return h
 }
 
-func testConfig(t *testing.T) Config {
+func testConfig(t testing.TB) Config {
 	return Config{StateDir: t.TempDir()}
 }
 
