@@ -1,4 +1,5 @@
-# The daemon on cgroup v2, through its client. For smoke.sh. shellcheck shell=bash
+# The daemon on cgroup v2, through its client. For smoke.sh.
+# shellcheck shell=bash
 
 service=$slice/skillrund.service
 log=/var/tmp/skillrund.log
@@ -112,7 +113,7 @@ limits_are_set() {
 		cgroup.max.descendants 0
 	LIMITS
 	skillrun cancel "$running"
-	wait $attach
+	wait "$attach"
 	status=$?
 	cat /var/tmp/differences
 	echo "attach exits with $status after a cancel, want 143"
@@ -133,7 +134,7 @@ lost_with_the_daemon() {
 	old=$(instances)
 	kill -KILL "$daemon"
 	wait "$daemon"
-	start within $service/skillrun-daemon || return
+	start within "$service/skillrun-daemon" || return
 	skillrun show --json "$running" >/var/tmp/shown
 	cat /var/tmp/shown
 	[[ ! -e $old ]] && grep -q '"end":"END_DAEMON_LOST"' /var/tmp/shown
@@ -156,14 +157,14 @@ in_a_session() {
 # The daemon of a container is its first process, at the root of a cgroup
 # namespace.
 in_a_container() {
-	start within $slice/container.scope unshare --cgroup --mount bash -c \
+	start within "$slice"/container.scope unshare --cgroup --mount bash -c \
 		'umount /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"' bash &&
 		prints 4 -c 'print(2 + 2)' && stop
 }
 
 daemon_checks() {
 	configure
-	check 'daemon as a service' start within $service || return
+	check 'daemon as a service' start within "$service" || return
 	check 'daemon in a leaf of its own' in_its_leaf
 	check 'boundaries' skillrun doctor
 	check 'script' prints 42 scripts/calc.py '6 * 7'
@@ -197,5 +198,5 @@ except BlockingIOError:
 	check 'end of the daemon' stop
 	check 'daemon in a session' in_a_session
 	check 'daemon in a container' in_a_container
-	check 'no cgroup is left of any' [ -z "$(find $cgroups -name 'skillrun-*' ! -name skillrun-daemon)" ]
+	check 'no cgroup is left of any' [ -z "$(find "$cgroups" -name 'skillrun-*' ! -name skillrun-daemon)" ]
 }

@@ -1,7 +1,8 @@
 # Makes what the guest boots, in $cache: Debian's cloud kernel, unpacked and not
 # installed; an initramfs that finds the disk; a disk with the parts of this
 # machine's Debian that sandboxes show as /usr, and with skillrun.
-# For run.sh, which sets $here and $cache. shellcheck shell=bash
+# For run.sh, which sets $here and $cache.
+# shellcheck shell=bash
 
 # What the guest has, with everything that these depend on.
 guest_packages=(
@@ -31,7 +32,10 @@ find_kernel() {
 download_kernel() {
 	local package unpacked=$cache/unpacked
 	kernel_package >/dev/null || apt-get update -qq >&2
-	package=$(kernel_package)
+	if ! package=$(kernel_package); then
+		echo "the archive has no linux-image-cloud-amd64: this needs Debian on amd64" >&2
+		return 1
+	fi
 	echo "==> kernel $package" >&2
 	rm -rf "$unpacked"
 	mkdir "$unpacked"
@@ -84,6 +88,10 @@ make_image() {
 copy_packages() {
 	local tree=$1 packages versions
 	mapfile -t packages < <(installed_closure "${guest_packages[@]}")
+	if ((${#packages[@]} < ${#guest_packages[@]})); then
+		echo "not all installed: ${guest_packages[*]}" >&2
+		return 1
+	fi
 	versions=$(dpkg-query -W "${packages[@]}" && cat "${BASH_SOURCE[0]}")
 	if [[ -f $tree.versions && $versions == "$(<"$tree.versions")" ]]; then
 		return

@@ -7,13 +7,14 @@
 # sandbox's tests), all static: `make test-cgroup2` builds them. Needs root,
 # because the image's files belong to root.
 #
-# Emulated in software: virtual machines offer a /dev/kvm that opens and then
-# fails on a guest's instructions. So it is slow, and nothing here judges a time.
+# Emulated in software: a virtual machine's /dev/kvm may open and then fail on
+# the guest's instructions. So it is slow, and nothing here judges a time.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
-# Seconds for the whole guest, and which of package sandbox's tests run in it.
+# Seconds for the whole guest, and which of package sandbox's tests run in it
+# (a regular expression without blanks).
 limit=${CGROUP2_TIMEOUT:-540}
 tests=${CGROUP2_TESTS:-.}
 cache=$PWD/.cache/cgroup2
