@@ -77,7 +77,7 @@ drift: generate ## Fails if the generated code is not what is committed
 .PHONY: bench-smoke
 bench-smoke: ## Runs each benchmark a few times; prints, judges nothing
 	@echo "==> benchmark, short form"
-	@go test -run '^$$' -bench . -benchtime 5x ./sandbox/ ./internal/record/ ./cmd/skillrund/
+	@go test -run '^$$' -bench "True|Python|Execution|Append|Read$$" -benchtime 5x ./sandbox/ ./internal/record/ ./cmd/skillrund/
 
 .PHONY: tools
 tools: $(TOOLS)/gotestsum $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc $(TOOLS)/grpcurl $(TOOLS)/staticcheck

@@ -19,11 +19,11 @@ const (
 
 // pipes are the daemon's and the sandbox's ends of the three streams.
 type pipes struct {
-	stdin                *os.File    // written by us
-	stdout, stderr       *os.File    // read by us
-	inside               [3]*os.File // the sandbox's ends, closed after its start
-	output               sync.WaitGroup
-	stdinOnce, closeOnce sync.Once
+	stdin          *os.File    // written by us
+	stdout, stderr *os.File    // read by us
+	inside         [3]*os.File // the sandbox's ends, closed after its start
+	output         sync.WaitGroup
+	stdinOnce      sync.Once
 }
 
 func newPipes() (*pipes, error) {

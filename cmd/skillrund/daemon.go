@@ -236,6 +236,9 @@ func (d *daemon) close() error {
 	if d.host != nil {
 		errs = append(errs, d.host.Close())
 	}
+	if d.skills != nil {
+		errs = append(errs, d.skills.Close())
+	}
 	if d.record != nil {
 		errs = append(errs, d.record.Close())
 	}

@@ -223,6 +223,11 @@ func TestSkillsReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantStdout(t, "ready\noneone")
+	// A new folder is found, too.
+	writeSkill(t, dir, "new", "", map[string]string{"scripts/v.py": "print('new')"})
+	d.reload("new")
+	d.run(script("new", "scripts/v.py")).wantStdout(t, "new\n")
+
 	_, err = d.try(script("changing@"+before.Digest, "scripts/v.py"))
 	wantStatus(t, err, "FailedPrecondition", "DIGEST_MISMATCH")
 

@@ -31,10 +31,7 @@ func bashWords(t *testing.T, lines ...string) [][]string {
 	}
 	var all [][]string
 	for _, one := range bytes.SplitAfter(out, []byte("\x02\x00")) {
-		words := []string{}
-		for _, w := range strings.Split(strings.TrimSuffix(string(one), "\x02\x00"), "\x00") {
-			words = append(words, w)
-		}
+		words := strings.Split(strings.TrimSuffix(string(one), "\x02\x00"), "\x00")
 		if len(one) > 0 {
 			all = append(all, words[:len(words)-1])
 		}

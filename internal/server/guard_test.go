@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 old tools speak only the old reflection, which is therefore tested
+
 package server
 
 import (

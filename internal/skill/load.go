@@ -15,7 +15,9 @@ import (
 )
 
 // ErrNoManifest says that a folder has no SKILL.md.
-var ErrNoManifest = errors.New("Missing required file: SKILL.md") // a published text
+//
+//lint:ignore ST1005 a published text
+var ErrNoManifest = errors.New("Missing required file: SKILL.md")
 
 // manifestNames are the names under which a manifest is found, the right one first.
 var manifestNames = []string{"SKILL.md", "skill.md"}
