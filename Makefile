@@ -28,6 +28,9 @@ DEMO_PACKAGES := $(BUILD_PACKAGES) python3
 TEST_PACKAGES := $(DEMO_PACKAGES) python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
 	protobuf-compiler protobuf-compiler-grpc git perl ruby procps
 
+# For the run on cgroup v2, in a virtual machine.
+CGROUP2_PACKAGES := $(BUILD_PACKAGES) qemu-system-x86 busybox-static e2fsprogs hostname nodejs procps python3 tzdata
+
 .PHONY: help
 help: ## Lists the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +51,12 @@ test: packages-test tools build ## Runs every test, as root
 	@SKILLRUN_BIN=$(CURDIR)/bin PATH=$(TOOLS):$$PATH gotestsum --format pkgname --jsonfile .cache/test.json -- -count=1 -timeout 20m ./...
 	@echo "==> promises: every one has its test, and the test ran"
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
+
+.PHONY: test-cgroup2
+test-cgroup2: packages-cgroup2 build ## Runs the sandbox's tests and the daemon on cgroup v2, in a virtual machine, as root
+	@mkdir -p .cache/cgroup2
+	@CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o .cache/cgroup2/sandbox.test ./sandbox/
+	@bash .ci/cgroup2/run.sh
 
 .PHONY: lint
 lint: tools ## Checks format, Go code, the contract and its compatibility
@@ -95,10 +104,12 @@ $(TOOLS)/gotestsum: Makefile
 $(TOOLS)/staticcheck: Makefile
 	@echo "==> tool $(STATICCHECK)"; GOBIN=$(TOOLS) go install $(STATICCHECK) && touch $@
 
-.PHONY: packages-build packages-demo packages-test
+.PHONY: packages-build packages-demo packages-test packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
 packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) node:nodejs
+
+packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)
 
 .PHONY: clean
 clean: ## Removes what was built

@@ -177,6 +177,9 @@ func tryCgroups(c Config) (string, error) {
 				return "", fmt.Errorf("%s has no controller %s", dir, want)
 			}
 		}
+		if err := h.divisible(); err != nil {
+			return "", err
+		}
 		return "cgroup v2 at " + dir, os.Mkdir(probe.dirs[""], 0o755)
 	}
 	for _, controller := range []string{"memory", "pids", "cpuacct", "devices", "freezer"} {

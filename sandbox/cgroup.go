@@ -31,7 +31,7 @@ type hierarchy struct {
 // cgroup with processes can't pass controllers on to its children.
 const daemonGroup = "skillrun-daemon"
 
-// unifiedRoot may hold processes and pass controllers on.
+// unifiedRoot is where cgroup v2 is mounted.
 const unifiedRoot = "/sys/fs/cgroup"
 
 // groupPrefix begins the name of an instance's cgroup.
@@ -42,13 +42,9 @@ const groupPrefix = "skillrun-"
 func openHierarchy(parent string) (*hierarchy, error) {
 	h := &hierarchy{unified: cgroups.IsCgroup2UnifiedMode(), prefix: parent}
 	if h.unified && parent == "" {
-		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
-		if err != nil {
+		var err error
+		if h.prefix, err = ownGroup(); err != nil {
 			return nil, err
-		}
-		h.prefix = own[""]
-		if filepath.Base(h.prefix) == daemonGroup {
-			h.prefix = filepath.Dir(h.prefix)
 		}
 	}
 	// libcontainer knows the mount points; a path relative to the process's
@@ -64,6 +60,28 @@ func openHierarchy(parent string) (*hierarchy, error) {
 	_, err = os.Stat(filepath.Join(h.base["memory"], "memory.memsw.limit_in_bytes"))
 	h.swap = err == nil && !h.unified
 	return h, nil
+}
+
+// ownGroup is the cgroup v2 that this process may divide: its own, or the
+// topmost if it shares its own with others, as a daemon in a terminal does with
+// a shell. A cgroup with processes passes no controllers on.
+func ownGroup() (string, error) {
+	own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	path := own[""]
+	if filepath.Base(path) == daemonGroup {
+		return filepath.Dir(path), nil
+	}
+	pids, err := readPids(filepath.Join(unifiedRoot, path))
+	if err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(pids, func(pid int) bool { return pid != os.Getpid() }) {
+		return "/", nil
+	}
+	return path, nil
 }
 
 // save writes what loadHierarchy reads.
@@ -99,7 +117,10 @@ func (h *hierarchy) prepare() error {
 		return nil
 	}
 	dir := h.base[""]
-	if dir != unifiedRoot {
+	if err := h.divisible(); err != nil {
+		return err
+	}
+	if !isMachineRoot(dir) {
 		if err := h.moveAway(dir); err != nil {
 			return err
 		}
@@ -107,6 +128,32 @@ func (h *hierarchy) prepare() error {
 	for _, c := range []string{"+memory", "+pids", "+cpu"} {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0); err != nil {
 			return fmt.Errorf("pass on controller %s of %s: %w", c[1:], dir, err)
+		}
+	}
+	return nil
+}
+
+// isMachineRoot tells the root of the machine from that of a cgroup namespace: only
+// the first may hold processes and pass controllers on, and only it has no type.
+func isMachineRoot(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// divisible says why the base can't have children with controllers: on v2 another
+// process is in it.
+func (h *hierarchy) divisible() error {
+	dir := h.base[""]
+	if !h.unified || isMachineRoot(dir) {
+		return nil
+	}
+	pids, err := readPids(dir)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if pid != os.Getpid() {
+			return fmt.Errorf("%s holds other processes, such as %d, and so can't be divided", dir, pid)
 		}
 	}
 	return nil
