@@ -26,7 +26,7 @@ LDFLAGS := -X main.version=$(VERSION) -linkmode external -extldflags "-static -p
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
 DEMO_PACKAGES := $(BUILD_PACKAGES) python3
 TEST_PACKAGES := $(DEMO_PACKAGES) python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
-	protobuf-compiler protobuf-compiler-grpc git perl ruby procps
+	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libcap2-bin git perl ruby procps jq
 
 # For the run on cgroup v2, in a virtual machine.
 CGROUP2_PACKAGES := $(BUILD_PACKAGES) qemu-system-x86 busybox-static e2fsprogs hostname nodejs procps python3 tzdata
