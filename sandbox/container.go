@@ -22,8 +22,6 @@ import (
 // Sizes of the mounts that a Spec does not size. Their pages are charged to
 // the sandbox's memory.
 const (
-	homeBytes   = 64 << 20
-	homeFiles   = 4096
 	tmpFiles    = 16384
 	shmBytes    = 64 << 20
 	shmFiles    = 1024
@@ -216,7 +214,7 @@ func mounts(s Spec, links string, st *staging) []*configs.Mount {
 		// skills build small ones there. It gives them nothing that
 		// /workspace, or an interpreter, doesn't.
 		tmpfs("/tmp", withExec, "mode=1777,size=%d,nr_inodes=%d", s.Workspace.SizeBytes, tmpFiles),
-		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, homeBytes, homeFiles),
+		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, s.Workspace.SizeBytes, tmpFiles),
 		{Source: st.mount, Destination: workspaceDir, Device: "bind", Flags: unix.MS_BIND | withExec},
 	}
 	// With the host's network go the host's name servers.

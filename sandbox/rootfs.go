@@ -40,6 +40,8 @@ var hostFiles = []hostFile{
 	{"/etc/protocols", "protocols by name"},
 	{"/etc/magic", "file(1)"},
 	{"/etc/ImageMagick-6", "its policy and its delegates"},
+	{"/etc/libreoffice", "LibreOffice's registry in /usr/lib is a link to it"},
+	{"/var/lib/texmf", "the formats and font maps of TeX"},
 	{"/etc/java-*", "a Java in /usr/lib/jvm keeps its configuration there"},
 }
 
@@ -50,6 +52,8 @@ var madeUp = map[string]string{
 	"/etc/hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
 	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
 	"/etc/shells":        "/bin/sh\n/bin/bash\n",
+	// git commits nothing without an author.
+	"/etc/gitconfig": "[user]\n\tname = skill\n\temail = skill@sandbox\n",
 	// Without a server named here the resolver would ask one on loopback, and
 	// wait for it.
 	"/etc/resolv.conf": "options timeout:1 attempts:1\n",
@@ -111,7 +115,7 @@ const forkPatience = 2 * time.Second
 
 // makeLinks makes the links of a merged /usr, and those that c asks for.
 func makeLinks(dir string, extra map[string]string) error {
-	all := map[string]string{"/etc/mtab": "../proc/self/mounts"}
+	all := map[string]string{"/etc/mtab": "../proc/self/mounts", "/var/tmp": "../tmp"}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat("/usr/" + name); err == nil {
 			all["/"+name] = "usr/" + name

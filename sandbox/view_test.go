@@ -37,7 +37,7 @@ func TestView(t *testing.T) {
 	for _, tt := range []struct{ name, script, want string }{
 		{"root", "ls -A / | tr '\\n' ' '", "bin dev etc home lib lib64 opt proc run sbin skills tmp usr var workspace "},
 		{"dev", "ls -A /dev | grep -v core | tr '\\n' ' '", "fd full null ptmx random shm stderr stdin stdout urandom zero "},
-		{"empty", "ls -A /workspace /tmp /home/skill /dev/shm /run /var /skills | grep -v : | tr -d '\\n'", ""},
+		{"empty", "ls -A /workspace /tmp /home/skill /dev/shm /run /skills | grep -v : | tr -d '\\n'", ""},
 		{"descriptors", "ls /proc/self/fd | tr '\\n' ' '", "0 1 2 3 "}, // 3 is of ls
 		{"kinds", "for i in 0 1 2; do stat -Lc %F /proc/self/fd/$i; done | uniq", "fifo\n"},
 		{"processes", `exec python3 -c 'import os; print([p for p in os.listdir("/proc") if p.isdigit()] == [str(os.getpid())])'`, "True\n"}, // init is hidden

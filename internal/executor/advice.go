@@ -29,6 +29,9 @@ func advise(out Outcome, lost error) string {
 		}
 		return "Nothing ran: the sandbox could not be made; the daemon's log says why under this execution's ID."
 	case Signaled:
+		if out.Signal == "SIGXFSZ" {
+			return fmt.Sprintf("It tried to write a file larger than its workspace may be, %s; raise limits.workspace_bytes (and limits.memory_bytes, which the workspace counts towards).", size(l.WorkspaceBytes))
+		}
 		if out.Signal == "SIGSEGV" || out.Signal == "SIGBUS" || out.Signal == "SIGABRT" || out.Signal == "SIGILL" {
 			return "It crashed with " + out.Signal + ": a bug in the program or in a native library that it uses."
 		}
@@ -45,6 +48,21 @@ func advise(out Outcome, lost error) string {
 		return fmt.Sprintf("It printed more than %s to %s and the rest was dropped; write large results to a file, which comes back as an artifact, or raise limits.output_bytes.", size(l.OutputBytes), truncatedStreams(out))
 	case len(out.Refused) > 0:
 		return "Some of what it left in /workspace is not kept; artifacts_refused says what and why."
+	}
+	return ""
+}
+
+// adviseOn says what can be done about a failure that the program itself named in
+// its last words. It is a guess, and only made of words that the kernel's errors
+// give.
+func adviseOn(stderr string, l Limits) string {
+	switch {
+	case strings.Contains(stderr, "Read-only file system"):
+		return "It seems to write where it may not: the skill's own folder is read-only; write to the working directory or to /tmp instead, or run the script as a command (python scripts/x.py), whose folder is in the workspace."
+	case strings.Contains(stderr, "No space left on device"), strings.Contains(stderr, "File too large"):
+		return fmt.Sprintf("It seems to have filled its workspace, HOME or /tmp: each holds %s, and the workspace %d files; raise limits.workspace_bytes or limits.workspace_files.", size(l.WorkspaceBytes), l.WorkspaceFiles)
+	case strings.Contains(stderr, "Temporary failure in name resolution"), strings.Contains(stderr, "Network is unreachable"):
+		return "It seems to need a network, which it does not have: the skill must ask for it (network_access: true) and the daemon grant it."
 	}
 	return ""
 }

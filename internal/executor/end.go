@@ -140,6 +140,9 @@ func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		out.Refused = append(out.Refused, "every file: the daemon could not keep them (internal error)")
 	}
 	out.Advice = advise(out, errors.Join(lost[:]...))
+	if out.Advice == "" && code != 0 {
+		out.Advice = adviseOn(s.stderr.ending(), e.limits)
+	}
 	return out
 }
 

@@ -500,3 +500,36 @@ func TestLostExecutionsAreClosed(t *testing.T) {
 		t.Errorf("got %+v, %v; want DAEMON_LOST with its limits", e.Outcome, err)
 	}
 }
+
+// What a failed program said last can be a reason for advice; what a successful
+// one said is not.
+func TestAdviceOnLastWords(t *testing.T) {
+	for _, tt := range []struct {
+		stderr string
+		code   int
+		want   string
+	}{
+		{"OSError: [Errno 30] Read-only file system: '/skills/demo/x'\n", 1, "working directory"},
+		{strings.Repeat("x", 5000) + "OSError: [Errno 28] No space left on device", 1, "limits.workspace_bytes"},
+		{"No space left on device\n" + strings.Repeat("x", 5000), 1, ""},
+		{"socket.gaierror: [Errno -3] Temporary failure in name resolution\n", 1, "network_access"},
+		{"Read-only file system, and so what", 0, ""},
+		{"ValueError", 1, ""},
+	} {
+		x := newExecutor(t, t.TempDir(), func(_ context.Context, _ sandbox.Spec, out sandbox.IO) (process, error) {
+			f := newFake()
+			go func() {
+				for _, b := range []byte(tt.stderr) {
+					out.Stderr.Write([]byte{b})
+				}
+				f.exit <- sandbox.Exit{End: sandbox.Exited, Code: tt.code}
+			}()
+			return f, nil
+		})
+		events := follow(t, x, execute(t, x, scriptRequest()))
+		got := events[len(events)-1].Outcome.Advice
+		if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%.60q, code %d: advice %q, want %q in it", tt.stderr, tt.code, got, tt.want)
+		}
+	}
+}

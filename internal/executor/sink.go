@@ -19,8 +19,12 @@ type sink struct {
 
 	mu     sync.Mutex
 	counts Truncation
-	err    error // why nothing is delivered any more
+	last   []byte // the end of what was printed, for advice; never stored
+	err    error  // why nothing is delivered any more
 }
+
+// lastBytes is how much of a stream's end advice looks at.
+const lastBytes = 512
 
 type sinks struct{ stdout, stderr *sink }
 
@@ -37,6 +41,8 @@ func (s *sink) Write(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	n := len(p)
 	s.counts.TotalBytes += int64(n)
+	s.last = append(s.last, p[max(0, n-lastBytes):]...)
+	s.last = s.last[max(0, len(s.last)-lastBytes):]
 	if s.err != nil {
 		return n, nil
 	}
@@ -55,6 +61,13 @@ func (s *sink) Write(p []byte) (int, error) {
 		s.counts.DeliveredBytes += int64(len(p))
 	}
 	return n, nil
+}
+
+// ending returns the end of what was printed.
+func (s *sink) ending() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.last)
 }
 
 // result returns how much was delivered, and why not more if it is not the

@@ -49,6 +49,7 @@ func (e *execution) environment() []string {
 		"LOGNAME=skill",
 		"LANG=C.UTF-8",
 		"TMPDIR=/tmp",
+		"TERM=dumb", // without one tput fails, and with it scripts that use set -e
 		// The skill's folder is read-only, and a cache in the workspace would come
 		// back as an artifact.
 		"PYTHONDONTWRITEBYTECODE=1",
