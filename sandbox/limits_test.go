@@ -122,7 +122,7 @@ func TestFiles(t *testing.T) {
 		{"one file", "python3 -c 'open(\"a\", \"wb\").truncate(2 << 20)'", "File too large"},
 		{"inodes", "touch $(seq 40)", "No space left on device"},
 		{"descriptors", "python3 -c 'import os\nwhile 1: os.dup(0)'", "Too many open files"},
-		{"home", "cd; head -c 2M /dev/zero >a", "No space left on device"},
+		{"home", "cd; head -c 1M /dev/zero >a; head -c 1M /dev/zero >b", "No space left on device"},
 		{"inodes of home", "cd; touch $(seq 17000)", "No space left on device"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
