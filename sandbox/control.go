@@ -17,7 +17,7 @@ import (
 // The frames between daemon and init. init.h has the same numbers and says
 // what they mean.
 const (
-	frameMagic   = 0x31726b73
+	frameMagic   = 0x32726b73
 	frameProgram = 1
 	frameGo      = 2
 	frameSignal  = 3
@@ -127,6 +127,7 @@ func encodeProgram(f filters, s Spec, deadline time.Duration) ([]byte, error) {
 		e.u32(uint32(len(step.Pipeline)))
 		for _, c := range step.Pipeline {
 			e.list(c.Args)
+			e.globs(c.Globs)
 			e.list(environ(s.Env, c.Env))
 			e.u32(boolWord(c.PipeStderr))
 			e.u32(uint32(len(c.Redirects)))
@@ -170,6 +171,14 @@ func (e *encoder) list(l []string) {
 	e.u32(uint32(len(l)))
 	for _, s := range l {
 		e.text(s)
+	}
+}
+
+func (e *encoder) globs(l []Glob) {
+	e.u32(uint32(len(l)))
+	for _, g := range l {
+		e.u32(uint32(g.Arg))
+		e.text(g.Pattern)
 	}
 }
 

@@ -114,6 +114,15 @@ func TestMalformedProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := len(good) - 60 // within what follows the filters
+	glob := func(list ...Glob) []byte {
+		c := cmd("true", "a", "b")
+		c.Globs = list
+		b, err := encodeProgram(h.filters, Spec{Program: pipeline(c)}.withDefaults(), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
 	for _, tt := range []struct {
 		name    string
 		payload []byte
@@ -124,6 +133,9 @@ func TestMalformedProgram(t *testing.T) {
 		{"longer", append(append([]byte(nil), good...), 0, 0, 0, 0)},
 		{"filter of too many instructions", words(1 << 20)},
 		{"huge count", append(append([]byte(nil), good[:len(good)-4]...), words(1<<31-1)...)},
+		{"a pattern as the command's name", glob(Glob{0, "*"})},
+		{"a pattern behind the arguments", glob(Glob{3, "*"})},
+		{"patterns out of order", glob(Glob{2, "*"}, Glob{1, "*"})},
 		{"no filter", words(0, 0, 0, 0, 0, 0)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

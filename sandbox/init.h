@@ -15,6 +15,8 @@ enum {
 	MAX_PAYLOAD = 16 << 20,     /* one message, so also one here-document */
 	MAX_COMMANDS = 64,          /* of one pipeline */
 	MAX_FILTER = 4096,          /* BPF_MAXINSNS of the kernel */
+	MAX_MATCHES = 32768,        /* arguments of a command with patterns, and paths looked at for one */
+	MAX_MATCH_BYTES = 8 << 20,  /* of those paths */
 	REAP_AT_ONCE = 64,
 };
 
@@ -24,7 +26,7 @@ struct frame {
 	uint32_t type;
 	uint32_t length;
 };
-#define FRAME_MAGIC 0x31726b73u /* "skr1" */
+#define FRAME_MAGIC 0x32726b73u /* "skr2" */
 
 enum frame_type {
 	/* from the daemon */
@@ -65,10 +67,19 @@ struct redirect {
 	size_t length;    /* of text, without the NUL */
 };
 
+/* An argument that is a pattern: its text with backslashes before what is
+ * literal. */
+struct glob {
+	uint32_t arg; /* its place in argv, never 0 */
+	const char *pattern;
+};
+
 struct command {
 	char **argv;
 	char **env; /* the whole environment, NULL-terminated */
+	struct glob *globs; /* in the order of argv */
 	struct redirect *redirects;
+	uint32_t glob_count;
 	uint32_t redirect_count;
 	uint32_t pipe_stderr;
 };
@@ -104,6 +115,7 @@ struct launch {
 	int only_command; /* exec's failure is ours to report, not the program's */
 };
 
+int glob_expand(const struct command *cmd, char ***argv);
 int program_decode(const void *payload, size_t length, struct program *out);
 _Noreturn void child_run(const struct launch *l);
 int filter_load(const struct sock_fprog *filter);

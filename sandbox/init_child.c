@@ -236,8 +236,8 @@ static const char *lookup(char **env, const char *name) {
 
 /* exec by PATH as execvp(3) does, but with the command's own PATH and without
  * handing files of unknown format to a shell. Leaves errno. */
-static void exec_by_path(const struct command *cmd) {
-	const char *name = cmd->argv[0];
+static void exec_by_path(const struct command *cmd, char **argv) {
+	const char *name = argv[0];
 	const char *path = lookup(cmd->env, "PATH");
 	int denied = 0;
 	if (*name == 0) {
@@ -245,7 +245,7 @@ static void exec_by_path(const struct command *cmd) {
 		return;
 	}
 	if (strchr(name, '/') || !path) {
-		execve(name, cmd->argv, cmd->env);
+		execve(name, argv, cmd->env);
 		return;
 	}
 	for (const char *end; ; path = end + 1) {
@@ -255,7 +255,7 @@ static void exec_by_path(const struct command *cmd) {
 		/* An empty element would mean the working directory, which the
 		 * program's input files share: never looked at. */
 		if (end != path && n > 0 && (size_t)n < sizeof full) {
-			execve(full, cmd->argv, cmd->env);
+			execve(full, argv, cmd->env);
 			if (errno == EACCES)
 				denied = 1;
 			else if (errno != ENOENT && errno != ENOTDIR)
@@ -279,9 +279,16 @@ _Noreturn void child_run(const struct launch *l) {
 		fail(STAGE_FILTER);
 	if (l->gate >= 0)
 		wait_at_gate();
+	/* Before the redirects, as in a shell: in "cat * > all" nothing is all yet. */
+	char **argv;
+	int unexpanded = glob_expand(l->command, &argv);
 	apply_redirects(l->command);
-	exec_by_path(l->command);
-	if (l->only_command)
+	if (unexpanded)
+		complain(l->command->argv[0], strerror(unexpanded), 126);
+	exec_by_path(l->command, argv);
+	/* That too many files match says nothing of the request. */
+	int too_many = errno == E2BIG && l->command->glob_count > 0;
+	if (l->only_command && !too_many)
 		fail(STAGE_EXEC);
 	if (errno == ENOENT || errno == ENOTDIR)
 		complain(l->command->argv[0], "not found", 127);

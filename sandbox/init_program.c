@@ -58,8 +58,8 @@ static const char *take_string(struct cursor *c, size_t *length) {
 	return s;
 }
 
-static char **take_vector(struct cursor *c) {
-	uint32_t n = take_count(c);
+static char **take_vector(struct cursor *c, uint32_t *count) {
+	uint32_t n = *count = take_count(c);
 	char **v = allocate(c, (size_t)n + 1, sizeof *v);
 	for (uint32_t i = 0; i < n && !c->bad; i++)
 		v[i] = (char *)take_string(c, NULL);
@@ -78,9 +78,26 @@ static void take_filter(struct cursor *c, struct sock_fprog *f) {
 	c->at += bytes;
 }
 
+/* Ascending, so that one pass over the arguments meets them all. */
+static void take_globs(struct cursor *c, struct command *cmd, uint32_t argc) {
+	uint32_t before = 0; /* the name of the command is no pattern */
+	cmd->glob_count = take_count(c);
+	cmd->globs = allocate(c, cmd->glob_count, sizeof *cmd->globs);
+	for (uint32_t i = 0; i < cmd->glob_count && !c->bad; i++) {
+		struct glob *g = &cmd->globs[i];
+		g->arg = take_u32(c);
+		g->pattern = take_string(c, NULL);
+		if (g->arg <= before || g->arg >= argc)
+			c->bad = 1;
+		before = g->arg;
+	}
+}
+
 static void take_command(struct cursor *c, struct command *cmd) {
-	cmd->argv = take_vector(c);
-	cmd->env = take_vector(c);
+	uint32_t argc, envc;
+	cmd->argv = take_vector(c, &argc);
+	take_globs(c, cmd, argc);
+	cmd->env = take_vector(c, &envc);
 	cmd->pipe_stderr = take_u32(c);
 	cmd->redirect_count = take_count(c);
 	cmd->redirects = allocate(c, cmd->redirect_count, sizeof *cmd->redirects);
@@ -108,8 +125,8 @@ static void take_step(struct cursor *c, struct step *s) {
 /* program_decode fills out, which points into payload and into one private
  * mapping; both live as long as the process. It answers 0 or an errno. */
 int program_decode(const void *payload, size_t length, struct program *out) {
-	/* The largest growth is a command (48 bytes) out of 16 encoded ones. The
-	 * pages that are not touched cost nothing. */
+	/* The largest growth is a command (48 bytes, and 32 for two empty vectors)
+	 * out of 20 encoded ones. The pages that are not touched cost nothing. */
 	size_t room = 8 * length + 65536;
 	void *arena = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (arena == MAP_FAILED)

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -16,9 +15,8 @@ type Process struct {
 	io      IO
 	started time.Time
 	setup   time.Duration
-	stop    chan time.Duration // the first Stop's grace
-	once    sync.Once
-	done    chan struct{} // closed when exit and err are set
+	stop    chan time.Duration // graces of Stop
+	done    chan struct{}      // closed when exit and err are set
 	exit    Exit
 	err     error
 }
@@ -27,7 +25,7 @@ func newProcess(c *cell, io IO, begin time.Time) *Process {
 	now := time.Now()
 	return &Process{
 		cell: c, io: io, started: now, setup: now.Sub(begin),
-		stop: make(chan time.Duration, 1), done: make(chan struct{}),
+		stop: make(chan time.Duration, maxStops), done: make(chan struct{}),
 	}
 }
 
@@ -48,15 +46,27 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
+// maxStops bounds the calls of Stop that wait to be heard; more are dropped.
+const maxStops = 16
+
 // Stop sends SIGTERM to every process, and SIGKILL after grace to those that
-// are left; at once if grace is zero. It doesn't wait. Only the first call counts.
+// are left; at once if grace is zero. It doesn't wait. Of several calls the one
+// whose grace ends first counts.
 func (p *Process) Stop(grace time.Duration) {
-	p.once.Do(func() { p.stop <- grace })
+	select {
+	case p.stop <- grace:
+	default:
+	}
 }
+
+// ErrLost: init ended without a word, so somebody outside killed it, and the
+// kernel everybody with it.
+var ErrLost = errors.New("sandbox: lost")
 
 // Wait returns when every process is gone, the output was read (for at most a
 // second more) and IO.Collect has returned. Its error is ours, never the
-// program's; the Exit then says what is known.
+// program's; the Exit holds all the same. A sandbox that can't be removed is
+// logged, and no error: its program ended as the Exit says.
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
 	return p.exit, p.err
@@ -69,21 +79,19 @@ func (p *Process) supervise() {
 	p.exit = w.exit
 	p.exit.Usage.Wall = time.Since(p.started)
 	p.exit.Usage.Setup = p.setup
-	p.err = errors.Join(err, p.finish())
+	p.err = err
+	p.finish()
 	p.cell.host.forget(p.cell.spec.ID) // first: who has waited may use the id again
 	close(p.done)
 }
 
 // finish takes the sandbox apart, after its last process is dead.
-func (p *Process) finish() error {
+func (p *Process) finish() {
 	p.cell.pipes.finish()
 	if p.io.Collect != nil {
 		p.exit.CollectErr = p.io.Collect(p.cell.staging.upper)
 	}
-	err := p.cell.destroy()
-	if err != nil {
+	if err := p.cell.destroy(); err != nil {
 		p.cell.host.log().Error("sandbox left behind", "id", p.cell.spec.ID, "error", err)
-		err = fmt.Errorf("sandbox: remove %s: %w", p.cell.spec.ID, err)
 	}
-	return err
 }

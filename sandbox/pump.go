@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -108,7 +109,23 @@ func drain(f *os.File, w io.Writer) {
 				w = nil
 			}
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			drainRest(f, w, b)
+		}
 		if err != nil {
+			return
+		}
+	}
+}
+
+// drainRest takes what is in the pipe of a dead program. The deadline may have
+// passed while w was slow, with the end of the output still in the pipe.
+func drainRest(f *os.File, w io.Writer, b []byte) {
+	if w == nil || f.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	for n := readNow(f, b); n > 0; n = readNow(f, b) {
+		if _, err := w.Write(b[:n]); err != nil {
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"os"
 	"testing"
+	"time"
 )
 
 // chunks takes what drain hands over.
@@ -59,3 +60,46 @@ func TestReadNow(t *testing.T) {
 		t.Errorf("at the end: %d bytes", n)
 	}
 }
+
+// A slow taker gets everything that a dead program left in its pipe, however long
+// after the patience for it.
+func TestDrainAfterItsDeadline(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close() // held open, as by somebody who should not
+	defer r.Close()
+	if _, err := w.WriteString("first\n"); err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan string)
+	done := make(chan struct{})
+	go func() {
+		drain(r, writerFunc(func(p []byte) (int, error) { taken <- string(p); return len(p), nil }))
+		close(done)
+	}()
+	<-taken
+	// drain is in a Read now, or about to be: its next piece is followed by a taker
+	// that is busy while the deadline passes.
+	if _, err := w.WriteString("second\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	rest := ""
+	for rest != "second\n" {
+		select {
+		case p := <-taken:
+			rest += p
+		case <-done:
+			t.Fatalf("got %q of the rest", rest)
+		}
+	}
+	<-done
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

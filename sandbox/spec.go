@@ -48,9 +48,22 @@ const (
 // Start fails.
 type Command struct {
 	Args       []string
+	Globs      []Glob   // in the order of Args
 	Env        []string // overrides Spec.Env
 	Redirects  []Redirect
 	PipeStderr bool // stderr goes into the pipe as well: "|&"
+}
+
+// A Glob says that an argument is a pattern of file names, with * ? and [...] as
+// in bash without options. The sandbox's init puts the names in its place just
+// before the command's redirects and its exec, as the script's uid and from its
+// working directory, in the order of their bytes. If there is none the argument
+// stays. A name that begins with "-" gets "./" in front, so that no file is taken
+// for an option. Names that are more, or longer together, than init's bounds or
+// the kernel's end the command with status 126 and a line on stderr.
+type Glob struct {
+	Arg     int    // index in Args, not 0
+	Pattern string // Args[Arg] with a backslash before each character that is literal where it could be special
 }
 
 // A Redirect is applied in order, after the pipes are in place.
@@ -243,6 +256,9 @@ func (c Command) check() error {
 			return fmt.Errorf("program: argument %q: NUL byte", a)
 		}
 	}
+	if err := c.checkGlobs(); err != nil {
+		return err
+	}
 	if err := checkEnv(c.Env); err != nil {
 		return err
 	}
@@ -255,6 +271,34 @@ func (c Command) check() error {
 		}
 	}
 	return nil
+}
+
+// checkGlobs holds patterns to the arguments that they stand for, so that what
+// is expanded can't differ from what is shown.
+func (c Command) checkGlobs() error {
+	before := 0
+	for _, g := range c.Globs {
+		if g.Arg <= before || g.Arg >= len(c.Args) {
+			return fmt.Errorf("program: pattern of argument %d: out of order, or no such argument", g.Arg)
+		}
+		if literal(g.Pattern) != c.Args[g.Arg] {
+			return fmt.Errorf("program: pattern %q: not of argument %q", g.Pattern, c.Args[g.Arg])
+		}
+		before = g.Arg
+	}
+	return nil
+}
+
+// literal is a pattern without the backslashes that escape.
+func literal(pattern string) string {
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] == '\\' && i+1 < len(pattern) {
+			i++
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String()
 }
 
 func (r Redirect) check() error {

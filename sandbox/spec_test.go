@@ -16,6 +16,13 @@ func TestSpecCheck(t *testing.T) {
 	redirect := func(r Redirect) func(*Spec) {
 		return func(s *Spec) { s.Program = pipeline(with(cmd("true"), r)) }
 	}
+	globs := func(g ...Glob) func(*Spec) {
+		return func(s *Spec) {
+			c := cmd("ls", "*", "?")
+			c.Globs = g
+			s.Program = pipeline(c)
+		}
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(*Spec)
@@ -32,6 +39,12 @@ func TestSpecCheck(t *testing.T) {
 		{"long pipeline", func(s *Spec) { s.Program = pipeline(repeat(cmd("true"), maxCommands+1)...) }, "65 commands"},
 		{"no arguments", func(s *Spec) { s.Program = pipeline(Command{}) }, "without arguments"},
 		{"NUL in argument", func(s *Spec) { s.Program = command("a\x00b") }, "NUL"},
+		{"pattern as a name", globs(Glob{0, "ls"}), "argument 0"},
+		{"pattern of no argument", globs(Glob{3, "*"}), "argument 3"},
+		{"pattern before the first", globs(Glob{-1, "*"}), "argument -1"},
+		{"pattern twice", globs(Glob{1, "*"}, Glob{1, "*"}), "argument 1"},
+		{"patterns out of order", globs(Glob{2, "?"}, Glob{1, "*"}), "argument 1"},
+		{"pattern of another text", globs(Glob{1, "**"}), "not of argument"},
 		{"environment without =", func(s *Spec) { s.Env = []string{"A"} }, "NAME=value"},
 		{"environment without name", func(s *Spec) { s.Env = []string{"=x"} }, "NAME=value"},
 		{"NUL in environment", func(s *Spec) { s.Env = []string{"A=\x00"} }, "NAME=value"},

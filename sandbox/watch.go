@@ -35,6 +35,7 @@ type watch struct {
 	wall    *time.Timer
 	cpu     *time.Timer
 	kill    *time.Timer // grace is over
+	killAt  time.Time   // when; zero: no grace runs
 	force   *time.Timer // init doesn't answer
 }
 
@@ -70,7 +71,7 @@ func (w *watch) run() error {
 	err := w.p.reap()
 	w.measure()
 	if end.err != nil && !w.caused && w.exit.OOMKills == 0 {
-		err = errors.Join(fmt.Errorf("sandbox: lost %s: %w", w.p.cell.spec.ID, end.err), err)
+		err = errors.Join(fmt.Errorf("%w: %s: %v", ErrLost, w.p.cell.spec.ID, end.err), err)
 	}
 	w.conclude(end)
 	return err
@@ -115,7 +116,10 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 		return
 	}
 	_ = w.p.cell.control.write(frameTerm, nil) // if init is gone its frame says so
-	w.kill.Reset(grace)
+	if at := time.Now().Add(grace); w.killAt.IsZero() || at.Before(w.killAt) {
+		w.killAt = at
+		w.kill.Reset(grace)
+	}
 }
 
 func (w *watch) killAll() {
