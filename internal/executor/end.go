@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/record"
@@ -66,9 +68,15 @@ func (e *execution) neverStarted(err error) Outcome {
 	if errors.As(err, &setup) {
 		out.Evidence.SetupStep, out.Evidence.SetupError = setup.Step, e.publicSetupError(setup)
 	}
-	e.logger.Error("sandbox", "execution", e.id, "err", err)
+	level := slog.LevelError
+	if out.Evidence.SetupError != internalSetupError {
+		level = slog.LevelInfo // the caller's own part
+	}
+	e.logger.Log(context.Background(), level, "sandbox", "execution", e.id, "err", err)
 	return out
 }
+
+const internalSetupError = "internal error"
 
 // publicSetupError says what a caller may know of a failed start: their own part.
 // The rest is about this machine, and in its log.
@@ -81,7 +89,7 @@ func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	case stepMemory:
 		return fmt.Sprintf("%s of memory are too few to start a sandbox in", size(e.limits.MemoryBytes))
 	}
-	return "internal error"
+	return internalSetupError
 }
 
 // The steps of a sandbox's start that the caller's own request can make fail.
@@ -104,8 +112,6 @@ func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	out.Evidence.OOMKills, out.Evidence.PidsMax = exit.OOMKills, exit.PidsMax
 	if err != nil {
 		e.logger.Error("sandbox", "execution", e.id, "err", err)
-		out.End, out.Evidence.SetupStep, out.Evidence.SetupError = SetupFailed, "wait", "internal error"
-		return out
 	}
 	code := exit.Code
 	if exit.Signal != 0 {
@@ -131,15 +137,18 @@ func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		out.cancelledBy(e.cancelled())
 	}
 	out.ExitCode = &code
-	for _, a := range e.collected.artifacts[:min(len(e.collected.artifacts), MaxListedArtifacts)] {
-		out.Artifacts = append(out.Artifacts, newArtifact(a.Path, a.SizeBytes, a.SHA256, a.Executable))
+	out.Count = len(e.collected.artifacts)
+	for _, line := range e.collected.refused {
+		out.Refused = append(out.Refused, strings.ToValidUTF8(line[:min(len(line), maxRefusedBytes)], ""))
 	}
-	out.Count, out.Refused = len(e.collected.artifacts), e.collected.refused
 	if exit.CollectErr != nil {
 		e.logger.Error("artifacts", "execution", e.id, "err", exit.CollectErr)
 		out.Refused = append(out.Refused, "every file: the daemon could not keep them (internal error)")
 	}
 	out.Advice = advise(out, errors.Join(lost[:]...))
+	if errors.Is(err, sandbox.ErrLost) {
+		out.Advice = "Its sandbox was killed from outside, by the machine's operator or because the whole machine ran out of memory; what it did until then is done."
+	}
 	if out.Advice == "" && code != 0 {
 		out.Advice = adviseOn(s.stderr.ending(), e.limits)
 	}
@@ -163,15 +172,26 @@ func (x *Executor) end(e *execution, out Outcome) {
 	if out.Advice == "" {
 		out.Advice = advise(out, nil)
 	}
-	data, err := json.Marshal(out)
-	if err == nil {
-		err = e.log.End(context.Background(), string(out.End), data, now)
-	}
+	err := x.recordEnd(e, out, now)
 	if err != nil {
+		e.logger.Error("outcome not recorded", "execution", e.id, "end", out.End, "err", err)
+		// Without what makes it large: readers must not wait for ever.
+		out.Refused = nil
+		err = x.recordEnd(e, out, now)
+	}
+	if err != nil && !errors.Is(err, record.ErrEnded) {
 		// The next start of the daemon closes it as lost: better than a made-up end.
 		e.logger.Error("outcome not recorded", "execution", e.id, "end", out.End, "err", err)
 	}
 	x.audit(e, out, now)
+}
+
+func (x *Executor) recordEnd(e *execution, out Outcome, now time.Time) error {
+	data, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	return e.log.End(context.Background(), string(out.End), data, now)
 }
 
 // audit writes the one line that every execution leaves.
@@ -209,26 +229,28 @@ func (x *Executor) closeLost(ctx context.Context) error {
 		return err
 	}
 	for _, r := range lost {
-		var h Header
-		if err := json.Unmarshal(r.Detail, &h); err != nil {
-			return fmt.Errorf("%s: %w", r.ID, err)
-		}
-		out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: h.Limits}
-		out.Advice = advise(out, nil)
-		data, err := json.Marshal(out)
-		if err != nil {
-			return err
-		}
-		log, err := x.Record.Reopen(ctx, r.ID)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.ID, err)
-		}
-		if err := log.End(ctx, string(out.End), data, time.Now()); err != nil {
-			return fmt.Errorf("%s: %w", r.ID, err)
+		// One that can't be closed must not keep the daemon from starting.
+		if err := x.closeLostOne(ctx, r); err != nil {
+			x.Log.Error("execution of the last daemon not closed", "execution", r.ID, "err", err)
+			continue
 		}
 		x.Log.Warn("execution lost with the last daemon", "execution", r.ID, "skill", r.Skill+"@"+r.Digest)
 	}
 	return nil
+}
+
+func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
+	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.header(r).Limits}
+	out.Advice = advise(out, nil)
+	data, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	log, err := x.Record.Reopen(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	return log.End(ctx, string(out.End), data, time.Now())
 }
 
 // recordQueued makes the execution durable and claims its key; event 1 is its

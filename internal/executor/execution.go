@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -181,21 +182,27 @@ func checkForm(req Request) error {
 		}
 	}
 	for key, value := range req.Labels {
-		if key == "" || len(key) > MaxLabelKey || len(value) > MaxLabelValue {
-			return &RequestError{"labels", fmt.Sprintf("%q: keys have 1 to %d characters, values up to %d", key, MaxLabelKey, MaxLabelValue)}
+		if n := utf8.RuneCountInString(key); n == 0 || n > MaxLabelKey {
+			return &RequestError{"labels", fmt.Sprintf("the key %.80q has %d characters; 1 to %d are allowed", key, n, MaxLabelKey)}
+		}
+		if n := utf8.RuneCountInString(value); n > MaxLabelValue {
+			return &RequestError{"labels", fmt.Sprintf("the value of %q has %d characters; up to %d are allowed", key, n, MaxLabelValue)}
 		}
 	}
 	return nil
 }
 
-// cancel asks the execution to end. The first cause wins; nil only frees the
-// context once it has ended.
+// cancel asks the execution to end. Of several the first cause stays, and the
+// soonest end of a grace holds.
 func (e *execution) cancel(c *cancellation) {
-	if c == nil {
-		e.end(nil)
-		return
-	}
 	e.end(c)
+	select {
+	case <-e.settled:
+		if e.proc != nil {
+			e.proc.Stop(c.grace)
+		}
+	default: // run stops it, with the first cause's grace
+	}
 }
 
 // cancelled returns why the context has ended, or nil.

@@ -209,7 +209,11 @@ func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by,
 			return Execution{}, ctx.Err()
 		}
 	}
-	return x.Get(ctx, who, id)
+	ended, err := x.Get(ctx, who, id)
+	if err == nil && ended.State != Ended {
+		err = fmt.Errorf("execution %s: %s by its record, but it does not run", id, ended.State)
+	}
+	return ended, err
 }
 
 // Signal sends sig to the main process of a running execution.
@@ -272,7 +276,7 @@ func (x *Executor) forget(e *execution) {
 	x.mu.Lock()
 	delete(x.live, e.id)
 	x.mu.Unlock()
-	e.cancel(nil) // frees the context
+	e.end(nil) // frees the context
 	close(e.done)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -169,13 +170,9 @@ func TestFailuresOfOursAreOutcomes(t *testing.T) {
 			return nil, &sandbox.SetupError{Step: step, Err: secret}
 		}
 	}
-	lost := newFake()
-	lost.err = secret
-	lost.exit <- sandbox.Exit{}
 	for name, start := range map[string]startFunc{
 		"cgroup":    fails("cgroup"),
 		"posture":   fails("posture"),
-		"wait":      lost.runs,
 		"any error": func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return nil, secret },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,6 +196,119 @@ func TestFailuresOfOursAreOutcomes(t *testing.T) {
 			t.Errorf("advice %q", out.Advice)
 		}
 	})
+}
+
+// What init reported, or the kernel did, holds whatever went wrong behind it.
+func TestExitHoldsThoughTheSandboxIsLost(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		err    error
+		exit   sandbox.Exit
+		end    End
+		advice string
+	}{
+		{"clean-up failed", errors.New("remove: busy"), sandbox.Exit{End: sandbox.Exited, Code: 0}, Exited, ""},
+		{"init was killed", sandbox.ErrLost, sandbox.Exit{End: sandbox.Signaled, Signal: syscall.SIGKILL}, Signaled, "killed from outside"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			f.err = tt.err
+			f.exit <- tt.exit
+			x := newExecutor(t, t.TempDir(), f.runs)
+			events := follow(t, x, execute(t, x, scriptRequest()))
+			out := events[len(events)-1].Outcome
+			if out.End != tt.end || out.ExitCode == nil || !strings.Contains(out.Advice, tt.advice) || (tt.advice == "") != (out.Advice == "") {
+				t.Errorf("got %+v, want %s with its exit code and advice %q", out, tt.end, tt.advice)
+			}
+		})
+	}
+}
+
+// An outcome names as many artifacts as fit, whatever their paths are like; the
+// record has all of them.
+func TestManyLongArtifactsFit(t *testing.T) {
+	const n = 1200
+	f := newFake()
+	x := newExecutor(t, t.TempDir(), func(_ context.Context, s sandbox.Spec, out sandbox.IO) (process, error) {
+		upper := t.TempDir()
+		deep := upper
+		for range 14 {
+			deep = filepath.Join(deep, strings.Repeat("\x01", 250))
+			if err := os.Mkdir(deep, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range n {
+			if err := os.WriteFile(filepath.Join(deep, strings.Repeat("\x01", 200)+fmt.Sprint(i)), []byte("x"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		root, err := os.OpenRoot(upper)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		f.exit <- sandbox.Exit{End: sandbox.Exited, CollectErr: out.Collect(root)}
+		return f, nil
+	})
+	id := execute(t, x, scriptRequest())
+	events := follow(t, x, id)
+	out := events[len(events)-1].Outcome
+	if out.End != Exited || out.Count != n || len(out.Artifacts) == 0 || len(out.Artifacts) >= MaxListedArtifacts {
+		t.Errorf("got %s with %d of %d artifacts, want EXITED with some of %d", out.End, len(out.Artifacts), out.Count, n)
+	}
+	e, err := x.Get(t.Context(), who, id)
+	if err != nil || e.State != Ended || len(e.Outcome.Artifacts) != len(out.Artifacts) {
+		t.Errorf("Get: %v, %v", e.State, err)
+	}
+	list, _, err := x.List(t.Context(), who, Filter{})
+	if err != nil || len(list) != 1 || list[0].Outcome.Artifacts != nil || list[0].Outcome.Count != n {
+		t.Errorf("List: %d, %v; want one without its artifacts", len(list), err)
+	}
+	var all []Artifact
+	for token := ""; ; {
+		page, next, err := x.Artifacts(t.Context(), who, id, 500, token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page...)
+		if token = next; token == "" {
+			break
+		}
+	}
+	if len(all) != n {
+		t.Errorf("%d artifacts in pages, want %d", len(all), n)
+	}
+}
+
+// A later cancel can shorten the grace of an earlier one; its cause stays the
+// first's.
+func TestSoonerCancelHolds(t *testing.T) {
+	f := newFake()
+	f.stopped = make(chan time.Duration, 2)
+	patient := &patientProcess{fakeProcess: f}
+	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return patient, nil })
+	id := execute(t, x, scriptRequest())
+	for x.find(id).running(t.Context()) == nil {
+		time.Sleep(time.Millisecond)
+	}
+	go x.Cancel(context.Background(), who, id, "first", "", time.Minute)
+	for x.find(id).cancelled() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	e, err := x.Cancel(t.Context(), who, id, "second", "", time.Millisecond)
+	if err != nil || e.Outcome.Evidence.CancelledBy != "first" {
+		t.Errorf("got %+v, %v; want the first cause", e.Outcome, err)
+	}
+}
+
+// A patientProcess ends only when it is stopped with a short grace.
+type patientProcess struct{ *fakeProcess }
+
+func (p *patientProcess) Stop(grace time.Duration) {
+	if grace < time.Second {
+		p.exit <- sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGKILL}
+	}
 }
 
 func TestSpecSaysWhatWasGranted(t *testing.T) {
@@ -249,7 +359,7 @@ func TestCommandRunsWhatWasChecked(t *testing.T) {
 		return f, nil
 	})
 	events := follow(t, x, execute(t, x, Request{Principal: who, Skill: "demo",
-		Source: permission.Source{Kind: permission.Command, Command: `python 'a b.py' | python - >out.txt 2>&1 && python {baseDir}/scripts/go.py`}}))
+		Source: permission.Source{Kind: permission.Command, Command: `python 'a b.py' | python - >out.txt 2>&1 && python {baseDir}/scripts/go.py '*'*.csv`}}))
 	p := (<-specs).Program
 	if len(p) != 2 || len(p[0].Pipeline) != 2 || p[1].When != sandbox.IfSucceeded {
 		t.Fatalf("program %+v", p)
@@ -261,7 +371,10 @@ func TestCommandRunsWhatWasChecked(t *testing.T) {
 	if got := p[0].Pipeline[1].Redirects; !slices.Equal(got, want) {
 		t.Errorf("redirects %+v, want %+v", got, want)
 	}
-	if got := events[0].Header.Commands; len(got) != 3 || got[2][1] != "/skills/demo/scripts/go.py" {
+	if got := p[1].Pipeline[0].Globs; !slices.Equal(got, []sandbox.Glob{{Arg: 2, Pattern: `\**.csv`}}) {
+		t.Errorf("patterns %+v", got)
+	}
+	if got := events[0].Header.Commands; len(got) != 3 || got[2][1] != "/skills/demo/scripts/go.py" || got[2][2] != "**.csv" {
 		t.Errorf("header says %q", got)
 	}
 }

@@ -18,7 +18,11 @@ type Bounds struct {
 // MinMemoryBytes is the least memory that an execution may ask for: the sandbox
 // itself and a small program. Below it the start would fail, or only seem to
 // work.
-const MinMemoryBytes = 8 << 20
+const MinMemoryBytes = skill.MinMemoryBytes
+
+// MinOpenFiles is the least number of open files: the start of a program needs
+// some itself.
+const MinOpenFiles = 32
 
 // StandardBounds are the documented defaults.
 func StandardBounds() Bounds {
@@ -78,6 +82,9 @@ func (b Bounds) effective(asked Limits, kind permission.SourceKind, m skill.Mani
 	open, err := pick("limits.open_files", count(asked.OpenFiles), 0, count(def.OpenFiles), count(b.Max.OpenFiles))
 	if err != nil {
 		return out, err
+	}
+	if open < MinOpenFiles {
+		return out, &LimitError{Field: "limits.open_files", Asked: open.String(), Ceiling: count(MinOpenFiles).String(), TooSmall: true}
 	}
 	return Limits{
 		Wall: wall, CPU: cpu, MemoryBytes: int64(memory), Processes: int(processes), OutputBytes: int64(output),

@@ -33,7 +33,7 @@ type Outcome struct {
 	Usage       Usage      `json:"usage"`
 	Stdout      Truncation `json:"stdout"`
 	Stderr      Truncation `json:"stderr"`
-	Artifacts   []Artifact `json:"artifacts,omitempty"` // the first MaxListedArtifacts
+	Artifacts   []Artifact `json:"-"` // the first ones; the record has all
 	Count       int        `json:"artifact_count"`
 	Refused     []string   `json:"artifacts_refused,omitempty"`
 	SkillDigest string     `json:"skill_digest"`
@@ -41,8 +41,15 @@ type Outcome struct {
 	Advice      string     `json:"advice,omitempty"`
 }
 
-// MaxListedArtifacts is how many artifacts an outcome lists; the rest is paged.
-const MaxListedArtifacts = 1000
+// An outcome lists at most so many artifacts, with paths of so many bytes together,
+// that its message stays within what clients take; the rest is paged.
+const (
+	MaxListedArtifacts = 1000
+	maxListedBytes     = 1 << 20
+)
+
+// maxRefusedBytes bounds one line about what is not an artifact.
+const maxRefusedBytes = 300
 
 // Deadline names a deadline.
 type Deadline string

@@ -18,7 +18,28 @@ func (x *Executor) Get(ctx context.Context, who permission.Principal, id string)
 	if err != nil {
 		return Execution{}, notFound(err)
 	}
-	return toExecution(r)
+	e := x.toExecution(r)
+	if e.Outcome != nil {
+		e.Outcome.Artifacts, err = x.listed(ctx, who.Tenant, id)
+	}
+	return e, err
+}
+
+// listed returns the artifacts that an outcome names.
+func (x *Executor) listed(ctx context.Context, tenant, id string) ([]Artifact, error) {
+	rows, _, err := x.Record.ListArtifacts(ctx, tenant, id, MaxListedArtifacts, "")
+	if err != nil {
+		return nil, fmt.Errorf("execution %s: %w", id, err)
+	}
+	var out []Artifact
+	bytes := 0
+	for _, a := range rows {
+		if bytes += len(a.Path); bytes > maxListedBytes {
+			break
+		}
+		out = append(out, newArtifact(a.Path, a.SizeBytes, a.SHA256, a.Executable))
+	}
+	return out, nil
 }
 
 // A Filter selects executions. Zero fields select all.
@@ -32,8 +53,8 @@ type Filter struct {
 	PageToken    string
 }
 
-// List returns a page of executions, newest first, and the token of the next
-// one, empty at the end.
+// List returns a page of executions, newest first and without their artifacts, and
+// the token of the next one, empty at the end.
 func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter) ([]Execution, string, error) {
 	filter := record.Filter{
 		Tenant: who.Tenant, Skill: f.Skill, Labels: f.Labels, CreatedAfter: f.CreatedAfter,
@@ -51,17 +72,16 @@ func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter)
 	}
 	out := make([]Execution, len(rows))
 	for i, r := range rows {
-		if out[i], err = toExecution(r); err != nil {
-			return nil, "", err
-		}
+		out[i] = x.toExecution(r)
 	}
 	return out, next, nil
 }
 
 // A Follower reads the events of one execution at its own pace.
 type Follower struct {
-	id string
-	r  *record.Reader
+	x          *Executor
+	tenant, id string
+	r          *record.Reader
 }
 
 // Follow reads the events of an execution after a sequence number, the stored
@@ -71,7 +91,7 @@ func (x *Executor) Follow(ctx context.Context, who permission.Principal, id stri
 	if err != nil {
 		return nil, notFound(err)
 	}
-	return &Follower{id, r}, nil
+	return &Follower{x, who.Tenant, id, r}, nil
 }
 
 // Next waits for the next event. It returns io.EOF after the outcome, and the
@@ -90,7 +110,9 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 	case record.KindOutput:
 		e.Output = &Output{Stream: Stream(r.Stream), Offset: r.Offset, Data: r.Data}
 	case record.KindEnd:
-		e.Outcome, err = decode[Outcome](r.Data)
+		if e.Outcome, err = decode[Outcome](r.Data); err == nil {
+			e.Outcome.Artifacts, err = f.x.listed(ctx, f.tenant, f.id)
+		}
 	default:
 		err = fmt.Errorf("event %d has the unknown kind %d", r.Seq, r.Kind)
 	}
@@ -143,23 +165,32 @@ var fromRecordState = map[record.State]State{
 	record.Queued: Queued, record.Running: Running, record.Ended: Ended,
 }
 
-func toExecution(r record.Execution) (Execution, error) {
+// toExecution reads a row. What of it is damaged is logged and left out: one bad
+// row must not hide the others.
+func (x *Executor) toExecution(r record.Execution) Execution {
 	e := Execution{
 		ID: r.ID, State: fromRecordState[r.State], Principal: r.Principal,
 		SourceKind: r.SourceKind, Script: r.Script, Labels: r.Labels,
 		Created: r.Created, Started: r.Started, Ended: r.Ended, LastSeq: r.LastSeq,
+		Header: x.header(r),
 	}
-	h, err := decode[Header](r.Detail)
-	if err != nil {
-		return Execution{}, fmt.Errorf("execution %s: %w", r.ID, err)
-	}
-	e.Header = *h
 	if r.State == record.Ended {
+		var err error
 		if e.Outcome, err = decode[Outcome](r.Outcome); err != nil {
-			return Execution{}, fmt.Errorf("execution %s: %w", r.ID, err)
+			x.Log.Error("outcome is damaged", "execution", r.ID, "err", err)
+			e.Outcome = &Outcome{End: End(r.End), SkillDigest: r.Digest}
 		}
 	}
-	return e, nil
+	return e
+}
+
+func (x *Executor) header(r record.Execution) Header {
+	h, err := decode[Header](r.Detail)
+	if err != nil {
+		x.Log.Error("header is damaged", "execution", r.ID, "err", err)
+		return Header{Skill: r.Skill, SkillDigest: r.Digest}
+	}
+	return *h
 }
 
 func decode[T any](data []byte) (*T, error) {

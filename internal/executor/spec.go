@@ -74,13 +74,17 @@ func (e *execution) environment() []string {
 	return env
 }
 
-// toProgram hands a plan that was checked to the sandbox, word for word.
+// toProgram hands a plan that was checked to the sandbox, word for word. Patterns
+// of file names are expanded there, by the command's own process.
 func toProgram(plan permission.Plan) sandbox.Program {
 	program := make(sandbox.Program, len(plan))
 	for i, step := range plan {
 		program[i].When = sandbox.When(step.When)
 		for _, c := range step.Pipeline {
 			command := sandbox.Command{Args: c.Args, Env: c.Env, PipeStderr: c.PipeStderr}
+			for _, g := range c.Globs {
+				command.Globs = append(command.Globs, sandbox.Glob{Arg: g.Arg, Pattern: g.Pattern})
+			}
 			for _, r := range c.Redirects {
 				command.Redirects = append(command.Redirects, sandbox.Redirect{
 					FD: r.FD, Kind: sandbox.RedirectKind(r.Kind), Path: r.Path, From: r.From, Text: r.Text,

@@ -31,8 +31,8 @@ func (r Rules) Decide(command string) Decision {
 		return Decision{Reason: err.Error()}
 	}
 	var covering []string
-	for _, args := range plan.Commands() {
-		rule, refused := r.cover(args)
+	for _, c := range plan.commands() {
+		rule, refused := r.cover(c)
 		if refused != nil {
 			return Decision{Reason: refused.reason, Missing: refused.missing}
 		}
@@ -52,16 +52,23 @@ type refusal struct {
 
 // cover returns the text of a rule that covers one simple command: the command
 // itself, or what a harmless wrapper around it runs.
-func (r Rules) cover(args []string) (string, *refusal) {
+func (r Rules) cover(c SimpleCommand) (string, *refusal) {
 	var refused *refusal
-	innermost := args
-	for inner := args; inner != nil; inner = unwrap(inner) {
+	first := len(c.Args) // the first pattern of file names
+	if len(c.Globs) > 0 {
+		first = c.Globs[0].Arg
+		if reason := globDanger(c.Args, first); reason != "" {
+			return "", &refusal{reason: reason}
+		}
+	}
+	innermost := c.Args
+	for inner := c.Args; inner != nil; inner = unwrap(inner) {
 		innermost = inner
 		if isBuiltin(inner[0]) {
 			return "", &refusal{reason: builtinReason(inner[0])}
 		}
 		for _, one := range r.list {
-			if !one.matches(inner) {
+			if !one.matches(inner, first-(len(c.Args)-len(inner))) {
 				continue
 			}
 			exception := one.exception(inner)

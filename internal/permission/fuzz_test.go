@@ -66,6 +66,11 @@ func checkAllowed(t *testing.T, rules Rules, command string, p Plan) {
 			if !covered {
 				t.Errorf("%q: allowed, but %q is covered by none of %q", command, c.Args, texts)
 			}
+			for _, g := range c.Globs {
+				if g.Arg < 1 || unescaped(g.Pattern) != c.Args[g.Arg] || guarded(c.Args[0]) {
+					t.Errorf("%q: pattern %+v in %q", command, g, c.Args)
+				}
+			}
 			for _, word := range slices.Concat(c.Args, c.Env) {
 				if strings.ContainsAny(word, "\x00\r\x1b\x7f") {
 					t.Errorf("%q: word %q", command, word)
@@ -93,7 +98,7 @@ func FuzzDecide(f *testing.F) {
 	for _, rules := range []string{"Bash(git status:*)", "Bash(ls*) Bash(* x)", "Bash(a * b:*),Bash(echo 'x y')", "Bash", "Bash(find *)", `"Bash(python {baseDir}/x.py:*)"`} {
 		for _, command := range []string{
 			"git status && ls -l | a c b > out 2>&1", "echo x\\ y <<E\n$x\nE\n", "nohup timeout 5 git status", "LANG=C find . -name '*'", "python {baseDir}/x.py ${CLAUDE_SKILL_DIR}",
-			"git status $(id) `id` <(id)", "a |& b &>> c", "{a,b} [[ x ]] ((1))", "'", "\"\\\n\"", "a <<-'E' <<F\nE\nF\n", "case x in y) z;; esac", "f() { :; }; f", "a 3>&1 1>&2",
+			"git status $(id) `id` <(id)", "a |& b &>> c", "{a,b} [[ x ]] ((1))", "'", "\"\\\n\"", "cat *.csv '*'[a\"]\"] | nice env A=1 b ?", "git stat?s *", "a <<-'E' <<F\nE\nF\n", "case x in y) z;; esac", "f() { :; }; f", "a 3>&1 1>&2",
 		} {
 			f.Add(rules, command)
 		}

@@ -70,22 +70,29 @@ var (
 	}}
 )
 
+// languages are the programs whose arguments are more than options.
+var languages = map[string]func(args []string, fixed int) string{
+	"git": gitDanger,
+	"sed": sedDanger, "gsed": sedDanger, "ssed": sedDanger,
+	"awk": awkDanger, "gawk": awkDanger, "mawk": awkDanger, "nawk": awkDanger, "original-awk": awkDanger,
+	"tar": tarDanger, "gtar": tarDanger, "bsdtar": tarDanger,
+}
+
 // danger says what in args a wildcard must not cover, or "". The first fixed
 // words stand in the rule itself: a form that lies within them, with its value,
 // was meant.
 func danger(args []string, fixed int) string {
-	switch name := path.Base(args[0]); name {
-	case "git":
-		return gitDanger(args, fixed)
-	case "sed", "gsed", "ssed":
-		return sedDanger(args, fixed)
-	case "awk", "gawk", "mawk", "nawk", "original-awk":
-		return awkDanger(args, fixed)
-	case "tar", "gtar", "bsdtar":
-		return tarDanger(args, fixed)
-	default:
-		return guards[name].danger(args, 1, fixed)
+	name := path.Base(args[0])
+	if language, ok := languages[name]; ok {
+		return language(args, fixed)
 	}
+	return guards[name].danger(args, 1, fixed)
+}
+
+// guarded reports whether danger looks at the program's arguments at all.
+func guarded(name string) bool {
+	name = path.Base(name)
+	return languages[name] != nil || len(guards[name].forms) > 0
 }
 
 // danger looks at args from position from on. It goes on behind "--" and at the

@@ -143,14 +143,20 @@ func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 		return c, errors.New("an assignment without a command has no effect: put it in front of the command")
 	}
 	for _, w := range call.Args {
-		arg, err := p.word(w)
+		arg, pattern, err := p.argument(w)
 		if err != nil {
 			return c, err
+		}
+		if pattern != "" {
+			c.Globs = append(c.Globs, Glob{Arg: len(c.Args), Pattern: pattern})
 		}
 		c.Args = append(c.Args, arg)
 	}
 	if c.Args[0] == "" {
 		return c, errors.New("the name of the command is empty")
+	}
+	if len(c.Globs) > 0 && c.Globs[0].Arg == 0 {
+		return c, fmt.Errorf("the name of the command, %s, is a pattern: name the program", excerpt(c.Args[0]))
 	}
 	var err error
 	c.Redirects, err = p.redirects(s.Redirs)

@@ -8,6 +8,16 @@
 // must be covered by a rule, compared word by word after quote removal, and the
 // Plan holds exactly the words that were compared.
 //
+// # Patterns of file names
+//
+// One thing is expanded: an unquoted *, ? or [...] in an argument, by the sandbox,
+// when the command runs. Rules compare such a word as it is written, and what a
+// rule says in front of its wildcard is matched by literal words only. A file name
+// never becomes an option: one that begins with "-" gets "./" in front. Programs
+// with a guard (find, sort, sed, git, awk and more) take no patterns, nor do
+// runners in front of the program that they run: what can't be looked at beforehand
+// can't be checked.
+//
 // # What a rule protects from
 //
 // Bash(git status:*) keeps a model to one subcommand: no other program, no

@@ -26,6 +26,9 @@ const (
 type SimpleCommand struct {
 	// Args are the words after quote removal, at least one, none with a NUL.
 	Args []string
+	// Globs are those of Args that are patterns of file names, in their order,
+	// never the first. What they match takes their place when the command runs.
+	Globs []Glob
 	// Env are assignments in front of the command, "NAME=value", added to the
 	// environment of this program alone.
 	Env []string
@@ -34,6 +37,12 @@ type SimpleCommand struct {
 	// PipeStderr sends stderr into the pipe behind this command too ("|&"). It
 	// takes effect after Redirects, as in bash.
 	PipeStderr bool
+}
+
+// A Glob is an argument with an unquoted *, ? or [...].
+type Glob struct {
+	Arg     int    // index in Args
+	Pattern string // Args[Arg], with a backslash before what was quoted and would be special
 }
 
 // A Redirect changes one file descriptor of a command.
@@ -63,13 +72,20 @@ const (
 	Text
 )
 
-// Commands returns the argument vectors of p in order.
+// Commands returns the argument vectors of p in order, patterns of file names as
+// they are written.
 func (p Plan) Commands() [][]string {
 	var all [][]string
+	for _, c := range p.commands() {
+		all = append(all, c.Args)
+	}
+	return all
+}
+
+func (p Plan) commands() []SimpleCommand {
+	var all []SimpleCommand
 	for _, step := range p {
-		for _, c := range step.Pipeline {
-			all = append(all, c.Args)
-		}
+		all = append(all, step.Pipeline...)
 	}
 	return all
 }

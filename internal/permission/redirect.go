@@ -165,7 +165,7 @@ func (r reader) hereDocument(node *syntax.Redirect) (string, error) {
 	if raw {
 		return body, nil
 	}
-	return r.expand(body), nil
+	return expand(body, r.baseDir), nil
 }
 
 func delimiterQuoted(w *syntax.Word) (bool, error) {

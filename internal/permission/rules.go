@@ -244,8 +244,10 @@ func ruleWords(text, baseDir string) ([]string, error) {
 	return words, nil
 }
 
-// matches compares the words of a command with those of the rule.
-func (r rule) matches(args []string) bool {
+// matches compares the words of a command with those of the rule. From the word
+// first on there are patterns of file names. They are compared as written; but
+// what a rule with a wildcard says in front, only a literal word does.
+func (r rule) matches(args []string, first int) bool {
 	text := strings.Join(args, boundary)
 	switch r.kind {
 	case wholeTool:
@@ -253,6 +255,9 @@ func (r rule) matches(args []string) bool {
 	case exactWords:
 		return text == r.pattern
 	case wildcardWords:
+		if first < r.fixed {
+			return false
+		}
 		return matchWildcard(r.pattern, text) || r.prefix && matchWildcard(r.pattern+boundary+wildcard, text)
 	}
 	return false

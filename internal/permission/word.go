@@ -36,36 +36,79 @@ type reader struct {
 
 // word returns w after quote removal. What a shell would expand is refused.
 func (r reader) word(w *syntax.Word) (string, error) {
-	var text, shape strings.Builder
+	text, pattern, err := r.argument(w)
+	if err == nil && pattern != "" {
+		return "", errors.New("* ? and [...] are expanded in arguments only: name the file, or quote the word to pass it on as it is")
+	}
+	return text, err
+}
+
+// argument is word for where patterns of file names may stand: pattern is "" if w
+// is none.
+func (r reader) argument(w *syntax.Word) (text, pattern string, err error) {
+	var b wordBuilder
 	for _, part := range w.Parts {
-		var err error
-		switch part := part.(type) {
-		case *syntax.Lit:
-			r.unquoted(part.Value, &text, &shape)
-		case *syntax.SglQuoted:
-			if part.Dollar {
-				return "", errors.New("$'...' quoting is not supported: write the characters themselves in '...'")
-			}
-			text.WriteString(part.Value)
-			shape.WriteByte(quoted)
-		case *syntax.DblQuoted:
-			if part.Dollar {
-				return "", errors.New(`$"..." quoting is not supported: use "..."`)
-			}
-			err = r.quotedParts(part.Parts, "$`\"\\", &text)
-			shape.WriteByte(quoted)
-		default:
-			err = r.folder(part, &text)
-			shape.WriteByte(quoted)
-		}
-		if err != nil {
-			return "", err
+		if err := r.part(part, &b); err != nil {
+			return "", "", err
 		}
 	}
-	if err := checkShape(shape.String(), r.pattern); err != nil {
-		return "", err
+	shape := b.shape.String()
+	if err := checkShape(shape, r.pattern); err != nil {
+		return "", "", err
 	}
-	return r.expand(text.String()), nil
+	if !r.pattern && isGlob(shape) {
+		pattern = expand(b.pattern.String(), escape(r.baseDir))
+	}
+	return expand(b.text.String(), r.baseDir), pattern, nil
+}
+
+// A wordBuilder holds a word in three forms: after quote removal, the bytes that
+// mean something to a shell, and as a pattern of file names.
+type wordBuilder struct {
+	text, shape, pattern strings.Builder
+}
+
+// literal adds text that was quoted.
+func (b *wordBuilder) literal(s string) {
+	b.text.WriteString(s)
+	b.shape.WriteByte(quoted)
+	b.pattern.WriteString(escape(s))
+}
+
+// escape puts a backslash in front of what is special in a pattern of file names.
+func escape(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if strings.IndexByte(`*?[]\!^-`, s[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func (r reader) part(part syntax.WordPart, b *wordBuilder) error {
+	var text strings.Builder
+	var err error
+	switch part := part.(type) {
+	case *syntax.Lit:
+		r.unquoted(part.Value, b)
+		return nil
+	case *syntax.SglQuoted:
+		if part.Dollar {
+			return errors.New("$'...' quoting is not supported: write the characters themselves in '...'")
+		}
+		text.WriteString(part.Value)
+	case *syntax.DblQuoted:
+		if part.Dollar {
+			return errors.New(`$"..." quoting is not supported: use "..."`)
+		}
+		err = r.quotedParts(part.Parts, "$`\"\\", &text)
+	default:
+		err = r.folder(part, &text)
+	}
+	b.literal(text.String())
+	return err
 }
 
 // quotedParts writes what stands in double quotes or in a here-document, where a
@@ -92,21 +135,22 @@ func (r reader) quotedParts(parts []syntax.WordPart, escapes string, text *strin
 // quoted stands in a word's shape for characters that have no meaning of their own.
 const quoted = 'q'
 
-// unquoted writes the text of an unquoted part, and its shape: each byte that
-// isn't escaped, and quoted for one that is.
-func (r reader) unquoted(s string, text, shape *strings.Builder) {
+// unquoted adds an unquoted part, in which a backslash quotes one byte.
+func (r reader) unquoted(s string, b *wordBuilder) {
 	for i := 0; i < len(s); i++ {
 		switch {
 		case s[i] == '\\' && i+1 < len(s):
 			i++
-			text.WriteByte(s[i])
-			shape.WriteByte(quoted)
+			b.literal(s[i : i+1])
+		case s[i] == '\\':
+			b.literal(s[i:])
 		case s[i] == '*' && r.pattern:
-			text.WriteString(wildcard)
-			shape.WriteByte('*')
+			b.text.WriteString(wildcard)
+			b.shape.WriteByte('*')
 		default:
-			text.WriteByte(s[i])
-			shape.WriteByte(s[i])
+			b.text.WriteByte(s[i])
+			b.shape.WriteByte(s[i])
+			b.pattern.WriteByte(s[i])
 		}
 	}
 }
@@ -137,12 +181,18 @@ func expansion(part syntax.WordPart) string {
 	return "the expansion"
 }
 
-// expand puts in the skill's folder.
-func (r reader) expand(s string) string {
-	if r.baseDir == "" {
+// expand puts in the skill's folder, if it is known.
+func expand(s, baseDir string) string {
+	if baseDir == "" {
 		return s
 	}
-	return strings.NewReplacer(baseDirVar, r.baseDir, skillDirVar, r.baseDir, pluginDirVar, r.baseDir).Replace(s)
+	return strings.NewReplacer(baseDirVar, baseDir, skillDirVar, baseDir, pluginDirVar, baseDir).Replace(s)
+}
+
+// isGlob reports whether a shell would look for files.
+func isGlob(shape string) bool {
+	i := strings.IndexByte(shape, '[')
+	return strings.ContainsAny(shape, "*?") || i >= 0 && strings.Contains(shape[i:], "]")
 }
 
 // checkShape refuses a word that a shell would make other words of.
@@ -152,9 +202,6 @@ func checkShape(shape string, pattern bool) error {
 	}
 	if pattern {
 		return nil
-	}
-	if i := strings.IndexByte(shape, '['); strings.ContainsAny(shape, "*?") || i >= 0 && strings.Contains(shape[i:], "]") {
-		return errors.New("no shell expands * ? or [...] here: name the files, or quote the word to pass it on as it is")
 	}
 	for i := range len(shape) {
 		if shape[i] == '{' && hasBraceExpansion(shape[i+1:]) {

@@ -1,0 +1,121 @@
+package permission
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// unescaped is a pattern without the backslashes that escape.
+func unescaped(pattern string) string {
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] == '\\' {
+			i++
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String()
+}
+
+func TestGlobsInPlan(t *testing.T) {
+	for _, c := range []struct {
+		command string
+		args    []string
+		globs   []Glob
+	}{
+		{"ls *.csv", []string{"ls", "*.csv"}, []Glob{{1, "*.csv"}}},
+		{"cat a data/*.json ? 'b'", []string{"cat", "a", "data/*.json", "?", "b"}, []Glob{{2, "data/*.json"}, {3, "?"}}},
+		{"ls [a-c] [!x]* [^x]", []string{"ls", "[a-c]", "[!x]*", "[^x]"}, []Glob{{1, "[a-c]"}, {2, "[!x]*"}, {3, "[^x]"}}},
+		{`ls '*' "?" \* \[a]`, []string{"ls", "*", "?", "*", "[a]"}, nil},
+		{`ls '*'* "a b"? \**`, []string{"ls", "**", "a b?", "**"}, []Glob{{1, `\**`}, {2, "a b?"}, {3, `\**`}}},
+		{`ls [a"]"b] [a"-"z] ["!"a] ['^'a] *\\`, []string{"ls", "[a]b]", "[a-z]", "[!a]", "[^a]", `*\`}, []Glob{{1, `[a\]b]`}, {2, `[a\-z]`}, {3, `[\!a]`}, {4, `[\^a]`}, {5, `*\\`}}},
+		{"cat {baseDir}/*.txt '{baseDir}'?", []string{"cat", "/skills/[d]/*.txt", "/skills/[d]?"}, []Glob{{1, `/skills/\[d\]/*.txt`}, {2, `/skills/\[d\]?`}}},
+		{`cat "${CLAUDE_SKILL_DIR}"/*`, []string{"cat", "/skills/[d]/*"}, []Glob{{1, `/skills/\[d\]/*`}}},
+		{"cat {baseDir}/x", []string{"cat", "/skills/[d]/x"}, nil},
+		{"ls -* é*", []string{"ls", "-*", "é*"}, []Glob{{1, "-*"}, {2, "é*"}}},
+		{"echo [ a] [1,2]", []string{"echo", "[", "a]", "[1,2]"}, []Glob{{3, "[1,2]"}}},
+	} {
+		d := ParseRules([]string{"Bash"}, "/skills/[d]").Decide(c.command)
+		want := Plan{{Pipeline: []SimpleCommand{{Args: c.args, Globs: c.globs}}}}
+		if !reflect.DeepEqual(d.Plan, want) {
+			t.Errorf("%q:\n got %+v (%s)\nwant %+v", c.command, d.Plan, d.Reason, want)
+		}
+	}
+}
+
+func TestGlobsAreCovered(t *testing.T) {
+	decideRows(t, []row{
+		{"Bash(ls:*)", "ls *.csv", true},
+		{"Bash(ls *)", "ls *.csv", true},
+		{"Bash(ls*)", "ls *.csv", true},
+		{"Bash(cat:*)", "cat data/*.json", true},
+		{"Bash(python:*)", "python process.py *.csv", true},
+		{"Bash(python process.py:*)", "python process.py *.csv", true},
+		{"Bash(python {baseDir}/x.py:*)", "python {baseDir}/x.py [a-z]?", true},
+		{"Bash(cat:*) Bash(wc:*)", "cat *.txt | wc -l && cat ?", true},
+		{"Bash(cat:*)", "cat *.txt > all.txt", true},
+		{"Bash", "rm -f *.tmp", true},
+		{"Bash(echo:*)", "echo * a* ? a?b [ab] a[0-9] [a\"]\"b]", true},
+		// A rule with an inner wildcard compares what is written.
+		{"Bash(ls *.csv)", "ls *.csv", true},
+		{"Bash(ls *.csv)", "ls ?.csv", true},
+		{"Bash(ls *.csv)", "ls *.json", false},
+		{"Bash(tool * main)", "tool x* main", true},
+		{"Bash(tool * main)", "tool x mai?", false},
+		// What a rule says in front is never a pattern.
+		{"Bash(tool status:*)", "tool s*", false},
+		{"Bash(tool status:*)", "tool st?tus x", false},
+		{"Bash(tool status:*)", "tool [s]tatus", false},
+		{"Bash(tool status:*)", "tool status s*", true},
+		{"Bash(tool '*':*)", "tool * x", false},
+		{"Bash(tool '*':*)", "tool '*' x", true},
+		{"Bash(tool a?c:*)", "tool a?c x", false},
+		{"Bash(tool a?c *x)", "tool a?c x", false},
+		// An exact rule covers the same text.
+		{"Bash(ls a.csv)", "ls *.csv", false},
+		{"Bash(ls a.csv)", "ls ?.csv", false},
+		{"Bash(ls ?.csv)", "ls ?.csv", true},
+		{"Bash(ls ?.csv)", "ls [a].csv", false},
+		{"Bash(ls '*.csv')", "ls *.csv", true},
+	})
+}
+
+func TestGlobsElsewhereAreRefused(t *testing.T) {
+	for _, command := range []string{
+		"l* x", "g*t status", "?s", "[l]s", "/usr/bin/l?", "ls | c*", "LANG=* ls", "APP_X=? ls", "APP_X=[a] ls", "ls > *", "ls >> a?", "ls < *.csv", "ls 2> [a]", "ls &> *", "cat <<< *", "cat <<< [a]",
+		// Programs with a guard, whatever the rule.
+		"find *", "find . -name *.py", "sort *.csv", "/usr/bin/sort ?", "./sort ?", "sed s/a/b/ *.txt", "sed -n *", "git status *", "git add ?", "awk 1 *.csv", "gawk 1 [a]", "tar cf x.tar *", "gcc *.c", "rg x *", "make *",
+		"zip x.zip *", "npm run *", "rsync * x", "go test ./*", "wget *", "pandoc *.md", "fd *",
+		// What runners run.
+		"env *", "env A=* ls", "env -i ls *", "env -u * ls", "env git *", "env A=1 find *", "xargs *", "xargs git add *", "xargs -n 1 cat *", "xargs sh *", "nice *", "nice git *", "nice -n 5 cat *", "nohup find *", "timeout 5 *",
+		"timeout * ls", "timeout -s 9 5 ls *", "timeout 5 nice sort *", "bash *", "bash -c *", "bash -c 'cat \"$@\"' x *", "sh *.sh", "sh -- *", "sudo cat *", "sudo --user bob *", "watch ls *", "ssh host cat *", "parallel cat *",
+		"docker exec c *", "docker run *", "vim *", "su bob *", "flock f *", "busybox ls *", "env env cat *", "strace cat *",
+	} {
+		decideRows(t, []row{{"Bash", command, false}})
+	}
+	decideRows(t, []row{
+		{"Bash(git log ?.c)", "git log ?.c", false},
+		{"Bash(find:*)", "find . -name '*.py'", true},
+		{"Bash(sort:*)", "sort '*'", true},
+		{"Bash(cat:*)", "nice cat *", true},
+		{"Bash(cat:*)", "nohup timeout 5 cat *", true},
+		{"Bash(cat:*)", "timeout 5 env *", false},
+		{"Bash(bash run.sh:*)", "bash run.sh *.csv", true},
+		{"Bash(bash run.sh:*)", "bash run.s? x", false},
+		{"Bash(bash:*)", "bash run.sh *.csv", false},
+		{"Bash(env A=1 cat:*)", "env A=1 cat *", true},
+		{"Bash(xargs cat:*)", "xargs cat *", true},
+		{"Bash(xargs git add:*)", "xargs git add *", false},
+		{"Bash", "env A=1 cat *", true},
+		{"Bash", "nice env cat *", true},
+	})
+	for command, want := range map[string]string{
+		"git add *": "'git'", "l* x": "name the program", "ls > *": "in arguments only", "env *": "what 'env' runs", "cd *": "builtin", "nice find *": "'find'",
+	} {
+		d := ParseRules([]string{"Bash"}, "").Decide(command)
+		if !strings.Contains(d.Reason, want) || d.Missing != "" {
+			t.Errorf("%q: reason %q, missing %q, want one with %q", command, d.Reason, d.Missing, want)
+		}
+	}
+}
