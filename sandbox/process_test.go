@@ -150,7 +150,7 @@ func TestStop(t *testing.T) {
 			k := startTalk(t, h, Spec{Program: bash(tt.script)}, nil)
 			k.line("ready\n")
 			k.p.Stop(tt.grace)
-			k.p.Stop(0) // the first counts
+			k.p.Stop(time.Hour) // the sooner end counts
 			k.line(tt.said)
 			if exit := k.wait(); exit.End != Stopped || exit.Code != tt.code || exit.Signal != tt.signal {
 				t.Errorf("got %+v", exit)

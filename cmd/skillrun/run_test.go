@@ -125,6 +125,10 @@ func TestRunRequest(t *testing.T) {
 			Labels: map[string]string{"k": "v,w"}, WorkingDirectory: "sub", IdempotencyKey: "k1"}},
 		{[]string{"--file", data, "-f", data + ":sub/as.csv", "-f", tool, "demo", "x.py"}, &pb.ExecuteRequest{Source: script("x.py"), Files: []*pb.InputFile{
 			{Path: "in.csv", Source: content("x,y")}, {Path: "sub/as.csv", Source: content("x,y")}, {Path: "a:b", Source: content("#!"), Executable: true}}}},
+		{[]string{"--file", filepath.Dir(data) + ":project", "demo", "x.py"}, &pb.ExecuteRequest{Source: script("x.py"), Files: []*pb.InputFile{
+			{Path: "project/a:b", Source: content("#!"), Executable: true}, {Path: "project/in.csv", Source: content("x,y")}}}},
+		{[]string{"--file", filepath.Dir(data) + ":.", "demo", "x.py"}, &pb.ExecuteRequest{Source: script("x.py"), Files: []*pb.InputFile{
+			{Path: "a:b", Source: content("#!"), Executable: true}, {Path: "in.csv", Source: content("x,y")}}}},
 		{[]string{"--network=false", "--on-disconnect", "continue", "--queue-timeout", "1s", "demo", "x.py"}, &pb.ExecuteRequest{
 			Source: script("x.py"), Network: proto.Bool(false), OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, QueueTimeout: durationpb.New(time.Second)}},
 		{[]string{"--cpu-time", "2s", "--processes", "3", "--output", "1k", "--workspace", "2MiB", "--network", "demo", "x.py"}, &pb.ExecuteRequest{
@@ -155,6 +159,10 @@ func TestRunRequest(t *testing.T) {
 // TestRunRefusesHere is for command lines that never reach the daemon.
 func TestRunRefusesHere(t *testing.T) {
 	os.Unsetenv("TEST_UNSET")
+	linked := t.TempDir()
+	if err := os.Symlink("/etc/passwd", filepath.Join(linked, "link")); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		args []string
 		code int
@@ -179,7 +187,7 @@ func TestRunRefusesHere(t *testing.T) {
 		{[]string{"--env", "TEST_UNSET", "demo", "x.py"}, 125, "TEST_UNSET: not set here"},
 		{[]string{"--label", "x", "demo", "x.py"}, 125, "want key=value"},
 		{[]string{"--file", "/nonexistent:x", "demo", "x.py"}, 125, "/nonexistent"},
-		{[]string{"--file", os.TempDir(), "demo", "x.py"}, 125, "not a regular file"},
+		{[]string{"--file", linked, "demo", "x.py"}, 125, "not a regular file"},
 		{[]string{"--artifacts", "/dev/null/x", "demo", "x.py"}, 125, "--artifacts"},
 	}
 	for _, test := range tests {

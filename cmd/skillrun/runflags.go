@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,7 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.language, "language", "l", "", "language of the code: python, bash, sh, node, ruby, perl (default python)")
 	flags.StringVar(&f.args, "args", "", "`JSON` object for the program's standard input")
 	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input even if it is a terminal, or after --args")
-	flags.StringArrayVarP(&f.files, "file", "f", nil, "put a local file into the workspace: `path[:as]` (repeatable)")
+	flags.StringArrayVarP(&f.files, "file", "f", nil, "put a local file, or a folder with all its files, into the workspace: `path[:as]` (repeatable)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable `NAME=value`, or NAME for the own one (repeatable)")
 	flags.StringArrayVar(&f.secretEnv, "secret-env", nil, "environment variable `NAME` with the own value, which the daemon never shows (repeatable)")
 	flags.StringVarP(&f.dir, "dir", "w", "", "start in this `folder` of the workspace")
@@ -118,11 +119,11 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 		return nil, err
 	}
 	for _, arg := range f.files {
-		file, err := inputFile(arg)
+		files, err := inputFiles(arg)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--file %s: %w", arg, err)
 		}
-		cmd.Files = append(cmd.Files, file)
+		cmd.Files = append(cmd.Files, files...)
 	}
 	return cmd, nil
 }
@@ -148,8 +149,8 @@ func (a *app) programStdin(f *runFlags) io.Reader {
 	return a.stdin
 }
 
-// inputFile reads path[:as]. A file whose own name has a colon is meant as it is.
-func inputFile(arg string) (skillrun.File, error) {
+// inputFiles reads path[:as]. A file whose own name has a colon is meant as it is.
+func inputFiles(arg string) ([]skillrun.File, error) {
 	path, as := arg, filepath.Base(arg)
 	if i := strings.LastIndexByte(arg, ':'); i >= 0 {
 		if _, err := os.Lstat(arg); err != nil {
@@ -158,9 +159,43 @@ func inputFile(arg string) (skillrun.File, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return skillrun.File{}, fmt.Errorf("--file %s: %w", arg, err)
+		return nil, err
 	}
-	return skillrun.File{Path: as, Source: path, Executable: info.Mode()&0o111 != 0}, nil
+	if !info.IsDir() {
+		return []skillrun.File{inputFile(path, as, info)}, nil
+	}
+	if as == "." || as == ".." || as == string(filepath.Separator) {
+		as = "" // the folder's content, not a folder of that name
+	}
+	return folderFiles(path, as)
+}
+
+func inputFile(path, as string, info fs.FileInfo) skillrun.File {
+	return skillrun.File{Path: as, Source: path, Executable: info.Mode()&0o111 != 0}
+}
+
+// folderFiles returns the files beneath a folder. It follows no link: one could
+// lead anywhere, and the workspace takes none.
+func folderFiles(root, as string) (files []skillrun.File, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if !d.Type().IsRegular() {
+			return fmt.Errorf("%s: not a regular file, and so can't be put into a workspace", path)
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		within, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		files = append(files, inputFile(path, filepath.ToSlash(filepath.Join(as, within)), info))
+		return nil
+	})
+	return files, err
 }
 
 // environment reads NAME=value, and NAME with the own value.

@@ -260,8 +260,11 @@ func (l limits) below(most limits) []error {
 			errs = append(errs, fmt.Errorf("limits.default.%s: above limits.max.%s", f.key, f.key))
 		}
 	}
-	if most.Memory > 0 && most.Memory < executor.MinMemoryBytes {
-		errs = append(errs, fmt.Errorf("limits.max.memory: below the least that can start, %d bytes", executor.MinMemoryBytes))
+	if l.Memory > 0 && l.Memory < executor.MinMemoryBytes {
+		errs = append(errs, fmt.Errorf("limits.default.memory: below the least that can start, %d bytes", executor.MinMemoryBytes))
+	}
+	if l.OpenFiles > 0 && l.OpenFiles < executor.MinOpenFiles {
+		errs = append(errs, fmt.Errorf("limits.default.open_files: below the least that can start, %d", executor.MinOpenFiles))
 	}
 	return errs
 }

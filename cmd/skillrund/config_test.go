@@ -101,6 +101,8 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"long socket", "listen: {unix: /" + strings.Repeat("x", 120) + "}\n", "at most 107"},
 		{"default above max", "limits: {max: {memory: 64MiB}}\n", "limits.default.memory: above limits.max.memory"},
 		{"zero default", "limits: {default: {processes: 0}}\n", "limits.default.processes: must be more than 0"},
+		{"too little memory", "limits: {default: {memory: 1MiB}}\n", "limits.default.memory: below the least"},
+		{"too few open files", "limits: {default: {open_files: 16}}\n", "limits.default.open_files: below the least"},
 		{"long wall time", "limits: {max: {wall_time: 601s}}\n", "at most 600s"},
 		{"cgroup", "cgroup_parent: relative\n", "cgroup_parent"},
 		{"ids of accounts", "ids: {first: 1000}\n", "accounts live below 65536"},

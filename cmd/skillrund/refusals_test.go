@@ -120,6 +120,8 @@ max_memory: 256`, map[string]string{
 		{"timeout not a duration", "InvalidArgument", "INVALID_REQUEST", limited(&pb.Limits{WallTime: &durationpb.Duration{Seconds: 1, Nanos: -5}})},
 		{"memory above the skill's", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{MemoryBytes: 257 << 20})},
 		{"memory too small to start", "InvalidArgument", "LIMIT_TOO_SMALL", limited(&pb.Limits{MemoryBytes: 1 << 20})},
+		{"too few open files to start", "InvalidArgument", "LIMIT_TOO_SMALL", limited(&pb.Limits{OpenFiles: 31})},
+		{"queue timeout", "InvalidArgument", "INVALID_REQUEST", with(func(r *pb.ExecuteRequest) { r.QueueTimeout = durationpb.New(601 * time.Second) })},
 		{"memory overflow", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{MemoryBytes: 1<<64 - 1})},
 		{"processes", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{Processes: 1 << 31})},
 		{"output", "InvalidArgument", "LIMIT_TOO_LARGE", limited(&pb.Limits{OutputBytes: 1 << 63})},

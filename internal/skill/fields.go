@@ -173,7 +173,11 @@ func (r *fieldReader) megabytes(name string) int64 {
 		r.error(f.line, RuleFieldValue, "Field '%s' must be at most %d: it is lowered to that", name, maxMemoryMB)
 		v = maxMemoryMB
 	}
-	return max(int64(v*(1<<20)), 1)
+	if v*(1<<20) < MinMemoryBytes {
+		r.error(f.line, RuleFieldValue, "Field '%s' must be at least %d, in MB, for a sandbox to start: it is ignored", name, MinMemoryBytes>>20)
+		return 0
+	}
+	return int64(v * (1 << 20))
 }
 
 // texts reads a list of strings. A single string is split.

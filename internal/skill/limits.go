@@ -36,6 +36,9 @@ const (
 	// MaxExecutionTime is the highest value that max_execution_time can have.
 	MaxExecutionTime = 600 * time.Second
 	maxMemoryMB      = 1 << 20 // a TiB
+	// MinMemoryBytes is the least memory in which a sandbox and a small program
+	// start. Below it the start would fail, or only seem to work.
+	MinMemoryBytes = 8 << 20
 )
 
 // Bounds limits a whole skill. A skill that exceeds one is not loaded.
