@@ -141,7 +141,8 @@ const (
 	End_END_UNSPECIFIED End = 0
 	// The program exited by itself.
 	End_END_EXITED End = 1
-	// A signal that the daemon did not send killed it.
+	// A signal that the daemon did not send killed it: its own, the kernel's, or one
+	// from outside its sandbox.
 	End_END_SIGNALED End = 2
 	// A deadline passed: wall, CPU or queue; see Evidence.deadline.
 	End_END_TIMED_OUT End = 3
@@ -573,7 +574,9 @@ type ExecuteRequest_Code struct {
 
 type ExecuteRequest_Command struct {
 	// A command line, checked against the skill's allowed-tools. It is parsed,
-	// never given to a shell; see SkillService.CheckCommand.
+	// never given to a shell; see SkillService.CheckCommand. Unquoted patterns of
+	// file names (*.csv) in arguments are expanded in the sandbox, where the rules
+	// allow them; a name that begins with "-" gets "./" in front.
 	Command string `protobuf:"bytes,4,opt,name=command,proto3,oneof"`
 }
 
@@ -1760,7 +1763,8 @@ type Outcome struct {
 	Usage    *Usage      `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	Stdout   *Truncation `protobuf:"bytes,7,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr   *Truncation `protobuf:"bytes,8,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	// Files left in the workspace, the first 1,000 by path; ListArtifacts has all.
+	// Files left in the workspace, in the order of their paths: the first 1,000, or
+	// fewer if their paths are long; ListArtifacts has all.
 	Artifacts []*Artifact `protobuf:"bytes,9,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	// How many there are.
 	ArtifactCount uint64 `protobuf:"varint,10,opt,name=artifact_count,json=artifactCount,proto3" json:"artifact_count,omitempty"`
