@@ -19,7 +19,8 @@ type Cmd struct {
 	// A *bytes.Buffer, *bytes.Reader or *strings.Reader of up to 1 MiB goes with
 	// the request. Anything else is read by a goroutine while the program runs;
 	// Wait does not wait for a Read that is blocked when the program has ended,
-	// so the reader must not be used again after it.
+	// so the reader must not be used again after it. With an IdempotencyKey it is
+	// read to its end before anything is sent, and may have up to 15 MiB.
 	Stdin io.Reader
 
 	// JSONArguments is the text of a JSON object that the program finds on its

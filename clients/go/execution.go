@@ -40,7 +40,8 @@ type Execution struct {
 
 // AttachOptions say what an attached reader gets.
 type AttachOptions struct {
-	// After is the sequence of the last event that was seen. 0: all events.
+	// After is the sequence of the last event that was seen. 0: all events. One
+	// that there has not been yet is an error.
 	After uint64
 	// Stdout and Stderr take the output. Nil: it is dropped.
 	Stdout io.Writer
@@ -71,6 +72,9 @@ func (e *Execution) follower(sinks map[pb.Stream]*sink, on func(*pb.ExecutionEve
 				return nil, errClosed
 			}
 			return e.client.executions.Attach(ctx, &pb.AttachRequest{ExecutionId: e.ID, AfterSequence: after})
+		},
+		get: func(ctx context.Context) (*pb.Execution, error) {
+			return e.client.executions.Get(ctx, &pb.GetRequest{ExecutionId: e.ID})
 		},
 		on: func(event *pb.ExecutionEvent) {
 			if event.GetStarted() != nil {

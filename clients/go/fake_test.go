@@ -25,11 +25,13 @@ type fake struct {
 	execute     func(*pb.ExecuteRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error
 	interactive func(grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]) error
 	attach      func(*pb.AttachRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error
+	get         func(*pb.GetRequest) (*pb.Execution, error)
 	cancel      func(*pb.CancelRequest) (*pb.Execution, error)
 	signal      func(*pb.SignalRequest) (*pb.SignalResponse, error)
 	list        func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error)
 	artifact    func(*pb.GetArtifactRequest, grpc.ServerStreamingServer[pb.GetArtifactResponse]) error
 
+	limit   int // of a message; 0: gRPC's
 	address string
 	mu      sync.Mutex
 	conns   []net.Conn
@@ -54,6 +56,13 @@ func (f *fake) Attach(r *pb.AttachRequest, s grpc.ServerStreamingServer[pb.Execu
 		return f.UnimplementedExecutionServiceServer.Attach(r, s)
 	}
 	return f.attach(r, s)
+}
+
+func (f *fake) Get(ctx context.Context, r *pb.GetRequest) (*pb.Execution, error) {
+	if f.get == nil {
+		return f.UnimplementedExecutionServiceServer.Get(ctx, r)
+	}
+	return f.get(r)
 }
 
 func (f *fake) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.Execution, error) {
@@ -124,7 +133,11 @@ func (f *fake) dial(t testing.TB) *Client {
 		t.Fatal(err)
 	}
 	f.address = "unix://" + l.Addr().String()
-	s := grpc.NewServer()
+	var options []grpc.ServerOption
+	if f.limit > 0 {
+		options = append(options, grpc.MaxRecvMsgSize(f.limit))
+	}
+	s := grpc.NewServer(options...)
 	pb.RegisterExecutionServiceServer(s, f)
 	go s.Serve(cuttable{l, f})
 	t.Cleanup(s.Stop)

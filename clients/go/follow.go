@@ -21,6 +21,7 @@ type eventStream interface {
 type follower struct {
 	last   uint64 // sequence of the last event taken
 	attach func(ctx context.Context, after uint64) (eventStream, error)
+	get    func(ctx context.Context) (*pb.Execution, error)
 	on     func(*pb.ExecutionEvent)
 	sinks  map[pb.Stream]*sink
 	breaks int // how often the stream was lost
@@ -32,6 +33,9 @@ func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, erro
 	for try := 0; ; {
 		event, err := s.Recv()
 		if err == io.EOF {
+			if outcome := f.known(ctx); outcome != nil {
+				return outcome, nil
+			}
 			err = status.Error(codes.Unavailable, "the stream ended before the execution")
 		}
 		if err == nil {
@@ -48,6 +52,16 @@ func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, erro
 			return nil, err
 		}
 	}
+}
+
+// known returns the outcome of an execution whose last event was taken, or nil:
+// a stream after that one has none.
+func (f *follower) known(ctx context.Context) *pb.Outcome {
+	e, err := f.get(ctx)
+	if err != nil || e.GetLastSequence() > f.last {
+		return nil
+	}
+	return e.GetOutcome()
 }
 
 // again attaches after the last event, as often as patience allows.

@@ -201,6 +201,43 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// TestAttachBehindTheEnd: nothing is left to be streamed, but how it ended is
+// known.
+func TestAttachBehindTheEnd(t *testing.T) {
+	r := newRecord().stdout("ab").exit(7)
+	last := uint64(len(r.events))
+	outcome := r.events[last-1].GetOutcome()
+	tests := []struct {
+		name     string
+		now      *pb.Execution
+		attaches int32
+		code     int // 0: an error of the connection
+	}{
+		{"ended", &pb.Execution{LastSequence: last, Outcome: outcome}, 1, 7},
+		{"with more to come", &pb.Execution{LastSequence: last + 1, Outcome: outcome}, 1 + int32(defaultPatience.tries), 0},
+		{"running", &pb.Execution{LastSequence: last}, 1 + int32(defaultPatience.tries), 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := r.serve()
+			var attaches atomic.Int32
+			f.attach = func(*pb.AttachRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+				attaches.Add(1)
+				return nil
+			}
+			f.get = func(*pb.GetRequest) (*pb.Execution, error) { return test.now, nil }
+			e := f.dial(t).Attach(t.Context(), "e1", AttachOptions{After: last})
+			err := e.Wait()
+			if exit := (*ExitError)(nil); errors.As(err, &exit) != (test.code != 0) || exit != nil && exit.ExitCode() != test.code {
+				t.Errorf("got %v, want code %d", err, test.code)
+			}
+			if got := attaches.Load(); got != test.attaches {
+				t.Errorf("attached %d times, want %d", got, test.attaches)
+			}
+		})
+	}
+}
+
 func TestAttachUnknown(t *testing.T) {
 	f := &fake{attach: func(*pb.AttachRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
 		return refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")

@@ -2,7 +2,9 @@ package skillrun
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -13,6 +15,10 @@ import (
 // the request itself; the rest is streamed. The daemon takes messages of up to
 // 16 MiB, but may be configured for less.
 const inlineBytes = 1 << 20
+
+// keyedBytes is how much standard input a call with an idempotency key can have:
+// all of it goes into the request, of which the daemon takes up to 16 MiB.
+const keyedBytes = 15 << 20
 
 // A call is a request with what has to be streamed behind it.
 type call struct {
@@ -30,8 +36,9 @@ func (c *call) close() {
 	}
 }
 
-// call turns the command into messages. Local files are opened and hashed here.
-func (c *Cmd) call() (*call, error) {
+// call turns the command into messages. Local files are opened and hashed here,
+// and if there is a key, standard input is read: until its end, or that of ctx.
+func (c *Cmd) call(ctx context.Context) (*call, error) {
 	if c.client == nil || c.source == nil {
 		return nil, errors.New("command: made without Client.Script, Code or Command")
 	}
@@ -50,16 +57,8 @@ func (c *Cmd) call() (*call, error) {
 	c.source(r)
 	out := &call{request: r}
 	room := int64(inlineBytes)
-	if c.JSONArguments != "" {
-		r.Stdin = &pb.ExecuteRequest_JsonArguments{JsonArguments: c.JSONArguments}
-		out.stdin = c.Stdin
-	} else if data, ok := smallStdin(c.Stdin, room); ok {
-		room -= int64(len(data))
-		if len(data) > 0 {
-			r.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: data}
-		}
-	} else {
-		out.stdin = c.Stdin
+	if err := out.addStdin(ctx, c, &room); err != nil {
+		return nil, err
 	}
 	for _, f := range c.Files {
 		if err := out.add(f, &room); err != nil {
@@ -68,6 +67,35 @@ func (c *Cmd) call() (*call, error) {
 		}
 	}
 	return out, nil
+}
+
+// addStdin puts standard input into the request, or leaves it to be streamed.
+func (c *call) addStdin(ctx context.Context, cmd *Cmd, room *int64) error {
+	var data []byte
+	fits := false
+	switch {
+	case cmd.IdempotencyKey != "":
+		var err error
+		if data, err = keyedStdin(ctx, cmd.Stdin); err != nil {
+			return err
+		}
+		if len(data) > 0 && cmd.JSONArguments != "" {
+			return errors.New("stdin: with an idempotency key there is none behind JSON arguments")
+		}
+		fits = true
+	case cmd.JSONArguments == "":
+		data, fits = smallStdin(cmd.Stdin, *room)
+	}
+	if cmd.JSONArguments != "" {
+		c.request.Stdin = &pb.ExecuteRequest_JsonArguments{JsonArguments: cmd.JSONArguments}
+	} else if len(data) > 0 {
+		c.request.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: data}
+	}
+	if !fits {
+		c.stdin = cmd.Stdin
+	}
+	*room = max(*room-int64(len(data)), 0)
+	return nil
 }
 
 // add puts one file into the request, or announces it there.
@@ -94,6 +122,35 @@ func (c *call) add(f File, room *int64) error {
 	}
 	in.Source = &pb.InputFile_Streamed{Streamed: &pb.StreamedFile{SizeBytes: uint64(u.size), Sha256: u.sha256}}
 	return nil
+}
+
+// keyedStdin reads all of r, which may be nil: two streams could not be compared,
+// so that a request with a key must be complete.
+func keyedStdin(ctx context.Context, r io.Reader) ([]byte, error) {
+	if r == nil {
+		return nil, nil
+	}
+	type result struct {
+		data []byte
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		data, err := io.ReadAll(io.LimitReader(r, keyedBytes+1))
+		read <- result{data, err}
+	}()
+	select {
+	case got := <-read:
+		if got.err != nil {
+			return nil, fmt.Errorf("stdin: %w", got.err)
+		}
+		if len(got.data) > keyedBytes {
+			return nil, fmt.Errorf("stdin: an idempotency key needs an input of at most %d MiB", keyedBytes>>20)
+		}
+		return got.data, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // smallStdin takes the content of a reader whose length is known and fits.

@@ -211,7 +211,7 @@ func TestSources(t *testing.T) {
 		{c.Command("demo", "git log"), &pb.ExecuteRequest{Skill: "demo", Source: &pb.ExecuteRequest_Command{Command: "git log"}}},
 	}
 	for _, test := range tests {
-		call, err := test.cmd.call()
+		call, err := test.cmd.call(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

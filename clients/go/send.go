@@ -39,24 +39,11 @@ type pump struct {
 	err  atomic.Pointer[error]
 }
 
-// feed sends what r has, once start and the files were sent. It begins only
-// after the header has come: until then the request may be sent again, and what
-// was read could not be.
+// feed sends what r has, once start and the files were sent.
 func (p *pump) feed(o *opened, r io.Reader) {
-	if sent := <-o.sent; !sent {
-		return
-	}
-	if !o.header.GetHeader().GetDeduplicated() {
+	if sent := <-o.sent; sent {
 		p.run(o.interactive, r)
-		return
 	}
-	// The program's input is what the first request gave it. If that was this
-	// call, whose stream broke before the header, then it was nothing.
-	if o.resent {
-		p.fail(errInputLost)
-	}
-	p.done.Store(true)
-	o.interactive.CloseSend()
 }
 
 // run reads until the end of r or until the stream takes no more.

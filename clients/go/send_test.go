@@ -2,6 +2,7 @@ package skillrun
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -183,59 +185,115 @@ func TestStdinLostWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestStdinWaitsForTheHeader: until it has come, a request with a key may be
-// sent again, with its whole input.
-func TestStdinWaitsForTheHeader(t *testing.T) {
-	first := true
-	f := &fake{}
-	f.interactive = func(s interactiveServer) error {
-		if first {
-			first = false
-			if _, err := s.Recv(); err != nil {
-				return err
-			}
-			f.cut()
-			<-s.Context().Done()
-			return nil
-		}
-		return echo(s)
+// TestStdinWithAKey: two streams can't be compared, so all of the input is in
+// the request, whatever it comes from, and goes again with it. Only files follow.
+func TestStdinWithAKey(t *testing.T) {
+	large := bytes.Repeat([]byte("0123456789abcde\n"), keyedBytes/16)
+	tests := []struct {
+		name  string
+		stdin io.Reader
+		files []File
+		want  []byte
+	}{
+		{"stream", io.MultiReader(strings.NewReader("all of it")), nil, []byte("all of it")},
+		{"known length", bytes.NewReader(large), nil, large},
+		{"empty", io.MultiReader(), nil, nil},
+		{"with files", io.MultiReader(bytes.NewReader(large)), []File{{Path: "in", Content: []byte("x")}}, large},
 	}
-	cmd := f.dial(t).Script("demo", "x.py")
-	cmd.Stdin = io.MultiReader(strings.NewReader("all of it"))
-	cmd.IdempotencyKey = "k"
-	out, err := cmd.Output(t.Context())
-	if err != nil || string(out) != "all of it" {
-		t.Errorf("got %q, %v, want %q", out, err, "all of it")
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var got []byte
+			first := true
+			f := &fake{}
+			take := func(start *pb.ExecuteRequest, s grpc.ServerStream, send func(*pb.ExecutionEvent) error) error {
+				if first {
+					first = false
+					f.cut()
+					<-s.Context().Done()
+					return nil
+				}
+				got = start.GetStdinBytes()
+				for _, event := range newRecord().exit(0).events {
+					send(event)
+				}
+				return nil
+			}
+			f.execute = func(start *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
+				return take(start, s, s.Send)
+			}
+			f.interactive = func(s interactiveServer) error {
+				start, files, err := receiveFiles(s)
+				if err != nil {
+					return err
+				}
+				if m, err := s.Recv(); err != io.EOF || string(files["in"]) != "x" {
+					t.Errorf("after the files %q: got %v, want the end", files, m)
+				}
+				return take(start, s, s.Send)
+			}
+			f.limit = keyedBytes + inlineBytes
+			cmd := f.dial(t).Script("demo", "x.py")
+			cmd.Stdin, cmd.Files, cmd.IdempotencyKey = test.stdin, test.files, "k"
+			if err := cmd.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, test.want) {
+				t.Errorf("got %d bytes, want %d", len(got), len(test.want))
+			}
+		})
 	}
 }
 
-// TestStdinOfADeduplicatedCall: the input belongs to the request that was first.
-func TestStdinOfADeduplicatedCall(t *testing.T) {
-	for _, resent := range []bool{false, true} {
-		first := resent
-		r := newRecord().started().exit(0)
-		r.events[0].GetHeader().Deduplicated = true
-		f := &fake{}
-		f.interactive = func(s interactiveServer) error {
-			if first {
-				first = false
-				f.cut()
-				<-s.Context().Done()
-				return nil
-			}
-			s.Recv()
-			r.send(s, 0, 2)
-			if m, err := s.Recv(); err != io.EOF {
-				t.Errorf("got %v, want nothing sent", m)
-			}
-			return r.send(s, 2, 0)
+// TestStdinThatAKeyCannotHave is refused before anything is sent.
+func TestStdinThatAKeyCannotHave(t *testing.T) {
+	zeros, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zeros.Close()
+	tests := []struct {
+		name  string
+		stdin io.Reader
+		json  string
+		want  string
+	}{
+		{"too large", zeros, "", "run demo: stdin: an idempotency key needs an input of at most 15 MiB"},
+		{"a byte too large", bytes.NewReader(make([]byte, keyedBytes+1)), "", "run demo: stdin: an idempotency key needs an input of at most 15 MiB"},
+		{"unreadable", errReader{}, "", "run demo: stdin: bad sector"},
+		{"behind arguments", strings.NewReader("x"), "{}", "run demo: stdin: with an idempotency key there is none behind JSON arguments"},
+	}
+	for _, test := range tests {
+		cmd := (&fake{}).dial(t).Script("demo", "x.py") // which would answer UNIMPLEMENTED
+		cmd.Stdin, cmd.JSONArguments, cmd.IdempotencyKey = test.stdin, test.json, "k"
+		if got := fmt.Sprint(cmd.Run(t.Context())); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
-		cmd := f.dial(t).Script("demo", "x.py")
-		cmd.Stdin = io.MultiReader(strings.NewReader("x"))
-		cmd.IdempotencyKey = "k"
-		if err := cmd.Run(t.Context()); (err != nil) != resent {
-			t.Errorf("resent %v: got %v", resent, err)
-		}
+	}
+}
+
+func TestEndOfContextEndsTheReadingForAKey(t *testing.T) {
+	in, w := io.Pipe()
+	defer w.Close()
+	ctx, end := context.WithCancel(t.Context())
+	cmd := (&fake{}).dial(t).Script("demo", "x.py")
+	cmd.Stdin, cmd.IdempotencyKey = in, "k"
+	go func() {
+		io.WriteString(w, "it is being read")
+		end()
+	}()
+	if err := cmd.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+// TestTooLargeForTheDaemon: the same message would be too large again.
+func TestTooLargeForTheDaemon(t *testing.T) {
+	c := (&fake{limit: 1 << 20}).dial(t)
+	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a third try would not end
+	cmd := c.Script("demo", "x.py")
+	cmd.Stdin, cmd.IdempotencyKey = bytes.NewReader(make([]byte, 2<<20)), "k"
+	if got, want := status.Code(cmd.Run(t.Context())), codes.ResourceExhausted; got != want {
+		t.Errorf("code: got %v, want %v", got, want)
 	}
 }
 
@@ -314,7 +372,7 @@ func TestFileShrinksWhileItIsSent(t *testing.T) {
 	}}
 	cmd := f.dial(t).Script("demo", "x.py")
 	cmd.Files = []File{{Path: "in", Source: source}}
-	call, err := cmd.call()
+	call, err := cmd.call(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +398,7 @@ func TestFileThatChangedIsRefused(t *testing.T) {
 	}}
 	cmd := f.dial(t).Script("demo", "x.py")
 	cmd.Files = []File{{Path: "in", Source: source}}
-	call, err := cmd.call()
+	call, err := cmd.call(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -20,7 +23,7 @@ func (c *Cmd) Start(ctx context.Context) error {
 		return errors.New("command: already started")
 	}
 	c.started = true
-	call, err := c.call()
+	call, err := c.call(ctx)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", c.Skill, err)
 	}
@@ -88,7 +91,6 @@ type opened struct {
 	interactive interactiveStream // nil for Execute
 	header      *pb.ExecutionEvent
 	sent        chan bool // once: whether start and files were sent
-	resent      bool
 }
 
 // open sends the call until its header comes: once, or as often as patience
@@ -97,12 +99,13 @@ func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, 
 	for try := 0; ; {
 		o, reached, err := c.openOnce(ctx, life, call)
 		if err == nil {
-			o.resent = try > 0
 			return o, nil
 		}
 		// A daemon that answered has decided; one that was never reached is said to
 		// be missing at once, unless it was there a moment ago.
-		again := call.request.GetIdempotencyKey() != "" && broken(err) && Reason(err) == "" && (reached || try > 0)
+		// gRPC says RESOURCE_EXHAUSTED of a message that is too large.
+		again := call.request.GetIdempotencyKey() != "" && broken(err) && Reason(err) == "" &&
+			status.Code(err) != codes.ResourceExhausted && (reached || try > 0)
 		if try++; !again || !c.patience.wait(ctx, try) {
 			return nil, err
 		}
