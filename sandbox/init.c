@@ -35,7 +35,8 @@
  * how a killed daemon looks, and at its own deadline, which lies behind the
  * daemon's. It has one thread and no heap: the message and what is decoded
  * from it are two mappings (init_program.c). init_child.c is the way of a
- * command from fork to exec, the part to read first when looking for holes.
+ * command from fork to exec, the part to read first when looking for holes;
+ * init_glob.c expands its arguments on that way, when nothing is left to lose.
  */
 #define _GNU_SOURCE
 #include "init.h"

@@ -135,8 +135,8 @@ static int match_character(struct piece *p, uint32_t c, int utf8) {
 	return in_set >= 0 ? in_set : take_escaped(p, utf8) == c;
 }
 
-/* Goes back to the last * only, which loses no match: the time is bounded by
- * the product of the lengths. */
+/* Goes back to the last * only, which loses no match and keeps the time
+ * polynomial. */
 static int match(struct piece p, const char *name) {
 	int utf8 = is_utf8(name, strchr(name, 0)) && is_utf8(p.at, p.end);
 	const char *star = NULL, *retry = NULL;

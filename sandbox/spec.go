@@ -59,8 +59,9 @@ type Command struct {
 // before the command's redirects and its exec, as the script's uid and from its
 // working directory, in the order of their bytes. If there is none the argument
 // stays. A name that begins with "-" gets "./" in front, so that no file is taken
-// for an option. Names that are more, or longer together, than init's bounds or
-// the kernel's end the command with status 126 and a line on stderr.
+// for an option. Classes such as [:alpha:] know ASCII only. Names that are more, or
+// longer together, than init's bounds or the kernel's end the command with status
+// 126 and a line on stderr.
 type Glob struct {
 	Arg     int    // index in Args, not 0
 	Pattern string // Args[Arg] with a backslash before each character that is literal where it could be special
