@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/workspace"
 )
@@ -71,6 +72,10 @@ type (
 	LanguageError = runtime.LanguageError
 	// CodeError: inline code that can't be passed on.
 	CodeError = runtime.CodeError
+	// CorruptError: what is stored of an execution is not what was written.
+	CorruptError = record.CorruptError
+	// DiskFullError: there is no room to store it.
+	DiskFullError = record.SpoolFullError
 	// VenvError: the skill's venv has no usable interpreter.
 	VenvError = runtime.VenvError
 )

@@ -30,6 +30,7 @@ type verdict struct {
 	retry    time.Duration     // of google.rpc.RetryInfo
 	metadata map[string]string // of google.rpc.ErrorInfo
 	message  string            // empty: what the error says
+	log      bool              // those who run the daemon must know
 }
 
 // A row gives the verdict on one kind of error.
@@ -47,6 +48,7 @@ type (
 		size   int64
 		offset uint64
 	}
+	sequenceError struct{ after, last uint64 }
 )
 
 func (e *unidentifiedError) Error() string  { return "not identified: " + e.err.Error() }
@@ -63,6 +65,9 @@ func (e *uploadTimeError) Error() string {
 }
 func (e *offsetError) Error() string {
 	return fmt.Sprintf("offset_bytes: %d is past the end, %d", e.offset, e.size)
+}
+func (e *sequenceError) Error() string {
+	return fmt.Sprintf("after_sequence: %d is past the newest event, %d", e.after, e.last)
 }
 
 // table is the one table from errors to codes. The first row that fits counts.
@@ -83,6 +88,10 @@ var table = []row{
 	typed(func(e *offsetError) verdict {
 		return verdict{code: codes.OutOfRange, reason: "OFFSET_PAST_END", field: "offset_bytes",
 			metadata: map[string]string{"size_bytes": strconv.FormatInt(e.size, 10)}}
+	}),
+	typed(func(e *sequenceError) verdict {
+		return verdict{code: codes.OutOfRange, reason: "OFFSET_PAST_END", field: "after_sequence",
+			metadata: map[string]string{"last_sequence": strconv.FormatUint(e.last, 10)}}
 	}),
 
 	// What the request asks for.
@@ -162,6 +171,11 @@ var table = []row{
 	// Executions and what they left.
 	sentinel(executor.ErrNotFound, verdict{code: codes.NotFound, reason: "EXECUTION_NOT_FOUND"}),
 	sentinel(executor.ErrNoArtifact, verdict{code: codes.NotFound, reason: "ARTIFACT_NOT_FOUND"}),
+	typed(func(e *executor.CorruptError) verdict {
+		// The reason is for the log: it can name what is the daemon's.
+		return verdict{code: codes.DataLoss, reason: "OUTPUT_DAMAGED", metadata: map[string]string{"execution_id": e.ID},
+			message: "execution " + e.ID + ": what the daemon has stored of it is damaged", log: true}
+	}),
 	sentinel(executor.ErrNotRunning, verdict{code: codes.FailedPrecondition, reason: "NOT_RUNNING"}),
 
 	// The daemon has no room, or no time.
@@ -175,13 +189,14 @@ var table = []row{
 		return verdict{code: codes.DeadlineExceeded, reason: "UPLOAD_TIMED_OUT"}
 	}),
 	sentinel(executor.ErrDraining, verdict{code: codes.Unavailable, reason: "DRAINING", retry: retryDraining}),
+	typed(func(*executor.DiskFullError) verdict { return diskFull }),
 	sentinel(syscall.ENOSPC, diskFull),
 	sentinel(syscall.EDQUOT, diskFull),
 }
 
 // diskFull does not quote the error: it names the daemon's own paths.
 var diskFull = verdict{code: codes.ResourceExhausted, reason: "DISK_FULL", quota: "the daemon's disk", retry: retryFull,
-	message: "the daemon's disk is full"}
+	message: "the daemon's disk is full", log: true}
 
 // pathVerdict is about a path into a skill: a script, unless the error says of
 // another field that it is there.

@@ -40,6 +40,10 @@ var errorCases = []struct {
 	{err: &executor.RequestError{Field: "args[3]", Reason: "has a NUL byte"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "args[3]"}},
 	{err: &sessionError{}, want: refusal{codes.Unimplemented, "SESSIONS_NOT_OFFERED", ""}},
 	{
+		err: &sequenceError{after: 8, last: 7}, want: refusal{codes.OutOfRange, "OFFSET_PAST_END", "after_sequence"},
+		meta: map[string]string{"last_sequence": "7"},
+	},
+	{
 		err: &offsetError{size: 10, offset: 11}, want: refusal{codes.OutOfRange, "OFFSET_PAST_END", "offset_bytes"},
 		meta: map[string]string{"size_bytes": "10"},
 	},
@@ -109,6 +113,10 @@ var errorCases = []struct {
 	{err: &permission.NetworkRefused{Skill: "a", Reason: "not granted"}, want: refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
 	{err: executor.ErrNotFound, want: refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}},
 	{err: executor.ErrNoArtifact, want: refusal{codes.NotFound, "ARTIFACT_NOT_FOUND", ""}},
+	{
+		err: &executor.CorruptError{ID: "e1", Offset: 7, Reason: "secret"}, want: refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""},
+		meta: map[string]string{"execution_id": "e1"},
+	},
 	{err: executor.ErrNotRunning, want: refusal{codes.FailedPrecondition, "NOT_RUNNING", ""}},
 	{
 		err: &executor.SaturatedError{Running: 2, Queued: 3, RetryAfter: time.Second}, want: refusal{codes.ResourceExhausted, "SATURATED", ""},
@@ -120,6 +128,10 @@ var errorCases = []struct {
 	},
 	{err: &uploadTimeError{time.Minute}, want: refusal{codes.DeadlineExceeded, "UPLOAD_TIMED_OUT", ""}},
 	{err: executor.ErrDraining, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
+	{
+		err: &executor.DiskFullError{ID: "e1", Err: errors.New("secret")}, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""},
+		retry: retryFull, quota: "the daemon's disk",
+	},
 	{err: syscall.ENOSPC, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""}, retry: retryFull, quota: "the daemon's disk"},
 	{err: syscall.EDQUOT, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""}, retry: retryFull, quota: "the daemon's disk"},
 }
@@ -186,9 +198,11 @@ func TestOursIsNotInTheTable(t *testing.T) {
 
 // What a message says of a full disk must not name the daemon's paths.
 func TestDiskFullIsTerse(t *testing.T) {
-	v, _ := classify(fmt.Errorf("write /var/lib/skillrun/x: %w", syscall.ENOSPC))
-	if got, want := v.status().Message(), "the daemon's disk is full"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for _, err := range []error{syscall.ENOSPC, &executor.DiskFullError{ID: "e1", Err: errors.New("/var/lib/skillrun/x")}} {
+		v, _ := classify(fmt.Errorf("write /var/lib/skillrun/x: %w", err))
+		if got, want := v.status().Message(), "the daemon's disk is full"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 
@@ -249,6 +263,7 @@ func TestAnswer(t *testing.T) {
 		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1},
 		{"of an execution", context.Background(), &executionError{"e1", executor.ErrNotFound}, codes.NotFound, "execution e1: execution not found", 0},
 		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full", 1},
+		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: what the daemon has stored of it is damaged", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			logs := &logs{}

@@ -67,8 +67,17 @@ func (s *Server) cancel(who permission.Principal, id, by, reason string) {
 }
 
 func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
-	f := follow{Server: c.Server, id: m.GetExecutionId(), after: m.GetAfterSequence(), send: stream.Send}
-	return f.run(stream.Context())
+	ctx := stream.Context()
+	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
+	if err != nil {
+		return err
+	}
+	// A reader who waits for what it thinks is to come would pass over the outcome.
+	if m.GetAfterSequence() > e.LastSeq {
+		return &sequenceError{m.GetAfterSequence(), e.LastSeq}
+	}
+	f := follow{Server: c.Server, id: e.ID, after: m.GetAfterSequence(), send: stream.Send}
+	return f.run(ctx)
 }
 
 func (c executionCalls) Get(ctx context.Context, m *pb.GetRequest) (*pb.Execution, error) {

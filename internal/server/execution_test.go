@@ -332,6 +332,8 @@ func TestAttach(t *testing.T) {
 	first := readUntil(t, s, nil, "ready")
 	attached, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: first.id, AfterSequence: 1})
 	during := readUntil(t, attached, err, "ready")
+	past, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: first.id, AfterSequence: 1 << 40})
+	wantRefusal(t, readAll(t, past, err).err, refusal{codes.OutOfRange, "OFFSET_PAST_END", "after_sequence"})
 	send(t, s, stdinMessage("x\n"))
 	during.until(attached, func(r *transcript) bool { return strings.Contains(r.stdout, "got x") })
 	if err := s.CloseSend(); err != nil {
@@ -351,6 +353,8 @@ func TestAttach(t *testing.T) {
 			t.Errorf("after %d: got %v, %v; want the same events", after, r.sequences, r.err)
 		}
 	}
+	attached, err = d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: first.id, AfterSequence: uint64(len(first.raw)) + 1})
+	wantRefusal(t, readAll(t, attached, err).err, refusal{codes.OutOfRange, "OFFSET_PAST_END", "after_sequence"})
 	attached, err = d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: "nope"})
 	wantRefusal(t, readAll(t, attached, err).err, refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""})
 }
@@ -677,27 +681,41 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// What goes wrong on our side after the header names the execution, and nothing
-// of the cause; the log has it once.
-func TestInternalErrorOfAnExecution(t *testing.T) {
+// What goes wrong on our side names the execution, and nothing of the cause; the
+// log has it once.
+func TestUnreadableOutput(t *testing.T) {
 	d := startDaemon(t, nil)
-	r := d.execute(script("scripts/hello.sh"))
-	wantExit(t, r, 3)
-	spools, err := filepath.Glob(filepath.Join(d.dir, "record", "*", r.id))
-	if err != nil || len(spools) == 0 {
-		t.Fatalf("no spool of %s: %v", r.id, err)
-	}
-	for _, spool := range spools {
-		if err := os.Truncate(spool, 20); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: r.id})
-	st := wantRefusal(t, readAll(t, s, err).err, refusal{codes.Internal, "INTERNAL", ""})
-	if got, want := st.Message(), "internal error (execution "+r.id+")"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if lines := d.logs.with("internal error", r.id, "err="); len(lines) != 1 {
-		t.Errorf("%d lines of the log say why, want 1: %v", len(lines), lines)
+	for _, c := range []struct {
+		name    string
+		spoil   func(spool string) error
+		want    refusal
+		message string // and "ID"
+	}{
+		{"cut", func(spool string) error { return os.Truncate(spool, 20) },
+			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: what the daemon has stored of it is damaged"},
+		{"no file", func(spool string) error { return errors.Join(os.Remove(spool), os.Mkdir(spool, 0o700)) },
+			refusal{codes.Internal, "INTERNAL", ""}, "internal error (execution ID)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := d.execute(script("scripts/hello.sh"))
+			wantExit(t, r, 3)
+			spools, err := filepath.Glob(filepath.Join(d.dir, "record", "*", r.id))
+			if err != nil || len(spools) == 0 {
+				t.Fatalf("no spool of %s: %v", r.id, err)
+			}
+			for _, spool := range spools {
+				if err := c.spoil(spool); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: r.id})
+			st := wantRefusal(t, readAll(t, s, err).err, c.want)
+			if got, want := st.Message(), strings.Replace(c.message, "ID", r.id, 1); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if lines := d.logs.with("ERROR", r.id, "err="); len(lines) != 1 {
+				t.Errorf("%d lines of the log say why, want 1: %v", len(lines), lines)
+			}
+		})
 	}
 }

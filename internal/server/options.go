@@ -15,12 +15,14 @@ const (
 
 // Bounds on connections. gRPC's own defaults are unlimited, or far larger.
 const (
-	maxConnections    = 256
-	maxStreams        = 100 // of one connection
-	maxHeaderBytes    = 16 << 10
-	connectionTimeout = 20 * time.Second // for the handshake
-	maxIdle           = 5 * time.Minute
-	maxAge            = 30 * time.Minute
+	maxConnections     = 256 // of one listener
+	maxPeerConnections = 128 // of one user, or one address
+	maxStreams         = 100 // of one connection
+	maxHeaderBytes     = 16 << 10
+	connectionTimeout  = 20 * time.Second // for the handshake
+	maxIdle            = time.Minute
+	refusedInterval    = 10 * time.Second // between two lines of the log about connections that were refused
+	maxAge             = 30 * time.Minute
 	// What is under way when a connection gets too old may end on it. Longer than
 	// an execution can take with its time in the queue (600 s each), so that age
 	// alone never breaks the stream that started one.

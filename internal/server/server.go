@@ -18,7 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -112,7 +111,7 @@ func New(c Config) (*Server, error) {
 // Serve answers the calls that come in on l, until the server stops. It may be
 // called for any number of listeners at once, and closes l. A stop is no error.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.grpc.Serve(netutil.LimitListener(peerListener{l}, maxConnections))
+	err := s.grpc.Serve(newBoundedListener(peerListener{l}, s.log))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}

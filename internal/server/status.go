@@ -46,8 +46,8 @@ func (s *Server) answer(ctx context.Context, c *call, err error) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	if v, ok := classify(err); ok {
-		if v.reason == diskFull.reason {
-			s.log.Error("disk full", "reference", c.reference, "method", c.method, "err", err)
+		if v.log {
+			s.log.Error(v.message, "reference", c.reference, "method", c.method, "err", err)
 		}
 		return v.status().Err()
 	}
