@@ -16,6 +16,8 @@ import (
 func TestSources(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "sources", `allowed-tools: "Bash(python:*), Bash(printf:*), Bash(cat:*), Bash(sort:*), Bash(false)"`, map[string]string{
+		"data/1.txt":          "1",
+		"data/2.txt":          "2",
 		"scripts/args.py":     "import sys; print(sys.argv[1:], sys.argv[0])",
 		"scripts/up.PY":       "print('up')",
 		"scripts/hi.sh":       "echo sh $1",
@@ -52,6 +54,7 @@ func TestSources(t *testing.T) {
 		{"command with a module", command("sources", "python -m scripts.mod"), "module\n"},
 		{"pipeline and redirect", command("sources", "printf 'b\\na\\n' | sort > out.txt && cat out.txt || printf never"), "a\nb\n"},
 		{"condition", command("sources", "false && printf no ; printf yes"), "yes"},
+		{"pattern of file names", command("sources", "cat data/*.txt"), "12"},
 		{"here-document", command("sources", "cat <<'EOF'\n$HOME stays\nEOF"), "$HOME stays\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
