@@ -18,6 +18,9 @@ func (a *app) cancelCommand() *cobra.Command {
 		Short: "End executions: SIGTERM, and after the grace SIGKILL",
 		Args:  arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if grace < 0 {
+				return usage(cmd, fmt.Errorf("--grace %s: must not be less than 0", grace))
+			}
 			c, err := a.dial()
 			if err != nil {
 				return err
@@ -31,6 +34,9 @@ func (a *app) cancelCommand() *cobra.Command {
 				e, err := c.Executions().Cancel(cmd.Context(), request)
 				if err != nil {
 					return fmt.Errorf("cancel %s: %w", id, err)
+				}
+				if e.GetOutcome() == nil {
+					return fmt.Errorf("cancel %s: it has not ended ('skillrun show %s' says how it stands)", id, id)
 				}
 				if a.json {
 					err = a.printJSON(e)

@@ -134,6 +134,9 @@ func TestCancel(t *testing.T) {
 		if r.GetExecutionId() == "nope" {
 			return nil, refusal(codes.NotFound, "EXECUTION_NOT_FOUND", "no such execution")
 		}
+		if r.GetExecutionId() == "stuck" {
+			return &pb.Execution{ExecutionId: "stuck", State: pb.State_STATE_RUNNING}, nil
+		}
 		return &pb.Execution{ExecutionId: r.GetExecutionId(), Outcome: &pb.Outcome{End: pb.End_END_CANCELLED}}, nil
 	})
 	if got, want := f.client(t, nil, "cancel", "--grace", "5s", "--reason", "why", "e1", "e2"), (result{0, "e1 cancelled\ne2 cancelled\n", ""}); got != want {
@@ -144,6 +147,15 @@ func TestCancel(t *testing.T) {
 	}
 	if got := f.client(t, nil, "cancel", "nope", "e1"); got.code != 127 || got.stdout != "" {
 		t.Errorf("got %+v, want 127", got)
+	}
+	for _, flags := range [][]string{{}, {"--json"}} {
+		got := f.client(t, nil, append([]string{"cancel", "stuck"}, flags...)...)
+		if want := (result{125, "", "skillrun: cancel stuck: it has not ended ('skillrun show stuck' says how it stands)\n"}); got != want {
+			t.Errorf("%q: got %+v, want %+v", flags, got, want)
+		}
+	}
+	if got := f.client(t, nil, "cancel", "--grace", "-1s", "e1"); got.code != 125 || !strings.Contains(got.stderr, "--grace -1s: must not be less than 0") {
+		t.Errorf("got %+v, want 125", got)
 	}
 	if got := f.client(t, nil, "cancel", "--json", "e1"); !strings.Contains(got.stdout, `"executionId":"e1"`) {
 		t.Errorf("json: got %+v", got)

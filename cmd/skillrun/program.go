@@ -2,8 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
@@ -21,7 +24,11 @@ type program struct {
 func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	flags := cmd.Flags()
 	if flags.ArgsLenAtDash() >= 0 {
-		return nil, usage(cmd, errors.New("-- must follow SKILL"))
+		if !strings.HasPrefix(args[0], "-") {
+			return nil, usage(cmd, errors.New("-- must follow SKILL"))
+		}
+		// It was for the skill's name. Parse never forgets a "--" by itself.
+		flags.Init(cmd.DisplayName(), pflag.ContinueOnError)
 	}
 	p := &program{skill: args[0]}
 	rest := args[1:]
@@ -48,7 +55,21 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	if flags.Changed("language") && !flags.Changed("code") {
 		return nil, usage(cmd, errors.New("--language goes with -c"))
 	}
+	if err := positive(cmd); err != nil {
+		return nil, err
+	}
 	return p, f.check(cmd)
+}
+
+// positive refuses values that the daemon would take for "not set".
+func positive(cmd *cobra.Command) error {
+	for _, name := range []string{"timeout", "cpu-time", "queue-timeout", "processes"} {
+		flag := cmd.Flags().Lookup(name)
+		if value := flag.Value.String(); flag.Changed && (value == "0" || value == "0s" || value[0] == '-') {
+			return usage(cmd, fmt.Errorf("--%s %s: must be more than 0", name, value))
+		}
+	}
+	return nil
 }
 
 // on returns the command for p.

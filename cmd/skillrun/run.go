@@ -21,12 +21,13 @@ func (a *app) runCommand() *cobra.Command {
   skillrun run calculator scripts/calc.py '2+2'
   skillrun run data-analysis --file sales.csv -o out scripts/stats.py sales.csv
   skillrun run calculator -c 'print(2+2)'
-  skillrun run git-analyzer -- git log --oneline
-  skillrun run git-analyzer -- 'git log | head -3'
+  skillrun run text-tools --file notes.txt -- grep -c 'to do' notes.txt
+  skillrun run text-tools --file notes.txt -- 'sort notes.txt | uniq -c | head -3'
 
 Flags stand before the script; what follows it is the program's. One word after
 "--" is a command line with its pipes and redirects, several words are one
 command, each kept as it is. With -c, arguments that begin with "-" follow "--".
+So does a SKILL that begins with "-": skillrun run -- -name SCRIPT.
 
 Standard input goes to the program unless it is a terminal; -i passes a terminal
 too. Ctrl-C cancels the execution, and a second one does not wait for it.`,

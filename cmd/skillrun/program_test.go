@@ -1,0 +1,123 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// requestOf returns what a command line asks the daemon for.
+func requestOf(t *testing.T, args ...string) *pb.ExecuteRequest {
+	t.Helper()
+	var request *pb.ExecuteRequest
+	f := answers("ListArtifacts", func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+		return &pb.ListArtifactsResponse{}, nil
+	})
+	f.execute = func(r *pb.ExecuteRequest, s eventServer) error {
+		request = r
+		return newRecord().exit(0).send(s, 0, 0)
+	}
+	if got := f.client(t, nil, args...); got.code != 0 {
+		t.Fatalf("%q: got %+v", args, got)
+	}
+	return request
+}
+
+// TestSkillsNamedLikeFlags: "--" before the name makes it a name, and means
+// nothing for what follows it.
+func TestSkillsNamedLikeFlags(t *testing.T) {
+	script := &pb.ExecuteRequest_Script{Script: "x.py"}
+	tests := []struct {
+		args []string
+		want *pb.ExecuteRequest
+	}{
+		{[]string{"--", "-demo", "x.py", "a"}, &pb.ExecuteRequest{Skill: "-demo", Source: script, Args: []string{"a"}}},
+		{[]string{"--", "--help", "x.py", "--help"}, &pb.ExecuteRequest{Skill: "--help", Source: script, Args: []string{"--help"}}},
+		{[]string{"--dir", "sub", "--", "-demo", "--key", "k", "x.py"}, &pb.ExecuteRequest{Skill: "-demo", Source: script, WorkingDirectory: "sub", IdempotencyKey: "k"}},
+		{[]string{"--", "-demo", "-c", "x", "--", "-b"}, &pb.ExecuteRequest{Skill: "-demo", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "x"}}, Args: []string{"-b"}}},
+		{[]string{"--", "-demo", "--", "wc", "-l"}, &pb.ExecuteRequest{Skill: "-demo", Source: &pb.ExecuteRequest_Command{Command: "wc -l"}}},
+	}
+	for _, test := range tests {
+		test.want.Env = map[string]string{}
+		if got := requestOf(t, append([]string{"run"}, test.args...)...); !proto.Equal(got, test.want) {
+			t.Errorf("%q: got %v\nwant %v", test.args, got, test.want)
+		}
+	}
+}
+
+// TestRunExamplesWork: the help shows nothing that the skills which come with
+// skillrun don't have, or don't allow.
+func TestRunExamplesWork(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loads skills as the daemon does, which needs root")
+	}
+	root, err := filepath.Abs("../../skills")
+	if err != nil {
+		t.Fatal(err)
+	}
+	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{root}, Dir: filepath.Join(t.TempDir(), "snapshots"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer skills.Close()
+	t.Chdir(t.TempDir())
+	help := (&fake{}).client(t, nil, "run", "--help").stdout
+	sources := map[permission.SourceKind]int{}
+	for line := range strings.Lines(help) {
+		line, isExample := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "  skillrun ")
+		if !isExample || strings.HasPrefix(line, "run [flags]") {
+			continue
+		}
+		words := shellWords(t, line)
+		for i, word := range words {
+			if word == "--file" {
+				if err := os.WriteFile(words[i+1], []byte("to do\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		request := requestOf(t, words...)
+		sk, err := skills.Resolve(request.GetSkill())
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		source := permission.Source{Kind: permission.Script, Script: request.GetScript()}
+		switch {
+		case request.GetCommand() != "":
+			source = permission.Source{Kind: permission.Command, Command: request.GetCommand()}
+		case request.GetCode() != nil:
+			source = permission.Source{Kind: permission.Code, Code: request.GetCode().GetText(), Language: "python"}
+		default:
+			if _, err := sk.Lookup(source.Script); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		sources[source.Kind]++
+		if _, err := (permission.Policy{}).Check(permission.Principal{}, sk, source, nil); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if sources[permission.Script] == 0 || sources[permission.Code] == 0 || sources[permission.Command] < 2 {
+		t.Errorf("got %v: an example of each kind is missing", sources)
+	}
+}
+
+// shellWords has a shell take a command line apart.
+func shellWords(t *testing.T, line string) []string {
+	t.Helper()
+	out, err := exec.Command("/bin/sh", "-c", `printf '%s\0' `+line).Output()
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+}
