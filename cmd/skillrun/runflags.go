@@ -68,14 +68,6 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 func (f *runFlags) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	f.networkSet = flags.Changed("network")
-	for _, name := range []string{"timeout", "cpu-time", "queue-timeout"} {
-		if d, err := flags.GetDuration(name); err == nil && flags.Changed(name) && d <= 0 {
-			return &codedError{codeRefused, fmt.Sprintf("--%s %s: must be more than 0", name, d)}
-		}
-	}
-	if flags.Changed("processes") && f.processes == 0 {
-		return &codedError{codeRefused, "--processes 0: must be more than 0"}
-	}
 	switch f.onDisconnect {
 	case "", "cancel", "continue":
 	default:

@@ -2407,7 +2407,7 @@ func (x *Execution) GetOutcome() *Outcome {
 type AttachRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// Events after this sequence; 0: all.
+	// Events after this sequence; 0: all. Past the newest event: OUT_OF_RANGE.
 	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
