@@ -39,7 +39,8 @@ func (s *Store) ArtifactDir(id string) string {
 
 // PutArtifacts records the artifacts of the execution, whose contents are in
 // ArtifactDir. They take the place of earlier ones and are shown once it has
-// ended: call it before End.
+// ended: call it before End. If the disk is full the error is a *SpoolFullError,
+// and some may be recorded.
 func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	l.mu.Lock()
 	err := l.writable()
@@ -69,7 +70,7 @@ func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 		position += len(batch)
 	}
 	if err != nil {
-		return fmt.Errorf("record %s: artifacts: %w", l.id, err)
+		return l.failure(fmt.Errorf("artifacts: %w", err))
 	}
 	return nil
 }

@@ -6,9 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 )
+
+// maxCreated is the latest creation, in the year 2262, that a row has: beyond it
+// there is room for the numbers of rows that count up from there.
+const maxCreated = math.MaxInt64 - 1<<53
 
 // Create records x as queued and writes its header event, whose data first is.
 // When it returns, both are on the disk. If x has an idempotency key that the
@@ -55,10 +60,8 @@ func (s *Store) create(ctx context.Context, l *Log, x Execution, first []byte) e
 		return err
 	})
 	switch {
-	case isFull(err):
-		return &SpoolFullError{ID: x.ID, Err: err}
 	case err != nil:
-		return fmt.Errorf("record %s: %w", x.ID, err)
+		return l.failure(err)
 	case claimed != nil:
 		s.refresh(&claimed.Execution)
 		return &KeyClaimed{Existing: claimed.Execution}
@@ -75,15 +78,16 @@ func insert(ctx context.Context, tx *sql.Tx, x Execution, header []byte) (row in
 	if err != nil {
 		return 0, err
 	}
+	created := min(nanos(x.Created), maxCreated)
 	err = tx.QueryRowContext(ctx, `
 		INSERT INTO executions
-			(n, id, tenant, principal, skill, digest, source_kind, script, key, request_hash, state, created, labels, detail, header)
+			(n, id, tenant, principal, skill, digest, source_kind, script, key, request_hash, state, created, labels, detail, header, row_bytes)
 		VALUES
-			(max(?, (SELECT coalesce(max(n), 0) + 1 FROM executions)), ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?)
+			(max(?, (SELECT coalesce(max(n), 0) + 1 FROM executions)), ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
 		RETURNING n`,
-		nanos(x.Created), x.ID, x.Tenant, x.Principal, x.Skill, x.Digest, x.SourceKind, x.Script, x.Key,
-		blob(x.RequestHash), Queued, nanos(x.Created), string(labels), blob(x.Detail), blob(header)).Scan(&row)
+		created, x.ID, x.Tenant, x.Principal, x.Skill, x.Digest, x.SourceKind, x.Script, x.Key,
+		blob(x.RequestHash), Queued, created, string(labels), blob(x.Detail), blob(header), len(x.Detail)+len(header)).Scan(&row)
 	if err != nil {
 		return 0, err
 	}
@@ -109,10 +113,16 @@ func (s *Store) forget(ctx context.Context, l *Log) error {
 	return err
 }
 
-// nanos is t as the database has it: nanoseconds since 1970, 0 for no time.
+// nanos is t as it is stored: nanoseconds since 1970, 0 for no time, and the
+// nearest that there is for a time before 1677 or after 2262.
 func nanos(t time.Time) int64 {
-	if t.IsZero() {
+	switch {
+	case t.IsZero():
 		return 0
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
 	}
 	return t.UnixNano()
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -146,20 +145,4 @@ func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 
 func (d *database) close() error {
 	return errors.Join(d.queries.Close(), d.states.Close(), d.claims.Close())
-}
-
-// quarantine moves what is in dir, except the lock, into a directory of its own
-// beside it and returns that: a damaged database can't say what belongs to whom.
-func quarantine(dir string, now time.Time) (string, error) {
-	aside := filepath.Join(dir, "corrupt-"+now.UTC().Format("20060102T150405.000000000Z"))
-	if err := os.Mkdir(aside, 0o700); err != nil {
-		return "", err
-	}
-	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", spoolsName, artifactsName} {
-		err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", err
-		}
-	}
-	return aside, nil
 }

@@ -43,16 +43,38 @@ type SpoolFullError struct {
 func (e *SpoolFullError) Error() string { return fmt.Sprintf("record %s: %v", e.ID, e.Err) }
 func (e *SpoolFullError) Unwrap() error { return e.Err }
 
+// Is makes it unix.ENOSPC whoever said so: SQLite has a code of its own.
+func (e *SpoolFullError) Is(target error) bool { return target == unix.ENOSPC }
+
+// OutcomeTooLargeError says that an outcome is longer than MaxOutcomeBytes.
+// Nothing was recorded: the log is as open as before, and a smaller one can be
+// its end.
+type OutcomeTooLargeError struct {
+	ID   string
+	Size int
+}
+
+func (e *OutcomeTooLargeError) Error() string {
+	return fmt.Sprintf("record %s: outcome of %d bytes: more than %d", e.ID, e.Size, MaxOutcomeBytes)
+}
+
 // CorruptError says that what is on disk is not what was written.
 type CorruptError struct {
 	ID string
 	// Offset is where in the spool; 0 if it isn't the spool.
 	Offset int64
 	Reason string
+	// End is the end as the database has it, which is whole although the spool
+	// isn't. Nil: the execution has not ended, or it isn't the spool.
+	End *Event
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("record %s: corrupt at byte %d: %s", e.ID, e.Offset, e.Reason)
+	ended := ""
+	if e.End != nil {
+		ended = "; the execution ended " + e.End.End
+	}
+	return fmt.Sprintf("record %s: corrupt at byte %d: %s%s", e.ID, e.Offset, e.Reason, ended)
 }
 
 // TokenError says that a page token is not one that this listing gave out.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/crc32"
 	"math"
-	"time"
 )
 
 // A spool is spoolMagic and then frames without anything between them. A frame
@@ -14,7 +13,7 @@ import (
 //	 0  uint32  CRC-32C of the data, continued over bytes 4 to 35
 //	 4  uint32  length of the data
 //	 8  uint64  sequence
-//	16  int64   nanoseconds since 1970
+//	16  int64   nanoseconds since 1970, 0 for no time
 //	24  uint64  offset in its stream
 //	32  uint8   kind
 //	33  uint8   stream
@@ -29,6 +28,8 @@ const (
 
 	// MaxEventBytes bounds the data of one event.
 	MaxEventBytes = 16 << 20
+	// MaxOutcomeBytes bounds the outcome given to Log.End: every listing has it.
+	MaxOutcomeBytes = 1 << 20
 )
 
 // Castagnoli's polynomial has an instruction on amd64 and arm64.
@@ -47,7 +48,7 @@ func (b badFrame) Error() string { return string(b) }
 func putFrame(h *[frameSize]byte, e Event, data []byte, sum uint32) {
 	binary.LittleEndian.PutUint32(h[4:], uint32(len(data)))
 	binary.LittleEndian.PutUint64(h[8:], e.Seq)
-	binary.LittleEndian.PutUint64(h[16:], uint64(e.Time.UnixNano()))
+	binary.LittleEndian.PutUint64(h[16:], uint64(nanos(e.Time)))
 	binary.LittleEndian.PutUint64(h[24:], e.Offset)
 	h[32], h[33], h[34], h[35] = byte(e.Kind), e.Stream, 0, 0
 	binary.LittleEndian.PutUint32(h[0:], crc32.Update(sum, castagnoli, h[4:]))
@@ -66,7 +67,7 @@ func decodeFrame(b []byte) (e Event, size int, err error) {
 	}
 	e = Event{
 		Seq:    binary.LittleEndian.Uint64(b[8:]),
-		Time:   time.Unix(0, int64(binary.LittleEndian.Uint64(b[16:]))).UTC(),
+		Time:   instant(int64(binary.LittleEndian.Uint64(b[16:]))),
 		Offset: binary.LittleEndian.Uint64(b[24:]),
 		Kind:   Kind(b[32]),
 		Stream: b[33],

@@ -140,6 +140,56 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// Whoever meets the full disk, the spool or SQLite, says so in the same way.
+func TestDatabaseFull(t *testing.T) {
+	dir := smallDisk(t, "size=64m")
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	l, other := create(t, s, Execution{}), create(t, s, Execution{})
+	r := newReader(t, s, "a", l.ID(), 1)
+	fillDisk(t, dir)
+	if !s.ballast.held.Load() {
+		t.Fatal("the ballast was spent before")
+	}
+	if _, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil); !isSpoolFull(err) {
+		t.Errorf("create: got %v", err)
+	}
+	// Now there is nothing left, not even for ends.
+	if err := s.ballast.spend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "filler"), filepath.Join(dir, "filled")); err != nil {
+		t.Fatal(err)
+	}
+	fillDisk(t, dir)
+	outcome := make([]byte, MaxOutcomeBytes)
+	for name, err := range map[string]error{
+		"start":     l.Started(t.Context(), start),
+		"artifacts": l.PutArtifacts(t.Context(), []Artifact{{Path: "x"}}),
+		"end":       l.End(t.Context(), "EXITED", outcome, start),
+	} {
+		if !isSpoolFull(err) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	// Readers don't wait for what will never be.
+	if e, err := r.Next(t.Context()); e.End != "EXITED" || len(e.Data) != len(outcome) || err != nil {
+		t.Errorf("got %q with %d bytes, %v", e.End, len(e.Data), err)
+	}
+	if err := l.End(t.Context(), "EXITED", nil, start); !errors.Is(err, ErrEnded) {
+		t.Errorf("again: got %v", err)
+	}
+	for _, name := range []string{"filler", "filled"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(t, other, "EXITED", start)
+	s = reopenStore(t, s)
+	if left, err := s.Unended(t.Context()); len(left) != 1 || left[0].ID != l.ID() || err != nil {
+		t.Errorf("got %v, %v", left, err)
+	}
+}
+
 // While the room for ends is spent, output is not to have it.
 func TestOutputWaitsForBallast(t *testing.T) {
 	dir := smallDisk(t, "size=64m")

@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,8 @@ const (
 	DefaultPage = 100
 	// MaxPage bounds what can be asked for.
 	MaxPage = 1000
+	// pageBytes bounds the details and outcomes on a page, but for its last item.
+	pageBytes = 2 << 20
 )
 
 // Filter says which executions a List wants. Zero fields don't narrow it, except
@@ -34,7 +37,7 @@ type Filter struct {
 }
 
 // List returns the executions that f wants, newest first, and the token of the
-// next page; empty: there is none. Executions that are created meanwhile don't
+// next page; empty: there is none. Large ones make a page shorter. Executions that are created meanwhile don't
 // move the pages. A token that isn't from this filter is a *TokenError.
 func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next string, err error) {
 	size := pageSize(f.PageSize)
@@ -46,19 +49,37 @@ func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next stri
 	if err != nil {
 		return nil, "", fmt.Errorf("record: list: %w", err)
 	}
-	all, err := scanRows(rows)
+	all, more, err := scanPage(rows, size)
 	if err != nil {
 		return nil, "", fmt.Errorf("record: list: %w", err)
 	}
-	if len(all) > size {
-		all = all[:size]
-		next = f.token().encode(all[size-1].n)
+	if more {
+		next = f.token().encode(all[len(all)-1].n)
 	}
 	for _, x := range all {
 		s.refresh(&x.Execution)
 		page = append(page, x.Execution)
 	}
 	return page, next, nil
+}
+
+// scanPage reads at most size rows, fewer if they are large. more: there is one
+// that it left.
+func scanPage(rows *sql.Rows, size int) (page []*row, more bool, err error) {
+	defer rows.Close()
+	bytes := 0
+	for rows.Next() {
+		if len(page) == size || bytes >= pageBytes {
+			return page, true, rows.Close()
+		}
+		x, err := scanRow(rows.Scan)
+		if err != nil {
+			return nil, false, err
+		}
+		page = append(page, x)
+		bytes += len(x.Detail) + len(x.Outcome)
+	}
+	return page, false, rows.Err()
 }
 
 func pageSize(asked int) int {

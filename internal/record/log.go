@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -21,15 +22,15 @@ type Log struct {
 	row   int64
 
 	mu    sync.Mutex
-	f     *os.File
+	f     *os.File        // nil: what is on disk can't be used
 	head  [frameSize]byte // of the frame being written
 	state logState
 	// size and seq say what readers may see: whole frames only.
 	size  int64
 	seq   uint64
 	marks marks
-	// lastWord is the end, if the spool had no room for it.
-	lastWord *Event
+	// end is set with logEnded; the spool may have had no room for it.
+	end *Event
 	// wake is closed at the next change; nil if nobody waits for one.
 	wake chan struct{}
 }
@@ -99,39 +100,51 @@ func (l *Log) Append(e Event) (seq uint64, err error) {
 }
 
 // Started records that the program runs since at. It adds no event: the caller
-// appends that, with what it has to say.
+// appends that, with what it has to say. If the disk is full the error is a
+// *SpoolFullError.
 func (l *Log) Started(ctx context.Context, at time.Time) error {
-	return l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err := l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		result, err := tx.ExecContext(ctx, "UPDATE executions SET state = ?, started = ? WHERE n = ? AND state = ?",
 			Running, nanos(at), l.row, Queued)
 		if err != nil {
-			return fmt.Errorf("record %s: %w", l.id, err)
+			return err
 		}
-		return l.wantOne(result, "start: not queued")
+		return wantOne(result, "start: not queued")
 	})
-}
-
-// wantOne makes it an error that an update met no row.
-func (l *Log) wantOne(result sql.Result, why string) error {
-	n, err := result.RowsAffected()
-	if err == nil && n != 1 {
-		err = errors.New(why)
-	}
 	if err != nil {
-		return fmt.Errorf("record %s: %w", l.id, err)
+		return l.failure(err)
 	}
 	return nil
 }
 
-// End records how the execution ended: end, at most 255 bytes, and the outcome.
-// It appends the end event, closes the row, and only then shows the event to
-// readers, so that whoever has seen it finds the execution ended. The first call
-// does it; any other gets ErrEnded. It works while the disk is full, and ctx
-// can't stop it. If it fails although it was the first, the end may be only in
-// the spool, from where the next Open takes it.
+// wantOne makes it an error that an update met no row.
+func wantOne(result sql.Result, why string) error {
+	n, err := result.RowsAffected()
+	if err == nil && n != 1 {
+		err = errors.New(why)
+	}
+	return err
+}
+
+// End records how the execution ended: end, at most 255 bytes, and the outcome,
+// at most MaxOutcomeBytes. It appends the end event, closes the row, and only
+// then shows the event to readers, so that whoever has seen it finds the
+// execution ended. The first call does it; any other gets ErrEnded. It works
+// while the disk is full, as long as the room that is kept for ends lasts, and
+// ctx can't stop it.
+//
+// An end that is out of bounds is refused and changes nothing: readers go on
+// waiting, and the caller must call again with one that isn't. For an outcome
+// the error is then an *OutcomeTooLargeError. After any other error the log is
+// closed and readers have seen the end, but it may be only in the spool, from
+// where the next Open takes it, or, if the disk is full, a *SpoolFullError,
+// nowhere.
 func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time) error {
-	if end == "" || len(end) > maxEnd || len(end)+1+len(outcome) > MaxEventBytes {
-		return fmt.Errorf("record %s: end %q with %d bytes of outcome: out of bounds", l.id, end, len(outcome))
+	if end == "" || len(end) > maxEnd {
+		return fmt.Errorf("record %s: end %q: not 1 to %d bytes", l.id, end, maxEnd)
+	}
+	if len(outcome) > MaxOutcomeBytes {
+		return &OutcomeTooLargeError{ID: l.id, Size: len(outcome)}
 	}
 	e := Event{Time: at, Kind: KindEnd, Data: outcome, End: end}
 	size, index, err := l.writeEnd(&e)
@@ -143,7 +156,7 @@ func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time)
 	})
 	l.showEnd(e, size)
 	if err != nil {
-		return fmt.Errorf("record %s: %w", l.id, err)
+		return l.failure(err)
 	}
 	l.store.unregister(l)
 	return nil
@@ -170,7 +183,6 @@ func (l *Log) writeEnd(e *Event) (size int64, index []byte, err error) {
 	}
 	if err != nil {
 		l.store.log.Warn("record: the end is in the database only", "execution", l.id, "err", err)
-		l.lastWord = &Event{Seq: e.Seq, Time: e.Time, Kind: KindEnd, Data: e.Data, End: e.End}
 		return l.size, l.marks.encode(), nil
 	}
 	l.marks.add(e.Seq, l.size)
@@ -181,16 +193,18 @@ func (l *Log) writeEnd(e *Event) (size int64, index []byte, err error) {
 func (l *Log) showEnd(e Event, size int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.state, l.seq, l.size = logEnded, e.Seq, size
+	e.Data = bytes.Clone(e.Data) // the caller's
+	l.state, l.seq, l.size, l.end = logEnded, e.Seq, size, &e
 	l.finish()
 }
 
 // closeRow records e, an end, in a row.
 func closeRow(ctx context.Context, tx *sql.Tx, row int64, e Event, size int64, index []byte) error {
 	_, err := tx.ExecContext(ctx, `
-		UPDATE executions SET state = ?, ended = ?, ending = ?, outcome = ?, last_seq = ?, spool_bytes = ?, marks = ?
+		UPDATE executions SET state = ?, ended = ?, ending = ?, outcome = ?, last_seq = ?, spool_bytes = ?, marks = ?,
+			row_bytes = length(detail) + length(header) + ?
 		WHERE n = ?`,
-		Ended, nanos(e.Time), e.End, blob(e.Data), int64(e.Seq), size, blob(index), row)
+		Ended, nanos(e.Time), e.End, blob(e.Data), int64(e.Seq), size, blob(index), len(e.Data)+len(index), row)
 	return err
 }
 
@@ -254,6 +268,9 @@ func (l *Log) add(e Event, data []byte, sum uint32) error {
 // the kernel takes only a part of it. On failure nothing of it stays. l.mu is
 // held.
 func (l *Log) writeFrame(e Event, data []byte, sum uint32) error {
+	if l.f == nil {
+		return errNoSpool
+	}
 	putFrame(&l.head, e, data, sum)
 	parts, pos := [][]byte{l.head[:], data}, l.size
 	if len(data) == 0 {

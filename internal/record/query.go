@@ -14,6 +14,8 @@ type row struct {
 	Execution
 	n          int64
 	spoolBytes int64
+	// garbled says what of the row could not be read and was left out.
+	garbled error
 }
 
 const selectColumns = `
@@ -33,24 +35,11 @@ func scanRow(scan func(...any) error) (*row, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(labels, &x.Labels); err != nil {
-		return nil, fmt.Errorf("record %s: labels: %w", x.ID, err)
+		x.Labels, x.garbled = nil, fmt.Errorf("labels: %w", err)
 	}
 	x.Created, x.Started, x.Ended = instant(created), instant(started), instant(ended)
 	x.LastSeq = uint64(lastSeq)
 	return &x, nil
-}
-
-func scanRows(rows *sql.Rows) ([]*row, error) {
-	defer rows.Close()
-	var all []*row
-	for rows.Next() {
-		x, err := scanRow(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, x)
-	}
-	return all, rows.Err()
 }
 
 // instant is the reverse of nanos.

@@ -69,12 +69,13 @@ type Reader struct {
 	after  uint64 // events up to here are passed over
 	next   uint64 // sequence of the next frame
 	log    *Log   // where more comes from; nil once it has ended
-	end    *Event // the end, if the spool doesn't have it
+	end    *Event // the end, which the spool may not have; nil before it
 	err    error  // what every further call of Next returns
 }
 
 // Read returns a reader of the events after sequence after; 0: of all. It can go
-// on after the execution has ended, and even been removed, until it is closed.
+// on after the execution has ended, and even been removed, until it is closed. A
+// spool that is gone, or isn't one, is a *CorruptError.
 func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Reader, error) {
 	// In this order: an execution that ends in between still has its log here.
 	l := s.liveLog(id)
@@ -83,6 +84,7 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 		return nil, fmt.Errorf("record %s: %w", id, err)
 	}
 	r := &Reader{id: id, after: after}
+	var f *os.File
 	var from mark
 	switch {
 	case l != nil:
@@ -92,21 +94,29 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 	default:
 		err = ErrNotOpen
 	}
-	if err != nil {
-		return nil, fmt.Errorf("record %s: %w", id, err)
+	if err == nil {
+		f, err = s.openSpool(id, os.O_RDONLY)
 	}
-	f, err := os.Open(s.spoolPath(id))
 	if errors.Is(err, os.ErrNotExist) {
-		err = ErrNotFound // removed since
+		err = s.whyNoSpool(ctx, tenant, id)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("record %s: %w", id, err)
+		return nil, r.failure(0, err)
 	}
 	if err := checkMagic(f); err != nil {
 		return nil, errors.Join(r.failure(0, err), f.Close())
 	}
 	r.frames, r.next = frames{f: f, pos: from.pos}, from.seq
 	return r, nil
+}
+
+// whyNoSpool says what it means that an execution has none: it was removed since
+// its row was read, or the spool was lost.
+func (s *Store) whyNoSpool(ctx context.Context, tenant, id string) error {
+	if _, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant); err != nil {
+		return err
+	}
+	return badFrame("file is missing")
 }
 
 // follow makes r a reader of what l has and gets.
@@ -116,7 +126,7 @@ func (r *Reader) follow(l *Log) (mark, error) {
 	if l.state == logFailed {
 		return mark{}, ErrNotFound
 	}
-	r.log, r.limit = l, l.size
+	r.log, r.limit, r.end = l, l.size, l.end
 	return l.marks.find(r.after), nil
 }
 
@@ -138,7 +148,7 @@ func (r *Reader) replay(ctx context.Context, db *sql.DB, x *row) (mark, error) {
 
 // Next returns the next event, and waits for it if it hasn't happened yet. After
 // the end it returns io.EOF; of a spool that isn't as it was written a
-// *CorruptError; ErrClosed if the store was closed before the end. The event's
+// *CorruptError, which has the end if there is one; ErrClosed if the store was closed before the end. The event's
 // data is the caller's.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for r.err == nil {
@@ -194,7 +204,7 @@ func (r *Reader) wait(ctx context.Context) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.state == logEnded:
-		r.end, r.log = l.lastWord, nil
+		r.end, r.log = l.end, nil
 	case l.state == logAbandoned && l.size == r.limit:
 		return fmt.Errorf("record %s: %w", r.id, ErrClosed)
 	}
@@ -214,7 +224,7 @@ func (r *Reader) lastWord() (Event, error) {
 func (r *Reader) failure(pos int64, err error) error {
 	var bad badFrame
 	if err == errShort || errors.As(err, &bad) {
-		return &CorruptError{ID: r.id, Offset: pos, Reason: err.Error()}
+		return &CorruptError{ID: r.id, Offset: pos, Reason: err.Error(), End: r.end}
 	}
 	return fmt.Errorf("record %s: %w", r.id, err)
 }

@@ -8,8 +8,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Each event is appended only after the reader has the one before.
@@ -260,7 +264,7 @@ func TestReadDamaged(t *testing.T) {
 			test.damage(t, s.spoolPath(x.ID), fi.Size())
 			r, err := s.Read(t.Context(), "a", x.ID, 0)
 			if test.good < 0 {
-				if !isCorruptError(err) {
+				if bad, ok := errors.AsType[*CorruptError](err); !ok || bad.End == nil {
 					t.Errorf("got %v", err)
 				}
 				return
@@ -277,6 +281,12 @@ func TestReadDamaged(t *testing.T) {
 			if !ok {
 				t.Fatalf("got %d events, then %v", good-1, err)
 			}
+			if bad.End == nil || bad.End.Seq != 6 || bad.End.End != "EXITED" || string(bad.End.Data) != `{"end":"EXITED"}` || !bad.End.Time.Equal(start) {
+				t.Errorf("its end: got %+v", bad.End)
+			}
+			if !strings.Contains(err.Error(), "ended EXITED") {
+				t.Errorf("got %q", err)
+			}
 			if good-1 != test.good || bad.Offset != frameAt(test.good+1) {
 				t.Errorf("got %d events, then %v; want %d", good-1, err, test.good)
 			}
@@ -284,6 +294,82 @@ func TestReadDamaged(t *testing.T) {
 				t.Errorf("then got %v", again)
 			}
 		})
+	}
+}
+
+// A reader that was there before the damage has the end too, once there is one.
+func TestReadDamagedWhileOpen(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{ID: "x"})
+	appendOutput(t, l, "0123456789")
+	early, late := newReader(t, s, "a", "x", 0), newReader(t, s, "a", "x", 1)
+	if _, err := late.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	flip(frameAt(1))(t, s.spoolPath("x"), 0)
+	_, err := early.Next(t.Context())
+	if bad, ok := errors.AsType[*CorruptError](err); !ok || bad.End != nil {
+		t.Errorf("got %v", err)
+	}
+	appendOutput(t, l, "0123456789")
+	end(t, l, "EXITED", start)
+	flip(frameAt(4)+frameSize)(t, s.spoolPath("x"), 0)
+	for range 2 {
+		_, err = late.Next(t.Context())
+	}
+	if bad, ok := errors.AsType[*CorruptError](err); !ok || bad.End == nil || bad.End.End != "EXITED" || bad.End.Seq != 4 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What is there instead of a spool is damage; only a removed execution isn't
+// found.
+func TestReadLostSpool(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		place func(path string) error
+	}{
+		{"gone", func(string) error { return nil }},
+		{"directory", func(p string) error { return os.Mkdir(p, 0o700) }},
+		{"link", func(p string) error { return os.Symlink(os.Args[0], p) }},
+		{"pipe", func(p string) error { return unix.Mkfifo(p, 0o600) }},
+		{"device", func(p string) error { return unix.Mknod(p, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := openStore(t, Config{MaxAge: time.Hour})
+			for _, id := range []string{"runs", "ended"} {
+				l := create(t, s, Execution{ID: id})
+				if id == "ended" {
+					end(t, l, "EXITED", start)
+				}
+				if err := errors.Join(os.Remove(s.spoolPath(id)), test.place(s.spoolPath(id))); err != nil {
+					t.Fatal(err)
+				}
+				_, err := s.Read(t.Context(), "a", id, 0)
+				bad, ok := errors.AsType[*CorruptError](err)
+				if !ok || errors.Is(err, ErrNotFound) || (bad.End != nil) != (id == "ended") {
+					t.Errorf("%s: got %v", id, err)
+				}
+			}
+			if removed, _ := sweep(t, s, start.Add(2*time.Hour)); removed != 1 {
+				t.Errorf("got %d", removed)
+			}
+			if _, err := s.Read(t.Context(), "a", "ended", 0); !errors.Is(err, ErrNotFound) {
+				t.Errorf("removed: got %v", err)
+			}
+		})
+	}
+}
+
+// An execution that was removed after Read had its row is not found.
+func TestReadRemovedSince(t *testing.T) {
+	s := openStore(t, Config{})
+	create(t, s, Execution{ID: "there"})
+	if err := s.whyNoSpool(t.Context(), "a", "there"); errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	if err := s.whyNoSpool(t.Context(), "a", "gone"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -17,6 +17,11 @@
 //   - a row without a spool: the header is written again from the row;
 //   - files whose row is gone: they are listed in the database, and removed.
 //
+// What else can go wrong on a disk stays where it is. A damaged database, or one
+// that was lost beside its files, is moved aside with them; a damaged spool is
+// read up to the damage, and the end is still in the row; an execution that can't
+// be recovered keeps no other from it.
+//
 // Every question names a tenant, and an execution of another tenant does not
 // exist. Inputs, environments and programs are never stored here: Detail and
 // Outcome are the caller's to fill, and are not looked into.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // found is what a spool holds up to its first frame that is none.
@@ -68,10 +70,38 @@ func checkMagic(f *os.File) error {
 	return nil
 }
 
+// errNoSpool says that a log has nothing to write to.
+var errNoSpool = errors.New("spool can't be used")
+
+// openSpool opens an execution's spool. Anything else in its place is a
+// badFrame; it is not waited for or followed.
+func (s *Store) openSpool(id string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(s.spoolPath(id), flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		for _, other := range []error{unix.EISDIR, unix.ELOOP, unix.ENXIO} {
+			if errors.Is(err, other) {
+				return nil, badFrame(err.Error())
+			}
+		}
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = badFrame("it is no file but " + fi.Mode().Type().String())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // Unended returns the executions, of all tenants, that an earlier process left
 // unended: oldest first, without those that are open now.
+//
+// A row that can't be read is left out; Open logs it.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
-	all, err := s.unended(ctx)
+	all, _, err := s.unended(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("record: unended: %w", err)
 	}
@@ -84,30 +114,55 @@ func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 	return left, nil
 }
 
-func (s *Store) unended(ctx context.Context) ([]*row, error) {
+// unended returns the rows that have no end, and what is wrong with those that
+// can't be read at all.
+func (s *Store) unended(ctx context.Context) (all []*row, unreadable []error, err error) {
 	rows, err := s.db.queries.QueryContext(ctx, selectRow+"WHERE state < 3 ORDER BY n")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return scanRows(rows)
+	defer rows.Close()
+	for rows.Next() {
+		x, err := scanRow(rows.Scan)
+		if err == nil && !validID(x.ID) {
+			err = fmt.Errorf("%q is not an execution's id", x.ID)
+		}
+		if err != nil {
+			unreadable = append(unreadable, err)
+			continue
+		}
+		all = append(all, x)
+	}
+	return all, unreadable, rows.Err()
 }
 
-// closeEnded closes the rows whose spools have their end.
+// closeEnded closes the rows whose spools have their end. One that can't be read
+// or closed is logged and left as it is.
 func (s *Store) closeEnded(ctx context.Context) error {
-	left, err := s.unended(ctx)
+	left, unreadable, err := s.unended(ctx)
 	if err != nil {
 		return err
 	}
+	for _, err := range unreadable {
+		s.log.Error("record: an execution that has not ended can't be read", "err", err)
+	}
 	for _, x := range left {
-		if err := s.closeIfEnded(ctx, x); err != nil {
-			return fmt.Errorf("record %s: %w", x.ID, err)
+		if x.garbled != nil {
+			s.log.Error("record: a part of an execution can't be read", "execution", x.ID, "err", x.garbled)
+		}
+		err := s.closeIfEnded(ctx, x)
+		if isCorrupt(err) {
+			return err
+		}
+		if err != nil {
+			s.log.Error("record: whether an execution has ended can't be read", "execution", x.ID, "err", err)
 		}
 	}
 	return nil
 }
 
 func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
-	f, err := os.Open(s.spoolPath(x.ID))
+	f, err := s.openSpool(x.ID, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -126,7 +181,9 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 
 // Reopen opens the log of an execution that an earlier process left unended, so
 // that it can be ended. A frame that was written in part is cut off; artifacts,
-// which only an ended execution has, are dropped.
+// which only an ended execution has, are dropped. If the spool can't be used,
+// that is logged, nothing can be appended, and the end will be in the database
+// only.
 func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 	l := &Log{store: s, id: id}
 	l.mu.Lock()
@@ -157,7 +214,21 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 	if err := s.dropArtifacts(ctx, l); err != nil {
 		return err
 	}
-	if l.f, err = os.OpenFile(s.spoolPath(l.id), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	err = s.reopenSpool(ctx, l, x)
+	if err == nil || errors.Is(err, ErrEnded) {
+		return err
+	}
+	s.log.Error("record: an execution's spool can't be used", "execution", l.id, "err", err)
+	if l.f != nil {
+		l.f.Close() // nothing is buffered in it
+	}
+	l.f, l.size, l.seq, l.marks = nil, 0, x.LastSeq, marks{}
+	return nil
+}
+
+// reopenSpool opens the spool of a row that has not ended, at its end.
+func (s *Store) reopenSpool(ctx context.Context, l *Log, x *row) (err error) {
+	if l.f, err = s.openSpool(l.id, os.O_RDWR|os.O_CREATE); err != nil {
 		return err
 	}
 	at, err := scan(l.f)

@@ -3,9 +3,15 @@ package record
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // leave makes an execution with three outputs that never ends, in a store that
@@ -210,5 +216,112 @@ func TestEndOnlyInRow(t *testing.T) {
 			t.Errorf("got %v after the end", got)
 		}
 		s = reopenStore(t, s)
+	}
+}
+
+// One execution that can't be recovered keeps neither the store from opening nor
+// the others from being closed, and what can be ended of it is.
+func TestUnusableExecution(t *testing.T) {
+	spool := func(place func(path string) error) func(*testing.T, *Store) {
+		return func(t *testing.T, s *Store) {
+			if err := errors.Join(os.Remove(s.spoolPath("x")), place(s.spoolPath("x"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	row := func(set string) func(*testing.T, *Store) {
+		return func(t *testing.T, s *Store) {
+			execIn(t, filepath.Join(s.config.Dir, databaseName), "UPDATE executions SET "+set+" WHERE id = 'x'")
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		damage func(*testing.T, *Store)
+		lost   bool // the row can't be ended
+		whole  bool // the spool can be read afterwards
+	}{
+		{name: "directory", damage: spool(func(p string) error { return os.MkdirAll(p+"/x", 0o700) })},
+		{name: "link", damage: spool(func(p string) error { return os.Symlink("/etc/passwd", p) })},
+		{name: "pipe", damage: spool(func(p string) error { return unix.Mkfifo(p, 0o600) })},
+		{name: "labels", damage: row("labels = '{\"a'"), whole: true},
+		{name: "no labels", damage: row("labels = ''"), whole: true},
+		{name: "numbers", damage: row("last_seq = -5, spool_bytes = -1, started = -1, marks = x'ffff'"), whole: true},
+		{name: "path", damage: row("id = '../../x'"), lost: true},
+		{name: "no id", damage: row("id = ''"), lost: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var logged bytes.Buffer
+			s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+			for _, id := range []string{"w", "x", "y"} {
+				appendOutput(t, create(t, s, Execution{ID: id, Labels: map[string]string{"a": "b"}}), "output")
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			test.damage(t, s)
+			s = openStore(t, s.config)
+			left, err := s.Unended(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for _, x := range left {
+				ids = append(ids, x.ID)
+				end(t, reopenLog(t, s, x.ID), "DAEMON_LOST", start)
+			}
+			want := []string{"w", "x", "y"}
+			if test.lost {
+				want = []string{"w", "y"}
+			}
+			if !slices.Equal(ids, want) {
+				t.Errorf("got %v, want %v", ids, want)
+			}
+			if test.name != "numbers" && !strings.Contains(logged.String(), "level=ERROR") {
+				t.Errorf("logged %q", logged.String())
+			}
+			for _, id := range ids {
+				if x := get(t, s, "a", id); x.State != Ended || x.End != "DAEMON_LOST" {
+					t.Errorf("%s: got %+v", id, x)
+				}
+				if id != "x" || test.whole {
+					if got := len(readAll(t, s, "a", id, 0)); got != 3 {
+						t.Errorf("%s: got %d events", id, got)
+					}
+				} else if _, err := s.Read(t.Context(), "a", id, 0); !isCorruptError(err) {
+					t.Errorf("%s: got %v", id, err)
+				}
+			}
+			if got := len(listAll(t, s, Filter{Tenant: "a"})); got != 3 {
+				t.Errorf("listed %d", got)
+			}
+			// The files of what is gone are too, whatever they are.
+			s.config.MaxAge = time.Hour
+			s = reopenStore(t, s)
+			if removed, _ := sweep(t, s, start.Add(2*time.Hour)); removed != len(want) {
+				t.Errorf("removed %d", removed)
+			}
+			if got := len(files(t, s)); got != 3-len(want) {
+				t.Errorf("left %v", files(t, s))
+			}
+		})
+	}
+}
+
+// A log without a spool takes an end, and nothing else.
+func TestReopenWithoutSpool(t *testing.T) {
+	s, x, _ := leave(t)
+	if err := errors.Join(os.Remove(s.spoolPath(x.ID)), os.Mkdir(s.spoolPath(x.ID), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, s.config)
+	l := reopenLog(t, s, x.ID)
+	if _, err := l.Append(Event{Kind: KindOutput}); !errors.Is(err, errNoSpool) {
+		t.Errorf("got %v", err)
+	}
+	s = reopenStore(t, s) // unended again
+	end(t, reopenLog(t, s, x.ID), "DAEMON_LOST", start)
+	_, err := s.Read(t.Context(), "a", x.ID, 0)
+	if bad, ok := errors.AsType[*CorruptError](err); !ok || bad.End == nil || bad.End.End != "DAEMON_LOST" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -64,6 +64,12 @@ CREATE TABLE artifacts (
 
 -- Executions whose rows are gone and whose files may not be.
 CREATE TABLE garbage (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+`, `
+-- What retention counts of a row: its blobs.
+ALTER TABLE executions ADD COLUMN row_bytes INTEGER NOT NULL DEFAULT 0;
+UPDATE executions SET row_bytes = length(detail) + length(outcome) + length(header) + length(marks);
+DROP INDEX executions_ended;
+CREATE INDEX executions_ended ON executions (ended, spool_bytes, artifact_bytes, row_bytes) WHERE state = 3;
 `}
 
 // migrate takes the steps that the database at path has not taken, each at once

@@ -33,8 +33,8 @@ type Config struct {
 	Dir string
 	// MaxAge is how long an execution is kept after its end. Zero: for ever.
 	MaxAge time.Duration
-	// MaxBytes is how much spools and artifacts may take together before the
-	// oldest ended executions go. Zero: no bound.
+	// MaxBytes is how much spools, artifacts and the contents of rows may take
+	// together before the oldest ended executions go. Zero: no bound.
 	MaxBytes int64
 	// Log is told of what was repaired. Nil: nobody is.
 	Log *slog.Logger
@@ -56,9 +56,10 @@ type Store struct {
 }
 
 // Open opens the store in c.Dir, or makes one, and repairs what a crash left. If
-// the database is damaged, everything is moved aside within the directory, that
-// is logged as an error, and a new store is made; if a newer version wrote it,
-// the error is a *NewerError; if another process has it open, ErrInUse.
+// the database is damaged, or knows of nothing although there are spools or
+// artifacts, everything is moved aside within the directory, that is logged as
+// an error, and a new store is made; if a newer version wrote it, the error is a
+// *NewerError; if another process has it open, ErrInUse.
 //
 // Executions that had not ended are then in Unended; until they are reopened
 // they can be listed but not read.
@@ -83,39 +84,13 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if s.lock, err = lockDir(filepath.Join(s.config.Dir, lockName)); err != nil {
 		return err
 	}
-	if s.db, err = s.openOrReplace(ctx); err != nil {
-		return err
-	}
-	for _, name := range []string{spoolsName, artifactsName} {
-		if err := mkdirSynced(filepath.Join(s.config.Dir, name)); err != nil {
-			return err
-		}
-	}
 	if s.ballast, err = openBallast(filepath.Join(s.config.Dir, ballastName)); err != nil {
 		return err
 	}
 	if err := s.ballast.fill(); err != nil {
 		s.log.Warn(warnFull, "err", err)
 	}
-	if err := s.collectGarbage(ctx); err != nil {
-		return err
-	}
-	return s.closeEnded(ctx)
-}
-
-// openOrReplace opens the database; a damaged one is moved aside.
-func (s *Store) openOrReplace(ctx context.Context) (*database, error) {
-	path := filepath.Join(s.config.Dir, databaseName)
-	db, err := openDatabase(ctx, path)
-	if !isCorrupt(err) {
-		return db, err
-	}
-	aside, qerr := quarantine(s.config.Dir, time.Now())
-	if qerr != nil {
-		return nil, errors.Join(err, qerr)
-	}
-	s.log.Error("record: the database is damaged; it was moved aside and a new one made", "err", err, "moved_to", aside)
-	return openDatabase(ctx, path)
+	return s.openOrReplace(ctx)
 }
 
 // lockDir takes the lock that goes with the process.

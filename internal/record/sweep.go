@@ -22,8 +22,8 @@ type doomed struct {
 }
 
 // Sweep removes ended executions with everything that belongs to them: those
-// that ended more than MaxAge before now, then the oldest until spools and
-// artifacts, of open executions too, are within MaxBytes. It returns how many,
+// that ended more than MaxAge before now, then the oldest until spools, artifacts
+// and rows, of open executions too, are within MaxBytes. It returns how many,
 // and how many bytes they took. A reader or artifact that is open can be read on.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
 	s.sweeping.Lock()
@@ -54,12 +54,12 @@ func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, 
 	return removed + n, freed + bytes, err
 }
 
-// bytes is how much spools and artifacts take.
+// bytes is how much spools, artifacts and rows take.
 func (s *Store) bytes(ctx context.Context) (int64, error) {
 	var total int64
 	err := s.db.queries.QueryRowContext(ctx, `
-		SELECT (SELECT coalesce(sum(spool_bytes + artifact_bytes), 0) FROM executions WHERE state = 3)
-			+ (SELECT coalesce(sum(artifact_bytes), 0) FROM executions WHERE state < 3)`).Scan(&total)
+		SELECT (SELECT coalesce(sum(spool_bytes + artifact_bytes + row_bytes), 0) FROM executions WHERE state = 3)
+			+ (SELECT coalesce(sum(artifact_bytes + row_bytes), 0) FROM executions WHERE state < 3)`).Scan(&total)
 	if err != nil {
 		return 0, err
 	}
@@ -96,7 +96,7 @@ func (s *Store) sweepOldest(ctx context.Context, before, enough int64) (removed 
 // oldest returns the first executions that ended before a time.
 func (s *Store) oldest(ctx context.Context, before int64) ([]doomed, error) {
 	rows, err := s.db.queries.QueryContext(ctx, `
-		SELECT n, id, spool_bytes + artifact_bytes FROM executions
+		SELECT n, id, spool_bytes + artifact_bytes + row_bytes FROM executions
 		WHERE state = 3 AND ended < ? ORDER BY ended LIMIT ?`, before, sweepBatch)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (s *Store) oldest(ctx context.Context, before int64) ([]doomed, error) {
 func (s *Store) remove(ctx context.Context, batch []doomed) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, d := range batch {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO garbage (id) VALUES (?)", d.id); err != nil {
+			if _, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO garbage (id) VALUES (?)", d.id); err != nil {
 				return err
 			}
 			if _, err := tx.ExecContext(ctx, "DELETE FROM executions WHERE n = ?", d.n); err != nil {
@@ -133,31 +133,41 @@ func (s *Store) remove(ctx context.Context, batch []doomed) error {
 	return s.collectGarbage(ctx)
 }
 
-// collectGarbage removes the files that the database says are garbage.
+// collectGarbage removes the files that the database says are garbage. What
+// can't be removed is logged, and tried again the next time.
 func (s *Store) collectGarbage(ctx context.Context) error {
 	ids, err := s.garbage(ctx)
 	if err != nil {
 		return err
 	}
+	var gone []string
 	for _, id := range ids {
-		if err := os.Remove(s.spoolPath(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		if err := s.removeFiles(id); err != nil {
+			s.log.Error("record: files of a removed execution", "execution", id, "err", err)
+			continue
 		}
-		if err := os.RemoveAll(s.ArtifactDir(id)); err != nil {
-			return err
-		}
+		gone = append(gone, id)
 	}
-	if len(ids) == 0 {
+	if len(gone) == 0 {
 		return nil
 	}
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		for _, id := range ids {
+		for _, id := range gone {
 			if _, err := tx.ExecContext(ctx, "DELETE FROM garbage WHERE id = ?", id); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// removeFiles removes what the execution has of files, whatever they are. What
+// can't be an execution's id names none.
+func (s *Store) removeFiles(id string) error {
+	if !validID(id) {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(s.spoolPath(id)), os.RemoveAll(s.ArtifactDir(id)))
 }
 
 func (s *Store) garbage(ctx context.Context) ([]string, error) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func sweep(t testing.TB, s *Store, now time.Time) (removed int, freed int64) {
@@ -61,7 +63,12 @@ func TestSweepByAge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want += fi.Size() + 5
+		var row int64
+		err = s.db.queries.QueryRow("SELECT length(detail || outcome || header || marks) FROM executions WHERE id = ?", id).Scan(&row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += fi.Size() + 5 + row
 	}
 	removed, freed := sweep(t, s, start)
 	if removed != 2 || freed != want {
@@ -126,6 +133,71 @@ func TestSweepByBytes(t *testing.T) {
 	}
 	if removed, _ := sweep(t, s, start); removed != 1 || len(files(t, s)) != 0 {
 		t.Errorf("got %d, left %v", removed, files(t, s))
+	}
+}
+
+// What is only in the rows counts too, of open executions as well, and no row is
+// read for it.
+func TestSweepCountsRows(t *testing.T) {
+	s := openStore(t, Config{MaxBytes: 250_000})
+	create(t, s, Execution{ID: "runs", Detail: make([]byte, 100_000)})
+	for i := range 3 {
+		l := create(t, s, Execution{ID: fmt.Sprint("e", i), Detail: make([]byte, 50_000)})
+		if err := l.End(t.Context(), "EXITED", nil, start.Add(time.Duration(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if total, err := s.bytes(t.Context()); total < 250_000 || total > 251_000 || err != nil {
+		t.Errorf("got %d, %v", total, err)
+	}
+	if removed, freed := sweep(t, s, start); removed != 1 || freed < 50_000 || freed > 50_500 {
+		t.Errorf("got %d, %d bytes", removed, freed)
+	}
+	plan := explain(t, s, "SELECT sum(spool_bytes + artifact_bytes + row_bytes) FROM executions WHERE state = 3")
+	if !strings.Contains(plan, "COVERING INDEX executions_ended") {
+		t.Errorf("got %s", plan)
+	}
+}
+
+// Files that can't be removed are tried again, and hold up nothing; an id that is
+// none names no files.
+func TestGarbageThatStays(t *testing.T) {
+	s := openStore(t, Config{MaxAge: time.Hour})
+	outside := filepath.Join(s.config.Dir, "outside")
+	write(t, outside, nil)
+	mount := s.ArtifactDir("busy") // a mount point can't be removed
+	if err := os.MkdirAll(mount, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4k"); err != nil {
+		t.Fatal(err)
+	}
+	mounted := true
+	unmount := func() {
+		if err := unix.Unmount(mount, unix.MNT_DETACH); mounted && err != nil {
+			t.Error(err)
+		}
+		mounted = false
+	}
+	t.Cleanup(unmount)
+	if err := os.MkdirAll(filepath.Join(s.spoolPath("directory"), "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.states.Exec("INSERT INTO garbage VALUES ('busy'), ('directory'), ('../outside')"); err != nil {
+		t.Fatal(err)
+	}
+	s = reopenStore(t, s)
+	if left := files(t, s); !slices.Equal(left, []string{"artifacts/busy"}) || rowsIn(t, s, "garbage") != 1 {
+		t.Errorf("left %v and %d rows", left, rowsIn(t, s, "garbage"))
+	}
+	unmount()
+	end(t, create(t, s, Execution{}), "EXITED", start)
+	sweep(t, s, start.Add(2*time.Hour))
+	if left := files(t, s); len(left) != 0 || rowsIn(t, s, "garbage") != 0 {
+		t.Errorf("left %v and %d rows", left, rowsIn(t, s, "garbage"))
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Error(err)
 	}
 }
 
