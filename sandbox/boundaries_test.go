@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -117,4 +118,21 @@ func TestIDBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.close()
+}
+
+// A run directory that no sandbox could reach is an error that says so.
+func TestRunDirMustBeReachable(t *testing.T) {
+	private := t.TempDir()
+	if err := os.Chmod(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := testConfig(t)
+	c.RunDir = filepath.Join(private, "run")
+	h, err := Open(t.Context(), c)
+	if err == nil {
+		h.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), private+" has mode 0700") {
+		t.Errorf("got %v, want an error that names %s", err, private)
+	}
 }

@@ -154,7 +154,27 @@ func makeDirs(c Config) (bound bool, err error) {
 			return false, err
 		}
 	}
+	if err := searchable(c.RunDir); err != nil {
+		return false, fmt.Errorf("run directory: %w", err)
+	}
 	return privateMount(c.RunDir)
+}
+
+// searchable says which directory above path others can't pass. A sandbox is
+// entered as one of them.
+func searchable(path string) error {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return fmt.Errorf("%s has mode %#o, so that no sandbox can reach %s beneath it: chmod o+x it, or choose another", dir, info.Mode().Perm(), path)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
 }
 
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }

@@ -52,6 +52,9 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	default:
 		p.script, p.args = rest[0], rest[1:]
 	}
+	if !flags.Changed("code") && p.line == "" && p.script == "" {
+		return nil, usage(cmd, errors.New("the script or command is empty"))
+	}
 	if flags.Changed("language") && !flags.Changed("code") {
 		return nil, usage(cmd, errors.New("--language goes with -c"))
 	}

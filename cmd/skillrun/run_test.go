@@ -170,6 +170,8 @@ func TestRunRefusesHere(t *testing.T) {
 	}{
 		{[]string{}, 125, "requires at least 1 arg"},
 		{[]string{"demo"}, 125, "nothing to run"},
+		{[]string{"demo", "--", ""}, 125, "the script or command is empty"},
+		{[]string{"demo", ""}, 125, "the script or command is empty"},
 		{[]string{"demo", "--"}, 125, "nothing to run"},
 		{[]string{"--", "demo", "x.py"}, 125, "-- must follow SKILL"},
 		{[]string{"demo", "--nonsense", "x.py"}, 125, "unknown flag: --nonsense"},
