@@ -694,7 +694,7 @@ func TestUnreadableOutput(t *testing.T) {
 		{"cut", func(spool string) error { return os.Truncate(spool, 20) },
 			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: what the daemon has stored of it is damaged"},
 		{"no file", func(spool string) error { return errors.Join(os.Remove(spool), os.Mkdir(spool, 0o700)) },
-			refusal{codes.Internal, "INTERNAL", ""}, "internal error (execution ID)"},
+			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: what the daemon has stored of it is damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := d.execute(script("scripts/hello.sh"))
