@@ -282,6 +282,7 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) error {
 // before the sandbox's start has returned.
 func (e *execution) recordStarted() {
 	e.once.Do(func() {
+		close(e.started) // before anyone can read of it, and then send a signal
 		now := time.Now()
 		data, err := json.Marshal(Started{Queue: e.queued, Setup: now.Sub(e.created) - e.queued})
 		if err == nil {
@@ -290,7 +291,6 @@ func (e *execution) recordStarted() {
 		if err := errors.Join(err, e.log.Started(context.Background(), now)); err != nil {
 			e.logger.Error("start not recorded", "execution", e.id, "err", err)
 		}
-		close(e.started)
 	})
 }
 

@@ -57,7 +57,7 @@ type execution struct {
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	once    sync.Once     // of recordStarted
-	started chan struct{} // closed when the program runs, by the record
+	started chan struct{} // closed when the program runs
 	settled chan struct{} // closed when the sandbox has been made, or has not
 	done    chan struct{} // closed when it has ended
 	proc    process       // set before settled is closed; nil: none

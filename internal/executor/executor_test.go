@@ -465,6 +465,34 @@ func TestOutputBeforeTheStartReturns(t *testing.T) {
 	}
 }
 
+// Whoever has read that the program runs can send it a signal.
+func TestSignalRightAfterTheStart(t *testing.T) {
+	for range 50 {
+		f := newFake()
+		x := newExecutor(t, t.TempDir(), f.runs)
+		id := execute(t, x, scriptRequest())
+		r, err := x.Follow(t.Context(), who, id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			e, err := r.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Started != nil {
+				break
+			}
+		}
+		if err := x.Signal(t.Context(), who, id, syscall.SIGUSR1); err != nil {
+			t.Fatalf("right after the start: %v", err)
+		}
+		f.exit <- sandbox.Exit{End: sandbox.Exited}
+		follow(t, x, id)
+		r.Close()
+	}
+}
+
 func TestCancelRunning(t *testing.T) {
 	f := newFake()
 	x := newExecutor(t, t.TempDir(), f.runs)
