@@ -46,18 +46,22 @@ func (e *execution) neverRan(err error) Outcome {
 	out := e.blank()
 	out.Usage.Queue = time.Since(e.created)
 	if errors.Is(err, errQueueTime) {
-		out.End, out.TimedOut, out.Evidence.Deadline = TimedOut, true, QueueDeadline
-		out.ExitCode = ptr(TimeoutCode)
-		return out
+		code := TimeoutCode
+		out.End, out.TimedOut, out.Evidence.Deadline, out.ExitCode = TimedOut, true, QueueDeadline, &code
+	} else {
+		out.cancelledBy(e.cancelled())
 	}
-	out.cancelledBy(e.cancelled())
+	out.Advice = advise(out, nil)
 	return out
 }
 
 // neverStarted is the outcome of an execution whose sandbox could not be made or
-// whose program could not be started in it.
-func (e *execution) neverStarted(err error) Outcome {
+// whose program could not be started in it. One that was cancelled meanwhile may
+// have printed something.
+func (e *execution) neverStarted(err error, s sinks) Outcome {
 	out := e.blank()
+	out.Stdout, _ = s.stdout.result()
+	out.Stderr, _ = s.stderr.result()
 	out.Usage.Queue = e.queued
 	if c := e.cancelled(); c != nil {
 		out.cancelledBy(c)
@@ -73,6 +77,7 @@ func (e *execution) neverStarted(err error) Outcome {
 		level = slog.LevelInfo // the caller's own part
 	}
 	e.logger.Log(context.Background(), level, "sandbox", "execution", e.id, "err", err)
+	out.Advice = advise(out, nil)
 	return out
 }
 
@@ -169,15 +174,12 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 // end records the outcome: exactly one for each execution.
 func (x *Executor) end(e *execution, out Outcome) {
 	now := time.Now()
-	if out.Advice == "" {
-		out.Advice = advise(out, nil)
-	}
-	err := x.recordEnd(e, out, now)
+	err := recordEnd(e.log, out, now)
 	if err != nil {
 		e.logger.Error("outcome not recorded", "execution", e.id, "end", out.End, "err", err)
 		// Without what makes it large: readers must not wait for ever.
 		out.Refused = nil
-		err = x.recordEnd(e, out, now)
+		err = recordEnd(e.log, out, now)
 	}
 	if err != nil && !errors.Is(err, record.ErrEnded) {
 		// The next start of the daemon closes it as lost: better than a made-up end.
@@ -186,12 +188,12 @@ func (x *Executor) end(e *execution, out Outcome) {
 	x.audit(e, out, now)
 }
 
-func (x *Executor) recordEnd(e *execution, out Outcome, now time.Time) error {
+func recordEnd(log *record.Log, out Outcome, now time.Time) error {
 	data, err := json.Marshal(out)
 	if err != nil {
 		return err
 	}
-	return e.log.End(context.Background(), string(out.End), data, now)
+	return log.End(context.Background(), string(out.End), data, now)
 }
 
 // audit writes the one line that every execution leaves.
@@ -242,15 +244,11 @@ func (x *Executor) closeLost(ctx context.Context) error {
 func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.header(r).Limits}
 	out.Advice = advise(out, nil)
-	data, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
 	log, err := x.Record.Reopen(ctx, r.ID)
 	if err != nil {
 		return err
 	}
-	return log.End(ctx, string(out.End), data, time.Now())
+	return recordEnd(log, out, time.Now())
 }
 
 // recordQueued makes the execution durable and claims its key; event 1 is its
@@ -267,7 +265,7 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) error {
 		ID: e.id, Tenant: e.req.Principal.Tenant, Principal: e.req.Principal.Name,
 		Skill: e.skill.Name, Digest: e.skill.Digest,
 		SourceKind: e.req.Source.Kind.String(), Script: e.req.Source.Script, Labels: e.req.Labels,
-		Key: e.req.Key, RequestHash: e.hash, State: record.Queued, Created: e.created, Detail: header,
+		Key: e.req.Key, RequestHash: e.hash, Created: e.created, Detail: header,
 	}, header)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
@@ -293,5 +291,3 @@ func (e *execution) recordStarted() {
 		}
 	})
 }
-
-func ptr[T any](v T) *T { return &v }

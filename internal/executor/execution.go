@@ -88,7 +88,8 @@ func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.G
 	}
 	e := &execution{
 		id: record.NewID(), req: req, skill: sk, grant: grant, limits: limits,
-		queueTimeout: req.QueueTimeout, grace: x.Grace, created: time.Now(), started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}), logger: x.Log,
+		queueTimeout: req.QueueTimeout, grace: x.Grace, created: time.Now(), logger: x.Log,
+		started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}),
 	}
 	if e.queueTimeout == 0 {
 		e.queueTimeout = x.QueueTimeout

@@ -173,7 +173,7 @@ func (x *Executor) run(e *execution, place *place) {
 	e.queued = time.Since(e.created)
 
 	spec := newSpec(e)
-	out := x.newSinks(e)
+	out := newSinks(e)
 	p, err := x.start(e.ctx, spec, sandbox.IO{
 		Stdin:   e.stdin,
 		Stdout:  out.stdout,
@@ -182,7 +182,7 @@ func (x *Executor) run(e *execution, place *place) {
 	})
 	e.settle(p)
 	if err != nil {
-		x.end(e, e.neverStarted(err))
+		x.end(e, e.neverStarted(err, out))
 		return
 	}
 	e.recordStarted()
@@ -195,7 +195,7 @@ func (x *Executor) run(e *execution, place *place) {
 // Cancel asks an execution to end and waits until it has. An ended one is
 // returned as it is. A negative grace means the default.
 func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
-	if _, err := x.Get(ctx, who, id); err != nil {
+	if _, err := x.row(ctx, who, id); err != nil {
 		return Execution{}, err
 	}
 	if grace < 0 {
@@ -218,7 +218,7 @@ func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by,
 
 // Signal sends sig to the main process of a running execution.
 func (x *Executor) Signal(ctx context.Context, who permission.Principal, id string, sig syscall.Signal) error {
-	if _, err := x.Get(ctx, who, id); err != nil {
+	if _, err := x.row(ctx, who, id); err != nil {
 		return err
 	}
 	e := x.find(id)

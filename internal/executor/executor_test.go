@@ -461,6 +461,9 @@ func TestOutputBeforeTheStartReturns(t *testing.T) {
 			if len(events) != 4 || events[1].Started == nil || string(events[2].Output.Data) != "early" || events[3].Outcome == nil {
 				t.Errorf("events %+v, want header, started, output, outcome", events)
 			}
+			if got := events[len(events)-1].Outcome.Stdout; got != (Truncation{5, 5}) {
+				t.Errorf("the outcome counts %+v of stdout, want the 5 bytes that were delivered", got)
+			}
 		})
 	}
 }

@@ -14,15 +14,21 @@ import (
 
 // Get returns one execution. The error is ErrNotFound, or ours.
 func (x *Executor) Get(ctx context.Context, who permission.Principal, id string) (Execution, error) {
-	r, err := x.Record.Get(ctx, who.Tenant, id)
+	r, err := x.row(ctx, who, id)
 	if err != nil {
-		return Execution{}, notFound(err)
+		return Execution{}, err
 	}
 	e := x.toExecution(r)
 	if e.Outcome != nil {
 		e.Outcome.Artifacts, err = x.listed(ctx, who.Tenant, id)
 	}
 	return e, err
+}
+
+// row returns what the record has of an execution, if it is the caller's.
+func (x *Executor) row(ctx context.Context, who permission.Principal, id string) (record.Execution, error) {
+	r, err := x.Record.Get(ctx, who.Tenant, id)
+	return r, notFound(err)
 }
 
 // listed returns the artifacts that an outcome names.
@@ -144,7 +150,7 @@ var ErrNoArtifact = errors.New("no such artifact")
 
 // OpenArtifact opens the content of one artifact. path is its exact name.
 func (x *Executor) OpenArtifact(ctx context.Context, who permission.Principal, id, path string) (*os.File, Artifact, error) {
-	if _, err := x.Get(ctx, who, id); err != nil {
+	if _, err := x.row(ctx, who, id); err != nil {
 		return nil, Artifact{}, err
 	}
 	f, a, err := x.Record.OpenArtifact(ctx, who.Tenant, id, path)

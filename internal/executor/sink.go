@@ -28,7 +28,7 @@ const lastBytes = 512
 
 type sinks struct{ stdout, stderr *sink }
 
-func (x *Executor) newSinks(e *execution) sinks {
+func newSinks(e *execution) sinks {
 	return sinks{
 		stdout: &sink{log: e.log, stream: Stdout, limit: e.limits.OutputBytes, started: e.recordStarted},
 		stderr: &sink{log: e.log, stream: Stderr, limit: e.limits.OutputBytes, started: e.recordStarted},
