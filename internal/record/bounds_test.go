@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/url"
 	"slices"
@@ -18,21 +17,7 @@ func TestEndAfterRefusedEnd(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})
 	r := newReader(t, s, "a", l.ID(), 1)
-	events := make(chan Event)
-	go func() {
-		defer close(events)
-		for {
-			e, err := r.Next(t.Context())
-			if err == io.EOF {
-				return
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			events <- e
-		}
-	}()
+	events := following(t, r)
 	for _, size := range []int{MaxOutcomeBytes + 1, MaxEventBytes, MaxEventBytes + 1, 2 * MaxEventBytes} {
 		err := l.End(t.Context(), "EXITED", make([]byte, size), start)
 		if large, ok := errors.AsType[*OutcomeTooLargeError](err); !ok || large.ID != l.ID() || large.Size != size {

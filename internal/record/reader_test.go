@@ -16,14 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each event is appended only after the reader has the one before.
-func TestReadFollows(t *testing.T) {
-	s := openStore(t, Config{})
-	l := create(t, s, Execution{})
-	r := newReader(t, s, "a", l.ID(), 0)
-	got := make(chan Event)
+// following hands on what r reads, as it comes, until the end.
+func following(t *testing.T, r *Reader) <-chan Event {
+	events := make(chan Event)
 	go func() {
-		defer close(got)
+		defer close(events)
 		for {
 			e, err := r.Next(t.Context())
 			if err == io.EOF {
@@ -33,9 +30,18 @@ func TestReadFollows(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			got <- e
+			events <- e
 		}
 	}()
+	return events
+}
+
+// Each event is appended only after the reader has the one before.
+func TestReadFollows(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{})
+	r := newReader(t, s, "a", l.ID(), 0)
+	got := following(t, r)
 	if e := <-got; e.Kind != KindHeader {
 		t.Errorf("got %+v", e)
 	}
