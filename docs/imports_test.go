@@ -26,11 +26,12 @@ var mayImport = map[string][]string{
 	"internal/runtime":    {"internal/skill"},
 	"internal/workspace":  {"sandbox"},
 	"internal/executor":   {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
-	"internal/server":     {"internal/executor", "internal/permission", "internal/skill", "proto/skillrun/v1"},
+	"internal/toolview":   {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/workspace"},
+	"internal/server":     {"internal/executor", "internal/permission", "internal/skill", "internal/toolview", "proto/skillrun/v1"},
 	"clients/go":          {"proto/skillrun/v1"},
 	"cmd/skillrun":        {"clients/go", "proto/skillrun/v1", "internal/skill", "internal/permission"},
 	"cmd/skillrund": {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/server"},
+		"internal/executor", "internal/toolview", "internal/server"},
 	"docs": {},
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/server"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -133,8 +134,9 @@ func start(ctx context.Context, c config, log *slog.Logger) (d *daemon, err erro
 	if err != nil {
 		return d, err
 	}
+	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, Log: log})
 	d.server, err = server.New(server.Config{
-		Executor: d.executor, Skills: d.skills, Policy: policy, Capabilities: d.capabilities,
+		Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Log: log,
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
@@ -43,6 +44,9 @@ type Request struct {
 	Network *bool
 	// Key makes a repeated request the same execution. Empty: none.
 	Key string
+	// Python is which Python a Python script or code runs on. Empty: what the skill
+	// says, else what the daemon's config says.
+	Python runtime.Python
 	// QueueTimeout bounds the wait for a slot. Zero: the daemon's default.
 	QueueTimeout time.Duration
 }
@@ -114,9 +118,10 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		Limits             Limits
 		Network            *bool
 		QueueTimeout       time.Duration
+		Python             runtime.Python
 	}{
 		r.Principal.Tenant, r.Skill, r.Dir, r.Source, r.Args, r.Stdin.Bytes, r.Stdin.JSON,
-		r.Stdin.Stream != nil, files, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout,
+		r.Stdin.Stream != nil, files, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout, r.Python,
 	})
 	return mac.Sum(nil), err
 }

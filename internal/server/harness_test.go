@@ -27,6 +27,7 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/internal/workspace"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 	"github.com/skillrun/skillrun/sandbox"
@@ -130,6 +131,7 @@ func startDaemon(t *testing.T, edit func(*executor.Config, *Config)) *daemon {
 		t.Fatal(err)
 	}
 	sc.Policy = xc.Policy
+	sc.Tools = toolview.New(toolview.Config{Executor: sc.Executor, Skills: skills, Log: log})
 	s, err := New(sc)
 	if err != nil {
 		t.Fatal(err)

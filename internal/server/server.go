@@ -26,16 +26,19 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Config is what a Server is made of. Executor, Skills, Capabilities and
+// Config is what a Server is made of. Executor, Skills, Tools, Capabilities and
 // StagingDir must be set.
 type Config struct {
 	Executor *executor.Executor
 	Skills   *skill.Registry
 	// Policy must be the executor's.
 	Policy permission.Policy
+	// Tools must be a view of the executor.
+	Tools *toolview.View
 	// Capabilities returns what GetCapabilities reports. It is called for each
 	// call of it.
 	Capabilities func() Capabilities
@@ -101,6 +104,7 @@ func New(c Config) (*Server, error) {
 	s.grpc = grpc.NewServer(s.options()...)
 	pb.RegisterExecutionServiceServer(s.grpc, executionCalls{Server: s})
 	pb.RegisterSkillServiceServer(s.grpc, skillCalls{Server: s})
+	pb.RegisterToolServiceServer(s.grpc, toolCalls{Server: s, view: c.Tools})
 	pb.RegisterSystemServiceServer(s.grpc, systemCalls{Server: s})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc) // v1, and v1alpha for old tools
@@ -129,6 +133,7 @@ func (s *Server) SetServing(yes bool) {
 		"",
 		pb.ExecutionService_ServiceDesc.ServiceName,
 		pb.SkillService_ServiceDesc.ServiceName,
+		pb.ToolService_ServiceDesc.ServiceName,
 		pb.SystemService_ServiceDesc.ServiceName,
 	} {
 		s.health.SetServingStatus(name, status)

@@ -19,7 +19,7 @@ const rulesBaseDir = "/skills/skill"
 
 // skillCalls answers the calls of SkillService.
 type skillCalls struct {
-	pb.UnsafeSkillServiceServer // every method is here
+	pb.UnimplementedSkillServiceServer
 	*Server
 }
 

@@ -338,7 +338,12 @@ type Skill struct {
 	FileCount uint64 `protobuf:"varint,27,opt,name=file_count,json=fileCount,proto3" json:"file_count,omitempty"`
 	SizeBytes uint64 `protobuf:"varint,28,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Entries that are kept but must not be used, with the reason.
-	Refused       []*RefusedEntry `protobuf:"bytes,29,rep,name=refused,proto3" json:"refused,omitempty"`
+	Refused []*RefusedEntry `protobuf:"bytes,29,rep,name=refused,proto3" json:"refused,omitempty"`
+	// The front matter's `python`: auto, system or embedded; empty if it has none.
+	Python string `protobuf:"bytes,30,opt,name=python,proto3" json:"python,omitempty"`
+	// What it needs to run: of python_packages, system_packages, requirements.txt
+	// and the PEP 723 blocks of its scripts.
+	Requirements  []*Requirement `protobuf:"bytes,31,rep,name=requirements,proto3" json:"requirements,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -576,6 +581,101 @@ func (x *Skill) GetRefused() []*RefusedEntry {
 	return nil
 }
 
+func (x *Skill) GetPython() string {
+	if x != nil {
+		return x.Python
+	}
+	return ""
+}
+
+func (x *Skill) GetRequirements() []*Requirement {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+// Requirement is a package that a skill says it needs.
+type Requirement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As written: "pandas>=2.0.0", "jq".
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// A package of the system, and not of Python.
+	System bool `protobuf:"varint,2,opt,name=system,proto3" json:"system,omitempty"`
+	// Where it stands, relative to the skill.
+	File string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	Line uint32 `protobuf:"varint,4,opt,name=line,proto3" json:"line,omitempty"`
+	// Only this script needs it (PEP 723). Empty: every script.
+	Script        string `protobuf:"bytes,5,opt,name=script,proto3" json:"script,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Requirement) Reset() {
+	*x = Requirement{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Requirement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Requirement) ProtoMessage() {}
+
+func (x *Requirement) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Requirement.ProtoReflect.Descriptor instead.
+func (*Requirement) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Requirement) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Requirement) GetSystem() bool {
+	if x != nil {
+		return x.System
+	}
+	return false
+}
+
+func (x *Requirement) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *Requirement) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *Requirement) GetScript() string {
+	if x != nil {
+		return x.Script
+	}
+	return ""
+}
+
 // Script is a program of a skill.
 type Script struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -591,7 +691,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +703,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[5]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +716,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{5}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Script) GetPath() string {
@@ -651,7 +751,7 @@ type RefusedEntry struct {
 
 func (x *RefusedEntry) Reset() {
 	*x = RefusedEntry{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +763,7 @@ func (x *RefusedEntry) String() string {
 func (*RefusedEntry) ProtoMessage() {}
 
 func (x *RefusedEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[6]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +776,7 @@ func (x *RefusedEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedEntry.ProtoReflect.Descriptor instead.
 func (*RefusedEntry) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{6}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RefusedEntry) GetPath() string {
@@ -704,7 +804,7 @@ type ActivateSkillRequest struct {
 
 func (x *ActivateSkillRequest) Reset() {
 	*x = ActivateSkillRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -716,7 +816,7 @@ func (x *ActivateSkillRequest) String() string {
 func (*ActivateSkillRequest) ProtoMessage() {}
 
 func (x *ActivateSkillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[7]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -729,7 +829,7 @@ func (x *ActivateSkillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateSkillRequest.ProtoReflect.Descriptor instead.
 func (*ActivateSkillRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{7}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ActivateSkillRequest) GetSkill() string {
@@ -762,15 +862,17 @@ type ActivateSkillResponse struct {
 	// The messages of the published pattern, in order: metadata (visible), the
 	// full prompt (for the model only), and, if the skill has allowed-tools,
 	// command_permissions.
-	Messages      []*ActivationMessage `protobuf:"bytes,8,rep,name=messages,proto3" json:"messages,omitempty"`
-	Model         string               `protobuf:"bytes,9,opt,name=model,proto3" json:"model,omitempty"`
+	Messages []*ActivationMessage `protobuf:"bytes,8,rep,name=messages,proto3" json:"messages,omitempty"`
+	Model    string               `protobuf:"bytes,9,opt,name=model,proto3" json:"model,omitempty"`
+	// What the published flow adds to an agent's context.
+	Context       *ActivationContext `protobuf:"bytes,10,opt,name=context,proto3" json:"context,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivateSkillResponse) Reset() {
 	*x = ActivateSkillResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +884,7 @@ func (x *ActivateSkillResponse) String() string {
 func (*ActivateSkillResponse) ProtoMessage() {}
 
 func (x *ActivateSkillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[8]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +897,7 @@ func (x *ActivateSkillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateSkillResponse.ProtoReflect.Descriptor instead.
 func (*ActivateSkillResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{8}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ActivateSkillResponse) GetName() string {
@@ -861,6 +963,158 @@ func (x *ActivateSkillResponse) GetModel() string {
 	return ""
 }
 
+func (x *ActivateSkillResponse) GetContext() *ActivationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// ActivationContext is the modified context of the published activation flow.
+type ActivationContext struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As base_dir above. Empty if the skill has no scripts folder.
+	BaseDir string `protobuf:"bytes,1,opt,name=base_dir,json=baseDir,proto3" json:"base_dir,omitempty"`
+	// Whether there is a script executor: the skill has a scripts folder.
+	ScriptExecutor bool `protobuf:"varint,2,opt,name=script_executor,json=scriptExecutor,proto3" json:"script_executor,omitempty"`
+	// Unset if there is none.
+	Constraints   *ExecutionConstraints `protobuf:"bytes,3,opt,name=constraints,proto3" json:"constraints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActivationContext) Reset() {
+	*x = ActivationContext{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActivationContext) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActivationContext) ProtoMessage() {}
+
+func (x *ActivationContext) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActivationContext.ProtoReflect.Descriptor instead.
+func (*ActivationContext) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ActivationContext) GetBaseDir() string {
+	if x != nil {
+		return x.BaseDir
+	}
+	return ""
+}
+
+func (x *ActivationContext) GetScriptExecutor() bool {
+	if x != nil {
+		return x.ScriptExecutor
+	}
+	return false
+}
+
+func (x *ActivationContext) GetConstraints() *ExecutionConstraints {
+	if x != nil {
+		return x.Constraints
+	}
+	return nil
+}
+
+// ExecutionConstraints are the published bounds of a skill's commands.
+type ExecutionConstraints struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Seconds: max_execution_time, else 300.
+	MaxExecutionTime int32 `protobuf:"varint,1,opt,name=max_execution_time,proto3" json:"max_execution_time,omitempty"`
+	// MB: max_memory. Unset: none of its own.
+	MaxMemory     *int32 `protobuf:"varint,2,opt,name=max_memory,proto3,oneof" json:"max_memory,omitempty"`
+	NetworkAccess bool   `protobuf:"varint,3,opt,name=network_access,proto3" json:"network_access,omitempty"`
+	// The entries of allowed-tools.
+	AllowedCommands []string `protobuf:"bytes,4,rep,name=allowed_commands,proto3" json:"allowed_commands,omitempty"`
+	// Inside a sandbox.
+	WorkingDirectory string `protobuf:"bytes,5,opt,name=working_directory,proto3" json:"working_directory,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ExecutionConstraints) Reset() {
+	*x = ExecutionConstraints{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecutionConstraints) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecutionConstraints) ProtoMessage() {}
+
+func (x *ExecutionConstraints) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecutionConstraints.ProtoReflect.Descriptor instead.
+func (*ExecutionConstraints) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ExecutionConstraints) GetMaxExecutionTime() int32 {
+	if x != nil {
+		return x.MaxExecutionTime
+	}
+	return 0
+}
+
+func (x *ExecutionConstraints) GetMaxMemory() int32 {
+	if x != nil && x.MaxMemory != nil {
+		return *x.MaxMemory
+	}
+	return 0
+}
+
+func (x *ExecutionConstraints) GetNetworkAccess() bool {
+	if x != nil {
+		return x.NetworkAccess
+	}
+	return false
+}
+
+func (x *ExecutionConstraints) GetAllowedCommands() []string {
+	if x != nil {
+		return x.AllowedCommands
+	}
+	return nil
+}
+
+func (x *ExecutionConstraints) GetWorkingDirectory() string {
+	if x != nil {
+		return x.WorkingDirectory
+	}
+	return ""
+}
+
 // ActivationMessage is one message that an agent adds to its conversation.
 type ActivationMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -870,7 +1124,8 @@ type ActivationMessage struct {
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	// True if it is for the model and not for the user's eyes.
 	IsMeta bool `protobuf:"varint,3,opt,name=is_meta,json=isMeta,proto3" json:"is_meta,omitempty"`
-	// Text, for metadata and prompt.
+	// Text, for metadata and prompt; for command_permissions the published JSON
+	// object: {"type": "command_permissions", "allowedTools": [...], "model": ...}.
 	Content string `protobuf:"bytes,4,opt,name=content,proto3" json:"content,omitempty"`
 	// For command_permissions.
 	AllowedTools  []string `protobuf:"bytes,5,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
@@ -881,7 +1136,7 @@ type ActivationMessage struct {
 
 func (x *ActivationMessage) Reset() {
 	*x = ActivationMessage{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +1148,7 @@ func (x *ActivationMessage) String() string {
 func (*ActivationMessage) ProtoMessage() {}
 
 func (x *ActivationMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[9]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1161,7 @@ func (x *ActivationMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationMessage.ProtoReflect.Descriptor instead.
 func (*ActivationMessage) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{9}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ActivationMessage) GetRole() string {
@@ -963,7 +1218,7 @@ type ReadSkillFileRequest struct {
 
 func (x *ReadSkillFileRequest) Reset() {
 	*x = ReadSkillFileRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1230,7 @@ func (x *ReadSkillFileRequest) String() string {
 func (*ReadSkillFileRequest) ProtoMessage() {}
 
 func (x *ReadSkillFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[10]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1243,7 @@ func (x *ReadSkillFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSkillFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadSkillFileRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{10}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReadSkillFileRequest) GetSkill() string {
@@ -1026,7 +1281,7 @@ type ReadSkillFileResponse struct {
 
 func (x *ReadSkillFileResponse) Reset() {
 	*x = ReadSkillFileResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1293,7 @@ func (x *ReadSkillFileResponse) String() string {
 func (*ReadSkillFileResponse) ProtoMessage() {}
 
 func (x *ReadSkillFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[11]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1306,7 @@ func (x *ReadSkillFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSkillFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadSkillFileResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{11}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadSkillFileResponse) GetSizeBytes() uint64 {
@@ -1096,7 +1351,7 @@ type CheckCommandRequest struct {
 
 func (x *CheckCommandRequest) Reset() {
 	*x = CheckCommandRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1363,7 @@ func (x *CheckCommandRequest) String() string {
 func (*CheckCommandRequest) ProtoMessage() {}
 
 func (x *CheckCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[12]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1376,7 @@ func (x *CheckCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckCommandRequest.ProtoReflect.Descriptor instead.
 func (*CheckCommandRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{12}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CheckCommandRequest) GetSkill() string {
@@ -1160,7 +1415,7 @@ type CheckCommandResponse struct {
 
 func (x *CheckCommandResponse) Reset() {
 	*x = CheckCommandResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1427,7 @@ func (x *CheckCommandResponse) String() string {
 func (*CheckCommandResponse) ProtoMessage() {}
 
 func (x *CheckCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[13]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1440,7 @@ func (x *CheckCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckCommandResponse.ProtoReflect.Descriptor instead.
 func (*CheckCommandResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{13}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CheckCommandResponse) GetAllowed() bool {
@@ -1231,7 +1486,7 @@ type ValidateSkillRequest struct {
 
 func (x *ValidateSkillRequest) Reset() {
 	*x = ValidateSkillRequest{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1498,7 @@ func (x *ValidateSkillRequest) String() string {
 func (*ValidateSkillRequest) ProtoMessage() {}
 
 func (x *ValidateSkillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[14]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1511,7 @@ func (x *ValidateSkillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateSkillRequest.ProtoReflect.Descriptor instead.
 func (*ValidateSkillRequest) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{14}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ValidateSkillRequest) GetSubject() isValidateSkillRequest_Subject {
@@ -1320,7 +1575,7 @@ type ValidateSkillResponse struct {
 
 func (x *ValidateSkillResponse) Reset() {
 	*x = ValidateSkillResponse{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1587,7 @@ func (x *ValidateSkillResponse) String() string {
 func (*ValidateSkillResponse) ProtoMessage() {}
 
 func (x *ValidateSkillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[15]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1600,7 @@ func (x *ValidateSkillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateSkillResponse.ProtoReflect.Descriptor instead.
 func (*ValidateSkillResponse) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{15}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ValidateSkillResponse) GetValid() bool {
@@ -1358,6 +1613,233 @@ func (x *ValidateSkillResponse) GetValid() bool {
 func (x *ValidateSkillResponse) GetFindings() []*Finding {
 	if x != nil {
 		return x.Findings
+	}
+	return nil
+}
+
+type PrepareSkillRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Skill string                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
+	// Build anew even if it is there.
+	Rebuild       bool `protobuf:"varint,2,opt,name=rebuild,proto3" json:"rebuild,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareSkillRequest) Reset() {
+	*x = PrepareSkillRequest{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareSkillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareSkillRequest) ProtoMessage() {}
+
+func (x *PrepareSkillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareSkillRequest.ProtoReflect.Descriptor instead.
+func (*PrepareSkillRequest) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PrepareSkillRequest) GetSkill() string {
+	if x != nil {
+		return x.Skill
+	}
+	return ""
+}
+
+func (x *PrepareSkillRequest) GetRebuild() bool {
+	if x != nil {
+		return x.Rebuild
+	}
+	return false
+}
+
+// PrepareSkillResponse is a piece of the build's output, any number of times, and
+// then the environment.
+type PrepareSkillResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*PrepareSkillResponse_Output
+	//	*PrepareSkillResponse_Environment
+	Event         isPrepareSkillResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareSkillResponse) Reset() {
+	*x = PrepareSkillResponse{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareSkillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareSkillResponse) ProtoMessage() {}
+
+func (x *PrepareSkillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareSkillResponse.ProtoReflect.Descriptor instead.
+func (*PrepareSkillResponse) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PrepareSkillResponse) GetEvent() isPrepareSkillResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *PrepareSkillResponse) GetOutput() *Output {
+	if x != nil {
+		if x, ok := x.Event.(*PrepareSkillResponse_Output); ok {
+			return x.Output
+		}
+	}
+	return nil
+}
+
+func (x *PrepareSkillResponse) GetEnvironment() *Environment {
+	if x != nil {
+		if x, ok := x.Event.(*PrepareSkillResponse_Environment); ok {
+			return x.Environment
+		}
+	}
+	return nil
+}
+
+type isPrepareSkillResponse_Event interface {
+	isPrepareSkillResponse_Event()
+}
+
+type PrepareSkillResponse_Output struct {
+	Output *Output `protobuf:"bytes,1,opt,name=output,proto3,oneof"`
+}
+
+type PrepareSkillResponse_Environment struct {
+	Environment *Environment `protobuf:"bytes,2,opt,name=environment,proto3,oneof"`
+}
+
+func (*PrepareSkillResponse_Output) isPrepareSkillResponse_Event() {}
+
+func (*PrepareSkillResponse_Environment) isPrepareSkillResponse_Event() {}
+
+// Environment is a prepared environment: read-only, of one tenant.
+type Environment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "sha256:<64 hex digits>" of the resolved requirements and the interpreter.
+	// Empty: the skill needs none.
+	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// What is installed, by name: "pandas==2.1.0".
+	Packages  []string `protobuf:"bytes,2,rep,name=packages,proto3" json:"packages,omitempty"`
+	SizeBytes uint64   `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// The interpreter: "system 3.11.2" or "embedded 3.14.6".
+	Python string `protobuf:"bytes,4,opt,name=python,proto3" json:"python,omitempty"`
+	// It was there already.
+	Reused        bool                 `protobuf:"varint,5,opt,name=reused,proto3" json:"reused,omitempty"`
+	BuildTime     *durationpb.Duration `protobuf:"bytes,6,opt,name=build_time,json=buildTime,proto3" json:"build_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Environment) Reset() {
+	*x = Environment{}
+	mi := &file_skillrun_v1_skill_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Environment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Environment) ProtoMessage() {}
+
+func (x *Environment) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_skill_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Environment.ProtoReflect.Descriptor instead.
+func (*Environment) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Environment) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Environment) GetPackages() []string {
+	if x != nil {
+		return x.Packages
+	}
+	return nil
+}
+
+func (x *Environment) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *Environment) GetPython() string {
+	if x != nil {
+		return x.Python
+	}
+	return ""
+}
+
+func (x *Environment) GetReused() bool {
+	if x != nil {
+		return x.Reused
+	}
+	return false
+}
+
+func (x *Environment) GetBuildTime() *durationpb.Duration {
+	if x != nil {
+		return x.BuildTime
 	}
 	return nil
 }
@@ -1380,7 +1862,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1874,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_skillrun_v1_skill_proto_msgTypes[16]
+	mi := &file_skillrun_v1_skill_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1887,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{16}
+	return file_skillrun_v1_skill_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Finding) GetSeverity() Severity {
@@ -1461,7 +1943,7 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\"'\n" +
 	"\x0fGetSkillRequest\x12\x14\n" +
-	"\x05skill\x18\x01 \x01(\tR\x05skill\"\xa2\t\n" +
+	"\x05skill\x18\x01 \x01(\tR\x05skill\"\xf8\t\n" +
 	"\x05Skill\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
@@ -1494,10 +1976,18 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"file_count\x18\x1b \x01(\x04R\tfileCount\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x1c \x01(\x04R\tsizeBytes\x123\n" +
-	"\arefused\x18\x1d \x03(\v2\x19.skillrun.v1.RefusedEntryR\arefused\x1a;\n" +
+	"\arefused\x18\x1d \x03(\v2\x19.skillrun.v1.RefusedEntryR\arefused\x12\x16\n" +
+	"\x06python\x18\x1e \x01(\tR\x06python\x12<\n" +
+	"\frequirements\x18\x1f \x03(\v2\x18.skillrun.v1.RequirementR\frequirements\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"y\n" +
+	"\vRequirement\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
+	"\x06system\x18\x02 \x01(\bR\x06system\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x04 \x01(\rR\x04line\x12\x16\n" +
+	"\x06script\x18\x05 \x01(\tR\x06script\"Z\n" +
 	"\x06Script\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1a\n" +
 	"\blanguage\x18\x02 \x01(\tR\blanguage\x12 \n" +
@@ -1507,7 +1997,7 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"Y\n" +
 	"\x14ActivateSkillRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12+\n" +
-	"\x06limits\x18\x02 \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\"\xcd\x02\n" +
+	"\x06limits\x18\x02 \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\"\x87\x03\n" +
 	"\x15ActivateSkillResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\"\n" +
@@ -1517,7 +2007,22 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x06limits\x18\x06 \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\x12%\n" +
 	"\x0enetwork_access\x18\a \x01(\bR\rnetworkAccess\x12:\n" +
 	"\bmessages\x18\b \x03(\v2\x1e.skillrun.v1.ActivationMessageR\bmessages\x12\x14\n" +
-	"\x05model\x18\t \x01(\tR\x05model\"\xa9\x01\n" +
+	"\x05model\x18\t \x01(\tR\x05model\x128\n" +
+	"\acontext\x18\n" +
+	" \x01(\v2\x1e.skillrun.v1.ActivationContextR\acontext\"\x9c\x01\n" +
+	"\x11ActivationContext\x12\x19\n" +
+	"\bbase_dir\x18\x01 \x01(\tR\abaseDir\x12'\n" +
+	"\x0fscript_executor\x18\x02 \x01(\bR\x0escriptExecutor\x12C\n" +
+	"\vconstraints\x18\x03 \x01(\v2!.skillrun.v1.ExecutionConstraintsR\vconstraints\"\xfc\x01\n" +
+	"\x14ExecutionConstraints\x12.\n" +
+	"\x12max_execution_time\x18\x01 \x01(\x05R\x12max_execution_time\x12#\n" +
+	"\n" +
+	"max_memory\x18\x02 \x01(\x05H\x00R\n" +
+	"max_memory\x88\x01\x01\x12&\n" +
+	"\x0enetwork_access\x18\x03 \x01(\bR\x0enetwork_access\x12*\n" +
+	"\x10allowed_commands\x18\x04 \x03(\tR\x10allowed_commands\x12,\n" +
+	"\x11working_directory\x18\x05 \x01(\tR\x11working_directoryB\r\n" +
+	"\v_max_memory\"\xa9\x01\n" +
 	"\x11ActivationMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x17\n" +
@@ -1551,7 +2056,23 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\asubject\"_\n" +
 	"\x15ValidateSkillResponse\x12\x14\n" +
 	"\x05valid\x18\x01 \x01(\bR\x05valid\x120\n" +
-	"\bfindings\x18\x02 \x03(\v2\x14.skillrun.v1.FindingR\bfindings\"\x92\x01\n" +
+	"\bfindings\x18\x02 \x03(\v2\x14.skillrun.v1.FindingR\bfindings\"E\n" +
+	"\x13PrepareSkillRequest\x12\x14\n" +
+	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
+	"\arebuild\x18\x02 \x01(\bR\arebuild\"\x8c\x01\n" +
+	"\x14PrepareSkillResponse\x12-\n" +
+	"\x06output\x18\x01 \x01(\v2\x13.skillrun.v1.OutputH\x00R\x06output\x12<\n" +
+	"\venvironment\x18\x02 \x01(\v2\x18.skillrun.v1.EnvironmentH\x00R\venvironmentB\a\n" +
+	"\x05event\"\xca\x01\n" +
+	"\vEnvironment\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
+	"\bpackages\x18\x02 \x03(\tR\bpackages\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x12\x16\n" +
+	"\x06python\x18\x04 \x01(\tR\x06python\x12\x16\n" +
+	"\x06reused\x18\x05 \x01(\bR\x06reused\x128\n" +
+	"\n" +
+	"build_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tbuildTime\"\x92\x01\n" +
 	"\aFinding\x121\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x15.skillrun.v1.SeverityR\bseverity\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
@@ -1561,7 +2082,7 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSEVERITY_ERROR\x10\x01\x12\x14\n" +
-	"\x10SEVERITY_WARNING\x10\x022\xfa\x03\n" +
+	"\x10SEVERITY_WARNING\x10\x022\xd1\x04\n" +
 	"\fSkillService\x12M\n" +
 	"\n" +
 	"ListSkills\x12\x1e.skillrun.v1.ListSkillsRequest\x1a\x1f.skillrun.v1.ListSkillsResponse\x12<\n" +
@@ -1569,7 +2090,8 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\rActivateSkill\x12!.skillrun.v1.ActivateSkillRequest\x1a\".skillrun.v1.ActivateSkillResponse\x12X\n" +
 	"\rReadSkillFile\x12!.skillrun.v1.ReadSkillFileRequest\x1a\".skillrun.v1.ReadSkillFileResponse0\x01\x12S\n" +
 	"\fCheckCommand\x12 .skillrun.v1.CheckCommandRequest\x1a!.skillrun.v1.CheckCommandResponse\x12V\n" +
-	"\rValidateSkill\x12!.skillrun.v1.ValidateSkillRequest\x1a\".skillrun.v1.ValidateSkillResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
+	"\rValidateSkill\x12!.skillrun.v1.ValidateSkillRequest\x1a\".skillrun.v1.ValidateSkillResponse\x12U\n" +
+	"\fPrepareSkill\x12 .skillrun.v1.PrepareSkillRequest\x1a!.skillrun.v1.PrepareSkillResponse0\x01B;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
 var (
 	file_skillrun_v1_skill_proto_rawDescOnce sync.Once
@@ -1584,7 +2106,7 @@ func file_skillrun_v1_skill_proto_rawDescGZIP() []byte {
 }
 
 var file_skillrun_v1_skill_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_skillrun_v1_skill_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_skillrun_v1_skill_proto_goTypes = []any{
 	(Severity)(0),                 // 0: skillrun.v1.Severity
 	(*ListSkillsRequest)(nil),     // 1: skillrun.v1.ListSkillsRequest
@@ -1592,55 +2114,70 @@ var file_skillrun_v1_skill_proto_goTypes = []any{
 	(*SkillSummary)(nil),          // 3: skillrun.v1.SkillSummary
 	(*GetSkillRequest)(nil),       // 4: skillrun.v1.GetSkillRequest
 	(*Skill)(nil),                 // 5: skillrun.v1.Skill
-	(*Script)(nil),                // 6: skillrun.v1.Script
-	(*RefusedEntry)(nil),          // 7: skillrun.v1.RefusedEntry
-	(*ActivateSkillRequest)(nil),  // 8: skillrun.v1.ActivateSkillRequest
-	(*ActivateSkillResponse)(nil), // 9: skillrun.v1.ActivateSkillResponse
-	(*ActivationMessage)(nil),     // 10: skillrun.v1.ActivationMessage
-	(*ReadSkillFileRequest)(nil),  // 11: skillrun.v1.ReadSkillFileRequest
-	(*ReadSkillFileResponse)(nil), // 12: skillrun.v1.ReadSkillFileResponse
-	(*CheckCommandRequest)(nil),   // 13: skillrun.v1.CheckCommandRequest
-	(*CheckCommandResponse)(nil),  // 14: skillrun.v1.CheckCommandResponse
-	(*ValidateSkillRequest)(nil),  // 15: skillrun.v1.ValidateSkillRequest
-	(*ValidateSkillResponse)(nil), // 16: skillrun.v1.ValidateSkillResponse
-	(*Finding)(nil),               // 17: skillrun.v1.Finding
-	nil,                           // 18: skillrun.v1.Skill.MetadataEntry
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 20: google.protobuf.Struct
-	(*Limits)(nil),                // 21: skillrun.v1.Limits
-	(*Argv)(nil),                  // 22: skillrun.v1.Argv
+	(*Requirement)(nil),           // 6: skillrun.v1.Requirement
+	(*Script)(nil),                // 7: skillrun.v1.Script
+	(*RefusedEntry)(nil),          // 8: skillrun.v1.RefusedEntry
+	(*ActivateSkillRequest)(nil),  // 9: skillrun.v1.ActivateSkillRequest
+	(*ActivateSkillResponse)(nil), // 10: skillrun.v1.ActivateSkillResponse
+	(*ActivationContext)(nil),     // 11: skillrun.v1.ActivationContext
+	(*ExecutionConstraints)(nil),  // 12: skillrun.v1.ExecutionConstraints
+	(*ActivationMessage)(nil),     // 13: skillrun.v1.ActivationMessage
+	(*ReadSkillFileRequest)(nil),  // 14: skillrun.v1.ReadSkillFileRequest
+	(*ReadSkillFileResponse)(nil), // 15: skillrun.v1.ReadSkillFileResponse
+	(*CheckCommandRequest)(nil),   // 16: skillrun.v1.CheckCommandRequest
+	(*CheckCommandResponse)(nil),  // 17: skillrun.v1.CheckCommandResponse
+	(*ValidateSkillRequest)(nil),  // 18: skillrun.v1.ValidateSkillRequest
+	(*ValidateSkillResponse)(nil), // 19: skillrun.v1.ValidateSkillResponse
+	(*PrepareSkillRequest)(nil),   // 20: skillrun.v1.PrepareSkillRequest
+	(*PrepareSkillResponse)(nil),  // 21: skillrun.v1.PrepareSkillResponse
+	(*Environment)(nil),           // 22: skillrun.v1.Environment
+	(*Finding)(nil),               // 23: skillrun.v1.Finding
+	nil,                           // 24: skillrun.v1.Skill.MetadataEntry
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*structpb.Struct)(nil),       // 26: google.protobuf.Struct
+	(*Limits)(nil),                // 27: skillrun.v1.Limits
+	(*Argv)(nil),                  // 28: skillrun.v1.Argv
+	(*Output)(nil),                // 29: skillrun.v1.Output
 }
 var file_skillrun_v1_skill_proto_depIdxs = []int32{
 	3,  // 0: skillrun.v1.ListSkillsResponse.skills:type_name -> skillrun.v1.SkillSummary
-	18, // 1: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
-	19, // 2: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
-	20, // 3: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
-	6,  // 4: skillrun.v1.Skill.scripts:type_name -> skillrun.v1.Script
-	17, // 5: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
-	7,  // 6: skillrun.v1.Skill.refused:type_name -> skillrun.v1.RefusedEntry
-	21, // 7: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.Limits
-	21, // 8: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.Limits
-	10, // 9: skillrun.v1.ActivateSkillResponse.messages:type_name -> skillrun.v1.ActivationMessage
-	22, // 10: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
-	17, // 11: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
-	0,  // 12: skillrun.v1.Finding.severity:type_name -> skillrun.v1.Severity
-	1,  // 13: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
-	4,  // 14: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
-	8,  // 15: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
-	11, // 16: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
-	13, // 17: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
-	15, // 18: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
-	2,  // 19: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
-	5,  // 20: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.Skill
-	9,  // 21: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
-	12, // 22: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
-	14, // 23: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
-	16, // 24: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	24, // 1: skillrun.v1.Skill.metadata:type_name -> skillrun.v1.Skill.MetadataEntry
+	25, // 2: skillrun.v1.Skill.max_execution_time:type_name -> google.protobuf.Duration
+	26, // 3: skillrun.v1.Skill.unknown_fields:type_name -> google.protobuf.Struct
+	7,  // 4: skillrun.v1.Skill.scripts:type_name -> skillrun.v1.Script
+	23, // 5: skillrun.v1.Skill.warnings:type_name -> skillrun.v1.Finding
+	8,  // 6: skillrun.v1.Skill.refused:type_name -> skillrun.v1.RefusedEntry
+	6,  // 7: skillrun.v1.Skill.requirements:type_name -> skillrun.v1.Requirement
+	27, // 8: skillrun.v1.ActivateSkillRequest.limits:type_name -> skillrun.v1.Limits
+	27, // 9: skillrun.v1.ActivateSkillResponse.limits:type_name -> skillrun.v1.Limits
+	13, // 10: skillrun.v1.ActivateSkillResponse.messages:type_name -> skillrun.v1.ActivationMessage
+	11, // 11: skillrun.v1.ActivateSkillResponse.context:type_name -> skillrun.v1.ActivationContext
+	12, // 12: skillrun.v1.ActivationContext.constraints:type_name -> skillrun.v1.ExecutionConstraints
+	28, // 13: skillrun.v1.CheckCommandResponse.commands:type_name -> skillrun.v1.Argv
+	23, // 14: skillrun.v1.ValidateSkillResponse.findings:type_name -> skillrun.v1.Finding
+	29, // 15: skillrun.v1.PrepareSkillResponse.output:type_name -> skillrun.v1.Output
+	22, // 16: skillrun.v1.PrepareSkillResponse.environment:type_name -> skillrun.v1.Environment
+	25, // 17: skillrun.v1.Environment.build_time:type_name -> google.protobuf.Duration
+	0,  // 18: skillrun.v1.Finding.severity:type_name -> skillrun.v1.Severity
+	1,  // 19: skillrun.v1.SkillService.ListSkills:input_type -> skillrun.v1.ListSkillsRequest
+	4,  // 20: skillrun.v1.SkillService.GetSkill:input_type -> skillrun.v1.GetSkillRequest
+	9,  // 21: skillrun.v1.SkillService.ActivateSkill:input_type -> skillrun.v1.ActivateSkillRequest
+	14, // 22: skillrun.v1.SkillService.ReadSkillFile:input_type -> skillrun.v1.ReadSkillFileRequest
+	16, // 23: skillrun.v1.SkillService.CheckCommand:input_type -> skillrun.v1.CheckCommandRequest
+	18, // 24: skillrun.v1.SkillService.ValidateSkill:input_type -> skillrun.v1.ValidateSkillRequest
+	20, // 25: skillrun.v1.SkillService.PrepareSkill:input_type -> skillrun.v1.PrepareSkillRequest
+	2,  // 26: skillrun.v1.SkillService.ListSkills:output_type -> skillrun.v1.ListSkillsResponse
+	5,  // 27: skillrun.v1.SkillService.GetSkill:output_type -> skillrun.v1.Skill
+	10, // 28: skillrun.v1.SkillService.ActivateSkill:output_type -> skillrun.v1.ActivateSkillResponse
+	15, // 29: skillrun.v1.SkillService.ReadSkillFile:output_type -> skillrun.v1.ReadSkillFileResponse
+	17, // 30: skillrun.v1.SkillService.CheckCommand:output_type -> skillrun.v1.CheckCommandResponse
+	19, // 31: skillrun.v1.SkillService.ValidateSkill:output_type -> skillrun.v1.ValidateSkillResponse
+	21, // 32: skillrun.v1.SkillService.PrepareSkill:output_type -> skillrun.v1.PrepareSkillResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_skill_proto_init() }
@@ -1649,9 +2186,14 @@ func file_skillrun_v1_skill_proto_init() {
 		return
 	}
 	file_skillrun_v1_execution_proto_init()
-	file_skillrun_v1_skill_proto_msgTypes[14].OneofWrappers = []any{
+	file_skillrun_v1_skill_proto_msgTypes[11].OneofWrappers = []any{}
+	file_skillrun_v1_skill_proto_msgTypes[17].OneofWrappers = []any{
 		(*ValidateSkillRequest_Skill)(nil),
 		(*ValidateSkillRequest_SkillMd)(nil),
+	}
+	file_skillrun_v1_skill_proto_msgTypes[20].OneofWrappers = []any{
+		(*PrepareSkillResponse_Output)(nil),
+		(*PrepareSkillResponse_Environment)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1659,7 +2201,7 @@ func file_skillrun_v1_skill_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_skill_proto_rawDesc), len(file_skillrun_v1_skill_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	SkillService_ReadSkillFile_FullMethodName = "/skillrun.v1.SkillService/ReadSkillFile"
 	SkillService_CheckCommand_FullMethodName  = "/skillrun.v1.SkillService/CheckCommand"
 	SkillService_ValidateSkill_FullMethodName = "/skillrun.v1.SkillService/ValidateSkill"
+	SkillService_PrepareSkill_FullMethodName  = "/skillrun.v1.SkillService/PrepareSkill"
 )
 
 // SkillServiceClient is the client API for SkillService service.
@@ -51,6 +52,11 @@ type SkillServiceClient interface {
 	CheckCommand(ctx context.Context, in *CheckCommandRequest, opts ...grpc.CallOption) (*CheckCommandResponse, error)
 	// ValidateSkill checks a skill strictly: every finding with file and line.
 	ValidateSkill(ctx context.Context, in *ValidateSkillRequest, opts ...grpc.CallOption) (*ValidateSkillResponse, error)
+	// PrepareSkill builds the environment with the packages that a skill needs, in a
+	// sandbox of its own, streams what the build prints, and ends with the result. An
+	// environment that is there already is the result at once. Executions use it
+	// from then on; they never install anything.
+	PrepareSkill(ctx context.Context, in *PrepareSkillRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PrepareSkillResponse], error)
 }
 
 type skillServiceClient struct {
@@ -130,6 +136,25 @@ func (c *skillServiceClient) ValidateSkill(ctx context.Context, in *ValidateSkil
 	return out, nil
 }
 
+func (c *skillServiceClient) PrepareSkill(ctx context.Context, in *PrepareSkillRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PrepareSkillResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SkillService_ServiceDesc.Streams[1], SkillService_PrepareSkill_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PrepareSkillRequest, PrepareSkillResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SkillService_PrepareSkillClient = grpc.ServerStreamingClient[PrepareSkillResponse]
+
 // SkillServiceServer is the server API for SkillService service.
 // All implementations must embed UnimplementedSkillServiceServer
 // for forward compatibility.
@@ -154,6 +179,11 @@ type SkillServiceServer interface {
 	CheckCommand(context.Context, *CheckCommandRequest) (*CheckCommandResponse, error)
 	// ValidateSkill checks a skill strictly: every finding with file and line.
 	ValidateSkill(context.Context, *ValidateSkillRequest) (*ValidateSkillResponse, error)
+	// PrepareSkill builds the environment with the packages that a skill needs, in a
+	// sandbox of its own, streams what the build prints, and ends with the result. An
+	// environment that is there already is the result at once. Executions use it
+	// from then on; they never install anything.
+	PrepareSkill(*PrepareSkillRequest, grpc.ServerStreamingServer[PrepareSkillResponse]) error
 	mustEmbedUnimplementedSkillServiceServer()
 }
 
@@ -181,6 +211,9 @@ func (UnimplementedSkillServiceServer) CheckCommand(context.Context, *CheckComma
 }
 func (UnimplementedSkillServiceServer) ValidateSkill(context.Context, *ValidateSkillRequest) (*ValidateSkillResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ValidateSkill not implemented")
+}
+func (UnimplementedSkillServiceServer) PrepareSkill(*PrepareSkillRequest, grpc.ServerStreamingServer[PrepareSkillResponse]) error {
+	return status.Error(codes.Unimplemented, "method PrepareSkill not implemented")
 }
 func (UnimplementedSkillServiceServer) mustEmbedUnimplementedSkillServiceServer() {}
 func (UnimplementedSkillServiceServer) testEmbeddedByValue()                      {}
@@ -304,6 +337,17 @@ func _SkillService_ValidateSkill_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SkillService_PrepareSkill_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PrepareSkillRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SkillServiceServer).PrepareSkill(m, &grpc.GenericServerStream[PrepareSkillRequest, PrepareSkillResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SkillService_PrepareSkillServer = grpc.ServerStreamingServer[PrepareSkillResponse]
+
 // SkillService_ServiceDesc is the grpc.ServiceDesc for SkillService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -336,6 +380,11 @@ var SkillService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ReadSkillFile",
 			Handler:       _SkillService_ReadSkillFile_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "PrepareSkill",
+			Handler:       _SkillService_PrepareSkill_Handler,
 			ServerStreams: true,
 		},
 	},

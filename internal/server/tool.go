@@ -1,0 +1,29 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/skillrun/skillrun/internal/toolview"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// executionHeader names the execution behind the result of a typed tool call.
+const executionHeader = "skillrun-execution-id"
+
+// toolCalls answers the calls of ToolService.
+type toolCalls struct {
+	pb.UnimplementedToolServiceServer
+	*Server
+	view *toolview.View
+}
+
+// nameExecution tells the caller which execution is behind a result. Empty: none.
+func nameExecution(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	return grpc.SetHeader(ctx, metadata.Pairs(executionHeader, id))
+}
