@@ -22,8 +22,12 @@ func checkRequired(m *Manifest, r *fieldReader, folder string) {
 	if n := utf8.RuneCountInString(m.Description); n > maxDescriptionRunes {
 		r.error(line, RuleDescriptionSize, "Description exceeds %d character limit (%d chars)", maxDescriptionRunes, n)
 	}
+	line = r.lines["compatibility"]
+	if _, odd := r.kept["compatibility"]; line != 0 && m.Compatibility == "" && !odd {
+		r.error(line, RuleCompatibility, "Field 'compatibility' must be a non-empty string, or left out")
+	}
 	if n := utf8.RuneCountInString(m.Compatibility); n > maxCompatibilityRunes {
-		r.error(r.lines["compatibility"], RuleCompatibility, "Compatibility exceeds %d character limit (%d chars)", maxCompatibilityRunes, n)
+		r.error(line, RuleCompatibility, "Compatibility exceeds %d character limit (%d chars)", maxCompatibilityRunes, n)
 	}
 }
 

@@ -25,18 +25,28 @@ func ValidateText(skillMD, folder string) []Finding {
 // folder that would not load has a finding that says why; the error says that it
 // couldn't be read at all.
 func ValidateDir(dir string) ([]Finding, error) {
+	_, found, err := ReadDir(dir)
+	return found, err
+}
+
+// ReadDir reads a skill folder where it stands, for those who only look at it, and
+// returns what ValidateDir finds. The skill's Dir is the folder itself: nothing is
+// copied, and a file that changes later is an error of Open. It may be one that
+// would not load; nil if there is nothing to look at, and a finding says why.
+func ReadDir(dir string) (*Skill, []Finding, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f, err := os.Open(abs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	r, err := read(context.Background(), f, filepath.Base(abs), Bounds{})
 	if err == nil {
-		return r.validate(), nil
+		sk := newSkill(r, abs)
+		return sk, sk.Validate(), nil
 	}
 	var (
 		manifest *ManifestError
@@ -45,15 +55,15 @@ func ValidateDir(dir string) ([]Finding, error) {
 	)
 	switch {
 	case errors.Is(err, ErrNoManifest):
-		return []Finding{{SeverityError, manifestNames[0], 0, RuleManifestMissing, err.Error()}}, nil
+		return nil, []Finding{{SeverityError, manifestNames[0], 0, RuleManifestMissing, err.Error()}}, nil
 	case errors.As(err, &manifest):
-		return []Finding{manifest.Finding}, nil
+		return nil, []Finding{manifest.Finding}, nil
 	case errors.As(err, &path):
-		return []Finding{{SeverityError, path.Path, 0, RuleRefused, err.Error()}}, nil
+		return nil, []Finding{{SeverityError, path.Path, 0, RuleRefused, err.Error()}}, nil
 	case errors.As(err, &bound):
-		return []Finding{{SeverityError, "", 0, RuleTooLarge, err.Error()}}, nil
+		return nil, []Finding{{SeverityError, "", 0, RuleTooLarge, err.Error()}}, nil
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 // validate is every finding about a folder that was read.

@@ -52,6 +52,9 @@ func TestValidateText(t *testing.T) {
 		{"long compatibility", withFields("compatibility: " + long(501)), "", []string{
 			"error compatibility-length SKILL.md:4: Compatibility exceeds 500 character limit (501 chars)",
 		}},
+		{"empty compatibility", withFields("compatibility:"), "", []string{
+			"error compatibility-length SKILL.md:4: Field 'compatibility' must be a non-empty string, or left out",
+		}},
 		{"nothing", "---\n{}\n---\n", "", []string{
 			"error name-missing SKILL.md:2: Missing required field in frontmatter: name",
 			"error description-missing SKILL.md:2: Missing required field in frontmatter: description",
@@ -154,6 +157,32 @@ func TestValidateDirUnloadable(t *testing.T) {
 	}
 	if _, err := ValidateDir(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a folder that isn't there was validated")
+	}
+}
+
+// A folder is read where it stands: a file that changes afterwards is not taken
+// for what was read.
+func TestReadDir(t *testing.T) {
+	_, dir := skillDir(t, files{"scripts/a.py": "print(1)\n"})
+	sk, list, err := ReadDir(dir)
+	if err != nil || sk == nil || len(list) != 0 {
+		t.Fatalf("got %v, %v, %v", sk, list, err)
+	}
+	if sk.Name != "demo" || sk.Dir != dir || len(sk.Scripts) != 1 {
+		t.Errorf("got %q in %q with %v", sk.Name, sk.Dir, sk.Scripts)
+	}
+	f, _, err := sk.Open("scripts/a.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	files{"scripts/a.py": "print(22)\n"}.write(t, dir)
+	if f, _, err := sk.Open("scripts/a.py"); err == nil {
+		f.Close()
+		t.Error("a file that has changed was opened")
+	}
+	if sk, list, err := ReadDir(t.TempDir()); sk != nil || len(list) != 1 || err != nil {
+		t.Errorf("no skill: got %v, %v, %v", sk, list, err)
 	}
 }
 
