@@ -26,7 +26,10 @@ LDFLAGS := -X main.version=$(VERSION) -linkmode external -extldflags "-static -p
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
 DEMO_PACKAGES := $(BUILD_PACKAGES) python3
 TEST_PACKAGES := $(DEMO_PACKAGES) python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
-	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libcap2-bin git perl ruby procps jq
+	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev mypy python3-typeshed libcap2-bin git perl ruby procps jq
+
+# What makes the Python code of the contract.
+GENERATE_PACKAGES := protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
 
 # For the run on cgroup v2, in a virtual machine.
 CGROUP2_PACKAGES := $(BUILD_PACKAGES) qemu-system-x86 busybox-static e2fsprogs hostname nodejs procps python3 tzdata
@@ -76,12 +79,13 @@ breaking: tools ## Refuses a change of the contract that breaks its users
 	else echo "breaking: no earlier contract to compare with"; fi
 
 .PHONY: generate
-generate: tools ## Generates the Go code of the contract
+generate: tools packages-generate ## Generates the Go and Python code of the contract
 	@buf generate
+	@clients/python/generate.sh
 
 .PHONY: drift
 drift: generate ## Fails if the generated code is not what is committed
-	@git diff --exit-code --stat -- proto || { echo "generated code is stale: run make generate and commit"; exit 1; }
+	@git diff --exit-code --stat -- proto clients/python/skillrun || { echo "generated code is stale: run make generate and commit"; exit 1; }
 
 .PHONY: bench-smoke
 bench-smoke: ## Runs each benchmark a few times; prints, judges nothing
@@ -104,10 +108,11 @@ $(TOOLS)/gotestsum: Makefile
 $(TOOLS)/staticcheck: Makefile
 	@echo "==> tool $(STATICCHECK)"; GOBIN=$(TOOLS) go install $(STATICCHECK) && touch $@
 
-.PHONY: packages-build packages-demo packages-test packages-cgroup2
+.PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
 packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) node:nodejs
+packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
 packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)
 

@@ -1,0 +1,505 @@
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DEADLINE_CPU: Deadline
+DEADLINE_QUEUE: Deadline
+DEADLINE_UNSPECIFIED: Deadline
+DEADLINE_WALL: Deadline
+DESCRIPTOR: _descriptor.FileDescriptor
+END_CANCELLED: End
+END_DAEMON_LOST: End
+END_EXITED: End
+END_OOM_KILLED: End
+END_SETUP_FAILED: End
+END_SIGNALED: End
+END_TIMED_OUT: End
+END_UNSPECIFIED: End
+ON_DISCONNECT_CANCEL: OnDisconnect
+ON_DISCONNECT_CONTINUE: OnDisconnect
+ON_DISCONNECT_UNSPECIFIED: OnDisconnect
+STATE_ENDED: State
+STATE_QUEUED: State
+STATE_RUNNING: State
+STATE_UNSPECIFIED: State
+STREAM_STDERR: Stream
+STREAM_STDOUT: Stream
+STREAM_UNSPECIFIED: Stream
+
+class Argv(_message.Message):
+    __slots__ = ["args"]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    args: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, args: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Artifact(_message.Message):
+    __slots__ = ["executable", "path", "raw_path", "sha256", "size_bytes"]
+    EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    RAW_PATH_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    executable: bool
+    path: str
+    raw_path: bytes
+    sha256: str
+    size_bytes: int
+    def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., raw_path: _Optional[bytes] = ..., executable: bool = ...) -> None: ...
+
+class AttachRequest(_message.Message):
+    __slots__ = ["after_sequence", "execution_id"]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    after_sequence: int
+    execution_id: str
+    def __init__(self, execution_id: _Optional[str] = ..., after_sequence: _Optional[int] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ["execution_id", "grace", "reason"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    GRACE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    grace: _duration_pb2.Duration
+    reason: str
+    def __init__(self, execution_id: _Optional[str] = ..., grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CloseStdin(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class Code(_message.Message):
+    __slots__ = ["language", "text"]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    language: str
+    text: str
+    def __init__(self, text: _Optional[str] = ..., language: _Optional[str] = ...) -> None: ...
+
+class Evidence(_message.Message):
+    __slots__ = ["cancel_reason", "cancelled_by", "deadline", "oom_kill_count", "pids_max_count", "setup_error", "setup_step"]
+    CANCELLED_BY_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    OOM_KILL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PIDS_MAX_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SETUP_ERROR_FIELD_NUMBER: _ClassVar[int]
+    SETUP_STEP_FIELD_NUMBER: _ClassVar[int]
+    cancel_reason: str
+    cancelled_by: str
+    deadline: Deadline
+    oom_kill_count: int
+    pids_max_count: int
+    setup_error: str
+    setup_step: str
+    def __init__(self, oom_kill_count: _Optional[int] = ..., pids_max_count: _Optional[int] = ..., deadline: _Optional[_Union[Deadline, str]] = ..., cancelled_by: _Optional[str] = ..., cancel_reason: _Optional[str] = ..., setup_step: _Optional[str] = ..., setup_error: _Optional[str] = ...) -> None: ...
+
+class ExecuteInteractiveRequest(_message.Message):
+    __slots__ = ["close_stdin", "file_chunk", "signal", "start", "stdin", "window"]
+    CLOSE_STDIN_FIELD_NUMBER: _ClassVar[int]
+    FILE_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    STDIN_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    close_stdin: CloseStdin
+    file_chunk: FileChunk
+    signal: SendSignal
+    start: ExecuteRequest
+    stdin: bytes
+    window: Window
+    def __init__(self, start: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., stdin: _Optional[bytes] = ..., close_stdin: _Optional[_Union[CloseStdin, _Mapping]] = ..., signal: _Optional[_Union[SendSignal, _Mapping]] = ..., window: _Optional[_Union[Window, _Mapping]] = ...) -> None: ...
+
+class ExecuteRequest(_message.Message):
+    __slots__ = ["args", "code", "command", "env", "files", "idempotency_key", "json_arguments", "labels", "limits", "network", "on_disconnect", "queue_timeout", "script", "secret_env", "session", "skill", "stdin_bytes", "working_directory"]
+    class EnvEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class LabelsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SecretEnvEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    JSON_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    ON_DISCONNECT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SECRET_ENV_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    STDIN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    args: _containers.RepeatedScalarFieldContainer[str]
+    code: Code
+    command: str
+    env: _containers.ScalarMap[str, str]
+    files: _containers.RepeatedCompositeFieldContainer[InputFile]
+    idempotency_key: str
+    json_arguments: str
+    labels: _containers.ScalarMap[str, str]
+    limits: Limits
+    network: bool
+    on_disconnect: OnDisconnect
+    queue_timeout: _duration_pb2.Duration
+    script: str
+    secret_env: _containers.ScalarMap[str, str]
+    session: str
+    skill: str
+    stdin_bytes: bytes
+    working_directory: str
+    def __init__(self, skill: _Optional[str] = ..., script: _Optional[str] = ..., code: _Optional[_Union[Code, _Mapping]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., stdin_bytes: _Optional[bytes] = ..., json_arguments: _Optional[str] = ..., working_directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[InputFile, _Mapping]]] = ..., env: _Optional[_Mapping[str, str]] = ..., secret_env: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., session: _Optional[str] = ..., on_disconnect: _Optional[_Union[OnDisconnect, str]] = ..., idempotency_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Execution(_message.Message):
+    __slots__ = ["create_time", "end_time", "execution_id", "labels", "last_sequence", "limits", "network", "outcome", "principal", "script", "skill", "skill_digest", "source_kind", "start_time", "state"]
+    class LabelsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_KIND_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    create_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    execution_id: str
+    labels: _containers.ScalarMap[str, str]
+    last_sequence: int
+    limits: Limits
+    network: bool
+    outcome: Outcome
+    principal: str
+    script: str
+    skill: str
+    skill_digest: str
+    source_kind: str
+    start_time: _timestamp_pb2.Timestamp
+    state: State
+    def __init__(self, execution_id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., source_kind: _Optional[str] = ..., script: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., principal: _Optional[str] = ..., last_sequence: _Optional[int] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+
+class ExecutionEvent(_message.Message):
+    __slots__ = ["execution_id", "header", "keepalive", "outcome", "output", "sequence", "started", "time"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    KEEPALIVE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    header: Header
+    keepalive: Keepalive
+    outcome: Outcome
+    output: Output
+    sequence: int
+    started: Started
+    time: _timestamp_pb2.Timestamp
+    def __init__(self, execution_id: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., keepalive: _Optional[_Union[Keepalive, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+
+class FileChunk(_message.Message):
+    __slots__ = ["data", "offset_bytes", "path"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    offset_bytes: int
+    path: str
+    def __init__(self, path: _Optional[str] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class GetArtifactRequest(_message.Message):
+    __slots__ = ["execution_id", "offset_bytes", "path", "raw_path"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    RAW_PATH_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    offset_bytes: int
+    path: str
+    raw_path: bytes
+    def __init__(self, execution_id: _Optional[str] = ..., path: _Optional[str] = ..., raw_path: _Optional[bytes] = ..., offset_bytes: _Optional[int] = ...) -> None: ...
+
+class GetArtifactResponse(_message.Message):
+    __slots__ = ["artifact", "data", "offset_bytes"]
+    ARTIFACT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    artifact: Artifact
+    data: bytes
+    offset_bytes: int
+    def __init__(self, artifact: _Optional[_Union[Artifact, _Mapping]] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class GetRequest(_message.Message):
+    __slots__ = ["execution_id"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    def __init__(self, execution_id: _Optional[str] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ["commands", "deduplicated", "limits", "network", "skill", "skill_digest"]
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    commands: _containers.RepeatedCompositeFieldContainer[Argv]
+    deduplicated: bool
+    limits: Limits
+    network: bool
+    skill: str
+    skill_digest: str
+    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ...) -> None: ...
+
+class InputFile(_message.Message):
+    __slots__ = ["content", "executable", "path", "streamed"]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    STREAMED_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    executable: bool
+    path: str
+    streamed: StreamedFile
+    def __init__(self, path: _Optional[str] = ..., content: _Optional[bytes] = ..., streamed: _Optional[_Union[StreamedFile, _Mapping]] = ..., executable: bool = ...) -> None: ...
+
+class Keepalive(_message.Message):
+    __slots__ = ["state"]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: State
+    def __init__(self, state: _Optional[_Union[State, str]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ["cpu_time", "memory_bytes", "open_files", "output_bytes", "processes", "wall_time", "workspace_bytes", "workspace_files"]
+    CPU_TIME_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    WALL_TIME_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_FILES_FIELD_NUMBER: _ClassVar[int]
+    cpu_time: _duration_pb2.Duration
+    memory_bytes: int
+    open_files: int
+    output_bytes: int
+    processes: int
+    wall_time: _duration_pb2.Duration
+    workspace_bytes: int
+    workspace_files: int
+    def __init__(self, wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., workspace_files: _Optional[int] = ..., open_files: _Optional[int] = ...) -> None: ...
+
+class ListArtifactsRequest(_message.Message):
+    __slots__ = ["execution_id", "page_size", "page_token"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    page_size: int
+    page_token: str
+    def __init__(self, execution_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListArtifactsResponse(_message.Message):
+    __slots__ = ["artifacts", "next_page_token"]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    next_page_token: str
+    def __init__(self, artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ["created_after", "ends", "labels", "page_size", "page_token", "skill", "states"]
+    class LabelsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CREATED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SKILL_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    created_after: _timestamp_pb2.Timestamp
+    ends: _containers.RepeatedScalarFieldContainer[End]
+    labels: _containers.ScalarMap[str, str]
+    page_size: int
+    page_token: str
+    skill: str
+    states: _containers.RepeatedScalarFieldContainer[State]
+    def __init__(self, skill: _Optional[str] = ..., states: _Optional[_Iterable[_Union[State, str]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., ends: _Optional[_Iterable[_Union[End, str]]] = ..., created_after: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListResponse(_message.Message):
+    __slots__ = ["executions", "next_page_token"]
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    executions: _containers.RepeatedCompositeFieldContainer[Execution]
+    next_page_token: str
+    def __init__(self, executions: _Optional[_Iterable[_Union[Execution, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ["advice", "artifact_count", "artifacts", "artifacts_refused", "end", "evidence", "exit_code", "limits", "signal", "skill_digest", "stderr", "stdout", "timed_out", "usage"]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    TIMED_OUT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    advice: str
+    artifact_count: int
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    artifacts_refused: _containers.RepeatedScalarFieldContainer[str]
+    end: End
+    evidence: Evidence
+    exit_code: int
+    limits: Limits
+    signal: str
+    skill_digest: str
+    stderr: Truncation
+    stdout: Truncation
+    timed_out: bool
+    usage: Usage
+    def __init__(self, end: _Optional[_Union[End, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., timed_out: bool = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., stdout: _Optional[_Union[Truncation, _Mapping]] = ..., stderr: _Optional[_Union[Truncation, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., artifact_count: _Optional[int] = ..., artifacts_refused: _Optional[_Iterable[str]] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., advice: _Optional[str] = ...) -> None: ...
+
+class Output(_message.Message):
+    __slots__ = ["data", "offset_bytes", "stream"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    offset_bytes: int
+    stream: Stream
+    def __init__(self, stream: _Optional[_Union[Stream, str]] = ..., offset_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class SendSignal(_message.Message):
+    __slots__ = ["signal"]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    signal: str
+    def __init__(self, signal: _Optional[str] = ...) -> None: ...
+
+class SignalRequest(_message.Message):
+    __slots__ = ["execution_id", "signal"]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    signal: str
+    def __init__(self, execution_id: _Optional[str] = ..., signal: _Optional[str] = ...) -> None: ...
+
+class SignalResponse(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class Started(_message.Message):
+    __slots__ = ["queue_time", "setup_time"]
+    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SETUP_TIME_FIELD_NUMBER: _ClassVar[int]
+    queue_time: _duration_pb2.Duration
+    setup_time: _duration_pb2.Duration
+    def __init__(self, queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class StreamedFile(_message.Message):
+    __slots__ = ["sha256", "size_bytes"]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    size_bytes: int
+    def __init__(self, size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class Truncation(_message.Message):
+    __slots__ = ["delivered_bytes", "total_bytes", "truncated"]
+    DELIVERED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    delivered_bytes: int
+    total_bytes: int
+    truncated: bool
+    def __init__(self, truncated: bool = ..., delivered_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ["cpu_system", "cpu_user", "memory_peak_bytes", "queue_time", "setup_time", "wall_time"]
+    CPU_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    CPU_USER_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SETUP_TIME_FIELD_NUMBER: _ClassVar[int]
+    WALL_TIME_FIELD_NUMBER: _ClassVar[int]
+    cpu_system: _duration_pb2.Duration
+    cpu_user: _duration_pb2.Duration
+    memory_peak_bytes: int
+    queue_time: _duration_pb2.Duration
+    setup_time: _duration_pb2.Duration
+    wall_time: _duration_pb2.Duration
+    def __init__(self, cpu_user: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., setup_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Window(_message.Message):
+    __slots__ = ["columns", "rows"]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    columns: int
+    rows: int
+    def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class OnDisconnect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class End(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Deadline(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

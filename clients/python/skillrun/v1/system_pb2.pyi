@@ -1,0 +1,71 @@
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from skillrun.v1 import execution_pb2 as _execution_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Boundary(_message.Message):
+    __slots__ = ["detail", "found", "name", "why"]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    detail: str
+    found: bool
+    name: str
+    why: str
+    def __init__(self, name: _Optional[str] = ..., found: bool = ..., why: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class GetCapabilitiesRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class GetCapabilitiesResponse(_message.Message):
+    __slots__ = ["boundaries", "cgroup", "default_limits", "draining", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "start_time", "version"]
+    BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
+    CGROUP_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUED_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    RUNTIMES_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    boundaries: _containers.RepeatedCompositeFieldContainer[Boundary]
+    cgroup: str
+    default_limits: _execution_pb2.Limits
+    draining: bool
+    kernel: str
+    max_limits: _execution_pb2.Limits
+    max_message_bytes: int
+    max_queued: int
+    max_running: int
+    network: str
+    queued: int
+    retention: _duration_pb2.Duration
+    running: int
+    runtimes: _containers.RepeatedCompositeFieldContainer[Runtime]
+    start_time: _timestamp_pb2.Timestamp
+    version: str
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[str] = ..., cgroup: _Optional[str] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ...) -> None: ...
+
+class Runtime(_message.Message):
+    __slots__ = ["language", "path", "version"]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    language: str
+    path: str
+    version: str
+    def __init__(self, language: _Optional[str] = ..., path: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
