@@ -59,7 +59,8 @@ func TestGetSkill(t *testing.T) {
 	if s.Name != "demo" || s.License != "Apache-2.0" || s.Compatibility != "bash" || s.Version != "1.2.3" || s.Author != "Tester" ||
 		!slices.Equal(s.Tags, []string{"one", "two"}) || s.Metadata["team"] != "server" || len(s.AllowedTools) != 2 || !s.HasAllowedTools ||
 		s.Model != "small" || s.WhenToUse != "in tests" || s.MaxExecutionTime.AsDuration() != time.Minute || s.MaxMemoryBytes != 128<<20 ||
-		s.NetworkAccess || s.DisableModelInvocation || !slices.Equal(s.PythonPackages, []string{"pandas"}) {
+		s.NetworkAccess || s.DisableModelInvocation || s.Python != "auto" ||
+		!slices.Equal(s.PythonPackages, []string{"pandas"}) {
 		t.Errorf("got %v", s)
 	}
 	if got := s.UnknownFields.AsMap()["custom"].(map[string]any)["nested"].([]any); len(got) != 3 || got[0] != 1.0 || got[1] != true || got[2] != "two" {

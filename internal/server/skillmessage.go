@@ -36,6 +36,7 @@ func fromSkill(sk *skill.Skill) (*pb.Skill, error) {
 		DisableModelInvocation: f.DisableModelInvocation,
 		MaxMemoryBytes:         uint64(f.MaxMemoryBytes),
 		NetworkAccess:          f.NetworkAccess,
+		Python:                 f.Python,
 		PythonPackages:         texts(f.PythonPackages),
 		SystemPackages:         texts(f.SystemPackages),
 		Warnings:               fromFindings(sk.Warnings),

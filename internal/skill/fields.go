@@ -3,6 +3,7 @@ package skill
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,6 +70,7 @@ func (r *fieldReader) manifest() Manifest {
 		MaxExecutionTime:       r.seconds("max_execution_time"),
 		MaxMemoryBytes:         r.megabytes("max_memory"),
 		NetworkAccess:          r.flag("network_access"),
+		Python:                 r.word("python", "auto", "system", "embedded"),
 		PythonPackages:         r.texts("python_packages", whole),
 		SystemPackages:         r.texts("system_packages", commas),
 	}
@@ -103,6 +105,21 @@ func (r *fieldReader) text(name string) string {
 		r.warn(f.line, RuleFieldType, "Field '%s' is not a string: put %s in quotes", name, printable(f.value.Value))
 	}
 	return strings.TrimSpace(f.value.Value)
+}
+
+// word reads one of a few words. Another one is as good as none.
+func (r *fieldReader) word(name string, words ...string) string {
+	f, ok := r.take(name)
+	if !ok {
+		return ""
+	}
+	if f.value.Kind == yaml.ScalarNode {
+		if v := strings.TrimSpace(f.value.Value); slices.Contains(words, v) {
+			return v
+		}
+	}
+	r.misfit(name, f, "one of "+strings.Join(words, ", "))
+	return ""
 }
 
 func (r *fieldReader) flag(name string) bool {

@@ -34,6 +34,7 @@ type Manifest struct {
 	MaxExecutionTime time.Duration // in (0, 600 s]; 0: not given
 	MaxMemoryBytes   int64         // 0: not given; max_memory counts MiB
 	NetworkAccess    bool
+	Python           string // auto, system, embedded; empty: not given
 	PythonPackages   []string
 	SystemPackages   []string
 

@@ -54,6 +54,13 @@ func TestManifestFields(t *testing.T) {
 		{fields: "python_packages:\n- pandas>=2,<3\n- numpy", want: Manifest{PythonPackages: []string{"pandas>=2,<3", "numpy"}}},
 		{fields: "python_packages: pandas>=2,<3", want: Manifest{PythonPackages: []string{"pandas>=2,<3"}}, rules: []string{"field-type:4"}},
 		{fields: "python_packages: ' '", want: Manifest{}, rules: []string{"field-type:4"}},
+		{fields: "python: embedded", want: Manifest{Python: "embedded"}},
+		{fields: "python: ' system '", want: Manifest{Python: "system"}},
+		{fields: "python: auto", want: Manifest{Python: "auto"}},
+		{fields: "python:", want: Manifest{}},
+		{fields: "python: Embedded", want: Manifest{Unknown: map[string]any{"python": "Embedded"}}, rules: []string{"field-type:4"}},
+		{fields: "python: '3.14'", want: Manifest{Unknown: map[string]any{"python": "3.14"}}, rules: []string{"field-type:4"}},
+		{fields: "python: [system]", want: Manifest{Unknown: map[string]any{"python": []any{"system"}}}, rules: []string{"field-type:4"}},
 		{fields: "system_packages: []", want: Manifest{SystemPackages: []string{}}},
 
 		{fields: "activation_mode: auto\nmodel: big", want: Manifest{ActivationMode: "auto", Model: "big"}},
