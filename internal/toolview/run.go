@@ -3,6 +3,7 @@ package toolview
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/skillrun/skillrun/internal/executor"
@@ -20,6 +21,20 @@ type run struct {
 	id             string
 	stdout, stderr []byte // up to the limit of each
 	executor.Outcome
+}
+
+// truncated reports whether the program printed more than was kept.
+func (r run) truncated() bool { return r.Outcome.Stdout.Truncated() || r.Outcome.Stderr.Truncated() }
+
+// why says, in one sentence, why a run is not what its caller asked for.
+func (r run) why() string {
+	switch {
+	case r.End == executor.Cancelled:
+		return fmt.Sprintf("It was cancelled by %s: %s.", r.Evidence.CancelledBy, r.Evidence.CancelReason)
+	case r.Advice != "":
+		return r.Advice
+	}
+	return fmt.Sprintf("It ended as %s.", r.End)
 }
 
 // run executes a request and waits for its outcome. An error means that nothing

@@ -1,0 +1,158 @@
+package toolview
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An ArgumentsError says why the arguments of a call don't fit the tool's schema,
+// and what would.
+type ArgumentsError struct {
+	Tool   string
+	Field  string // empty: the arguments as a whole
+	Reason string
+}
+
+func (e *ArgumentsError) Error() string {
+	if e.Field == "" {
+		return e.Tool + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s: %s: %s", e.Tool, e.Field, e.Reason)
+}
+
+// schema is as much of JSON Schema as the tools' parameters use. A test holds
+// every tool to it.
+type schema struct {
+	Type       string              `json:"type"`
+	Properties map[string]property `json:"properties"`
+	Required   []string            `json:"required"`
+	Additional *bool               `json:"additionalProperties"`
+}
+
+type property struct {
+	Type        string   `json:"type"`
+	Description string   `json:"description"`
+	Minimum     *float64 `json:"minimum"`
+	Maximum     *float64 `json:"maximum"`
+}
+
+// checkArguments holds the arguments of a call against the tool's schema: an
+// object with the required fields and no unknown ones, each of its type. An
+// optional field that is null is left out: models send it for "none". What comes
+// back has no null on the top level.
+func checkArguments(t Tool, arguments json.RawMessage) (json.RawMessage, error) {
+	bad := func(field, format string, args ...any) error {
+		return &ArgumentsError{Tool: t.Name, Field: field, Reason: fmt.Sprintf(format, args...)}
+	}
+	var s schema
+	if err := json.Unmarshal(t.Parameters, &s); err != nil {
+		return nil, fmt.Errorf("schema of %s: %w", t.Name, err)
+	}
+	if len(bytes.TrimSpace(arguments)) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	fields, err := members(arguments)
+	if err != nil {
+		return nil, bad("", "the arguments are %s; give one JSON object with %s", err, fieldList(s))
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		p, known := s.Properties[name]
+		if !known {
+			return nil, bad("", "no field %.80q; it takes %s", name, fieldList(s))
+		}
+		if string(fields[name]) == "null" && !slices.Contains(s.Required, name) {
+			delete(fields, name)
+			continue
+		}
+		if reason := p.refuse(fields[name]); reason != "" {
+			return nil, bad(name, "%s", reason)
+		}
+	}
+	for _, name := range s.Required {
+		if _, ok := fields[name]; !ok {
+			return nil, bad(name, "is required: %s", s.Properties[name].Description)
+		}
+	}
+	return json.Marshal(fields)
+}
+
+// members reads one JSON object.
+func members(text []byte) (map[string]json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	var fields map[string]json.RawMessage
+	if err := dec.Decode(&fields); err != nil {
+		if errors.As(err, new(*json.UnmarshalTypeError)) {
+			return nil, errors.New("no object")
+		}
+		return nil, errors.New("no valid JSON")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one JSON value")
+	}
+	if fields == nil { // null
+		return nil, errors.New("no object")
+	}
+	return fields, nil
+}
+
+// fieldList names the fields of a schema, the required ones first.
+func fieldList(s schema) string {
+	if len(s.Properties) == 0 {
+		return "no fields"
+	}
+	list := slices.Clone(s.Required)
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if !slices.Contains(s.Required, name) {
+			list = append(list, name+" (optional)")
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// refuse says why a value is none of this property, or "".
+func (p property) refuse(value json.RawMessage) string {
+	var got any
+	if err := json.Unmarshal(value, &got); err != nil {
+		return "can't be read: a number is too large"
+	}
+	ok := false
+	switch v := got.(type) {
+	case string:
+		ok = p.Type == "string"
+	case map[string]any:
+		ok = p.Type == "object"
+	case float64:
+		ok = p.Type == "number" || p.Type == "integer" && v == math.Trunc(v) && math.Abs(v) < 1<<53
+		switch {
+		case !ok:
+		case p.Minimum != nil && v < *p.Minimum:
+			return fmt.Sprintf("must be at least %v", *p.Minimum)
+		case p.Maximum != nil && v > *p.Maximum:
+			return fmt.Sprintf("must be at most %v", *p.Maximum)
+		}
+	}
+	if !ok {
+		return fmt.Sprintf("must be of the type %s", p.Type)
+	}
+	return ""
+}
+
+// decode reads arguments that were checked.
+func decode[T any](c call) (T, error) {
+	var v T
+	if err := json.Unmarshal(c.arguments, &v); err != nil {
+		return v, fmt.Errorf("checked arguments: %w", err)
+	}
+	return v, nil
+}
+
+// seconds is a time as schemas have it.
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

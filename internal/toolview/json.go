@@ -1,0 +1,65 @@
+package toolview
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// dumps is v as Python's json.dumps(v) prints it: ", " and ": " between parts,
+// everything but printable ASCII as \uXXXX. Fields keep the order of their struct.
+// A float64 in v must be a [float].
+func dumps(v any) json.RawMessage {
+	var plain bytes.Buffer
+	enc := json.NewEncoder(&plain)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("toolview: " + err.Error()) // of types that are ours: a bug
+	}
+	in := bytes.TrimSuffix(plain.Bytes(), []byte("\n"))
+	out := make([]byte, 0, len(in)+len(in)/8)
+	quoted := false
+	for i := 0; i < len(in); {
+		switch c := in[i]; {
+		case c == '"':
+			quoted = !quoted
+			out = append(out, c)
+		case !quoted && (c == ',' || c == ':'):
+			out = append(out, c, ' ')
+		case c == '\\': // encoding/json escapes as Python does
+			out = append(out, c, in[i+1])
+			i++
+		case c < 0x7f:
+			out = append(out, c)
+		default:
+			r, size := utf8.DecodeRune(in[i:])
+			out = appendEscaped(out, r)
+			i += size - 1
+		}
+		i++
+	}
+	return out
+}
+
+func appendEscaped(out []byte, r rune) []byte {
+	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
+		return fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+	}
+	return fmt.Appendf(out, `\u%04x`, r)
+}
+
+// A float prints as Python prints one: 2.0, not 2.
+type float float64
+
+// MarshalJSON is float.__repr__ for numbers from 0.0001 to below 1e16, and JSON of
+// the same value for others.
+func (f float) MarshalJSON() ([]byte, error) {
+	text := strconv.FormatFloat(float64(f), 'f', -1, 64)
+	if !bytes.ContainsRune([]byte(text), '.') {
+		text += ".0"
+	}
+	return []byte(text), nil
+}

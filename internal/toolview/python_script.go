@@ -1,0 +1,139 @@
+package toolview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// A PythonScriptCall is a call of run_python_script.
+type PythonScriptCall struct {
+	Skill  string
+	Script string // Python code
+	// Timeout zero: the skill's max_execution_time, else the daemon's default.
+	Timeout time.Duration
+}
+
+// A PythonScriptResult is what run_python_script returns: what a program did, or
+// Error alone.
+type PythonScriptResult struct {
+	// Ran tells the two apart. If it is false, only Error and ExecutionID count.
+	Ran            bool
+	SkillName      string
+	Stdout, Stderr string
+	Returncode     int // -N for signal N, -1 if TimedOut
+	TimedOut       bool
+	// Error is empty if the contract has none: the program ended by itself or by a
+	// signal, and all of its output is here.
+	Error string
+
+	ExecutionID string // empty: nothing ran
+	Artifacts   []executor.Artifact
+}
+
+// JSON is the result as Python's json.dumps prints the contract's object.
+func (r PythonScriptResult) JSON() []byte {
+	if !r.Ran {
+		return dumps(struct {
+			Error string `json:"error"`
+		}{r.Error})
+	}
+	return dumps(struct {
+		SkillName  string `json:"skill_name"`
+		Stdout     string `json:"stdout"`
+		Stderr     string `json:"stderr"`
+		Returncode int    `json:"returncode"`
+		TimedOut   bool   `json:"timed_out"`
+		Error      string `json:"error,omitempty"`
+	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error})
+}
+
+// RunPythonScript runs Python code in a skill's virtual environment: the contract
+// of run_python_script. What its table of errors names, and every other request
+// that can't run as it is, is a result; an error is the daemon's. The result of an
+// error names the execution, if there is one.
+func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c PythonScriptCall, sink Sink) (PythonScriptResult, error) {
+	sk, err := v.skills.Resolve(c.Skill)
+	if err != nil {
+		return pythonScriptRefusal(c.Skill, err)
+	}
+	if !hasVenv(sk) {
+		return PythonScriptResult{Error: fmt.Sprintf("Skill '%s' does not have a venv. Cannot execute script.", c.Skill)}, nil
+	}
+	code := c.Script
+	if code == "" {
+		code = "\n" // python -c takes an empty text, an execution does not
+	}
+	r, err := v.run(ctx, executor.Request{
+		Principal: who,
+		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
+		Source:    permission.Source{Kind: permission.Code, Code: code},
+		Limits:    executor.Limits{Wall: c.Timeout},
+	}, sink)
+	if err != nil {
+		out, err := pythonScriptRefusal(c.Skill, err)
+		out.ExecutionID = r.id
+		return out, err
+	}
+	return newPythonScriptResult(c.Skill, r), nil
+}
+
+// hasVenv reports whether Python code of a skill runs with packages of the skill's
+// own.
+func hasVenv(sk *skill.Skill) bool { return runtime.HasVenv(sk) }
+
+// pythonScriptRefusal is a row of the contract's table of errors, or err.
+func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
+	result := func(format string, args ...any) (PythonScriptResult, error) {
+		return PythonScriptResult{Error: fmt.Sprintf(format, args...)}, nil
+	}
+	switch {
+	case is[*skill.InvalidNameError](err):
+		return result("%s", err)
+	case errors.Is(err, skill.ErrNotFound):
+		return result("Skill '%s' not found in skills folder", name)
+	case is[*executor.VenvError](err):
+		return result("Python interpreter not found in venv for skill '%s'", name)
+	case is[*permission.Denied](err):
+		return result("Permission denied executing script in skill '%s'", name)
+	case refused(err):
+		return result("Error executing script: %s", err)
+	}
+	return PythonScriptResult{}, err
+}
+
+// newPythonScriptResult puts an outcome into the contract's words.
+func newPythonScriptResult(name string, r run) PythonScriptResult {
+	out := PythonScriptResult{
+		Ran: true, SkillName: name, Stdout: text(r.stdout), Stderr: text(r.stderr),
+		ExecutionID: r.id, Artifacts: r.Artifacts,
+	}
+	if r.ExitCode != nil {
+		out.Returncode = *r.ExitCode
+	}
+	switch {
+	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.WallDeadline:
+		out.TimedOut, out.Returncode = true, -1
+		out.Error = fmt.Sprintf("Script execution exceeded timeout of %s seconds", secondsText(r.Limits.Wall))
+	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.CPUDeadline:
+		out.TimedOut, out.Returncode, out.Error = true, -1, r.Advice
+	case r.End == executor.Exited && !r.truncated(), r.End == executor.Signaled && !r.truncated():
+	case r.ExitCode == nil || r.End == executor.TimedOut: // no program ran
+		out = PythonScriptResult{Error: "Error executing script: " + r.why(), ExecutionID: r.id}
+	default:
+		out.Error = r.why()
+	}
+	return out
+}
+
+// secondsText prints a time as a number of seconds without needless digits.
+func secondsText(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+}

@@ -1,0 +1,237 @@
+package toolview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/workspace"
+)
+
+// RunPythonTimeout is how long RunPython runs if its call doesn't say: a bound of
+// the view's own, lowered to the skill's and the daemon's.
+const RunPythonTimeout = 60 * time.Second
+
+// runDirectory is the run directory inside a sandbox.
+const runDirectory = "/workspace"
+
+// errorPrefix begins every text of RunPython that is no success.
+const errorPrefix = "Error: "
+
+// The contract's texts.
+const (
+	textNothingToRun = errorPrefix + "provide either code or scriptPath."
+	textOutside      = errorPrefix + "path must be under the run directory."
+	textNoScript     = errorPrefix + "script file not found or not a .py file."
+)
+
+// A PythonCall is a call of RunPython.
+type PythonCall struct {
+	Code string
+	// ScriptPath is a .py file of the run directory: of the skill or of Files. It
+	// counts if both are set. A blank one is none.
+	ScriptPath string
+	// WorkingDirectory is a directory of the run directory. Blank: that itself.
+	WorkingDirectory string
+	// Timeout zero: RunPythonTimeout.
+	Timeout time.Duration
+	// Skill is whose folder the run directory shows. Empty: an empty folder.
+	Skill string
+	// Files are put into the run directory.
+	Files []workspace.Input
+}
+
+// A PythonResult is what RunPython returns: one text, whatever happened.
+type PythonResult struct {
+	Text        string
+	ExecutionID string // empty: nothing ran
+	Artifacts   []executor.Artifact
+}
+
+// RunPython runs Python code or a file on the embedded CPython: the contract of
+// the built-in tool of that name. Every outcome, and every request that can't run
+// as it is, is text; an error is the daemon's.
+func (v *View) RunPython(ctx context.Context, who permission.Principal, c PythonCall, sink Sink) (PythonResult, error) {
+	if blank(c.Code) && blank(c.ScriptPath) {
+		return PythonResult{Text: textNothingToRun}, nil
+	}
+	name := c.Skill
+	if name == "" {
+		name = BuiltInSkill
+	}
+	sk, err := v.skills.Resolve(name)
+	if err != nil {
+		return pythonRefusal(err)
+	}
+	source, refusal := c.source(sk)
+	if refusal != "" {
+		return PythonResult{Text: refusal}, nil
+	}
+	dir, ok := c.directory(sk)
+	if !ok {
+		return PythonResult{Text: textOutside}, nil
+	}
+	wall := c.Timeout
+	if wall == 0 {
+		wall = min(RunPythonTimeout, v.x.Bounds.Max.Wall)
+		if own := sk.Manifest.MaxExecutionTime; own > 0 {
+			wall = min(wall, own)
+		}
+	}
+	r, err := v.run(ctx, executor.Request{
+		Principal: who,
+		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
+		Source:    source,
+		Dir:       dir,
+		Files:     c.Files,
+		Limits:    executor.Limits{Wall: wall},
+		Python:    runtime.Embedded,
+	}, sink)
+	if err != nil {
+		out, err := pythonRefusal(err)
+		out.ExecutionID = r.id
+		return out, err
+	}
+	return PythonResult{Text: pythonText(r), ExecutionID: r.id, Artifacts: r.Artifacts}, nil
+}
+
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
+
+// pythonRefusal is the text of a request that can't run, or err.
+func pythonRefusal(err error) (PythonResult, error) {
+	if !refused(err) {
+		return PythonResult{}, err
+	}
+	return PythonResult{Text: errorPrefix + err.Error()}, nil
+}
+
+// source is what runs: the code, or the file where it lies. refusal is the
+// contract's text if it can't.
+func (c PythonCall) source(sk *skill.Skill) (source permission.Source, refusal string) {
+	if blank(c.ScriptPath) {
+		return permission.Source{Kind: permission.Code, Code: c.Code}, ""
+	}
+	p, ok := beneathRunDirectory(c.ScriptPath)
+	if !ok {
+		return source, textOutside
+	}
+	entry, err := sk.Lookup(p)
+	if escapes(err) {
+		return source, textOutside
+	}
+	if !strings.EqualFold(path.Ext(p), ".py") {
+		return source, textNoScript
+	}
+	if err == nil {
+		return scriptSource(p, entry), ""
+	}
+	for _, f := range c.Files {
+		if f.Path == p {
+			return permission.Source{Kind: permission.Code, Code: runFile(p)}, ""
+		}
+	}
+	return source, textNoScript
+}
+
+// scriptSource runs a file of the skill as what it is, if its own name says that
+// it is Python. One that only a link calls so would get another interpreter.
+func scriptSource(p string, entry skill.Entry) permission.Source {
+	if strings.EqualFold(path.Ext(entry.Path), ".py") {
+		return permission.Source{Kind: permission.Script, Script: p}
+	}
+	return permission.Source{Kind: permission.Code, Code: runFile(p)}
+}
+
+// runFile is code that runs a file of the run directory as python runs a script:
+// inputs are no part of the skill, so they can't be an execution's script.
+func runFile(p string) string {
+	full, dir := quotePython(runDirectory+"/"+p), quotePython(path.Dir(runDirectory+"/"+p))
+	return "import sys\n" +
+		"__file__ = sys.argv[0] = " + full + "\n" +
+		"sys.path[0] = " + dir + "\n" +
+		"exec(compile(open(__file__, 'rb').read(), __file__, 'exec'))\n"
+}
+
+// quotePython is a path without control characters as a Python string literal.
+func quotePython(p string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(p) + "'"
+}
+
+// directory is where the program starts, relative to the run directory. False: it
+// does not lie there.
+func (c PythonCall) directory(sk *skill.Skill) (string, bool) {
+	if blank(c.WorkingDirectory) {
+		return "", true
+	}
+	dir, ok := beneathRunDirectory(c.WorkingDirectory)
+	if !ok {
+		return "", false
+	}
+	if dir != "." {
+		if _, err := sk.Lookup(dir); escapes(err) {
+			return "", false
+		}
+	}
+	return dir, true
+}
+
+// beneathRunDirectory takes a path as a caller gives it: relative to the run
+// directory or absolute in it, without "..". What it returns is relative.
+func beneathRunDirectory(p string) (string, bool) {
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return "", false
+		}
+	}
+	p = path.Clean(p)
+	if p == runDirectory {
+		return ".", true
+	}
+	p = strings.TrimPrefix(p, runDirectory+"/")
+	return p, !path.IsAbs(p)
+}
+
+// escapes reports whether a path of a skill leads out of it.
+func escapes(err error) bool {
+	bad, ok := errors.AsType[*skill.PathError](err)
+	return ok && bad.Reason == skill.ReasonEscapes
+}
+
+// pythonText puts an outcome into the contract's words.
+func pythonText(r run) string {
+	stdout, stderr := text(r.stdout), text(r.stderr)
+	switch {
+	case r.End == executor.Exited && *r.ExitCode == 0:
+		return printed(stdout, stderr)
+	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.WallDeadline:
+		return fmt.Sprintf(errorPrefix+"Script timed out after %s seconds.", secondsText(r.Limits.Wall))
+	case r.End == executor.Exited:
+		before, exception, ok := cutTraceback(stderr)
+		if *r.ExitCode != 1 || !ok {
+			return joinPrinted(fmt.Sprintf(errorPrefix+"Script exited with code %d.", *r.ExitCode), stdout, stderr)
+		}
+		return joinPrinted(errorPrefix+exception.message()+"\n"+exception.traceback, stdout, before)
+	case r.End == executor.Signaled:
+		return joinPrinted(fmt.Sprintf(errorPrefix+"Script was ended by %s.", r.Signal), stdout, stderr)
+	}
+	return joinPrinted(errorPrefix+r.why(), stdout, stderr)
+}
+
+// printed is what a program printed, as the contract has it.
+func printed(stdout, stderr string) string { return "Stdout:\n" + stdout + "\nStderr:\n" + stderr }
+
+// joinPrinted puts what a program printed behind the reason of its failure, if it
+// printed anything.
+func joinPrinted(reason, stdout, stderr string) string {
+	if stdout == "" && stderr == "" {
+		return reason
+	}
+	return strings.TrimSuffix(reason, "\n") + "\n" + printed(stdout, stderr)
+}

@@ -1,0 +1,108 @@
+package toolview
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+)
+
+// runPythonScriptTool has the published name and schema. What the published
+// description says of the file system is not so here.
+var runPythonScriptTool = row{
+	Tool: Tool{
+		Name: "run_python_script",
+		Description: "Execute a Python script in the specified skill's virtual environment. " +
+			"Returns stdout, stderr, and exit code. Script runs with the skill folder as working directory, in a sandbox: " +
+			"files that it writes there are returned as artifacts and the skill itself stays unchanged. " +
+			"It sees no other files, and no network unless the skill has it.",
+		Parameters: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "skill_name": {
+      "type": "string",
+      "description": "Name of the skill whose venv to use"
+    },
+    "script": {
+      "type": "string",
+      "description": "Python code to execute"
+    }
+  },
+  "required": ["skill_name", "script"]
+}`),
+		Output: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "skill_name": {"type": "string"},
+    "stdout": {"type": "string"},
+    "stderr": {"type": "string"},
+    "returncode": {"type": "integer", "description": "Exit code; -N for signal N, -1 for a timeout"},
+    "timed_out": {"type": "boolean"},
+    "error": {"type": "string", "description": "What went wrong, if the script did not simply run to its end"}
+  },
+  "additionalProperties": false
+}`),
+	},
+	call: func(ctx context.Context, v *View, c call) (Result, error) {
+		a, err := decode[struct {
+			SkillName string `json:"skill_name"`
+			Script    string `json:"script"`
+		}](c)
+		if err != nil {
+			return Result{}, err
+		}
+		r, err := v.RunPythonScript(ctx, c.who, PythonScriptCall{Skill: a.SkillName, Script: a.Script}, c.sink)
+		if err != nil {
+			return Result{ExecutionID: r.ExecutionID}, err
+		}
+		object := r.JSON()
+		return Result{
+			Content: string(object), Structured: object, IsError: !r.Ran || r.Error != "" || r.Returncode != 0,
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts,
+		}, nil
+	},
+}
+
+var runPythonTool = row{
+	Tool: Tool{
+		Name: "RunPython",
+		Description: "Run Python code, or a .py file of the run directory, in a sandbox with a Python of its own. " +
+			"Provide code or scriptPath; if both are provided, scriptPath is used. " +
+			`Returns "Stdout:\n...\nStderr:\n...", or a text that begins with "Error: ".`,
+		Parameters: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "code": {
+      "type": "string",
+      "description": "Inline Python code"
+    },
+    "scriptPath": {
+      "type": "string",
+      "description": "Path of a .py file under the run directory"
+    },
+    "workingDirectory": {
+      "type": "string",
+      "description": "Directory under the run directory to run in; the run directory itself if it is left out"
+    }
+  },
+  "additionalProperties": false
+}`),
+	},
+	call: func(ctx context.Context, v *View, c call) (Result, error) {
+		a, err := decode[struct {
+			Code             string `json:"code"`
+			ScriptPath       string `json:"scriptPath"`
+			WorkingDirectory string `json:"workingDirectory"`
+		}](c)
+		if err != nil {
+			return Result{}, err
+		}
+		r, err := v.RunPython(ctx, c.who, PythonCall{Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory}, c.sink)
+		if err != nil {
+			return Result{ExecutionID: r.ExecutionID}, err
+		}
+		return Result{
+			Content: r.Text, IsError: strings.HasPrefix(r.Text, errorPrefix),
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts,
+		}, nil
+	},
+}

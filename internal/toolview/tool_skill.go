@@ -1,0 +1,259 @@
+package toolview
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// What a model is given at once, in bytes of text.
+const (
+	// MaxListedText bounds the names and descriptions of list_skills.
+	MaxListedText = 1 << 20
+	// DefaultReadBytes and MaxReadBytes bound one read_skill_file.
+	DefaultReadBytes = 64 << 10
+	MaxReadBytes     = 1 << 20
+)
+
+// say is a result that says why a call failed.
+func say(format string, args ...any) Result {
+	return Result{Content: fmt.Sprintf(format, args...), IsError: true}
+}
+
+var listSkillsTool = row{
+	Tool: Tool{
+		Name:        "list_skills",
+		Description: "List the skills that can be used: the name and the description of each. Activate one to read its instructions.",
+		Parameters:  json.RawMessage(`{"type": "object", "properties": {}, "additionalProperties": false}`),
+		Output: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "skills": {
+      "type": "array",
+      "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "description": {"type": "string"}},
+        "required": ["name", "description"],
+        "additionalProperties": false
+      }
+    },
+    "left_out": {"type": "integer", "description": "How many more there are, if not all fit; they can still be activated by name"}
+  },
+  "required": ["skills"],
+  "additionalProperties": false
+}`),
+		ReadOnly: true,
+	},
+	call: func(_ context.Context, v *View, _ call) (Result, error) {
+		type summary struct {
+			Name        string `json:"name"`
+			Description string `json:"description"`
+		}
+		out := struct {
+			Skills  []summary `json:"skills"`
+			LeftOut int       `json:"left_out,omitempty"`
+		}{Skills: []summary{}}
+		room := MaxListedText
+		for _, sk := range v.skills.List() {
+			if sk.Manifest.DisableModelInvocation {
+				continue
+			}
+			if room -= len(sk.Name) + len(sk.Manifest.Description); room < 0 {
+				out.LeftOut++
+				continue
+			}
+			out.Skills = append(out.Skills, summary{sk.Name, sk.Manifest.Description})
+		}
+		object := dumps(out)
+		return Result{Content: string(object), Structured: object}, nil
+	},
+}
+
+var activateSkillTool = row{
+	Tool: Tool{
+		Name:        "activate_skill",
+		Description: "Read the instructions of a skill before working with it. They name its scripts, references and rules.",
+		Parameters: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "skill": {"type": "string", "description": "Name of the skill"}
+  },
+  "required": ["skill"],
+  "additionalProperties": false
+}`),
+		Output: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "name": {"type": "string"},
+    "digest": {"type": "string", "description": "Of the version that was activated"},
+    "base_dir": {"type": "string", "description": "The skill's folder inside a sandbox"},
+    "instructions": {"type": "string"},
+    "allowed_tools": {"type": "array", "items": {"type": "string"}},
+    "scripts": {"type": "array", "items": {"type": "string"}, "description": "Paths for run_skill_script"}
+  },
+  "required": ["name", "digest", "base_dir", "instructions", "allowed_tools", "scripts"],
+  "additionalProperties": false
+}`),
+		ReadOnly: true,
+	},
+	call: func(_ context.Context, v *View, c call) (Result, error) {
+		a, err := decode[struct {
+			Skill string `json:"skill"`
+		}](c)
+		if err != nil {
+			return Result{}, err
+		}
+		sk, refusal := v.resolve(a.Skill)
+		if sk == nil {
+			return refusal, nil
+		}
+		activation := sk.Activate()
+		out := struct {
+			Name         string   `json:"name"`
+			Digest       string   `json:"digest"`
+			BaseDir      string   `json:"base_dir"`
+			Instructions string   `json:"instructions"`
+			AllowedTools []string `json:"allowed_tools"`
+			Scripts      []string `json:"scripts"`
+		}{activation.Name, activation.Digest, activation.BaseDir, activation.Instructions, []string{}, []string{}}
+		out.AllowedTools = append(out.AllowedTools, activation.AllowedTools...)
+		for _, s := range sk.Scripts {
+			out.Scripts = append(out.Scripts, s.Path)
+		}
+		r := Result{Structured: dumps(out)}
+		for _, m := range activation.Messages {
+			if m.Type == skill.MessagePrompt {
+				r.Content = m.Content
+			}
+		}
+		return r, nil
+	},
+}
+
+// resolve finds a skill, or says why not.
+func (v *View) resolve(ref string) (*skill.Skill, Result) {
+	sk, err := v.skills.Resolve(ref)
+	if errors.Is(err, skill.ErrNotFound) {
+		return nil, say("There is no skill %q. list_skills names those that there are.", ref)
+	}
+	if err != nil {
+		return nil, say("%s", err)
+	}
+	return sk, Result{}
+}
+
+var readSkillFileTool = row{
+	Tool: Tool{
+		Name: "read_skill_file",
+		Description: "Read a text file of a skill, such as a reference or an asset. " +
+			"A long file comes in parts: go on at next_offset.",
+		Parameters: json.RawMessage(fmt.Sprintf(`{
+  "type": "object",
+  "properties": {
+    "skill": {"type": "string", "description": "Name of the skill"},
+    "path": {"type": "string", "description": "Relative to the skill's folder, such as references/REFERENCE.md"},
+    "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin at; 0 if it is left out"},
+    "limit": {"type": "integer", "minimum": 4, "maximum": %d, "description": "Bytes to read at most; %d if it is left out"}
+  },
+  "required": ["skill", "path"],
+  "additionalProperties": false
+}`, MaxReadBytes, DefaultReadBytes)),
+		Output: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "path": {"type": "string", "description": "Where the file lies, links followed"},
+    "text": {"type": "string"},
+    "size": {"type": "integer", "description": "Bytes of the whole file"},
+    "next_offset": {"type": "integer", "description": "Where the rest begins, if there is more"}
+  },
+  "required": ["path", "text", "size"],
+  "additionalProperties": false
+}`),
+		ReadOnly: true,
+	},
+	call: readSkillFile,
+}
+
+func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
+	a, err := decode[struct {
+		Skill  string  `json:"skill"`
+		Path   string  `json:"path"`
+		Offset float64 `json:"offset"`
+		Limit  float64 `json:"limit"`
+	}](c)
+	if err != nil {
+		return Result{}, err
+	}
+	offset, limit := int64(a.Offset), int64(a.Limit)
+	if limit == 0 {
+		limit = DefaultReadBytes
+	}
+	sk, refusal := v.resolve(a.Skill)
+	if sk == nil {
+		return refusal, nil
+	}
+	file, entry, err := sk.Open(a.Path)
+	if refused(err) {
+		return say("%s", err), nil
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	defer file.Close()
+	if offset > entry.Size {
+		return say("%s has %d bytes; offset %d is past its end", entry.Path, entry.Size, offset), nil
+	}
+	data := make([]byte, min(limit, entry.Size-offset))
+	if _, err := file.ReadAt(data, offset); err != nil && !errors.Is(err, io.EOF) {
+		return Result{}, fmt.Errorf("skill %s: %s: %w", sk.Name, entry.Path, err)
+	}
+	next := offset + int64(len(data))
+	if next < entry.Size {
+		data = data[:wholeRunes(data)]
+		next = offset + int64(len(data))
+	}
+	if !isText(data) {
+		return say("%s is no UTF-8 text at byte %d (the file has %d bytes); let a script of the skill read it", entry.Path, offset, entry.Size), nil
+	}
+	out := struct {
+		Path string `json:"path"`
+		Text string `json:"text"`
+		Size int64  `json:"size"`
+		Next int64  `json:"next_offset,omitempty"`
+	}{Path: entry.Path, Text: string(data), Size: entry.Size}
+	content := out.Text
+	if next < entry.Size {
+		out.Next = next
+		content += fmt.Sprintf("\n[%d of %d bytes; go on with offset %d]", next-offset, entry.Size, next)
+	}
+	return Result{Content: content, Structured: dumps(out)}, nil
+}
+
+// wholeRunes is how much of text is not the begin of a character that goes on
+// behind it.
+func wholeRunes(text []byte) int {
+	for i := 1; i <= utf8.UTFMax-1 && i <= len(text); i++ {
+		if b := text[len(text)-i]; utf8.RuneStart(b) {
+			if !utf8.FullRune(text[len(text)-i:]) {
+				return len(text) - i
+			}
+			break
+		}
+	}
+	return len(text)
+}
+
+// isText reports whether a model can read data.
+func isText(data []byte) bool {
+	for _, b := range data {
+		if b == 0 {
+			return false
+		}
+	}
+	return utf8.Valid(data)
+}
