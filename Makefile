@@ -15,6 +15,7 @@ PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -92,6 +93,19 @@ bench-smoke: ## Runs each benchmark a few times; prints, judges nothing
 	@echo "==> benchmark, short form"
 	@go test -run '^$$' -bench "True|Python|Execution|Append|Read$$" -benchtime 5x ./sandbox/ ./internal/record/ ./cmd/skillrund/
 
+.PHONY: vuln
+vuln: $(TOOLS)/govulncheck ## Looks for known vulnerabilities in what is called; needs the Go vulnerability database
+	@echo "==> vuln"
+	@govulncheck ./... || { code=$$?; [ $$code = 3 ] || echo "vuln: nothing was checked, for the reason above; the database may be out of reach from here" >&2; exit $$code; }
+
+.PHONY: release
+release: packages-build ## Builds static, stripped binaries, their parts lists and checksums into dist/
+	@bash deploy/release.sh dist
+
+.PHONY: release-check
+release-check: packages-build ## The same, and builds them once more elsewhere: the bytes must be equal
+	@bash deploy/release.sh --check dist
+
 .PHONY: tools
 tools: $(TOOLS)/gotestsum $(TOOLS)/buf $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc $(TOOLS)/grpcurl $(TOOLS)/staticcheck
 
@@ -107,6 +121,8 @@ $(TOOLS)/gotestsum: Makefile
 	@echo "==> tool $(GOTESTSUM)"; GOBIN=$(TOOLS) go install $(GOTESTSUM) && touch $@
 $(TOOLS)/staticcheck: Makefile
 	@echo "==> tool $(STATICCHECK)"; GOBIN=$(TOOLS) go install $(STATICCHECK) && touch $@
+$(TOOLS)/govulncheck: Makefile
+	@echo "==> tool $(GOVULNCHECK)"; GOBIN=$(TOOLS) go install $(GOVULNCHECK) && touch $@
 
 .PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
@@ -118,4 +134,4 @@ packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)
 
 .PHONY: clean
 clean: ## Removes what was built
-	@rm -rf bin .tools .cache
+	@rm -rf bin dist .tools .cache

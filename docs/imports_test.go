@@ -32,7 +32,8 @@ var mayImport = map[string][]string{
 	"cmd/skillrun":        {"clients/go", "proto/skillrun/v1", "internal/skill", "internal/permission"},
 	"cmd/skillrund": {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/executor", "internal/toolview", "internal/server"},
-	"docs": {},
+	"deploy/sbom": {},
+	"docs":        {},
 }
 
 // onlyIn says who may import packages that are not ours: a prefix of the import

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds the release into a directory: static, stripped binaries, what they are
+# made of, and checksums. The same commit and toolchain give the same bytes
+# wherever they are built; with --check that is tried, in a clone of its own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+check=
+if [[ ${1-} == --check ]]; then check=1 && shift; fi
+out=${1:?usage: deploy/release.sh [--check] DIRECTORY}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+
+if [[ -n $(git status --porcelain) ]]; then
+	echo "the tree has changes that are not committed: what is built would be no commit's" >&2
+	exit 1
+fi
+version=$(git describe --tags --always)
+tags=netgo,osusergo,sqlite_omit_load_extension
+# The linker's build id would be of the path of the objects.
+ldflags="-s -w -buildid= -X main.version=$version -linkmode external -extldflags \"-static -pthread -Wl,--build-id=none\""
+
+build() { # SOURCE OUT
+	(cd "$1" && CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags "$tags" -ldflags "$ldflags" -o "$2/" ./cmd/skillrund ./cmd/skillrun)
+}
+
+echo "==> release $version in $out"
+build . "$out"
+libc=$(dpkg-query -W -f '${Version}' libc6-dev)
+seccomp=$(dpkg-query -W -f '${Version}' libseccomp-dev)
+for program in skillrund skillrun; do
+	# What cgo links in, the linker does not record.
+	linked=("libc6-dev@$libc")
+	if [[ $program == skillrund ]]; then linked+=("libseccomp-dev@$seccomp"); fi
+	(cd deploy/sbom && go run . "$out/$program" "${linked[@]}") >"$out/$program.cdx.json"
+done
+(cd "$out" && sha256sum skillrund skillrun ./*.cdx.json | sed 's| \./| |' >SHA256SUMS && cat SHA256SUMS)
+
+if [[ $check ]]; then
+	again=$(mktemp -d /var/tmp/skillrun-release.XXXXXX)
+	trap 'rm -rf "$again"' EXIT
+	git clone -q . "$again/src"
+	GOCACHE=$again/cache build "$again/src" "$again/out"
+	for program in skillrund skillrun; do
+		cmp "$out/$program" "$again/out/$program"
+	done
+	echo "==> built again elsewhere, from an empty cache: the same bytes"
+fi
