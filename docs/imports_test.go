@@ -18,18 +18,20 @@ const module = "github.com/skillrun/skillrun/"
 // mayImport says which packages of ours each package may import: the one
 // direction of docs/architecture.md. A package that is not here may not exist.
 var mayImport = map[string][]string{
-	"proto/skillrun/v1":   {},
-	"sandbox":             {},
-	"internal/skill":      {},
-	"internal/record":     {},
-	"internal/permission": {"internal/skill"},
-	"internal/runtime":    {"internal/skill"},
-	"internal/workspace":  {"sandbox"},
-	"internal/executor":   {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
-	"internal/toolview":   {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/workspace"},
-	"internal/server":     {"internal/executor", "internal/permission", "internal/skill", "internal/toolview", "proto/skillrun/v1"},
-	"clients/go":          {"proto/skillrun/v1"},
-	"cmd/skillrun":        {"clients/go", "proto/skillrun/v1", "internal/skill", "internal/permission"},
+	"proto/skillrun/v1":         {},
+	"sandbox":                   {},
+	"internal/skill":            {},
+	"internal/record":           {},
+	"internal/permission":       {"internal/skill"},
+	"internal/runtime":          {"internal/skill"},
+	"internal/runtime/embedded": {},
+	"internal/workspace":        {"sandbox"},
+	"internal/executor":         {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
+	"internal/toolview":         {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/workspace"},
+	"internal/server":           {"internal/executor", "internal/permission", "internal/skill", "internal/toolview", "proto/skillrun/v1"},
+	"clients/go":                {"proto/skillrun/v1"},
+	"cmd/skillrun":              {"clients/go", "proto/skillrun/v1", "internal/skill", "internal/permission"},
+	"cmd/skillrun-python":       {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/executor", "internal/toolview", "internal/server"},
 	"deploy/sbom": {},
@@ -43,6 +45,7 @@ var onlyIn = map[string][]string{
 	"google.golang.org/grpc":     {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"google.golang.org/protobuf": {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"github.com/mattn/go-sqlite": {"internal/record"},
+	"github.com/kluctl/":         {"internal/runtime/embedded"}, // 45 MB of data
 	"mvdan.cc/sh/":               {"internal/permission"},
 }
 
