@@ -122,7 +122,7 @@ func (c PythonCall) source(sk *skill.Skill) (source permission.Source, refusal s
 	if !ok {
 		return source, textOutside
 	}
-	entry, err := sk.Lookup(p)
+	_, err := sk.Lookup(p)
 	if escapes(err) {
 		return source, textOutside
 	}
@@ -130,7 +130,7 @@ func (c PythonCall) source(sk *skill.Skill) (source permission.Source, refusal s
 		return source, textNoScript
 	}
 	if err == nil {
-		return scriptSource(p, entry), ""
+		return permission.Source{Kind: permission.Script, Script: p}, ""
 	}
 	for _, f := range c.Files {
 		if f.Path == p {
@@ -138,15 +138,6 @@ func (c PythonCall) source(sk *skill.Skill) (source permission.Source, refusal s
 		}
 	}
 	return source, textNoScript
-}
-
-// scriptSource runs a file of the skill as what it is, if its own name says that
-// it is Python. One that only a link calls so would get another interpreter.
-func scriptSource(p string, entry skill.Entry) permission.Source {
-	if strings.EqualFold(path.Ext(entry.Path), ".py") {
-		return permission.Source{Kind: permission.Script, Script: p}
-	}
-	return permission.Source{Kind: permission.Code, Code: runFile(p)}
 }
 
 // runFile is code that runs a file of the run directory as python runs a script:

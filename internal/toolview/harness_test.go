@@ -1,0 +1,269 @@
+package toolview
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/workspace"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// The tests of this package run real executions in real sandboxes.
+
+// TestMain runs the tests as a daemon runs.
+func TestMain(m *testing.M) {
+	if os.Geteuid() == 0 {
+		if err := sandbox.Isolate(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	code := m.Run()
+	if shared.host != nil {
+		if err := shared.host.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// shared is what every view of these tests may have in common.
+var shared struct {
+	once     sync.Once
+	dir      string
+	host     *sandbox.Host
+	runtimes *runtime.Set
+	err      error
+}
+
+func openShared(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes real sandboxes, which needs root")
+	}
+	shared.once.Do(func() {
+		// A disk: an overlay over an overlay is refused where /tmp is one.
+		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "toolview-test-"); shared.err != nil {
+			return
+		}
+		if shared.err = os.Chmod(shared.dir, 0o711); shared.err != nil {
+			return
+		}
+		if shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"}); shared.err != nil {
+			return
+		}
+		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+}
+
+// A bench is a view of a real executor, with skills that the test writes.
+type bench struct {
+	*View
+	t    *testing.T
+	dir  string
+	logs *logs
+	who  permission.Principal
+}
+
+// A skillText is a skill to write: its front matter, without name and
+// description, and its files. The body of its SKILL.md is "Use {baseDir}."
+type skillText struct {
+	name, frontMatter string
+	files             map[string]string
+}
+
+// newBench makes a view of these skills and of the built-in one. edit may change
+// what its executor is made of; nil changes nothing.
+func newBench(t *testing.T, edit func(*executor.Config), skills ...skillText) *bench {
+	t.Helper()
+	openShared(t)
+	dir, err := os.MkdirTemp(shared.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, s := range skills {
+		s.write(t, filepath.Join(dir, "skills"))
+	}
+	return openBench(t, dir, edit)
+}
+
+// openBench makes a view of the skills in dir/skills.
+func openBench(t *testing.T, dir string, edit func(*executor.Config)) *bench {
+	t.Helper()
+	ctx := t.Context()
+	b := &bench{t: t, dir: dir, logs: &logs{}, who: permission.Principal{Tenant: "default", Name: "tester"}}
+	log := slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if err := os.MkdirAll(filepath.Join(dir, "skills"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	store, err := record.Open(record.Config{Dir: filepath.Join(dir, "record"), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	builtIn, err := WriteBuiltIn(filepath.Join(dir, "builtin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := skill.OpenRegistry(ctx, skill.RegistryConfig{
+		Roots: []string{builtIn, filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { registry.Close() })
+	c := executor.Config{
+		Skills: registry, Runtimes: shared.runtimes, Record: store, Host: shared.host, Bounds: executor.StandardBounds(),
+		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "request.key"),
+		MaxRunning: 4, MaxQueued: 16, QueueTimeout: time.Minute, Grace: 100 * time.Millisecond, CancelGrace: 100 * time.Millisecond,
+		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
+	}
+	if edit != nil {
+		edit(&c)
+	}
+	x, err := executor.New(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		x.Drain(over) // hangs if anything leaks
+	})
+	b.View = New(Config{Executor: x, Skills: registry, Log: log})
+	return b
+}
+
+// write writes the skill into a root.
+func (s skillText) write(t *testing.T, root string) {
+	t.Helper()
+	dir := filepath.Join(root, s.name)
+	front := s.frontMatter
+	if front != "" {
+		front += "\n"
+	}
+	files := map[string]string{
+		"SKILL.md": "---\nname: " + s.name + "\ndescription: A skill of a test.\n" + front + "---\n\nUse {baseDir}.\n",
+	}
+	for path, content := range s.files {
+		files[path] = content
+	}
+	for path, content := range files {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// "-> target" is a link.
+		if target, ok := strings.CutPrefix(content, "-> "); ok {
+			if err := os.Symlink(target, path); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// withVenv gives a skill a virtual environment of the system's Python, as
+// `python3 -m venv` makes it.
+func (s skillText) withVenv(t *testing.T) skillText {
+	t.Helper()
+	openShared(t)
+	version := ""
+	for _, r := range shared.runtimes.List() {
+		if r.Language == "python" {
+			version = r.Version
+			break
+		}
+	}
+	if version == "" {
+		t.Fatal("there is no python3")
+	}
+	files := map[string]string{
+		"venv/pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = true\nversion = " + version + "\n",
+		"venv/bin/python": "-> /usr/bin/python3",
+	}
+	for path, content := range s.files {
+		files[path] = content
+	}
+	s.files = files
+	return s
+}
+
+// artifact returns the content of what an execution left.
+func (b *bench) artifact(id, path string) string {
+	b.t.Helper()
+	f, _, err := b.x.OpenArtifact(b.t.Context(), b.who, id, path)
+	if err != nil {
+		b.t.Fatalf("artifact %s: %v", path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// outcome returns how an execution ended.
+func (b *bench) outcome(id string) executor.Outcome {
+	b.t.Helper()
+	e, err := b.x.Get(b.t.Context(), b.who, id)
+	if err != nil || e.Outcome == nil {
+		b.t.Fatalf("execution %q: no outcome: %v", id, err)
+	}
+	return *e.Outcome
+}
+
+// logs collects what is logged.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// with returns the lines that contain every one of parts.
+func (l *logs) with(parts ...string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found []string
+lines:
+	for line := range strings.Lines(l.buf.String()) {
+		for _, part := range parts {
+			if !strings.Contains(line, part) {
+				continue lines
+			}
+		}
+		found = append(found, line)
+	}
+	return found
+}
