@@ -69,6 +69,7 @@ type snapshotOfRoots struct {
 	list     []*Skill
 	byFolder map[string]*Skill // what each folder's last good version is
 	problems []Problem
+	replaced chan struct{} // closed when the next one is there
 }
 
 // Changes are the names of the skills that a reload changed, each list in order.
@@ -94,7 +95,7 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}
 	r := &Registry{config: c, bounds: Bounds{c.MaxFiles, c.MaxBytes}.withDefaults(), store: st}
-	r.now.Store(&snapshotOfRoots{})
+	r.now.Store(&snapshotOfRoots{replaced: make(chan struct{})})
 	if _, err := r.Reload(ctx); err != nil {
 		st.close()
 		return nil, err
@@ -152,6 +153,10 @@ func (r *Registry) Resolve(ref string) (*Skill, error) {
 
 // List returns every skill, by name.
 func (r *Registry) List() []*Skill { return slices.Clone(r.now.Load().list) }
+
+// Changed returns a channel that is closed after the next reload, whether or not it
+// changed a skill. Call it before List, and no change is missed.
+func (r *Registry) Changed() <-chan struct{} { return r.now.Load().replaced }
 
 // Problems returns the folders and roots that did not load, in the order in which
 // they are read.

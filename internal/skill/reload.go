@@ -21,7 +21,9 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	defer r.loading.Unlock()
 
 	old := r.now.Load()
-	l := &loading{registry: r, old: old, next: &snapshotOfRoots{byName: map[string]*Skill{}, byFolder: map[string]*Skill{}}}
+	l := &loading{registry: r, old: old, next: &snapshotOfRoots{
+		byName: map[string]*Skill{}, byFolder: map[string]*Skill{}, replaced: make(chan struct{}),
+	}}
 	for _, root := range r.config.Roots {
 		l.root(ctx, root)
 		if err := ctx.Err(); err != nil {
@@ -34,6 +36,7 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	}
 	l.settle()
 	r.now.Store(l.next)
+	close(old.replaced)
 	changes := compare(old, l.next)
 	r.log(old, l.next, changes)
 	return changes, nil
