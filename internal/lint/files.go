@@ -1,0 +1,90 @@
+package lint
+
+import (
+	"errors"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// A program is a file of the skill that is meant to be run, or to be used by one
+// that is.
+type program struct {
+	path       string
+	language   string // python, bash, node, ruby, perl, or "" for any other
+	executable bool
+	text       string // at most maxText bytes
+	lines      []string
+}
+
+// languages are those of the extensions that programs have.
+var languages = map[string]string{
+	".py": "python", ".sh": "bash", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "node", ".rb": "ruby", ".pl": "perl",
+	".bat": "", ".cmd": "", ".ps1": "", ".php": "", ".lua": "", ".r": "", ".go": "", ".zsh": "", ".fish": "", ".jl": "", ".tcl": "", ".awk": "",
+}
+
+// read returns the beginning of a file of the skill, valid UTF-8.
+func (c *check) read(p string, most int64) (string, error) {
+	f, _, err := c.skill.Open(p)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most))
+	return strings.ToValidUTF8(string(data), "\ufffd"), err
+}
+
+// readPrograms finds the programs of the skill. What others wrote (packages in the
+// skill, virtual environments) and what is material (templates, examples, tests) is
+// not looked at: it is not run as it stands.
+func (c *check) readPrograms() error {
+	for e := range c.skill.Entries() {
+		if e.Kind != skill.KindFile || isForeign(e.Path) || isMaterial(e.Path) {
+			continue
+		}
+		language, known := languages[strings.ToLower(path.Ext(e.Path))]
+		if !known && path.Ext(e.Path) != "" && !e.Executable {
+			continue
+		}
+		text, err := c.read(e.Path, maxText)
+		if err != nil {
+			return err
+		}
+		head := strings.TrimPrefix(text, byteOrderMark)
+		if !known && !strings.HasPrefix(head, "#!") || strings.Contains(head[:min(len(head), 512)], "\x00") {
+			continue
+		}
+		if !known {
+			language = shebangLanguage(head)
+		}
+		if len(c.programs) == maxPrograms {
+			return nil
+		}
+		c.programs = append(c.programs, program{e.Path, language, e.Executable, text, strings.Split(text, "\n")})
+	}
+	return nil
+}
+
+// isForeign reports whether p lies in what tools put into a skill.
+func isForeign(p string) bool {
+	return slices.ContainsFunc(strings.Split(p, "/"), func(part string) bool {
+		return strings.HasPrefix(part, ".") || slices.Contains([]string{"node_modules", "venv", "site-packages", "vendor", "third_party"}, part)
+	})
+}
+
+// isMaterial reports whether p lies in a directory of things to be copied or read.
+func isMaterial(p string) bool {
+	dirs := strings.Split(p, "/")
+	return slices.ContainsFunc(dirs[:len(dirs)-1], func(part string) bool {
+		return slices.Contains([]string{"assets", "references", "reference", "templates", "template", "examples", "example", "test", "tests", "docs", "evals"}, part)
+	})
+}
+
+// isMissing reports whether Lookup's error says that there is nothing.
+func isMissing(err error) bool {
+	at, ok := errors.AsType[*skill.PathError](err)
+	return ok && (at.Reason == skill.ReasonNotFound || at.Reason == skill.ReasonEscapes)
+}

@@ -1,0 +1,140 @@
+// Package lint finds what will break when a skill runs in a sandbox, before it
+// runs: programs and packages that are not there, paths that lead nowhere, rules
+// of allowed-tools that never match. What the published rules say is package
+// skill's; the findings here are added to those.
+//
+// It reads and never runs anything. Much of it looks at text that only a program
+// could understand, so some rules guess: a finding of one says "looks like", and
+// docs/validate.md says by what. An error is what breaks everywhere, a warning what
+// breaks on this machine, or is likely to.
+package lint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Bounds of what is looked at.
+const (
+	maxText     = 1 << 20 // of a file; the rest of it is not looked at
+	maxPrograms = 1_000
+	maxFindings = 500
+)
+
+// A Machine is what sandboxes run on, as far as a skill depends on it.
+type Machine struct {
+	// Runtimes are its interpreters.
+	Runtimes *runtime.Set
+	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
+	Rootfs string
+}
+
+// ThisMachine looks at the machine that it runs on.
+func ThisMachine(ctx context.Context) (*Machine, error) {
+	set, err := runtime.Discover(ctx, runtime.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return &Machine{Runtimes: set}, nil
+}
+
+// Dir checks a skill folder where it stands. Without a machine, what depends on
+// one is not judged. The error says that the folder couldn't be read at all.
+func Dir(dir string, m *Machine) ([]skill.Finding, error) {
+	sk, found, err := skill.ReadDir(dir)
+	if err != nil || sk == nil {
+		return found, err
+	}
+	return Skill(sk, m)
+}
+
+// Skill checks a loaded skill, or one that skill.ReadDir read. It returns the
+// findings of validation too, all in the order of files and lines. The error says
+// that a file of the skill couldn't be read.
+func Skill(sk *skill.Skill, m *Machine) ([]skill.Finding, error) {
+	c := &check{skill: sk, machine: m, found: sk.Validate()}
+	if err := c.readManifest(); err != nil {
+		return nil, err
+	}
+	if err := c.readPrograms(); err != nil {
+		return nil, err
+	}
+	c.references()
+	c.tools()
+	c.commands()
+	c.manifestPaths()
+	for _, p := range c.programs {
+		c.place(p)
+		c.shebang(p)
+		c.interpreter(p)
+		c.network(p)
+		c.programPaths(p)
+	}
+	if err := c.packages(); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(c.found, func(a, b skill.Finding) int {
+		if n := strings.Compare(a.File, b.File); n != 0 {
+			return n
+		}
+		return a.Line - b.Line
+	})
+	return c.found, nil
+}
+
+// A check is one look at one skill.
+type check struct {
+	skill    *skill.Skill
+	machine  *Machine // nil: not known
+	manifest manifest
+	programs []program
+	found    []skill.Finding
+	added    int
+}
+
+func (c *check) error(file string, line int, rule, format string, args ...any) {
+	c.add(skill.SeverityError, file, line, rule, format, args...)
+}
+
+func (c *check) warn(file string, line int, rule, format string, args ...any) {
+	c.add(skill.SeverityWarning, file, line, rule, format, args...)
+}
+
+func (c *check) add(s skill.Severity, file string, line int, rule, format string, args ...any) {
+	switch c.added++; {
+	case c.added <= maxFindings:
+		c.found = append(c.found, skill.Finding{Severity: s, File: file, Line: line, Rule: rule, Message: fmt.Sprintf(format, args...)})
+	case c.added == maxFindings+1:
+		c.found = append(c.found, skill.Finding{Severity: skill.SeverityWarning, File: c.manifest.file, Rule: skill.RuleTooMany, Message: "more findings are left out"})
+	}
+}
+
+// has reports whether a rule has found something in a file.
+func (c *check) has(file, rule string) bool {
+	return slices.ContainsFunc(c.found, func(f skill.Finding) bool { return f.File == file && f.Rule == rule })
+}
+
+// program looks for a program on the PATH of a sandbox. On a machine that is not
+// known everything is there.
+func (c *check) program(name string) bool {
+	if c.machine == nil {
+		return true
+	}
+	if name == "python" || name == "python3" { // the daemon brings one
+		return true
+	}
+	_, ok := runtime.Program(c.machine.rootfs(), name)
+	return ok
+}
+
+func (m *Machine) rootfs() string {
+	if m.Rootfs == "" {
+		return "/"
+	}
+	return m.Rootfs
+}

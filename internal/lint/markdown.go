@@ -1,0 +1,163 @@
+package lint
+
+import (
+	"regexp"
+	"strings"
+)
+
+// A manifest is the text of a SKILL.md, line by line.
+type manifest struct {
+	file  string
+	lines []string
+	body  int // index of the first line behind the front matter
+	// blocks are the fenced code blocks, spans the pieces of code in lines.
+	blocks []block
+	spans  []span
+}
+
+// A block is a fenced code block.
+type block struct {
+	language string
+	first    int // number of its first line
+	lines    []string
+}
+
+// A span is `code` in a line.
+type span struct {
+	line int
+	text string
+}
+
+var (
+	fence      = regexp.MustCompile("^\\s*(?:>\\s*)?(```+|~~~+)\\s*([A-Za-z0-9_+-]*)")
+	inlineCode = regexp.MustCompile("`+([^`]+)`+")
+)
+
+// shells are the languages of blocks that hold command lines.
+var shells = map[string]bool{"bash": true, "sh": true, "shell": true, "zsh": true, "console": true, "shell-session": true, "shellsession": true}
+
+func (c *check) readManifest() error {
+	m := &c.manifest
+	m.file = "SKILL.md"
+	if _, err := c.skill.Lookup(m.file); err != nil {
+		m.file = "skill.md"
+	}
+	text, err := c.read(m.file, maxText)
+	if err != nil {
+		return err
+	}
+	m.lines = strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	m.body = frontMatterEnd(m.lines)
+	m.readBody()
+	return nil
+}
+
+// frontMatterEnd is the index of the line behind the second "---", or 0.
+func frontMatterEnd(lines []string) int {
+	marks := 0
+	for i, line := range lines {
+		if strings.TrimRight(line, " \t") == "---" {
+			if marks++; marks == 2 {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
+
+func (m *manifest) readBody() {
+	var open *block
+	var mark string
+	for i, line := range m.lines[m.body:] {
+		number := m.body + i + 1
+		at := fence.FindStringSubmatch(line)
+		switch {
+		case open == nil && at != nil:
+			mark, open = at[1], &block{language: strings.ToLower(at[2]), first: number + 1}
+		case open == nil:
+			for _, s := range inlineCode.FindAllStringSubmatch(line, -1) {
+				m.spans = append(m.spans, span{number, s[1]})
+			}
+		case at != nil && at[2] == "" && strings.HasPrefix(at[1], mark):
+			m.blocks, open = append(m.blocks, *open), nil
+		default:
+			open.lines = append(open.lines, line)
+		}
+	}
+	if open != nil {
+		m.blocks = append(m.blocks, *open)
+	}
+}
+
+// A command is a command line in a block of a SKILL.md.
+type command struct {
+	line int
+	text string
+}
+
+// placeholder is what stands for something else in a command of a manual.
+var placeholder = regexp.MustCompile(`<[A-Za-z][^<>|&;]*>|\.\.\.|…|\[[A-Za-z-][^\]]*\]|\{[A-Za-z_ -]+\}|\byour[-_]|/path/to/`)
+
+// construct begins what goes on over several lines.
+var construct = regexp.MustCompile(`^\s*(?:for|while|until|if|case|function|select)\b|\(\)\s*\{|<<`)
+
+// commands are the command lines of a block of shell. A line that a backslash ends
+// goes on in the next. Lines with placeholders are none; behind a construct or a
+// quote that goes on, the rest of the block is one command.
+func (b block) commands() []command {
+	var list []command
+	session := b.language == "console" || strings.HasPrefix(b.language, "shell")
+	for i := 0; i < len(b.lines); i++ {
+		first, text := i, b.lines[i]
+		prompt := strings.HasPrefix(strings.TrimSpace(text), "$ ")
+		if session && !prompt && hasPrompt(b.lines) {
+			continue // what a command printed
+		}
+		if prompt {
+			text = strings.TrimPrefix(strings.TrimSpace(text), "$ ")
+		}
+		for strings.HasSuffix(text, `\`) && i+1 < len(b.lines) {
+			i++
+			text = strings.TrimSuffix(text, `\`) + strings.TrimLeft(b.lines[i], " \t")
+		}
+		if construct.MatchString(text) || openQuote(text) {
+			text = strings.Join(b.lines[first:], "\n")
+			i = len(b.lines)
+		}
+		text = strings.TrimSpace(text)
+		bare := strings.NewReplacer("{baseDir}", "", "${CLAUDE_SKILL_DIR}", "", "${CLAUDE_PLUGIN_ROOT}", "").Replace(text)
+		if text == "" || strings.HasPrefix(text, "#") || placeholder.MatchString(bare) {
+			continue
+		}
+		list = append(list, command{b.first + first, text})
+	}
+	return list
+}
+
+func hasPrompt(lines []string) bool {
+	for _, line := range lines {
+		if strings.HasPrefix(strings.TrimSpace(line), "$ ") {
+			return true
+		}
+	}
+	return false
+}
+
+// openQuote reports whether a line ends inside quotes.
+func openQuote(line string) bool {
+	var in byte
+	for i := 0; i < len(line); i++ {
+		switch ch := line[i]; {
+		case ch == '\\' && in != '\'':
+			i++
+		case in != 0 && ch == in:
+			in = 0
+		case in != 0:
+		case ch == '#' && (i == 0 || line[i-1] == ' '):
+			return false
+		case ch == '"' || ch == '\'':
+			in = ch
+		}
+	}
+	return in != 0
+}

@@ -1,0 +1,94 @@
+package lint
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+var (
+	// relative is a path of one of the published directories, at the begin of a word.
+	relative = regexp.MustCompile("(?:^|[\\s\"'=(])(?:\\./)?((?:scripts|references|assets)/[\\pL\\pN_./-]+)([<*$\\[{?]?)")
+	// link is the target of a link or an image.
+	link = regexp.MustCompile(`\]\(\s*<?([^)\s<>]+)>?(?:\s+"[^"]*")?\s*\)`)
+	// written comes before the name of a file that a command makes.
+	written = regexp.MustCompile(`(?:>|\s-o|--?out(?:put)?(?:-file|-dir)?|mkdir(?: -p)?|touch)[ =]?["']?$`)
+)
+
+// illustration is in lines whose names are made up.
+var illustration = regexp.MustCompile(`(?i)\bexamples?\b|\be\.g\.|\bsuch as\b|\bwould\b`)
+
+// references looks for files that the instructions name by a relative path and the
+// skill doesn't have. Those beneath {baseDir} are package skill's.
+func (c *check) references() {
+	said := map[string]bool{}
+	missing := func(line int, p string) {
+		p = strings.TrimRight(p, "./-")
+		if p == "" || said[p] {
+			return
+		}
+		if _, err := c.skill.Lookup(p); isMissing(err) {
+			said[p] = true
+			c.warn(c.manifest.file, line, RuleReferenceMissing, "%s is not in the skill: add it, or correct the path", p)
+		}
+	}
+	words := func(line int, text string) {
+		for _, at := range relative.FindAllStringSubmatchIndex(text, -1) {
+			name, pattern := text[at[2]:at[3]], at[4] < at[5]
+			if !pattern && !written.MatchString(text[:at[2]]) && !placeholderName(name) {
+				missing(line, name)
+			}
+		}
+	}
+	for _, b := range c.manifest.blocks {
+		if b.language != "" && !shells[b.language] || b.isTree() {
+			continue
+		}
+		for i, line := range b.lines {
+			words(b.first+i, line)
+		}
+	}
+	for _, s := range c.manifest.spans {
+		if !illustration.MatchString(c.manifest.lines[s.line-1]) {
+			words(s.line, s.text)
+		}
+	}
+	c.links(missing)
+}
+
+// links looks at the targets of links outside of code.
+func (c *check) links(missing func(line int, p string)) {
+	inBlock := map[int]bool{}
+	for _, b := range c.manifest.blocks {
+		for i := range b.lines {
+			inBlock[b.first+i] = true
+		}
+	}
+	for i, line := range c.manifest.lines[c.manifest.body:] {
+		number := c.manifest.body + i + 1
+		if inBlock[number] {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(inlineCode.ReplaceAllString(line, ""), -1) {
+			target, err := url.Parse(m[1])
+			if err != nil || target.Scheme != "" || target.Host != "" || target.Path == "" || strings.HasPrefix(target.Path, "/") ||
+				strings.ContainsAny(target.Path, "{}<>*$") || placeholderName(target.Path) || !strings.ContainsAny(target.Path, "./") {
+				continue
+			}
+			missing(number, target.Path)
+		}
+	}
+}
+
+// isTree reports whether a block draws a directory.
+func (b block) isTree() bool { return strings.ContainsAny(strings.Join(b.lines, "\n"), "├└│") }
+
+// placeholderName reports whether a name stands for another one.
+func placeholderName(name string) bool {
+	for _, word := range []string{"example", "your", "path/to", "foo", "xxx", "my_", "my-"} {
+		if strings.Contains(strings.ToLower(name), word) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,23 @@
+package lint
+
+// Stable names of the rules, beside those of package skill. docs/validate.md has
+// each with the reason for it and what to do.
+const (
+	RuleAbsolutePath       = "absolute-path"
+	RuleCommandRefused     = "command-refused"
+	RuleInterpreterMissing = "interpreter-missing"
+	RuleNetworkUndeclared  = "network-undeclared"
+	RulePackageMissing     = "package-missing"
+	RulePackageUndeclared  = "package-undeclared"
+	RulePackageUnpinned    = "package-unpinned"
+	RuleReferenceMissing   = "reference-missing"
+	RuleScriptLineEnds     = "script-line-ends"
+	RuleScriptPlace        = "script-place"
+	RuleShebangBOM         = "shebang-byte-order-mark"
+	RuleShebangInterpreter = "shebang-interpreter"
+	RuleSystemMissing      = "system-package-missing"
+	RuleToolProgram        = "tool-program-missing"
+	RuleToolRule           = "tool-rule-unusable"
+	RuleToolShadowed       = "tool-rule-shadowed"
+	RuleVenv               = "venv-unusable"
+)

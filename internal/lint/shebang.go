@@ -1,0 +1,130 @@
+package lint
+
+import (
+	"errors"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+const byteOrderMark = "\ufeff"
+
+// place looks for programs outside of scripts/. A module that others import may
+// stand anywhere.
+func (c *check) place(p program) {
+	if strings.HasPrefix(p.path, "scripts/") || p.language == "" || !p.isStarted() {
+		return
+	}
+	c.warn(p.path, 0, RuleScriptPlace, "looks like a program, and stands outside of scripts/, where agents look for them: move it there")
+}
+
+var (
+	mainGuard   = regexp.MustCompile(`(?m)^if\s+__name__\s*==\s*["']__main__["']`)
+	definitions = regexp.MustCompile(`(?m)^(?:def|class|async def) `)
+)
+
+// isStarted reports whether a file is made to be started. Many modules that are only
+// imported have a #! line and the executable bit.
+func (p program) isStarted() bool {
+	if p.language == "python" {
+		return mainGuard.MatchString(p.text) || strings.HasPrefix(p.text, "#!") && !definitions.MatchString(p.text)
+	}
+	return p.language == "bash" || p.executable || strings.HasPrefix(p.text, "#!")
+}
+
+// shebang looks at the first line of a program.
+func (c *check) shebang(p program) {
+	text, marked := strings.CutPrefix(p.text, byteOrderMark)
+	first, _, _ := strings.Cut(text, "\n")
+	name, direct := shebangProgram(first)
+	switch {
+	case !strings.HasPrefix(first, "#!"):
+		if crlf := strings.Index(text, "\r\n"); p.language == "bash" && crlf >= 0 {
+			c.error(p.path, 1+strings.Count(text[:crlf], "\n"), RuleScriptLineEnds, "has CRLF line ends, which a shell takes for part of each command: convert it to LF")
+		}
+	case marked:
+		c.error(p.path, 1, RuleShebangBOM, "has a byte order mark before #!, so the kernel doesn't see the #! line: save it without one")
+	case strings.HasSuffix(first, "\r"):
+		c.error(p.path, 1, RuleScriptLineEnds, `has CRLF line ends, so its #! line asks for "%s\r", which no machine has: convert it to LF`, name)
+	case c.machine != nil && (direct != "" && !c.inSandbox(direct) || direct == "" && name != "" && !c.program(name)):
+		c.warn(p.path, 1, RuleShebangInterpreter, "its #! line asks for %s, which is in no sandbox on this machine: write #!/usr/bin/env and an interpreter that is there", shown(direct, name))
+	}
+}
+
+func shown(direct, name string) string {
+	if direct != "" {
+		return direct
+	}
+	return name
+}
+
+// shebangProgram is the program of a #! line: its name, and its path if the line
+// doesn't leave the search to env.
+func shebangProgram(line string) (name, direct string) {
+	rest, ok := strings.CutPrefix(line, "#!")
+	words := strings.Fields(rest)
+	if !ok || len(words) == 0 {
+		return "", ""
+	}
+	if path.Base(words[0]) != "env" {
+		return path.Base(words[0]), words[0]
+	}
+	for _, w := range words[1:] {
+		if !strings.HasPrefix(w, "-") && !strings.Contains(w, "=") {
+			return w, ""
+		}
+	}
+	return "", ""
+}
+
+func shebangLanguage(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	name, _ := shebangProgram(first)
+	switch base := strings.TrimRight(path.Base(name), "0123456789."); base {
+	case "python", "node", "ruby", "perl", "bash":
+		return base
+	case "sh", "dash", "zsh", "ksh":
+		return "bash"
+	case "nodejs":
+		return "node"
+	}
+	return ""
+}
+
+// onPath reports whether programs are found in a directory of a sandbox.
+func onPath(dir string) bool {
+	return slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin"}, dir)
+}
+
+// inSandbox reports whether a program is where a #! line says.
+func (c *check) inSandbox(direct string) bool {
+	return onPath(path.Dir(direct)) && c.program(path.Base(direct))
+}
+
+// interpreter asks as an execution would.
+func (c *check) interpreter(p program) {
+	if c.machine == nil || c.machine.Runtimes == nil || !strings.HasPrefix(p.path, "scripts/") && !p.isStarted() {
+		return
+	}
+	_, err := c.machine.Runtimes.ForScript(c.skill, p.path)
+	if missing, ok := errors.AsType[*runtime.MissingError](err); ok {
+		switch name := missing.Interpreter; {
+		case name == "python3": // the daemon brings one
+		case c.has(p.path, skill.RuleNoInterpreter), c.has(p.path, RuleShebangInterpreter):
+		case name == "cmd" || name == "powershell":
+			c.warn(p.path, 0, skill.RuleNoInterpreter, "no interpreter is known for it: %s is no program of Linux", name)
+		default:
+			c.warn(p.path, 0, RuleInterpreterMissing, "its interpreter %s is not on this machine: install it where the daemon runs", name)
+		}
+	}
+	if unknown, ok := errors.AsType[*runtime.UnknownExtensionError](err); ok && !c.has(p.path, skill.RuleNoInterpreter) {
+		c.warn(p.path, 0, skill.RuleNoInterpreter, "%v: use a known extension (.py .sh .js .rb .pl) or a #! line", unknown)
+	}
+	if venv, ok := errors.AsType[*runtime.VenvError](err); ok && !c.has("venv", RuleVenv) {
+		c.warn("venv", 0, RuleVenv, "%v: leave it out and declare python_packages instead", venv)
+	}
+}

@@ -1,0 +1,108 @@
+package lint
+
+import (
+	"path"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// tools looks at the rules of allowed-tools.
+func (c *check) tools() {
+	rules := permission.ParseRules(c.skill.Manifest.AllowedTools, c.skill.BaseDir())
+	for _, e := range rules.Entries() {
+		line := c.toolLine(e.Text)
+		switch {
+		case e.Problem != "":
+			c.warn(c.manifest.file, line, RuleToolRule, "the rule %s never matches: %s", e.Text, e.Problem)
+		case e.Shadow != "":
+			c.warn(c.manifest.file, line, RuleToolShadowed, "the rule %s adds nothing to %s: remove one of them", e.Text, e.Shadow)
+		case e.Program != "":
+			c.toolProgram(line, e)
+		}
+	}
+}
+
+// toolProgram looks for the program of a rule, in the sandbox or in the skill.
+func (c *check) toolProgram(line int, e permission.Entry) {
+	name := e.Program
+	if p, ok := strings.CutPrefix(name, c.skill.BaseDir()+"/"); ok {
+		name = p
+	}
+	switch {
+	case !strings.Contains(name, "/"):
+		if !c.program(name) {
+			c.warn(c.manifest.file, line, RuleToolProgram,
+				"the rule %s allows %s, which is not on this machine: install it, or remove the rule", e.Text, name)
+		}
+	case path.IsAbs(name):
+		if dir := path.Dir(name); c.machine != nil && (!onPath(dir) || !c.program(path.Base(name))) {
+			c.warn(c.manifest.file, line, RuleToolProgram,
+				"the rule %s allows %s, which is in no sandbox: name a program without its directory, or a file of the skill beneath {baseDir}", e.Text, name)
+		}
+	default:
+		if _, err := c.skill.Lookup(name); isMissing(err) {
+			c.warn(c.manifest.file, line, RuleToolProgram, "the rule %s allows %s, which the skill doesn't have", e.Text, name)
+		}
+	}
+}
+
+// toolLine is the line of a rule: the first in the field that has its text, else
+// the field's.
+func (c *check) toolLine(text string) int {
+	field := 0
+	for i, line := range c.manifest.lines[:c.manifest.body] {
+		if field == 0 && !strings.HasPrefix(strings.TrimLeft(line, `"'`), "allowed-tools") {
+			continue
+		}
+		if field == 0 {
+			field = i + 1
+		}
+		if holdsRule(line, text) {
+			return i + 1
+		}
+	}
+	return field
+}
+
+// holdsRule reports whether a line has a rule that is not the begin of a longer one.
+func holdsRule(line, text string) bool {
+	for rest := line; ; {
+		_, after, ok := strings.Cut(rest, text)
+		if !ok {
+			return false
+		}
+		if after == "" || strings.ContainsAny(after[:1], ", \t\"'])") {
+			return true
+		}
+		rest = after
+	}
+}
+
+// commands looks at the command lines in the blocks of SKILL.md: an agent will run
+// them as they stand. Without allowed-tools none may run, and none is judged: such
+// a skill is for agents that run its scripts.
+func (c *check) commands() {
+	if !c.skill.Manifest.HasAllowedTools {
+		return
+	}
+	rules := permission.ParseRules(c.skill.Manifest.AllowedTools, c.skill.BaseDir())
+	said := map[string]bool{}
+	for _, b := range c.manifest.blocks {
+		if !shells[b.language] {
+			continue
+		}
+		for _, cmd := range b.commands() {
+			d := rules.Decide(cmd.text)
+			if d.Allowed || said[d.Reason] {
+				continue
+			}
+			said[d.Reason] = true
+			add := ""
+			if d.Missing != "" {
+				add = ": add " + d.Missing + " to allowed-tools, or change the command"
+			}
+			c.warn(c.manifest.file, cmd.line, RuleCommandRefused, "allowed-tools refuses this command: %s%s", d.Reason, add)
+		}
+	}
+}
