@@ -4,7 +4,10 @@ package executor
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -261,6 +264,15 @@ func (x *Executor) Drain(ctx context.Context) {
 // with. The error is a *LimitError or a *RequestError.
 func (x *Executor) EffectiveLimits(asked Limits, kind permission.SourceKind, sk *skill.Skill) (Limits, error) {
 	return x.Bounds.effective(asked, kind, sk.Manifest)
+}
+
+// KeyedHash is a hash of data, as hex, that tells equal data of one purpose apart
+// from other data, and that nobody can guess from without the daemon's key.
+func (x *Executor) KeyedHash(purpose string, data []byte) string {
+	mac := hmac.New(sha256.New, x.hashKey)
+	fmt.Fprintf(mac, "%d %s ", len(purpose), purpose) // no request begins like that
+	mac.Write(data)
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // Counts returns how many executions hold a slot and how many wait for one.

@@ -104,7 +104,7 @@ func (e *Denied) Error() string {
 
 // Message is the refusal of a command as the published tool contract words it.
 func (e *Denied) Message() string {
-	return fmt.Sprintf("Command not allowed: %s. Check allowed-tools in SKILL.md", e.Command)
+	return "Command not allowed by skill permissions: " + e.Command
 }
 
 // NetworkRefused is the refusal of network.

@@ -35,7 +35,7 @@ func TestCheckCommand(t *testing.T) {
 	if !errors.As(err, &denied) || g.Valid() || g.Skill() != nil || g.Plan() != nil {
 		t.Fatalf("git push: grant %+v, error %v", g, err)
 	}
-	if want := "Command not allowed: git push. Check allowed-tools in SKILL.md"; denied.Message() != want {
+	if want := "Command not allowed by skill permissions: git push"; denied.Message() != want {
 		t.Errorf("message %q, want %q", denied.Message(), want)
 	}
 	if denied.Rule != "Bash(git push:*)" || !strings.Contains(denied.Reason, "'git push'") || !strings.Contains(denied.Error(), denied.Reason) {

@@ -16,6 +16,8 @@ import (
 type Config struct {
 	Executor *executor.Executor
 	Skills   *skill.Registry
+	// AuditArguments is what the log has of a script's arguments. Empty: AuditOff.
+	AuditArguments AuditArguments
 	// Log gets what the contracts promise to log. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -26,6 +28,8 @@ type View struct {
 	x      *executor.Executor
 	skills *skill.Registry
 	log    *slog.Logger
+
+	auditMode AuditArguments
 }
 
 // New makes a View.
@@ -33,5 +37,5 @@ func New(c Config) *View {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &View{x: c.Executor, skills: c.Skills, log: c.Log}
+	return &View{x: c.Executor, skills: c.Skills, log: c.Log, auditMode: c.AuditArguments}
 }

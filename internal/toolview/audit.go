@@ -1,0 +1,130 @@
+package toolview
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/skillrun/skillrun/internal/executor"
+)
+
+// AuditArguments says what the audit log has of a script's arguments.
+type AuditArguments string
+
+// The zero AuditArguments is AuditOff.
+const (
+	// AuditOff leaves them out.
+	AuditOff AuditArguments = "off"
+	// AuditHash has a keyed hash, so that equal ones can be told and none guessed.
+	AuditHash AuditArguments = "hash"
+	// AuditTruncated has their first characters. They may hold secrets.
+	AuditTruncated AuditArguments = "truncated"
+)
+
+// auditCharacters is how much of a text the published audit log has.
+const auditCharacters = 256
+
+// auditArguments is what the audit log has of arguments.
+func (v *View) auditArguments(text string) string {
+	switch v.auditMode {
+	case AuditHash:
+		return "hmac-sha256:" + v.x.KeyedHash("audit.arguments", []byte(text))
+	case AuditTruncated:
+		return strconv.Quote(clip(text))
+	}
+	return string(AuditOff)
+}
+
+// clip cuts a text to what the audit log has of one, and says so.
+func clip(s string) string {
+	if first := firstCharacters(s); first != s {
+		return first + "..."
+	}
+	return s
+}
+
+// firstCharacters is s[:256] in Python.
+func firstCharacters(s string) string {
+	n := 0
+	for i := range s {
+		if n++; n > auditCharacters {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// auditValue is a value of a line of the audit log, quoted if it could be taken for
+// more than a value.
+func auditValue(s string) string {
+	if s == "" || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool {
+		return r == ',' || r == '=' || r == '|' || r == '"' || r == '\\' || r == ' ' || !strconv.IsPrint(r)
+	}) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// A scriptAudit writes what the contract of ScriptExecutor promises to log about
+// one execution. The handler of the log quotes a message, so a name or an output
+// with a line end makes no second line; values are quoted so that none can pass for
+// the next field.
+type scriptAudit struct {
+	log           *slog.Logger
+	run           run
+	skill, script string
+	arguments     string
+}
+
+// ended logs the result of a script.
+func (a scriptAudit) ended(ctx context.Context, s ScriptResult) {
+	name := auditValue(path.Base(a.script))
+	switch limit := secondsText(a.run.timeLimit()); {
+	case s.Timeout:
+		a.say(ctx, slog.LevelWarn, "Script timeout: %s exceeded %ss", name, limit)
+		a.say(ctx, slog.LevelWarn, "Script execution timed out: script=%s, timeout=%s", name, limit)
+	case s.ExitCode == 0:
+		a.say(ctx, slog.LevelInfo, "Script executed: %s | exit_code=0 | time=%.2fms", name, s.ExecutionTimeMS)
+	default:
+		a.say(ctx, slog.LevelError, "Script failed: %s | exit_code=%d | time=%.2fms | error=%s", name, s.ExitCode, s.ExecutionTimeMS, firstCharacters(s.Stderr))
+	}
+	a.truncation(ctx, "Stdout", name, a.run.Outcome.Stdout)
+	a.truncation(ctx, "Stderr", name, a.run.Outcome.Stderr)
+	signal := "None"
+	if s.Signal != nil {
+		signal = *s.Signal
+	}
+	a.line(ctx, strconv.Itoa(s.ExitCode), float64(s.ExecutionTimeMS), signal)
+}
+
+// failed logs an execution that came to no result.
+func (a scriptAudit) failed(ctx context.Context, err error) {
+	name, took, code := auditValue(path.Base(a.script)), float64(milliseconds(a.run.Usage.Wall)), "None"
+	if a.run.ExitCode != nil {
+		code = strconv.Itoa(*a.run.ExitCode)
+	}
+	a.say(ctx, slog.LevelError, "Script failed: %s | exit_code=%s | time=%.2fms | error=%s", name, code, took, firstCharacters(err.Error()))
+	a.line(ctx, code, took, "None")
+}
+
+func (a scriptAudit) truncation(ctx context.Context, stream, name string, t executor.Truncation) {
+	if t.Truncated() {
+		a.say(ctx, slog.LevelWarn, "%s truncated for %s: %d bytes -> %d bytes", stream, name, t.TotalBytes, a.run.Limits.OutputBytes)
+	}
+}
+
+// line is the one line that every execution leaves.
+func (a scriptAudit) line(ctx context.Context, code string, took float64, signal string) {
+	a.say(ctx, slog.LevelInfo, "AUDIT: Script execution - timestamp=%s, skill=%s, script=%s, args=%s, exit_code=%s, execution_time_ms=%.2f, signal=%s, stdout_truncated=%s, stderr_truncated=%s",
+		time.Now().UTC().Format(time.RFC3339Nano), auditValue(a.skill), auditValue(a.script), a.arguments, code, took, signal,
+		pythonBool(a.run.Outcome.Stdout.Truncated()), pythonBool(a.run.Outcome.Stderr.Truncated()))
+}
+
+func (a scriptAudit) say(ctx context.Context, level slog.Level, format string, args ...any) {
+	a.log.LogAttrs(ctx, level, fmt.Sprintf(format, args...), slog.String("execution", a.run.id))
+}

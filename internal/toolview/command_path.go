@@ -1,0 +1,56 @@
+package toolview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// A ScriptPathError is the ValueError of the published validate_script_path.
+type ScriptPathError struct {
+	Path    string // as it was asked for
+	Missing bool   // nothing is there; else it is not where scripts may be
+	outside bool
+}
+
+func (e *ScriptPathError) Error() string {
+	switch {
+	case e.outside:
+		return fmt.Sprintf("Script path '%s' is outside skill directory", e.Path)
+	case e.Missing:
+		return "Script not found: " + e.Path
+	}
+	return "Script must be in scripts/ directory: " + e.Path
+}
+
+// ValidateScriptPath returns where a script of a skill lies in a sandbox, links
+// followed. The error is a *ScriptPathError, what the skill says of an entry that
+// must not be used, or that there is no such skill.
+func (v *View) ValidateScriptPath(ctx context.Context, ref, scriptPath string) (string, error) {
+	sk, err := v.skills.Resolve(ref)
+	if err != nil {
+		return "", err
+	}
+	entry, err := sk.Lookup(inSkill(sk, scriptPath))
+	if e, ok := errors.AsType[*skill.PathError](err); ok {
+		switch e.Reason {
+		case skill.ReasonEscapes:
+			v.log.WarnContext(ctx, fmt.Sprintf("Path traversal attack detected: skill=%s, script=%s", auditValue(sk.Name), auditValue(clip(scriptPath))))
+			return "", &ScriptPathError{Path: scriptPath, outside: true}
+		case skill.ReasonNotFound, skill.ReasonDirectory, skill.ReasonLoop:
+			return "", &ScriptPathError{Path: scriptPath, Missing: true}
+		case skill.ReasonOutside: // the skill itself
+			return "", &ScriptPathError{Path: scriptPath}
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	if !strings.HasPrefix(entry.Path, "scripts/") {
+		return "", &ScriptPathError{Path: scriptPath}
+	}
+	return sk.BaseDir() + "/" + entry.Path, nil
+}

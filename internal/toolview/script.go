@@ -1,0 +1,172 @@
+package toolview
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Bounds of ExecuteScript.
+const (
+	// MaxScriptTimeout is the published bound; a skill may have a lower one.
+	MaxScriptTimeout = 600 * time.Second
+	// MaxScriptOutput is how much of a stream a result can hold, in bytes: it is one
+	// message.
+	MaxScriptOutput = 64 << 20
+)
+
+// A ScriptRequest is a call of ScriptExecutor.execute.
+type ScriptRequest struct {
+	// Skill is a name, or name@sha256:digest.
+	Skill string
+	// ScriptPath is relative to the skill, or absolute beneath its folder in a
+	// sandbox.
+	ScriptPath string
+	// Arguments is the text of one JSON object, for standard input. Empty: {}.
+	Arguments string
+	// Timeout zero: the skill's max_execution_time, else the daemon's default.
+	Timeout time.Duration
+	// MaxOutputSize is how many bytes of each stream are kept. 0: the daemon's
+	// default.
+	MaxOutputSize int64
+}
+
+// A ScriptResult is skillkit's ScriptExecutionResult.
+type ScriptResult struct {
+	ExitCode        int     `json:"exit_code"` // -N for signal N, 124 for a timeout
+	Stdout          string  `json:"stdout"`
+	Stderr          string  `json:"stderr"`
+	ExecutionTimeMS float   `json:"execution_time_ms"` // above 0
+	ScriptPath      string  `json:"script_path"`       // relative to the skill, links followed
+	Signal          *string `json:"signal"`            // nil: no signal ended it
+	SignalNumber    *int    `json:"signal_number"`
+	Timeout         bool    `json:"timeout"`
+	StdoutTruncated bool    `json:"stdout_truncated"`
+	StderrTruncated bool    `json:"stderr_truncated"`
+	Success         bool    `json:"success"`  // ExitCode is 0
+	Signaled        bool    `json:"signaled"` // Signal is set
+
+	ExecutionID string              `json:"-"` // empty: nothing ran
+	Artifacts   []executor.Artifact `json:"-"`
+}
+
+// ExecuteScript runs a script of a skill with JSON arguments: skillkit's
+// ScriptExecutor.execute. What that raises is an *Exception; another error says
+// that the skill is not there, that the daemon has no room, or that it broke. The
+// result of an error names the execution, if there is one.
+func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req ScriptRequest, sink Sink) (ScriptResult, error) {
+	sk, err := v.skills.Resolve(req.Skill)
+	if err != nil {
+		return ScriptResult{}, err
+	}
+	if req.Timeout < 0 || req.Timeout > MaxScriptTimeout {
+		return ScriptResult{}, TimeoutOutOfRange(req.Timeout)
+	}
+	if req.MaxOutputSize < 0 || req.MaxOutputSize > MaxScriptOutput {
+		return ScriptResult{}, raise(ValueError, "max_output_size must be at least 1 and at most %d bytes, got %d", MaxScriptOutput, req.MaxOutputSize)
+	}
+	if req.Arguments == "" {
+		req.Arguments = "{}"
+	}
+	name := inSkill(sk, req.ScriptPath)
+	entry, err := sk.Lookup(name)
+	if err != nil {
+		return ScriptResult{}, v.refuseScript(ctx, sk, req, err)
+	}
+	output := req.MaxOutputSize
+	if output == 0 {
+		if output, err = v.defaultOutput(sk); err != nil {
+			return ScriptResult{}, err
+		}
+	}
+	r, err := v.run(ctx, executor.Request{
+		Principal: who,
+		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
+		Source:    permission.Source{Kind: permission.Script, Script: entry.Path},
+		Stdin:     executor.Stdin{JSON: &req.Arguments},
+		Limits:    executor.Limits{Wall: req.Timeout, OutputBytes: output},
+	}, sink)
+	if r.id == "" {
+		return ScriptResult{}, v.refuseScript(ctx, sk, req, err)
+	}
+	done := ScriptResult{ScriptPath: entry.Path, ExecutionID: r.id, Artifacts: r.Artifacts}
+	a := scriptAudit{log: v.log, run: r, skill: sk.Name, script: entry.Path, arguments: v.auditArguments(req.Arguments)}
+	if err == nil {
+		err = r.raised()
+	}
+	if err != nil {
+		a.failed(ctx, err)
+		return done, err
+	}
+	done.fill(r)
+	a.ended(ctx, done)
+	return done, nil
+}
+
+// defaultOutput is what is kept of a stream if the request doesn't say: the
+// daemon's default, as far as a result can hold it.
+func (v *View) defaultOutput(sk *skill.Skill) (int64, error) {
+	limits, err := v.x.EffectiveLimits(executor.Limits{}, permission.Script, sk)
+	return min(limits.OutputBytes, MaxScriptOutput), err
+}
+
+// fill turns the outcome of a program that ran into the contract's fields.
+func (s *ScriptResult) fill(r run) {
+	s.ExitCode, s.Timeout = *r.ExitCode, r.TimedOut
+	s.StdoutTruncated, s.StderrTruncated = r.Outcome.Stdout.Truncated(), r.Outcome.Stderr.Truncated()
+	s.Stdout = marked(r.stdout, s.StdoutTruncated, "OUTPUT", r.Limits.OutputBytes)
+	s.Stderr = marked(r.stderr, s.StderrTruncated, "STDERR", r.Limits.OutputBytes)
+	switch {
+	case s.Timeout:
+		s.Stderr += "\nTimeout"
+	case r.End == executor.OOMKilled:
+		// The contract has no word for it; without one it would be a SIGKILL from
+		// nowhere.
+		s.Stderr += "\nOut of memory: " + r.why()
+	}
+	if r.Signal != "" {
+		n := -s.ExitCode
+		s.Signal, s.SignalNumber = &r.Signal, &n
+	}
+	s.ExecutionTimeMS = milliseconds(r.Usage.Wall)
+	s.Success, s.Signaled = s.ExitCode == 0, s.Signal != nil
+}
+
+// milliseconds is a measured time; what is below the clock's resolution is a
+// microsecond, since the contract promises more than 0.
+func milliseconds(d time.Duration) float {
+	return float(max(d, time.Microsecond).Microseconds()) / 1000
+}
+
+// marked is output as text, and, if something is missing at its end, with the
+// contract's marker behind the last whole character.
+func marked(output []byte, truncated bool, stream string, limit int64) string {
+	if !truncated {
+		return text(output)
+	}
+	return text(output[:wholeRunes(output)]) + "\n[... " + stream + " TRUNCATED: exceeded " + limitText(limit) + " limit ...]"
+}
+
+// limitText is an output limit as the marker words it: the contract's own is 10
+// MiB, and called 10MB.
+func limitText(limit int64) string {
+	if limit >= 1<<20 && limit%(1<<20) == 0 {
+		return fmt.Sprintf("%dMB", limit>>20)
+	}
+	return fmt.Sprintf("%d bytes", limit)
+}
+
+// inSkill makes a path relative to the skill if it lies beneath the skill's folder
+// in a sandbox. Any other path stays as it is.
+func inSkill(sk *skill.Skill, p string) string {
+	rest, ok := strings.CutPrefix(p, sk.BaseDir())
+	if ok && (rest == "" || rest[0] == '/') {
+		return strings.TrimLeft(rest, "/")
+	}
+	return p
+}

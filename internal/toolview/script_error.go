@@ -1,0 +1,165 @@
+package toolview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// The exceptions of the published contract of ScriptExecutor.execute.
+const (
+	PathSecurityError          = "PathSecurityError"
+	ScriptPermissionError      = "ScriptPermissionError"
+	InterpreterNotFoundError   = "InterpreterNotFoundError"
+	ArgumentSerializationError = "ArgumentSerializationError"
+	ArgumentSizeError          = "ArgumentSizeError"
+	FileNotFoundError          = "FileNotFoundError"
+	ValueError                 = "ValueError"
+	OSError                    = "OSError"
+)
+
+// An Exception is what a published contract raises.
+type Exception struct {
+	Name string // one of the constants
+	Text string // what str() of it gives
+}
+
+func (e *Exception) Error() string { return e.Text }
+
+func raise(name, format string, args ...any) *Exception {
+	return &Exception{Name: name, Text: fmt.Sprintf(format, args...)}
+}
+
+// TimeoutOutOfRange is the refusal of a timeout.
+func TimeoutOutOfRange(d time.Duration) *Exception {
+	return raise(ValueError, "Timeout must be above 0 and at most %s seconds, got %s", secondsText(MaxScriptTimeout), secondsText(d))
+}
+
+// A NoSlotError is an execution that no slot became free for in time. Nothing ran.
+type NoSlotError struct{ Advice string }
+
+func (e *NoSlotError) Error() string { return e.Advice }
+
+// raised is the error of a run that is no result of a script, or nil: nothing ran,
+// or somebody ended it.
+func (r run) raised() error {
+	switch r.End {
+	case executor.TimedOut:
+		if r.Evidence.Deadline == executor.QueueDeadline {
+			return &NoSlotError{Advice: r.why()}
+		}
+	case executor.Cancelled:
+		return raise(OSError, "Script did not run to its end. %s", r.why())
+	case executor.SetupFailed:
+		return r.setupError()
+	}
+	return nil
+}
+
+// timeLimit is the limit that a run whose time was up ran into.
+func (r run) timeLimit() time.Duration {
+	if r.Evidence.Deadline == executor.CPUDeadline {
+		return r.Limits.CPU
+	}
+	return r.Limits.Wall
+}
+
+// setupError is why nothing ran: an OSError about the request, or an error of ours.
+func (r run) setupError() error {
+	switch r.Evidence.SetupStep {
+	case "exec", "directory", "memory":
+		return raise(OSError, "%s", r.Evidence.SetupError)
+	}
+	return fmt.Errorf("execution %s: setup failed at step %q", r.id, r.Evidence.SetupStep)
+}
+
+// refuseScript turns the refusal of a request into the exception that the contract
+// has for it. Other errors stay as they are.
+func (v *View) refuseScript(ctx context.Context, sk *skill.Skill, req ScriptRequest, err error) error {
+	if e, ok := errors.AsType[*skill.PathError](err); ok {
+		x := pathException(sk, req.ScriptPath, e)
+		if x.Name == PathSecurityError {
+			v.log.WarnContext(ctx, fmt.Sprintf("Security violation: Path traversal attempt: skill=%s, script=%s", auditValue(sk.Name), auditValue(clip(req.ScriptPath))))
+		}
+		return x
+	}
+	if e, ok := errors.AsType[*executor.ArgumentError](err); ok {
+		if e.Size > 0 {
+			return raise(ArgumentSizeError, "%s", e)
+		}
+		return raise(ArgumentSerializationError, "Cannot serialize arguments: %s", e.Reason)
+	}
+	if e, ok := errors.AsType[*executor.LimitError](err); ok {
+		return raise(ValueError, "%s", limitOfTool(e))
+	}
+	if is[*executor.UnknownExtensionError](err) || is[*executor.MissingInterpreterError](err) || is[*executor.VenvError](err) {
+		return raise(InterpreterNotFoundError, "%s", err)
+	}
+	return err
+}
+
+// limitOfTool says a limit in the words of a tool's request.
+func limitOfTool(e *executor.LimitError) *executor.LimitError {
+	of := *e
+	switch e.Field {
+	case "limits.wall_time":
+		of.Field = "timeout"
+	case "limits.output_bytes":
+		of.Field = "max_output_size"
+	}
+	return &of
+}
+
+// pathException is what the contract raises about a path.
+func pathException(sk *skill.Skill, asked string, e *skill.PathError) *Exception {
+	resolved := path.Join(sk.BaseDir(), e.Resolved)
+	switch e.Reason {
+	case skill.ReasonOutside:
+		return raise(PathSecurityError, "Script path outside skill directory: %s", sk.BaseDir())
+	case skill.ReasonEscapes:
+		return raise(PathSecurityError, "Script path escapes skill directory: %s", asked)
+	case skill.ReasonLoop:
+		return raise(PathSecurityError, "Script path has too many links: %s", asked)
+	case skill.ReasonNotFound, skill.ReasonDirectory:
+		return raise(FileNotFoundError, "Script not found: %s", resolved)
+	case skill.ReasonRefused:
+		switch e.Refused.Why {
+		case skill.SetID:
+			return setIDException(asked, e.Refused.Mode)
+		case skill.NotRegular:
+			return raise(FileNotFoundError, "Script not found: %s (it %s)", resolved, e.Refused.Reason)
+		}
+		return raise(OSError, "Permission denied: %s %s", asked, e.Refused.Reason)
+	}
+	return raise(PathSecurityError, "Script path is not valid: %s", strings.ToValidUTF8(asked, "\uFFFD"))
+}
+
+// setIDException has the text of the published document first, and then that of the
+// library which it describes.
+func setIDException(asked string, mode uint32) *Exception {
+	setuid, setgid := mode&0o4000 != 0, mode&0o2000 != 0
+	bit := "setuid"
+	if !setuid {
+		bit = "setgid"
+	}
+	return raise(ScriptPermissionError, `Script has %s bit: %s
+Script has dangerous permissions: %[2]s
+  Mode: 0o%[3]o
+  Setuid: %[4]s
+  Setgid: %[5]s
+  Recommendation: Remove the setuid and setgid bits with: chmod u-s,g-s %[2]s`,
+		bit, asked, mode, pythonBool(setuid), pythonBool(setgid))
+}
+
+func pythonBool(b bool) string {
+	if b {
+		return "True"
+	}
+	return "False"
+}
