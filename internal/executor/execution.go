@@ -42,7 +42,7 @@ type execution struct {
 	req          Request
 	skill        *skill.Skill
 	grant        permission.Grant
-	invocation   runtime.Invocation // of a script or code
+	invocation   runtime.Invocation // of a command, only what it needs beside its plan
 	limits       Limits
 	stdin        io.Reader
 	queueTimeout time.Duration
@@ -94,11 +94,14 @@ func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.G
 	if e.queueTimeout == 0 {
 		e.queueTimeout = x.QueueTimeout
 	}
+	runtimes := x.Runtimes.With(req.Python)
 	switch req.Source.Kind {
 	case permission.Script:
-		e.invocation, err = x.Runtimes.ForScript(sk, req.Source.Script)
+		e.invocation, err = runtimes.ForScript(sk, req.Source.Script)
 	case permission.Code:
-		e.invocation, err = x.Runtimes.ForCode(sk, req.Source.Language, req.Source.Code)
+		e.invocation, err = runtimes.ForCode(sk, req.Source.Language, req.Source.Code)
+	case permission.Command:
+		e.invocation, err = runtimes.ForCommand(sk, programsOf(grant.Plan()))
 	}
 	if err != nil {
 		return nil, err
@@ -162,6 +165,8 @@ func checkForm(req Request) error {
 		return &RequestError{"idempotency_key", fmt.Sprintf("must be up to %d printable ASCII characters", MaxKey)}
 	case req.Key != "" && req.Stdin.Stream != nil:
 		return &RequestError{"idempotency_key", "not with a streamed standard input: two streams can't be compared"}
+	case !req.Python.Valid():
+		return &RequestError{"python", fmt.Sprintf("%.80q; must be auto, system or embedded", string(req.Python))}
 	case req.QueueTimeout < 0 || req.QueueTimeout > MaxQueue:
 		return &RequestError{"queue_timeout", fmt.Sprintf("must be between 0 and %s", MaxQueue)}
 	}
@@ -262,6 +267,17 @@ func planArgs(plan permission.Plan) [][]string {
 	for _, step := range plan {
 		for _, c := range step.Pipeline {
 			out = append(out, c.Args)
+		}
+	}
+	return out
+}
+
+// programsOf returns what the commands of a plan start.
+func programsOf(plan permission.Plan) []string {
+	var out []string
+	for _, args := range planArgs(plan) {
+		if len(args) > 0 {
+			out = append(out, args[0])
 		}
 	}
 	return out

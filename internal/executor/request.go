@@ -44,12 +44,15 @@ type Request struct {
 	Network *bool
 	// Key makes a repeated request the same execution. Empty: none.
 	Key string
-	// Python is which Python a Python script or code runs on. Empty: what the skill
-	// says, else what the daemon's config says.
+	// Python is which Python the execution sees, whatever its source is. Empty: what
+	// the skill says, else what the daemon's config says.
 	Python runtime.Python
 	// QueueTimeout bounds the wait for a slot. Zero: the daemon's default.
 	QueueTimeout time.Duration
 }
+
+// Input is a file for /workspace.
+type Input = workspace.Input
 
 // Stdin is a program's standard input: Bytes first, then JSON, then Stream.
 // Callers set at most one of Bytes and JSON.

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/sandbox"
@@ -10,6 +11,9 @@ import (
 // skillkitVersion is what the published contract of skillkit's ScriptExecutor
 // puts into SKILLKIT_VERSION.
 const skillkitVersion = "0.3.0"
+
+// basePath ends with the links of runtime.Set.Links.
+const basePath = "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"
 
 // newSpec says what the sandbox is made of. It is pure, and it takes an
 // execution that has a grant: there is no other way to a Spec.
@@ -32,6 +36,9 @@ func newSpec(e *execution) sandbox.Spec {
 		},
 		Network: sandbox.NetworkNone,
 	}
+	for _, m := range e.invocation.Mounts {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
+	}
 	if e.grant.Network() {
 		spec.Network = sandbox.NetworkHost
 	}
@@ -43,7 +50,7 @@ func newSpec(e *execution) sandbox.Spec {
 func (e *execution) environment() []string {
 	base := e.skill.BaseDir()
 	env := []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin",
+		"PATH=" + strings.Join(append(slices.Clone(e.invocation.Path), basePath), ":"),
 		"HOME=/home/skill",
 		"USER=skill",
 		"LOGNAME=skill",

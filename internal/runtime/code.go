@@ -51,11 +51,12 @@ func (s *Set) ForCode(sk *skill.Skill, language, text string) (Invocation, error
 			return Invocation{}, &CodeError{Reason: fmt.Sprintf("%d bytes, must be below 128 KiB: put it into a script or an input file", len(text))}
 		}
 	}
-	r, env, err := s.inSkill(sk, program, codeName)
+	inv, err := s.inSkill(sk, program, codeName)
 	if err != nil {
 		return Invocation{}, err
 	}
-	return Invocation{Args: append([]string{r.Path}, args...), Env: env, Language: r.Language}, nil
+	inv.Args = append(inv.Args, args...)
+	return inv, nil
 }
 
 // codeArgs passes a text so that neither a - at its begin nor one of the

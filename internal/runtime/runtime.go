@@ -1,6 +1,7 @@
 // Package runtime knows which interpreters a sandbox sees and how each of them
 // runs a script or a text. A sandbox sees /usr of its root file system read-only,
-// so an interpreter is a program beneath usr/local/bin, usr/bin or usr/sbin there.
+// so an interpreter is a program beneath usr/local/bin, usr/bin or usr/sbin there;
+// or it is the embedded CPython, which is mounted into the sandboxes that run it.
 package runtime
 
 import (
@@ -27,20 +28,33 @@ type Runtime struct {
 type Invocation struct {
 	Args     []string // interpreter, its options, script or text
 	Env      []string // "NAME=value", needed beside the base environment
+	Path     []string // directories that come first in PATH
+	Mounts   []Mount  // what Args and Path name
 	Language string
+	// Python is what python and python3 name there; zero if none is chosen.
+	Python Runtime
 }
 
 // Config says where interpreters are looked for.
 type Config struct {
 	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
 	Rootfs string
+	// Embedded is the embedded CPython. Nil: there is none.
+	Embedded *Installation
+	// Python is for skills that have no venv and don't say. Empty: Auto.
+	Python Python
 }
 
 // Set is the interpreters that were found. It is immutable and safe for
 // concurrent use. The zero Set has none.
 type Set struct {
 	list   []Runtime          // a language once, python first
-	byName map[string]Runtime // by the name of the program: python3, python3.11, bash
+	byName map[string]Runtime // of the system, by the name of the program: python3, python3.11, bash
+
+	embedded    Runtime // zero: none
+	embeddedDir string  // of the host
+	standard    Python  // the configured one
+	asked       Python  // by the caller of an execution
 }
 
 // programs are the interpreters that are looked for, in the order of List, with
@@ -85,7 +99,7 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("runtimes of %s: %w", f.root, err)
 	}
-	s := &Set{byName: map[string]Runtime{}}
+	s := &Set{byName: map[string]Runtime{}, standard: c.Python}
 	seen := map[string]bool{}
 	for _, one := range found {
 		s.byName[one.name] = one.Runtime
@@ -94,6 +108,11 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 			seen[key] = true
 			s.list = append(s.list, one.Runtime)
 		}
+	}
+	if c.Embedded != nil {
+		s.embedded = Runtime{Language: "python", Path: EmbeddedDir + "/bin/python3", Version: c.Embedded.Version}
+		s.embeddedDir = c.Embedded.Dir
+		s.list = append(s.list, s.embedded)
 	}
 	return s, nil
 }

@@ -41,12 +41,12 @@ func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
 			return Invocation{}, &UnknownExtensionError{Ext: ext, Program: program}
 		}
 	}
-	r, env, err := s.inSkill(sk, program, name)
+	inv, err := s.inSkill(sk, program, name)
 	if err != nil {
 		return Invocation{}, err
 	}
-	args := append([]string{r.Path}, options...)
-	return Invocation{Args: append(args, sk.BaseDir()+"/"+entry.Path), Env: env, Language: r.Language}, nil
+	inv.Args = append(append(inv.Args, options...), sk.BaseDir()+"/"+entry.Path)
+	return inv, nil
 }
 
 func firstLine(sk *skill.Skill, name string) (string, error) {

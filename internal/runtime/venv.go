@@ -28,21 +28,24 @@ func (e *VenvError) Error() string {
 	return fmt.Sprintf("Python interpreter not found in venv for skill '%s': %s", e.Skill, e.Reason)
 }
 
-// inSkill returns the runtime of a program as a skill gets it: for python, with
-// the skill's own virtual environment if it has one.
-func (s *Set) inSkill(sk *skill.Skill, program, file string) (Runtime, []string, error) {
+// inSkill says what runs a program for a skill, before its arguments: for python,
+// with the skill's own virtual environment if it has one.
+func (s *Set) inSkill(sk *skill.Skill, program, file string) (Invocation, error) {
+	var inv Invocation
 	r, err := s.get(program, file)
-	if !strings.HasPrefix(program, "python") || !hasVenv(sk) {
-		return r, nil, err
+	if strings.HasPrefix(program, "python") {
+		var venv bool
+		if r, venv, err = s.choose(sk, program, file); err == nil {
+			inv = s.invocation(sk, r, venv)
+		}
+	} else if err == nil {
+		inv, err = s.around(sk, false, file)
 	}
-	version, err := venvVersion(sk)
 	if err != nil {
-		return Runtime{}, nil, &VenvError{Skill: sk.Name, Reason: err.Error()}
+		return Invocation{}, err
 	}
-	if r, err = s.python(version); err != nil {
-		return Runtime{}, nil, &VenvError{Skill: sk.Name, Reason: err.Error()}
-	}
-	return r, venvEnv(sk), nil
+	inv.Args, inv.Language = []string{r.Path}, r.Language
+	return inv, nil
 }
 
 // HasVenv reports whether Python of a skill runs with a virtual environment that
@@ -97,24 +100,4 @@ func venvVersion(sk *skill.Skill) (string, error) {
 		}
 	}
 	return "", errors.New("its pyvenv.cfg names no version")
-}
-
-// python returns a python of a minor version, such as "3.11".
-func (s *Set) python(version string) (Runtime, error) {
-	if r, ok := s.byName["python"+version]; ok {
-		return r, nil
-	}
-	var have []string
-	for _, r := range s.list {
-		if r.Language == "python" {
-			if minor(r.Version) == version {
-				return r, nil
-			}
-			have = append(have, minor(r.Version))
-		}
-	}
-	if len(have) == 0 {
-		return Runtime{}, fmt.Errorf("it was made with Python %s, and no Python is there", version)
-	}
-	return Runtime{}, fmt.Errorf("it was made with Python %s, and only %s is there", version, strings.Join(have, ", "))
 }

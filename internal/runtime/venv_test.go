@@ -63,8 +63,14 @@ func TestVenv(t *testing.T) {
 					t.Errorf("%+v, %v; want %s with %v", got, err, c.python, c.env)
 				}
 			}
-			if got, err := s.ForScript(sk, "b.sh"); err != nil || got.Env != nil {
-				t.Errorf("bash: %+v, %v: a venv concerns it", got, err)
+			// What is no Python runs whatever the venv is, and with it if it can be used.
+			for _, run := range []func() (Invocation, error){
+				func() (Invocation, error) { return s.ForScript(sk, "b.sh") },
+				func() (Invocation, error) { return s.ForCommand(sk, []string{"ls", "bash"}) },
+			} {
+				if got, err := run(); err != nil || !slices.Equal(got.Env, c.env) {
+					t.Errorf("bash: %+v, %v; want the environment %v", got, err, c.env)
+				}
 			}
 		})
 	}

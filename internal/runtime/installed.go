@@ -1,0 +1,159 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// manifestName is the file beside a root that says what is in it.
+const manifestName = "manifest"
+
+// maxManifest bounds a manifest, in bytes; one of 1,500 entries has 150 KB.
+const maxManifest = 16 << 20
+
+// writeManifest notes what is in dir/root.
+func writeManifest(dir string) error {
+	text, err := manifestOf(filepath.Join(dir, rootName))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, manifestName), text, 0o600)
+}
+
+// checkManifest says what is not as it was unpacked. The error is
+// [fs.ErrNotExist] if there is nothing at dir.
+//
+// Nothing is read but the inodes. Whoever changes a file, its mode or its owner
+// changes its ctime, which nobody can set back; so what this misses is a disk that
+// changed its bytes by itself.
+func checkManifest(dir string) error {
+	if _, err := os.Lstat(dir); err != nil {
+		return err
+	}
+	f, err := os.Open(filepath.Join(dir, manifestName))
+	if err != nil {
+		return fmt.Errorf("manifest: %v", err) // not %w: a part that is missing is damage
+	}
+	defer f.Close()
+	want, err := io.ReadAll(io.LimitReader(f, maxManifest))
+	if err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	got, err := manifestOf(filepath.Join(dir, rootName))
+	if err != nil {
+		return fmt.Errorf("root: %v", err)
+	}
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	return errors.New(firstDifference(string(got), string(want)))
+}
+
+// manifestOf is a line for each entry beneath root: mode, owner, size, ctime, path,
+// and where a link leads.
+func manifestOf(root string) ([]byte, error) {
+	var text bytes.Buffer
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return fmt.Errorf("%s: no inode", path)
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		link := ""
+		if e.Type() == fs.ModeSymlink {
+			if link, err = os.Readlink(path); err != nil {
+				return err
+			}
+		}
+		size := st.Size
+		if e.IsDir() {
+			size = 0 // the file system's own business
+		}
+		fmt.Fprintf(&text, "%o %d:%d %d %d.%09d %q %q\n", st.Mode, st.Uid, st.Gid, size, st.Ctim.Sec, st.Ctim.Nsec, rel, link)
+		return nil
+	})
+	return text.Bytes(), err
+}
+
+// firstDifference names one entry that is not as it was.
+func firstDifference(got, want string) string {
+	was := map[string]string{}
+	for line := range strings.Lines(want) {
+		was[entryOf(line)] = line
+	}
+	for line := range strings.Lines(got) {
+		entry := entryOf(line)
+		old, ok := was[entry]
+		if !ok {
+			return entry + " was added"
+		}
+		if old != line {
+			return entry + " was changed"
+		}
+		delete(was, entry)
+	}
+	for entry := range was {
+		return entry + " is missing"
+	}
+	return "the manifest was changed"
+}
+
+// entryOf is the path of a line of a manifest, in quotes.
+func entryOf(line string) string {
+	fields := strings.SplitN(line, " ", 5)
+	if len(fields) < 5 {
+		return "a line of the manifest"
+	}
+	return strings.TrimSpace(fields[4])
+}
+
+// checkModes holds what a bundle unpacked to what sandboxes may see: nothing that
+// others can write or that runs as somebody else, no links out.
+func checkModes(root string) error {
+	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode()
+		switch mode.Type() {
+		case fs.ModeSymlink:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			rel, err := filepath.Rel(root, filepath.Join(filepath.Dir(path), to))
+			if err != nil || filepath.IsAbs(to) || !filepath.IsLocal(rel) {
+				return fmt.Errorf("%s: a link to %s, which leads out", path, to)
+			}
+			return nil
+		case fs.ModeDir, 0:
+		default:
+			return fmt.Errorf("%s: %v, want a file, a directory or a link", path, mode)
+		}
+		if mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 || mode&0o022 != 0 || mode&0o444 != 0o444 || mode.IsDir() && mode&0o111 != 0o111 {
+			return fmt.Errorf("%s: mode %v, want readable by all and writable by the owner only", path, mode)
+		}
+		return nil
+	})
+}
