@@ -110,8 +110,12 @@ func start(ctx context.Context, c config, log *slog.Logger) (d *daemon, err erro
 	if err != nil {
 		return d, err
 	}
+	builtIn, err := toolview.WriteBuiltIn(filepath.Join(c.StateDir, "builtin"))
+	if err != nil {
+		return d, err
+	}
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
-		Roots: c.Skills, Dir: filepath.Join(c.StateDir, "snapshots"),
+		Roots: append([]string{builtIn}, c.Skills...), Dir: filepath.Join(c.StateDir, "snapshots"),
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 	})
 	if err != nil {

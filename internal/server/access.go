@@ -37,6 +37,14 @@ var accessTable = map[string]access{
 	pb.SkillService_CheckCommand_FullMethodName:  callers,
 	pb.SkillService_ValidateSkill_FullMethodName: callers,
 
+	pb.ToolService_RunPythonScript_FullMethodName:    callers,
+	pb.ToolService_ExecuteScript_FullMethodName:      callers,
+	pb.ToolService_ExecuteCommand_FullMethodName:     callers,
+	pb.ToolService_ValidateScriptPath_FullMethodName: callers,
+	pb.ToolService_RunPython_FullMethodName:          callers,
+	pb.ToolService_ListTools_FullMethodName:          callers,
+	pb.ToolService_CallTool_FullMethodName:           callers,
+
 	pb.SystemService_GetCapabilities_FullMethodName: callers,
 
 	healthpb.Health_Check_FullMethodName: anyone,

@@ -13,6 +13,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/toolview"
 )
 
 // What a refused caller is told to wait, where the error doesn't say.
@@ -123,6 +124,14 @@ var table = []row{
 	}),
 	typed(func(e *executor.KeyConflictError) verdict {
 		return verdict{code: codes.AlreadyExists, reason: "IDEMPOTENCY_KEY_REUSED", metadata: map[string]string{"execution_id": e.ID}}
+	}),
+
+	typed(func(e *toolview.UnknownToolError) verdict {
+		return verdict{code: codes.NotFound, reason: "UNKNOWN_TOOL", metadata: map[string]string{"tool": e.Name}}
+	}),
+	typed(func(e *toolview.ArgumentsError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "INVALID_TOOL_ARGUMENTS", field: "arguments_json",
+			metadata: map[string]string{"tool": e.Tool, "argument": e.Field}}
 	}),
 
 	// The skill.

@@ -21,6 +21,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/toolview"
 )
 
 // path is the error of a path into a skill.
@@ -74,6 +75,15 @@ var errorCases = []struct {
 	{
 		err: &executor.KeyConflictError{ID: "e1"}, want: refusal{codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", ""},
 		meta: map[string]string{"execution_id": "e1"},
+	},
+	{
+		err: &toolview.UnknownToolError{Name: "rm"}, want: refusal{codes.NotFound, "UNKNOWN_TOOL", ""},
+		meta: map[string]string{"tool": "rm"},
+	},
+	{
+		err:  &toolview.ArgumentsError{Tool: "bash", Field: "command", Reason: "is required"},
+		want: refusal{codes.InvalidArgument, "INVALID_TOOL_ARGUMENTS", "arguments_json"},
+		meta: map[string]string{"tool": "bash", "argument": "command"},
 	},
 	{err: &skill.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}},
 	{err: &skill.InvalidPinError{Name: "a", Digest: "sha256:1"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_DIGEST", "skill"}},

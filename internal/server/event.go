@@ -22,13 +22,15 @@ func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
 			SetupTime: durationpb.New(e.Started.Setup),
 		}}
 	case e.Output != nil:
-		m.Event = &pb.ExecutionEvent_Output{Output: &pb.Output{
-			Stream: pb.Stream(e.Output.Stream), OffsetBytes: e.Output.Offset, Data: e.Output.Data,
-		}}
+		m.Event = &pb.ExecutionEvent_Output{Output: fromOutput(*e.Output)}
 	case e.Outcome != nil:
 		m.Event = &pb.ExecutionEvent_Outcome{Outcome: fromOutcome(e.Outcome)}
 	}
 	return m
+}
+
+func fromOutput(o executor.Output) *pb.Output {
+	return &pb.Output{Stream: pb.Stream(o.Stream), OffsetBytes: o.Offset, Data: o.Data}
 }
 
 func fromHeader(h *executor.Header, deduplicated bool) *pb.Header {

@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -58,21 +57,27 @@ func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (e
 	for name, value := range m.GetSecretEnv() {
 		r.SecretEnv[name] = executor.Secret(value)
 	}
-	r.Files = slices.Grow(r.Files, len(m.GetFiles()))[:len(m.GetFiles())]
-	for i, f := range m.GetFiles() {
-		r.Files[i].Path, r.Files[i].Executable = f.GetPath(), f.GetExecutable()
+	r.Files, err = newFiles(m.GetFiles(), streams)
+	return r, err
+}
+
+// newFiles turns messages into inputs; see newRequest.
+func newFiles(list []*pb.InputFile, streams bool) ([]executor.Input, error) {
+	files := make([]executor.Input, len(list))
+	for i, f := range list {
+		files[i].Path, files[i].Executable = f.GetPath(), f.GetExecutable()
 		switch source := f.GetSource().(type) {
 		case *pb.InputFile_Content:
-			r.Files[i].Content = source.Content
+			files[i].Content = source.Content
 		case *pb.InputFile_Streamed:
 			if !streams {
-				return r, invalid(fmt.Sprintf("files[%d].streamed", i), "only ExecuteInteractive takes chunks")
+				return nil, invalid(fmt.Sprintf("files[%d].streamed", i), "only ExecuteInteractive takes chunks")
 			}
 		default:
-			return r, invalid(fmt.Sprintf("files[%d]", i), "has neither content nor streamed")
+			return nil, invalid(fmt.Sprintf("files[%d]", i), "has neither content nor streamed")
 		}
 	}
-	return r, nil
+	return files, nil
 }
 
 func newSource(m *pb.ExecuteRequest) (permission.Source, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -35,7 +36,7 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 		return nil, invalid("page_token", "not one of this list; start again without it")
 	}
 	shown := slices.DeleteFunc(c.skills.List(), func(sk *skill.Skill) bool {
-		return sk.Name <= string(after) || sk.Manifest.DisableModelInvocation && !m.GetIncludeHidden()
+		return sk.Name <= string(after) || sk.Name == toolview.BuiltInSkill || sk.Manifest.DisableModelInvocation && !m.GetIncludeHidden()
 	})
 	return fittingPage(size, func(size int) (*pb.ListSkillsResponse, error) {
 		page := &pb.ListSkillsResponse{}

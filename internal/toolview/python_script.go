@@ -19,6 +19,8 @@ type PythonScriptCall struct {
 	Script string // Python code
 	// Timeout zero: the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
+	// OutputBytes of each stream are kept. Zero: the daemon's default.
+	OutputBytes int64
 }
 
 // A PythonScriptResult is what run_python_script returns: what a program did, or
@@ -75,7 +77,7 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 		Principal: who,
 		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
 		Source:    permission.Source{Kind: permission.Code, Code: code},
-		Limits:    executor.Limits{Wall: c.Timeout},
+		Limits:    executor.Limits{Wall: c.Timeout, OutputBytes: c.OutputBytes},
 	}, sink)
 	if err != nil {
 		out, err := pythonScriptRefusal(c.Skill, err)

@@ -46,6 +46,8 @@ type PythonCall struct {
 	Skill string
 	// Files are put into the run directory.
 	Files []workspace.Input
+	// OutputBytes of each stream are kept. Zero: the daemon's default.
+	OutputBytes int64
 }
 
 // A PythonResult is what RunPython returns: one text, whatever happened.
@@ -91,7 +93,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		Source:    source,
 		Dir:       dir,
 		Files:     c.Files,
-		Limits:    executor.Limits{Wall: wall},
+		Limits:    executor.Limits{Wall: wall, OutputBytes: c.OutputBytes},
 		Python:    runtime.Embedded,
 	}, sink)
 	if err != nil {
@@ -199,6 +201,8 @@ func escapes(err error) bool {
 func pythonText(r run) string {
 	stdout, stderr := text(r.stdout), text(r.stderr)
 	switch {
+	case r.End == executor.Exited && *r.ExitCode == 0 && r.truncated():
+		return printed(stdout, stderr) + "\n[" + r.why() + "]"
 	case r.End == executor.Exited && *r.ExitCode == 0:
 		return printed(stdout, stderr)
 	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.WallDeadline:

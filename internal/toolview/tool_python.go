@@ -50,7 +50,9 @@ var runPythonScriptTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		r, err := v.RunPythonScript(ctx, c.who, PythonScriptCall{Skill: a.SkillName, Script: a.Script}, c.sink)
+		r, err := v.RunPythonScript(ctx, c.who, PythonScriptCall{
+			Skill: a.SkillName, Script: a.Script, OutputBytes: v.toolOutput(),
+		}, c.sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
 		}
@@ -96,7 +98,9 @@ var runPythonTool = row{
 		if err != nil {
 			return Result{}, err
 		}
-		r, err := v.RunPython(ctx, c.who, PythonCall{Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory}, c.sink)
+		r, err := v.RunPython(ctx, c.who, PythonCall{
+			Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory, OutputBytes: v.toolOutput(),
+		}, c.sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
 		}

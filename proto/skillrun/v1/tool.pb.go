@@ -25,11 +25,11 @@ const (
 
 type RunPythonScriptRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A skill's name. It must have a venv.
+	// A skill's name. It must have a venv, or an environment that was prepared.
 	SkillName string `protobuf:"bytes,1,opt,name=skill_name,proto3" json:"skill_name,omitempty"`
 	// Python code, run as python -c.
 	Script string `protobuf:"bytes,2,opt,name=script,proto3" json:"script,omitempty"`
-	// Unset: 30 s, or the skill's max_execution_time if that is less. At most 600 s.
+	// Unset: the skill's max_execution_time, else 30 s. At most 600 s.
 	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -87,7 +87,8 @@ func (x *RunPythonScriptRequest) GetTimeout() *durationpb.Duration {
 }
 
 // RunPythonScriptResponse is one of three objects, by the fields that are set: a
-// run (all but error), a timeout (all), or an error alone.
+// run (all but error), a timeout (all), or an error alone. A run that the document
+// does not know has an error too: output was cut, memory ran out, it was cancelled.
 type RunPythonScriptResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SkillName *string                `protobuf:"bytes,1,opt,name=skill_name,proto3,oneof" json:"skill_name,omitempty"`
@@ -688,14 +689,15 @@ type RunPythonRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Python code. Set this or scriptPath; if both are set, scriptPath counts.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// A .py file beneath the run directory.
+	// A .py file beneath the run directory: of the skill or of files. Relative, or
+	// absolute beneath /workspace; without "..".
 	ScriptPath string `protobuf:"bytes,2,opt,name=script_path,json=scriptPath,proto3" json:"script_path,omitempty"`
-	// Beneath the run directory. Empty: the run directory.
+	// Likewise a directory. Empty: the run directory.
 	WorkingDirectory string `protobuf:"bytes,3,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
-	// Unset: 60 s.
+	// Unset: 60 s, or the skill's max_execution_time if that is less.
 	Timeout *durationpb.Duration `protobuf:"bytes,4,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// The skill whose folder, copied on write, is the run directory. Empty: an empty
-	// folder of its own.
+	// The skill whose folder, copied on write, is the run directory. Empty: a folder
+	// of its own, empty but for a SKILL.md.
 	Skill string `protobuf:"bytes,5,opt,name=skill,proto3" json:"skill,omitempty"`
 	// Put into the run directory before the start.
 	Files         []*InputFile `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
@@ -1113,7 +1115,8 @@ type ToolResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The content of the tool's message, exactly as its contract prints it.
 	Content string `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
-	// The same as an object, if the contract has one.
+	// The same as an object, if the contract has one and the message stays small
+	// enough.
 	Structured *structpb.Struct `protobuf:"bytes,2,opt,name=structured,proto3" json:"structured,omitempty"`
 	// The call failed; content says why.
 	IsError bool `protobuf:"varint,3,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`

@@ -39,6 +39,18 @@ const (
 // A program that fails is a result. A status other than OK means that nothing
 // ran, or that skillrun broke; the four typed calls name the execution behind a
 // result in the header skillrun-execution-id, for Get, Attach and artifacts.
+//
+// RunPythonScript, RunPython and CallTool put every request that can't run as it
+// is into a result, in their contract's words. Theirs are the statuses that are
+// about the daemon (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, a failure
+// of ours: INTERNAL) or the message: a timeout that is none, a tool that is not
+// there (NOT_FOUND, reason UNKNOWN_TOOL), arguments that don't fit its schema
+// (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
+//
+// An answer of a typed call holds all that the program printed, up to the
+// execution's limit of 10 MiB for each stream: a client that expects so much has
+// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
+// function tool keeps 256 KiB of each stream.
 type ToolServiceClient interface {
 	// RunPythonScript runs Python code in a skill's virtual environment: the
 	// contract of the function tool run_python_script. What its table of errors
@@ -167,6 +179,18 @@ type ToolService_CallToolClient = grpc.ServerStreamingClient[CallToolResponse]
 // A program that fails is a result. A status other than OK means that nothing
 // ran, or that skillrun broke; the four typed calls name the execution behind a
 // result in the header skillrun-execution-id, for Get, Attach and artifacts.
+//
+// RunPythonScript, RunPython and CallTool put every request that can't run as it
+// is into a result, in their contract's words. Theirs are the statuses that are
+// about the daemon (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, a failure
+// of ours: INTERNAL) or the message: a timeout that is none, a tool that is not
+// there (NOT_FOUND, reason UNKNOWN_TOOL), arguments that don't fit its schema
+// (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
+//
+// An answer of a typed call holds all that the program printed, up to the
+// execution's limit of 10 MiB for each stream: a client that expects so much has
+// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
+// function tool keeps 256 KiB of each stream.
 type ToolServiceServer interface {
 	// RunPythonScript runs Python code in a skill's virtual environment: the
 	// contract of the function tool run_python_script. What its table of errors

@@ -13,6 +13,18 @@ class ToolServiceStub(object):
     A program that fails is a result. A status other than OK means that nothing
     ran, or that skillrun broke; the four typed calls name the execution behind a
     result in the header skillrun-execution-id, for Get, Attach and artifacts.
+
+    RunPythonScript, RunPython and CallTool put every request that can't run as it
+    is into a result, in their contract's words. Theirs are the statuses that are
+    about the daemon (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, a failure
+    of ours: INTERNAL) or the message: a timeout that is none, a tool that is not
+    there (NOT_FOUND, reason UNKNOWN_TOOL), arguments that don't fit its schema
+    (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
+
+    An answer of a typed call holds all that the program printed, up to the
+    execution's limit of 10 MiB for each stream: a client that expects so much has
+    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
+    function tool keeps 256 KiB of each stream.
     """
 
     def __init__(self, channel):
@@ -66,6 +78,18 @@ class ToolServiceServicer(object):
     A program that fails is a result. A status other than OK means that nothing
     ran, or that skillrun broke; the four typed calls name the execution behind a
     result in the header skillrun-execution-id, for Get, Attach and artifacts.
+
+    RunPythonScript, RunPython and CallTool put every request that can't run as it
+    is into a result, in their contract's words. Theirs are the statuses that are
+    about the daemon (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, a failure
+    of ours: INTERNAL) or the message: a timeout that is none, a tool that is not
+    there (NOT_FOUND, reason UNKNOWN_TOOL), arguments that don't fit its schema
+    (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
+
+    An answer of a typed call holds all that the program printed, up to the
+    execution's limit of 10 MiB for each stream: a client that expects so much has
+    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
+    function tool keeps 256 KiB of each stream.
     """
 
     def RunPythonScript(self, request, context):
@@ -183,6 +207,18 @@ class ToolService(object):
     A program that fails is a result. A status other than OK means that nothing
     ran, or that skillrun broke; the four typed calls name the execution behind a
     result in the header skillrun-execution-id, for Get, Attach and artifacts.
+
+    RunPythonScript, RunPython and CallTool put every request that can't run as it
+    is into a result, in their contract's words. Theirs are the statuses that are
+    about the daemon (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, a failure
+    of ours: INTERNAL) or the message: a timeout that is none, a tool that is not
+    there (NOT_FOUND, reason UNKNOWN_TOOL), arguments that don't fit its schema
+    (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
+
+    An answer of a typed call holds all that the program printed, up to the
+    execution's limit of 10 MiB for each stream: a client that expects so much has
+    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
+    function tool keeps 256 KiB of each stream.
     """
 
     @staticmethod

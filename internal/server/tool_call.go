@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/toolview"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (c toolCalls) ListTools(context.Context, *pb.ListToolsRequest) (*pb.ListToolsResponse, error) {
+	out := &pb.ListToolsResponse{}
+	for _, t := range c.view.Tools() {
+		parameters, err := newStruct(t.Parameters)
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: %w", t.Name, err)
+		}
+		out.Tools = append(out.Tools, &pb.Tool{
+			Name: t.Name, Description: t.Description, Parameters: parameters, DefinitionJson: string(t.Definition()),
+		})
+	}
+	return out, nil
+}
+
+// CallTool sends output as fast as the caller reads. The script doesn't wait for
+// it: what it prints is on disk.
+func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingServer[pb.CallToolResponse]) error {
+	ctx := stream.Context()
+	r, err := c.view.Call(ctx, caller(ctx), m.GetName(), json.RawMessage(m.GetArgumentsJson()), func(o executor.Output) error {
+		return stream.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Output{Output: fromOutput(o)}})
+	})
+	if err != nil && r.ExecutionID != "" {
+		return &executionError{r.ExecutionID, err}
+	}
+	if err != nil {
+		return err
+	}
+	result, err := fromToolResult(r)
+	if err != nil {
+		return fmt.Errorf("tool %s: %w", m.GetName(), err)
+	}
+	return stream.Send(&pb.CallToolResponse{Event: &pb.CallToolResponse_Result{Result: result}})
+}
+
+// fromToolResult leaves out what would make the message too large for a client.
+func fromToolResult(r toolview.Result) (*pb.ToolResult, error) {
+	m := &pb.ToolResult{Content: text(r.Content), IsError: r.IsError, ExecutionId: r.ExecutionID}
+	room := maxAnswerBytes - len(m.Content)
+	if r.Structured != nil && len(r.Structured) <= room {
+		object, err := newStruct(r.Structured)
+		if err != nil {
+			return nil, err
+		}
+		m.Structured = object
+		room -= proto.Size(object)
+	}
+	m.Artifacts = fitting(&room, r.Artifacts, fromArtifact)
+	return m, nil
+}
+
+// newStruct reads the text of a JSON object.
+func newStruct(object json.RawMessage) (*structpb.Struct, error) {
+	m := &structpb.Struct{}
+	return m, protojson.Unmarshal(object, m)
+}

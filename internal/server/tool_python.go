@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+
+	"github.com/skillrun/skillrun/internal/toolview"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (c toolCalls) RunPythonScript(ctx context.Context, m *pb.RunPythonScriptRequest) (*pb.RunPythonScriptResponse, error) {
+	timeout, err := newLimit("timeout", m.GetTimeout())
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.view.RunPythonScript(ctx, caller(ctx), toolview.PythonScriptCall{
+		Skill: m.GetSkillName(), Script: m.GetScript(), Timeout: timeout,
+	}, nil)
+	if err := named(ctx, r.ExecutionID, err); err != nil {
+		return nil, err
+	}
+	return fromPythonScriptResult(r), nil
+}
+
+// fromPythonScriptResult sets the fields that the contract's object has.
+func fromPythonScriptResult(r toolview.PythonScriptResult) *pb.RunPythonScriptResponse {
+	m := &pb.RunPythonScriptResponse{}
+	if r.Error != "" {
+		message := text(r.Error)
+		m.Error = &message
+	}
+	if !r.Ran {
+		return m
+	}
+	name, code := text(r.SkillName), int32(r.Returncode)
+	m.SkillName, m.Stdout, m.Stderr, m.Returncode, m.TimedOut = &name, &r.Stdout, &r.Stderr, &code, &r.TimedOut
+	return m
+}
+
+func (c toolCalls) RunPython(ctx context.Context, m *pb.RunPythonRequest) (*pb.RunPythonResponse, error) {
+	timeout, err := newLimit("timeout", m.GetTimeout())
+	if err != nil {
+		return nil, err
+	}
+	files, err := newFiles(m.GetFiles(), false)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.view.RunPython(ctx, caller(ctx), toolview.PythonCall{
+		Code: m.GetCode(), ScriptPath: m.GetScriptPath(), WorkingDirectory: m.GetWorkingDirectory(),
+		Timeout: timeout, Skill: m.GetSkill(), Files: files,
+	}, nil)
+	if err := named(ctx, r.ExecutionID, err); err != nil {
+		return nil, err
+	}
+	return &pb.RunPythonResponse{Text: text(r.Text)}, nil
+}
+
+// named tells the caller, and the log, which execution is behind a result or an
+// error. Empty: none.
+func named(ctx context.Context, id string, err error) error {
+	if id == "" {
+		return err
+	}
+	if headerErr := nameExecution(ctx, id); err == nil {
+		return headerErr
+	}
+	return &executionError{id, err}
+}
