@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 
@@ -26,13 +27,35 @@ func Peer(ctx context.Context) (permission.Principal, error) {
 		return permission.Principal{}, errors.New("the connection has no peer")
 	}
 	if unix, ok := p.AuthInfo.(unixPeer); ok {
-		return permission.Principal{Tenant: defaultTenant, Name: "uid:" + strconv.FormatUint(uint64(unix.uid), 10)}, nil
+		return user(unix.uid), nil
 	}
-	tcp, ok := p.Addr.(*net.TCPAddr)
+	return PeerOf(p.Addr)
+}
+
+// PeerOf names the caller by the remote address of a connection that a listener of
+// PeerListener accepted, as Peer does: for what is no gRPC.
+func PeerOf(addr net.Addr) (permission.Principal, error) {
+	if unix, ok := addr.(peerAddr); ok {
+		if unix.err != nil {
+			return permission.Principal{}, unix.err
+		}
+		return user(unix.uid), nil
+	}
+	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsLoopback() {
-		return permission.Principal{}, fmt.Errorf("%s is not on this machine, and no credentials are configured", p.Addr)
+		return permission.Principal{}, fmt.Errorf("%v is not on this machine, and no credentials are configured", addr)
 	}
-	return Anonymous(ctx)
+	return Anonymous(context.Background())
+}
+
+// PeerListener makes of l what Serve makes of its listeners: its connections know
+// who is at the other end, and there are not too many of them.
+func PeerListener(l net.Listener, log *slog.Logger) net.Listener {
+	return newBoundedListener(peerListener{l}, log)
+}
+
+func user(uid uint32) permission.Principal {
+	return permission.Principal{Tenant: defaultTenant, Name: "uid:" + strconv.FormatUint(uint64(uid), 10)}
 }
 
 // Anonymous lets everyone in under one name. It is for a listener that something

@@ -115,7 +115,7 @@ func New(c Config) (*Server, error) {
 // Serve answers the calls that come in on l, until the server stops. It may be
 // called for any number of listeners at once, and closes l. A stop is no error.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.grpc.Serve(newBoundedListener(peerListener{l}, s.log))
+	err := s.grpc.Serve(PeerListener(l, s.log))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}

@@ -59,6 +59,13 @@ func (s *Server) answer(ctx context.Context, c *call, err error) error {
 	return internalError(c.reference, id)
 }
 
+// Explain returns what a caller is told about an error who does not speak gRPC: the
+// message of its status. An error of ours is logged here.
+func (s *Server) Explain(err error) string {
+	c := &call{method: "mcp", reference: newReference()}
+	return status.Convert(s.answer(context.Background(), c, err)).Message()
+}
+
 // internalError says where in the log the cause is, and nothing of the cause. An
 // empty id means that there is no execution.
 func internalError(reference, id string) error {
