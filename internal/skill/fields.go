@@ -26,6 +26,8 @@ type fieldReader struct {
 	lines map[string]int
 	rest  map[string]field
 	kept  map[string]any
+	// itemLines are the lines of a list's items, by field.
+	itemLines map[string][]int
 }
 
 // readFields indexes a mapping. Of a repeated key the last one counts, as with
@@ -37,6 +39,8 @@ func readFields(root *yaml.Node, f *findings) *fieldReader {
 		lines:    map[string]int{},
 		rest:     map[string]field{},
 		kept:     map[string]any{},
+
+		itemLines: map[string][]int{},
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, line := keyText(root.Content[i]), root.Content[i].Line
@@ -206,7 +210,9 @@ func (r *fieldReader) texts(name string, split func(string) []string) []string {
 	switch f.value.Kind {
 	case yaml.ScalarNode:
 		r.warn(f.line, RuleFieldType, "Field '%s' is not a list", name)
-		return split(f.value.Value)
+		list := split(f.value.Value)
+		r.itemLines[name] = slices.Repeat([]int{f.value.Line}, len(list))
+		return list
 	case yaml.SequenceNode:
 		return r.items(name, f)
 	}
@@ -226,6 +232,7 @@ func (r *fieldReader) items(name string, f field) []string {
 			odd = true
 		case item.ShortTag() != "!!null":
 			list = append(list, strings.TrimSpace(item.Value))
+			r.itemLines[name] = append(r.itemLines[name], item.Line)
 		}
 	}
 	if odd {

@@ -28,6 +28,9 @@ const changingPause = 50 * time.Millisecond
 type reading struct {
 	tree *tree
 	doc  *document
+
+	needs         needs
+	needsFindings []Finding
 }
 
 // read scans a folder and parses its manifest. folder is the name that the skill
@@ -87,7 +90,9 @@ func readOnce(ctx context.Context, dir *os.File, folder string, b Bounds) (*read
 	if name != manifestNames[0] {
 		doc.warn(0, RuleManifestName, "is named %s: rename it to %s", name, manifestNames[0])
 	}
-	return &reading{t, doc}, nil
+	r := &reading{tree: t, doc: doc}
+	r.needs, r.needsFindings, err = readNeeds(r, func(e Entry) ([]byte, error) { return readBeneath(int(dir.Fd()), e) })
+	return r, err
 }
 
 // hasManifest looks for a manifest's name, whatever it is the name of.
@@ -175,6 +180,7 @@ func newSkill(r *reading, dir string) *Skill {
 		SizeBytes: r.tree.bytes,
 		tree:      *r.tree,
 		findings:  all,
+		needs:     r.needs,
 	}
 }
 

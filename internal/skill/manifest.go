@@ -48,6 +48,8 @@ type document struct {
 	Manifest
 	body     string
 	bodyLine int
+	// itemLines are the lines of a list's items, by field.
+	itemLines map[string][]int
 	findings
 }
 
@@ -67,6 +69,7 @@ func parseDocument(data []byte, file, folder string) *document {
 	}
 	r := readFields(root, &d.findings)
 	d.Manifest = r.manifest()
+	d.itemLines = r.itemLines
 	checkRequired(&d.Manifest, r, folder)
 	return d
 }

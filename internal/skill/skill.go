@@ -36,6 +36,7 @@ type Skill struct {
 	SizeBytes int64
 
 	tree     tree
+	needs    needs
 	findings []Finding // of strict validation
 }
 

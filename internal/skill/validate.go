@@ -82,6 +82,7 @@ func (r *reading) validate() []Finding {
 			all.warn(0, RuleNoInterpreter, "no interpreter is known for it: use a known extension or a #! line")
 		}
 	}
+	all.list = append(all.list, r.needsFindings...)
 	sortFindings(all.list)
 	return all.list
 }
