@@ -29,12 +29,13 @@ var mayImport = map[string][]string{
 	"internal/workspace":        {"sandbox"},
 	"internal/executor":         {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
 	"internal/toolview":         {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/workspace"},
+	"internal/mcp":              {"internal/executor", "internal/permission", "internal/skill", "internal/toolview"},
 	"internal/server":           {"internal/executor", "internal/lint", "internal/permission", "internal/skill", "internal/toolview", "proto/skillrun/v1"},
 	"clients/go":                {"proto/skillrun/v1"},
 	"cmd/skillrun":              {"clients/go", "proto/skillrun/v1", "internal/lint", "internal/skill", "internal/permission"},
 	"cmd/skillrun-python":       {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/toolview", "internal/server"},
+		"internal/executor", "internal/toolview", "internal/mcp", "internal/server"},
 	"deploy/sbom": {},
 	"docs":        {},
 }
@@ -42,12 +43,13 @@ var mayImport = map[string][]string{
 // onlyIn says who may import packages that are not ours: a prefix of the import
 // path, and the packages of ours that may.
 var onlyIn = map[string][]string{
-	"github.com/opencontainers/": {"sandbox"},
-	"google.golang.org/grpc":     {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
-	"google.golang.org/protobuf": {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
-	"github.com/mattn/go-sqlite": {"internal/record"},
-	"github.com/kluctl/":         {"internal/runtime/embedded"}, // 45 MB of data
-	"mvdan.cc/sh/":               {"internal/permission"},
+	"github.com/opencontainers/":       {"sandbox"},
+	"google.golang.org/grpc":           {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
+	"google.golang.org/protobuf":       {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
+	"github.com/mattn/go-sqlite":       {"internal/record"},
+	"github.com/kluctl/":               {"internal/runtime/embedded"}, // 45 MB of data
+	"mvdan.cc/sh/":                     {"internal/permission"},
+	"github.com/modelcontextprotocol/": {"internal/mcp"},
 }
 
 // The sources are read here, not asked of the go command: a test that asks it

@@ -1,0 +1,247 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/toolview"
+)
+
+// linkVersion is the first version of the protocol with links to resources in a
+// result. A client of an older one would not understand the result.
+const linkVersion = "2025-06-18"
+
+// addTools registers the view's tools, which never change.
+func (s *Server) addTools() {
+	for _, t := range s.tools.Tools() {
+		tool := &sdk.Tool{
+			Name:        t.Name,
+			Title:       title(t.Name),
+			Description: t.Description,
+			InputSchema: t.Parameters,
+			Annotations: s.annotations(t),
+		}
+		if t.Output != nil {
+			tool.OutputSchema = t.Output
+		}
+		s.sdk.AddTool(tool, s.call)
+	}
+}
+
+// annotations say how careful an agent should be. A program can destroy nothing
+// but the view of the skill that was made for it.
+func (s *Server) annotations(t toolview.Tool) *sdk.ToolAnnotations {
+	destructive, open := false, s.openWorld && !t.ReadOnly
+	return &sdk.ToolAnnotations{
+		ReadOnlyHint: t.ReadOnly, IdempotentHint: t.ReadOnly, DestructiveHint: &destructive, OpenWorldHint: &open,
+	}
+}
+
+// title is a tool's name for people.
+func title(name string) string {
+	words := strings.ReplaceAll(name, "_", " ")
+	return strings.ToUpper(words[:1]) + words[1:]
+}
+
+// call runs a tool. What the model can act on is a result, with isError if it
+// failed; only a call that is none, or whose caller has gone, is a protocol error.
+func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	c := callerOf(ctx, req.Extra)
+	running, stop := c.while(ctx)
+	defer stop()
+	p := progressOf(ctx, req)
+	var sink toolview.Sink
+	if p != nil {
+		sink = p.add
+	}
+	r, err := s.tools.Call(running, c.who, req.Params.Name, req.Params.Arguments, sink)
+	if p != nil {
+		p.end()
+	}
+	if running.Err() != nil && err != nil {
+		return nil, &jsonrpc.Error{Code: codeCancelled, Message: "cancelled"}
+	}
+	if bad := (*toolview.ArgumentsError)(nil); errors.As(err, &bad) {
+		return failed(bad.Error()), nil
+	}
+	if err != nil {
+		return failed(s.explain(err)), nil
+	}
+	return result(r, versionOf(req.Session) >= linkVersion), nil
+}
+
+// codeCancelled answers a request that its caller cancelled, in case it still
+// listens. The Language Server Protocol has the same code for it.
+const codeCancelled = -32800
+
+func failed(text string) *sdk.CallToolResult {
+	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}}
+}
+
+// versionOf is the version of the protocol that a session's client asked for.
+func versionOf(ss *sdk.ServerSession) string {
+	if p := ss.InitializeParams(); p != nil {
+		return p.ProtocolVersion
+	}
+	return ""
+}
+
+// progressOf returns nil if the client doesn't want to hear of progress.
+func progressOf(ctx context.Context, req *sdk.CallToolRequest) *progress {
+	token := req.Params.GetProgressToken()
+	if token == nil {
+		return nil
+	}
+	return &progress{send: func(text string, bytes uint64) {
+		// A client that can't be reached is gone, which ends the call in its own way.
+		_ = req.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{
+			ProgressToken: token, Message: text, Progress: float64(bytes),
+		})
+	}}
+}
+
+// result is what a client gets of a view's result: long texts cut, the whole and
+// the files linked.
+func result(r toolview.Result, links bool) *sdk.CallToolResult {
+	out := &sdk.CallToolResult{IsError: r.IsError}
+	text := r.Content
+	var cuts []string
+	if r.Structured != nil {
+		var short json.RawMessage
+		if short, cuts = cutFields(r.Structured, r.ExecutionID); len(cuts) > 0 && strings.HasPrefix(text, "{") {
+			text = string(short)
+		}
+		out.StructuredContent = short
+	}
+	if len(cuts) == 0 || !strings.HasPrefix(text, "{") {
+		if len(text) > 2*maxText {
+			text = cutText(text, 2*maxText, "")
+			cuts = []string{"stdout", "stderr"}
+		}
+	}
+	linked := linksOf(r, cuts)
+	if !links && len(linked) > 0 {
+		var b strings.Builder
+		b.WriteString(text)
+		b.WriteString("\n\nResources:\n")
+		for _, l := range linked {
+			fmt.Fprintf(&b, "%s (%s)\n", l.URI, l.Name)
+		}
+		text, linked = b.String(), nil
+	}
+	out.Content = append(out.Content, &sdk.TextContent{Text: text})
+	for _, l := range linked {
+		out.Content = append(out.Content, l)
+	}
+	return out
+}
+
+// linksOf are the resources that a result leaves: the output that was cut, and the
+// files.
+func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
+	if r.ExecutionID == "" {
+		return nil
+	}
+	var links []*sdk.ResourceLink
+	for _, name := range cuts {
+		if name == "stdout" || name == "stderr" {
+			links = append(links, &sdk.ResourceLink{
+				URI: executionURI(r.ExecutionID, name), Name: name, MIMEType: "text/plain", Description: "Everything that the program printed to " + name + ".",
+			})
+		}
+	}
+	for i, a := range r.Artifacts {
+		if i == maxLinks {
+			break
+		}
+		links = append(links, &sdk.ResourceLink{
+			URI: artifactURI(r.ExecutionID, a), Name: a.Path, MIMEType: mimeType(a.Path), Size: &a.SizeBytes, Description: "A file that the program left.",
+		})
+	}
+	return links
+}
+
+// cutFields cuts the long strings of an object, and names them. Everything else
+// stays as it is, the order too.
+func cutFields(object json.RawMessage, execution string) (short json.RawMessage, cuts []string) {
+	if len(object) <= maxText {
+		return object, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return object, nil
+	}
+	out := []byte{'{'}
+	for dec.More() {
+		var value json.RawMessage
+		key, err := dec.Token()
+		name, _ := key.(string)
+		if err != nil || dec.Decode(&value) != nil {
+			return object, nil
+		}
+		var text string
+		if len(value) > maxText && json.Unmarshal(value, &text) == nil && len(text) > maxText {
+			whole := ""
+			if execution != "" && (name == "stdout" || name == "stderr") {
+				whole = executionURI(execution, name)
+			}
+			value = quote(cutText(text, maxText, whole))
+			cuts = append(cuts, name)
+		}
+		if len(out) > 1 {
+			out = append(out, ", "...)
+		}
+		out = append(append(append(out, quote(name)...), ": "...), value...)
+	}
+	return append(out, '}'), cuts
+}
+
+// cutText keeps the beginning and the end of a text, in whole characters, and says
+// how much is missing and where it is. An empty uri says nothing of that.
+func cutText(text string, limit int, uri string) string {
+	head, tail := limit-maxTail, len(text)-maxTail
+	for head > 0 && !startsRune(text, head) {
+		head--
+	}
+	for tail < len(text) && !startsRune(text, tail) {
+		tail++
+	}
+	where := ""
+	if uri != "" {
+		where = "; all of it is the resource " + uri
+	}
+	return fmt.Sprintf("%s\n[... %d bytes left out%s ...]\n%s", text[:head], tail-head, where, text[tail:])
+}
+
+func startsRune(s string, i int) bool { return s[i]&0xC0 != 0x80 }
+
+// quote is a string as JSON, readable.
+func quote(s string) json.RawMessage {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		panic(err) // a string
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// executionURI names a stream of an execution.
+func executionURI(id, stream string) string { return executionScheme + id + "/" + stream }
+
+// artifactURI names a file that an execution left.
+func artifactURI(id string, a executor.Artifact) string {
+	path := a.Path
+	if a.Raw != nil {
+		path = string(a.Raw)
+	}
+	return executionScheme + id + "/artifacts/" + escapePath(path)
+}

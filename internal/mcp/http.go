@@ -1,0 +1,233 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// Path is where the endpoint is.
+const Path = "/mcp"
+
+// perCallVersion is the first version of the protocol that has no sessions. Older
+// ones compare as less.
+const perCallVersion = "2026-07-28"
+
+const (
+	sessionHeader = "Mcp-Session-Id"
+	versionHeader = "Mcp-Protocol-Version"
+)
+
+// errGone is why the calls of a caller who has gone are cancelled.
+var errGone = errors.New("the caller went away")
+
+// errStopping is what a stopping daemon says.
+var errStopping = &jsonrpc.Error{Code: codeBusy, Message: "the daemon is stopping; connect again in a moment"}
+
+// codeBusy is the JSON-RPC code of what may work later.
+const codeBusy = -32000
+
+// A refusal is a request that is not even looked at.
+type refusal struct {
+	status int
+	code   int64 // JSON-RPC's
+	reason string
+}
+
+func (e *refusal) Error() string { return e.reason }
+
+func refuse(status int, format string, args ...any) *refusal {
+	return &refusal{status, jsonrpc.CodeInvalidRequest, fmt.Sprintf(format, args...)}
+}
+
+// ServeHTTP answers one request. It must have come through Serve, which knows who
+// is at the other end.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w = newPatientWriter(w)
+	who, err := s.admit(r)
+	if err != nil {
+		err.write(w)
+		return
+	}
+	if r.Header.Get("Upgrade") != "" {
+		s.serveLines(w, r, who)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(errGone)
+	c := &caller{who: who, here: ctx}
+	if r.Method == http.MethodPost {
+		if err := s.readMessage(w, r); err != nil {
+			err.write(w)
+			return
+		}
+	}
+	if r.Header.Get(versionHeader) >= perCallVersion {
+		bear(c, s.perCall, w, r)
+		return
+	}
+	if id := r.Header.Get(sessionHeader); id != "" {
+		session, ok := s.sessions.enter(id, who)
+		if !ok {
+			refuse(http.StatusNotFound, "no such session: initialize a new one").write(w)
+			return
+		}
+		defer s.sessions.leave(session)
+		if r.Method == http.MethodDelete {
+			session.cancel(errGone) // what it runs; else its end would wait for that
+		} else {
+			defer context.AfterFunc(session.here, func() { cancel(context.Cause(session.here)) })()
+		}
+	}
+	bear(c, s.stateful, w, r)
+}
+
+// admit says who sends a request and whether it may come in.
+func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal) {
+	if s.stopping.Err() != nil {
+		return who, &refusal{http.StatusServiceUnavailable, codeBusy, errStopping.Message}
+	}
+	if r.URL.Path != Path {
+		return who, refuse(http.StatusNotFound, "%.80q: the endpoint is %s", r.URL.Path, Path)
+	}
+	if err := notABrowser(r); err != nil {
+		return who, err
+	}
+	addr, _ := r.Context().Value(addrKey{}).(net.Addr)
+	who, err := s.identify(addr)
+	if err != nil {
+		return who, refuse(http.StatusUnauthorized, "not identified: %v", err)
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodPost, http.MethodDelete:
+		return who, nil
+	}
+	return who, refuse(http.StatusMethodNotAllowed, "method %.20q: use POST, GET or DELETE", r.Method)
+}
+
+// notABrowser refuses what a web page could send. Agents are no pages: they send no
+// Origin, and a page can't leave it out where it would matter. The Host keeps out
+// pages whose name was made to point here (DNS rebinding).
+func notABrowser(r *http.Request) *refusal {
+	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
+		return refuse(http.StatusForbidden, "requests of web pages are refused (Origin, Sec-Fetch-Site)")
+	}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+		return nil // no page has a Unix socket
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if ip := net.ParseIP(trimBrackets(host)); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return refuse(http.StatusForbidden, "Host %.80q is not this machine; use localhost or 127.0.0.1", r.Host)
+	}
+	return nil
+}
+
+func trimBrackets(host string) string {
+	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
+		return host[1 : n-1]
+	}
+	return host
+}
+
+// readMessage reads a request's body, one JSON-RPC message, before anything else
+// sees it: in time, within bounds, and no batch, of which one body could hold any
+// number of calls.
+func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return refuse(http.StatusUnsupportedMediaType, "Content-Type must be application/json")
+	}
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxMessage))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
+	}
+	if err != nil {
+		return refuse(http.StatusBadRequest, "the body did not arrive: %v", err)
+	}
+	control.SetReadDeadline(time.Time{}) // what comes now is only the caller's going
+	if bad := checkMessage(body); bad != nil {
+		return bad
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	return nil
+}
+
+// checkMessage says what of a message is none.
+func checkMessage(body []byte) *refusal {
+	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+	case !json.Valid(body):
+		return &refusal{http.StatusBadRequest, jsonrpc.CodeParseError, "the message is not valid JSON"}
+	case trimmed[0] == '[':
+		return refuse(http.StatusBadRequest, "batches are not taken (the protocol dropped them in 2025-06-18); send one message at a time")
+	case trimmed[0] != '{':
+		return refuse(http.StatusBadRequest, "the message is not a JSON object")
+	}
+	return nil
+}
+
+// encoded is the refusal as a JSON-RPC error that answers no request in particular.
+func (e *refusal) encoded() []byte {
+	data, err := json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": e.code, "message": e.reason},
+	})
+	if err != nil {
+		panic(err) // a string and numbers
+	}
+	return data
+}
+
+func (e *refusal) write(w http.ResponseWriter) {
+	if e.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", "GET, POST, DELETE")
+	}
+	if e.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.status)
+	w.Write(e.encoded())
+}
+
+// A patientWriter gives up on a client that does not take what it is sent: the
+// write fails, the connection breaks, and with it the call.
+type patientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func newPatientWriter(w http.ResponseWriter) *patientWriter {
+	p := &patientWriter{w, http.NewResponseController(w)}
+	p.wait()
+	return p
+}
+
+func (w *patientWriter) wait() { w.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+
+func (w *patientWriter) WriteHeader(status int) {
+	w.wait()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *patientWriter) Write(p []byte) (int, error) {
+	w.wait()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets a ResponseController find the rest.
+func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,46 @@
+package mcp
+
+import "time"
+
+// DefaultMaxMessageBytes is the default of Config.MaxMessageBytes.
+const DefaultMaxMessageBytes = 16 << 20
+
+// Bounds on connections, requests and sessions. The number of connections is
+// bounded by the listener.
+const (
+	maxHeaderBytes = 16 << 10
+	headerTimeout  = 10 * time.Second // to send a request's header
+	bodyTimeout    = 30 * time.Second // to send its body
+	idleTimeout    = 2 * time.Minute  // between two requests of a connection
+	// A client that doesn't take what it is sent for so long is gone.
+	writeTimeout = 30 * time.Second
+	// maxCalls bounds the requests under way on one connection without HTTP. With
+	// HTTP every request has a connection.
+	maxCalls = 64
+	// Sessions of all principals, and of one. A principal's new session takes the
+	// place of the one that it has left alone for longest.
+	maxSessions          = 1024
+	maxPrincipalSessions = 256
+	// maxSessionIdle is how long a session lives without a request and without an
+	// open stream.
+	maxSessionIdle = time.Hour
+)
+
+// Bounds on what one answer holds: it goes into a model's context.
+const (
+	// maxText is how much of each text of a result is shown: its beginning, and at
+	// the end maxTail of it, since errors come last.
+	maxText = 64 << 10
+	maxTail = 16 << 10
+	// maxLinks bounds the artifacts that a result links to.
+	maxLinks = 100
+	// maxPiece is how much of a resource one read returns; what follows has a URI of
+	// its own.
+	maxPiece = 1 << 20
+)
+
+// Bounds on progress notifications.
+const (
+	progressInterval = 100 * time.Millisecond // between two of one call
+	maxProgressText  = 4 << 10                // of one; the newest text wins
+)

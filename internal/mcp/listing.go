@@ -1,0 +1,81 @@
+package mcp
+
+import (
+	"sync"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// instructions tell a model what it can do here.
+const instructions = `skillrun runs the scripts of agent skills in sandboxes.
+
+1. list_skills shows which skills there are, and what each is for.
+2. activate_skill gives a skill's instructions. Read them before you use it.
+3. Do what they say: run_skill_script runs a script of the skill with JSON arguments on its standard input, bash runs a command line that the skill allows (what it does not allow is refused, and the refusal says what is missing), run_python_script runs your own Python code in the skill's environment. read_skill_file reads a file that the instructions refer to.
+
+Every run starts in a fresh copy of the skill without a network, unless the skill has one. What it writes to the working directory comes back as links to resources; nothing else is kept for the next run. A failed run is a result that says why: read it, correct the call, try again.`
+
+// A listing is what resources/list shows: the SKILL.md of each skill that is not
+// hidden.
+type listing struct {
+	mu    sync.Mutex
+	shown map[string]string // URI -> digest of the skill
+}
+
+// syncSkills brings the listing up to date. The SDK tells the sessions if it has
+// changed.
+func (s *Server) syncSkills() {
+	s.listed.mu.Lock()
+	defer s.listed.mu.Unlock()
+	now := map[string]string{}
+	for _, sk := range s.skills.List() {
+		if sk.Manifest.DisableModelInvocation {
+			continue
+		}
+		e, ok := manifestOf(sk)
+		if !ok {
+			continue
+		}
+		uri := skillURI(sk.Name, e.Path)
+		now[uri] = sk.Digest
+		if s.listed.shown[uri] == sk.Digest {
+			continue
+		}
+		s.sdk.AddResource(&sdk.Resource{
+			URI: uri, Name: sk.Name, Title: sk.Name + ": instructions", Description: sk.Manifest.Description,
+			MIMEType: "text/markdown", Size: e.Size,
+		}, s.readSkill)
+	}
+	for uri := range s.listed.shown {
+		if _, still := now[uri]; !still {
+			s.sdk.RemoveResources(uri)
+		}
+	}
+	s.listed.shown = now
+}
+
+// manifestOf finds a skill's manifest, however it is spelled.
+func manifestOf(sk *skill.Skill) (skill.Entry, bool) {
+	for _, name := range []string{"SKILL.md", "skill.md"} {
+		if e, err := sk.Lookup(name); err == nil {
+			return e, true
+		}
+	}
+	return skill.Entry{}, false
+}
+
+// watchSkills keeps the listing up to date, so that sessions learn of changes that
+// they don't ask for.
+func (s *Server) watchSkills() {
+	for {
+		changed := s.skills.Changed()
+		s.syncSkills()
+		select {
+		case <-changed:
+		case <-s.stopping.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Resources are
+//
+//	skill://NAME/PATH                a file of a skill
+//	execution://ID/stdout, /stderr   what an execution printed, so far
+//	execution://ID/artifacts/PATH    a file that it left
+//
+// with PATH percent-encoded. One read returns up to maxPiece; ?offset=N goes on
+// from there, and _meta of what was read has the URI of the next piece. A skill
+// whose name can't be the authority of a URI is skill:///NAME/PATH.
+const (
+	skillScheme     = "skill://"
+	executionScheme = "execution://"
+)
+
+// authority matches what stands for itself in a URI's authority.
+var authority = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
+
+func (s *Server) addResources() {
+	for _, template := range []string{skillScheme + "{name}/{+path}", skillScheme + "/{name}/{+path}"} {
+		s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
+			URITemplate: template, Name: "skill file", Description: "A file of a skill, by its path in the skill.",
+		}, s.readSkill)
+	}
+	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
+		URITemplate: executionScheme + "{id}/{+path}", Name: "execution output",
+		Description: "What an execution printed (stdout, stderr) or left (artifacts/PATH).",
+	}, s.readExecution)
+	s.syncSkills()
+}
+
+// skillURI names a file of a skill.
+func skillURI(name, path string) string {
+	if authority.MatchString(name) {
+		return skillScheme + name + "/" + escapePath(path)
+	}
+	return skillScheme + "/" + url.PathEscape(name) + "/" + escapePath(path)
+}
+
+// escapePath escapes the parts of a path, which need not be UTF-8.
+func escapePath(path string) string {
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return strings.Join(parts, "/")
+}
+
+// A target is what a resource's URI names.
+type target struct {
+	owner  string // the skill, or the execution's id
+	path   string
+	offset int64
+	base   string // the URI without its offset
+}
+
+// parseTarget takes a URI apart. False: no resource has it.
+func parseTarget(uri, scheme string) (t target, ok bool) {
+	rest, ok := strings.CutPrefix(uri, scheme)
+	if !ok {
+		return t, false
+	}
+	rest, query, asked := strings.Cut(rest, "?")
+	t.base = scheme + rest
+	if asked {
+		digits, ok := strings.CutPrefix(query, "offset=")
+		var err error
+		if t.offset, err = strconv.ParseInt(digits, 10, 64); !ok || err != nil || t.offset < 0 {
+			return t, false
+		}
+	}
+	owner, path, ok := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	if !ok || owner == "" || path == "" {
+		return t, false
+	}
+	var errs [2]error
+	t.owner, errs[0] = url.PathUnescape(owner)
+	t.path, errs[1] = url.PathUnescape(path)
+	return t, errors.Join(errs[:]...) == nil
+}
+
+// readSkill reads a file of a skill, hidden or not: whoever knows the name may.
+func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+	t, ok := parseTarget(req.Params.URI, skillScheme)
+	if !ok {
+		return nil, sdk.ResourceNotFoundError(req.Params.URI)
+	}
+	sk, err := s.skills.Resolve(t.owner)
+	if err != nil {
+		return nil, s.unreadable(req, err)
+	}
+	f, e, err := sk.Open(t.path)
+	if err != nil {
+		return nil, s.unreadable(req, err)
+	}
+	defer f.Close()
+	return s.piece(req, t, f, e.Size)
+}
+
+// readExecution reads what an execution of the caller's printed or left.
+func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+	t, ok := parseTarget(req.Params.URI, executionScheme)
+	if !ok {
+		return nil, sdk.ResourceNotFoundError(req.Params.URI)
+	}
+	c := callerOf(ctx, req.Extra)
+	ctx, stop := c.while(ctx)
+	defer stop()
+	if path, ok := strings.CutPrefix(t.path, "artifacts/"); ok {
+		f, a, err := s.x.OpenArtifact(ctx, c.who, t.owner, path)
+		if err != nil {
+			return nil, s.unreadable(req, err)
+		}
+		defer f.Close()
+		return s.piece(req, t, f, a.SizeBytes)
+	}
+	stream, ok := map[string]executor.Stream{"stdout": executor.Stdout, "stderr": executor.Stderr}[t.path]
+	if !ok {
+		return nil, sdk.ResourceNotFoundError(req.Params.URI)
+	}
+	data, more, err := s.output(ctx, c.who, t, stream)
+	if err != nil {
+		return nil, s.unreadable(req, err)
+	}
+	return pieceOf(req.Params.URI, t, data, more, "text/plain"), nil
+}
+
+// unreadable is the answer to a read that failed.
+func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
+	if bad := (*skill.PathError)(nil); errors.As(err, &bad) && bad.Reason != skill.ReasonNotFound {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: bad.Error()}
+	}
+	for _, missing := range []error{skill.ErrNotFound, executor.ErrNotFound, executor.ErrNoArtifact} {
+		if errors.Is(err, missing) {
+			return sdk.ResourceNotFoundError(req.Params.URI)
+		}
+	}
+	if missing := (*skill.PathError)(nil); errors.As(err, &missing) {
+		return sdk.ResourceNotFoundError(req.Params.URI)
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: s.explain(err)}
+}
+
+// piece reads the part of a file that was asked for.
+func (s *Server) piece(req *sdk.ReadResourceRequest, t target, f *os.File, size int64) (*sdk.ReadResourceResult, error) {
+	if t.offset > size {
+		return nil, pastEnd(t, size)
+	}
+	data := make([]byte, min(maxPiece, size-t.offset))
+	if _, err := f.ReadAt(data, t.offset); err != nil && !(errors.Is(err, io.EOF) && len(data) == 0) {
+		return nil, s.unreadable(req, err)
+	}
+	return pieceOf(req.Params.URI, t, data, t.offset+int64(len(data)) < size, mimeType(t.path)), nil
+}
+
+func pastEnd(t target, size int64) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("offset %d is past the end, %d", t.offset, size)}
+}
+
+// pieceOf is a piece of a resource: text if it can be, and then in whole
+// characters.
+func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.ReadResourceResult {
+	c := &sdk.ResourceContents{URI: uri, MIMEType: mime}
+	if more {
+		if whole := wholeRunes(data); whole > 0 {
+			data = data[:whole]
+		}
+	}
+	if utf8.Valid(data) && !strings.ContainsRune(string(data), 0) {
+		c.Text = string(data)
+		if mime == "" {
+			c.MIMEType = "text/plain"
+		}
+	} else {
+		c.Blob = data
+		if mime == "" {
+			c.MIMEType = "application/octet-stream"
+		}
+	}
+	if more {
+		c.Meta = sdk.Meta{"next": t.base + "?offset=" + strconv.FormatInt(t.offset+int64(len(data)), 10)}
+	}
+	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}
+}
+
+// output reads a piece of what an execution printed so far to one stream. more says
+// that there is more already.
+func (s *Server) output(ctx context.Context, who permission.Principal, t target, stream executor.Stream) (data []byte, more bool, err error) {
+	x, err := s.x.Get(ctx, who, t.owner)
+	if err != nil {
+		return nil, false, err
+	}
+	events, err := s.x.Follow(ctx, who, t.owner, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	defer events.Close()
+	var end int64
+	for seq := uint64(0); seq < x.LastSeq && len(data) <= maxPiece; {
+		e, err := events.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		seq = e.Seq
+		if e.Output == nil || e.Output.Stream != stream {
+			continue
+		}
+		end = int64(e.Output.Offset) + int64(len(e.Output.Data))
+		if end > t.offset {
+			data = append(data, e.Output.Data[max(0, t.offset-int64(e.Output.Offset)):]...)
+		}
+	}
+	if t.offset > end {
+		return nil, false, pastEnd(t, end)
+	}
+	return data[:min(len(data), maxPiece)], len(data) > maxPiece, nil
+}

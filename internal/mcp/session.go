@@ -1,0 +1,146 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// sessions are the open HTTP sessions, each with the principal that opened it: for
+// others it is not there.
+type sessions struct {
+	background *sync.WaitGroup
+	broken     context.Context // done when every session is to end at once
+	idle       time.Duration
+
+	mu   sync.Mutex
+	byID map[string]*session
+}
+
+// A session is one agent's. Its fields after here are guarded by sessions.mu.
+type session struct {
+	who    permission.Principal
+	sdk    *sdk.ServerSession
+	here   context.Context // done when the session is to end at once
+	cancel context.CancelCauseFunc
+
+	requests int       // under way
+	used     time.Time // last
+	timer    *time.Timer
+}
+
+// errIdle is why a session ends that nobody uses.
+var errIdle = errors.New("the session was not used for too long")
+
+func newSessions(broken context.Context, background *sync.WaitGroup) *sessions {
+	return &sessions{background: background, broken: broken, idle: maxSessionIdle, byID: map[string]*session{}}
+}
+
+// add takes a new session, or says that there is no room for it.
+func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID[ss.ID()] != nil {
+		return nil // it is initialized twice, and the SDK says so
+	}
+	if err := t.makeRoom(who); err != nil {
+		return err
+	}
+	n := &session{who: who, sdk: ss, requests: 1, used: time.Now()}
+	n.here, n.cancel = context.WithCancelCause(t.broken)
+	n.timer = time.AfterFunc(t.idle, func() { t.expire(n) })
+	t.byID[ss.ID()] = n
+	t.background.Go(func() {
+		ss.Wait()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		n.timer.Stop()
+		n.cancel(errGone)
+		delete(t.byID, ss.ID())
+	})
+	// The request that opens the session is no part of it: it has no id yet.
+	t.release(n)
+	return nil
+}
+
+// makeRoom ends the session that its principal has left alone for longest, if that
+// principal has too many, or all have.
+func (t *sessions) makeRoom(who permission.Principal) error {
+	own := 0
+	var oldest *session
+	for _, n := range t.byID {
+		if n.who != who {
+			continue
+		}
+		own++
+		if n.requests == 0 && n.here.Err() == nil && (oldest == nil || n.used.Before(oldest.used)) {
+			oldest = n
+		}
+	}
+	if own < maxPrincipalSessions && len(t.byID) < maxSessions {
+		return nil
+	}
+	if oldest == nil {
+		return &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf(
+			"too many sessions: %d of %d, %d of %d are yours; end one (DELETE) or try again later", len(t.byID), maxSessions, own, maxPrincipalSessions)}
+	}
+	delete(t.byID, oldest.sdk.ID())
+	t.end(oldest, errors.New("a newer session took its place"))
+	return nil
+}
+
+// enter begins a request of a session. False: there is none, or it is another's.
+func (t *sessions) enter(id string, who permission.Principal) (*session, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.byID[id]
+	if n == nil || n.who != who || n.here.Err() != nil {
+		return nil, false
+	}
+	n.requests++
+	n.timer.Stop()
+	return n, true
+}
+
+// leave ends it.
+func (t *sessions) leave(n *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.release(n)
+}
+
+func (t *sessions) release(n *session) {
+	n.requests--
+	n.used = time.Now()
+	if n.requests == 0 && n.here.Err() == nil {
+		n.timer.Reset(t.idle)
+	}
+}
+
+func (t *sessions) expire(n *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.requests == 0 {
+		t.end(n, errIdle)
+	}
+}
+
+// end cancels what a session runs and closes it, which waits for that.
+func (t *sessions) end(n *session, why error) {
+	n.timer.Stop()
+	n.cancel(why)
+	t.background.Go(func() { n.sdk.Close() })
+}
+
+func (t *sessions) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.byID)
+}
