@@ -34,6 +34,7 @@ type config struct {
 	Skills       []string `yaml:"skills"`
 	Network      string   `yaml:"network"`
 	Shell        bool     `yaml:"shell"`
+	Python       string   `yaml:"python"`
 	CgroupParent string   `yaml:"cgroup_parent"`
 	IDs          struct {
 		First uint32 `yaml:"first"`
@@ -92,6 +93,7 @@ func defaultConfig() config {
 	c.RunDir = "/run/skillrun"
 	c.Skills = []string{"/usr/share/skillrun/skills"}
 	c.Network = "none"
+	c.Python = "auto"
 	c.IDs.First, c.IDs.Count = 1<<28, 65536
 	b := executor.StandardBounds()
 	c.Limits.Default, c.Limits.Max = fromLimits(b.Default), fromLimits(b.Max)
@@ -186,6 +188,9 @@ func (c *config) validate() error {
 		bad("network", "%q; must be none or host", c.Network)
 	case c.Network == "host" && c.Listen.TCP != "":
 		bad("network", "host gives scripts this machine's network, and listen.tcp asks for no credentials: a script could call the daemon itself. Remove one of the two")
+	}
+	if c.Python != "auto" && c.Python != "system" && c.Python != "embedded" {
+		bad("python", "%q; must be auto, system or embedded", c.Python)
 	}
 	if c.StateDir == "" {
 		bad("state_dir", "empty")
@@ -289,8 +294,6 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
 		FirstID: c.IDs.First, IDs: c.IDs.Count, Log: log,
-		// Skills say python; Debian has only python3.
-		Links: map[string]string{"/opt/skillrun/bin/python": "/usr/bin/python3"},
 	}
 }
 

@@ -92,6 +92,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"file mode", "listen: {unix_mode: 999}\n", "is not a file mode"},
 		{"wrong type", "concurrency: {queued: many}\n", "line 1"},
 		{"network", "network: bridge\n", `network: "bridge"; must be none or host`},
+		{"python", "python: '3.14'\n", `python: "3.14"; must be auto, system or embedded`},
 		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
 		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", "reachable from outside"},
 		{"TCP for all by name", "listen: {tcp: ':1'}\n", "reachable from outside"},

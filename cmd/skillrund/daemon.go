@@ -42,13 +42,15 @@ type daemon struct {
 	record   *record.Store
 	skills   *skill.Registry
 	runtimes *runtime.Set
+	python   *runtime.Installation // nil: none
 	executor *executor.Executor
 	server   *server.Server
 }
 
 // serve runs the daemon until a signal ends it: sweep, record, skills, listen,
 // then SERVING.
-func serve(c config) error {
+// bundle is the program that carries the embedded Python.
+func serve(c config, bundle string) error {
 	log := newLogger(c, os.Stderr)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -57,7 +59,7 @@ func serve(c config) error {
 		return err
 	}
 	defer unlock()
-	d, err := start(ctx, c, log)
+	d, err := start(ctx, c, bundle, log)
 	if err != nil {
 		return err
 	}
@@ -91,18 +93,26 @@ func serve(c config) error {
 
 // start makes everything but the listeners. What it made before an error it
 // closes.
-func start(ctx context.Context, c config, log *slog.Logger) (d *daemon, err error) {
+func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *daemon, err error) {
 	d = &daemon{config: c, started: time.Now(), log: log}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
 		}
 	}()
-	if d.host, err = sandbox.Open(ctx, c.sandbox(log)); err != nil {
+	if d.runtimes, err = runtime.Discover(ctx, runtime.Config{Rootfs: "/", Python: runtime.Python(c.Python)}); err != nil {
+		return d, err
+	}
+	sandboxes := c.sandbox(log)
+	sandboxes.Links = d.runtimes.Links()
+	if d.host, err = sandbox.Open(ctx, sandboxes); err != nil {
 		return d, err
 	}
 	if err := tryOut(ctx, d.host); err != nil {
 		return d, fmt.Errorf("no sandbox can be made: %w", err)
+	}
+	if err := d.installPython(ctx, bundle); err != nil {
+		return d, err
 	}
 	d.record, err = record.Open(record.Config{
 		Dir: filepath.Join(c.StateDir, "record"), MaxAge: time.Duration(c.Retention.Age), MaxBytes: int64(c.Retention.Bytes), Log: log,
@@ -119,9 +129,6 @@ func start(ctx context.Context, c config, log *slog.Logger) (d *daemon, err erro
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 	})
 	if err != nil {
-		return d, err
-	}
-	if d.runtimes, err = runtime.Discover(ctx, runtime.Config{Rootfs: "/"}); err != nil {
 		return d, err
 	}
 	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
@@ -247,6 +254,9 @@ func (d *daemon) close() error {
 	}
 	if d.record != nil {
 		errs = append(errs, d.record.Close())
+	}
+	if d.python != nil {
+		errs = append(errs, d.python.Close())
 	}
 	return errors.Join(errs...)
 }

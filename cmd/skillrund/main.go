@@ -38,9 +38,16 @@ func run(args []string, path string, check, doctor, version bool) error {
 	if doctor {
 		return printBoundaries(os.Stdout, sandbox.Boundaries(c.sandbox(nil)))
 	}
+	bundle, err := findBundle()
+	if err != nil {
+		return err
+	}
 	// Before anything else is started: it executes this program anew.
 	if err := sandbox.Isolate(); err != nil {
 		return errors.Join(err, printBoundaries(os.Stderr, sandbox.Boundaries(c.sandbox(nil))))
 	}
-	return serve(c)
+	if err := os.Unsetenv(bundleVar); err != nil {
+		return err
+	}
+	return serve(c, bundle)
 }

@@ -39,8 +39,6 @@ type Invocation struct {
 type Config struct {
 	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
 	Rootfs string
-	// Embedded is the embedded CPython. Nil: there is none.
-	Embedded *Installation
 	// Python is for skills that have no venv and don't say. Empty: Auto.
 	Python Python
 }
@@ -109,12 +107,16 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 			s.list = append(s.list, one.Runtime)
 		}
 	}
-	if c.Embedded != nil {
-		s.embedded = Runtime{Language: "python", Path: EmbeddedDir + "/bin/python3", Version: c.Embedded.Version}
-		s.embeddedDir = c.Embedded.Dir
-		s.list = append(s.list, s.embedded)
-	}
 	return s, nil
+}
+
+// WithEmbedded returns the interpreters and the embedded CPython beside them.
+func (s *Set) WithEmbedded(i *Installation) *Set {
+	with := *s
+	with.embedded = Runtime{Language: "python", Path: EmbeddedDir + "/bin/python3", Version: i.Version}
+	with.embeddedDir = i.Dir
+	with.list = append(slices.Clone(s.list), with.embedded)
+	return &with
 }
 
 // List returns the runtimes, python first. A language has several if several
