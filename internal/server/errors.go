@@ -20,6 +20,7 @@ import (
 const (
 	retryDraining = time.Second
 	retryFull     = 10 * time.Second
+	retryQueue    = time.Second
 )
 
 // A verdict is what a caller is told about an error.
@@ -132,6 +133,26 @@ var table = []row{
 	typed(func(e *toolview.ArgumentsError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "INVALID_TOOL_ARGUMENTS", field: "arguments_json",
 			metadata: map[string]string{"tool": e.Tool, "argument": e.Field}}
+	}),
+
+	// What the published contracts raise.
+	exception(toolview.PathSecurityError, verdict{code: codes.InvalidArgument, reason: "PATH_SECURITY_ERROR", field: "script_path"}),
+	exception(toolview.ScriptPermissionError, verdict{code: codes.FailedPrecondition, reason: "SCRIPT_PERMISSION_ERROR"}),
+	exception(toolview.InterpreterNotFoundError, verdict{code: codes.FailedPrecondition, reason: "INTERPRETER_NOT_FOUND_ERROR"}),
+	exception(toolview.ArgumentSerializationError, verdict{code: codes.InvalidArgument, reason: "ARGUMENT_SERIALIZATION_ERROR", field: "arguments"}),
+	exception(toolview.ArgumentSizeError, verdict{code: codes.InvalidArgument, reason: "ARGUMENT_SIZE_ERROR", field: "arguments"}),
+	exception(toolview.FileNotFoundError, verdict{code: codes.NotFound, reason: "FILE_NOT_FOUND_ERROR"}),
+	exception(toolview.ValueError, verdict{code: codes.InvalidArgument, reason: "VALUE_ERROR"}),
+	exception(toolview.OSError, verdict{code: codes.FailedPrecondition, reason: "OS_ERROR"}),
+	typed(func(e *toolview.ScriptPathError) verdict {
+		v := verdict{code: codes.InvalidArgument, reason: "VALUE_ERROR", field: "script_path", metadata: map[string]string{"error": toolview.ValueError}}
+		if e.Missing {
+			v.code, v.field = codes.NotFound, ""
+		}
+		return v
+	}),
+	typed(func(*toolview.NoSlotError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "QUEUE_TIMED_OUT", quota: "executions", retry: retryQueue}
 	}),
 
 	// The skill.
@@ -266,6 +287,19 @@ func typed[E error](f func(E) verdict) row {
 		if v.message == "" {
 			v.message = e.Error()
 		}
+		return v, true
+	}
+}
+
+// exception is the row of one exception of the published contracts.
+func exception(name string, v verdict) row {
+	return func(err error) (verdict, bool) {
+		e, ok := errors.AsType[*toolview.Exception](err)
+		if !ok || e.Name != name {
+			return verdict{}, false
+		}
+		v := v
+		v.message, v.metadata = e.Text, map[string]string{"error": e.Name}
 		return v, true
 	}
 }

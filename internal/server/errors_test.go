@@ -85,6 +85,47 @@ var errorCases = []struct {
 		want: refusal{codes.InvalidArgument, "INVALID_TOOL_ARGUMENTS", "arguments_json"},
 		meta: map[string]string{"tool": "bash", "argument": "command"},
 	},
+	{
+		err: &toolview.Exception{Name: toolview.PathSecurityError, Text: "no"}, want: refusal{codes.InvalidArgument, "PATH_SECURITY_ERROR", "script_path"},
+		meta: map[string]string{"error": "PathSecurityError"},
+	},
+	{
+		err: &toolview.Exception{Name: toolview.ScriptPermissionError, Text: "no"}, want: refusal{codes.FailedPrecondition, "SCRIPT_PERMISSION_ERROR", ""},
+		meta: map[string]string{"error": "ScriptPermissionError"},
+	},
+	{
+		err: &toolview.Exception{Name: toolview.InterpreterNotFoundError, Text: "no"}, want: refusal{codes.FailedPrecondition, "INTERPRETER_NOT_FOUND_ERROR", ""},
+		meta: map[string]string{"error": "InterpreterNotFoundError"},
+	},
+	{
+		err: &toolview.Exception{Name: toolview.ArgumentSerializationError, Text: "no"}, want: refusal{codes.InvalidArgument, "ARGUMENT_SERIALIZATION_ERROR", "arguments"},
+		meta: map[string]string{"error": "ArgumentSerializationError"},
+	},
+	{
+		err: &toolview.Exception{Name: toolview.ArgumentSizeError, Text: "no"}, want: refusal{codes.InvalidArgument, "ARGUMENT_SIZE_ERROR", "arguments"},
+		meta: map[string]string{"error": "ArgumentSizeError"},
+	},
+	{
+		err: &toolview.Exception{Name: toolview.FileNotFoundError, Text: "no"}, want: refusal{codes.NotFound, "FILE_NOT_FOUND_ERROR", ""},
+		meta: map[string]string{"error": "FileNotFoundError"},
+	},
+	{
+		err: &toolview.Exception{Name: toolview.ValueError, Text: "no"}, want: refusal{codes.InvalidArgument, "VALUE_ERROR", ""},
+		meta: map[string]string{"error": "ValueError"},
+	},
+	{
+		err: &toolview.Exception{Name: toolview.OSError, Text: "no"}, want: refusal{codes.FailedPrecondition, "OS_ERROR", ""},
+		meta: map[string]string{"error": "OSError"},
+	},
+	{
+		err: &toolview.ScriptPathError{Path: "x"}, want: refusal{codes.InvalidArgument, "VALUE_ERROR", "script_path"},
+		meta: map[string]string{"error": "ValueError"},
+	},
+	{
+		err: &toolview.ScriptPathError{Path: "x", Missing: true}, want: refusal{codes.NotFound, "VALUE_ERROR", ""},
+		meta: map[string]string{"error": "ValueError"},
+	},
+	{err: &toolview.NoSlotError{Advice: "wait"}, want: refusal{codes.ResourceExhausted, "QUEUE_TIMED_OUT", ""}, retry: retryQueue, quota: "executions"},
 	{err: &skill.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}},
 	{err: &skill.InvalidPinError{Name: "a", Digest: "sha256:1"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_DIGEST", "skill"}},
 	{

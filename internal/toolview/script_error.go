@@ -93,7 +93,7 @@ func (v *View) refuseScript(ctx context.Context, sk *skill.Skill, req ScriptRequ
 		if e.Size > 0 {
 			return raise(ArgumentSizeError, "%s", e)
 		}
-		return raise(ArgumentSerializationError, "Cannot serialize arguments: %s", e.Reason)
+		return Unserializable(errors.New(e.Reason))
 	}
 	if e, ok := errors.AsType[*executor.LimitError](err); ok {
 		return raise(ValueError, "%s", limitOfTool(e))
@@ -162,4 +162,9 @@ func pythonBool(b bool) string {
 		return "True"
 	}
 	return "False"
+}
+
+// Unserializable is the refusal of arguments that no JSON text can be made of.
+func Unserializable(err error) *Exception {
+	return raise(ArgumentSerializationError, "Cannot serialize arguments: %s", err)
 }

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/skillrun/skillrun/internal/toolview"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func (c toolCalls) ExecuteScript(ctx context.Context, m *pb.ExecuteScriptRequest) (*pb.ExecuteScriptResponse, error) {
+	req := toolview.ScriptRequest{
+		Skill: m.GetSkill(), ScriptPath: m.GetScriptPath(), MaxOutputSize: clamp(m.GetMaxOutputSize()),
+	}
+	var err error
+	if req.Arguments, err = newArguments(m); err != nil {
+		return nil, err
+	}
+	if req.Timeout, err = newScriptTimeout(m.GetTimeout()); err != nil {
+		return nil, err
+	}
+	r, err := c.view.ExecuteScript(ctx, caller(ctx), req, nil)
+	if err := named(ctx, r.ExecutionID, err); err != nil {
+		return nil, err
+	}
+	return fromScriptResult(r), nil
+}
+
+// newArguments returns the text of the arguments: the caller's own, or that of the
+// object.
+func newArguments(m *pb.ExecuteScriptRequest) (string, error) {
+	if m.GetArguments() == nil {
+		return m.GetArgumentsJson(), nil
+	}
+	if m.GetArgumentsJson() != "" {
+		return "", invalid("arguments_json", "not together with arguments")
+	}
+	encoded, err := json.Marshal(m.GetArguments().AsMap())
+	if err != nil { // a number that JSON has no word for
+		return "", toolview.Unserializable(err)
+	}
+	return string(encoded), nil
+}
+
+func newScriptTimeout(m *durationpb.Duration) (time.Duration, error) {
+	d, err := newDuration("timeout", m)
+	if err == nil && m != nil && d <= 0 { // zero is unset for the view
+		return 0, toolview.TimeoutOutOfRange(d)
+	}
+	return d, err
+}
+
+func fromScriptResult(r toolview.ScriptResult) *pb.ExecuteScriptResponse {
+	m := &pb.ExecuteScriptResponse{
+		ExitCode: int32(r.ExitCode), Stdout: r.Stdout, Stderr: r.Stderr, ExecutionTimeMs: float64(r.ExecutionTimeMS),
+		ScriptPath: text(r.ScriptPath), Signal: r.Signal, Timeout: r.Timeout,
+		StdoutTruncated: r.StdoutTruncated, StderrTruncated: r.StderrTruncated, Success: r.Success, Signaled: r.Signaled,
+	}
+	if r.SignalNumber != nil {
+		n := int32(*r.SignalNumber)
+		m.SignalNumber = &n
+	}
+	return m
+}
+
+func (c toolCalls) ExecuteCommand(ctx context.Context, m *pb.ExecuteCommandRequest) (*pb.ExecuteCommandResponse, error) {
+	timeout, err := newLimit("timeout", m.GetTimeout())
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.view.ExecuteCommand(ctx, caller(ctx), toolview.CommandRequest{
+		Skill: m.GetSkill(), Command: m.GetCommand(), WorkingDir: m.GetWorkingDir(), Env: m.GetEnv(), Timeout: timeout,
+	}, nil)
+	if err := named(ctx, r.ExecutionID, err); err != nil {
+		return nil, err
+	}
+	out := &pb.ExecuteCommandResponse{
+		Success: r.Success, ExitCode: int32(r.ExitCode), Stdout: r.Stdout, Stderr: r.Stderr,
+		ExecutionTime: float64(r.ExecutionTime), Command: r.Command,
+	}
+	if r.Error != nil {
+		message := text(*r.Error)
+		out.Error = &message
+	}
+	return out, nil
+}
+
+func (c toolCalls) ValidateScriptPath(ctx context.Context, m *pb.ValidateScriptPathRequest) (*pb.ValidateScriptPathResponse, error) {
+	path, err := c.view.ValidateScriptPath(ctx, m.GetSkill(), m.GetScriptPath())
+	if err != nil {
+		return nil, &fieldError{"script_path", err}
+	}
+	return &pb.ValidateScriptPathResponse{Path: text(path)}, nil
+}
