@@ -26,6 +26,8 @@ type CommandRequest struct {
 	Env map[string]string
 	// Timeout zero: the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
+	// OutputBytes of each stream are kept. Zero: the daemon's default.
+	OutputBytes int64
 }
 
 // A CommandResult is the ExecutionResult of the Agent Skills guide.
@@ -67,7 +69,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 		Source:    permission.Source{Kind: permission.Command, Command: req.Command},
 		Dir:       dir,
 		Env:       req.Env,
-		Limits:    executor.Limits{Wall: req.Timeout},
+		Limits:    executor.Limits{Wall: req.Timeout, OutputBytes: req.OutputBytes},
 	}, sink)
 	if denied, ok := errors.AsType[*permission.Denied](err); ok {
 		return none.because("%s", denied.Message()), nil

@@ -84,6 +84,9 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 		out.ExecutionID = r.id
 		return out, err
 	}
+	if err := r.raised(); err != nil && !refused(err) {
+		return PythonScriptResult{ExecutionID: r.id}, err
+	}
 	return newPythonScriptResult(c.Skill, r), nil
 }
 

@@ -101,6 +101,9 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		out.ExecutionID = r.id
 		return out, err
 	}
+	if err := r.raised(); err != nil && !refused(err) {
+		return PythonResult{ExecutionID: r.id}, err
+	}
 	return PythonResult{Text: pythonText(r), ExecutionID: r.id, Artifacts: r.Artifacts}, nil
 }
 

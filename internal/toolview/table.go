@@ -39,6 +39,8 @@ var table = []row{
 	listSkillsTool,
 	activateSkillTool,
 	readSkillFileTool,
+	runSkillScriptTool,
+	bashTool,
 	runPythonScriptTool,
 	runPythonTool,
 }

@@ -1,0 +1,131 @@
+package toolview
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+var runSkillScriptTool = row{
+	Tool: Tool{
+		Name: "run_skill_script",
+		Description: "Run a script of a skill, with JSON arguments on its standard input. It runs in a sandbox; " +
+			"files that it writes to its working directory are returned as artifacts and the skill itself stays unchanged.",
+		Parameters: json.RawMessage(fmt.Sprintf(`{
+  "type": "object",
+  "properties": {
+    "skill": {"type": "string", "description": "Name of the skill"},
+    "script_path": {"type": "string", "description": "Path of the script in the skill, such as scripts/extract.py"},
+    "arguments": {"type": "object", "description": "Passed to the script as JSON on standard input; {} if it is left out"},
+    "timeout": {"type": "number", "minimum": 0.001, "maximum": %v, "description": "Seconds; the skill's own limit, or 30, if it is left out"}
+  },
+  "required": ["skill", "script_path"],
+  "additionalProperties": false
+}`, MaxScriptTimeout.Seconds())),
+		Output: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "exit_code": {"type": "integer", "description": "-N for signal N, 124 for a timeout"},
+    "stdout": {"type": "string"},
+    "stderr": {"type": "string"},
+    "execution_time_ms": {"type": "number"},
+    "script_path": {"type": "string"},
+    "signal": {"type": ["string", "null"]},
+    "signal_number": {"type": ["integer", "null"]},
+    "timeout": {"type": "boolean"},
+    "stdout_truncated": {"type": "boolean"},
+    "stderr_truncated": {"type": "boolean"},
+    "success": {"type": "boolean"},
+    "signaled": {"type": "boolean"},
+    "error": {"type": "string", "description": "Why nothing ran; then it is alone"}
+  },
+  "additionalProperties": false
+}`),
+	},
+	call: func(ctx context.Context, v *View, c call) (Result, error) {
+		a, err := decode[struct {
+			Skill      string          `json:"skill"`
+			ScriptPath string          `json:"script_path"`
+			Arguments  json.RawMessage `json:"arguments"`
+			Timeout    float64         `json:"timeout"`
+		}](c)
+		if err != nil {
+			return Result{}, err
+		}
+		r, err := v.ExecuteScript(ctx, c.who, ScriptRequest{
+			Skill: a.Skill, ScriptPath: a.ScriptPath, Arguments: string(a.Arguments), Timeout: seconds(a.Timeout), MaxOutputSize: v.toolOutput(),
+		}, c.sink)
+		if err != nil {
+			return refusedCall(r.ExecutionID, err)
+		}
+		object := dumps(r)
+		return Result{Content: string(object), Structured: object, IsError: !r.Success, ExecutionID: r.ExecutionID, Artifacts: r.Artifacts}, nil
+	},
+}
+
+var bashTool = row{
+	Tool: Tool{
+		Name: "bash",
+		Description: "Run a command line in the sandbox of a skill. It must be covered by the skill's allowed-tools; " +
+			"simple commands with pipes, &&, ||, ; and redirects are understood, expansions are not. " +
+			"It starts in a copy of the skill's folder; files that it writes there are returned as artifacts.",
+		Parameters: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "skill": {"type": "string", "description": "Name of the skill"},
+    "command": {"type": "string", "description": "The command line; {baseDir} in it is the skill's folder"},
+    "working_dir": {"type": "string", "description": "Directory in the skill to start in; its folder if it is left out"}
+  },
+  "required": ["skill", "command"],
+  "additionalProperties": false
+}`),
+		Output: json.RawMessage(`{
+  "type": "object",
+  "properties": {
+    "success": {"type": "boolean"},
+    "exit_code": {"type": "integer", "description": "-N for signal N; -1 if it was not allowed, could not start, or its time was up"},
+    "stdout": {"type": "string"},
+    "stderr": {"type": "string"},
+    "execution_time": {"type": "number", "description": "Seconds"},
+    "command": {"type": "string"},
+    "error": {"type": ["string", "null"], "description": "What went wrong; alone if the request as such was refused"}
+  },
+  "additionalProperties": false
+}`),
+	},
+	call: func(ctx context.Context, v *View, c call) (Result, error) {
+		a, err := decode[struct {
+			Skill      string `json:"skill"`
+			Command    string `json:"command"`
+			WorkingDir string `json:"working_dir"`
+		}](c)
+		if err != nil {
+			return Result{}, err
+		}
+		r, err := v.ExecuteCommand(ctx, c.who, CommandRequest{
+			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, OutputBytes: v.toolOutput(),
+		}, c.sink)
+		if err != nil {
+			return refusedCall(r.ExecutionID, err)
+		}
+		object := dumps(r)
+		return Result{Content: string(object), Structured: object, IsError: !r.Success, ExecutionID: r.ExecutionID, Artifacts: r.Artifacts}, nil
+	},
+}
+
+// refusedCall is the result of a call that could not run as it is: {"error": ...},
+// with the exception's name in front if the contract has one. Other errors stay.
+func refusedCall(id string, err error) (Result, error) {
+	if !refused(err) {
+		return Result{ExecutionID: id}, err
+	}
+	why := err.Error()
+	if e, ok := errors.AsType[*Exception](err); ok {
+		why = e.Name + ": " + e.Text
+	}
+	object := dumps(struct {
+		Error string `json:"error"`
+	}{why})
+	return Result{Content: string(object), Structured: object, IsError: true, ExecutionID: id}, nil
+}
