@@ -1,0 +1,30 @@
+"""Where the daemon is."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional
+
+# Names the environment variable with the daemon's address.
+VARIABLE = "SKILLRUN_ADDRESS"
+
+# Where a daemon listens unless it is told otherwise.
+DEFAULT = "unix:///run/skillrun/skillrun.sock"
+
+
+def target(address: Optional[str]) -> str:
+    """Turns an address into a gRPC target: "unix:///path", the absolute path of a
+    socket, "tcp://host:port" or "host:port". None: $SKILLRUN_ADDRESS; if that is
+    empty too, DEFAULT. A ValueError if it is none of them."""
+    address = address or os.environ.get(VARIABLE) or DEFAULT
+    if address.startswith("/"):
+        return "unix://" + address
+    if address.startswith(("unix:", "unix-abstract:")):
+        return address
+    host = address[len("tcp://") :] if address.startswith("tcp://") else address
+    if "://" in host:
+        return host  # a resolver that gRPC knows, such as dns:///host:port
+    name, colon, port = host.rpartition(":")
+    if not colon or not port.isdigit() or (":" in name and not (name.startswith("[") and name.endswith("]"))):
+        raise ValueError(f"address {address!r}: want unix:///path or host:port")
+    return "dns:///" + host

@@ -1,0 +1,548 @@
+"""The client: one daemon, every call."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+import weakref
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+
+import grpc
+
+from skillrun import address as addresses
+from skillrun import inputs, tools
+from skillrun.download import Download, save
+from skillrun.errors import CallError, SkillrunError, broken, call_error
+from skillrun.inputs import Content, Duration, File, Limits, Stdin
+from skillrun.patience import Patience
+from skillrun.run import Chunk, Run, Sender
+from skillrun.v1 import (
+    execution_pb2 as pb,
+    execution_pb2_grpc,
+    skill_pb2,
+    skill_pb2_grpc,
+    system_pb2,
+    system_pb2_grpc,
+    tool_pb2,
+    tool_pb2_grpc,
+)
+
+# Of one message of the daemon; its own bound is the same.
+MAX_RECEIVE_BYTES = 16 << 20
+
+_OPTIONS: Tuple[Tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
+    # The daemon refuses pings more often than every 30 s.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # A daemon that restarts is back within a second: sooner than gRPC's default.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A client's connection is its own, and so is what it knows of it.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+_ON_DISCONNECT = {"cancel": pb.ON_DISCONNECT_CANCEL, "continue": pb.ON_DISCONNECT_CONTINUE}
+
+# The header that names the execution behind a result of ToolService.
+_EXECUTION_HEADER = "skillrun-execution-id"
+
+T = TypeVar("T")
+
+
+def connect(
+    address: Optional[str] = None,
+    *,
+    credentials: Optional[grpc.ChannelCredentials] = None,
+    timeout: float = 30.0,
+    patience: Patience = Patience(),
+) -> "Client":
+    """Returns a client of the daemon at an address: "unix:///path", the absolute path of
+    a socket, "tcp://host:port" or "host:port". None: $SKILLRUN_ADDRESS, else
+    unix:///run/skillrun/skillrun.sock. It does not connect yet: a daemon that is not
+    there is an error of the first call.
+
+    The connection is not encrypted unless there are credentials. timeout is for calls
+    that run nothing, in seconds.
+    """
+    return Client(address, credentials=credentials, timeout=timeout, patience=patience)
+
+
+class Client:
+    """Talks to one daemon. Any number of threads may use it. Close it, or use it in a
+    ``with`` block: that cancels the runs that belong to it and have not ended."""
+
+    def __init__(
+        self,
+        address: Optional[str] = None,
+        *,
+        credentials: Optional[grpc.ChannelCredentials] = None,
+        timeout: float = 30.0,
+        patience: Patience = Patience(),
+    ) -> None:
+        target = addresses.target(address)
+        if credentials is not None:
+            self._channel = grpc.secure_channel(target, credentials, options=_OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        self._timeout = timeout
+        self._patience = patience
+        self._reached = False  # a daemon has answered
+        self._runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
+        # The generated stubs, for calls that this class does not wrap.
+        self.execution_service: Any = execution_pb2_grpc.ExecutionServiceStub(self._channel)
+        self.skill_service: Any = skill_pb2_grpc.SkillServiceStub(self._channel)
+        self.system_service: Any = system_pb2_grpc.SystemServiceStub(self._channel)
+        self.tool_service: Any = tool_pb2_grpc.ToolServiceStub(self._channel)
+
+    def close(self) -> None:
+        """Cancels what this client started and has not ended, and closes the connection."""
+        for run in list(self._runs):
+            run.close()
+        self._channel.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Running.
+
+    def run(
+        self,
+        skill: str,
+        *,
+        script: Optional[str] = None,
+        code: Optional[str] = None,
+        language: str = "",
+        command: Optional[str] = None,
+        args: Sequence[str] = (),
+        stdin: Optional[Stdin] = None,
+        json_arguments: Union[str, Mapping[str, Any], None] = None,
+        files: Optional[Mapping[str, Union[Content, File]]] = None,
+        working_directory: str = "",
+        env: Optional[Mapping[str, str]] = None,
+        secret_env: Optional[Mapping[str, str]] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        limits: Optional[Limits] = None,
+        network: Optional[bool] = None,
+        on_disconnect: str = "continue",
+        idempotency_key: str = "",
+        queue_timeout: Optional[Duration] = None,
+        deadline: Optional[float] = None,
+    ) -> Run:
+        """Starts a script of a skill, code or a command line, one of the three, and returns
+        once the daemon has recorded it; the program may still wait for a slot.
+
+        files maps paths in /workspace to bytes, or to a pathlib.Path of a local file.
+        json_arguments is an object, or its text, for standard input. stdin is bytes,
+        text, an open binary file, or anything that yields bytes; see Pipe.
+
+        The request is sent again only if it can't have started: it gets an idempotency
+        key of its own, unless standard input is streamed. A stream that breaks later is
+        attached again. For that the daemon lets the program run on if the connection is
+        lost, and this side cancels it if the caller leaves; on_disconnect="cancel" has
+        the daemon cancel it at once, and gives up the attaching.
+
+        deadline is how many seconds the whole run may take, waiting included: then it is
+        cancelled and DeadlineExceeded raised. What the program itself may take is
+        limits.wall_time, whose passing is an outcome.
+        """
+        sources = [name for name, value in (("script", script), ("code", code), ("command", command)) if value is not None]
+        if len(sources) != 1:
+            raise TypeError(f"run: want one of script, code and command, got {' and '.join(sources) or 'none'}")
+        if on_disconnect not in _ON_DISCONNECT:
+            raise ValueError(f"on_disconnect {on_disconnect!r}: want cancel or continue")
+        if isinstance(args, (str, bytes)):
+            raise TypeError("args: want a list of strings, got one string")
+        request = pb.ExecuteRequest(
+            skill=skill,
+            args=args,
+            working_directory=working_directory,
+            env=env or {},
+            secret_env=secret_env or {},
+            labels=labels or {},
+            on_disconnect=_ON_DISCONNECT[on_disconnect],
+            idempotency_key=idempotency_key,
+            queue_timeout=inputs.duration(queue_timeout),
+        )
+        if script is not None:
+            request.script = script
+        elif code is not None:
+            request.code.text, request.code.language = code, language
+        elif command is not None:
+            request.command = command
+        if limits is not None:
+            request.limits.CopyFrom(limits.message())
+        if network is not None:
+            request.network = network
+        return self._start(request, stdin, json_arguments, files, deadline)
+
+    def run_code(self, skill: str, code: str, language: str = "", **options: Any) -> Run:
+        """Starts a program given as text: python unless language says bash, sh, node, ruby
+        or perl. The options are those of run."""
+        return self.run(skill, code=code, language=language, **options)
+
+    def run_command(self, skill: str, command: str, **options: Any) -> Run:
+        """Starts a command line that the skill's allowed-tools cover; no shell sees it. The
+        options are those of run."""
+        return self.run(skill, command=command, **options)
+
+    def attach(self, execution_id: str, after_sequence: int = 0, deadline: Optional[float] = None) -> Run:
+        """Follows an execution that was started elsewhere, or has ended: its stored events
+        after a sequence number first, then new ones. Leaving leaves it alone. An unknown
+        id is an error of the loop."""
+        return Run(self, execution_id, after_sequence=after_sequence, deadline=_at(deadline))
+
+    def execution(self, execution_id: str) -> pb.Execution:
+        """Returns one execution as it stands now."""
+        return self._ask(self.execution_service.Get, pb.GetRequest(execution_id=execution_id))
+
+    def executions(
+        self,
+        *,
+        skill: str = "",
+        labels: Optional[Mapping[str, str]] = None,
+        states: Sequence[pb.State] = (),
+        ends: Sequence[pb.End] = (),
+    ) -> Iterator[pb.Execution]:
+        """Yields executions, newest first, page by page. Their outcomes lack the artifacts."""
+        request = pb.ListRequest(skill=skill, labels=labels or {}, states=states, ends=ends)
+        return self._pages(self.execution_service.List, request, lambda page: page.executions)
+
+    def cancel(
+        self, execution_id: str, grace: Optional[Duration] = None, reason: str = "", timeout: Optional[float] = None
+    ) -> pb.Execution:
+        """Asks an execution to end, SIGTERM first and SIGKILL after the grace, and returns
+        when it has. Cancelling an ended one changes nothing."""
+        request = pb.CancelRequest(execution_id=execution_id, grace=inputs.duration(grace), reason=reason)
+        # The longest grace is 60 s.
+        return self._ask(self.execution_service.Cancel, request, timeout=timeout or self._timeout + 60, retry=timeout is None)
+
+    def signal(self, execution_id: str, name: str) -> None:
+        """Sends a signal, such as "SIGUSR1", to the main process of a running execution."""
+        self._ask(self.execution_service.Signal, pb.SignalRequest(execution_id=execution_id, signal=name), retry=False)
+
+    # Artifacts.
+
+    def artifacts(self, execution_id: str) -> Iterator[pb.Artifact]:
+        """Yields the files that an ended execution left, by path, page by page."""
+        request = pb.ListArtifactsRequest(execution_id=execution_id, page_size=1000)
+        return self._pages(self.execution_service.ListArtifacts, request, lambda page: page.artifacts)
+
+    def download(self, execution_id: str, artifact: Union[str, pb.Artifact], to: BinaryIO) -> pb.Artifact:
+        """Writes an artifact, or the one with a path, to a binary file and checks its size
+        and SHA-256. A stream that breaks is opened again where it broke. On an error,
+        which is DataLoss if the bytes are wrong, the file may have some or all of them."""
+        request = pb.GetArtifactRequest(execution_id=execution_id)
+        if isinstance(artifact, str):
+            request.path = artifact
+            name = artifact
+        else:
+            request.path, request.raw_path, name = artifact.path, artifact.raw_path, artifact.path
+
+        def pieces(offset: int) -> Any:
+            request.offset_bytes = offset
+            return self._call(self.execution_service.GetArtifact, request)
+
+        return Download(f"artifact {name!r}", pieces, self._patience).to(to)
+
+    def save(self, execution_id: str, artifact: pb.Artifact, folder: Union[str, "os.PathLike[str]"]) -> str:
+        """Downloads an artifact into a folder, at its path there, and returns that path.
+        The file appears under its name only once it is whole and its SHA-256 is right.
+        Whatever the artifact's name is, nothing outside the folder is touched."""
+        return save(folder, artifact, lambda to: self.download(execution_id, artifact, to))
+
+    # Skills.
+
+    def skills(self, include_hidden: bool = False) -> Iterator[skill_pb2.SkillSummary]:
+        """Yields name, description and digest of each skill."""
+        request = skill_pb2.ListSkillsRequest(include_hidden=include_hidden)
+        return self._pages(self.skill_service.ListSkills, request, lambda page: page.skills)
+
+    def skill(self, name: str) -> skill_pb2.Skill:
+        """Returns every field of a skill's front matter, and its scripts."""
+        return self._ask(self.skill_service.GetSkill, skill_pb2.GetSkillRequest(skill=name))
+
+    def activate(self, name: str) -> skill_pb2.ActivateSkillResponse:
+        """Returns a skill's instructions with {baseDir} resolved, what it may run and
+        within which limits, and the messages that an agent adds to its conversation."""
+        return self._ask(self.skill_service.ActivateSkill, skill_pb2.ActivateSkillRequest(skill=name))
+
+    def read_file(self, skill: str, path: str) -> bytes:
+        """Returns a file of a skill, such as references/REFERENCE.md, whole and checked."""
+        request = skill_pb2.ReadSkillFileRequest(skill=skill, path=path)
+
+        def pieces(offset: int) -> Any:
+            request.offset_bytes = offset
+            return self._call(self.skill_service.ReadSkillFile, request)
+
+        return Download(f"skill {skill}: {path}", pieces, self._patience).content()
+
+    def check_command(self, skill: str, command: str) -> skill_pb2.CheckCommandResponse:
+        """Says whether a command line may run, by which rule, or why not. It runs nothing."""
+        return self._ask(self.skill_service.CheckCommand, skill_pb2.CheckCommandRequest(skill=skill, command=command))
+
+    def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
+        """Returns what the daemon and its machine can do."""
+        return self._ask(self.system_service.GetCapabilities, system_pb2.GetCapabilitiesRequest())
+
+    # The published tools. They are never sent twice.
+
+    def run_python_script(self, skill_name: str, script: str, timeout: Optional[Duration] = None) -> Dict[str, Any]:
+        """Runs Python code in a skill's venv and returns the object of the function tool
+        run_python_script: a run, a timeout, or {"error": ...}."""
+        request = tool_pb2.RunPythonScriptRequest(skill_name=skill_name, script=script, timeout=inputs.duration(timeout))
+        reply, _ = self._tool(self.tool_service.RunPythonScript, request)
+        return {field.name: value for field, value in reply.ListFields()}
+
+    def execute_script(
+        self,
+        skill: str,
+        script_path: str,
+        arguments: Union[str, Mapping[str, Any], None] = None,
+        timeout: Optional[Duration] = None,
+        max_output_size: int = 0,
+    ) -> tools.ScriptExecutionResult:
+        """Runs a script of a skill with JSON arguments on standard input. What skillkit
+        raises for it is a CallError whose metadata names that exception in "error"."""
+        request = tool_pb2.ExecuteScriptRequest(
+            skill=skill, script_path=script_path, timeout=inputs.duration(timeout), max_output_size=max_output_size
+        )
+        if arguments is not None:
+            request.arguments_json = json_text(arguments)
+        return tools.script_result(*self._tool(self.tool_service.ExecuteScript, request))
+
+    def execute_command(
+        self,
+        skill: str,
+        command: str,
+        working_dir: str = "",
+        env: Optional[Mapping[str, str]] = None,
+        timeout: Optional[Duration] = None,
+    ) -> tools.ExecutionResult:
+        """Runs a command line that the skill's allowed-tools cover and returns the
+        ExecutionResult of the Agent Skills guide; one that is not allowed is a result too."""
+        request = tool_pb2.ExecuteCommandRequest(
+            skill=skill, command=command, working_dir=working_dir, env=env or {}, timeout=inputs.duration(timeout)
+        )
+        return tools.command_result(*self._tool(self.tool_service.ExecuteCommand, request))
+
+    def run_python(
+        self, code: str = "", *, script_path: str = "", working_directory: str = "", skill: str = "", timeout: Optional[Duration] = None
+    ) -> str:
+        """Runs Python code or a file on the embedded CPython. Every outcome is text."""
+        request = tool_pb2.RunPythonRequest(
+            code=code, script_path=script_path, working_directory=working_directory, skill=skill, timeout=inputs.duration(timeout)
+        )
+        reply, _ = self._tool(self.tool_service.RunPython, request)
+        text: str = reply.text
+        return text
+
+    def list_tools(self) -> List[tools.Tool]:
+        """Returns the function tools for a model, with their JSON Schemas."""
+        reply = self._ask(self.tool_service.ListTools, tool_pb2.ListToolsRequest())
+        return [tools.tool(message) for message in reply.tools]
+
+    def call_tool(
+        self,
+        name: str,
+        arguments: Union[str, Mapping[str, Any], None] = None,
+        on_output: Optional[Callable[[Chunk], None]] = None,
+        timeout: Optional[float] = None,
+    ) -> tools.ToolResult:
+        """Runs a function tool with the arguments that a model gave, an object or its text.
+        on_output gets what the program prints, as it prints it."""
+        request = tool_pb2.CallToolRequest(name=name, arguments_json=json_text(arguments) if arguments is not None else "")
+        return tools.follow_call(self._call(self.tool_service.CallTool, request, timeout), on_output)
+
+    # Inside.
+
+    def _start(
+        self,
+        request: pb.ExecuteRequest,
+        stdin: Optional[Stdin],
+        json_arguments: Union[str, Mapping[str, Any], None],
+        files: Optional[Mapping[str, Union[Content, File]]],
+        deadline: Optional[float],
+    ) -> Run:
+        by = _at(deadline)
+        small = inputs.small_stdin(stdin, keyed=bool(request.idempotency_key))
+        if json_arguments is not None:
+            request.json_arguments = json_text(json_arguments)
+            if small and request.idempotency_key:
+                raise ValueError("stdin: with an idempotency key there is none behind JSON arguments")
+            small = None if small else small  # what comes behind them is streamed
+        elif small:
+            request.stdin_bytes = small
+        if small is not None:
+            stdin = None  # it is all in the request
+            if not request.idempotency_key:
+                request.idempotency_key = "skillrun-python-" + uuid.uuid4().hex
+        opened = inputs.uploads(files)
+        try:
+            streamed = inputs.add_files(request, opened, max(0, inputs.INLINE_BYTES - len(small or b"")))
+            stream, sender, header = self._open(request, streamed, stdin, by)
+        except BaseException:
+            inputs.close(opened)
+            raise
+        run = Run(
+            self, header.execution_id, stream=_Replay(header, stream), owned=True, deadline=by, sender=sender, uploads=streamed
+        )
+        run.header = header.header
+        inputs.close(upload for upload in opened if upload not in streamed)
+        self._runs.add(run)
+        return run
+
+    def _open(
+        self, request: pb.ExecuteRequest, streamed: List[inputs.Upload], stdin: Optional[Stdin], deadline: Optional[float]
+    ) -> Tuple[Any, Optional[Sender], pb.ExecutionEvent]:
+        """Sends a request until its header comes: as often as patience allows while it
+        can't have started, or would not start twice."""
+        attempt = 0
+        while True:
+            sender = Sender(request, streamed, stdin) if streamed or stdin is not None else None
+            if sender is not None:
+                stream = self._call(self.execution_service.ExecuteInteractive, sender.messages(), _left(deadline))
+                sender.started(stream)
+            else:
+                stream = self._call(self.execution_service.Execute, request, _left(deadline))
+            try:
+                header = next(stream, None)
+            except grpc.RpcError as cause:
+                if sender is not None and sender.file_error is not None:
+                    raise sender.file_error
+                error = call_error(cause)
+            except BaseException:
+                stream.cancel()
+                raise
+            else:
+                self._reached = True
+                if header is not None and header.WhichOneof("event") == "header":
+                    return stream, sender, header
+                stream.cancel()
+                raise CallError("protocol: the first event is not a header", grpc.StatusCode.INTERNAL)
+            attempt += 1
+            if not self._may_repeat(error, stdin is None) or not self._patience.wait(attempt, deadline):
+                raise error
+
+    def _may_repeat(self, error: CallError, whole: bool) -> bool:
+        """Reports whether a request that got no header may be sent again. whole: nothing of
+        its standard input was consumed, and it has a key."""
+        if error.reason:
+            self._reached = True
+            return whole and error.reason == "DRAINING"  # another daemon takes over
+        if not self._reached and "failed to connect" in error.message:
+            return False  # there is no daemon: that is said at once
+        self._reached = True
+        # gRPC says RESOURCE_EXHAUSTED of a message that is too large.
+        return whole and broken(error) and error.code not in (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            grpc.StatusCode.CANCELLED,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        )
+
+    def _call(self, method: Any, request: Any, timeout: Optional[float] = None) -> Any:
+        """Begins a streaming call: its errors come with its first message."""
+        try:
+            return method(request, timeout=timeout)
+        except ValueError as error:  # what grpcio raises on a closed channel
+            raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
+
+    def _attach_stream(self, execution_id: str, after_sequence: int, deadline: Optional[float]) -> Any:
+        request = pb.AttachRequest(execution_id=execution_id, after_sequence=after_sequence)
+        return self._call(self.execution_service.Attach, request, _left(deadline))
+
+    def _get(self, execution_id: str) -> pb.Execution:
+        return self._ask(self.execution_service.Get, pb.GetRequest(execution_id=execution_id), retry=False)
+
+    def _cancel_soon(self, execution_id: str, reason: str) -> None:
+        """Asks for a cancel without waiting for it, where nothing may be raised."""
+        try:
+            self.execution_service.Cancel.future(
+                pb.CancelRequest(execution_id=execution_id, reason=reason), timeout=self._timeout
+            )
+        except Exception:
+            pass
+
+    def _ask(self, method: Any, request: Any, timeout: Optional[float] = None, retry: bool = True) -> Any:
+        """Makes a call that can be made twice without harm."""
+        attempt = 0
+        while True:
+            try:
+                reply = self._unary(method, request, timeout or self._timeout)[0]
+                self._reached = True
+                return reply
+            except CallError as error:
+                attempt += 1
+                again = retry and error.code == grpc.StatusCode.UNAVAILABLE and self._may_repeat(error, True)
+                if not again or not self._patience.wait(attempt, None):
+                    raise
+
+    def _tool(self, method: Any, request: Any) -> Tuple[Any, str]:
+        """Makes a call that runs something: once. Returns the execution's id, too."""
+        reply, call = self._unary(method, request, None)
+        for key, value in call.initial_metadata() or ():
+            if key == _EXECUTION_HEADER:
+                return reply, value
+        return reply, ""
+
+    def _unary(self, method: Any, request: Any, timeout: Optional[float]) -> Tuple[Any, Any]:
+        try:
+            reply, call = method.with_call(request, timeout=timeout)
+            return reply, call
+        except grpc.RpcError as error:
+            raise call_error(error) from None
+        except ValueError as error:
+            raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
+
+    def _pages(self, method: Any, request: Any, items: Callable[[Any], Any]) -> Iterator[Any]:
+        while True:
+            page = self._ask(method, request)
+            yield from items(page)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+
+class _Replay:
+    """A stream whose first event was read already."""
+
+    def __init__(self, first: pb.ExecutionEvent, stream: Any) -> None:
+        self._first: Optional[pb.ExecutionEvent] = first
+        self._stream = stream
+
+    def __iter__(self) -> "_Replay":
+        return self
+
+    def __next__(self) -> pb.ExecutionEvent:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        event: pb.ExecutionEvent = next(self._stream)
+        return event
+
+    def cancel(self) -> None:
+        self._stream.cancel()
+
+
+def json_text(value: Union[str, Mapping[str, Any]]) -> str:
+    """Returns the text of a JSON object; a text is meant to be one."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise SkillrunError(f"arguments: {error}") from error
+
+
+def _at(seconds: Optional[float]) -> Optional[float]:
+    """Turns how long something may take into a time of time.monotonic."""
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _left(deadline: Optional[float]) -> Optional[float]:
+    return None if deadline is None else max(0.001, deadline - time.monotonic())

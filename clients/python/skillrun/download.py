@@ -1,0 +1,116 @@
+"""Files from the daemon: in pieces, resumed where a stream broke, checked at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import secrets
+from typing import Any, BinaryIO, Callable, Union
+
+import grpc
+
+from skillrun.errors import CallError, DataLoss, SkillrunError, Unavailable, broken, call_error
+from skillrun.patience import Patience
+from skillrun.v1 import execution_pb2 as pb
+
+
+class Download:
+    """One file on its way. open begins a stream of pieces at an offset; its first message
+    has the whole file's size and SHA-256."""
+
+    def __init__(self, what: str, open: Callable[[int], Any], patience: Patience) -> None:
+        self._what = what
+        self._open = open
+        self._patience = patience
+        self._at = 0
+        self._sum = hashlib.sha256()
+        self._head: Any = None
+
+    def to(self, file: BinaryIO) -> Any:
+        """Writes the content to a file and returns the first message's description of it."""
+        attempt = 0
+        while True:
+            before = self._at
+            try:
+                self._receive(file)
+                break
+            except grpc.RpcError as cause:
+                error = call_error(cause)
+            except Unavailable as cause:
+                error = cause
+            if self._at > before:
+                attempt = 0
+            attempt += 1
+            if not broken(error) or not self._patience.wait(attempt, None):
+                raise error
+        if self._sum.hexdigest() != self._head.sha256:
+            raise self._corrupt(f"its SHA-256 is {self._sum.hexdigest()}, not {self._head.sha256}")
+        return self._head
+
+    def content(self) -> bytes:
+        """Returns the whole content."""
+        buffer = io.BytesIO()
+        self.to(buffer)
+        return buffer.getvalue()
+
+    def _receive(self, file: BinaryIO) -> None:
+        stream = self._open(self._at)
+        try:
+            for piece in stream:
+                self._take(piece, file)
+        finally:
+            stream.cancel()
+        if self._head is None or self._at < self._head.size_bytes:
+            raise Unavailable(f"{self._what}: the stream ended at byte {self._at}", grpc.StatusCode.UNAVAILABLE)
+
+    def _take(self, piece: Any, file: BinaryIO) -> None:
+        # An artifact's description is a message of its own; a skill file's is the piece itself.
+        head = getattr(piece, "artifact", piece)
+        if self._head is None:
+            self._head = head
+        if not piece.data:
+            return
+        if piece.offset_bytes != self._at:
+            raise self._corrupt(f"a piece at {piece.offset_bytes} follows byte {self._at}")
+        if self._at + len(piece.data) > self._head.size_bytes:
+            raise self._corrupt(f"it is larger than {self._head.size_bytes} bytes")
+        file.write(piece.data)
+        self._sum.update(piece.data)
+        self._at += len(piece.data)
+
+    def _corrupt(self, why: str) -> CallError:
+        return DataLoss(f"{self._what}: {why}", grpc.StatusCode.DATA_LOSS)
+
+
+def save(folder: Union[str, "os.PathLike[str]"], artifact: pb.Artifact, fetch: Callable[[BinaryIO], object]) -> str:
+    """Has fetch write an artifact to its place beneath a folder. Each part of its path is
+    entered beneath a descriptor and through no link."""
+    name: bytes = artifact.raw_path or os.fsencode(artifact.path)
+    parts = name.split(b"/")
+    if b"\0" in name or any(part in (b"", b".", b"..") for part in parts):
+        raise SkillrunError(f"artifact {artifact.path!r}: not a path beneath the folder")
+    os.makedirs(folder, exist_ok=True)
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            try:
+                os.mkdir(part, dir_fd=at)
+            except FileExistsError:
+                pass
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = inner
+        part_name = f".skillrun-{secrets.token_hex(8)}".encode()
+        mode = 0o777 if artifact.executable else 0o666
+        descriptor = os.open(part_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=at)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                fetch(file)
+            os.replace(part_name, parts[-1], src_dir_fd=at, dst_dir_fd=at)
+        except BaseException:
+            os.unlink(part_name, dir_fd=at)
+            raise
+    finally:
+        os.close(at)
+    return os.path.join(os.fspath(folder), os.fsdecode(name))

@@ -1,0 +1,239 @@
+"""What can go wrong, as exceptions.
+
+Two kinds are kept apart. A program that fails is a :class:`ProgramError`, which only
+``check`` raises. Every other one says that nothing ran, or that the daemon, the
+connection or this side broke; a :class:`CallError` is what the daemon, or gRPC,
+answered to a call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Type
+
+import grpc
+
+from skillrun import details_pb2
+from skillrun.v1 import execution_pb2 as pb
+
+# Of every reason that the daemon gives.
+DOMAIN = "skillrun"
+
+
+class SkillrunError(Exception):
+    """The base of every exception of this package."""
+
+
+class CallError(SkillrunError):
+    """A call was refused, or broke.
+
+    reason is the daemon's stable word for it ("SKILL_NOT_FOUND"), empty if the
+    daemon did not answer. field is the field of the request that is wrong, and
+    retry_after the seconds after which it is worth asking again; either may be None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: grpc.StatusCode = grpc.StatusCode.UNKNOWN,
+        reason: str = "",
+        field: Optional[str] = None,
+        retry_after: Optional[float] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason
+        self.field = field
+        self.retry_after = retry_after
+        self.metadata: Dict[str, str] = dict(metadata or {})
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}" if self.reason else self.message
+
+
+class InvalidRequest(CallError):
+    """The request is wrong; field says where, if that is one field."""
+
+
+class NotFound(CallError):
+    """There is no such skill, file, execution or artifact."""
+
+
+class AlreadyExists(CallError):
+    """The idempotency key was used for another request."""
+
+
+class Denied(CallError):
+    """The skill's allowed-tools or the policy does not allow it; message names the rule."""
+
+
+class Unauthenticated(CallError):
+    """The daemon does not know who asks."""
+
+
+class FailedPrecondition(CallError):
+    """It can't be done as things stand: a missing interpreter, an ended execution, ..."""
+
+
+class Unsupported(CallError):
+    """This daemon does not offer it."""
+
+
+class Busy(CallError):
+    """There is no room; retry_after says when to ask again."""
+
+
+class Unavailable(CallError):
+    """The daemon can't be reached, or is going away."""
+
+
+class DeadlineExceeded(CallError):
+    """The caller's deadline has passed, or the daemon's for an upload."""
+
+
+class DataLoss(CallError):
+    """Bytes are not those that their checksum was made of."""
+
+
+class ProgramError(SkillrunError):
+    """The program did not succeed: it exited with a code other than 0, a signal or a
+    limit ended it, or it was cancelled. outcome has the evidence."""
+
+    def __init__(self, execution_id: str, outcome: pb.Outcome) -> None:
+        super().__init__(describe(outcome))
+        self.execution_id = execution_id
+        self.outcome = outcome
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The program's exit code, -N for signal N, 124 if it timed out, None if none ran."""
+        return self.outcome.exit_code if self.outcome.HasField("exit_code") else None
+
+
+class ExecutionLost(SkillrunError):
+    """An accepted execution has an end that says nothing about the program: its
+    sandbox could not be made, or the daemon died while it ran."""
+
+    def __init__(self, execution_id: str, outcome: pb.Outcome) -> None:
+        super().__init__(f"execution {execution_id}: {describe(outcome)}")
+        self.execution_id = execution_id
+        self.outcome = outcome
+
+
+class InputLost(SkillrunError):
+    """The program succeeded, but may not have had all of its standard input: reading
+    it failed here, or the connection broke before all of it was sent."""
+
+
+_BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
+    grpc.StatusCode.PERMISSION_DENIED: Denied,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
+    grpc.StatusCode.UNIMPLEMENTED: Unsupported,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Busy,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.DATA_LOSS: DataLoss,
+}
+
+
+def call_error(error: grpc.RpcError) -> CallError:
+    """Turns what grpcio raises into an exception of this package."""
+    info, bad, retry = _details(error)
+    return _BY_CODE.get(error.code(), CallError)(
+        error.details() or error.code().name,
+        code=error.code(),
+        reason=info.reason if info is not None else "",
+        field=bad.field_violations[0].field if bad is not None and bad.field_violations else None,
+        retry_after=retry.retry_delay.ToTimedelta().total_seconds() if retry is not None else None,
+        metadata=info.metadata if info is not None else None,
+    )
+
+
+def broken(error: CallError) -> bool:
+    """Reports whether the error may be the connection's fault, so that the same call
+    can succeed on another one. What it excludes are answers."""
+    return error.code not in (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.UNAUTHENTICATED,
+    )
+
+
+def outcome_error(execution_id: str, outcome: pb.Outcome) -> Optional[SkillrunError]:
+    """Says what is wrong with an outcome: None is success."""
+    if outcome.end == pb.END_EXITED and outcome.exit_code == 0:
+        return None
+    if outcome.end in (pb.END_SETUP_FAILED, pb.END_DAEMON_LOST):
+        return ExecutionLost(execution_id, outcome)
+    return ProgramError(execution_id, outcome)
+
+
+def describe(outcome: pb.Outcome) -> str:
+    """Says in one line how an execution ended."""
+    evidence = outcome.evidence
+    text = end_word(outcome.end)
+    if outcome.end == pb.END_EXITED:
+        text = f"exit status {outcome.exit_code}"
+    elif outcome.end == pb.END_SIGNALED:
+        text = f"signal: {outcome.signal}"
+    elif outcome.end == pb.END_TIMED_OUT:
+        text = f"timed out: {_DEADLINES.get(evidence.deadline, 'deadline')}"
+    elif outcome.end == pb.END_CANCELLED:
+        text = ": ".join(filter(None, [f"cancelled by {evidence.cancelled_by}", evidence.cancel_reason]))
+    elif outcome.end == pb.END_SETUP_FAILED:
+        text = f"setup failed: {evidence.setup_step}: {evidence.setup_error}"
+    return f"{text}; {outcome.advice}" if outcome.advice else text
+
+
+def end_word(end: int) -> str:
+    """Turns END_OOM_KILLED into "oom killed"; one that this version does not know, too."""
+    try:
+        name: str = pb.End.Name(end)
+    except ValueError:
+        return f"ended in way {end}"
+    return name[len("END_") :].lower().replace("_", " ")
+
+
+_DEADLINES = {
+    pb.DEADLINE_WALL: "wall time",
+    pb.DEADLINE_CPU: "CPU time",
+    pb.DEADLINE_QUEUE: "waiting for a slot",
+}
+
+# A status larger than this is not looked into: metadata has a bound of 8 KiB.
+_MOST_DETAILS = 64 << 10
+
+
+def _details(error: grpc.RpcError):  # type: ignore[no-untyped-def]
+    """Returns ErrorInfo, BadRequest and RetryInfo of an error, None for each that is missing."""
+    found: List[object] = [None, None, None]
+    raw = b""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            raw = value
+    if not raw or len(raw) > _MOST_DETAILS:
+        return found
+    kinds: Any = (details_pb2.ErrorInfo, details_pb2.BadRequest, details_pb2.RetryInfo)
+    try:
+        for detail in details_pb2.Status.FromString(raw).details:
+            for i, kind in enumerate(kinds):
+                if detail.type_url == f"type.googleapis.com/google.rpc.{kind.DESCRIPTOR.name}":
+                    found[i] = kind.FromString(detail.value)
+    except Exception:  # DecodeError lives in other places in other versions
+        return [None, None, None]
+    info = found[0]
+    if info is not None and getattr(info, "domain") != DOMAIN:
+        found[0] = None
+    return found

@@ -1,0 +1,251 @@
+"""What goes into an execution: limits, files, standard input."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import os
+import queue
+import stat
+from typing import Any, BinaryIO, Iterable, Iterator, List, Mapping, Optional, Union
+
+from google.protobuf import duration_pb2
+
+from skillrun.errors import SkillrunError
+from skillrun.v1 import execution_pb2 as pb
+
+# How much standard input and file content together goes into the request itself;
+# the rest is streamed. The daemon takes messages of up to 16 MiB, but may be
+# configured for less.
+INLINE_BYTES = 1 << 20
+
+# How much standard input a request with an idempotency key can have: all of it
+# goes into the request.
+KEYED_BYTES = 15 << 20
+
+# A piece of an input file, and the most that one read of standard input asks for.
+FILE_CHUNK_BYTES = 256 << 10
+STDIN_CHUNK_BYTES = 32 << 10
+
+# Seconds, or a timedelta.
+Duration = Union[float, datetime.timedelta]
+
+# What a file's content may be: the bytes, or where they lie on this machine.
+Content = Union[bytes, "os.PathLike[str]"]
+
+
+class InputError(SkillrunError):
+    """A local file or standard input can't be read, or is not what it was."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds one execution. None is derived from the skill, the tenant and the daemon; a
+    value above one of their ceilings is refused."""
+
+    wall_time: Optional[Duration] = None  # from the start of the program
+    cpu_time: Optional[Duration] = None  # of all its processes together
+    memory_bytes: int = 0
+    processes: int = 0
+    output_bytes: int = 0  # of each of stdout and stderr
+    workspace_bytes: int = 0
+    workspace_files: int = 0
+    open_files: int = 0
+
+    def message(self) -> pb.Limits:
+        return pb.Limits(
+            wall_time=duration(self.wall_time),
+            cpu_time=duration(self.cpu_time),
+            memory_bytes=self.memory_bytes,
+            processes=self.processes,
+            output_bytes=self.output_bytes,
+            workspace_bytes=self.workspace_bytes,
+            workspace_files=self.workspace_files,
+            open_files=self.open_files,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file that is put into /workspace and made executable there if need be. Plain
+    bytes or a path do where it need not."""
+
+    content: Content
+    executable: bool = False
+
+
+class Pipe:
+    """Standard input that is written while the program runs::
+
+        pipe = skillrun.Pipe()
+        with client.run_code("calculator", CODE, stdin=pipe) as run:
+            for chunk in run:
+                pipe.write(b"answer\\n")
+
+    Any thread may write; nothing is read back. It serves one run.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: "queue.Queue[Optional[bytes]]" = queue.Queue()
+
+    def write(self, data: bytes) -> None:
+        """Hands data on. It does not wait for the program to read it."""
+        if data:
+            self._waiting.put(bytes(data))
+
+    def close(self) -> None:
+        """Ends the program's standard input."""
+        self._waiting.put(None)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._waiting.get, None)
+
+
+# What standard input may be. Text is sent as UTF-8.
+Stdin = Union[bytes, str, BinaryIO, Iterable[bytes]]
+
+
+def duration(value: Optional[Duration]) -> Optional[duration_pb2.Duration]:
+    """Leaves None unset. A value that makes no sense goes to the daemon, which refuses
+    it with its reason."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime.timedelta):
+        value = datetime.timedelta(seconds=value)
+    message = duration_pb2.Duration()
+    message.FromTimedelta(value)
+    return message
+
+
+class Upload:
+    """An input file: its size is known, its content is read as often as need be."""
+
+    def __init__(self, path: str, file: File) -> None:
+        self.path = path
+        self.executable = file.executable
+        self._bytes: Optional[bytes] = None
+        self._file: Optional[BinaryIO] = None
+        if isinstance(file.content, (bytes, bytearray)):
+            self._bytes = bytes(file.content)
+            self.size = len(file.content)
+            return
+        if isinstance(file.content, str) or not hasattr(file.content, "__fspath__"):
+            raise TypeError(f"file {path}: want bytes for content, or a pathlib.Path of a local file")
+        try:
+            self._file = open(file.content, "rb")
+        except OSError as error:
+            raise InputError(f"file {path}: {error}") from error
+        info = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(info.st_mode):
+            self._file.close()
+            raise InputError(f"file {path}: {os.fspath(file.content)}: not a regular file")
+        self.size = info.st_size
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def read(self) -> bytes:
+        """Returns the whole content."""
+        return b"".join(self._pieces())
+
+    def sha256(self) -> str:
+        digest = hashlib.sha256()
+        for piece in self._pieces():
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def chunks(self) -> Iterator[pb.FileChunk]:
+        """Yields the content in pieces. A file that grew since it was announced is cut
+        at its announced size; the daemon's checksum then decides."""
+        at = 0
+        for piece in self._pieces():
+            yield pb.FileChunk(path=self.path, offset_bytes=at, data=piece)
+            at += len(piece)
+
+    def _pieces(self) -> Iterator[bytes]:
+        at = 0
+        while at < self.size:
+            piece = self._at(at, min(FILE_CHUNK_BYTES, self.size - at))
+            if not piece:
+                raise InputError(f"file {self.path}: became shorter than {self.size} bytes while it was read")
+            at += len(piece)
+            yield piece
+
+    def _at(self, offset: int, size: int) -> bytes:
+        # Not from a shared position: a try that was given up may still be reading.
+        if self._file is None:
+            return (self._bytes or b"")[offset : offset + size]
+        try:
+            return os.pread(self._file.fileno(), size, offset)
+        except (OSError, ValueError) as error:
+            raise InputError(f"file {self.path}: {error}") from error
+
+
+def uploads(files: Optional[Mapping[str, Union[Content, File]]]) -> List[Upload]:
+    """Opens the files that a request names. The caller closes them."""
+    opened: List[Upload] = []
+    try:
+        for path, content in (files or {}).items():
+            opened.append(Upload(path, content if isinstance(content, File) else File(content)))
+    except BaseException:
+        close(opened)
+        raise
+    return opened
+
+
+def close(opened: Iterable[Upload]) -> None:
+    for upload in opened:
+        upload.close()
+
+
+def add_files(request: pb.ExecuteRequest, files: Iterable[Upload], room: int) -> List[Upload]:
+    """Puts into the request what there is room for and announces the rest, which it
+    returns: these have to be streamed."""
+    streamed = []
+    for upload in files:
+        entry = request.files.add(path=upload.path, executable=upload.executable)
+        if upload.size <= room:
+            entry.content = upload.read()
+            room -= upload.size
+        else:
+            entry.streamed.size_bytes = upload.size
+            entry.streamed.sha256 = upload.sha256()
+            streamed.append(upload)
+    return streamed
+
+
+def stdin_pieces(stdin: Stdin) -> Iterator[bytes]:
+    """Yields standard input as it comes."""
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    if isinstance(stdin, (bytes, bytearray)):
+        for at in range(0, len(stdin), STDIN_CHUNK_BYTES):
+            yield bytes(stdin[at : at + STDIN_CHUNK_BYTES])
+        return
+    # What is there already, not as many bytes as asked for: a person may type it.
+    read: Any = getattr(stdin, "read1", None) or getattr(stdin, "read", None)
+    for piece in stdin if read is None else iter(lambda: read(STDIN_CHUNK_BYTES), b""):
+        if not isinstance(piece, (bytes, bytearray)):
+            raise InputError(f"stdin: want bytes, got {type(piece).__name__}")
+        for at in range(0, len(piece), STDIN_CHUNK_BYTES):
+            yield bytes(piece[at : at + STDIN_CHUNK_BYTES])
+
+
+def small_stdin(stdin: Optional[Stdin], keyed: bool) -> Optional[bytes]:
+    """Returns standard input that can go into the request, None if it must be streamed."""
+    if stdin is None:
+        return b""
+    if keyed:
+        data = bytearray()
+        for piece in stdin_pieces(stdin):
+            data += piece
+            if len(data) > KEYED_BYTES:
+                raise InputError(f"stdin: an idempotency key needs an input of at most {KEYED_BYTES >> 20} MiB")
+        return bytes(data)
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    if isinstance(stdin, (bytes, bytearray)) and len(stdin) <= INLINE_BYTES:
+        return bytes(stdin)
+    return None

@@ -1,0 +1,368 @@
+"""A run: an execution that the daemon has accepted, and that this side follows."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+
+import grpc
+
+from skillrun import inputs
+from skillrun.errors import (
+    CallError,
+    DataLoss,
+    InputLost,
+    SkillrunError,
+    Unavailable,
+    broken,
+    call_error,
+    end_word,
+    outcome_error,
+)
+from skillrun.v1 import execution_pb2 as pb
+
+if TYPE_CHECKING:
+    from skillrun.client import Client
+
+# Bounds the wait for the end of an execution that is cancelled because its caller
+# left: the daemon's default grace is 2 s.
+CANCEL_SECONDS = 15.0
+
+_STREAMS: Dict[int, str] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stderr"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A piece of what the program printed."""
+
+    stream: str  # "stdout" or "stderr"
+    data: bytes
+    # data as UTF-8, anything else as U+FFFD. A character that is cut in two comes
+    # whole with the chunk that ends it.
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A run that has ended, with what it printed."""
+
+    id: str
+    stdout: bytes
+    stderr: bytes
+    outcome: pb.Outcome
+
+    @property
+    def ok(self) -> bool:
+        """The program exited by itself, with 0."""
+        return outcome_error(self.id, self.outcome) is None
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The program's exit code, -N for signal N, 124 if it timed out, None if none ran."""
+        return self.outcome.exit_code if self.outcome.HasField("exit_code") else None
+
+    @property
+    def text(self) -> str:
+        """Standard output as UTF-8, anything else as U+FFFD."""
+        return self.stdout.decode("utf-8", "replace")
+
+    def check(self) -> "Result":
+        """Returns itself, or raises ProgramError or ExecutionLost if it did not succeed."""
+        error = outcome_error(self.id, self.outcome)
+        if error is not None:
+            raise error
+        return self
+
+
+class Sender:
+    """The sending side of ExecuteInteractive, consumed by a thread of gRPC's."""
+
+    def __init__(self, request: pb.ExecuteRequest, uploads: List[inputs.Upload], stdin: Optional[inputs.Stdin]) -> None:
+        self._request = request
+        self._uploads = uploads
+        self._stdin = stdin
+        self._call: Any = None
+        self._has_call = threading.Event()
+        self.file_error: Optional[Exception] = None
+        self.stdin_error: Optional[Exception] = None
+        self.done = False  # everything was sent
+
+    def started(self, call: Any) -> None:
+        """Names the call that this feeds, so that it can be ended."""
+        self._call = call
+        self._has_call.set()
+
+    def messages(self) -> Iterator[pb.ExecuteInteractiveRequest]:
+        yield pb.ExecuteInteractiveRequest(start=self._request)
+        try:
+            for upload in self._uploads:
+                for chunk in upload.chunks():
+                    yield pb.ExecuteInteractiveRequest(file_chunk=chunk)
+        except Exception as error:
+            self.file_error = error
+            self._has_call.wait()
+            self._call.cancel()
+            return
+        if self._stdin is not None:
+            try:
+                for piece in inputs.stdin_pieces(self._stdin):
+                    yield pb.ExecuteInteractiveRequest(stdin=piece)
+            except Exception as error:
+                self.stdin_error = error
+            yield pb.ExecuteInteractiveRequest(close_stdin=pb.CloseStdin())
+        self.done = True
+
+
+class Run:
+    """An execution that is followed. Iterating yields what the program prints, each byte
+    once and in order, however often the connection breaks, and ends when the execution
+    has ended; ``outcome`` says how.
+
+    A run that ``Client.run`` started belongs to its caller: leaving the loop or the
+    ``with`` block before its end cancels it, as does ``close``. ``detach`` leaves it
+    running. One that ``Client.attach`` returned is left alone.
+
+    One thread may iterate; ``cancel`` and ``signal`` may be called from any.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        execution_id: str,
+        stream: Any = None,
+        after_sequence: int = 0,
+        owned: bool = False,
+        deadline: Optional[float] = None,
+        sender: Optional[Sender] = None,
+        uploads: Optional[List[inputs.Upload]] = None,
+    ) -> None:
+        # Names the execution, on every connection and for as long as the daemon keeps it.
+        self.id = execution_id
+        # What was accepted, and with which limits; None until that event was read.
+        self.header: Optional[pb.Header] = None
+        # How it ended, with the evidence; None until then.
+        self.outcome: Optional[pb.Outcome] = None
+        # The sequence of the last event that was read: attach(id, last_sequence) goes on.
+        self.last_sequence = after_sequence
+        self._client = client
+        self._stream = stream
+        self._owned = owned
+        self._deadline = deadline
+        self._sender = sender
+        self._uploads = uploads or []
+        self._breaks = 0
+        self._left = False
+        self._started = False
+        # Position of the next byte; unknown to who attaches in the middle.
+        self._offsets: Dict[int, int] = dict.fromkeys(_STREAMS, 0) if after_sequence == 0 else {}
+        self._decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
+        self._following: Optional[Iterator[pb.ExecutionEvent]] = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for event in self.events():
+            if event.WhichOneof("event") == "output" and event.output.stream in _STREAMS:
+                number = event.output.stream
+                data = event.output.data
+                yield Chunk(_STREAMS[number], data, self._decoders[number].decode(data))
+
+    def events(self) -> Iterator[pb.ExecutionEvent]:
+        """Yields every event but keepalives: what iterating is made of."""
+        try:
+            yield from self._rest()
+        finally:
+            self._leave("the caller left")
+        self._check_input()
+
+    def result(self) -> Result:
+        """Reads to the end and returns the outcome with the output that was not read before."""
+        output: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
+        for chunk in self:
+            output[chunk.stream].append(chunk.data)
+        return Result(self.id, b"".join(output["stdout"]), b"".join(output["stderr"]), self._ended())
+
+    def wait(self) -> pb.Outcome:
+        """Reads to the end, drops the output, and returns the outcome."""
+        for _ in self.events():
+            pass
+        return self._ended()
+
+    def check(self) -> "Run":
+        """Waits for the end as wait does, and raises ProgramError or ExecutionLost if the
+        program did not succeed."""
+        error = outcome_error(self.id, self.wait())
+        if error is not None:
+            raise error
+        return self
+
+    @property
+    def ok(self) -> bool:
+        """It has ended, and the program exited by itself with 0."""
+        return self.outcome is not None and outcome_error(self.id, self.outcome) is None
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The program's exit code, -N for signal N, 124 if it timed out; None before the
+        end, and if no program ran."""
+        if self.outcome is None or not self.outcome.HasField("exit_code"):
+            return None
+        return self.outcome.exit_code
+
+    @property
+    def end(self) -> str:
+        """How it ended in a word or two, such as "exited" or "timed out"; empty before the end."""
+        return end_word(self.outcome.end) if self.outcome is not None else ""
+
+    def cancel(self, grace: Optional[inputs.Duration] = None, reason: str = "") -> None:
+        """Asks it to end and returns when it has; what it printed can still be read."""
+        self._client.cancel(self.id, grace, reason)
+
+    def signal(self, name: str) -> None:
+        """Sends a signal, such as "SIGUSR1", to the program's main process."""
+        self._client.signal(self.id, name)
+
+    def artifacts(self) -> List[pb.Artifact]:
+        """Returns the files that it left. It must have ended."""
+        return list(self._client.artifacts(self.id))
+
+    def detach(self) -> str:
+        """Stops following, leaves it running and returns its id, for Client.attach."""
+        if any(u.size for u in self._uploads):
+            # Nothing starts before the last piece of a streamed file has arrived.
+            for _ in self._rest():
+                if self._started:
+                    break
+        self._owned = False
+        self._stop()
+        return self.id
+
+    def close(self) -> None:
+        """Stops following, and cancels it if it belongs to its caller and has not ended."""
+        self._leave("closed")
+        self._stop()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_owned", False) and self.outcome is None and not self._left:
+            warnings.warn(f"run {self.id} was neither read to its end nor closed: it is cancelled", ResourceWarning)
+            self._left = True
+            self._client._cancel_soon(self.id, "abandoned")
+
+    def _ended(self) -> pb.Outcome:
+        if self.outcome is None:
+            raise SkillrunError(f"execution {self.id}: it is not followed any more")
+        return self.outcome
+
+    def _leave(self, reason: str) -> None:
+        """Cancels an execution that nobody waits for any more."""
+        if self._left or self.outcome is not None or not self._owned:
+            return
+        self._stop()
+        try:
+            ended = self._client.cancel(self.id, None, reason, timeout=CANCEL_SECONDS)
+            if ended.HasField("outcome"):
+                self.outcome = ended.outcome
+        except SkillrunError:
+            pass  # the daemon is away: there is nobody to ask
+
+    def _stop(self) -> None:
+        self._left = True
+        if self._stream is not None:
+            self._stream.cancel()
+        inputs.close(self._uploads)
+
+    def _check_input(self) -> None:
+        sender = self._sender
+        if sender is None or not self.ok:
+            return  # a program that fails says itself what it misses
+        if sender.stdin_error is not None:
+            raise InputLost(f"stdin: {sender.stdin_error}") from sender.stdin_error
+        if self._breaks > 0 and not sender.done:
+            raise InputLost("stdin: the connection broke before all of it was sent")
+
+    def _rest(self) -> Iterator[pb.ExecutionEvent]:
+        # Made late: a generator that was never begun would keep the run alive.
+        if self._following is None:
+            self._following = self._follow()
+        return self._following
+
+    def _follow(self) -> Iterator[pb.ExecutionEvent]:
+        """Yields the events, each once and in order, however often the stream breaks."""
+        attempt = 0
+        if self._stream is None:
+            self._stream = self._client._attach_stream(self.id, self.last_sequence, self._deadline)
+        while not self._left:
+            try:
+                event = next(self._stream, None)
+                fresh = self._take(event)
+            except grpc.RpcError as error:
+                cause = call_error(error)
+            except CallError as error:
+                cause = error
+            else:
+                attempt = 0
+                if fresh is not None:
+                    yield fresh
+                if self.outcome is not None:
+                    inputs.close(self._uploads)
+                    return
+                continue
+            if self._left:
+                return
+            attempt = self._again(cause, attempt)
+
+    def _again(self, cause: CallError, attempt: int) -> int:
+        """Attaches after the last event, or raises what broke the stream."""
+        self._breaks += 1
+        late = self._deadline is not None and time.monotonic() >= self._deadline
+        attempt += 1
+        if late or not broken(cause) or not self._client._patience.wait(attempt, self._deadline):
+            raise cause
+        self._stream = self._client._attach_stream(self.id, self.last_sequence, self._deadline)
+        return attempt
+
+    def _take(self, event: Optional[pb.ExecutionEvent]) -> Optional[pb.ExecutionEvent]:
+        """Checks an event's place. One that was seen before, and a keepalive, gives None; a
+        gap is an error, which another stream may heal."""
+        if event is None:
+            # A stream after the last event has none.
+            known = self._client._get(self.id)
+            if known.HasField("outcome") and known.last_sequence <= self.last_sequence:
+                self.outcome = known.outcome
+                return None
+            raise Unavailable("the stream ended before the execution", grpc.StatusCode.UNAVAILABLE)
+        kind = event.WhichOneof("event")
+        if kind == "keepalive" or event.sequence <= self.last_sequence:
+            return None
+        if event.sequence != self.last_sequence + 1:
+            raise Unavailable(
+                f"event {event.sequence} follows {self.last_sequence}: the daemon left some out",
+                grpc.StatusCode.UNAVAILABLE,
+            )
+        if kind == "output":
+            self._place(event.output)
+        elif kind == "header":
+            self.header = event.header
+        elif kind == "started":
+            self._started = True
+        elif kind == "outcome":
+            self.outcome = event.outcome
+        self.last_sequence = event.sequence
+        return event
+
+    def _place(self, output: pb.Output) -> None:
+        want = self._offsets.get(output.stream, output.offset_bytes)
+        if output.offset_bytes != want:
+            name = _STREAMS.get(output.stream, "output")
+            raise DataLoss(
+                f"{name}: a chunk at {output.offset_bytes} follows byte {want}", grpc.StatusCode.DATA_LOSS
+            )
+        self._offsets[output.stream] = want + len(output.data)

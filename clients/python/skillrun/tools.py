@@ -1,0 +1,147 @@
+"""The published tool contracts, as their callers know them."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import json
+from typing import Any, Callable, Dict, List, Optional
+
+import grpc
+from google.protobuf import json_format
+
+from skillrun.errors import CallError, call_error
+from skillrun.run import _STREAMS, Chunk
+from skillrun.v1 import execution_pb2 as pb
+from skillrun.v1 import tool_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptExecutionResult:
+    """What skillkit's ScriptExecutor.execute returns."""
+
+    exit_code: int  # -N for signal N, 124 for a timeout
+    stdout: str
+    stderr: str
+    execution_time_ms: float
+    script_path: str
+    signal: Optional[str]
+    signal_number: Optional[int]
+    timeout: bool
+    stdout_truncated: bool
+    stderr_truncated: bool
+    success: bool
+    signaled: bool
+    execution_id: str  # of the execution behind it; empty if nothing ran
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutionResult:
+    """What the ScriptExecutor.execute of the Agent Skills guide returns."""
+
+    success: bool
+    exit_code: int  # -1 if it was not allowed, could not start, or its time was up
+    stdout: str
+    stderr: str
+    execution_time: float  # seconds
+    command: str
+    error: Optional[str]
+    execution_id: str  # of the execution behind it; empty if nothing ran
+
+
+@dataclasses.dataclass(frozen=True)
+class Tool:
+    """A function tool for a model."""
+
+    name: str
+    description: str
+    parameters: Dict[str, Any]  # JSON Schema of its arguments
+    # {"type": "function", "function": {...}}, for platforms that take it as it is.
+    definition: Dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolResult:
+    """What a model gets for one call of a tool."""
+
+    content: str  # exactly as the tool's contract prints it
+    structured: Optional[Dict[str, Any]]  # the same as an object, if the contract has one
+    is_error: bool
+    execution_id: str  # empty if nothing ran
+    artifacts: List[pb.Artifact]
+
+
+def script_result(reply: tool_pb2.ExecuteScriptResponse, execution_id: str) -> ScriptExecutionResult:
+    return ScriptExecutionResult(
+        exit_code=reply.exit_code,
+        stdout=reply.stdout,
+        stderr=reply.stderr,
+        execution_time_ms=reply.execution_time_ms,
+        script_path=reply.script_path,
+        signal=reply.signal if reply.HasField("signal") else None,
+        signal_number=reply.signal_number if reply.HasField("signal_number") else None,
+        timeout=reply.timeout,
+        stdout_truncated=reply.stdout_truncated,
+        stderr_truncated=reply.stderr_truncated,
+        success=reply.success,
+        signaled=reply.signaled,
+        execution_id=execution_id,
+    )
+
+
+def command_result(reply: tool_pb2.ExecuteCommandResponse, execution_id: str) -> ExecutionResult:
+    return ExecutionResult(
+        success=reply.success,
+        exit_code=reply.exit_code,
+        stdout=reply.stdout,
+        stderr=reply.stderr,
+        execution_time=reply.execution_time,
+        command=reply.command,
+        error=reply.error if reply.HasField("error") else None,
+        execution_id=execution_id,
+    )
+
+
+def tool(message: tool_pb2.Tool) -> Tool:
+    # The definition keeps the order of keys and whole numbers, which Struct does not.
+    definition = json.loads(message.definition_json) if message.definition_json else {}
+    parameters = definition.get("function", {}).get("parameters")
+    if parameters is None:
+        parameters = json_format.MessageToDict(message.parameters)
+    return Tool(message.name, message.description, parameters, definition)
+
+
+def follow_call(stream: Any, on_output: Optional[Callable[[Chunk], None]]) -> ToolResult:
+    """Reads a CallTool stream to its result."""
+    decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
+    try:
+        for event in stream:
+            if event.HasField("result"):
+                return _tool_result(event.result)
+            output = event.output
+            if on_output is not None and output.stream in _STREAMS:
+                text = decoders[output.stream].decode(output.data)
+                on_output(Chunk(_STREAMS[output.stream], output.data, text))
+    except grpc.RpcError as error:
+        raise call_error(error) from None
+    finally:
+        stream.cancel()
+    raise CallError("protocol: the call of a tool ended without a result", grpc.StatusCode.INTERNAL)
+
+
+def _tool_result(result: tool_pb2.ToolResult) -> ToolResult:
+    structured = None
+    if result.HasField("structured"):
+        structured = _whole(json_format.MessageToDict(result.structured))
+    return ToolResult(result.content, structured, result.is_error, result.execution_id, list(result.artifacts))
+
+
+def _whole(value: Any) -> Any:
+    """Makes whole numbers ints again: a Struct has doubles only."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
