@@ -18,6 +18,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -68,7 +69,10 @@ type config struct {
 		Bytes size `yaml:"bytes"`
 	} `yaml:"snapshots"`
 	MessageBytes size `yaml:"message_bytes"`
-	Log          struct {
+	Audit        struct {
+		Arguments toolview.AuditArguments `yaml:"arguments"`
+	} `yaml:"audit"`
+	Log struct {
 		Format string     `yaml:"format"`
 		Level  slog.Level `yaml:"level"`
 	} `yaml:"log"`
@@ -109,6 +113,7 @@ func defaultConfig() config {
 	c.Retention.Age, c.Retention.Bytes = duration(24*time.Hour), 10<<30
 	c.Snapshots.Files, c.Snapshots.Bytes = 20_000, 1<<30
 	c.MessageBytes = 16 << 20
+	c.Audit.Arguments = toolview.AuditOff
 	c.Log.Format, c.Log.Level = "text", slog.LevelInfo
 	return c
 }
@@ -224,6 +229,11 @@ func (c *config) validate() error {
 	}
 	if c.MessageBytes < 64<<10 || c.MessageBytes > 256<<20 {
 		bad("message_bytes", "%d; must be between 64KiB and 256MiB", c.MessageBytes)
+	}
+	switch c.Audit.Arguments {
+	case toolview.AuditOff, toolview.AuditHash, toolview.AuditTruncated:
+	default:
+		bad("audit.arguments", "%q; must be off, hash or truncated", c.Audit.Arguments)
 	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		bad("log.format", "%q; must be text or json", c.Log.Format)

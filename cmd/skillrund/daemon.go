@@ -145,7 +145,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
-	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, Log: log})
+	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Audit.Arguments, Log: log})
 	d.server, err = server.New(server.Config{
 		Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
 		MaxMessageBytes: int(c.MessageBytes), KeepaliveInterval: time.Duration(c.Keepalive),
