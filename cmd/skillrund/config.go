@@ -29,6 +29,8 @@ type config struct {
 		Unix     string   `yaml:"unix"`
 		UnixMode fileMode `yaml:"unix_mode"`
 		TCP      string   `yaml:"tcp"`
+		MCPUnix  string   `yaml:"mcp_unix"`
+		MCPTCP   string   `yaml:"mcp_tcp"`
 	} `yaml:"listen"`
 	StateDir     string   `yaml:"state_dir"`
 	RunDir       string   `yaml:"run_dir"`
@@ -89,10 +91,23 @@ type limits struct {
 	OpenFiles      int      `yaml:"open_files"`
 }
 
+// mcpBeside is where MCP is served unless the config says otherwise: beside the
+// socket for gRPC, and nowhere if there is none.
+func mcpBeside(unix string) string {
+	if unix == "" {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(unix), "mcp.sock")
+}
+
+// notSet tells a key that is missing from one that is empty: no path holds NUL.
+const notSet = "\x00"
+
 func defaultConfig() config {
 	var c config
 	c.Listen.Unix = "/run/skillrun/skillrun.sock"
 	c.Listen.UnixMode = 0o660
+	c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
 	c.Skills = []string{"/usr/share/skillrun/skills"}
@@ -129,6 +144,7 @@ func loadConfig(path string) (config, error) {
 	if err != nil {
 		return c, fmt.Errorf("config: %w", err)
 	}
+	c.Listen.MCPUnix = notSet
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
@@ -137,12 +153,15 @@ func loadConfig(path string) (config, error) {
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("config %s: more than one document", path)
 	}
+	if c.Listen.MCPUnix == notSet {
+		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
+	}
 	// Relative paths are relative to the file, wherever the daemon starts.
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
 		return c, err
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix} {
 		*p = absolute(dir, *p)
 	}
 	for i := range c.Skills {
@@ -180,12 +199,20 @@ func (c *config) validate() error {
 		bad("listen", "neither unix nor tcp is set; nobody could reach the daemon")
 	}
 	// sun_path holds 108 bytes with its NUL, unix(7).
-	if len(c.Listen.Unix) > 107 {
-		bad("listen.unix", "%d bytes; a socket's path has at most 107", len(c.Listen.Unix))
+	for key, path := range map[string]string{"listen.unix": c.Listen.Unix, "listen.mcp_unix": c.Listen.MCPUnix} {
+		if len(path) > 107 {
+			bad(key, "%d bytes; a socket's path has at most 107", len(path))
+		}
 	}
-	if c.Listen.TCP != "" {
-		if err := loopback(c.Listen.TCP); err != nil {
-			bad("listen.tcp", "%v", err)
+	if c.Listen.MCPUnix != "" && c.Listen.MCPUnix == c.Listen.Unix {
+		bad("listen.mcp_unix", "the same as listen.unix; each needs a socket of its own")
+	}
+	for key, address := range map[string]string{"listen.tcp": c.Listen.TCP, "listen.mcp_tcp": c.Listen.MCPTCP} {
+		if address == "" {
+			continue
+		}
+		if err := loopback(address); err != nil {
+			bad(key, "%v", err)
 		}
 	}
 	switch {
@@ -193,6 +220,8 @@ func (c *config) validate() error {
 		bad("network", "%q; must be none or host", c.Network)
 	case c.Network == "host" && c.Listen.TCP != "":
 		bad("network", "host gives scripts this machine's network, and listen.tcp asks for no credentials: a script could call the daemon itself. Remove one of the two")
+	case c.Network == "host" && c.Listen.MCPTCP != "":
+		bad("network", "host gives scripts this machine's network, and listen.mcp_tcp asks for no credentials: a script could call the daemon itself. Remove one of the two")
 	}
 	if c.Python != "auto" && c.Python != "system" && c.Python != "embedded" {
 		bad("python", "%q; must be auto, system or embedded", c.Python)

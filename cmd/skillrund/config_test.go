@@ -94,6 +94,10 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"network", "network: bridge\n", `network: "bridge"; must be none or host`},
 		{"python", "python: '3.14'\n", `python: "3.14"; must be auto, system or embedded`},
 		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
+		{"host network with TCP for MCP", "network: host\nlisten: {mcp_tcp: 127.0.0.1:1}\n", "listen.mcp_tcp asks for no credentials"},
+		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", "listen.mcp_tcp: \"0.0.0.0\" is reachable from outside"},
+		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "listen.mcp_unix: 121 bytes"},
+		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "the same as listen.unix"},
 		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", "reachable from outside"},
 		{"TCP for all by name", "listen: {tcp: ':1'}\n", "reachable from outside"},
 		{"TCP without a port", "listen: {tcp: 127.0.0.1}\n", "missing port"},
@@ -117,6 +121,27 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 			_, err := loadConfig(writeConfig(t, tt.text))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestConfigOfMCP(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"beside the default", "listen: {tcp: '127.0.0.1:1'}", "/run/skillrun/mcp.sock"},
+		{"beside another", "listen: {unix: run/s.sock}", "DIR/run/mcp.sock"},
+		{"of its own", "listen: {unix: run/s.sock, mcp_unix: m}", "DIR/m"},
+		{"none", "listen: {mcp_unix: ''}", ""},
+		{"beside none", "listen: {unix: '', tcp: '127.0.0.1:1'}", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := writeConfig(t, tt.text)
+			c, err := loadConfig(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := strings.Replace(tt.want, "DIR", filepath.Dir(path), 1); c.Listen.MCPUnix != want {
+				t.Errorf("got %q, want %q", c.Listen.MCPUnix, want)
 			}
 		})
 	}

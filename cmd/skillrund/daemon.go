@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -45,6 +46,7 @@ type daemon struct {
 	python   *runtime.Installation // nil: none
 	executor *executor.Executor
 	server   *server.Server
+	mcp      *mcp.Server
 }
 
 // serve runs the daemon until a signal ends it: sweep, record, skills, listen,
@@ -70,11 +72,15 @@ func serve(c config, bundle string) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 
-	failed := make(chan error, len(listeners))
+	failed := make(chan error, len(listeners.all()))
 	var serving sync.WaitGroup
-	for _, l := range listeners {
+	for _, l := range listeners.grpc {
 		log.Info("listening", "network", l.Addr().Network(), "address", l.Addr().String())
 		serving.Go(func() { failed <- d.server.Serve(l) })
+	}
+	for _, l := range listeners.mcp {
+		log.Info("listening for MCP", "network", l.Addr().Network(), "address", l.Addr().String())
+		serving.Go(func() { failed <- d.mcp.Serve(server.PeerListener(l, log)) })
 	}
 	var background sync.WaitGroup
 	background.Go(func() { d.watchSkills(ctx) })
@@ -151,7 +157,14 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		MaxMessageBytes: int(c.MessageBytes), KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Log: log,
 	})
-	return d, err
+	if err != nil {
+		return d, err
+	}
+	d.mcp = mcp.New(mcp.Config{
+		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: server.PeerOf, Explain: d.server.Explain,
+		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Log: log,
+	})
+	return d, nil
 }
 
 // tryOut makes one sandbox, so that SERVING means that it can be done.
@@ -208,7 +221,10 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	// Everything has its outcome; readers get a moment to take it.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
 	defer cancel()
-	d.server.Stop(readers)
+	var stopping sync.WaitGroup
+	stopping.Go(func() { d.server.Stop(readers) })
+	stopping.Go(func() { d.mcp.Stop(readers) })
+	stopping.Wait()
 	return err
 }
 

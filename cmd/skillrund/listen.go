@@ -7,36 +7,57 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
+// listeners are where a daemon is reached, by what is spoken there.
+type listeners struct{ grpc, mcp []net.Listener }
+
+func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp) }
+
 // listen opens every configured listener, or none.
-func listen(c config) (listeners []net.Listener, err error) {
+func listen(c config) (open listeners, err error) {
 	defer func() {
 		if err != nil {
-			for _, l := range listeners {
+			for _, l := range open.all() {
 				l.Close()
 			}
 		}
 	}()
-	if c.Listen.Unix != "" {
-		l, err := listenUnix(c.Listen.Unix, fs.FileMode(c.Listen.UnixMode))
+	for _, at := range []struct {
+		key, unix, tcp string
+		to             *[]net.Listener
+	}{
+		{"listen.unix", c.Listen.Unix, "", &open.grpc},
+		{"listen.tcp", "", c.Listen.TCP, &open.grpc},
+		{"listen.mcp_unix", c.Listen.MCPUnix, "", &open.mcp},
+		{"listen.mcp_tcp", "", c.Listen.MCPTCP, &open.mcp},
+	} {
+		var l net.Listener
+		var err error
+		switch {
+		case at.unix != "":
+			l, err = listenUnix(at.unix, fs.FileMode(c.Listen.UnixMode))
+		case at.tcp != "":
+			l, err = listenTCP(at.tcp)
+		default:
+			continue
+		}
 		if err != nil {
-			return listeners, fmt.Errorf("listen.unix: %w", err)
+			return open, fmt.Errorf("%s: %w", at.key, err)
 		}
-		listeners = append(listeners, l)
+		*at.to = append(*at.to, l)
 	}
-	if c.Listen.TCP != "" {
-		l, err := net.Listen("tcp", c.Listen.TCP)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%s: the port is in use; stop what uses it or choose another", c.Listen.TCP)
-		}
-		if err != nil {
-			return listeners, fmt.Errorf("listen.tcp: %w", err)
-		}
-		listeners = append(listeners, l)
+	return open, nil
+}
+
+func listenTCP(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: the port is in use; stop what uses it or choose another", address)
 	}
-	return listeners, nil
+	return l, err
 }
 
 // listenUnix replaces the socket of a daemon that died, never one that answers.
