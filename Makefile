@@ -25,8 +25,8 @@ LDFLAGS := -X main.version=$(VERSION) -linkmode external -extldflags "-static -p
 
 # What Debian must have: to build and to run the demo, and for the tests.
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
-DEMO_PACKAGES := $(BUILD_PACKAGES) python3
-TEST_PACKAGES := $(DEMO_PACKAGES) python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
+DEMO_PACKAGES := $(BUILD_PACKAGES)
+TEST_PACKAGES := $(DEMO_PACKAGES) python3 python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
 	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev mypy python3-typeshed libcap2-bin git perl ruby procps jq
 
 # What makes the Python code of the contract.
@@ -40,9 +40,9 @@ help: ## Lists the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: packages-build ## Builds bin/skillrund and bin/skillrun
-	@echo "==> build bin/skillrund bin/skillrun"
-	@CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/skillrund ./cmd/skillrun
+build: packages-build ## Builds bin/skillrund, bin/skillrun and bin/skillrun-python
+	@echo "==> build bin/skillrund bin/skillrun bin/skillrun-python"
+	@CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-python
 
 .PHONY: demo
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
@@ -92,6 +92,10 @@ drift: generate ## Fails if the generated code is not what is committed
 bench-smoke: ## Runs each benchmark a few times; prints, judges nothing
 	@echo "==> benchmark, short form"
 	@go test -run '^$$' -bench "True|Python|Execution|Append|Read$$" -benchtime 5x ./sandbox/ ./internal/record/ ./cmd/skillrund/
+
+.PHONY: fuzz
+fuzz: packages-build ## Runs every fuzz test, FUZZTIME each (1m)
+	@bash .ci/fuzz.sh
 
 .PHONY: vuln
 vuln: $(TOOLS)/govulncheck ## Looks for known vulnerabilities in what is called; needs the Go vulnerability database
