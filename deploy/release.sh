@@ -21,27 +21,27 @@ tags=netgo,osusergo,sqlite_omit_load_extension
 ldflags="-s -w -buildid= -X main.version=$version -linkmode external -extldflags \"-static -pthread -Wl,--build-id=none\""
 
 build() { # SOURCE OUT
-	(cd "$1" && CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags "$tags" -ldflags "$ldflags" -o "$2/" ./cmd/skillrund ./cmd/skillrun)
+	(cd "$1" && CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags "$tags" -ldflags "$ldflags" -o "$2/" ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-python)
 }
 
 echo "==> release $version in $out"
 build . "$out"
 libc=$(dpkg-query -W -f '${Version}' libc6-dev)
 seccomp=$(dpkg-query -W -f '${Version}' libseccomp-dev)
-for program in skillrund skillrun; do
+for program in skillrund skillrun skillrun-python; do
 	# What cgo links in, the linker does not record.
 	linked=("libc6-dev@$libc")
 	if [[ $program == skillrund ]]; then linked+=("libseccomp-dev@$seccomp"); fi
 	(cd deploy/sbom && go run . "$out/$program" "${linked[@]}") >"$out/$program.cdx.json"
 done
-(cd "$out" && sha256sum skillrund skillrun ./*.cdx.json | sed 's| \./| |' >SHA256SUMS && cat SHA256SUMS)
+(cd "$out" && sha256sum skillrund skillrun skillrun-python ./*.cdx.json | sed 's| \./| |' >SHA256SUMS && cat SHA256SUMS)
 
 if [[ $check ]]; then
 	again=$(mktemp -d /var/tmp/skillrun-release.XXXXXX)
 	trap 'rm -rf "$again"' EXIT
 	git clone -q . "$again/src"
 	GOCACHE=$again/cache build "$again/src" "$again/out"
-	for program in skillrund skillrun; do
+	for program in skillrund skillrun skillrun-python; do
 		cmp "$out/$program" "$again/out/$program"
 	done
 	echo "==> built again elsewhere, from an empty cache: the same bytes"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,23 +31,35 @@ import (
 const patience = 60 * time.Second
 
 var binaries = sync.OnceValues(func() (string, error) {
-	if dir := os.Getenv("SKILLRUN_BIN"); dir != "" {
-		return dir, nil
+	dir, build := os.Getenv("SKILLRUN_BIN"), []string{"../skillrund", "../skillrun", "../skillrun-python"}
+	if dir != "" {
+		if _, err := os.Stat(filepath.Join(dir, "skillrun-python")); err == nil {
+			return dir, nil
+		}
+		build = build[2:] // a directory that was made before there was one
+	} else {
+		var err error
+		if dir, err = os.MkdirTemp("", "skillrun-bin-"); err != nil {
+			return "", err
+		}
 	}
-	dir, err := os.MkdirTemp("", "skillrun-bin-")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../skillrund", "../skillrun").CombinedOutput()
+	out, err := exec.Command("go", append([]string{"build", "-o", dir + "/"}, build...)...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return dir, nil
 })
 
+// pythonDir is where the daemons under test have their embedded Python, so that
+// it is unpacked once for all of them.
+var pythonDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("/var/tmp", "skillrund-python-") })
+
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if dir, err := binaries(); err == nil && os.Getenv("SKILLRUN_BIN") == "" {
+		os.RemoveAll(dir)
+	}
+	if dir, err := pythonDir(); err == nil {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)
@@ -141,6 +154,16 @@ func launch(t testing.TB, dir, extra string) *running {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "skills"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	python, err := pythonDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(python, filepath.Join(dir, "state/python")); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "skillrund.yaml")
