@@ -15,8 +15,9 @@ func (a *app) activateCommand() *cobra.Command {
 		Use:   "activate SKILL",
 		Short: "Print a skill's instructions, as a model gets them",
 		Long: `Activate prints the instructions of a skill with {baseDir} resolved. With -v it
-says on stderr what the skill may run and within which limits; --json has all of
-it, and the messages that an agent adds to its conversation.`,
+says on stderr what the skill may run, within which limits, and what an agent adds
+to its context; --json has all of it, and the messages that an agent adds to its
+conversation.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
@@ -35,6 +36,7 @@ it, and the messages that an agent adds to its conversation.`,
 				a.note("%s@%s in %s", r.GetName(), r.GetDigest(), r.GetBaseDir())
 				a.note("allowed tools: %s", strings.Join(r.GetAllowedTools(), ", "))
 				a.note("limits: %s", limitsText(r.GetLimits()))
+				a.note("context: %s", contextText(r.GetContext()))
 			}
 			text := r.GetInstructions()
 			if terminal(a.stdout) {
@@ -48,4 +50,18 @@ it, and the messages that an agent adds to its conversation.`,
 		},
 		ValidArgsFunction: a.completeSkill,
 	}
+}
+
+// contextText is what an agent adds to its context, on one line.
+func contextText(c *pb.ActivationContext) string {
+	if !c.GetScriptExecutor() {
+		return "no script executor (the skill has no scripts folder)"
+	}
+	k := c.GetConstraints()
+	memory := "no limit of its own"
+	if k.MaxMemory != nil {
+		memory = fmt.Sprintf("%d MB", k.GetMaxMemory())
+	}
+	return fmt.Sprintf("script executor in %s, max_execution_time %d s, max_memory %s, network_access %t, working_directory %s",
+		c.GetBaseDir(), k.GetMaxExecutionTime(), memory, k.GetNetworkAccess(), k.GetWorkingDirectory())
 }

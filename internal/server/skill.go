@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -83,6 +84,7 @@ func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest)
 		Limits:        fromLimits(limits),
 		NetworkAccess: sk.Manifest.NetworkAccess,
 		Model:         text(a.Model),
+		Context:       fromContext(a.Context),
 	}
 	for _, msg := range a.Messages {
 		out.Messages = append(out.Messages, &pb.ActivationMessage{
@@ -91,6 +93,21 @@ func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest)
 		})
 	}
 	return out, nil
+}
+
+func fromContext(c skill.Context) *pb.ActivationContext {
+	out := &pb.ActivationContext{BaseDir: text(c.BaseDir), ScriptExecutor: c.ScriptExecutor}
+	if k := c.Constraints; k != nil {
+		out.Constraints = &pb.ExecutionConstraints{
+			MaxExecutionTime: int32(math.Ceil(k.MaxExecutionTime.Seconds())), NetworkAccess: k.NetworkAccess,
+			AllowedCommands: texts(k.AllowedCommands), WorkingDirectory: k.WorkingDirectory,
+		}
+		if k.MaxMemoryBytes > 0 {
+			mb := int32(k.MaxMemoryBytes >> 20)
+			out.Constraints.MaxMemory = &mb
+		}
+	}
+	return out
 }
 
 func (c skillCalls) ReadSkillFile(m *pb.ReadSkillFileRequest, stream grpc.ServerStreamingServer[pb.ReadSkillFileResponse]) error {

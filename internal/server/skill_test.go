@@ -119,6 +119,11 @@ func TestActivateSkill(t *testing.T) {
 	if last := a.Messages[2]; !slices.Equal(last.AllowedTools, a.AllowedTools) || last.Model != "small" {
 		t.Errorf("permissions %v", last)
 	}
+	k := a.Context.GetConstraints()
+	if a.Context.BaseDir != "/skills/demo" || !a.Context.ScriptExecutor || k.GetMaxExecutionTime() != 60 || k.GetMaxMemory() != 128 ||
+		k.GetNetworkAccess() || !slices.Equal(k.GetAllowedCommands(), a.AllowedTools) || k.GetWorkingDirectory() != "/workspace" {
+		t.Errorf("context %v", a.Context)
+	}
 	_, err = d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.Limits{WallTime: durationpb.New(time.Hour)}})
 	wantRefusal(t, err, refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"})
 	_, err = d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.Limits{CpuTime: durationpb.New(0)}})

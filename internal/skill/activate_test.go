@@ -3,6 +3,7 @@ package skill
 import (
 	"reflect"
 	"testing"
+	"time"
 )
 
 func TestActivate(t *testing.T) {
@@ -22,7 +23,10 @@ Run {baseDir}/scripts/x.py, ${CLAUDE_PLUGIN_ROOT}/y or $CLAUDE_SKILL_DIR.
 		Messages: []Message{
 			{Role: "user", Type: MessageMetadata, Content: `Skill "demo" is active.`},
 			{Role: "user", Type: MessagePrompt, IsMeta: true, Content: "The files of skill \"demo\" are in /skills/demo.\n\n" + instructions},
-			{Role: "user", Type: MessagePermissions, IsMeta: true, AllowedTools: tools, Model: "large"},
+			{
+				Role: "user", Type: MessagePermissions, IsMeta: true, AllowedTools: tools, Model: "large",
+				Content: `{"type":"command_permissions","allowedTools":["Bash(python /skills/demo/scripts/x.py:*)","Bash(/skills/demo/run)","Read"],"model":"large"}`,
+			},
 		},
 	}
 	if got := s.Activate(); !reflect.DeepEqual(got, want) {
@@ -40,5 +44,53 @@ func TestActivateWithoutTools(t *testing.T) {
 		if len(a.Messages) != 2 || a.Messages[0].IsMeta || !a.Messages[1].IsMeta || a.AllowedTools != nil {
 			t.Errorf("%+v: got %+v", m, a)
 		}
+	}
+}
+
+// What the published flow adds to an agent's context, and when.
+func TestContractActivationContext(t *testing.T) {
+	const script = "print('Analysis complete')"
+	for _, tt := range []struct {
+		name, frontMatter string
+		files             files
+		want              Context
+	}{
+		{"no scripts folder", "allowed-tools: Bash(git:*)\nmax_execution_time: 60\n", nil, Context{}},
+		{"a file of that name", "", files{"scripts": "text"}, Context{}},
+		{
+			"defaults", "", files{"scripts/analyze.py": script},
+			Context{BaseDir: "/skills/demo", ScriptExecutor: true, Constraints: &Constraints{
+				MaxExecutionTime: 300 * time.Second, WorkingDirectory: "/workspace",
+			}},
+		},
+		{
+			"everything", "allowed-tools: Bash(python:*) Read Write\nmax_execution_time: 60\nmax_memory: 512\nnetwork_access: true\n",
+			files{"scripts/analyze.py": script},
+			Context{BaseDir: "/skills/demo", ScriptExecutor: true, Constraints: &Constraints{
+				MaxExecutionTime: time.Minute, MaxMemoryBytes: 512 << 20, NetworkAccess: true,
+				AllowedCommands: []string{"Bash(python:*)", "Read", "Write"}, WorkingDirectory: "/workspace",
+			}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			all := files{"SKILL.md": "---\nname: demo\ndescription: Analyze data files\n" + tt.frontMatter + "---\nRun it.\n"}
+			for name, content := range tt.files {
+				all[name] = content
+			}
+			if got := load(t, all).Activate().Context; !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("got  %+v (%+v)\nwant %+v (%+v)", got, got.Constraints, tt.want, tt.want.Constraints)
+			}
+		})
+	}
+}
+
+// A model that the skill doesn't name is null, and nothing is escaped that JSON
+// needs not.
+func TestContractCommandPermissions(t *testing.T) {
+	s := load(t, files{"SKILL.md": "---\nname: demo\ndescription: Shows things.\nallowed-tools: [Bash(a && b <c>), Read]\n---\n"})
+	messages := s.Activate().Messages
+	want := `{"type":"command_permissions","allowedTools":["Bash(a && b <c>)","Read"],"model":null}`
+	if got := messages[len(messages)-1].Content; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

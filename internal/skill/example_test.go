@@ -50,5 +50,5 @@ func ExampleSkill_Activate() {
 	// Output:
 	// metadata, hidden: false: "Skill \"calculator\" is active."[]
 	// prompt, hidden: true: "The files of skill \"calculator\" are in /skills/calculator.\n\nRun `python /skills/calculator/scripts/add.py 1 2`."[]
-	// command_permissions, hidden: true: ""["Bash(python /skills/calculator/scripts/add.py:*)"]
+	// command_permissions, hidden: true: "{\"type\":\"command_permissions\",\"allowedTools\":[\"Bash(python /skills/calculator/scripts/add.py:*)\"],\"model\":null}"["Bash(python /skills/calculator/scripts/add.py:*)"]
 }
