@@ -138,6 +138,13 @@ func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv boo
 		return Runtime{}, false, &MissingError{Interpreter: program, File: path.Base(file)}
 	}
 	version, err := venvVersion(sk)
+	if s.asked == Embedded {
+		// A caller who wants this one takes it without the venv's packages, if they
+		// are for another.
+		if r, ok := s.find(program, Embedded); ok {
+			return r, err == nil && minor(r.Version) == version, nil
+		}
+	}
 	if err != nil {
 		return Runtime{}, false, &VenvError{Skill: sk.Name, Reason: err.Error()}
 	}

@@ -42,6 +42,7 @@ type CommandResult struct {
 
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
+	Truncated   bool                `json:"-"` // it printed more than was kept
 }
 
 // didNotEnd is the exit code of a command that was not allowed, could not start, or
@@ -87,6 +88,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 // fill turns an outcome into the contract's fields.
 func (c CommandResult) fill(r run) (CommandResult, error) {
 	c.Stdout, c.Stderr, c.Artifacts = text(r.stdout), text(r.stderr), r.Artifacts
+	c.Truncated = r.truncated()
 	c.ExecutionTime = float(r.Usage.Wall.Seconds())
 	switch r.End {
 	case executor.TimedOut:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -39,6 +40,9 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
+	if shared.embedded != nil {
+		shared.embedded.Close()
+	}
 	if shared.dir != "" {
 		os.RemoveAll(shared.dir)
 	}
@@ -50,8 +54,22 @@ var shared struct {
 	once     sync.Once
 	dir      string
 	host     *sandbox.Host
+	embedded *runtime.Installation
 	runtimes *runtime.Set
 	err      error
+}
+
+// installPython unpacks the embedded CPython, from the program of make build or one
+// that is built here.
+func installPython(dir string) (*runtime.Installation, error) {
+	bundle := filepath.Join(os.Getenv("SKILLRUN_BIN"), "skillrun-python")
+	if _, err := os.Stat(bundle); err != nil || os.Getenv("SKILLRUN_BIN") == "" {
+		bundle = filepath.Join(dir, "skillrun-python")
+		if out, err := exec.Command("go", "build", "-o", bundle, "../../cmd/skillrun-python").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return runtime.Install(context.Background(), runtime.InstallConfig{Dir: filepath.Join(dir, "python"), Bundle: bundle})
 }
 
 func openShared(t *testing.T) {
@@ -67,9 +85,13 @@ func openShared(t *testing.T) {
 		if shared.err = os.Chmod(shared.dir, 0o711); shared.err != nil {
 			return
 		}
+		if shared.embedded, shared.err = installPython(shared.dir); shared.err != nil {
+			return
+		}
 		if shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"}); shared.err != nil {
 			return
 		}
+		shared.runtimes = shared.runtimes.WithEmbedded(shared.embedded)
 		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
 	})
 	if shared.err != nil {

@@ -89,7 +89,8 @@ var bashTool = row{
     "stderr": {"type": "string"},
     "execution_time": {"type": "number", "description": "Seconds"},
     "command": {"type": "string"},
-    "error": {"type": ["string", "null"], "description": "What went wrong; alone if the request as such was refused"}
+    "error": {"type": ["string", "null"], "description": "What went wrong; alone if the request as such was refused"},
+    "output_truncated": {"type": "boolean", "description": "It printed more than is here"}
   },
   "additionalProperties": false
 }`),
@@ -109,7 +110,10 @@ var bashTool = row{
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)
 		}
-		object := dumps(r)
+		object := dumps(struct {
+			CommandResult
+			Truncated bool `json:"output_truncated,omitempty"`
+		}{r, r.Truncated})
 		return Result{Content: string(object), Structured: object, IsError: !r.Success, ExecutionID: r.ExecutionID, Artifacts: r.Artifacts}, nil
 	},
 }

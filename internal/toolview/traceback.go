@@ -46,6 +46,10 @@ func cutTraceback(stderr string) (before string, e exception, ok bool) {
 		}
 		last = rest
 	}
+	last = strings.TrimSuffix(last, "\n")
+	if last == "" {
+		return stderr, exception{}, false
+	}
 	for {
 		earlier := -1
 		for _, link := range chained {
@@ -58,7 +62,7 @@ func cutTraceback(stderr string) (before string, e exception, ok bool) {
 		}
 		start = earlier
 	}
-	return stderr[:start], exception{stderr[start:], strings.TrimSuffix(last, "\n")}, last != ""
+	return stderr[:start], exception{stderr[start:], last}, true
 }
 
 // headerBefore is where the last traceback begins in text[:end], or -1.

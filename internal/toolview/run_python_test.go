@@ -1,0 +1,334 @@
+package toolview
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/workspace"
+)
+
+// What the document "IronPython sandbox and RunPython built-in tool" says of
+// validation, paths, execution and output, row by row.
+func TestContractRunPython(t *testing.T) {
+	demo := skillText{name: "demo", files: map[string]string{
+		"scripts/hello.py":  "import os, sys\nprint('hello from', __file__, os.getcwd())",
+		"scripts/fails.py":  "print('before')\nraise KeyError('k')",
+		"scripts/data.txt":  "x",
+		"scripts/UPPER.PY":  "print('upper')",
+		"scripts/helper.py": "word = 'helped'",
+		"scripts/uses.py":   "import helper\nprint(helper.word)",
+		"scripts/out.py":    "-> ../../outside.py",
+		"scripts/abs.py":    "-> /etc/passwd",
+		"scripts/in.py":     "-> hello.py",
+		"outdir":            "-> ..",
+		"dir.py/file":       "x",
+	}}
+	b := newBench(t, nil, demo, skillText{name: "old"}.withVenv(t),
+		skillText{name: "hasty", frontMatter: "max_execution_time: 2"},
+		// Its name is that of the tool's own folder; it is another skill.
+		skillText{name: "run-python", files: map[string]string{"mine.txt": "x"}},
+	)
+	input := func(path, content string) []workspace.Input {
+		return []workspace.Input{{Path: path, Content: []byte(content)}}
+	}
+	const (
+		outside  = "Error: path must be under the run directory."
+		noScript = "Error: script file not found or not a .py file."
+		nothing  = "Error: provide either code or scriptPath."
+	)
+	for _, tt := range []struct {
+		name string
+		call PythonCall
+		want string // ending in "...": only how it begins
+	}{
+		{"neither", PythonCall{}, nothing},
+		{"blank", PythonCall{Code: " \n\t", ScriptPath: "  "}, nothing},
+		{"code", PythonCall{Code: "import sys\nprint('a')\nprint('b', file=sys.stderr)"}, "Stdout:\na\n\nStderr:\nb\n"},
+		{"nothing printed", PythonCall{Code: "pass"}, "Stdout:\n\nStderr:\n"},
+		{"embedded, whatever the machine has", PythonCall{Code: "import sys\nprint(sys.version_info[:2], sys.prefix)"}, "Stdout:\n(3, 14) /opt/python\n\nStderr:\n"},
+		{"embedded, whatever venv the skill has", PythonCall{Skill: "old", Code: "import sys\nprint(sys.version_info[:2])"}, "Stdout:\n(3, 14)\n\nStderr:\n"},
+		{"scriptPath", PythonCall{Skill: "demo", ScriptPath: "scripts/hello.py"}, "Stdout:\nhello from /skills/demo/scripts/hello.py /workspace\n\nStderr:\n"},
+		{"scriptPath wins", PythonCall{Skill: "demo", Code: "print('code')", ScriptPath: "scripts/UPPER.PY"}, "Stdout:\nupper\n\nStderr:\n"},
+		{"code, and a blank scriptPath", PythonCall{Code: "print('code')", ScriptPath: " "}, "Stdout:\ncode\n\nStderr:\n"},
+		{"absolute scriptPath beneath the run directory", PythonCall{Skill: "demo", ScriptPath: "/workspace/scripts/./uses.py"}, "Stdout:\nhelped\n\nStderr:\n"},
+		{"link within", PythonCall{Skill: "demo", ScriptPath: "scripts/in.py"}, "Stdout:\nhello from ..."},
+		{"file of the request", PythonCall{ScriptPath: "a/it's.py", Files: input("a/it's.py", "print(__name__, __file__)")}, "Stdout:\n__main__ /workspace/a/it's.py\n\nStderr:\n"},
+		{"file of the request beside a skill", PythonCall{Skill: "demo", ScriptPath: "job.py", Files: input("job.py", "print(open('scripts/data.txt').read())")}, "Stdout:\nx\n\nStderr:\n"},
+		{"workingDirectory", PythonCall{Skill: "demo", Code: "import os\nprint(os.getcwd())", WorkingDirectory: "scripts"}, "Stdout:\n/workspace/scripts\n\nStderr:\n"},
+		{"workingDirectory is the run directory", PythonCall{Code: "import os\nprint(os.getcwd())", WorkingDirectory: "/workspace"}, "Stdout:\n/workspace\n\nStderr:\n"},
+		{"workingDirectory of a file of the request", PythonCall{Code: "import os\nprint(os.listdir())", WorkingDirectory: "in", Files: input("in/x.csv", "1")}, "Stdout:\n['x.csv']\n\nStderr:\n"},
+		{"the run directory without a skill", PythonCall{Code: "import os\nprint(os.listdir())"}, "Stdout:\n['SKILL.md']\n\nStderr:\n"},
+
+		{"absolute outside", PythonCall{Skill: "demo", ScriptPath: "/etc/passwd.py"}, outside},
+		{"absolute beside", PythonCall{Skill: "demo", ScriptPath: "/workspace2/x.py"}, outside},
+		{"dots", PythonCall{Skill: "demo", ScriptPath: "../demo/scripts/hello.py"}, outside},
+		{"dots inside", PythonCall{Skill: "demo", ScriptPath: "scripts/../../x.py"}, outside},
+		{"absolute with dots", PythonCall{Skill: "demo", ScriptPath: "/workspace/../etc/x.py"}, outside},
+		{"link out", PythonCall{Skill: "demo", ScriptPath: "scripts/out.py"}, outside},
+		{"absolute link out", PythonCall{Skill: "demo", ScriptPath: "scripts/abs.py"}, outside},
+		{"directory link out", PythonCall{Skill: "demo", ScriptPath: "outdir/x.py"}, outside},
+		{"outside comes before the extension", PythonCall{Skill: "demo", ScriptPath: "../x.txt"}, outside},
+		{"workingDirectory outside", PythonCall{Code: "1", WorkingDirectory: "/tmp"}, outside},
+		{"workingDirectory with dots", PythonCall{Code: "1", WorkingDirectory: "a/../.."}, outside},
+		{"workingDirectory by a link out", PythonCall{Skill: "demo", Code: "1", WorkingDirectory: "outdir"}, outside},
+		{"workingDirectory that is not there", PythonCall{Code: "1", WorkingDirectory: "nowhere"}, "Error: Nothing ran: working_directory nowhere: ..."},
+
+		{"missing", PythonCall{Skill: "demo", ScriptPath: "scripts/none.py"}, noScript},
+		{"not a .py file", PythonCall{Skill: "demo", ScriptPath: "scripts/data.txt"}, noScript},
+		{"directory", PythonCall{Skill: "demo", ScriptPath: "dir.py"}, noScript},
+		{"the run directory itself", PythonCall{Skill: "demo", ScriptPath: "/workspace"}, noScript},
+		{"NUL", PythonCall{Skill: "demo", ScriptPath: "a\x00.py"}, noScript},
+
+		{"exception", PythonCall{Code: "x = 1 / 0"}, "Error: division by zero\nTraceback (most recent call last):\n  File \"<string>\", line 1, in <module>\n..."},
+		{"exception without a message", PythonCall{Code: "raise ValueError"}, "Error: ValueError\nTraceback ..."},
+		{"syntax error", PythonCall{Code: "print(2 + )"}, "Error: invalid syntax\n  File \"<string>\", line 1\n    print(2 + )\n              ^\nSyntaxError: invalid syntax\n"},
+		{"exit code", PythonCall{Code: "import sys\nprint('kept')\nsys.exit(3)"}, "Error: Script exited with code 3.\nStdout:\nkept\n\nStderr:\n"},
+		{"exit with a text", PythonCall{Code: "import sys\nsys.exit('no good')"}, "Error: Script exited with code 1.\nStdout:\n\nStderr:\nno good\n"},
+		{"signal", PythonCall{Code: "import os\nos.kill(os.getpid(), 9)"}, "Error: Script was ended by SIGKILL."},
+		{"timeout", PythonCall{Code: "while True: pass", Timeout: time.Second}, "Error: Script timed out after 1 seconds."},
+		{"timeout, fractions", PythonCall{Code: "while True: pass", Timeout: 500 * time.Millisecond}, "Error: Script timed out after 0.5 seconds."},
+		{"the skill's own timeout", PythonCall{Skill: "hasty", Code: "while True: pass"}, "Error: Script timed out after 2 seconds."},
+
+		{"no such skill", PythonCall{Skill: "nobody", Code: "1"}, "Error: \"nobody\": skill not found"},
+		{"timeout above the ceiling", PythonCall{Code: "1", Timeout: 601 * time.Second}, "Error: limits.wall_time: 10m1s is above the daemon's ceiling of 10m0s"},
+		{"a file at a place of the skill", PythonCall{Skill: "demo", Code: "1", Files: input("scripts/data.txt", "y")}, "Error: input \"scripts/data.txt\": the skill has something there"},
+		{"code with NUL", PythonCall{Code: "a\x00"}, "Error: code: contains a NUL"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := b.RunPython(t.Context(), b.who, tt.call, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, open := strings.CutSuffix(tt.want, "..."); r.Text != tt.want && !(open && strings.HasPrefix(r.Text, want)) {
+				t.Errorf("got\n%s\nwant\n%s", r.Text, tt.want)
+			}
+		})
+	}
+}
+
+// What a program printed before it failed is all there, the traceback once, and
+// in front of it.
+func TestContractRunPythonKeepsWhatWasPrinted(t *testing.T) {
+	b := newBench(t, nil)
+	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: `
+import sys
+print('out')
+print('err', file=sys.stderr)
+try:
+    {}['a']
+except KeyError as e:
+    raise RuntimeError('two\nlines') from e
+`}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "Error: two\nlines\nTraceback (most recent call last):\n"; !strings.HasPrefix(r.Text, want) {
+		t.Errorf("got %q, want it to begin with %q", r.Text, want)
+	}
+	if want := "RuntimeError: two\nlines\nStdout:\nout\n\nStderr:\nerr\n"; !strings.HasSuffix(r.Text, want) {
+		t.Errorf("got %q, want it to end with %q", r.Text, want)
+	}
+	if !strings.Contains(r.Text, "KeyError: 'a'") || strings.Count(r.Text, "RuntimeError: two") != 1 {
+		t.Errorf("got %q, want both exceptions, each once", r.Text)
+	}
+}
+
+// 60 s is the view's own default, below what the skill and the daemon allow.
+func TestContractRunPythonDefaultTimeout(t *testing.T) {
+	wide := newBench(t, nil, skillText{name: "slow", frontMatter: "max_execution_time: 300"})
+	narrow := newBench(t, func(c *executor.Config) { c.Bounds.Default.Wall, c.Bounds.Max.Wall = 5*time.Second, 10*time.Second })
+	for _, tt := range []struct {
+		on    *bench
+		skill string
+		want  time.Duration
+	}{{wide, "", time.Minute}, {wide, "slow", time.Minute}, {narrow, "", 10 * time.Second}} {
+		r, err := tt.on.RunPython(t.Context(), tt.on.who, PythonCall{Skill: tt.skill, Code: "1"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tt.on.outcome(r.ExecutionID).Limits.Wall; got != tt.want {
+			t.Errorf("skill %q: got %s, want %s", tt.skill, got, tt.want)
+		}
+	}
+}
+
+func TestRunPythonArtifactsAndCutOutput(t *testing.T) {
+	b := newBench(t, nil)
+	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "open('out.txt', 'w').write('kept')\nprint('x' * 100)", OutputBytes: 4}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "Stdout:\nxxxx\nStderr:\n\n[It printed more than 4 bytes to stdout"; !strings.HasPrefix(r.Text, want) {
+		t.Errorf("got %q, want it to begin with %q", r.Text, want)
+	}
+	if got := b.artifact(r.ExecutionID, "out.txt"); got != "kept" || len(r.Artifacts) != 1 {
+		t.Errorf("got %q, %v", got, r.Artifacts)
+	}
+}
+
+func TestRunPythonOtherEnds(t *testing.T) {
+	for _, tt := range []struct {
+		outcome executor.Outcome
+		want    string
+	}{
+		{executor.Outcome{End: executor.OOMKilled, Advice: "Too much."}, "Error: Too much.\nStdout:\nout\nStderr:\n"},
+		{executor.Outcome{End: executor.Cancelled, Evidence: executor.Evidence{CancelledBy: "uid:0", CancelReason: "enough"}}, "Error: It was cancelled by uid:0: enough.\nStdout:\nout\nStderr:\n"},
+	} {
+		if got := pythonText(run{stdout: []byte("out"), Outcome: tt.outcome}); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// No slot and a sandbox that can't be made are the daemon's, and errors.
+func TestNoSlotIsAnError(t *testing.T) {
+	b := newBench(t, func(c *executor.Config) { c.MaxRunning, c.QueueTimeout = 1, time.Millisecond }, skillText{name: "calc"}.withVenv(t))
+	full, free := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "print('ready')\nwhile True: pass"}, func(executor.Output) error {
+			close(full)
+			<-free
+			return errors.New("enough")
+		})
+		done <- err
+	}()
+	<-full
+	if r, err := b.RunPythonScript(t.Context(), b.who, PythonScriptCall{Skill: "calc", Script: "1"}, nil); !is[*NoSlotError](err) || r.ExecutionID == "" {
+		t.Errorf("run_python_script: got %+v, %v", r, err)
+	}
+	if r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "1"}, nil); !is[*NoSlotError](err) || r.ExecutionID == "" {
+		t.Errorf("RunPython: got %+v, %v", r, err)
+	}
+	close(free)
+	if err := <-done; err == nil {
+		t.Error("the sink's error was lost")
+	}
+}
+
+func TestCutTraceback(t *testing.T) {
+	const (
+		head  = "Traceback (most recent call last):\n"
+		frame = "  File \"<string>\", line 1, in <module>\n    x()\n    ~^^\n"
+	)
+	for _, tt := range []struct{ name, stderr, before, message string }{
+		{"alone", head + frame + "E: m\n", "", "m"},
+		{"behind output", "warn\n" + head + frame + "E: m\n", "warn\n", "m"},
+		{"output without a line end", "warn" + head + frame + "E: m\n", "", ""},
+		{"of a module", head + frame + "a.b.E: m: n\n", "", "m: n"},
+		{"no message", head + frame + "KeyboardInterrupt\n", "", "KeyboardInterrupt"},
+		{"several lines", head + frame + "E: m\nn\n\no\n", "", "m\nn\n\no"},
+		{"not of the usual form", head + frame + "100% wrong\n", "", "100% wrong"},
+		{"printed and caught before", head + frame + "A: a\nthen\n" + head + frame + "E: m\n", head + frame + "A: a\nthen\n", "m"},
+		{"while handling", "w\n" + head + frame + "A: a\n" + chained[0] + head + frame + "E: m\n", "w\n", "m"},
+		{"caused", head + frame + "A: a\n" + chained[1] + head + frame + "B: b\n" + chained[0] + head + frame + "E: m\n", "", "m"},
+		{"syntax", "w\n  File \"<string>\", line 1\n    a b\n    ^\nSyntaxError: invalid syntax\n", "w\n", "invalid syntax"},
+		{"indentation", "  File \"x.py\", line 2\n    a\nIndentationError: unexpected indent\n", "", "unexpected indent"},
+		{"cut off", head + "  File \"<string>\"", "", ""},
+		{"cut off after the head", head, "", ""},
+		{"none", "just text\n", "", ""},
+		{"empty", "", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before, e, ok := cutTraceback(tt.stderr)
+			if ok != (tt.message != "") {
+				t.Fatalf("got %q, %+v, %t", before, e, ok)
+			}
+			if !ok {
+				if before != tt.stderr {
+					t.Errorf("before is %q, want all of it", before)
+				}
+				return
+			}
+			if before != tt.before || e.message() != tt.message || before+e.traceback != tt.stderr {
+				t.Errorf("got %q, %q, %q; want %q, %q", before, e.message(), e.traceback, tt.before, tt.message)
+			}
+		})
+	}
+}
+
+func FuzzCutTraceback(f *testing.F) {
+	f.Add("w\n" + tracebackHeader + "  File\nE: m\n" + chained[0] + tracebackHeader + "E: m")
+	f.Fuzz(func(t *testing.T, stderr string) {
+		before, e, ok := cutTraceback(stderr)
+		if ok && before+e.traceback != stderr || !ok && before != stderr {
+			t.Errorf("something is lost: %q, %q, %t", before, e.traceback, ok)
+		}
+		if ok && e.message() == "" {
+			t.Errorf("no message: %+v", e)
+		}
+	})
+}
+
+func TestWriteBuiltIn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "builtin")
+	root, err := WriteBuiltIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.Stat(filepath.Join(root, "SKILL.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteBuiltIn(dir); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.Stat(filepath.Join(root, "SKILL.md")); err != nil || !os.SameFile(first, again) {
+		t.Errorf("written again though nothing changed: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "SKILL.md"), []byte("---\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteBuiltIn(dir); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(root, "SKILL.md")); err != nil || string(data) != builtInManifest {
+		t.Errorf("not put right: %q, %v", data, err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteBuiltIn(file); err == nil {
+		t.Error("no error where no folder can be")
+	}
+}
+
+// A folder of the user's that claims the built-in skill's name doesn't get it.
+func TestBuiltInSkillIsNotReplaced(t *testing.T) {
+	b := newBench(t, nil, skillText{name: BuiltInSkill, files: map[string]string{"theirs.txt": "x"}})
+	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "import os\nprint(os.listdir())"}, nil)
+	if want := "Stdout:\n['SKILL.md']\n\nStderr:\n"; err != nil || r.Text != want {
+		t.Errorf("got %q, %v, want %q", r.Text, err, want)
+	}
+	var duplicate *skill.DuplicateError
+	for _, p := range b.skills.Problems() {
+		errors.As(p.Err, &duplicate)
+	}
+	if duplicate == nil {
+		t.Errorf("nobody is told: %v", b.skills.Problems())
+	}
+}
+
+// NoCode refuses code, the files of a request too, and lets the skill's own run.
+func TestRunPythonFollowsPolicy(t *testing.T) {
+	b := newBench(t, func(c *executor.Config) { c.Policy = permission.Policy{NoCode: true} },
+		skillText{name: "demo", files: map[string]string{"x.py": "print(1)"}})
+	for call, want := range map[*PythonCall]string{
+		{Code: "1"}: "Error: denied: ",
+		{ScriptPath: "y.py", Files: []workspace.Input{{Path: "y.py"}}}: "Error: denied: ",
+		{Skill: "demo", ScriptPath: "x.py"}:                            "Stdout:\n1\n\nStderr:\n",
+	} {
+		if r, err := b.RunPython(t.Context(), b.who, *call, nil); err != nil || !strings.HasPrefix(r.Text, want) {
+			t.Errorf("%s: got %q, %v, want %q", fmt.Sprint(*call), r.Text, err, want)
+		}
+	}
+}
