@@ -115,17 +115,20 @@ func result(r toolview.Result, links bool) *sdk.CallToolResult {
 	text := r.Content
 	var cuts []string
 	if r.Structured != nil {
-		var short json.RawMessage
-		if short, cuts = cutFields(r.Structured, r.ExecutionID); len(cuts) > 0 && strings.HasPrefix(text, "{") {
-			text = string(short)
+		var object json.RawMessage
+		// Tools that run nothing have bounds of their own, which the model chooses.
+		if r.ExecutionID == "" {
+			object = r.Structured
+		} else {
+			object, cuts = cutFields(r.Structured, r.ExecutionID)
 		}
-		out.StructuredContent = short
-	}
-	if len(cuts) == 0 || !strings.HasPrefix(text, "{") {
-		if len(text) > 2*maxText {
-			text = cutText(text, 2*maxText, "")
-			cuts = []string{"stdout", "stderr"}
+		if len(cuts) > 0 {
+			text = string(object)
 		}
+		out.StructuredContent = object
+	} else if r.ExecutionID != "" && len(text) > 2*maxText {
+		text = cutText(text, 2*maxText, "")
+		cuts = []string{"stdout", "stderr"}
 	}
 	linked := linksOf(r, cuts)
 	if !links && len(linked) > 0 {
@@ -154,7 +157,7 @@ func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 	for _, name := range cuts {
 		if name == "stdout" || name == "stderr" {
 			links = append(links, &sdk.ResourceLink{
-				URI: executionURI(r.ExecutionID, name), Name: name, MIMEType: "text/plain", Description: "Everything that the program printed to " + name + ".",
+				URI: executionURI(r.ExecutionID, name), Name: name, MIMEType: "text/plain", Description: "What is kept of the program's " + name + ".",
 			})
 		}
 	}
@@ -216,7 +219,7 @@ func cutText(text string, limit int, uri string) string {
 	}
 	where := ""
 	if uri != "" {
-		where = "; all of it is the resource " + uri
+		where = "; they are in the resource " + uri
 	}
 	return fmt.Sprintf("%s\n[... %d bytes left out%s ...]\n%s", text[:head], tail-head, where, text[tail:])
 }

@@ -148,15 +148,15 @@ func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest
 
 // unreadable is the answer to a read that failed.
 func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
-	if bad := (*skill.PathError)(nil); errors.As(err, &bad) && bad.Reason != skill.ReasonNotFound {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: bad.Error()}
+	if wire := (*jsonrpc.Error)(nil); errors.As(err, &wire) {
+		return wire
 	}
-	for _, missing := range []error{skill.ErrNotFound, executor.ErrNotFound, executor.ErrNoArtifact} {
-		if errors.Is(err, missing) {
-			return sdk.ResourceNotFoundError(req.Params.URI)
-		}
-	}
-	if missing := (*skill.PathError)(nil); errors.As(err, &missing) {
+	path := (*skill.PathError)(nil)
+	switch {
+	case errors.As(err, &path) && path.Reason != skill.ReasonNotFound,
+		errors.As(err, new(*skill.InvalidNameError)), errors.As(err, new(*skill.InvalidPinError)), errors.As(err, new(*skill.DigestMismatch)):
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+	case path != nil, errors.Is(err, skill.ErrNotFound), errors.Is(err, executor.ErrNotFound), errors.Is(err, executor.ErrNoArtifact):
 		return sdk.ResourceNotFoundError(req.Params.URI)
 	}
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: s.explain(err)}

@@ -1,0 +1,466 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/toolview"
+	"github.com/skillrun/skillrun/internal/workspace"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// The tests of this package run real executions in real sandboxes, behind a real
+// socket.
+
+// TestMain runs the tests as a daemon runs.
+func TestMain(m *testing.M) {
+	if os.Geteuid() == 0 {
+		if err := sandbox.Isolate(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	code := m.Run()
+	if shared.host != nil {
+		if err := shared.host.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// shared is what every daemon of these tests may have in common.
+var shared struct {
+	once     sync.Once
+	dir      string
+	host     *sandbox.Host
+	runtimes *runtime.Set
+	err      error
+}
+
+func openShared(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes real sandboxes, which needs root")
+	}
+	shared.once.Do(func() {
+		// A disk: an overlay over an overlay is refused where /tmp is one.
+		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "mcp-test-"); shared.err != nil {
+			return
+		}
+		if shared.err = os.Chmod(shared.dir, 0o711); shared.err != nil {
+			return
+		}
+		if shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"}); shared.err != nil {
+			return
+		}
+		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+}
+
+// patience bounds every wait of a test. It is never what a test is about.
+const patience = 60 * time.Second
+
+// A daemon is a server on Unix sockets, with all that is beneath it.
+type daemon struct {
+	*Server
+	t      *testing.T
+	dir    string
+	logs   *logs
+	x      *executor.Executor
+	skills *skill.Registry
+	mine   string // the socket of alice; others are made by socket
+}
+
+var alice = principal("default", "alice")
+
+func principal(tenant, name string) permission.Principal {
+	return permission.Principal{Tenant: tenant, Name: name}
+}
+
+// startDaemon starts a daemon with the skills of skillFiles. edit may change what
+// it is made of; nil changes nothing.
+func startDaemon(t *testing.T, edit func(*Config)) *daemon {
+	t.Helper()
+	openShared(t)
+	dir, err := os.MkdirTemp(shared.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	d := &daemon{t: t, dir: dir, logs: &logs{}}
+	for path, text := range skillFiles {
+		d.write(path, text)
+	}
+	log := slog.New(slog.NewTextHandler(d.logs, nil))
+	store, err := record.Open(record.Config{Dir: filepath.Join(dir, "record"), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	builtIn, err := toolview.WriteBuiltIn(filepath.Join(dir, "builtin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.skills, err = skill.OpenRegistry(t.Context(), skill.RegistryConfig{
+		Roots: []string{builtIn, filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.skills.Close() })
+	d.x, err = executor.New(t.Context(), executor.Config{
+		Skills: d.skills, Runtimes: shared.runtimes, Record: store, Host: shared.host, Bounds: executor.StandardBounds(),
+		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "request.key"),
+		MaxRunning: 4, MaxQueued: 4, QueueTimeout: time.Minute, Grace: 100 * time.Millisecond, CancelGrace: 100 * time.Millisecond,
+		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Config{
+		Tools:    toolview.New(toolview.Config{Executor: d.x, Skills: d.skills, Log: log}),
+		Executor: d.x, Skills: d.skills, Version: "test", Log: log,
+		Identify: func(addr net.Addr) (permission.Principal, error) {
+			who, ok := addr.(peer)
+			if !ok {
+				return permission.Principal{}, errors.New("nobody knows you")
+			}
+			return permission.Principal{Tenant: who.tenant, Name: who.name}, nil
+		},
+		Explain: func(err error) string { return "explained: " + err.Error() },
+	}
+	if edit != nil {
+		edit(&c)
+	}
+	d.Server = New(c)
+	t.Cleanup(func() {
+		// In the order of a daemon that is in a hurry: everything is cancelled.
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		d.x.Drain(over)
+		d.Stop(over) // hangs if anything leaks
+	})
+	d.mine = d.socket(alice)
+	return d
+}
+
+// A peer is the address of whoever connects to one of a daemon's sockets.
+type peer struct {
+	net.Addr
+	tenant, name string
+}
+
+type peerListener struct {
+	net.Listener
+	who permission.Principal
+}
+
+type peerConn struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c peerConn) RemoteAddr() net.Addr { return c.addr }
+
+func (l peerListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return peerConn{c, peer{c.RemoteAddr(), l.who.Tenant, l.who.Name}}, nil
+}
+
+// serve serves on l until the daemon stops.
+func (d *daemon) serve(l net.Listener, who permission.Principal) {
+	d.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- d.Serve(peerListener{l, who}) }()
+	d.t.Cleanup(func() {
+		d.Stop(context.Background())
+		if err := <-done; err != nil {
+			d.t.Errorf("Serve: %v", err)
+		}
+	})
+}
+
+// socket returns a socket whose callers are who.
+func (d *daemon) socket(who permission.Principal) string {
+	d.t.Helper()
+	path := filepath.Join(d.dir, who.Tenant+"-"+who.Name+".sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.serve(l, who)
+	return path
+}
+
+// httpClient reaches a socket.
+func httpClient(t *testing.T, socket string) *http.Client {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+const endpoint = "http://localhost" + Path
+
+// lines is the SDK's transport over an upgraded connection.
+type lines struct{ socket string }
+
+func (l lines) Connect(ctx context.Context) (sdk.Connection, error) {
+	conn, r, err := upgrade(l.socket)
+	if err != nil {
+		return nil, err
+	}
+	return (&sdk.IOTransport{Reader: readCloser{r, conn}, Writer: conn}).Connect(ctx)
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// upgrade opens a connection and upgrades it.
+func upgrade(socket string) (net.Conn, *bufio.Reader, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Path, LinesProtocol)
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		err = errors.New(resp.Status)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, r, nil
+}
+
+// A client is the SDK's client and what it was told.
+type client struct {
+	*sdk.ClientSession
+	t        *testing.T
+	progress chan *sdk.ProgressNotificationParams
+	changed  chan struct{} // the list of resources
+}
+
+// connect opens a session by one of the transports, in one version of the protocol.
+// An empty version is the newest.
+func (d *daemon) connect(t *testing.T, transport, version string) *client {
+	t.Helper()
+	var over sdk.Transport = lines{d.mine}
+	if transport == "http" {
+		over = &sdk.StreamableClientTransport{Endpoint: endpoint, HTTPClient: httpClient(t, d.mine)}
+	}
+	c := &client{t: t, progress: make(chan *sdk.ProgressNotificationParams, 1000), changed: make(chan struct{}, 10)}
+	cl := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { c.progress <- r.Params },
+		ResourceListChangedHandler:  func(context.Context, *sdk.ResourceListChangedRequest) { c.changed <- struct{}{} },
+	})
+	var err error
+	c.ClientSession, err = cl.Connect(t.Context(), over, &sdk.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatalf("connect over %s in %q: %v", transport, version, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A result is what a call came back with.
+type reply struct {
+	*sdk.CallToolResult
+	text       string
+	structured map[string]any
+	links      map[string]*sdk.ResourceLink // by name
+}
+
+// call calls a tool, which must not be a protocol error.
+func (c *client) call(name string, arguments any) reply {
+	c.t.Helper()
+	r, err := c.CallTool(c.t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
+	if err != nil {
+		c.t.Fatalf("%s: %v", name, err)
+	}
+	return newReply(c.t, r)
+}
+
+func newReply(t *testing.T, r *sdk.CallToolResult) reply {
+	t.Helper()
+	out := reply{CallToolResult: r, links: map[string]*sdk.ResourceLink{}}
+	out.structured, _ = r.StructuredContent.(map[string]any)
+	for i, content := range r.Content {
+		switch content := content.(type) {
+		case *sdk.TextContent:
+			if i > 0 {
+				t.Errorf("a second text: %q", content.Text)
+			}
+			out.text = content.Text
+		case *sdk.ResourceLink:
+			out.links[content.Name] = content
+		default:
+			t.Errorf("content %T", content)
+		}
+	}
+	return out
+}
+
+// read reads a resource, which must be there.
+func (c *client) read(uri string) *sdk.ResourceContents {
+	c.t.Helper()
+	r, err := c.ReadResource(c.t.Context(), &sdk.ReadResourceParams{URI: uri})
+	if err != nil {
+		c.t.Fatalf("%s: %v", uri, err)
+	}
+	if len(r.Contents) != 1 {
+		c.t.Fatalf("%s: %d contents", uri, len(r.Contents))
+	}
+	return r.Contents[0]
+}
+
+// waitProgress waits for a notification with some text.
+func (c *client) waitProgress(text string) {
+	c.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case p := <-c.progress:
+			if strings.Contains(p.Message, text) {
+				return
+			}
+		case <-deadline:
+			c.t.Fatalf("no progress with %q", text)
+		}
+	}
+}
+
+// newest is the execution that was accepted last.
+func (d *daemon) newest() string {
+	d.t.Helper()
+	list, _, err := d.x.List(d.t.Context(), alice, executor.Filter{PageSize: 1})
+	if err != nil || len(list) == 0 {
+		d.t.Fatalf("no execution: %v", err)
+	}
+	return list[0].ID
+}
+
+// outcome waits for an execution's end.
+func (d *daemon) outcome(id string) *executor.Outcome {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	events, err := d.x.Follow(ctx, alice, id, 0)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer events.Close()
+	for {
+		e, err := events.Next(ctx)
+		if err != nil {
+			d.t.Fatalf("execution %s: no outcome: %v", id, err)
+		}
+		if e.Outcome != nil {
+			return e.Outcome
+		}
+	}
+}
+
+// write writes a file beneath the skills' root.
+func (d *daemon) write(path, text string) {
+	d.t.Helper()
+	path = filepath.Join(d.dir, "skills", path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// reload makes the daemon see what was written.
+func (d *daemon) reload() {
+	d.t.Helper()
+	if _, err := d.skills.Reload(d.t.Context()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+const oddName = "a b?#%&ü'\"<>.txt"
+
+// skillFiles are the skills of every test.
+var skillFiles = map[string]string{
+	"demo/SKILL.md":            "---\nname: demo\ndescription: A skill to try things with.\nallowed-tools: Bash(echo:*), Bash(cat:*)\n---\n\nUse {baseDir}/scripts/hello.py.\n",
+	"demo/references/guide.md": "# Guide\n\nNaïve.\n",
+	"demo/assets/logo.png":     "\x89PNG\r\n\x1a\n\x00\xff",
+	"demo/assets/" + oddName:   "odd\n",
+	"demo/assets/big.txt":      strings.Repeat("0123456789abcde\n", 3<<16),
+	"demo/scripts/hello.py":    "import json, sys\nprint('hello', json.load(sys.stdin).get('name', 'nobody'))\n",
+	"demo/scripts/fail.py":     "import sys\nprint('so far so good')\nprint('broken', file=sys.stderr)\nsys.exit(3)\n",
+	"demo/scripts/wait.py":     "import time\nprint('started', flush=True)\ntime.sleep(3600)\n",
+	"demo/scripts/big.py":      "import sys\nfor i in range(12000): print('%015d' % i)\nprint('short', file=sys.stderr)\n",
+	"demo/scripts/leave.py":    "import os\nos.makedirs('out')\nopen('out/table.csv', 'w').write('a,b\\n1,2\\n')\nopen('out/" + strings.NewReplacer("'", "\\'").Replace(oddName) + "', 'w').write('strange')\nopen(b'out/\\xff.bin', 'wb').write(b'\\0\\1')\n",
+	"hidden/SKILL.md":          "---\nname: hidden\ndescription: Not to be shown.\ndisable-model-invocation: true\n---\n\nSecret steps.\n",
+	"odd name/SKILL.md":        "---\nname: odd name\ndescription: A name with a blank.\n---\n\nOdd.\n",
+}
+
+// logs collects what a daemon logs.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// fakeTools are tools of one test.
+type fakeTools func(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
+
+func (f fakeTools) Tools() []toolview.Tool {
+	return []toolview.Tool{{Name: "fake", Description: "A tool of a test.", Parameters: json.RawMessage(`{"type":"object"}`)}}
+}
+
+func (f fakeTools) Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error) {
+	return f(ctx, who, name, arguments, sink)
+}
