@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 import weakref
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import grpc
 
@@ -49,8 +49,6 @@ _ON_DISCONNECT = {"cancel": pb.ON_DISCONNECT_CANCEL, "continue": pb.ON_DISCONNEC
 # The header that names the execution behind a result of ToolService.
 _EXECUTION_HEADER = "skillrun-execution-id"
 
-T = TypeVar("T")
-
 
 def connect(
     address: Optional[str] = None,
@@ -91,6 +89,7 @@ class Client:
         self._patience = patience
         self._reached = False  # a daemon has answered
         self._runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
+        self._cancelling: Set[Any] = set()
         # The generated stubs, for calls that this class does not wrap.
         self.execution_service: Any = execution_pb2_grpc.ExecutionServiceStub(self._channel)
         self.skill_service: Any = skill_pb2_grpc.SkillServiceStub(self._channel)
@@ -101,6 +100,8 @@ class Client:
         """Cancels what this client started and has not ended, and closes the connection."""
         for run in list(self._runs):
             run.close()
+        for call in list(self._cancelling):
+            call.exception()  # waits
         self._channel.close()
 
     def __enter__(self) -> "Client":
@@ -461,10 +462,11 @@ class Client:
 
     def _cancel_soon(self, execution_id: str, reason: str) -> None:
         """Asks for a cancel without waiting for it, where nothing may be raised."""
+        request = pb.CancelRequest(execution_id=execution_id, reason=reason)
         try:
-            self.execution_service.Cancel.future(
-                pb.CancelRequest(execution_id=execution_id, reason=reason), timeout=self._timeout
-            )
+            call = self.execution_service.Cancel.future(request, timeout=self._timeout)
+            self._cancelling.add(call)  # grpcio ends a call that nobody holds
+            call.add_done_callback(self._cancelling.discard)
         except Exception:
             pass
 

@@ -133,14 +133,15 @@ class Upload:
         if isinstance(file.content, str) or not hasattr(file.content, "__fspath__"):
             raise TypeError(f"file {path}: want bytes for content, or a pathlib.Path of a local file")
         try:
-            self._file = open(file.content, "rb")
+            # Asked before it is opened: opening a pipe would wait for its writer.
+            regular = stat.S_ISREG(os.stat(file.content).st_mode)
+            if regular:
+                self._file = open(file.content, "rb")
+                self.size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
             raise InputError(f"file {path}: {error}") from error
-        info = os.fstat(self._file.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            self._file.close()
+        if not regular:
             raise InputError(f"file {path}: {os.fspath(file.content)}: not a regular file")
-        self.size = info.st_size
 
     def close(self) -> None:
         if self._file is not None:

@@ -1,0 +1,122 @@
+"""A daemon whose answers a test gives, behind a real socket."""
+
+import concurrent.futures
+import os
+import tempfile
+import unittest
+
+import grpc
+from google.protobuf import any_pb2
+
+import skillrun
+from skillrun import details_pb2
+from skillrun.v1 import execution_pb2 as pb
+from skillrun.v1 import execution_pb2_grpc, skill_pb2_grpc, tool_pb2_grpc
+
+# Tries that don't make a test slow.
+QUICK = skillrun.Patience(tries=4, first=0.001, most=0.002)
+
+SERVICES = {
+    "execution": (execution_pb2_grpc.ExecutionServiceServicer, execution_pb2_grpc.add_ExecutionServiceServicer_to_server),
+    "skill": (skill_pb2_grpc.SkillServiceServicer, skill_pb2_grpc.add_SkillServiceServicer_to_server),
+    "tool": (tool_pb2_grpc.ToolServiceServicer, tool_pb2_grpc.add_ToolServiceServicer_to_server),
+}
+
+
+class Daemon:
+    """Answers calls with functions of the test, by method name: f(request, context). What
+    has none is UNIMPLEMENTED. seen has the requests, as (method, request)."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.seen = []
+        self.server = grpc.server(
+            concurrent.futures.ThreadPoolExecutor(max_workers=16), options=[("grpc.max_receive_message_length", 16 << 20)]
+        )
+        for base, add in SERVICES.values():
+            methods = {name: self._method(name) for name in dir(base) if name[0].isupper() and name in answers}
+            add(type("Fake", (base,), methods)(), self.server)
+        self.folder = tempfile.TemporaryDirectory()
+        self.address = "unix://" + os.path.join(self.folder.name, "s")
+        self.server.add_insecure_port(self.address)
+        self.server.start()
+
+    def _method(self, name):
+        def answer(_, request, context):
+            if hasattr(request, "DESCRIPTOR"):
+                self.seen.append((name, request))
+            return self.answers[name](request, context)
+
+        return answer
+
+    def asked(self, name):
+        return [request for method, request in self.seen if method == name]
+
+    def close(self):
+        self.server.stop(None).wait()
+        self.folder.cleanup()
+
+
+class Case(unittest.TestCase):
+    """A test with a fake daemon and a client of it."""
+
+    def daemon(self, **answers):
+        daemon = Daemon(**answers)
+        self.addCleanup(daemon.close)
+        client = skillrun.connect(daemon.address, patience=QUICK)
+        self.addCleanup(client.close)
+        return daemon, client
+
+
+def header(execution_id="x1", **fields):
+    return pb.ExecutionEvent(execution_id=execution_id, sequence=1, header=pb.Header(skill="s", **fields))
+
+
+class Record:
+    """The stored events of one execution."""
+
+    def __init__(self, execution_id="x1"):
+        self.id = execution_id
+        self.events = [header(execution_id), pb.ExecutionEvent(execution_id=execution_id, sequence=2, started=pb.Started())]
+        self.at = {pb.STREAM_STDOUT: 0, pb.STREAM_STDERR: 0}
+
+    def _add(self, **event):
+        self.events.append(pb.ExecutionEvent(execution_id=self.id, sequence=len(self.events) + 1, **event))
+        return self
+
+    def out(self, data, stream=pb.STREAM_STDOUT):
+        self._add(output=pb.Output(stream=stream, offset_bytes=self.at[stream], data=data))
+        self.at[stream] += len(data)
+        return self
+
+    def err(self, data):
+        return self.out(data, pb.STREAM_STDERR)
+
+    def exit(self, code=0):
+        return self._add(outcome=pb.Outcome(end=pb.END_EXITED, exit_code=code))
+
+    def end(self, end, **fields):
+        return self._add(outcome=pb.Outcome(end=end, **fields))
+
+    def after(self, sequence):
+        return self.events[sequence:]
+
+
+def abort(context, code, message, reason="", field="", retry=0.0, metadata=None, domain="skillrun"):
+    """Refuses a call as the daemon does."""
+    status = details_pb2.Status(code=code.value[0], message=message)
+
+    def add(name, detail):
+        status.details.append(any_pb2.Any(type_url="type.googleapis.com/google.rpc." + name, value=detail.SerializeToString()))
+
+    if reason:
+        add("ErrorInfo", details_pb2.ErrorInfo(reason=reason, domain=domain, metadata=metadata or {}))
+    if field:
+        add("BadRequest", details_pb2.BadRequest(field_violations=[dict(field=field, description=message)]))
+    if retry:
+        info = details_pb2.RetryInfo()
+        info.retry_delay.FromMilliseconds(int(retry * 1000))
+        add("RetryInfo", info)
+    if status.details:
+        context.set_trailing_metadata([("grpc-status-details-bin", status.SerializeToString())])
+    context.abort(code, message)
