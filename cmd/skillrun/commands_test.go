@@ -279,7 +279,7 @@ func TestValidateThere(t *testing.T) {
 		{Severity: pb.Severity_SEVERITY_ERROR, File: "SKILL.md", Line: 3, Rule: "name", Message: evil},
 		{Severity: pb.Severity_SEVERITY_WARNING, Rule: "r", Message: "m"},
 	}}
-	if got, want := f.client(t, nil, "validate", "demo"), (result{1, "SKILL.md:3: error: " + evilShown + " [name]\nwarning: m [r]\n", ""}); got != want {
+	if got, want := f.client(t, nil, "validate", "demo"), (result{1, "demo/SKILL.md:3: error: " + evilShown + " [name]\ndemo: warning: m [r]\n", ""}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := f.client(t, nil, "validate", "--json", "demo"); got.code != 1 || !strings.Contains(got.stdout, `"valid":false`) {
@@ -310,8 +310,10 @@ func TestValidateHere(t *testing.T) {
 		{"good", 0, "good: valid\n"},
 		{"./good", 0, "./good: valid\n"},
 		{filepath.Join(dir, "good") + "/", 0, "valid\n"},
-		{"bad", 1, "error: "},
+		{"bad", 1, "bad/SKILL.md:2: error: "},
+		{"./bad/", 1, "./bad/SKILL.md:2: error: "},
 		{"./nowhere", 127, ""},
+		{"./good/SKILL.md", 127, ""},
 	}
 	for _, test := range tests {
 		f := &fake{address: "unix:///nonexistent"}
@@ -321,11 +323,12 @@ func TestValidateHere(t *testing.T) {
 		}
 	}
 	var r struct {
+		Skill    string
 		Valid    *bool
 		Findings []struct{ File, Severity, Rule string }
 	}
 	got := (&fake{address: "unix:///nonexistent"}).client(t, nil, "validate", "--json", "bad")
-	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || r.Valid == nil || *r.Valid || len(r.Findings) == 0 || r.Findings[0].Rule == "" {
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || r.Skill != "bad" || r.Valid == nil || *r.Valid || len(r.Findings) == 0 || r.Findings[0].Rule == "" {
 		t.Errorf("json: got %+v, %v", got, err)
 	}
 }

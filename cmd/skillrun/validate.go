@@ -1,15 +1,21 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/skillrun/skillrun/internal/lint"
 	"github.com/skillrun/skillrun/internal/skill"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -18,44 +24,106 @@ import (
 const codeInvalid = 1
 
 func (a *app) validateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "validate {FOLDER | SKILL}",
-		Short: "Check a skill strictly: a folder here, or a loaded skill by name",
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "validate {FOLDER | SKILL}...",
+		Short: "Check skills strictly, and for what breaks in a sandbox",
 		Long: `Validate prints each finding with its file and line, and exits with 1 if one is an
-error. An argument with a "/", "." or the name of an existing folder is a folder
-and needs no daemon; anything else is the name of a skill that the daemon has.`,
-		Args: arguments(cobra.ExactArgs(1)),
+error; docs/validate.md says of each rule why, and what to do. It runs nothing of a
+skill.
+
+An argument with a "/", "." or the name of an existing folder is a folder and needs no
+daemon; anything else is the name of a skill that the daemon has. A folder is judged by
+the programs and packages of this machine, a loaded skill by the daemon's.
+
+With --json it prints one object a line for each argument,
+{"skill": "...", "valid": bool, "findings": [{"severity", "file", "line", "rule", "message"}]}.`,
+		Example: "  skillrun validate --strict skills/*",
+		Args:    arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var r *pb.ValidateSkillResponse
-			if isFolder(args[0]) {
-				findings, err := skill.ValidateDir(args[0])
-				if errors.Is(err, fs.ErrNotExist) {
-					return &codedError{codeNotFound, fmt.Sprintf("validate %s: no such folder", args[0])}
-				}
-				if err != nil {
-					return fmt.Errorf("validate %s: %w", args[0], err)
-				}
-				r = validation(findings)
-			} else {
-				c, err := a.dial()
+			v := &validator{app: a}
+			defer v.close()
+			good := true
+			for _, arg := range args {
+				r, err := v.validate(cmd.Context(), arg)
 				if err != nil {
 					return err
 				}
-				defer c.Close()
-				r, err = c.Skills().ValidateSkill(cmd.Context(), &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: args[0]}})
-				if err != nil {
-					return fmt.Errorf("validate %s: %w", args[0], err)
+				if err := a.printValidation(arg, r); err != nil {
+					return err
 				}
+				good = good && r.GetValid() && !(strict && len(r.GetFindings()) > 0)
 			}
-			if err := a.printValidation(args[0], r); err != nil {
-				return err
-			}
-			if !r.GetValid() {
+			if !good {
 				return verdict(codeInvalid)
 			}
 			return nil
 		},
+		ValidArgsFunction: a.completeFolderOrSkill,
 	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "warnings count as errors for the exit code")
+	return cmd
+}
+
+// completeFolderOrSkill offers both.
+func (a *app) completeFolderOrSkill(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	names, _ := a.completeSkill(cmd, nil, word)
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+// A validator has what several arguments share, once one needs it.
+type validator struct {
+	*app
+	machine *lint.Machine
+	client  interface {
+		Skills() pb.SkillServiceClient
+		Close() error
+	}
+}
+
+func (v *validator) close() {
+	if v.client != nil {
+		v.client.Close()
+	}
+}
+
+func (v *validator) validate(ctx context.Context, arg string) (*pb.ValidateSkillResponse, error) {
+	if isFolder(arg) {
+		return v.here(ctx, arg)
+	}
+	if v.client == nil {
+		c, err := v.dial()
+		if err != nil {
+			return nil, err
+		}
+		v.client = c
+	}
+	r, err := v.client.Skills().ValidateSkill(ctx, &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: arg}})
+	if err != nil {
+		return nil, fmt.Errorf("validate %s: %w", arg, err)
+	}
+	return r, nil
+}
+
+// here checks a folder without a daemon.
+func (v *validator) here(ctx context.Context, dir string) (*pb.ValidateSkillResponse, error) {
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: no such folder", dir)}
+	case err == nil && !info.IsDir():
+		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: not a folder: name the one that holds SKILL.md", dir)}
+	}
+	if v.machine == nil {
+		var err error
+		if v.machine, err = lint.ThisMachine(ctx); err != nil {
+			return nil, fmt.Errorf("validate %s: %w", dir, err)
+		}
+	}
+	findings, err := lint.Dir(dir, v.machine)
+	if err != nil {
+		return nil, fmt.Errorf("validate %s: %w", dir, err)
+	}
+	return validation(findings), nil
 }
 
 func isFolder(arg string) bool {
@@ -68,11 +136,11 @@ func isFolder(arg string) bool {
 
 // validation is the daemon's answer, made here.
 func validation(findings []skill.Finding) *pb.ValidateSkillResponse {
-	r := &pb.ValidateSkillResponse{Valid: true}
+	r := &pb.ValidateSkillResponse{}
 	for _, f := range findings {
 		severity := pb.Severity_SEVERITY_WARNING
 		if f.Severity == skill.SeverityError {
-			severity, r.Valid = pb.Severity_SEVERITY_ERROR, false
+			severity = pb.Severity_SEVERITY_ERROR
 		}
 		r.Findings = append(r.Findings, &pb.Finding{
 			Severity: severity,
@@ -82,12 +150,13 @@ func validation(findings []skill.Finding) *pb.ValidateSkillResponse {
 			Message:  strings.ToValidUTF8(f.Message, "\uFFFD"),
 		})
 	}
+	r.Valid = !slices.ContainsFunc(findings, func(f skill.Finding) bool { return f.Severity == skill.SeverityError })
 	return r
 }
 
 func (a *app) printValidation(name string, r *pb.ValidateSkillResponse) error {
 	if a.json {
-		return a.printJSON(r)
+		return a.printValidationJSON(name, r)
 	}
 	var t table
 	for _, f := range r.GetFindings() {
@@ -95,12 +164,50 @@ func (a *app) printValidation(name string, r *pb.ValidateSkillResponse) error {
 		if f.GetSeverity() == pb.Severity_SEVERITY_ERROR {
 			c = red
 		}
-		t.add(cell{text: findingText(f), colour: c})
+		t.add(cell{text: placedText(name, f), colour: c})
 	}
 	if len(r.GetFindings()) == 0 {
 		t.add(cell{text: name + ": valid", colour: green})
 	}
 	return a.print(&t)
+}
+
+// printValidationJSON writes the daemon's answer with the argument in front.
+func (a *app) printValidationJSON(name string, r *pb.ValidateSkillResponse) error {
+	answer, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(r)
+	if err != nil {
+		return err
+	}
+	var fields struct {
+		Skill    string          `json:"skill"`
+		Valid    bool            `json:"valid"`
+		Findings json.RawMessage `json:"findings"`
+	}
+	if err := json.Unmarshal(answer, &fields); err != nil {
+		return err
+	}
+	fields.Skill = strings.ToValidUTF8(name, "\uFFFD")
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(fields); err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(line.Bytes())
+	return err
+}
+
+// placedText is a finding of the skill or folder that the command line names. In a
+// folder, the place is one that an editor can open.
+func placedText(name string, f *pb.Finding) string {
+	text := findingText(f)
+	switch {
+	case f.GetFile() == "":
+		return name + ": " + text
+	case strings.HasSuffix(name, "/"):
+		return name + text
+	}
+	return name + "/" + text
 }
 
 // findingText is a finding as compilers print one.

@@ -39,7 +39,9 @@ func (c *check) network(p program) {
 var inet = regexp.MustCompile(`AF_INET|create_connection|create_server|getaddrinfo|gethostbyname|\.connect\(\(`)
 
 // localSockets reports whether a Python source knows only sockets with a path.
-func localSockets(text string) bool { return strings.Contains(text, "AF_UNIX") && !inet.MatchString(text) }
+func localSockets(text string) bool {
+	return strings.Contains(text, "AF_UNIX") && !inet.MatchString(text)
+}
 
 // networkSign is what looks like use of the network, and its line.
 func (p program) networkSign() (string, int) {

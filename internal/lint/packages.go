@@ -1,3 +1,239 @@
 package lint
 
-func (c *check) packages() error { return nil }
+import (
+	"bufio"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// maxDpkgLine bounds a line of dpkg's status file, in bytes.
+const maxDpkgLine = 1 << 20
+
+// packages looks at what the skill declares and at what its Python imports.
+func (c *check) packages() error {
+	var here *installed
+	if c.machine != nil {
+		var err error
+		if here, err = c.machine.installed(); err != nil {
+			return err
+		}
+		if c.skill.Manifest.Python == string(runtime.Embedded) {
+			here.python = map[string]bool{} // it has none of the machine's
+		}
+		here.add(c.venvPackages())
+	}
+	declared := map[string][]string{} // normal names, by the script that they are for
+	for _, r := range c.skill.Requirements() {
+		if r.System {
+			if here != nil && !here.system[r.Text] && !c.program(r.Text) {
+				c.warn(r.File, r.Line, RuleSystemMissing, "the system package %s is not on this machine: install it where the daemon runs, skillrun installs none", r.Text)
+			}
+			continue
+		}
+		p, err := skill.ParseRequirement(r.Text)
+		if err != nil {
+			continue // a finding of validation
+		}
+		name := skill.NormalName(p.Name)
+		declared[r.Script] = append(declared[r.Script], name)
+		if p.URL == "" && !bounded(p.Specifier) {
+			c.warn(r.File, r.Line, RulePackageUnpinned, "%s has no upper bound, so another day gives another version: write %s==VERSION, or a bound such as <2", r.Text, p.Name)
+		}
+		// A marker may mean that it isn't needed here.
+		if here != nil && p.Marker == "" && !here.python[name] {
+			c.warn(r.File, r.Line, RulePackageMissing, "the Python package %s is not on this machine: run `skillrun prepare %s` once the daemon has the skill", p.Name, c.skill.Name)
+		}
+	}
+	c.imports(declared)
+	return nil
+}
+
+// bounded reports whether the versions of a requirement have an upper bound.
+func bounded(specifier string) bool {
+	return slices.ContainsFunc(strings.Split(specifier, ","), func(clause string) bool {
+		return strings.HasPrefix(clause, "=") || strings.HasPrefix(clause, "~=") || strings.HasPrefix(clause, "<")
+	})
+}
+
+// imports looks for modules that come from nowhere. One in a try is optional.
+func (c *check) imports(declared map[string][]string) {
+	local := c.modules()
+	said := map[string]bool{}
+	for _, p := range c.programs {
+		if p.language != "python" {
+			continue
+		}
+		have := slices.Concat(declared[""], declared[p.path])
+		for _, m := range pythonImports(p.text) {
+			root := m.root()
+			if m.optional || said[root] || stdlib[root] || strings.HasPrefix(root, "_") || local[root] || provided(root, have) {
+				continue
+			}
+			said[root] = true
+			c.warn(p.path, m.line, RulePackageUndeclared,
+				"%s looks like a module of a package, and none that the skill declares: add %s to python_packages in SKILL.md, with a version", root, distributions(root)[0])
+		}
+	}
+}
+
+// modules are the names that a program of the skill can import from it, wherever
+// they stand.
+func (c *check) modules() map[string]bool {
+	found := map[string]bool{}
+	for e := range c.skill.Entries() {
+		dir, name := path.Split(e.Path)
+		for _, ext := range []string{".py", ".pyi", ".so", ".pyc"} {
+			if base, ok := strings.CutSuffix(name, ext); ok {
+				base, _, _ = strings.Cut(base, ".") // x.cpython-311-x86_64-linux-gnu.so
+				found[base] = true
+				for _, part := range strings.Split(strings.Trim(dir, "/"), "/") {
+					found[part] = true
+				}
+			}
+		}
+	}
+	return found
+}
+
+// provided reports whether one of the declared packages has a module, as far as
+// their names and what is well known of them tell.
+func provided(module string, declared []string) bool {
+	names := distributions(module)
+	return slices.ContainsFunc(declared, func(d string) bool {
+		return slices.Contains(names, d) || strings.HasPrefix(d, skill.NormalName(module)+"-") ||
+			slices.Contains(strings.Fields(brings[d]), module)
+	})
+}
+
+// distributions are the packages that a top-level module may come from, the usual
+// one first.
+func distributions(module string) []string {
+	names := strings.Fields(packagesOf[module])
+	return append(names, skill.NormalName(module))
+}
+
+// packagesOf has the modules whose package has another name.
+var packagesOf = map[string]string{
+	"PIL": "pillow", "cv2": "opencv-python opencv-python-headless opencv-contrib-python", "yaml": "pyyaml", "bs4": "beautifulsoup4",
+	"sklearn": "scikit-learn", "skimage": "scikit-image", "docx": "python-docx", "pptx": "python-pptx", "fitz": "pymupdf", "pymupdf": "pymupdf",
+	"dateutil": "python-dateutil", "dotenv": "python-dotenv", "OpenSSL": "pyopenssl", "Crypto": "pycryptodome", "Cryptodome": "pycryptodomex",
+	"serial": "pyserial", "magic": "python-magic", "jwt": "pyjwt", "attr": "attrs", "git": "gitpython", "github": "pygithub", "gitlab": "python-gitlab",
+	"MySQLdb": "mysqlclient", "psycopg2": "psycopg2-binary psycopg2", "usb": "pyusb", "zmq": "pyzmq", "wx": "wxpython", "gi": "pygobject", "slugify": "python-slugify",
+	"telegram": "python-telegram-bot", "markdown": "markdown", "lxml": "lxml", "pkg_resources": "setuptools", "OCC": "pythonocc-core", "Bio": "biopython",
+	"jose": "python-jose", "multipart": "python-multipart", "nacl": "pynacl", "odf": "odfpy", "pdfminer": "pdfminer-six", "websocket": "websocket-client",
+	"win32com": "pywin32", "googleapiclient": "google-api-python-client", "rest_framework": "djangorestframework", "umap": "umap-learn", "faiss": "faiss-cpu faiss-gpu",
+	"community": "python-louvain", "igraph": "igraph python-igraph", "graphviz": "graphviz", "barcode": "python-barcode", "ffmpeg": "ffmpeg-python",
+	"moviepy": "moviepy", "pythoncom": "pywin32", "Levenshtein": "levenshtein python-levenshtein", "rdkit": "rdkit", "xdg": "pyxdg",
+}
+
+// brings has modules that come along with a package.
+var brings = map[string]string{
+	"pandas": "numpy dateutil pytz six", "matplotlib": "numpy PIL dateutil mpl_toolkits pylab cycler", "scipy": "numpy", "scikit-learn": "numpy scipy joblib",
+	"seaborn": "numpy pandas matplotlib", "requests": "urllib3 certifi idna", "python-docx": "lxml", "python-pptx": "lxml PIL", "torch": "numpy",
+	"opencv-python": "numpy", "opencv-python-headless": "numpy", "scikit-image": "numpy scipy PIL", "statsmodels": "numpy scipy pandas", "xarray": "numpy pandas",
+	"jinja2": "markupsafe", "flask": "jinja2 werkzeug click", "fastapi": "pydantic starlette", "httpx": "httpcore anyio", "setuptools": "pkg_resources",
+}
+
+// installed is what a machine has: Python packages by their normal names, and
+// packages of Debian.
+type installed struct {
+	python, system map[string]bool
+}
+
+func (in *installed) add(names []string) {
+	for _, name := range names {
+		in.python[skill.NormalName(name)] = true
+	}
+}
+
+// metadata is the directory or file that says that a package is installed.
+var metadata = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*?[A-Za-z0-9])?)-[^-]+(?:-py[0-9.]+)?\.(?:dist|egg)-info$`)
+
+func (m *Machine) installed() (*installed, error) {
+	in := &installed{python: map[string]bool{}}
+	for _, dir := range m.sitePackages() {
+		names, err := filepath.Glob(filepath.Join(dir, "*-info"))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if found := metadata.FindStringSubmatch(filepath.Base(name)); found != nil {
+				in.add(found[1:])
+			}
+		}
+	}
+	var err error
+	in.system, err = dpkgPackages(filepath.Join(m.rootfs(), "var/lib/dpkg/status"))
+	return in, err
+}
+
+// sitePackages are the directories from which the machine's own Python imports.
+func (m *Machine) sitePackages() []string {
+	version := "3"
+	if m.Runtimes != nil {
+		list := m.Runtimes.List()
+		if i := slices.IndexFunc(list, func(r runtime.Runtime) bool { return r.Language == "python" }); i >= 0 {
+			if parts := strings.SplitN(list[i].Version, ".", 3); len(parts) > 1 {
+				version = parts[0] + "." + parts[1]
+			}
+		}
+	}
+	var dirs []string
+	for _, lib := range []string{"usr/local/lib/python" + version, "usr/lib/python" + version, "usr/lib/python3"} {
+		for _, name := range []string{"dist-packages", "site-packages"} {
+			dirs = append(dirs, filepath.Join(m.rootfs(), lib, name))
+		}
+	}
+	return dirs
+}
+
+// venvPackages are those of the skill's own virtual environment.
+func (c *check) venvPackages() []string {
+	var names []string
+	for e := range c.skill.Entries() {
+		dir, base := path.Split(e.Path)
+		if strings.HasPrefix(dir, "venv/lib/") && strings.HasSuffix(dir, "/site-packages/") {
+			if found := metadata.FindStringSubmatch(base); found != nil {
+				names = append(names, found[1])
+			}
+		}
+	}
+	return names
+}
+
+// dpkgPackages reads which Debian packages are installed. Without dpkg there is
+// none.
+func dpkgPackages(status string) (map[string]bool, error) {
+	f, err := os.Open(status)
+	if err != nil {
+		if os.IsNotExist(err) || os.IsPermission(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || fi.Mode()&fs.ModeType != 0 {
+		return nil, err
+	}
+	found := map[string]bool{}
+	name := ""
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxDpkgLine)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), "Package: "); ok {
+			name = value
+		}
+		if lines.Text() == "Status: install ok installed" {
+			found[name] = true
+		}
+	}
+	return found, lines.Err()
+}

@@ -27,7 +27,10 @@ func scanPython(text string) pythonText {
 	for i := 0; i < len(text); {
 		switch ch := text[i]; {
 		case ch == '#':
-			end := i + strings.IndexByte(text[i:]+"\n", '\n')
+			end := len(text)
+			if n := strings.IndexByte(text[i:], '\n'); n >= 0 {
+				end = i + n
+			}
 			blank(code, i, end)
 			blank(strs, i, end)
 			i = end

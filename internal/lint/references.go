@@ -1,8 +1,10 @@
 package lint
 
 import (
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -21,15 +23,13 @@ var illustration = regexp.MustCompile(`(?i)\bexamples?\b|\be\.g\.|\bsuch as\b|\b
 // references looks for files that the instructions name by a relative path and the
 // skill doesn't have. Those beneath {baseDir} are package skill's.
 func (c *check) references() {
-	said := map[string]bool{}
+	lines := map[string]int{} // of each that is missing, the first
 	missing := func(line int, p string) {
-		p = strings.TrimRight(p, "./-")
-		if p == "" || said[p] {
+		if p = strings.TrimRight(p, "./-"); p == "" {
 			return
 		}
-		if _, err := c.skill.Lookup(p); isMissing(err) {
-			said[p] = true
-			c.warn(c.manifest.file, line, RuleReferenceMissing, "%s is not in the skill: add it, or correct the path", p)
+		if _, err := c.skill.Lookup(p); isMissing(err) && (lines[p] == 0 || line < lines[p]) {
+			lines[p] = line
 		}
 	}
 	words := func(line int, text string) {
@@ -54,6 +54,9 @@ func (c *check) references() {
 		}
 	}
 	c.links(missing)
+	for _, p := range slices.Sorted(maps.Keys(lines)) {
+		c.warn(c.manifest.file, lines[p], RuleReferenceMissing, "%s is not in the skill: add it, or correct the path", p)
+	}
 }
 
 // links looks at the targets of links outside of code.

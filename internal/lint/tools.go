@@ -25,17 +25,14 @@ func (c *check) tools() {
 
 // toolProgram looks for the program of a rule, in the sandbox or in the skill.
 func (c *check) toolProgram(line int, e permission.Entry) {
-	name := e.Program
-	if p, ok := strings.CutPrefix(name, c.skill.BaseDir()+"/"); ok {
-		name = p
-	}
+	name, ofSkill := strings.CutPrefix(e.Program, c.skill.BaseDir()+"/")
 	switch {
-	case !strings.Contains(name, "/"):
+	case !ofSkill && !strings.Contains(name, "/"):
 		if !c.program(name) {
 			c.warn(c.manifest.file, line, RuleToolProgram,
 				"the rule %s allows %s, which is not on this machine: install it, or remove the rule", e.Text, name)
 		}
-	case path.IsAbs(name):
+	case !ofSkill && path.IsAbs(name):
 		if dir := path.Dir(name); c.machine != nil && (!onPath(dir) || !c.program(path.Base(name))) {
 			c.warn(c.manifest.file, line, RuleToolProgram,
 				"the rule %s allows %s, which is in no sandbox: name a program without its directory, or a file of the skill beneath {baseDir}", e.Text, name)

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/skillrun/skillrun/internal/lint"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -163,7 +164,10 @@ func (c skillCalls) ValidateSkill(_ context.Context, m *pb.ValidateSkillRequest)
 		if err != nil {
 			return nil, err
 		}
-		findings = sk.Validate()
+		// By what this daemon has, as an execution would find it.
+		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes}); err != nil {
+			return nil, err
+		}
 	case *pb.ValidateSkillRequest_SkillMd:
 		if strings.ContainsAny(m.GetFolder(), "/\x00") {
 			return nil, invalid("folder", "must be a name, not a path")

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/lint"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -256,7 +257,7 @@ func TestValidateSkill(t *testing.T) {
 		{"no name", md("---\ndescription: d\n---\n", ""), false, "name-missing", 2},
 		{"broken YAML", md("---\nname: [\n---\n", ""), false, "yaml", 2},
 		{"empty", md("", ""), false, "front-matter", 0},
-		{"loaded", &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "demo"}}, false, "unknown-field", 17},
+		{"loaded", &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "demo"}}, false, "unknown-field", 18},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := d.about.ValidateSkill(t.Context(), c.m)
@@ -278,7 +279,14 @@ func TestValidateSkill(t *testing.T) {
 			}
 		})
 	}
-	_, err := d.about.ValidateSkill(t.Context(), &pb.ValidateSkillRequest{})
+	// A loaded skill is looked at as skillrun validate does.
+	r, err := d.about.ValidateSkill(t.Context(), &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: "demo"}})
+	if err != nil || !slices.ContainsFunc(r.Findings, func(f *pb.Finding) bool {
+		return f.Rule == lint.RulePackageUnpinned && f.File == "SKILL.md" && f.Line == 17 && f.Severity == pb.Severity_SEVERITY_WARNING
+	}) {
+		t.Errorf("no finding %s in line 17: %v, %v", lint.RulePackageUnpinned, r, err)
+	}
+	_, err = d.about.ValidateSkill(t.Context(), &pb.ValidateSkillRequest{})
 	wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "subject"})
 	_, err = d.about.ValidateSkill(t.Context(), md(good, "a/b"))
 	wantRefusal(t, err, refusal{codes.InvalidArgument, "INVALID_REQUEST", "folder"})

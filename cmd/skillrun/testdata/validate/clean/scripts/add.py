@@ -1,0 +1,4 @@
+"""Adds its arguments."""
+import sys
+
+print(sum(map(float, sys.argv[1:])))
