@@ -1,0 +1,95 @@
+package embedded
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+func TestName(t *testing.T) {
+	good := debug.Module{Path: module, Version: "v0.0.0-3.14.6-20260610-1", Sum: "h1:abc="}
+	name := func(m debug.Module) string {
+		t.Helper()
+		got, err := nameOf([]*debug.Module{{Path: "other", Version: "v1.0.0", Sum: "h1:x"}, &m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	first := name(good)
+	if !strings.HasPrefix(first, "cpython-3.14.6-20260610-1-") || len(first) != len("cpython-3.14.6-20260610-1-")+12 || name(good) != first {
+		t.Errorf("got %q", first)
+	}
+	other := good
+	other.Sum = "h1:def="
+	if name(other) == first {
+		t.Error("another content has the same name")
+	}
+	replaced := good
+	replaced.Replace = &other
+	if name(replaced) != name(other) {
+		t.Error("a replacement is not seen")
+	}
+	for what, m := range map[string]debug.Module{
+		"no checksum":   {Path: module, Version: good.Version},
+		"local":         {Path: module, Version: good.Version, Replace: &debug.Module{Path: "../x"}},
+		"other version": {Path: module, Version: "v1.2.3", Sum: "h1:abc="},
+		"a path":        {Path: module, Version: "v0.0.0-3.14.6-../..-1", Sum: "h1:abc="},
+		"not there":     {Path: "other", Version: good.Version, Sum: "h1:abc="},
+	} {
+		if got, err := nameOf([]*debug.Module{&m}); err == nil {
+			t.Errorf("%s: got %q, want an error", what, got)
+		}
+	}
+}
+
+func TestUnpackRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unpack(dir, "/opt/python"); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("a directory with something in it: %v", err)
+	}
+	if err := Unpack(filepath.Join(dir, "none"), "/opt/python"); err == nil {
+		t.Error("a directory that is not there passed")
+	}
+}
+
+func TestSettle(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]fs.FileMode{"program": 0o4711, "data": 0o666} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(dir, name), mode&0o777|fs.ModeSetuid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("program", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := settle(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{"program": 0o755, "data": 0o644, ".": fs.ModeDir | 0o755} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, want)
+		}
+	}
+	for _, to := range []string{"/etc/passwd", "../x", "a/../../x"} {
+		link := filepath.Join(dir, "out")
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+		if err := settle(dir); err == nil || !strings.Contains(err.Error(), to) {
+			t.Errorf("a link to %s: %v", to, err)
+		}
+		if err := os.Remove(link); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
