@@ -1,0 +1,304 @@
+"""The client against a real daemon, which the Go test starts. SKILLRUN_ADDRESS is its
+socket, SKILLRUN_TCP its TCP address. The skill "py" is the Go test's."""
+
+import hashlib
+import io
+import os
+import pathlib
+import tempfile
+import unittest
+import uuid
+
+import skillrun
+from skillrun.v1 import execution_pb2 as pb
+
+from .proxy import Proxy
+
+# Prints a block on each stream, says that it is done and waits for a signal, eight
+# times: what is printed behind a cut is printed while nobody listens.
+BLOCKS = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+for i in range(8):
+    for n in range(500):
+        print(f"out {i} {n}")
+        print(f"err {i} {n}", file=sys.stderr)
+    sys.stderr.flush()
+    print(f"done {i}", flush=True)
+    signal.sigwait([signal.SIGUSR1])
+"""
+
+
+class Daemon(unittest.TestCase):
+    def setUp(self):
+        self.client = skillrun.connect()
+        self.addCleanup(self.client.close)
+
+    def of(self, label):
+        return list(self.client.executions(labels={"test": label}))
+
+    def label(self):
+        return f"{self.id().rsplit('.', 1)[-1][:40]}-{uuid.uuid4().hex[:8]}"
+
+
+class Running(Daemon):
+    def test_a_script_prints(self):
+        text = b""
+        for chunk in self.client.run("calculator", script="scripts/calc.py", args=["2 + 2"]):
+            self.assertEqual(chunk.stream, "stdout")
+            text += chunk.data
+        self.assertEqual(text.strip().split()[-1], b"4")
+
+    def test_output_is_live(self):
+        pipe = skillrun.Pipe()
+        seen = ""
+        with self.client.run_code("calculator", "for i in range(3):\n print(i)\n input()", stdin=pipe) as run:
+            for chunk in run:
+                seen += chunk.text
+                if seen.endswith("\n"):
+                    pipe.write(b"\n")
+        self.assertEqual((seen, run.exit_code, run.end), ("0\n1\n2\n", 0, "exited"))
+
+    def test_ends(self):
+        for code, limits, exit_code, kind, text in (
+            ("import sys; sys.exit(3)", None, 3, skillrun.ProgramError, "exit status 3"),
+            ("import os; os.kill(os.getpid(), 9)", None, -9, skillrun.ProgramError, "signal: SIGKILL"),
+            ("while True: pass", skillrun.Limits(wall_time=0.5), 124, skillrun.ProgramError, "timed out: wall time"),
+        ):
+            with self.subTest(text):
+                run = self.client.run_code("calculator", code, limits=limits)
+                with self.assertRaises(kind) as caught:
+                    run.check()
+                self.assertTrue(str(caught.exception).startswith(text), caught.exception)
+                self.assertEqual((run.exit_code, run.header.skill), (exit_code, "calculator"))
+
+    def test_both_streams_and_a_command(self):
+        result = self.client.run_code("py", "echo out; echo err >&2", "bash").result().check()
+        self.assertEqual((result.stdout, result.stderr), (b"out\n", b"err\n"))
+        result = self.client.run_command("py", "printf '%s-' 'a b' '$HOME'").result()
+        self.assertEqual(result.stdout, b"a b-$HOME-")
+
+    def test_input(self):
+        read = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())"
+        large = os.urandom(2 << 20)
+        for name, options, want in (
+            ("nothing", {}, b""),
+            ("bytes", {"stdin": b"a\x00b"}, b"a\x00b"),
+            ("text", {"stdin": "é"}, "é".encode()),
+            ("JSON", {"json_arguments": {"b": "é", "a": [1, 2.5, None]}}, '{"b": "é", "a": [1, 2.5, null]}'.encode()),
+            ("large", {"stdin": large}, large),
+            ("a file", {"stdin": io.BytesIO(large)}, large),
+            ("pieces", {"stdin": (b"%d," % i for i in range(3))}, b"0,1,2,"),
+            ("with a key", {"stdin": io.BytesIO(b"keyed"), "idempotency_key": uuid.uuid4().hex}, b"keyed"),
+        ):
+            with self.subTest(name):
+                self.assertEqual(self.client.run_code("py", read, **options).result().check().stdout, want)
+
+    def test_files_small_and_large(self):
+        large = os.urandom(5 << 20)
+        code = "import hashlib, os, sys\nfor p in sys.argv[1:]: print(hashlib.sha256(open(p, 'rb').read()).hexdigest(), os.access(p, os.X_OK))"
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(large)
+            file.flush()
+            files = {"in/large": pathlib.Path(file.name), "small": skillrun.File(b"abc", executable=True), "bytes": large[: 2 << 20]}
+            result = self.client.run_code("py", code, args=list(files), files=files).result().check()
+        wants = [large, b"abc", large[: 2 << 20]]
+        want = "".join(f"{hashlib.sha256(data).hexdigest()} {i == 1}\n" for i, data in enumerate(wants))
+        self.assertEqual(result.text, want)
+
+    def test_environment_and_limits(self):
+        run = self.client.run_code(
+            "py",
+            "import os; print(os.environ['APP_A'], os.environ['APP_SECRET'], os.getcwd())",
+            env={"APP_A": "1"},
+            secret_env={"APP_SECRET": "s"},
+            files={"sub/x": b""},
+            working_directory="sub",
+            limits=skillrun.Limits(wall_time=7, processes=9),
+        )
+        self.assertEqual((run.header.limits.wall_time.seconds, run.header.limits.processes), (7, 9))
+        self.assertEqual(run.result().check().text, "1 s /workspace/sub\n")
+
+    def test_a_signal_reaches_the_program(self):
+        code = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [10])\nprint('ready', flush=True)\nprint(signal.sigwait([10]))"
+        run = self.client.run_code("py", code)
+        seen = ""
+        for chunk in run:
+            if not seen:
+                run.signal("SIGUSR1")
+            seen += chunk.text
+        self.assertEqual((seen.split()[0], run.exit_code), ("ready", 0))
+
+    def test_over_tcp(self):
+        with skillrun.connect(os.environ["SKILLRUN_TCP"]) as client:
+            self.assertEqual(client.run_code("py", "print(6 * 7)").result().check().text, "42\n")
+
+
+class Breaking(Daemon):
+    """The connection breaks; nothing is lost, nothing comes twice, nothing runs twice."""
+
+    def setUp(self):
+        super().setUp()
+        self.proxy = Proxy(os.environ["SKILLRUN_ADDRESS"])
+        self.addCleanup(self.proxy.close)
+        self.cut_client = skillrun.connect(self.proxy.address)
+        self.addCleanup(self.cut_client.close)
+
+    def test_a_cut_stream_goes_on_byte_for_byte(self):
+        label = self.label()
+        run = self.cut_client.run_code("py", BLOCKS, labels={"test": label})
+        output = {"stdout": "", "stderr": ""}
+        blocks = 0
+        for chunk in run:
+            output[chunk.stream] += chunk.text
+            if chunk.stream == "stdout" and f"done {blocks}\n" in output["stdout"]:
+                blocks += 1
+                self.proxy.cut()
+                self.client.signal(run.id, "SIGUSR1")
+        want = "".join("".join(f"out {i} {n}\n" for n in range(500)) + f"done {i}\n" for i in range(8))
+        self.assertEqual(output["stdout"], want)
+        self.assertEqual(output["stderr"], "".join(f"err {i} {n}\n" for i in range(8) for n in range(500)))
+        self.assertEqual((run.exit_code, self.proxy.cuts, len(self.of(label))), (0, 8, 1))
+
+    def test_cut_before_the_header_it_is_sent_again_and_runs_once(self):
+        list(self.cut_client.skills())  # it has a connection that stands
+        label = self.label()
+        self.proxy.cut_before(b"sha256:")
+        result = self.cut_client.run_code("py", "print('once')", labels={"test": label}).result().check()
+        self.assertEqual((result.stdout, self.proxy.cuts, len(self.of(label))), (b"once\n", 1, 1))
+
+    def test_a_cut_download_goes_on(self):
+        run = self.client.run_code("py", "import os; open('big', 'wb').write(os.urandom(3 << 20))").check()
+        (artifact,) = run.artifacts()
+
+        class Cutting(io.BytesIO):
+            def write(to, data):
+                if not to.tell():
+                    self.proxy.cut()
+                return super().write(data)
+
+        to = Cutting()
+        self.cut_client.download(run.id, artifact, to)
+        self.assertEqual((hashlib.sha256(to.getvalue()).hexdigest(), self.proxy.cuts), (artifact.sha256, 1))
+
+    def test_with_cancel_the_daemon_ends_it(self):
+        run = self.cut_client.run_code("py", "print('ready', flush=True)\nimport time\ntime.sleep(600)", on_disconnect="cancel")
+        for chunk in run:
+            self.proxy.cut()
+        self.assertEqual((run.end, run.outcome.evidence.cancelled_by), ("cancelled", "disconnect"))
+
+
+class Leaving(Daemon):
+    SLEEPER = "print('ready', flush=True)\nimport time\ntime.sleep(600)"
+
+    def test_leaving_the_loop_cancels(self):
+        label = self.label()
+        for chunk in self.client.run_code("py", self.SLEEPER, labels={"test": label}):
+            break
+        (execution,) = self.of(label)
+        self.assertEqual((execution.outcome.end, execution.outcome.evidence.cancel_reason), (pb.END_CANCELLED, "the caller left"))
+
+    def test_leaving_the_block_cancels(self):
+        with self.client.run_code("py", self.SLEEPER) as run:
+            pass
+        self.assertEqual((run.end, self.client.execution(run.id).outcome.end), ("cancelled", pb.END_CANCELLED))
+
+    def test_the_deadline_cancels(self):
+        run = self.client.run_code("py", self.SLEEPER, deadline=1)
+        with self.assertRaises(skillrun.DeadlineExceeded):
+            run.wait()
+        self.assertEqual(self.client.execution(run.id).outcome.end, pb.END_CANCELLED)
+
+    def test_detached_it_goes_on_and_is_attached(self):
+        pid = self.client.run_code("py", BLOCKS).detach()
+        run = self.client.attach(pid)
+        seen, blocks = "", 0
+        for chunk in run:
+            seen += chunk.text if chunk.stream == "stdout" else ""
+            if f"done {blocks}\n" in seen:
+                blocks += 1
+                run.signal("SIGUSR1")
+        self.assertEqual((blocks, run.exit_code), (8, 0))
+        again = self.client.attach(pid, after_sequence=run.last_sequence - 1).result()
+        self.assertEqual((again.stdout, again.exit_code), (b"", 0))
+
+    def test_detached_with_a_large_file(self):
+        code = "import os; print(os.path.getsize('f'))"
+        run_id = self.client.run_code("py", code, files={"f": bytes(3 << 20)}).detach()
+        self.assertEqual(self.client.attach(run_id).result().check().text, f"{3 << 20}\n")
+
+    def test_cancel_says_why(self):
+        run = self.client.run_code("py", self.SLEEPER)
+        run.cancel(grace=0.5, reason="not needed")
+        with self.assertRaises(skillrun.ProgramError) as caught:
+            run.check()
+        self.assertIn("not needed", str(caught.exception))
+
+
+class Refusing(Daemon):
+    def test_refusals_say_what_to_do(self):
+        key = uuid.uuid4().hex
+        self.client.run_code("py", "print(1)", idempotency_key=key).check()
+        for kind, reason, field, options in (
+            (skillrun.NotFound, "SKILL_NOT_FOUND", None, {"skill": "nobody", "code": ""}),
+            (skillrun.NotFound, "SKILL_FILE_NOT_FOUND", None, {"script": "scripts/none.py"}),
+            (skillrun.InvalidRequest, "SKILL_PATH_ESCAPES", "script", {"script": "../x.py"}),
+            (skillrun.Denied, "COMMAND_NOT_ALLOWED", None, {"command": "rm x"}),
+            (skillrun.InvalidRequest, "LIMIT_TOO_LARGE", "limits.wall_time", {"code": "1", "limits": skillrun.Limits(wall_time=9999)}),
+            (skillrun.InvalidRequest, "ENV_NOT_ALLOWED", "env", {"code": "1", "env": {"LD_PRELOAD": "x"}}),
+            (skillrun.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", None, {"code": "print(2)", "idempotency_key": key}),
+            (skillrun.InvalidRequest, "INVALID_INPUT_FILE", "files", {"code": "1", "files": {"../x": b""}}),
+        ):
+            with self.subTest(reason):
+                with self.assertRaises(skillrun.CallError) as caught:
+                    self.client.run(options.pop("skill", "py"), **options)
+                e = caught.exception
+                self.assertEqual((type(e), e.reason, e.field), (kind, reason, field), e)
+
+    def test_the_same_key_is_the_same_execution(self):
+        key = uuid.uuid4().hex
+        runs = [self.client.run_code("py", "import random; print(random.random())", idempotency_key=key) for _ in range(2)]
+        self.assertEqual([run.header.deduplicated for run in runs], [False, True])
+        self.assertEqual((runs[0].id, runs[0].result().stdout), (runs[1].id, runs[1].result().stdout))
+
+    def test_an_unknown_execution(self):
+        with self.assertRaises(skillrun.NotFound) as caught:
+            self.client.attach("nobody").wait()
+        self.assertEqual(caught.exception.reason, "EXECUTION_NOT_FOUND")
+
+
+class Asking(Daemon):
+    def test_artifacts(self):
+        code = "import os\nos.makedirs('out/deep')\nopen('out/deep/a.txt', 'w').write('abc')\nopen('b', 'w').write('')"
+        run = self.client.run_code("py", code).check()
+        self.assertEqual([(a.path, a.size_bytes) for a in run.artifacts()], [("b", 0), ("out/deep/a.txt", 3)])
+        to = io.BytesIO()
+        self.client.download(run.id, "out/deep/a.txt", to)
+        self.assertEqual(to.getvalue(), b"abc")
+        with tempfile.TemporaryDirectory() as folder:
+            for artifact in run.artifacts():
+                self.client.save(run.id, artifact, folder)
+            with open(folder + "/out/deep/a.txt") as file:
+                self.assertEqual(file.read(), "abc")
+        with self.assertRaises(skillrun.NotFound):
+            self.client.download(run.id, "none", io.BytesIO())
+
+    def test_skills(self):
+        names = [skill.name for skill in self.client.skills()]
+        self.assertIn("calculator", names)
+        self.assertIn("py", names)
+        skill = self.client.skill("py")
+        self.assertEqual([script.path for script in skill.scripts], ["scripts/echo.py"])
+        active = self.client.activate("py")
+        self.assertIn("/skills/py", active.instructions)
+        self.assertEqual([m.type for m in active.messages], ["metadata", "prompt", "command_permissions"])
+        self.assertIn(b"print", self.client.read_file("py", "scripts/echo.py"))
+        with self.assertRaises(skillrun.CallError):
+            self.client.read_file("py", "../../etc/passwd")
+        self.assertTrue(self.client.check_command("py", "printf a").allowed)
+        self.assertFalse(self.client.check_command("py", "rm a").allowed)
+        self.assertTrue(self.client.capabilities().runtimes)
+
+
+if __name__ == "__main__":
+    unittest.main()

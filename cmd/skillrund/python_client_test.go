@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Debian's Python has Debian's grpcio; another one on the PATH has not.
+const debianPython = "/usr/bin/python3"
+
+// pythonPackage is where the Python client lies.
+const pythonPackage = "../../clients/python"
+
+// pythonDaemon starts a daemon with the skill that the Python tests use.
+func pythonDaemon(t *testing.T, extra string) *running {
+	t.Helper()
+	dir := newDir(t)
+	writeSkill(t, dir, "py", `allowed-tools: "Bash(printf:*), Bash(python:*)"`, map[string]string{
+		"scripts/echo.py": "import sys\nprint(*sys.argv[1:], sep='\\n')\nsys.stdout.write(sys.stdin.read())\n",
+	})
+	return startDaemonIn(t, dir, extra)
+}
+
+// runPython runs modules of Python tests beneath a folder and makes each test a
+// subtest.
+func runPython(t *testing.T, folder string, env []string, modules ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, debianPython, append([]string{"-m", "tests"}, modules...)...)
+	cmd.Dir = folder
+	root, err := filepath.Abs(pythonPackage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A proxy of this machine is none for loopback, and compiled files are not
+	// to be left in the sources.
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+root, "PYTHONDONTWRITEBYTECODE=1", "no_proxy=*", "no_grpc_proxy=*")
+	cmd.Env = append(cmd.Env, env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	ran := 0
+	for line := range strings.Lines(string(out)) {
+		var got struct{ Test, Verdict, Text string }
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Errorf("not a verdict: %s", line)
+			continue
+		}
+		ran++
+		t.Run(strings.TrimPrefix(got.Test, "tests."), func(t *testing.T) {
+			switch got.Verdict {
+			case "pass":
+			case "skip":
+				t.Skip(got.Text)
+			default:
+				t.Error(got.Text)
+			}
+		})
+	}
+	if err != nil || ran == 0 {
+		t.Errorf("%s -m tests %v: %v after %d tests\n%s", debianPython, modules, err, ran, tail(stderr.String(), 8000))
+	}
+}
+
+// The Python client against a daemon whose answers the test gives: what a real one
+// does too rarely.
+func TestPythonClientAlone(t *testing.T) {
+	runPython(t, pythonPackage, nil, "tests.test_follow", "tests.test_start", "tests.test_calls")
+}
+
+// The Python client against the real daemon: runs, input, files, artifacts,
+// refusals, and connections that are cut in the middle.
+func TestPythonClientAgainstDaemon(t *testing.T) {
+	d := pythonDaemon(t, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\n")
+	runPython(t, pythonPackage, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon")
+}
+
+// The Python client while its daemon is killed and started again.
+func TestPythonClientSurvivesRestart(t *testing.T) {
+	d := pythonDaemon(t, "")
+	control, err := net.Listen("unix", filepath.Join(d.dir, "control"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Close()
+	go func() {
+		for {
+			conn, err := control.Accept()
+			if err != nil {
+				return
+			}
+			wish, err := bufio.NewReader(conn).ReadString('\n')
+			answer := "done"
+			switch {
+			case err != nil:
+				answer = err.Error()
+			case wish == "kill\n":
+				d.kill()
+			case wish == "start\n":
+				d = launch(t, d.dir, "")
+				d.dial("unix://" + d.dir + "/s.sock")
+				d.waitServing()
+			default:
+				answer = "unknown"
+			}
+			fmt.Fprintln(conn, answer)
+			conn.Close()
+		}
+	}()
+	runPython(t, pythonPackage, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_CONTROL=" + d.dir + "/control"}, "tests.test_restart")
+}
+
+// The types of the Python client hold, as mypy sees them.
+func TestPythonClientTypes(t *testing.T) {
+	cmd := exec.Command("/usr/bin/mypy", "--cache-dir", t.TempDir(), "--python-executable", debianPython)
+	cmd.Dir = pythonPackage
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("mypy: %v\n%s", err, out)
+	}
+}
