@@ -48,11 +48,25 @@ build: packages-build ## Builds bin/skillrund, bin/skillrun and bin/skillrun-pyt
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
 	@bash deploy/demo.sh
 
+# Packages whose statements the tests must reach. What counts are statements of Go
+# that ran in a test binary, whichever package the test is in. What runs in other
+# processes is not seen: the daemon and the command that the tests of cmd start, what
+# happens before Isolate executes a test binary again, and the init of a sandbox,
+# which is C.
+COVERED := internal/executor internal/permission internal/skill internal/toolview sandbox
+COVERED_LEAST := 90
+comma := ,
+empty :=
+blank := $(empty) $(empty)
+
 .PHONY: test
 test: packages-test tools build ## Runs every test, as root
 	@echo "==> test"
 	@mkdir -p .cache
-	@SKILLRUN_BIN=$(CURDIR)/bin PATH=$(TOOLS):$$PATH gotestsum --format pkgname --jsonfile .cache/test.json -- -count=1 -timeout 20m ./...
+	@SKILLRUN_BIN=$(CURDIR)/bin PATH=$(TOOLS):$$PATH gotestsum --format pkgname --jsonfile .cache/test.json -- \
+		-count=1 -timeout 20m -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) ./...
+	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
+	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
 
@@ -63,12 +77,13 @@ test-cgroup2: packages-cgroup2 build ## Runs the sandbox's tests and the daemon 
 	@bash .ci/cgroup2/run.sh
 
 .PHONY: lint
-lint: tools ## Checks format, Go code, the contract and its compatibility
+lint: tools packages-test ## Checks format, Go code, the contract and its compatibility, and the shipped skills
 	@echo "==> lint"
 	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@go vet ./...
 	@staticcheck ./...
 	@buf lint
+	@go run ./cmd/skillrun validate --strict skills/*
 	@$(MAKE) --no-print-directory breaking
 
 .PHONY: breaking
