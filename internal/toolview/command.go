@@ -26,8 +26,9 @@ type CommandRequest struct {
 	Env map[string]string
 	// Timeout zero: the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
-	// OutputBytes of each stream are kept. Zero: the daemon's default.
-	OutputBytes int64
+	// KeepBytes bounds what the result has of each stream; the execution keeps more.
+	// Zero: all that it keeps.
+	KeepBytes int64
 }
 
 // A CommandResult is the ExecutionResult of the Agent Skills guide.
@@ -70,8 +71,8 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 		Source:    permission.Source{Kind: permission.Command, Command: req.Command},
 		Dir:       dir,
 		Env:       req.Env,
-		Limits:    executor.Limits{Wall: req.Timeout, OutputBytes: req.OutputBytes},
-	}, sink)
+		Limits:    executor.Limits{Wall: req.Timeout},
+	}, req.KeepBytes, sink)
 	if denied, ok := errors.AsType[*permission.Denied](err); ok {
 		return none.because("%s", denied.Message()), nil
 	}
@@ -88,7 +89,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 // fill turns an outcome into the contract's fields.
 func (c CommandResult) fill(r run) (CommandResult, error) {
 	c.Stdout, c.Stderr, c.Artifacts = text(r.stdout), text(r.stderr), r.Artifacts
-	c.Truncated = r.truncated()
+	c.Truncated = r.cut()
 	c.ExecutionTime = float(r.Usage.Wall.Seconds())
 	switch r.End {
 	case executor.TimedOut:

@@ -19,8 +19,9 @@ type PythonScriptCall struct {
 	Script string // Python code
 	// Timeout zero: the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
-	// OutputBytes of each stream are kept. Zero: the daemon's default.
-	OutputBytes int64
+	// KeepBytes bounds what the result has of each stream; the execution keeps more.
+	// Zero: all that it keeps.
+	KeepBytes int64
 }
 
 // A PythonScriptResult is what run_python_script returns: what a program did, or
@@ -77,8 +78,8 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 		Principal: who,
 		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
 		Source:    permission.Source{Kind: permission.Code, Code: code},
-		Limits:    executor.Limits{Wall: c.Timeout, OutputBytes: c.OutputBytes},
-	}, sink)
+		Limits:    executor.Limits{Wall: c.Timeout},
+	}, c.KeepBytes, sink)
 	if err != nil {
 		out, err := pythonScriptRefusal(c.Skill, err)
 		out.ExecutionID = r.id
@@ -116,10 +117,8 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 
 // newPythonScriptResult puts an outcome into the contract's words.
 func newPythonScriptResult(name string, r run) PythonScriptResult {
-	out := PythonScriptResult{
-		Ran: true, SkillName: name, Stdout: text(r.stdout), Stderr: text(r.stderr),
-		ExecutionID: r.id, Artifacts: r.Artifacts,
-	}
+	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts}
+	out.Stdout, out.Stderr = r.texts()
 	if r.ExitCode != nil {
 		out.Returncode = *r.ExitCode
 	}
@@ -129,7 +128,7 @@ func newPythonScriptResult(name string, r run) PythonScriptResult {
 		out.Error = fmt.Sprintf("Script execution exceeded timeout of %s seconds", secondsText(r.Limits.Wall))
 	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.CPUDeadline:
 		out.TimedOut, out.Returncode, out.Error = true, -1, r.Advice
-	case r.End == executor.Exited && !r.truncated(), r.End == executor.Signaled && !r.truncated():
+	case r.End == executor.Exited && !r.cut(), r.End == executor.Signaled && !r.cut():
 	case r.ExitCode == nil || r.End == executor.TimedOut: // no program ran
 		out = PythonScriptResult{Error: "Error executing script: " + r.why(), ExecutionID: r.id}
 	default:

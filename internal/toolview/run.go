@@ -19,12 +19,33 @@ type Sink func(executor.Output) error
 // A run is one execution from its header to its outcome.
 type run struct {
 	id             string
-	stdout, stderr []byte // up to the limit of each
+	stdout, stderr []byte // up to the limit of each, and up to keep
+	keep           int64  // bytes of each stream; 0: all that the execution kept
 	executor.Outcome
 }
 
-// truncated reports whether the program printed more than was kept.
-func (r run) truncated() bool { return r.Outcome.Stdout.Truncated() || r.Outcome.Stderr.Truncated() }
+// outputLimit is how much of each stream there can be here, in bytes.
+func (r run) outputLimit() int64 {
+	if r.keep > 0 {
+		return min(r.keep, r.Limits.OutputBytes)
+	}
+	return r.Limits.OutputBytes
+}
+
+// stdoutCut and stderrCut report whether the program printed more than is here.
+func (r run) stdoutCut() bool { return r.Outcome.Stdout.TotalBytes > int64(len(r.stdout)) }
+func (r run) stderrCut() bool { return r.Outcome.Stderr.TotalBytes > int64(len(r.stderr)) }
+
+// cut is either of them.
+func (r run) cut() bool { return r.stdoutCut() || r.stderrCut() }
+
+// keepMore adds a piece of output to what is kept of its stream.
+func (r *run) keepMore(kept, data []byte) []byte {
+	if r.keep > 0 {
+		data = data[:min(int64(len(data)), r.keep-int64(len(kept)))]
+	}
+	return append(kept, data...)
+}
 
 // why says, in one sentence, why a run is not what its caller asked for.
 func (r run) why() string {
@@ -33,16 +54,21 @@ func (r run) why() string {
 		return fmt.Sprintf("It was cancelled by %s: %s.", r.Evidence.CancelledBy, r.Evidence.CancelReason)
 	case r.Advice != "":
 		return r.Advice
+	case r.cut():
+		return fmt.Sprintf("It printed more than %d bytes, which is what a result holds of each stream; the rest is kept with execution %s. Write large results to a file: files come back as artifacts.", r.outputLimit(), r.id)
 	}
 	return fmt.Sprintf("It ended as %s.", r.End)
 }
 
 // run executes a request and waits for its outcome. An error means that nothing
-// ran, or that the caller went away, and then the execution is cancelled.
-func (v *View) run(ctx context.Context, req executor.Request, sink Sink) (r run, err error) {
+// ran, or that the caller went away, and then the execution is cancelled. keep
+// bounds what the result has of each stream, in bytes; the execution keeps more. 0:
+// all that it keeps.
+func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink Sink) (r run, err error) {
+	r.keep = keep
 	id, _, err := v.x.Execute(ctx, req)
 	if err != nil {
-		return run{}, err
+		return r, err
 	}
 	r.id = id
 	ended := false
@@ -68,9 +94,9 @@ func (v *View) run(ctx context.Context, req executor.Request, sink Sink) (r run,
 		switch {
 		case e.Output != nil:
 			if e.Output.Stream == executor.Stdout {
-				r.stdout = append(r.stdout, e.Output.Data...)
+				r.stdout = r.keepMore(r.stdout, e.Output.Data)
 			} else {
-				r.stderr = append(r.stderr, e.Output.Data...)
+				r.stderr = r.keepMore(r.stderr, e.Output.Data)
 			}
 			if sink != nil {
 				if err := sink(*e.Output); err != nil {
@@ -81,6 +107,18 @@ func (v *View) run(ctx context.Context, req executor.Request, sink Sink) (r run,
 			r.Outcome, ended = *e.Outcome, true
 		}
 	}
+}
+
+// texts are both streams as text. What is cut ends with a whole character.
+func (r run) texts() (stdout, stderr string) {
+	out, errs := r.stdout, r.stderr
+	if r.stdoutCut() {
+		out = out[:wholeRunes(out)]
+	}
+	if r.stderrCut() {
+		errs = errs[:wholeRunes(errs)]
+	}
+	return text(out), text(errs)
 }
 
 // text is output as a contract of text has it: what is not UTF-8 becomes U+FFFD,

@@ -46,8 +46,9 @@ type PythonCall struct {
 	Skill string
 	// Files are put into the run directory.
 	Files []workspace.Input
-	// OutputBytes of each stream are kept. Zero: the daemon's default.
-	OutputBytes int64
+	// KeepBytes bounds what the result has of each stream; the execution keeps more.
+	// Zero: all that it keeps.
+	KeepBytes int64
 }
 
 // A PythonResult is what RunPython returns: one text, whatever happened.
@@ -93,9 +94,9 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		Source:    source,
 		Dir:       dir,
 		Files:     c.Files,
-		Limits:    executor.Limits{Wall: wall, OutputBytes: c.OutputBytes},
+		Limits:    executor.Limits{Wall: wall},
 		Python:    runtime.Embedded,
-	}, sink)
+	}, c.KeepBytes, sink)
 	if err != nil {
 		out, err := pythonRefusal(err)
 		out.ExecutionID = r.id
@@ -202,9 +203,9 @@ func escapes(err error) bool {
 
 // pythonText puts an outcome into the contract's words.
 func pythonText(r run) string {
-	stdout, stderr := text(r.stdout), text(r.stderr)
+	stdout, stderr := r.texts()
 	switch {
-	case r.End == executor.Exited && *r.ExitCode == 0 && r.truncated():
+	case r.End == executor.Exited && *r.ExitCode == 0 && r.cut():
 		return printed(stdout, stderr) + "\n[" + r.why() + "]"
 	case r.End == executor.Exited && *r.ExitCode == 0:
 		return printed(stdout, stderr)

@@ -162,11 +162,11 @@ func TestContractRunPythonDefaultTimeout(t *testing.T) {
 
 func TestRunPythonArtifactsAndCutOutput(t *testing.T) {
 	b := newBench(t, nil)
-	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "open('out.txt', 'w').write('kept')\nprint('x' * 100)", OutputBytes: 4}, nil)
+	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "open('out.txt', 'w').write('kept')\nprint('x' * 100)", KeepBytes: 4}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "Stdout:\nxxxx\nStderr:\n\n[It printed more than 4 bytes to stdout"; !strings.HasPrefix(r.Text, want) {
+	if want := "Stdout:\nxxxx\nStderr:\n\n[It printed more than 4 bytes, "; !strings.HasPrefix(r.Text, want) {
 		t.Errorf("got %q, want it to begin with %q", r.Text, want)
 	}
 	if got := b.artifact(r.ExecutionID, "out.txt"); got != "kept" || len(r.Artifacts) != 1 {

@@ -34,6 +34,9 @@ type ScriptRequest struct {
 	// MaxOutputSize is how many bytes of each stream are kept. 0: the daemon's
 	// default.
 	MaxOutputSize int64
+	// KeepBytes bounds what the result has of each stream; the execution keeps more.
+	// Zero: all that it keeps.
+	KeepBytes int64
 }
 
 // A ScriptResult is skillkit's ScriptExecutionResult.
@@ -90,7 +93,7 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 		Source:    permission.Source{Kind: permission.Script, Script: entry.Path},
 		Stdin:     executor.Stdin{JSON: &req.Arguments},
 		Limits:    executor.Limits{Wall: req.Timeout, OutputBytes: output},
-	}, sink)
+	}, req.KeepBytes, sink)
 	if r.id == "" {
 		return ScriptResult{}, v.refuseScript(ctx, sk, req, err)
 	}
@@ -118,9 +121,9 @@ func (v *View) defaultOutput(sk *skill.Skill) (int64, error) {
 // fill turns the outcome of a program that ran into the contract's fields.
 func (s *ScriptResult) fill(r run) {
 	s.ExitCode, s.Timeout = *r.ExitCode, r.TimedOut
-	s.StdoutTruncated, s.StderrTruncated = r.Outcome.Stdout.Truncated(), r.Outcome.Stderr.Truncated()
-	s.Stdout = marked(r.stdout, s.StdoutTruncated, "OUTPUT", r.Limits.OutputBytes)
-	s.Stderr = marked(r.stderr, s.StderrTruncated, "STDERR", r.Limits.OutputBytes)
+	s.StdoutTruncated, s.StderrTruncated = r.stdoutCut(), r.stderrCut()
+	s.Stdout = marked(r.stdout, s.StdoutTruncated, "OUTPUT", r.outputLimit())
+	s.Stderr = marked(r.stderr, s.StderrTruncated, "STDERR", r.outputLimit())
 	switch {
 	case s.Timeout:
 		s.Stderr += "\nTimeout"

@@ -23,15 +23,11 @@ type call struct {
 	sink      Sink
 }
 
-// MaxToolOutput bounds what a function tool keeps of each output stream, in bytes:
-// more than a model reads, and little enough that the answer, where six characters
-// may stand for one byte, fits into a message of 4 MiB.
+// MaxToolOutput bounds what the result of a function tool has of each output
+// stream, in bytes: more than a model reads, and little enough that the result,
+// where six characters may stand for one byte, fits into a message of 4 MiB. The
+// sink gets everything, and so does whoever attaches to the execution.
 const MaxToolOutput = 256 << 10
-
-// toolOutput is MaxToolOutput, or what the daemon's limits leave of it.
-func (v *View) toolOutput() int64 {
-	return min(MaxToolOutput, v.x.Bounds.Default.OutputBytes, v.x.Bounds.Max.OutputBytes)
-}
 
 // table has every tool, in the order in which models are shown them: first what
 // finds a skill, then what runs one.

@@ -54,7 +54,7 @@ var runSkillScriptTool = row{
 			return Result{}, err
 		}
 		r, err := v.ExecuteScript(ctx, c.who, ScriptRequest{
-			Skill: a.Skill, ScriptPath: a.ScriptPath, Arguments: string(a.Arguments), Timeout: seconds(a.Timeout), MaxOutputSize: v.toolOutput(),
+			Skill: a.Skill, ScriptPath: a.ScriptPath, Arguments: string(a.Arguments), Timeout: seconds(a.Timeout), KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)
@@ -105,7 +105,7 @@ var bashTool = row{
 			return Result{}, err
 		}
 		r, err := v.ExecuteCommand(ctx, c.who, CommandRequest{
-			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, OutputBytes: v.toolOutput(),
+			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)

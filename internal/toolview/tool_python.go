@@ -51,7 +51,7 @@ var runPythonScriptTool = row{
 			return Result{}, err
 		}
 		r, err := v.RunPythonScript(ctx, c.who, PythonScriptCall{
-			Skill: a.SkillName, Script: a.Script, OutputBytes: v.toolOutput(),
+			Skill: a.SkillName, Script: a.Script, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
@@ -99,7 +99,7 @@ var runPythonTool = row{
 			return Result{}, err
 		}
 		r, err := v.RunPython(ctx, c.who, PythonCall{
-			Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory, OutputBytes: v.toolOutput(),
+			Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err

@@ -49,8 +49,8 @@ const (
 //
 // An answer of a typed call holds all that the program printed, up to the
 // execution's limit of 10 MiB for each stream: a client that expects so much has
-// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
-// function tool keeps 256 KiB of each stream.
+// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: its
+// result has the first 256 KiB of each stream, its events and Attach have all.
 type ToolServiceClient interface {
 	// RunPythonScript runs Python code in a skill's virtual environment: the
 	// contract of the function tool run_python_script. What its table of errors
@@ -189,8 +189,8 @@ type ToolService_CallToolClient = grpc.ServerStreamingClient[CallToolResponse]
 //
 // An answer of a typed call holds all that the program printed, up to the
 // execution's limit of 10 MiB for each stream: a client that expects so much has
-// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
-// function tool keeps 256 KiB of each stream.
+// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: its
+// result has the first 256 KiB of each stream, its events and Attach have all.
 type ToolServiceServer interface {
 	// RunPythonScript runs Python code in a skill's virtual environment: the
 	// contract of the function tool run_python_script. What its table of errors

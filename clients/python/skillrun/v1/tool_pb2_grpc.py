@@ -23,8 +23,8 @@ class ToolServiceStub(object):
 
     An answer of a typed call holds all that the program printed, up to the
     execution's limit of 10 MiB for each stream: a client that expects so much has
-    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
-    function tool keeps 256 KiB of each stream.
+    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: its
+    result has the first 256 KiB of each stream, its events and Attach have all.
     """
 
     def __init__(self, channel):
@@ -88,8 +88,8 @@ class ToolServiceServicer(object):
 
     An answer of a typed call holds all that the program printed, up to the
     execution's limit of 10 MiB for each stream: a client that expects so much has
-    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
-    function tool keeps 256 KiB of each stream.
+    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: its
+    result has the first 256 KiB of each stream, its events and Attach have all.
     """
 
     def RunPythonScript(self, request, context):
@@ -217,8 +217,8 @@ class ToolService(object):
 
     An answer of a typed call holds all that the program printed, up to the
     execution's limit of 10 MiB for each stream: a client that expects so much has
-    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: a
-    function tool keeps 256 KiB of each stream.
+    to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: its
+    result has the first 256 KiB of each stream, its events and Attach have all.
     """
 
     @staticmethod
