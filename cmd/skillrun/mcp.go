@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// mcpVariable names the environment variable with the address of the daemon's MCP
+// endpoint.
+const mcpVariable = "SKILLRUN_MCP_ADDRESS"
+
+func (a *app) mcpCommand() *cobra.Command {
+	address := os.Getenv(mcpVariable)
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Speak MCP on standard input and output, for agents that start a process",
+		Long: `Mcp connects an agent that speaks the Model Context Protocol over a pipe with the
+daemon: one JSON-RPC message a line, both ways. An agent's configuration names it
+as
+
+  {"mcpServers": {"skillrun": {"command": "skillrun", "args": ["mcp"]}}}
+
+It ends when standard input does, and cancels what runs then. Without --mcp-address
+the endpoint is mcp.sock beside the socket of --address.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := mcpAddress(address, a.at())
+			if err != nil {
+				return usage(cmd, err)
+			}
+			return a.bridge(cmd.Context(), at)
+		},
+	}
+	cmd.Flags().StringVar(&address, "mcp-address", address, "`address` of the daemon's MCP endpoint: unix:///path or host:port (default $"+mcpVariable+")")
+	cmd.Flags().Lookup("mcp-address").DefValue = ""
+	return cmd
+}
+
+// bridge forwards messages between standard input and output and the daemon, until
+// one of them ends.
+func (a *app) bridge(ctx context.Context, at endpoint) error {
+	conn, err := at.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	open := &calls{ids: map[string]bool{}}
+
+	toDaemon := make(chan error, 1)
+	go func() {
+		toDaemon <- forward(conn, a.stdin, open.begin)
+	}()
+	toAgent := make(chan error, 1)
+	go func() {
+		toAgent <- forward(a.stdout, conn, open.end)
+	}()
+	select {
+	case err := <-toDaemon:
+		if err == nil {
+			return nil // standard input is over; the daemon sees the connection end
+		}
+		if read := (*readError)(nil); errors.As(err, &read) {
+			return read
+		}
+		// The connection broke. The other side knows better why, and has what the
+		// daemon still said.
+		err = <-toAgent
+		return a.lost(ctx, at, err, open)
+	case err := <-toAgent:
+		return a.lost(ctx, at, err, open)
+	}
+}
+
+// lost answers what the daemon will never answer, and says what happened.
+func (a *app) lost(ctx context.Context, at endpoint, err error, open *calls) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if write := (*writeError)(nil); errors.As(err, &write) {
+		return write // nobody is there to be answered
+	}
+	gone := &codedError{codeFailed, "the daemon at " + at.String() + " closed the connection: it stopped or restarts; what ran is cancelled. Start skillrun mcp again"}
+	for _, answer := range open.answers(gone.text) {
+		if _, err := a.stdout.Write(answer); err != nil {
+			break
+		}
+	}
+	return gone
+}

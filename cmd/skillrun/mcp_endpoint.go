@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What the daemon's endpoint is called; internal/mcp has the same.
+const (
+	mcpPath     = "/mcp"
+	mcpProtocol = "skillrun-mcp-lines"
+)
+
+// mcpConnectTimeout bounds connecting and the daemon's first answer.
+const mcpConnectTimeout = 10 * time.Second
+
+// An endpoint is where MCP is spoken.
+type endpoint struct{ network, address string }
+
+func (e endpoint) String() string {
+	if e.network == "unix" {
+		return "unix://" + e.address
+	}
+	return e.address
+}
+
+// mcpAddress reads an address, or derives it from that of the daemon for gRPC.
+func mcpAddress(address, daemon string) (endpoint, error) {
+	if address == "" {
+		e, err := parseEndpoint(daemon)
+		if err != nil || e.network != "unix" {
+			return e, fmt.Errorf("--mcp-address: can't be derived from the address %q; give unix:///path or host:port, or set %s", daemon, mcpVariable)
+		}
+		e.address = filepath.Join(filepath.Dir(e.address), "mcp.sock")
+		return e, nil
+	}
+	e, err := parseEndpoint(address)
+	if err != nil {
+		return e, fmt.Errorf("--mcp-address: %w", err)
+	}
+	return e, nil
+}
+
+func parseEndpoint(address string) (endpoint, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok || strings.HasPrefix(address, "/") {
+		path = strings.TrimPrefix(path, "//")
+		if !ok {
+			path = address
+		}
+		if path == "" {
+			return endpoint{}, fmt.Errorf("%q names no path", address)
+		}
+		return endpoint{"unix", path}, nil
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(address, "tcp://"), "http://"), mcpPath)
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		return endpoint{}, fmt.Errorf("%q: want unix:///path or host:port", address)
+	}
+	return endpoint{"tcp", host}, nil
+}
+
+// dial connects to the endpoint and leaves HTTP behind.
+func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	dialer := net.Dialer{Timeout: mcpConnectTimeout}
+	conn, err := dialer.DialContext(ctx, e.network, e.address)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, &codedError{codeFailed, fmt.Sprintf("no MCP endpoint at %s: %v (is skillrund running? Its config says where it serves MCP: listen.mcp_unix, listen.mcp_tcp; tell this command by --mcp-address or %s)", e, err, mcpVariable)}
+	}
+	r, err := upgrade(conn, e)
+	if err != nil {
+		conn.Close()
+		return nil, &codedError{codeFailed, fmt.Sprintf("%s is no MCP endpoint of this version (%s): %v", e, version, err)}
+	}
+	return &upgraded{conn, r}, nil
+}
+
+// upgrade asks for a connection without HTTP. What the reader has buffered is the
+// first of what follows.
+func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
+	host := "localhost"
+	if e.network == "tcp" {
+		host = e.address
+	}
+	conn.SetDeadline(time.Now().Add(mcpConnectTimeout))
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", mcpPath, host, mcpProtocol); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return nil, errors.New("it does not answer in HTTP; is it the socket for gRPC?")
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		var why struct{ Error struct{ Message string } }
+		if json.Unmarshal(body, &why) == nil && why.Error.Message != "" {
+			return nil, fmt.Errorf("%s: %s", resp.Status, why.Error.Message)
+		}
+		return nil, errors.New(resp.Status)
+	}
+	return r, conn.SetDeadline(time.Time{})
+}
+
+// upgraded is a connection with what was read ahead of it.
+type upgraded struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (u *upgraded) Read(p []byte) (int, error) { return u.r.Read(p) }

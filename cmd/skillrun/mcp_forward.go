@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+)
+
+// maxMCPMessage bounds what is held of one message. It is the most that a daemon
+// can be configured to take.
+const maxMCPMessage = 256 << 20
+
+// readError and writeError say which side of a forwarding broke.
+type (
+	readError  struct{ err error }
+	writeError struct{ err error }
+)
+
+func (e *readError) Error() string  { return "read messages: " + e.err.Error() }
+func (e *writeError) Error() string { return "write messages: " + e.err.Error() }
+func (e *readError) Unwrap() error  { return e.err }
+func (e *writeError) Unwrap() error { return e.err }
+
+// forward copies lines until from ends, which is no error. see gets each line
+// before it is written.
+func forward(to io.Writer, from io.Reader, see func(line []byte)) error {
+	r := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := readLine(r)
+		if len(bytes.TrimSpace(line)) > 0 && (err == nil || errors.Is(err, io.EOF)) {
+			if line[len(line)-1] != '\n' {
+				line = append(line, '\n')
+			}
+			see(line)
+			if _, err := to.Write(line); err != nil {
+				return &writeError{err}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return &readError{err}
+		}
+	}
+}
+
+// readLine returns a line with its end, or what there is before the end of file.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		piece, err := r.ReadSlice('\n')
+		if len(line)+len(piece) > maxMCPMessage {
+			return nil, fmt.Errorf("a message of more than %d bytes", maxMCPMessage)
+		}
+		line = append(line, piece...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// calls are the requests that wait for an answer, by their id as it is written.
+type calls struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+// A messageID is as much of a message as matters here.
+type messageID struct {
+	ID     json.RawMessage `json:"id"`
+	Method *string         `json:"method"`
+}
+
+// begin notes a request. What is none, the daemon refuses.
+func (c *calls) begin(line []byte) {
+	var m messageID
+	if json.Unmarshal(line, &m) != nil || m.Method == nil || m.ID == nil || string(m.ID) == "null" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids[string(m.ID)] = true
+}
+
+// end forgets a request that is answered.
+func (c *calls) end(line []byte) {
+	var m messageID
+	if json.Unmarshal(line, &m) != nil || m.Method != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.ids, string(m.ID))
+}
+
+// answers are errors for all requests that wait, so that an agent does not wait for
+// ever.
+func (c *calls) answers(why string) [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all [][]byte
+	for id := range c.ids {
+		answer, err := json.Marshal(map[string]any{
+			"jsonrpc": "2.0", "id": json.RawMessage(id), "error": map[string]any{"code": -32000, "message": why},
+		})
+		if err == nil {
+			all = append(all, append(answer, '\n'))
+		}
+	}
+	slices.SortFunc(all, bytes.Compare)
+	return all
+}
