@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts a daemon of its own in a temporary directory, runs a shipped skill
-# through the client, and leaves nothing behind.
+# through the client, and leaves nothing behind. SKILLRUN_BIN is where the
+# binaries are if not in bin/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,6 +9,7 @@ if ((EUID != 0)); then
 	echo "the daemon makes sandboxes as root: run sudo make demo" >&2
 	exit 1
 fi
+bin=${SKILLRUN_BIN:-$PWD/bin}
 dir=$(mktemp -d /var/tmp/skillrun-demo.XXXXXX)
 chmod 0711 "$dir"
 cat >"$dir/skillrund.yaml" <<YAML
@@ -17,7 +19,7 @@ skills: [$PWD/skills]
 listen:
   unix: $dir/skillrun.sock
 YAML
-bin/skillrund --config "$dir/skillrund.yaml" >"$dir/log" 2>&1 &
+"$bin/skillrund" --config "$dir/skillrund.yaml" >"$dir/log" 2>&1 &
 daemon=$!
 cleanup() {
 	kill -TERM "$daemon" 2>/dev/null || true
@@ -37,7 +39,7 @@ done
 export SKILLRUN_ADDRESS=unix://$dir/skillrun.sock
 
 show() { printf '\n$ %s\n' "$*"; "$@"; }
-PATH=$PWD/bin:$PATH
+PATH=$bin:$PATH
 show skillrun skills
 show skillrun run calculator scripts/calc.py '2 + 2 * 20'
 show skillrun run calculator -c 'import time

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -146,8 +147,9 @@ func startDaemonIn(t testing.TB, dir, extra string) *running {
 	return d
 }
 
-// launch starts the process only.
-func launch(t testing.TB, dir, extra string) *running {
+// launch starts the process only. With a wrapper, a program that executes its
+// arguments, it gets a mount namespace of its own, which the wrapper may change.
+func launch(t testing.TB, dir, extra string, wrapper ...string) *running {
 	t.Helper()
 	shipped, err := filepath.Abs("../../skills")
 	if err != nil {
@@ -180,7 +182,11 @@ func launch(t testing.TB, dir, extra string) *running {
 	}
 	defer log.Close()
 	d := &running{t: t, dir: dir, log: &logFile{log.Name()}, exited: make(chan error, 1)}
-	d.cmd = exec.Command(binary(t, "skillrund"), "--config", config)
+	args := append(slices.Clone(wrapper), binary(t, "skillrund"), "--config", config)
+	d.cmd = exec.Command(args[0], args[1:]...)
+	if len(wrapper) > 0 {
+		d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	}
 	d.cmd.Stderr = log
 	d.cmd.Env = append(os.Environ(), "DAEMON_SECRET=not for scripts")
 	if err := d.cmd.Start(); err != nil {
