@@ -429,7 +429,7 @@ var skillFiles = map[string]string{
 	"demo/assets/big.txt":      strings.Repeat("0123456789abcde\n", 3<<16),
 	"demo/scripts/hello.py":    "import json, sys\nprint('hello', json.load(sys.stdin).get('name', 'nobody'))\n",
 	"demo/scripts/fail.py":     "import sys\nprint('so far so good')\nprint('broken', file=sys.stderr)\nsys.exit(3)\n",
-	"demo/scripts/wait.py":     "import time\nprint('started', flush=True)\ntime.sleep(3600)\n",
+	"demo/scripts/wait.py":     "import os, time\nos.write(1, b'started\\n')\ntime.sleep(3600)\n",
 	"demo/scripts/big.py":      "import sys\nfor i in range(12000): print('%015d' % i)\nprint('short', file=sys.stderr)\n",
 	"demo/scripts/leave.py":    "import os\nos.makedirs('out')\nopen('out/table.csv', 'w').write('a,b\\n1,2\\n')\nopen('out/" + strings.NewReplacer("'", "\\'").Replace(oddName) + "', 'w').write('strange')\nopen(b'out/\\xff.bin', 'wb').write(b'\\0\\1')\n",
 	"hidden/SKILL.md":          "---\nname: hidden\ndescription: Not to be shown.\ndisable-model-invocation: true\n---\n\nSecret steps.\n",

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// An agent is a process that speaks MCP with `skillrun mcp` over its pipes.
+type agent struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	stderr *strings.Builder
+}
+
+// startAgent starts `skillrun mcp` as an agent would that knows the daemon's address.
+func (d *running) startAgent(t *testing.T) *agent {
+	t.Helper()
+	a := &agent{t: t, cmd: d.mcpCommand(), stderr: &strings.Builder{}}
+	a.cmd.Stderr = a.stderr
+	var err error
+	if a.stdin, err = a.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := a.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stdout = bufio.NewReader(stdout)
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.stdin.Close(); a.cmd.Wait() })
+	return a
+}
+
+// mcpCommand is `skillrun mcp`, to be started.
+func (d *running) mcpCommand() *exec.Cmd {
+	cmd := exec.Command(binary(d.t, "skillrun"), "mcp")
+	cmd.Env = append(os.Environ(), "SKILLRUN_ADDRESS=unix://"+d.dir+"/s.sock")
+	return cmd
+}
+
+func (a *agent) send(message string) {
+	a.t.Helper()
+	if _, err := io.WriteString(a.stdin, message+"\n"); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// receive returns the next message, which must be nothing but a message.
+func (a *agent) receive() map[string]any {
+	a.t.Helper()
+	line, err := a.stdout.ReadString('\n')
+	if err != nil {
+		a.t.Fatalf("no message: %v; %s", err, a.stderr)
+	}
+	var m map[string]any
+	if err := json.Unmarshal([]byte(line), &m); err != nil || m["jsonrpc"] != "2.0" {
+		a.t.Fatalf("standard output has %q", line)
+	}
+	return m
+}
+
+// exit waits for the process and returns its exit code.
+func (a *agent) exit() int {
+	a.t.Helper()
+	io.Copy(io.Discard, a.stdout)
+	a.cmd.Wait()
+	return a.cmd.ProcessState.ExitCode()
+}
+
+func (a *agent) initialize() {
+	a.t.Helper()
+	a.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+	if m := a.receive(); fmt.Sprint(m["id"]) != "0" || m["result"] == nil {
+		a.t.Fatalf("initialize: %v", m)
+	}
+	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+}
+
+const waitSkill = "import os, time\nos.write(1, b'started\\n')\ntime.sleep(600)\n"
+
+// startWaiting calls a script that waits, and returns when it runs.
+func (a *agent) startWaiting() {
+	a.t.Helper()
+	a.send(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"waits","script_path":"scripts/wait.py","timeout":600},"_meta":{"progressToken":"p"}}}`)
+	m := a.receive()
+	if params, _ := m["params"].(map[string]any); m["method"] != "notifications/progress" || params["message"] != "started\n" {
+		a.t.Fatalf("got %v, want progress", m)
+	}
+}
+
+// newest waits for the end of the execution that was accepted last.
+func (d *running) newest() *pb.Outcome {
+	d.t.Helper()
+	list, err := d.runs.List(d.t.Context(), &pb.ListRequest{PageSize: 1})
+	if err != nil || len(list.Executions) == 0 {
+		d.t.Fatalf("no execution: %v", err)
+	}
+	s, err := d.runs.Attach(d.t.Context(), &pb.AttachRequest{ExecutionId: list.Executions[0].ExecutionId})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r, err := collect(d.t, s, 0, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r.outcome
+}
+
+// One agent's conversation, as it is on the wire.
+func TestMCPOverStandardStreams(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "waits", "", map[string]string{"scripts/wait.py": waitSkill})
+	d := startDaemonIn(t, dir, "")
+	a := d.startAgent(t)
+	a.initialize()
+
+	a.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	list := a.receive()
+	if text := fmt.Sprint(list); !strings.Contains(text, "run_skill_script") || !strings.Contains(text, "activate_skill") {
+		t.Errorf("tools: %v", list)
+	}
+	a.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bash","arguments":{"skill":"waits","command":"rm -rf /"}}}`)
+	if m := a.receive(); !strings.Contains(fmt.Sprint(m), "isError:true") {
+		t.Errorf("a command that is not allowed: %v", m)
+	}
+	a.send(`{"jsonrpc":"2.0","id":3,"method":"nope"}`)
+	if m := a.receive(); !strings.Contains(fmt.Sprint(m["error"]), "-32601") {
+		t.Errorf("an unknown method: %v", m)
+	}
+	a.send(`[{"jsonrpc":"2.0","id":4,"method":"ping"}]`)
+	if m := a.receive(); !strings.Contains(fmt.Sprint(m["error"]), "batches") {
+		t.Errorf("a batch: %v", m)
+	}
+	a.startWaiting()
+	a.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"enough"}}`)
+	if got := d.newest(); got.GetEnd() != pb.End_END_CANCELLED {
+		t.Errorf("cancelled: %v", got)
+	}
+	if m := a.receive(); fmt.Sprint(m["id"]) != "7" || m["error"] == nil {
+		t.Errorf("the cancelled call: %v", m)
+	}
+	// The skills change: the agent is told.
+	writeSkill(t, dir, "another", "", nil)
+	if m := a.receive(); m["method"] != "notifications/resources/list_changed" {
+		t.Errorf("after a new skill: %v", m)
+	}
+	a.stdin.Close()
+	if code := a.exit(); code != 0 || a.stderr.String() != "" {
+		t.Errorf("exit code %d, %s", code, a.stderr)
+	}
+}
+
+// An agent that goes takes its execution with it, however it goes.
+func TestMCPAgentGoes(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "waits", "", map[string]string{"scripts/wait.py": waitSkill})
+	d := startDaemonIn(t, dir, "")
+	for _, tt := range []struct {
+		name string
+		end  func(a *agent)
+		code int
+	}{
+		{"closes standard input", func(a *agent) { a.stdin.Close() }, 0},
+		{"terminates the process", func(a *agent) { a.cmd.Process.Signal(syscall.SIGTERM) }, 143},
+		{"kills the process", func(a *agent) { a.cmd.Process.Kill() }, -1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := d.startAgent(t)
+			a.initialize()
+			a.startWaiting()
+			tt.end(a)
+			if got := d.newest(); got.GetEnd() != pb.End_END_CANCELLED {
+				t.Errorf("got %v", got)
+			}
+			if code := a.exit(); code != tt.code {
+				t.Errorf("exit code %d, want %d: %s", code, tt.code, a.stderr)
+			}
+		})
+	}
+}
+
+// A daemon that goes leaves no agent waiting.
+func TestMCPDaemonGoes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(d *running)
+		want string // of the call's answer
+	}{
+		{"killed", (*running).kill, "closed the connection: it stopped or restarts"},
+		{"drained", (*running).stop, "CANCELLED"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := newDir(t)
+			writeSkill(t, dir, "waits", "", map[string]string{"scripts/wait.py": waitSkill})
+			d := startDaemonIn(t, dir, "drain: 100ms\n")
+			a := d.startAgent(t)
+			a.initialize()
+			a.startWaiting()
+			tt.end(d)
+			m := a.receive()
+			if fmt.Sprint(m["id"]) != "7" {
+				t.Errorf("got %v", m)
+			}
+			if tt.name == "killed" && !strings.Contains(fmt.Sprint(m["error"]), tt.want) {
+				t.Errorf("got %v, want %s", m, tt.want)
+			}
+			if tt.name == "drained" && !strings.Contains(fmt.Sprint(m["result"]), "isError:true") {
+				t.Errorf("got %v, want a result that says why", m)
+			}
+			if code := a.exit(); code != 125 || !strings.Contains(a.stderr.String(), "Start skillrun mcp again") {
+				t.Errorf("exit code %d: %s", code, a.stderr)
+			}
+			// Nobody is there now, and it says where it looked.
+			out, err := d.mcpCommand().CombinedOutput()
+			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 125 || !strings.Contains(string(out), "no MCP endpoint at unix://"+dir+"/mcp.sock") {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// The SDK's own client over the same pipe, and over HTTP, on a Unix socket and on
+// loopback.
+func TestMCPClients(t *testing.T) {
+	port := freePort(t)
+	d := startDaemon(t, fmt.Sprintf("listen: {unix: s.sock, mcp_tcp: '127.0.0.1:%d'}\n", port))
+	socket := filepath.Join(d.dir, "mcp.sock")
+	overSocket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	overTCP := d.mcpCommand()
+	overTCP.Env = append(overTCP.Env, fmt.Sprintf("SKILLRUN_MCP_ADDRESS=127.0.0.1:%d", port))
+	for name, transport := range map[string]mcp.Transport{
+		"command":          &mcp.CommandTransport{Command: d.mcpCommand()},
+		"command over TCP": &mcp.CommandTransport{Command: overTCP},
+		"socket":           &mcp.StreamableClientTransport{Endpoint: "http://localhost/mcp", HTTPClient: overSocket},
+		"TCP":              &mcp.StreamableClientTransport{Endpoint: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			c, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(ctx, transport, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			r, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "run_skill_script", Arguments: map[string]any{
+				"skill": "calculator", "script_path": "scripts/calc.py", "arguments": map[string]any{"expression": "6*7"},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out, _ := r.StructuredContent.(map[string]any); r.IsError || !strings.Contains(fmt.Sprint(out["stdout"]), "42") {
+				t.Errorf("got %v", r.StructuredContent)
+			}
+			read, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "skill://calculator/SKILL.md"})
+			if err != nil || !strings.Contains(read.Contents[0].Text, "calculator") {
+				t.Errorf("got %v, %v", read, err)
+			}
+		})
+	}
+	e, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPrincipal := map[string]int{}
+	for _, x := range e.Executions {
+		byPrincipal[x.Principal]++
+	}
+	if byPrincipal["uid:0"] != 2 || byPrincipal["anonymous"] != 2 {
+		t.Errorf("who ran what: %v", byPrincipal)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// The socket has the mode of the other one, and a config without it has none.
+func TestMCPSocket(t *testing.T) {
+	d := startDaemon(t, "listen: {unix: s.sock, unix_mode: 0600}\n")
+	info, err := os.Stat(filepath.Join(d.dir, "mcp.sock"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	d.stop()
+	if d := startDaemonIn(t, d.dir, "listen: {unix: s.sock, mcp_unix: ''}\n"); d != nil {
+		if _, err := os.Stat(filepath.Join(d.dir, "mcp.sock")); !os.IsNotExist(err) {
+			t.Errorf("a socket that nobody asked for: %v", err)
+		}
+	}
+}
