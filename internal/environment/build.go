@@ -1,0 +1,308 @@
+package environment
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+//go:embed build.py
+var buildProgram []byte
+
+// Bounds of a build's sandbox that are not configured.
+const (
+	buildProcesses = 128
+	buildOpenFiles = 1024
+	buildFiles     = 2 * maxFrozenFiles
+	buildGrace     = time.Second
+	// maxDownload is what one build may fetch, in proportion to the memory that it
+	// has for it.
+	downloadFactor = 2
+)
+
+// Places in a build's sandbox.
+const (
+	buildTarget  = "/opt/build"
+	pipTarget    = "/opt/pip"
+	wheelsTarget = "/opt/wheels"
+)
+
+var builds atomic.Uint64 // for names of sandboxes
+
+// A plan is what to build.
+type plan struct {
+	skill        string
+	python       runtime.Invocation
+	requirements []byte // pip's format
+	key          string
+}
+
+// newPlan says what a skill's environment is made of: everything that it declares
+// for Python, of all its scripts. Requirements are written anew, so that nothing
+// of a skill's text is an option to pip.
+func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, error) {
+	on := newPlatform(python.Python.Version, s.machine)
+	var lines []string
+	for _, r := range sk.Requirements() {
+		if r.System {
+			continue
+		}
+		line, err := requirementLine(r, on)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	text := strings.Join(lines, "")
+	return &plan{
+		skill: sk.Name, python: python, requirements: []byte(text),
+		key: s.keyOf(python.Python, text),
+	}, nil
+}
+
+var (
+	safeMarker = regexp.MustCompile(`^[A-Za-z0-9_.+*!~<>=/,'"()\t -]*$`)
+	hashForm   = regexp.MustCompile(`^sha(256|384|512):[0-9a-f]{64,128}$`)
+)
+
+func requirementLine(r skill.Requirement, on platform) (string, error) {
+	fail := func(reason string) (string, error) {
+		return "", &RequirementError{Text: r.Text, File: r.File, Line: r.Line, Reason: reason}
+	}
+	p, err := skill.ParseRequirement(r.Text)
+	if err != nil {
+		return fail("is not valid; write it as in pandas>=2.0,<3")
+	}
+	if p.URL != "" {
+		return fail("names a URL; packages come from the daemon's index only")
+	}
+	line := p.Name
+	if len(p.Extras) > 0 {
+		line += "[" + strings.Join(p.Extras, ",") + "]"
+	}
+	line += p.Specifier
+	if p.Marker != "" {
+		// pip takes a blank and a dash for the begin of an option.
+		if _, err := on.applies(p.Marker); err != nil || !safeMarker.MatchString(p.Marker) || strings.Contains(p.Marker, " -") || strings.Contains(p.Marker, "\t") {
+			return fail("its environment marker is not valid")
+		}
+		line += " ; " + p.Marker
+	}
+	for _, h := range r.Hashes {
+		if !hashForm.MatchString(h) {
+			return fail("--hash is not sha256:, sha384: or sha512: and hex digits")
+		}
+		line += " --hash=" + h
+	}
+	return line + "\n", nil
+}
+
+// build makes an environment in a sandbox of its own and copies it out into dir,
+// which is there. log gets what pip prints.
+func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (frozen, error) {
+	inputs, err := s.buildInputs(p)
+	if err != nil {
+		return frozen{}, err
+	}
+	defer os.RemoveAll(inputs)
+	var fetch *fetcher
+	if s.index != nil {
+		fetch = newFetcher(s.index, s.config.Sdists, s.config.MemoryBytes*downloadFactor, s.stall, s.roots)
+		defer fetch.close()
+	}
+	relayed, stop := context.WithCancel(ctx)
+	defer stop()
+	r, stdin := newRelay(relayed, fetch)
+	last := &tail{to: log}
+	var result frozen
+	var freezeErr error
+	froze := false
+	python := pythonName(p.python.Python)
+	process, err := s.config.Host.Start(ctx, s.spec(p, inputs), sandbox.IO{
+		Stdin: stdin, Stdout: r, Stderr: last,
+		Collect: func(changes *os.Root) error {
+			froze = true
+			result, freezeErr = freeze(changes, dir, python, s.config.Bytes)
+			return nil
+		},
+	})
+	if err != nil {
+		r.close(stdin)
+		return frozen{}, fmt.Errorf("build of an environment: %w", err)
+	}
+	unwatch := context.AfterFunc(ctx, func() { process.Stop(0) })
+	exit, err := process.Wait()
+	unwatch()
+	stop()
+	r.close(stdin)
+	if err != nil {
+		return frozen{}, fmt.Errorf("build of an environment: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return frozen{}, context.Cause(ctx)
+	}
+	if err := s.explain(p, exit, fetch, last); err != nil {
+		return frozen{}, err
+	}
+	if !froze {
+		return frozen{}, errors.New("build of an environment: nothing was collected")
+	}
+	return result, buildFailure(p, freezeErr)
+}
+
+// buildFailure says what is wrong with what a build left.
+func buildFailure(p *plan, err error) error {
+	var over *errOversize
+	var entry *entryError
+	switch {
+	case errors.As(err, &over):
+		return &TooLargeError{Skill: p.skill, What: over.what, Limit: over.limit}
+	case errors.As(err, &entry):
+		return &BuildError{Skill: p.skill, Reason: "it can't be used: " + entry.Error()}
+	case err != nil:
+		return fmt.Errorf("freeze an environment: %w", err)
+	}
+	return nil
+}
+
+// explain says why a build did not succeed, or nil.
+func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) error {
+	if exit.End == sandbox.Exited && exit.Code == 0 {
+		return nil
+	}
+	fail := func(format string, args ...any) error {
+		return &BuildError{Skill: p.skill, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch exit.End {
+	case sandbox.TimedOut:
+		if fetch != nil && fetch.failed != nil {
+			return fetch.failed
+		}
+		return fail("not done after %s, the limit of environments.wall_time", s.config.Wall)
+	case sandbox.OOMKilled:
+		return fail("more memory than %d bytes, the limit of environments.memory, in which the packages lie, too", s.config.MemoryBytes)
+	}
+	if fetch != nil {
+		if err := fetch.result(); err != nil {
+			return err
+		}
+	}
+	if name := last.missing(); name != "" && s.config.Wheels != "" && s.index == nil {
+		return &NoPackageError{Name: name, Source: "the daemon's wheels, environments.wheels"}
+	}
+	return fail("pip: %s", last.reason())
+}
+
+// buildInputs makes the directory that a build reads from.
+func (s *Store) buildInputs(p *plan) (string, error) {
+	dir, err := os.MkdirTemp(s.config.Dir, newPrefix)
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(
+		os.WriteFile(filepath.Join(dir, "requirements.txt"), p.requirements, 0o644),
+		os.WriteFile(filepath.Join(dir, "build.py"), buildProgram, 0o644),
+		readable(dir),
+	)
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// spec is the sandbox of a build: no network, nothing of the skill or of any
+// tenant, and what an execution has of the host.
+func (s *Store) spec(p *plan, inputs string) sandbox.Spec {
+	options, _ := json.Marshal([]any{s.index != nil, s.config.Wheels != "", s.config.Sdists}) // can't fail
+	spec := sandbox.Spec{
+		ID: fmt.Sprintf("build-%d-%d", os.Getpid(), builds.Add(1)),
+		Program: sandbox.Program{{Pipeline: []sandbox.Command{{
+			Args: []string{p.python.Python.Path, "-I", buildTarget + "/build.py", string(options)},
+		}}}},
+		Env: []string{
+			"PATH=" + strings.Join(append(slices.Clone(p.python.Path), "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"), ":"),
+			"HOME=/home/skill", "USER=skill", "LOGNAME=skill", "LANG=C.UTF-8", "TMPDIR=/workspace/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1",
+		},
+		Mounts: []sandbox.Mount{{Source: inputs, Target: buildTarget}, {Source: s.config.Pip, Target: pipTarget}},
+		Workspace: sandbox.Workspace{
+			SizeBytes: s.config.MemoryBytes / 4 * 3, Files: buildFiles,
+		},
+		Limits: sandbox.Limits{
+			Wall: s.config.Wall, Grace: buildGrace, MemoryBytes: s.config.MemoryBytes, Processes: buildProcesses, OpenFiles: buildOpenFiles,
+		},
+		Network: sandbox.NetworkNone,
+	}
+	for _, m := range p.python.Mounts {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
+	}
+	if s.config.Wheels != "" {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: s.config.Wheels, Target: wheelsTarget})
+	}
+	return spec
+}
+
+// maxTail is how much of a build's last words is kept to explain a failure.
+const maxTail = 16 << 10
+
+// A tail passes on what a build prints and keeps the end of it.
+type tail struct {
+	to   io.Writer
+	last []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.last = append(t.last, p...)
+	if over := len(t.last) - maxTail; over > 0 {
+		t.last = append([]byte(nil), t.last[over:]...)
+	}
+	return t.to.Write(p)
+}
+
+const maxReason = 500
+
+// reason is pip's last error, or the last line.
+func (t *tail) reason() string {
+	said, isError := "", false
+	for line := range bytes.Lines(t.last) {
+		l := strings.TrimSpace(string(line))
+		rest, ok := strings.CutPrefix(l, "ERROR: ")
+		if ok || l != "" && !isError {
+			said, isError = rest, ok
+		}
+	}
+	if said == "" {
+		said = "it said nothing"
+	}
+	if len(said) > maxReason {
+		said = said[:maxReason] + "..."
+	}
+	return strings.ToValidUTF8(said, "\uFFFD")
+}
+
+var noMatch = regexp.MustCompile(`ERROR: No matching distribution found for ([A-Za-z0-9._-]+)`)
+
+// missing is the package that pip did not find at all, or empty.
+func (t *tail) missing() string {
+	if m := noMatch.FindSubmatch(t.last); m != nil && bytes.Contains(t.last, []byte("(from versions: none)")) {
+		return string(m[1])
+	}
+	return ""
+}

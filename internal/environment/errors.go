@@ -1,0 +1,127 @@
+package environment
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// PackagesError: Python packages that a skill needs are not there.
+type PackagesError struct {
+	Skill    string
+	Packages []string // "pandas>=2.0.0", and behind it what is there instead
+	Python   string   // "system 3.11.2"
+}
+
+func (e *PackagesError) Error() string {
+	return fmt.Sprintf("skill '%s' needs Python packages that are not there for %s: %s. Run: skillrun prepare %s",
+		e.Skill, e.Python, strings.Join(e.Packages, ", "), quote(e.Skill))
+}
+
+// Fix is the command that helps.
+func (e *PackagesError) Fix() string { return "skillrun prepare " + quote(e.Skill) }
+
+// SystemPackagesError: packages of the system that a skill needs are not there.
+type SystemPackagesError struct {
+	Skill    string
+	Packages []string
+}
+
+func (e *SystemPackagesError) Error() string {
+	return fmt.Sprintf("skill '%s' needs system packages that are not there: %s. On the daemon's machine run: %s",
+		e.Skill, strings.Join(e.Packages, ", "), e.Fix())
+}
+
+// Fix is the command that helps.
+func (e *SystemPackagesError) Fix() string {
+	names := make([]string, len(e.Packages))
+	for i, p := range e.Packages {
+		names[i] = systemName(p)
+	}
+	return "apt-get install " + strings.Join(names, " ")
+}
+
+// InterpreterError: a script says that it needs another Python.
+type InterpreterError struct {
+	Skill, Script string
+	Want          string // ">=3.12"
+	Python        string // "system 3.11.2"
+}
+
+func (e *InterpreterError) Error() string {
+	return fmt.Sprintf("%s of skill '%s' needs Python %s, and runs on %s: ask for another one (python: system or embedded)", e.Script, e.Skill, e.Want, e.Python)
+}
+
+// RequirementError: what a skill declares can't be installed.
+type RequirementError struct {
+	Text   string
+	File   string
+	Line   int
+	Reason string
+}
+
+func (e *RequirementError) Error() string {
+	return fmt.Sprintf("%s:%d: requirement %.80q: %s", e.File, e.Line, e.Text, e.Reason)
+}
+
+// ErrNoSource: the daemon has neither an index nor wheels.
+var ErrNoSource = errors.New("no source of packages is configured: set environments.index or environments.wheels in the daemon's configuration")
+
+// ErrNoPip: there is no pip to build with.
+var ErrNoPip = errors.New("no pip is there to build with: it comes with the embedded Python, skillrun-python, which this daemon lacks")
+
+// IndexError: the index can't be reached, or gave no usable answer.
+type IndexError struct {
+	Index  string // without credentials
+	Reason string
+}
+
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("package index %s: %s; see environments.index in the daemon's configuration", e.Index, e.Reason)
+}
+
+// NoPackageError: the source has no such package.
+type NoPackageError struct{ Name, Source string }
+
+func (e *NoPackageError) Error() string {
+	return fmt.Sprintf("package %s: not in %s; check its name, or add it there", e.Name, e.Source)
+}
+
+// BuildError: the build ran and did not succeed.
+type BuildError struct {
+	Skill  string
+	Reason string
+}
+
+func (e *BuildError) Error() string {
+	return fmt.Sprintf("environment of skill '%s': %s", e.Skill, e.Reason)
+}
+
+// A TooLargeError is an environment beyond a bound.
+type TooLargeError struct {
+	Skill string
+	What  string // "bytes", "files"
+	Limit int64
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("environment of skill '%s': more than %d %s; see environments.bytes in the daemon's configuration", e.Skill, e.Limit, e.What)
+}
+
+// BusyError: too many builds at once.
+type BusyError struct{ Waiting int }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("%d builds of environments run or wait; try again later", e.Waiting)
+}
+
+// quote makes a skill's name one word of a command line.
+func quote(name string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r)
+	}
+	if name != "" && strings.TrimFunc(name, plain) == "" && name[0] != '-' {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}

@@ -1,0 +1,340 @@
+package environment
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Bounds of what one build downloads.
+const (
+	maxPageBytes  = 64 << 20
+	maxFetches    = 20_000
+	maxRedirects  = 3
+	dialTimeout   = 10 * time.Second
+	headerTimeout = 30 * time.Second
+	stallTimeout  = 60 * time.Second // without a byte
+)
+
+// A fetcher is all that a build can reach: project pages of the configured index
+// and the files that those pages name.
+type fetcher struct {
+	index    *url.URL // without credentials, its path ends in a slash
+	user     *url.Userinfo
+	sources  bool // source distributions, too
+	maxBytes int64
+	stall    time.Duration
+	client   *http.Client
+
+	mu      sync.Mutex
+	links   []link
+	fetches int
+	bytes   int64
+	private bool  // the index is on a private network
+	failed  error // the first thing that went wrong with the index
+	missing string
+}
+
+// newFetcher makes one for a build. roots nil: the machine's.
+func newFetcher(index *url.URL, sources bool, maxBytes int64, stall time.Duration, roots *x509.CertPool) *fetcher {
+	base := *index
+	base.User = nil
+	base.Path = strings.TrimSuffix(base.Path, "/") + "/"
+	f := &fetcher{index: &base, user: index.User, sources: sources, maxBytes: maxBytes, stall: stall}
+	f.client = &http.Client{
+		CheckRedirect: f.checkRedirect,
+		Transport: &http.Transport{
+			DialContext: f.dial, TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true,
+			DisableCompression: true, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: min(headerTimeout, stall),
+			MaxResponseHeaderBytes: 64 << 10, MaxConnsPerHost: maxRelayed,
+		},
+	}
+	return f
+}
+
+func (f *fetcher) close() { f.client.CloseIdleConnections() }
+
+// A response is what the sandbox gets for one request.
+type response struct {
+	status int
+	kind   string
+	length int64 // -1: not known
+	body   io.ReadCloser
+}
+
+var (
+	projectPath = regexp.MustCompile(`^/simple/([a-z0-9](?:[a-z0-9-]{0,126}[a-z0-9])?)/$`)
+	filePath    = regexp.MustCompile(`^/file/([0-9]{1,9})/([^/]{1,300})$`)
+)
+
+// get answers one request of the sandbox. What is no project and no file that a
+// page has named is a 404, asked of nobody.
+func (f *fetcher) get(ctx context.Context, path string) response {
+	if m := projectPath.FindStringSubmatch(path); m != nil {
+		return f.page(ctx, m[1])
+	}
+	if m := filePath.FindStringSubmatch(path); m != nil {
+		n, err := strconv.Atoi(m[1])
+		name, uerr := url.PathUnescape(m[2])
+		if err == nil && uerr == nil {
+			return f.file(ctx, n, name)
+		}
+	}
+	return status(http.StatusNotFound)
+}
+
+func status(code int) response {
+	return response{status: code, kind: "text/plain", length: 0, body: http.NoBody}
+}
+
+func (f *fetcher) page(ctx context.Context, project string) response {
+	r, body, err := f.open(ctx, f.index.JoinPath(project, "/"), "text/html")
+	if err != nil {
+		return f.fail(err)
+	}
+	defer body.Close()
+	switch {
+	case r.StatusCode == http.StatusNotFound:
+		f.mu.Lock()
+		f.missing = project
+		f.mu.Unlock()
+		return status(http.StatusNotFound)
+	case r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden:
+		return f.fail(fmt.Errorf("it wants credentials, or other ones (%s)", r.Status))
+	case r.StatusCode != http.StatusOK:
+		return f.fail(fmt.Errorf("it answered %s", r.Status))
+	case !strings.Contains(r.Header.Get("Content-Type"), "html"):
+		return f.fail(fmt.Errorf("the page of %s is %.80q, want HTML as PEP 503 has it", project, r.Header.Get("Content-Type")))
+	}
+	limited := &io.LimitedReader{R: body, N: maxPageBytes + 1}
+	links, err := readPage(limited, r.Request.URL)
+	if err == nil && limited.N == 0 {
+		err = fmt.Errorf("the page of %s is longer than %d bytes", project, int64(maxPageBytes))
+	}
+	if err != nil {
+		return f.fail(err)
+	}
+	kept := links[:0]
+	for _, l := range links {
+		if f.sources || isWheel(l.name) {
+			kept = append(kept, l)
+		}
+	}
+	f.mu.Lock()
+	first := len(f.links)
+	if first+len(kept) <= maxFetches*10 {
+		f.links = append(f.links, kept...)
+	} else {
+		kept = nil
+	}
+	f.mu.Unlock()
+	text := writePage(kept, first)
+	return response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(string(text)))}
+}
+
+func (f *fetcher) file(ctx context.Context, n int, name string) response {
+	f.mu.Lock()
+	var l link
+	if n < len(f.links) {
+		l = f.links[n]
+	}
+	f.mu.Unlock()
+	if l.url == nil || name != l.name && (l.metadata == "" || name != l.name+".metadata") {
+		return status(http.StatusNotFound)
+	}
+	u := *l.url
+	if name != l.name {
+		u.Path, u.RawPath = u.Path+".metadata", ""
+	}
+	if u.Scheme != "https" && !f.isIndex(&u) {
+		return f.fail(fmt.Errorf("%s is at %s: want https", l.name, u.Redacted()))
+	}
+	r, body, err := f.open(ctx, &u, "*/*")
+	if err != nil {
+		return f.fail(fmt.Errorf("%s: %w", l.name, err))
+	}
+	if r.StatusCode != http.StatusOK {
+		body.Close()
+		if name != l.name && r.StatusCode == http.StatusNotFound {
+			return status(http.StatusNotFound)
+		}
+		return f.fail(fmt.Errorf("%s: %s answered %s", l.name, u.Host, r.Status))
+	}
+	return response{http.StatusOK, "application/octet-stream", r.ContentLength, body}
+}
+
+// isIndex reports whether a URL has the scheme, host and port of the index.
+func (f *fetcher) isIndex(u *url.URL) bool {
+	return u.Scheme == f.index.Scheme && hostPort(u) == hostPort(f.index)
+}
+
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// open requests a URL. Credentials go to the index only. The body counts against
+// the bounds and ends in an error when nothing comes any more.
+func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Response, io.ReadCloser, error) {
+	f.mu.Lock()
+	f.fetches++
+	over := f.fetches > maxFetches
+	f.mu.Unlock()
+	if over {
+		return nil, nil, fmt.Errorf("more than %d requests", maxFetches)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		cancel(nil)
+		return nil, nil, err
+	}
+	req.Header.Set("Accept", accept)
+	req.Header.Set("User-Agent", "skillrund")
+	if f.user != nil && f.isIndex(u) {
+		password, _ := f.user.Password()
+		req.SetBasicAuth(f.user.Username(), password)
+	}
+	r, err := f.client.Do(req)
+	if err != nil {
+		cancel(nil)
+		var wrapped *url.Error // names the whole URL
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return nil, nil, err
+	}
+	b := &body{fetcher: f, from: r.Body, cancel: cancel}
+	b.timer = time.AfterFunc(f.stall, func() { cancel(errStalled) })
+	return r, b, nil
+}
+
+var errStalled = errors.New("it stalled")
+
+// checkRedirect lets the index and file hosts redirect to themselves only.
+func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
+	from := via[0].URL
+	switch {
+	case len(via) > maxRedirects:
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	case req.URL.Scheme != from.Scheme || hostPort(req.URL) != hostPort(from):
+		return fmt.Errorf("it redirects to another host, %s, which is not followed", req.URL.Host)
+	}
+	return nil
+}
+
+// dial connects to the index wherever it is, and for files to public addresses
+// only: a page of the index must not make the daemon ask what is near it. An index
+// in a private network may name files there.
+func (f *fetcher) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: min(dialTimeout, f.stall)}
+	if address == hostPort(f.index) {
+		c, err := d.DialContext(ctx, network, address)
+		if err == nil {
+			f.notePrivate(c.RemoteAddr())
+		}
+		return c, err
+	}
+	d.Control = func(_, address string, _ syscall.RawConn) error { return f.checkAddress(address) }
+	return d.DialContext(ctx, network, address)
+}
+
+func (f *fetcher) notePrivate(a net.Addr) {
+	if at, err := netip.ParseAddrPort(a.String()); err == nil {
+		f.mu.Lock()
+		f.private = at.Addr().Unmap().IsPrivate()
+		f.mu.Unlock()
+	}
+}
+
+// sharedSpace is where carriers, and some clouds their metadata, are (RFC 6598).
+var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+
+func (f *fetcher) checkAddress(address string) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	ip := at.Addr().Unmap()
+	f.mu.Lock()
+	private := f.private
+	f.mu.Unlock()
+	if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.IsInterfaceLocalMulticast() ||
+		sharedSpace.Contains(ip) || ip.IsPrivate() && !private {
+		return fmt.Errorf("it names a file at %s, an address that it may not send us to", ip)
+	}
+	return nil
+}
+
+// fail keeps the first error for the caller of the build; the sandbox only learns
+// that there was one.
+func (f *fetcher) fail(err error) response {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed == nil {
+		f.failed = &IndexError{Index: f.index.String(), Reason: err.Error()}
+	}
+	return status(http.StatusBadGateway)
+}
+
+// result is why the downloads of a build that failed did, or nil.
+func (f *fetcher) result() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.failed != nil:
+		return f.failed
+	case f.missing != "":
+		return &NoPackageError{Name: f.missing, Source: "the package index " + f.index.String()}
+	}
+	return nil
+}
+
+// A body is a download that counts.
+type body struct {
+	fetcher *fetcher
+	from    io.ReadCloser
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	b.timer.Reset(b.fetcher.stall)
+	b.fetcher.mu.Lock()
+	b.fetcher.bytes += int64(n)
+	over := b.fetcher.bytes > b.fetcher.maxBytes
+	b.fetcher.mu.Unlock()
+	if over {
+		err = fmt.Errorf("more than %d bytes of downloads", b.fetcher.maxBytes)
+	}
+	if errors.Is(err, context.Canceled) {
+		err = errStalled
+	}
+	if err != nil && err != io.EOF {
+		b.fetcher.fail(err)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.from.Close()
+}

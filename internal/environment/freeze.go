@@ -1,0 +1,303 @@
+package environment
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Bounds of a frozen environment.
+const (
+	maxFrozenFiles = 200_000
+	maxFrozenDepth = 64
+	maxFrozenPath  = 1024
+	maxLinkTarget  = 1024
+)
+
+// builtDir is where a build leaves its result, beneath the workspace.
+const builtDir = "env"
+
+// A frozen is what was taken out of a build.
+type frozen struct {
+	packages []string // "six==1.16.0", by name
+	digest   string
+	size     int64
+}
+
+// A freezer copies a build's result out of its sandbox. The processes are dead,
+// and the tree is theirs all the same: it is walked beneath descriptors, links are
+// never followed, and of an entry only its kind, its bytes and one executable bit
+// are taken over.
+type freezer struct {
+	into     string // exists and is empty
+	maxBytes int64
+	files    int
+	size     int64
+	lines    []string // of the digest
+	links    []string
+	packages map[string]string // by normal name
+	buf      []byte
+}
+
+// errOversize says that a build left more than fits.
+type errOversize struct {
+	what  string
+	limit int64
+}
+
+func (e *errOversize) Error() string { return fmt.Sprintf("more than %d %s", e.limit, e.what) }
+
+// An entryError is an entry that no environment may have.
+type entryError struct{ path, what string }
+
+func (e *entryError) Error() string { return fmt.Sprintf("%.200q is %s", e.path, e.what) }
+
+// freeze copies what lies at builtDir of changes into a directory. python is part
+// of the digest.
+func freeze(changes *os.Root, into, python string, maxBytes int64) (frozen, error) {
+	f := &freezer{into: into, maxBytes: maxBytes, packages: map[string]string{}, buf: make([]byte, 128<<10)}
+	top, err := openDir(changes, builtDir)
+	if err != nil {
+		return frozen{}, err
+	}
+	err = f.walk(top, "", 1)
+	if err = errors.Join(err, top.Close()); err != nil {
+		return frozen{}, err
+	}
+	for _, l := range f.links {
+		if err := f.checkLink(l); err != nil {
+			return frozen{}, err
+		}
+	}
+	if err := f.readPackages(); err != nil {
+		return frozen{}, err
+	}
+	return f.result(python), nil
+}
+
+// openDir opens a directory of the upper layer without following a link.
+func openDir(root *os.Root, name string) (*os.File, error) {
+	top, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	return openBeneath(top, name, unix.O_DIRECTORY)
+}
+
+func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
+		Flags:   uint64(unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | flags),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
+	if depth > maxFrozenDepth {
+		return &entryError{prefix, fmt.Sprintf("deeper than %d directories", maxFrozenDepth)}
+	}
+	for {
+		names, err := dir.Readdirnames(1000)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := f.entry(dir, prefix+name, name, depth); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+var pythonProgram = regexp.MustCompile(`^bin/python[0-9.]*$`)
+
+func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
+	if f.files++; f.files > maxFrozenFiles {
+		return &errOversize{"files", maxFrozenFiles}
+	}
+	if len(at) > maxFrozenPath || strings.ContainsFunc(at, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return &entryError{at, "a path that is too long or has control characters"}
+	}
+	if pythonProgram.MatchString(at) {
+		return nil // python is the interpreter, not a package's program
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "stat", Path: at, Err: err}
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		if err := f.mkdir(at); err != nil {
+			return err
+		}
+		sub, err := openBeneath(dir, name, unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.walk(sub, at+"/", depth+1), sub.Close())
+	case unix.S_IFREG:
+		file, err := openBeneath(dir, name, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.file(file, at, st.Mode&0o111 != 0), file.Close())
+	case unix.S_IFLNK:
+		return f.link(dir, at, name)
+	}
+	return &entryError{at, "a device, a pipe or a socket"}
+}
+
+func (f *freezer) mkdir(at string) error {
+	p := filepath.Join(f.into, at)
+	if err := os.Mkdir(p, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(p, 0o755) // whatever the umask
+}
+
+func (f *freezer) file(from *os.File, at string, executable bool) error {
+	mode := fs.FileMode(0o644)
+	kind := "file"
+	if executable {
+		mode, kind = 0o755, "exec"
+	}
+	to, err := os.OpenFile(filepath.Join(f.into, at), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	n, err := io.CopyBuffer(io.MultiWriter(to, sum), io.LimitReader(from, f.maxBytes-f.size+1), f.buf)
+	if err = errors.Join(err, to.Chmod(mode), to.Close()); err != nil {
+		return err
+	}
+	if f.size += n; f.size > f.maxBytes {
+		return &errOversize{"bytes", f.maxBytes}
+	}
+	f.note(kind, at, hex.EncodeToString(sum.Sum(nil)))
+	return nil
+}
+
+func (f *freezer) link(dir *os.File, at, name string) error {
+	buf := make([]byte, maxLinkTarget+1)
+	n, err := unix.Readlinkat(int(dir.Fd()), name, buf)
+	if err != nil {
+		return &os.PathError{Op: "readlink", Path: at, Err: err}
+	}
+	if n > maxLinkTarget {
+		return &entryError{at, "a link that is too long"}
+	}
+	target := string(buf[:n])
+	if err := os.Symlink(target, filepath.Join(f.into, at)); err != nil {
+		return err
+	}
+	f.links = append(f.links, at)
+	f.note("link", at, target)
+	return nil
+}
+
+// checkLink refuses a link that leads out of the environment, by itself or through
+// another one.
+func (f *freezer) checkLink(at string) error {
+	root, err := os.Open(f.into)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	fd, err := unix.Openat2(int(root.Fd()), at, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return &entryError{at, "a link that leads out, or nowhere"}
+	}
+	return unix.Close(fd)
+}
+
+// note keeps a line of the digest. What differs between builds of the same, or
+// between installing a package because it was asked for and because another needs
+// it, is left out.
+func (f *freezer) note(kind, at, value string) {
+	dir, base := path.Split(at)
+	if strings.HasSuffix(dir, ".dist-info/") && (base == "RECORD" || base == "REQUESTED" || base == "direct_url.json") || strings.Contains("/"+dir, "/__pycache__/") {
+		return
+	}
+	f.lines = append(f.lines, kind+"\x00"+at+"\x00"+value+"\x00")
+}
+
+// readPackages lists what is installed.
+func (f *freezer) readPackages() error {
+	infos, err := filepath.Glob(filepath.Join(f.into, "lib/python3*/site-packages/*.dist-info"))
+	if err != nil {
+		return err
+	}
+	for _, info := range infos {
+		data, err := readFile(filepath.Join(info, "METADATA"), maxMetadata)
+		if err != nil {
+			return &entryError{filepath.Base(info), "without readable METADATA"}
+		}
+		name, version := metadata(bytes.NewReader(data))
+		if _, err := skill.ParseRequirement(name + "==" + version); name == "" || err != nil {
+			return &entryError{filepath.Base(info), "of a package without a valid name and version"}
+		}
+		f.packages[skill.NormalName(name)] = name + "==" + version
+	}
+	return nil
+}
+
+// readFile reads a small regular file, and follows no link.
+func readFile(name string, limit int64) ([]byte, error) {
+	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if fi, err := file.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", name)
+	}
+	return io.ReadAll(io.LimitReader(file, limit))
+}
+
+// Version 1 of the digest of an environment: the SHA-256 of "skillrun environment
+// 1", the interpreter, each package as name==version in order, and the lines of
+// note in order, each with a NUL behind it.
+func (f *freezer) result(python string) frozen {
+	keys := make([]string, 0, len(f.packages))
+	for k := range f.packages {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, cmp.Compare)
+	out := frozen{size: f.size}
+	h := sha256.New()
+	fmt.Fprintf(h, "skillrun environment 1\x00%s\x00", python)
+	for _, k := range keys {
+		out.packages = append(out.packages, f.packages[k])
+		fmt.Fprintf(h, "%s\x00", f.packages[k])
+	}
+	slices.Sort(f.lines)
+	for _, line := range f.lines {
+		io.WriteString(h, line)
+	}
+	out.digest = "sha256:" + hex.EncodeToString(h.Sum(nil))
+	return out
+}

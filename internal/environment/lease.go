@@ -1,0 +1,198 @@
+package environment
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Places in an execution's sandbox.
+const (
+	// Target is where an environment is mounted.
+	Target = "/opt/env"
+	// userTarget is where the list of two is mounted, for a skill that has a
+	// virtual environment of its own, too.
+	userTarget = "/opt/userbase"
+)
+
+// A Lease is an environment in use: as long as it is held nobody removes it. The
+// zero Lease is none.
+type Lease struct {
+	Digest  string
+	Env     []string        // "NAME=value", in place of what the runtime says of the name
+	Path    []string        // directories that come before the system's in PATH
+	Mounts  []runtime.Mount // read-only
+	release func()
+}
+
+// Release gives the environment back. It may be called again, and of nil.
+func (l *Lease) Release() {
+	if l != nil && l.release != nil {
+		l.release()
+	}
+}
+
+// Acquire says what an execution gets for the packages that its skill needs: the
+// prepared environment, or nothing if it needs none or finds them by itself. The
+// error is a *PackagesError, a *SystemPackagesError or an *InterpreterError, or
+// ours. The caller releases the lease.
+func (s *Store) Acquire(u Use) (*Lease, error) {
+	requirements := u.Skill.Requirements()
+	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 {
+		return &Lease{}, nil
+	}
+	if (u.Python == runtime.Runtime{}) {
+		u.RunsPython = false
+	}
+	k := s.find(u, requirements)
+	if k == nil {
+		return &Lease{}, s.checked(u)
+	}
+	err := s.checkSystem(u.Skill)
+	if err == nil && u.RunsPython {
+		err = checkInterpreter(u)
+	}
+	var lease *Lease
+	if err == nil {
+		lease, err = s.lease(k, u)
+	}
+	if err != nil {
+		s.release(k)
+		return nil, err
+	}
+	return lease, nil
+}
+
+// find takes the environment that is prepared for a use, if there is one.
+func (s *Store) find(u Use, requirements []skill.Requirement) *kept {
+	forPython := slices.ContainsFunc(requirements, func(r skill.Requirement) bool { return !r.System })
+	if !forPython || u.Python == (runtime.Runtime{}) {
+		return nil
+	}
+	s.mu.Lock()
+	none := s.tenants[tenantDir(u.Tenant)] == nil
+	s.mu.Unlock()
+	if none {
+		return nil
+	}
+	p, err := s.newPlan(u.Skill, runtime.Invocation{Python: u.Python})
+	if err != nil {
+		return nil // it can't have been prepared
+	}
+	return s.take(tenantDir(u.Tenant), p.key)
+}
+
+// take leases what is prepared for a key, or returns nil. What is damaged is
+// dropped.
+func (s *Store) take(tenantName, key string) *kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tenants[tenantName]
+	if t == nil {
+		return nil
+	}
+	k := t.kept[t.prepared[key]]
+	if k == nil {
+		return nil
+	}
+	if !s.intact(k) {
+		if err := s.drop(t, k); err != nil {
+			s.config.Log.Error("damaged environment not removed", "dir", k.dir, "err", err)
+		}
+		return nil
+	}
+	k.leases++
+	s.touch(k)
+	return k
+}
+
+func (s *Store) release(k *kept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k.leases--; k.leases == 0 && k.gone {
+		if err := os.RemoveAll(k.dir); err != nil {
+			s.config.Log.Error("environment not removed", "dir", k.dir, "err", err)
+		}
+	}
+}
+
+// lease says how an execution sees an environment. Its packages lie where a user's
+// own do beneath PYTHONUSERBASE, as package runtime has it for virtual
+// environments.
+func (s *Store) lease(k *kept, u Use) (*Lease, error) {
+	l := &Lease{
+		Digest: k.environment.Digest,
+		Env:    []string{"PYTHONUSERBASE=" + Target},
+		Path:   []string{Target + "/bin"},
+		Mounts: []runtime.Mount{{Source: k.root(), Target: Target}},
+	}
+	if runtime.HasVenv(u.Skill) {
+		dir, err := s.both(k, u)
+		if err != nil {
+			return nil, err
+		}
+		l.Env = []string{"PYTHONUSERBASE=" + userTarget}
+		l.Mounts = append(l.Mounts, runtime.Mount{Source: dir, Target: userTarget})
+	}
+	l.release = sync.OnceFunc(func() { s.release(k) })
+	return l, nil
+}
+
+// both makes a directory for PYTHONUSERBASE that names two others: the skill's own
+// virtual environment, which comes first, and the prepared one. A .pth file can
+// have them looked through with their own .pth files (site.addsitedir).
+func (s *Store) both(k *kept, u Use) (string, error) {
+	lib := "/lib/python" + minorOf(u.Python.Version) + "/site-packages"
+	text := fmt.Sprintf("import site; site.addsitedir(%s); site.addsitedir(%s)\n",
+		strconv.QuoteToASCII(u.Skill.BaseDir()+"/venv"+lib), strconv.QuoteToASCII(Target+lib))
+	sum := sha256.Sum256([]byte(text))
+	dir := filepath.Join(k.dir, "venv-"+hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tmp, err := os.MkdirTemp(k.dir, newPrefix)
+	if err != nil {
+		return "", err
+	}
+	site := filepath.Join(tmp, lib)
+	err = errors.Join(os.MkdirAll(site, 0o755), os.WriteFile(filepath.Join(site, "skillrun.pth"), []byte(text), 0o644), readable(tmp))
+	if err == nil {
+		err = os.Rename(tmp, dir)
+	}
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(tmp))
+		if _, serr := os.Stat(dir); serr == nil { // another execution was first
+			return dir, nil
+		}
+		return "", err
+	}
+	return dir, nil
+}
+
+// readable opens what was just made to everybody, whatever the umask.
+func readable(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if d.IsDir() {
+			mode = 0o755
+		}
+		return os.Chmod(path, mode)
+	})
+}
+
+// isEmbedded tells the embedded CPython from the system's.
+func isEmbedded(r runtime.Runtime) bool { return strings.HasPrefix(r.Path, runtime.EmbeddedDir+"/") }

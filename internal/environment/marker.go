@@ -1,0 +1,215 @@
+package environment
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/aquasecurity/go-pep440-version"
+)
+
+// A platform is what environment markers ask about (PEP 508).
+type platform map[string]string
+
+// newPlatform describes CPython of a full version on this kind of machine.
+func newPlatform(pythonVersion, machine string) platform {
+	return platform{
+		"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine,
+		"platform_python_implementation": "CPython", "implementation_name": "cpython",
+		"python_version": minorOf(pythonVersion), "python_full_version": pythonVersion, "implementation_version": pythonVersion,
+		"extra": "",
+	}
+}
+
+// minorOf is the first two numbers of a version: "3.11" of "3.11.2".
+func minorOf(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return version
+	}
+	return parts[0] + "." + parts[1]
+}
+
+// maxMarkerDepth bounds the parentheses of a marker.
+const maxMarkerDepth = 32
+
+// markerToken is a name, a text in quotes, an operator or a parenthesis.
+var markerToken = regexp.MustCompile(`^\s*(===|==|~=|!=|<=|>=|<|>|\(|\)|'[^']*'|"[^"]*"|[A-Za-z_][A-Za-z0-9_.]*)`)
+
+var errMarker = errors.New("not a valid environment marker")
+
+// tokens cuts a marker into its words.
+func tokens(marker string) ([]string, error) {
+	var list []string
+	for rest := marker; strings.TrimSpace(rest) != ""; {
+		m := markerToken.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, errMarker
+		}
+		list = append(list, m[1])
+		rest = rest[len(m[0]):]
+	}
+	return list, nil
+}
+
+// A markerReader evaluates a marker by recursive descent.
+type markerReader struct {
+	tokens   []string
+	platform platform
+	depth    int
+}
+
+// applies reports whether a marker holds on a platform. An empty one does. The
+// error says that it is none; a name that nobody knows is one, too.
+func (p platform) applies(marker string) (bool, error) {
+	list, err := tokens(marker)
+	if err != nil || len(list) == 0 {
+		return true, err
+	}
+	r := &markerReader{tokens: list, platform: p}
+	v, err := r.or()
+	if err == nil && len(r.tokens) > 0 {
+		err = errMarker
+	}
+	return v || err != nil, err
+}
+
+func (r *markerReader) peek() string {
+	if len(r.tokens) == 0 {
+		return ""
+	}
+	return r.tokens[0]
+}
+
+func (r *markerReader) next() string {
+	t := r.peek()
+	if t != "" {
+		r.tokens = r.tokens[1:]
+	}
+	return t
+}
+
+func (r *markerReader) or() (bool, error) {
+	v, err := r.and()
+	for err == nil && r.peek() == "or" {
+		r.next()
+		var w bool
+		w, err = r.and()
+		v = v || w
+	}
+	return v, err
+}
+
+func (r *markerReader) and() (bool, error) {
+	v, err := r.term()
+	for err == nil && r.peek() == "and" {
+		r.next()
+		var w bool
+		w, err = r.term()
+		v = v && w
+	}
+	return v, err
+}
+
+func (r *markerReader) term() (bool, error) {
+	if r.peek() != "(" {
+		return r.comparison()
+	}
+	if r.depth++; r.depth > maxMarkerDepth {
+		return false, errMarker
+	}
+	r.next()
+	v, err := r.or()
+	if err == nil && r.next() != ")" {
+		err = errMarker
+	}
+	r.depth--
+	return v, err
+}
+
+var markerOperators = []string{"===", "==", "~=", "!=", "<=", ">=", "<", ">", "in"}
+
+func (r *markerReader) comparison() (bool, error) {
+	left, lok := r.value()
+	op := r.next()
+	not := op == "not" && r.peek() == "in"
+	if not {
+		op = r.next()
+	}
+	right, rok := r.value()
+	if !lok || !rok || !slices.Contains(markerOperators, op) {
+		return false, errMarker
+	}
+	if op == "in" {
+		return strings.Contains(right, left) != not, nil
+	}
+	if v, ok := compareVersions(left, op, right); ok {
+		return v, nil
+	}
+	switch op {
+	case "==", "===":
+		return left == right, nil
+	case "!=":
+		return left != right, nil
+	case "<":
+		return left < right, nil
+	case "<=":
+		return left <= right, nil
+	case ">":
+		return left > right, nil
+	case ">=":
+		return left >= right, nil
+	}
+	return false, errMarker // ~= of what is no version
+}
+
+// markerNames are spellings from before PEP 508.
+var markerNames = map[string]string{
+	"os.name": "os_name", "sys.platform": "sys_platform", "platform.machine": "platform_machine",
+	"platform.python_implementation": "platform_python_implementation", "python_implementation": "platform_python_implementation",
+}
+
+func (r *markerReader) value() (string, bool) {
+	t := r.next()
+	if t != "" && (t[0] == '\'' || t[0] == '"') {
+		return t[1 : len(t)-1], true
+	}
+	if name, ok := markerNames[t]; ok {
+		t = name
+	}
+	v, ok := r.platform[t]
+	return v, ok
+}
+
+// compareVersions compares as PEP 440 has it, if both sides are versions.
+func compareVersions(left, op, right string) (result, ok bool) {
+	if _, err := version.Parse(left); err != nil {
+		return false, false
+	}
+	return satisfies(left, op+right)
+}
+
+// satisfies reports whether a version is among those of a specifier, such as
+// ">=1,<2". Pre-releases count: what is installed is there. ok is false if one of
+// the two is not what PEP 440 knows.
+func satisfies(have, specifier string) (result, ok bool) {
+	// The library panics at some specifiers that it takes for good.
+	defer func() {
+		if recover() != nil {
+			result, ok = false, false
+		}
+	}()
+	v, err := version.Parse(have)
+	if err != nil {
+		return false, false
+	}
+	if strings.TrimSpace(specifier) == "" {
+		return true, true
+	}
+	s, err := version.NewSpecifiers(specifier, version.WithPreRelease(true))
+	if err != nil {
+		return false, false
+	}
+	return s.Check(v), true
+}

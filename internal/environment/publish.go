@@ -1,0 +1,385 @@
+package environment
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names in a store. An environment lies at TENANT/DIGEST: root, its manifest, and
+// a file whose time says when it was last used. TENANT/prepared/KEY holds the digest
+// that is prepared for a set of requirements. What begins with a dot is not
+// finished, or no longer wanted.
+const (
+	newPrefix    = ".new-"
+	oldPrefix    = ".old-"
+	rootName     = "root"
+	manifestName = "manifest.json"
+	usedName     = "used"
+	preparedName = "prepared"
+)
+
+// maxManifestBytes bounds a manifest.
+const maxManifestBytes = 4 << 20
+
+var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// A kept is one environment on disk.
+type kept struct {
+	environment Environment
+	dir         string
+	inodes      string // see inodesOf
+	used        time.Time
+	leases      int
+	verified    bool // its inodes, since this process began
+	gone        bool // it has lost its name; the last lease removes it
+}
+
+func (k *kept) root() string { return filepath.Join(k.dir, rootName) }
+
+// A manifest is what is written beside an environment.
+type manifest struct {
+	Digest   string   `json:"digest"`
+	Packages []string `json:"packages"`
+	Size     int64    `json:"size_bytes"`
+	Python   string   `json:"python"`
+	Inodes   string   `json:"inodes"`
+}
+
+// building is an environment in the making.
+type building struct{ dir, root string }
+
+func (b building) remove() error { return os.RemoveAll(b.dir) }
+
+func (s *Store) newDir() (building, error) {
+	dir, err := os.MkdirTemp(s.config.Dir, newPrefix)
+	if err != nil {
+		return building{}, err
+	}
+	b := building{dir, filepath.Join(dir, rootName)}
+	if err := errors.Join(os.Mkdir(b.root, 0o755), os.Chmod(b.root, 0o755)); err != nil {
+		return b, errors.Join(err, b.remove())
+	}
+	return b, nil
+}
+
+// load learns what is there, after it has removed what is not whole.
+func (s *Store) load() error {
+	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chmod(s.config.Dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.config.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(s.config.Dir, e.Name())
+		if strings.HasPrefix(e.Name(), newPrefix) || strings.HasPrefix(e.Name(), oldPrefix) {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+			continue
+		}
+		if !e.IsDir() {
+			continue
+		}
+		if s.tenants[e.Name()], err = s.loadTenant(path); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.evict()
+	return nil
+}
+
+func (s *Store) loadTenant(dir string) (*tenant, error) {
+	t := &tenant{dir: dir, kept: map[string]*kept{}, prepared: map[string]string{}}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !hexDigest.MatchString(e.Name()) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		k, err := readKept(path)
+		if err != nil || k.environment.Digest != "sha256:"+e.Name() {
+			s.config.Log.Warn("damaged environment removed", "dir", path, "err", err)
+			if err := os.RemoveAll(path); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		t.kept[k.environment.Digest] = k
+	}
+	keys, err := os.ReadDir(filepath.Join(dir, preparedName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range keys {
+		path := filepath.Join(dir, preparedName, e.Name())
+		digest, err := readFile(path, 128)
+		if err != nil || !hexDigest.MatchString(e.Name()) || t.kept[string(digest)] == nil {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		t.prepared[e.Name()] = string(digest)
+	}
+	return t, nil
+}
+
+func readKept(dir string) (*kept, error) {
+	text, err := readFile(filepath.Join(dir, manifestName), maxManifestBytes)
+	if err != nil {
+		return nil, err
+	}
+	var m manifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, err
+	}
+	fi, err := os.Lstat(filepath.Join(dir, usedName))
+	if err != nil {
+		return nil, err
+	}
+	return &kept{
+		environment: Environment{Digest: m.Digest, Packages: m.Packages, SizeBytes: m.Size, Python: m.Python},
+		dir:         dir, inodes: m.Inodes, used: fi.ModTime(),
+	}, nil
+}
+
+// publish gives a finished environment its name, and the key of its requirements
+// its digest. If it was there already, the new one is dropped: they are the same.
+func (s *Store) publish(key flightKey, b building, env Environment) error {
+	inodes, err := inodesOf(b.root)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(manifest{env.Digest, env.Packages, env.SizeBytes, env.Python, inodes})
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		os.WriteFile(filepath.Join(b.dir, manifestName), text, 0o600),
+		os.WriteFile(filepath.Join(b.dir, usedName), nil, 0o600),
+		// Everything must be on disk before the name says that it is.
+		syncfs(b.dir),
+	)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.tenant(key.tenant)
+	if err != nil {
+		return err
+	}
+	k := t.kept[env.Digest]
+	if k != nil && !s.intact(k) {
+		if err := s.drop(t, k); err != nil {
+			return err
+		}
+		k = nil
+	}
+	if k != nil {
+		if err := b.remove(); err != nil {
+			return err
+		}
+	} else {
+		k = &kept{environment: env, dir: filepath.Join(t.dir, strings.TrimPrefix(env.Digest, "sha256:")), inodes: inodes, used: time.Now(), verified: true}
+		if err := os.Rename(b.dir, k.dir); err != nil {
+			return err
+		}
+		t.kept[env.Digest] = k
+	}
+	s.touch(k)
+	if err := t.remember(key.key, env.Digest); err != nil {
+		return err
+	}
+	k.leases++ // not this one
+	s.evict()
+	k.leases--
+	return nil
+}
+
+// tenant returns a tenant, and makes its directory if it is new.
+func (s *Store) tenant(name string) (*tenant, error) {
+	if t := s.tenants[name]; t != nil {
+		return t, nil
+	}
+	t := &tenant{dir: filepath.Join(s.config.Dir, name), kept: map[string]*kept{}, prepared: map[string]string{}}
+	if err := os.MkdirAll(filepath.Join(t.dir, preparedName), 0o700); err != nil {
+		return nil, err
+	}
+	s.tenants[name] = t
+	return t, nil
+}
+
+// remember writes down what is prepared for a key.
+func (t *tenant) remember(key, digest string) error {
+	dir := filepath.Join(t.dir, preparedName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(t.dir, newPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(digest)
+	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), filepath.Join(dir, key)); err != nil {
+		return err
+	}
+	t.prepared[key] = digest
+	return errors.Join(syncDir(dir), syncDir(t.dir))
+}
+
+// drop takes an environment's name away. Its files go when its last lease does.
+func (s *Store) drop(t *tenant, k *kept) error {
+	delete(t.kept, k.environment.Digest)
+	for key, digest := range t.prepared {
+		if digest == k.environment.Digest {
+			delete(t.prepared, key)
+			if err := os.Remove(filepath.Join(t.dir, preparedName, key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	away, err := os.MkdirTemp(s.config.Dir, oldPrefix)
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(away, "environment")
+	if err := os.Rename(k.dir, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	k.dir, k.gone = away, true
+	if k.leases > 0 {
+		return nil
+	}
+	return os.RemoveAll(away)
+}
+
+// evict removes the least recently used until the rest fits. One that is in use
+// stays.
+func (s *Store) evict() {
+	for {
+		var total int64
+		var oldest *kept
+		var of *tenant
+		for _, t := range s.tenants {
+			for _, k := range t.kept {
+				total += k.environment.SizeBytes
+				if k.leases == 0 && (oldest == nil || k.used.Before(oldest.used)) {
+					oldest, of = k, t
+				}
+			}
+		}
+		if total <= s.config.Bytes || oldest == nil {
+			return
+		}
+		if err := s.drop(of, oldest); err != nil {
+			s.config.Log.Error("environment not removed", "dir", oldest.dir, "err", err)
+			continue // it has lost its place in the list
+		}
+		s.config.Log.Info("environment removed: least recently used", "digest", oldest.environment.Digest, "bytes", oldest.environment.SizeBytes)
+	}
+}
+
+// intact reports whether an environment is as it was published. Each is looked at
+// once in a process's life.
+func (s *Store) intact(k *kept) bool {
+	if k.verified {
+		return true
+	}
+	now, err := inodesOf(k.root())
+	if err == nil && now != k.inodes {
+		err = errors.New("it is not as it was built")
+	}
+	if err != nil {
+		s.config.Log.Warn("damaged environment", "dir", k.dir, "err", err)
+		return false
+	}
+	k.verified = true
+	return true
+}
+
+// usedInterval is how exactly the time of the last use is written down.
+const usedInterval = time.Minute
+
+func (s *Store) touch(k *kept) {
+	now := time.Now()
+	if now.Sub(k.used) >= usedInterval {
+		// A time that is not written costs the right order after a restart.
+		_ = os.Chtimes(filepath.Join(k.dir, usedName), now, now)
+	}
+	k.used = now
+}
+
+// inodesOf is a hash over every inode beneath root. Nothing is read: whoever
+// changes a file, its mode or its owner changes its ctime, which nobody can set
+// back.
+func inodesOf(root string) (string, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		size := st.Size
+		if d.IsDir() {
+			size = 0 // the file system's own business
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(h, "%q %o %d:%d %d %d.%d\n", rel, st.Mode, st.Uid, st.Gid, size, st.Ctim.Sec, st.Ctim.Nsec)
+		return nil
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func syncfs(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,137 @@
+package environment
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+)
+
+// Bounds of the relay.
+const (
+	maxRelayed     = 4       // requests at a time
+	maxRelayWait   = 64      // and more that wait
+	maxRelayLine   = 4 << 10 // bytes of one request
+	relayFrameSize = 64 << 10
+)
+
+// Kinds of frames to the sandbox. A frame is the request's id and the length of
+// what follows, 32 bits each, big endian, the kind between them, and the payload.
+const (
+	frameHead = 'h' // JSON: status, type, length
+	frameData = 'd'
+	frameEnd  = 'e' // a payload means that the answer is not complete
+)
+
+// A relay reads requests, a line of JSON each, from a build's standard output and
+// writes answers to its standard input. What it is asked is a stranger's: it obeys
+// the fetcher's rules and these bounds, and nothing else.
+type relay struct {
+	ctx     context.Context
+	fetch   *fetcher // nil: there is no index, and every answer is 404
+	out     *io.PipeWriter
+	writing sync.Mutex
+	line    []byte
+	slots   chan struct{}
+	waiting chan struct{}
+	running sync.WaitGroup
+}
+
+// newRelay returns a relay and what the build's standard input is to be.
+func newRelay(ctx context.Context, f *fetcher) (*relay, *io.PipeReader) {
+	r, w := io.Pipe()
+	return &relay{ctx: ctx, fetch: f, out: w, slots: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r
+}
+
+var errRelay = errors.New("relay: not a request")
+
+// Write takes what the build prints on its standard output.
+func (r *relay) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		head, rest, whole := bytes.Cut(p, []byte("\n"))
+		if len(r.line)+len(head) > maxRelayLine {
+			return 0, errRelay
+		}
+		r.line = append(r.line, head...)
+		if p = rest; !whole {
+			break
+		}
+		var req struct {
+			ID   uint32 `json:"id"`
+			Path string `json:"path"`
+		}
+		if err := json.Unmarshal(r.line, &req); err != nil {
+			return 0, errRelay
+		}
+		r.line = r.line[:0]
+		select {
+		case r.waiting <- struct{}{}:
+		default:
+			return 0, errRelay
+		}
+		r.running.Go(func() {
+			defer func() { <-r.waiting }()
+			select {
+			case r.slots <- struct{}{}:
+			case <-r.ctx.Done():
+				return
+			}
+			defer func() { <-r.slots }()
+			r.answer(req.ID, req.Path)
+		})
+	}
+	return n, nil
+}
+
+func (r *relay) answer(id uint32, path string) {
+	res := status(404)
+	if r.fetch != nil {
+		res = r.fetch.get(r.ctx, path)
+	}
+	defer res.body.Close()
+	head, _ := json.Marshal(map[string]any{"status": res.status, "type": res.kind, "length": res.length}) // can't fail
+	if r.frame(id, frameHead, head) != nil {
+		return
+	}
+	buf := make([]byte, relayFrameSize)
+	for {
+		n, err := res.body.Read(buf)
+		if n > 0 && r.frame(id, frameData, buf[:n]) != nil {
+			return
+		}
+		if err == io.EOF {
+			_ = r.frame(id, frameEnd, nil)
+			return
+		}
+		if err != nil {
+			_ = r.frame(id, frameEnd, []byte("incomplete"))
+			return
+		}
+	}
+}
+
+func (r *relay) frame(id uint32, kind byte, payload []byte) error {
+	head := binary.BigEndian.AppendUint32(nil, id)
+	head = append(head, kind)
+	head = binary.BigEndian.AppendUint32(head, uint32(len(payload)))
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	if _, err := r.out.Write(head); err != nil {
+		return err
+	}
+	if len(payload) == 0 {
+		return nil
+	}
+	_, err := r.out.Write(payload)
+	return err
+}
+
+// close ends the relay after its build, and waits for what it was doing.
+func (r *relay) close(in *io.PipeReader) {
+	in.Close() // a writer that waits gives up
+	r.running.Wait()
+}

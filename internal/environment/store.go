@@ -1,0 +1,380 @@
+// Package environment builds and keeps prepared environments: the Python packages
+// that a skill says it needs, installed once, shared read-only by the executions of
+// one tenant.
+//
+// Install code is a stranger's program, so a build runs in a sandbox of its own
+// without a network (build.go, build.py). What pip asks of its index comes through
+// a pipe to a relay (relay.go), which fetches project pages of the configured index
+// and the files that they name, and nothing else (fetch.go, page.go). The result is
+// copied out beneath descriptors (freeze.go) and published under its digest, whole
+// or not at all (publish.go). An execution gets it by a lease (lease.go), or, if
+// nothing is prepared, is told before it starts what is missing (check.go).
+package environment
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"regexp"
+	goruntime "runtime"
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// Config says where packages come from and environments go. Dir and Host must be
+// set; without Index and Wheels nothing can be built.
+type Config struct {
+	// Dir holds the environments and nothing else. It is made if need be, 0700.
+	Dir  string
+	Host *sandbox.Host
+	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
+	Rootfs string
+	// Pip is a directory with pip in it, as PYTHONPATH wants it. Empty: none.
+	Pip string
+	// Index is the URL of a simple index (PEP 503), with credentials if it wants
+	// them: they stay in this process.
+	Index string
+	// Wheels is a directory with wheels.
+	Wheels string
+	// Sdists allows source distributions, whose build runs their own code.
+	Sdists bool
+	// Bytes bounds all environments together, and each. 0: DefaultBytes.
+	Bytes int64
+	// Wall and MemoryBytes bound one build; what it downloads and installs lies in
+	// that memory. 0: DefaultWall, DefaultMemory.
+	Wall        time.Duration
+	MemoryBytes int64
+	// Log gets what those who run the daemon should know. Nil: none.
+	Log *slog.Logger
+}
+
+// Defaults of Config.
+const (
+	DefaultBytes  = 10 << 30
+	DefaultWall   = 10 * time.Minute
+	DefaultMemory = 2 << 30
+)
+
+// Bounds of builds that are not configured.
+const (
+	maxBuilds  = 2  // at a time
+	maxWaiting = 32 // and more that wait
+	maxLog     = 1 << 20
+)
+
+// An Environment is what was prepared for a skill.
+type Environment struct {
+	// Digest is "sha256:" and 64 hex digits; empty: the skill needs no package.
+	Digest    string
+	Packages  []string // "six==1.16.0", by name
+	SizeBytes int64
+	Python    string // "system 3.11.2"
+	Reused    bool   // it was there already
+	BuildTime time.Duration
+}
+
+// A Store keeps environments. It is safe for concurrent use. One process may use
+// its directory at a time.
+type Store struct {
+	config  Config
+	index   *url.URL
+	machine string
+	system  systemPackages
+	stall   time.Duration  // of downloads
+	roots   *x509.CertPool // nil: the machine's
+
+	slots chan struct{} // one a build
+
+	mu      sync.Mutex
+	tenants map[string]*tenant
+	flights map[flightKey]*flight
+	passed  map[string]string
+}
+
+// A tenant's environments by digest, and what is prepared for which key.
+type tenant struct {
+	dir      string
+	kept     map[string]*kept
+	prepared map[string]string // key -> digest
+}
+
+type flightKey struct{ tenant, key string }
+
+// Open opens a store: it removes what a crash left, learns what is there, and
+// removes what is beyond the bound.
+func Open(c Config) (*Store, error) {
+	if c.Bytes == 0 {
+		c.Bytes = DefaultBytes
+	}
+	if c.Wall == 0 {
+		c.Wall = DefaultWall
+	}
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = DefaultMemory
+	}
+	if c.Rootfs == "" {
+		c.Rootfs = "/"
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{
+		config: c, stall: stallTimeout, machine: machine(), system: systemPackages{root: c.Rootfs},
+		slots: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{},
+	}
+	if c.Index != "" {
+		var err error
+		if s.index, err = ParseIndex(c.Index); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.load(); err != nil {
+		return nil, fmt.Errorf("environments: %w", err)
+	}
+	return s, nil
+}
+
+// ParseIndex checks the URL of an index. The error doesn't show it: it may hold
+// credentials.
+func ParseIndex(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("not a URL")
+	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("want https://host/path/ of a simple index, without a query")
+	}
+	return u, nil
+}
+
+// machine is this machine as platform_machine names it.
+func machine() string {
+	switch goruntime.GOARCH {
+	case "amd64":
+		return "x86_64"
+	case "arm64":
+		return "aarch64"
+	}
+	return goruntime.GOARCH
+}
+
+// identity is what environments of one interpreter have in common.
+func (s *Store) identity(r runtime.Runtime) string {
+	kind := runtime.System
+	if isEmbedded(r) {
+		kind = runtime.Embedded
+	}
+	return fmt.Sprintf("cpython-%s %s linux-%s", minorOf(r.Version), kind, s.machine)
+}
+
+// keyOf is what a set of requirements for an interpreter is remembered by.
+func (s *Store) keyOf(r runtime.Runtime, requirements string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 1\x00%s\x00%t\x00%s", s.identity(r), s.config.Sdists, requirements))
+	return hex.EncodeToString(sum[:])
+}
+
+var plainTenant = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+
+// tenantDir is the name of a tenant's directory.
+func tenantDir(name string) string {
+	if plainTenant.MatchString(name) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "+" + hex.EncodeToString(sum[:])
+}
+
+// Prepare returns the environment of a skill for a tenant, and builds it if it is
+// not there or if rebuild asks for it. python is what the skill's Python runs on.
+// log gets what the build prints, as it comes; its error ends the wait. Callers
+// that want the same at the same time share one build, which goes on as long as one
+// of them waits.
+//
+// The error is a *RequirementError, ErrNoSource, ErrNoPip, an *IndexError, a
+// *NoPackageError, a *BuildError, a *TooLargeError, a *BusyError, what ctx says, or
+// ours. Nothing is left of a build that fails.
+func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill, python runtime.Invocation, rebuild bool, log func([]byte) error) (Environment, error) {
+	p, err := s.newPlan(sk, python)
+	if err != nil {
+		return Environment{}, err
+	}
+	name := pythonName(python.Python)
+	if len(p.requirements) == 0 {
+		return Environment{Python: name}, nil
+	}
+	dir := tenantDir(tenantName)
+	if !rebuild {
+		if k := s.take(dir, p.key); k != nil {
+			defer s.release(k)
+			env := k.environment
+			env.Reused, env.BuildTime = true, 0
+			return env, nil
+		}
+	}
+	if err := s.canBuild(); err != nil {
+		return Environment{}, err
+	}
+	f, err := s.join(flightKey{dir, p.key}, p)
+	if err != nil {
+		return Environment{}, err
+	}
+	defer s.leave(flightKey{dir, p.key}, f)
+	return f.follow(ctx, log)
+}
+
+// canBuild says what is missing to build anything.
+func (s *Store) canBuild() error {
+	if s.index == nil && s.config.Wheels == "" {
+		return ErrNoSource
+	}
+	if s.config.Pip == "" {
+		return ErrNoPip
+	}
+	if s.config.Wheels != "" {
+		if fi, err := os.Stat(s.config.Wheels); err != nil || !fi.IsDir() {
+			return &IndexError{Index: s.config.Wheels, Reason: "the directory of wheels is not there"}
+		}
+	}
+	return nil
+}
+
+// A flight is one build and those who wait for it.
+type flight struct {
+	cancel  context.CancelFunc
+	waiters int // guarded by Store.mu
+
+	mu      sync.Mutex
+	log     []byte
+	changed chan struct{} // closed when there is more to know
+	done    bool
+	result  Environment
+	err     error
+}
+
+// join returns the build that makes what is wanted, and starts it if there is none.
+func (s *Store) join(key flightKey, p *plan) (*flight, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.flights[key]; f != nil {
+		f.waiters++
+		return f, nil
+	}
+	if len(s.flights) >= maxBuilds+maxWaiting {
+		return nil, &BusyError{Waiting: len(s.flights)}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &flight{cancel: cancel, waiters: 1, changed: make(chan struct{})}
+	s.flights[key] = f
+	go func() {
+		env, err := s.make(ctx, key, p, f)
+		s.mu.Lock()
+		delete(s.flights, key)
+		s.mu.Unlock()
+		f.end(env, err)
+	}()
+	return f, nil
+}
+
+// leave ends a wait. A build that nobody waits for is ended.
+func (s *Store) leave(key flightKey, f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.waiters--; f.waiters > 0 {
+		return
+	}
+	f.cancel()
+	if s.flights[key] == f { // who comes now wants one that goes on
+		delete(s.flights, key)
+	}
+}
+
+// make builds and publishes.
+func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (Environment, error) {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return Environment{}, ctx.Err()
+	}
+	defer func() { <-s.slots }()
+	began := time.Now()
+	dir, err := s.newDir()
+	if err != nil {
+		return Environment{}, err
+	}
+	result, err := s.build(ctx, p, dir.root, f)
+	if err != nil {
+		return Environment{}, errors.Join(err, dir.remove())
+	}
+	env := Environment{
+		Digest: result.digest, Packages: result.packages, SizeBytes: result.size,
+		Python: pythonName(p.python.Python), BuildTime: time.Since(began),
+	}
+	if err := s.publish(key, dir, env); err != nil {
+		return Environment{}, errors.Join(err, dir.remove())
+	}
+	s.config.Log.Info("environment built", "tenant", key.tenant, "skill", p.skill, "digest", env.Digest, "bytes", env.SizeBytes,
+		"packages", len(env.Packages), "took", env.BuildTime.Round(time.Millisecond))
+	return env, nil
+}
+
+// Write takes what the build prints.
+func (f *flight) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if room := maxLog - len(f.log); room > 0 {
+		f.log = append(f.log, p[:min(len(p), room)]...)
+		if len(f.log) == maxLog {
+			f.log = append(f.log, "\n(more output is left out)\n"...)
+		}
+		f.wake()
+	}
+	return len(p), nil
+}
+
+func (f *flight) end(env Environment, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.result, f.err, f.done = env, err, true
+	f.wake()
+}
+
+func (f *flight) wake() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// follow hands on what the build prints until it ends.
+func (f *flight) follow(ctx context.Context, log func([]byte) error) (Environment, error) {
+	sent := 0
+	for {
+		f.mu.Lock()
+		more := bytes.Clone(f.log[sent:])
+		done, changed := f.done, f.changed
+		f.mu.Unlock()
+		if len(more) > 0 {
+			sent += len(more)
+			if err := log(more); err != nil {
+				return Environment{}, err
+			}
+		}
+		if done {
+			return f.result, f.err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Environment{}, ctx.Err()
+		}
+	}
+}

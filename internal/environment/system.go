@@ -1,0 +1,101 @@
+package environment
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+)
+
+// dpkgStatus is Debian's list of what is installed.
+const dpkgStatus = "var/lib/dpkg/status"
+
+// maxStatusLine bounds a line of it.
+const maxStatusLine = 1 << 20
+
+var systemNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
+
+// systemName is the name in a text such as "jq", "jq>=1.6" or "jq (for JSON)".
+func systemName(text string) string { return systemNames.FindString(strings.TrimSpace(text)) }
+
+// systemPackages knows which packages of the system are there.
+type systemPackages struct {
+	root string
+	mu   sync.Mutex
+	at   time.Time       // of the status file that was read
+	have map[string]bool // nil: the machine has no such file
+}
+
+// has reports whether a program of that name is on a sandbox's PATH or a package
+// of that name is installed. On a machine without dpkg a name that is no program
+// can't be judged and counts as there.
+func (s *systemPackages) has(text string) (bool, error) {
+	name := systemName(text)
+	if name == "" {
+		return false, nil
+	}
+	if _, ok := runtime.Program(s.root, name); ok {
+		return true, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.refresh(); err != nil {
+		return false, err
+	}
+	return s.have == nil || s.have[strings.ToLower(name)], nil
+}
+
+// refresh reads the status file again if it has changed.
+func (s *systemPackages) refresh() error {
+	file := filepath.Join(s.root, dpkgStatus)
+	fi, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.have = nil
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("system packages: %w", err)
+	}
+	if s.have != nil && fi.ModTime().Equal(s.at) {
+		return nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("system packages: %w", err)
+	}
+	defer f.Close()
+	have := map[string]bool{}
+	name := ""
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxStatusLine)
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		switch key {
+		case "Package":
+			name = strings.TrimSpace(value)
+		case "Status":
+			if strings.HasSuffix(strings.TrimSpace(value), " installed") {
+				have[name] = true
+			}
+		case "Provides":
+			for _, p := range strings.Split(value, ",") {
+				if n := systemName(p); n != "" && have[name] {
+					have[n] = true
+				}
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("system packages: %w", err)
+	}
+	s.have, s.at = have, fi.ModTime()
+	return nil
+}
