@@ -164,6 +164,11 @@ func tryCgroups(c Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return h.try()
+}
+
+// try says where h is, or what it lacks.
+func (h *hierarchy) try() (string, error) {
 	probe := h.group("skillrun.probe." + rand.Text())
 	defer probe.remove()
 	if h.unified {
@@ -200,9 +205,15 @@ func trySwap(c Config) (string, error) {
 		return "", err
 	}
 	swaps, err := os.ReadFile("/proc/swaps")
-	switch {
-	case err != nil || strings.Count(string(swaps), "\n") <= 1:
+	if err != nil || strings.Count(string(swaps), "\n") <= 1 {
 		return "the machine has none", nil
+	}
+	return h.trySwap()
+}
+
+// trySwap says what bounds the use of swap that is on.
+func (h *hierarchy) trySwap() (string, error) {
+	switch {
 	case h.swap:
 		return "limited with memory", nil
 	case h.unified:

@@ -42,8 +42,11 @@ const groupPrefix = "skillrun-"
 func openHierarchy(parent string) (*hierarchy, error) {
 	h := &hierarchy{unified: cgroups.IsCgroup2UnifiedMode(), prefix: parent}
 	if h.unified && parent == "" {
-		var err error
-		if h.prefix, err = ownGroup(); err != nil {
+		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+		if err != nil {
+			return nil, err
+		}
+		if h.prefix, err = ownGroup(unifiedRoot, own[""]); err != nil {
 			return nil, err
 		}
 	}
@@ -62,19 +65,14 @@ func openHierarchy(parent string) (*hierarchy, error) {
 	return h, nil
 }
 
-// ownGroup is the cgroup v2 that this process may divide: its own, or the
-// topmost if it shares its own with others, as a daemon in a terminal does with
-// a shell. A cgroup with processes passes no controllers on.
-func ownGroup() (string, error) {
-	own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
-	if err != nil {
-		return "", err
-	}
-	path := own[""]
+// ownGroup is the cgroup v2 that this process may divide: its own, which is path
+// beneath root, or the topmost if it shares its own with others, as a daemon in a
+// terminal does with a shell. A cgroup with processes passes no controllers on.
+func ownGroup(root, path string) (string, error) {
 	if filepath.Base(path) == daemonGroup {
 		return filepath.Dir(path), nil
 	}
-	pids, err := readPids(filepath.Join(unifiedRoot, path))
+	pids, err := readPids(filepath.Join(root, path))
 	if err != nil {
 		return "", err
 	}

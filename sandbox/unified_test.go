@@ -1,0 +1,350 @@
+package sandbox
+
+import (
+	"bytes"
+	"crypto/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The tests here look at cgroup v2 from a machine that may have v1: what is read
+// and written, in a directory that looks like a cgroup; what kills and removes, in
+// a real one, which a machine with v1 has without controllers. make test-cgroup2
+// runs whole sandboxes on v2.
+
+// fakeGroup is a hierarchy whose base is a directory with these files.
+func fakeGroup(t *testing.T, files map[string]string) (*hierarchy, string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &hierarchy{unified: true, prefix: "/x", base: map[string]string{"": dir}}, dir
+}
+
+func TestUnifiedUsage(t *testing.T) {
+	h, _ := fakeGroup(t, map[string]string{
+		"cpu.stat":      "usage_usec 30\nuser_usec 10\nsystem_usec 20\n",
+		"memory.peak":   "4096\n",
+		"memory.events": "low 0\noom 5\noom_kill 3\n",
+		"pids.events":   "max 7\n",
+	})
+	g := h.group()
+	want := Usage{UserCPU: 10 * time.Microsecond, SystemCPU: 20 * time.Microsecond, MemoryPeakBytes: 4096}
+	if got := g.usage(); got != want {
+		t.Errorf("usage: got %+v, want %+v", got, want)
+	}
+	if n, err := g.oomKills(); n != 3 || err != nil {
+		t.Errorf("oom kills: got %d, %v, want 3", n, err)
+	}
+	if n := g.refusedForks(); n != 7 {
+		t.Errorf("refused forks: got %d, want 7", n)
+	}
+
+	h, dir := fakeGroup(t, map[string]string{"memory.events": "low 0\n"})
+	if got := h.group().usage(); got != (Usage{}) {
+		t.Errorf("usage of nothing: got %+v", got)
+	}
+	if _, err := h.group().oomKills(); err == nil || !strings.Contains(err.Error(), dir+"/memory.events: no oom_kill") {
+		t.Errorf("oom kills that are not told: got %v", err)
+	}
+	if _, err := h.group("none").oomKills(); !os.IsNotExist(err) {
+		t.Errorf("oom kills of no group: got %v", err)
+	}
+}
+
+func TestUnifiedVerify(t *testing.T) {
+	page := strconv.Itoa(os.Getpagesize())
+	right := map[string]string{"pids.max": "9\n", "memory.max": page + "\n", "memory.oom.group": "1\n", "memory.swap.max": "0\n"}
+	for _, tt := range []struct{ file, text, want string }{
+		{"", "", ""},
+		{"memory.swap.max", "-", ""}, // a kernel without swap has no such file
+		{"pids.max", "8", "pids.max is 8, want 9"},
+		{"memory.max", "1", "memory.max is 1, want " + page},
+		{"memory.oom.group", "0", "memory.oom.group is 0, want 1"},
+		{"memory.swap.max", "5", "memory.swap.max is 5, want 0"},
+		{"memory.max", "max", "invalid syntax"},
+		{"memory.oom.group", "-", "no such file"},
+	} {
+		h, dir := fakeGroup(t, right)
+		if tt.text == "-" {
+			os.Remove(filepath.Join(dir, tt.file))
+		} else if tt.file != "" {
+			if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(tt.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The kernel rounds a limit down to pages.
+		err := h.group().verify(int64(os.Getpagesize())+1, 9)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s is %q: got %v, want %q", tt.file, tt.text, err, tt.want)
+		}
+	}
+}
+
+func TestUnifiedPrepare(t *testing.T) {
+	self := strconv.Itoa(os.Getpid())
+	read := func(path string) string {
+		b, _ := os.ReadFile(path)
+		return string(b)
+	}
+	t.Run("alone in its cgroup", func(t *testing.T) {
+		h, dir := fakeGroup(t, map[string]string{"cgroup.type": "domain\n", "cgroup.procs": self + "\n", "cgroup.subtree_control": ""})
+		if err := h.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(filepath.Join(dir, daemonGroup, "cgroup.procs")); got != self {
+			t.Errorf("the daemon's leaf got %q, want %s", got, self)
+		}
+		// A real file collects them; this one has the last.
+		if got := read(filepath.Join(dir, "cgroup.subtree_control")); got != "+cpu" {
+			t.Errorf("subtree_control got %q", got)
+		}
+	})
+	t.Run("in its leaf already", func(t *testing.T) {
+		h, dir := fakeGroup(t, map[string]string{"cgroup.type": "domain\n", "cgroup.procs": "", "cgroup.subtree_control": ""})
+		if err := h.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, daemonGroup)); err == nil {
+			t.Error("a leaf was made for nobody")
+		}
+	})
+	t.Run("root of the machine", func(t *testing.T) {
+		h, dir := fakeGroup(t, map[string]string{"cgroup.procs": "1\n" + self + "\n", "cgroup.subtree_control": ""})
+		if err := h.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, daemonGroup)); err == nil {
+			t.Error("the root was left")
+		}
+	})
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"others in it", map[string]string{"cgroup.type": "", "cgroup.procs": self + "\n1\n"}, "holds other processes, such as 1,"},
+		{"no list of processes", map[string]string{"cgroup.type": ""}, "no such file"},
+		{"odd list of processes", map[string]string{"cgroup.type": "", "cgroup.procs": "x"}, "invalid syntax"},
+		{"the leaf's name is taken", map[string]string{"cgroup.type": "", "cgroup.procs": self, daemonGroup: ""}, "not a directory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _ := fakeGroup(t, tt.files)
+			if err := h.prepare(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want it to say %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("v1", func(t *testing.T) {
+		if err := (&hierarchy{}).prepare(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOwnGroup(t *testing.T) {
+	root := t.TempDir()
+	for path, procs := range map[string]string{"alone": strconv.Itoa(os.Getpid()), "shared": strconv.Itoa(os.Getpid()) + "\n1", "odd": "x"} {
+		if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, path, "cgroup.procs"), []byte(procs), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{"/alone": "/alone", "/shared": "/", "/service/" + daemonGroup: "/service"} {
+		if got, err := ownGroup(root, path); got != want || err != nil {
+			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
+		}
+	}
+	for _, path := range []string{"/odd", "/none"} {
+		if got, err := ownGroup(root, path); err == nil {
+			t.Errorf("%s: got %q, want an error", path, got)
+		}
+	}
+}
+
+func TestTryUnified(t *testing.T) {
+	h, dir := fakeGroup(t, map[string]string{"cgroup.controllers": "cpu memory pids\n"})
+	if got, err := h.try(); got != "cgroup v2 at "+dir || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if left, _ := filepath.Glob(dir + "/skillrun*"); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+	for _, tt := range []struct {
+		files map[string]string
+		want  string
+	}{
+		{nil, "no such file"},
+		{map[string]string{"cgroup.controllers": "cpu memory.x pids\n"}, "has no controller memory"},
+		{map[string]string{"cgroup.controllers": "cpu memory pids", "cgroup.type": "", "cgroup.procs": "1"}, "holds other processes"},
+	} {
+		h, _ := fakeGroup(t, tt.files)
+		if got, err := h.try(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: got %q, %v, want %q", tt.files, got, err, tt.want)
+		}
+	}
+	v1 := &hierarchy{base: map[string]string{"memory": t.TempDir(), "pids": t.TempDir()}}
+	if _, err := v1.try(); err == nil || !strings.Contains(err.Error(), "no controller cpuacct") {
+		t.Errorf("v1 without cpuacct: got %v", err)
+	}
+	v1.base["pids"] = "/dev/null/x"
+	if _, err := v1.try(); err == nil {
+		t.Error("a cgroup was made in a file")
+	}
+}
+
+func TestTrySwap(t *testing.T) {
+	with, _ := fakeGroup(t, map[string]string{"memory.swap.max": "max"})
+	without, _ := fakeGroup(t, nil)
+	for _, tt := range []struct {
+		name string
+		h    *hierarchy
+		good bool
+	}{
+		{"v1 with swapaccount", &hierarchy{swap: true}, true},
+		{"v1 without", &hierarchy{}, false},
+		{"v2", with, true},
+		{"v2 at its root", &hierarchy{unified: true, base: map[string]string{"": unifiedRoot}}, true},
+		{"v2 without swap accounting", without, false},
+	} {
+		if got, err := tt.h.trySwap(); (err == nil) != tt.good {
+			t.Errorf("%s: got %q, %v", tt.name, got, err)
+		}
+	}
+}
+
+func TestLoadHierarchy(t *testing.T) {
+	h, _ := fakeGroup(t, nil)
+	path := filepath.Join(t.TempDir(), "h.json")
+	if err := h.save(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := loadHierarchy(path)
+	if err != nil || !got.unified || got.base[""] != h.base[""] {
+		t.Errorf("got %+v, %v, want %+v", got, err, h)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadHierarchy(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("half a file: got %v", err)
+	}
+	if _, err := loadHierarchy(path + ".none"); !os.IsNotExist(err) {
+		t.Errorf("no file: got %v", err)
+	}
+}
+
+// realGroup is an empty cgroup v2 of its own.
+func realGroup(t *testing.T) *hierarchy {
+	t.Helper()
+	mount := t.TempDir()
+	if err := unix.Mount("none", mount, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		t.Skipf("cgroup v2 can't be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(mount, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	h := &hierarchy{unified: true, base: map[string]string{"": filepath.Join(mount, "skillrun-test-"+rand.Text())}}
+	if err := os.Mkdir(h.base[""], 0o755); err != nil {
+		t.Skipf("no cgroup can be made: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := h.group().clear(sweepPatience); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// enter starts a process in g that waits for its input to end.
+func enter(t *testing.T, g group) *exec.Cmd {
+	t.Helper()
+	if err := os.MkdirAll(g.dirs[""], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(g.dirs[""])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command("cat")
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func TestUnifiedKill(t *testing.T) {
+	h := realGroup(t)
+	g := h.group("a")
+	outer, inner := enter(t, g), enter(t, h.group("a", "b"))
+	if pids, err := g.pids(); err != nil || !slices.Equal(pids, []int{outer.Process.Pid}) {
+		t.Errorf("pids: got %v, %v, want %d", pids, err, outer.Process.Pid)
+	}
+	if children := g.children(); len(children) != 1 || children[0].dirs[""] != h.group("a", "b").dirs[""] {
+		t.Errorf("children: got %v", children)
+	}
+	if err := g.remove(); err == nil || !strings.Contains(err.Error(), "remove cgroup") {
+		t.Errorf("a cgroup with processes was removed: %v", err)
+	}
+	// The parent can't be divided while others are in it.
+	if err := (&hierarchy{unified: true, base: g.dirs}).prepare(); err == nil || !strings.Contains(err.Error(), strconv.Itoa(outer.Process.Pid)) {
+		t.Errorf("prepare: got %v, want it to name %d", err, outer.Process.Pid)
+	}
+	killed := make(chan error, 2)
+	for _, cmd := range []*exec.Cmd{outer, inner} {
+		go func() { killed <- cmd.Wait() }()
+	}
+	if err := g.clear(sweepPatience); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-killed; err == nil || err.Error() != "signal: killed" {
+			t.Errorf("a process ended with %v, want killed", err)
+		}
+	}
+	if _, err := os.Stat(g.dirs[""]); !os.IsNotExist(err) {
+		t.Errorf("the cgroup is left: %v", err)
+	}
+	if pids, err := g.pids(); len(pids) > 0 || err != nil {
+		t.Errorf("pids of no cgroup: got %v, %v", pids, err)
+	}
+}
+
+// Without its controllers a real cgroup v2 is refused by name.
+func TestUnifiedWithoutControllers(t *testing.T) {
+	h := realGroup(t)
+	have, err := os.ReadFile(filepath.Join(h.base[""], "cgroup.controllers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(have, []byte("memory")) {
+		t.Skip("the machine has cgroup v2 with controllers: make test-cgroup2 is for it")
+	}
+	if _, err := h.try(); err == nil || !strings.Contains(err.Error(), "has no controller memory") {
+		t.Errorf("try: got %v", err)
+	}
+	if err := h.prepare(); err == nil || !strings.Contains(err.Error(), "pass on controller memory") {
+		t.Errorf("prepare: got %v", err)
+	}
+}
