@@ -1,0 +1,61 @@
+package environment
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// What is prepared can be imported, with what it needs, and its programs run, by
+// the system's Python and by the embedded one.
+func TestPreparedPackagesRun(t *testing.T) {
+	x := newIndex(t, base, top)
+	s := newStore(t, x.from)
+	for _, kind := range []runtime.Python{runtime.System, runtime.Embedded} {
+		t.Run(string(kind), func(t *testing.T) {
+			sk := newSkill(t, "python_packages: [sk-top]\n", nil)
+			inv := python(t, sk, kind)
+			_, err := s.Acquire(useOf("acme", sk, inv))
+			var missing *PackagesError
+			if !errors.As(err, &missing) || !slices.Equal(missing.Packages, []string{"sk-top"}) || missing.Fix() != "skillrun prepare demo" {
+				t.Fatalf("before: got %v, want sk-top missing", err)
+			}
+			env, log, err := prepare(t, s, "acme", sk, kind)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, log)
+			}
+			if want := []string{"sk-top==2.0", "skbase==1.2.0"}; !slices.Equal(env.Packages, want) || env.Reused || !strings.HasPrefix(env.Python, string(kind)+" 3.") {
+				t.Errorf("got %+v, want %v", env, want)
+			}
+			if !strings.Contains(log, "Successfully installed") {
+				t.Errorf("got log %q, want pip's", log)
+			}
+			again := mustPrepare(t, s, "acme", sk, kind)
+			if !again.Reused || again.Digest != env.Digest {
+				t.Errorf("got %+v, want the same environment again", again)
+			}
+			l, err := s.Acquire(useOf("acme", sk, inv))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Release()
+			out, exit := run(t, sk, inv, l, "python3", "-c", "import sktop, skbase; print(skbase.__file__, skbase.__cached__); sktop.main()")
+			if want := "/opt/env/lib/python3."; exit.End != sandbox.Exited || exit.Code != 0 || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "top on base\n") {
+				t.Errorf("got %q, %+v", out, exit)
+			}
+			if out, exit := run(t, sk, inv, l, "sktop"); out != "top on base\n" || exit.Code != 0 {
+				t.Errorf("program: got %q, %+v", out, exit)
+			}
+			if out, exit := run(t, sk, inv, l, "python3", "-c", "open('/opt/env/x', 'w')"); exit.Code == 0 || !strings.Contains(out, "Read-only file system") {
+				t.Errorf("writing: got %q, %+v", out, exit)
+			}
+		})
+	}
+	if got := left(t, s); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+}

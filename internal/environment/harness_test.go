@@ -1,0 +1,411 @@
+package environment
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// The tests of this package build in real sandboxes, from indexes on loopback.
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() == 0 {
+		if err := sandbox.Isolate(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	code := m.Run()
+	if shared.host != nil {
+		if err := shared.host.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if shared.embedded != nil {
+		shared.embedded.Close()
+	}
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+var shared struct {
+	once     sync.Once
+	dir      string
+	host     *sandbox.Host
+	embedded *runtime.Installation
+	runtimes *runtime.Set
+	err      error
+}
+
+// installPython unpacks the embedded CPython and its pip, from the program of make
+// build or one that is built here.
+func installPython(dir string) (*runtime.Installation, error) {
+	bundle := filepath.Join(os.Getenv("SKILLRUN_BIN"), "skillrun-python")
+	if _, err := os.Stat(bundle); err != nil || os.Getenv("SKILLRUN_BIN") == "" {
+		bundle = filepath.Join(dir, "skillrun-python")
+		if out, err := exec.Command("go", "build", "-o", bundle, "../../cmd/skillrun-python").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return runtime.Install(context.Background(), runtime.InstallConfig{Dir: filepath.Join(dir, "python"), Bundle: bundle})
+}
+
+func openShared(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes real sandboxes, which needs root")
+	}
+	shared.once.Do(func() {
+		// A disk: an overlay over an overlay is refused where /tmp is one.
+		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "environment-test-"); shared.err != nil {
+			return
+		}
+		if shared.err = os.Chmod(shared.dir, 0o711); shared.err != nil {
+			return
+		}
+		if shared.embedded, shared.err = installPython(shared.dir); shared.err != nil {
+			return
+		}
+		if shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"}); shared.err != nil {
+			return
+		}
+		shared.runtimes = shared.runtimes.WithEmbedded(shared.embedded)
+		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+}
+
+// tempDir is a directory on a disk that sandboxes can reach.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	openShared(t)
+	dir, err := os.MkdirTemp(shared.dir, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// newStore opens a store; edit may change its configuration.
+func newStore(t *testing.T, edit func(*Config)) *Store {
+	t.Helper()
+	c := Config{Dir: filepath.Join(tempDir(t), "environments"), Host: shared.host, Pip: filepath.Join(shared.embedded.Dir, "pip"), MemoryBytes: 1 << 30, Wall: 2 * time.Minute}
+	if edit != nil {
+		edit(&c)
+	}
+	s, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// newSkill imports a skill "demo" of these files; front is its front matter.
+func newSkill(t *testing.T, front string, files map[string]string) *skill.Skill {
+	t.Helper()
+	return newSkillNamed(t, "demo", front, files)
+}
+
+func newSkillNamed(t *testing.T, name, front string, files map[string]string) *skill.Skill {
+	t.Helper()
+	dir := tempDir(t)
+	folder := filepath.Join(dir, "skills", name)
+	all := map[string]string{"SKILL.md": "---\nname: " + name + "\ndescription: Shows things.\n" + front + "---\nDo it.\n"}
+	for p, text := range files {
+		all[p] = text
+	}
+	for p, text := range all {
+		p = filepath.Join(folder, p)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if target, ok := strings.CutPrefix(text, "-> "); ok {
+			if err := os.Symlink(target, p); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	sk, err := r.Resolve(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sk
+}
+
+// python is what a skill's Python runs on, of a kind.
+func python(t *testing.T, sk *skill.Skill, kind runtime.Python) runtime.Invocation {
+	t.Helper()
+	openShared(t)
+	inv, err := shared.runtimes.With(kind).ForCommand(sk, []string{"python3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+// prepare builds, and returns what was printed.
+func prepare(t *testing.T, s *Store, tenant string, sk *skill.Skill, kind runtime.Python) (Environment, string, error) {
+	t.Helper()
+	var log bytes.Buffer
+	env, err := s.Prepare(t.Context(), tenant, sk, python(t, sk, kind), false, func(p []byte) error { log.Write(p); return nil })
+	return env, log.String(), err
+}
+
+func mustPrepare(t *testing.T, s *Store, tenant string, sk *skill.Skill, kind runtime.Python) Environment {
+	t.Helper()
+	env, log, err := prepare(t, s, tenant, sk, kind)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	return env
+}
+
+func useOf(tenant string, sk *skill.Skill, inv runtime.Invocation, scripts ...string) Use {
+	u := Use{Tenant: tenant, Skill: sk, Python: inv.Python, RunsPython: true, Scripts: scripts}
+	for _, m := range inv.Mounts {
+		if m.Target == runtime.EmbeddedDir {
+			u.PythonRoot = m.Source
+		}
+	}
+	return u
+}
+
+// run executes a program in a sandbox with a lease, as an execution would, and
+// returns what it printed.
+func run(t *testing.T, sk *skill.Skill, inv runtime.Invocation, l *Lease, args ...string) (string, sandbox.Exit) {
+	t.Helper()
+	spec := sandbox.Spec{
+		ID:      fmt.Sprintf("run-%d", builds.Add(1)),
+		Program: sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}},
+		Env: append(slices.Clone(l.Env), "HOME=/home/skill", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1",
+			"PATH="+strings.Join(append(append(slices.Clone(inv.Path), l.Path...), "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"), ":")),
+		Mounts: []sandbox.Mount{{Source: sk.Dir, Target: sk.BaseDir(), Owned: true}},
+		Limits: sandbox.Limits{Wall: time.Minute},
+	}
+	for _, m := range append(slices.Clone(inv.Mounts), l.Mounts...) {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
+	}
+	var out bytes.Buffer
+	p, err := shared.host.Start(t.Context(), spec, sandbox.IO{Stdout: &out, Stderr: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), exit
+}
+
+// A pkg is a distribution to make: its files, and what its metadata says.
+type pkg struct {
+	name, version string
+	requires      []string
+	entryPoint    string // "tool = mod:main"
+	files         map[string]string
+	raw           func(*zip.Writer) // adds what no honest wheel has
+}
+
+// wheel makes a wheel.
+func (p pkg) wheel() (name string, data []byte) {
+	info := fmt.Sprintf("%s-%s.dist-info/", strings.ReplaceAll(p.name, "-", "_"), p.version)
+	files := map[string]string{
+		info + "WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+		info + "METADATA": fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", p.name, p.version),
+	}
+	for _, r := range p.requires {
+		files[info+"METADATA"] += "Requires-Dist: " + r + "\n"
+	}
+	if p.entryPoint != "" {
+		files[info+"entry_points.txt"] = "[console_scripts]\n" + p.entryPoint + "\n"
+	}
+	for name, text := range p.files {
+		files[name] = text
+	}
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	record := ""
+	for _, name := range names {
+		sum := sha256.Sum256([]byte(files[name]))
+		record += fmt.Sprintf("%s,sha256=%s,%d\n", name, base64.RawURLEncoding.EncodeToString(sum[:]), len(files[name]))
+		w, _ := z.Create(name)
+		w.Write([]byte(files[name]))
+	}
+	w, _ := z.Create(info + "RECORD")
+	w.Write([]byte(record + info + "RECORD,,\n"))
+	if p.raw != nil {
+		p.raw(z)
+	}
+	z.Close()
+	return fmt.Sprintf("%s-%s-py3-none-any.whl", strings.ReplaceAll(p.name, "-", "_"), p.version), out.Bytes()
+}
+
+// sdist makes a source distribution with a build backend of its own in backend.py.
+func (p pkg) sdist(backend string) (name string, data []byte) {
+	base := p.name + "-" + p.version
+	_, wheel := p.wheel()
+	files := map[string]string{
+		"PKG-INFO":       fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", p.name, p.version),
+		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
+		"backend.py":     backend,
+		"ready.whl":      string(wheel),
+	}
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	w := tar.NewWriter(z)
+	for name, text := range files {
+		w.WriteHeader(&tar.Header{Name: base + "/" + name, Mode: 0o644, Size: int64(len(text))})
+		w.Write([]byte(text))
+	}
+	w.Close()
+	z.Close()
+	return base + ".tar.gz", out.Bytes()
+}
+
+// An index is a simple index on loopback. Its pages are made of what it holds.
+type index struct {
+	*httptest.Server
+	mu    sync.Mutex
+	files map[string][]byte // by name
+	asked []string
+	// handle, if set, answers first; true means that it has.
+	handle func(http.ResponseWriter, *http.Request) bool
+	// hash, if set, replaces the hash of a file's link.
+	hash func(name, sum string) string
+}
+
+func newIndex(t *testing.T, packages ...pkg) *index {
+	t.Helper()
+	x := &index{files: map[string][]byte{}}
+	for _, p := range packages {
+		name, data := p.wheel()
+		x.files[name] = data
+	}
+	x.Server = httptest.NewServer(http.HandlerFunc(x.serve))
+	t.Cleanup(x.Server.Close)
+	return x
+}
+
+func (x *index) url() string { return x.Server.URL + "/simple/" }
+
+func (x *index) requests() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.asked)
+}
+
+func (x *index) serve(w http.ResponseWriter, r *http.Request) {
+	x.mu.Lock()
+	x.asked = append(x.asked, r.URL.Path)
+	x.mu.Unlock()
+	if x.handle != nil && x.handle(w, r) {
+		return
+	}
+	if name, ok := strings.CutPrefix(r.URL.Path, "/files/"); ok {
+		x.mu.Lock()
+		data := x.files[name]
+		x.mu.Unlock()
+		if data == nil {
+			http.NotFound(w, r)
+			return
+		}
+		w.Write(data)
+		return
+	}
+	project := path.Base(r.URL.Path)
+	page := ""
+	x.mu.Lock()
+	for name, data := range x.files {
+		have, _, _ := strings.Cut(name, "-")
+		if skill.NormalName(have) != project && !strings.HasPrefix(name, project+"-") {
+			continue
+		}
+		sum := sha256.Sum256(data)
+		h := hex.EncodeToString(sum[:])
+		if x.hash != nil {
+			h = x.hash(name, h)
+		}
+		page += fmt.Sprintf("<a href=\"../../files/%s#sha256=%s\">%s</a>\n", name, h, name)
+	}
+	x.mu.Unlock()
+	if page == "" {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html")
+	fmt.Fprint(w, "<!DOCTYPE html><html><body>"+page+"</body></html>")
+}
+
+// from is the configuration that takes packages from an index.
+func (x *index) from(c *Config) { c.Index = x.url() }
+
+// Packages that tests share: top needs base and has a program.
+var (
+	base = pkg{name: "skbase", version: "1.2.0", files: map[string]string{"skbase.py": "NAME = 'base'\n"}}
+	top  = pkg{name: "sk-top", version: "2.0", requires: []string{"skbase>=1"}, entryPoint: "sktop = sktop:main",
+		files: map[string]string{"sktop/__init__.py": "import skbase\ndef main():\n    print('top on', skbase.NAME)\n"}}
+)
+
+// left lists what a store's directory holds beside finished environments.
+func left(t *testing.T, s *Store) []string {
+	t.Helper()
+	var found []string
+	entries, err := os.ReadDir(s.config.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			found = append(found, e.Name())
+		}
+	}
+	return found
+}
+
+// logTo returns a logger into a buffer.
+func logTo(b *bytes.Buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
