@@ -92,7 +92,9 @@ func openShared(t *testing.T) {
 			return
 		}
 		shared.runtimes = shared.runtimes.WithEmbedded(shared.embedded)
-		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
+		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{
+			StateDir: filepath.Join(shared.dir, "sandbox"), Links: shared.runtimes.Links(),
+		})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
