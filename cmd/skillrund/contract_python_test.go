@@ -1,0 +1,374 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// addVenv gives a skill a virtual environment of this machine's Python, as
+// `python3 -m venv --system-site-packages` makes it.
+func addVenv(t testing.TB, dir, skill string) {
+	t.Helper()
+	version, err := exec.Command("/usr/bin/python3", "-c", "import platform; print(platform.python_version())").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := filepath.Join(dir, "skills", skill, "venv")
+	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := "home = /usr/bin\ninclude-system-site-packages = true\nversion = " + string(version)
+	if err := os.WriteFile(filepath.Join(root, "pyvenv.cfg"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/usr/bin/python3", filepath.Join(root, "bin/python")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A toolCall is what a call of a function tool streamed.
+type toolCall struct {
+	stdout, stderr string
+	result         *pb.ToolResult
+}
+
+// callTool calls a function tool as a platform does with what its model said.
+func (d *running) callTool(name, arguments string) toolCall {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	stream, err := d.tools().CallTool(ctx, &pb.CallToolRequest{Name: name, ArgumentsJson: arguments})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	r, err := readTool(stream)
+	if err != nil {
+		d.t.Fatalf("%s %s: %v", name, arguments, err)
+	}
+	return r
+}
+
+func readTool(stream grpc.ServerStreamingClient[pb.CallToolResponse]) (toolCall, error) {
+	var r toolCall
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return r, nil
+		}
+		if err != nil {
+			return r, err
+		}
+		switch o := m.GetOutput(); {
+		case o == nil:
+			r.result = m.GetResult()
+		case o.Stream == pb.Stream_STREAM_STDOUT:
+			r.stdout += string(o.Data)
+		default:
+			r.stderr += string(o.Data)
+		}
+	}
+}
+
+// pythonScriptJSON is the fields of a response that are set, by name.
+func pythonScriptJSON(t testing.TB, r *pb.RunPythonScriptResponse) string {
+	t.Helper()
+	object := map[string]any{}
+	r.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		object[f.JSONName()] = v.Interface()
+		return true
+	})
+	data, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// The eight examples of the document, with their tool calls and their tool
+// results: by the typed call, and by the function tool as a model calls it.
+func TestContractRunPythonScript(t *testing.T) {
+	dir := newDir(t)
+	for _, name := range []string{"calc", "data_analysis"} {
+		writeSkill(t, dir, name, "", map[string]string{"data.txt": "as it was"})
+		addVenv(t, dir, name)
+	}
+	writeSkill(t, dir, "no_venv_skill", "", nil)
+	// The shipped calculator has no venv, so the example's skill has another name here.
+	named := func(s string) string { return strings.ReplaceAll(s, "calculator", "calc") }
+	// The document's timeout of 30 seconds is the default; the test doesn't wait for it.
+	d := startDaemonIn(t, dir, "limits: {default: {wall_time: 3s}}\n")
+	for _, tt := range []struct{ name, arguments, want string }{
+		{"1 successful execution", `{"skill_name": "calculator", "script": "result = 2 + 2\nprint(f'Result: {result}')"}`,
+			`{"skill_name": "calculator", "stdout": "Result: 4\n", "stderr": "", "returncode": 0, "timed_out": false}`},
+		{"2 syntax error", `{"skill_name": "calculator", "script": "print(2 + )"}`,
+			`{"skill_name": "calculator", "stdout": "", "stderr": "  File \"<string>\", line 1\n    print(2 + )\n              ^\nSyntaxError: invalid syntax\n", "returncode": 1, "timed_out": false}`},
+		{"3 runtime error", `{"skill_name": "calculator", "script": "x = 1 / 0"}`,
+			`{"skill_name": "calculator", "stdout": "", "stderr": "Traceback (most recent call last):\n  File \"<string>\", line 1, in <module>\nZeroDivisionError: division by zero\n", "returncode": 1, "timed_out": false}`},
+		{"4 timeout", `{"skill_name": "calculator", "script": "import time\nwhile True:\n    time.sleep(1)"}`,
+			`{"skill_name": "calculator", "stdout": "", "stderr": "", "returncode": -1, "timed_out": true, "error": "Script execution exceeded timeout of 3 seconds"}`},
+		{"5 skill without venv", `{"skill_name": "no_venv_skill", "script": "print('hello')"}`,
+			`{"error": "Skill 'no_venv_skill' does not have a venv. Cannot execute script."}`},
+		{"6 invalid skill name", `{"skill_name": "../../../etc", "script": "print('hello')"}`,
+			`{"error": "Invalid skill name: '../../../etc'. Skill names must not contain '/', '\\', or '..'"}`},
+		{"7 file operations", `{"skill_name": "calculator", "script": "with open('output.txt', 'w') as f:\n    f.write('Result: 42')\nprint('File written')"}`,
+			`{"skill_name": "calculator", "stdout": "File written\n", "stderr": "", "returncode": 0, "timed_out": false}`},
+		{"8 packages", `{"skill_name": "data_analysis", "script": "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2, 3]})\nprint(df.sum())"}`,
+			`{"skill_name": "data_analysis", "stdout": "a    6\ndtype: int64\n", "stderr": "", "returncode": 0, "timed_out": false}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			arguments, want := named(tt.arguments), named(tt.want)
+			r := d.callTool("run_python_script", arguments)
+			if r.result.GetContent() != want {
+				t.Errorf("content\n%s\nwant\n%s", r.result.GetContent(), want)
+			}
+			var object any
+			if err := json.Unmarshal([]byte(want), &object); err != nil {
+				t.Fatal(err)
+			}
+			wanted, _ := json.Marshal(object)
+			if got, _ := json.Marshal(r.result.GetStructured().AsMap()); string(got) != string(wanted) {
+				t.Errorf("structured %s, want %s", got, wanted)
+			}
+
+			var call struct {
+				SkillName string `json:"skill_name"`
+				Script    string
+			}
+			if err := json.Unmarshal([]byte(arguments), &call); err != nil {
+				t.Fatal(err)
+			}
+			var header metadata.MD
+			typed, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: call.SkillName, Script: call.Script}, grpc.Header(&header))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pythonScriptJSON(t, typed); got != string(wanted) {
+				t.Errorf("typed %s, want %s", got, wanted)
+			}
+			if ran := typed.SkillName != nil; ran != (executionOf(header) != "") || ran != (r.result.ExecutionId != "") {
+				t.Errorf("ran %t, header %v, execution %q", ran, header, r.result.ExecutionId)
+			}
+		})
+	}
+	t.Run("output.txt is an artifact and the skill is as it was", func(t *testing.T) {
+		var header metadata.MD
+		_, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{
+			SkillName: "calc", Script: "open('output.txt', 'w').write('Result: 42')\nopen('data.txt', 'a').write('!')",
+		}, grpc.Header(&header))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(d.artifact(executionOf(header), "output.txt")); got != "Result: 42" {
+			t.Errorf("output.txt is %q", got)
+		}
+		r := d.callTool("run_python_script", `{"skill_name": "calc", "script": "import os\nprint(os.path.exists('output.txt'), open('data.txt').read(), os.getcwd())"}`)
+		if r.stdout != "False as it was /workspace\n" {
+			t.Errorf("afterwards: %q %q", r.stdout, r.stderr)
+		}
+	})
+}
+
+// RunPython through the daemon: on its own Python, in a folder of its own or in a
+// skill's, with files of the request.
+func TestContractRunPython(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "demo", "", map[string]string{"scripts/a.py": "print('a')", "data.txt": "x"})
+	writeSkill(t, dir, "run-python", "", map[string]string{"mine.txt": "x"})
+	writeSkill(t, dir, "quiet", "disable-model-invocation: true", map[string]string{"scripts/a.py": "print('quiet')"})
+	d := startDaemonIn(t, dir, "")
+	file := func(path, text string) []*pb.InputFile {
+		return []*pb.InputFile{{Path: path, Source: &pb.InputFile_Content{Content: []byte(text)}}}
+	}
+	for _, tt := range []struct {
+		name string
+		call *pb.RunPythonRequest
+		want string // ending in "...": only how it begins
+	}{
+		{"code", &pb.RunPythonRequest{Code: "import sys\nprint(sys.prefix, sys.version_info[:2])\nprint('e', file=sys.stderr)"}, "Stdout:\n/opt/python (3, 14)\n\nStderr:\ne\n"},
+		{"neither", &pb.RunPythonRequest{}, "Error: provide either code or scriptPath."},
+		{"scriptPath wins", &pb.RunPythonRequest{Skill: "demo", Code: "print('code')", ScriptPath: "scripts/a.py"}, "Stdout:\na\n\nStderr:\n"},
+		{"file of the request", &pb.RunPythonRequest{Skill: "demo", ScriptPath: "b.py", Files: file("b.py", "print(open('data.txt').read())")}, "Stdout:\nx\n\nStderr:\n"},
+		{"workingDirectory", &pb.RunPythonRequest{Skill: "demo", Code: "import os\nprint(os.getcwd())", WorkingDirectory: "scripts"}, "Stdout:\n/workspace/scripts\n\nStderr:\n"},
+		{"a folder of its own", &pb.RunPythonRequest{Code: "import os\nprint(os.listdir())"}, "Stdout:\n['SKILL.md']\n\nStderr:\n"},
+		{"a skill of the same name", &pb.RunPythonRequest{Skill: "run-python", Code: "import os\nprint(sorted(os.listdir()))"}, "Stdout:\n['SKILL.md', 'mine.txt']\n\nStderr:\n"},
+		{"outside", &pb.RunPythonRequest{Skill: "demo", ScriptPath: "../x.py"}, "Error: path must be under the run directory."},
+		{"outside, absolute", &pb.RunPythonRequest{Code: "1", WorkingDirectory: "/etc"}, "Error: path must be under the run directory."},
+		{"not a .py file", &pb.RunPythonRequest{Skill: "demo", ScriptPath: "data.txt"}, "Error: script file not found or not a .py file."},
+		{"exception", &pb.RunPythonRequest{Code: "print('kept')\nx = 1 / 0"}, "Error: division by zero\nTraceback (most recent call last):\n  File \"<string>\", line 2, in <module>\n..."},
+		{"timeout", &pb.RunPythonRequest{Code: "while True: pass", Timeout: durationpb.New(500 * time.Millisecond)}, "Error: Script timed out after 0.5 seconds."},
+		{"hidden skill by name", &pb.RunPythonRequest{Skill: "quiet", ScriptPath: "scripts/a.py"}, "Stdout:\nquiet\n\nStderr:\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var header metadata.MD
+			r, err := d.tools().RunPython(t.Context(), tt.call, grpc.Header(&header))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, open := strings.CutSuffix(tt.want, "..."); r.Text != tt.want && !(open && strings.HasPrefix(r.Text, want)) {
+				t.Errorf("got\n%s\nwant\n%s", r.Text, tt.want)
+			}
+			if strings.HasPrefix(tt.want, "Stdout:") && executionOf(header) == "" {
+				t.Errorf("header %v names no execution", header)
+			}
+		})
+	}
+}
+
+// A skill that hides from models, and the folder of RunPython, are in no list that
+// a model is shown; the skill still runs by name, the folder in no list at all.
+func TestHiddenSkillsAreCallable(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "quiet", "disable-model-invocation: true", map[string]string{"scripts/a.py": "print('quiet')"})
+	writeSkill(t, dir, "loud", "", nil)
+	d := startDaemonIn(t, dir, "")
+	listed := d.callTool("list_skills", "").result.GetContent()
+	if strings.Contains(listed, "quiet") || strings.Contains(listed, "run-python") || !strings.Contains(listed, `{"name": "loud", `) {
+		t.Errorf("list_skills: %s", listed)
+	}
+	for _, hidden := range []bool{false, true} {
+		var names []string
+		list, err := d.skills.ListSkills(t.Context(), &pb.ListSkillsRequest{IncludeHidden: hidden})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sk := range list.Skills {
+			names = append(names, sk.Name)
+		}
+		all := strings.Join(names, " ")
+		if strings.Contains(all, "quiet") != hidden || strings.Contains(all, "run-python") || !strings.Contains(all, "loud") {
+			t.Errorf("ListSkills, hidden %t: %s", hidden, all)
+		}
+	}
+	if r := d.callTool("run_skill_script", `{"skill": "quiet", "script_path": "scripts/a.py"}`); r.stdout != "quiet\n" || r.result.GetIsError() {
+		t.Errorf("got %+v", r)
+	}
+	if r := d.callTool("activate_skill", `{"skill": "quiet"}`); r.result.GetIsError() || !strings.Contains(r.result.GetContent(), "Run /skills/quiet/scripts.") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A client that reads nothing of what a tool prints doesn't stop its script, and
+// misses nothing when it reads on.
+func TestCallToolReaderThatStops(t *testing.T) {
+	d := startDaemon(t, "")
+	const size = 4 << 20
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	stream, err := d.tools().CallTool(ctx, &pb.CallToolRequest{Name: "RunPython", ArgumentsJson: `{"code": "import sys\nfor i in range(4096):\n    sys.stdout.write('x' * 1024)\nsys.stderr.write('end')"}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := d.runs.List(ctx, &pb.ListRequest{})
+	if err != nil || len(list.Executions) != 1 {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	id := list.Executions[0].ExecutionId
+	attached, err := d.runs.Attach(ctx, &pb.AttachRequest{ExecutionId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick, err := collect(t, attached, 0, nil) // to the end, while the other reads nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick.wantExit(t, 0)
+	rest, err := readTool(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(first.GetOutput().GetData()) + len(rest.stdout); got != size || quick.stdout.Len() != size || rest.stderr != "end" {
+		t.Errorf("the slow reader got %d, the quick one %d, want %d", got, quick.stdout.Len(), size)
+	}
+	if rest.result.GetExecutionId() != id || !strings.Contains(rest.result.GetContent(), "It printed more than 262144 bytes") {
+		t.Errorf("result of %s: %.300s", rest.result.GetExecutionId(), rest.result.GetContent())
+	}
+}
+
+// A call that is cancelled ends its program, whichever call it is.
+func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "calc", "", nil)
+	addVenv(t, dir, "calc")
+	d := startDaemonIn(t, dir, "")
+	const forever = "import time\nprint('ready')\nwhile True: time.sleep(1)"
+	for name, call := range map[string]func(context.Context) error{
+		"RunPython": func(ctx context.Context) error {
+			_, err := d.tools().RunPython(ctx, &pb.RunPythonRequest{Code: forever})
+			return err
+		},
+		"RunPythonScript": func(ctx context.Context) error {
+			_, err := d.tools().RunPythonScript(ctx, &pb.RunPythonScriptRequest{SkillName: "calc", Script: forever})
+			return err
+		},
+		"CallTool": func(ctx context.Context) error {
+			stream, err := d.tools().CallTool(ctx, &pb.CallToolRequest{Name: "RunPython", ArgumentsJson: `{"code": "print('ready')\nwhile True: pass"}`})
+			if err != nil {
+				return err
+			}
+			_, err = readTool(stream)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- call(ctx) }()
+			id := d.runningExecution()
+			attached, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// It runs: only then the call is cancelled.
+			r, err := collect(t, attached, 0, func(e *pb.ExecutionEvent) {
+				if strings.Contains(string(e.GetOutput().GetData()), "ready") {
+					cancel()
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.outcome.GetEnd() != pb.End_END_CANCELLED || r.outcome.GetEvidence().GetCancelledBy() != "disconnect" {
+				t.Errorf("ended as %v", r.outcome)
+			}
+			if err := <-done; err == nil {
+				t.Error("the cancelled call succeeded")
+			}
+		})
+	}
+}
+
+// runningExecution waits until one execution is there that has not ended.
+func (d *running) runningExecution() string {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	for {
+		list, err := d.runs.List(ctx, &pb.ListRequest{States: []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if len(list.Executions) == 1 {
+			return list.Executions[0].ExecutionId
+		}
+	}
+}
