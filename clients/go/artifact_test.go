@@ -167,7 +167,8 @@ func TestSave(t *testing.T) {
 		a := artifactOf(test.path, data)
 		a.RawPath = []byte(test.raw)
 		a.Executable = true
-		err := c.Save(t.Context(), "e1", a, root)
+		var copied bytes.Buffer
+		err := c.Save(t.Context(), "e1", a, root, &copied)
 		if test.want == "" {
 			if err == nil {
 				t.Errorf("%q: got nil, want an error", test.path)
@@ -177,6 +178,9 @@ func TestSave(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q: %v", test.path, err)
 			continue
+		}
+		if !bytes.Equal(copied.Bytes(), data) {
+			t.Errorf("%q: the other writer got %q, want %q", test.path, copied.Bytes(), data)
 		}
 		got, err := os.ReadFile(filepath.Join(dir, test.want))
 		if err != nil || !bytes.Equal(got, data) {

@@ -71,6 +71,11 @@ type Cmd struct {
 	// goroutine, before its output is written.
 	OnEvent func(*pb.ExecutionEvent)
 
+	// OnUpload, if set, is called as files that go in chunks are sent, with the bytes
+	// of all of them that were, and that there are. It is called from one goroutine,
+	// before the program starts, and counts anew if the request is sent again.
+	OnUpload func(sent, total int64)
+
 	// Execution is the running or ended execution. Nil until Start succeeded.
 	Execution *Execution
 

@@ -25,6 +25,7 @@ type call struct {
 	request *pb.ExecuteRequest
 	uploads []*upload // files that go in chunks
 	stdin   io.Reader // nil: nothing is streamed
+	on      func(sent, total int64)
 }
 
 // interactive reports whether the call needs ExecuteInteractive.
@@ -55,7 +56,7 @@ func (c *Cmd) call(ctx context.Context) (*call, error) {
 		QueueTimeout:     duration(c.QueueTimeout),
 	}
 	c.source(r)
-	out := &call{request: r}
+	out := &call{request: r, on: c.OnUpload}
 	room := int64(inlineBytes)
 	if err := out.addStdin(ctx, c, &room); err != nil {
 		return nil, err

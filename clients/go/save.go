@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,8 +15,9 @@ import (
 // Save downloads an artifact into dir, at its path there, and replaces what is
 // at that place. The file appears under its name only once it is whole and its
 // SHA-256 is right. Whatever the artifact's name is, nothing outside dir is
-// touched: neither through ".." nor through a link.
-func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Root) error {
+// touched: neither through ".." nor through a link. The others get the bytes too, as
+// they come; an error of theirs ends it.
+func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Root, others ...io.Writer) error {
 	name := a.GetPath()
 	if raw := a.GetRawPath(); len(raw) > 0 {
 		name = string(raw)
@@ -36,7 +38,7 @@ func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Ro
 	if err != nil {
 		return err
 	}
-	err = c.Download(ctx, id, a, file)
+	err = c.Download(ctx, id, a, io.MultiWriter(append([]io.Writer{file}, others...)...))
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
 	}

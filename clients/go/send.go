@@ -22,9 +22,17 @@ func sendCall(s interactiveStream, c *call) error {
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: start}); err != nil {
 		return err
 	}
+	var sent, total int64
+	for _, u := range c.uploads {
+		total += u.size
+	}
 	for _, u := range c.uploads {
 		err := u.send(func(chunk *pb.FileChunk) error {
-			return s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_FileChunk{FileChunk: chunk}})
+			err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_FileChunk{FileChunk: chunk}})
+			if sent += int64(len(chunk.Data)); err == nil && c.on != nil {
+				c.on(sent, total)
+			}
+			return err
 		})
 		if err != nil {
 			return err

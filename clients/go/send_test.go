@@ -326,8 +326,19 @@ func TestFilesGoInlineOrInChunks(t *testing.T) {
 		{Path: "d", Content: large},
 		{Path: "e"},
 	}
+	var last, calls int64
+	cmd.OnUpload = func(sent, total int64) {
+		if want := int64(2 * len(large)); sent <= last || total != want {
+			t.Errorf("upload: %d of %d after %d, want more, of %d", sent, total, last, want)
+		}
+		last = sent
+		calls++
+	}
 	if err := cmd.Run(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if last != int64(2*len(large)) || calls != 6 {
+		t.Errorf("upload: ended at %d after %d calls, want %d after 6", last, calls, 2*len(large))
 	}
 	want := map[string][]byte{"a": large, "b": large, "c": small, "d": large, "e": {}}
 	chunked := map[string]bool{"b": true, "d": true}

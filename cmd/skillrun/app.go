@@ -18,6 +18,7 @@ const addressVariable = "SKILLRUN_ADDRESS"
 
 // app is one call of the command: its streams and the flags of every command.
 type app struct {
+	args           []string // after the command's own name
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	a := &app{args: args, stdin: stdin, stdout: stdout, stderr: stderr}
 	code := make(chan int, 1)
 	go func() { code <- a.exit(ctx, a.root().run(ctx, args)) }()
 	for interrupted := false; ; interrupted = true {

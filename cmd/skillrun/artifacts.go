@@ -14,6 +14,7 @@ import (
 
 func (a *app) artifactsCommand() *cobra.Command {
 	var folder string
+	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "artifacts ID [PATH...]",
 		Short: "List the files that an execution made, or save them",
@@ -32,10 +33,13 @@ func (a *app) artifactsCommand() *cobra.Command {
 				return err
 			}
 			defer dir.Close()
-			return a.save(cmd.Context(), c, args[0], dir, args[1:]...)
+			return a.save(cmd.Context(), c, args[0], dir, a.progress(quiet), args[1:]...)
 		},
+		ValidArgsFunction: a.completeArtifacts,
 	}
 	cmd.Flags().StringVarP(&folder, "artifacts", "o", "", "save them in this `folder`")
+	addQuiet(cmd.Flags(), &quiet)
+	completeFolder(cmd, "artifacts")
 	return cmd
 }
 
@@ -60,9 +64,11 @@ func (a *app) listArtifacts(ctx context.Context, c *skillrun.Client, id string, 
 }
 
 // save saves the artifacts, or those with the given paths, beneath dir.
-func (a *app) save(ctx context.Context, c *skillrun.Client, id string, dir *os.Root, paths ...string) error {
+func (a *app) save(ctx context.Context, c *skillrun.Client, id string, dir *os.Root, p *progress, paths ...string) error {
 	return eachArtifact(ctx, c, id, paths, func(artifact *pb.Artifact) error {
-		if err := c.Save(ctx, id, artifact, dir); err != nil {
+		err := c.Save(ctx, id, artifact, dir, p.download(artifact)...)
+		p.end()
+		if err != nil {
 			return err
 		}
 		if a.verbose {

@@ -13,6 +13,7 @@ import (
 func (a *app) attachCommand() *cobra.Command {
 	var after uint64
 	var artifacts string
+	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "attach ID",
 		Short: "Follow an execution, from its first byte, and exit as it does",
@@ -21,15 +22,19 @@ during and after the run, from anywhere, any number of times at once. Ctrl-C end
 the following and leaves the execution alone.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.attach(cmd.Context(), args[0], after, artifacts)
+			return a.attach(cmd.Context(), args[0], after, artifacts, quiet)
 		},
+		ValidArgsFunction: a.completeExecution(anyExecution),
 	}
 	cmd.Flags().Uint64Var(&after, "after", 0, "only events after this `sequence` number")
 	cmd.Flags().StringVarP(&artifacts, "artifacts", "o", "", "save the files that the program made in this `folder`")
+	addQuiet(cmd.Flags(), &quiet)
+	completeFolder(cmd, "artifacts")
+	completeNothing(cmd, "after")
 	return cmd
 }
 
-func (a *app) attach(ctx context.Context, id string, after uint64, artifacts string) error {
+func (a *app) attach(ctx context.Context, id string, after uint64, artifacts string, quiet bool) error {
 	c, err := a.dial()
 	if err != nil {
 		return err
@@ -52,5 +57,5 @@ func (a *app) attach(ctx context.Context, id string, after uint64, artifacts str
 	if errors.Is(err, context.Canceled) && e.Outcome() == nil {
 		return fmt.Errorf("%w: it is left alone ('skillrun cancel %s' ends it)", err, id)
 	}
-	return a.ended(ctx, c, e, out, dir, err)
+	return a.ended(ctx, c, e, out, dir, a.progress(quiet), err)
 }

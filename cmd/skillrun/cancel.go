@@ -14,9 +14,10 @@ func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "cancel ID...",
-		Short: "End executions: SIGTERM, and after the grace SIGKILL",
-		Args:  arguments(cobra.MinimumNArgs(1)),
+		Use:               "cancel ID...",
+		Short:             "End executions: SIGTERM, and after the grace SIGKILL",
+		Args:              arguments(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeExecution(liveExecution),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace < 0 {
 				return usage(cmd, fmt.Errorf("--grace %s: must not be less than 0", grace))
@@ -52,5 +53,6 @@ func (a *app) cancelCommand() *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 0, "`time` between SIGTERM and SIGKILL (default the daemon's)")
 	cmd.Flags().StringVar(&reason, "reason", "", "kept with the execution")
+	completeNothing(cmd, "grace", "reason")
 	return cmd
 }

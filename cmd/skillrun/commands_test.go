@@ -213,7 +213,7 @@ func TestSkills(t *testing.T) {
 		t.Errorf("request: got %v, want the hidden ones too", got)
 	}
 	// Shells ask the hidden command __complete.
-	if got := f.client(t, nil, "__complete", "run", ""); !strings.HasPrefix(got.stdout, "a\nb\n") {
+	if got := f.client(t, nil, "__complete", "run", ""); !strings.HasPrefix(got.stdout, "a\t"+evilShown+"\nb\té") {
 		t.Errorf("completion: got %+v", got)
 	}
 }

@@ -48,7 +48,21 @@ func (a *app) psCommand() *cobra.Command {
 	cmd.Flags().StringVar(&skill, "skill", "", "only of this `skill`")
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "only with this label, `key=value` (repeatable)")
 	cmd.Flags().StringArrayVar(&ends, "end", nil, "only those that ended so: `exited`, timed-out, ... (repeatable)")
+	completeNothing(cmd, "limit", "label")
+	completeWith(cmd, "skill", a.completeSkill)
+	completeWith(cmd, "end", cobra.FixedCompletions(endWords(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// endWords are the ways in which an execution can end, as --end takes them.
+func endWords() []string {
+	var words []string
+	for number := range int32(len(pb.End_name)) {
+		if name, ok := pb.End_name[number]; ok && number > 0 {
+			words = append(words, strings.ReplaceAll(word("END_", name), " ", "-"))
+		}
+	}
+	return words
 }
 
 func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error {

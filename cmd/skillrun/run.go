@@ -39,10 +39,11 @@ too. Ctrl-C cancels the execution, and a second one does not wait for it.`,
 			}
 			return a.runProgram(cmd.Context(), &f, what)
 		},
-		ValidArgsFunction: a.completeSkill,
+		ValidArgsFunction: a.completeRun,
 	}
 	cmd.Flags().SetInterspersed(false)
 	f.add(cmd.Flags())
+	f.complete(cmd)
 	return cmd
 }
 
@@ -68,13 +69,16 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if dir != nil {
 		defer dir.Close()
 	}
+	bars := a.progress(f.quiet)
+	cmd.OnUpload = bars.upload()
 	out := &printer{app: a}
 	cmd.OnEvent = out.event
 	if !a.json {
 		cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
 	}
 	err = cmd.Run(ctx)
-	return a.ended(ctx, c, cmd.Execution, out, dir, err)
+	bars.end()
+	return a.ended(ctx, c, cmd.Execution, out, dir, bars, err)
 }
 
 // detach starts the command, prints its id and leaves it.
@@ -102,7 +106,7 @@ func (a *app) detach(ctx context.Context, cmd *skillrun.Cmd) error {
 // ended does what follows the end of an execution that was run or attached:
 // notices, artifacts, and the error that says how it went. The execution is nil
 // if it never began.
-func (a *app) ended(ctx context.Context, c *skillrun.Client, e *skillrun.Execution, out *printer, dir *os.Root, err error) error {
+func (a *app) ended(ctx context.Context, c *skillrun.Client, e *skillrun.Execution, out *printer, dir *os.Root, bars *progress, err error) error {
 	if e == nil {
 		return err
 	}
@@ -113,7 +117,7 @@ func (a *app) ended(ctx context.Context, c *skillrun.Client, e *skillrun.Executi
 	a.notices(e.ID, outcome)
 	if dir != nil {
 		// An interrupted command has ended too: its artifacts are there.
-		if saveErr := a.save(context.WithoutCancel(ctx), c, e.ID, dir); saveErr != nil {
+		if saveErr := a.save(context.WithoutCancel(ctx), c, e.ID, dir, bars); saveErr != nil {
 			if err == nil {
 				return saveErr
 			}

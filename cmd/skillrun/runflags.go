@@ -28,7 +28,7 @@ type runFlags struct {
 	labels           []string
 	key              string
 	artifacts        string
-	detach           bool
+	detach, quiet    bool
 	onDisconnect     string
 	network          bool
 	networkSet       bool
@@ -52,6 +52,7 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.key, "key", "", "idempotency `key`: the same request with it is the same execution")
 	flags.StringVarP(&f.artifacts, "artifacts", "o", "", "save the files that the program made in this `folder`")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the execution's id and leave it running")
+	addQuiet(flags, &f.quiet)
 	flags.StringVar(&f.onDisconnect, "on-disconnect", "", "if the connection is lost: `cancel or continue` (default cancel)")
 	flags.BoolVar(&f.network, "network", false, "ask for network, or with =false for none (default as the skill says)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "real `time` that the program may take, such as 30s")

@@ -13,9 +13,10 @@ import (
 
 func (a *app) showCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show ID",
-		Short: "Show all that is known of an execution",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Use:               "show ID",
+		Short:             "Show all that is known of an execution",
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeExecution(anyExecution),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
 			if err != nil {

@@ -11,10 +11,11 @@ import (
 
 func (a *app) signalCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "signal ID SIGNAL",
-		Short:   "Send a signal to the main process of an execution",
-		Example: "  skillrun signal 01kb USR1",
-		Args:    arguments(cobra.ExactArgs(2)),
+		Use:               "signal ID SIGNAL",
+		Short:             "Send a signal to the main process of an execution",
+		Example:           "  skillrun signal 01kb USR1",
+		Args:              arguments(cobra.ExactArgs(2)),
+		ValidArgsFunction: a.completeSignal,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
 			if err != nil {

@@ -2,20 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
-
-// completeTime bounds how long a shell's completion waits for the daemon.
-const completeTime = 2 * time.Second
 
 func (a *app) skillsCommand() *cobra.Command {
 	var hidden bool
@@ -133,28 +128,6 @@ func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) er
 	return a.print(t)
 }
 
-// completeSkill completes the name of a skill in a shell.
-func (a *app) completeSkill(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault // scripts and files
-	}
-	c, err := a.dial()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	defer c.Close()
-	ctx, stop := context.WithTimeoutCause(cmd.Context(), completeTime, errors.New("daemon too slow"))
-	defer stop()
-	var names []string
-	for s, err := range skills(ctx, c, true) {
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		names = append(names, printable(s.GetName()))
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
 // shortDigest is the beginning of a digest: enough to tell two apart.
 func shortDigest(digest string) string {
 	if len(digest) > len("sha256:")+12 {
@@ -164,8 +137,10 @@ func shortDigest(digest string) string {
 }
 
 // shorten cuts a description to what fits a line.
-func shorten(text string) string {
-	const most = 100
+func shorten(text string) string { return shortenTo(text, 100) }
+
+// shortenTo cuts a text to so many characters.
+func shortenTo(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+const (
+	// completeTime bounds how long a shell's completion waits for the daemon.
+	completeTime = 2 * time.Second
+	// completeMost bounds what a shell is offered.
+	completeMost = 200
+)
+
+// The words of flags and arguments that have few.
+var (
+	languages = []string{"python", "bash", "sh", "node", "ruby", "perl"}
+	signals   = []string{"HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "CONT", "STOP", "WINCH"}
+)
+
+// completions are what a shell offers: each a word, and behind a tab what it is.
+type completions = []string
+
+// ask gives f a client of the daemon and a short time. What fails gives no words: a
+// shell has no place for errors.
+func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) (completions, error)) (completions, cobra.ShellCompDirective) {
+	c, err := a.dial()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer c.Close()
+	ctx, stop := context.WithTimeoutCause(cmd.Context(), completeTime, errors.New("daemon too slow"))
+	defer stop()
+	words, err := f(ctx, c)
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false) // to $BASH_COMP_DEBUG_FILE only
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// offer is one word with what it is, fit for a line. A word that a shell can't take
+// as it stands is not offered.
+func offer(words completions, word, what string) completions {
+	if word == "" || printable(word) != word || strings.ContainsAny(word, "\t\n") || len(words) >= completeMost {
+		return words
+	}
+	if what = shortenTo(strings.Join(strings.Fields(printable(what)), " "), 60); what != "" {
+		word += "\t" + what
+	}
+	return append(words, word)
+}
+
+// completeSkill completes the name of a skill, and nothing behind it.
+func (a *app) completeSkill(cmd *cobra.Command, args []string, _ string) (completions, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.ask(cmd, func(ctx context.Context, c *skillrun.Client) (words completions, err error) {
+		for s, err := range skills(ctx, c, true) {
+			if err != nil {
+				return nil, err
+			}
+			words = offer(words, s.GetName(), s.GetDescription())
+		}
+		return words, nil
+	})
+}
+
+// completeRun completes a skill, then its scripts; what follows is the program's,
+// and may be a file.
+func (a *app) completeRun(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return a.completeSkill(cmd, args, toComplete)
+	}
+	// Flags may stand between the skill and the script: they are parsed as run does.
+	flags := cmd.Flags()
+	if err := flags.Parse(args[1:]); err != nil || flags.NArg() > 0 || flags.Changed("code") || flags.ArgsLenAtDash() >= 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	if flag := a.flagBefore(flags); flag != nil {
+		if f, ok := cmd.GetFlagCompletionFunc(flag.Name); ok {
+			return f(cmd, args, toComplete)
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.ask(cmd, func(ctx context.Context, c *skillrun.Client) (words completions, err error) {
+		s, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: args[0]})
+		for _, script := range s.GetScripts() {
+			words = offer(words, script.GetPath(), script.GetDescription())
+		}
+		return words, err
+	})
+}
+
+// flagBefore returns the flag whose value is completed, if it is one. Cobra looks for
+// it before the first argument only, and leaves it out behind that.
+func (a *app) flagBefore(flags *pflag.FlagSet) *pflag.Flag {
+	if len(a.args) < 2 {
+		return nil
+	}
+	word := a.args[len(a.args)-2]
+	name, long := strings.CutPrefix(word, "--")
+	var flag *pflag.Flag
+	switch {
+	case long && name != "":
+		flag = flags.Lookup(name)
+	case len(word) == 2 && word[0] == '-' && !long:
+		flag = flags.ShorthandLookup(word[1:])
+	}
+	if flag == nil || flag.NoOptDefVal != "" { // one that stands alone, such as --detach
+		return nil
+	}
+	return flag
+}
+
+// Which executions a command is about.
+var (
+	anyExecution  []pb.State
+	liveExecution = []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}
+)
+
+// completeExecution completes the ids of executions that are not among the
+// arguments yet.
+func (a *app) completeExecution(states []pb.State) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (completions, cobra.ShellCompDirective) {
+		if len(args) > 0 && cmd.Args(cmd, append(slices.Clone(args), "one more")) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.ask(cmd, func(ctx context.Context, c *skillrun.Client) (words completions, err error) {
+			page, err := c.Executions().List(ctx, &pb.ListRequest{States: states, PageSize: completeMost})
+			for _, e := range page.GetExecutions() {
+				if !slices.Contains(args, e.GetExecutionId()) {
+					what := []string{e.GetSkill(), e.GetScript(), stateCell(e).text, timeText(e.GetCreateTime())}
+					words = offer(words, e.GetExecutionId(), strings.Join(what, " "))
+				}
+			}
+			return words, err
+		})
+	}
+}
+
+// completeSignal completes an execution that runs, then a signal.
+func (a *app) completeSignal(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return a.completeExecution(liveExecution)(cmd, nil, toComplete)
+	case 1:
+		return signals, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeArtifacts completes an execution, then the paths of what it left.
+func (a *app) completeArtifacts(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return a.completeExecution(anyExecution)(cmd, nil, toComplete)
+	}
+	return a.ask(cmd, func(ctx context.Context, c *skillrun.Client) (words completions, err error) {
+		for artifact, err := range c.Artifacts(ctx, args[0]) {
+			if err != nil || len(words) >= completeMost {
+				return words, err
+			}
+			if name := artifactName(artifact); !slices.Contains(args[1:], name) {
+				words = offer(words, name, bytesText(artifact.GetSizeBytes()))
+			}
+		}
+		return words, nil
+	})
+}
+
+// complete adds what the values of run's flags can be. --file is any file.
+func (f *runFlags) complete(cmd *cobra.Command) {
+	completeWith(cmd, "language", cobra.FixedCompletions(languages, cobra.ShellCompDirectiveNoFileComp))
+	completeWith(cmd, "on-disconnect", cobra.FixedCompletions([]string{"cancel", "continue"}, cobra.ShellCompDirectiveNoFileComp))
+	completeFolder(cmd, "artifacts")
+	completeNothing(cmd, "code", "args", "env", "secret-env", "dir", "label", "key", "timeout", "cpu-time", "queue-timeout",
+		"memory", "output", "workspace", "processes")
+}
+
+// completeWith completes the value of a flag.
+func completeWith(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// completeFolder completes a flag whose value is a folder of this machine.
+func completeFolder(cmd *cobra.Command, flag string) {
+	completeWith(cmd, flag, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
+}
+
+// completeNothing says of flags that their values are no files.
+func completeNothing(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		completeWith(cmd, flag, cobra.NoFileCompletions)
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/pflag"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// progressEvery bounds how often a bar is drawn: a terminal may be far away.
+const progressEvery = 100 * time.Millisecond
+
+// progress draws bars on stderr, one at a time. Nil draws none. Its methods may be
+// called at the same time: a request that failed may still be sending.
+type progress struct {
+	w   io.Writer
+	mu  sync.Mutex
+	bar *progressbar.ProgressBar
+}
+
+// addQuiet adds the flag that asks for no bars.
+func addQuiet(flags *pflag.FlagSet, quiet *bool) {
+	flags.BoolVarP(quiet, "quiet", "q", false, "show no progress of uploads and downloads (only a terminal is shown any)")
+}
+
+// progress returns where bars are drawn: on a terminal, unless they would be
+// unwelcome.
+func (a *app) progress(quiet bool) *progress {
+	if quiet || a.json || !terminal(a.stderr) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return &progress{w: a.stderr}
+}
+
+// begin draws a new bar for so many bytes. p.mu is held.
+func (p *progress) begin(what string, total int64) {
+	p.clear()
+	p.bar = progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(p.w),
+		progressbar.OptionSetDescription(shortenTo(printable(what), 40)),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionUseIECUnits(true),
+		progressbar.OptionSetWidth(20),
+		progressbar.OptionThrottle(progressEvery),
+		progressbar.OptionSetRenderBlankState(true),
+		progressbar.OptionClearOnFinish())
+}
+
+// clear removes the bar, so that what follows begins on an empty line. An error of
+// the terminal is no reason for the program to fail. p.mu is held.
+func (p *progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		_ = p.bar.Exit()
+		p.bar = nil
+	}
+}
+
+// end removes the bar.
+func (p *progress) end() {
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.clear()
+	}
+}
+
+// upload is a skillrun.Cmd's OnUpload, or nil.
+func (p *progress) upload() func(sent, total int64) {
+	if p == nil {
+		return nil
+	}
+	var last int64
+	return func(sent, total int64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.bar == nil || sent < last {
+			p.begin("uploading files", total)
+		}
+		last = sent
+		_ = p.bar.Set64(sent)
+		if sent >= total {
+			p.clear()
+		}
+	}
+}
+
+// download returns what counts an artifact's bytes: none, or a bar for it.
+func (p *progress) download(a *pb.Artifact) []io.Writer {
+	if p == nil || a.GetSizeBytes() == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begin("saving "+artifactName(a), int64(a.GetSizeBytes()))
+	return []io.Writer{lenient{p.bar}}
+}
+
+// lenient is a writer whose errors don't matter.
+type lenient struct{ io.Writer }
+
+func (l lenient) Write(data []byte) (int, error) {
+	_, _ = l.Writer.Write(data)
+	return len(data), nil
+}
