@@ -1,8 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +46,89 @@ func benchmark(b *testing.B, req *pb.ExecuteRequest, bare ...string) {
 	b.ReportMetric(float64(s)/1e6, "sandboxed-ms")
 	b.ReportMetric(float64(a)/1e6, "bare-ms")
 	b.ReportMetric(float64(s)/float64(a), "ratio")
+}
+
+// BenchmarkBinaries compares the daemon in SKILLRUN_BIN with the one in
+// SKILLRUN_OTHER_BIN: from the start of the process to its socket, what it then holds
+// in memory, and a sandbox that runs true, all in turn.
+func BenchmarkBinaries(b *testing.B) {
+	other := os.Getenv("SKILLRUN_OTHER_BIN")
+	if other == "" {
+		b.Skip("SKILLRUN_OTHER_BIN is not set: nothing to compare with")
+	}
+	ones := []*measured{{dir: newDir(b), bin: filepath.Dir(binary(b, "skillrund"))}, {dir: newDir(b), bin: other}}
+	const starts = 11
+	for range starts {
+		for _, one := range ones {
+			if one.daemon != nil {
+				one.daemon.stop()
+			}
+			began := time.Now()
+			one.daemon = launch(b, one.dir, "", "/bin/sh", "-c", `exec "`+one.bin+`/skillrund" "$@"`)
+			one.starts = append(one.starts, untilListening(b, one.dir+"/s.sock", began))
+			one.daemon.dial("unix://" + one.dir + "/s.sock")
+			one.daemon.waitServing()
+		}
+	}
+	for _, one := range ones {
+		one.daemon.run(shell("calculator", "true")) // the first one reads the disk
+		one.memory = memoryOf(b, one.daemon.cmd.Process.Pid)
+	}
+	for b.Loop() {
+		for _, one := range ones {
+			began := time.Now()
+			one.daemon.run(shell("calculator", "true"))
+			one.runs = append(one.runs, time.Since(began))
+		}
+	}
+	for i, name := range []string{"this", "other"} {
+		b.ReportMetric(float64(median(ones[i].starts))/1e6, name+"-start-ms")
+		b.ReportMetric(float64(median(ones[i].runs))/1e6, name+"-true-ms")
+		b.ReportMetric(float64(ones[i].memory)/(1<<20), name+"-MiB")
+	}
+	b.ReportMetric(float64(median(ones[0].starts))/float64(median(ones[1].starts)), "start-ratio")
+	b.ReportMetric(float64(median(ones[0].runs))/float64(median(ones[1].runs)), "true-ratio")
+}
+
+type measured struct {
+	dir, bin     string
+	daemon       *running
+	starts, runs []time.Duration
+	memory       int64
+}
+
+// untilListening waits for a daemon's socket, which it opens last.
+func untilListening(b *testing.B, socket string, began time.Time) time.Duration {
+	b.Helper()
+	for time.Since(began) < patience {
+		if c, err := net.Dial("unix", socket); err == nil {
+			c.Close()
+			return time.Since(began)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	b.Fatalf("%s: nobody listens", socket)
+	return 0
+}
+
+// memoryOf is what a daemon holds: its anonymous pages, and the copy of its binary
+// that it runs from, which lies in memory as a whole (sandbox.Isolate).
+func memoryOf(b *testing.B, pid int) int64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var kib int64
+	_, rest, _ := strings.Cut(string(status), "RssAnon:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		b.Fatal(err)
+	}
+	var binary syscall.Stat_t
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &binary); err != nil {
+		b.Fatal(err)
+	}
+	return kib<<10 + binary.Blocks*512
 }
 
 func median(d []time.Duration) time.Duration {
