@@ -1,0 +1,340 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestStepsNameTheirObject lets single steps fail, as a machine that is damaged or
+// full would. Each says what it was about.
+func TestStepsNameTheirObject(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	beneath := file + "/x" // can't be made
+	none := filepath.Join(t.TempDir(), "none")
+	dir := t.TempDir()
+	c := Config{StateDir: dir, RunDir: dir, FirstID: 1 << 30, IDs: 2}.withDefaults()
+	h := &hierarchy{base: map[string]string{}}
+	for _, tt := range []struct {
+		name string
+		try  func() error
+		want string
+	}{
+		{"bind what is not there", func() error { return bindReadOnly(none, dir) }, "clone mount " + none},
+		{"bind to nowhere", func() error { return bindReadOnly("/usr", none) }, "mount at " + none},
+		{"map what is not there", func() error { return bindMapped(none, dir, nil) }, "open " + none},
+		{"map a file", func() error { return bindMapped(file, dir, nil) }, "open " + file},
+		{"map to nowhere", func() error { return bindMapped("/usr", none, nil) }, "mount at " + none},
+		{"tmpfs nowhere", func() error { return mountTmpfs(none, "") }, "tmpfs at " + none},
+		{"tmpfs with an odd option", func() error { return mountTmpfs(dir, "size=x") }, "tmpfs at " + dir},
+		{"unmount beneath a file", func() error { return detach(beneath) }, "unmount " + beneath},
+		{"private mount nowhere", func() error { _, err := privateMount(none); return err }, "bind " + none},
+
+		{"root nowhere", func() error { return makeRootfs(none, nil) }, "tmpfs at " + none},
+		{"link beneath a file", func() error { return makeLinks(file, nil) }, file},
+		{"link that is there", func() error { return makeLinks(dir, map[string]string{"/": "x"}) }, "file exists"},
+		{"odd pattern", func() error { return showHostFiles(dir, "[") }, "syntax error in pattern"},
+		{"shown beneath a file", func() error { return showHostFiles(file, "/etc/passwd") }, file},
+		{"directory beneath a file", func() error { return makeTarget(beneath, true) }, file},
+		{"text beneath a file", func() error { return writeFile(beneath, "") }, file},
+		{"text over a file", func() error { return writeFile(file, "") }, "file exists"},
+
+		{"workspace nowhere", func() error { _, err := stage(none, Spec{}, 1<<30); return err }, "tmpfs at " + none},
+		{"workspace for no id", func() error { _, err := stage(dir, Spec{}, 1<<32-1); return err }, "user namespace"},
+		{"directory that is there", func() error { _, err := makeDir(filepath.Dir(dir), filepath.Base(dir)); return err }, "file exists"},
+
+		{"lock nowhere", func() error { _, err := lockFile(none + "/lock"); return err }, none},
+		{"sweep of nothing", func() error { return sweep(Config{StateDir: none}, h) }, none},
+		{"instance without a state directory", func() error {
+			_, err := newInstance(Config{StateDir: none, RunDir: dir, FirstID: c.FirstID, IDs: 2}, h)
+			return err
+		}, none},
+		{"directories beneath a file", func() error { _, err := makeDirs(Config{StateDir: beneath}); return err }, file},
+		{"run directory nowhere", func() error { return searchable(none + "/x/y") }, none},
+
+		{"unknown namespace", func() error { _, err := tryNamespace(1)(Config{}); return err }, "unshare: invalid argument"},
+		{"proc on a file", func() error { return tryMountProc(file) }, "not a directory"},
+		{"proc on no path", func() error { return tryMountProc("a\x00b") }, "invalid argument"},
+		{"unknown action", func() error { action := uint32(1); return seccompActionAvailable(&action) }, "operation not supported"},
+		{"ids that no namespace maps", func() error { _, err := tryIDs(Config{FirstID: 1<<32 - 2, IDs: 1 << 20}); return err }, "are not in /proc/self/uid_map"},
+		{"owners mapped on proc", func() error {
+			_, err := tryMapped(Config{StateDir: "/proc", RunDir: dir, FirstID: 1 << 30})
+			return err
+		}, "map owners of mount /proc"},
+		{"owners mapped to no id", func() error { _, err := tryMapped(Config{StateDir: dir, RunDir: dir, FirstID: 1<<32 - 1}); return err }, "user namespace"},
+		{"a step on a thread of its own", func() error { return onThrowawayThread(func() error { return errors.New("x") }) }, "x"},
+
+		{"open without a state directory", func() error { _, err := Open(t.Context(), Config{}); return err }, `state directory "": not absolute`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := tt.try(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want it to say %q", err, tt.want)
+			}
+		})
+	}
+	if points, err := mountsBeneath(dir); err != nil || len(points) > 0 {
+		t.Errorf("mounts are left: %v, %v", points, err)
+	}
+}
+
+// A workspace of which one part can't be mounted leaves nothing.
+func TestStageLeavesNothing(t *testing.T) {
+	lower := newSnapshot(t, map[string]string{"a": "a"})
+	for name, change := range map[string]func(*Spec){
+		"lower that is not there": func(s *Spec) { s.Workspace.Lower = []string{lower, lower + "/none"} },
+		"mount that is not there": func(s *Spec) { s.Mounts = []Mount{{Source: lower + "/none", Target: "/skills/x"}} },
+		"no room":                 func(s *Spec) { s.Workspace.Files = -5 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := Spec{Workspace: Workspace{SizeBytes: 1 << 20, Files: 64}}
+			change(&s)
+			if st, err := stage(dir, s, 1<<30); err == nil {
+				st.close()
+				t.Error("staged")
+			}
+			if points, err := mountsBeneath(dir); err != nil || len(points) > 0 {
+				t.Errorf("mounts are left: %v, %v", points, err)
+			}
+		})
+	}
+}
+
+// A policy that can't be compiled is an error at Open, not a weaker filter.
+func TestOddPolicies(t *testing.T) {
+	was := seccompText
+	defer func() { seccompText = was }()
+	for _, tt := range []struct{ name, text, want string }{
+		{"unknown key", "alow: []\n", "seccomp.yaml"},
+		{"no YAML", "allow: [", "seccomp.yaml"},
+		{"seventh argument", "allow_when: [{call: read, args: [{index: 6, mask: 1, value: 1}]}]\n", "script's filter: read"},
+		{"refused with the default", "refuse_when: [{call: read, errno: 38}]\n", "script's filter: read"},
+		{"init alone", "deny: [{calls: [mount]}]\ninit: [mount]\nallow_when: [{call: mount, args: [{index: 9, mask: 1, value: 1}]}]\n", "filter: mount"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			seccompText = []byte(tt.text)
+			if _, err := compileFilters(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want it to say %q", err, tt.want)
+			}
+			h, err := Open(context.Background(), testConfig(t))
+			if err == nil {
+				h.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), "seccomp is missing") {
+				t.Errorf("Open: got %v", err)
+			}
+		})
+	}
+}
+
+// The copy of the binary that sandboxes are started from is the binary, and nobody
+// can change it.
+func TestSealedSelf(t *testing.T) {
+	f, err := sealedSelf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err1 := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	want, err2 := os.ReadFile("/proc/self/exe")
+	if err := errors.Join(err1, err2); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the copy has %d bytes, the binary %d (%v)", len(got), len(want), err)
+	}
+	if _, err := f.WriteAt([]byte("x"), 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("write: got %v, want EPERM", err)
+	}
+	for _, size := range []int64{0, int64(len(want)) + 1} {
+		if err := f.Truncate(size); !errors.Is(err, unix.EPERM) {
+			t.Errorf("truncate to %d: got %v, want EPERM", size, err)
+		}
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("add seals: got %v, want EPERM", err)
+	}
+}
+
+// Open says what hinders it and gives back what it took: afterwards, with the
+// hindrance gone, it opens.
+func TestOpenIsHindered(t *testing.T) {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tt := range []struct {
+		name   string
+		hinder func(t *testing.T, c *Config) (undo func())
+		want   string
+	}{
+		{"another daemon sweeps", func(t *testing.T, c *Config) func() {
+			lock, err := lockFile(filepath.Join(c.StateDir, "lock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() { lock.Close() }
+		}, "locked: context canceled"},
+		{"all ids are taken", func(t *testing.T, c *Config) func() {
+			c.FirstID, c.IDs = 1<<30+8, 2
+			ids, err := claimBlock(*c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ids.close
+		}, "all blocks of 2 are in use"},
+		{"a process has the ids", func(t *testing.T, c *Config) func() {
+			c.FirstID, c.IDs = 1<<30+16, 2
+			cmd := exec.Command("/usr/bin/cat")
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1<<30 + 17, Gid: 1<<30 + 17}}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			return func() { in.Close(); cmd.Wait() }
+		}, "all blocks of 2 are in use"},
+		{"a dead instance without a readable lock", func(t *testing.T, c *Config) func() {
+			dir := filepath.Join(c.StateDir, "instances", "x")
+			if err := os.MkdirAll(filepath.Join(dir, "lock"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			return func() { os.RemoveAll(dir) }
+		}, "is a directory"},
+		{"a dead instance with half a record", func(t *testing.T, c *Config) func() {
+			dir := filepath.Join(c.StateDir, "instances", "x")
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600),
+				os.WriteFile(filepath.Join(dir, groupsFile), []byte("{"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			return func() { os.RemoveAll(dir) }
+		}, "sweep of instance x"},
+		{"links that can't be made", func(t *testing.T, c *Config) func() {
+			c.Links = map[string]string{"/usr": "x"}
+			return func() { c.Links = nil }
+		}, "file exists"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := testConfig(t)
+			undo := tt.hinder(t, &c)
+			h, err := Open(canceled, c)
+			if err == nil {
+				h.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want it to say %q", err, tt.want)
+			}
+			undo()
+			if h, err = Open(context.Background(), c); err != nil {
+				t.Fatalf("without the hindrance: %v", err)
+			}
+			if left, _ := os.ReadDir(filepath.Join(c.StateDir, "instances")); len(left) != 1 {
+				t.Errorf("instances: got %v, want one", left)
+			}
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A Host that is closed starts nothing, and can be closed again.
+func TestClosedHost(t *testing.T) {
+	h := openHost(t)
+	for _, b := range h.Boundaries() {
+		if !b.Found {
+			t.Errorf("got %+v", b)
+		}
+	}
+	for range 2 {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := h.Start(context.Background(), Spec{ID: "x", Program: command("/usr/bin/true")}, IO{})
+	if !errors.Is(err, errClosed) {
+		t.Errorf("got %v, want %v", err, errClosed)
+	}
+	if err := h.admit("x", nil); !errors.Is(err, errClosed) {
+		t.Errorf("admit: got %v, want %v", err, errClosed)
+	}
+}
+
+// TestPostureOfNobody asks for a process that has ended.
+func TestPostureOfNobody(t *testing.T) {
+	cmd := exec.Command("/usr/bin/true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	gone := cmd.Process.Pid
+	p := posture{initPid: os.Getpid(), rlimits: map[int]uint64{unix.RLIMIT_CORE: 0}}
+	for name, check := range map[string]func(int) error{
+		"status": p.checkStatus, "oom score": p.checkOOMScore, "namespaces": p.checkNamespaces,
+		"groups": p.checkGroups, "rlimits": p.checkRlimits, "descriptors": p.checkDescriptors,
+		"flags": func(pid int) error { _, err := closesOnExec(pid, 0); return err },
+	} {
+		if err := check(gone); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+			t.Errorf("%s: got %v, want that there is no process %d", name, err, gone)
+		}
+	}
+	for procs, want := range map[string]string{"x": "invalid syntax", fmt.Sprint(gone): "no such file", fmt.Sprint(os.Getpid(), "\n", gone, "\n1"): "got 2, want 1"} {
+		h, _ := fakeGroup(t, map[string]string{"cgroup.procs": procs})
+		p.group = h.group()
+		if err := p.check(2); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("processes %q: got %v, want it to say %q", procs, err, want)
+		}
+	}
+	p.group = group{unified: true, path: "/a/b"}
+	if err := p.checkGroups(os.Getpid()); err == nil || !strings.Contains(err.Error(), `want .../a/b`) {
+		t.Errorf("cgroup v2: got %v", err)
+	}
+}
+
+// A descriptor that a program would keep over its exec is refused.
+func TestPostureOfAnOpenDescriptor(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command("/usr/bin/cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not the null device, of which a posture says so first.
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = w, w, []*os.File{w}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	defer func() { in.Close(); cmd.Wait() }()
+	// A start returns when the exec has succeeded: these are cat's descriptors.
+	if err := (posture{}).checkDescriptors(cmd.Process.Pid); err == nil || !strings.Contains(err.Error(), "descriptor 3: stays open over exec") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Pipes that are closed are an error, not a panic.
+func TestClosedPipes(t *testing.T) {
+	p, err := newPipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.close()
+	if err := p.giveTo(1 << 30); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("give: got %v, want %v", err, os.ErrClosed)
+	}
+	if n := readNow(p.stdout, make([]byte, 1)); n != 0 {
+		t.Errorf("read: got %d", n)
+	}
+}
