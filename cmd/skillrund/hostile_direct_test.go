@@ -1,0 +1,64 @@
+package main
+
+import (
+	"testing"
+)
+
+// waiting are the cases that need what the daemon has not yet. Each is printed as
+// a skip.
+var waiting = map[string]string{
+	"leak-10-skill-of-other-tenant":     needsTenants,
+	"leak-11-execution-of-other-tenant": needsTenants,
+	"api-17-bad-credentials":            "waits for bearer tokens and TLS: the daemon takes none yet, and no connection from outside of the machine",
+	"api-18-tenant-spoof":               needsTenants,
+	"api-22-noisy-neighbour":            needsTenants,
+	"fault-11-clock-jump":               "waits for the run in a virtual machine: it sets the clock of the machine",
+}
+
+const needsTenants = "waits for tenants: there is one"
+
+// directCases are the cases that are requests of clients, or faults of the host.
+// d is the group's daemon; faults have their own, and there it is nil.
+var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
+	"leak-12-error-and-log-hygiene": errorAndLogHygiene,
+	"res-32-slow-reader":            slowReader,
+	"res-33-stdin-flood":            stdinFlood,
+
+	"api-01-huge-message":      hugeMessage,
+	"api-02-gzip-bomb":         gzipBomb,
+	"api-03-path-traversal":    pathTraversal,
+	"api-04-nul-and-utf8":      nulAndUTF8,
+	"api-05-env-injection":     envInjection,
+	"api-06-cwd-tricks":        cwdTricks,
+	"api-07-entrypoint-tricks": entrypointTricks,
+	"api-08-archives":          unpackedArchives,
+	"api-09-skill-ids":         skillIDs,
+	"api-10-slow-loris":        slowLoris,
+	"api-11-stream-flood":      streamFlood,
+	"api-12-http2-abuse":       http2Abuse,
+	"api-13-cancel-storm":      cancelStorm,
+	"api-14-disconnect":        disconnect,
+	"api-15-replay":            replay,
+	"api-16-limit-overflow":    limitOverflow,
+	"api-19-proto-fuzz":        protoFuzz,
+	"api-20-quota-race":        quotaRace,
+	"api-21-skill-swap-toctou": skillSwap,
+
+	"fault-01-sigkill-midrun":                killedMidRun,
+	"fault-02-pdeathsig-cleared":             parentDeathSignalCleared,
+	"fault-03-kill-between-create-and-start": killedWhileStarting,
+	"fault-04-stale-cgroup":                  frozenLeftovers,
+	"fault-05-disk-full":                     diskFull,
+	"fault-06-store-power-cut":               powerCut,
+	"fault-07-corrupt-state":                 corruptState,
+	"fault-08-daemon-oom":                    daemonOutOfMemory,
+	"fault-09-fd-exhaustion":                 descriptorsExhausted,
+	"fault-10-pid-exhaustion":                processesExhausted,
+	"fault-12-fail-closed":                   failClosed,
+	"fault-13-binary-replaced":               binaryReplaced,
+	"fault-14-sigstop-daemon":                daemonStopped,
+	"fault-15-graceful-drain":                drainOfMany,
+	"fault-16-init-failure":                  initFailures,
+	"fault-17-slow-disk":                     frozenDisk,
+	"fault-18-leak-soak":                     leakSoak,
+}

@@ -1,0 +1,983 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// Faults happen to daemons of their own. A daemon that is told to die here is
+// killed as the kernel would, and the next one starts on what it left.
+
+// hold starts n executions that run on and returns their ids.
+func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
+	d.t.Helper()
+	ids := make([]string, n)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			s, err := d.runs.Execute(d.t.Context(), req)
+			for err == nil && ids[i] == "" {
+				var e *pb.ExecutionEvent
+				if e, err = s.Recv(); err == nil && e.GetOutput() != nil {
+					ids[i] = e.ExecutionId
+				}
+			}
+			if err != nil {
+				d.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return ids
+}
+
+// wantSwept checks that nothing of a dead instance is left, and that the
+// executions that it had are closed as lost.
+func (d *running) wantSwept(dead string, lost ...string) {
+	d.t.Helper()
+	if groups := cgroupsOf(dead); len(groups) > 0 {
+		d.t.Errorf("cgroups of the dead daemon: %v", groups)
+	}
+	for _, dir := range []string{"run", "state/sandbox/instances"} {
+		entries, err := os.ReadDir(filepath.Join(d.dir, dir))
+		if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].Name() == dead {
+			d.t.Errorf("%s holds %v, %v; want only the new one's", dir, entries, err)
+		}
+	}
+	for _, id := range lost {
+		if r := d.attach(id, 0); r.outcome.End != pb.End_END_DAEMON_LOST {
+			d.t.Errorf("%s ended as %v, want DAEMON_LOST", id, r.outcome.End)
+		}
+	}
+	d.works()
+	d.wantNoProcess()
+}
+
+// processes lists the processes of one execution.
+func (d *running) processes(id string) (pids []string) {
+	for _, c := range cgroupsOf(d.instance()) {
+		if strings.Contains(c, id) {
+			pids = append(pids, processesIn([]string{c})...)
+		}
+	}
+	return pids
+}
+
+// untilNoProcess waits for the end of an execution's processes, whatever the
+// daemon knows of it.
+func (d *running) untilNoProcess(id string) {
+	d.t.Helper()
+	for deadline := time.Now().Add(patience); len(d.processes(id)) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			d.t.Fatalf("processes %v of %s live on", d.processes(id), id)
+		}
+	}
+}
+
+const stubborn = `import os, signal, time
+for s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)
+if os.fork() == 0: os.setsid()
+print('ready', flush=True)
+time.sleep(600)`
+
+func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	const extra = "concurrency: {running: 20}\n"
+	d := startDaemonIn(t, dir, extra)
+	ids := d.hold(20, code("hostile", stubborn))
+	dead := d.instance()
+	if len(cgroupsOf(dead)) < 20 {
+		t.Fatalf("%d cgroups of 20 executions; the check looks in the wrong place", len(cgroupsOf(dead)))
+	}
+	d.kill()
+	d = startDaemonIn(t, dir, extra)
+	d.wantSwept(dead, ids...)
+	// And again at random moments of a busy daemon.
+	random := rand.New(rand.NewPCG(7, 7))
+	for range 4 {
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var begun []string
+		for range 6 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					s, err := d.runs.Execute(ctx, shell("hostile", "echo out; echo x >f"))
+					if err != nil {
+						return
+					}
+					e, err := s.Recv()
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					begun = append(begun, e.ExecutionId)
+					mu.Unlock()
+					for err == nil {
+						_, err = s.Recv()
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(100+random.IntN(300)) * time.Millisecond) // the random moment
+		dead = d.instance()
+		d.kill()
+		cancel()
+		wg.Wait()
+		d = startDaemonIn(t, dir, extra)
+		d.wantSwept(dead)
+		if len(begun) == 0 {
+			t.Error("nothing had begun")
+		}
+		for _, id := range begun { // what was answered is known, and has one end
+			if r := d.attach(id, 0); r.outcome.End != pb.End_END_DAEMON_LOST && r.outcome.End != pb.End_END_EXITED && r.outcome.End != pb.End_END_CANCELLED {
+				t.Errorf("%s ended as %v", id, r.outcome)
+			}
+		}
+	}
+}
+
+func parentDeathSignalCleared(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, "")
+	ids := d.hold(1, code("hostile", "import ctypes, os, time\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\nif os.fork() == 0: os.setsid(); ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\nprint('ready', flush=True)\ntime.sleep(600)"))
+	dead := d.instance()
+	d.kill()
+	d.untilNoProcess(ids[0]) // before anybody sweeps
+	d = startDaemonIn(t, dir, "")
+	d.wantSwept(dead, ids...)
+}
+
+// There is no failpoint in the daemon: it is killed a little after it has said that
+// an execution is recorded, when its sandbox is being made.
+func killedWhileStarting(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, "")
+	for i := range 10 {
+		s, err := d.runs.Execute(t.Context(), code("hostile", "import time; time.sleep(600)"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A start takes some tens of milliseconds; these are moments within it.
+		for end := time.Now().Add(time.Duration(i) * 4 * time.Millisecond); time.Now().Before(end); {
+		}
+		dead := d.instance()
+		d.kill()
+		d = startDaemonIn(t, dir, "")
+		d.wantSwept(dead, header.ExecutionId)
+	}
+}
+
+func frozenLeftovers(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, "")
+	ids := d.hold(2, code("hostile", stubborn))
+	frozen := 0
+	for _, c := range cgroupsOf(d.instance()) {
+		path := strings.TrimPrefix(c, "cgroup ")
+		if !strings.Contains(path, ids[0]) {
+			continue
+		}
+		for file, word := range map[string]string{"freezer.state": "FROZEN", "cgroup.freeze": "1"} {
+			if _, err := os.Stat(filepath.Join(path, file)); err != nil {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(path, file), []byte(word), 0); err != nil {
+				t.Fatal(err)
+			}
+			frozen++
+		}
+	}
+	if frozen == 0 {
+		t.Fatal("nothing was frozen")
+	}
+	dead := d.instance()
+	d.kill()
+	d.untilNoProcess(ids[1])
+	if len(d.processes(ids[0])) == 0 {
+		t.Fatal("the frozen one has died by itself; nothing is left to sweep")
+	}
+	d = startDaemonIn(t, dir, "")
+	d.wantSwept(dead, ids...)
+}
+
+// newDisk makes an ext4 file system in a file and mounts it at path. It returns
+// the file.
+func newDisk(t *testing.T, file, path string, megabytes int64) {
+	t.Helper()
+	for _, tool := range []string{"/usr/sbin/mkfs.ext4", "/usr/sbin/losetup"} {
+		if _, err := os.Stat(tool); err != nil {
+			t.Skipf("no %s: the case needs a disk of its own", tool)
+		}
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, megabytes<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("/usr/sbin/mkfs.ext4", "-q", "-m", "0", file).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs: %v\n%s", err, out)
+	}
+	mountDisk(t, file, path)
+}
+
+func mountDisk(t *testing.T, file, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mount", "-o", "loop,commit=300", file, path).CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "loop device") {
+			t.Skipf("no loop device: %s", out)
+		}
+		t.Fatalf("mount: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, 0); err != nil {
+			t.Errorf("unmount %s: %v", path, err)
+		}
+	})
+}
+
+func diskFull(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	newDisk(t, filepath.Join(dir, "disk"), filepath.Join(dir, "state"), 96)
+	d := startDaemonIn(t, dir, "")
+	d.works()
+	before := d.held()
+	fill := filepath.Join(dir, "state/fill")
+	f, err := os.Create(fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 1 << 20; size > 0; size /= 16 {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	f.Close()
+	ended := 0
+	for i := range 12 {
+		req := shell("hostile", "head -c 300000 /dev/zero; head -c 200000 /dev/zero > artifact; exit 5")
+		req.Files = []*pb.InputFile{{Path: "in", Source: &pb.InputFile_Content{Content: make([]byte, 1<<20)}}}
+		if i%2 == 0 {
+			req.Files = nil
+		}
+		r, err := d.try(req)
+		switch {
+		case err != nil:
+			wantCode(t, "on a full disk", err, codes.ResourceExhausted, codes.Unavailable)
+		case r.outcome.End == pb.End_END_EXITED && r.outcome.GetExitCode() == 5:
+			ended++ // and what could not be kept is said
+			if int(r.outcome.Stdout.TotalBytes) != 300000 {
+				t.Errorf("stdout %v", r.outcome.Stdout)
+			}
+		case r.outcome.End != pb.End_END_SETUP_FAILED:
+			t.Errorf("ended as %v", r.outcome)
+		}
+	}
+	t.Logf("%d of 12 ended truly on a full disk", ended)
+	d.wantNothingLeft()
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	r := d.run(shell("hostile", "echo hi; echo kept > a"))
+	r.wantStdout(t, "hi\n")
+	if got := d.artifact(r.id, "a"); string(got) != "kept\n" {
+		t.Errorf("artifact %q", got)
+	}
+	d.wantHeldAs(before)
+	d.stop()
+}
+
+// The state lies on a disk in a file. A copy of that file is what a power cut at that
+// moment leaves: what the file system has not written stays in memory.
+func powerCut(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	disk := filepath.Join(dir, "disk")
+	newDisk(t, disk, filepath.Join(dir, "state"), 192)
+	d := startDaemonIn(t, dir, "concurrency: {running: 4}\n")
+	var mu sync.Mutex
+	answered := map[string]string{} // key -> execution, once the header was received
+	ended := map[string]bool{}
+	request := func(n int) *pb.ExecuteRequest {
+		req := shell("hostile", fmt.Sprintf("echo %d; echo %d > a", n, n))
+		req.IdempotencyKey = fmt.Sprintf("key-%d", n)
+		return req
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				n := int(next.Add(1))
+				s, err := d.runs.Execute(ctx, request(n))
+				if err != nil {
+					return
+				}
+				for {
+					e, err := s.Recv()
+					if err != nil {
+						break
+					}
+					mu.Lock()
+					answered[fmt.Sprint(n)] = e.ExecutionId
+					ended[e.ExecutionId] = ended[e.ExecutionId] || e.GetOutcome() != nil
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(6, 6))
+	type cut struct {
+		file  string
+		known map[string]string
+	}
+	var cuts []cut
+	for i := range 4 {
+		time.Sleep(time.Duration(150+random.IntN(300)) * time.Millisecond) // the random moment
+		mu.Lock()
+		c := cut{file: filepath.Join(dir, fmt.Sprintf("cut-%d", i)), known: map[string]string{}}
+		for n, id := range answered {
+			c.known[n] = id
+		}
+		mu.Unlock()
+		d.cmd.Process.Signal(syscall.SIGSTOP)
+		out, err := exec.Command("cp", "--sparse=always", disk, c.file).CombinedOutput()
+		d.cmd.Process.Signal(syscall.SIGCONT)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		cuts = append(cuts, c)
+	}
+	cancel()
+	wg.Wait()
+	d.stop()
+	for _, c := range cuts {
+		if len(c.known) == 0 {
+			t.Error("nothing was answered before the cut")
+		}
+		after := newDir(t)
+		writeHostileSkill(t, after)
+		mountDisk(t, c.file, filepath.Join(after, "state"))
+		d := startDaemonIn(t, after, "")
+		keys := 0
+		for n, id := range c.known {
+			if keys++; keys > 25 {
+				break
+			}
+			var number int
+			fmt.Sscan(n, &number)
+			r, err := d.try(request(number))
+			if err != nil {
+				t.Errorf("key %s: %v", n, err)
+				continue
+			}
+			if r.id != id {
+				t.Errorf("key %s ran again as %s; it was claimed by %s", n, r.id, id)
+			}
+			if r.outcome.End == pb.End_END_EXITED && r.stdout.String() != n+"\n" && !r.outcome.Stdout.GetTruncated() {
+				t.Errorf("%s is half there: %q, %v", id, r.stdout.String(), r.outcome)
+			}
+		}
+		list, err := d.runs.List(t.Context(), &pb.ListRequest{PageSize: 1000})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range list.GetExecutions() {
+			if e.State != pb.State_STATE_ENDED {
+				t.Errorf("%s is %v", e.ExecutionId, e.State)
+			}
+		}
+		d.works()
+		d.stop()
+	}
+}
+
+// corruptions are what happens to a file.
+var corruptions = map[string]func([]byte) []byte{
+	"cut short": func(b []byte) []byte { return b[:len(b)/2] },
+	"emptied":   func(b []byte) []byte { return nil },
+	"zeroed":    func(b []byte) []byte { return make([]byte, len(b)) },
+	"garbage":   func(b []byte) []byte { return bytes.Repeat([]byte("garbage "), len(b)/8+1)[:len(b)] },
+	"one bit": func(b []byte) []byte {
+		b = slices.Clone(b)
+		if len(b) > 0 {
+			b[len(b)/3] ^= 1
+		}
+		return b
+	},
+}
+
+func corruptState(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, "")
+	first := shell("hostile", "echo first; echo kept > a")
+	first.IdempotencyKey = "k"
+	d.run(first)
+	d.kill() // so that nothing was put in order
+	// A file of every kind that is there.
+	var files []string
+	seen := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(dir, "state"), func(path string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, path)
+		parts := strings.Split(rel, "/")
+		kind := strings.Join(parts[:min(len(parts), 3)], "/")
+		if parts[1] == "snapshots" { // one file of one skill
+			if !strings.HasSuffix(rel, "SKILL.md") {
+				return nil
+			}
+			kind = "snapshot"
+		}
+		if info, err := e.Info(); err == nil && info.Size() > 0 && info.Size() < 16<<20 && !seen[kind] {
+			seen[kind] = true
+			files = append(files, rel)
+		}
+		return nil
+	})
+	if err != nil || len(files) < 4 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	t.Logf("files: %v", files)
+	for _, rel := range files {
+		for name, corrupt := range corruptions {
+			if name == "emptied" && strings.HasSuffix(rel, "SKILL.md") {
+				continue // as cut short
+			}
+			t.Run(rel[strings.LastIndex(rel, "/")+1:]+" "+name, func(t *testing.T) {
+				copied := newDir(t)
+				if out, err := exec.Command("cp", "-a", dir+"/state", dir+"/skills", copied).CombinedOutput(); err != nil {
+					t.Fatalf("%v %s", err, out)
+				}
+				path := filepath.Join(copied, rel)
+				data, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, corrupt(data), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				d := startDaemonIn(t, copied, "")
+				d.works()
+				if _, err := d.runs.List(t.Context(), &pb.ListRequest{}); err != nil {
+					t.Errorf("list: %v", err)
+				}
+				d.stop()
+			})
+		}
+	}
+}
+
+func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
+	const memory = "/sys/fs/cgroup/memory"
+	if _, err := os.Stat(memory + "/memory.limit_in_bytes"); err != nil {
+		t.Skip("waits for the run in a virtual machine: no memory controller of cgroup v1 to limit the daemon by")
+	}
+	name := fmt.Sprintf("hostile-%d", os.Getpid())
+	group := filepath.Join(memory, name)
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir := newDir(t)
+	t.Cleanup(func() {
+		if err := os.Remove(group); err != nil {
+			t.Error(err)
+		}
+		boxes, _ := filepath.Glob("/sys/fs/cgroup/*/" + name + "-boxes")
+		for _, b := range boxes {
+			if err := os.Remove(b); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err := os.WriteFile(group+"/memory.limit_in_bytes", []byte("128M"), 0); err != nil {
+		t.Fatal(err)
+	}
+	writeHostileSkill(t, dir)
+	extra := "cgroup_parent: /" + name + "-boxes\n"
+	start := func() *running {
+		d := launch(t, dir, extra, "/bin/sh", "-c", `echo $$ >"$0/cgroup.procs"; exec "$@"`, group)
+		d.dial("unix://" + dir + "/s.sock")
+		d.waitServing()
+		return d
+	}
+	d := start()
+	d.works()
+	id := d.hold(1, code("hostile", stubborn))[0]
+	dead := d.instance()
+	big := code("hostile", "#"+strings.Repeat("A", 4<<20))
+	var wg sync.WaitGroup
+	var answered atomic.Int64
+	for range 100 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			s, err := d.runs.Execute(ctx, big)
+			for err == nil {
+				_, err = s.Recv()
+			}
+			answered.Add(1)
+		})
+	}
+	wg.Wait()
+	if data, err := os.ReadFile(fmt.Sprintf("/proc/%s/oom_score_adj", cmpFirst(d.processes(id), "self"))); err != nil || len(d.processes(id)) > 0 && strings.TrimSpace(string(data)) != "1000" {
+		t.Errorf("oom_score_adj of a sandbox: %q, %v", data, err)
+	}
+	select {
+	case err := <-d.exited: // then it was the kernel, and the next one finds order
+		d.exited <- err
+		t.Logf("ADVISORY the daemon was killed at its limit of 128 MiB by 100 calls of 4 MiB at once")
+		d = start()
+		d.wantSwept(dead, id)
+	default:
+		d.works()
+	}
+	d.wantNoProcess()
+	d.stop()
+}
+
+func cmpFirst(list []string, otherwise string) string {
+	if len(list) > 0 {
+		return list[0]
+	}
+	return otherwise
+}
+
+func descriptorsExhausted(t *testing.T, _ *running, _ hostileCase) {
+	d := startHostile(t, "concurrency: {running: 32}\n")
+	d.works()
+	before := d.held()
+	var old unix.Rlimit
+	few := unix.Rlimit{Cur: uint64(before.files + 24), Max: 1 << 16}
+	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, &old); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var refused, failed atomic.Int64
+	for range 60 {
+		wg.Go(func() {
+			r, err := d.try(shell("hostile", "sleep 0.3; echo done"))
+			switch {
+			case err != nil:
+				refused.Add(1)
+				wantCode(t, "without descriptors", err, codes.ResourceExhausted, codes.Unavailable, codes.Internal)
+			case r.outcome.End == pb.End_END_SETUP_FAILED:
+				failed.Add(1)
+			case r.outcome.End == pb.End_END_EXITED && r.stdout.String() != "done\n":
+				t.Errorf("ended well with %q", r.stdout.String())
+			}
+		})
+	}
+	wg.Wait()
+	if refused.Load()+failed.Load() == 0 {
+		t.Error("all of them ran: nothing was exhausted")
+	}
+	t.Logf("%d refused, %d failed to start", refused.Load(), failed.Load())
+	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &old, nil); err != nil {
+		t.Fatal(err)
+	}
+	d.works()
+	d.wantNothingLeft()
+	d.wantHeldAs(before)
+}
+
+// pidsGroup is the directory of the daemon's sandboxes that counts processes.
+func (d *running) pidsGroup() string {
+	d.t.Helper()
+	for _, c := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+		var found string
+		filepath.WalkDir(c, func(path string, e os.DirEntry, err error) error {
+			if err == nil && e.IsDir() && e.Name() == "skillrun-"+d.instance() {
+				found = path
+				return filepath.SkipAll
+			}
+			return nil
+		})
+		if _, err := os.Stat(filepath.Join(found, "pids.max")); found != "" && err == nil {
+			return found
+		}
+	}
+	d.t.Fatal("no cgroup of the daemon's sandboxes")
+	return ""
+}
+
+func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
+	d := startHostile(t, "concurrency: {running: 30}\n")
+	d.works()
+	before := d.held()
+	group := d.pidsGroup()
+	if err := os.WriteFile(group+"/pids.max", []byte("30"), 0); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var failed, ran atomic.Int64
+	for range 30 {
+		wg.Go(func() {
+			r, err := d.try(shell("hostile", "sleep 1; echo done"))
+			switch {
+			case err != nil:
+				failed.Add(1)
+				wantCode(t, "without processes", err, codes.ResourceExhausted, codes.Unavailable)
+			case r.outcome.End == pb.End_END_SETUP_FAILED:
+				failed.Add(1)
+			case r.stdout.String() == "done\n":
+				ran.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if failed.Load() == 0 {
+		t.Error("all of them ran: nothing was exhausted")
+	}
+	t.Logf("%d ran, %d failed to start", ran.Load(), failed.Load())
+	if err := os.WriteFile(group+"/pids.max", []byte("max"), 0); err != nil {
+		t.Fatal(err)
+	}
+	d.works()
+	d.wantNothingLeft()
+	d.wantHeldAs(before)
+}
+
+func failClosed(t *testing.T, _ *running, _ hostileCase) {
+	private := func(script string) []string {
+		return []string{"/usr/bin/unshare", "--mount", "/bin/bash", "-ec", script + `; exec "$@"`, "bash"}
+	}
+	_, v1 := os.Stat("/sys/fs/cgroup/pids/tasks")
+	for _, tt := range []struct {
+		name string
+		by   []string
+		want string // in what it says
+		skip string
+	}{
+		{"not root", []string{"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}, "root", ""},
+		{"without CAP_SYS_ADMIN", []string{"/usr/sbin/capsh", "--drop=cap_sys_admin", "--", "-c", `exec "$@"`, "bash"}, "SYS_ADMIN", ""},
+		{"without CAP_SETUID", []string{"/usr/sbin/capsh", "--drop=cap_setuid", "--", "-c", `exec "$@"`, "bash"}, "SETUID", ""},
+		{"in a user namespace", []string{"/usr/bin/unshare", "--user", "--map-root-user"}, "ids", ""},
+		{"cgroups read-only", private(`while read -r _ _ _ _ at _; do case $at in /sys/fs/cgroup*) mount -o remount,bind,ro "$at";; esac; done </proc/self/mountinfo`), "cgroup", ""},
+		{"no cgroups", private(`umount -l -R /sys/fs/cgroup`), "cgroup", ""},
+		{"pids controller missing", private(`umount -l /sys/fs/cgroup/pids`), "pids", unless(v1 == nil, "one hierarchy has all controllers on cgroup v2")},
+		{"parts of /proc covered", private(`mount -t tmpfs none /proc/scsi || mount -t tmpfs none /proc/sys`), "proc", ""},
+		{"state on overlayfs", private(`d=$(dirname "$3"); mkdir "$d"/{l,u,w,state}; mount -t overlay -o "lowerdir=$d/l,upperdir=$d/u,workdir=$d/w" none "$d/state"`), "id-mapped", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.skip != "" {
+				t.Skip(tt.skip)
+			}
+			dir := newDir(t)
+			if err := os.Chmod(dir, 0o777); err != nil { // for who is not root
+				t.Fatal(err)
+			}
+			config := filepath.Join(dir, "c.yaml")
+			if err := os.WriteFile(config, []byte("state_dir: state\nrun_dir: run\nskills: []\nlisten: {unix: s.sock}\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			bin := filepath.Join(dir, "skillrund")
+			if out, err := exec.Command("install", "-m", "0755", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			args := append(slices.Clone(tt.by), bin, "--config", config)
+			out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+			if err == nil || ctx.Err() != nil {
+				t.Errorf("it serves, or hangs: %v\n%s", err, tail(string(out), 1500))
+			}
+			if !strings.Contains(string(out), tt.want) {
+				t.Errorf("it says %s\nwant a word of %q", tail(string(out), 1500), tt.want)
+			}
+			if _, err := os.Lstat(dir + "/s.sock"); err == nil {
+				t.Error("it listens")
+			}
+		})
+	}
+	for _, what := range []string{"a kernel without seccomp, or an old libseccomp", "user.max_user_namespaces=0", "no overlay module", "core_pattern that pipes to a program"} {
+		t.Run(what, func(t *testing.T) { t.Skip("waits for the run in a virtual machine: it changes the whole machine") })
+	}
+}
+
+func unless(ok bool, why string) string {
+	if ok {
+		return ""
+	}
+	return why
+}
+
+func binaryReplaced(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	bin := filepath.Join(dir, "skillrund")
+	install := func(to string) {
+		t.Helper()
+		if out, err := exec.Command("install", "-m", "0755", binary(t, "skillrund"), to).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+	}
+	install(bin)
+	d := launch(t, dir, "", "/bin/sh", "-c", `exe=$0; shift; exec "$exe" "$@"`, bin)
+	d.dial("unix://" + dir + "/s.sock")
+	d.waitServing()
+	d.works()
+	install(bin + ".new")
+	if err := os.Rename(bin+".new", bin); err != nil {
+		t.Fatal(err)
+	}
+	d.works()
+	// Even one that is written over, since the daemon runs from a sealed copy.
+	if err := os.WriteFile(bin, []byte("#!/bin/sh\ntouch "+dir+"/ran\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.works()
+	if err := os.Remove(bin); err != nil {
+		t.Fatal(err)
+	}
+	d.works()
+	if _, err := os.Stat(dir + "/ran"); err == nil {
+		t.Error("the daemon ran what stands where its binary was")
+	}
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", d.cmd.Process.Pid))
+	if err != nil || !strings.Contains(exe, "memfd:") {
+		t.Errorf("it runs from %q, %v; want a copy in memory", exe, err)
+	}
+	if f, err := os.OpenFile(fmt.Sprintf("/proc/%d/exe", d.cmd.Process.Pid), os.O_WRONLY, 0); err == nil {
+		_, err = f.WriteAt([]byte{0}, 0)
+		f.Close()
+		if err == nil {
+			t.Error("even root can write to the running copy")
+		}
+	}
+}
+
+func daemonStopped(t *testing.T, _ *running, _ hostileCase) {
+	d := startHostile(t, "grace: 100ms\n")
+	id := d.hold(1, wall(code("hostile", stubborn), time.Second))[0]
+	d.cmd.Process.Signal(syscall.SIGSTOP)
+	d.untilNoProcess(id) // the init's own deadline
+	d.cmd.Process.Signal(syscall.SIGCONT)
+	r := d.attach(id, 0)
+	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_WALL {
+		t.Errorf("ended as %v, want TIMED_OUT by the wall deadline", r.outcome)
+	}
+	r.wantStdout(t, "ready\n")
+	d.works()
+	d.wantNothingLeft()
+}
+
+func drainOfMany(t *testing.T, _ *running, _ hostileCase) {
+	d := startHostile(t, "concurrency: {running: 20}\n")
+	var wg sync.WaitGroup
+	ready := make(chan struct{}, 20)
+	for range 20 {
+		wg.Go(func() {
+			s, err := d.runs.Execute(t.Context(), shell("hostile", "echo ready; sleep 1; echo ok"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			said := false
+			r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
+				if e.GetOutput() != nil && !said {
+					said = true
+					ready <- struct{}{}
+				}
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.wantExit(t, 0)
+			r.wantStdout(t, "ready\nok\n")
+		})
+	}
+	for range 20 {
+		<-ready
+	}
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	for !strings.Contains(d.log.String(), "draining") {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if _, err := d.try(code("hostile", "print('new')")); status.Code(err) != codes.Unavailable {
+		t.Errorf("a new one: %v, want Unavailable", err)
+	}
+	wg.Wait()
+	if err := d.wait(); err != nil {
+		t.Errorf("the daemon exited with %v, want 0", err)
+	}
+	d.wantNoFiles()
+}
+
+func initFailures(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeSkill(t, dir, "hostile", "allowed-tools: Bash", map[string]string{
+		"data/lock": "x", "scripts/x.ps1": "x", "bin/none": "#!/no/such/interpreter\n", "bin/elf": "\x7fELF garbage", "bin/text": "text",
+	})
+	for _, name := range []string{"none", "elf", "text"} {
+		if err := os.Chmod(filepath.Join(dir, "skills/hostile/bin", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeSkill(t, dir, "victim", "", map[string]string{"scripts/ok.sh": "echo ok"})
+	d := startDaemonIn(t, dir, "")
+	d.works()
+	before := d.held()
+	_, err := d.try(script("hostile", "scripts/x.ps1"))
+	wantCode(t, "no interpreter", err, codes.FailedPrecondition, codes.InvalidArgument)
+	for _, line := range []string{"bin/none", "bin/elf", "bin/text", "data/lock", "no-such-program", "./data"} {
+		r, err := d.try(command("hostile", line))
+		if err != nil {
+			wantCode(t, line, err, codes.FailedPrecondition, codes.InvalidArgument)
+			continue
+		}
+		if r.outcome.End != pb.End_END_SETUP_FAILED || r.outcome.ExitCode != nil || r.outcome.Evidence.GetSetupStep() == "" || r.outcome.Advice == "" {
+			t.Errorf("%s: ended as %v, want SETUP_FAILED with its step", line, r.outcome)
+		}
+	}
+	// The source of a mount goes away between the check and the start.
+	s, err := d.skills.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "victim"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := 0
+	filepath.WalkDir(filepath.Join(dir, "state/snapshots"), func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.IsDir() && strings.Contains(e.Name(), strings.TrimPrefix(s.Digest, "sha256:")) {
+			removed++
+			if err := os.RemoveAll(path); err != nil {
+				t.Error(err)
+			}
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	if removed == 0 {
+		t.Fatal("no snapshot of the skill was found")
+	}
+	r, err := d.try(script("victim", "scripts/ok.sh"))
+	if err != nil {
+		wantCode(t, "a snapshot that is gone", err, codes.Internal, codes.FailedPrecondition, codes.NotFound, codes.DataLoss, codes.Unavailable)
+	} else if r.outcome.End != pb.End_END_SETUP_FAILED {
+		t.Errorf("a snapshot that is gone: ended as %v %q", r.outcome, r.stdout.String())
+	}
+	small := code("hostile", "print(1)")
+	small.Limits = &pb.Limits{MemoryBytes: 8 << 20, Processes: 1, OpenFiles: 32, WorkspaceBytes: 1, WorkspaceFiles: 1}
+	if r, err := d.try(small); err != nil {
+		wantCode(t, "limits at their floor", err, codes.InvalidArgument)
+	} else if r.outcome.End == pb.End_END_UNSPECIFIED {
+		t.Errorf("limits at their floor: ended as %v", r.outcome)
+	}
+	d.works()
+	d.wantNothingLeft()
+	d.wantHeldAs(before)
+}
+
+// The disk stands still, as a slow one does for long: what kills an execution at its
+// deadline must not wait for it.
+func frozenDisk(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	state := filepath.Join(dir, "state")
+	newDisk(t, filepath.Join(dir, "disk"), state, 128)
+	d := startDaemonIn(t, dir, "grace: 100ms\n")
+	d.works()
+	id := d.hold(1, wall(code("hostile", stubborn), 2*time.Second))[0]
+	freeze := func(flag string) {
+		t.Helper()
+		if out, err := exec.Command("/usr/sbin/fsfreeze", flag, state).CombinedOutput(); err != nil {
+			t.Errorf("fsfreeze %s: %v %s", flag, err, out)
+		}
+	}
+	freeze("--freeze")
+	thaw := sync.OnceFunc(func() { freeze("--unfreeze") })
+	t.Cleanup(thaw)
+	var wg sync.WaitGroup
+	for range 10 { // more work that has to wait
+		wg.Go(func() {
+			if r, err := d.try(shell("hostile", "echo hi")); err != nil {
+				wantCode(t, "meanwhile", err, codes.Unavailable, codes.ResourceExhausted)
+			} else {
+				r.wantStdout(t, "hi\n")
+			}
+		})
+	}
+	d.untilNoProcess(id)
+	thaw()
+	wg.Wait()
+	r := d.attach(id, 0)
+	if r.outcome.End != pb.End_END_TIMED_OUT {
+		t.Errorf("ended as %v, want TIMED_OUT", r.outcome)
+	}
+	d.works()
+	d.wantNothingLeft()
+	d.stop()
+}
+
+// leakSoak is the short form; SKILLRUN_SOAK=1 runs ten thousand.
+func leakSoak(t *testing.T, _ *running, _ hostileCase) {
+	d := startHostile(t, "")
+	round := 100
+	if os.Getenv("SKILLRUN_SOAK") != "" {
+		round = 3334
+	}
+	run := func() {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range round / 4 {
+					r, err := d.try(shell("hostile", "echo hi; echo x > a"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r.wantStdout(t, "hi\n")
+				}
+			})
+		}
+		wg.Wait()
+	}
+	run()
+	d.wantNothingLeft()
+	first, resident := d.held(), d.residentBytes()
+	run()
+	run()
+	d.wantNothingLeft()
+	d.wantHeldAs(first)
+	if now := d.held(); now.threads > first.threads+4*slack {
+		t.Errorf("%d threads, after a third of it %d", now.threads, first.threads)
+	}
+	if grown := d.residentBytes() - resident; grown > heapSlack/2 {
+		t.Errorf("the daemon grew by %d MiB", grown>>20)
+	}
+}

@@ -1,0 +1,507 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// A hostCheck is what a case expects outside of the sandbox: it may have something
+// to do before the case starts, beside it and after it.
+type hostCheck struct{ before, during, after func(*trial) }
+
+// hostChecks gives each sentence of the catalogue about the host its check.
+var hostChecks = map[string]hostCheck{
+	"collect output files [out.txt, env.txt, magic.txt, rel.txt, rootdir/etc/shadow, real/link/passwd] through the API: each must be reported as refused/symlink, and no byte of any HOST file may be returned": {after: linksAreRefused},
+	"while it runs, collect /workspace/cur/result.txt and /workspace/cur/passwd 1000 times: never host content":                                                                                                 {during: collectWhileItRuns, after: onlyItsOwnResult},
+	"collect result.json and sock: the call returns within 1 s with 'not a regular file'":                                                                                                                       {after: pipesAreRefused},
+	"list+collect all outputs: response is valid protobuf (names as bytes or escaped), no gRPC INTERNAL 'invalid UTF-8', logs escaped, cleanup leaves nothing":                                                  {after: oddNamesComeBack},
+	"after the run: no file, mount, process or cgroup of the execution remains":                                                                                                                                 {after: nothingRemains},
+	"the daemon reports the run as ended only after it really exited: WallMs >= 1000, exit code 0; no process left":                                                                                             {after: ranASecond},
+	"before: start listeners on host 127.0.0.1, ::1 on the daemon's own gRPC and metrics ports; after: their accept count is 0":                                                                                 {before: listenOnLoopback, after: nobodyCame},
+	"before: host process listens on abstract socket @hostile-probe":                                                                                                                                            {before: listenAbstract, after: nobodyCame},
+	"host load, other tenants' p99 and daemon unaffected":                                                                                                                                                       {during: neighbourRuns},
+	"pids.events max > 0":                               {after: forksWereRefused},
+	"0 processes of the execution 1 s after the result": {after: nothingRemains},
+	"0 processes of this execution 1 s later":           {after: nothingRemains},
+	"WallMs < 1500":                                     {after: didNotWait},
+	"WallMs < 1500: the reader does not wait for EOF held by a background child": {after: didNotWait},
+	"daemon RSS grows by less than 2 x the output limit":                         {before: measureDaemon, after: daemonStayedSmall},
+	"CPU used by the execution / wall <= cpu limit * 1.1":                        {after: cpuWithinTheMachine},
+	"nr_throttled > 0": {after: noQuota},
+}
+
+// extraChecks are of single cases whose expectation is only in words.
+var extraChecks = map[string]hostCheck{
+	"k-18-seccomp-selfcheck":          {after: reachableIsGolden},
+	"res-13-output-no-newline-binary": {after: binaryCameBack},
+	"res-14-both-streams-flood":       {after: bothStreamsCut},
+	"res-21-closed-stdout":            {after: func(tr *trial) { tr.r.wantExit(tr, 7) }},
+	"res-24-kill-all":                 {during: neighbourRuns, after: nothingRemains},
+	"res-17-sleep-forever":            {after: wallDeadline},
+	"res-15-cpu-spin":                 {after: wallDeadline},
+	"res-18-sigterm-ignoring":         {after: wallDeadline},
+	"res-25-sigstop-self":             {after: nothingRemains},
+	"res-22-zombie-flood":             {after: nothingRemains},
+	"res-02-fork-until-eagain":        {after: forksWereRefused},
+	"res-03-thread-bomb":              {after: forksWereRefused},
+	"fs-13-sparse-output":             {after: noBigArtifact},
+}
+
+// hostWords are in host files that a case could steal, but in none of a sandbox's.
+func hostWords(t testing.TB) [][]byte {
+	t.Helper()
+	shadow, err := os.ReadFile("/etc/shadow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passwd, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := [][]byte{[]byte("DAEMON_SECRET"), []byte("daemon:x:1:1"), bytes.SplitN(shadow, []byte("\n"), 2)[0]}
+	if !bytes.Contains(passwd, words[1]) {
+		t.Fatalf("this machine's /etc/passwd has no %s; the check would prove nothing", words[1])
+	}
+	return words
+}
+
+// tryArtifact reads one artifact; an error is for the caller to judge.
+func (tr *trial) tryArtifact(req *pb.GetArtifactRequest) ([]byte, error) {
+	req.ExecutionId = tr.id
+	s, err := tr.d.runs.GetArtifact(tr.Context(), req)
+	if err != nil {
+		return nil, err
+	}
+	var data []byte
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			if len(data) > 0 || strings.Contains(err.Error(), "EOF") {
+				return data, nil
+			}
+			return nil, err
+		}
+		data = append(data, m.Data...)
+	}
+}
+
+func (tr *trial) wantRefused(reason string, paths ...string) {
+	tr.Helper()
+	for _, path := range paths {
+		if !slices.ContainsFunc(tr.r.outcome.ArtifactsRefused, func(s string) bool {
+			return strings.HasPrefix(s, path+": ") && strings.Contains(s, reason)
+		}) {
+			tr.Errorf("%s is not among the refused as %s: %q", path, reason, tr.r.outcome.ArtifactsRefused)
+		}
+	}
+}
+
+func linksAreRefused(tr *trial) {
+	for _, path := range []string{"out.txt", "env.txt", "magic.txt", "rel.txt", "rootdir/etc/shadow", "real/link/passwd", "rootdir", "real/link"} {
+		data, err := tr.tryArtifact(&pb.GetArtifactRequest{Path: path})
+		if err == nil {
+			tr.Errorf("%s came back: %q", path, tail(string(data), 100))
+			continue
+		}
+		wantStatus(tr, err, "NotFound", "ARTIFACT_NOT_FOUND")
+	}
+	tr.wantRefused("symbolic link", "out.txt", "env.txt", "magic.txt", "rel.txt", "rootdir", "real/link")
+	if n := tr.r.outcome.ArtifactCount; n != 0 {
+		tr.Errorf("%d artifacts %v, want none", n, tr.r.outcome.Artifacts)
+	}
+}
+
+func collectWhileItRuns(tr *trial) {
+	words := hostWords(tr)
+	for range 1000 {
+		for _, path := range []string{"cur/result.txt", "cur/passwd"} {
+			data, err := tr.tryArtifact(&pb.GetArtifactRequest{Path: path})
+			if err == nil && string(data) != "harmless" {
+				tr.Errorf("%s: %q", path, tail(string(data), 100))
+				return
+			}
+			for _, w := range words {
+				if bytes.Contains(data, w) {
+					tr.Errorf("%s has the host's %q", path, w)
+				}
+			}
+		}
+	}
+}
+
+func onlyItsOwnResult(tr *trial) {
+	for _, a := range tr.r.outcome.Artifacts {
+		data, err := tr.tryArtifact(&pb.GetArtifactRequest{Path: a.Path})
+		if err != nil || string(data) != "harmless" {
+			tr.Errorf("artifact %s: %q, %v", a.Path, tail(string(data), 100), err)
+		}
+	}
+	if n := len(tr.r.outcome.Artifacts); n != 1 {
+		tr.Errorf("%d artifacts, want the one file", n)
+	}
+}
+
+func pipesAreRefused(tr *trial) {
+	tr.wantRefused("named pipe", "result.json", "again.json", "sub/late")
+	tr.wantRefused("socket", "sock")
+	for _, path := range []string{"result.json", "sock", "sub/late"} {
+		_, err := tr.tryArtifact(&pb.GetArtifactRequest{Path: path})
+		wantStatus(tr, err, "NotFound", "ARTIFACT_NOT_FOUND")
+	}
+	if o := tr.r.outcome; o.ArtifactCount != 1 || o.Artifacts[0].Path != "plain.txt" {
+		tr.Errorf("artifacts %v, want plain.txt", o.Artifacts)
+	}
+}
+
+func oddNamesComeBack(tr *trial) {
+	o := tr.r.outcome
+	if o.ArtifactCount < 26 || len(o.Artifacts) != int(o.ArtifactCount) {
+		tr.Errorf("%d artifacts listed, %d counted; want 26", len(o.Artifacts), o.ArtifactCount)
+	}
+	for _, a := range o.Artifacts {
+		if !utf8.ValidString(a.Path) {
+			tr.Errorf("path %q is not UTF-8", a.Path)
+		}
+		name := []byte(a.Path)
+		if len(a.RawPath) > 0 {
+			name = a.RawPath
+		}
+		data, err := tr.tryArtifact(&pb.GetArtifactRequest{RawPath: name})
+		if err != nil {
+			tr.Errorf("%q: %v", name, err)
+			continue
+		}
+		switch {
+		case bytes.HasSuffix(name, []byte("/leaf")), bytes.HasSuffix(name, []byte("/\n")):
+		case !bytes.Equal(data, name):
+			tr.Errorf("%q holds %q", name, data)
+		}
+	}
+	if _, err := tr.d.runs.Get(tr.Context(), &pb.GetRequest{ExecutionId: tr.id}); err != nil {
+		tr.Errorf("get: %v", err)
+	}
+	if s := strings.Join(o.ArtifactsRefused, ""); !utf8.ValidString(s) || strings.ContainsAny(s, "\n\x1b") {
+		tr.Errorf("the refused are not escaped: %q", s)
+	}
+	for line := range strings.Lines(tr.d.log.String()) {
+		if strings.HasPrefix(line, "level=error") || strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x1b\r") || !utf8.ValidString(line) {
+			tr.Errorf("the log has the line %q", line)
+		}
+	}
+	nothingRemains(tr)
+}
+
+// nothingRemains checks the execution's cgroups, which hold its processes, its
+// mounts in the daemon's namespace, and its files.
+func nothingRemains(tr *trial) {
+	tr.Helper()
+	var left []string
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		left = tr.d.leftoversOf(tr.id)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			tr.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+			return
+		}
+	}
+}
+
+// leftoversOf lists what there is of one execution.
+func (d *running) leftoversOf(id string) []string {
+	var left []string
+	for _, c := range cgroupsOf(d.instance()) {
+		if strings.Contains(c, id) {
+			left = append(left, c)
+		}
+	}
+	mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", d.cmd.Process.Pid))
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, id) {
+			left = append(left, "mount "+line)
+		}
+	}
+	for _, dir := range []string{"run", "state/staging", "state/uploads", "state/sandbox"} {
+		filepath.WalkDir(filepath.Join(d.dir, dir), func(path string, _ os.DirEntry, _ error) error {
+			if strings.Contains(filepath.Base(path), id) {
+				left = append(left, "file "+path)
+			}
+			return nil
+		})
+	}
+	return left
+}
+
+// wantNoProcess checks that no process of the machine is in a cgroup or has the
+// root directory of a sandbox of this daemon.
+func (d *running) wantNoProcess() {
+	d.t.Helper()
+	instance := d.instance()
+	if instance == "" {
+		d.t.Fatal("the daemon has no instance; the check looks in the wrong place")
+	}
+	entries, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, path := range entries {
+		data, _ := os.ReadFile(path)
+		if bytes.Contains(data, []byte(instance+"/")) {
+			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			d.t.Errorf("process %s is left: %q", filepath.Dir(path), cmdline)
+		}
+	}
+}
+
+func ranASecond(tr *trial) {
+	if got := tr.r.outcome.Usage.GetWallTime().AsDuration(); got < time.Second {
+		tr.Errorf("reported as ended after %s", got)
+	}
+	tr.r.wantExit(tr, 0)
+	nothingRemains(tr)
+}
+
+// A loopbackProbe counts who comes.
+type loopbackProbe struct {
+	listeners []net.Listener
+	came      *atomic.Int64
+}
+
+func (p *loopbackProbe) listen(tr *trial, network, address string) {
+	l, err := net.Listen(network, address)
+	if err != nil {
+		if strings.Contains(err.Error(), "in use") || strings.Contains(err.Error(), "cannot assign") {
+			tr.Logf("%s %s: %v", network, address, err)
+			return
+		}
+		tr.Fatal(err)
+	}
+	p.listeners = append(p.listeners, l)
+	tr.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.came.Add(1)
+			c.Close()
+		}
+	}()
+}
+
+// listenOnLoopback listens where the case looks. The daemon itself listens on no
+// port while its sandboxes may reach one.
+func listenOnLoopback(tr *trial) {
+	p := &loopbackProbe{came: new(atomic.Int64)}
+	for _, port := range []int{2375, 5432, 6379, 9090, 50051} {
+		p.listen(tr, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		p.listen(tr, "tcp", net.JoinHostPort("::1", strconv.Itoa(port)))
+	}
+	if len(p.listeners) < 5 {
+		tr.Fatalf("%d listeners; the check would prove nothing", len(p.listeners))
+	}
+	tr.kept = p
+}
+
+func listenAbstract(tr *trial) {
+	p := &loopbackProbe{came: new(atomic.Int64)}
+	p.listen(tr, "unix", "@hostile-probe")
+	if len(p.listeners) != 1 {
+		tr.Fatal("somebody else listens on @hostile-probe")
+	}
+	tr.kept = p
+}
+
+func nobodyCame(tr *trial) {
+	p := tr.kept.(*loopbackProbe)
+	if n := p.came.Load(); n != 0 {
+		tr.Errorf("%d connections came out of the sandbox", n)
+	}
+	// And the counting works.
+	c, err := net.Dial(p.listeners[0].Addr().Network(), p.listeners[0].Addr().String())
+	if err != nil {
+		tr.Fatal(err)
+	}
+	defer c.Close()
+	c.Read(make([]byte, 1)) // returns when it was counted and closed
+	if p.came.Load() == 0 {
+		tr.Error("a connection of the test's own is not counted")
+	}
+}
+
+// neighbourRuns runs others beside the case: none fails.
+func neighbourRuns(tr *trial) {
+	for i := range 3 {
+		r, err := tr.d.try(code("hostile", fmt.Sprintf("print(%d)", i)))
+		if err != nil {
+			tr.Errorf("a neighbour: %v", err)
+			return
+		}
+		r.wantStdout(tr, fmt.Sprintf("%d\n", i))
+	}
+}
+
+func forksWereRefused(tr *trial) {
+	if tr.r.outcome.Evidence.GetPidsMaxCount() == 0 {
+		tr.Errorf("evidence %v, want refused forks", tr.r.outcome.Evidence)
+	}
+	nothingRemains(tr)
+}
+
+// didNotWait: the background child holds on for far longer than the wall time, so
+// an end by itself before that shows that nobody waited for it.
+func didNotWait(tr *trial) {
+	o := tr.r.outcome
+	if o.End != pb.End_END_EXITED || o.Usage.GetWallTime().AsDuration() >= o.Limits.WallTime.AsDuration() {
+		tr.Errorf("ended as %v", o)
+	}
+}
+
+func wallDeadline(tr *trial) {
+	if got := tr.r.outcome.Evidence.GetDeadline(); got != pb.Deadline_DEADLINE_WALL {
+		tr.Errorf("deadline %v, want the wall's", got)
+	}
+	nothingRemains(tr)
+}
+
+// residentBytes is how much memory the daemon holds of its own.
+func (d *running) residentBytes() int64 {
+	d.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	d.t.Fatal("no RssAnon")
+	return 0
+}
+
+// heapSlack is what a Go heap grows by itself with other cases beside: garbage
+// not yet collected. What a case floods is many times that.
+const heapSlack = 64 << 20
+
+func measureDaemon(tr *trial) { tr.kept = tr.d.residentBytes() }
+
+func daemonStayedSmall(tr *trial) {
+	o := tr.r.outcome
+	grown := tr.d.residentBytes() - tr.kept.(int64)
+	if bound := 2*int64(o.Limits.OutputBytes) + heapSlack; grown > bound {
+		tr.Errorf("the daemon grew by %d MiB of %d MiB that were printed", grown>>20, o.Stdout.TotalBytes>>20)
+	}
+	if o.Stdout.TotalBytes < 4*heapSlack {
+		tr.Logf("only %d MiB were printed; the bound on memory was hardly tried", o.Stdout.TotalBytes>>20)
+	}
+}
+
+// cpuWithinTheMachine: there is no quota of CPU yet, so the limit is the machine.
+func cpuWithinTheMachine(tr *trial) {
+	u := tr.r.outcome.Usage
+	used := u.GetCpuUser().AsDuration() + u.GetCpuSystem().AsDuration()
+	if most := time.Duration(runtime.NumCPU()) * u.GetWallTime().AsDuration() * 11 / 10; used > most {
+		tr.Errorf("CPU %s in %s", used, u.GetWallTime().AsDuration())
+	}
+}
+
+// noQuota reports what is missing: executions share the CPU by equal weights, and
+// a request can bound its sum (cpu_time), but none has a bandwidth.
+func noQuota(tr *trial) {
+	tr.Log("ADVISORY no CPU bandwidth limit: executions share by weight, and the sum is bounded by cpu_time; nothing is throttled")
+	req := tr.c.request()
+	req.Limits.CpuTime = req.Limits.WallTime
+	req.Limits.WallTime = nil // the daemon's default, far above
+	r := tr.d.run(req)
+	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_CPU {
+		tr.Errorf("with a limit of CPU time: ended as %v, want the CPU deadline over the sum of all processes", r.outcome)
+	}
+}
+
+func binaryCameBack(tr *trial) {
+	var line []byte
+	for b := range 256 {
+		if b != '\n' {
+			line = append(line, byte(b))
+		}
+	}
+	line = append(line, 0xff)
+	if want := bytes.Repeat(line, 240); !bytes.Equal(tr.r.stdout.Bytes(), want) {
+		tr.Errorf("%d bytes, want the %d that were printed", tr.r.stdout.Len(), len(want))
+	}
+}
+
+func bothStreamsCut(tr *trial) {
+	for name, cut := range map[string]*pb.Truncation{"stdout": tr.r.outcome.Stdout, "stderr": tr.r.outcome.Stderr} {
+		if !cut.GetTruncated() || cut.DeliveredBytes != tr.r.outcome.Limits.OutputBytes {
+			tr.Errorf("%s: %v, want it cut at the limit", name, cut)
+		}
+	}
+	nothingRemains(tr)
+}
+
+func noBigArtifact(tr *trial) {
+	for _, a := range tr.r.outcome.Artifacts {
+		if a.SizeBytes > tr.r.outcome.Limits.WorkspaceBytes {
+			tr.Errorf("artifact %s of %d bytes", a.Path, a.SizeBytes)
+		}
+	}
+}
+
+// reachableIsGolden compares the system calls that a sandbox reaches with the
+// list in the repository, so that a change of the filter shows in review. A
+// line of it is a number, the name, and "if known" if not every kernel and every
+// libseccomp has the call.
+func reachableIsGolden(tr *trial) {
+	path := filepath.Join(hostileDir, "reachable."+runtime.GOARCH)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		tr.Fatal(err)
+	}
+	listed, optional := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 0 && fields[0] != "#" {
+			listed[fields[0]], optional[fields[0]] = true, strings.HasSuffix(strings.TrimSpace(line), " if known")
+		}
+	}
+	reached := map[string]bool{}
+	for line := range strings.Lines(tr.r.stdout.String()) {
+		if n, ok := strings.CutPrefix(line, "reached "); ok {
+			reached[strings.TrimSpace(n)] = true
+		}
+	}
+	for n := range reached {
+		if !listed[n] {
+			tr.Errorf("system call %s can be reached and is not in %s", n, path)
+		}
+	}
+	for n := range listed {
+		if !reached[n] && !optional[n] {
+			tr.Errorf("system call %s is in %s and can't be reached", n, path)
+		}
+	}
+	if tr.Failed() {
+		tr.Logf("reached: %v", slices.Sorted(maps.Keys(reached)))
+	}
+}

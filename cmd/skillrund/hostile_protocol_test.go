@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// protocols says how the cases are run that take more than one execution.
+var protocols = map[string]func(*testing.T, *running, hostileCase){
+	// With one tenant the second of them has to wait; twice as the one there is.
+	"sequential: run twice, same tenant then other tenant": runTwice,
+	"sequential: run twice":                                runTwice,
+	"sequential: run twice as two tenants":                 runTwice,
+
+	"concurrent: start A, then B 0.5 s later: B must not see A's locks":                                                            runBesideOne,
+	"concurrent: two runs; host side: the two host uid ranges are disjoint, both >= 65536, and not reused before cleanup finished": idsAreApart,
+	"run two at once plus a host-side connect to 127.0.0.1:18080":                                                                  runTwoListeners,
+}
+
+func runTwice(t *testing.T, d *running, c hostileCase) {
+	for range 2 {
+		newTrial(t, d, c).run()
+	}
+}
+
+// runBesideOne holds one execution at its end, where it waits for a line, while a
+// second runs.
+func runBesideOne(t *testing.T, d *running, c hostileCase) {
+	first, release := startHeld(t, d, c)
+	second := newTrial(t, d, c)
+	second.run()
+	release()
+	newTrialOf(t, d, c, first()).judge()
+}
+
+// startHeld starts a case that prints "held" and waits for a line. release sends
+// it; wait returns the result.
+func startHeld(t *testing.T, d *running, c hostileCase) (wait func() *result, release func()) {
+	t.Helper()
+	s, err := d.runs.ExecuteInteractive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: c.request()}}); err != nil {
+		t.Fatal(err)
+	}
+	held, ended := make(chan struct{}), make(chan *result, 1)
+	go func() {
+		seen := ""
+		r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
+			if before := strings.Contains(seen, "held"); !before {
+				if seen += string(e.GetOutput().GetData()); strings.Contains(seen, "held") {
+					close(held)
+				}
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- r
+	}()
+	select {
+	case <-held:
+	case r := <-ended:
+		t.Fatalf("ended before it held anything: %v %s", r.outcome, r.stderr.String())
+	}
+	return func() *result { return <-ended }, func() {
+		if err := s.Send(&pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Stdin{Stdin: []byte("go\n")}}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func newTrialOf(t *testing.T, d *running, c hostileCase, r *result) *trial {
+	tr := newTrial(t, d, c)
+	tr.r, tr.id = r, r.id
+	return tr
+}
+
+// idsAreApart runs two at once and a third after: none has an id of another.
+func idsAreApart(t *testing.T, d *running, c hostileCase) {
+	held := c
+	held.Code += "\nprint('held', flush=True); input()\n"
+	waitA, releaseA := startHeld(t, d, held)
+	waitB, releaseB := startHeld(t, d, held)
+	releaseA()
+	a := waitA()
+	// B lives on, so its ids may go to nobody; A's only now that nothing is left of it.
+	newTrialOf(t, d, c, a).judge()
+	third := newTrial(t, d, c)
+	third.run()
+	releaseB()
+	b := waitB()
+	newTrialOf(t, d, c, b).judge()
+	ids := map[string]map[int]bool{}
+	for name, r := range map[string]*result{"A": a, "B": b, "third": third.r} {
+		ids[name] = map[int]bool{}
+		for _, n := range hostIDs(t, r) {
+			if n < 65536 {
+				t.Errorf("%s has the host id %d, an account's", name, n)
+			}
+			ids[name][n] = true
+		}
+		if len(ids[name]) != 2 {
+			t.Errorf("%s has the ids %v, want two", name, ids[name])
+		}
+	}
+	for n := range ids["B"] {
+		if ids["A"][n] || ids["third"][n] {
+			t.Errorf("host id %d is of two that live at once: %v", n, ids)
+		}
+	}
+}
+
+// hostIDs reads the maps that the case prints.
+func hostIDs(t *testing.T, r *result) []int {
+	t.Helper()
+	var ids []int
+	scanner := bufio.NewScanner(strings.NewReader(r.stdout.String()))
+	for scanner.Scan() {
+		fields := strings.FieldsFunc(scanner.Text(), func(r rune) bool { return strings.ContainsRune(" [],'", r) })
+		if len(fields) < 7 || fields[0] != "INFO" {
+			continue
+		}
+		for i := 1; i+2 < len(fields); i += 3 {
+			n, err := strconv.Atoi(fields[i+1])
+			if err != nil {
+				t.Fatalf("%q: %v", scanner.Text(), err)
+			}
+			ids = append(ids, n)
+		}
+	}
+	if len(ids) != 4 {
+		t.Fatalf("maps %v in %q, want two each for uids and gids", ids, r.stdout.String())
+	}
+	return ids
+}
+
+// runTwoListeners runs two that listen on the same port, and tries it from outside
+// while both do.
+func runTwoListeners(t *testing.T, d *running, c hostileCase) {
+	held := c
+	held.Code = strings.Replace(c.Code, "s.settimeout(2)", "print('held', flush=True); input(); s.settimeout(0.2)", 1)
+	if held.Code == c.Code {
+		t.Fatal("the case has no place to hold it at")
+	}
+	waitA, releaseA := startHeld(t, d, held)
+	waitB, releaseB := startHeld(t, d, held)
+	if conn, err := net.Dial("tcp", "127.0.0.1:18080"); err == nil {
+		conn.Close()
+		t.Error("the machine's own loopback reaches a sandbox")
+	}
+	// Each may ask the other's port on every address it knows; all are its own.
+	probe := newTrial(t, d, c)
+	probe.c.Code = "import socket\nfor h in ('127.0.0.1', '::1', '127.0.0.2', '0.0.0.0'):\n    try: socket.create_connection((h, 18080), 1); print('FAIL', h)\n    except OSError as e: print('PASS', h, e)\n"
+	probe.run()
+	releaseA()
+	releaseB()
+	newTrialOf(t, d, c, waitA()).judge()
+	newTrialOf(t, d, c, waitB()).judge()
+}

@@ -1,0 +1,486 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// The hostile suite runs a catalogue of attacks and faults against the real
+// daemon, a test for each group of it and a subtest for each case.
+//
+// testdata/hostile/catalogue.json says what each case is and what must come of
+// it. A case has its attack from there, or from own/ID.{py,sh,c} beside it: these
+// run in a sandbox. Else it is a request or a fault, which is a Go function in
+// directCases. adapted.json says where this daemon's design differs from what
+// the catalogue takes for granted, and why. Whatever a case expects is checked:
+// a field, a status or a sentence that the suite doesn't know fails the test.
+
+const hostileDir = "testdata/hostile"
+
+// A hostileCase is one entry of the catalogue. What has no default below is
+// decoded strictly.
+type hostileCase struct {
+	ID       string        `json:"id"`
+	Group    string        `json:"group"`
+	Lang     string        `json:"lang"`
+	Code     string        `json:"code"`
+	Expect   expectation   `json:"expect"`
+	Limits   hostileLimits `json:"limits"`
+	Run      string        `json:"run"`
+	Profile  string        `json:"profile"`
+	Advisory bool          `json:"advisory"`
+	Protocol string        `json:"protocol"`
+	Ref      string        `json:"ref"`
+}
+
+type expectation struct {
+	Status string   `json:"status"`
+	Has    []string `json:"stdout_has"`
+	Lacks  []string `json:"stdout_lacks"`
+	Host   []string `json:"host"`
+	Text   string   `json:"text"`
+}
+
+// hostileLimits are those of one case; zero means the catalogue's default.
+type hostileLimits struct {
+	MemMB  uint64 `json:"mem_mb"`
+	Pids   uint32 `json:"pids"`
+	WallMS int64  `json:"wall_ms"`
+	OutKB  uint64 `json:"out_kb"`
+	NoFile uint32 `json:"nofile"`
+	WorkMB uint64 `json:"work_mb"`
+}
+
+// An adaptation changes a case where this daemon does by design, and by its
+// documents, other than the catalogue supposes.
+type adaptation struct {
+	Why     string        `json:"why"`
+	Replace [][2]string   `json:"replace"` // in the code, each found once
+	Limits  hostileLimits `json:"limits"`  // where not zero
+}
+
+func (l hostileLimits) over(base hostileLimits) hostileLimits {
+	pick := func(a, b uint64) uint64 {
+		if a != 0 {
+			return a
+		}
+		return b
+	}
+	return hostileLimits{
+		MemMB: pick(l.MemMB, base.MemMB), Pids: uint32(pick(uint64(l.Pids), uint64(base.Pids))), WallMS: int64(pick(uint64(l.WallMS), uint64(base.WallMS))),
+		OutKB: pick(l.OutKB, base.OutKB), NoFile: uint32(pick(uint64(l.NoFile), uint64(base.NoFile))), WorkMB: pick(l.WorkMB, base.WorkMB),
+	}
+}
+
+var catalogueLimits = hostileLimits{MemMB: 128, Pids: 32, WallMS: 8000, OutKB: 64, NoFile: 256, WorkMB: 16}
+
+func (l hostileLimits) proto() *pb.Limits {
+	return &pb.Limits{
+		WallTime: durationpb.New(time.Duration(l.WallMS) * time.Millisecond), MemoryBytes: l.MemMB << 20, Processes: l.Pids,
+		OutputBytes: l.OutKB << 10, OpenFiles: l.NoFile, WorkspaceBytes: l.WorkMB << 20,
+	}
+}
+
+// decodeStrictly fails the test on a field that v has not.
+func decodeStrictly(t testing.TB, path string, v any) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(hostileDir, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// hostileCases returns the catalogue with its adaptations, by group.
+func hostileCases(t testing.TB) map[string][]hostileCase {
+	t.Helper()
+	var catalogue struct {
+		About       string            `json:"about"`
+		Conventions map[string]string `json:"conventions"`
+		Cases       []hostileCase     `json:"cases"`
+	}
+	decodeStrictly(t, "catalogue.json", &catalogue)
+	adapted := map[string]adaptation{}
+	decodeStrictly(t, "adapted.json", &adapted)
+	groups := map[string][]hostileCase{}
+	seen := map[string]bool{}
+	for _, c := range catalogue.Cases {
+		if seen[c.ID] {
+			t.Errorf("%s comes twice", c.ID)
+		}
+		seen[c.ID] = true
+		c.Limits = c.Limits.over(catalogueLimits)
+		if c.inSandbox() && c.Code == "" {
+			c.Code = ownAttack(t, c)
+		}
+		if a, ok := adapted[c.ID]; ok {
+			c.adapt(t, a)
+			delete(adapted, c.ID)
+		}
+		groups[c.Group] = append(groups[c.Group], c)
+	}
+	for id := range adapted {
+		t.Errorf("adapted.json: no case %s", id)
+	}
+	return groups
+}
+
+func (c *hostileCase) adapt(t testing.TB, a adaptation) {
+	t.Helper()
+	if a.Why == "" {
+		t.Errorf("adapted.json: %s has no reason", c.ID)
+	}
+	c.Limits = a.Limits.over(c.Limits)
+	for _, r := range a.Replace {
+		if n := strings.Count(c.Code, r[0]); n != 1 {
+			t.Errorf("adapted.json: %s has %q %d times", c.ID, r[0], n)
+		}
+		c.Code = strings.Replace(c.Code, r[0], r[1], 1)
+	}
+}
+
+func (c *hostileCase) inSandbox() bool {
+	return c.Lang == "python" || c.Lang == "bash" || c.Lang == "c"
+}
+
+// ownAttack is the attack of a case for which the catalogue has only words.
+func ownAttack(t testing.TB, c hostileCase) string {
+	t.Helper()
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(hostileDir, "own", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	switch c.Lang {
+	case "bash":
+		return read(c.ID + ".sh")
+	case "c":
+		return read(c.ID + ".c")
+	}
+	return read("prelude.py") + read(c.ID+".py")
+}
+
+// request is the execution of a case that runs in a sandbox.
+func (c *hostileCase) request() *pb.ExecuteRequest {
+	var req *pb.ExecuteRequest
+	switch c.Lang {
+	case "python":
+		req = code("hostile", c.Code)
+	case "bash":
+		req = shell("hostile", c.Code)
+	case "c":
+		req = shell("hostile", "gcc -O1 -static -o /tmp/case case.c && exec /tmp/case")
+		req.Files = []*pb.InputFile{{Path: "case.c", Source: &pb.InputFile_Content{Content: []byte(c.Code)}}}
+	}
+	req.Limits = c.Limits.proto()
+	req.Labels = map[string]string{"case": c.ID}
+	return req
+}
+
+func TestHostileFilesystem(t *testing.T) { hostileGroup(t, "filesystem") }
+func TestHostileKernel(t *testing.T)     { hostileGroup(t, "kernel") }
+func TestHostileProcSys(t *testing.T)    { hostileGroup(t, "procsys") }
+func TestHostileNetwork(t *testing.T)    { hostileGroup(t, "network") }
+func TestHostileLeak(t *testing.T)       { hostileGroup(t, "leak") }
+func TestHostileResource(t *testing.T)   { hostileGroup(t, "resource") }
+func TestHostileAPI(t *testing.T)        { hostileGroup(t, "api") }
+func TestHostileFault(t *testing.T)      { hostileGroup(t, "fault") }
+
+// TestHostileCatalogue checks that no case and no group is left out, and that
+// what the suite knows beyond the catalogue is not stale.
+func TestHostileCatalogue(t *testing.T) {
+	groups := hostileCases(t)
+	known := []string{"api", "fault", "filesystem", "kernel", "leak", "network", "procsys", "resource"}
+	ids := map[string]hostileCase{}
+	for name, cases := range groups {
+		if !slices.Contains(known, name) {
+			t.Errorf("no test runs group %q", name)
+		}
+		for _, c := range cases {
+			ids[c.ID] = c
+			_, waits := waiting[c.ID]
+			_, direct := directCases[c.ID]
+			if count(c.inSandbox(), direct, waits) != 1 {
+				t.Errorf("%s: in a sandbox %v, a function %v, waiting %v; want one of these", c.ID, c.inSandbox(), direct, waits)
+			}
+		}
+	}
+	if len(ids) != 142 {
+		t.Errorf("%d cases, want 142", len(ids))
+	}
+	for id := range waiting {
+		if _, ok := ids[id]; !ok {
+			t.Errorf("waiting: no case %s", id)
+		}
+	}
+	for id := range directCases {
+		if _, ok := ids[id]; !ok {
+			t.Errorf("directCases: no case %s", id)
+		}
+	}
+	own, err := filepath.Glob(filepath.Join(hostileDir, "own", "*"))
+	if err != nil || len(own) < 30 {
+		t.Fatalf("%d attacks of our own, %v", len(own), err)
+	}
+	for _, path := range own {
+		id := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		if _, ok := ids[id]; !ok && id != "prelude" {
+			t.Errorf("%s is no case's", path)
+		}
+	}
+}
+
+func count(all ...bool) (n int) {
+	for _, b := range all {
+		if b {
+			n++
+		}
+	}
+	return n
+}
+
+// hostileGroup runs the cases of one group.
+func hostileGroup(t *testing.T, group string) {
+	cases := hostileCases(t)[group]
+	if len(cases) == 0 {
+		t.Fatalf("no case in group %s", group)
+	}
+	var d *running
+	if group != "fault" { // those have daemons of their own
+		d = startHostile(t, "")
+	}
+	t.Run("cases", func(t *testing.T) { // returns when all of them have
+		for _, c := range cases {
+			t.Run(c.ID, func(t *testing.T) {
+				if why, ok := waiting[c.ID]; ok {
+					t.Skip(why)
+				}
+				t.Parallel()
+				if !c.inSandbox() {
+					runDirect(t, d, c)
+					return
+				}
+				runInSandbox(t, d, c)
+			})
+		}
+	})
+	if d != nil {
+		d.wantNothingLeft()
+		d.wantNoProcess()
+		d.run(code("hostile", "print('still here')")).wantStdout(t, "still here\n")
+	}
+}
+
+// runDirect runs a case that is not code in a sandbox.
+func runDirect(t *testing.T, d *running, c hostileCase) {
+	run, ok := directCases[c.ID]
+	if !ok {
+		t.Fatalf("a case in %q that nothing runs", c.Lang)
+	}
+	// These are written in Go, and say in Go what they expect.
+	if want := (expectation{Status: "OK", Has: []string{"PASS"}, Lacks: []string{"FAIL"}, Text: c.Expect.Text}); fmt.Sprint(want) != fmt.Sprint(c.Expect) {
+		t.Fatalf("expects %+v, which nothing checks", c.Expect)
+	}
+	var mine *running
+	if d != nil {
+		mine = newTrial(t, d, c).d
+	}
+	run(t, mine, c)
+}
+
+// A trial is one case that is run in a sandbox.
+type trial struct {
+	testing.TB // fails the test, or reports if the case is advisory
+	d          *running
+	c          hostileCase
+	id         string  // of the execution, once it has its header
+	r          *result // once it has ended
+	kept       any     // by a check's before for its after
+}
+
+// advice turns failures into reports.
+type advice struct{ testing.TB }
+
+func (a advice) Errorf(format string, args ...any) {
+	a.TB.Helper()
+	a.TB.Logf("ADVISORY "+format, args...)
+}
+func (a advice) Error(args ...any) { a.TB.Helper(); a.TB.Log(append([]any{"ADVISORY"}, args...)...) }
+
+func newTrial(t *testing.T, d *running, c hostileCase) *trial {
+	tr := &trial{TB: t, c: c}
+	if c.Advisory {
+		tr.TB = advice{t}
+	}
+	mine := *d
+	mine.t = t
+	tr.d = &mine
+	return tr
+}
+
+func runInSandbox(t *testing.T, d *running, c hostileCase) {
+	if runtime.GOARCH != "amd64" && strings.Contains(c.Code, "syscall(") {
+		t.Skip("the attack makes system calls by their numbers on x86-64")
+	}
+	if c.Run != "yes" && c.Run != "hardened-only" {
+		t.Fatalf("run %q; nothing says how", c.Run)
+	}
+	// Loopback is up in every sandbox, so inet is what each of them has.
+	if c.Profile != "" && c.Profile != "inet" {
+		t.Fatalf("profile %q is not known", c.Profile)
+	}
+	if c.Protocol != "" {
+		run, ok := protocols[c.Protocol]
+		if !ok {
+			t.Fatalf("protocol %q is not known", c.Protocol)
+		}
+		run(t, d, c)
+		return
+	}
+	newTrial(t, d, c).run()
+}
+
+// run executes the case and checks all that it expects.
+func (tr *trial) run() {
+	tr.Helper()
+	var checks []hostCheck
+	for _, text := range tr.c.Expect.Host {
+		check, ok := hostChecks[text]
+		if !ok {
+			tr.Fatalf("host: %q is not known", text)
+		}
+		checks = append(checks, check)
+	}
+	checks = append(checks, extraChecks[tr.c.ID])
+	for _, check := range checks {
+		if check.before != nil {
+			check.before(tr)
+		}
+	}
+	tr.execute(func(tr *trial) {
+		for _, check := range checks {
+			if check.during != nil {
+				check.during(tr)
+			}
+		}
+	})
+	tr.judge()
+	for _, check := range checks {
+		if check.after != nil {
+			check.after(tr)
+		}
+	}
+}
+
+// execute runs the case's code to its end. during is called beside it, once, when the
+// header has come.
+func (tr *trial) execute(during func(*trial)) {
+	tr.Helper()
+	s, err := tr.d.runs.Execute(tr.Context(), tr.c.request())
+	if err != nil {
+		tr.Fatal(err)
+	}
+	header, err := s.Recv()
+	if err != nil {
+		tr.Fatalf("refused: %v", err)
+	}
+	tr.id = header.ExecutionId
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		during(tr)
+	}()
+	rest, err := collect(tr.TB, s, header.Sequence, nil)
+	<-done
+	if err != nil && !errors.Is(err, io.EOF) {
+		tr.Fatal(err)
+	}
+	tr.r = rest
+	if rest.outcome == nil {
+		tr.Fatal("no outcome")
+	}
+}
+
+// judge checks the end and what was printed.
+func (tr *trial) judge() {
+	tr.Helper()
+	o, out, want := tr.r.outcome, tr.r.stdout.String(), tr.c.Expect
+	if ended, known := endedAs(want.Status, o); !known {
+		tr.Fatalf("status %q is not known", want.Status)
+	} else if !ended {
+		tr.Errorf("ended as %v, want %s", o, want.Status)
+	}
+	for _, s := range want.Has {
+		if !strings.Contains(out, s) {
+			tr.Errorf("stdout has no %s", s)
+		}
+	}
+	for line := range strings.Lines(out) {
+		for _, prefix := range want.Lacks {
+			if strings.HasPrefix(line, prefix) {
+				tr.Errorf("%s", strings.TrimSpace(line))
+			}
+		}
+	}
+	if tr.Failed() || tr.c.Advisory {
+		tr.Logf("%s\nstdout:\n%s\nstderr:\n%s", want.Text, tail(out, 3000), tail(tr.r.stderr.String(), 1500))
+	}
+}
+
+// endedAs says whether o is the end that the catalogue calls status. Its
+// OUTPUT_LIMIT is no end here: what is too much is dropped, counted and flagged,
+// and the program goes on to its own end or its deadline.
+func endedAs(status string, o *pb.Outcome) (ended, known bool) {
+	switch status {
+	case "OK":
+		return o.End == pb.End_END_EXITED && o.GetExitCode() == 0, true
+	case "EXIT":
+		return o.End == pb.End_END_EXITED && o.GetExitCode() != 0, true
+	case "SIGNAL":
+		return o.End == pb.End_END_SIGNALED, true
+	case "TIMEOUT":
+		return o.End == pb.End_END_TIMED_OUT && o.TimedOut, true
+	case "OOM":
+		return o.End == pb.End_END_OOM_KILLED && o.Evidence.GetOomKillCount() > 0, true
+	case "OUTPUT_LIMIT":
+		cut := o.Stdout.GetTruncated() && o.Stdout.DeliveredBytes == o.Limits.OutputBytes && o.Stdout.TotalBytes > o.Limits.OutputBytes
+		return cut && (o.End == pb.End_END_EXITED || o.End == pb.End_END_TIMED_OUT), true
+	case "ANY":
+		return o.End != pb.End_END_UNSPECIFIED && o.End != pb.End_END_SETUP_FAILED && o.End != pb.End_END_DAEMON_LOST, true
+	}
+	return false, false
+}
+
+// startHostile starts a daemon with the skill that the cases run as, and with ids
+// that no other daemon of the machine has.
+func startHostile(t testing.TB, extra string) *running {
+	t.Helper()
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	return startDaemonIn(t, dir, extra)
+}
+
+func writeHostileSkill(t testing.TB, dir string) {
+	t.Helper()
+	writeSkill(t, dir, "hostile", "allowed-tools: Bash", map[string]string{"data/lock": "x"})
+}

@@ -1,0 +1,22 @@
+for what, number, *args in (("shmget", 29, 0x5eed, 4096, 0o1666), ("semget", 64, 0x5eed, 1, 0o1666), ("msgget", 68, 0x5eed, 0o1666), ("mq_open", 240, b"hostile", 0o102, 0o666, 0)):
+    r, e = call(number, *args)
+    # An object that is there already, without IPC_EXCL, would be an earlier run's.
+    print("FAIL made or found" if r != -1 else "PASS", what, errno.errorcode.get(e, e))
+for name in ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg"):
+    try:
+        rows = open(name).read().splitlines()[1:]
+        print("FAIL sees" if rows else "PASS empty", name, rows[:2])
+    except OSError as e:
+        print("PASS", name, e.strerror)
+mark = "/dev/shm/.hostile_marker"
+print("FAIL marker of an earlier run" if os.path.exists(mark) else "PASS /dev/shm is fresh")
+open(mark, "w").write("x")
+s = socket.socket(socket.AF_UNIX)
+try:
+    s.bind("\0hostile_marker")
+    print("PASS abstract name is free")
+except OSError as e:
+    print("FAIL abstract name", e)
+s.listen()
+if os.fork() == 0:
+    time.sleep(600)  # would hold the name if it outlived the run

@@ -1,0 +1,3 @@
+exec >&- 2>&-
+sleep 1
+exit 7

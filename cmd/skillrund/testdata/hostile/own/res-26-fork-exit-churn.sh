@@ -1,0 +1,1 @@
+while :; do /bin/true & /bin/true & wait; done
