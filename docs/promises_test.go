@@ -20,9 +20,22 @@ import (
 // `go test -json` prints them; make test sets it.
 const resultsVariable = "SKILLRUN_TEST_RESULTS"
 
-// A promise is a row of promises.md: what is promised, and the tests that keep
-// it, each as `folder.TestName` or `folder.TestName/subtest`.
+// tables are the documents whose tables have promises in the first column: the
+// column with their tests, and the least number of rows, lest a table that isn't
+// read is taken for one that is true.
+var tables = []struct {
+	file   string
+	column int
+	rows   int
+}{
+	{"promises.md", 1, 50},
+	{"contracts.md", 1, 40},
+}
+
+// A promise is a row of a table: what is promised, and the tests that keep it,
+// each as `folder.TestName` or `folder.TestName/subtest`.
 type promise struct {
+	file  string
 	line  int
 	text  string
 	tests []string
@@ -30,20 +43,25 @@ type promise struct {
 
 var testName = regexp.MustCompile("`([a-z0-9/_-]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*(?:/[^`]+)?)`")
 
-func readPromises(t *testing.T) []promise {
+func readPromises(t *testing.T, file string, column int) []promise {
 	t.Helper()
-	data, err := os.ReadFile("promises.md")
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []promise
 	for i, line := range strings.Split(string(data), "\n") {
-		cells := strings.Split(strings.Trim(line, "| "), "|")
-		if !strings.HasPrefix(line, "|") || len(cells) < 2 || strings.HasPrefix(cells[0], "---") || strings.TrimSpace(cells[0]) == "Promise" {
+		// \| is a bar within a cell.
+		cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, ""), "| "), "|")
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(cells[0], "---") || strings.TrimSpace(cells[0]) == "Promise" {
 			continue
 		}
-		p := promise{line: i + 1, text: strings.TrimSpace(cells[0])}
-		for _, m := range testName.FindAllStringSubmatch(cells[len(cells)-1], -1) {
+		p := promise{file: file, line: i + 1, text: strings.TrimSpace(cells[0])}
+		tests := ""
+		if len(cells) > column {
+			tests = cells[column]
+		}
+		for _, m := range testName.FindAllStringSubmatch(tests, -1) {
 			p.tests = append(p.tests, m[1]+"."+m[2])
 		}
 		out = append(out, p)
@@ -55,9 +73,13 @@ func readPromises(t *testing.T) []promise {
 // the sources, and, given the results of a run, for one whose test did not run
 // and pass there.
 func TestPromises(t *testing.T) {
-	promises := readPromises(t)
-	if len(promises) < 50 {
-		t.Fatalf("%d promises; the table was not read", len(promises))
+	var promises []promise
+	for _, table := range tables {
+		rows := readPromises(t, table.file, table.column)
+		if len(rows) < table.rows {
+			t.Fatalf("%s: %d promises; the table was not read", table.file, len(rows))
+		}
+		promises = append(promises, rows...)
 	}
 	sources := testsInSources(t)
 	var results map[string]string
@@ -66,16 +88,16 @@ func TestPromises(t *testing.T) {
 	}
 	for _, p := range promises {
 		if len(p.tests) == 0 {
-			t.Errorf("promises.md:%d: %s: names no test", p.line, p.text)
+			t.Errorf("%s:%d: %s: names no test", p.file, p.line, p.text)
 		}
 		for _, name := range p.tests {
 			folder, test, _ := strings.Cut(name, ".") // no folder has a dot
 			function, _, _ := strings.Cut(test, "/")
 			top := folder + "." + function
 			if !sources[top] {
-				t.Errorf("promises.md:%d: %s: there is no test %s", p.line, p.text, top)
+				t.Errorf("%s:%d: %s: there is no test %s", p.file, p.line, p.text, top)
 			} else if results != nil && results[name] != "pass" {
-				t.Errorf("promises.md:%d: %s: %s did not pass: %q", p.line, p.text, name, results[name])
+				t.Errorf("%s:%d: %s: %s did not pass: %q", p.file, p.line, p.text, name, results[name])
 			}
 		}
 	}
