@@ -17,6 +17,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
@@ -70,6 +71,14 @@ type config struct {
 		Files int  `yaml:"files"`
 		Bytes size `yaml:"bytes"`
 	} `yaml:"snapshots"`
+	Environments struct {
+		Index    string   `yaml:"index"`
+		Wheels   string   `yaml:"wheels"`
+		Sdists   bool     `yaml:"sdists"`
+		Bytes    size     `yaml:"bytes"`
+		WallTime duration `yaml:"wall_time"`
+		Memory   size     `yaml:"memory"`
+	} `yaml:"environments"`
 	MessageBytes size `yaml:"message_bytes"`
 	Audit        struct {
 		Arguments toolview.AuditArguments `yaml:"arguments"`
@@ -103,6 +112,9 @@ func mcpBeside(unix string) string {
 // notSet tells a key that is missing from one that is empty: no path holds NUL.
 const notSet = "\x00"
 
+// minBuildMemory is what pip itself needs to build the smallest environment.
+const minBuildMemory = 128 << 20
+
 func defaultConfig() config {
 	var c config
 	c.Listen.Unix = "/run/skillrun/skillrun.sock"
@@ -127,6 +139,8 @@ func defaultConfig() config {
 	c.Artifacts.Files, c.Artifacts.FileBytes, c.Artifacts.TotalBytes = 10_000, 256<<20, 512<<20
 	c.Retention.Age, c.Retention.Bytes = duration(24*time.Hour), 10<<30
 	c.Snapshots.Files, c.Snapshots.Bytes = 20_000, 1<<30
+	c.Environments.Bytes, c.Environments.Memory = environment.DefaultBytes, environment.DefaultMemory
+	c.Environments.WallTime = duration(environment.DefaultWall)
 	c.MessageBytes = 16 << 20
 	c.Audit.Arguments = toolview.AuditOff
 	c.Log.Format, c.Log.Level = "text", slog.LevelInfo
@@ -161,7 +175,7 @@ func loadConfig(path string) (config, error) {
 	if err != nil {
 		return c, err
 	}
-	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix} {
+	for _, p := range []*string{&c.StateDir, &c.RunDir, &c.Listen.Unix, &c.Listen.MCPUnix, &c.Environments.Wheels} {
 		*p = absolute(dir, *p)
 	}
 	for i := range c.Skills {
@@ -246,6 +260,7 @@ func (c *config) validate() error {
 		"limits.command_wall_time": int64(c.Limits.CommandWallTime), "keepalive": int64(c.Keepalive), "drain": int64(c.Drain),
 		"artifacts.files": int64(c.Artifacts.Files), "artifacts.file_bytes": int64(c.Artifacts.FileBytes), "artifacts.total_bytes": int64(c.Artifacts.TotalBytes),
 		"retention.age": int64(c.Retention.Age), "retention.bytes": int64(c.Retention.Bytes),
+		"environments.bytes": int64(c.Environments.Bytes), "environments.wall_time": int64(c.Environments.WallTime),
 		"snapshots.files": int64(c.Snapshots.Files), "snapshots.bytes": int64(c.Snapshots.Bytes),
 	}
 	for key, value := range positive {
@@ -255,6 +270,14 @@ func (c *config) validate() error {
 	}
 	if c.Concurrency.Queued < 0 || c.Grace < 0 || c.CancelGrace < 0 {
 		bad("concurrency.queued, grace, cancel_grace", "must not be negative")
+	}
+	if c.Environments.Index != "" {
+		if _, err := environment.ParseIndex(c.Environments.Index); err != nil {
+			bad("environments.index", "%v", err) // it may hold a password, so it is not shown
+		}
+	}
+	if c.Environments.Memory < minBuildMemory {
+		bad("environments.memory", "%d; at least %d", c.Environments.Memory, minBuildMemory)
 	}
 	if c.MessageBytes < 64<<10 || c.MessageBytes > 256<<20 {
 		bad("message_bytes", "%d; must be between 64KiB and 256MiB", c.MessageBytes)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/permission"
@@ -36,17 +37,18 @@ const readerPatience = 5 * time.Second
 
 // A daemon is everything that runs, in the order in which it was started.
 type daemon struct {
-	config   config
-	started  time.Time
-	log      *slog.Logger
-	host     *sandbox.Host
-	record   *record.Store
-	skills   *skill.Registry
-	runtimes *runtime.Set
-	python   *runtime.Installation // nil: none
-	executor *executor.Executor
-	server   *server.Server
-	mcp      *mcp.Server
+	config       config
+	started      time.Time
+	log          *slog.Logger
+	host         *sandbox.Host
+	record       *record.Store
+	skills       *skill.Registry
+	runtimes     *runtime.Set
+	python       *runtime.Installation // nil: none
+	environments *environment.Store
+	executor     *executor.Executor
+	server       *server.Server
+	mcp          *mcp.Server
 }
 
 // serve runs the daemon until a signal ends it: sweep, record, skills, listen,
@@ -137,9 +139,12 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
+	if d.environments, err = environment.Open(c.environments(d.host, d.python, log)); err != nil {
+		return d, err
+	}
 	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
 	d.executor, err = executor.New(ctx, executor.Config{
-		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Bounds: c.bounds(),
+		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(),
 		StagingDir: filepath.Join(c.StateDir, "staging"), KeyFile: filepath.Join(c.StateDir, "request.key"),
 		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
@@ -262,6 +267,9 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 
 func (d *daemon) close() error {
 	var errs []error
+	if d.environments != nil {
+		d.environments.Close()
+	}
 	if d.host != nil {
 		errs = append(errs, d.host.Close())
 	}

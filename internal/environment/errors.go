@@ -67,6 +67,9 @@ func (e *RequirementError) Error() string {
 // ErrNoSource: the daemon has neither an index nor wheels.
 var ErrNoSource = errors.New("no source of packages is configured: set environments.index or environments.wheels in the daemon's configuration")
 
+// ErrClosed: the store was closed during a build.
+var ErrClosed = errors.New("the daemon stops; prepare again later")
+
 // ErrNoPip: there is no pip to build with.
 var ErrNoPip = errors.New("no pip is there to build with: it comes with the embedded Python, skillrun-python, which this daemon lacks")
 

@@ -96,6 +96,10 @@ type Store struct {
 
 	slots chan struct{} // one a build
 
+	life   context.Context // of builds
+	end    context.CancelFunc
+	builds sync.WaitGroup
+
 	mu      sync.Mutex
 	tenants map[string]*tenant
 	flights map[flightKey]*flight
@@ -133,6 +137,7 @@ func Open(c Config) (*Store, error) {
 		config: c, stall: stallTimeout, machine: machine(), system: systemPackages{root: c.Rootfs},
 		slots: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{},
 	}
+	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {
 		var err error
 		if s.index, err = ParseIndex(c.Index); err != nil {
@@ -143,6 +148,12 @@ func Open(c Config) (*Store, error) {
 		return nil, fmt.Errorf("environments: %w", err)
 	}
 	return s, nil
+}
+
+// Close ends the builds and waits until they are gone.
+func (s *Store) Close() {
+	s.end()
+	s.builds.Wait()
 }
 
 // ParseIndex checks the URL of an index. The error doesn't show it: it may hold
@@ -273,16 +284,22 @@ func (s *Store) join(key flightKey, p *plan) (*flight, error) {
 	if len(s.flights) >= maxBuilds+maxWaiting {
 		return nil, &BusyError{Waiting: len(s.flights)}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(s.life)
 	f := &flight{cancel: cancel, waiters: 1, changed: make(chan struct{})}
 	s.flights[key] = f
-	go func() {
+	s.builds.Go(func() {
+		defer cancel()
 		env, err := s.make(ctx, key, p, f)
+		if err != nil && s.life.Err() != nil {
+			err = ErrClosed
+		}
 		s.mu.Lock()
-		delete(s.flights, key)
+		if s.flights[key] == f {
+			delete(s.flights, key)
+		}
 		s.mu.Unlock()
 		f.end(env, err)
-	}()
+	})
 	return f, nil
 }
 

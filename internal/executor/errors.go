@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/workspace"
@@ -78,4 +79,32 @@ type (
 	DiskFullError = record.SpoolFullError
 	// VenvError: the skill's venv has no usable interpreter.
 	VenvError = runtime.VenvError
+	// PackagesError: Python packages that the skill needs are not there.
+	PackagesError = environment.PackagesError
+	// SystemPackagesError: packages of the system that the skill needs are not there.
+	SystemPackagesError = environment.SystemPackagesError
+	// InterpreterError: the script needs another version of Python.
+	InterpreterError = environment.InterpreterError
+	// RequirementError: what the skill needs can't be installed as it is written.
+	RequirementError = environment.RequirementError
+	// IndexError: the package index can't be reached or is not usable.
+	IndexError = environment.IndexError
+	// NoPackageError: the source of packages has no such package.
+	NoPackageError = environment.NoPackageError
+	// BuildError: the build of an environment did not succeed.
+	BuildError = environment.BuildError
+	// EnvironmentTooLargeError: an environment is beyond its bounds.
+	EnvironmentTooLargeError = environment.TooLargeError
+	// BuildsFullError: too many builds at once.
+	BuildsFullError = environment.BusyError
+	// Environment is what was prepared for a skill.
+	Environment = environment.Environment
+)
+
+// Errors of environments that the daemon's configuration causes.
+var (
+	// ErrNoPackageSource: neither an index nor wheels are configured.
+	ErrNoPackageSource = environment.ErrNoSource
+	// ErrNoPip: there is nothing to build with.
+	ErrNoPip = environment.ErrNoPip
 )

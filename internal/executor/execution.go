@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -46,7 +47,8 @@ type execution struct {
 	limits       Limits
 	stdin        io.Reader
 	queueTimeout time.Duration
-	grace        time.Duration // between SIGTERM and SIGKILL when time is up
+	grace        time.Duration      // between SIGTERM and SIGKILL when time is up
+	lease        *environment.Lease // of packages; nil: none
 	workspace    *workspace.Workspace
 	log          *record.Log
 	created      time.Time

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -26,14 +27,18 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Config is what an Executor is made of. Every field but Log must be set.
+// Config is what an Executor is made of. Every field but Environments and Log must be
+// set.
 type Config struct {
 	Skills   *skill.Registry
 	Policy   permission.Policy
 	Runtimes *runtime.Set
 	Record   *record.Store
 	Host     *sandbox.Host
-	Bounds   Bounds
+	// Environments are the prepared ones. Nil: none, and nobody looks what a skill
+	// needs.
+	Environments *environment.Store
+	Bounds       Bounds
 	// StagingDir is where input files wait for their execution. It is emptied
 	// by New.
 	StagingDir string
@@ -145,10 +150,15 @@ func (x *Executor) accept(ctx context.Context, req Request) (*execution, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := x.acquire(e); err != nil {
+		return nil, err
+	}
 	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), sk.Dir, sk.Has, req.Files); err != nil {
+		e.lease.Release()
 		return nil, err
 	}
 	if err := x.recordQueued(ctx, e); err != nil {
+		e.lease.Release()
 		return e, errors.Join(err, e.workspace.Remove())
 	}
 	return e, nil
@@ -288,6 +298,7 @@ func (x *Executor) forget(e *execution) {
 	x.mu.Lock()
 	delete(x.live, e.id)
 	x.mu.Unlock()
+	e.lease.Release()
 	e.end(nil) // frees the context
 	close(e.done)
 }

@@ -36,6 +36,7 @@ var accessTable = map[string]access{
 	pb.SkillService_ReadSkillFile_FullMethodName: callers,
 	pb.SkillService_CheckCommand_FullMethodName:  callers,
 	pb.SkillService_ValidateSkill_FullMethodName: callers,
+	pb.SkillService_PrepareSkill_FullMethodName:  callers,
 
 	pb.ToolService_RunPythonScript_FullMethodName:    callers,
 	pb.ToolService_ExecuteScript_FullMethodName:      callers,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -183,6 +184,41 @@ var table = []row{
 	}),
 	typed(func(e *executor.VenvError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: "VENV_UNUSABLE"}
+	}),
+
+	// The packages that it needs.
+	typed(func(e *executor.PackagesError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "PACKAGES_MISSING",
+			metadata: map[string]string{"packages": strings.Join(e.Packages, ", "), "python": e.Python, "fix": e.Fix()}}
+	}),
+	typed(func(e *executor.SystemPackagesError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "SYSTEM_PACKAGES_MISSING",
+			metadata: map[string]string{"packages": strings.Join(e.Packages, ", "), "fix": e.Fix()}}
+	}),
+	typed(func(e *executor.InterpreterError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "PYTHON_VERSION_UNSUITABLE",
+			metadata: map[string]string{"script": e.Script, "requires_python": e.Want, "python": e.Python}}
+	}),
+	typed(func(e *executor.RequirementError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "REQUIREMENT_INVALID",
+			metadata: map[string]string{"requirement": e.Text, "file": e.File, "line": strconv.Itoa(e.Line)}}
+	}),
+	sentinel(executor.ErrNoPackageSource, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
+	sentinel(executor.ErrNoPip, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
+	typed(func(e *executor.IndexError) verdict {
+		return verdict{code: codes.Unavailable, reason: "PACKAGE_INDEX_UNAVAILABLE", metadata: map[string]string{"index": e.Index}}
+	}),
+	typed(func(e *executor.NoPackageError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "PACKAGE_NOT_FOUND", metadata: map[string]string{"package": e.Name}}
+	}),
+	typed(func(*executor.BuildError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "BUILD_FAILED"}
+	}),
+	typed(func(*executor.EnvironmentTooLargeError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "ENVIRONMENT_TOO_LARGE"}
+	}),
+	typed(func(*executor.BuildsFullError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "BUILDS_FULL", quota: "builds of environments", retry: retryFull}
 	}),
 
 	// What the policy says.

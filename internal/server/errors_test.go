@@ -157,6 +157,33 @@ var errorCases = []struct {
 	{err: &executor.CodeError{Reason: "empty"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "code.text"}},
 	{err: &executor.VenvError{}, want: refusal{codes.FailedPrecondition, "VENV_UNUSABLE", ""}},
 	{
+		err:  &executor.PackagesError{Skill: "demo", Packages: []string{"pandas>=2", "six"}, Python: "system 3.11.2"},
+		want: refusal{codes.FailedPrecondition, "PACKAGES_MISSING", ""},
+		meta: map[string]string{"packages": "pandas>=2, six", "python": "system 3.11.2", "fix": "skillrun prepare demo"},
+	},
+	{
+		err:  &executor.SystemPackagesError{Skill: "demo", Packages: []string{"jq>=1.6"}},
+		want: refusal{codes.FailedPrecondition, "SYSTEM_PACKAGES_MISSING", ""},
+		meta: map[string]string{"packages": "jq>=1.6", "fix": "apt-get install jq"},
+	},
+	{
+		err:  &executor.InterpreterError{Script: "scripts/x.py", Want: ">=4", Python: "system 3.11.2"},
+		want: refusal{codes.FailedPrecondition, "PYTHON_VERSION_UNSUITABLE", ""},
+		meta: map[string]string{"script": "scripts/x.py", "requires_python": ">=4", "python": "system 3.11.2"},
+	},
+	{
+		err:  &executor.RequirementError{Text: "==2", File: "requirements.txt", Line: 3},
+		want: refusal{codes.FailedPrecondition, "REQUIREMENT_INVALID", ""},
+		meta: map[string]string{"requirement": "==2", "file": "requirements.txt", "line": "3"},
+	},
+	{err: executor.ErrNoPackageSource, want: refusal{codes.FailedPrecondition, "NO_PACKAGE_SOURCE", ""}},
+	{err: executor.ErrNoPip, want: refusal{codes.FailedPrecondition, "NO_PACKAGE_SOURCE", ""}},
+	{err: &executor.IndexError{Index: "https://h/simple/"}, want: refusal{codes.Unavailable, "PACKAGE_INDEX_UNAVAILABLE", ""}, meta: map[string]string{"index": "https://h/simple/"}},
+	{err: &executor.NoPackageError{Name: "six"}, want: refusal{codes.FailedPrecondition, "PACKAGE_NOT_FOUND", ""}, meta: map[string]string{"package": "six"}},
+	{err: &executor.BuildError{}, want: refusal{codes.FailedPrecondition, "BUILD_FAILED", ""}},
+	{err: &executor.EnvironmentTooLargeError{}, want: refusal{codes.FailedPrecondition, "ENVIRONMENT_TOO_LARGE", ""}},
+	{err: &executor.BuildsFullError{}, want: refusal{codes.ResourceExhausted, "BUILDS_FULL", ""}, retry: retryFull, quota: "builds of environments"},
+	{
 		err:  &permission.Denied{Command: "rm -rf /", Reason: "no rule", Rule: "Bash(rm:*)"},
 		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"missing_rule": "Bash(rm:*)"},
 	},

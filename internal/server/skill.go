@@ -22,7 +22,7 @@ const rulesBaseDir = "/skills/skill"
 
 // skillCalls answers the calls of SkillService.
 type skillCalls struct {
-	pb.UnimplementedSkillServiceServer
+	pb.UnsafeSkillServiceServer
 	*Server
 }
 

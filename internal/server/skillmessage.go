@@ -59,6 +59,9 @@ func fromSkill(sk *skill.Skill) (*pb.Skill, error) {
 	m.Scripts = fitting(&room, sk.Scripts, func(s skill.Script) *pb.Script {
 		return &pb.Script{Path: text(s.Path), Language: s.Language, Description: text(s.Description)}
 	})
+	m.Requirements = fitting(&room, sk.Requirements(), func(r skill.Requirement) *pb.Requirement {
+		return &pb.Requirement{Text: text(r.Text), System: r.System, File: text(r.File), Line: uint32(r.Line), Script: text(r.Script)}
+	})
 	m.Refused = fitting(&room, sk.Refused, func(r skill.Refused) *pb.RefusedEntry {
 		return &pb.RefusedEntry{Path: text(r.Path), Reason: text(r.Reason)}
 	})

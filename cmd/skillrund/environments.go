@@ -1,0 +1,25 @@
+package main
+
+import (
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// environments is what the store of prepared environments is made of. Without the
+// embedded Python there is no pip, and nothing can be built.
+func (c *config) environments(host *sandbox.Host, python *runtime.Installation, log *slog.Logger) environment.Config {
+	e := environment.Config{
+		Dir: filepath.Join(c.StateDir, "environments"), Host: host, Rootfs: "/",
+		Index: c.Environments.Index, Wheels: c.Environments.Wheels, Sdists: c.Environments.Sdists,
+		Bytes: int64(c.Environments.Bytes), Wall: time.Duration(c.Environments.WallTime), MemoryBytes: int64(c.Environments.Memory), Log: log,
+	}
+	if python != nil {
+		e.Pip = filepath.Join(python.Dir, "pip")
+	}
+	return e
+}

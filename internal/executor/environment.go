@@ -1,0 +1,113 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// acquire gives an execution the packages that its skill needs, or says what is
+// missing. The lease is released when the execution is forgotten.
+func (x *Executor) acquire(e *execution) error {
+	if x.Environments == nil {
+		return nil
+	}
+	lease, err := x.Environments.Acquire(e.use())
+	if err != nil {
+		return err
+	}
+	e.lease = lease
+	inv := &e.invocation
+	inv.Env = slices.DeleteFunc(slices.Clone(inv.Env), func(old string) bool {
+		name, _, _ := strings.Cut(old, "=")
+		return slices.ContainsFunc(lease.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+	})
+	inv.Env = append(inv.Env, lease.Env...)
+	inv.Path = slices.Concat(inv.Path, lease.Path)
+	inv.Mounts = slices.Concat(inv.Mounts, lease.Mounts)
+	return nil
+}
+
+// use says which packages an execution needs.
+func (e *execution) use() environment.Use {
+	u := environment.Use{
+		Tenant: e.req.Principal.Tenant, Skill: e.skill, Python: e.invocation.Python,
+		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python",
+	}
+	switch e.req.Source.Kind {
+	case permission.Script:
+		u.Scripts = scriptsAt(e.skill, e.req.Source.Script)
+	case permission.Command:
+		for _, args := range planArgs(e.grant.Plan()) {
+			if len(args) == 0 || !isPython(args[0]) {
+				continue
+			}
+			u.RunsPython = true
+			for _, arg := range args[1:] {
+				u.Scripts = append(u.Scripts, scriptsAt(e.skill, strings.TrimPrefix(arg, e.skill.BaseDir()+"/"))...)
+			}
+		}
+	}
+	return u
+}
+
+// embeddedRoot is where the embedded CPython lies on the host, if an invocation
+// has it.
+func embeddedRoot(inv runtime.Invocation) string {
+	for _, m := range inv.Mounts {
+		if m.Target == runtime.EmbeddedDir {
+			return m.Source
+		}
+	}
+	return ""
+}
+
+func isPython(program string) bool { return strings.HasPrefix(path.Base(program), "python") }
+
+// scriptsAt returns the script of the skill at a path, by the names that the skill
+// may have listed it under. Of anything else there is none.
+func scriptsAt(sk *skill.Skill, name string) []string {
+	found, err := sk.Lookup(name)
+	if err != nil {
+		return nil
+	}
+	if clean := path.Clean(name); clean != found.Path {
+		return []string{clean, found.Path}
+	}
+	return []string{found.Path}
+}
+
+// Prepare builds the environment of a skill, or finds it. log gets what the build
+// prints, as it comes. The error is that of resolving the skill or of
+// [environment.Store.Prepare].
+func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+	if _, _, draining := x.Counts(); draining {
+		return environment.Environment{}, ErrDraining
+	}
+	sk, err := x.Skills.Resolve(ref)
+	if err != nil {
+		return environment.Environment{}, err
+	}
+	if x.Environments == nil {
+		return environment.Environment{}, environment.ErrNoSource
+	}
+	if !slices.ContainsFunc(sk.Requirements(), func(r skill.Requirement) bool { return !r.System }) {
+		return environment.Environment{}, nil // whatever Python there is
+	}
+	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
+	if err != nil {
+		return environment.Environment{}, err
+	}
+	env, err := x.Environments.Prepare(ctx, who.Tenant, sk, python, rebuild, log)
+	if errors.Is(err, environment.ErrClosed) {
+		err = ErrDraining
+	}
+	return env, err
+}

@@ -1,0 +1,34 @@
+package server
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// maxBuildChunk is how much of what a build prints goes into one message.
+const maxBuildChunk = 64 << 10
+
+func (c skillCalls) PrepareSkill(m *pb.PrepareSkillRequest, stream grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {
+	var offset uint64
+	env, err := c.x.Prepare(stream.Context(), caller(stream.Context()), m.GetSkill(), m.GetRebuild(), func(data []byte) error {
+		for len(data) > 0 {
+			n := min(len(data), maxBuildChunk)
+			out := &pb.Output{Stream: pb.Stream_STREAM_STDERR, OffsetBytes: offset, Data: data[:n]}
+			if err := stream.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Output{Output: out}}); err != nil {
+				return err
+			}
+			offset += uint64(n)
+			data = data[n:]
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&pb.PrepareSkillResponse{Event: &pb.PrepareSkillResponse_Environment{Environment: &pb.Environment{
+		Digest: env.Digest, Packages: texts(env.Packages), SizeBytes: uint64(env.SizeBytes), Python: env.Python,
+		Reused: env.Reused, BuildTime: durationpb.New(env.BuildTime),
+	}}})
+}
