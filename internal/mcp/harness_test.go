@@ -196,6 +196,10 @@ func (l peerListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A client that does not read is felt soon.
+	if err := c.(interface{ SetWriteBuffer(int) error }).SetWriteBuffer(4 << 10); err != nil {
+		return nil, err
+	}
 	return peerConn{c, peer{c.RemoteAddr(), l.who.Tenant, l.who.Name}}, nil
 }
 
@@ -428,6 +432,7 @@ var skillFiles = map[string]string{
 	"demo/assets/" + oddName:   "odd\n",
 	"demo/assets/big.txt":      strings.Repeat("0123456789abcde\n", 3<<16),
 	"demo/scripts/hello.py":    "import json, sys\nprint('hello', json.load(sys.stdin).get('name', 'nobody'))\n",
+	"demo/scripts/once.py":     "import os\nos.write(1, b'all at once\\n')\nopen('left.txt', 'w').write('left')\n",
 	"demo/scripts/fail.py":     "import sys\nprint('so far so good')\nprint('broken', file=sys.stderr)\nsys.exit(3)\n",
 	"demo/scripts/wait.py":     "import os, time\nos.write(1, b'started\\n')\ntime.sleep(3600)\n",
 	"demo/scripts/big.py":      "import sys\nfor i in range(12000): print('%015d' % i)\nprint('short', file=sys.stderr)\n",

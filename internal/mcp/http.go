@@ -29,6 +29,9 @@ const (
 	versionHeader = "Mcp-Protocol-Version"
 )
 
+// methodListen is a call that ends with its caller.
+const methodListen = "subscriptions/listen"
+
 // errGone is why the calls of a caller who has gone are cancelled.
 var errGone = errors.New("the caller went away")
 
@@ -54,7 +57,9 @@ func refuse(status int, format string, args ...any) *refusal {
 // ServeHTTP answers one request. It must have come through Serve, which knows who
 // is at the other end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w = newPatientWriter(w)
+	patient := newPatientWriter(w, s.patience)
+	defer patient.wait() // for what is flushed behind it
+	w = patient
 	who, err := s.admit(r)
 	if err != nil {
 		err.write(w)
@@ -72,6 +77,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			err.write(w)
 			return
 		}
+	}
+	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == methodListen {
+		// It would end only with its caller, and hold up a graceful stop.
+		defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
 	}
 	if r.Header.Get(versionHeader) >= perCallVersion {
 		bear(c, s.perCall, w, r)
@@ -208,16 +217,17 @@ func (e *refusal) write(w http.ResponseWriter) {
 // write fails, the connection breaks, and with it the call.
 type patientWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	control  *http.ResponseController
+	patience time.Duration
 }
 
-func newPatientWriter(w http.ResponseWriter) *patientWriter {
-	p := &patientWriter{w, http.NewResponseController(w)}
+func newPatientWriter(w http.ResponseWriter, patience time.Duration) *patientWriter {
+	p := &patientWriter{w, http.NewResponseController(w), patience}
 	p.wait()
 	return p
 }
 
-func (w *patientWriter) wait() { w.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+func (w *patientWriter) wait() { w.control.SetWriteDeadline(time.Now().Add(w.patience)) }
 
 func (w *patientWriter) WriteHeader(status int) {
 	w.wait()

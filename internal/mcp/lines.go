@@ -31,6 +31,11 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 		refuse(http.StatusBadRequest, "the only upgrade is GET to %s", LinesProtocol).write(w)
 		return
 	}
+	if !s.beginLines() {
+		(&refusal{http.StatusServiceUnavailable, codeBusy, errStopping.Message}).write(w)
+		return
+	}
+	defer s.lines.Done()
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		refuse(http.StatusInternalServerError, "this connection can't be upgraded").write(w)
@@ -42,7 +47,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 	ctx, gone := context.WithCancelCause(s.broken)
 	defer gone(errGone)
 	c.here = ctx
-	l := &lineConn{conn: conn, r: buffered.Reader, max: int(s.maxMessage), gone: gone, calls: map[jsonrpc.ID]bool{}}
+	l := &lineConn{conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, gone: gone, calls: map[jsonrpc.ID]bool{}}
 	hello := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + LinesProtocol + "\r\n\r\n"
 	if l.write([]byte(hello)) != nil {
 		return
@@ -52,12 +57,20 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 		s.log.Error("mcp connection", "err", err)
 		return
 	}
-	if s.stopping.Err() != nil {
-		// Stop may have looked for sessions before this one was there.
-		s.background.Go(func() { ss.Close() })
-	}
+	defer context.AfterFunc(s.stopping, l.finish)()
 	defer context.AfterFunc(s.broken, func() { conn.Close() })()
 	ss.Wait()
+}
+
+// beginLines counts a connection that Stop has to wait for.
+func (s *Server) beginLines() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping.Err() != nil {
+		return false
+	}
+	s.lines.Add(1)
+	return true
 }
 
 // A lineConn is the server's end of such a connection.
@@ -66,11 +79,35 @@ type lineConn struct {
 	r    *bufio.Reader
 	max  int // bytes of a line
 	gone context.CancelCauseFunc
+	// patience with a client that doesn't take what it is sent
+	patience time.Duration
 
 	writing sync.Mutex
 
-	mu    sync.Mutex
-	calls map[jsonrpc.ID]bool // that wait for their response
+	mu        sync.Mutex
+	calls     map[jsonrpc.ID]bool // that wait for their response; false: they only listen
+	answers   int                 // being written
+	finishing bool
+}
+
+// finish takes no new call and closes the connection after the last one.
+func (l *lineConn) finish() {
+	l.mu.Lock()
+	l.finishing = true
+	l.mu.Unlock()
+	l.closeIfDone()
+}
+
+func (l *lineConn) closeIfDone() {
+	l.mu.Lock()
+	done := l.finishing && l.answers == 0
+	for _, ends := range l.calls {
+		done = done && !ends
+	}
+	l.mu.Unlock()
+	if done {
+		l.conn.Close()
+	}
 }
 
 // Connect makes it the SDK's transport.
@@ -127,13 +164,16 @@ func (l *lineConn) take(line []byte) (msg jsonrpc.Message, answer []byte) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	_, open := l.calls[call.ID]
 	switch {
-	case l.calls[call.ID]:
+	case l.finishing:
+		return nil, answerTo(call.ID, codeBusy, errStopping.Message)
+	case open:
 		return nil, answerTo(call.ID, jsonrpc.CodeInvalidRequest, fmt.Sprintf("request %v is under way already", call.ID.Raw()))
 	case len(l.calls) >= maxCalls:
 		return nil, answerTo(call.ID, codeBusy, fmt.Sprintf("%d requests are under way on this connection, which is all that it may have; wait for one", maxCalls))
 	}
-	l.calls[call.ID] = true
+	l.calls[call.ID] = call.Method != methodListen
 	return msg, nil
 }
 
@@ -176,9 +216,17 @@ func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 		return err
 	}
 	if answer, ok := msg.(*jsonrpc.Response); ok {
+		// The id is free before the client can know that it is.
 		l.mu.Lock()
 		delete(l.calls, answer.ID)
+		l.answers++
 		l.mu.Unlock()
+		defer func() {
+			l.mu.Lock()
+			l.answers--
+			l.mu.Unlock()
+			l.closeIfDone()
+		}()
 	}
 	return l.write(append(data, '\n'))
 }
@@ -187,7 +235,7 @@ func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 func (l *lineConn) write(line []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	l.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	l.conn.SetWriteDeadline(time.Now().Add(l.patience))
 	if _, err := l.conn.Write(line); err != nil {
 		l.gone(errGone)
 		l.conn.Close()

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -67,6 +68,7 @@ type Server struct {
 	explain    func(error) string
 	openWorld  bool
 	maxMessage int64
+	patience   time.Duration // with a client that doesn't take what it is sent
 	log        *slog.Logger
 
 	sdk      *sdk.Server
@@ -76,8 +78,10 @@ type Server struct {
 	sessions *sessions
 	listed   listing
 
+	mu         sync.Mutex      // held to stop, and to begin what Stop must wait for
 	stopping   context.Context // done when the server begins to stop
 	stop       context.CancelFunc
+	lines      sync.WaitGroup  // one a connection without HTTP
 	broken     context.Context // done when it waits for no call any more
 	breakAll   context.CancelCauseFunc
 	background sync.WaitGroup
@@ -93,7 +97,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, log: c.Log,
+		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, patience: writeTimeout, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
@@ -104,6 +108,8 @@ func New(c Config) *Server {
 			Tools:     &sdk.ToolCapabilities{}, // always the same ones
 			Resources: &sdk.ResourceCapabilities{ListChanged: true},
 		},
+		// No proxy may give one user what another asked for.
+		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
 	s.sdk.AddReceivingMiddleware(s.receive)
 	s.addTools()
@@ -138,17 +144,22 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Stop takes nothing new, waits for the calls under way until ctx is done, then
-// breaks them, and returns when none is left. Drain the executor first: a broken
-// call cancels its execution.
+// Stop takes nothing new, ends what only listens, waits for the calls under way
+// until ctx is done, then breaks them, and returns when none is left. Drain the
+// executor first: a broken call cancels its execution.
 func (s *Server) Stop(ctx context.Context) {
+	s.mu.Lock()
 	s.stop()
-	for ss := range s.sdk.Sessions() {
-		s.background.Go(func() { ss.Close() }) // waits for its calls
-	}
-	if s.http.Shutdown(ctx) != nil {
+	s.mu.Unlock()
+	defer context.AfterFunc(ctx, func() {
 		s.breakAll(errStopping)
 		s.http.Close()
+	})()
+	s.http.Shutdown(context.WithoutCancel(ctx))
+	s.lines.Wait()
+	// Not sooner: a session that closes loses the answers to its calls.
+	for ss := range s.sdk.Sessions() {
+		ss.Close()
 	}
 	s.background.Wait()
 }

@@ -1,0 +1,446 @@
+package mcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/toolview"
+)
+
+const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
+
+// open opens a session for whoever reaches socket.
+func (d *daemon) open(t *testing.T, socket string) *raw {
+	t.Helper()
+	r := &raw{t: t, http: httpClient(t, socket)}
+	if err := r.tryOpen(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *raw) tryOpen() error {
+	r.session, r.version = "", ""
+	resp := r.request("POST", initialize)
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if strings.Contains(string(body), `"error"`) {
+		return errors.New(string(body))
+	}
+	r.session, r.version = resp.Header.Get("Mcp-Session-Id"), "2025-11-25"
+	return nil
+}
+
+// ping returns the status of a ping.
+func (r *raw) ping(header ...string) int {
+	r.t.Helper()
+	resp := r.request("POST", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, header...)
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// callWait starts the program that waits, and returns the stream of its call when
+// it runs.
+func (r *raw) callWait() *http.Response {
+	r.t.Helper()
+	resp := r.request("POST", `{"jsonrpc":"2.0","id":"wait","method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","script_path":"scripts/wait.py","timeout":600},"_meta":{"progressToken":"p"}}}`)
+	for data := range events(resp.Body) {
+		if strings.Contains(data, "started") {
+			return resp
+		}
+		break
+	}
+	r.t.Fatal("the program does not run")
+	return nil
+}
+
+func TestRefusedRequests(t *testing.T) {
+	d := startDaemon(t, func(c *Config) { c.MaxMessageBytes = 10_000 })
+	r := d.open(t, d.mine)
+	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+	for _, tt := range []struct {
+		name, method, body string
+		header             []string
+		status             int
+		want               string
+	}{
+		{"a body too large", "POST", `{"jsonrpc":"2.0","id":2,"method":"ping","x":"` + strings.Repeat("x", 10_000) + `"}`, nil, 413, "larger than 10000 bytes"},
+		{"no JSON", "POST", "hello", nil, 400, "not valid JSON"},
+		{"nothing", "POST", "", nil, 400, "not valid JSON"},
+		{"JSON and more", "POST", ping + "x", nil, 400, "not valid JSON"},
+		{"too deep", "POST", strings.Repeat("[", 9999), nil, 400, "not valid JSON"},
+		{"a batch", "POST", "[" + ping + "]", nil, 400, "batches"},
+		{"an empty batch", "POST", " []", nil, 400, "batches"},
+		{"a number", "POST", "1", nil, 400, "not a JSON object"},
+		{"no JSON-RPC", "POST", "{}", nil, 400, ""},
+		{"a form", "POST", ping, []string{"Content-Type", "text/plain"}, 415, "application/json"},
+		{"no type", "POST", ping, []string{"Content-Type", ""}, 415, "application/json"},
+		{"another method", "PUT", ping, nil, 405, "use POST"},
+		{"options", "OPTIONS", "", nil, 405, "use POST"},
+		{"a web page", "POST", ping, []string{"Origin", "https://evil.example"}, 403, "web pages"},
+		{"a local web page", "POST", ping, []string{"Origin", "http://localhost"}, 403, "web pages"},
+		{"a sandboxed web page", "POST", ping, []string{"Origin", "null"}, 403, "web pages"},
+		{"a page's own stream", "GET", "", []string{"Sec-Fetch-Site", "cross-site"}, 403, "web pages"},
+		{"an unknown session", "POST", ping, []string{"Mcp-Session-Id", "nope"}, 404, "no such session"},
+		{"an unknown session's stream", "GET", "", []string{"Mcp-Session-Id", "nope"}, 404, "no such session"},
+		{"an unknown session's end", "DELETE", "", []string{"Mcp-Session-Id", "nope"}, 404, "no such session"},
+		{"a stream of no session", "GET", "", []string{"Mcp-Session-Id", ""}, 400, ""},
+		{"a version that is none", "POST", ping, []string{"MCP-Protocol-Version", "1999-01-01"}, 400, "nsupported protocol version"},
+		{"a version to come", "POST", ping, []string{"MCP-Protocol-Version", "2999-01-01"}, 400, ""},
+		{"another upgrade", "GET", "", []string{"Connection", "Upgrade", "Upgrade", "websocket"}, 400, "the only upgrade"},
+		{"an upgrade by POST", "POST", ping, []string{"Connection", "Upgrade", "Upgrade", LinesProtocol}, 400, "the only upgrade"},
+		{"resumption", "GET", "", []string{"Last-Event-ID", "x_1"}, 400, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			resp := r.request(tt.method, tt.body, tt.header...)
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != tt.status || !strings.Contains(string(body), tt.want) {
+				t.Errorf("got %d %s, %v; want %d %s", resp.StatusCode, body, err, tt.status, tt.want)
+			}
+			if resp.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Error("a page may read it")
+			}
+		})
+	}
+	if got := r.ping(); got != 200 {
+		t.Errorf("the session afterwards: %d", got)
+	}
+	resp, err := r.http.Get("http://localhost/")
+	if err != nil || resp.StatusCode != 404 {
+		t.Errorf("another path: %v, %v", resp, err)
+	}
+}
+
+// On TCP the Host must be this machine: a page whose name points here has its own.
+func TestHost(t *testing.T) {
+	d := startDaemon(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.serve(l, alice)
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for host, want := range map[string]int{
+		"127.0.0.1:" + port: 200, "localhost:" + port: 200, "localhost": 200, "[::1]:" + port: 200, "[::1]": 200,
+		"evil.example": 403, "evil.example:" + port: 403, "127.0.0.1.evil.example": 403, "localhost.evil.example:" + port: 403, "10.0.0.1:" + port: 403, "0.0.0.0": 403,
+	} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%s", host, len(initialize), initialize)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("%s: %v, %v; want %d", host, resp, err, want)
+		}
+		conn.Close()
+	}
+}
+
+func TestUnidentified(t *testing.T) {
+	d := startDaemon(t, func(c *Config) {
+		c.Identify = func(net.Addr) (permission.Principal, error) {
+			return permission.Principal{}, errors.New("who are you")
+		}
+	})
+	r := &raw{t: t, http: httpClient(t, d.mine)}
+	if got := r.ping("Authorization", "Bearer peer"); got != http.StatusUnauthorized {
+		t.Errorf("got %d, want 401", got)
+	}
+}
+
+// A session is its principal's; for all others it is not there.
+func TestSessionsBelongToTheirPrincipal(t *testing.T) {
+	d := startDaemon(t, nil)
+	mine := d.open(t, d.mine)
+	for _, who := range []permission.Principal{principal("default", "bob"), principal("other", "alice")} {
+		other := d.open(t, d.socket(who))
+		if got := other.ping(); got != 200 {
+			t.Errorf("%v: its own session: %d", who, got)
+		}
+		if got := other.ping("Mcp-Session-Id", mine.session); got != 404 {
+			t.Errorf("%v: another's session: %d, want 404", who, got)
+		}
+		for _, method := range []string{"GET", "DELETE"} {
+			resp := other.request(method, "", "Mcp-Session-Id", mine.session)
+			resp.Body.Close()
+			if resp.StatusCode != 404 {
+				t.Errorf("%v: %s of another's session: %d, want 404", who, method, resp.StatusCode)
+			}
+		}
+	}
+	if got := mine.ping(); got != 200 {
+		t.Errorf("the session afterwards: %d", got)
+	}
+}
+
+// The call sees who called, whatever the client says of itself.
+func TestCallsNameTheirPrincipal(t *testing.T) {
+	var got atomic.Value
+	d := startDaemon(t, func(c *Config) {
+		c.Tools = fakeTools(func(_ context.Context, who permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
+			got.Store(who)
+			return toolview.Result{Content: "ok"}, nil
+		})
+	})
+	for i, who := range []permission.Principal{alice, principal("other", "bob")} {
+		if i > 0 {
+			d.mine = d.socket(who)
+		}
+		for _, w := range ways {
+			got.Store(permission.Principal{})
+			if r := d.connect(t, w.transport, w.version).call("fake", nil); r.text != "ok" || got.Load() != who {
+				t.Errorf("%v: %q for %v, want %v", w, r.text, got.Load(), who)
+			}
+		}
+	}
+}
+
+// However many sessions are opened and left, there is a bound, and the newest works.
+func TestSessionsAreBounded(t *testing.T) {
+	d := startDaemon(t, nil)
+	first := d.open(t, d.mine)
+	r := d.open(t, d.mine)
+	for range 1500 {
+		if err := r.tryOpen(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.sessions.count(); got > maxPrincipalSessions {
+		t.Errorf("%d sessions, want at most %d", got, maxPrincipalSessions)
+	}
+	if got := r.ping(); got != 200 {
+		t.Errorf("the newest: %d", got)
+	}
+	if got := first.ping(); got != 404 {
+		t.Errorf("the oldest: %d", got)
+	}
+	// Those in use are kept; the next is refused.
+	d.sessions.mu.Lock()
+	var busy []string
+	for id := range d.sessions.byID {
+		busy = append(busy, id)
+	}
+	d.sessions.mu.Unlock()
+	for len(busy) < maxPrincipalSessions {
+		n := d.open(t, d.mine)
+		busy = append(busy, n.session)
+	}
+	for _, id := range busy {
+		n, ok := d.sessions.enter(id, alice)
+		if !ok {
+			t.Fatal("a session is gone")
+		}
+		defer d.sessions.leave(n)
+	}
+	if err := r.tryOpen(); err == nil || !strings.Contains(err.Error(), "too many sessions") {
+		t.Errorf("one too many: %v", err)
+	}
+	// Another's are another's.
+	if got := d.open(t, d.socket(principal("default", "bob"))).ping(); got != 200 {
+		t.Errorf("bob's: %d", got)
+	}
+}
+
+func TestIdleSessionsEnd(t *testing.T) {
+	d := startDaemon(t, nil)
+	d.sessions.idle = time.Nanosecond
+	r := d.open(t, d.mine)
+	for ss := range d.sdk.Sessions() {
+		ss.Wait()
+	}
+	if got := r.ping(); got != 404 {
+		t.Errorf("got %d, want 404", got)
+	}
+	if n := d.sessions.count(); n != 0 {
+		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// A session with an open stream is not idle.
+func TestOpenStreamKeepsSession(t *testing.T) {
+	d := startDaemon(t, nil)
+	r := d.open(t, d.mine)
+	resp := r.request("GET", "")
+	defer resp.Body.Close()
+	d.sessions.mu.Lock()
+	n := d.sessions.byID[r.session]
+	d.sessions.mu.Unlock()
+	d.sessions.expire(n) // as if its time was up
+	if got := r.ping(); got != 200 {
+		t.Errorf("got %d", got)
+	}
+}
+
+// Whoever goes takes the execution along, however they go.
+func TestCallersThatGo(t *testing.T) {
+	d := startDaemon(t, nil)
+	for _, tt := range []struct {
+		name string
+		end  func(r *raw, call *http.Response)
+	}{
+		{"hangs up", func(_ *raw, call *http.Response) { call.Body.Close() }},
+		{"ends its session", func(r *raw, _ *http.Response) { r.request("DELETE", "").Body.Close() }},
+		{"cancels", func(r *raw, _ *http.Response) {
+			r.request("POST", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"wait"}}`).Body.Close()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := d.open(t, d.mine)
+			call := r.callWait()
+			defer call.Body.Close()
+			tt.end(r, call)
+			if got := d.outcome(d.newest()); got.End != "CANCELLED" {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// A client that doesn't read is gone after a while, and its call is cancelled.
+func TestClientThatDoesNotRead(t *testing.T) {
+	cancelled := make(chan error)
+	d := startDaemon(t, func(c *Config) {
+		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, sink toolview.Sink) (toolview.Result, error) {
+			text := []byte(strings.Repeat("x", 4000))
+			for ctx.Err() == nil {
+				time.Sleep(time.Millisecond) // as a program that prints
+				if err := sink(executor.Output{Stream: executor.Stdout, Data: text}); err != nil {
+					t.Error(err)
+				}
+			}
+			cancelled <- context.Cause(ctx)
+			return toolview.Result{}, ctx.Err()
+		})
+	})
+	d.patience = 10 * time.Millisecond
+	const call = `{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"fake","arguments":{},"_meta":{"progressToken":"p"}}}`
+
+	r := d.open(t, d.mine)
+	conn := dial(t, d.mine)
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", r.session, len(call), call)
+	t.Logf("over HTTP: %v", <-cancelled)
+	if got := r.ping(); got != 200 {
+		t.Errorf("the session afterwards: %d", got)
+	}
+
+	conn = dial(t, d.mine)
+	fmt.Fprintf(conn, "GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n%s\n%s\n", LinesProtocol, initialize, call)
+	t.Logf("without HTTP: %v", <-cancelled)
+}
+
+func dial(t *testing.T, socket string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// A stopping server ends what only waits, and says so to who comes.
+func TestStop(t *testing.T) {
+	d := startDaemon(t, nil)
+	r := d.open(t, d.mine)
+	stream := r.request("GET", "")
+	defer stream.Body.Close()
+	lines, reader, err := upgrade(d.mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lines.Close()
+	call := r.callWait()
+	defer call.Body.Close()
+
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	stopped := make(chan struct{})
+	go func() { d.Stop(over); close(stopped) }()
+	if _, err := reader.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("a connection without HTTP: %v", err)
+	}
+	io.Copy(io.Discard, stream.Body)
+	io.Copy(io.Discard, call.Body)
+	<-stopped
+	if got := d.outcome(d.newest()); got.End != "CANCELLED" {
+		t.Errorf("got %+v", got)
+	}
+	// The listener is closed by now; a request that is on its way is refused.
+	w := newRecorder()
+	req, _ := http.NewRequest("POST", endpoint, strings.NewReader(initialize))
+	d.ServeHTTP(w, req)
+	if w.status != http.StatusServiceUnavailable || w.header.Get("Retry-After") == "" {
+		t.Errorf("got %d", w.status)
+	}
+}
+
+type recorder struct {
+	header http.Header
+	status int
+	body   strings.Builder
+}
+
+func newRecorder() *recorder { return &recorder{header: http.Header{}} }
+
+func (w *recorder) Header() http.Header         { return w.header }
+func (w *recorder) WriteHeader(status int)      { w.status = status }
+func (w *recorder) Write(p []byte) (int, error) { return w.body.Write(p) }
+
+// An error that is not about the call is explained; a panic is a reference.
+func TestErrorsOfOurs(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		call fakeTools
+		want string
+	}{
+		{"an error", func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+			return toolview.Result{}, errors.New("no room")
+		}, "explained: no room"},
+		{"a bad argument", func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+			return toolview.Result{}, &toolview.ArgumentsError{Tool: "fake", Field: "x", Reason: "is wrong"}
+		}, "fake: x: is wrong"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := startDaemon(t, func(c *Config) { c.Tools = tt.call })
+			r := d.connect(t, "http", "").call("fake", nil)
+			if !r.IsError || r.text != tt.want {
+				t.Errorf("got %v, %q; want %q", r.IsError, r.text, tt.want)
+			}
+		})
+	}
+	t.Run("a panic", func(t *testing.T) {
+		d := startDaemon(t, func(c *Config) {
+			c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+				panic("the secret")
+			})
+		})
+		r := d.open(t, d.mine)
+		resp := r.request("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fake"}}`)
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		if !strings.Contains(string(body), "internal error (reference ") || strings.Contains(string(body), "secret") {
+			t.Errorf("got %s", body)
+		}
+		if !strings.Contains(d.logs.String(), "the secret") {
+			t.Error("not logged")
+		}
+		if got := r.ping(); got != 200 {
+			t.Errorf("afterwards: %d", got)
+		}
+	})
+}

@@ -1,0 +1,255 @@
+package mcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/toolview"
+)
+
+// A pipe is a connection without HTTP.
+type pipe struct {
+	t *testing.T
+	net.Conn
+	r *bufio.Reader
+}
+
+func (d *daemon) pipe(t *testing.T) *pipe {
+	t.Helper()
+	conn, r, err := upgrade(d.mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	p := &pipe{t, conn, r}
+	p.send(initialize)
+	if m := p.receive(); m["result"] == nil {
+		t.Fatalf("initialize: %v", m)
+	}
+	p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return p
+}
+
+func (p *pipe) send(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p, line+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pipe) receive() map[string]any {
+	p.t.Helper()
+	line, err := p.r.ReadString('\n')
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal([]byte(line), &m); err != nil {
+		p.t.Fatalf("got %q", line)
+	}
+	return m
+}
+
+// want reads the next message, which must be an error with an id.
+func (p *pipe) want(id any, text string) {
+	p.t.Helper()
+	m := p.receive()
+	e, _ := m["error"].(map[string]any)
+	if m["id"] != id || e == nil || !strings.Contains(fmt.Sprint(e["message"]), text) {
+		p.t.Errorf("got %v, want error %q for %v", m, text, id)
+	}
+}
+
+// What is no message is answered, and the connection goes on.
+func TestLinesThatAreNoMessages(t *testing.T) {
+	d := startDaemon(t, func(c *Config) { c.MaxMessageBytes = 10_000 })
+	p := d.pipe(t)
+	for _, tt := range []struct{ name, line, want string }{
+		{"no JSON", "hello", "not valid JSON"},
+		{"half of a message", `{"jsonrpc":"2.0"`, "not valid JSON"},
+		{"zeros", "\x00\x00", "not valid JSON"},
+		{"a batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "batches"},
+		{"a text", `"x"`, "not a JSON object"},
+		{"no JSON-RPC", `{}`, "not a JSON-RPC message"},
+		{"another version", `{"jsonrpc":"1.0","id":1,"method":"ping"}`, "not a JSON-RPC message"},
+		{"a strange id", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, "not a JSON-RPC message"},
+		{"too long", strings.Repeat("x", 10_001), "larger than 10000 bytes"},
+		{"much too long", `{"x":"` + strings.Repeat("x", 1<<20), "larger than 10000 bytes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p.t = t
+			p.send(tt.line)
+			p.want(nil, tt.want)
+		})
+	}
+	p.t = t
+	p.send("\n  \r\n")
+	p.send(`{"jsonrpc":"2.0","id":"unasked","result":{}}`)
+	p.send(`{"jsonrpc":"2.0","method":"notifications/nope"}`)
+	p.send(`{"jsonrpc":"2.0","id":"last","method":"ping"}`)
+	if m := p.receive(); m["id"] != "last" || m["result"] == nil {
+		t.Errorf("got %v", m)
+	}
+	longest := `{"jsonrpc":"2.0","id":"","method":"ping"}`
+	p.send(strings.Replace(longest, `""`, `"`+strings.Repeat("x", 10_000-len(longest))+`"`, 1))
+	if m := p.receive(); m["result"] == nil {
+		t.Errorf("a line of exactly the bound: %v", m)
+	}
+}
+
+// One connection may have so many calls under way, each with an id of its own.
+func TestLinesBoundCalls(t *testing.T) {
+	started, release := make(chan struct{}, 2*maxCalls), make(chan struct{})
+	d := startDaemon(t, func(c *Config) {
+		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
+			started <- struct{}{}
+			<-release
+			return toolview.Result{Content: "ok"}, nil
+		})
+	})
+	p := d.pipe(t)
+	for i := range maxCalls {
+		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"call %d","method":"tools/call","params":{"name":"fake"}}`, i))
+	}
+	for range maxCalls {
+		<-started
+	}
+	p.send(`{"jsonrpc":"2.0","id":"call 0","method":"ping"}`)
+	p.want("call 0", "is under way already")
+	p.send(`{"jsonrpc":"2.0","id":"too many","method":"ping"}`)
+	p.want("too many", "64 requests are under way")
+	close(release)
+	seen := map[any]bool{}
+	for range maxCalls {
+		m := p.receive()
+		if m["result"] == nil || seen[m["id"]] {
+			t.Errorf("got %v", m)
+		}
+		seen[m["id"]] = true
+	}
+	p.send(`{"jsonrpc":"2.0","id":"call 0","method":"ping"}`)
+	if m := p.receive(); m["id"] != "call 0" || m["result"] == nil {
+		t.Errorf("afterwards: %v", m)
+	}
+}
+
+// Who floods and doesn't read blocks itself.
+func TestLinesFlood(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := d.pipe(t)
+	go func() {
+		for {
+			if _, err := io.WriteString(p, strings.Repeat("x\n", 1000)); err != nil {
+				return
+			}
+		}
+	}()
+	for range 5000 {
+		p.want(nil, "not valid JSON")
+	}
+	p.Close()
+	if got := d.open(t, d.mine).ping(); got != 200 {
+		t.Errorf("others: %d", got)
+	}
+}
+
+// A connection that ends takes its executions along.
+func TestLinesEnd(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := d.pipe(t)
+	p.send(`{"jsonrpc":"2.0","id":"wait","method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","script_path":"scripts/wait.py","timeout":600},"_meta":{"progressToken":"p"}}}`)
+	if m := p.receive(); m["method"] != "notifications/progress" {
+		t.Fatalf("got %v", m)
+	}
+	p.Close()
+	if got := d.outcome(d.newest()); got.End != "CANCELLED" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Calls under way end before the connection does, if there is time.
+func TestStopWaits(t *testing.T) {
+	started, release := make(chan struct{}, 2), make(chan struct{})
+	d := startDaemon(t, func(c *Config) {
+		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
+			started <- struct{}{}
+			<-release
+			return toolview.Result{Content: "in time"}, ctx.Err()
+		})
+	})
+	p := d.pipe(t)
+	p.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"fake"}}`)
+	r := d.open(t, d.mine)
+	body := make(chan string)
+	go func() {
+		resp := r.request("POST", `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"fake"}}`)
+		defer resp.Body.Close()
+		data, _ := io.ReadAll(resp.Body)
+		body <- string(data)
+	}()
+	<-started
+	<-started
+	stopped := make(chan struct{})
+	go func() { d.Stop(context.Background()); close(stopped) }()
+	<-d.stopping.Done()
+	close(release)
+	if m := p.receive(); !strings.Contains(fmt.Sprint(m["result"]), "in time") {
+		t.Errorf("without HTTP: %v", m)
+	}
+	if got := <-body; !strings.Contains(got, "in time") {
+		t.Errorf("over HTTP: %s", got)
+	}
+	<-stopped
+	if _, err := p.r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection: %v", err)
+	}
+}
+
+// Who only listens does not hold up a stop.
+func TestStopWithListeners(t *testing.T) {
+	d := startDaemon(t, nil)
+	for _, w := range ways {
+		d.connect(t, w.transport, w.version)
+	}
+	d.Stop(context.Background()) // hangs if anything does
+	if conn, _, err := upgrade(d.mine); err == nil {
+		conn.Close()
+		t.Error("a connection after the stop")
+	}
+}
+
+// A call that comes while the others end is refused.
+func TestStopRefusesCalls(t *testing.T) {
+	started, release := make(chan struct{}), make(chan struct{})
+	d := startDaemon(t, func(c *Config) {
+		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+			close(started)
+			<-release
+			return toolview.Result{Content: "ok"}, nil
+		})
+	})
+	p := d.pipe(t)
+	p.send(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"fake"}}`)
+	<-started
+	stopped := make(chan struct{})
+	go func() { d.Stop(context.Background()); close(stopped) }()
+	<-d.stopping.Done()
+	for refused := false; !refused; {
+		p.send(`{"jsonrpc":"2.0","id":6,"method":"ping"}`)
+		m := p.receive()
+		refused = strings.Contains(fmt.Sprint(m["error"]), "the daemon is stopping")
+	}
+	close(release)
+	if m := p.receive(); fmt.Sprint(m["id"]) != "5" || m["result"] == nil {
+		t.Errorf("got %v", m)
+	}
+	<-stopped
+}
