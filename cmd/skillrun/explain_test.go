@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 // daemonCommands are all that need a daemon.
 var daemonCommands = [][]string{
 	{"run", "demo", "x.py"}, {"attach", "e1"}, {"ps"}, {"show", "e1"}, {"cancel", "e1"}, {"signal", "e1", "INT"},
-	{"artifacts", "e1"}, {"skills"}, {"skills", "demo"}, {"activate", "demo"}, {"validate", "demo"},
+	{"artifacts", "e1"}, {"skills"}, {"skills", "demo"}, {"activate", "demo"}, {"validate", "demo"}, {"prepare", "demo"},
 	{"check", "demo", "--command", "ls"}, {"doctor"},
 }
 

@@ -51,6 +51,7 @@ type fake struct {
 	interactive func(interactiveServer) error
 	attach      func(*pb.AttachRequest, eventServer) error
 	artifact    func(*pb.GetArtifactRequest, artifactServer) error
+	prepare     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error
 	// answers has func(*Request) (*Response, error) by method name.
 	answers map[string]any
 
@@ -133,6 +134,13 @@ func (f *fake) ActivateSkill(_ context.Context, r *pb.ActivateSkillRequest) (*pb
 
 func (f *fake) CheckCommand(_ context.Context, r *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
 	return answer[*pb.CheckCommandRequest, *pb.CheckCommandResponse](f, "CheckCommand", r)
+}
+
+func (f *fake) PrepareSkill(r *pb.PrepareSkillRequest, s grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {
+	if f.prepare == nil {
+		return f.UnimplementedSkillServiceServer.PrepareSkill(r, s)
+	}
+	return f.prepare(r, s)
 }
 
 func (f *fake) ValidateSkill(_ context.Context, r *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {

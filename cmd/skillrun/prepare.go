@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// buildTimeUnit is how exactly the time of a build is shown.
+const buildTimeUnit = 10 * time.Millisecond
+
+func (a *app) prepareCommand() *cobra.Command {
+	var rebuild bool
+	cmd := &cobra.Command{
+		Use:   "prepare SKILL",
+		Short: "Install the Python packages that a skill needs, for its executions",
+		Long: `Prepare has the daemon build the environment with the packages that a skill says it
+needs, from the index or the wheels of the daemon's configuration. What pip prints
+goes to stderr, the result to stdout: the interpreter and the digest, then a package
+a line. What is there already is the result at once. Executions of the skill use it
+from then on; they never install anything.`,
+		Args: arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			stream, err := c.Skills().PrepareSkill(cmd.Context(), &pb.PrepareSkillRequest{Skill: args[0], Rebuild: rebuild})
+			if err != nil {
+				return fmt.Errorf("prepare %s: %w", args[0], err)
+			}
+			var env *pb.Environment
+			for {
+				r, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					return fmt.Errorf("prepare %s: %w", args[0], err)
+				}
+				if e := r.GetEnvironment(); e != nil {
+					env = e
+				}
+				text := string(r.GetOutput().GetData())
+				if terminal(a.stderr) {
+					text = printableText(text) // to a file it goes as it is
+				}
+				if _, err := io.WriteString(a.stderr, text); err != nil {
+					return err
+				}
+			}
+			if env == nil {
+				return fmt.Errorf("prepare %s: the daemon ended without a result", args[0])
+			}
+			return a.printEnvironment(args[0], env)
+		},
+		ValidArgsFunction: a.completeSkill,
+	}
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build it anew even if it is there")
+	return cmd
+}
+
+func (a *app) printEnvironment(name string, env *pb.Environment) error {
+	if a.json {
+		return a.printJSON(env)
+	}
+	var t table
+	if env.GetDigest() == "" {
+		t.add(cell{text: name + ": needs no Python packages", colour: green})
+		return a.print(&t)
+	}
+	how := fmt.Sprintf("built in %s", env.GetBuildTime().AsDuration().Round(buildTimeUnit))
+	if env.GetReused() {
+		how = "was there already"
+	}
+	t.add(cell{text: fmt.Sprintf("%s: prepared for Python %s, %s: %s", name, env.GetPython(), how, env.GetDigest()), colour: green})
+	for _, p := range env.GetPackages() {
+		t.add(cell{text: p})
+	}
+	return a.print(&t)
+}
