@@ -264,6 +264,19 @@ func TestActivate(t *testing.T) {
 	if got := f.client(t, nil, "-v", "activate", "demo"); !strings.Contains(got.stderr, "in /skills/demo\n") || !strings.Contains(got.stderr, "allowed tools: Read\n") {
 		t.Errorf("got %+v", got)
 	}
+	if got := f.client(t, nil, "-v", "activate", "demo"); !strings.Contains(got.stderr, "context: no script executor") {
+		t.Errorf("got %+v", got)
+	}
+	megabytes := int32(512)
+	f = answers("ActivateSkill", func(*pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
+		return &pb.ActivateSkillResponse{Name: "demo", Context: &pb.ActivationContext{BaseDir: "/skills/demo", ScriptExecutor: true, Constraints: &pb.ExecutionConstraints{
+			MaxExecutionTime: 300, MaxMemory: &megabytes, WorkingDirectory: "/workspace",
+		}}}, nil
+	})
+	want := "context: script executor in /skills/demo, max_execution_time 300 s, max_memory 512 MB, network_access false, working_directory /workspace\n"
+	if got := f.client(t, nil, "-v", "activate", "demo"); !strings.Contains(got.stderr, want) {
+		t.Errorf("got %+v, want %s", got, want)
+	}
 	if got := f.client(t, nil, "activate", "--json", "demo"); !strings.Contains(got.stdout, `"baseDir":"/skills/demo"`) {
 		t.Errorf("json: got %+v", got)
 	}

@@ -2,7 +2,7 @@ package server
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -38,9 +38,9 @@ func newArguments(m *pb.ExecuteScriptRequest) (string, error) {
 	if m.GetArgumentsJson() != "" {
 		return "", invalid("arguments_json", "not together with arguments")
 	}
-	encoded, err := json.Marshal(m.GetArguments().AsMap())
-	if err != nil { // a number that JSON has no word for
-		return "", toolview.Unserializable(err)
+	encoded, err := m.GetArguments().MarshalJSON()
+	if err != nil { // its text varies from build to build
+		return "", toolview.Unserializable(errors.New("NaN, an infinite number, or a value that is not set"))
 	}
 	return string(encoded), nil
 }

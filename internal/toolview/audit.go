@@ -29,13 +29,21 @@ const (
 // auditCharacters is how much of a text the published audit log has.
 const auditCharacters = 256
 
-// auditArguments is what the audit log has of arguments.
-func (v *View) auditArguments(text string) string {
+// auditArguments is what the audit log has of arguments, which are those that the
+// script reads: however a caller wrote them, equal ones look the same.
+func (v *View) auditArguments(arguments string) string {
+	if v.auditMode == "" || v.auditMode == AuditOff {
+		return string(AuditOff)
+	}
+	text, err := executor.EncodeArguments(arguments)
+	if err != nil {
+		return "invalid" // and then nothing ran
+	}
 	switch v.auditMode {
 	case AuditHash:
-		return "hmac-sha256:" + v.x.KeyedHash("audit.arguments", []byte(text))
+		return "hmac-sha256:" + v.x.KeyedHash("audit.arguments", text)
 	case AuditTruncated:
-		return strconv.Quote(clip(text))
+		return strconv.Quote(clip(string(text)))
 	}
 	return string(AuditOff)
 }

@@ -110,7 +110,7 @@ func TestAuditArguments(t *testing.T) {
 			t.Errorf("%q: got %s", off, got)
 		}
 	}
-	one, same, other := args(AuditHash, secret), args(AuditHash, secret), args(AuditHash, `{"file": "hunter3"}`)
+	one, same, other := args(AuditHash, secret), args(AuditHash, `{ "file":"hunter2" }`), args(AuditHash, `{"file": "hunter3"}`)
 	if !regexp.MustCompile(`^hmac-sha256:[0-9a-f]{64}$`).MatchString(one) || one != same || one == other {
 		t.Errorf("hashes %s, %s, %s", one, same, other)
 	}
@@ -126,6 +126,9 @@ func TestAuditArguments(t *testing.T) {
 	long := `{"file": "` + strings.Repeat("é", 400) + `"}`
 	if got, want := args(AuditTruncated, long), string([]rune(long)[:256])+"..."; strings.ReplaceAll(got, `\`, "") != `"`+want+`"` {
 		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if got := b.auditArguments("{"); got != "invalid" {
+		t.Errorf("got %s", got)
 	}
 	exact := `{"file": "` + strings.Repeat("x", 256-len(`{"file": ""}`)) + `"}`
 	if got := args(AuditTruncated, exact); strings.Contains(got, "...") {

@@ -430,6 +430,19 @@ func TestScriptCancelled(t *testing.T) {
 	}
 }
 
+// The daemon may bound processor time, too: that is a timeout of its own length.
+func TestScriptProcessorTime(t *testing.T) {
+	b := newBench(t, func(c *executor.Config) { c.Bounds.Default.CPU = 200 * time.Millisecond },
+		skillText{name: "pdf", frontMatter: "allowed-tools: Bash(python:*)", files: map[string]string{"spin.py": "while True: pass\n"}})
+	r := b.script(ScriptRequest{ScriptPath: "spin.py"})
+	if lines := b.logs.with("Script timeout: spin.py exceeded 0.2s"); !r.Timeout || r.Stderr != "\nTimeout" || len(lines) != 1 {
+		t.Errorf("got %+v, log %q", r, lines)
+	}
+	if c := b.command(CommandRequest{Skill: "pdf", Command: "python spin.py"}); c.ExitCode != -1 || c.error() != "Execution timeout (0.2s)" {
+		t.Errorf("got %+v, %s", c, c.error())
+	}
+}
+
 // A sink that gives up ends the script.
 func TestScriptSinkGivesUp(t *testing.T) {
 	b := newScripts(t, nil)
