@@ -114,6 +114,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"ids past the end", "ids: {first: 4294967000, count: 1000}\n", "ids.count"},
 		{"nothing runs", "concurrency: {running: 0}\n", "concurrency.running: must be more than 0"},
 		{"log", "log: {format: xml}\n", "text or json"},
+		{"audit", "audit: {arguments: all}\n", `audit.arguments: "all"; must be off, hash or truncated`},
 		{"log level", "log: {level: loud}\n", "level"},
 		{"message size", "message_bytes: 1\n", "between 64KiB and 256MiB"},
 	} {
