@@ -1,0 +1,244 @@
+package environment
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// A machine is a root file system with packages, for the check only.
+type rootfs struct {
+	t   *testing.T
+	dir string
+}
+
+func newRootfs(t *testing.T, files map[string]string) rootfs {
+	r := rootfs{t, t.TempDir()}
+	for name, text := range files {
+		r.write(name, text)
+	}
+	return r
+}
+
+func (r rootfs) write(name, text string) {
+	r.t.Helper()
+	p := filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r rootfs) store() *Store {
+	r.t.Helper()
+	s, err := Open(Config{Dir: filepath.Join(r.t.TempDir(), "environments"), Rootfs: r.dir})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+var python311 = runtime.Runtime{Language: "python", Path: "/usr/bin/python3", Version: "3.11.2"}
+
+// debian is what Debian's Python finds.
+var debian = map[string]string{
+	"usr/lib/python3/dist-packages/pandas-1.5.3.dist-info/METADATA":          "Metadata-Version: 2.1\nName: pandas\nVersion: 1.5.3\n\nVersion: 9\n",
+	"usr/lib/python3/dist-packages/Pillow-9.4.0.egg-info/PKG-INFO":           "Name: Pillow\nVersion: 9.4.0\n",
+	"usr/lib/python3/dist-packages/typing_extensions-4.4.0-py3.11.egg-info":  "Name: typing_extensions\nVersion: 4.4.0\n",
+	"usr/lib/python3/dist-packages/bare-2.0.egg-info/other":                  "",
+	"usr/lib/python3/dist-packages/six.py":                                   "",
+	"usr/local/lib/python3.11/dist-packages/PyYAML-6.0.dist-info/METADATA":   "Name: PyYAML\nVersion: 6.0\n",
+	"usr/local/lib/python3.10/dist-packages/old-1.0.dist-info/METADATA":      "Name: old\nVersion: 1.0\n",
+	"usr/lib/python3.11/json/__init__.py":                                    "",
+	"usr/lib/python3.11/csv.py":                                              "",
+	"usr/lib/python3.11/lib-dynload/_ssl_x.cpython-311-x86_64-linux-gnu.so":  "",
+	"usr/lib/python3.11/lib-dynload/termios.cpython-311-x86_64-linux-gnu.so": "",
+	"usr/bin/jq":          "",
+	"var/lib/dpkg/status": "Package: poppler-utils\nStatus: install ok installed\nVersion: 1\n\nPackage: gone\nStatus: deinstall ok config-files\n\nPackage: mawk\nStatus: install ok installed\nProvides: awk (= 1), more\n",
+}
+
+func TestCheckBeforeARun(t *testing.T) {
+	r := newRootfs(t, debian)
+	for _, c := range []struct {
+		name     string
+		declared string // requirements.txt
+		front    string
+		scripts  map[string]string
+		use      func(*Use)
+		missing  []string
+		system   []string
+		version  string
+	}{
+		{name: "nothing"},
+		{name: "there", declared: "pandas\npillow\nTyping.Extensions>=4\nPyYAML==6.*\nbare>=2\n"},
+		{name: "too old", declared: "pandas>=2.0.0\n", missing: []string{"pandas>=2.0.0 (1.5.3 is there)"}},
+		{name: "not there", declared: "nowhere>=1\nnowhere>=1\npandas\nold\n", missing: []string{"nowhere>=1", "old"}},
+		{name: "of another platform", declared: "pywin32 ; sys_platform == 'win32'\n"},
+		{name: "unknown marker", declared: "nowhere ; moon == 'full'\n", missing: []string{"nowhere"}},
+		{name: "extras", declared: "pandas[excel]>=1\n"},
+		{name: "standard library", declared: "json\ncsv\nsys\ntermios\n"},
+		{name: "a backport is not the standard library", declared: "json>=1\n", missing: []string{"json>=1"}},
+		{name: "not understood", declared: "==2\n"},
+		{name: "URL", declared: "pandas @ https://example.com/pandas.whl\n"},
+		{name: "bash", declared: "nowhere\n", use: func(u *Use) { u.RunsPython = false }},
+		{name: "no Python at all", declared: "nowhere\n", use: func(u *Use) { u.Python = runtime.Runtime{} }},
+		{name: "of another script", scripts: map[string]string{"scripts/a.py": "# /// script\n# dependencies = ['nowhere']\n# ///\n"}},
+		{name: "of this script", scripts: map[string]string{"scripts/a.py": "# /// script\n# dependencies = ['nowhere']\n# ///\n"},
+			use: func(u *Use) { u.Scripts = []string{"scripts/a.py"} }, missing: []string{"nowhere"}},
+		{name: "requires-python", scripts: map[string]string{"scripts/a.py": "# /// script\n# requires-python = '>=3.12'\n# ///\n"},
+			use: func(u *Use) { u.Scripts = []string{"scripts/a.py"} }, version: ">=3.12"},
+		{name: "requires another's python", scripts: map[string]string{"scripts/a.py": "# /// script\n# requires-python = '>=3.12'\n# ///\n"}},
+		{name: "system", front: "system_packages: [jq, poppler-utils, awk, 'jq>=1.6']\n"},
+		{name: "no system", front: "system_packages: [gone, nowhere, nowhere, '!']\n", system: []string{"gone", "nowhere", "!"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := map[string]string{"requirements.txt": c.declared}
+			for name, text := range c.scripts {
+				files[name] = text
+			}
+			u := Use{Tenant: "acme", Skill: newSkill(t, c.front, files), Python: python311, RunsPython: true}
+			if c.use != nil {
+				c.use(&u)
+			}
+			s := r.store()
+			l, err := s.Acquire(u)
+			var missing *PackagesError
+			var system *SystemPackagesError
+			var version *InterpreterError
+			switch {
+			case c.missing != nil:
+				if !errors.As(err, &missing) || !slices.Equal(missing.Packages, c.missing) || missing.Python != "system 3.11.2" {
+					t.Errorf("got %v, want %v", err, c.missing)
+				}
+			case c.system != nil:
+				if !errors.As(err, &system) || !slices.Equal(system.Packages, c.system) || !strings.HasPrefix(system.Fix(), "apt-get install gone nowhere") {
+					t.Errorf("got %v, want %v", err, c.system)
+				}
+			case c.version != "":
+				if !errors.As(err, &version) || version.Want != c.version || version.Script != "scripts/a.py" {
+					t.Errorf("got %v, want %s", err, c.version)
+				}
+			case err != nil:
+				t.Errorf("got %v, want nil", err)
+			}
+			l.Release()
+			if _, again := s.Acquire(u); (again == nil) != (err == nil) {
+				t.Errorf("again: got %v, want %v", again, err)
+			}
+		})
+	}
+}
+
+// What was found once is not looked for again until something is installed or
+// removed.
+func TestCheckIsRememberedUntilAChange(t *testing.T) {
+	r := newRootfs(t, debian)
+	s := r.store()
+	u := Use{Tenant: "acme", Skill: newSkill(t, "", map[string]string{"requirements.txt": "pandas\n"}), Python: python311, RunsPython: true}
+	if _, err := s.Acquire(u); err != nil {
+		t.Fatal(err)
+	}
+	metadata := filepath.Join(r.dir, "usr/lib/python3/dist-packages/pandas-1.5.3.dist-info/METADATA")
+	// Inside of a distribution: nobody does that, and it goes unnoticed.
+	if err := os.Remove(metadata); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(u); err != nil {
+		t.Errorf("got %v, want what was remembered", err)
+	}
+	if err := os.RemoveAll(filepath.Dir(metadata)); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Hour) // the clock of a file system is coarse
+	if err := os.Chtimes(filepath.Dir(filepath.Dir(metadata)), later, later); err != nil {
+		t.Fatal(err)
+	}
+	var missing *PackagesError
+	if _, err := s.Acquire(u); !errors.As(err, &missing) {
+		t.Errorf("got %v, want pandas missing", err)
+	}
+}
+
+// The skill's own virtual environment comes first.
+func TestCheckLooksIntoTheVenv(t *testing.T) {
+	r := newRootfs(t, debian)
+	sk := newSkill(t, "", map[string]string{
+		"requirements.txt": "pandas>=2\nmine\n", "venv/bin/python3": "-> /usr/bin/python3", "venv/pyvenv.cfg": "version = 3.11.2\n",
+		"venv/lib/python3.11/site-packages/pandas-2.1.0.dist-info/METADATA": "Name: pandas\nVersion: 2.1.0\n",
+		"venv/lib/python3.11/site-packages/mine-1.0.dist-info/METADATA":     "Name: mine\nVersion: 1.0\n",
+		"venv/lib/python3.11/site-packages/deep/no-1.0.dist-info/METADATA":  "Name: no\nVersion: 1.0\n",
+	})
+	if _, err := r.store().Acquire(Use{Tenant: "acme", Skill: sk, Python: python311, RunsPython: true}); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+}
+
+func TestSitesOfAPythonInUsrLocal(t *testing.T) {
+	r := newRootfs(t, map[string]string{
+		"usr/lib/python3/dist-packages/pandas-1.5.3.dist-info/METADATA":       "Name: pandas\nVersion: 1.5.3\n",
+		"usr/local/lib/python3.12/site-packages/numpy-2.0.dist-info/METADATA": "Name: numpy\nVersion: 2.0\n",
+		"usr/local/lib/python3.12/csv.py":                                     "",
+	})
+	u := Use{Tenant: "acme", Skill: newSkill(t, "", map[string]string{"requirements.txt": "numpy\npandas\ncsv\n"}),
+		Python: runtime.Runtime{Language: "python", Path: "/usr/local/bin/python3", Version: "3.12.1"}, RunsPython: true}
+	var missing *PackagesError
+	if _, err := r.store().Acquire(u); !errors.As(err, &missing) || !slices.Equal(missing.Packages, []string{"pandas"}) {
+		t.Errorf("got %v, want pandas missing", err)
+	}
+}
+
+// The embedded Python has nothing but its standard library.
+func TestCheckOfTheEmbeddedPython(t *testing.T) {
+	s := newStore(t, nil)
+	for text, want := range map[string]bool{"json\nmath\nsqlite3\n": true, "pandas\n": false, "pip\n": false} {
+		sk := newSkill(t, "", map[string]string{"requirements.txt": text})
+		_, err := s.Acquire(useOf("acme", sk, python(t, sk, runtime.Embedded)))
+		if (err == nil) != want {
+			t.Errorf("%q: got %v, want there: %t", text, err, want)
+		}
+	}
+}
+
+// On a machine without dpkg nobody can say that a package is missing.
+func TestSystemPackagesWithoutDpkg(t *testing.T) {
+	r := newRootfs(t, map[string]string{"usr/bin/jq": ""})
+	sk := newSkill(t, "system_packages: [poppler-utils, jq]\n", nil)
+	if _, err := r.store().Acquire(Use{Tenant: "acme", Skill: sk}); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+}
+
+func TestCheckCantRead(t *testing.T) {
+	r := newRootfs(t, map[string]string{"usr/lib/python3/dist-packages": "a file", "usr/x": ""})
+	u := Use{Tenant: "acme", Skill: newSkill(t, "", map[string]string{"requirements.txt": "six\n"}), Python: python311, RunsPython: true}
+	var missing *PackagesError
+	if _, err := r.store().Acquire(u); err == nil || errors.As(err, &missing) {
+		t.Errorf("got %v, want an error of ours", err)
+	}
+	r = newRootfs(t, map[string]string{"var/lib/dpkg/status": strings.Repeat("x", maxStatusLine+1), "usr/x": ""})
+	u = Use{Tenant: "acme", Skill: newSkill(t, "system_packages: [jq]\n", nil)}
+	var system *SystemPackagesError
+	if _, err := r.store().Acquire(u); err == nil || errors.As(err, &system) {
+		t.Errorf("got %v, want an error of ours", err)
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for name, want := range map[string]string{"demo-2.x_y": "demo-2.x_y", "a b": "'a b'", "it's": `'it'\''s'`, "-x": "'-x'", "": "''"} {
+		if got := quote(name); got != want {
+			t.Errorf("%q: got %s, want %s", name, got, want)
+		}
+	}
+	if got := skill.NormalName("A_b"); got != "a-b" {
+		t.Errorf("got %s", got)
+	}
+}
