@@ -30,21 +30,21 @@ func pythonDaemon(t *testing.T, extra string) *running {
 	return startDaemonIn(t, dir, extra)
 }
 
-// runPython runs modules of Python tests beneath a folder and makes each test a
-// subtest.
-func runPython(t *testing.T, folder string, env []string, modules ...string) {
+// runPython runs modules of Python tests and makes each test a subtest.
+func runPython(t *testing.T, env []string, modules ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, debianPython, append([]string{"-m", "tests"}, modules...)...)
-	cmd.Dir = folder
-	root, err := filepath.Abs(pythonPackage)
+	cmd.Dir = pythonPackage
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(root, "clients/python") + ":" + filepath.Join(root, "examples/agents")
 	// A proxy of this machine is none for loopback, and compiled files are not
 	// to be left in the sources.
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+root, "PYTHONDONTWRITEBYTECODE=1", "no_proxy=*", "no_grpc_proxy=*")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1", "no_proxy=*", "no_grpc_proxy=*")
 	cmd.Env = append(cmd.Env, env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -75,14 +75,14 @@ func runPython(t *testing.T, folder string, env []string, modules ...string) {
 // The Python client against a daemon whose answers the test gives: what a real one
 // does too rarely.
 func TestPythonClientAlone(t *testing.T) {
-	runPython(t, pythonPackage, nil, "tests.test_follow", "tests.test_start", "tests.test_calls")
+	runPython(t, nil, "tests.test_follow", "tests.test_start", "tests.test_calls")
 }
 
 // The Python client against the real daemon: runs, input, files, artifacts,
 // refusals, and connections that are cut in the middle.
 func TestPythonClientAgainstDaemon(t *testing.T) {
 	d := pythonDaemon(t, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\n")
-	runPython(t, pythonPackage, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon")
+	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon")
 }
 
 // The Python client while its daemon is killed and started again.
@@ -117,7 +117,14 @@ func TestPythonClientSurvivesRestart(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	runPython(t, pythonPackage, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_CONTROL=" + d.dir + "/control"}, "tests.test_restart")
+	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_CONTROL=" + d.dir + "/control"}, "tests.test_restart")
+}
+
+// The tools of the agent examples, called as a Google ADK agent and a LangChain
+// deepagents agent call theirs. The frameworks have stand-ins here.
+func TestAgentTools(t *testing.T) {
+	d := pythonDaemon(t, "")
+	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock"}, "test_agents")
 }
 
 // The types of the Python client hold, as mypy sees them.

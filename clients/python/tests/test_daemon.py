@@ -300,5 +300,41 @@ class Asking(Daemon):
         self.assertTrue(self.client.capabilities().runtimes)
 
 
+class Tools(Daemon):
+    """The published contracts. What each promises is tested where it is made; here it is
+    that the client gives it back whole."""
+
+    def test_execute_script(self):
+        got = self.client.execute_script("py", "scripts/echo.py", {"b": "é", "a": 1}, timeout=20)
+        self.assertEqual((got.success, got.exit_code, got.script_path, got.timeout, got.signal), (True, 0, "scripts/echo.py", False, None))
+        self.assertEqual(got.stdout, '\n{"b": "é", "a": 1}')
+        self.assertEqual(self.client.execution(got.execution_id).state, pb.STATE_ENDED)
+        with self.assertRaises(skillrun.CallError) as caught:
+            self.client.execute_script("py", "../x.py")
+        self.assertEqual(caught.exception.metadata["error"], "PathSecurityError")
+
+    def test_execute_command(self):
+        got = self.client.execute_command("py", "printf hello")
+        self.assertEqual((got.success, got.exit_code, got.stdout, got.error), (True, 0, "hello", None))
+        got = self.client.execute_command("py", "rm x")
+        self.assertEqual((got.success, got.exit_code, got.execution_id), (False, -1, ""))
+        self.assertIn("Command not allowed", got.error)
+
+    def test_run_python_script_and_run_python(self):
+        self.assertEqual(list(self.client.run_python_script("nobody", "print(1)")), ["error"])
+        self.assertTrue(self.client.run_python("print(6 * 7)").startswith("Stdout:\n42"))
+
+    def test_list_and_call(self):
+        tools = {tool.name: tool for tool in self.client.list_tools()}
+        self.assertEqual(tools["bash"].parameters["required"], ["skill", "command"])
+        self.assertEqual(tools["bash"].definition["function"]["name"], "bash")
+        seen = []
+        got = self.client.call_tool("bash", {"skill": "py", "command": "printf hello"}, on_output=seen.append)
+        self.assertEqual((got.structured["stdout"], got.is_error, b"".join(c.data for c in seen)), ("hello", False, b"hello"))
+        self.assertTrue(got.execution_id)
+        got = self.client.call_tool("activate_skill", {"skill": "nobody"})
+        self.assertEqual((got.is_error, got.execution_id), (True, ""))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,145 @@
+"""Function tools that let an agent work with skills, for any framework that takes plain
+Python functions: it reads name, docstring and type hints, calls them with keyword
+arguments, and gives what they return to its model as JSON.
+"""
+
+# No `from __future__ import annotations`: some frameworks read the hints as they are.
+import os
+import pathlib
+from typing import Any, Callable, Dict, List, Optional
+
+import skillrun
+
+# What a model gets of each stream of one call, in characters: the rest costs more
+# than it helps.
+MOST_CHARACTERS = 30_000
+
+# What an agent has to know beside the tools' own descriptions.
+INSTRUCTION = """You have skills: folders of instructions and scripts for certain tasks.
+Call list_skills, and before you use a skill activate it and follow its instructions.
+Run its scripts with run_skill_script, and the command lines that its instructions show
+with bash. Both run in a sandbox and start in a folder of files that you keep: what a
+call writes there is listed in "files" and is there in the next call."""
+
+
+def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Callable[..., Dict[str, Any]]]:
+    """Returns the tools of one conversation. Its files lie in a folder of this machine,
+    which must be there: each call gets a copy, and what it makes is saved there."""
+    root = pathlib.Path(folder)
+
+    def list_skills() -> Dict[str, Any]:
+        """List the skills that can be used: the name and the description of each."""
+        return {"skills": [{"name": s.name, "description": s.description} for s in client.skills()]}
+
+    def activate_skill(skill: str) -> Dict[str, Any]:
+        """Read the instructions of a skill. Do this before working with it.
+
+        Args:
+            skill: Name of the skill.
+        """
+        return answer(lambda: _activation(client, skill))
+
+    def read_skill_file(skill: str, path: str) -> Dict[str, Any]:
+        """Read a text file of a skill that its instructions name.
+
+        Args:
+            skill: Name of the skill.
+            path: Path in the skill, such as references/REFERENCE.md.
+        """
+        return answer(lambda: {"text": cut(client.read_file(skill, path).decode("utf-8", "replace"))})
+
+    def run_skill_script(
+        skill: str,
+        script_path: str,
+        args: Optional[List[str]] = None,
+        arguments: Optional[Dict[str, Any]] = None,
+        timeout_seconds: Optional[int] = None,
+    ) -> Dict[str, Any]:
+        """Run a script of a skill in a sandbox.
+
+        Args:
+            skill: Name of the skill.
+            script_path: Path of the script in the skill, such as scripts/extract.py.
+            args: Command line arguments, each one a string of its own.
+            arguments: JSON object for the script's standard input, if it reads one.
+            timeout_seconds: How long it may take; the skill's own limit if left out.
+        """
+        return answer(
+            lambda: run(client, root, skill, timeout_seconds, script=script_path, args=args or [], json_arguments=arguments)
+        )
+
+    def bash(skill: str, command: str, timeout_seconds: Optional[int] = None) -> Dict[str, Any]:
+        """Run a command line that the skill's allowed-tools cover, in a sandbox.
+
+        Pipes, &&, ||, ; and redirects work; expansions do not.
+
+        Args:
+            skill: Name of the skill.
+            command: The command line; {baseDir} in it is the skill's folder.
+            timeout_seconds: How long it may take; the skill's own limit if left out.
+        """
+        return answer(lambda: run(client, root, skill, timeout_seconds, command=command))
+
+    return [list_skills, activate_skill, read_skill_file, run_skill_script, bash]
+
+
+def run(client: skillrun.Client, root: pathlib.Path, skill: str, timeout: Optional[int], **what: Any) -> Dict[str, Any]:
+    """Runs one program on a copy of the folder's files and saves there what it made."""
+    limits = skillrun.Limits(wall_time=timeout) if timeout else None
+    with client.run(skill, files=inputs(root), limits=limits, **what) as execution:
+        result = execution.result()
+        saved = []
+        for artifact in execution.artifacts():
+            client.save(execution.id, artifact, root)
+            saved.append(artifact.path)
+    said: Dict[str, Any] = {
+        "status": "success" if result.ok else "error",
+        "exit_code": result.exit_code,
+        "stdout": cut(result.text),
+        "stderr": cut(result.stderr.decode("utf-8", "replace")),
+        "files": saved,
+    }
+    if not result.ok:
+        said["error"] = execution.end + (f": {result.outcome.advice}" if result.outcome.advice else "")
+    return said
+
+
+def inputs(root: pathlib.Path) -> Dict[str, pathlib.Path]:
+    """Returns the regular files beneath a folder, by their place in the workspace. It
+    follows no link: one could lead anywhere."""
+    found = {}
+    for place, folders, names in os.walk(root):
+        for name in names:
+            path = pathlib.Path(place, name)
+            if path.is_file() and not path.is_symlink():
+                found[path.relative_to(root).as_posix()] = path
+    return found
+
+
+def answer(call: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+    """Gives a model what it can act on. What is not its business, a daemon that is away
+    or broken, stays an exception for those who run the agent."""
+    try:
+        return call()
+    except (skillrun.InvalidRequest, skillrun.NotFound, skillrun.Denied, skillrun.FailedPrecondition) as error:
+        return {"status": "error", "error": error.message, "reason": error.reason}
+    except skillrun.Busy as error:
+        return {"status": "error", "error": error.message, "reason": error.reason, "retry_after_seconds": error.retry_after}
+
+
+def cut(text: str) -> str:
+    """Keeps the beginning and the end of a long text, and says what is missing."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    half = MOST_CHARACTERS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def _activation(client: skillrun.Client, skill: str) -> Dict[str, Any]:
+    active = client.activate(skill)
+    return {
+        "name": active.name,
+        "instructions": active.instructions,
+        "allowed_tools": list(active.allowed_tools),
+        "scripts": [script.path for script in client.skill(skill).scripts],
+    }

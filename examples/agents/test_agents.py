@@ -1,0 +1,145 @@
+"""The agents' tools against a real daemon, called as the frameworks call them: with
+stand-ins for these. The Go test of cmd/skillrund starts the daemon."""
+
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+import skillrun
+import standins
+
+standins.install()
+
+import adk_agent
+import deepagents_agent
+import skill_tools
+
+NAMES = ["list_skills", "activate_skill", "read_skill_file", "run_skill_script", "bash"]
+PEOPLE = "name,age\nAda,36\nLinus,12\n"
+FILTER = 'python {baseDir}/scripts/process.py people.csv --filter "age > 30" --output adults.csv'
+
+
+class Agents(unittest.TestCase):
+    def setUp(self):
+        self.client = skillrun.connect()
+        self.addCleanup(self.client.close)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+
+class Schemas(Agents):
+    def test_what_a_model_is_shown(self):
+        tools = {d["name"]: d for d in map(standins.declare, skill_tools.skill_tools(self.client, self.folder))}
+        self.assertEqual(list(tools), NAMES)
+        want = {
+            "type": "object",
+            "properties": {
+                "skill": {"type": "string"},
+                "script_path": {"type": "string"},
+                "args": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}], "default": None},
+                "arguments": {"anyOf": [{"type": "object"}, {"type": "null"}], "default": None},
+                "timeout_seconds": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+            },
+            "required": ["skill", "script_path"],
+        }
+        self.assertEqual(tools["run_skill_script"]["parameters"], want)
+        self.assertEqual(tools["bash"]["parameters"]["required"], ["skill", "command"])
+        for tool in tools.values():
+            for name in tool["parameters"]["properties"]:
+                self.assertIn(f"{name}: ", tool["description"], f"{tool['name']} says nothing of {name}")
+
+
+class ADK(Agents):
+    def setUp(self):
+        super().setUp()
+        self.agent = adk_agent.build(self.client, self.folder)
+
+    def test_a_conversation(self):
+        call = self.agent.call
+        self.assertEqual([tool.name for tool in self.agent.tools], NAMES)
+        skills = call("list_skills", {})["skills"]
+        self.assertIn("csv-processor", [skill["name"] for skill in skills])
+        active = call("activate_skill", {"skill": "csv-processor"})
+        self.assertIn("/skills/csv-processor/scripts/process.py", active["instructions"])
+        self.assertIn("scripts/process.py", active["scripts"])
+        (self.folder / "people.csv").write_text(PEOPLE)
+        got = call("bash", {"skill": "csv-processor", "command": FILTER})
+        self.assertEqual((got["status"], got["exit_code"], got["files"]), ("success", 0, ["adults.csv"]))
+        # What one call wrote, the next one reads.
+        got = call("run_skill_script", {"skill": "csv-processor", "script_path": "scripts/process.py", "args": ["adults.csv", "--format", "json"]})
+        self.assertEqual(json.loads(got["stdout"])[0]["name"], "Ada")
+
+    def test_what_a_model_can_act_on_is_a_result(self):
+        for name, args, status, text in (
+            ("bash", {"skill": "csv-processor", "command": "rm -rf /"}, "error", "rm"),
+            ("bash", {"skill": "nobody", "command": "ls"}, "error", "nobody"),
+            ("run_skill_script", {"skill": "calculator", "script_path": "../x.py"}, "error", "x.py"),
+            ("run_skill_script", {"skill": "calculator", "script_path": "scripts/calc.py", "args": ["2 +"]}, "error", "exited"),
+            ("run_skill_script", {"skill": "calculator", "script_path": "scripts/calc.py", "timeout_seconds": 9999}, "error", "wall_time"),
+            ("activate_skill", {"skill": "nobody"}, "error", "nobody"),
+            ("read_skill_file", {"skill": "calculator", "path": "../../etc/passwd"}, "error", "etc/passwd"),
+            ("bash", {"skill": "calculator"}, None, "mandatory"),
+        ):
+            with self.subTest(f"{name} {args}"):
+                got = self.agent.call(name, args)
+                self.assertEqual(got.get("status"), status)
+                self.assertIn(text, got["error"])
+
+    def test_a_daemon_that_is_away_is_not_the_models_business(self):
+        with skillrun.connect("unix:///nowhere/s.sock") as client:
+            with self.assertRaises(skillrun.Unavailable):
+                adk_agent.build(client, self.folder).call("list_skills", {})
+
+    def test_json_arguments_and_long_output(self):
+        got = self.agent.call("run_skill_script", {"skill": "py", "script_path": "scripts/echo.py", "arguments": {"a": "é"}})
+        self.assertEqual(got["stdout"].split("\n", 1)[1], '{"a": "é"}')
+        got = self.agent.call("run_skill_script", {"skill": "py", "script_path": "scripts/echo.py", "args": ["x" * 50_000]})
+        self.assertIn("characters left out", got["stdout"])
+        self.assertLess(len(got["stdout"]), 31_000)
+
+    def test_links_are_not_followed(self):
+        os.symlink("/etc/passwd", self.folder / "link")
+        (self.folder / "real").write_text("x")
+        self.assertEqual(list(skill_tools.inputs(self.folder)), ["real"])
+
+    def test_root_agent(self):
+        os.environ["SKILL_AGENT_FOLDER"] = str(self.folder)
+        self.addCleanup(os.environ.pop, "SKILL_AGENT_FOLDER")
+        self.assertEqual(adk_agent.root_agent.name, "skill_agent")
+        self.assertIs(adk_agent.root_agent, adk_agent.root_agent)
+        with self.assertRaises(AttributeError):
+            adk_agent.other
+
+
+class DeepAgents(Agents):
+    def test_with_tools(self):
+        agent = deepagents_agent.build(self.client, self.folder)
+        self.assertEqual(list(agent.tools), NAMES)
+        (self.folder / "people.csv").write_text(PEOPLE)
+        got = json.loads(agent.call("bash", {"skill": "csv-processor", "command": FILTER}))
+        self.assertEqual((got["status"], got["files"]), ("success", ["adults.csv"]))
+        got = json.loads(agent.call("run_skill_script", {"skill": "calculator", "script_path": "scripts/calc.py", "args": ["6 * 7"]}))
+        self.assertEqual(got["stdout"].strip().split()[-1], "42")
+
+    def test_with_a_backend(self):
+        agent = deepagents_agent.build_with_backend(self.client, "csv-processor", self.folder)
+        self.assertIn("/skills/csv-processor", agent.system_prompt)
+        backend = deepagents_agent.backend(self.client, "csv-processor", self.folder)
+        self.assertEqual((backend.virtual, backend.root), (True, str(self.folder)))
+        backend.write("/people.csv", PEOPLE)
+        got = agent.call("execute", {"command": FILTER, "timeout": 20})
+        self.assertTrue(got.endswith("[Command succeeded with exit code 0]"), got)
+        self.assertEqual(backend.read("/adults.csv"), "name,age\nAda,36\n")
+        got = agent.call("execute", {"command": "cat /etc/passwd"})
+        self.assertTrue(got.endswith("[Command failed with exit code 126]"), got)
+        self.assertIn("cat", got)
+        got = agent.call("execute", {"command": FILTER.replace("people.csv", "none.csv")})
+        self.assertIn("none.csv", got)
+        self.assertIn("Command failed", got)
+
+
+if __name__ == "__main__":
+    unittest.main()
