@@ -32,20 +32,17 @@ const auditCharacters = 256
 // auditArguments is what the audit log has of arguments, which are those that the
 // script reads: however a caller wrote them, equal ones look the same.
 func (v *View) auditArguments(arguments string) string {
-	if v.auditMode == "" || v.auditMode == AuditOff {
+	if v.auditMode != AuditHash && v.auditMode != AuditTruncated {
 		return string(AuditOff)
 	}
 	text, err := executor.EncodeArguments(arguments)
 	if err != nil {
 		return "invalid" // and then nothing ran
 	}
-	switch v.auditMode {
-	case AuditHash:
+	if v.auditMode == AuditHash {
 		return "hmac-sha256:" + v.x.KeyedHash("audit.arguments", text)
-	case AuditTruncated:
-		return strconv.Quote(clip(string(text)))
 	}
-	return string(AuditOff)
+	return strconv.Quote(clip(string(text)))
 }
 
 // clip cuts a text to what the audit log has of one, and says so.

@@ -185,10 +185,11 @@ type ExecuteScriptRequest struct {
 	Arguments *structpb.Struct `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	// The same as text: keeps the order of keys and every digit.
 	ArgumentsJson string `protobuf:"bytes,4,opt,name=arguments_json,proto3" json:"arguments_json,omitempty"`
-	// 1 s to 600 s, fractions of a second too. Unset: 30 s, or the skill's
+	// Above 0 and at most 600 s. Unset: 30 s, or the skill's
 	// max_execution_time.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Bytes of each stream that are kept. 0: 10 MiB.
+	// Bytes of each stream that are kept, at most 64 MiB. 0: 10 MiB, unless configured.
+	// Clients of gRPC take messages of 4 MiB unless told otherwise.
 	MaxOutputSize uint64 `protobuf:"varint,6,opt,name=max_output_size,proto3" json:"max_output_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -61,7 +61,8 @@ type ToolServiceClient interface {
 	// is the exception's, and whose ErrorInfo has the exception's name as metadata
 	// "error": PathSecurityError, ScriptPermissionError, InterpreterNotFoundError,
 	// ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
-	// OSError.
+	// OSError. A script that was cancelled, or that could not be started, is an
+	// OSError; one that memory ran out for is a SIGKILL whose stderr says so.
 	ExecuteScript(ctx context.Context, in *ExecuteScriptRequest, opts ...grpc.CallOption) (*ExecuteScriptResponse, error)
 	// ExecuteCommand runs a command line that the skill's allowed-tools cover: the
 	// ScriptExecutor.execute of the Agent Skills guide and specification. A command
@@ -201,7 +202,8 @@ type ToolServiceServer interface {
 	// is the exception's, and whose ErrorInfo has the exception's name as metadata
 	// "error": PathSecurityError, ScriptPermissionError, InterpreterNotFoundError,
 	// ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
-	// OSError.
+	// OSError. A script that was cancelled, or that could not be started, is an
+	// OSError; one that memory ran out for is a SIGKILL whose stderr says so.
 	ExecuteScript(context.Context, *ExecuteScriptRequest) (*ExecuteScriptResponse, error)
 	// ExecuteCommand runs a command line that the skill's allowed-tools cover: the
 	// ScriptExecutor.execute of the Agent Skills guide and specification. A command
