@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -65,7 +66,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err.write(w)
 		return
 	}
-	if r.Header.Get("Upgrade") != "" {
+	if strings.EqualFold(r.Header.Get("Upgrade"), LinesProtocol) { // others, such as h2c, may be ignored
 		s.serveLines(w, r, who)
 		return
 	}

@@ -100,8 +100,7 @@ func TestRefusedRequests(t *testing.T) {
 		{"a stream of no session", "GET", "", []string{"Mcp-Session-Id", ""}, 400, ""},
 		{"a version that is none", "POST", ping, []string{"MCP-Protocol-Version", "1999-01-01"}, 400, "nsupported protocol version"},
 		{"a version to come", "POST", ping, []string{"MCP-Protocol-Version", "2999-01-01"}, 400, ""},
-		{"another upgrade", "GET", "", []string{"Connection", "Upgrade", "Upgrade", "websocket"}, 400, "the only upgrade"},
-		{"an upgrade by POST", "POST", ping, []string{"Connection", "Upgrade", "Upgrade", LinesProtocol}, 400, "the only upgrade"},
+		{"an upgrade by POST", "POST", ping, []string{"Connection", "Upgrade", "Upgrade", LinesProtocol}, 400, "is a GET"},
 		{"resumption", "GET", "", []string{"Last-Event-ID", "x_1"}, 400, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,6 +114,13 @@ func TestRefusedRequests(t *testing.T) {
 				t.Error("a page may read it")
 			}
 		})
+	}
+	if got := r.ping("X", strings.Repeat("x", 2*maxHeaderBytes)); got != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a header too large: %d", got)
+	}
+	// Clients that would rather speak HTTP/2 ask, and can do without.
+	if got := r.ping("Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA"); got != 200 {
+		t.Errorf("asking for HTTP/2: %d", got)
 	}
 	if got := r.ping(); got != 200 {
 		t.Errorf("the session afterwards: %d", got)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,8 +26,8 @@ const LinesProtocol = "skillrun-mcp-lines"
 
 // serveLines takes a connection out of HTTP and serves it until it ends.
 func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permission.Principal) {
-	if r.Method != http.MethodGet || !strings.EqualFold(r.Header.Get("Upgrade"), LinesProtocol) {
-		refuse(http.StatusBadRequest, "the only upgrade is GET to %s", LinesProtocol).write(w)
+	if r.Method != http.MethodGet {
+		refuse(http.StatusBadRequest, "the upgrade to %s is a GET", LinesProtocol).write(w)
 		return
 	}
 	if !s.beginLines() {
