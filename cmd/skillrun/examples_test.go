@@ -17,30 +17,18 @@ import (
 
 const examples = "../../examples/python"
 
-// generated makes the Python code of the contract as examples/python/README.md
-// says, and returns where it is.
-func generated(t *testing.T) string {
-	t.Helper()
-	for _, program := range []string{"protoc", "grpc_python_plugin"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is missing: apt-get install protobuf-compiler protobuf-compiler-grpc python3-grpcio python3-protobuf", program)
-		}
-	}
-	dir := t.TempDir()
-	if out, err := exec.Command(filepath.Join(examples, "generate.sh"), dir).CombinedOutput(); err != nil {
-		t.Fatalf("generate.sh: %v\n%s", err, out)
-	}
-	return dir
-}
-
 // python runs an example against f.
-func (f *fake) python(t *testing.T, generated, script string, args ...string) result {
+func (f *fake) python(t *testing.T, script string, args ...string) result {
 	t.Helper()
 	if f.address == "" {
 		f.serve(t, "unix")
 	}
+	client, err := filepath.Abs("../../clients/python")
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command("/usr/bin/python3", append([]string{filepath.Join(examples, script)}, args...)...)
-	cmd.Env = append(os.Environ(), addressVariable+"="+f.address, "SKILLRUN_GENERATED="+generated, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), addressVariable+"="+f.address, "PYTHONPATH="+client, "PYTHONDONTWRITEBYTECODE=1")
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -50,8 +38,6 @@ func (f *fake) python(t *testing.T, generated, script string, args ...string) re
 }
 
 func TestPythonExamples(t *testing.T) {
-	code := generated(t)
-
 	t.Run("run_skill", func(t *testing.T) {
 		var request *pb.ExecuteRequest
 		r := newRecord().started().stdout("a").stderr("b\n").stdout("c\n").outcome(&pb.Outcome{
@@ -62,13 +48,16 @@ func TestPythonExamples(t *testing.T) {
 			request = q
 			return r.send(s, 0, 0)
 		}
-		got := f.python(t, code, "run_skill.py", "demo", "scripts/x.py", "a b")
-		if want := (result{3, "ac\n", "b\n[END_EXITED, exit code 3, 0.000 s, 5 MiB] try harder\n"}); got != want {
+		got := f.python(t, "run_skill.py", "demo", "scripts/x.py", "a b")
+		if want := (result{3, "ac\n", "b\n[exited, exit code 3, 0.000 s, 5 MiB] try harder\n"}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		want := &pb.ExecuteRequest{
 			Skill: "demo", Source: &pb.ExecuteRequest_Script{Script: "scripts/x.py"}, Args: []string{"a b"},
-			OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE,
+			OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, IdempotencyKey: request.GetIdempotencyKey(),
+		}
+		if want.IdempotencyKey == "" {
+			t.Error("no idempotency key: the client can't send it again")
 		}
 		if !proto.Equal(request, want) {
 			t.Errorf("request: got %v, want %v", request, want)
@@ -82,7 +71,7 @@ func TestPythonExamples(t *testing.T) {
 			r.send(s, 0, 3)
 			return refusal(codes.Unavailable, "DRAINING", "going away")
 		}
-		got := f.python(t, code, "run_skill.py", "demo", "x.py")
+		got := f.python(t, "run_skill.py", "demo", "x.py")
 		if got.code != 0 || got.stdout != "one two three" {
 			t.Errorf("got %+v, want all of the output once", got)
 		}
@@ -92,14 +81,14 @@ func TestPythonExamples(t *testing.T) {
 		f := &fake{execute: func(*pb.ExecuteRequest, eventServer) error {
 			return refusal(codes.NotFound, "SKILL_NOT_FOUND", "resolve nobody: skill not found")
 		}}
-		got := f.python(t, code, "run_skill.py", "nobody", "x.py")
-		if want := (result{125, "", "run_skill: NOT_FOUND: resolve nobody: skill not found\n"}); got != want {
+		got := f.python(t, "run_skill.py", "nobody", "x.py")
+		if want := (result{125, "", "run_skill: SKILL_NOT_FOUND: resolve nobody: skill not found\n"}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
 
 	t.Run("talk", func(t *testing.T) {
-		got := (&fake{interactive: asks}).python(t, code, "talk.py", "20", "22")
+		got := (&fake{interactive: asks}).python(t, "talk.py", "20", "22")
 		if got.code != 0 || got.stdout != "first?\nsecond?\nthird?\n20,22" {
 			t.Errorf("got %+v, want two answers and an end", got)
 		}

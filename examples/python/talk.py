@@ -5,17 +5,14 @@ The program asks for numbers, one line each, and we answer each question only
 after it has come. It has no file: it is text, sent along.
 """
 
-import queue
 import sys
 
-import grpc
-
-from connect import executions, exit_code, explain, pb, show
+import skillrun
 
 PROGRAM = """
 total = 0
 for name in ("first", "second", "third"):
-    print(f"{name} number?")
+    print(f"{name} number?", flush=True)
     total += float(input())
 print(f"the sum is {total:g}")
 """
@@ -24,35 +21,25 @@ print(f"the sum is {total:g}")
 def main(numbers):
     answers = list(numbers)
     heard, asked = b"", 0
-    # What we send: gRPC takes it from here, in a thread of its own, up to None.
-    sending = queue.Queue()
-    sending.put(
-        pb.ExecuteInteractiveRequest(
-            start=pb.ExecuteRequest(skill="calculator", code=pb.Code(text=PROGRAM))
-        )
-    )
+    pipe = skillrun.Pipe()
     try:
-        for event in executions().ExecuteInteractive(iter(sending.get, None)):
-            kind = event.WhichOneof("event")
-            if kind == "output":
-                show(event.output)
+        with skillrun.connect() as client, client.run_code("calculator", PROGRAM, stdin=pipe) as run:
+            for chunk in run:
+                stream = sys.stdout if chunk.stream == "stdout" else sys.stderr
+                stream.buffer.write(chunk.data)
+                stream.flush()
                 # Output comes in pieces of any size: a question may be cut in two.
-                heard += event.output.data
+                heard += chunk.data
                 while asked < heard.count(b"?\n"):
                     asked += 1
                     if answers:
-                        line = f"{answers.pop(0)}\n".encode()
-                        sending.put(pb.ExecuteInteractiveRequest(stdin=line))
+                        pipe.write(f"{answers.pop(0)}\n".encode())
                     else:
-                        sending.put(pb.ExecuteInteractiveRequest(close_stdin=pb.CloseStdin()))
-            elif kind == "outcome":
-                explain(event.outcome)
-                return exit_code(event.outcome)
-    except grpc.RpcError as error:
-        print(f"talk: {error.code().name}: {error.details()}", file=sys.stderr)
-    finally:
-        sending.put(None)
-    return 125
+                        pipe.close()
+            return 0 if run.ok else 1
+    except skillrun.SkillrunError as error:
+        print(f"talk: {error}", file=sys.stderr)
+        return 125
 
 
 if __name__ == "__main__":
