@@ -1,0 +1,303 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/record"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/workspace"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// Each field of a request has its refusal, which names it; nothing runs.
+func TestRequestsThatNothingCouldMakeRight(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+		t.Error("it was started")
+		return nil, errors.New("started")
+	})
+	labels := func(key, value string) func(*Request) {
+		return func(r *Request) { r.Labels = map[string]string{key: value} }
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Request)
+		field  string
+	}{
+		{"many arguments", func(r *Request) { r.Args = make([]string, MaxArgs+1) }, "args"},
+		{"long argument", func(r *Request) { r.Args = []string{"a", strings.Repeat("x", MaxArgBytes+1)} }, "args[1]"},
+		{"long arguments", func(r *Request) {
+			r.Args = slices.Repeat([]string{strings.Repeat("x", MaxArgBytes)}, MaxArgsBytes/MaxArgBytes+1)
+		}, "args"},
+		{"NUL in an argument", func(r *Request) { r.Args = []string{"a\x00"} }, "args[0]"},
+		{"arguments of a command", func(r *Request) {
+			r.Source, r.Args = permission.Source{Kind: permission.Command, Command: "python x"}, []string{"a"}
+		}, "args"},
+		{"long directory", func(r *Request) { r.Dir = strings.Repeat("x", maxDirBytes+1) }, "working_directory"},
+		{"NUL in the directory", func(r *Request) { r.Dir = "a\x00" }, "working_directory"},
+		{"absolute directory", func(r *Request) { r.Dir = "/tmp" }, "working_directory"},
+		{"directory above", func(r *Request) { r.Dir = "a/../../b" }, "working_directory"},
+		{"many labels", func(r *Request) {
+			r.Labels = map[string]string{}
+			for i := range MaxLabels + 1 {
+				r.Labels[fmt.Sprint(i)] = ""
+			}
+		}, "labels"},
+		{"label without a key", labels("", "x"), "labels"},
+		{"label with a long key", labels(strings.Repeat("é", MaxLabelKey+1), "x"), "labels"},
+		{"label with a long value", labels("x", strings.Repeat("é", MaxLabelValue+1)), "labels"},
+		{"key with a blank", func(r *Request) { r.Key = "a b" }, "idempotency_key"},
+		{"key of a stream", func(r *Request) { r.Key, r.Stdin.Stream = "a", strings.NewReader("") }, "idempotency_key"},
+		{"unknown Python", func(r *Request) { r.Python = "2" }, "python"},
+		{"long queue", func(r *Request) { r.QueueTimeout = MaxQueue + 1 }, "queue_timeout"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			req := scriptRequest()
+			tt.change(&req)
+			_, _, err := x.Execute(t.Context(), req)
+			if refused, ok := errors.AsType[*RequestError](err); !ok || refused.Field != tt.field {
+				t.Errorf("got %v, want a refusal of %s", err, tt.field)
+			}
+		})
+	}
+	// At its bounds a request is right.
+	req := scriptRequest(strings.Repeat("x", MaxArgBytes))
+	req.Labels = map[string]string{strings.Repeat("é", MaxLabelKey): strings.Repeat("é", MaxLabelValue)}
+	req.Dir = "a/..b/c"
+	if err := checkForm(req); err != nil {
+		t.Errorf("at the bounds: %v", err)
+	}
+}
+
+// An input that has gone since it was uploaded is an error of ours, not a start.
+func TestInputThatIsGone(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), newFake().runs)
+	req := scriptRequest()
+	req.Files = []workspace.Input{{Path: "a", Source: filepath.Join(t.TempDir(), "none")}}
+	if _, _, err := x.Execute(t.Context(), req); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want that there is no such file", err)
+	}
+	if running, _, _ := x.Counts(); running != 0 {
+		t.Errorf("%d run", running)
+	}
+}
+
+// The key of request hashes is made once, and never replaced in silence.
+func TestKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	first, err1 := loadKey(path)
+	again, err2 := loadKey(path)
+	if err := errors.Join(err1, err2); err != nil || len(first) != 32 || !bytes.Equal(first, again) {
+		t.Fatalf("got %x and %x, %v", first, again, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v, want mode 0600", info.Mode(), err)
+	}
+	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadKey(path); err == nil || !strings.Contains(err.Error(), "has 5 bytes, want 32") {
+		t.Errorf("a short key: got %v", err)
+	}
+	if _, err := loadKey(path + "/x"); err == nil {
+		t.Error("a key beneath a file was loaded")
+	}
+	if _, err := loadKey(filepath.Join(t.TempDir(), "none/key")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a key in no directory: got %v", err)
+	}
+	if err := writeSynced(t.TempDir(), nil); err == nil {
+		t.Error("a directory was replaced")
+	}
+}
+
+func TestNewIsHindered(t *testing.T) {
+	dir := t.TempDir()
+	config := newExecutor(t, dir, nil).Config
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Config){
+		"has 0 bytes": func(c *Config) { c.KeyFile = file },
+		"staging: ":   func(c *Config) { c.StagingDir = file + "/x" },
+	} {
+		c := config
+		c.Log = nil
+		change(&c)
+		if _, err := New(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+	// What an earlier daemon staged is removed, links as links.
+	if err := errors.Join(os.MkdirAll(filepath.Join(config.StagingDir, "old/x"), 0o700), os.Symlink(file, filepath.Join(config.StagingDir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(config.StagingDir); len(left) > 0 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("what a link led to: %v", err)
+	}
+	config.Record.Close()
+	if _, err := New(t.Context(), config); err == nil || !strings.Contains(err.Error(), "executions of the last daemon") {
+		t.Errorf("a closed record: got %v", err)
+	}
+}
+
+// A signal that comes too late, and one that can't be sent.
+func TestSignalErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		err, want error
+	}{
+		{"ended", fmt.Errorf("x: %w", sandbox.ErrEnded), ErrNotRunning},
+		{"not sent", syscall.EPERM, syscall.EPERM},
+	} {
+		f := &unsignalled{newFake(), tt.err}
+		x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return f, nil })
+		id := execute(t, x, scriptRequest())
+		if err := x.Signal(t.Context(), who, id, syscall.SIGUSR1); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+		}
+		// A caller that has gone doesn't wait for the end, and the cancel holds.
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := x.Cancel(gone, who, id, "test", "", 0); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: cancel: got %v, want %v", tt.name, err, context.Canceled)
+		}
+		f.exit <- sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGTERM}
+		events := follow(t, x, id)
+		if got := events[len(events)-1].Outcome; got.End != Cancelled {
+			t.Errorf("%s: got %+v", tt.name, got)
+		}
+	}
+}
+
+// An unsignalled process answers every signal with an error, and doesn't stop.
+type unsignalled struct {
+	*fakeProcess
+	err error
+}
+
+func (u *unsignalled) Signal(syscall.Signal) error { return u.err }
+func (u *unsignalled) Stop(time.Duration)          {}
+
+func TestAdviceOnOutcomes(t *testing.T) {
+	l := Limits{WorkspaceBytes: 1 << 20, MemoryBytes: 1 << 30}
+	for _, tt := range []struct {
+		out  Outcome
+		lost error
+		want string
+	}{
+		{Outcome{End: Signaled, Signal: "SIGXFSZ"}, nil, "limits.workspace_bytes"},
+		{Outcome{End: Signaled, Signal: "SIGABRT"}, nil, "a bug in the program"},
+		{Outcome{End: Exited, Refused: []string{"x"}}, nil, "artifacts_refused"},
+		{Outcome{End: Exited}, errors.New("disk full"), "could not store all of the output"},
+		{Outcome{End: Exited}, nil, ""},
+	} {
+		tt.out.Limits = l
+		if got := advise(tt.out, tt.lost); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%+v, %v: got %q, want %q in it", tt.out, tt.lost, got, tt.want)
+		}
+	}
+}
+
+// A row that is damaged is shown as far as it goes, and said in the log.
+func TestDamagedRow(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), nil)
+	var log bytes.Buffer
+	x.Log = slog.New(slog.NewTextHandler(&log, nil))
+	got := x.toExecution(record.Execution{ID: "i", State: record.Ended, End: string(OOMKilled), Skill: "demo", Digest: "d", Detail: []byte("{"), Outcome: []byte("{")})
+	if got.ID != "i" || got.Header.Skill != "demo" || got.Header.SkillDigest != "d" || got.Outcome.End != OOMKilled || got.Outcome.SkillDigest != "d" {
+		t.Errorf("got %+v", got)
+	}
+	for _, want := range []string{"outcome is damaged", "header is damaged"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log says %q, want %q", log.String(), want)
+		}
+	}
+}
+
+// Without prepared environments there is nothing to prepare; what a skill needs is
+// looked for in the scripts that run.
+func TestPrepareRefuses(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), nil)
+	discard := func([]byte) error { return nil }
+	if _, err := x.Prepare(t.Context(), who, "none", false, discard); !errors.Is(err, skill.ErrNotFound) {
+		t.Errorf("no such skill: got %v", err)
+	}
+	if _, err := x.Prepare(t.Context(), who, "demo", false, discard); !errors.Is(err, environment.ErrNoSource) {
+		t.Errorf("no environments: got %v", err)
+	}
+	x.Environments = new(environment.Store)
+	if env, err := x.Prepare(t.Context(), who, "demo", false, discard); err != nil || env.Digest != "" {
+		t.Errorf("a skill that needs nothing: got %+v, %v", env, err)
+	}
+	x.Drain(t.Context())
+	if _, err := x.Prepare(t.Context(), who, "demo", false, discard); !errors.Is(err, ErrDraining) {
+		t.Errorf("draining: got %v", err)
+	}
+}
+
+func TestUseNamesTheScripts(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), nil)
+	for _, tt := range []struct {
+		source  permission.Source
+		python  bool
+		scripts []string
+	}{
+		{permission.Source{Kind: permission.Script, Script: "scripts/go.py"}, true, []string{"scripts/go.py"}},
+		{permission.Source{Kind: permission.Script, Script: "scripts/./go.py"}, true, []string{"scripts/go.py"}},
+		{permission.Source{Kind: permission.Code, Code: "1"}, true, nil},
+		{permission.Source{Kind: permission.Command, Command: "python {baseDir}/scripts/go.py a.csv && python -c 1"}, true, []string{"scripts/go.py"}},
+	} {
+		sk, err := x.Skills.Resolve("demo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		grant, err := x.Policy.Check(who, sk, tt.source, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := x.newExecution(Request{Principal: who, Skill: "demo", Source: tt.source}, sk, grant)
+		if err != nil {
+			t.Fatalf("%+v: %v", tt.source, err)
+		}
+		if got := e.use(); got.RunsPython != tt.python || !slices.Equal(got.Scripts, tt.scripts) || got.Tenant != who.Tenant || got.Skill != e.skill {
+			t.Errorf("%+v: got %+v", tt.source, got)
+		}
+	}
+}
+
+// A secret shows in no form of printing.
+func TestSecretVerbs(t *testing.T) {
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+		if got := fmt.Sprintf(verb, Secret("hunter2")); strings.Contains(got, "hunter2") || !strings.Contains(got, "secret") {
+			t.Errorf("%s prints %s", verb, got)
+		}
+	}
+}
+
+// Numbers that JSON allows and Python doesn't, and arguments that end early.
+func TestEncodeArgumentsDepths(t *testing.T) {
+	for _, text := range []string{`{"a":[1,`, `{"a":[1`, `{"a":{"b":1e999}}`, `{"a":`, `{"a"`} {
+		if got, err := EncodeArguments(text); err == nil {
+			t.Errorf("%s: got %s", text, got)
+		}
+	}
+}
