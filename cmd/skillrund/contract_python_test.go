@@ -1,6 +1,8 @@
 package main
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -370,5 +372,65 @@ func (d *running) runningExecution() string {
 		if len(list.Executions) == 1 {
 			return list.Executions[0].ExecutionId
 		}
+	}
+}
+
+// writeWheel writes a wheel of one module, as pip takes it.
+func writeWheel(t testing.TB, dir, name, module string) {
+	t.Helper()
+	info := name + "-1.0.dist-info/"
+	files := [][2]string{
+		{name + ".py", module},
+		{info + "METADATA", "Metadata-Version: 2.1\nName: " + name + "\nVersion: 1.0\n"},
+		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{info + "RECORD", name + ".py,,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n"},
+	}
+	var wheel bytes.Buffer
+	z := zip.NewWriter(&wheel)
+	for _, file := range files {
+		w, err := z.Create(file[0])
+		if err == nil {
+			_, err = io.WriteString(w, file[1])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+"-1.0-py3-none-any.whl"), wheel.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An environment that was prepared for a skill is its venv.
+func TestContractRunPythonScriptInAPreparedEnvironment(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "greets", "python_packages: [greeter]", nil)
+	writeWheel(t, filepath.Join(dir, "wheels"), "greeter", "word = 'hello'\n")
+	d := startDaemonIn(t, dir, "environments: {wheels: wheels}\n")
+	const call = `{"skill_name": "greets", "script": "import greeter\nprint(greeter.word)"}`
+	before := d.callTool("run_python_script", call)
+	if want := `{"error": "Skill 'greets' does not have a venv. Cannot execute script."}`; before.result.GetContent() != want {
+		t.Errorf("before: %s, want %s", before.result.GetContent(), want)
+	}
+	stream, err := d.skills.PrepareSkill(t.Context(), &pb.PrepareSkillRequest{Skill: "greets"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("prepare: %v", err)
+		}
+	}
+	after := d.callTool("run_python_script", call)
+	if want := `{"skill_name": "greets", "stdout": "hello\n", "stderr": "", "returncode": 0, "timed_out": false}`; after.result.GetContent() != want {
+		t.Errorf("after: %s, want %s", after.result.GetContent(), want)
 	}
 }

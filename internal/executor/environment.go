@@ -84,6 +84,26 @@ func scriptsAt(sk *skill.Skill, name string) []string {
 	return []string{found.Path}
 }
 
+// Prepared reports whether Python programs of a skill get an environment that was
+// prepared for them.
+func (x *Executor) Prepared(who permission.Principal, sk *skill.Skill) bool {
+	if x.Environments == nil {
+		return false
+	}
+	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
+	if err != nil {
+		return false
+	}
+	lease, err := x.Environments.Acquire(environment.Use{
+		Tenant: who.Tenant, Skill: sk, Python: python.Python, PythonRoot: embeddedRoot(python), RunsPython: true,
+	})
+	if err != nil {
+		return false
+	}
+	defer lease.Release()
+	return lease.Digest != ""
+}
+
 // Prepare builds the environment of a skill, or finds it. log gets what the build
 // prints, as it comes. The error is that of resolving the skill or of
 // [environment.Store.Prepare].

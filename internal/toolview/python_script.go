@@ -67,7 +67,7 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 	if err != nil {
 		return pythonScriptRefusal(c.Skill, err)
 	}
-	if !hasVenv(sk) {
+	if !runtime.HasVenv(sk) && !v.x.Prepared(who, sk) {
 		return PythonScriptResult{Error: fmt.Sprintf("Skill '%s' does not have a venv. Cannot execute script.", c.Skill)}, nil
 	}
 	code := c.Script
@@ -90,10 +90,6 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 	}
 	return newPythonScriptResult(c.Skill, r), nil
 }
-
-// hasVenv reports whether Python code of a skill runs with packages of the skill's
-// own.
-func hasVenv(sk *skill.Skill) bool { return runtime.HasVenv(sk) }
 
 // pythonScriptRefusal is a row of the contract's table of errors, or err.
 func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {

@@ -16,6 +16,7 @@ var refusable = []func(error) bool{
 	is[*executor.RequestError], is[*executor.LimitError], is[*executor.ArgumentError], is[*executor.InputError],
 	is[*executor.UnknownExtensionError], is[*executor.MissingInterpreterError],
 	is[*executor.LanguageError], is[*executor.CodeError], is[*executor.VenvError],
+	is[*executor.PackagesError], is[*executor.SystemPackagesError], is[*executor.InterpreterError],
 	is[*Exception], is[*permission.Denied], is[*permission.NetworkRefused], is[*permission.EnvError],
 }
 
