@@ -28,7 +28,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-for _ in $(seq 100); do
+for _ in $(seq 600); do # the first start unpacks a Python
 	[[ -S $dir/skillrun.sock ]] && break
 	if ! kill -0 "$daemon" 2>/dev/null; then
 		cat "$dir/log" >&2

@@ -108,6 +108,7 @@ func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) er
 		t.field("memory", bytesText(s.GetMaxMemoryBytes()))
 	}
 	t.field("network", fmt.Sprint(s.GetNetworkAccess()))
+	t.field("python", s.GetPython())
 	t.field("files", fmt.Sprintf("%d, %s", s.GetFileCount(), bytesText(s.GetSizeBytes())))
 	for _, script := range s.GetScripts() {
 		text := script.GetPath()

@@ -30,7 +30,8 @@ type InstallConfig struct {
 
 // An Installation is an unpacked CPython. As long as it is open nobody removes it.
 type Installation struct {
-	// Dir is on the host and what a sandbox is to see at EmbeddedDir.
+	// Dir is on the host and what a sandbox is to see at EmbeddedDir. There is a pip
+	// in its pip, for PYTHONPATH.
 	Dir string
 	// Version is CPython's own: "3.14.6".
 	Version string

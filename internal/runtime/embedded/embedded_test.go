@@ -46,6 +46,37 @@ func TestName(t *testing.T) {
 	}
 }
 
+func TestUnpack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "python")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", "/nowhere")
+	if err := Unpack(dir, "/opt/python"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bin/python", "bin/python3", "lib/python3.14/json/__pycache__/__init__.cpython-314.pyc", "pip/pip/__main__.py"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"bin/pip", "bin/idle3", "lib/libpython3.14.so.1.0", "tmp", "../python.lock"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s is there", name)
+		}
+	}
+	if got := os.Getenv("TMPDIR"); got != "/nowhere" {
+		t.Errorf("TMPDIR is %q afterwards", got)
+	}
+	// An interpreter that can't run is said, and nothing looks finished.
+	if err := os.WriteFile(filepath.Join(dir, "bin/python3.14"), []byte("#!/nowhere/ld-musl\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := compile(dir, "/opt/python", "python3.14"); err == nil || !strings.Contains(err.Error(), "does not run on this machine") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestUnpackRefuses(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
