@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -321,6 +323,60 @@ func TestContractActivateThenExecute(t *testing.T) {
 	}
 	if got := bash("git-analyzer", "git --version"); !strings.HasPrefix(got, "git version ") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// guideSkill is the SKILL.md of the guide.
+const guideSkill = `---
+name: my-skill
+description: Description of what this skill does
+version: 1.0.0
+allowed-tools: "Bash(python:*),Bash(jq:*),Read,Write"
+max_execution_time: 300
+max_memory: 512
+network_access: false
+python_packages:
+  - pandas>=2.0.0
+  - numpy>=1.24.0
+system_packages: []
+---
+
+# Skill Instructions
+
+Use the scripts in {baseDir}/scripts/ to perform tasks:
+
+## Available Scripts
+
+### process.py
+Process data files:
+` + "```bash\npython {baseDir}/scripts/process.py input.csv --output output.csv\n```" + `
+`
+
+// The guide's own SKILL.md: every field is read, and the instructions are resolved.
+func TestContractGuideSkill(t *testing.T) {
+	dir := newDir(t)
+	writeSkill(t, dir, "my-skill", "", map[string]string{"scripts/process.py": "print(1)\n"})
+	if err := os.WriteFile(filepath.Join(dir, "skills/my-skill/SKILL.md"), []byte(guideSkill), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := startDaemonIn(t, dir, "")
+	sk, err := d.skills.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "my-skill"})
+	if err != nil || sk.Version != "1.0.0" || !slices.Equal(sk.AllowedTools, []string{"Bash(python:*)", "Bash(jq:*)", "Read", "Write"}) ||
+		sk.MaxExecutionTime.AsDuration() != 300*time.Second || sk.MaxMemoryBytes != 512<<20 || sk.NetworkAccess ||
+		!slices.Equal(sk.PythonPackages, []string{"pandas>=2.0.0", "numpy>=1.24.0"}) || len(sk.SystemPackages) != 0 {
+		t.Errorf("got %v, %v", sk, err)
+	}
+	a, err := d.skills.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "my-skill"})
+	if err != nil || !strings.Contains(a.Instructions, "python /skills/my-skill/scripts/process.py input.csv --output output.csv") {
+		t.Errorf("got %v, %v", a, err)
+	}
+	// Metadata first, instructions on activation, a script's text never: it is read
+	// where it is run.
+	list, err := d.skills.ListSkills(t.Context(), &pb.ListSkillsRequest{})
+	if err != nil || !slices.ContainsFunc(list.Skills, func(s *pb.SkillSummary) bool {
+		return s.Name == "my-skill" && s.Description == "Description of what this skill does"
+	}) || strings.Contains(a.String(), "print(1)") {
+		t.Errorf("got %v, %v", list, err)
 	}
 }
 

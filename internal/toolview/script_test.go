@@ -296,6 +296,15 @@ func TestContractScriptTimeouts(t *testing.T) {
 	}
 }
 
+// At the edge either end is right, and each is whole.
+func TestContractScriptAtTheEdgeOfItsTime(t *testing.T) {
+	b := newBench(t, nil, skillText{name: "pdf", files: map[string]string{"x.sh": "sleep 0.29; echo done\n"}})
+	r := b.script(ScriptRequest{ScriptPath: "x.sh", Timeout: 300 * time.Millisecond})
+	if whole := r.Success && r.Stdout == "done\n" && r.Stderr == ""; whole == r.Timeout {
+		t.Errorf("neither the end of the script nor that of its time: %+v", r)
+	}
+}
+
 // execution_time_ms counts what the script took, also if its time was up.
 func TestContractScriptExecutionTime(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "pdf", files: map[string]string{"nap.sh": "sleep 0.2\n", "long.sh": "sleep 300\n"}})
