@@ -1,0 +1,52 @@
+package executor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// An execution whose skill needs a package that is not there is refused before it
+// is recorded; one that needs none runs.
+func TestMissingPackagesAreSaidBefore(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "skills/needy")
+	if err := os.MkdirAll(filepath.Join(root, "scripts"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"SKILL.md":      "---\nname: needy\ndescription: A skill.\npython_packages: [no-such-package==1.0]\n---\n",
+		"scripts/go.py": "print(1)",
+		"scripts/go.sh": "echo 1",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newFake()
+	x := newExecutor(t, dir, f.runs)
+	var err error
+	if x.Environments, err = environment.Open(environment.Config{Dir: filepath.Join(dir, "environments")}); err != nil {
+		t.Fatal(err)
+	}
+	request := func(skill, script string) Request {
+		return Request{Principal: who, Skill: skill, Source: permission.Source{Kind: permission.Script, Script: script}}
+	}
+	_, _, err = x.Execute(t.Context(), request("needy", "scripts/go.py"))
+	if missing, ok := errors.AsType[*environment.PackagesError](err); !ok || len(missing.Packages) != 1 || missing.Skill != "needy" {
+		t.Errorf("got %v (%T), want what is missing", err, err)
+	}
+	if list, _, err := x.List(t.Context(), who, Filter{PageSize: 10}); err != nil || len(list) > 0 {
+		t.Errorf("recorded: %+v, %v", list, err)
+	}
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	events := follow(t, x, execute(t, x, request("demo", "scripts/go.py")))
+	if got := events[len(events)-1].Outcome; got.End != Exited {
+		t.Errorf("got %+v", got)
+	}
+}
