@@ -213,6 +213,14 @@ func (d *running) waitServing() {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
+	go func() { // a daemon that has exited is waited for no longer
+		select {
+		case err := <-d.exited:
+			d.exited <- err
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for {
 		r, err := healthpb.NewHealthClient(d.conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
 		if err == nil && r.Status == healthpb.HealthCheckResponse_SERVING {
