@@ -183,6 +183,27 @@ func (h *hierarchy) group(elem ...string) group {
 	return g
 }
 
+// find returns the cgroup of that name, wherever in the machine's hierarchies it
+// is. It need not exist.
+func (h *hierarchy) find(name string) group {
+	g := h.group(name)
+	_ = filepath.WalkDir(unifiedRoot, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return nil // a cgroup may go away meanwhile
+		}
+		if e.Name() != name {
+			return nil
+		}
+		controller := ""
+		if !h.unified { // one mount for each
+			controller, _, _ = strings.Cut(strings.TrimPrefix(path, unifiedRoot+"/"), "/")
+		}
+		g.dirs[controller] = path
+		return fs.SkipDir
+	})
+	return g
+}
+
 // A group is one cgroup, in all hierarchies that it is in.
 type group struct {
 	unified bool

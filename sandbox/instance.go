@@ -152,12 +152,15 @@ func sweepOne(c Config, h *hierarchy, name string) error {
 	state := filepath.Join(c.StateDir, "instances", name)
 	// Where its cgroups are is for the dead to say: a daemon that is started
 	// from another session has other cgroups of its own on v1.
+	g := h.group(groupPrefix + name)
 	if theirs, err := loadHierarchy(filepath.Join(state, groupsFile)); err == nil {
-		h = theirs
+		g = theirs.group(groupPrefix + name)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+		// Cut short, as by a loss of power: then it is searched for.
+		c.Log.Warn("where a dead daemon had its cgroups is damaged", "err", err)
+		g = h.find(groupPrefix + name)
 	}
-	err := h.group(groupPrefix + name).clear(sweepPatience)
+	err := g.clear(sweepPatience)
 	points, merr := mountsBeneath(run)
 	err = errors.Join(err, merr)
 	for _, p := range points {
