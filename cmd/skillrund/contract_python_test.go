@@ -411,12 +411,22 @@ func writeWheel(t testing.TB, dir, name, module string) {
 func TestContractRunPythonScriptInAPreparedEnvironment(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "greets", "python_packages: [greeter]", nil)
+	writeSkill(t, dir, "lacks", "python_packages: [no-such-package]", nil)
+	addVenv(t, dir, "lacks")
 	writeWheel(t, filepath.Join(dir, "wheels"), "greeter", "word = 'hello'\n")
 	d := startDaemonIn(t, dir, "environments: {wheels: wheels}\n")
 	const call = `{"skill_name": "greets", "script": "import greeter\nprint(greeter.word)"}`
 	before := d.callTool("run_python_script", call)
 	if want := `{"error": "Skill 'greets' does not have a venv. Cannot execute script."}`; before.result.GetContent() != want {
 		t.Errorf("before: %s, want %s", before.result.GetContent(), want)
+	}
+	lacks := d.callTool("run_python_script", `{"skill_name": "lacks", "script": "1"}`).result.GetContent()
+	if want := `{"error": "Error executing script: skill 'lacks' needs Python packages that are not there `; !strings.HasPrefix(lacks, want) || !strings.Contains(lacks, "Run: skillrun prepare lacks") {
+		t.Errorf("without its packages: %s, want %s", lacks, want)
+	}
+	// RunPython's own Python is not what the skill's packages are for.
+	if r, err := d.tools().RunPython(t.Context(), &pb.RunPythonRequest{Skill: "lacks", Code: "print(1)"}); err != nil || r.Text != "Stdout:\n1\n\nStderr:\n" {
+		t.Errorf("RunPython: %v, %v", r, err)
 	}
 	stream, err := d.skills.PrepareSkill(t.Context(), &pb.PrepareSkillRequest{Skill: "greets"})
 	if err != nil {

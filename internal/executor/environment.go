@@ -35,11 +35,12 @@ func (x *Executor) acquire(e *execution) error {
 	return nil
 }
 
-// use says which packages an execution needs.
+// use says which packages an execution needs. One that asks for a Python of its own
+// choice takes it as it is: what the skill needs is meant for the skill's Python.
 func (e *execution) use() environment.Use {
 	u := environment.Use{
 		Tenant: e.req.Principal.Tenant, Skill: e.skill, Python: e.invocation.Python,
-		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python",
+		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python" && e.req.Python == "",
 	}
 	switch e.req.Source.Kind {
 	case permission.Script:
@@ -130,4 +131,21 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 		err = ErrDraining
 	}
 	return env, err
+}
+
+// HasPackages reports whether executions of a tenant find every Python package that
+// a skill declares, prepared or on the machine. Without Environments nobody looks.
+func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
+	if x.Environments == nil {
+		return false
+	}
+	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
+	if err != nil {
+		return false
+	}
+	lease, err := x.Environments.Acquire(environment.Use{
+		Tenant: who.Tenant, Skill: sk, Python: python.Python, PythonRoot: embeddedRoot(python), RunsPython: true,
+	})
+	lease.Release()
+	return err == nil
 }
