@@ -44,6 +44,15 @@ func TestMissingPackagesAreSaidBefore(t *testing.T) {
 	if list, _, err := x.List(t.Context(), who, Filter{PageSize: 10}); err != nil || len(list) > 0 {
 		t.Errorf("recorded: %+v, %v", list, err)
 	}
+	for name, want := range map[string]bool{"needy": false, "demo": true} {
+		sk, err := x.Skills.Resolve(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := x.HasPackages(who, sk); got != want {
+			t.Errorf("%s has its packages: got %t, want %t", name, got, want)
+		}
+	}
 	f.exit <- sandbox.Exit{End: sandbox.Exited}
 	events := follow(t, x, execute(t, x, request("demo", "scripts/go.py")))
 	if got := events[len(events)-1].Outcome; got.End != Exited {

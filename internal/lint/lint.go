@@ -32,6 +32,9 @@ type Machine struct {
 	Runtimes *runtime.Set
 	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
 	Rootfs string
+	// HasPackages says that every Python package that the skill declares is known to
+	// be there, in a prepared environment perhaps.
+	HasPackages bool
 }
 
 // ThisMachine looks at the machine that it runs on.

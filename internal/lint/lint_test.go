@@ -121,6 +121,19 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// On a machine that is known to have the packages none is missing.
+func TestPreparedPackages(t *testing.T) {
+	m := machine(t)
+	dir := skillDir(t, files{"requirements.txt": "polars==1.0\n"})
+	for _, has := range []bool{false, true} {
+		m.HasPackages = has
+		list, err := Dir(dir, m)
+		if err != nil || (len(list) == 0) != has {
+			t.Errorf("prepared %t: got %v, %v", has, list, err)
+		}
+	}
+}
+
 var scriptRows = []row{
 	{"nothing", files{"scripts/a.py": "import os\n", "scripts/b.sh": "#!/usr/bin/env bash\necho\n"}, nil},
 

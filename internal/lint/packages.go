@@ -48,7 +48,7 @@ func (c *check) packages() error {
 			c.warn(r.File, r.Line, RulePackageUnpinned, "%s has no upper bound, so another day gives another version: write %s==VERSION, or a bound such as <2", r.Text, p.Name)
 		}
 		// A marker may mean that it isn't needed here.
-		if here != nil && p.Marker == "" && !here.python[name] {
+		if here != nil && !c.machine.HasPackages && p.Marker == "" && !here.python[name] {
 			c.warn(r.File, r.Line, RulePackageMissing, "the Python package %s is not on this machine: run `skillrun prepare %s` once the daemon has the skill", p.Name, c.skill.Name)
 		}
 	}

@@ -156,7 +156,7 @@ func fromDecision(d permission.Decision) *pb.CheckCommandResponse {
 	}
 }
 
-func (c skillCalls) ValidateSkill(_ context.Context, m *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
+func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
 	var findings []skill.Finding
 	switch subject := m.GetSubject().(type) {
 	case *pb.ValidateSkillRequest_Skill:
@@ -165,7 +165,7 @@ func (c skillCalls) ValidateSkill(_ context.Context, m *pb.ValidateSkillRequest)
 			return nil, err
 		}
 		// By what this daemon has, as an execution would find it.
-		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes}); err != nil {
+		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes, HasPackages: c.x.HasPackages(caller(ctx), sk)}); err != nil {
 			return nil, err
 		}
 	case *pb.ValidateSkillRequest_SkillMd:
