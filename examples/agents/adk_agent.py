@@ -7,7 +7,7 @@ type hints its schema, and the dict that it returns the function's response.
 import os
 import pathlib
 import tempfile
-from typing import Any
+from typing import Any, Callable
 
 import skillrun
 from skill_tools import INSTRUCTION, skill_tools
@@ -24,6 +24,24 @@ def build(client: skillrun.Client, folder: "os.PathLike[str]", model: str = "gem
         instruction=INSTRUCTION,
         tools=skill_tools(client, folder),
     )
+
+
+def bash_tool(client: skillrun.Client, skill: str) -> Callable[[str], str]:
+    """Returns the Bash tool of the Agent Skills specification's ADK integration, for the
+    one skill that an agent has activated: its output, or "Error: ..." with stderr."""
+
+    def Bash(command: str) -> str:
+        """Execute bash commands (restricted by skill permissions).
+
+        Args:
+            command: The command line; {baseDir} in it is the skill's folder.
+        """
+        result = client.execute_command(skill, command)
+        if not result.success:
+            return f"Error: {result.error}\n{result.stderr}"
+        return result.stdout
+
+    return Bash
 
 
 def __getattr__(name: str) -> Any:

@@ -100,6 +100,18 @@ class ADK(Agents):
         self.assertIn("characters left out", got["stdout"])
         self.assertLess(len(got["stdout"]), 31_000)
 
+    def test_the_published_bash_tool(self):
+        agent = standins.Agent(name="one", model="none", tools=[adk_agent.bash_tool(self.client, "calculator")])
+        (tool,) = agent.tools
+        self.assertEqual((tool.name, tool.declaration["parameters"]["required"]), ("Bash", ["command"]))
+        for command, want in (
+            ("python {baseDir}/scripts/calc.py '6 * 7'", "42\n"),
+            ("rm x", "Error: Command not allowed by skill permissions: rm x\n"),
+        ):
+            self.assertEqual(agent.call("Bash", {"command": command}), {"result": want})
+        failed = agent.call("Bash", {"command": "python {baseDir}/scripts/calc.py '2 +'"})["result"]
+        self.assertTrue(failed.startswith("Error: Command failed with exit code 2\n"), failed)
+
     def test_links_are_not_followed(self):
         os.symlink("/etc/passwd", self.folder / "link")
         (self.folder / "real").write_text("x")
