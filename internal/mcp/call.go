@@ -62,6 +62,9 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if p != nil {
 		sink = p.add
 	}
+	if c.keepAlive != nil {
+		defer c.keepAlive()()
+	}
 	r, err := s.tools.Call(running, c.who, req.Params.Name, req.Params.Arguments, sink)
 	if p != nil {
 		p.end()

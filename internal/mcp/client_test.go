@@ -70,6 +70,20 @@ func TestToolsAreListed(t *testing.T) {
 	})
 }
 
+// With a network, what runs a program may reach the world; reading a skill can't.
+func TestOpenWorld(t *testing.T) {
+	d := startDaemon(t, func(c *Config) { c.OpenWorld = true })
+	list, err := d.connect(t, "http", "").ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		if open := *tool.Annotations.OpenWorldHint; open == tool.Annotations.ReadOnlyHint {
+			t.Errorf("%s: openWorldHint %v", tool.Name, open)
+		}
+	}
+}
+
 func TestCallsAndTheirResults(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
 		r := c.call("run_skill_script", map[string]any{"skill": "demo", "script_path": "scripts/hello.py", "arguments": map[string]any{"name": "Ada"}})

@@ -355,22 +355,6 @@ func (c *client) read(uri string) *sdk.ResourceContents {
 	return r.Contents[0]
 }
 
-// waitProgress waits for a notification with some text.
-func (c *client) waitProgress(text string) {
-	c.t.Helper()
-	deadline := time.After(patience)
-	for {
-		select {
-		case p := <-c.progress:
-			if strings.Contains(p.Message, text) {
-				return
-			}
-		case <-deadline:
-			c.t.Fatalf("no progress with %q", text)
-		}
-	}
-}
-
 // newest is the execution that was accepted last.
 func (d *daemon) newest() string {
 	d.t.Helper()

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -58,7 +59,7 @@ func refuse(status int, format string, args ...any) *refusal {
 // ServeHTTP answers one request. It must have come through Serve, which knows who
 // is at the other end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	patient := newPatientWriter(w, s.patience)
+	patient := newPatientWriter(w, s.patience, s.keepalive)
 	defer patient.wait() // for what is flushed behind it
 	w = patient
 	who, err := s.admit(r)
@@ -72,7 +73,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(errGone)
-	c := &caller{who: who, here: ctx}
+	c := &caller{who: who, here: ctx, keepAlive: patient.keepAlive}
 	if r.Method == http.MethodPost {
 		if err := s.readMessage(w, r); err != nil {
 			err.write(w)
@@ -220,10 +221,13 @@ type patientWriter struct {
 	http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
+	interval time.Duration
+
+	writing sync.Mutex
 }
 
-func newPatientWriter(w http.ResponseWriter, patience time.Duration) *patientWriter {
-	p := &patientWriter{w, http.NewResponseController(w), patience}
+func newPatientWriter(w http.ResponseWriter, patience, interval time.Duration) *patientWriter {
+	p := &patientWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: patience, interval: interval}
 	p.wait()
 	return p
 }
@@ -231,14 +235,50 @@ func newPatientWriter(w http.ResponseWriter, patience time.Duration) *patientWri
 func (w *patientWriter) wait() { w.control.SetWriteDeadline(time.Now().Add(w.patience)) }
 
 func (w *patientWriter) WriteHeader(status int) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
 	w.wait()
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *patientWriter) Write(p []byte) (int, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
 	w.wait()
 	return w.ResponseWriter.Write(p)
 }
 
+// FlushError is what a ResponseController looks for.
+func (w *patientWriter) FlushError() error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	return w.control.Flush()
+}
+
 // Unwrap lets a ResponseController find the rest.
 func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// keepAlive sends a comment into a silent stream of events now and then, until the
+// returned function is called: clients wait for the header of an answer for some
+// minutes only, and a program may be silent for longer. It begins when what the SDK
+// says of the stream is complete, and ends before the answer.
+func (w *patientWriter) keepAlive() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(w.interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				if _, err := io.WriteString(w, ": still there\n\n"); err != nil {
+					return
+				}
+				w.FlushError()
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}

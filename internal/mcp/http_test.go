@@ -292,6 +292,33 @@ func TestOpenStreamKeepsSession(t *testing.T) {
 	}
 }
 
+// A silent call is seen to be there, and its answer comes as ever.
+func TestSilentCallsAreKeptAlive(t *testing.T) {
+	release := make(chan struct{})
+	d := startDaemon(t, func(c *Config) {
+		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+			<-release
+			return toolview.Result{Content: "at last"}, nil
+		})
+	})
+	d.keepalive = time.Millisecond
+	r := d.open(t, d.mine)
+	resp := r.request("POST", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fake"}}`)
+	defer resp.Body.Close()
+	body := bufio.NewReader(resp.Body)
+	for range 3 {
+		if line, err := body.ReadString('\n'); err != nil || line != ": still there\n" {
+			t.Fatalf("got %q, %v", line, err)
+		}
+		body.ReadString('\n')
+	}
+	close(release)
+	rest, err := io.ReadAll(body)
+	if err != nil || !strings.HasSuffix(string(rest), `"text":"at last"}]}}`+"\n\n") {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
 // Whoever goes takes the execution along, however they go.
 func TestCallersThatGo(t *testing.T) {
 	d := startDaemon(t, nil)

@@ -14,6 +14,8 @@ const (
 	idleTimeout    = 2 * time.Minute  // between two requests of a connection
 	// A client that doesn't take what it is sent for so long is gone.
 	writeTimeout = 30 * time.Second
+	// keepaliveInterval is between two comments in a stream whose call is silent.
+	keepaliveInterval = 15 * time.Second
 	// maxCalls bounds the requests under way on one connection without HTTP. With
 	// HTTP every request has a connection.
 	maxCalls = 64

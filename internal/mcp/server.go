@@ -69,6 +69,7 @@ type Server struct {
 	openWorld  bool
 	maxMessage int64
 	patience   time.Duration // with a client that doesn't take what it is sent
+	keepalive  time.Duration
 	log        *slog.Logger
 
 	sdk      *sdk.Server
@@ -97,7 +98,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, patience: writeTimeout, log: c.Log,
+		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, patience: writeTimeout, keepalive: keepaliveInterval, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
@@ -168,6 +169,9 @@ func (s *Server) Stop(ctx context.Context) {
 type caller struct {
 	who  permission.Principal
 	here context.Context // done when they have gone
+	// keepAlive keeps a silent answer's connection busy until it is stopped. Nil:
+	// there is no need.
+	keepAlive func() (stop func())
 }
 
 type (
