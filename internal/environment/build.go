@@ -283,7 +283,12 @@ func (t *tail) reason() string {
 	said, isError := "", false
 	for line := range bytes.Lines(t.last) {
 		l := strings.TrimSpace(string(line))
-		rest, ok := strings.CutPrefix(l, "ERROR: ")
+		rest, ok := l, false
+		for _, prefix := range []string{"ERROR: ", "error: ", "× "} {
+			if cut, is := strings.CutPrefix(l, prefix); is {
+				rest, ok = cut, true
+			}
+		}
 		if ok || l != "" && !isError {
 			said, isError = rest, ok
 		}

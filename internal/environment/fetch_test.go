@@ -1,0 +1,393 @@
+package environment
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fetch asks a fetcher for a path and returns the status and the text.
+func fetch(t *testing.T, f *fetcher, path string) (int, string) {
+	t.Helper()
+	r := f.get(t.Context(), path)
+	defer r.body.Close()
+	text, err := io.ReadAll(r.body)
+	if err != nil {
+		return -1, err.Error()
+	}
+	return r.status, string(text)
+}
+
+func fetcherOf(t *testing.T, raw string) *fetcher {
+	t.Helper()
+	u, err := ParseIndex(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFetcher(u, false, 1<<20, time.Minute, nil)
+	t.Cleanup(f.close)
+	return f
+}
+
+// reason is why a fetcher failed, or empty.
+func reason(f *fetcher) string {
+	var failed *IndexError
+	if errors.As(f.result(), &failed) {
+		return failed.Reason
+	}
+	return ""
+}
+
+// What is no project and no file that a page has named is asked of nobody.
+func TestFetchesOnlyWhatPagesName(t *testing.T) {
+	x := newIndex(t, base)
+	f := fetcherOf(t, x.url())
+	for _, path := range []string{
+		"/", "/simple/", "/simple/Up/", "/simple/../x/", "/simple/a/b/", "/simple/a", "/file/0/skbase-1.2.0-py3-none-any.whl", "/file/-1/x", "/file/999999999/x",
+		"/file/0/%zz", "http://example.com/", "//example.com/", "/simple/a%2f/", "",
+	} {
+		if code, _ := fetch(t, f, path); code != http.StatusNotFound {
+			t.Errorf("%q: got %d, want 404", path, code)
+		}
+	}
+	if asked := x.requests(); len(asked) > 0 {
+		t.Errorf("asked for %v, want nothing", asked)
+	}
+	code, page := fetch(t, f, "/simple/skbase/")
+	if code != http.StatusOK || !strings.Contains(page, `<a href="/file/0/skbase-1.2.0-py3-none-any.whl#sha256=`) {
+		t.Fatalf("got %d %s", code, page)
+	}
+	if code, data := fetch(t, f, "/file/0/skbase-1.2.0-py3-none-any.whl"); code != http.StatusOK || !strings.HasPrefix(data, "PK") {
+		t.Errorf("got %d, %d bytes, want the wheel", code, len(data))
+	}
+	for _, path := range []string{"/file/0/other.whl", "/file/0/skbase-1.2.0-py3-none-any.whl.metadata", "/file/1/skbase-1.2.0-py3-none-any.whl"} {
+		if code, _ := fetch(t, f, path); code != http.StatusNotFound {
+			t.Errorf("%q: got %d, want 404", path, code)
+		}
+	}
+}
+
+// A page's links as the sandbox sees them: rewritten, and nothing else of it.
+func TestPages(t *testing.T) {
+	at, _ := url.Parse("https://index.example/simple/p/")
+	sum := strings.Repeat("a", 64)
+	for _, c := range []struct{ page, want string }{
+		{`<a href="p-1-py3-none-any.whl">`, `<a href="/file/7/p-1-py3-none-any.whl">p-1-py3-none-any.whl</a><br>`},
+		{`<a href="https://files.example/x/p-1-py3-none-any.whl#sha256=` + sum + `">x</a>`, `<a href="/file/7/p-1-py3-none-any.whl#sha256=` + sum + `">p-1-py3-none-any.whl</a><br>`},
+		{`<a href="p-1.tar.gz" data-requires-python="&gt;=3.8" data-yanked="why &lt;">`, `<a href="/file/7/p-1.tar.gz" data-requires-python="&gt;=3.8" data-yanked="why &lt;">p-1.tar.gz</a><br>`},
+		{`<a href="p-1-py3-none-any.whl" data-core-metadata="sha256=` + sum + `">`, `<a href="/file/7/p-1-py3-none-any.whl" data-core-metadata="sha256=` + sum + `" data-dist-info-metadata="sha256=` + sum + `">p-1-py3-none-any.whl</a><br>`},
+		{`<a href="p-1-py3-none-any.whl" data-core-metadata='"><script>'>`, `<a href="/file/7/p-1-py3-none-any.whl">p-1-py3-none-any.whl</a><br>`},
+		{`<a href="p-1-py3-none-any.whl#sha256=short">`, `<a href="/file/7/p-1-py3-none-any.whl">p-1-py3-none-any.whl</a><br>`},
+		{`<base href="https://b.example/"><a href="p-1.zip">`, `<a href="/file/7/p-1.zip">p-1.zip</a><br>`},
+		{`<a href="file:///etc/passwd.whl">`, ""}, {`<a href="p.exe">`, ""}, {`<a>`, ""}, {`<a href="%zz.whl">`, ""},
+		{`<a href="a b.whl">`, ""}, {`text <script>alert(1)</script>`, ""},
+	} {
+		links, err := readPage(strings.NewReader(c.page), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "<!DOCTYPE html>\n<html><body>\n"
+		if c.want != "" {
+			want += c.want + "\n"
+		}
+		want += "</body></html>\n"
+		if got := string(writePage(links, 7)); got != want {
+			t.Errorf("%s: got %s, want %s", c.page, got, want)
+		}
+	}
+	if _, err := readPage(strings.NewReader(strings.Repeat(`<a href="p-1.zip">`, maxLinks+1)), at); err == nil {
+		t.Error("too many links: got no error")
+	}
+}
+
+// FuzzPages looks for a page that breaks out of what is written for the sandbox.
+func FuzzPages(f *testing.F) {
+	at, _ := url.Parse("https://index.example/simple/p/")
+	f.Add(`<a href="p-1.zip" data-yanked>`)
+	f.Fuzz(func(t *testing.T, page string) {
+		links, err := readPage(strings.NewReader(page), at)
+		if err != nil {
+			return
+		}
+		out := string(writePage(links, 0))
+		if n := strings.Count(out, "<a "); n != len(links) || strings.Contains(out, "<script") {
+			t.Errorf("%d links from %d: %s", n, len(links), out)
+		}
+	})
+}
+
+// What an index may not do to the daemon.
+func TestHostileIndexes(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))
+	defer elsewhere.Close()
+	page := func(links ...string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, "/simple/") {
+				return false
+			}
+			w.Header().Set("Content-Type", "text/html")
+			for _, l := range links {
+				fmt.Fprintf(w, "<a href=%q>", l)
+			}
+			return true
+		}
+	}
+	const file = "/file/0/p-1-py3-none-any.whl"
+	for _, c := range []struct {
+		name   string
+		handle func(http.ResponseWriter, *http.Request) bool
+		path   string
+		want   string
+	}{
+		{"redirect to metadata", func(w http.ResponseWriter, r *http.Request) bool {
+			http.Redirect(w, r, "http://169.254.169.254/latest/", http.StatusFound)
+			return true
+		}, "", "redirects to another host, 169.254.169.254"},
+		{"redirect to loopback", func(w http.ResponseWriter, r *http.Request) bool {
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+			return true
+		}, "", "redirects to another host"},
+		{"redirect to a file", func(w http.ResponseWriter, r *http.Request) bool {
+			http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
+			return true
+		}, "", "redirects to another host"},
+		{"redirect for ever", func(w http.ResponseWriter, r *http.Request) bool {
+			http.Redirect(w, r, r.URL.Path+"x/", http.StatusFound)
+			return true
+		}, "", "more than 3 redirects"},
+		{"file on loopback", page(elsewhere.URL + "/p-1-py3-none-any.whl"), file, "want https"},
+		{"file on loopback by https", page("https" + strings.TrimPrefix(elsewhere.URL, "http") + "/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file at metadata", page("https://169.254.169.254/p-1-py3-none-any.whl"), file, "169.254.169.254, an address that it may not"},
+		{"file in a private network", page("https://10.0.0.1/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file at a carrier's", page("https://100.100.100.200/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file on IPv6 loopback", page("https://[::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file on mapped loopback", page("https://[::ffff:127.0.0.1]/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file on no host", page("https://0.0.0.0/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file by name of loopback", page("https://localhost/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"no file", page("/none/p-1-py3-none-any.whl"), file, "answered 404"},
+		{"wants credentials", func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(http.StatusUnauthorized); return true }, "", "wants credentials"},
+		{"broken", func(w http.ResponseWriter, r *http.Request) bool {
+			w.WriteHeader(http.StatusInternalServerError)
+			return true
+		}, "", "answered 500"},
+		{"JSON", func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Content-Type", "application/json")
+			return true
+		}, "", "want HTML"},
+		{"too long a file", func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.HasPrefix(r.URL.Path, "/simple/") {
+				return page("/p-1-py3-none-any.whl")(w, r)
+			}
+			w.Write(make([]byte, 2<<20))
+			return true
+		}, file, "bytes of downloads"},
+		{"lies about its length", func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.HasPrefix(r.URL.Path, "/simple/") {
+				return page("/p-1-py3-none-any.whl")(w, r)
+			}
+			w.Header().Set("Content-Length", "1000")
+			w.Write([]byte("short"))
+			return true
+		}, file, "unexpected EOF"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := newIndex(t)
+			x.handle = c.handle
+			f := fetcherOf(t, x.url())
+			code, text := fetch(t, f, "/simple/p/")
+			if c.path != "" && code == http.StatusOK {
+				code, text = fetch(t, f, c.path)
+			}
+			if code == http.StatusOK || !strings.Contains(reason(f), c.want) {
+				t.Errorf("got %d %q, %q; want %q", code, text, reason(f), c.want)
+			}
+		})
+	}
+}
+
+// An index that sends nothing more is given up.
+func TestStallingIndex(t *testing.T) {
+	for _, part := range []string{"header", "page", "file"} {
+		t.Run(part, func(t *testing.T) {
+			hold := make(chan struct{})
+			x := newIndex(t, base)
+			x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+				isFile := strings.HasPrefix(r.URL.Path, "/files/")
+				if isFile != (part == "file") {
+					return false
+				}
+				if part != "header" {
+					w.Header().Set("Content-Type", "text/html")
+					w.Write([]byte("begin"))
+					w.(http.Flusher).Flush()
+				}
+				<-hold
+				return true
+			}
+			u, _ := ParseIndex(x.url())
+			f := newFetcher(u, false, 1<<20, 50*time.Millisecond, nil)
+			defer f.close()
+			defer close(hold)
+			code, _ := fetch(t, f, "/simple/skbase/")
+			if part == "file" {
+				code, _ = fetch(t, f, "/file/0/skbase-1.2.0-py3-none-any.whl")
+			}
+			if code == http.StatusOK || reason(f) == "" {
+				t.Errorf("got %d, %q; want a failure", code, reason(f))
+			}
+		})
+	}
+}
+
+// Credentials go to the index and to nobody else.
+func TestCredentials(t *testing.T) {
+	x := newIndex(t, base)
+	var denied int
+	x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "s3cret" {
+			denied++
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+		return false
+	}
+	f := fetcherOf(t, strings.Replace(x.url(), "http://", "http://me:s3cret@", 1))
+	if code, page := fetch(t, f, "/simple/skbase/"); code != http.StatusOK || strings.Contains(page, "s3cret") {
+		t.Errorf("got %d %s", code, page)
+	}
+	if code, _ := fetch(t, f, "/file/0/skbase-1.2.0-py3-none-any.whl"); code != http.StatusOK || denied > 0 {
+		t.Errorf("got %d, %d denied", code, denied)
+	}
+	x.Close()
+	fetch(t, f, "/simple/other/")
+	if err := f.result(); err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("got %v, want an error without the password", err)
+	}
+	other, _ := url.Parse("http://other.example/simple/")
+	if f.isIndex(other) {
+		t.Error("another host passes for the index")
+	}
+}
+
+// The index's certificate counts.
+func TestIndexByHTTPS(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, `<a href="p-1-py3-none-any.whl">`)
+	}))
+	s.Config.ErrorLog = nil
+	defer s.Close()
+	u, _ := ParseIndex(s.URL + "/simple/")
+	f := newFetcher(u, false, 1<<20, time.Minute, nil)
+	defer f.close()
+	if code, _ := fetch(t, f, "/simple/p/"); code == http.StatusOK || !strings.Contains(reason(f), "certificate") {
+		t.Errorf("unknown authority: got %d, %q", code, reason(f))
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	g := newFetcher(u, false, 1<<20, time.Minute, roots)
+	defer g.close()
+	if code, _ := fetch(t, g, "/simple/p/"); code != http.StatusOK {
+		t.Errorf("known authority: got %d, %q", code, reason(g))
+	}
+}
+
+func TestParseIndex(t *testing.T) {
+	for text, want := range map[string]bool{
+		"https://pypi.org/simple/": true, "http://10.0.0.1:8080/root/pypi/+simple": true, "https://u:p@h/": true,
+		"": false, "pypi.org": false, "file:///x": false, "https:///x": false, "https://h/?q": false, "https://h/#f": false, "https://u:s3cret@%zz/": false,
+	} {
+		_, err := ParseIndex(text)
+		if (err == nil) != want || err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: got %v, want good: %t", text, err, want)
+		}
+	}
+}
+
+// The metadata of a wheel comes without the wheel, if the index has it.
+func TestMetadataFiles(t *testing.T) {
+	x := newIndex(t)
+	x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		switch r.URL.Path {
+		case "/simple/p/":
+			w.Header().Set("Content-Type", "text/html")
+			sum := sha256.Sum256([]byte("Name: p\n"))
+			h := hex.EncodeToString(sum[:])
+			fmt.Fprintf(w, `<a href="/p-1-py3-none-any.whl" data-core-metadata="sha256=%s"><a href="/p-2-py3-none-any.whl" data-core-metadata="true"><a href="/p-1.tar.gz">`, h)
+		case "/p-1-py3-none-any.whl.metadata":
+			w.Write([]byte("Name: p\n"))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return true
+	}
+	f := fetcherOf(t, x.url())
+	if code, page := fetch(t, f, "/simple/p/"); code != http.StatusOK || strings.Contains(page, "tar.gz") {
+		t.Errorf("got %d %s, want a page without sources", code, page)
+	}
+	if code, text := fetch(t, f, "/file/0/p-1-py3-none-any.whl.metadata"); code != http.StatusOK || text != "Name: p\n" {
+		t.Errorf("got %d %q", code, text)
+	}
+	if code, _ := fetch(t, f, "/file/1/p-2-py3-none-any.whl.metadata"); code != http.StatusNotFound || reason(f) != "" {
+		t.Errorf("got %d, %q; want 404 and no failure", code, reason(f))
+	}
+}
+
+// What a build asks for is bounded and must be a request.
+func TestRelayTakesRequestsOnly(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		bad        bool
+	}{
+		{"a request", "{\"id\":1,\"path\":\"/x\"}\n", false},
+		{"in pieces", "{\"id\":1,", false},
+		{"no request", "hello\n", true},
+		{"too long", strings.Repeat("x", maxRelayLine+1), true},
+		{"too many", strings.Repeat("{\"id\":1,\"path\":\"/x\"}\n", maxRelayWait+1), true},
+	} {
+		r, in := newRelay(t.Context(), nil)
+		_, err := r.Write([]byte(c.text))
+		if (err != nil) != c.bad {
+			t.Errorf("%s: got %v, want error %t", c.name, err, c.bad)
+		}
+		r.close(in)
+	}
+	r, in := newRelay(t.Context(), nil)
+	go r.Write([]byte("{\"id\":258,\"path\":\"/x\"}\n"))
+	got := make([]byte, 9)
+	if _, err := io.ReadFull(in, got); err != nil || !bytes.Equal(got[:5], []byte{0, 0, 1, 2, 'h'}) {
+		t.Errorf("got %v, %v; want the head of answer 258", got, err)
+	}
+	r.close(in)
+}
+
+func TestPrivateIndexMayNamePrivateFiles(t *testing.T) {
+	f := fetcherOf(t, "http://index.example/simple/")
+	if err := f.checkAddress("10.1.2.3:443"); err == nil {
+		t.Error("a public index may name private files")
+	}
+	f.notePrivate(&net.TCPAddr{IP: net.IPv4(192, 168, 1, 1), Port: 80})
+	if err := f.checkAddress("10.1.2.3:443"); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if err := f.checkAddress("127.0.0.1:443"); err == nil {
+		t.Error("a private index may name loopback")
+	}
+	if err := f.checkAddress("8.8.8.8:443"); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if f.checkAddress("nonsense") == nil {
+		t.Error("got nil for no address")
+	}
+}

@@ -1,0 +1,497 @@
+package environment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// keyFor is what a skill's requirements are remembered by.
+func (s *Store) keyFor(t *testing.T, sk *skill.Skill, inv runtime.Invocation) string {
+	t.Helper()
+	p, err := s.newPlan(sk, inv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.key
+}
+
+func TestPrepareNeedsASource(t *testing.T) {
+	sk := newSkill(t, "python_packages: [six]\n", nil)
+	for _, c := range []struct {
+		name string
+		edit func(*Config)
+		want func(error) bool
+	}{
+		{"no source", nil, func(err error) bool { return errors.Is(err, ErrNoSource) }},
+		{"no pip", func(c *Config) { c.Index, c.Pip = "https://h/", "" }, func(err error) bool { return errors.Is(err, ErrNoPip) }},
+		{"no wheels", func(c *Config) { c.Wheels = "/nonexistent" }, unavailable("/nonexistent")},
+	} {
+		_, _, err := prepare(t, newStore(t, c.edit), "acme", sk, runtime.System)
+		if err == nil || !c.want(err) {
+			t.Errorf("%s: got %v", c.name, err)
+		}
+	}
+	none := newSkill(t, "system_packages: [jq]\n", nil)
+	if env, _, err := prepare(t, newStore(t, nil), "acme", none, runtime.System); err != nil || env.Digest != "" || !strings.HasPrefix(env.Python, "system 3.") {
+		t.Errorf("nothing needed: got %+v, %v", env, err)
+	}
+	if _, err := Open(Config{Dir: t.TempDir(), Index: "file:///x"}); err == nil {
+		t.Error("bad index: got no error")
+	}
+}
+
+func TestRequirementsThatCantBeInstalled(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.Index = "http://127.0.0.1:1/" })
+	for text, want := range map[string]string{
+		"==2":                      "is not valid",
+		"six @ https://e/six.whl":  "names a URL",
+		"six ; what == 'x'":        "environment marker",
+		"six ; os_name == 'a --x'": "environment marker",
+		"six ; os_name == '$HOME'": "environment marker",
+		"six --hash=md5:0":         "--hash is not",
+	} {
+		sk := newSkill(t, "", map[string]string{"requirements.txt": text + "\n"})
+		_, _, err := prepare(t, s, "acme", sk, runtime.System)
+		var bad *RequirementError
+		if !errors.As(err, &bad) || bad.File != "requirements.txt" || bad.Line != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestRequirementLinesAreWrittenAnew(t *testing.T) {
+	s := newStore(t, nil)
+	sk := newSkill(t, "python_packages: ['Rich[a,b] (>= 1.0, <2) ; python_version >= \"3\"', six]\n", map[string]string{
+		"requirements.txt": "six # again\nnum==1 --hash=sha256:" + strings.Repeat("a", 64) + "\n",
+		"scripts/x.py":     "# /// script\n# dependencies = ['six']\n# ///\n",
+	})
+	p, err := s.newPlan(sk, python(t, sk, runtime.System))
+	want := "Rich[a,b]>=1.0,<2 ; python_version >= \"3\"\nnum==1 --hash=sha256:" + strings.Repeat("a", 64) + "\nsix\n"
+	if err != nil || string(p.requirements) != want {
+		t.Errorf("got %q, %v; want %q", p.requirements, err, want)
+	}
+}
+
+// Wheels of a directory, without an index.
+func TestPrepareFromWheels(t *testing.T) {
+	wheels := tempDir(t)
+	if err := os.Chmod(wheels, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []pkg{base, top} {
+		name, data := p.wheel()
+		if err := os.WriteFile(filepath.Join(wheels, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newStore(t, func(c *Config) { c.Wheels = wheels })
+	sk := newSkill(t, "python_packages: [sk-top]\n", nil)
+	if env := mustPrepare(t, s, "acme", sk, runtime.Embedded); len(env.Packages) != 2 {
+		t.Errorf("got %+v", env)
+	}
+	var none *NoPackageError
+	if _, _, err := prepare(t, s, "acme", newSkill(t, "python_packages: [sknone]\n", nil), runtime.Embedded); !errors.As(err, &none) || none.Name != "sknone" {
+		t.Errorf("got %v, want sknone missing", err)
+	}
+}
+
+// A hash in requirements.txt holds.
+func TestHashesAreHonoured(t *testing.T) {
+	x := newIndex(t, base)
+	s := newStore(t, x.from)
+	sk := newSkill(t, "", map[string]string{"requirements.txt": "skbase==1.2.0 --hash=sha256:" + strings.Repeat("0", 64) + "\n"})
+	_, log, err := prepare(t, s, "acme", sk, runtime.System)
+	var failed *BuildError
+	if !errors.As(err, &failed) || !strings.Contains(log, "DO NOT MATCH THE HASHES") {
+		t.Errorf("got %v\n%s", err, log)
+	}
+}
+
+// Two skills that resolve to the same packages share an environment; two tenants
+// never do.
+func TestWhoSharesAnEnvironment(t *testing.T) {
+	x := newIndex(t, base, top)
+	s := newStore(t, x.from)
+	one := mustPrepare(t, s, "acme", newSkillNamed(t, "one", "python_packages: [sk-top]\n", nil), runtime.System)
+	two := newSkillNamed(t, "two", "python_packages: [skbase, 'sk-top>=2']\n", nil)
+	other := mustPrepare(t, s, "acme", two, runtime.System)
+	if one.Digest != other.Digest || other.Reused {
+		t.Errorf("got %+v and %+v, want one digest", one, other)
+	}
+	if n := len(s.tenants["acme"].kept); n != 1 {
+		t.Errorf("got %d environments, want 1", n)
+	}
+	inv := python(t, two, runtime.System)
+	for _, tenant := range []string{"beta", "../acme", "ACME"} {
+		var missing *PackagesError
+		if _, err := s.Acquire(useOf(tenant, two, inv)); !errors.As(err, &missing) {
+			t.Errorf("tenant %s: got %v, want missing packages", tenant, err)
+		}
+	}
+	theirs := mustPrepare(t, s, "../acme", two, runtime.System)
+	if theirs.Reused || theirs.Digest != one.Digest {
+		t.Errorf("got %+v, want one built for this tenant", theirs)
+	}
+	entries, err := os.ReadDir(s.config.Dir)
+	if err != nil || len(entries) != 2 || !strings.HasPrefix(entries[0].Name(), "+") {
+		t.Errorf("got %v, %v; want two tenants' directories", entries, err)
+	}
+}
+
+// A virtual environment of the skill's own comes first.
+func TestVenvComesFirst(t *testing.T) {
+	x := newIndex(t, base, top)
+	s := newStore(t, x.from)
+	version := minorOf(python(t, newSkill(t, "", nil), runtime.System).Python.Version)
+	site := "venv/lib/python" + version + "/site-packages/"
+	sk := newSkillNamed(t, "it's \"odd\"", "python_packages: [sk-top]\n", map[string]string{
+		"venv/bin/python3": "-> /usr/bin/python3", "venv/pyvenv.cfg": "version = " + version + ".0\n", site + "skbase.py": "NAME = 'venv'\n",
+	})
+	mustPrepare(t, s, "acme", sk, runtime.Auto)
+	inv := python(t, sk, runtime.Auto)
+	for range 2 {
+		l, err := s.Acquire(useOf("acme", sk, inv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, exit := run(t, sk, inv, l, "python3", "-c", "import sktop; sktop.main()"); out != "top on venv\n" || exit.Code != 0 {
+			t.Errorf("got %q, %+v", out, exit)
+		}
+		l.Release()
+		l.Release() // once is enough
+	}
+}
+
+// Callers that want the same share one build; one that goes away doesn't end it.
+func TestOneBuildForAll(t *testing.T) {
+	asked, proceed := make(chan struct{}), make(chan struct{})
+	x := newIndex(t, base)
+	first := true
+	x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		if first {
+			first = false
+			close(asked)
+			<-proceed
+		}
+		return false
+	}
+	s := newStore(t, x.from)
+	sk := newSkill(t, "python_packages: [skbase]\n", nil)
+	inv := python(t, sk, runtime.System)
+	type answer struct {
+		env Environment
+		log string
+		err error
+	}
+	start := func(ctx context.Context) chan answer {
+		out := make(chan answer, 1)
+		go func() {
+			var log bytes.Buffer
+			env, err := s.Prepare(ctx, "acme", sk, inv, true, func(p []byte) error { log.Write(p); return nil })
+			out <- answer{env, log.String(), err}
+		}()
+		return out
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	gone := start(ctx)
+	<-asked
+	stays := []chan answer{start(t.Context()), start(t.Context())}
+	waitFor(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return onlyFlight(s).waiters == 3 })
+	leave()
+	if a := <-gone; !errors.Is(a.err, context.Canceled) {
+		t.Errorf("got %v, want canceled", a.err)
+	}
+	close(proceed)
+	var digests []string
+	for _, c := range stays {
+		a := <-c
+		if a.err != nil || !strings.Contains(a.log, "Successfully installed") {
+			t.Errorf("got %v, %q", a.err, a.log)
+		}
+		digests = append(digests, a.env.Digest)
+	}
+	if digests[0] != digests[1] || digests[0] == "" {
+		t.Errorf("got %v", digests)
+	}
+	if n := strings.Count(strings.Join(x.requests(), " "), "/files/"); n != 1 {
+		t.Errorf("got %d downloads, want 1", n)
+	}
+}
+
+func onlyFlight(s *Store) *flight {
+	for _, f := range s.flights {
+		return f
+	}
+	return &flight{}
+}
+
+// waitFor waits for what nobody announces.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for ctx := t.Context(); !ok(); {
+		select {
+		case <-ctx.Done():
+			t.Fatal("never")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// A build that nobody waits for any more is ended, and leaves nothing.
+func TestBuildEndsWithItsLastCaller(t *testing.T) {
+	asked := make(chan struct{}, 8)
+	x := newIndex(t, base)
+	hold := make(chan struct{})
+	defer close(hold)
+	x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		asked <- struct{}{}
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+		}
+		return true
+	}
+	s := newStore(t, x.from)
+	sk := newSkill(t, "python_packages: [skbase]\n", nil)
+	for _, end := range []string{"caller", "store"} {
+		ctx, leave := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Prepare(ctx, "acme", sk, python(t, sk, runtime.System), false, func([]byte) error { return nil })
+			done <- err
+		}()
+		<-asked
+		want := context.Canceled
+		if end == "caller" {
+			leave()
+		} else {
+			s.end()
+			want = ErrClosed
+		}
+		if err := <-done; !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", end, err, want)
+		}
+		s.builds.Wait()
+		leave()
+		if got := left(t, s); len(got) > 0 || len(s.flights) > 0 {
+			t.Errorf("left behind: %v, %d builds", got, len(s.flights))
+		}
+	}
+	s.Close()
+}
+
+func TestTooManyBuilds(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.Index = "http://127.0.0.1:1/" })
+	for i := range maxBuilds + maxWaiting {
+		s.flights[flightKey{"acme", string(rune('a' + i))}] = &flight{}
+	}
+	var busy *BusyError
+	if _, _, err := prepare(t, s, "acme", newSkill(t, "python_packages: [six]\n", nil), runtime.System); !errors.As(err, &busy) {
+		t.Errorf("got %v, want a full queue", err)
+	}
+}
+
+// put makes an environment of a size without a build.
+func put(t *testing.T, s *Store, tenant, key string, size int) *kept {
+	t.Helper()
+	b, err := s.newDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.root, "data"), bytes.Repeat([]byte(key), size/len(key)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	digest := "sha256:" + strings.Repeat(key, 64)
+	err = s.publish(flightKey{tenant, strings.Repeat(key, 64)}, b, Environment{Digest: digest, Packages: []string{key + "==1"}, SizeBytes: int64(size), Python: "system 3.11.2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.tenants[tenant].kept[digest]
+}
+
+func keys(s *Store) []string {
+	var all []string
+	for name, t := range s.tenants {
+		for _, k := range t.kept {
+			all = append(all, name+"/"+k.environment.Digest[7:8])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Beyond the bound the least recently used goes, and never one in use.
+func TestLeastRecentlyUsedGoes(t *testing.T) {
+	s := newStore(t, func(c *Config) { c.Bytes = 100 })
+	now := time.Now()
+	for i, name := range []string{"a", "b", "c"} {
+		k := put(t, s, "acme", name, 30)
+		k.used = now.Add(time.Duration(i) * time.Second)
+	}
+	held := s.take("acme", strings.Repeat("b", 64))
+	s.tenants["acme"].kept["sha256:"+strings.Repeat("b", 64)].used = now.Add(-time.Hour)
+	put(t, s, "beta", "d", 30)
+	if got, want := keys(s), []string{"acme/b", "acme/c", "beta/d"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if s.take("acme", strings.Repeat("a", 64)) != nil {
+		t.Error("what was removed is still found")
+	}
+	put(t, s, "beta", "e", 90)
+	if got, want := keys(s), []string{"acme/b", "beta/e"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	s.release(held)
+	put(t, s, "beta", "f", 10)
+	if got, want := keys(s), []string{"beta/e", "beta/f"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	// A lower bound counts from the next start on.
+	c := s.config
+	c.Bytes = 20
+	again, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := keys(again); len(got) != 1 || got[0] == "beta/e" {
+		t.Errorf("got %v, want what fits", got)
+	}
+}
+
+// What a crash left is removed at the start; what is whole stays, with its time.
+func TestStartAfterACrash(t *testing.T) {
+	s := newStore(t, nil)
+	put(t, s, "acme", "a", 10)
+	put(t, s, "acme", "b", 10)
+	dir := s.config.Dir
+	for _, name := range []string{newPrefix + "1/root/x", oldPrefix + "1/environment/x", "acme/prepared/nonsense", "acme/prepared/" + strings.Repeat("c", 64), "acme/note", "file"} {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte("sha256:"+strings.Repeat("f", 64)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "acme", strings.Repeat("b", 64), manifestName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := keys(again), []string{"acme/a"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := left(t, again); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+	found, err := os.ReadDir(filepath.Join(dir, "acme", preparedName))
+	if err != nil || len(found) != 1 {
+		t.Errorf("got %v, %v; want one key", found, err)
+	}
+	if k := again.take("acme", strings.Repeat("a", 64)); k == nil {
+		t.Error("the whole one is not found")
+	}
+}
+
+// An environment that was changed is not used, and can be built anew.
+func TestDamageIsNoticed(t *testing.T) {
+	for name, damage := range map[string]func(root string) error{
+		"a file changed": func(root string) error { return os.WriteFile(filepath.Join(root, "data"), []byte("aaaaaaaaaa"), 0o644) },
+		"a file added":   func(root string) error { return os.WriteFile(filepath.Join(root, "more"), nil, 0o644) },
+		"a file removed": func(root string) error { return os.Remove(filepath.Join(root, "data")) },
+		"a mode":         func(root string) error { return os.Chmod(filepath.Join(root, "data"), 0o4755) },
+		"all of it":      os.RemoveAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			s := newStore(t, func(c *Config) { c.Log = logTo(&log) })
+			k := put(t, s, "acme", "a", 10)
+			if err := damage(k.root()); err != nil {
+				t.Fatal(err)
+			}
+			again, err := Open(s.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again.take("acme", strings.Repeat("a", 64)) != nil || !strings.Contains(log.String(), "damaged environment") {
+				t.Errorf("used all the same; log %s", log.String())
+			}
+			put(t, again, "acme", "a", 10)
+			if k := again.take("acme", strings.Repeat("a", 64)); k == nil {
+				t.Error("the new one is not found")
+			}
+		})
+	}
+}
+
+// A damaged environment is replaced by a build of the same.
+func TestDamageIsReplaced(t *testing.T) {
+	s := newStore(t, nil)
+	k := put(t, s, "acme", "a", 10)
+	k.verified = false
+	if err := os.WriteFile(filepath.Join(k.root(), "more"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fresh := put(t, s, "acme", "a", 10)
+	if _, err := os.Stat(filepath.Join(fresh.root(), "more")); fresh == k || err == nil {
+		t.Error("the damaged one is still there")
+	}
+	if got := left(t, s); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
+func TestRebuild(t *testing.T) {
+	x := newIndex(t, base)
+	s := newStore(t, x.from)
+	sk := newSkill(t, "python_packages: [skbase]\n", nil)
+	first := mustPrepare(t, s, "acme", sk, runtime.System)
+	name, data := pkg{name: "skbase", version: "1.3", files: base.files}.wheel()
+	x.files[name] = data
+	env, err := s.Prepare(t.Context(), "acme", sk, python(t, sk, runtime.System), true, func([]byte) error { return nil })
+	if err != nil || env.Digest == first.Digest || !slices.Equal(env.Packages, []string{"skbase==1.3"}) {
+		t.Errorf("got %+v, %v; want the new version", env, err)
+	}
+	if again := mustPrepare(t, s, "acme", sk, runtime.System); again.Digest != env.Digest || !again.Reused {
+		t.Errorf("got %+v, want what was built last", again)
+	}
+	failed := errors.New("gone")
+	if _, err := s.Prepare(t.Context(), "acme", sk, python(t, sk, runtime.System), true, func([]byte) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("got %v, want what log returned", err)
+	}
+	s.Close()
+}
+
+func TestTail(t *testing.T) {
+	for said, want := range map[string]string{
+		"":                               "it said nothing",
+		"one\ntwo\n\n":                   "two",
+		"ERROR: a\nERROR: b\n[notice]\n": "b",
+		strings.Repeat("x", 600):         strings.Repeat("x", maxReason) + "...",
+	} {
+		l := &tail{to: &bytes.Buffer{}}
+		l.Write([]byte(strings.Repeat("\n", maxTail)))
+		l.Write([]byte(said))
+		if got := l.reason(); got != want {
+			t.Errorf("%q: got %q, want %q", said, got, want)
+		}
+	}
+	f := &flight{changed: make(chan struct{})}
+	f.Write(make([]byte, 2*maxLog))
+	if len(f.log) > maxLog+100 {
+		t.Errorf("got %d bytes of log, want a bound", len(f.log))
+	}
+}
