@@ -80,6 +80,7 @@ func TestProgress(t *testing.T) {
 		want []string // nil: nothing
 	}{
 		{"run", runs, []string{"uploading files", "saving out/chart"}},
+		{"detached", append([]string{"run", "-d", "--file", source}, "demo", "x.py"), []string{"uploading files"}},
 		{"artifacts", saves, []string{"saving out/chart"}},
 		{"quiet run", append([]string{"run", "-q"}, runs[1:]...), nil},
 		{"quiet after the skill", append(append([]string{}, runs[:len(runs)-1]...), "--quiet", "x.py"), nil},

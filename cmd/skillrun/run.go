@@ -58,7 +58,10 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if err != nil {
 		return err
 	}
+	bars := a.progress(f.quiet)
+	cmd.OnUpload = bars.upload()
 	if f.detach {
+		defer bars.end()
 		return a.detach(ctx, cmd)
 	}
 	// Before the run: a folder that can't be made is better known now.
@@ -69,8 +72,6 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	if dir != nil {
 		defer dir.Close()
 	}
-	bars := a.progress(f.quiet)
-	cmd.OnUpload = bars.upload()
 	out := &printer{app: a}
 	cmd.OnEvent = out.event
 	if !a.json {

@@ -1,10 +1,14 @@
 """The client against a real daemon, which the Go test starts. SKILLRUN_ADDRESS is its
 socket, SKILLRUN_TCP its TCP address. The skill "py" is the Go test's."""
 
+import concurrent.futures
 import hashlib
 import io
 import os
 import pathlib
+import signal
+import subprocess
+import sys
 import tempfile
 import unittest
 import uuid
@@ -129,6 +133,13 @@ class Running(Daemon):
             seen += chunk.text
         self.assertEqual((seen.split()[0], run.exit_code), ("ready", 0))
 
+    def test_many_threads_share_a_client(self):
+        def one(n):
+            return self.client.run_code("py", "import sys; print(sys.argv[1])", args=[str(n)]).result().check().text
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            self.assertEqual(list(pool.map(one, range(16))), [f"{n}\n" for n in range(16)])
+
     def test_over_tcp(self):
         with skillrun.connect(os.environ["SKILLRUN_TCP"]) as client:
             self.assertEqual(client.run_code("py", "print(6 * 7)").result().check().text, "42\n")
@@ -226,6 +237,25 @@ class Leaving(Daemon):
         code = "import os; print(os.path.getsize('f'))"
         run_id = self.client.run_code("py", code, files={"f": bytes(3 << 20)}).detach()
         self.assertEqual(self.client.attach(run_id).result().check().text, f"{3 << 20}\n")
+
+    def test_ctrl_c_cancels(self):
+        label = self.label()
+        program = (
+            "import sys, skillrun\n"
+            "with skillrun.connect() as client:\n"
+            "    for chunk in client.run_code('py', sys.argv[1], labels={'test': sys.argv[2]}):\n"
+            "        sys.stdout.buffer.write(chunk.data)\n"
+            "        sys.stdout.flush()\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, self.SLEEPER, label], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        self.assertIn(b"KeyboardInterrupt", said)
+        (execution,) = self.of(label)
+        self.assertEqual((execution.outcome.end, execution.outcome.evidence.cancel_reason), (pb.END_CANCELLED, "the caller left"))
 
     def test_cancel_says_why(self):
         run = self.client.run_code("py", self.SLEEPER)

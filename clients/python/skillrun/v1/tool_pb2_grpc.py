@@ -107,7 +107,8 @@ class ToolServiceServicer(object):
         is the exception's, and whose ErrorInfo has the exception's name as metadata
         "error": PathSecurityError, ScriptPermissionError, InterpreterNotFoundError,
         ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
-        OSError.
+        OSError. A script that was cancelled, or that could not be started, is an
+        OSError; one that memory ran out for is a SIGKILL whose stderr says so.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
