@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -315,4 +316,82 @@ func TestMCPSocket(t *testing.T) {
 			t.Errorf("a socket that nobody asked for: %v", err)
 		}
 	}
+}
+
+// A session is its user's, as the kernel says: another user who has its id gets
+// nothing by it.
+func TestMCPSessionOfAnotherUser(t *testing.T) {
+	d := startDaemon(t, "listen: {unix: s.sock, unix_mode: 0666}\n")
+	if err := os.Chmod(d.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(d.dir, "mcp.sock")
+	root, nobody := userClient(socket, 0), userClient(socket, 65534)
+	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+	post := func(c *http.Client, session, message string) (status int, id string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/mcp", strings.NewReader(message))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+			req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, resp.Header.Get("Mcp-Session-Id")
+	}
+	const run = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"calculator","script_path":"scripts/calc.py","arguments":{"expression":"1"}}}}`
+	_, ofRoot := post(root, "", initialize)
+	_, ofNobody := post(nobody, "", initialize)
+	for _, tt := range []struct {
+		who     *http.Client
+		session string
+		want    int
+	}{{root, ofRoot, 200}, {nobody, ofNobody, 200}, {nobody, ofRoot, 404}, {root, ofNobody, 404}} {
+		if got, _ := post(tt.who, tt.session, run); got != tt.want {
+			t.Errorf("got %d, want %d", got, tt.want)
+		}
+	}
+	list, err := d.runs.List(t.Context(), &pb.ListRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var who []string
+	for _, e := range list.Executions {
+		who = append(who, e.Principal)
+	}
+	if got := strings.Join(who, " "); got != "uid:65534 uid:0" {
+		t.Errorf("who ran what, newest first: %s", got)
+	}
+}
+
+// userClient reaches a socket as a user.
+func userClient(socket string, uid int) *http.Client {
+	type dialed struct {
+		conn net.Conn
+		err  error
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		done := make(chan dialed)
+		go func() {
+			// The user ids of this thread alone, which ends with its goroutine.
+			runtime.LockOSThread()
+			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+				done <- dialed{nil, errno}
+				return
+			}
+			conn, err := net.Dial("unix", socket)
+			done <- dialed{conn, err}
+		}()
+		d := <-done
+		return d.conn, d.err
+	}}}
 }
