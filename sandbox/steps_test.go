@@ -210,13 +210,17 @@ func TestOpenIsHindered(t *testing.T) {
 			}
 			return func() { os.RemoveAll(dir) }
 		}, "is a directory"},
-		{"a dead instance with half a record", func(t *testing.T, c *Config) func() {
+		{"a dead instance that can't be removed", func(t *testing.T, c *Config) func() {
 			dir := filepath.Join(c.StateDir, "instances", "x")
-			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600),
-				os.WriteFile(filepath.Join(dir, groupsFile), []byte("{"), 0o600)); err != nil {
+			busy := filepath.Join(dir, "busy")
+			if err := errors.Join(os.MkdirAll(busy, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), mountTmpfs(busy, "size=4k")); err != nil {
 				t.Fatal(err)
 			}
-			return func() { os.RemoveAll(dir) }
+			return func() {
+				if err := errors.Join(detach(busy), os.RemoveAll(dir)); err != nil {
+					t.Error(err)
+				}
+			}
 		}, "sweep of instance x"},
 		{"links that can't be made", func(t *testing.T, c *Config) func() {
 			c.Links = map[string]string{"/usr": "x"}
