@@ -97,6 +97,12 @@ func TestNoPython(t *testing.T) {
 			r.wantStdout(t, tt.want)
 		})
 	}
+	t.Run("RunPython", func(t *testing.T) {
+		r, err := pb.NewToolServiceClient(d.conn).RunPython(t.Context(), &pb.RunPythonRequest{Code: "import sys; print(sys.prefix)"})
+		if want := "Stdout:\n/opt/python\n\nStderr:\n"; err != nil || r.Text != want {
+			t.Errorf("got %v, %v, want %q", r, err, want)
+		}
+	})
 	_, err = d.try(script("strict", "x.py"))
 	wantStatus(t, err, "FailedPrecondition", "INTERPRETER_MISSING")
 	d.stop()
