@@ -48,7 +48,7 @@ func TestContractExecuteScript(t *testing.T) {
 	if err != nil || !r.Signaled || r.GetSignal() != "SIGSEGV" || r.GetSignalNumber() != 11 || r.ExitCode != -11 || r.Timeout {
 		t.Errorf("got %v, %v", r, err)
 	}
-	r, _, err = d.executeScript(&pb.ExecuteScriptRequest{Skill: "pdf-extractor", ScriptPath: "scripts/slow.py", Timeout: durationpb.New(time.Second)})
+	r, _, err = d.executeScript(&pb.ExecuteScriptRequest{Skill: "pdf-extractor", ScriptPath: "scripts/slow.py", Timeout: durationpb.New(3 * time.Second)})
 	if err != nil || !r.Timeout || r.ExitCode != 124 || r.Stdout != "part\n" || r.Stderr != "\nTimeout" {
 		t.Errorf("got %v, %v", r, err)
 	}
