@@ -67,11 +67,13 @@ class Following(Case):
         whole = Record().out(b"ab").out(b"cd").out(b"ef").exit().events
         for name, first in {"repeated": [0, 1, 2, 2, 1, 3, 4, 5], "left out": [0, 1, 3]}.items():
             with self.subTest(name):
-                _, client = self.daemon(
+                daemon, client = self.daemon(
                     Execute=lambda r, c: iter([whole[i] for i in first]),
                     Attach=lambda r, c: iter(whole[r.after_sequence :]),
                 )
                 self.assertEqual(client.run("s", code="").result().stdout, b"abcdef")
+                attached = [r.after_sequence for r in daemon.asked("Attach")]
+                self.assertEqual(attached, [] if name == "repeated" else [2])
 
     def test_a_wrong_offset_is_data_loss_and_cancels(self):
         events = Record().out(b"ab").out(b"cd").exit().events
@@ -108,7 +110,9 @@ class Following(Case):
 
     def test_attach_goes_on_where_it_left(self):
         record = Record().out(b"one ").out(b"two").exit()
-        daemon, client = self.daemon(Attach=lambda r, c: iter(record.after(r.after_sequence)))
+        daemon, client = self.daemon(
+            Attach=lambda r, c: iter(record.after(r.after_sequence)), Cancel=lambda r, c: pb.Execution(execution_id="x1")
+        )
         for _ in client.attach("x1"):
             break
         run = client.attach("x1", after_sequence=3)
