@@ -93,6 +93,20 @@ func TestUnifiedVerify(t *testing.T) {
 	}
 }
 
+// Memory and swap together may be no more than memory, on either version.
+func TestResourcesLeaveNoSwap(t *testing.T) {
+	s := Spec{Limits: Limits{MemoryBytes: 1 << 20, Processes: 1000}}
+	for _, g := range []group{{unified: true}, {swap: true}} {
+		r := resources(s, g)
+		if r.Memory != 1<<20 || r.MemorySwap != 1<<20 || *r.PidsLimit != 1001 || (r.Unified["memory.oom.group"] == "1") != g.unified {
+			t.Errorf("%+v: got %+v", g, r)
+		}
+	}
+	if r := resources(s, group{}); r.MemorySwap != 0 {
+		t.Errorf("without accounting of swap: got %d", r.MemorySwap)
+	}
+}
+
 func TestUnifiedPrepare(t *testing.T) {
 	self := strconv.Itoa(os.Getpid())
 	read := func(path string) string {

@@ -171,6 +171,18 @@ func TestSignalErrors(t *testing.T) {
 		f := &unsignalled{newFake(), tt.err}
 		x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return f, nil })
 		id := execute(t, x, scriptRequest())
+		r, err := x.Follow(t.Context(), who, id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for started := false; !started; {
+			e, err := r.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			started = e.Started != nil
+		}
+		r.Close()
 		if err := x.Signal(t.Context(), who, id, syscall.SIGUSR1); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}
