@@ -29,8 +29,9 @@ from skillrun.v1 import (
     tool_pb2_grpc,
 )
 
-# Of one message of the daemon; its own bound is the same.
-MAX_RECEIVE_BYTES = 16 << 20
+# Of one message of the daemon: what a call of ToolService answers has all that its
+# program printed. Every other message is below 16 MiB.
+MAX_RECEIVE_BYTES = 128 << 20
 
 _OPTIONS: Tuple[Tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
@@ -286,6 +287,16 @@ class Client:
     def check_command(self, skill: str, command: str) -> skill_pb2.CheckCommandResponse:
         """Says whether a command line may run, by which rule, or why not. It runs nothing."""
         return self._ask(self.skill_service.CheckCommand, skill_pb2.CheckCommandRequest(skill=skill, command=command))
+
+    def prepare(
+        self, skill: str, rebuild: bool = False, on_output: Optional[Callable[[Chunk], None]] = None
+    ) -> skill_pb2.Environment:
+        """Has the daemon build the environment with the packages that a skill needs, and
+        returns it; on_output gets what the build prints. One that is there is returned at
+        once, unless it shall be rebuilt."""
+        request = skill_pb2.PrepareSkillRequest(skill=skill, rebuild=rebuild)
+        event = tools.last_event(self._call(self.skill_service.PrepareSkill, request), "environment", on_output)
+        return event.environment
 
     def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
         """Returns what the daemon and its machine can do."""

@@ -145,7 +145,10 @@ _BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
 def call_error(error: grpc.RpcError) -> CallError:
     """Turns what grpcio raises into an exception of this package."""
     info, bad, retry = _details(error)
-    return _BY_CODE.get(error.code(), CallError)(
+    kind = _BY_CODE.get(error.code(), CallError)
+    if kind is Busy and info is None:
+        kind = CallError  # gRPC's own word for a message that is too large
+    return kind(
         error.details() or error.code().name,
         code=error.code(),
         reason=info.reason if info is not None else "",

@@ -113,11 +113,17 @@ def tool(message: tool_pb2.Tool) -> Tool:
 
 def follow_call(stream: Any, on_output: Optional[Callable[[Chunk], None]]) -> ToolResult:
     """Reads a CallTool stream to its result."""
+    return _tool_result(last_event(stream, "result", on_output).result)
+
+
+def last_event(stream: Any, last: str, on_output: Optional[Callable[[Chunk], None]]) -> Any:
+    """Reads a stream of output to the event that has the field last, which it returns. A
+    caller that leaves by an exception ends the call, and with it what it runs."""
     decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
     try:
         for event in stream:
-            if event.HasField("result"):
-                return _tool_result(event.result)
+            if event.HasField(last):
+                return event
             output = event.output
             if on_output is not None and output.stream in _STREAMS:
                 text = decoders[output.stream].decode(output.data)
@@ -126,7 +132,7 @@ def follow_call(stream: Any, on_output: Optional[Callable[[Chunk], None]]) -> To
         raise call_error(error) from None
     finally:
         stream.cancel()
-    raise CallError("protocol: the call of a tool ended without a result", grpc.StatusCode.INTERNAL)
+    raise CallError(f"protocol: the stream ended without its {last}", grpc.StatusCode.INTERNAL)
 
 
 def _tool_result(result: tool_pb2.ToolResult) -> ToolResult:

@@ -177,6 +177,26 @@ class Tools(Case):
         self.assertEqual((got.success, got.exit_code, got.error, got.execution_id), (False, -1, "Command not allowed", ""))
         self.assertEqual(client.run_python("1"), "Stdout:\n1")
 
+    def test_answers_may_be_large(self):
+        large = "x" * (20 << 20)
+        _, client = self.daemon(RunPython=lambda r, c: tool_pb2.RunPythonResponse(text=large))
+        self.assertEqual(len(client.run_python("1")), len(large))
+
+    def test_prepare(self):
+        def prepare(request, context):
+            yield skill_pb2.PrepareSkillResponse(output=pb.Output(stream=pb.STREAM_STDERR, data=b"building"))
+            if request.skill == "s":
+                yield skill_pb2.PrepareSkillResponse(environment=skill_pb2.Environment(digest="sha256:1", packages=["a==1"]))
+
+        daemon, client = self.daemon(PrepareSkill=prepare)
+        seen = []
+        got = client.prepare("s", rebuild=True, on_output=lambda chunk: seen.append((chunk.stream, chunk.text)))
+        self.assertEqual((got.digest, list(got.packages), seen), ("sha256:1", ["a==1"], [("stderr", "building")]))
+        self.assertTrue(daemon.asked("PrepareSkill")[0].rebuild)
+        with self.assertRaises(skillrun.CallError) as caught:
+            client.prepare("other")
+        self.assertIn("ended without its environment", str(caught.exception))
+
     def test_list_and_call(self):
         schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 600}}}
         definition = {"type": "function", "function": {"name": "t", "description": "d", "parameters": schema}}

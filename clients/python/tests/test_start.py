@@ -307,6 +307,12 @@ class Refusals(Case):
                     ("WORD", "why", "limits.wall_time", 1.5, {"k": "v"}, code, "WORD: why"),
                 )
 
+    def test_a_message_that_is_too_large_is_not_busy(self):
+        _, client = self.daemon(Execute=lambda r, c: abort(c, grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"))
+        with self.assertRaises(skillrun.CallError) as caught:
+            client.run("s", script="x")
+        self.assertIs(type(caught.exception), skillrun.CallError)
+
     def test_details_of_others_and_garbage_are_not_ours(self):
         for name, fail in {
             "another domain": lambda c: abort(c, grpc.StatusCode.NOT_FOUND, "why", "WORD", domain="proxy.example"),
