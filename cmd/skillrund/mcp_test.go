@@ -310,6 +310,10 @@ func TestMCPSocket(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v", info, err)
 	}
+	second := launch(t, newDir(t), "listen: {unix: s.sock, mcp_unix: "+d.dir+"/mcp.sock}\n")
+	if err := second.wait(); err == nil || !strings.Contains(second.log.String(), "listen.mcp_unix: ") || !strings.Contains(second.log.String(), "another daemon answers there") {
+		t.Errorf("got %v, log %s", err, tail(second.log.String(), 500))
+	}
 	d.stop()
 	if d := startDaemonIn(t, d.dir, "listen: {unix: s.sock, mcp_unix: ''}\n"); d != nil {
 		if _, err := os.Stat(filepath.Join(d.dir, "mcp.sock")); !os.IsNotExist(err) {

@@ -50,8 +50,6 @@ type refusal struct {
 	reason string
 }
 
-func (e *refusal) Error() string { return e.reason }
-
 func refuse(status int, format string, args ...any) *refusal {
 	return &refusal{status, jsonrpc.CodeInvalidRequest, fmt.Sprintf(format, args...)}
 }
