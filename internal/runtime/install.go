@@ -148,6 +148,9 @@ func runBundle(ctx context.Context, bundle string, args ...string) (stdout strin
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil { // and so it was killed
+			err = ctx.Err()
+		}
 		return "", fmt.Errorf("%s: %w: %s", strings.Join(append([]string{bundle}, args...), " "), err, strings.TrimSpace(said.String()))
 	}
 	return out.String(), nil
