@@ -160,7 +160,7 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
 		return refuse(http.StatusUnsupportedMediaType, "Content-Type must be application/json")
 	}
 	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	control.SetReadDeadline(time.Now().Add(s.bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxMessage))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)

@@ -292,6 +292,22 @@ func TestOpenStreamKeepsSession(t *testing.T) {
 	}
 }
 
+// A message that doesn't arrive is given up.
+func TestBodyThatDoesNotArrive(t *testing.T) {
+	d := startDaemon(t, nil)
+	d.bodyTime = 10 * time.Millisecond
+	conn := dial(t, d.mine)
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: 1000\r\n\r\n{")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 400 || !strings.Contains(string(body), "did not arrive") {
+		t.Errorf("got %d %s", resp.StatusCode, body)
+	}
+}
+
 // A silent call is seen to be there, and its answer comes as ever.
 func TestSilentCallsAreKeptAlive(t *testing.T) {
 	release := make(chan struct{})

@@ -70,6 +70,7 @@ type Server struct {
 	maxMessage int64
 	patience   time.Duration // with a client that doesn't take what it is sent
 	keepalive  time.Duration
+	bodyTime   time.Duration // for a message to arrive
 	log        *slog.Logger
 
 	sdk      *sdk.Server
@@ -98,7 +99,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, patience: writeTimeout, keepalive: keepaliveInterval, log: c.Log,
+		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())
