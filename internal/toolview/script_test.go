@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -264,6 +265,16 @@ Script has dangerous permissions: scripts/group.py
 			t.Errorf("got %+v", r)
 		}
 	})
+}
+
+// The contract's own example of a missing interpreter, on a machine that has none.
+func TestContractScriptWithoutNode(t *testing.T) {
+	b := newBench(t, func(c *executor.Config) { c.Runtimes = &runtime.Set{} }, skillText{name: "pdf", files: map[string]string{"script.js": "console.log(1)\n"}})
+	_, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "script.js"}, nil)
+	want := Exception{InterpreterNotFoundError, "Interpreter 'node' not found in PATH for script.js"}
+	if x, ok := errors.AsType[*Exception](err); !ok || *x != want {
+		t.Errorf("got %v, want %v", err, want)
+	}
 }
 
 // A skill's own max_execution_time is the default and the ceiling.
