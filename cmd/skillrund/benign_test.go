@@ -1,0 +1,113 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// The benign suite is the other half of the hostile one: what ordinary skills do has
+// to work in the default profile, with the default limits. Hardening that breaks a
+// line of it is wrong.
+
+const benignDir = "testdata/benign"
+
+// A benignProgram is one file of testdata/benign, none of which is named as a module
+// that another imports. It prints "ok" as its last line
+// and exits with 0 if all that it does works.
+type benignProgram struct {
+	file string
+	// needs are patterns of files of this machine; without one the program is
+	// skipped, and that is printed.
+	needs []string
+	// artifacts are what it leaves.
+	artifacts []string
+}
+
+const distPackages = "/usr/lib/python3/dist-packages/"
+
+var benignPrograms = []benignProgram{
+	{"use_numpy.py", []string{distPackages + "numpy"}, nil},
+	{"use_pandas.py", []string{distPackages + "pandas"}, []string{"out/sums.csv"}},
+	{"use_matplotlib.py", []string{distPackages + "matplotlib"}, []string{"plot.pdf", "plot.png", "plot.svg"}},
+	{"use_threads.py", nil, nil},
+	{"use_pools.py", nil, nil},
+	{"use_asyncio.py", nil, nil},
+	{"use_sqlite.py", nil, []string{"notes.db"}},
+	{"use_subprocess.py", nil, nil},
+	{"use_office.py", nil, nil},
+	{"use_files.py", nil, []string{"a.zip", "b.txt"}},
+	{"use_system.py", nil, nil},
+	{"use_venv.py", []string{"/usr/lib/python3*/venv/__init__.py"}, nil},
+	{"use_workers.js", []string{"/usr/bin/node"}, []string{"node.txt"}},
+	{"use_gcc.sh", []string{"/usr/bin/gcc"}, nil},
+	{"use_shim.sh", []string{"/usr/bin/gcc"}, nil},
+	{"use_git.sh", []string{"/usr/bin/git"}, nil},
+	{"use_tar.sh", []string{"/usr/bin/tar", "/usr/bin/gzip"}, []string{"all.tar.gz"}},
+	{"use_shell.sh", nil, nil},
+	{"use_perl.pl", []string{"/usr/bin/perl"}, nil},
+	{"use_ruby.rb", []string{"/usr/bin/ruby"}, nil},
+}
+
+func TestBenign(t *testing.T) {
+	dir := newDir(t)
+	files := map[string]string{}
+	for _, p := range benignPrograms {
+		data, err := os.ReadFile(filepath.Join(benignDir, p.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["scripts/"+p.file] = string(data)
+	}
+	listed, err := os.ReadDir(benignDir)
+	if err != nil || len(listed) != len(benignPrograms) {
+		t.Errorf("%d files in %s, %d are run; %v", len(listed), benignDir, len(benignPrograms), err)
+	}
+	writeSkill(t, dir, "benign", "", files)
+	d := startDaemonIn(t, dir, "")
+	var wg sync.WaitGroup
+	places := make(chan struct{}, atOnce)
+	for _, p := range benignPrograms {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			t.Run(p.file, func(t *testing.T) { runBenign(t, d, p) })
+		})
+	}
+	wg.Wait()
+	d.wantNothingLeft()
+}
+
+func runBenign(t *testing.T, d *running, p benignProgram) {
+	for _, pattern := range p.needs {
+		if found, err := filepath.Glob(pattern); err != nil || len(found) == 0 {
+			t.Skipf("this machine has no %s", pattern)
+		}
+	}
+	mine := *d
+	mine.t = t
+	// From /workspace, as a skill's own words would have a model run it.
+	r := mine.run(script("benign", "scripts/"+p.file))
+	r.wantExit(t, 0)
+	if lines := strings.Split(strings.TrimSpace(r.stdout.String()), "\n"); lines[len(lines)-1] != "ok" {
+		t.Errorf("stdout %q, want ok at its end; stderr %q", tail(r.stdout.String(), 1000), tail(r.stderr.String(), 2000))
+	}
+	if got := artifactPaths(r.outcome); p.artifacts != nil && !slices.Equal(got, p.artifacts) {
+		t.Errorf("artifacts %v, want %v", got, p.artifacts)
+	}
+	if o := r.outcome; o.Stdout.GetTruncated() || len(o.ArtifactsRefused) > 0 && p.artifacts != nil {
+		t.Errorf("got %v", o)
+	}
+}
+
+func artifactPaths(o *pb.Outcome) (paths []string) {
+	for _, a := range o.Artifacts {
+		paths = append(paths, a.Path)
+	}
+	return paths
+}

@@ -1,0 +1,23 @@
+use strict;
+use warnings;
+use File::Temp qw(tempdir);
+use IO::Socket::UNIX;
+use POSIX qw(strftime WNOHANG);
+use Data::Dumper;
+my $dir = tempdir(CLEANUP => 1);
+my $listener = IO::Socket::UNIX->new(Local => "$dir/s", Listen => 1) or die $!;
+defined(my $pid = fork) or die $!;
+if (!$pid) { my $c = IO::Socket::UNIX->new("$dir/s") or die $!; print $c "hello\n"; exit 3 }
+my $c = $listener->accept;
+die unless <$c> eq "hello\n";
+waitpid $pid, 0;
+die "$?" unless $? >> 8 == 3;
+open my $pipe, '-|', 'seq', '3' or die $!;
+my @lines = <$pipe>;
+die unless @lines == 3;
+my $n = () = `ls /usr` =~ /\n/g;
+die unless $n;
+local $SIG{ALRM} = sub { die "alarm\n" };
+eval { alarm 1; select undef, undef, undef, 30; };
+die unless $@ eq "alarm\n";
+print "ok\n";
