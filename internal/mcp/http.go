@@ -166,7 +166,7 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
 		return refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
 	}
 	if err != nil {
-		return refuse(http.StatusBadRequest, "the body did not arrive: %v", err)
+		return refuse(http.StatusBadRequest, "the message did not arrive, or not within %s", s.bodyTime)
 	}
 	control.SetReadDeadline(time.Time{}) // what comes now is only the caller's going
 	if bad := checkMessage(body); bad != nil {

@@ -303,7 +303,7 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 400 || !strings.Contains(string(body), "did not arrive") {
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 400 || !strings.Contains(string(body), "the message did not arrive, or not within 10ms") {
 		t.Errorf("got %d %s", resp.StatusCode, body)
 	}
 }
