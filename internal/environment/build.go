@@ -123,6 +123,10 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		return frozen{}, err
 	}
 	defer os.RemoveAll(inputs)
+	spec, err := s.spec(p, inputs)
+	if err != nil {
+		return frozen{}, err
+	}
 	var fetch *fetcher
 	if s.index != nil {
 		fetch = newFetcher(s.index, s.config.Sdists, s.config.MemoryBytes*downloadFactor, s.stall, s.roots)
@@ -136,7 +140,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	var freezeErr error
 	froze := false
 	python := pythonName(p.python.Python)
-	process, err := s.config.Host.Start(ctx, s.spec(p, inputs), sandbox.IO{
+	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
 		Stdin: stdin, Stdout: r, Stderr: last,
 		Collect: func(changes *os.Root) error {
 			froze = true
@@ -193,8 +197,8 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 	}
 	switch exit.End {
 	case sandbox.TimedOut:
-		if fetch != nil && fetch.failed != nil {
-			return fetch.failed
+		if fetch != nil && fetch.result() != nil {
+			return fetch.result()
 		}
 		return fail("not done after %s, the limit of environments.wall_time", s.config.Wall)
 	case sandbox.OOMKilled:
@@ -205,10 +209,24 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 			return err
 		}
 	}
-	if name := last.missing(); name != "" && s.config.Wheels != "" && s.index == nil {
-		return &NoPackageError{Name: name, Source: "the daemon's wheels, environments.wheels"}
+	if name := last.missing(); name != "" {
+		return &NoPackageError{Name: name, Source: s.source()}
 	}
 	return fail("pip: %s", last.reason())
+}
+
+// source names where packages come from.
+func (s *Store) source() string {
+	var from []string
+	if s.index != nil {
+		shown := *s.index
+		shown.User = nil
+		from = append(from, "the package index "+shown.String())
+	}
+	if s.config.Wheels != "" {
+		from = append(from, "the daemon's wheels, environments.wheels")
+	}
+	return strings.Join(from, " and ")
 }
 
 // buildInputs makes the directory that a build reads from.
@@ -230,7 +248,7 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 
 // spec is the sandbox of a build: no network, nothing of the skill or of any
 // tenant, and what an execution has of the host.
-func (s *Store) spec(p *plan, inputs string) sandbox.Spec {
+func (s *Store) spec(p *plan, inputs string) (sandbox.Spec, error) {
 	options, _ := json.Marshal([]any{s.index != nil, s.config.Wheels != "", s.config.Sdists}) // can't fail
 	spec := sandbox.Spec{
 		ID: fmt.Sprintf("build-%d-%d", os.Getpid(), builds.Add(1)),
@@ -254,9 +272,13 @@ func (s *Store) spec(p *plan, inputs string) sandbox.Spec {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
 	}
 	if s.config.Wheels != "" {
-		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: s.config.Wheels, Target: wheelsTarget})
+		wheels, err := filepath.EvalSymlinks(s.config.Wheels) // a mount follows none
+		if err != nil {
+			return sandbox.Spec{}, fmt.Errorf("wheels: %w", err)
+		}
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: wheels, Target: wheelsTarget})
 	}
-	return spec
+	return spec, nil
 }
 
 // maxTail is how much of a build's last words is kept to explain a failure.

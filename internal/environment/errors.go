@@ -34,9 +34,11 @@ func (e *SystemPackagesError) Error() string {
 
 // Fix is the command that helps.
 func (e *SystemPackagesError) Fix() string {
-	names := make([]string, len(e.Packages))
-	for i, p := range e.Packages {
-		names[i] = systemName(p)
+	var names []string
+	for _, p := range e.Packages {
+		if name := systemName(p); name != "" {
+			names = append(names, name)
+		}
 	}
 	return "apt-get install " + strings.Join(names, " ")
 }

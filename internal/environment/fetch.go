@@ -45,7 +45,6 @@ type fetcher struct {
 	bytes   int64
 	private bool  // the index is on a private network
 	failed  error // the first thing that went wrong with the index
-	missing string
 }
 
 // newFetcher makes one for a build. roots nil: the machine's.
@@ -108,9 +107,6 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 	defer body.Close()
 	switch {
 	case r.StatusCode == http.StatusNotFound:
-		f.mu.Lock()
-		f.missing = project
-		f.mu.Unlock()
 		return status(http.StatusNotFound)
 	case r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden:
 		return f.fail(fmt.Errorf("it wants credentials, or other ones (%s)", r.Status))
@@ -297,13 +293,7 @@ func (f *fetcher) fail(err error) response {
 func (f *fetcher) result() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.failed != nil:
-		return f.failed
-	case f.missing != "":
-		return &NoPackageError{Name: f.missing, Source: "the package index " + f.index.String()}
-	}
-	return nil
+	return f.failed
 }
 
 // A body is a download that counts.

@@ -97,7 +97,7 @@ func (s *Store) find(u Use, requirements []skill.Requirement) *kept {
 // dropped.
 func (s *Store) take(tenantName, key string) *kept {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	t := s.tenants[tenantName]
 	if t == nil {
 		return nil
@@ -119,11 +119,9 @@ func (s *Store) take(tenantName, key string) *kept {
 
 func (s *Store) release(k *kept) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if k.leases--; k.leases == 0 && k.gone {
-		if err := os.RemoveAll(k.dir); err != nil {
-			s.config.Log.Error("environment not removed", "dir", k.dir, "err", err)
-		}
+		s.trash = append(s.trash, k.dir)
 	}
 }
 

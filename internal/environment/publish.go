@@ -102,7 +102,7 @@ func (s *Store) load() error {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.evict()
 	return nil
 }
@@ -186,7 +186,7 @@ func (s *Store) publish(key flightKey, b building, env Environment) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	t, err := s.tenant(key.tenant)
 	if err != nil {
 		return err
@@ -199,9 +199,7 @@ func (s *Store) publish(key flightKey, b building, env Environment) error {
 		k = nil
 	}
 	if k != nil {
-		if err := b.remove(); err != nil {
-			return err
-		}
+		s.trash = append(s.trash, b.dir)
 	} else {
 		k = &kept{environment: env, dir: filepath.Join(t.dir, strings.TrimPrefix(env.Digest, "sha256:")), inodes: inodes, used: time.Now(), verified: true}
 		if err := os.Rename(b.dir, k.dir); err != nil {
@@ -274,10 +272,23 @@ func (s *Store) drop(t *tenant, k *kept) error {
 		return err
 	}
 	k.dir, k.gone = away, true
-	if k.leases > 0 {
-		return nil
+	if k.leases == 0 {
+		s.trash = append(s.trash, away)
 	}
-	return os.RemoveAll(away)
+	return nil
+}
+
+// unlock gives the lock back and removes what has lost its name meanwhile: large
+// trees take their time.
+func (s *Store) unlock() {
+	trash := s.trash
+	s.trash = nil
+	s.mu.Unlock()
+	for _, dir := range trash {
+		if err := os.RemoveAll(dir); err != nil {
+			s.config.Log.Error("environment not removed", "dir", dir, "err", err)
+		}
+	}
 }
 
 // evict removes the least recently used until the rest fits. One that is in use

@@ -104,6 +104,7 @@ type Store struct {
 	tenants map[string]*tenant
 	flights map[flightKey]*flight
 	passed  map[string]string
+	trash   []string // directories without a name, to be removed without the lock
 }
 
 // A tenant's environments by digest, and what is prepared for which key.
@@ -253,7 +254,7 @@ func (s *Store) canBuild() error {
 		return ErrNoPip
 	}
 	if s.config.Wheels != "" {
-		if fi, err := os.Stat(s.config.Wheels); err != nil || !fi.IsDir() {
+		if fi, err := os.Stat(s.config.Wheels); err != nil || !fi.IsDir() { // or a link to one
 			return &IndexError{Index: s.config.Wheels, Reason: "the directory of wheels is not there"}
 		}
 	}

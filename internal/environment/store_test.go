@@ -95,7 +95,11 @@ func TestPrepareFromWheels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := newStore(t, func(c *Config) { c.Wheels = wheels })
+	link := filepath.Join(tempDir(t), "wheels")
+	if err := os.Symlink(wheels, link); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, func(c *Config) { c.Wheels = link })
 	sk := newSkill(t, "python_packages: [sk-top]\n", nil)
 	if env := mustPrepare(t, s, "acme", sk, runtime.Embedded); len(env.Packages) != 2 {
 		t.Errorf("got %+v", env)
