@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 )
+
+// lastAnswers is how long answers are waited for after the end of standard input: an
+// agent that goes wants none, a pipe such as printf ... | skillrun mcp does.
+const lastAnswers = 2 * time.Second
 
 // mcpVariable names the environment variable with the address of the daemon's MCP
 // endpoint.
@@ -23,7 +28,8 @@ as
 
   {"mcpServers": {"skillrun": {"command": "skillrun", "args": ["mcp"]}}}
 
-It ends when standard input does, and cancels what runs then. Without --mcp-address
+When standard input ends it waits a moment for the last answers, cancels what runs
+then, and ends. Without --mcp-address
 the endpoint is mcp.sock beside the socket of --address.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,20 +54,29 @@ func (a *app) bridge(ctx context.Context, at endpoint) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	open := &calls{ids: map[string]bool{}}
+	open := newCalls()
 
 	toDaemon := make(chan error, 1)
 	go func() {
-		toDaemon <- forward(conn, a.stdin, open.begin)
+		toDaemon <- forward(conn, a.stdin, open.begin, nil)
 	}()
 	toAgent := make(chan error, 1)
 	go func() {
-		toAgent <- forward(a.stdout, conn, open.end)
+		toAgent <- forward(a.stdout, conn, nil, open.end)
 	}()
 	select {
 	case err := <-toDaemon:
 		if err == nil {
-			return nil // standard input is over; the daemon sees the connection end
+			// Standard input is over. The daemon sees the connection end, and ends what
+			// still runs.
+			select {
+			case <-open.last():
+			case err := <-toAgent:
+				return a.lost(ctx, at, err, open)
+			case <-time.After(lastAnswers):
+			case <-ctx.Done():
+			}
+			return nil
 		}
 		if read := (*readError)(nil); errors.As(err, &read) {
 			return read

@@ -26,9 +26,9 @@ func (e *writeError) Error() string { return "write messages: " + e.err.Error() 
 func (e *readError) Unwrap() error  { return e.err }
 func (e *writeError) Unwrap() error { return e.err }
 
-// forward copies lines until from ends, which is no error. see gets each line
-// before it is written.
-func forward(to io.Writer, from io.Reader, see func(line []byte)) error {
+// forward copies lines until from ends, which is no error. before and after get
+// each line, before it is written and then; nil: nobody.
+func forward(to io.Writer, from io.Reader, before, after func(line []byte)) error {
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
 		line, err := readLine(r)
@@ -36,9 +36,14 @@ func forward(to io.Writer, from io.Reader, see func(line []byte)) error {
 			if line[len(line)-1] != '\n' {
 				line = append(line, '\n')
 			}
-			see(line)
+			if before != nil {
+				before(line)
+			}
 			if _, err := to.Write(line); err != nil {
 				return &writeError{err}
+			}
+			if after != nil {
+				after(line)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -67,8 +72,33 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 
 // calls are the requests that wait for an answer, by their id as it is written.
 type calls struct {
-	mu  sync.Mutex
-	ids map[string]bool
+	mu   sync.Mutex
+	ids  map[string]bool
+	none chan struct{} // closed when no request waits and none will come; see last
+	over bool
+}
+
+func newCalls() *calls { return &calls{ids: map[string]bool{}, none: make(chan struct{})} }
+
+// last says that no request comes any more. The channel is closed when the last
+// one is answered.
+func (c *calls) last() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.closeIfNone()
+	return c.none
+}
+
+func (c *calls) closeIfNone() {
+	if !c.over || len(c.ids) > 0 {
+		return
+	}
+	select {
+	case <-c.none:
+	default:
+		close(c.none)
+	}
 }
 
 // A messageID is as much of a message as matters here.
@@ -97,6 +127,7 @@ func (c *calls) end(line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.ids, string(m.ID))
+	c.closeIfNone()
 }
 
 // answers are errors for all requests that wait, so that an agent does not wait for

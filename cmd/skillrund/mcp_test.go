@@ -171,6 +171,32 @@ func TestMCPOverStandardStreams(t *testing.T) {
 	}
 }
 
+// What is piped in at once is answered, though standard input ends right behind it.
+func TestMCPAnswersAPipe(t *testing.T) {
+	d := startDaemon(t, "")
+	a := d.startAgent(t)
+	a.initialize()
+	const last = 20
+	for id := 1; id <= last; id++ {
+		a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`, id))
+	}
+	a.stdin.Close()
+	answered := map[string]bool{}
+	for range last {
+		m := a.receive()
+		if m["result"] == nil {
+			t.Errorf("got %v", m)
+		}
+		answered[fmt.Sprint(m["id"])] = true
+	}
+	if len(answered) != last {
+		t.Errorf("answers to %v", answered)
+	}
+	if code := a.exit(); code != 0 || a.stderr.String() != "" {
+		t.Errorf("exit code %d, %s", code, a.stderr)
+	}
+}
+
 // An agent that goes takes its execution with it, however it goes.
 func TestMCPAgentGoes(t *testing.T) {
 	dir := newDir(t)
