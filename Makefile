@@ -53,7 +53,7 @@ demo: packages-demo build ## Starts the daemon and runs a shipped skill in a san
 # processes is not seen: the daemon and the command that the tests of cmd start, what
 # happens before Isolate executes a test binary again, and the init of a sandbox,
 # which is C.
-COVERED := internal/executor internal/permission internal/skill internal/toolview sandbox
+COVERED := internal/environment internal/executor internal/permission internal/skill internal/toolview sandbox
 COVERED_LEAST := 90
 comma := ,
 empty :=
