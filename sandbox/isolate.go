@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/opencontainers/runc/libcontainer/exeseal"
@@ -85,9 +86,24 @@ func sealedSelf() (_ *os.File, err error) {
 	if _, err := io.Copy(f, self); err != nil {
 		return nil, err
 	}
+	return f, seal(f)
+}
+
+const (
+	sealTries = 20
+	sealPause = 50 * time.Millisecond
+)
+
+// seal lets nobody write to f any more. On a loaded machine the kernel may still hold
+// pages that were just written, and says EBUSY until it lets them go
+// (memfd_wait_for_pins in mm/memfd.c).
+func seal(f *os.File) error {
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
+		if !errors.Is(err, unix.EBUSY) || try == sealTries {
+			return err
+		}
+		time.Sleep(sealPause)
 	}
-	return f, nil
 }

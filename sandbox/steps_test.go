@@ -165,6 +165,34 @@ func TestSealedSelf(t *testing.T) {
 	}
 }
 
+// What the kernel holds on to for a moment delays the seal; what stays is an error.
+func TestSealWaits(t *testing.T) {
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "test")
+	defer f.Close()
+	if err := f.Truncate(1); err != nil {
+		t.Fatal(err)
+	}
+	held, err := unix.Mmap(fd, 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := seal(f); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("held: got %v, want EBUSY", err)
+	}
+	sealed := make(chan error)
+	go func() { sealed <- seal(f) }()
+	if err := unix.Munmap(held); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-sealed; err != nil {
+		t.Errorf("let go: got %v", err)
+	}
+}
+
 // Open says what hinders it and gives back what it took: afterwards, with the
 // hindrance gone, it opens.
 func TestOpenIsHindered(t *testing.T) {
