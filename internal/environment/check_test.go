@@ -15,11 +15,11 @@ import (
 
 // A machine is a root file system with packages, for the check only.
 type rootfs struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 }
 
-func newRootfs(t *testing.T, files map[string]string) rootfs {
+func newRootfs(t testing.TB, files map[string]string) rootfs {
 	r := rootfs{t, t.TempDir()}
 	for name, text := range files {
 		r.write(name, text)
@@ -240,5 +240,32 @@ func TestQuote(t *testing.T) {
 	}
 	if got := skill.NormalName("A_b"); got != "a-b" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// BenchmarkAcquire is what the packages of a skill cost each execution: when the
+// interpreter has them by itself, and when they are prepared.
+func BenchmarkAcquire(b *testing.B) {
+	sk := newSkill(b, "system_packages: [jq]\n", map[string]string{"requirements.txt": "pandas\npillow\nPyYAML==6.*\n"})
+	u := Use{Tenant: "acme", Skill: sk, Python: python311, RunsPython: true}
+	for _, how := range []string{"by itself", "prepared"} {
+		b.Run(how, func(b *testing.B) {
+			s := newRootfs(b, debian).store()
+			if how == "prepared" {
+				p, err := s.newPlan(sk, runtime.Invocation{Python: python311})
+				if err != nil {
+					b.Fatal(err)
+				}
+				put(b, s, "acme", "a", 10)
+				s.tenants["acme"].prepared[p.key] = "sha256:" + strings.Repeat("a", 64)
+			}
+			for b.Loop() {
+				l, err := s.Acquire(u)
+				if err != nil {
+					b.Fatal(err)
+				}
+				l.Release()
+			}
+		})
 	}
 }

@@ -75,7 +75,7 @@ func installPython(dir string) (*runtime.Installation, error) {
 	return runtime.Install(context.Background(), runtime.InstallConfig{Dir: filepath.Join(dir, "python"), Bundle: bundle})
 }
 
-func openShared(t *testing.T) {
+func openShared(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("makes real sandboxes, which needs root")
@@ -103,7 +103,7 @@ func openShared(t *testing.T) {
 }
 
 // tempDir is a directory on a disk that sandboxes can reach.
-func tempDir(t *testing.T) string {
+func tempDir(t testing.TB) string {
 	t.Helper()
 	openShared(t)
 	dir, err := os.MkdirTemp(shared.dir, "t")
@@ -132,12 +132,12 @@ func newStore(t *testing.T, edit func(*Config)) *Store {
 }
 
 // newSkill imports a skill "demo" of these files; front is its front matter.
-func newSkill(t *testing.T, front string, files map[string]string) *skill.Skill {
+func newSkill(t testing.TB, front string, files map[string]string) *skill.Skill {
 	t.Helper()
 	return newSkillNamed(t, "demo", front, files)
 }
 
-func newSkillNamed(t *testing.T, name, front string, files map[string]string) *skill.Skill {
+func newSkillNamed(t testing.TB, name, front string, files map[string]string) *skill.Skill {
 	t.Helper()
 	dir := tempDir(t)
 	folder := filepath.Join(dir, "skills", name)
@@ -173,7 +173,7 @@ func newSkillNamed(t *testing.T, name, front string, files map[string]string) *s
 }
 
 // python is what a skill's Python runs on, of a kind.
-func python(t *testing.T, sk *skill.Skill, kind runtime.Python) runtime.Invocation {
+func python(t testing.TB, sk *skill.Skill, kind runtime.Python) runtime.Invocation {
 	t.Helper()
 	openShared(t)
 	inv, err := shared.runtimes.With(kind).ForCommand(sk, []string{"python3"})

@@ -307,7 +307,7 @@ func TestTooManyBuilds(t *testing.T) {
 }
 
 // put makes an environment of a size without a build.
-func put(t *testing.T, s *Store, tenant, key string, size int) *kept {
+func put(t testing.TB, s *Store, tenant, key string, size int) *kept {
 	t.Helper()
 	b, err := s.newDir()
 	if err != nil {
