@@ -491,42 +491,54 @@ func corruptState(t *testing.T, _ *running, _ hostileCase) {
 		t.Fatalf("files %v, %v", files, err)
 	}
 	t.Logf("files: %v", files)
+	places := make(chan struct{}, 2)
+	var wg sync.WaitGroup
 	for _, rel := range files {
 		for name, corrupt := range corruptions {
 			if few := name == "emptied" || name == "garbage"; few && !strings.HasPrefix(rel, "state/record/record.db") && !strings.HasSuffix(rel, ".json") {
 				continue // as cut short, or as zeroed
 			}
-			t.Run(rel[strings.LastIndex(rel, "/")+1:]+" "+name, func(t *testing.T) {
-				copied := newDir(t)
-				if out, err := exec.Command("cp", "-a", dir+"/state", dir+"/skills", copied).CombinedOutput(); err != nil {
-					t.Fatalf("%v %s", err, out)
-				}
-				path := filepath.Join(copied, rel)
-				data, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, corrupt(data), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				d := launch(t, copied, "")
-				if strings.HasSuffix(rel, "request.key") && len(corrupt(data)) != len(data) {
-					// Without it old keys would be taken for new ones: that is for a person to decide.
-					if err := d.wait(); err == nil || !strings.Contains(d.log.String(), "remove it to get a new one") {
-						t.Errorf("exited with %v and %s, want words on what to do", err, d.log)
-					}
-					return
-				}
-				d.dial("unix://" + copied + "/s.sock")
-				d.waitServing()
-				d.works()
-				if _, err := d.runs.List(t.Context(), &pb.ListRequest{}); err != nil {
-					t.Errorf("list: %v", err)
-				}
-				d.stop()
+			places <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-places }()
+				t.Run(filepath.Base(rel)+" "+name, func(t *testing.T) { startDamaged(t, dir, rel, corrupt) })
 			})
 		}
 	}
+	wg.Wait()
+}
+
+// startDamaged starts a daemon on a copy of the state of dir in which one file is
+// damaged.
+func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
+	copied := newDir(t)
+	if out, err := exec.Command("cp", "-a", dir+"/state", dir+"/skills", copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	path := filepath.Join(copied, rel)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := corrupt(data)
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := launch(t, copied, "")
+	if strings.HasSuffix(rel, "request.key") && len(damaged) != len(data) {
+		// Without it old keys would be taken for new ones: that is for a person to decide.
+		if err := d.wait(); err == nil || !strings.Contains(d.log.String(), "remove it to get a new one") {
+			t.Errorf("exited with %v and %s, want words on what to do", err, d.log)
+		}
+		return
+	}
+	d.dial("unix://" + copied + "/s.sock")
+	d.waitServing()
+	d.works()
+	if _, err := d.runs.List(t.Context(), &pb.ListRequest{}); err != nil {
+		t.Errorf("list: %v", err)
+	}
+	d.stop()
 }
 
 func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {

@@ -234,6 +234,15 @@ func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "")
 	d.works()
 	before := d.held()
+	// These wait beside each other.
+	half := newH2(t, d) // half of a preface
+	io.WriteString(half.conn, http2.ClientPreface[:10])
+	open := dialH2(t, d) // HEADERS without END_HEADERS, and never CONTINUATION
+	block := open.block("/skillrun.v1.ExecutionService/Execute")
+	open.write(func(f *http2.Framer) error {
+		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: false})
+	})
+	idle := dialH2(t, d) // nothing at all
 	// Far more connections than anybody may have: those past the bound are closed at once.
 	var silent []net.Conn
 	for range 600 {
@@ -258,16 +267,6 @@ func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 		}
 		conn.Close()
 	}
-	d.wantHeldAs(before)
-
-	half := newH2(t, d) // half of a preface
-	io.WriteString(half.conn, http2.ClientPreface[:10])
-	open := dialH2(t, d) // HEADERS without END_HEADERS, and never CONTINUATION
-	block := open.block("/skillrun.v1.ExecutionService/Execute")
-	open.write(func(f *http2.Framer) error {
-		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: false})
-	})
-	idle := dialH2(t, d) // nothing at all
 	// A message that comes a byte at a time holds one stream and no slot, and
 	// others go on meanwhile. It ends with its connection.
 	trickle := dialH2(t, d)

@@ -1,14 +1,14 @@
 set -eu
 [ "$(printf 'b\na\nb\n' | sort | uniq -c | awk '$1 == 2 {print $2}')" = b ]
-sed -i.bak 's/x/y/' <(:) 2>/dev/null || true
 echo x >"$TMPDIR/f" && sed -i 's/x/y/' "$TMPDIR/f" && [ "$(cat "$TMPDIR/f")" = y ]
 coproc CAT { cat; }
 echo hello >&"${CAT[1]}" && read -r got <&"${CAT[0]}" && [ "$got" = hello ]
 eval "exec ${CAT[1]}>&-"
 wait
-mkfifo "$TMPDIR/p" && (echo through >"$TMPDIR/p") & 
-sleep 0.1 & wait %2
+mkfifo "$TMPDIR/p"
+echo through >"$TMPDIR/p" &
 [ "$(cat "$TMPDIR/p")" = through ]
+wait
 trap 'caught=1' USR1 && kill -USR1 $$ && [ "$caught" = 1 ]
 diff <(seq 3) <(printf '1\n2\n3\n')
 [ "$(timeout 0.1 sleep 60; echo $?)" = 124 ]
