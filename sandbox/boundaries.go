@@ -7,15 +7,18 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// A Boundary is something that this machine must give for sandboxes to hold.
+// A Boundary is something that this machine must give for sandboxes to hold,
+// or that must be seen to hold inside of one.
 type Boundary struct {
-	Name   string
+	Name   string // stays: configurations name it
+	Group  string // "machine" for what is tried from outside; else what it keeps apart
 	Why    string // what it is for
 	Detail string // what was found, or what is missing and how to get it
 	Found  bool
@@ -27,6 +30,9 @@ type probe struct {
 	name, why, how string
 	try            func(Config) (string, error)
 }
+
+// optional are the probes without which sandboxes can be made, if worse ones.
+var optional = []string{"swap", "oom score"}
 
 var probes = []probe{
 	{"capabilities", "to build namespaces and mounts and to become other users", "run as root with the default capabilities of a system service", tryCapabilities},
@@ -51,12 +57,13 @@ var probes = []probe{
 	{"merged /usr", "programs of the host in one read-only mount", "a distribution with /bin as a link into /usr (Debian: usrmerge)", tryMergedUsr},
 }
 
-// Boundaries probes this machine, without opening a Host.
+// Boundaries probes this machine, without opening a Host. What holds inside of a
+// sandbox only Host.Probe can say.
 func Boundaries(c Config) []Boundary {
 	c = c.withDefaults()
 	var all []Boundary
 	for _, p := range probes {
-		b := Boundary{Name: p.name, Why: p.why}
+		b := Boundary{Name: p.name, Group: "machine", Why: p.why}
 		detail, err := p.try(c)
 		if err != nil {
 			b.Detail = fmt.Sprintf("%v; needs %s", err, p.how)
@@ -68,10 +75,24 @@ func Boundaries(c Config) []Boundary {
 	return all
 }
 
-// missing is an error for each boundary that was not found.
-func missing(all []Boundary) (errs []error) {
+// Lowerable lists the boundaries without which sandboxes can be made: a caller
+// that has read what each is for may go on without one. Without any other there
+// is no sandbox, or no way to know what it lacks.
+func Lowerable() []string {
+	names := slices.Clone(optional)
+	for _, c := range allChecks() {
+		if c != checkReport {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// missing is an error for each boundary that was not found, but for those that
+// are tolerated and can be.
+func missing(all []Boundary, tolerated []string) (errs []error) {
 	for _, b := range all {
-		if !b.Found {
+		if !b.Found && !(slices.Contains(optional, b.Name) && slices.Contains(tolerated, b.Name)) {
 			errs = append(errs, fmt.Errorf("%s is missing (%s): %s", b.Name, b.Why, b.Detail))
 		}
 	}

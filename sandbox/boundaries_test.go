@@ -47,9 +47,14 @@ func TestOpenNamesEverythingMissing(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	errs := missing([]Boundary{{Name: "a", Found: true}, {Name: "b", Why: "w", Detail: "d"}, {Name: "c"}})
+	all := []Boundary{{Name: "a", Found: true}, {Name: "b", Why: "w", Detail: "d"}, {Name: "swap"}}
+	errs := missing(all, nil)
 	if len(errs) != 2 || errs[0].Error() != "b is missing (w): d" {
 		t.Errorf("got %v", errs)
+	}
+	// What no sandbox can be made without stays an error, whoever tolerates it.
+	if errs := missing(all, []string{"b", "swap"}); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "b is missing") {
+		t.Errorf("tolerating: got %v", errs)
 	}
 }
 

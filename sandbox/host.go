@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
@@ -31,7 +32,10 @@ type Config struct {
 	FirstID, IDs uint32
 	// Links are further symbolic links in the root filesystem: path to target.
 	Links map[string]string
-	Log   *slog.Logger // nil: none
+	// Tolerate names boundaries, of those that Lowerable lists, without which
+	// Open goes on. Its caller looks at Probe's list and decides.
+	Tolerate []string
+	Log      *slog.Logger // nil: none
 }
 
 const (
@@ -69,7 +73,9 @@ type Host struct {
 	config  Config
 	cgroups *hierarchy
 	filters filters
-	bound   bool // RunDir is mounted on itself by us
+	found   []Boundary // of the machine, by Open
+	bound   bool       // RunDir is mounted on itself by us
+	faults  *faults    // nil but in tests
 	*instance
 
 	mu      sync.Mutex
@@ -97,7 +103,8 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 }
 
 func (h *Host) open(ctx context.Context) (err error) {
-	if err := errors.Join(missing(Boundaries(h.config))...); err != nil {
+	h.found = Boundaries(h.config)
+	if err := errors.Join(missing(h.found, h.config.Tolerate)...); err != nil {
 		return err
 	}
 	if h.bound, err = makeDirs(h.config); err != nil {
@@ -175,6 +182,13 @@ func searchable(path string) error {
 			return nil
 		}
 	}
+}
+
+// faults weaken the sandboxes of a Host, so that tests can show that Probe
+// notices. Their posture is not read back, since that would notice first.
+type faults struct {
+	config func(*configs.Config) // what libcontainer is asked for
+	limits func(group) error     // after all limits are set
 }
 
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }

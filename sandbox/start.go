@@ -98,6 +98,9 @@ func (c *cell) build(ctx context.Context) (err error) {
 // run has libcontainer build the container and execute our init in it.
 func (c *cell) run(ctx context.Context) (err error) {
 	config := c.host.containerConfig(c.spec, c.slot, c.group, c.staging)
+	if c.host.faults != nil {
+		c.host.faults.config(config)
+	}
 	if c.container, err = libcontainer.Create(c.host.containers(), c.spec.ID, config); err != nil {
 		return err
 	}
@@ -196,7 +199,12 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 		slot: c.slot, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
 		initPid: initPid, memory: l.MemoryBytes, processes: l.Processes,
 	}
-	if err := want.check(ready[0]); err != nil {
+	if c.host.faults != nil {
+		err = c.host.faults.limits(c.group)
+	} else {
+		err = want.check(ready[0])
+	}
+	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// Before the program runs: what happens earlier is not told again.

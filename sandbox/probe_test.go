@@ -1,0 +1,339 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+)
+
+// TestProbe finds every boundary in the sandboxes as they are, and leaves nothing.
+func TestProbe(t *testing.T) {
+	h := openHost(t)
+	if _, err := h.Probe(t.Context()); err != nil { // opens what is opened once
+		t.Fatal(err)
+	}
+	files := openFiles(t)
+	all, err := h.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := len(probes) + len(allChecks())
+	if len(all) != want || want < 60 {
+		t.Errorf("got %d boundaries, want %d, and that is at least 60", len(all), want)
+	}
+	for _, b := range all {
+		if !b.Found || b.Group == "" || b.Why == "" || b.Detail == "" {
+			t.Errorf("got %+v, want it found, with a group, a reason and a detail", b)
+		}
+	}
+	noLeftovers(t, h)
+	if got := keptFiles(t, files); got > files {
+		t.Errorf("open files: got %d, want %d", got, files)
+	}
+}
+
+// Two at once don't get in each other's way.
+func TestProbeTwiceAtOnce(t *testing.T) {
+	h := openHost(t)
+	failed := make(chan error, 2)
+	for range 2 {
+		go func() {
+			all, err := h.Probe(context.Background())
+			for _, b := range all {
+				if !b.Found && err == nil {
+					err = fmt.Errorf("%s: %s", b.Name, b.Detail)
+				}
+			}
+			failed <- err
+		}()
+	}
+	for range 2 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Without sandboxes there is no report, but what is known of the machine.
+func TestProbeOfAClosedHost(t *testing.T) {
+	h, err := Open(t.Context(), testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all, err := h.Probe(t.Context())
+	if err == nil || len(all) != len(probes) {
+		t.Errorf("got %d boundaries and %v, want those of the machine and an error", len(all), err)
+	}
+}
+
+func TestBoundaryNames(t *testing.T) {
+	seen := map[string]bool{}
+	name := func(name, group, why, how string) {
+		t.Helper()
+		if name == "" || group == "" || why == "" || how == "" || strings.ContainsAny(name, "\t\n,:") || seen[name] {
+			t.Errorf("%q, %q, %q, %q: something is empty, or the name is taken or can't be configured", name, group, why, how)
+		}
+		seen[name] = true
+	}
+	for _, p := range probes {
+		name(p.name, "machine", p.why, p.how)
+	}
+	for _, c := range allChecks() {
+		name(c.name, c.group, c.why, c.how)
+	}
+	for _, n := range Lowerable() {
+		if !seen[n] || n == checkReport.name {
+			t.Errorf("%q can be lowered", n)
+		}
+	}
+}
+
+func TestParseReport(t *testing.T) {
+	want := []check{{"a", "g", "why a", "how a"}, {"b c", "g", "why b", "how b"}}
+	for _, tt := range []struct {
+		name, text string
+		found      []bool
+		detail     string // of the last that is not found
+		complaint  string
+	}{
+		{"whole", "a\tfound\tx\nb c\tfound\ty\n", []bool{true, true}, "", ""},
+		{"in another order", "b c\tfound\ty\na\tfound\tx\n", []bool{true, true}, "", ""},
+		{"one missing", "a\tfound\tx\nb c\tmissing\ty\n", []bool{true, false}, "y; needs how b", ""},
+		{"one not reported", "a\tfound\tx\n", []bool{true, false}, "said nothing of it; needs how b", `nothing was said of "b c"`},
+		{"nothing", "", []bool{false, false}, "said nothing of it", `nothing was said of "a"`},
+		{"one unknown", "a\tfound\tx\nb c\tfound\ty\nd\tfound\tz\n", []bool{true, true}, "", `check "d" is unknown`},
+		{"one twice", "a\tfound\tx\nb c\tfound\ty\nb c\tfound\ty\n", []bool{true, false}, "said it twice", "reported 2 times"},
+		{"missing, then found", "a\tfound\tx\nb c\tmissing\ty\nb c\tfound\ty\n", []bool{true, false}, "said it twice", "reported 2 times"},
+		{"cut", "a\tfound\tx\nb c\tfound\ty", []bool{true, false}, "said nothing of it", "none of a report"},
+		{"another word", "a\tfound\tx\nb c\tFOUND\ty\n", []bool{true, false}, "said nothing of it", "none of a report"},
+		{"too many fields", "a\tfound\tx\nb c\tfound\ty\tz\n", []bool{true, false}, "said nothing of it", "none of a report"},
+		{"an empty line", "a\tfound\tx\n\nb c\tfound\ty\n", []bool{true, true}, "", "none of a report"},
+		{"not text", "a\tfound\t\xff\nb c\tfound\ty\n", []bool{true, true}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			all, complaint := parseReport([]byte(tt.text), want)
+			if len(all) != len(want) {
+				t.Fatalf("got %v", all)
+			}
+			detail := ""
+			for i, b := range all {
+				if b.Name != want[i].name || b.Group != "g" || b.Why != want[i].why || b.Found != tt.found[i] {
+					t.Errorf("got %+v, want %s found: %v", b, want[i].name, tt.found[i])
+				}
+				if !b.Found {
+					detail = b.Detail
+				}
+			}
+			if !strings.Contains(detail, tt.detail) || (detail == "") != (tt.detail == "") {
+				t.Errorf("got detail %q, want %q", detail, tt.detail)
+			}
+			if !strings.Contains(complaint, tt.complaint) || (complaint == "") != (tt.complaint == "") {
+				t.Errorf("got complaint %q, want %q", complaint, tt.complaint)
+			}
+		})
+	}
+}
+
+func TestReportIsBounded(t *testing.T) {
+	r := report{line: make(chan struct{})}
+	line := bytes.Repeat([]byte("x"), maxReport/2)
+	if _, err := r.Write(line); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.line:
+		t.Error("a line without an end is a line")
+	default:
+	}
+	if _, err := r.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	<-r.line
+	if _, err := r.Write(line); err == nil {
+		t.Error("more than the bound was taken")
+	}
+	if len(r.text()) != maxReport/2+1 {
+		t.Errorf("%d bytes are kept", len(r.text()))
+	}
+}
+
+// instructions are a seccomp filter of their own: without seccomp.yaml.
+func instructions(list ...unix.SockFilter) []byte {
+	var b bytes.Buffer
+	for _, i := range list {
+		if err := binary.Write(&b, binary.NativeEndian, i); err != nil {
+			panic(err) // into memory, of a fixed size
+		}
+	}
+	return b.Bytes()
+}
+
+var allowAll = instructions(unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW})
+
+// pretend lets every call pass but one, which does nothing and answers success
+// if its first argument's low word is arg, or whatever it is if arg is -1.
+func pretend(number int, arg int64) []byte {
+	const loadWord, equal, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET
+	// struct seccomp_data: nr at 0, args[0] at 16.
+	list := []unix.SockFilter{{Code: loadWord, K: 0}, {Code: equal, Jf: 1, K: uint32(number)}}
+	if arg >= 0 {
+		list[1].Jf = 3
+		list = append(list, unix.SockFilter{Code: loadWord, K: 16}, unix.SockFilter{Code: equal, Jf: 1, K: uint32(arg)})
+	}
+	return instructions(append(list, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})...)
+}
+
+func without(kind configs.NamespaceType) func(*configs.Config) {
+	return func(c *configs.Config) {
+		c.Namespaces = slices.DeleteFunc(c.Namespaces, func(n configs.Namespace) bool { return n.Type == kind })
+		if kind == configs.NEWNET {
+			c.Networks = nil
+		}
+		if kind == configs.NEWTIME {
+			c.TimeOffsets = nil
+		}
+	}
+}
+
+func changeMount(target string, change func(*configs.Mount)) func(*configs.Config) {
+	return func(c *configs.Config) {
+		for _, m := range c.Mounts {
+			if m.Destination == target {
+				change(m)
+			}
+		}
+	}
+}
+
+func addMount(m configs.Mount) func(*configs.Config) {
+	return func(c *configs.Config) { c.Mounts = append(c.Mounts, &m) }
+}
+
+// A mutation takes one layer away.
+type mutation struct {
+	name    string
+	config  func(*configs.Config)
+	limits  func(group) error
+	filters func(filters) filters
+	want    []string // checks that must name it
+	refused bool     // instead: no sandbox can be made so
+}
+
+var mutations = []mutation{
+	{name: "no system call filter", filters: func(filters) filters { return filters{allowAll, allowAll} }, want: []string{
+		"terminals", "processes in new namespaces", "priority inheritance", "mounting", "new namespaces", "tracing", "keyrings",
+		"io_uring", "file handles", "changing ids", "priorities", "page cache", "performance counters",
+	}},
+	{name: "no filter of a script's own", filters: func(f filters) filters { return filters{f.init, allowAll} }, want: []string{"changing ids"}},
+	{name: "capabilities are kept in the bounding set", filters: func(filters) filters {
+		return filters{pretend(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP), allowAll}
+	}, want: []string{"no capabilities"}},
+	{name: "root in the sandbox", filters: func(filters) filters { return filters{pretend(unix.SYS_SETRESUID, -1), allowAll} }, want: []string{"unprivileged ids"}},
+	{name: "root's group in the sandbox", filters: func(filters) filters { return filters{pretend(unix.SYS_SETRESGID, -1), allowAll} }, want: []string{"unprivileged ids"}},
+	{name: "ids of the host", config: func(c *configs.Config) { c.UIDMappings[0].HostID, c.GIDMappings[0].HostID = 0, 0 }, want: []string{"ids of its own"}},
+	{name: "no user namespace", config: func(c *configs.Config) {
+		without(configs.NEWUSER)(c)
+		c.UIDMappings, c.GIDMappings = nil, nil
+		c.Sysctl = nil
+	}, want: []string{"user namespace of its own", "ids of its own"}},
+	{name: "the host's network", config: without(configs.NEWNET), want: []string{
+		"net namespace of its own", "the daemon's loopback", "abstract sockets of the host", "no way out",
+	}},
+	{name: "the host's processes", config: without(configs.NEWPID), refused: true},
+	{name: "the host's ipc", config: without(configs.NEWIPC), want: []string{"ipc namespace of its own"}},
+	{name: "the host's name", config: func(c *configs.Config) { without(configs.NEWUTS)(c); c.Hostname = "" }, want: []string{"uts namespace of its own"}},
+	{name: "the host's cgroups", config: without(configs.NEWCGROUP), want: []string{"cgroup namespace of its own"}},
+	{name: "the host's uptime", config: without(configs.NEWTIME), want: []string{"time namespace of its own"}},
+	{name: "the host's /proc", config: changeMount("/proc", func(m *configs.Mount) {
+		*m = configs.Mount{Source: "/proc", Destination: "/proc", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | noExec}
+	}), want: []string{"other processes are hidden"}},
+	{name: "no hidepid", config: changeMount("/proc", func(m *configs.Mount) { m.Data = "" }), want: []string{"other processes are hidden"}},
+	{name: "no masks", config: func(c *configs.Config) { c.MaskPaths = nil }, want: []string{"masked files of the kernel"}},
+	{name: "settings can be written", config: func(c *configs.Config) { c.ReadonlyPaths = nil }, want: []string{"settings of the kernel"}},
+	{name: "setuid in /tmp", config: changeMount("/tmp", func(m *configs.Mount) { m.Flags &^= unix.MS_NOSUID }), want: []string{"mounts"}},
+	{name: "a writable place", config: addMount(configs.Mount{
+		Source: "tmpfs", Destination: "/var", Device: "tmpfs", Flags: withExec, Data: "mode=1777,size=64k",
+	}), want: []string{"mounts", "read-only root"}},
+	{name: "a directory of the host", config: addMount(configs.Mount{
+		Source: "/run", Destination: "/run", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
+	}), want: []string{"sockets of the host"}},
+	{name: "/sys", config: addMount(configs.Mount{
+		Source: "/sys", Destination: "/opt", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
+	}), want: []string{"mounts"}},
+	{name: "another device", config: func(c *configs.Config) {
+		c.Devices = append(c.Devices, &devices.Device{
+			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Minor: 0, Permissions: "rw", Allow: true},
+		})
+	}, want: []string{"devices", "files of the host are hidden"}},
+	{name: "no bound of /tmp", config: changeMount("/tmp", func(m *configs.Mount) { m.Data = "mode=1777" }), want: []string{"disk limit"}},
+	{name: "core dumps", config: func(c *configs.Config) {
+		for i := range c.Rlimits {
+			if c.Rlimits[i].Type == unix.RLIMIT_CORE {
+				c.Rlimits[i].Soft, c.Rlimits[i].Hard = 4096, 4096
+			}
+		}
+	}, want: []string{"resource limits"}},
+	{name: "the kernel's choice when memory is short", config: func(c *configs.Config) { c.OomScoreAdj = new(0) }, want: []string{"first to go when memory is short"}},
+	{name: "no memory limit", config: func(c *configs.Config) {
+		c.Cgroups.Resources = &cgroups.Resources{PidsLimit: c.Cgroups.Resources.PidsLimit, Devices: c.Cgroups.Resources.Devices}
+	}, want: []string{"memory limit"}},
+	{name: "no process limit", limits: func(g group) error {
+		return os.WriteFile(g.file("pids", "pids.max"), []byte("max"), 0)
+	}, want: []string{"process limit"}},
+}
+
+// TestProbeNamesWhatIsWeak takes one layer after the other away from real sandboxes
+// and wants the probe to name it. Nothing that is tried does harm if it succeeds.
+func TestProbeNamesWhatIsWeak(t *testing.T) {
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			h := openHost(t)
+			h.faults = &faults{config: func(*configs.Config) {}, limits: func(group) error { return nil }}
+			if m.config != nil {
+				h.faults.config = m.config
+			}
+			if m.limits != nil {
+				h.faults.limits = m.limits
+			}
+			if m.filters != nil {
+				h.filters = m.filters(h.filters)
+			}
+			all, err := h.Probe(t.Context())
+			if m.refused {
+				if err == nil {
+					t.Error("a sandbox could be made")
+				}
+				t.Log(err)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var named []string
+			for _, b := range all {
+				if !b.Found {
+					named = append(named, b.Name)
+					t.Logf("%s: %s", b.Name, b.Detail)
+				}
+			}
+			for _, want := range m.want {
+				if !slices.Contains(named, want) {
+					t.Errorf("%q is found", want)
+				}
+			}
+		})
+	}
+}
