@@ -402,17 +402,17 @@ static void try_init(void) {
 		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		if (fd >= 0) {
 			close(fd);
-			say("init can't be read", 0, "%s can be opened", path);
+			say("init hides its files", 0, "%s can be opened", path);
 			return;
 		}
 	}
-	say("init can't be read", 1, "its files can't be opened");
+	say("init hides its files", 1, "its files can't be opened");
 }
 
 static void try_kill(void) {
 	/* Signal 0 asks only whether one could be sent. */
 	int ok = kill(1, 0) == -1 && errno == EPERM;
-	say("init can't be signaled", ok, ok ? "kill refused" : "kill answers %s", strerror(errno));
+	say("init takes no signals", ok, ok ? "kill refused" : "kill answers %s", strerror(errno));
 }
 
 /* ---- the network ---- */
@@ -432,11 +432,11 @@ static int try_connect(int family, int type, const void *address, socklen_t leng
 static void try_loopback(void) {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)told_number("PROBE_PORT")), .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	if (a.sin_port == 0) {
-		say("the daemon's loopback", 0, "the daemon could not listen on 127.0.0.1 to try it: is lo up?");
+		say("loopback of the host", 0, "the daemon could not listen on 127.0.0.1 to try it: is lo up?");
 		return;
 	}
 	int error = try_connect(AF_INET, SOCK_STREAM, &a, sizeof a);
-	say("the daemon's loopback", error == ECONNREFUSED || error == ENETUNREACH, "connect to a port there: %s", error ? strerror(error) : "connected");
+	say("loopback of the host", error == ECONNREFUSED || error == ENETUNREACH, "connect to a port there: %s", error ? strerror(error) : "connected");
 }
 
 static void try_sockets_of_host(void) {

@@ -34,10 +34,10 @@ var checks = []check{
 	{"time namespace of its own", "namespaces", "how long the machine is up stays unknown", howKernel},
 
 	{"other processes are hidden", "processes", "a script sees no process but its own", "a kernel whose proc knows hidepid; /proc with nothing mounted over its parts"},
-	{"init can't be read", "processes", "the memory and the files of the sandbox's init stay its own", howKernel},
-	{"init can't be signaled", "processes", "a script can't end the one who reports its end", howKernel},
+	{"init hides its files", "processes", "the memory and the files of the sandbox's init stay its own", howKernel},
+	{"init takes no signals", "processes", "a script can't end the one who reports its end", howKernel},
 
-	{"the daemon's loopback", "network", "services of the machine on 127.0.0.1 can't be called", "a network namespace of its own for each sandbox; for the trial an interface lo that is up where skillrund runs"},
+	{"loopback of the host", "network", "services of the machine on 127.0.0.1 can't be called", "a network namespace of its own for each sandbox; for the trial an interface lo that is up where skillrund runs"},
 	{"abstract sockets of the host", "network", "services of the machine on abstract addresses can't be called", "a network namespace of its own for each sandbox"},
 	{"sockets of the host", "network", "neither the daemon nor another service can be called by its socket", howMounts},
 	{"no way out", "network", "no interface and no route leave the sandbox", "a kernel that makes only lo in a new network namespace (net.core.fb_tunnels_only_for_init_net=2)"},

@@ -83,7 +83,7 @@ func TestBoundaryNames(t *testing.T) {
 	seen := map[string]bool{}
 	name := func(name, group, why, how string) {
 		t.Helper()
-		if name == "" || group == "" || why == "" || how == "" || strings.ContainsAny(name, "\t\n,:") || seen[name] {
+		if name == "" || group == "" || why == "" || how == "" || strings.ContainsAny(name, "\t\n,:'\"[]{}#") || seen[name] {
 			t.Errorf("%q, %q, %q, %q: something is empty, or the name is taken or can't be configured", name, group, why, how)
 		}
 		seen[name] = true
@@ -250,7 +250,7 @@ var mutations = []mutation{
 		c.Sysctl = nil
 	}, want: []string{"user namespace of its own", "ids of its own"}},
 	{name: "the host's network", config: without(configs.NEWNET), want: []string{
-		"net namespace of its own", "the daemon's loopback", "abstract sockets of the host", "no way out",
+		"net namespace of its own", "loopback of the host", "abstract sockets of the host", "no way out",
 	}},
 	{name: "the host's processes", config: without(configs.NEWPID), refused: true},
 	{name: "the host's ipc", config: without(configs.NEWIPC), want: []string{"ipc namespace of its own"}},

@@ -109,6 +109,9 @@ func (x *Executor) Prepared(who permission.Principal, sk *skill.Skill) bool {
 // prints, as it comes. The error is that of resolving the skill or of
 // [environment.Store.Prepare].
 func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+	if len(x.Missing) > 0 {
+		return environment.Environment{}, &BoundaryError{x.Missing}
+	}
 	if _, _, draining := x.Counts(); draining {
 		return environment.Environment{}, ErrDraining
 	}

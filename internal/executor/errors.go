@@ -3,6 +3,7 @@ package executor
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/environment"
@@ -57,6 +58,14 @@ func (e *SaturatedError) Error() string {
 
 // ErrDraining: the daemon is about to stop and takes nothing new.
 var ErrDraining = errors.New("the daemon is draining; ask another one or try again")
+
+// BoundaryError: sandboxes of this machine lack something, so nothing runs.
+type BoundaryError struct{ Names []string }
+
+func (e *BoundaryError) Error() string {
+	return "nothing runs here: of the boundaries of a sandbox " + strings.Join(e.Names, ", ") +
+		" is missing; skillrun doctor says how to get it, and the configuration may allow to go without (boundaries.allow_missing)"
+}
 
 // ErrNotRunning: a signal for an execution that does not run.
 var ErrNotRunning = errors.New("the execution is not running")

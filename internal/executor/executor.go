@@ -27,8 +27,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Config is what an Executor is made of. Every field but Environments and Log must be
-// set.
+// Config is what an Executor is made of. Every field but Environments, Missing and Log
+// must be set.
 type Config struct {
 	Skills   *skill.Registry
 	Policy   permission.Policy
@@ -39,6 +39,9 @@ type Config struct {
 	// needs.
 	Environments *environment.Store
 	Bounds       Bounds
+	// Missing names the boundaries that sandboxes of this Host lack and that nobody
+	// has allowed to be missing. While there is one nothing is executed or prepared.
+	Missing []string
 	// StagingDir is where input files wait for their execution. It is emptied
 	// by New.
 	StagingDir string
@@ -119,6 +122,9 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 // ctx bounds this call, not the execution: whoever started it ends it with
 // Cancel.
 func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplicate bool, err error) {
+	if len(x.Missing) > 0 {
+		return "", false, &BoundaryError{x.Missing}
+	}
 	place, err := x.admission.enter()
 	if err != nil {
 		return "", false, err

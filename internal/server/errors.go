@@ -244,7 +244,11 @@ var table = []row{
 	}),
 	sentinel(executor.ErrNotRunning, verdict{code: codes.FailedPrecondition, reason: "NOT_RUNNING"}),
 
-	// The daemon has no room, or no time.
+	// The daemon has no safe sandboxes, no room, or no time.
+	typed(func(e *executor.BoundaryError) verdict {
+		return verdict{code: codes.FailedPrecondition, reason: "BOUNDARY_MISSING",
+			metadata: map[string]string{"boundaries": strings.Join(e.Names, ", ")}}
+	}),
 	typed(func(e *executor.SaturatedError) verdict {
 		return verdict{code: codes.ResourceExhausted, reason: "SATURATED", quota: "executions", retry: e.RetryAfter}
 	}),

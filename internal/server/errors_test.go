@@ -77,6 +77,10 @@ var errorCases = []struct {
 		meta: map[string]string{"execution_id": "e1"},
 	},
 	{
+		err: &executor.BoundaryError{Names: []string{"mounts", "swap"}}, want: refusal{codes.FailedPrecondition, "BOUNDARY_MISSING", ""},
+		meta: map[string]string{"boundaries": "mounts, swap"},
+	},
+	{
 		err: &toolview.UnknownToolError{Name: "rm"}, want: refusal{codes.NotFound, "UNKNOWN_TOOL", ""},
 		meta: map[string]string{"tool": "rm"},
 	},

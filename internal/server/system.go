@@ -27,8 +27,9 @@ type Capabilities struct {
 
 // A Boundary is something that a sandbox relies on.
 type Boundary struct {
-	Name, Why, Detail string
-	Found             bool
+	Name, Group, Why, Detail string
+	Found                    bool
+	Allowed                  bool // by the configuration, to be missing
 }
 
 // A Runtime is an interpreter that a sandbox sees.
@@ -58,7 +59,9 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 	running, queued, draining := c.x.Counts()
 	m.Running, m.Queued, m.Draining = uint32(running), uint32(queued), draining
 	for _, b := range can.Boundaries {
-		m.Boundaries = append(m.Boundaries, &pb.Boundary{Name: text(b.Name), Found: b.Found, Why: text(b.Why), Detail: text(b.Detail)})
+		m.Boundaries = append(m.Boundaries, &pb.Boundary{
+			Name: text(b.Name), Group: text(b.Group), Found: b.Found, Allowed: b.Allowed, Why: text(b.Why), Detail: text(b.Detail),
+		})
 	}
 	for _, r := range can.Runtimes {
 		m.Runtimes = append(m.Runtimes, &pb.Runtime{Language: text(r.Language), Path: text(r.Path), Version: text(r.Version)})

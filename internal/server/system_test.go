@@ -20,7 +20,7 @@ func TestGetCapabilities(t *testing.T) {
 		c.Capabilities = func() Capabilities {
 			return Capabilities{
 				Version: "1.2.3", Started: began, Default: bounds.Default, Max: bounds.Max, MaxRunning: 4, MaxQueued: 5,
-				Boundaries: []Boundary{{Name: "seccomp", Why: "calls", Detail: "not \xff found"}, {Name: "pids", Found: true}},
+				Boundaries: []Boundary{{Name: "seccomp", Group: "kernel", Why: "calls", Detail: "not \xff found", Allowed: true}, {Name: "pids", Found: true}},
 				Runtimes:   []Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}},
 				Network:    "none", Cgroup: "hybrid", Kernel: "6.18", Retention: time.Hour,
 			}
@@ -33,7 +33,7 @@ func TestGetCapabilities(t *testing.T) {
 	want := &pb.GetCapabilitiesResponse{
 		Version: "1.2.3", StartTime: timestamppb.New(began), MaxMessageBytes: 1 << 20, MaxRunning: 4, MaxQueued: 5,
 		DefaultLimits: fromLimits(bounds.Default), MaxLimits: fromLimits(bounds.Max),
-		Boundaries: []*pb.Boundary{{Name: "seccomp", Why: "calls", Detail: "not \uFFFD found"}, {Name: "pids", Found: true}},
+		Boundaries: []*pb.Boundary{{Name: "seccomp", Group: "kernel", Why: "calls", Detail: "not \uFFFD found", Allowed: true}, {Name: "pids", Found: true}},
 		Runtimes:   []*pb.Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}},
 		Network:    "none", Cgroup: "hybrid", Kernel: "6.18", Retention: durationpb.New(time.Hour),
 	}

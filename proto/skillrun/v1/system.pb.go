@@ -65,7 +65,7 @@ type GetCapabilitiesResponse struct {
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// When it started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Each boundary that a sandbox needs.
+	// Each boundary that a sandbox needs, as the daemon found it at its start.
 	Boundaries []*Boundary `protobuf:"bytes,3,rep,name=boundaries,proto3" json:"boundaries,omitempty"`
 	// Interpreters that a sandbox sees.
 	Runtimes []*Runtime `protobuf:"bytes,4,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
@@ -245,7 +245,15 @@ type Boundary struct {
 	// What it keeps apart.
 	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	// What was seen; if it is missing, how to get it.
-	Detail        string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	Detail string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	// "machine" for what the machine gives; "identity", "namespaces", "processes",
+	// "files", "network", "kernel", "limits" or "probe" for what was tried in a
+	// sandbox when the daemon started.
+	Group string `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
+	// The configuration allows that it is missing. While one is missing that is
+	// not allowed, the daemon's health is NOT_SERVING and executions are refused
+	// with FAILED_PRECONDITION, BOUNDARY_MISSING.
+	Allowed       bool `protobuf:"varint,6,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +314,20 @@ func (x *Boundary) GetDetail() string {
 		return x.Detail
 	}
 	return ""
+}
+
+func (x *Boundary) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Boundary) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
 }
 
 // Runtime is an interpreter that a sandbox sees.
@@ -400,12 +422,14 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x06cgroup\x18\r \x01(\tR\x06cgroup\x12\x16\n" +
 	"\x06kernel\x18\x0e \x01(\tR\x06kernel\x127\n" +
 	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x1a\n" +
-	"\bdraining\x18\x10 \x01(\bR\bdraining\"^\n" +
+	"\bdraining\x18\x10 \x01(\bR\bdraining\"\x8e\x01\n" +
 	"\bBoundary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
-	"\x06detail\x18\x04 \x01(\tR\x06detail\"S\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05group\x18\x05 \x01(\tR\x05group\x12\x18\n" +
+	"\aallowed\x18\x06 \x01(\bR\aallowed\"S\n" +
 	"\aRuntime\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +

@@ -9,16 +9,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Boundary(_message.Message):
-    __slots__ = ["detail", "found", "name", "why"]
+    __slots__ = ["allowed", "detail", "found", "group", "name", "why"]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
     detail: str
     found: bool
+    group: str
     name: str
     why: str
-    def __init__(self, name: _Optional[str] = ..., found: bool = ..., why: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., found: bool = ..., why: _Optional[str] = ..., detail: _Optional[str] = ..., group: _Optional[str] = ..., allowed: bool = ...) -> None: ...
 
 class GetCapabilitiesRequest(_message.Message):
     __slots__ = []
