@@ -432,7 +432,7 @@ static int try_connect(int family, int type, const void *address, socklen_t leng
 static void try_loopback(void) {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)told_number("PROBE_PORT")), .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	if (a.sin_port == 0) {
-		say("loopback of the host", 0, "the daemon could not listen on 127.0.0.1 to try it: is lo up?");
+		say("loopback of the host", 0, "the daemon itself can't reach a port of its own on 127.0.0.1 to try it: is lo up?");
 		return;
 	}
 	int error = try_connect(AF_INET, SOCK_STREAM, &a, sizeof a);

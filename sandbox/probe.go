@@ -86,10 +86,13 @@ func (p *prober) listen() (err error) {
 			p.close()
 		}
 	}()
-	// A machine without loopback has one check that can't be made, and says so.
+	// What can't be reached from here says nothing when a sandbox can't either. A
+	// machine without loopback has one check that can't be made, and says so.
 	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		p.listeners = append(p.listeners, l)
-		p.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+		if reachable(l) == nil {
+			p.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+		}
 	}
 	p.abstract = "skillrun-probe-" + p.name
 	p.socket = filepath.Join(p.host.instance.run, "probe-"+p.name[:8])
@@ -99,9 +102,24 @@ func (p *prober) listen() (err error) {
 			return err
 		}
 		p.listeners = append(p.listeners, l)
+		if err := reachable(l); err != nil {
+			return err
+		}
 	}
 	return os.Chmod(p.socket, 0o777)
 }
+
+// reachable connects to l.
+func reachable(l net.Listener) error {
+	c, err := net.DialTimeout(l.Addr().Network(), l.Addr().String(), dialPatience)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// dialPatience bounds a connection to a listener of this very process.
+const dialPatience = 5 * time.Second
 
 func (p *prober) close() {
 	for _, l := range p.listeners {

@@ -395,24 +395,33 @@ func TestCheckThere(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	r := &pb.GetCapabilitiesResponse{
 		Version: "v1", Kernel: "6.18", Cgroup: "hybrid", Network: "none", MaxRunning: 4, Running: 1, MaxMessageBytes: 16 << 20,
-		Boundaries: []*pb.Boundary{{Name: "user namespace", Found: true, Why: "ids", Detail: "yes"}, {Name: "cgroup memory", Why: "memory", Detail: "boot with cgroup_enable=memory"}},
+		Boundaries: []*pb.Boundary{
+			{Name: "user namespace", Group: "machine", Found: true, Why: "ids", Detail: "yes"},
+			{Name: "swap", Group: "machine", Allowed: true, Why: "the limit", Detail: "swapoff -a"},
+			{Name: "memory limit", Group: "limits", Why: "memory", Detail: "boot with cgroup_enable=memory"},
+		},
 		Runtimes:   []*pb.Runtime{{Language: "python", Version: "3.11.2", Path: "/usr/bin/python3"}},
 	}
 	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) { return r, nil })
 	got := f.client(t, nil, "doctor")
 	for _, want := range []string{
-		"user namespace  found    ids          yes\n", "cgroup memory   MISSING  memory       boot with cgroup_enable=memory\n",
+		"user namespace  found    machine  ids          yes\n", "swap            allowed  machine  the limit    swapoff -a\n",
+		"memory limit    MISSING  limits   memory       boot with cgroup_enable=memory\n",
 		"python   3.11.2   /usr/bin/python3\n", "1 of 4 running", "6.18, cgroup hybrid",
 	} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("got %s\nwant %q in it", got.stdout, want)
 		}
 	}
-	if got.code != 1 || got.stderr != "skillrun: missing: cgroup memory\n" {
+	if got.code != 1 || !strings.HasPrefix(got.stderr, "skillrun: missing: swap, memory limit\nskillrun: the daemon runs nothing") {
 		t.Errorf("got %d, %q, want 1 and what is missing", got.code, got.stderr)
 	}
 	if got := f.client(t, nil, "doctor", "--json"); got.code != 1 || !strings.Contains(got.stdout, `"found":false`) {
 		t.Errorf("json: got %+v", got)
+	}
+	r.Boundaries = r.Boundaries[:2]
+	if got := f.client(t, nil, "doctor"); got.code != 1 || got.stderr != "skillrun: missing: swap\n" {
+		t.Errorf("one missing that is allowed to be: got %+v", got)
 	}
 	r.Boundaries = r.Boundaries[:1]
 	r.Draining = true

@@ -19,8 +19,11 @@ func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what the daemon and its machine can do, and what is missing",
-		Long: `Doctor shows each boundary that a sandbox needs and whether the daemon's machine
-has it. It exits with 1 if one is missing, and with 125 if there is no daemon.`,
+		Long: `Doctor shows each boundary that a sandbox needs, whether the daemon found it when
+it started, what it keeps apart, and how to get what is missing. "allowed" is
+missing, too, but the daemon's configuration lets it be (boundaries.allow_missing).
+It exits with 1 if one is missing, allowed or not, and with 125 if there is no
+daemon; skillrund --doctor tries a machine without one.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
@@ -80,15 +83,21 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	facts.field("largest limits", limitsText(r.GetMaxLimits()))
 
 	boundaries := &table{}
-	boundaries.header("BOUNDARY", "", "KEEPS APART", "DETAIL")
+	boundaries.header("BOUNDARY", "", "GROUP", "KEEPS APART", "DETAIL")
 	var missing []string
+	refused := 0 // of these, by the daemon
 	for _, b := range r.GetBoundaries() {
 		found := cell{text: "found", colour: green}
 		if !b.GetFound() {
 			found = cell{text: "MISSING", colour: red}
+			if b.GetAllowed() {
+				found = cell{text: "allowed", colour: yellow}
+			} else {
+				refused++
+			}
 			missing = append(missing, b.GetName())
 		}
-		boundaries.add(cell{text: b.GetName()}, found, cell{text: b.GetWhy()}, cell{text: b.GetDetail()})
+		boundaries.add(cell{text: b.GetName()}, found, cell{text: b.GetGroup()}, cell{text: b.GetWhy()}, cell{text: b.GetDetail()})
 	}
 
 	runtimes := &table{}
@@ -106,6 +115,9 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	}
 	if len(missing) > 0 {
 		a.note("missing: %s", strings.Join(missing, ", "))
+		if refused > 0 {
+			a.note("the daemon runs nothing until they are there, or boundaries.allow_missing of its configuration names them")
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ type config struct {
 		First uint32 `yaml:"first"`
 		Count uint32 `yaml:"count"`
 	} `yaml:"ids"`
+	Boundaries struct {
+		AllowMissing []string `yaml:"allow_missing"`
+	} `yaml:"boundaries"`
 	Limits struct {
 		Default         limits   `yaml:"default"`
 		CommandWallTime duration `yaml:"command_wall_time"`
@@ -126,6 +130,7 @@ func defaultConfig() config {
 	c.Network = "none"
 	c.Python = "auto"
 	c.IDs.First, c.IDs.Count = 1<<28, 65536
+	c.Boundaries.AllowMissing = []string{}
 	b := executor.StandardBounds()
 	c.Limits.Default, c.Limits.Max = fromLimits(b.Default), fromLimits(b.Max)
 	c.Limits.CommandWallTime = duration(b.CommandWall)
@@ -255,6 +260,14 @@ func (c *config) validate() error {
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > 1<<32-2 {
 		bad("ids.count", "%d from %d; need at least 2, below 4294967294", c.IDs.Count, c.IDs.First)
 	}
+	lowerable := sandbox.Lowerable()
+	for i, name := range c.Boundaries.AllowMissing {
+		if !slices.Contains(lowerable, name) {
+			bad("boundaries.allow_missing", "%q is none that can be missing: no boundary has that name, or no sandbox can be made without it; skillrund --doctor lists them", name)
+		} else if slices.Contains(c.Boundaries.AllowMissing[:i], name) {
+			bad("boundaries.allow_missing", "%q is there twice", name)
+		}
+	}
 	positive := map[string]int64{
 		"concurrency.running": int64(c.Concurrency.Running), "concurrency.queue_timeout": int64(c.Concurrency.QueueTimeout),
 		"limits.command_wall_time": int64(c.Limits.CommandWallTime), "keepalive": int64(c.Keepalive), "drain": int64(c.Drain),
@@ -356,6 +369,8 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
 		FirstID: c.IDs.First, IDs: c.IDs.Count, Log: log,
+		// The daemon starts, and says what is missing; judge decides what runs.
+		Tolerate: sandbox.Lowerable(),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,6 +42,8 @@ type daemon struct {
 	started      time.Time
 	log          *slog.Logger
 	host         *sandbox.Host
+	probing      *probing
+	missing      []string // boundaries without which nothing may run
 	record       *record.Store
 	skills       *skill.Registry
 	runtimes     *runtime.Set
@@ -52,7 +55,7 @@ type daemon struct {
 }
 
 // serve runs the daemon until a signal ends it: sweep, record, skills, listen,
-// then SERVING.
+// then SERVING, if every boundary was seen to hold.
 // bundle is the program that carries the embedded Python.
 func serve(c config, bundle string) error {
 	log := newLogger(c, os.Stderr)
@@ -88,9 +91,16 @@ func serve(c config, bundle string) error {
 	background.Go(func() { d.watchSkills(ctx) })
 	background.Go(func() { d.sweepRecords(ctx) })
 
-	d.server.SetServing(true)
-	notify("READY=1")
-	log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
+	if len(d.missing) == 0 {
+		d.server.SetServing(true)
+		notify("READY=1")
+		log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
+	} else {
+		// It stays, so that its operator can ask it what is missing.
+		notify("READY=1\nSTATUS=Not serving, boundaries are missing: " + strings.Join(d.missing, ", "))
+		log.Error("not serving: executions are refused while boundaries are missing; start again when they are there",
+			"missing", strings.Join(d.missing, ", "))
+	}
 
 	err = d.wait(ctx, signals, failed)
 	cancel()
@@ -116,9 +126,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if d.host, err = sandbox.Open(ctx, sandboxes); err != nil {
 		return d, err
 	}
-	if err := tryOut(ctx, d.host); err != nil {
-		return d, fmt.Errorf("no sandbox can be made: %w", err)
-	}
+	d.probing = startProbing(ctx, d.host)
 	if err := d.installPython(ctx, bundle); err != nil {
 		return d, err
 	}
@@ -142,9 +150,12 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if d.environments, err = environment.Open(c.environments(d.host, d.python, log)); err != nil {
 		return d, err
 	}
+	if d.missing, err = d.judge(); err != nil {
+		return d, err
+	}
 	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
 	d.executor, err = executor.New(ctx, executor.Config{
-		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(),
+		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(), Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), KeyFile: filepath.Join(c.StateDir, "request.key"),
 		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
@@ -170,27 +181,6 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Log: log,
 	})
 	return d, nil
-}
-
-// tryOut makes one sandbox, so that SERVING means that it can be done.
-func tryOut(ctx context.Context, host *sandbox.Host) error {
-	p, err := host.Start(ctx, sandbox.Spec{
-		ID:        "try-out",
-		Program:   sandbox.Program{{Pipeline: []sandbox.Command{{Args: []string{"/usr/bin/true"}}}}},
-		Workspace: sandbox.Workspace{SizeBytes: 1 << 20, Files: 16},
-		Limits:    sandbox.Limits{Wall: 10 * time.Second, MemoryBytes: 64 << 20, Processes: 8, OpenFiles: 64},
-	}, sandbox.IO{Stdout: io.Discard, Stderr: io.Discard})
-	if err != nil {
-		return err
-	}
-	exit, err := p.Wait()
-	if err != nil {
-		return err
-	}
-	if exit.End != sandbox.Exited || exit.Code != 0 {
-		return fmt.Errorf("/usr/bin/true ended as %v with %d", exit.End, exit.Code)
-	}
-	return nil
 }
 
 // wait serves until a signal says to drain, or a listener fails. A second signal
@@ -272,6 +262,9 @@ func (d *daemon) close() error {
 	}
 	if d.host != nil {
 		errs = append(errs, d.host.Close())
+	}
+	if d.probing != nil {
+		d.probing.done.Wait() // which the host's end has ended
 	}
 	if d.skills != nil {
 		errs = append(errs, d.skills.Close())

@@ -14,16 +14,16 @@ import (
 func main() {
 	path := flag.String("config", "", "configuration `file` (YAML); without one, every default holds")
 	check := flag.Bool("check", false, "validate the configuration and exit")
-	doctor := flag.Bool("doctor", false, "print which boundaries this machine gives and exit")
+	try := flag.Bool("doctor", false, "try every boundary of this machine, print what is missing and exit")
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
-	if err := run(flag.Args(), *path, *check, *doctor, *version); err != nil {
+	if err := run(flag.Args(), *path, *check, *try, *version); err != nil {
 		fmt.Fprintf(os.Stderr, "skillrund: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, path string, check, doctor, version bool) error {
+func run(args []string, path string, check, try, version bool) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: takes no arguments; see --help", args[0])
 	}
@@ -35,8 +35,8 @@ func run(args []string, path string, check, doctor, version bool) error {
 	if err != nil || check {
 		return err
 	}
-	if doctor {
-		return printBoundaries(os.Stdout, sandbox.Boundaries(c.sandbox(nil)))
+	if try {
+		return doctor(c, os.Stdout)
 	}
 	bundle, err := findBundle()
 	if err != nil {
@@ -44,7 +44,7 @@ func run(args []string, path string, check, doctor, version bool) error {
 	}
 	// Before anything else is started: it executes this program anew.
 	if err := sandbox.Isolate(); err != nil {
-		return errors.Join(err, printBoundaries(os.Stderr, sandbox.Boundaries(c.sandbox(nil))))
+		return errors.Join(err, printBoundaries(os.Stderr, &c, sandbox.Boundaries(c.sandbox(nil))))
 	}
 	if err := os.Unsetenv(bundleVar); err != nil {
 		return err

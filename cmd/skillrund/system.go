@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime/debug"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/server"
-	"github.com/skillrun/skillrun/sandbox"
 )
 
 // version is set by the linker.
@@ -47,26 +45,6 @@ func notify(state string) {
 	fmt.Fprint(c, state)
 }
 
-// printBoundaries lists what this machine gives. The error says that something
-// is missing.
-func printBoundaries(w io.Writer, boundaries []sandbox.Boundary) error {
-	missing := 0
-	for _, b := range boundaries {
-		mark := "ok      "
-		if !b.Found {
-			mark, missing = "MISSING ", missing+1
-		}
-		fmt.Fprintf(w, "%s %-28s %s\n", mark, b.Name, b.Why)
-		if b.Detail != "" {
-			fmt.Fprintf(w, "%9s%-28s %s\n", "", "", b.Detail)
-		}
-	}
-	if missing > 0 {
-		return fmt.Errorf("%d of %d boundaries are missing", missing, len(boundaries))
-	}
-	return nil
-}
-
 // capabilities is what GetCapabilities reports.
 func (d *daemon) capabilities() server.Capabilities {
 	b := d.config.bounds()
@@ -75,8 +53,10 @@ func (d *daemon) capabilities() server.Capabilities {
 		MaxRunning: d.config.Concurrency.Running, MaxQueued: d.config.Concurrency.Queued,
 		Network: d.config.Network, Cgroup: cgroupVersion(), Kernel: kernelRelease(), Retention: time.Duration(d.config.Retention.Age),
 	}
-	for _, b := range d.host.Boundaries() {
-		c.Boundaries = append(c.Boundaries, server.Boundary{Name: b.Name, Why: b.Why, Detail: b.Detail, Found: b.Found})
+	for _, b := range d.probing.found {
+		c.Boundaries = append(c.Boundaries, server.Boundary{
+			Name: b.Name, Group: b.Group, Why: b.Why, Detail: b.Detail, Found: b.Found, Allowed: d.config.allows(b),
+		})
 	}
 	for _, r := range d.runtimes.List() {
 		c.Runtimes = append(c.Runtimes, server.Runtime{Language: r.Language, Path: r.Path, Version: r.Version})

@@ -266,6 +266,26 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
+// While a boundary is missing nothing is executed, prepared or recorded.
+func TestMissingBoundariesRefuse(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+		t.Error("something ran")
+		return nil, errors.New("no")
+	})
+	x.Missing = []string{"mounts", "swap"}
+	_, _, err := x.Execute(t.Context(), scriptRequest())
+	_, perr := x.Prepare(t.Context(), who, "demo", false, func([]byte) error { return nil })
+	for _, err := range []error{err, perr} {
+		e, ok := errors.AsType[*BoundaryError](err)
+		if !ok || !slices.Equal(e.Names, x.Missing) || !strings.Contains(e.Error(), "mounts, swap is missing") {
+			t.Errorf("got %v, want a *BoundaryError that names both", err)
+		}
+	}
+	if page, _, err := x.Record.List(t.Context(), record.Filter{Tenant: who.Tenant}); err != nil || len(page) != 0 {
+		t.Errorf("recorded: %v, %v", page, err)
+	}
+}
+
 func TestUseNamesTheScripts(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), nil)
 	for _, tt := range []struct {

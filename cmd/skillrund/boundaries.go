@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// A probing is the trial of the boundaries, which goes on while the daemon
+// prepares everything else. Nothing is served before its end.
+type probing struct {
+	done  sync.WaitGroup
+	found []sandbox.Boundary
+	took  time.Duration
+	err   error
+}
+
+func startProbing(ctx context.Context, host *sandbox.Host) *probing {
+	p := &probing{}
+	p.done.Go(func() {
+		begin := time.Now()
+		p.found, p.err = host.Probe(ctx)
+		p.took = time.Since(begin)
+	})
+	return p
+}
+
+// judge waits for the trial and says in the log what is missing. The names that
+// it returns are those without which nothing may run.
+func (d *daemon) judge() (missing []string, err error) {
+	d.probing.done.Wait()
+	if err := d.probing.err; err != nil {
+		return nil, fmt.Errorf("no sandbox can be made: %w", err)
+	}
+	var allowed []string
+	for _, b := range d.probing.found {
+		switch {
+		case b.Found:
+			if d.config.allows(b) {
+				d.log.Info("boundary found that the configuration allows to be missing: it need not", "name", b.Name)
+			}
+		case d.config.allows(b):
+			allowed = append(allowed, b.Name)
+			d.log.Warn("boundary missing, as the configuration allows", "name", b.Name, "why", b.Why, "detail", b.Detail)
+		default:
+			missing = append(missing, b.Name)
+			line := "nothing: no sandbox can be judged without it"
+			if slices.Contains(sandbox.Lowerable(), b.Name) {
+				line = fmt.Sprintf("boundaries: {allow_missing: [%s]}", b.Name)
+			}
+			d.log.Error("boundary missing", "name", b.Name, "why", b.Why, "detail", b.Detail, "config_to_go_without", line)
+		}
+	}
+	d.log.Info("boundaries tried", "found", len(d.probing.found)-len(missing)-len(allowed), "missing", len(missing), "allowed", len(allowed),
+		"took", d.probing.took.Round(time.Millisecond))
+	return missing, nil
+}
+
+// allows reports whether the configuration lets b be missing.
+func (c *config) allows(b sandbox.Boundary) bool {
+	return slices.Contains(c.Boundaries.AllowMissing, b.Name)
+}
+
+// doctor tries every boundary of this machine and prints what it finds. Like the
+// daemon it moves into a mount namespace of its own, so it runs twice.
+func doctor(c config, w io.Writer) error {
+	if err := sandbox.Isolate(); err != nil {
+		return errors.Join(err, printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))))
+	}
+	host, err := sandbox.Open(context.Background(), c.sandbox(nil))
+	if err != nil {
+		// What is missing of the machine is in the list. Other errors are not.
+		if lacks := printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))); lacks != nil {
+			return fmt.Errorf("%w; what holds inside of a sandbox was not tried", lacks)
+		}
+		return err
+	}
+	found, err := host.Probe(context.Background())
+	return errors.Join(err, printBoundaries(w, &c, found), host.Close())
+}
+
+// printBoundaries lists what was found and what is missing. The error says that
+// something is.
+func printBoundaries(w io.Writer, c *config, boundaries []sandbox.Boundary) error {
+	var missing []string
+	for _, b := range boundaries {
+		mark := "ok"
+		if !b.Found {
+			mark = "MISSING"
+			if c.allows(b) {
+				mark = "allowed"
+			}
+			missing = append(missing, b.Name)
+		}
+		fmt.Fprintf(w, "%-8s %-11s %-33s %s\n", mark, b.Group, b.Name, b.Why)
+		if b.Detail != "" {
+			fmt.Fprintf(w, "%20s %-33s %s\n", "", "", b.Detail)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%d of %d boundaries are missing: %s", len(missing), len(boundaries), strings.Join(missing, ", "))
+	}
+	return nil
+}

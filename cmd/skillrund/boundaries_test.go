@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// withoutLoopback starts a daemon on a machine that lacks one thing: in a network
+// namespace whose lo is down it can't show that a sandbox does not reach the host's.
+func withoutLoopback(t *testing.T, extra string) *running {
+	t.Helper()
+	dir := newDir(t)
+	d := launch(t, dir, extra, "/usr/bin/unshare", "--net", "--")
+	d.dial("unix://" + dir + "/s.sock")
+	return d
+}
+
+const lacking = "loopback of the host"
+
+// capabilities asks as soon as the daemon answers.
+func (d *running) capabilities() *pb.GetCapabilitiesResponse {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	c, err := d.system.GetCapabilities(ctx, &pb.GetCapabilitiesRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		d.t.Fatalf("%v\n%s", err, tail(d.log.String(), 4000))
+	}
+	return c
+}
+
+func (d *running) doctor(args ...string) (out string, code int) {
+	d.t.Helper()
+	cmd := exec.Command(binary(d.t, "skillrun"), append(args, "--address", "unix://"+d.dir+"/s.sock", "doctor")...)
+	b, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		d.t.Fatal(err)
+	}
+	return string(b), cmd.ProcessState.ExitCode()
+}
+
+// A daemon on a machine without one boundary answers what is missing and why, and
+// runs nothing.
+func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
+	d := withoutLoopback(t, "")
+	c := d.capabilities()
+	var missing []string
+	for _, b := range c.Boundaries {
+		if !b.Found {
+			missing = append(missing, b.Name)
+			if b.Allowed || b.Group != "network" || !strings.Contains(b.Detail, "is lo up?") || !strings.Contains(b.Detail, "needs") {
+				t.Errorf("got %v, want what is missing and how to get it", b)
+			}
+		}
+	}
+	if !slices.Equal(missing, []string{lacking}) {
+		t.Fatalf("missing: %q, want only %q", missing, lacking)
+	}
+	r, err := healthpb.NewHealthClient(d.conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("health: %v, %v, want NOT_SERVING", r, err)
+	}
+	_, err = d.try(code("calculator", "print(1)"))
+	wantStatus(t, err, "FailedPrecondition", "BOUNDARY_MISSING")
+	if err != nil && !strings.Contains(err.Error(), lacking) {
+		t.Errorf("got %v, want it to name what is missing", err)
+	}
+	if _, err := d.skills.ListSkills(t.Context(), &pb.ListSkillsRequest{}); err != nil {
+		t.Errorf("what runs nothing is refused, too: %v", err)
+	}
+	for _, args := range [][]string{nil, {"--json"}} {
+		out, code := d.doctor(args...)
+		if code != 1 || !strings.Contains(out, lacking) || !strings.Contains(out, "is lo up?") {
+			t.Errorf("doctor %v: exit code %d\n%s", args, code, out)
+		}
+	}
+	for _, want := range []string{"boundary missing", "boundaries: {allow_missing: [" + lacking + "]}", "not serving"} {
+		if !strings.Contains(d.log.String(), want) {
+			t.Errorf("the log does not say %q", want)
+		}
+	}
+	d.stop()
+}
+
+// The configuration lowers what is required by name: then the daemon serves, warns,
+// and goes on saying that it is missing.
+func TestAllowedMissingBoundary(t *testing.T) {
+	d := withoutLoopback(t, "boundaries: {allow_missing: ["+lacking+", swap]}\n")
+	d.waitServing()
+	for _, b := range d.capabilities().Boundaries {
+		if want := b.Name != lacking; b.Found != want {
+			t.Errorf("%s: found %v: %s", b.Name, b.Found, b.Detail)
+		}
+		if want := b.Name == lacking || b.Name == "swap"; b.Allowed != want {
+			t.Errorf("%s: allowed %v", b.Name, b.Allowed)
+		}
+	}
+	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
+	if out, code := d.doctor(); code != 1 || !strings.Contains(out, "allowed") {
+		t.Errorf("doctor: exit code %d\n%s", code, out)
+	}
+	if log := d.log.String(); !strings.Contains(log, "boundary missing, as the configuration allows") || !strings.Contains(log, "it need not") {
+		t.Error("the log says nothing of what is allowed")
+	}
+	d.stop()
+}
+
+// skillrund --doctor tries everything without a daemon: here all is found, and
+// without a capability it says exactly that one.
+func TestDoctorWithoutADaemon(t *testing.T) {
+	dir := newDir(t)
+	config := filepath.Join(dir, "skillrund.yaml")
+	if err := os.WriteFile(config, []byte("state_dir: state\nrun_dir: run\nskills: [skills]\nlisten: {unix: s.sock}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(binary(t, "skillrund"), "--config", config, "--doctor").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "MISSING") || !strings.Contains(string(out), lacking) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, tt := range []struct{ capability, want string }{
+		{"cap_sys_admin", "without SYS_ADMIN"},
+		{"cap_setuid", "without SETUID"},
+		{"cap_chown", "without CHOWN"},
+	} {
+		cmd := exec.Command("/usr/sbin/capsh", "--drop="+tt.capability, "--", "-c", "exec \"$0\" --config \"$1\" --doctor", binary(t, "skillrund"), config)
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), tt.want) || !strings.Contains(string(out), "MISSING") {
+			t.Errorf("without %s: %v\n%s", tt.capability, err, out)
+		}
+	}
+}
