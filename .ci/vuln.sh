@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Asks the Go vulnerability database about what is called here. Out of its reach
+# nothing is known, and that is said; what was found fails.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if govulncheck ./... >"$log" 2>&1; then
+	tail -n 3 "$log"
+	exit 0
+fi
+if grep -q '^govulncheck: fetching vulnerabilities' "$log"; then
+	tail -n 1 "$log"
+	echo "vuln: NOTHING WAS CHECKED: the vulnerability database can't be reached from here" >&2
+	exit 0
+fi
+cat "$log" >&2
+exit 1
