@@ -721,19 +721,10 @@ static void try_files(void) {
 	say("file limit", error == ENOSPC, "%ld made, limit %ld (%s)", made - (error != 0), limit, error ? strerror(error) : "no end");
 }
 
-/* ---- parts with a sandbox of their own ---- */
+/* ---- the end ---- */
 
-/* Takes memory far above the limit. Who survives it says so. */
-static void use_memory(void) {
-	size_t bytes = (size_t)told_number("PROBE_MEMORY");
-	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	for (size_t i = 0; p != MAP_FAILED && i < bytes; i += 4096)
-		p[i] = 1;
-	say("memory limit", 0, "%zu bytes could be used", bytes);
-}
-
-/* Forks to the limit, and twice as far if nothing stops it. All of them would
- * stay for ever, one in a session of its own, and none minds SIGTERM. */
+/* Forks to the limit, and twice as far if nothing stops it. The children would
+ * stay for ever, in sessions of their own, and don't mind SIGTERM. */
 static void use_processes(void) {
 	long limit = told_number("PROBE_PROCESSES"), made = 0;
 	pid_t pid = 0;
@@ -748,8 +739,14 @@ static void use_processes(void) {
 	}
 	int error = errno;
 	say("process limit", pid < 0 && error == EAGAIN && made < limit, "%ld forks, limit %ld (%s)", made, limit, pid < 0 ? strerror(error) : "no end");
-	for (;;)
-		pause();
+}
+
+/* Takes memory far above the limit. The kernel ends this process on the way. */
+static void use_memory(void) {
+	size_t bytes = (size_t)told_number("PROBE_MEMORY");
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	for (size_t i = 0; p != MAP_FAILED && i < bytes; i += 4096)
+		p[i] = 1;
 }
 
 static void try_all(char **env) {
@@ -789,17 +786,12 @@ static void try_all(char **env) {
 }
 
 /* As skillrun_init in init.c: does nothing in all programs but one. Whoever
- * starts a daemon with these arguments by hand has no init for a parent. */
+ * starts a daemon with this argument by hand has no init for a parent. */
 __attribute__((constructor)) static void skillrun_probe(int argc, char **argv, char **env) {
-	if (argc != 3 || strcmp(argv[1], "skillrun-probe") != 0 || getppid() != 1 || getpid() == 1 || !getenv("PROBE_FIRST_ID"))
+	if (argc != 2 || strcmp(argv[1], "skillrun-probe") != 0 || getppid() != 1 || getpid() == 1 || !getenv("PROBE_FIRST_ID"))
 		return;
-	if (strcmp(argv[2], "all") == 0)
-		try_all(env);
-	else if (strcmp(argv[2], "memory") == 0)
-		use_memory();
-	else if (strcmp(argv[2], "processes") == 0)
-		use_processes();
-	else
-		_exit(2);
-	_exit(0);
+	try_all(env);
+	use_processes();
+	use_memory();
+	_exit(0); /* which tells that there was memory enough */
 }

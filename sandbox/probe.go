@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,7 +23,7 @@ import (
 // sandbox. Without init for a parent it means nothing.
 const probeArg = "skillrun-probe"
 
-// Bounds of the probe's sandboxes. Small, so that their ends are soon reached.
+// Bounds of the probe's sandbox. Small, so that their ends are soon reached.
 const (
 	probeWall      = 30 * time.Second
 	probeMemory    = 64 << 20
@@ -33,9 +34,9 @@ const (
 	maxReport      = 64 << 10
 )
 
-// Probe tries in real sandboxes that each boundary holds: it runs a program
-// there that attempts what no script may do, uses up memory and processes, and
-// looks for what is left. It returns what Open found of the machine and what
+// Probe tries in a real sandbox that each boundary holds: it runs a program
+// there that attempts what no script may do and then uses up processes and
+// memory, and looks for what is left. It returns what Open found of the machine and what
 // was seen inside. A boundary that was not seen to hold is not found, also if
 // the program said nothing of it. The error is that no sandbox can be made; of
 // its boundaries those of the machine are returned all the same.
@@ -45,28 +46,8 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 		return h.found, fmt.Errorf("sandbox: probe: %w", err)
 	}
 	defer p.close()
-	var inside, memory, processes []Boundary
-	var err error
-	var parts sync.WaitGroup
-	parts.Go(func() { inside, err = p.inside(ctx) })
-	parts.Go(func() { memory = p.memory(ctx) })
-	parts.Go(func() { processes = p.processes(ctx) })
-	parts.Wait()
-	if err != nil {
-		return h.found, err
-	}
-	return inOrder(slices.Concat(h.found, inside, memory, processes)), nil
-}
-
-// inOrder puts the boundaries from inside into the order of allChecks, behind
-// the machine's.
-func inOrder(all []Boundary) []Boundary {
-	place := map[string]int{}
-	for i, c := range allChecks() {
-		place[c.name] = i + 1
-	}
-	slices.SortStableFunc(all, func(a, b Boundary) int { return place[a.Name] - place[b.Name] })
-	return all
+	inside, err := p.run(ctx)
+	return append(slices.Clone(h.found), inside...), err
 }
 
 // A prober is one run of Probe: what it put on the host for sandboxes to find.
@@ -127,11 +108,11 @@ func (p *prober) close() {
 	}
 }
 
-// spec is the sandbox for one part of the probe.
-func (p *prober) spec(part string) Spec {
+// spec is the sandbox that is tried.
+func (p *prober) spec() Spec {
 	return Spec{
-		ID:        "probe-" + part + "-" + p.name[:8],
-		Program:   Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", probeArg, part}}}}},
+		ID:        "probe-" + p.name[:8],
+		Program:   Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", probeArg}}}}},
 		Workspace: Workspace{SizeBytes: probeDisk, Files: probeFiles},
 		Limits:    Limits{Wall: probeWall, MemoryBytes: probeMemory, Processes: probeProcesses, OpenFiles: probeOpenFiles},
 	}
@@ -169,76 +150,39 @@ func (p *prober) env(s Spec) ([]string, error) {
 	return env, nil
 }
 
-// start runs one part. Its output goes to report.
-func (p *prober) start(ctx context.Context, part string, report *report) (*Process, error) {
-	s := p.spec(part)
+// run runs the program, which ends by what it takes of memory while others that it
+// started would stay, and looks what became of it.
+func (p *prober) run(ctx context.Context) ([]Boundary, error) {
+	s := p.spec()
 	var err error
 	if s.Env, err = p.env(s); err != nil {
-		return nil, &SetupError{Step: "probe", Err: err}
+		return nil, fmt.Errorf("sandbox: probe: %w", err)
 	}
-	return p.host.Start(ctx, s, IO{Stdout: report})
-}
-
-// inside runs the part that tries everything which ends nothing.
-func (p *prober) inside(ctx context.Context) ([]Boundary, error) {
 	var r report
-	process, err := p.start(ctx, "all", &r)
+	process, err := p.host.Start(ctx, s, IO{Stdout: &r})
 	if err != nil {
 		return nil, err
 	}
 	exit, err := process.Wait()
-	found, complaint := parseReport(r.text(), checks)
-	if err != nil || exit.End != Exited || exit.Code != 0 {
-		complaint = fmt.Sprintf("the probe %s with code %d, signal %d (%v)", exit.End, exit.Code, exit.Signal, err)
-	}
-	cpu := exit.Usage.UserCPU + exit.Usage.SystemCPU
-	return append(found,
-		checkReport.boundary(complaint == "", orText(complaint, fmt.Sprintf("%d checks", len(checks)))),
-		checkCPU.boundary(cpu > 0, fmt.Sprintf("%v were counted", cpu))), nil
-}
-
-// memory runs the part that must not survive.
-func (p *prober) memory(ctx context.Context) []Boundary {
-	var r report
-	process, err := p.start(ctx, "memory", &r)
+	said, complaint := parseReport(r.text(), checks)
+	ended := fmt.Sprintf("the probe %s with code %d, signal %d", exit.End, exit.Code, exit.Signal)
 	if err != nil {
-		return []Boundary{checkMemory.boundary(false, err.Error())}
+		complaint = fmt.Sprintf("%s: %v", ended, err)
+	} else if complaint != "" {
+		complaint += "; " + ended
 	}
-	exit, err := process.Wait()
-	detail := fmt.Sprintf("%s, %d processes were killed for memory", exit.End, exit.OOMKills)
-	if text := r.text(); len(text) > 0 || err != nil {
-		detail = fmt.Sprintf("%s; it said %q (%v)", detail, text, err)
-	}
-	return []Boundary{checkMemory.boundary(err == nil && exit.End == OOMKilled && exit.OOMKills > 0, detail)}
-}
-
-// processes runs the part that forks to its limit and stays; it is stopped, and
-// then nothing of it may be there.
-func (p *prober) processes(ctx context.Context) []Boundary {
-	neither := func(err error) []Boundary {
-		return []Boundary{checkProcesses.boundary(false, err.Error()), checkEnd.boundary(false, err.Error())}
-	}
-	r := report{line: make(chan struct{})}
-	process, err := p.start(ctx, "processes", &r)
-	if err != nil {
-		return neither(err)
-	}
-	select {
-	case <-r.line:
-	case <-process.done:
-	}
-	process.Stop(0)
-	exit, err := process.Wait()
-	if err != nil {
-		return neither(err)
-	}
-	found, complaint := parseReport(r.text(), []check{checkProcesses})
-	limit := found[0]
-	if limit.Found && (complaint != "" || exit.PidsMax == 0) {
-		limit = checkProcesses.boundary(false, orText(complaint, "the kernel counted no fork that it refused"))
+	last := &said[len(said)-1]
+	if last.Found && exit.PidsMax == 0 {
+		*last = checks[len(said)-1].boundary(false, "the kernel counted no fork that it refused")
 	}
 	left := process.cell.group.left()
-	return []Boundary{limit, checkEnd.boundary(exit.End == Stopped && left == "", orText(left, exit.End.String()+", its cgroup is gone"))}
+	cpu := exit.Usage.UserCPU + exit.Usage.SystemCPU
+	return append(said,
+		checkMemory.boundary(exit.End == OOMKilled && exit.OOMKills > 0, fmt.Sprintf("%s, %d processes killed for memory", exit.End, exit.OOMKills)),
+		checkEnd.boundary(err == nil && left == "", cmp.Or(left, "the processes that would stay, and their cgroup, are gone")),
+		checkCPU.boundary(cpu > 0, fmt.Sprintf("%v were counted", cpu)),
+		checkReport.boundary(complaint == "", cmp.Or(complaint, fmt.Sprintf("%d checks", len(checks)))),
+	), nil
 }
 
 // left names a directory of the group that is still there, or "".
@@ -249,13 +193,6 @@ func (g group) left() string {
 		}
 	}
 	return ""
-}
-
-func orText(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // boundary is what was seen of c.
@@ -316,7 +253,6 @@ func parseReport(text []byte, want []check) (found []Boundary, complaint string)
 type report struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
-	line   chan struct{} // closed with the first whole line, if not nil
 }
 
 func (r *report) Write(b []byte) (int, error) {
@@ -325,12 +261,7 @@ func (r *report) Write(b []byte) (int, error) {
 	if r.buffer.Len()+len(b) > maxReport {
 		return 0, io.ErrShortBuffer
 	}
-	first := !bytes.Contains(r.buffer.Bytes(), []byte("\n"))
-	r.buffer.Write(b)
-	if first && r.line != nil && bytes.Contains(b, []byte("\n")) {
-		close(r.line)
-	}
-	return len(b), nil
+	return r.buffer.Write(b)
 }
 
 func (r *report) text() []byte {

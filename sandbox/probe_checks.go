@@ -12,7 +12,8 @@ const (
 	howLimits = "cgroups of its own that nobody else writes to (under systemd Delegate=yes), with memory and pids"
 )
 
-// checks are what the sandbox for everything reports.
+// checks are what the program reports, in the order in which they are shown. The
+// last is the last that it makes.
 var checks = []check{
 	{"nothing inherited", "identity", "no open file or socket of the daemon is in a script's hands", howKernel},
 	{"environment", "identity", "no variable of the daemon is seen by a script", howKernel},
@@ -80,19 +81,19 @@ var checks = []check{
 	{"hidden memory", "kernel", "no memory that nobody can account or look into", howFilter},
 	{"priorities", "kernel", "no time is taken away from neighbours", howFilter},
 	{"ports and segments", "kernel", "no hardware is reached, and old modes of the processor are not", howFilter},
+	{"process limit", "limits", "a fork bomb stays in its sandbox", howLimits},
 }
 
-// The checks that need a sandbox of their own, or come from outside.
+// What is seen from outside, by the program's end.
 var (
-	checkMemory    = check{"memory limit", "limits", "a script that uses too much memory ends, and nobody else", howLimits + "; on cgroup v1 swap that counts (swapaccount=1)"}
-	checkProcesses = check{"process limit", "limits", "a fork bomb stays in its sandbox", howLimits}
-	checkEnd       = check{"everything ends", "limits", "no process outlives its execution, whatever it does", howLimits}
-	checkCPU       = check{"CPU accounting", "limits", "a limit of CPU time sees what is used", "cgroups of its own with cpu (v2) or cpuacct (v1)"}
-	checkReport    = check{"complete report", "probe", "every check above was made, once, to its end", "a machine that lets the probe run to its end; the detail says what ended it. A report that is cut is a defect, please report it"}
+	checkMemory = check{"memory limit", "limits", "a script that uses too much memory ends, and nobody else", howLimits + "; on cgroup v1 swap that counts (swapaccount=1)"}
+	checkEnd    = check{"everything ends", "limits", "no process outlives its execution, whatever it does", howLimits}
+	checkCPU    = check{"CPU accounting", "limits", "a limit of CPU time sees what is used", "cgroups of its own with cpu (v2) or cpuacct (v1)"}
+	checkReport = check{"complete report", "probe", "every check above was made, once, to its end", "a machine that lets the probe run to its end; the detail says what ended it. A report that is cut is a defect, please report it"}
 )
 
 // allChecks in the order in which they are shown.
 func allChecks() []check {
 	all := append([]check(nil), checks...)
-	return append(all, checkMemory, checkProcesses, checkEnd, checkCPU, checkReport)
+	return append(all, checkMemory, checkEnd, checkCPU, checkReport)
 }
