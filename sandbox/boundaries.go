@@ -35,7 +35,7 @@ type probe struct {
 var optional = []string{"swap", "oom score"}
 
 var probes = []probe{
-	{"capabilities", "to build namespaces and mounts and to become other users", "run as root with the default capabilities of a system service", tryCapabilities},
+	{"capabilities", "to build namespaces and mounts and to become other users", "root with these, as a system service has them; a container needs --privileged, or these and a security profile that lets them work", tryCapabilities},
 	{"ids", "two host ids for each sandbox", "run outside a user namespace, or set first_id and ids to a range that it maps", tryIDs},
 	{"user namespace", "root of a sandbox is nobody outside", "a kernel with CONFIG_USER_NS and user.max_user_namespaces above 0", tryNamespace(unix.CLONE_NEWUSER)},
 	{"mount namespace", "a file tree of its own", "a kernel with namespaces", tryNamespace(unix.CLONE_NEWNS)},
@@ -66,13 +66,23 @@ func Boundaries(c Config) []Boundary {
 		b := Boundary{Name: p.name, Group: "machine", Why: p.why}
 		detail, err := p.try(c)
 		if err != nil {
-			b.Detail = fmt.Sprintf("%v; needs %s", err, p.how)
+			b.Detail = fmt.Sprintf("%v; needs %s", err, p.remedy(err))
 		} else {
 			b.Detail, b.Found = detail, true
 		}
 		all = append(all, b)
 	}
 	return all
+}
+
+// remedy is how to get what err says is missing. Where the kernel refuses to make
+// something because this process may not ask, that comes first.
+func (p probe) remedy(err error) string {
+	have, cerr := effectiveCapabilities()
+	if errors.Is(err, unix.EPERM) && cerr == nil && have&(1<<unix.CAP_SYS_ADMIN) == 0 {
+		return "CAP_SYS_ADMIN, see capabilities, and " + p.how
+	}
+	return p.how
 }
 
 // Lowerable lists the boundaries without which sandboxes can be made: a caller
@@ -112,11 +122,12 @@ func tryCapabilities(Config) (string, error) {
 		return "", err
 	}
 	var lacking []string
-	for n := range 64 {
-		if name, needed := neededCapabilities[n]; needed && have&(1<<n) == 0 {
+	for n, name := range neededCapabilities {
+		if have&(1<<n) == 0 {
 			lacking = append(lacking, name)
 		}
 	}
+	slices.Sort(lacking)
 	if os.Geteuid() != 0 || len(lacking) > 0 {
 		return "", fmt.Errorf("uid %d without %s", os.Geteuid(), strings.Join(lacking, ", "))
 	}

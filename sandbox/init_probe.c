@@ -574,7 +574,8 @@ static void try_host_files(void) {
 
 static void try_devices(void) {
 	static const struct { const char *name; unsigned minor; } nodes[] = { { "null", 3 }, { "zero", 5 }, { "full", 7 }, { "random", 8 }, { "urandom", 9 } };
-	static const char *const others[] = { ".", "..", "fd", "stdin", "stdout", "stderr", "shm", "ptmx" };
+	/* Links that libcontainer makes, also to what is masked or not there. */
+	static const char *const others[] = { ".", "..", "fd", "stdin", "stdout", "stderr", "shm", "ptmx", "core" };
 	DIR *d = opendir("/dev");
 	size_t count = 0;
 	for (struct dirent *e; d && (e = readdir(d));) {

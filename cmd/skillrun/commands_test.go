@@ -400,7 +400,7 @@ func TestDoctor(t *testing.T) {
 			{Name: "swap", Group: "machine", Allowed: true, Why: "the limit", Detail: "swapoff -a"},
 			{Name: "memory limit", Group: "limits", Why: "memory", Detail: "boot with cgroup_enable=memory"},
 		},
-		Runtimes:   []*pb.Runtime{{Language: "python", Version: "3.11.2", Path: "/usr/bin/python3"}},
+		Runtimes: []*pb.Runtime{{Language: "python", Version: "3.11.2", Path: "/usr/bin/python3"}},
 	}
 	f := answers("GetCapabilities", func(*pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) { return r, nil })
 	got := f.client(t, nil, "doctor")

@@ -115,16 +115,33 @@ func TestAllowedMissingBoundary(t *testing.T) {
 	d.stop()
 }
 
-// skillrund --doctor tries everything without a daemon: here all is found, and
-// without a capability it says exactly that one.
-func TestDoctorWithoutADaemon(t *testing.T) {
-	dir := newDir(t)
-	config := filepath.Join(dir, "skillrund.yaml")
+// doctorConfig writes a configuration for a machine that is tried without a daemon.
+func doctorConfig(t *testing.T) string {
+	t.Helper()
+	config := filepath.Join(newDir(t), "skillrund.yaml")
 	if err := os.WriteFile(config, []byte("state_dir: state\nrun_dir: run\nskills: [skills]\nlisten: {unix: s.sock}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return config
+}
+
+// missingIn lists what skillrund --doctor has found to be missing.
+func missingIn(out string) (names []string) {
+	for line := range strings.Lines(out) {
+		// Mark, group, name, reason: in columns.
+		if rest, ok := strings.CutPrefix(line, "MISSING"); ok && len(rest) > 47 {
+			names = append(names, strings.TrimSpace(rest[14:47]))
+		}
+	}
+	return names
+}
+
+// skillrund --doctor tries everything without a daemon: here all is found, and
+// without a capability it says exactly that one.
+func TestDoctorWithoutADaemon(t *testing.T) {
+	config := doctorConfig(t)
 	out, err := exec.Command(binary(t, "skillrund"), "--config", config, "--doctor").CombinedOutput()
-	if err != nil || strings.Contains(string(out), "MISSING") || !strings.Contains(string(out), lacking) {
+	if err != nil || len(missingIn(string(out))) > 0 || !strings.Contains(string(out), lacking) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for _, tt := range []struct{ capability, want string }{
@@ -134,8 +151,50 @@ func TestDoctorWithoutADaemon(t *testing.T) {
 	} {
 		cmd := exec.Command("/usr/sbin/capsh", "--drop="+tt.capability, "--", "-c", "exec \"$0\" --config \"$1\" --doctor", binary(t, "skillrund"), config)
 		out, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(out), tt.want) || !strings.Contains(string(out), "MISSING") {
+		if err == nil || !strings.Contains(string(out), tt.want) || !slices.Contains(missingIn(string(out)), "capabilities") {
 			t.Errorf("without %s: %v\n%s", tt.capability, err, out)
 		}
+	}
+}
+
+// In namespaces of its own, as a privileged container has them, all is found. With
+// the capabilities, the masks and the cgroups of an unprivileged one it says what
+// that lacks.
+func TestDoctorInAContainer(t *testing.T) {
+	config := doctorConfig(t)
+	container := func(setup string) (string, error) {
+		out, err := exec.Command("/usr/bin/unshare", "--mount", "--pid", "--fork", "--mount-proc", "--cgroup", "--uts", "--ipc", "--net", "--",
+			"/bin/bash", "-ec", setup, binary(t, "skillrund"), config).CombinedOutput()
+		return string(out), err
+	}
+	out, err := container(`/usr/bin/python3 - <<-END
+		import fcntl, socket, struct
+		s = socket.socket()  # lo goes up: SIOCSIFFLAGS with IFF_UP
+		fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 1))
+		END
+		exec "$0" --config "$1" --doctor`)
+	if missing := missingIn(out); err != nil || len(missing) > 0 {
+		t.Errorf("privileged: %v, missing %q\n%s", err, missing, out)
+	}
+	// What Docker gives without --privileged.
+	out, err = container(`mount --bind /dev/null /proc/kallsyms
+		mount --bind /proc/sys /proc/sys && mount -o bind,remount,ro /proc/sys
+		exec /usr/sbin/capsh --drop=cap_sys_admin,cap_sys_ptrace,cap_sys_resource,cap_net_admin,cap_sys_module,cap_bpf,cap_perfmon -- \
+			-c 'exec "$0" --config "$1" --doctor' "$0" "$1"`)
+	missing := missingIn(out)
+	for _, want := range []string{
+		"capabilities", "mount namespace", "pid namespace", "network namespace", "proc", "id-mapped mounts", "overlay workspace",
+	} {
+		if !slices.Contains(missing, want) {
+			t.Errorf("unprivileged: %q is not among what is missing", want)
+		}
+	}
+	for _, want := range []string{"without SYS_ADMIN, SYS_PTRACE; needs", "--privileged", "unmasked paths"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("unprivileged: it does not say %q", want)
+		}
+	}
+	if err == nil || t.Failed() {
+		t.Errorf("unprivileged: %v\n%s", err, out)
 	}
 }

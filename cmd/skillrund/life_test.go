@@ -289,7 +289,7 @@ func TestRefusesToStartWithoutItsBoundaries(t *testing.T) {
 	}
 	cmd := exec.Command("/usr/sbin/capsh", "--drop=cap_sys_admin", "--", "-c", "exec \"$0\" --config \"$1\"", binary(t, "skillrund"), config)
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "without SYS_ADMIN; needs run as root") {
+	if err == nil || !strings.Contains(string(out), "without SYS_ADMIN; needs root with these") {
 		t.Errorf("without CAP_SYS_ADMIN: %v\n%s\nwant an error that names it", err, out)
 	}
 	if _, err := os.Lstat(dir + "/s.sock"); err == nil {
