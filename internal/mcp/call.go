@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -78,7 +79,23 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if err != nil {
 		return failed(s.explain(err)), nil
 	}
-	return result(r, versionOf(req.Session) >= linkVersion), nil
+	return result(r, versionOf(req.Session) >= linkVersion, func() []string { return s.printed(ctx, c.who, r.ExecutionID) }), nil
+}
+
+// printed are the streams of which an execution has kept anything.
+func (s *Server) printed(ctx context.Context, who permission.Principal, id string) []string {
+	x, err := s.x.Get(ctx, who, id)
+	if err != nil || x.Outcome == nil {
+		return []string{"stdout", "stderr"} // a link to nothing is better than none to something
+	}
+	var names []string
+	if x.Outcome.Stdout.DeliveredBytes > 0 {
+		names = append(names, "stdout")
+	}
+	if x.Outcome.Stderr.DeliveredBytes > 0 {
+		names = append(names, "stderr")
+	}
+	return names
 }
 
 // codeCancelled answers a request that its caller cancelled, in case it still
@@ -112,8 +129,8 @@ func progressOf(ctx context.Context, req *sdk.CallToolRequest) *progress {
 }
 
 // result is what a client gets of a view's result: long texts cut, the whole and
-// the files linked.
-func result(r toolview.Result, links bool) *sdk.CallToolResult {
+// the files linked. printed names the streams of a program whose text has both.
+func result(r toolview.Result, links bool, printed func() []string) *sdk.CallToolResult {
 	out := &sdk.CallToolResult{IsError: r.IsError}
 	text := r.Content
 	var cuts []string
@@ -131,7 +148,7 @@ func result(r toolview.Result, links bool) *sdk.CallToolResult {
 		out.StructuredContent = object
 	} else if r.ExecutionID != "" && len(text) > 2*maxText {
 		text = cutText(text, 2*maxText, "")
-		cuts = []string{"stdout", "stderr"}
+		cuts = printed()
 	}
 	linked := linksOf(r, cuts)
 	if !links && len(linked) > 0 {

@@ -61,19 +61,19 @@ func TestCutFields(t *testing.T) {
 
 func TestResultOfText(t *testing.T) {
 	long := strings.Repeat("x", 3*maxText)
-	r := result(toolview.Result{Content: long, ExecutionID: "id"}, true)
+	r := result(toolview.Result{Content: long, ExecutionID: "id"}, true, func() []string { return []string{"stdout"} })
 	got := r.Content[0].(*sdk.TextContent).Text
-	if len(got) > 2*maxText+100 || len(r.Content) != 3 {
+	if len(got) > 2*maxText+100 || len(r.Content) != 2 {
 		t.Errorf("%d bytes, %d contents", len(got), len(r.Content))
 	}
-	if r := result(toolview.Result{Content: long}, true); len(r.Content) != 1 || r.Content[0].(*sdk.TextContent).Text != long {
+	if r := result(toolview.Result{Content: long}, true, nil); len(r.Content) != 1 || r.Content[0].(*sdk.TextContent).Text != long {
 		t.Error("what runs nothing has bounds of its own")
 	}
 }
 
 func TestLinksAreBounded(t *testing.T) {
 	many := toolview.Result{ExecutionID: "id", Artifacts: make([]executor.Artifact, 3*maxLinks)}
-	if r := result(many, true); len(r.Content) != 1+maxLinks {
+	if r := result(many, true, nil); len(r.Content) != 1+maxLinks {
 		t.Errorf("%d contents", len(r.Content))
 	}
 }

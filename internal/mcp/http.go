@@ -48,10 +48,15 @@ type refusal struct {
 	status int
 	code   int64 // JSON-RPC's
 	reason string
+	id     json.RawMessage // of the request that it answers, nil: it can't be said
 }
 
 func refuse(status int, format string, args ...any) *refusal {
-	return &refusal{status, jsonrpc.CodeInvalidRequest, fmt.Sprintf(format, args...)}
+	return &refusal{status: status, code: jsonrpc.CodeInvalidRequest, reason: fmt.Sprintf(format, args...)}
+}
+
+func refuseStopping() *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, code: codeBusy, reason: errStopping.Message}
 }
 
 // ServeHTTP answers one request. It must have come through Serve, which knows who
@@ -105,7 +110,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // admit says who sends a request and whether it may come in.
 func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal) {
 	if s.stopping.Err() != nil {
-		return who, &refusal{http.StatusServiceUnavailable, codeBusy, errStopping.Message}
+		return who, refuseStopping()
 	}
 	if r.URL.Path != Path {
 		return who, refuse(http.StatusNotFound, "%.80q: the endpoint is %s", r.URL.Path, Path)
@@ -169,7 +174,13 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
 		return refuse(http.StatusBadRequest, "the message did not arrive, or not within %s", s.bodyTime)
 	}
 	control.SetReadDeadline(time.Time{}) // what comes now is only the caller's going
-	if bad := checkMessage(body); bad != nil {
+	e, bad := readEnvelope(body)
+	if bad != nil {
+		return bad
+	}
+	if r.Header.Get(sessionHeader) == "" && r.Header.Get(versionHeader) < perCallVersion && e.isCall() && e.needsSession() {
+		bad := refuse(http.StatusBadRequest, "%.40s before initialize: there is no session; initialize one and send its %s", e.method, sessionHeader)
+		bad.id = e.id
 		return bad
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -177,26 +188,13 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
 	return nil
 }
 
-// checkMessage says what of a message is none.
-func checkMessage(body []byte) *refusal {
-	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
-	case !json.Valid(body):
-		return &refusal{http.StatusBadRequest, jsonrpc.CodeParseError, "the message is not valid JSON"}
-	case trimmed[0] == '[':
-		return refuse(http.StatusBadRequest, "batches are not taken (the protocol dropped them in 2025-06-18); send one message at a time")
-	case trimmed[0] != '{':
-		return refuse(http.StatusBadRequest, "the message is not a JSON object")
-	}
-	return nil
-}
-
-// encoded is the refusal as a JSON-RPC error that answers no request in particular.
+// encoded is the refusal as a JSON-RPC error.
 func (e *refusal) encoded() []byte {
 	data, err := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": e.code, "message": e.reason},
+		"jsonrpc": "2.0", "id": e.id, "error": map[string]any{"code": e.code, "message": e.reason},
 	})
 	if err != nil {
-		panic(err) // a string and numbers
+		panic(err) // a string, numbers, and what was JSON
 	}
 	return data
 }

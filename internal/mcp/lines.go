@@ -31,7 +31,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 		return
 	}
 	if !s.beginLines() {
-		(&refusal{http.StatusServiceUnavailable, codeBusy, errStopping.Message}).write(w)
+		refuseStopping().write(w)
 		return
 	}
 	defer s.lines.Done()
@@ -150,7 +150,7 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 
 // take makes a message of a line, or an answer to what can't be one.
 func (l *lineConn) take(line []byte) (msg jsonrpc.Message, answer []byte) {
-	if bad := checkMessage(line); bad != nil {
+	if _, bad := readEnvelope(line); bad != nil {
 		return nil, bad.encoded()
 	}
 	msg, err := jsonrpc.DecodeMessage(line)
@@ -210,11 +210,15 @@ func (l *lineConn) readLine() ([]byte, error) {
 
 // Write sends a message.
 func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
+	answer, isAnswer := msg.(*jsonrpc.Response)
+	if isAnswer {
+		answer.Error = coded(answer.Error)
+	}
 	data, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
 		return err
 	}
-	if answer, ok := msg.(*jsonrpc.Response); ok {
+	if isAnswer {
 		// The id is free before the client can know that it is.
 		l.mu.Lock()
 		delete(l.calls, answer.ID)

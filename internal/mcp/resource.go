@@ -2,12 +2,14 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -194,7 +196,7 @@ func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.Rea
 		}
 	} else {
 		c.Blob = data
-		if mime == "" {
+		if mime == "" || mime == "text/plain" {
 			c.MIMEType = "application/octet-stream"
 		}
 	}
@@ -202,6 +204,36 @@ func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.Rea
 		c.Meta = sdk.Meta{"next": t.base + "?offset=" + strconv.FormatInt(t.offset+int64(len(data)), 10)}
 	}
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}
+}
+
+// An emptyText is a result with texts that are empty, which the SDK would leave out:
+// of text and blob, contents must have one.
+type emptyText struct{ *sdk.ReadResourceResult }
+
+func hasEmptyText(r *sdk.ReadResourceResult) bool {
+	return slices.ContainsFunc(r.Contents, func(c *sdk.ResourceContents) bool { return c.Text == "" && c.Blob == nil })
+}
+
+// MarshalJSON writes the result as the SDK does, and the empty texts.
+func (r emptyText) MarshalJSON() ([]byte, error) {
+	data, err := json.Marshal(r.ReadResourceResult)
+	if err != nil {
+		return nil, err
+	}
+	result := object(data)
+	var contents []map[string]json.RawMessage
+	if err := json.Unmarshal(result["contents"], &contents); err != nil {
+		return nil, err
+	}
+	for _, c := range contents {
+		if c["text"] == nil && c["blob"] == nil {
+			c["text"] = json.RawMessage(`""`)
+		}
+	}
+	if result["contents"], err = json.Marshal(contents); err != nil {
+		return nil, err
+	}
+	return json.Marshal(result)
 }
 
 // output reads a piece of what an execution printed so far to one stream. more says

@@ -229,7 +229,11 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		case "resources/list":
 			s.syncSkills()
 		}
-		return next(ctx, method, req)
+		res, err = next(ctx, method, req)
+		if read, ok := res.(*sdk.ReadResourceResult); ok && err == nil && hasEmptyText(read) {
+			res = emptyText{read}
+		}
+		return res, coded(err)
 	}
 }
 
