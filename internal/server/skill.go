@@ -116,7 +116,7 @@ func (c skillCalls) ReadSkillFile(m *pb.ReadSkillFileRequest, stream grpc.Server
 	if err != nil {
 		return err
 	}
-	file, e, err := sk.Open(m.GetPath())
+	file, e, err := sk.Open(sk.Within(m.GetPath()))
 	if err != nil {
 		return &fieldError{"path", err}
 	}

@@ -166,6 +166,11 @@ func TestReadSkillFile(t *testing.T) {
 			t.Errorf("from %d: got %q, %v, %v", offset, got, all, err)
 		}
 	}
+	for _, path := range []string{"/skills/demo/references/REFERENCE.md", "{baseDir}/references/REFERENCE.md"} {
+		if got, _, err := read(&pb.ReadSkillFileRequest{Skill: "demo", Path: path}); err != nil || got != string(want) {
+			t.Errorf("%s: got %q, %v", path, got, err)
+		}
+	}
 	for _, c := range []struct {
 		m    *pb.ReadSkillFileRequest
 		want refusal

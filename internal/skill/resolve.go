@@ -32,8 +32,9 @@ const (
 type PathError struct {
 	Path   string // as it was given
 	Reason Reason
-	// Resolved is the path as far as it could be followed. With ReasonEscapes it is
-	// where the path leads: absolute, or relative to the skill and starting with "..".
+	// Resolved is the path as far as it could be followed; with ReasonNotFound, the rest
+	// is behind it. With ReasonEscapes it is where the path leads: absolute, or relative
+	// to the skill and starting with "..".
 	Resolved string
 	// Refused is the entry that stopped it, if one did.
 	Refused *Refused
@@ -45,6 +46,9 @@ func (e *PathError) Error() string {
 	case ReasonOutside:
 		return "path '" + p + "' is not a file of the skill"
 	case ReasonEscapes:
+		if path.IsAbs(e.Path) {
+			return p + ": lies outside of the skill; give a path relative to the skill, or beneath its own folder"
+		}
 		return p + ": escapes the skill, it leads to " + printable(e.Resolved)
 	case ReasonNotFound:
 		return p + ": not found in the skill"
@@ -85,7 +89,7 @@ func (t *tree) resolve(p string) spot {
 			pending = pending[:last]
 		}
 		if at.entry.Kind != KindDir {
-			return spot{path: at.path, reason: ReasonNotFound}
+			return spot{path: outside(path.Join(at.path, name), pending), reason: ReasonNotFound}
 		}
 		switch name {
 		case "", ".":
@@ -100,7 +104,7 @@ func (t *tree) resolve(p string) spot {
 		next := join(at.path, name)
 		pl, ok := t.at[next]
 		if !ok {
-			return spot{path: next, reason: ReasonNotFound}
+			return spot{path: outside(next, pending), reason: ReasonNotFound}
 		}
 		if pl.refused {
 			return stopped(next, &t.refused[pl.index], pending)
@@ -119,8 +123,8 @@ func (t *tree) resolve(p string) spot {
 	return at
 }
 
-// outside is a path beyond the skill: where it was left and what was still to
-// follow.
+// outside is a path beyond what the skill has: where it was left and what was still
+// to follow.
 func outside(left string, pending []string) string {
 	for _, p := range slices.Backward(pending) {
 		left = path.Join(left, p)

@@ -14,7 +14,10 @@
 // used is Refused, and the rest of its skill works.
 package skill
 
-import "strings"
+import (
+	"path"
+	"strings"
+)
 
 // Skill is one version of a skill. It is immutable and safe for concurrent use;
 // whoever holds one may go on using it after the registry has moved on.
@@ -50,6 +53,26 @@ var baseDirVars = []string{BaseDirVar, "${CLAUDE_SKILL_DIR}", "${CLAUDE_PLUGIN_R
 // characters that mean something to a shell: whoever puts the path into a command
 // line has to quote it.
 func (s *Skill) BaseDir() string { return "/skills/" + s.Name }
+
+// Within makes a path as instructions have it relative to the skill: one that begins
+// with {baseDir} or one of its other spellings, or an absolute one that lies beneath
+// BaseDir. Any other path stays as it is, and [Skill.Lookup] judges it.
+func (s *Skill) Within(p string) string {
+	abs := p
+	for _, v := range baseDirVars {
+		if rest, ok := strings.CutPrefix(p, v); ok && (rest == "" || rest[0] == '/') {
+			abs = s.BaseDir() + rest
+		}
+	}
+	if !path.IsAbs(abs) {
+		return p
+	}
+	rest, ok := strings.CutPrefix(path.Clean(abs), s.BaseDir())
+	if ok && (rest == "" || rest[0] == '/') {
+		return strings.TrimPrefix(rest, "/")
+	}
+	return abs
+}
 
 // Expand replaces {baseDir}, and its other spellings ${CLAUDE_SKILL_DIR} and
 // ${CLAUDE_PLUGIN_ROOT}, by BaseDir.

@@ -131,7 +131,7 @@ const workspaceDir = "/workspace"
 // commandDir is a working directory relative to the workspace. False: it is outside
 // of the skill.
 func commandDir(sk *skill.Skill, dir string) (string, bool) {
-	dir = inSkill(sk, sk.Expand(dir))
+	dir = sk.Within(sk.Expand(dir))
 	if rest, ok := strings.CutPrefix(dir, workspaceDir); ok && (rest == "" || rest[0] == '/') {
 		dir = strings.TrimLeft(rest, "/")
 	}

@@ -34,10 +34,10 @@ func (v *View) ValidateScriptPath(ctx context.Context, ref, scriptPath string) (
 	if err != nil {
 		return "", err
 	}
-	entry, err := sk.Lookup(inSkill(sk, scriptPath))
+	entry, err := sk.Lookup(sk.Within(scriptPath))
 	if e, ok := errors.AsType[*skill.PathError](err); ok {
 		switch e.Reason {
-		case skill.ReasonEscapes:
+		case skill.ReasonEscapes, skill.ReasonBadPath:
 			v.log.WarnContext(ctx, fmt.Sprintf("Path traversal attack detected: skill=%s, script=%s", auditValue(sk.Name), auditValue(clip(scriptPath))))
 			return "", &ScriptPathError{Path: scriptPath, outside: true}
 		case skill.ReasonNotFound, skill.ReasonDirectory, skill.ReasonLoop:

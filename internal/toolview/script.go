@@ -3,7 +3,6 @@ package toolview
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/executor"
@@ -76,7 +75,7 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 	if req.Arguments == "" {
 		req.Arguments = "{}"
 	}
-	name := inSkill(sk, req.ScriptPath)
+	name := sk.Within(req.ScriptPath)
 	entry, err := sk.Lookup(name)
 	if err != nil {
 		return ScriptResult{}, v.refuseScript(ctx, sk, req, err)
@@ -162,14 +161,4 @@ func limitText(limit int64) string {
 		return fmt.Sprintf("%dMB", limit>>20)
 	}
 	return fmt.Sprintf("%d bytes", limit)
-}
-
-// inSkill makes a path relative to the skill if it lies beneath the skill's folder
-// in a sandbox. Any other path stays as it is.
-func inSkill(sk *skill.Skill, p string) string {
-	rest, ok := strings.CutPrefix(p, sk.BaseDir())
-	if ok && (rest == "" || rest[0] == '/') {
-		return strings.TrimLeft(rest, "/")
-	}
-	return p
 }

@@ -163,6 +163,7 @@ func TestContractScriptResults(t *testing.T) {
 		}},
 		{"working directory", ScriptRequest{ScriptPath: "scripts/cwd.py"}, func(r *ScriptResult) { r.Stdout = "/workspace True\n" }},
 		{"shebang, env with options", ScriptRequest{ScriptPath: "scripts/here"}, func(r *ScriptResult) { r.Stdout = "shebang 1\n" }},
+		{"absolute path that comes back", ScriptRequest{ScriptPath: "/skills/pdf/../pdf/scripts/extract.py", Arguments: `{"file": "doc.pdf"}`}, func(r *ScriptResult) { r.Stdout = "doc.pdf\n" }},
 		{"shebang, a path", ScriptRequest{ScriptPath: "scripts/absolute"}, func(r *ScriptResult) { r.Stdout = "/skills/pdf/scripts/absolute\n" }},
 		{"extension in upper case", ScriptRequest{ScriptPath: "scripts/UP.SH"}, func(r *ScriptResult) { r.Stdout = "up\n" }},
 		{"a link inside", ScriptRequest{ScriptPath: "scripts/link.py", Arguments: `{"file": "f"}`}, func(r *ScriptResult) {
@@ -174,7 +175,7 @@ func TestContractScriptResults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b.t = t
 			got := b.script(tt.req)
-			want := ScriptResult{ScriptPath: inSkill(&skill.Skill{Name: "pdf"}, tt.req.ScriptPath)}
+			want := ScriptResult{ScriptPath: (&skill.Skill{Name: "pdf"}).Within(tt.req.ScriptPath)}
 			tt.want(&want)
 			want.Success, want.Signaled = want.ExitCode == 0, want.Signal != nil
 			got.ExecutionTimeMS, got.ExecutionID, got.Artifacts = 0, "", nil
@@ -232,6 +233,7 @@ Script has dangerous permissions: scripts/group.py
 		{"missing", ScriptRequest{ScriptPath: "scripts/no.py"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts/no.py"}},
 		{"a directory", ScriptRequest{ScriptPath: "scripts"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts"}},
 		{"a pipe", ScriptRequest{ScriptPath: "scripts/pipe.py"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts/pipe.py (it is neither a file, a directory nor a link)"}},
+		{"missing, in a folder that is missing", ScriptRequest{ScriptPath: "scripts/sub/nope.py"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts/sub/nope.py"}},
 		{"interpreter missing", ScriptRequest{ScriptPath: "scripts/x.ps1"}, Exception{InterpreterNotFoundError, "Interpreter 'powershell' not found in PATH for x.ps1"}},
 		{"of another system", ScriptRequest{ScriptPath: "scripts/x.bat"}, Exception{InterpreterNotFoundError, "Interpreter 'cmd' not found in PATH for x.bat"}},
 		{"interpreter unknown", ScriptRequest{ScriptPath: "scripts/x.xyz"}, Exception{InterpreterNotFoundError, "No interpreter mapping for extension: .xyz"}},

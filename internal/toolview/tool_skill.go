@@ -156,7 +156,7 @@ var readSkillFileTool = row{
   "type": "object",
   "properties": {
     "skill": {"type": "string", "description": "Name of the skill"},
-    "path": {"type": "string", "description": "Relative to the skill's folder, such as references/REFERENCE.md"},
+    "path": {"type": "string", "description": "Relative to the skill's folder, such as references/REFERENCE.md, or absolute beneath its base_dir"},
     "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin at; 0 if it is left out"},
     "limit": {"type": "integer", "minimum": 4, "maximum": %d, "description": "Bytes to read at most; %d if it is left out"}
   },
@@ -197,7 +197,7 @@ func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 	if sk == nil {
 		return refusal, nil
 	}
-	file, entry, err := sk.Open(a.Path)
+	file, entry, err := sk.Open(sk.Within(a.Path))
 	if refused(err) {
 		return say("%s", err), nil
 	}

@@ -1209,7 +1209,7 @@ func (x *ActivationMessage) GetModel() string {
 type ReadSkillFileRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Skill string                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
-	// Relative to the skill.
+	// Relative to the skill, or absolute beneath /skills/<name>; {baseDir} is that.
 	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	OffsetBytes   uint64 `protobuf:"varint,3,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
