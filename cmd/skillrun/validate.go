@@ -11,10 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	skillrun "github.com/skillrun/skillrun/clients/go"
 	"github.com/skillrun/skillrun/internal/lint"
 	"github.com/skillrun/skillrun/internal/skill"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -41,28 +45,47 @@ With --json it prints one object a line for each argument,
 		Example: "  skillrun validate --strict skills/*",
 		Args:    arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v := &validator{app: a}
-			defer v.close()
-			good := true
-			for _, arg := range args {
-				r, err := v.validate(cmd.Context(), arg)
-				if err != nil {
-					return err
-				}
-				if err := a.printValidation(arg, r); err != nil {
-					return err
-				}
-				good = good && r.GetValid() && !(strict && len(r.GetFindings()) > 0)
+			if slices.Contains(args, "") {
+				return usage(cmd, errors.New("an empty argument is neither a folder nor the name of a skill"))
 			}
-			if !good {
-				return verdict(codeInvalid)
-			}
-			return nil
+			return a.validateAll(cmd.Context(), args, strict)
 		},
 		ValidArgsFunction: a.completeFolderOrSkill,
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "warnings count as errors for the exit code")
 	return cmd
+}
+
+// validateAll prints what it finds of each argument. One that can't be looked at
+// doesn't hide the others; it decides the exit code.
+func (a *app) validateAll(ctx context.Context, args []string, strict bool) error {
+	v := &validator{app: a}
+	defer v.close()
+	code := 0
+	for _, arg := range args {
+		r, err := v.validate(ctx, arg)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			fmt.Fprintf(a.stderr, "skillrun: %s\n", a.explain(err))
+			// That of the worst: 125, then 127, then 1.
+			if c := errorCode(err); code <= codeInvalid || c == codeFailed {
+				code = c
+			}
+			continue
+		}
+		if err := a.printValidation(arg, r); err != nil {
+			return err
+		}
+		if !r.GetValid() || strict && len(r.GetFindings()) > 0 {
+			code = max(code, codeInvalid)
+		}
+	}
+	if code != 0 {
+		return verdict(code)
+	}
+	return nil
 }
 
 // completeFolderOrSkill offers both.
@@ -100,18 +123,52 @@ func (v *validator) validate(ctx context.Context, arg string) (*pb.ValidateSkill
 	}
 	r, err := v.client.Skills().ValidateSkill(ctx, &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_Skill{Skill: arg}})
 	if err != nil {
-		return nil, fmt.Errorf("validate %s: %w", arg, err)
+		return nil, v.notLoaded(arg, err)
 	}
 	return r, nil
 }
 
+// notLoaded is what is wrong with an argument that is no folder and that the daemon
+// doesn't answer for.
+func (v *validator) notLoaded(arg string, err error) error {
+	here := "no such folder"
+	info, statErr := os.Lstat(arg)
+	if statErr == nil {
+		here = notAFolder(arg, info)
+	}
+	switch {
+	case status.Code(err) == codes.Unavailable && skillrun.Reason(err) == "":
+		return &codedError{codeNotFound, fmt.Sprintf("validate %s: %s, and no daemon to ask for a loaded skill: %s", arg, here, v.explain(err))}
+	case status.Code(err) == codes.NotFound, status.Code(err) == codes.InvalidArgument && statErr == nil: // file.md is no name
+		return &codedError{codeNotFound, fmt.Sprintf("validate %s: %s, and the daemon has no skill of that name", arg, here)}
+	}
+	return fmt.Errorf("validate %s: %w", arg, err)
+}
+
+// notAFolder says what something is that is none.
+func notAFolder(name string, info fs.FileInfo) string {
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if _, err := os.Stat(name); err != nil {
+			to, _ := os.Readlink(name)
+			return fmt.Sprintf("a link to %s, which is not there", to)
+		}
+	}
+	return "not a folder: name the one that holds SKILL.md"
+}
+
 // here checks a folder without a daemon.
 func (v *validator) here(ctx context.Context, dir string) (*pb.ValidateSkillResponse, error) {
+	// A slash at the end would follow a link that leads nowhere.
+	name := strings.TrimRight(dir, "/")
 	switch info, err := os.Stat(dir); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: no such folder", dir)}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		why := "no such folder"
+		if info, err := os.Lstat(name); err == nil {
+			why = notAFolder(name, info)
+		}
+		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: %s", dir, why)}
 	case err == nil && !info.IsDir():
-		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: not a folder: name the one that holds SKILL.md", dir)}
+		return nil, &codedError{codeNotFound, fmt.Sprintf("validate %s: %s", dir, notAFolder(dir, info))}
 	}
 	if v.machine == nil {
 		var err error

@@ -121,6 +121,36 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// What a venv is told about the Python that comes with a daemon is true: where there
+// is none, it is not known.
+func TestVenvWithoutDaemon(t *testing.T) {
+	const unknown = "only a daemon knows (skillrun validate demo asks it)"
+	for _, tt := range []struct {
+		name, python, version string
+		daemon                bool
+		want, not             string
+	}{
+		{"embedded", "embedded", "3.11.9", false, "made with Python 3.11, and whether the embedded Python", "there is no embedded"},
+		{"embedded, in words", "embedded", "3.11.9", false, unknown, "there is no embedded"},
+		{"embedded, of a daemon", "embedded", "3.11.9", true, "there is no embedded Python", "a daemon"},
+		{"not said", "auto", "3.9.1", false, "the embedded Python of a daemon may be the one", "there is no"},
+		{"not said, of a daemon", "auto", "3.9.1", true, "only 3.11 is there", "a daemon"},
+		{"system", "system", "3.9.1", false, "is 3.11: leave it out", "a daemon"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := machine(t)
+			m.Daemon = tt.daemon
+			list, err := Dir(skillDir(t, files{
+				"SKILL.md": md("python: "+tt.python, ""), "venv/pyvenv.cfg": "version = " + tt.version + "\n",
+				"venv/bin/python": "-> /usr/bin/python3", "scripts/a.py": "print(1)\n",
+			}), m)
+			if err != nil || len(list) != 1 || !strings.Contains(list[0].Message, tt.want) || strings.Contains(list[0].Message, tt.not) {
+				t.Errorf("got %v, %v, want %q without %q", list, err, tt.want, tt.not)
+			}
+		})
+	}
+}
+
 // On a machine that is known to have the packages none is missing.
 func TestPreparedPackages(t *testing.T) {
 	m := machine(t)

@@ -125,6 +125,19 @@ func (c *check) interpreter(p program) {
 		c.warn(p.path, 0, skill.RuleNoInterpreter, "%v: use a known extension (.py .sh .js .rb .pl) or a #! line", unknown)
 	}
 	if venv, ok := errors.AsType[*runtime.VenvError](err); ok && !c.has("venv", RuleVenv) {
-		c.warn("venv", 0, RuleVenv, "%v: leave it out and declare python_packages instead", venv)
+		c.warn("venv", 0, RuleVenv, "%s: leave it out and declare python_packages instead", c.venvText(venv))
 	}
+}
+
+// venvText says why a venv can't be used. Where there is no daemon, nothing is known
+// of the Python that comes with one.
+func (c *check) venvText(e *runtime.VenvError) string {
+	made, _, known := strings.Cut(e.Reason, ", and ")
+	switch {
+	case !known || c.machine.Daemon || c.skill.Manifest.Python == string(runtime.System):
+		return e.Error()
+	case c.skill.Manifest.Python == string(runtime.Embedded):
+		return made + ", and whether the embedded Python, which the skill asks for, is the same only a daemon knows (skillrun validate " + c.skill.Name + " asks it); if it is not"
+	}
+	return e.Error() + "; the embedded Python of a daemon may be the one (skillrun validate " + c.skill.Name + " asks it); if not"
 }

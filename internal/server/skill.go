@@ -165,7 +165,7 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 			return nil, err
 		}
 		// By what this daemon has, as an execution would find it.
-		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes, HasPackages: c.x.HasPackages(caller(ctx), sk)}); err != nil {
+		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes, HasPackages: c.x.HasPackages(caller(ctx), sk), Daemon: true}); err != nil {
 			return nil, err
 		}
 	case *pb.ValidateSkillRequest_SkillMd:
