@@ -174,6 +174,13 @@ func instructions(list ...unix.SockFilter) []byte {
 
 var allowAll = instructions(unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW})
 
+// deadly lets every call pass but one, which ends the process.
+func deadly(number int) []byte {
+	return instructions(unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(number)},
+		unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_KILL_PROCESS}, unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW})
+}
+
 // pretend lets every call pass but one, which does nothing and answers success
 // if its first argument's low word is arg, or whatever it is if arg is -1.
 func pretend(number int, arg int64) []byte {
@@ -234,6 +241,10 @@ var mutations = []mutation{
 	}, want: []string{"no capabilities"}},
 	{name: "root in the sandbox", filters: func(filters) filters { return filters{pretend(unix.SYS_SETRESUID, -1), allowAll} }, want: []string{"unprivileged ids"}},
 	{name: "root's group in the sandbox", filters: func(filters) filters { return filters{pretend(unix.SYS_SETRESGID, -1), allowAll} }, want: []string{"unprivileged ids"}},
+	// Half a report is none: what was not said is missing.
+	{name: "a program that is cut", filters: func(f filters) filters { return filters{f.init, deadly(unix.SYS_STATFS)} }, want: []string{
+		"complete report", "settings of the kernel", "disk limit", "mounting", "process limit", "memory limit",
+	}},
 	{name: "ids of the host", config: func(c *configs.Config) { c.UIDMappings[0].HostID, c.GIDMappings[0].HostID = 0, 0 }, want: []string{"ids of its own"}},
 	{name: "no user namespace", config: func(c *configs.Config) {
 		without(configs.NEWUSER)(c)
