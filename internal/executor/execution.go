@@ -291,5 +291,8 @@ func (e *execution) program() sandbox.Program {
 		return toProgram(e.grant.Plan())
 	}
 	args := slices.Concat(e.invocation.Args, e.req.Args)
+	if e.req.Runner != "" {
+		args = slices.Insert(args, 1, "-c", e.req.Runner)
+	}
 	return sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}}
 }

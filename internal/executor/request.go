@@ -47,6 +47,11 @@ type Request struct {
 	// Python is which Python the execution sees, whatever its source is. Empty: what
 	// the skill says, else what the daemon's config says.
 	Python runtime.Python
+	// Runner is Python code that runs the program: its sys.argv[1:] are what python
+	// would have had for arguments. Only for a script or code of Python. It is not the
+	// caller's, so it counts neither for what makes two requests the same one nor as
+	// what ran. Empty: none.
+	Runner string
 	// QueueTimeout bounds the wait for a slot. Zero: the daemon's default.
 	QueueTimeout time.Duration
 }

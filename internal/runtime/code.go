@@ -48,7 +48,7 @@ func (s *Set) ForCode(sk *skill.Skill, language, text string) (Invocation, error
 	args := codeArgs(program, text)
 	for _, arg := range args {
 		if len(arg) > maxArgument {
-			return Invocation{}, &CodeError{Reason: fmt.Sprintf("%d bytes, must be below 128 KiB: put it into a script or an input file", len(text))}
+			return Invocation{}, &CodeError{Reason: fmt.Sprintf("%d bytes, at most %d: put it into a script or an input file", len(text), maxArgument-(len(arg)-len(text)))}
 		}
 	}
 	inv, err := s.inSkill(sk, program, codeName)

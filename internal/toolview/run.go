@@ -55,9 +55,14 @@ func (r run) why() string {
 	case r.Advice != "":
 		return r.Advice
 	case r.cut():
-		return fmt.Sprintf("It printed more than %d bytes, which is what a result holds of each stream; the rest is kept with execution %s. Write large results to a file: files come back as artifacts.", r.outputLimit(), r.id)
+		return r.cutText()
 	}
 	return fmt.Sprintf("It ended as %s.", r.End)
+}
+
+// cutText says that output is missing here.
+func (r run) cutText() string {
+	return fmt.Sprintf("It printed more than %d bytes, which is what a result holds of each stream; the rest is kept with execution %s. Write large results to a file: files come back as artifacts.", r.outputLimit(), r.id)
 }
 
 // run executes a request and waits for its outcome. An error means that nothing

@@ -73,7 +73,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	if err != nil {
 		return pythonRefusal(err)
 	}
-	source, refusal := c.source(sk)
+	source, isFile, refusal := c.source(sk)
 	if refusal != "" {
 		return PythonResult{Text: refusal}, nil
 	}
@@ -88,6 +88,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 			wall = min(wall, own)
 		}
 	}
+	by := newRunner(isFile)
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
 		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
@@ -96,7 +97,8 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		Files:     c.Files,
 		Limits:    executor.Limits{Wall: wall},
 		Python:    runtime.Embedded,
-	}, c.KeepBytes, sink)
+		Runner:    by.text(),
+	}, 0, sink) // all of it: what the runner says comes last
 	if err != nil {
 		out, err := pythonRefusal(err)
 		out.ExecutionID = r.id
@@ -105,7 +107,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	if err := r.raised(); err != nil && !refused(err) {
 		return PythonResult{ExecutionID: r.id}, err
 	}
-	return PythonResult{Text: pythonText(r), ExecutionID: r.id, Artifacts: r.Artifacts}, nil
+	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts}, nil
 }
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
@@ -118,47 +120,33 @@ func pythonRefusal(err error) (PythonResult, error) {
 	return PythonResult{Text: errorPrefix + err.Error()}, nil
 }
 
-// source is what runs: the code, or the file where it lies. refusal is the
-// contract's text if it can't.
-func (c PythonCall) source(sk *skill.Skill) (source permission.Source, refusal string) {
+// source is what runs: the code, or the file where it lies. An input is no part of
+// the skill, so it can't be an execution's script: it is code that isFile says is the
+// path of a file, for the runner. refusal is the contract's text if it can't run.
+func (c PythonCall) source(sk *skill.Skill) (source permission.Source, isFile bool, refusal string) {
 	if blank(c.ScriptPath) {
-		return permission.Source{Kind: permission.Code, Code: c.Code}, ""
+		return permission.Source{Kind: permission.Code, Code: c.Code}, false, ""
 	}
 	p, ok := beneathRunDirectory(c.ScriptPath)
 	if !ok {
-		return source, textOutside
+		return source, false, textOutside
 	}
 	_, err := sk.Lookup(p)
 	if escapes(err) {
-		return source, textOutside
+		return source, false, textOutside
 	}
 	if !strings.EqualFold(path.Ext(p), ".py") {
-		return source, textNoScript
+		return source, false, textNoScript
 	}
 	if err == nil {
-		return permission.Source{Kind: permission.Script, Script: p}, ""
+		return permission.Source{Kind: permission.Script, Script: p}, false, ""
 	}
 	for _, f := range c.Files {
 		if f.Path == p {
-			return permission.Source{Kind: permission.Code, Code: runFile(p)}, ""
+			return permission.Source{Kind: permission.Code, Code: runDirectory + "/" + p}, true, ""
 		}
 	}
-	return source, textNoScript
-}
-
-// runFile is code that runs a file of the run directory as python runs a script:
-// inputs are no part of the skill, so they can't be an execution's script.
-func runFile(p string) string {
-	full, dir := quotePython(runDirectory+"/"+p), quotePython(path.Dir(runDirectory+"/"+p))
-	return "import sys\n" +
-		"__file__ = sys.argv[0] = " + full + "\n" +
-		"sys.path[0] = " + dir + "\n" +
-		"exec(compile(open(__file__, 'rb').read(), __file__, 'exec'))\n"
-}
-
-// quotePython is a path without control characters as a Python string literal.
-func quotePython(p string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(p) + "'"
+	return source, false, textNoScript
 }
 
 // directory is where the program starts, relative to the run directory. False: it
@@ -201,26 +189,36 @@ func escapes(err error) bool {
 	return ok && bad.Reason == skill.ReasonEscapes
 }
 
-// pythonText puts an outcome into the contract's words.
-func pythonText(r run) string {
+// pythonText puts an outcome into the contract's words, with up to keep bytes of what
+// was printed to each stream. 0: all.
+func pythonText(r run, by runner, keep int64) string {
+	left, exception, raised := by.cut(r.stderr)
+	r.Outcome.Stderr.TotalBytes -= int64(len(r.stderr) - len(left))
+	r.stderr, r.keep = left, keep
+	r.stdout, r.stderr = r.keepMore(nil, r.stdout), r.keepMore(nil, r.stderr)
+	traceback := text(r.keepMore(nil, exception.traceback))
 	stdout, stderr := r.texts()
 	switch {
-	case r.End == executor.Exited && *r.ExitCode == 0 && r.cut():
-		return printed(stdout, stderr) + "\n[" + r.why() + "]"
 	case r.End == executor.Exited && *r.ExitCode == 0:
-		return printed(stdout, stderr)
+		return printed(stdout, traceback+stderr) + r.cutNote()
 	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.WallDeadline:
 		return fmt.Sprintf(errorPrefix+"Script timed out after %s seconds.", secondsText(r.Limits.Wall))
+	case r.End == executor.Exited && raised:
+		return joinPrinted(errorPrefix+exception.message+"\n"+traceback, stdout, stderr) + r.cutNote()
 	case r.End == executor.Exited:
-		before, exception, ok := cutTraceback(stderr)
-		if *r.ExitCode != 1 || !ok {
-			return joinPrinted(fmt.Sprintf(errorPrefix+"Script exited with code %d.", *r.ExitCode), stdout, stderr)
-		}
-		return joinPrinted(errorPrefix+exception.message()+"\n"+exception.traceback, stdout, before)
+		return joinPrinted(fmt.Sprintf(errorPrefix+"Script exited with code %d.", *r.ExitCode), stdout, stderr) + r.cutNote()
 	case r.End == executor.Signaled:
-		return joinPrinted(fmt.Sprintf(errorPrefix+"Script was ended by %s.", r.Signal), stdout, stderr)
+		return joinPrinted(fmt.Sprintf(errorPrefix+"Script was ended by %s.", r.Signal), stdout, traceback+stderr)
 	}
-	return joinPrinted(errorPrefix+r.why(), stdout, stderr)
+	return joinPrinted(errorPrefix+r.why(), stdout, traceback+stderr)
+}
+
+// cutNote is a line in brackets if the program printed more than is here.
+func (r run) cutNote() string {
+	if !r.cut() {
+		return ""
+	}
+	return "\n[" + r.cutText() + "]"
 }
 
 // printed is what a program printed, as the contract has it.

@@ -182,7 +182,7 @@ func TestRunPythonOtherEnds(t *testing.T) {
 		{executor.Outcome{End: executor.OOMKilled, Advice: "Too much."}, "Error: Too much.\nStdout:\nout\nStderr:\n"},
 		{executor.Outcome{End: executor.Cancelled, Evidence: executor.Evidence{CancelledBy: "uid:0", CancelReason: "enough"}}, "Error: It was cancelled by uid:0: enough.\nStdout:\nout\nStderr:\n"},
 	} {
-		if got := pythonText(run{stdout: []byte("out"), Outcome: tt.outcome}); got != tt.want {
+		if got := pythonText(run{stdout: []byte("out"), Outcome: tt.outcome}, newRunner(false), 0); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
@@ -212,60 +212,6 @@ func TestNoSlotIsAnError(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the sink's error was lost")
 	}
-}
-
-func TestCutTraceback(t *testing.T) {
-	const (
-		head  = "Traceback (most recent call last):\n"
-		frame = "  File \"<string>\", line 1, in <module>\n    x()\n    ~^^\n"
-	)
-	for _, tt := range []struct{ name, stderr, before, message string }{
-		{"alone", head + frame + "E: m\n", "", "m"},
-		{"behind output", "warn\n" + head + frame + "E: m\n", "warn\n", "m"},
-		{"output without a line end", "warn" + head + frame + "E: m\n", "", ""},
-		{"of a module", head + frame + "a.b.E: m: n\n", "", "m: n"},
-		{"no message", head + frame + "KeyboardInterrupt\n", "", "KeyboardInterrupt"},
-		{"several lines", head + frame + "E: m\nn\n\no\n", "", "m\nn\n\no"},
-		{"not of the usual form", head + frame + "100% wrong\n", "", "100% wrong"},
-		{"printed and caught before", head + frame + "A: a\nthen\n" + head + frame + "E: m\n", head + frame + "A: a\nthen\n", "m"},
-		{"while handling", "w\n" + head + frame + "A: a\n" + chained[0] + head + frame + "E: m\n", "w\n", "m"},
-		{"caused", head + frame + "A: a\n" + chained[1] + head + frame + "B: b\n" + chained[0] + head + frame + "E: m\n", "", "m"},
-		{"syntax", "w\n  File \"<string>\", line 1\n    a b\n    ^\nSyntaxError: invalid syntax\n", "w\n", "invalid syntax"},
-		{"indentation", "  File \"x.py\", line 2\n    a\nIndentationError: unexpected indent\n", "", "unexpected indent"},
-		{"cut off", head + "  File \"<string>\"", "", ""},
-		{"cut off after the head", head, "", ""},
-		{"none", "just text\n", "", ""},
-		{"empty", "", "", ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			before, e, ok := cutTraceback(tt.stderr)
-			if ok != (tt.message != "") {
-				t.Fatalf("got %q, %+v, %t", before, e, ok)
-			}
-			if !ok {
-				if before != tt.stderr {
-					t.Errorf("before is %q, want all of it", before)
-				}
-				return
-			}
-			if before != tt.before || e.message() != tt.message || before+e.traceback != tt.stderr {
-				t.Errorf("got %q, %q, %q; want %q, %q", before, e.message(), e.traceback, tt.before, tt.message)
-			}
-		})
-	}
-}
-
-func FuzzCutTraceback(f *testing.F) {
-	f.Add("w\n" + tracebackHeader + "  File\nE: m\n" + chained[0] + tracebackHeader + "E: m")
-	f.Fuzz(func(t *testing.T, stderr string) {
-		before, e, ok := cutTraceback(stderr)
-		if ok && before+e.traceback != stderr || !ok && before != stderr {
-			t.Errorf("something is lost: %q, %q, %t", before, e.traceback, ok)
-		}
-		if ok && e.message() == "" {
-			t.Errorf("no message: %+v", e)
-		}
-	})
 }
 
 func TestWriteBuiltIn(t *testing.T) {
