@@ -1,11 +1,13 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // noLeftovers fails if anything of a sandbox of h that has ended is still
@@ -72,4 +74,36 @@ func openFiles(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// A program that runs out of memory leaves nobody who listens for that, and no file
+// of his, however often it happens.
+func TestOutOfMemoryLeaksNothing(t *testing.T) {
+	h := openHost(t)
+	once := func(id string) {
+		p, err := h.Start(t.Context(), Spec{
+			ID: id, Env: testEnv, Program: command("python3", "-c", "x = bytearray(256 << 20)"),
+			Limits: Limits{MemoryBytes: 64 << 20},
+		}, IO{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exit, err := p.Wait(); err != nil || exit.End != OOMKilled {
+			t.Fatalf("got %+v, %v, want it to run out of memory", exit, err)
+		}
+		select {
+		case <-p.cell.drained:
+		case <-time.After(time.Minute):
+			t.Fatal("somebody still listens for its memory")
+		}
+	}
+	once("first") // opens what is opened once
+	files := openFiles(t)
+	for i := range 10 {
+		once(fmt.Sprintf("again%d", i))
+	}
+	if got := keptFiles(t, files); got > files {
+		t.Errorf("open files: got %d, want %d", got, files)
+	}
+	noLeftovers(t, h)
 }

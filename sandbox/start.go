@@ -29,6 +29,7 @@ type cell struct {
 	container *libcontainer.Container
 	init      *libcontainer.Process
 	oom       <-chan struct{} // the kernel's word that memory runs out
+	drained   chan struct{}   // closed when oom is, which nobody hears any more
 }
 
 // Start builds a sandbox and lets its program begin. It returns when the exec
@@ -252,6 +253,16 @@ const destroyPatience = 5 * time.Second
 // destroy kills what is left of the sandbox and removes it. Its ids are free
 // again when all of it is gone, and else never in this instance.
 func (c *cell) destroy() error {
+	if c.oom != nil {
+		// libcontainer's listener may be about to say it once more; with nobody
+		// there it would wait for ever, with its files open.
+		c.drained = make(chan struct{})
+		go func() {
+			defer close(c.drained)
+			for range c.oom {
+			}
+		}()
+	}
 	if c.control != nil {
 		c.control.file.Close() // init ends the sandbox, if it lives
 	}
