@@ -55,6 +55,13 @@ const (
 	bundleTimeout = 5 * time.Minute
 	// lockInterval is how often a taken lock is looked at.
 	lockInterval = 20 * time.Millisecond
+	// removeTries and removeInterval bound how often a directory is removed into
+	// which somebody still writes: the bundle of a daemon that was just killed.
+	removeTries    = 50
+	removeInterval = 20 * time.Millisecond
+	// maxPlaces bounds the names for one version: NAME, NAME.2, ... The next is
+	// taken where what lies at one can't be moved away.
+	maxPlaces = 9
 )
 
 // bundleName is how a bundle names what it carries. It becomes a directory.
@@ -63,8 +70,8 @@ var bundleName = regexp.MustCompile(`^cpython-([0-9]+\.[0-9]+\.[0-9]+)-[a-z0-9-]
 // Install returns the CPython that the bundle carries, unpacked. It is unpacked
 // once: beside, and then renamed, so that a crash leaves nothing that looks whole.
 // One that is not as it was unpacked is replaced. What is left of crashes and of
-// other versions is removed unless someone has it open. Several processes may call
-// it for one Dir; one of them unpacks.
+// other versions is removed unless someone has it open; what can't be removed is
+// logged and left. Several processes may call it for one Dir; one of them unpacks.
 func Install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -92,17 +99,17 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	if err := lockExclusive(ctx, only); err != nil {
 		return nil, err
 	}
-	if err := removeUnused(c.Dir, name); err != nil {
+	place := intact(c, name)
+	keep := name
+	if place != "" {
+		keep = filepath.Base(place)
+	}
+	if err := removeUnused(ctx, c, keep); err != nil {
 		return nil, err
 	}
-	place := filepath.Join(c.Dir, name)
-	damage := checkManifest(place)
-	if damage != nil {
-		if !errors.Is(damage, fs.ErrNotExist) {
-			c.Log.Warn("embedded Python is damaged and is unpacked anew", "dir", place, "err", damage)
-		}
+	if place == "" {
 		began := time.Now()
-		if err := replace(ctx, c, place); err != nil {
+		if place, err = replace(ctx, c, name); err != nil {
 			return nil, err
 		}
 		c.Log.Info("embedded Python unpacked", "version", version, "dir", place, "took", time.Since(began).Round(time.Millisecond))
@@ -156,19 +163,62 @@ func runBundle(ctx context.Context, bundle string, args ...string) (stdout strin
 	return out.String(), nil
 }
 
-// replace unpacks beside place and renames. What was at place is moved away first
-// and removed if nobody has it open.
-func replace(ctx context.Context, c InstallConfig, place string) (err error) {
+// placesOf are the directories where a version may lie, the usual one first.
+func placesOf(dir, name string) []string {
+	places := []string{filepath.Join(dir, name)}
+	for n := 2; n <= maxPlaces; n++ {
+		places = append(places, filepath.Join(dir, fmt.Sprintf("%s.%d", name, n)))
+	}
+	return places
+}
+
+// intact is the first place whose content is as it was unpacked. Empty: there is
+// none.
+func intact(c InstallConfig, name string) string {
+	for _, place := range placesOf(c.Dir, name) {
+		damage := checkManifest(place)
+		if damage == nil {
+			return place
+		}
+		if !errors.Is(damage, fs.ErrNotExist) {
+			c.Log.Warn("embedded Python is damaged and is not used: a copy is, or it is unpacked anew", "dir", place, "err", damage)
+		}
+	}
+	return ""
+}
+
+// replace unpacks to a new directory and renames it to the first place that can be
+// had. What was there is moved away first and removed if nobody has it open.
+func replace(ctx context.Context, c InstallConfig, name string) (place string, err error) {
 	tmp, err := os.MkdirTemp(c.Dir, newPrefix)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(tmp))
+			err = errors.Join(err, removeAll(context.WithoutCancel(ctx), tmp))
 		}
 	}()
-	root := filepath.Join(tmp, rootName)
+	if err := fill(ctx, c, tmp); err != nil {
+		return "", err
+	}
+	for _, place := range placesOf(c.Dir, name) {
+		err = moveAway(ctx, c, place)
+		if err == nil {
+			err = os.Rename(tmp, place)
+		}
+		if err == nil {
+			return place, syncAll(c.Dir)
+		}
+		c.Log.Warn("embedded Python can't be put at its place; the next name is tried", "dir", place, "err", err)
+	}
+	return "", err
+}
+
+// fill unpacks to dir, with the manifest, and writes all of it to the disk before
+// a name says that it is there.
+func fill(ctx context.Context, c InstallConfig, dir string) error {
+	root := filepath.Join(dir, rootName)
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}
@@ -178,57 +228,46 @@ func replace(ctx context.Context, c InstallConfig, place string) (err error) {
 	if err := checkModes(root); err != nil {
 		return err
 	}
-	if err := writeManifest(tmp); err != nil {
+	if err := writeManifest(dir); err != nil {
 		return err
 	}
-	// Everything must be on disk before the name says that it is.
-	if err := syncAll(tmp); err != nil {
-		return err
-	}
-	if err := moveAway(place); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, place); err != nil {
-		return err
-	}
-	return syncAll(c.Dir)
+	return syncAll(dir)
 }
 
-// moveAway frees a name.
-func moveAway(place string) error {
+// moveAway frees a name. What was there need not be gone.
+func moveAway(ctx context.Context, c InstallConfig, place string) error {
 	if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(place), oldPrefix)
+	dir, err := os.MkdirTemp(c.Dir, oldPrefix)
 	if err != nil {
 		return err
 	}
 	if err := os.Rename(place, filepath.Join(dir, filepath.Base(place))); err != nil {
-		return err
+		return errors.Join(err, os.Remove(dir))
 	}
-	return removeUnless(dir)
+	c.removeUnless(ctx, dir)
+	return nil
 }
 
 // removeUnused removes what nobody has open, but keep and the lock.
-func removeUnused(dir, keep string) error {
-	entries, err := os.ReadDir(dir)
+func removeUnused(ctx context.Context, c InstallConfig, keep string) error {
+	entries, err := os.ReadDir(c.Dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() == keep || e.Name() == installLock {
-			continue
-		}
-		if err := removeUnless(filepath.Join(dir, e.Name())); err != nil {
-			return err
+		if e.Name() != keep && e.Name() != installLock {
+			c.removeUnless(ctx, filepath.Join(c.Dir, e.Name()))
 		}
 	}
 	return nil
 }
 
 // removeUnless removes path unless someone holds a lock on it or on what lies
-// directly in it, where moveAway put it.
-func removeUnless(path string) error {
+// directly in it, where moveAway put it. What can't be removed is logged: it takes
+// space and is in nobody's way, for what is new gets a name of its own.
+func (c InstallConfig) removeUnless(ctx context.Context, path string) {
 	held := []string{path}
 	inside, _ := os.ReadDir(path) // of a file: none
 	for _, e := range inside {
@@ -241,10 +280,28 @@ func removeUnless(path string) error {
 		}
 		defer f.Close()
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-			return nil
+			return
 		}
 	}
-	return os.RemoveAll(path)
+	if err := removeAll(ctx, path); err != nil {
+		c.Log.Warn("an old copy of the embedded Python can't be removed and is left; remove it by hand", "dir", path, "err", err)
+	}
+}
+
+// removeAll removes path, again as long as somebody writes into it, but not
+// forever.
+func removeAll(ctx context.Context, path string) error {
+	for try := 1; ; try++ {
+		err := os.RemoveAll(path)
+		if !errors.Is(err, unix.ENOTEMPTY) || try == removeTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(removeInterval):
+		}
+	}
 }
 
 // syncAll writes everything of dir's file system to its disk: once for a thousand

@@ -271,6 +271,108 @@ func TestInstallCrash(t *testing.T) {
 	wantNames(t, dir, fakeName, "lock")
 }
 
+// mountAt makes path a mount point, which can be neither removed nor renamed, as an
+// immutable file can't.
+func mountAt(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", path, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	// Detached by what it is, wherever its directory was moved to.
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		f.Close()
+		if err == nil {
+			err = unix.Unmount(at, 0)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What can't be removed or moved costs a line of log, never the Python: not now and
+// not at the next start.
+func TestInstallDespiteWhatCanNotBeRemoved(t *testing.T) {
+	for what, c := range map[string]struct {
+		stuck string // beneath Dir
+		place string
+		left  int // entries of Dir, with the place and the lock
+	}{
+		"half unpacked":        {".new-1/root/lib", fakeName, 3},
+		"replaced":             {".old-1/" + fakeName + "/root", fakeName, 3},
+		"another version":      {"cpython-3.13.0-1-1-a", fakeName, 3},
+		"inside of the place":  {fakeName + "/root/lib", fakeName, 3},
+		"the place":            {fakeName, fakeName + ".2", 3},
+		"the place's next one": {fakeName + ".2", fakeName, 3},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var log strings.Builder
+			config := InstallConfig{Dir: t.TempDir(), Bundle: fakeBundle(t, fakeName, fakeTree), Log: slog.New(slog.NewTextHandler(&log, nil))}
+			mountAt(t, filepath.Join(config.Dir, c.stuck))
+			for range 3 {
+				i := mustInstall(t, config)
+				if got, want := i.Dir, filepath.Join(config.Dir, c.place, "root"); got != want {
+					t.Errorf("got %s, want %s", got, want)
+				}
+				if text, err := os.ReadFile(i.Dir + "/lib/two.py"); err != nil || string(text) != "two\n" {
+					t.Errorf("lib/two.py: %q, %v", text, err)
+				}
+				i.Close()
+			}
+			if got := calls(config.Bundle); got != 1 {
+				t.Errorf("unpacked %d times, want once", got)
+			}
+			if got := names(t, config.Dir); len(got) != c.left {
+				t.Errorf("left: %v, want %d", got, c.left)
+			}
+			if !strings.Contains(log.String(), "can't be removed") {
+				t.Errorf("the log does not say it: %s", &log)
+			}
+		})
+	}
+	t.Run("all places", func(t *testing.T) {
+		config := InstallConfig{Dir: t.TempDir(), Bundle: fakeBundle(t, fakeName, fakeTree)}
+		places := placesOf(config.Dir, fakeName)
+		for _, place := range places {
+			mountAt(t, place)
+		}
+		if _, err := Install(t.Context(), config); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("got %v, want EBUSY", err)
+		}
+		if got, want := len(names(t, config.Dir)), len(places)+1; got != want {
+			t.Errorf("%d entries, want %d: the places and the lock", got, want)
+		}
+	})
+}
+
+// A directory into which somebody still writes for a moment is removed all the same.
+func TestInstallRemovesWhatIsStillWritten(t *testing.T) {
+	c := InstallConfig{Dir: t.TempDir(), Bundle: fakeBundle(t, fakeName, fakeTree)}
+	busy := filepath.Join(c.Dir, ".new-1/root/lib")
+	write(t, busy, map[string]string{"first": "x"})
+	var writers sync.WaitGroup
+	for w := range 2 {
+		writers.Go(func() {
+			for n := range 2000 {
+				if err := os.WriteFile(fmt.Sprintf("%s/%d.%d", busy, w, n), nil, 0o644); errors.Is(err, fs.ErrNotExist) {
+					return // it is gone
+				}
+			}
+		})
+	}
+	mustInstall(t, c)
+	writers.Wait()
+	wantNames(t, c.Dir, fakeName, "lock")
+}
+
 // waitUntilGone waits for the end of a process that is none of our children.
 func waitUntilGone(t *testing.T, pid string) {
 	t.Helper()

@@ -1,12 +1,17 @@
 package embedded
 
 import (
+	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestName(t *testing.T) {
@@ -122,5 +127,50 @@ func TestSettle(t *testing.T) {
 		if err := os.Remove(link); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The interpreter that compiles dies with the process that started it.
+func TestCompileDiesWithItsParent(t *testing.T) {
+	if dir := os.Getenv("COMPILE_DIR"); dir != "" {
+		t.Fatal(compile(dir, "/opt/python", "python3.14"))
+	}
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	interpreter := "#!/bin/sh\necho $$ >" + fifo + "\nexec /bin/sleep 1000\n"
+	if err := os.WriteFile(filepath.Join(dir, "bin/python3.14"), []byte(interpreter), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCompileDiesWithItsParent$")
+	parent.Env = []string{"COMPILE_DIR=" + dir}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, err := os.ReadFile(fifo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(said)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(child)
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait() // it was killed
+	ready, err := unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, 10_000)
+	if err != nil || ready != 1 {
+		t.Errorf("the interpreter outlived its parent: %v", errors.Join(err, unix.PidfdSendSignal(child, unix.SIGKILL, nil, 0)))
 	}
 }

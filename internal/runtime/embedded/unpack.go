@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/kluctl/go-embed-python/pip"
 	"github.com/kluctl/go-embed-python/python"
@@ -137,6 +139,11 @@ func compile(dir, target, program string) error {
 		"--invalidation-mode", "unchecked-hash", "-s", dir, "-p", target, filepath.Join(dir, "lib"), filepath.Join(dir, "pip"))
 	cmd.Env = []string{}
 	cmd.Dir = "/"
+	// It dies with us, who die with the daemon: nobody writes on into what the next
+	// one removes. The signal comes when the thread ends that started the process.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("its interpreter does not run on this machine: %w: %s", err, strings.TrimSpace(string(out)))
 	}
