@@ -77,6 +77,9 @@ func (p *prober) listen() (err error) {
 	}
 	p.abstract = "skillrun-probe-" + p.name
 	p.socket = filepath.Join(p.host.instance.run, "probe-"+p.name[:8])
+	if len(p.socket) > maxSocketPath {
+		p.socket = filepath.Join(idLocks, "probe-"+p.name[:8]) // as little a sandbox's to see
+	}
 	for _, address := range []string{"@" + p.abstract, p.socket} {
 		l, err := net.Listen("unix", address)
 		if err != nil {
@@ -89,6 +92,9 @@ func (p *prober) listen() (err error) {
 	}
 	return os.Chmod(p.socket, 0o777)
 }
+
+// maxSocketPath is what sun_path holds with its NUL, unix(7).
+const maxSocketPath = 107
 
 // reachable connects to l.
 func reachable(l net.Listener) error {

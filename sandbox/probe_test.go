@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,34 @@ func TestProbeTwiceAtOnce(t *testing.T) {
 	for range 2 {
 		if err := <-failed; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A run directory may have a longer path than a socket can.
+func TestProbeWithALongRunDir(t *testing.T) {
+	c := testConfig(t)
+	dir, err := os.MkdirTemp("/run", "skillrun-test-") // where every sandbox may pass
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	c.RunDir = filepath.Join(dir, strings.Repeat("long", 30))
+	h, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	all, err := h.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range all {
+		if !b.Found {
+			t.Errorf("%s: %s", b.Name, b.Detail)
 		}
 	}
 }
