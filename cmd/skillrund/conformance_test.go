@@ -213,13 +213,13 @@ func (c conformanceCase) run(d *running, req *pb.ExecuteScriptRequest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(t, "exit_code", r.ExitCode, want.Exit)
-	check(t, "success", r.Success, want.Success)
-	check(t, "timeout", r.Timeout, want.TimedOut)
-	check(t, "stdout", r.Stdout, want.Stdout)
-	check(t, "stderr", r.Stderr, want.Stderr)
-	check(t, "stdout_truncated", r.StdoutTruncated, want.StdoutTruncated)
-	check(t, "stderr_truncated", r.StderrTruncated, want.StderrTruncated)
+	check(t, "exit_code", r.GetExitCode(), want.Exit)
+	check(t, "success", r.GetSuccess(), want.Success)
+	check(t, "timeout", r.GetTimeout(), want.TimedOut)
+	check(t, "stdout", r.GetStdout(), want.Stdout)
+	check(t, "stderr", r.GetStderr(), want.Stderr)
+	check(t, "stdout_truncated", r.GetStdoutTruncated(), want.StdoutTruncated)
+	check(t, "stderr_truncated", r.GetStderrTruncated(), want.StderrTruncated)
 	if want.Signal != nil {
 		got, err := json.Marshal(r.Signal)
 		if err != nil || string(got) != string(want.Signal) {
@@ -229,30 +229,30 @@ func (c conformanceCase) run(d *running, req *pb.ExecuteScriptRequest) {
 	if want.SignalNumber != nil && (r.SignalNumber == nil || *r.SignalNumber != *want.SignalNumber) {
 		t.Errorf("signal_number %v, want %d", r.SignalNumber, *want.SignalNumber)
 	}
-	if !strings.Contains(r.Stdout, want.StdoutContains) || !strings.Contains(r.Stderr, want.StderrContains) {
-		t.Errorf("stdout %q, stderr %q; want %q, %q in them", tail(r.Stdout, 200), tail(r.Stderr, 200), want.StdoutContains, want.StderrContains)
+	if !strings.Contains(r.GetStdout(), want.StdoutContains) || !strings.Contains(r.GetStderr(), want.StderrContains) {
+		t.Errorf("stdout %q, stderr %q; want %q, %q in them", tail(r.GetStdout(), 200), tail(r.GetStderr(), 200), want.StdoutContains, want.StderrContains)
 	}
 	for _, lacks := range want.StdoutLacks {
-		if strings.Contains(r.Stdout, lacks) {
-			t.Errorf("stdout has %q: %q", lacks, r.Stdout)
+		if strings.Contains(r.GetStdout(), lacks) {
+			t.Errorf("stdout has %q: %q", lacks, r.GetStdout())
 		}
 	}
-	if want.StdoutLines != nil && strings.Count(r.Stdout, "\n") != *want.StdoutLines {
-		t.Errorf("stdout %q, want %d lines", r.Stdout, *want.StdoutLines)
+	if want.StdoutLines != nil && strings.Count(r.GetStdout(), "\n") != *want.StdoutLines {
+		t.Errorf("stdout %q, want %d lines", r.GetStdout(), *want.StdoutLines)
 	}
-	kept, _, _ := strings.Cut(r.Stdout, "\n[... OUTPUT TRUNCATED")
+	kept, _, _ := strings.Cut(r.GetStdout(), "\n[... OUTPUT TRUNCATED")
 	if want.StdoutPrefix != "" && kept != want.StdoutPrefix {
 		t.Errorf("stdout before the marker %q, want %q", tail(kept, 200), want.StdoutPrefix)
 	}
 	if want.StdoutPrefixBytes != nil && len(kept) != *want.StdoutPrefixBytes {
 		t.Errorf("%d bytes before the marker, want %d", len(kept), *want.StdoutPrefixBytes)
 	}
-	if want.MaxStdoutBytes != nil && len(r.Stdout) > *want.MaxStdoutBytes {
-		t.Errorf("stdout has %d bytes, want at most %d", len(r.Stdout), *want.MaxStdoutBytes)
+	if want.MaxStdoutBytes != nil && len(r.GetStdout()) > *want.MaxStdoutBytes {
+		t.Errorf("stdout has %d bytes, want at most %d", len(r.GetStdout()), *want.MaxStdoutBytes)
 	}
 	c.wantEvidence(d, r, id)
 	// What the contract promises of every result.
-	if !utf8.ValidString(r.Stdout) || !utf8.ValidString(r.Stderr) || r.ExecutionTimeMs <= 0 || id == "" {
+	if !utf8.ValidString(r.GetStdout()) || !utf8.ValidString(r.GetStderr()) || r.GetExecutionTimeMs() <= 0 || id == "" {
 		t.Errorf("no result of the contract: %v, execution %q", r, id)
 	}
 }
@@ -275,12 +275,12 @@ func (c conformanceCase) wantEvidence(d *running, r *pb.ExecuteScriptResponse, i
 	// ended early is what the daemon measured; that it was not ended late is that the
 	// deadline ended it, and, for one that exited, that nothing else did.
 	if want.WallMS != nil {
-		if r.ExecutionTimeMs < want.WallMS[0] {
-			t.Errorf("execution_time_ms %v, want at least %v", r.ExecutionTimeMs, want.WallMS[0])
+		if r.GetExecutionTimeMs() < want.WallMS[0] {
+			t.Errorf("execution_time_ms %v, want at least %v", r.GetExecutionTimeMs(), want.WallMS[0])
 		}
 		o := d.attach(id, 0).outcome
 		wantEnd, wantDeadline := pb.End_END_EXITED, pb.Deadline_DEADLINE_UNSPECIFIED
-		if r.Timeout {
+		if r.GetTimeout() {
 			wantEnd, wantDeadline = pb.End_END_TIMED_OUT, pb.Deadline_DEADLINE_WALL
 		}
 		if o.GetEnd() != wantEnd || o.GetEvidence().GetDeadline() != wantDeadline ||
@@ -441,7 +441,7 @@ func TestConformanceAllowedTools(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Command != c.Cmd || r.Success != (r.ExitCode == 0) {
+			if r.GetCommand() != c.Cmd || r.GetSuccess() != (r.GetExitCode() == 0) {
 				t.Errorf("got %v", r)
 			}
 			if c.Allow {
@@ -451,7 +451,7 @@ func TestConformanceAllowedTools(t *testing.T) {
 				return
 			}
 			want := "Command not allowed by skill permissions: " + c.Cmd
-			if id != "" || r.GetError() != want || r.ExitCode != -1 || r.ExecutionTime != 0 || r.Stdout+r.Stderr != "" {
+			if id != "" || r.GetError() != want || r.GetExitCode() != -1 || r.GetExecutionTime() != 0 || r.GetStdout()+r.GetStderr() != "" {
 				t.Errorf("execution %q, %v\nwant the error %q (%s)", id, r, want, c.Note)
 			}
 		})

@@ -221,8 +221,8 @@ func TestContractRunPython(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want, open := strings.CutSuffix(tt.want, "..."); r.Text != tt.want && !(open && strings.HasPrefix(r.Text, want)) {
-				t.Errorf("got\n%s\nwant\n%s", r.Text, tt.want)
+			if want, open := strings.CutSuffix(tt.want, "..."); r.GetText() != tt.want && !(open && strings.HasPrefix(r.GetText(), want)) {
+				t.Errorf("got\n%s\nwant\n%s", r.GetText(), tt.want)
 			}
 			if strings.HasPrefix(tt.want, "Stdout:") && executionOf(header) == "" {
 				t.Errorf("header %v names no execution", header)
@@ -425,7 +425,7 @@ func TestContractRunPythonScriptInAPreparedEnvironment(t *testing.T) {
 		t.Errorf("without its packages: %s, want %s", lacks, want)
 	}
 	// RunPython's own Python is not what the skill's packages are for.
-	if r, err := d.tools().RunPython(t.Context(), &pb.RunPythonRequest{Skill: "lacks", Code: "print(1)"}); err != nil || r.Text != "Stdout:\n1\n\nStderr:\n" {
+	if r, err := d.tools().RunPython(t.Context(), &pb.RunPythonRequest{Skill: "lacks", Code: "print(1)"}); err != nil || r.GetText() != "Stdout:\n1\n\nStderr:\n" {
 		t.Errorf("RunPython: %v, %v", r, err)
 	}
 	stream, err := d.skills.PrepareSkill(t.Context(), &pb.PrepareSkillRequest{Skill: "greets"})

@@ -37,7 +37,7 @@ func TestContractExecuteScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, id, err := d.executeScript(&pb.ExecuteScriptRequest{Skill: "pdf-extractor", ScriptPath: "/skills/pdf-extractor/scripts/extract.py", Arguments: arguments})
-	if err != nil || !r.Success || r.Stdout != "documents/sample.pdf text 3\n" || r.ScriptPath != "scripts/extract.py" || r.Signal != nil || r.ExecutionTimeMs <= 0 {
+	if err != nil || !r.GetSuccess() || r.GetStdout() != "documents/sample.pdf text 3\n" || r.GetScriptPath() != "scripts/extract.py" || r.Signal != nil || r.GetExecutionTimeMs() <= 0 {
 		t.Errorf("got %v, %v", r, err)
 	}
 	if o := d.attach(id, 0).outcome; o.GetEnd() != pb.End_END_EXITED {
@@ -45,11 +45,11 @@ func TestContractExecuteScript(t *testing.T) {
 	}
 	// The contract's example of signals and timeouts.
 	r, _, err = d.executeScript(&pb.ExecuteScriptRequest{Skill: "pdf-extractor", ScriptPath: "scripts/crash.py"})
-	if err != nil || !r.Signaled || r.GetSignal() != "SIGSEGV" || r.GetSignalNumber() != 11 || r.ExitCode != -11 || r.Timeout {
+	if err != nil || !r.GetSignaled() || r.GetSignal() != "SIGSEGV" || r.GetSignalNumber() != 11 || r.GetExitCode() != -11 || r.GetTimeout() {
 		t.Errorf("got %v, %v", r, err)
 	}
 	r, _, err = d.executeScript(&pb.ExecuteScriptRequest{Skill: "pdf-extractor", ScriptPath: "scripts/slow.py", Timeout: durationpb.New(3 * time.Second)})
-	if err != nil || !r.Timeout || r.ExitCode != 124 || r.Stdout != "part\n" || r.Stderr != "\nTimeout" {
+	if err != nil || !r.GetTimeout() || r.GetExitCode() != 124 || r.GetStdout() != "part\n" || r.GetStderr() != "\nTimeout" {
 		t.Errorf("got %v, %v", r, err)
 	}
 }
@@ -156,7 +156,7 @@ func TestContractExecuteScriptConcurrently(t *testing.T) {
 	for i := range 10 {
 		all.Go(func() {
 			r, _, err := d.executeScript(&pb.ExecuteScriptRequest{Skill: "jobs", ScriptPath: "x.py", ArgumentsJson: fmt.Sprintf(`{"me": %d}`, i)})
-			if want := fmt.Sprintf("%d 1\n", i); err != nil || r.Stdout != want {
+			if want := fmt.Sprintf("%d 1\n", i); err != nil || r.GetStdout() != want {
 				t.Errorf("got %v, %v; want %q", r, err, want)
 			}
 		})
@@ -299,10 +299,10 @@ func TestContractActivateThenExecute(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.Success {
-			return fmt.Sprintf("Error: %s\n%s", r.GetError(), r.Stderr)
+		if !r.GetSuccess() {
+			return fmt.Sprintf("Error: %s\n%s", r.GetError(), r.GetStderr())
 		}
-		return r.Stdout
+		return r.GetStdout()
 	}
 	for line, want := range map[string]string{
 		"python scripts/analyze.py --input test.csv":           "Analysis complete\n",

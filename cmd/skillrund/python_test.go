@@ -99,7 +99,7 @@ func TestNoPython(t *testing.T) {
 	}
 	t.Run("RunPython", func(t *testing.T) {
 		r, err := pb.NewToolServiceClient(d.conn).RunPython(t.Context(), &pb.RunPythonRequest{Code: "import sys; print(sys.prefix)"})
-		if want := "Stdout:\n/opt/python\n\nStderr:\n"; err != nil || r.Text != want {
+		if want := "Stdout:\n/opt/python\n\nStderr:\n"; err != nil || r.GetText() != want {
 			t.Errorf("got %v, %v, want %q", r, err, want)
 		}
 	})

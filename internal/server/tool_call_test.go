@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -168,7 +170,7 @@ func TestTypedPythonCalls(t *testing.T) {
 		t.Errorf("got %v, %v, header %v", r, err, header)
 	}
 	p, err := d.tools().RunPython(t.Context(), &pb.RunPythonRequest{})
-	if err != nil || p.Text != "Error: provide either code or scriptPath." {
+	if err != nil || p.GetText() != "Error: provide either code or scriptPath." {
 		t.Errorf("got %v, %v", p, err)
 	}
 	want := refusal{codes.InvalidArgument, "INVALID_REQUEST", "timeout"}
@@ -198,6 +200,20 @@ func TestFromPythonScriptResult(t *testing.T) {
 	} {
 		if got := fromPythonScriptResult(tt.result); !proto.Equal(got, tt.want) {
 			t.Errorf("got %v, want %v", got, tt.want)
+		}
+	}
+}
+
+// What a contract's object always has is in JSON, even if it is zero.
+func TestZeroValuesAreInJSON(t *testing.T) {
+	for want, m := range map[string]proto.Message{
+		`{"exit_code":0,"stdout":"","stderr":"","execution_time_ms":0,"script_path":"","timeout":false,"stdout_truncated":false,"stderr_truncated":false,"success":false,"signaled":false}`: fromScriptResult(toolview.ScriptResult{}),
+		`{"success":false,"exit_code":0,"stdout":"","stderr":"","execution_time":0,"command":""}`:                                                                                           fromCommandResult(toolview.CommandResult{}),
+	} {
+		encoded, err := protojson.Marshal(m)
+		var got, wanted any
+		if err != nil || json.Unmarshal(encoded, &got) != nil || json.Unmarshal([]byte(want), &wanted) != nil || !reflect.DeepEqual(got, wanted) {
+			t.Errorf("got %s, %v, want %s", encoded, err, want)
 		}
 	}
 }

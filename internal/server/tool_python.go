@@ -52,7 +52,7 @@ func (c toolCalls) RunPython(ctx context.Context, m *pb.RunPythonRequest) (*pb.R
 	if err := named(ctx, r.ExecutionID, err); err != nil {
 		return nil, err
 	}
-	return &pb.RunPythonResponse{Text: text(r.Text)}, nil
+	return &pb.RunPythonResponse{Text: new(text(r.Text))}, nil
 }
 
 // named tells the caller, and the log, which execution is behind a result or an

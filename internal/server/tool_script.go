@@ -55,9 +55,9 @@ func newScriptTimeout(m *durationpb.Duration) (time.Duration, error) {
 
 func fromScriptResult(r toolview.ScriptResult) *pb.ExecuteScriptResponse {
 	m := &pb.ExecuteScriptResponse{
-		ExitCode: int32(r.ExitCode), Stdout: r.Stdout, Stderr: r.Stderr, ExecutionTimeMs: float64(r.ExecutionTimeMS),
-		ScriptPath: text(r.ScriptPath), Signal: r.Signal, Timeout: r.Timeout,
-		StdoutTruncated: r.StdoutTruncated, StderrTruncated: r.StderrTruncated, Success: r.Success, Signaled: r.Signaled,
+		ExitCode: new(int32(r.ExitCode)), Stdout: &r.Stdout, Stderr: &r.Stderr, ExecutionTimeMs: new(float64(r.ExecutionTimeMS)),
+		ScriptPath: new(text(r.ScriptPath)), Signal: r.Signal, Timeout: &r.Timeout,
+		StdoutTruncated: &r.StdoutTruncated, StderrTruncated: &r.StderrTruncated, Success: &r.Success, Signaled: &r.Signaled,
 	}
 	if r.SignalNumber != nil {
 		n := int32(*r.SignalNumber)
@@ -77,15 +77,19 @@ func (c toolCalls) ExecuteCommand(ctx context.Context, m *pb.ExecuteCommandReque
 	if err := named(ctx, r.ExecutionID, err); err != nil {
 		return nil, err
 	}
+	return fromCommandResult(r), nil
+}
+
+func fromCommandResult(r toolview.CommandResult) *pb.ExecuteCommandResponse {
 	out := &pb.ExecuteCommandResponse{
-		Success: r.Success, ExitCode: int32(r.ExitCode), Stdout: r.Stdout, Stderr: r.Stderr,
-		ExecutionTime: float64(r.ExecutionTime), Command: r.Command,
+		Success: &r.Success, ExitCode: new(int32(r.ExitCode)), Stdout: &r.Stdout, Stderr: &r.Stderr,
+		ExecutionTime: new(float64(r.ExecutionTime)), Command: new(text(r.Command)),
 	}
 	if r.Error != nil {
 		message := text(*r.Error)
 		out.Error = &message
 	}
-	return out, nil
+	return out
 }
 
 func (c toolCalls) ValidateScriptPath(ctx context.Context, m *pb.ValidateScriptPathRequest) (*pb.ValidateScriptPathResponse, error) {

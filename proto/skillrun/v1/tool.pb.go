@@ -267,29 +267,30 @@ func (x *ExecuteScriptRequest) GetMaxOutputSize() uint64 {
 	return 0
 }
 
-// ExecuteScriptResponse is skillkit's ScriptExecutionResult.
+// ExecuteScriptResponse is skillkit's ScriptExecutionResult. All fields but signal and
+// signal_number are always set, so that their zero values are in JSON, too.
 type ExecuteScriptResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The program's exit code, -N for signal N, 124 for a timeout.
-	ExitCode int32 `protobuf:"varint,1,opt,name=exit_code,proto3" json:"exit_code,omitempty"`
+	ExitCode *int32 `protobuf:"varint,1,opt,name=exit_code,proto3,oneof" json:"exit_code,omitempty"`
 	// UTF-8, anything else as U+FFFD; cut at max_output_size with a marker.
-	Stdout string `protobuf:"bytes,2,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	Stdout *string `protobuf:"bytes,2,opt,name=stdout,proto3,oneof" json:"stdout,omitempty"`
 	// Likewise; after a timeout it ends with "\nTimeout".
-	Stderr          string  `protobuf:"bytes,3,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	ExecutionTimeMs float64 `protobuf:"fixed64,4,opt,name=execution_time_ms,proto3" json:"execution_time_ms,omitempty"`
+	Stderr          *string  `protobuf:"bytes,3,opt,name=stderr,proto3,oneof" json:"stderr,omitempty"`
+	ExecutionTimeMs *float64 `protobuf:"fixed64,4,opt,name=execution_time_ms,proto3,oneof" json:"execution_time_ms,omitempty"`
 	// Relative to the skill.
-	ScriptPath string `protobuf:"bytes,5,opt,name=script_path,proto3" json:"script_path,omitempty"`
+	ScriptPath *string `protobuf:"bytes,5,opt,name=script_path,proto3,oneof" json:"script_path,omitempty"`
 	// "SIGSEGV", "UNKNOWN_SIGNAL_35"; unset if no signal ended it.
 	Signal       *string `protobuf:"bytes,6,opt,name=signal,proto3,oneof" json:"signal,omitempty"`
 	SignalNumber *int32  `protobuf:"varint,7,opt,name=signal_number,proto3,oneof" json:"signal_number,omitempty"`
 	// The script's time was up. Said by skillrun, never read from the exit code.
-	Timeout         bool `protobuf:"varint,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	StdoutTruncated bool `protobuf:"varint,9,opt,name=stdout_truncated,proto3" json:"stdout_truncated,omitempty"`
-	StderrTruncated bool `protobuf:"varint,10,opt,name=stderr_truncated,proto3" json:"stderr_truncated,omitempty"`
+	Timeout         *bool `protobuf:"varint,8,opt,name=timeout,proto3,oneof" json:"timeout,omitempty"`
+	StdoutTruncated *bool `protobuf:"varint,9,opt,name=stdout_truncated,proto3,oneof" json:"stdout_truncated,omitempty"`
+	StderrTruncated *bool `protobuf:"varint,10,opt,name=stderr_truncated,proto3,oneof" json:"stderr_truncated,omitempty"`
 	// exit_code is 0.
-	Success bool `protobuf:"varint,11,opt,name=success,proto3" json:"success,omitempty"`
+	Success *bool `protobuf:"varint,11,opt,name=success,proto3,oneof" json:"success,omitempty"`
 	// A signal ended it.
-	Signaled      bool `protobuf:"varint,12,opt,name=signaled,proto3" json:"signaled,omitempty"`
+	Signaled      *bool `protobuf:"varint,12,opt,name=signaled,proto3,oneof" json:"signaled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,36 +326,36 @@ func (*ExecuteScriptResponse) Descriptor() ([]byte, []int) {
 }
 
 func (x *ExecuteScriptResponse) GetExitCode() int32 {
-	if x != nil {
-		return x.ExitCode
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
 	}
 	return 0
 }
 
 func (x *ExecuteScriptResponse) GetStdout() string {
-	if x != nil {
-		return x.Stdout
+	if x != nil && x.Stdout != nil {
+		return *x.Stdout
 	}
 	return ""
 }
 
 func (x *ExecuteScriptResponse) GetStderr() string {
-	if x != nil {
-		return x.Stderr
+	if x != nil && x.Stderr != nil {
+		return *x.Stderr
 	}
 	return ""
 }
 
 func (x *ExecuteScriptResponse) GetExecutionTimeMs() float64 {
-	if x != nil {
-		return x.ExecutionTimeMs
+	if x != nil && x.ExecutionTimeMs != nil {
+		return *x.ExecutionTimeMs
 	}
 	return 0
 }
 
 func (x *ExecuteScriptResponse) GetScriptPath() string {
-	if x != nil {
-		return x.ScriptPath
+	if x != nil && x.ScriptPath != nil {
+		return *x.ScriptPath
 	}
 	return ""
 }
@@ -374,36 +375,36 @@ func (x *ExecuteScriptResponse) GetSignalNumber() int32 {
 }
 
 func (x *ExecuteScriptResponse) GetTimeout() bool {
-	if x != nil {
-		return x.Timeout
+	if x != nil && x.Timeout != nil {
+		return *x.Timeout
 	}
 	return false
 }
 
 func (x *ExecuteScriptResponse) GetStdoutTruncated() bool {
-	if x != nil {
-		return x.StdoutTruncated
+	if x != nil && x.StdoutTruncated != nil {
+		return *x.StdoutTruncated
 	}
 	return false
 }
 
 func (x *ExecuteScriptResponse) GetStderrTruncated() bool {
-	if x != nil {
-		return x.StderrTruncated
+	if x != nil && x.StderrTruncated != nil {
+		return *x.StderrTruncated
 	}
 	return false
 }
 
 func (x *ExecuteScriptResponse) GetSuccess() bool {
-	if x != nil {
-		return x.Success
+	if x != nil && x.Success != nil {
+		return *x.Success
 	}
 	return false
 }
 
 func (x *ExecuteScriptResponse) GetSignaled() bool {
-	if x != nil {
-		return x.Signaled
+	if x != nil && x.Signaled != nil {
+		return *x.Signaled
 	}
 	return false
 }
@@ -489,20 +490,21 @@ func (x *ExecuteCommandRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// ExecuteCommandResponse is the ExecutionResult of the Agent Skills guide.
+// ExecuteCommandResponse is the ExecutionResult of the Agent Skills guide. All fields
+// but error are always set, so that their zero values are in JSON, too.
 type ExecuteCommandResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// exit_code is 0.
-	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
+	Success *bool `protobuf:"varint,1,opt,name=success,proto3,oneof" json:"success,omitempty"`
 	// The program's exit code, -N for signal N; -1 if the command was not allowed,
 	// could not start, or its time was up.
-	ExitCode int32  `protobuf:"varint,2,opt,name=exit_code,proto3" json:"exit_code,omitempty"`
-	Stdout   string `protobuf:"bytes,3,opt,name=stdout,proto3" json:"stdout,omitempty"`
-	Stderr   string `protobuf:"bytes,4,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	ExitCode *int32  `protobuf:"varint,2,opt,name=exit_code,proto3,oneof" json:"exit_code,omitempty"`
+	Stdout   *string `protobuf:"bytes,3,opt,name=stdout,proto3,oneof" json:"stdout,omitempty"`
+	Stderr   *string `protobuf:"bytes,4,opt,name=stderr,proto3,oneof" json:"stderr,omitempty"`
 	// Seconds.
-	ExecutionTime float64 `protobuf:"fixed64,5,opt,name=execution_time,proto3" json:"execution_time,omitempty"`
+	ExecutionTime *float64 `protobuf:"fixed64,5,opt,name=execution_time,proto3,oneof" json:"execution_time,omitempty"`
 	// As it was asked for.
-	Command string `protobuf:"bytes,6,opt,name=command,proto3" json:"command,omitempty"`
+	Command *string `protobuf:"bytes,6,opt,name=command,proto3,oneof" json:"command,omitempty"`
 	// Unset if it ran and exit_code is 0.
 	Error         *string `protobuf:"bytes,7,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -540,43 +542,43 @@ func (*ExecuteCommandResponse) Descriptor() ([]byte, []int) {
 }
 
 func (x *ExecuteCommandResponse) GetSuccess() bool {
-	if x != nil {
-		return x.Success
+	if x != nil && x.Success != nil {
+		return *x.Success
 	}
 	return false
 }
 
 func (x *ExecuteCommandResponse) GetExitCode() int32 {
-	if x != nil {
-		return x.ExitCode
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
 	}
 	return 0
 }
 
 func (x *ExecuteCommandResponse) GetStdout() string {
-	if x != nil {
-		return x.Stdout
+	if x != nil && x.Stdout != nil {
+		return *x.Stdout
 	}
 	return ""
 }
 
 func (x *ExecuteCommandResponse) GetStderr() string {
-	if x != nil {
-		return x.Stderr
+	if x != nil && x.Stderr != nil {
+		return *x.Stderr
 	}
 	return ""
 }
 
 func (x *ExecuteCommandResponse) GetExecutionTime() float64 {
-	if x != nil {
-		return x.ExecutionTime
+	if x != nil && x.ExecutionTime != nil {
+		return *x.ExecutionTime
 	}
 	return 0
 }
 
 func (x *ExecuteCommandResponse) GetCommand() string {
-	if x != nil {
-		return x.Command
+	if x != nil && x.Command != nil {
+		return *x.Command
 	}
 	return ""
 }
@@ -688,7 +690,8 @@ func (x *ValidateScriptPathResponse) GetPath() string {
 
 type RunPythonRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Python code. Set this or scriptPath; if both are set, scriptPath counts.
+	// Python code, at most 131,071 bytes. Set this or scriptPath; if both are set,
+	// scriptPath counts.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	// A .py file beneath the run directory: of the skill or of files. Relative, or
 	// absolute beneath /workspace; without "..".
@@ -780,8 +783,8 @@ func (x *RunPythonRequest) GetFiles() []*InputFile {
 
 type RunPythonResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "Stdout:\n...\nStderr:\n..." or "Error: ...".
-	Text          string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// "Stdout:\n...\nStderr:\n..." or "Error: ...". Always set.
+	Text          *string `protobuf:"bytes,1,opt,name=text,proto3,oneof" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,8 +820,8 @@ func (*RunPythonResponse) Descriptor() ([]byte, []int) {
 }
 
 func (x *RunPythonResponse) GetText() string {
-	if x != nil {
-		return x.Text
+	if x != nil && x.Text != nil {
+		return *x.Text
 	}
 	return ""
 }
@@ -1119,7 +1122,8 @@ type ToolResult struct {
 	// The same as an object, if the contract has one and the message stays small
 	// enough.
 	Structured *structpb.Struct `protobuf:"bytes,2,opt,name=structured,proto3" json:"structured,omitempty"`
-	// The call failed; content says why.
+	// The call failed; content says why. Output that is too long for the content is no
+	// failure.
 	IsError bool `protobuf:"varint,3,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
 	// Empty if nothing ran.
 	ExecutionId string `protobuf:"bytes,4,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
@@ -1229,23 +1233,37 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\targuments\x18\x03 \x01(\v2\x17.google.protobuf.StructR\targuments\x12&\n" +
 	"\x0earguments_json\x18\x04 \x01(\tR\x0earguments_json\x123\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12(\n" +
-	"\x0fmax_output_size\x18\x06 \x01(\x04R\x0fmax_output_size\"\xc2\x03\n" +
-	"\x15ExecuteScriptResponse\x12\x1c\n" +
-	"\texit_code\x18\x01 \x01(\x05R\texit_code\x12\x16\n" +
-	"\x06stdout\x18\x02 \x01(\tR\x06stdout\x12\x16\n" +
-	"\x06stderr\x18\x03 \x01(\tR\x06stderr\x12,\n" +
-	"\x11execution_time_ms\x18\x04 \x01(\x01R\x11execution_time_ms\x12 \n" +
-	"\vscript_path\x18\x05 \x01(\tR\vscript_path\x12\x1b\n" +
-	"\x06signal\x18\x06 \x01(\tH\x00R\x06signal\x88\x01\x01\x12)\n" +
-	"\rsignal_number\x18\a \x01(\x05H\x01R\rsignal_number\x88\x01\x01\x12\x18\n" +
-	"\atimeout\x18\b \x01(\bR\atimeout\x12*\n" +
-	"\x10stdout_truncated\x18\t \x01(\bR\x10stdout_truncated\x12*\n" +
+	"\x0fmax_output_size\x18\x06 \x01(\x04R\x0fmax_output_size\"\x8d\x05\n" +
+	"\x15ExecuteScriptResponse\x12!\n" +
+	"\texit_code\x18\x01 \x01(\x05H\x00R\texit_code\x88\x01\x01\x12\x1b\n" +
+	"\x06stdout\x18\x02 \x01(\tH\x01R\x06stdout\x88\x01\x01\x12\x1b\n" +
+	"\x06stderr\x18\x03 \x01(\tH\x02R\x06stderr\x88\x01\x01\x121\n" +
+	"\x11execution_time_ms\x18\x04 \x01(\x01H\x03R\x11execution_time_ms\x88\x01\x01\x12%\n" +
+	"\vscript_path\x18\x05 \x01(\tH\x04R\vscript_path\x88\x01\x01\x12\x1b\n" +
+	"\x06signal\x18\x06 \x01(\tH\x05R\x06signal\x88\x01\x01\x12)\n" +
+	"\rsignal_number\x18\a \x01(\x05H\x06R\rsignal_number\x88\x01\x01\x12\x1d\n" +
+	"\atimeout\x18\b \x01(\bH\aR\atimeout\x88\x01\x01\x12/\n" +
+	"\x10stdout_truncated\x18\t \x01(\bH\bR\x10stdout_truncated\x88\x01\x01\x12/\n" +
 	"\x10stderr_truncated\x18\n" +
-	" \x01(\bR\x10stderr_truncated\x12\x18\n" +
-	"\asuccess\x18\v \x01(\bR\asuccess\x12\x1a\n" +
-	"\bsignaled\x18\f \x01(\bR\bsignaledB\t\n" +
+	" \x01(\bH\tR\x10stderr_truncated\x88\x01\x01\x12\x1d\n" +
+	"\asuccess\x18\v \x01(\bH\n" +
+	"R\asuccess\x88\x01\x01\x12\x1f\n" +
+	"\bsignaled\x18\f \x01(\bH\vR\bsignaled\x88\x01\x01B\f\n" +
+	"\n" +
+	"_exit_codeB\t\n" +
+	"\a_stdoutB\t\n" +
+	"\a_stderrB\x14\n" +
+	"\x12_execution_time_msB\x0e\n" +
+	"\f_script_pathB\t\n" +
 	"\a_signalB\x10\n" +
-	"\x0e_signal_number\"\x95\x02\n" +
+	"\x0e_signal_numberB\n" +
+	"\n" +
+	"\b_timeoutB\x13\n" +
+	"\x11_stdout_truncatedB\x13\n" +
+	"\x11_stderr_truncatedB\n" +
+	"\n" +
+	"\b_successB\v\n" +
+	"\t_signaled\"\x95\x02\n" +
 	"\x15ExecuteCommandRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12 \n" +
@@ -1254,15 +1272,24 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe7\x01\n" +
-	"\x16ExecuteCommandResponse\x12\x18\n" +
-	"\asuccess\x18\x01 \x01(\bR\asuccess\x12\x1c\n" +
-	"\texit_code\x18\x02 \x01(\x05R\texit_code\x12\x16\n" +
-	"\x06stdout\x18\x03 \x01(\tR\x06stdout\x12\x16\n" +
-	"\x06stderr\x18\x04 \x01(\tR\x06stderr\x12&\n" +
-	"\x0eexecution_time\x18\x05 \x01(\x01R\x0eexecution_time\x12\x18\n" +
-	"\acommand\x18\x06 \x01(\tR\acommand\x12\x19\n" +
-	"\x05error\x18\a \x01(\tH\x00R\x05error\x88\x01\x01B\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x02\n" +
+	"\x16ExecuteCommandResponse\x12\x1d\n" +
+	"\asuccess\x18\x01 \x01(\bH\x00R\asuccess\x88\x01\x01\x12!\n" +
+	"\texit_code\x18\x02 \x01(\x05H\x01R\texit_code\x88\x01\x01\x12\x1b\n" +
+	"\x06stdout\x18\x03 \x01(\tH\x02R\x06stdout\x88\x01\x01\x12\x1b\n" +
+	"\x06stderr\x18\x04 \x01(\tH\x03R\x06stderr\x88\x01\x01\x12+\n" +
+	"\x0eexecution_time\x18\x05 \x01(\x01H\x04R\x0eexecution_time\x88\x01\x01\x12\x1d\n" +
+	"\acommand\x18\x06 \x01(\tH\x05R\acommand\x88\x01\x01\x12\x19\n" +
+	"\x05error\x18\a \x01(\tH\x06R\x05error\x88\x01\x01B\n" +
+	"\n" +
+	"\b_successB\f\n" +
+	"\n" +
+	"_exit_codeB\t\n" +
+	"\a_stdoutB\t\n" +
+	"\a_stderrB\x11\n" +
+	"\x0f_execution_timeB\n" +
+	"\n" +
+	"\b_commandB\b\n" +
 	"\x06_error\"S\n" +
 	"\x19ValidateScriptPathRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12 \n" +
@@ -1276,9 +1303,10 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x11working_directory\x18\x03 \x01(\tR\x10workingDirectory\x123\n" +
 	"\atimeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x14\n" +
 	"\x05skill\x18\x05 \x01(\tR\x05skill\x12,\n" +
-	"\x05files\x18\x06 \x03(\v2\x16.skillrun.v1.InputFileR\x05files\"'\n" +
-	"\x11RunPythonResponse\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\"\x12\n" +
+	"\x05files\x18\x06 \x03(\v2\x16.skillrun.v1.InputFileR\x05files\"5\n" +
+	"\x11RunPythonResponse\x12\x17\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x88\x01\x01B\a\n" +
+	"\x05_text\"\x12\n" +
 	"\x10ListToolsRequest\"<\n" +
 	"\x11ListToolsResponse\x12'\n" +
 	"\x05tools\x18\x01 \x03(\v2\x11.skillrun.v1.ToolR\x05tools\"\x9e\x01\n" +
@@ -1395,6 +1423,7 @@ func file_skillrun_v1_tool_proto_init() {
 	file_skillrun_v1_tool_proto_msgTypes[1].OneofWrappers = []any{}
 	file_skillrun_v1_tool_proto_msgTypes[3].OneofWrappers = []any{}
 	file_skillrun_v1_tool_proto_msgTypes[5].OneofWrappers = []any{}
+	file_skillrun_v1_tool_proto_msgTypes[9].OneofWrappers = []any{}
 	file_skillrun_v1_tool_proto_msgTypes[14].OneofWrappers = []any{
 		(*CallToolResponse_Output)(nil),
 		(*CallToolResponse_Result)(nil),
