@@ -82,6 +82,9 @@ var table = []row{
 	typed(func(*unknownMethodError) verdict {
 		return verdict{code: codes.Unimplemented, reason: "UNKNOWN_METHOD"}
 	}),
+	typed(func(*messageError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "MALFORMED_MESSAGE", field: "request"} // the decoder doesn't say which
+	}),
 	typed(func(e *executor.RequestError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: e.Field}
 	}),

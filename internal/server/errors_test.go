@@ -38,6 +38,7 @@ var errorCases = []struct {
 }{
 	{err: &unidentifiedError{errors.New("no token")}, want: refusal{codes.Unauthenticated, "UNIDENTIFIED", ""}},
 	{err: &unknownMethodError{"/a/b"}, want: refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""}},
+	{err: &messageError{"proto: cannot parse invalid wire-format data"}, want: refusal{codes.InvalidArgument, "MALFORMED_MESSAGE", "request"}},
 	{err: &executor.RequestError{Field: "args[3]", Reason: "has a NUL byte"}, want: refusal{codes.InvalidArgument, "INVALID_REQUEST", "args[3]"}},
 	{err: &sessionError{}, want: refusal{codes.Unimplemented, "SESSIONS_NOT_OFFERED", ""}},
 	{

@@ -62,7 +62,8 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	})
 }
 
-// guardedStream is a stream with the call in its context.
+// guardedStream is a stream with the call in its context, and with this package's
+// errors of what can't be received.
 type guardedStream struct {
 	grpc.ServerStream
 	ctx context.Context

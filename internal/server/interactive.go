@@ -148,18 +148,26 @@ func (f *feed) run() {
 			f.stdin.Close()
 			return
 		}
-		if err != nil {
-			return // the follow sees it too, and knows what is to become of the execution
+		received := err == nil
+		if received {
+			err = f.take(ctx, m)
 		}
-		err = f.take(ctx, m)
-		if bad, ok := errors.AsType[*executor.RequestError](err); ok {
-			f.cancel(caller(ctx), f.id, caller(ctx).Name, "protocol: "+bad.Error())
+		if misplaced(err) {
+			f.cancel(caller(ctx), f.id, caller(ctx).Name, "protocol: "+err.Error())
 			return
+		}
+		if !received {
+			return // the follow sees it too, and knows what is to become of the execution
 		}
 		if err != nil {
 			f.log.Error("input", "execution", f.id, "err", err)
 		}
 	}
+}
+
+// misplaced reports whether an error is about a message that does not belong here.
+func misplaced(err error) bool {
+	return errors.As(err, new(*executor.RequestError)) || errors.As(err, new(*messageError))
 }
 
 // take passes on one message. A signal waits for the program to start, and with

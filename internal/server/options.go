@@ -51,6 +51,7 @@ const (
 func (s *Server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(peerCredentials{}),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 		grpc.UnknownServiceHandler(unknownMethod),

@@ -102,10 +102,10 @@ func New(c Config) (*Server, error) {
 	}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	s.grpc = grpc.NewServer(s.options()...)
-	pb.RegisterExecutionServiceServer(s.grpc, executionCalls{Server: s})
-	pb.RegisterSkillServiceServer(s.grpc, skillCalls{Server: s})
-	pb.RegisterToolServiceServer(s.grpc, toolCalls{Server: s, view: c.Tools})
-	pb.RegisterSystemServiceServer(s.grpc, systemCalls{Server: s})
+	pb.RegisterExecutionServiceServer(registrar{s}, executionCalls{Server: s})
+	pb.RegisterSkillServiceServer(registrar{s}, skillCalls{Server: s})
+	pb.RegisterToolServiceServer(registrar{s}, toolCalls{Server: s, view: c.Tools})
+	pb.RegisterSystemServiceServer(registrar{s}, systemCalls{Server: s})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc) // v1, and v1alpha for old tools
 	s.SetServing(false)

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// raw is a message as it is on the wire.
+type raw []byte
+
+// rawCodec sends what it is given.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error)   { return v.(raw), nil }
+func (rawCodec) Unmarshal(_ []byte, _ any) error { return nil }
+func (rawCodec) Name() string                    { return "proto" }
+
+// What can't be decoded is refused with the details that every error has, in calls of
+// every kind.
+func TestMessagesThatCantBeDecoded(t *testing.T) {
+	d := startDaemon(t, nil)
+	const (
+		get     = pb.ExecutionService_Get_FullMethodName
+		execute = pb.ExecutionService_Execute_FullMethodName
+		tool    = pb.ToolService_ExecuteScript_FullMethodName
+		both    = pb.ExecutionService_ExecuteInteractive_FullMethodName
+	)
+	noText := raw("\x0a\x02\xff\xfe") // field 1, a string of two bytes
+	want := refusal{codes.InvalidArgument, "MALFORMED_MESSAGE", "request"}
+	for _, tt := range []struct {
+		name, method string
+		message      raw
+		text         string
+	}{
+		{"no UTF-8, unary", get, noText, "invalid UTF-8"},
+		{"no UTF-8, of a contract", tool, noText, "invalid UTF-8"},
+		{"no UTF-8, streamed answer", execute, noText, "invalid UTF-8"},
+		{"no UTF-8, both streamed", both, raw("\x0a\x04\x0a\x02\xff\xfe"), "invalid UTF-8"},
+		{"no message", get, raw("\xff"), "can't be decoded"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stream, err := d.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, tt.method, grpc.ForceCodec(rawCodec{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.SendMsg(tt.message); err != nil {
+				t.Fatal(err)
+			}
+			stream.CloseSend()
+			st := wantRefusal(t, stream.RecvMsg(new(raw)), want)
+			if !strings.Contains(st.Message(), tt.text) {
+				t.Errorf("got %q, want %q", st.Message(), tt.text)
+			}
+		})
+	}
+	wantExit(t, d.execute(script("scripts/hello.sh")), 3)
+}
