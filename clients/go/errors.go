@@ -1,6 +1,8 @@
 package skillrun
 
 import (
+	"fmt"
+
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,6 +24,31 @@ func Reason(err error) string {
 		}
 	}
 	return ""
+}
+
+// A MessageSizeError says that a request is larger than the daemon takes, as far as it
+// was not sent in pieces. It was not even read.
+type MessageSizeError struct {
+	Size, Limit int // in bytes
+	err         error
+}
+
+func (e *MessageSizeError) Error() string {
+	return fmt.Sprintf("the request has %d bytes, the daemon takes %d: pass large data as Files or Stdin, which go in pieces, or raise message_bytes in its config: %v", e.Size, e.Limit, e.err)
+}
+
+// Unwrap returns the status that gRPC gave.
+func (e *MessageSizeError) Unwrap() error { return e.err }
+
+// sized makes a MessageSizeError of what gRPC says of one, which has no details.
+func sized(err error) error {
+	if st, ok := status.FromError(err); ok && st.Code() == codes.ResourceExhausted && Reason(err) == "" {
+		e := &MessageSizeError{err: err}
+		if n, _ := fmt.Sscanf(st.Message(), "grpc: received message larger than max (%d vs. %d)", &e.Size, &e.Limit); n == 2 {
+			return e
+		}
+	}
+	return err
 }
 
 // broken reports whether err may be the connection's fault, so that the same

@@ -292,8 +292,12 @@ func TestTooLargeForTheDaemon(t *testing.T) {
 	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a third try would not end
 	cmd := c.Script("demo", "x.py")
 	cmd.Stdin, cmd.IdempotencyKey = bytes.NewReader(make([]byte, 2<<20)), "k"
-	if got, want := status.Code(cmd.Run(t.Context())), codes.ResourceExhausted; got != want {
+	err := cmd.Run(t.Context())
+	if got, want := status.Code(err), codes.ResourceExhausted; got != want {
 		t.Errorf("code: got %v, want %v", got, want)
+	}
+	if large := (*MessageSizeError)(nil); !errors.As(err, &large) || large.Size <= 2<<20 || large.Limit != 1<<20 || !strings.Contains(err.Error(), "message_bytes") {
+		t.Errorf("got %v, want a MessageSizeError", err)
 	}
 }
 

@@ -152,5 +152,5 @@ func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *op
 		err = cause // ours, and not the status that it led to
 	}
 	end(nil)
-	return nil, reached, err
+	return nil, reached, sized(err)
 }

@@ -15,7 +15,7 @@ from skillrun import address as addresses
 from skillrun import inputs, tools
 from skillrun.download import Download, save
 from skillrun.errors import CallError, SkillrunError, broken, call_error
-from skillrun.inputs import Content, Duration, File, Limits, Stdin
+from skillrun.inputs import Content, Duration, File, InputError, Limits, Stdin
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Run, Sender
 from skillrun.v1 import (
@@ -325,7 +325,7 @@ class Client:
             skill=skill, script_path=script_path, timeout=inputs.duration(timeout), max_output_size=max_output_size
         )
         if arguments is not None:
-            request.arguments_json = json_text(arguments)
+            request.arguments_json = tools.script_arguments(json_text(arguments))
         return tools.script_result(*self._tool(self.tool_service.ExecuteScript, request))
 
     def execute_command(
@@ -544,12 +544,14 @@ class _Replay:
 
 def json_text(value: Union[str, Mapping[str, Any]]) -> str:
     """Returns the text of a JSON object; a text is meant to be one."""
-    if isinstance(value, str):
-        return value
     try:
-        return json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise SkillrunError(f"arguments: {error}") from error
+        text = value if isinstance(value, str) else json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"arguments: half of a character, {error.object[error.start]!r}, which UTF-8 can't hold") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"arguments: {error}") from error
+    return text
 
 
 def _at(seconds: Optional[float]) -> Optional[float]:

@@ -8,6 +8,7 @@ answered to a call.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, Mapping, Optional, Type
 
 import grpc
@@ -147,7 +148,10 @@ def call_error(error: grpc.RpcError) -> CallError:
     info, bad, retry = _details(error)
     kind = _BY_CODE.get(error.code(), CallError)
     if kind is Busy and info is None:
-        kind = CallError  # gRPC's own word for a message that is too large
+        large = _TOO_LARGE.search(error.details() or "")
+        if large is not None:
+            return message_too_large(int(large.group(1)), int(large.group(2)))
+        kind = CallError  # gRPC's own word for something else
     return kind(
         error.details() or error.code().name,
         code=error.code(),
@@ -155,6 +159,22 @@ def call_error(error: grpc.RpcError) -> CallError:
         field=bad.field_violations[0].field if bad is not None and bad.field_violations else None,
         retry_after=retry.retry_delay.ToTimedelta().total_seconds() if retry is not None else None,
         metadata=info.metadata if info is not None else None,
+    )
+
+
+# What a daemon's gRPC says of a request that it did not read. It comes without details.
+# This side's own word for an answer that is too large begins in another way.
+_TOO_LARGE = re.compile(r"^grpc: received message larger than max \((\d+) vs\. (\d+)\)")
+
+
+def message_too_large(size: int, limit: int) -> CallError:
+    """Says that a request is larger than the daemon takes, and what to do."""
+    return InvalidRequest(
+        f"the request has {size} bytes, the daemon takes {limit}: pass large data as files or as "
+        "standard input of run, which are sent in pieces, or raise message_bytes in the daemon's config",
+        code=grpc.StatusCode.RESOURCE_EXHAUSTED,
+        reason="MESSAGE_TOO_LARGE",
+        metadata={"max_message_bytes": str(limit)},
     )
 
 

@@ -36,7 +36,8 @@ Content = Union[bytes, "os.PathLike[str]"]
 
 
 class InputError(SkillrunError):
-    """A local file or standard input can't be read, or is not what it was."""
+    """A local file or standard input can't be read or is not what it was, or arguments are
+    no JSON in UTF-8."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 import grpc
 from google.protobuf import json_format
 
-from skillrun.errors import CallError, call_error
+from skillrun.errors import CallError, InvalidRequest, call_error
 from skillrun.run import _STREAMS, Chunk
 from skillrun.v1 import execution_pb2 as pb
 from skillrun.v1 import tool_pb2
@@ -69,6 +69,25 @@ class ToolResult:
     is_error: bool
     execution_id: str  # empty if nothing ran
     artifacts: List[pb.Artifact]
+
+
+# The contract's bound on the arguments of execute_script.
+MAX_ARGUMENT_BYTES = 10_000_000
+
+
+def script_arguments(text: str) -> str:
+    """Returns the arguments of execute_script, or raises what the daemon would answer: a
+    message with more than that may be too large for it to read."""
+    size = len(text.encode())
+    if size > MAX_ARGUMENT_BYTES:
+        raise InvalidRequest(
+            f"Arguments too large: {size} bytes (max 10MB)",
+            code=grpc.StatusCode.INVALID_ARGUMENT,
+            reason="ARGUMENT_SIZE_ERROR",
+            field="arguments",
+            metadata={"error": "ArgumentSizeError"},
+        )
+    return text
 
 
 def script_result(reply: tool_pb2.ExecuteScriptResponse, execution_id: str) -> ScriptExecutionResult:

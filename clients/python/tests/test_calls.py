@@ -228,3 +228,52 @@ class Tools(Case):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class Sizes(Case):
+    def test_arguments_of_a_script_have_the_contract_s_bound(self):
+        sent = []
+
+        def execute(request, context):
+            sent.append(len(request.arguments_json))
+            return tool_pb2.ExecuteScriptResponse()
+
+        _, client = self.daemon(ExecuteScript=execute)
+        frame = len('{"x": ""}')
+        client.execute_script("s", "a.py", {"x": "a" * (10_000_000 - frame)})
+        self.assertEqual(sent, [10_000_000])
+        for size in (10_000_001, 20_000_000):  # the second one no daemon would read
+            with self.assertRaises(skillrun.InvalidRequest) as caught:
+                client.execute_script("s", "a.py", {"x": "a" * (size - frame)})
+            self.assertEqual(caught.exception.message, f"Arguments too large: {size} bytes (max 10MB)")
+            self.assertEqual(caught.exception.metadata, {"error": "ArgumentSizeError"})
+            self.assertEqual((caught.exception.reason, caught.exception.field), ("ARGUMENT_SIZE_ERROR", "arguments"))
+        self.assertEqual(len(sent), 1)
+
+    def test_a_message_that_is_too_large_says_what_to_do(self):
+        def refuse(request, context):  # as the daemon's gRPC does
+            abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "grpc: received message larger than max (17825797 vs. 16777216)")
+
+        daemon, client = self.daemon(RunPython=refuse, Execute=refuse)
+        with self.assertRaises(skillrun.InvalidRequest) as caught:
+            client.run_python("#")
+        self.assertEqual(caught.exception.reason, "MESSAGE_TOO_LARGE")
+        self.assertEqual(caught.exception.metadata, {"max_message_bytes": str(16 << 20)})
+        self.assertIn("as files", caught.exception.message)
+        with self.assertRaises(skillrun.InvalidRequest) as caught:
+            client.run("s", code="#")
+        self.assertEqual(caught.exception.reason, "MESSAGE_TOO_LARGE")
+        self.assertEqual(len(daemon.asked("Execute")), 1)  # it would be too large again
+
+    def test_half_a_character_is_no_argument(self):
+        _, client = self.daemon()
+        for arguments in ({"x": "\ud800"}, {"\udfff": 1}, '{"x": "\ud800"}'):
+            for call in (
+                lambda a: client.execute_script("s", "a.py", a),
+                lambda a: client.call_tool("t", a),
+                lambda a: client.run("s", script="a.py", json_arguments=a),
+            ):
+                with self.subTest(repr(arguments)), self.assertRaisesRegex(skillrun.InputError, "half of a character"):
+                    call(arguments)
+        with self.assertRaises(skillrun.InputError):
+            client.call_tool("t", {"x": float("nan")})

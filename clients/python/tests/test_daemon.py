@@ -354,6 +354,11 @@ class Tools(Daemon):
         self.assertEqual(list(self.client.run_python_script("nobody", "print(1)")), ["error"])
         self.assertTrue(self.client.run_python("print(6 * 7)").startswith("Stdout:\n42"))
 
+    def test_what_the_daemon_does_not_read(self):
+        with self.assertRaises(skillrun.InvalidRequest) as caught:
+            self.client.run_python("#" * (17 << 20))
+        self.assertEqual((caught.exception.reason, caught.exception.metadata["max_message_bytes"]), ("MESSAGE_TOO_LARGE", str(16 << 20)))
+
     def test_list_and_call(self):
         tools = {tool.name: tool for tool in self.client.list_tools()}
         self.assertEqual(tools["bash"].parameters["required"], ["skill", "command"])
