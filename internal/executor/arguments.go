@@ -50,7 +50,7 @@ func EncodeArguments(text string) ([]byte, error) {
 	if first != json.Delim('{') {
 		return nil, &ArgumentError{Reason: "the arguments are not a JSON object"}
 	}
-	if hasLoneSurrogate(text) {
+	if HasLoneSurrogate(text) {
 		return nil, &ArgumentError{Reason: "a \\u escape is half of a surrogate pair"}
 	}
 	e := argumentEncoder{dec: dec}
@@ -228,10 +228,10 @@ func pythonFloat(f float64) []byte {
 	return []byte(fixed)
 }
 
-// hasLoneSurrogate reports whether a \u escape of text is half of a surrogate
+// HasLoneSurrogate reports whether a \u escape of valid JSON is half of a surrogate
 // pair. The decoder turns such a half into U+FFFD without a word; Python keeps
 // it and then can't encode it as UTF-8.
-func hasLoneSurrogate(text string) bool {
+func HasLoneSurrogate(text string) bool {
 	high := false // the escape right before was a high half
 	for i := 0; i < len(text); {
 		if text[i] != '\\' {

@@ -104,7 +104,7 @@ func checkPath(path string) error {
 	case len(path) > maxPath:
 		return fmt.Errorf("the path is longer than %d bytes", maxPath)
 	case path[0] == '/':
-		return errors.New("only paths beneath the working directory and /dev/null may be opened")
+		return errors.New("only paths beneath the working directory and /dev/null may be opened: use a relative path")
 	}
 	named := false
 	for part := range strings.SplitSeq(path, "/") {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/executor"
 )
 
 // An ArgumentsError says why the arguments of a call don't fit the tool's schema,
@@ -71,6 +73,9 @@ func checkArguments(t Tool, arguments json.RawMessage) (json.RawMessage, error) 
 		if string(fields[name]) == "null" && !slices.Contains(s.Required, name) {
 			delete(fields, name)
 			continue
+		}
+		if executor.HasLoneSurrogate(string(fields[name])) {
+			return nil, bad(name, "a \\u escape is half of a surrogate pair: give both halves, or another character")
 		}
 		if reason := p.refuse(fields[name]); reason != "" {
 			return nil, bad(name, "%s", reason)

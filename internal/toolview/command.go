@@ -76,6 +76,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 	if denied, ok := errors.AsType[*permission.Denied](err); ok {
 		return none.because("%s", denied.Message()), nil
 	}
+	err = withDir(err, "working_dir")
 	if e, ok := errors.AsType[*executor.LimitError](err); ok {
 		err = limitOfTool(e)
 	}

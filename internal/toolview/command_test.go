@@ -291,6 +291,9 @@ func TestCommandOtherErrors(t *testing.T) {
 	if _, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "nope", Command: "pwd"}, nil); !errors.Is(err, skill.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
+	if e, ok := errors.AsType[*executor.RequestError](second(b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "data-analysis", Command: "pwd", WorkingDir: "a\x00"}, nil))); !ok || e.Field != "working_dir" {
+		t.Errorf("got %v", e)
+	}
 	gone := errors.New("gone")
 	r, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "data-analysis", Command: "python scripts/long.py"}, func(executor.Output) error { return gone })
 	if !errors.Is(err, gone) || r.ExecutionID == "" {
@@ -303,3 +306,6 @@ func TestCommandOtherErrors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// second is the error of a call.
+func second[T any](_ T, err error) error { return err }

@@ -36,6 +36,9 @@ type PythonScriptResult struct {
 	// Error is empty if the contract has none: the program ended by itself or by a
 	// signal, and all of its output is here.
 	Error string
+	// Success says that the program ended by itself with 0, whether or not all of its
+	// output is here.
+	Success bool
 
 	ExecutionID string // empty: nothing ran
 	Artifacts   []executor.Artifact
@@ -115,6 +118,7 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 func newPythonScriptResult(name string, r run) PythonScriptResult {
 	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts}
 	out.Stdout, out.Stderr = r.texts()
+	out.Success = r.End == executor.Exited && *r.ExitCode == 0
 	if r.ExitCode != nil {
 		out.Returncode = *r.ExitCode
 	}

@@ -36,3 +36,11 @@ func refused(err error) bool {
 	}
 	return false
 }
+
+// withDir says an error about the working directory in the words of a tool's request.
+func withDir(err error, field string) error {
+	if e, ok := errors.AsType[*executor.RequestError](err); ok && e.Field == "working_directory" {
+		return &executor.RequestError{Field: field, Reason: e.Reason}
+	}
+	return err
+}

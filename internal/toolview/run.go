@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/executor"
 )
@@ -126,6 +127,34 @@ func (r run) texts() (stdout, stderr string) {
 	return text(out), text(errs)
 }
 
-// text is output as a contract of text has it: what is not UTF-8 becomes U+FFFD,
-// a character for each byte that can't be read, and line ends stay.
-func text(b []byte) string { return string([]rune(string(b))) }
+// text is output as a contract of text has it: what is not UTF-8 becomes U+FFFD, one
+// for the longest beginning of a character that can't go on (Unicode, section 3.9, as
+// Python's "replace" does), and line ends stay.
+func text(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	out := make([]byte, 0, len(b)+2)
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		if r == utf8.RuneError && size == 1 {
+			size = begun(b)
+		}
+		out = utf8.AppendRune(out, r)
+		b = b[size:]
+	}
+	return string(out)
+}
+
+// begun is how many bytes of b, which begins with no character, belong to the beginning
+// of one; at least 1.
+func begun(b []byte) int {
+	for n := min(len(b), utf8.UTFMax-1); n > 1; n-- {
+		// What some bytes behind it would complete is the beginning of a character:
+		// DecodeRune can't say so of what is followed by others.
+		if !utf8.FullRune(b[:n]) {
+			return n
+		}
+	}
+	return 1
+}

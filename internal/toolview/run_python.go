@@ -100,7 +100,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		Runner:    by.text(),
 	}, 0, sink) // all of it: what the runner says comes last
 	if err != nil {
-		out, err := pythonRefusal(err)
+		out, err := pythonRefusal(withDir(err, "workingDirectory"))
 		out.ExecutionID = r.id
 		return out, err
 	}

@@ -81,6 +81,7 @@ func TestContractRunPython(t *testing.T) {
 		{"workingDirectory by a link out", PythonCall{Skill: "demo", Code: "1", WorkingDirectory: "outdir"}, outside},
 		{"workingDirectory that is not there", PythonCall{Code: "1", WorkingDirectory: "nowhere"}, "Error: Nothing ran: working_directory nowhere: ..."},
 
+		{"workingDirectory with NUL", PythonCall{Code: "1", WorkingDirectory: "a\x00"}, "Error: workingDirectory: has a NUL byte"},
 		{"missing", PythonCall{Skill: "demo", ScriptPath: "scripts/none.py"}, noScript},
 		{"not a .py file", PythonCall{Skill: "demo", ScriptPath: "scripts/data.txt"}, noScript},
 		{"directory", PythonCall{Skill: "demo", ScriptPath: "dir.py"}, noScript},
@@ -275,6 +276,17 @@ func TestRunPythonFollowsPolicy(t *testing.T) {
 	} {
 		if r, err := b.RunPython(t.Context(), b.who, *call, nil); err != nil || !strings.HasPrefix(r.Text, want) {
 			t.Errorf("%s: got %q, %v, want %q", fmt.Sprint(*call), r.Text, err, want)
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\r\né\x00": "a\r\né\x00", "\xff\xfe": "\ufffd\ufffd", "a\xe2\x82": "a\ufffd", "\xe2\x82b": "\ufffdb", "\xf0\x9f\x98\xf0": "\ufffd\ufffd",
+		"\xed\xa0\x80": "\ufffd\ufffd\ufffd", "\xe2\x82\xe2\x82\xac": "\ufffd€", "\xc0\x80": "\ufffd\ufffd", "\xf4\x90\x80\x80": "\ufffd\ufffd\ufffd\ufffd", "\ufffd": "\ufffd", "\xc3": "\ufffd",
+	} {
+		if got := text([]byte(in)); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
 }

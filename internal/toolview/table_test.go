@@ -222,6 +222,9 @@ func TestCallCutsOutput(t *testing.T) {
 			if !strings.Contains(r.Content, tt.sign) || strings.Contains(r.Content, "\ufffd") || strings.Contains(r.Content, `\ufffd`) {
 				t.Errorf("%d characters, ending in %.300s", len(r.Content), r.Content[max(0, len(r.Content)-300):])
 			}
+			if r.IsError {
+				t.Error("output that was cut is an error")
+			}
 			if kept := b.outcome(r.ExecutionID).Stdout; printed != total || kept.DeliveredBytes != total {
 				t.Errorf("the sink got %d, the execution kept %d, want %d", printed, kept.DeliveredBytes, total)
 			}
@@ -269,6 +272,8 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 1e999}`, "timeout", "run_skill_script: timeout: can't be read: a number is too large"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 0}`, "timeout", "run_skill_script: timeout: must be at least 0.001"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 601}`, "timeout", "run_skill_script: timeout: must be at most 600"},
+		{"RunPython", `{"code": "print('\ud800')"}`, "code", `RunPython: code: a \u escape is half of a surrogate pair: give both halves, or another character`},
+		{"run_skill_script", `{"skill": "a", "script_path": "b", "arguments": {"a": ["\udc00"]}}`, "arguments", `run_skill_script: arguments: a \u escape is half of a surrogate pair: give both halves, or another character`},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": 1.5}`, "offset", "read_skill_file: offset: must be of the type integer"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": -1}`, "offset", "read_skill_file: offset: must be at least 0"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": true}`, "offset", "read_skill_file: offset: must be of the type integer"},

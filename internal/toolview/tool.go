@@ -24,7 +24,8 @@ type Result struct {
 	Content string
 	// Structured is the same as a JSON object. Nil: the tool has none.
 	Structured json.RawMessage
-	// IsError says that the call failed; Content says why.
+	// IsError says that the call failed; Content says why. A program that ended well and
+	// printed more than Content has did not fail.
 	IsError bool
 	// ExecutionID is empty if nothing ran.
 	ExecutionID string

@@ -58,7 +58,7 @@ var runPythonScriptTool = row{
 		}
 		object := r.JSON()
 		return Result{
-			Content: string(object), Structured: object, IsError: !r.Ran || r.Error != "" || r.Returncode != 0,
+			Content: string(object), Structured: object, IsError: !r.Success,
 			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts,
 		}, nil
 	},
