@@ -36,7 +36,7 @@ func pythonName(r runtime.Runtime) string {
 
 // check says what an execution without a prepared environment lacks.
 func (s *Store) check(u Use) error {
-	have, libraries, root, err := s.installedFor(u)
+	have, err := runtime.ReadPackages(s.config.Rootfs, u.PythonRoot, u.Python, u.Skill)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *Store) check(u Use) error {
 		if applies, _ := on.applies(p.Marker); !applies {
 			continue
 		}
-		if lack := have.lacks(p); lack != "" && !(p.Specifier == "" && inLibrary(root, libraries, p.Name)) && !slices.Contains(missing, lack) {
+		if lack := lackOf(have, p); lack != "" && !slices.Contains(missing, lack) {
 			missing = append(missing, lack)
 		}
 	}
@@ -63,46 +63,13 @@ func (s *Store) check(u Use) error {
 	return nil
 }
 
-// lacks says what is wrong with a requirement: nothing is empty.
-func (in installed) lacks(p skill.PythonRequirement) string {
-	version, ok := in[skill.NormalName(p.Name)]
-	if !ok {
-		return p.Name + p.Specifier
-	}
-	if fits, known := satisfies(version, p.Specifier); known && !fits {
-		return fmt.Sprintf("%s%s (%s is there)", p.Name, p.Specifier, version)
-	}
-	return ""
-}
-
-// installedFor lists what the interpreter of an execution finds by itself.
-func (s *Store) installedFor(u Use) (have installed, libraries []string, root string, err error) {
-	root, sites, libraries := s.sitesFor(u)
-	if have, err = readSites(root, sites); err != nil {
-		return nil, nil, "", err
-	}
-	if runtime.HasVenv(u.Skill) {
-		have.inVenv(u.Skill)
-	}
-	return have, libraries, root, nil
-}
-
-func (s *Store) sitesFor(u Use) (root string, sites, libraries []string) {
-	if u.PythonRoot != "" {
-		lib := "lib/python" + minorOf(u.Python.Version)
-		return u.PythonRoot, []string{lib + "/site-packages"}, []string{lib}
-	}
-	sites, libraries = sitesOf(u.Python)
-	return s.config.Rootfs, sites, libraries
-}
-
 // checkInterpreter holds the interpreter to what scripts say of it.
 func checkInterpreter(u Use) error {
 	for _, v := range u.Skill.PythonVersions() {
 		if !slices.Contains(u.Scripts, v.Script) {
 			continue
 		}
-		if fits, known := satisfies(u.Python.Version, v.Specifier); known && !fits {
+		if fits, known := runtime.Satisfies(u.Python.Version, v.Specifier); known && !fits {
 			return &InterpreterError{Skill: u.Skill.Name, Script: v.Script, Want: v.Specifier, Python: pythonName(u.Python)}
 		}
 	}
@@ -168,10 +135,9 @@ const maxPassed = 10_000
 
 // stamp changes when something is installed or removed.
 func (s *Store) stamp(u Use) string {
-	stamp := stampOf(s.config.Rootfs, []string{filepath.Dir(dpkgStatus), "usr/local/bin"})
+	stamp := stampOf([]string{filepath.Join(s.config.Rootfs, filepath.Dir(dpkgStatus)), filepath.Join(s.config.Rootfs, "usr/local/bin")})
 	if !u.RunsPython {
 		return stamp
 	}
-	root, sites, _ := s.sitesFor(u)
-	return stamp + stampOf(root, sites)
+	return stamp + stampOf(runtime.PackageDirs(s.config.Rootfs, u.PythonRoot, u.Python))
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/aquasecurity/go-pep440-version"
+
+	"github.com/skillrun/skillrun/internal/runtime"
 )
 
 // A platform is what environment markers ask about (PEP 508).
@@ -187,29 +189,5 @@ func compareVersions(left, op, right string) (result, ok bool) {
 	if _, err := version.Parse(left); err != nil {
 		return false, false
 	}
-	return satisfies(left, op+right)
-}
-
-// satisfies reports whether a version is among those of a specifier, such as
-// ">=1,<2". Pre-releases count: what is installed is there. ok is false if one of
-// the two is not what PEP 440 knows.
-func satisfies(have, specifier string) (result, ok bool) {
-	// The library panics at some specifiers that it takes for good.
-	defer func() {
-		if recover() != nil {
-			result, ok = false, false
-		}
-	}()
-	v, err := version.Parse(have)
-	if err != nil {
-		return false, false
-	}
-	if strings.TrimSpace(specifier) == "" {
-		return true, true
-	}
-	s, err := version.NewSpecifiers(specifier, version.WithPreRelease(true))
-	if err != nil {
-		return false, false
-	}
-	return s.Check(v), true
+	return runtime.Satisfies(left, op+right)
 }

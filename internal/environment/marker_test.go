@@ -1,6 +1,10 @@
 package environment
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+)
 
 var here = newPlatform("3.11.2", "x86_64")
 
@@ -50,33 +54,6 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
-func TestSatisfies(t *testing.T) {
-	for _, c := range []struct {
-		have, want string
-		result, ok bool
-	}{
-		{"1.5.3", "", true, true},
-		{"1.5.3", ">=1.5", true, true},
-		{"1.5.3", ">=2.0.0", false, true},
-		{"2.10", ">=2.9,<3", true, true},
-		{"2.0rc1", ">=1.9", true, true}, // it is there, so it counts
-		{"2.0rc1", ">=2.0", false, true},
-		{"1.0", "==1.0.0", true, true},
-		{"1.4.5", "==1.4.*", true, true},
-		{"1.4.5", "!=1.4.*", false, true},
-		{"1.4.5", "~=1.4.2", true, true},
-		{"1.0+local", "==1.0", true, true},
-		{"what", ">=1", false, false},
-		{"1.0", ">=what", false, false},
-		{"1.0", "~=2", false, false},
-		{"1", "===1", true, true},
-	} {
-		if result, ok := satisfies(c.have, c.want); result != c.result || ok != c.ok {
-			t.Errorf("%s in %q: got %t, %t; want %t, %t", c.have, c.want, result, ok, c.result, c.ok)
-		}
-	}
-}
-
 // FuzzMarkers looks for a marker or a version that ends the daemon.
 func FuzzMarkers(f *testing.F) {
 	for _, seed := range []string{"python_version >= '3.8'", "(os_name == 'a' or 'b' in extra) and python_version ~= '3'", "'' in ''", "python_version == '.*'"} {
@@ -86,7 +63,7 @@ func FuzzMarkers(f *testing.F) {
 		if applies, err := here.applies(marker); err != nil && !applies {
 			t.Errorf("%q: unknown, and does not apply", marker)
 		}
-		satisfies("1.0", marker)
-		satisfies(marker, ">=1")
+		runtime.Satisfies("1.0", marker)
+		runtime.Satisfies(marker, ">=1")
 	})
 }

@@ -2,11 +2,11 @@ package lint
 
 import (
 	"bufio"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,13 +22,9 @@ func (c *check) packages() error {
 	var here *installed
 	if c.machine != nil {
 		var err error
-		if here, err = c.machine.installed(); err != nil {
+		if here, err = c.installed(); err != nil {
 			return err
 		}
-		if c.skill.Manifest.Python == string(runtime.Embedded) {
-			here.python = map[string]bool{} // it has none of the machine's
-		}
-		here.add(c.venvPackages())
 	}
 	declared := map[string][]string{} // normal names, by the script that they are for
 	for _, r := range c.skill.Requirements() {
@@ -48,12 +44,29 @@ func (c *check) packages() error {
 			c.warn(r.File, r.Line, RulePackageUnpinned, "%s has no upper bound, so another day gives another version: write %s==VERSION, or a bound such as <2", r.Text, p.Name)
 		}
 		// A marker may mean that it isn't needed here.
-		if here != nil && !c.machine.HasPackages && p.Marker == "" && !here.python[name] {
-			c.warn(r.File, r.Line, RulePackageMissing, "the Python package %s is not on this machine: run `skillrun prepare %s` once the daemon has the skill", p.Name, c.skill.Name)
+		if here == nil || c.machine.HasPackages || p.Marker != "" {
+			continue
+		}
+		if found, ok := here.python.Has(p); !ok {
+			c.packageMissing(r, p, found)
 		}
 	}
 	c.imports(declared)
 	return nil
+}
+
+// packageMissing says that a package is not there, or in a version that the skill
+// doesn't ask for.
+func (c *check) packageMissing(r skill.Requirement, p skill.PythonRequirement, found string) {
+	what := fmt.Sprintf("the Python package %s is not on this machine", p.Name)
+	if found != "" {
+		what = fmt.Sprintf("the Python package %s is on this machine as %s, not %s", p.Name, found, p.Specifier)
+	}
+	when := ""
+	if !c.machine.Daemon {
+		when = " once the daemon has the skill"
+	}
+	c.warn(r.File, r.Line, RulePackageMissing, "%s: run `skillrun prepare %s`%s", what, c.skill.Name, when)
 }
 
 // bounded reports whether the versions of a requirement have an upper bound.
@@ -142,71 +155,45 @@ var brings = map[string]string{
 	"jinja2": "markupsafe", "flask": "jinja2 werkzeug click", "fastapi": "pydantic starlette", "httpx": "httpcore anyio", "setuptools": "pkg_resources",
 }
 
-// installed is what a machine has: Python packages by their normal names, and
+// installed is what a machine has for a skill: what its Python finds by itself, and
 // packages of Debian.
 type installed struct {
-	python, system map[string]bool
+	python runtime.Packages
+	system map[string]bool
 }
 
-func (in *installed) add(names []string) {
-	for _, name := range names {
-		in.python[skill.NormalName(name)] = true
-	}
-}
-
-// metadata is the directory or file that says that a package is installed.
-var metadata = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*?[A-Za-z0-9])?)-[^-]+(?:-py[0-9.]+)?\.(?:dist|egg)-info$`)
-
-func (m *Machine) installed() (*installed, error) {
-	in := &installed{python: map[string]bool{}}
-	for _, dir := range m.sitePackages() {
-		names, err := filepath.Glob(filepath.Join(dir, "*-info"))
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if found := metadata.FindStringSubmatch(filepath.Base(name)); found != nil {
-				in.add(found[1:])
-			}
-		}
-	}
+func (c *check) installed() (*installed, error) {
+	in := &installed{}
 	var err error
-	in.system, err = dpkgPackages(filepath.Join(m.rootfs(), "var/lib/dpkg/status"))
+	if in.python, err = c.pythonPackages(); err != nil {
+		return nil, err
+	}
+	in.system, err = dpkgPackages(filepath.Join(c.machine.rootfs(), "var/lib/dpkg/status"))
 	return in, err
 }
 
-// sitePackages are the directories from which the machine's own Python imports.
-func (m *Machine) sitePackages() []string {
-	version := "3"
-	if m.Runtimes != nil {
-		list := m.Runtimes.List()
+// pythonPackages are those that an execution would find without an environment. Where
+// the skill's Python is not known, as the embedded one is to daemons only, they are
+// those of the skill's own virtual environment.
+func (c *check) pythonPackages() (runtime.Packages, error) {
+	if c.machine.Runtimes == nil {
+		return runtime.ReadPackages(c.machine.rootfs(), "", runtime.Runtime{}, c.skill)
+	}
+	python, err := c.machine.Runtimes.ForCommand(c.skill, []string{"python3"})
+	if err != nil && c.skill.Manifest.Python != string(runtime.Embedded) {
+		// Another rule says it. The packages are judged by the Python that is there.
+		list := c.machine.Runtimes.List()
 		if i := slices.IndexFunc(list, func(r runtime.Runtime) bool { return r.Language == "python" }); i >= 0 {
-			if parts := strings.SplitN(list[i].Version, ".", 3); len(parts) > 1 {
-				version = parts[0] + "." + parts[1]
-			}
+			python.Python = list[i]
 		}
 	}
-	var dirs []string
-	for _, lib := range []string{"usr/local/lib/python" + version, "usr/lib/python" + version, "usr/lib/python3"} {
-		for _, name := range []string{"dist-packages", "site-packages"} {
-			dirs = append(dirs, filepath.Join(m.rootfs(), lib, name))
+	embedded := ""
+	for _, m := range python.Mounts {
+		if m.Target == runtime.EmbeddedDir {
+			embedded = m.Source
 		}
 	}
-	return dirs
-}
-
-// venvPackages are those of the skill's own virtual environment.
-func (c *check) venvPackages() []string {
-	var names []string
-	for e := range c.skill.Entries() {
-		dir, base := path.Split(e.Path)
-		if strings.HasPrefix(dir, "venv/lib/") && strings.HasSuffix(dir, "/site-packages/") {
-			if found := metadata.FindStringSubmatch(base); found != nil {
-				names = append(names, found[1])
-			}
-		}
-	}
-	return names
+	return runtime.ReadPackages(c.machine.rootfs(), embedded, python.Python, c.skill)
 }
 
 // dpkgPackages reads which Debian packages are installed. Without dpkg there is

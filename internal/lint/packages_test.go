@@ -1,17 +1,47 @@
 package lint
 
+import (
+	"strings"
+	"testing"
+)
+
+// What is missing is said as it is, with what to do.
+func TestPackageMissingText(t *testing.T) {
+	for _, tt := range []struct {
+		text   string
+		daemon bool
+		want   string
+	}{
+		{"polars==1.0", false, "the Python package polars is not on this machine: run `skillrun prepare demo` once the daemon has the skill"},
+		{"polars==1.0", true, "the Python package polars is not on this machine: run `skillrun prepare demo`"},
+		{"pandas>=2,<3", true, "the Python package pandas is on this machine as 1.5.3, not >=2,<3: run `skillrun prepare demo`"},
+	} {
+		m := machine(t)
+		m.Daemon = tt.daemon
+		list, err := Dir(skillDir(t, files{"requirements.txt": tt.text + "\n"}), m)
+		if err != nil || len(list) != 1 || strings.TrimSpace(list[0].Message) != tt.want {
+			t.Errorf("%s, daemon %t: got %v, %v, want %q", tt.text, tt.daemon, list, err, tt.want)
+		}
+	}
+}
+
 var packageRows = []row{
 	{"packages that are there", files{"SKILL.md": md("python_packages: [\"pandas>=1.5,<3\", \"PyYAML==6.0\", \"ruamel.yaml~=0.1\"]\nsystem_packages: [git, poppler-utils]", ""), "scripts/a.py": "import pandas as pd, numpy\nimport yaml\nfrom ruamel.yaml import YAML\n"}, nil},
 	{"packages missing", files{"SKILL.md": md("python_packages:\n  - polars==1.0\n  - older==1\nsystem_packages:\n  - ffmpeg\n  - gone", "")}, []string{
 		"warning package-missing SKILL.md:5", "warning package-missing SKILL.md:6", "warning system-package-missing SKILL.md:8", "warning system-package-missing SKILL.md:9",
 	}},
 	{"packages of another Python", files{"SKILL.md": md("python: embedded\npython_packages: [pandas==1.5.3]", "")}, []string{"warning package-missing SKILL.md:5"}},
+	{"packages in other versions", files{"SKILL.md": md("python_packages:\n  - pandas>=2,<3\n  - PyYAML==9\n  - ruamel.yaml~=1.0", "")}, []string{
+		"warning package-missing SKILL.md:5", "warning package-missing SKILL.md:6", "warning package-missing SKILL.md:7",
+	}},
+	{"package of another version in the venv", files{"requirements.txt": "pandas==1.5.3\n", "venv/pyvenv.cfg": "version = 3.11.2\n", "venv/bin/python": "-> /usr/bin/python3.11", "venv/lib/python3.11/site-packages/pandas-1.0.dist-info/METADATA": ""},
+		[]string{"warning package-missing requirements.txt:1"}},
 	{"package of another system", files{"requirements.txt": "pywin32==300; sys_platform == 'win32'\n"}, nil},
 	{"package in the venv", files{"requirements.txt": "polars==1.0\n", "venv/pyvenv.cfg": "version = 3.11.2\n", "venv/lib/python3.11/site-packages/polars-1.0.dist-info/METADATA": ""}, nil},
 	{"unpinned", files{"requirements.txt": "pandas\n\npyyaml>=5\npandas!=1.0\n"}, []string{
 		"warning package-unpinned requirements.txt:1", "warning package-unpinned requirements.txt:3", "warning package-unpinned requirements.txt:4",
 	}},
-	{"pinned", files{"requirements.txt": "pandas==1.5.*\npyyaml>=5,<7\npandas~=1.5\npandas===1.5\n"}, nil},
+	{"pinned", files{"requirements.txt": "pandas==1.5.*\npyyaml>=5,<7\npandas~=1.5\npandas===1.5.3\n"}, nil},
 
 	{"undeclared import", files{"scripts/a.py": "import os\n\ndef f():\n    from PIL import Image\nimport cv2, sys, nothing.else_\n"}, []string{
 		"warning package-undeclared scripts/a.py:4", "warning package-undeclared scripts/a.py:5", "warning package-undeclared scripts/a.py:5",
