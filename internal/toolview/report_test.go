@@ -59,6 +59,8 @@ func TestContractRunPythonExceptions(t *testing.T) {
 		{"of a thread", PythonCall{Code: "import threading\nt = threading.Thread(target=lambda: 1/0)\nt.start()\nt.join()"}, "Stdout:\n\nStderr:\nException in thread ...", ""},
 		{"no exception, ended at once", PythonCall{Code: "import os\nos._exit(1)"}, "Error: Script exited with code 1.", ""},
 		{"large stderr", PythonCall{Code: "import sys\nsys.stderr.write('x' * 1000)\n1/0", KeepBytes: 200}, "Error: division by zero\n" + head + "...", "\n[It printed more than 200 bytes, "},
+		{"more on stderr than is kept", PythonCall{Code: "import sys\nsys.stderr.write('x' * (11 << 20))\n1/0", KeepBytes: 200},
+			"Error: Script exited with code 1.\nStdout:\n\nStderr:\n" + strings.Repeat("x", 200) + "\n[It printed more than 200 bytes, ...", ""},
 		{"of a script", PythonCall{Skill: "demo", ScriptPath: "scripts/fails.py"},
 			"Error: 'k'\n" + head + "  File \"/skills/demo/scripts/fails.py\", line 6, in <module>\n    f()\n    ~^^\n  File \"/skills/demo/scripts/fails.py\", line 4, in f\n    raise KeyError('k')\nKeyError: 'k'\n", ""},
 		{"of a file of the request", PythonCall{ScriptPath: "j.py", Files: []workspace.Input{{Path: "j.py", Content: []byte("1/0\n")}}},
