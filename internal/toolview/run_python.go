@@ -89,6 +89,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		}
 	}
 	by := newRunner(isFile)
+	live := by.quiet(sink)
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
 		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
@@ -98,7 +99,10 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		Limits:    executor.Limits{Wall: wall},
 		Python:    runtime.Embedded,
 		Runner:    by.text(),
-	}, 0, sink) // all of it: what the runner says comes last
+	}, 0, live.sink()) // all of it: what the runner says comes last
+	if err == nil {
+		err = live.last()
+	}
 	if err != nil {
 		out, err := pythonRefusal(withDir(err, "workingDirectory"))
 		out.ExecutionID = r.id

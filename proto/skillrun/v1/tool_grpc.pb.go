@@ -63,6 +63,8 @@ type ToolServiceClient interface {
 	// ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
 	// OSError. A script that was cancelled, or that could not be started, is an
 	// OSError; one that memory ran out for is a SIGKILL whose stderr says so.
+	// Arguments that don't fit into a message at all are refused by gRPC, see
+	// execution.proto; the Python client checks their 10 MB before it sends.
 	ExecuteScript(ctx context.Context, in *ExecuteScriptRequest, opts ...grpc.CallOption) (*ExecuteScriptResponse, error)
 	// ExecuteCommand runs a command line that the skill's allowed-tools cover: the
 	// ScriptExecutor.execute of the Agent Skills guide and specification. A command
@@ -204,6 +206,8 @@ type ToolServiceServer interface {
 	// ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
 	// OSError. A script that was cancelled, or that could not be started, is an
 	// OSError; one that memory ran out for is a SIGKILL whose stderr says so.
+	// Arguments that don't fit into a message at all are refused by gRPC, see
+	// execution.proto; the Python client checks their 10 MB before it sends.
 	ExecuteScript(context.Context, *ExecuteScriptRequest) (*ExecuteScriptResponse, error)
 	// ExecuteCommand runs a command line that the skill's allowed-tools cover: the
 	// ScriptExecutor.execute of the Agent Skills guide and specification. A command

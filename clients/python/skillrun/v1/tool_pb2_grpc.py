@@ -109,6 +109,8 @@ class ToolServiceServicer(object):
         ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
         OSError. A script that was cancelled, or that could not be started, is an
         OSError; one that memory ran out for is a SIGKILL whose stderr says so.
+        Arguments that don't fit into a message at all are refused by gRPC, see
+        execution.proto; the Python client checks their 10 MB before it sends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
