@@ -48,7 +48,8 @@ var builds atomic.Uint64 // for names of sandboxes
 type plan struct {
 	skill        string
 	python       runtime.Invocation
-	requirements []byte // pip's format
+	requirements []byte                    // pip's format
+	wanted       []skill.PythonRequirement // what of it applies to this interpreter
 	key          string
 }
 
@@ -58,13 +59,27 @@ type plan struct {
 func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, error) {
 	on := newPlatform(python.Python.Version, s.machine)
 	var lines []string
+	var wanted []skill.PythonRequirement
 	for _, r := range sk.Requirements() {
 		if r.System {
 			continue
 		}
-		line, err := requirementLine(r, on)
+		line, parsed, err := requirementLine(r, on)
 		if err != nil {
 			return nil, err
+		}
+		applies, _ := on.applies(parsed.Marker)
+		if isInterpreter(parsed) {
+			if err := interpreterFits(sk, r, parsed, python.Python); applies && err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if s.inLibrary(python.Python, embeddedRoot(python), parsed.Name) {
+			continue
+		}
+		if applies {
+			wanted = append(wanted, parsed)
 		}
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)
@@ -73,7 +88,7 @@ func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, erro
 	slices.Sort(lines)
 	text := strings.Join(lines, "")
 	return &plan{
-		skill: sk.Name, python: python, requirements: []byte(text),
+		skill: sk.Name, python: python, requirements: []byte(text), wanted: wanted,
 		key: s.keyOf(python.Python, text),
 	}, nil
 }
@@ -83,16 +98,16 @@ var (
 	hashForm   = regexp.MustCompile(`^sha(256|384|512):[0-9a-f]{64,128}$`)
 )
 
-func requirementLine(r skill.Requirement, on platform) (string, error) {
-	fail := func(reason string) (string, error) {
-		return "", &RequirementError{Text: r.Text, File: r.File, Line: r.Line, Reason: reason}
+func requirementLine(r skill.Requirement, on platform) (string, skill.PythonRequirement, error) {
+	fail := func(reason string) (string, skill.PythonRequirement, error) {
+		return "", skill.PythonRequirement{}, &RequirementError{Text: r.Text, File: r.File, Line: r.Line, Reason: reason}
 	}
 	p, err := skill.ParseRequirement(r.Text)
 	if err != nil {
 		return fail("is not valid; write it as in pandas>=2.0,<3")
 	}
 	if p.URL != "" {
-		return fail("names a URL; packages come from the daemon's index only")
+		return fail("names a URL; packages come from the daemon's index only: name a version instead, as in pandas>=2.0,<3, or put it into a virtual environment of the skill, venv/")
 	}
 	line := p.Name
 	if len(p.Extras) > 0 {
@@ -112,7 +127,7 @@ func requirementLine(r skill.Requirement, on platform) (string, error) {
 		}
 		line += " --hash=" + h
 	}
-	return line + "\n", nil
+	return line + "\n", p, nil
 }
 
 // build makes an environment in a sandbox of its own and copies it out into dir,
@@ -140,6 +155,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	var freezeErr error
 	froze := false
 	python := pythonName(p.python.Python)
+	began := time.Now()
 	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
 		Stdin: stdin, Stdout: r, Stderr: last,
 		Collect: func(changes *os.Root) error {
@@ -169,7 +185,29 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if !froze {
 		return frozen{}, errors.New("build of an environment: nothing was collected")
 	}
-	return result, buildFailure(p, freezeErr)
+	if err := buildFailure(p, freezeErr); err != nil {
+		return frozen{}, err
+	}
+	if err := s.complete(p, result); err != nil {
+		return frozen{}, err
+	}
+	return s.compile(ctx, p, dir, result, s.config.Wall-time.Since(began))
+}
+
+// complete holds what is installed to what was asked for: install code may have
+// taken something away.
+func (s *Store) complete(p *plan, got frozen) error {
+	have := installed{}
+	for _, text := range got.packages {
+		name, version, _ := strings.Cut(text, "==")
+		have[skill.NormalName(name)] = version
+	}
+	for _, r := range p.wanted {
+		if lack := have.lacks(r); lack != "" {
+			return &BuildError{Skill: p.skill, Reason: "it can't be used: it lacks " + lack}
+		}
+	}
+	return nil
 }
 
 // buildFailure says what is wrong with what a build left.
@@ -250,27 +288,8 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 // tenant, and what an execution has of the host.
 func (s *Store) spec(p *plan, inputs string) (sandbox.Spec, error) {
 	options, _ := json.Marshal([]any{s.index != nil, s.config.Wheels != "", s.config.Sdists}) // can't fail
-	spec := sandbox.Spec{
-		ID: fmt.Sprintf("build-%d-%d", os.Getpid(), builds.Add(1)),
-		Program: sandbox.Program{{Pipeline: []sandbox.Command{{
-			Args: []string{p.python.Python.Path, "-I", buildTarget + "/build.py", string(options)},
-		}}}},
-		Env: []string{
-			"PATH=" + strings.Join(append(slices.Clone(p.python.Path), "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"), ":"),
-			"HOME=/home/skill", "USER=skill", "LOGNAME=skill", "LANG=C.UTF-8", "TMPDIR=/workspace/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1",
-		},
-		Mounts: []sandbox.Mount{{Source: inputs, Target: buildTarget}, {Source: s.config.Pip, Target: pipTarget}},
-		Workspace: sandbox.Workspace{
-			SizeBytes: s.config.MemoryBytes / 4 * 3, Files: buildFiles,
-		},
-		Limits: sandbox.Limits{
-			Wall: s.config.Wall, Grace: buildGrace, MemoryBytes: s.config.MemoryBytes, Processes: buildProcesses, OpenFiles: buildOpenFiles,
-		},
-		Network: sandbox.NetworkNone,
-	}
-	for _, m := range p.python.Mounts {
-		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
-	}
+	spec := s.baseSpec(p, []string{p.python.Python.Path, "-I", buildTarget + "/build.py", string(options)}, s.config.Wall)
+	spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: inputs, Target: buildTarget}, sandbox.Mount{Source: s.config.Pip, Target: pipTarget})
 	if s.config.Wheels != "" {
 		wheels, err := filepath.EvalSymlinks(s.config.Wheels) // a mount follows none
 		if err != nil {
@@ -279,6 +298,31 @@ func (s *Store) spec(p *plan, inputs string) (sandbox.Spec, error) {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: wheels, Target: wheelsTarget})
 	}
 	return spec, nil
+}
+
+// baseSpec is a sandbox that runs the interpreter of a plan and sees nothing else.
+func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spec {
+	spec := sandbox.Spec{
+		ID: fmt.Sprintf("build-%d-%d", os.Getpid(), builds.Add(1)),
+		Program: sandbox.Program{{Pipeline: []sandbox.Command{{
+			Args: args,
+		}}}},
+		Env: []string{
+			"PATH=" + strings.Join(append(slices.Clone(p.python.Path), "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"), ":"),
+			"HOME=/home/skill", "USER=skill", "LOGNAME=skill", "LANG=C.UTF-8", "TMPDIR=/workspace/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1",
+		},
+		Workspace: sandbox.Workspace{
+			SizeBytes: s.config.MemoryBytes / 4 * 3, Files: buildFiles,
+		},
+		Limits: sandbox.Limits{
+			Wall: wall, Grace: buildGrace, MemoryBytes: s.config.MemoryBytes, Processes: buildProcesses, OpenFiles: buildOpenFiles,
+		},
+		Network: sandbox.NetworkNone,
+	}
+	for _, m := range p.python.Mounts {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
+	}
+	return spec
 }
 
 // maxTail is how much of a build's last words is kept to explain a failure.

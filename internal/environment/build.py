@@ -17,6 +17,19 @@ FRAME = struct.Struct(">IcI")
 PENDING = 64  # frames of one answer that wait for pip
 TARGET = "/workspace/env"
 
+# Wheels are unpacked by pip itself. Install code, also of what a wheel names by a
+# URL, would be a program of its own: none starts.
+GUARD = """
+import runpy, sys
+def guard(event, args):
+    if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty"):
+        raise PermissionError("install code may not run: environments.sdists is off")
+sys.addaudithook(guard)
+sys.path[:] = [p for p in sys.path if p]
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
 stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
 lock = threading.Lock()
 answers = {}
@@ -87,6 +100,7 @@ def drop(ident, frames):
 
 def main():
     index, wheels, sources = json.loads(sys.argv[1])
+    run = [sys.executable, "-c", GUARD] if not sources else [sys.executable, "-m", "pip"]
     args = ["install", "--user", "--break-system-packages", "--ignore-installed", "--no-compile", "--no-cache-dir",
             "--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--no-warn-script-location",
             "--no-color", "--retries", "0", "--timeout", "600", "--root-user-action", "ignore",
@@ -105,16 +119,8 @@ def main():
     os.makedirs("/workspace/tmp", exist_ok=True)
     os.makedirs(TARGET, exist_ok=True)
     env = dict(os.environ, PYTHONUSERBASE=TARGET, PYTHONPATH="/opt/pip", TMPDIR="/workspace/tmp", PIP_CONFIG_FILE="/dev/null")
-    done = subprocess.run([sys.executable, "-m", "pip"] + args, env=env, stdin=subprocess.DEVNULL, stdout=2, stderr=2)
-    if done.returncode != 0:
-        return 1
-    # Executions can't write what they compile. Sources that don't compile stay as
-    # they are.
-    env.pop("PYTHONPATH")
-    subprocess.run([sys.executable, "-I", "-m", "compileall", "-q", "-q", "--invalidation-mode", "unchecked-hash",
-                    "-s", TARGET, "-p", "/opt/env", os.path.join(TARGET, "lib")],
-                   env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return 0
+    done = subprocess.run(run + args, env=env, stdin=subprocess.DEVNULL, stdout=2, stderr=2)
+    return 0 if done.returncode == 0 else 1
 
 
 # At once: threads still wait for what no longer comes.

@@ -47,10 +47,19 @@ func (s *Store) check(u Use) error {
 			continue
 		}
 		p, err := skill.ParseRequirement(r.Text)
-		if err != nil {
-			continue // a finding of validation; nobody can say what it means
+		if _, there := have.Versions[skill.NormalName(p.Name)]; err == nil && p.URL != "" && there {
+			continue // nobody can say from where
 		}
-		if applies, _ := on.applies(p.Marker); !applies {
+		if applies, merr := on.applies(p.Marker); err == nil && merr == nil && !applies {
+			continue
+		}
+		if _, _, err := requirementLine(r, on); err != nil {
+			return err
+		}
+		if isInterpreter(p) {
+			if err := interpreterFits(u.Skill, r, p, u.Python); err != nil {
+				return err
+			}
 			continue
 		}
 		if lack := lackOf(have, p); lack != "" && !slices.Contains(missing, lack) {
@@ -61,6 +70,39 @@ func (s *Store) check(u Use) error {
 		return &PackagesError{Skill: u.Skill.Name, Packages: missing, Python: pythonName(u.Python)}
 	}
 	return nil
+}
+
+// isInterpreter reports whether a requirement is one of the interpreter, which skills
+// list like a package: "python>=3.8". No index has it.
+func isInterpreter(p skill.PythonRequirement) bool {
+	name := skill.NormalName(p.Name)
+	return p.URL == "" && (name == "python" || name == "python3")
+}
+
+func interpreterFits(sk *skill.Skill, r skill.Requirement, p skill.PythonRequirement, python runtime.Runtime) error {
+	if fits, known := runtime.Satisfies(python.Version, p.Specifier); known && !fits {
+		return &InterpreterError{Skill: sk.Name, Script: r.File, Want: p.Specifier, Python: pythonName(python)}
+	}
+	return nil
+}
+
+// invocationOf is what a plan needs to know of a use's Python.
+func invocationOf(u Use) runtime.Invocation {
+	inv := runtime.Invocation{Python: u.Python}
+	if u.PythonRoot != "" {
+		inv.Mounts = []runtime.Mount{{Source: u.PythonRoot, Target: runtime.EmbeddedDir}}
+	}
+	return inv
+}
+
+// embeddedRoot is where the embedded CPython lies on the host, or empty.
+func embeddedRoot(inv runtime.Invocation) string {
+	for _, m := range inv.Mounts {
+		if m.Target == runtime.EmbeddedDir {
+			return m.Source
+		}
+	}
+	return ""
 }
 
 // checkInterpreter holds the interpreter to what scripts say of it.

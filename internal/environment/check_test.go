@@ -77,18 +77,24 @@ func TestCheckBeforeARun(t *testing.T) {
 		missing  []string
 		system   []string
 		version  string
+		bad      string
 	}{
 		{name: "nothing"},
 		{name: "there", declared: "pandas\npillow\nTyping.Extensions>=4\nPyYAML==6.*\nbare>=2\n"},
 		{name: "too old", declared: "pandas>=2.0.0\n", missing: []string{"pandas>=2.0.0 (1.5.3 is there)"}},
 		{name: "not there", declared: "nowhere>=1\nnowhere>=1\npandas\nold\n", missing: []string{"nowhere>=1", "old"}},
 		{name: "of another platform", declared: "pywin32 ; sys_platform == 'win32'\n"},
-		{name: "unknown marker", declared: "nowhere ; moon == 'full'\n", missing: []string{"nowhere"}},
+		{name: "unknown marker", declared: "nowhere ; moon == 'full'\n", bad: "its environment marker is not valid"},
+		{name: "kernel markers", declared: "nowhere ; platform_release == '0' and platform_version == '0'\n"},
+		{name: "interpreter", declared: "python>=3.8\n"},
+		{name: "another interpreter", declared: "python>=3.12\n", version: ">=3.12"},
 		{name: "extras", declared: "pandas[excel]>=1\n"},
 		{name: "standard library", declared: "json\ncsv\nsys\ntermios\n"},
-		{name: "a backport is not the standard library", declared: "json>=1\n", missing: []string{"json>=1"}},
-		{name: "not understood", declared: "==2\n"},
-		{name: "URL", declared: "pandas @ https://example.com/pandas.whl\n"},
+		{name: "a backport of the standard library", declared: "json>=1\n"},
+		{name: "not understood", declared: "==2\n", bad: "is not valid"},
+		{name: "not understood, and bash", declared: "==2\n", use: func(u *Use) { u.RunsPython = false }},
+		{name: "URL of what is there", declared: "pandas @ https://example.com/pandas.whl\n"},
+		{name: "URL", declared: "nowhere @ git+https://example.com/nowhere\n", bad: "name a version instead"},
 		{name: "bash", declared: "nowhere\n", use: func(u *Use) { u.RunsPython = false }},
 		{name: "no Python at all", declared: "nowhere\n", use: func(u *Use) { u.Python = runtime.Runtime{} }},
 		{name: "of another script", scripts: map[string]string{"scripts/a.py": "# /// script\n# dependencies = ['nowhere']\n# ///\n"}},
@@ -115,6 +121,11 @@ func TestCheckBeforeARun(t *testing.T) {
 			var system *SystemPackagesError
 			var version *InterpreterError
 			switch {
+			case c.bad != "":
+				var bad *RequirementError
+				if !errors.As(err, &bad) || bad.File != "requirements.txt" || bad.Line != 1 || !strings.Contains(err.Error(), c.bad) {
+					t.Errorf("got %v, want %s", err, c.bad)
+				}
 			case c.missing != nil:
 				if !errors.As(err, &missing) || !slices.Equal(missing.Packages, c.missing) || missing.Python != "system 3.11.2" {
 					t.Errorf("got %v, want %v", err, c.missing)
@@ -124,7 +135,7 @@ func TestCheckBeforeARun(t *testing.T) {
 					t.Errorf("got %v, want %v", err, c.system)
 				}
 			case c.version != "":
-				if !errors.As(err, &version) || version.Want != c.version || version.Script != "scripts/a.py" {
+				if !errors.As(err, &version) || version.Want != c.version || version.Script != "scripts/a.py" && version.Script != "requirements.txt" {
 					t.Errorf("got %v, want %s", err, c.version)
 				}
 			case err != nil:

@@ -73,7 +73,7 @@ var ErrNoSource = errors.New("no source of packages is configured: set environme
 var ErrClosed = errors.New("the daemon stops; prepare again later")
 
 // ErrNoPip: there is no pip to build with.
-var ErrNoPip = errors.New("no pip is there to build with: it comes with the embedded Python, skillrun-python, which this daemon lacks")
+var ErrNoPip = errors.New("no pip is there to build with: it comes with the embedded Python, skillrun-python, which this daemon lacks or could not unpack: its log says which")
 
 // IndexError: the index can't be reached, or gave no usable answer.
 type IndexError struct {

@@ -216,7 +216,7 @@ func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Re
 		}
 		return nil, nil, err
 	}
-	b := &body{fetcher: f, from: r.Body, cancel: cancel}
+	b := &body{fetcher: f, from: r.Body, ctx: ctx, cancel: cancel}
 	b.timer = time.AfterFunc(f.stall, func() { cancel(errStalled) })
 	return r, b, nil
 }
@@ -300,6 +300,7 @@ func (f *fetcher) result() error {
 type body struct {
 	fetcher *fetcher
 	from    io.ReadCloser
+	ctx     context.Context // of the download
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer
 }
@@ -315,7 +316,9 @@ func (b *body) Read(p []byte) (int, error) {
 		err = fmt.Errorf("more than %d bytes of downloads", b.fetcher.maxBytes)
 	}
 	if errors.Is(err, context.Canceled) {
-		err = errStalled
+		if err = context.Cause(b.ctx); !errors.Is(err, errStalled) {
+			return n, err // the build is over
+		}
 	}
 	if err != nil && err != io.EOF {
 		b.fetcher.fail(err)

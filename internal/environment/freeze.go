@@ -37,6 +37,7 @@ type frozen struct {
 	packages []string // "six==1.16.0", by name
 	digest   string
 	size     int64
+	files    int
 }
 
 // A freezer copies a build's result out of its sandbox. The processes are dead,
@@ -73,7 +74,7 @@ func freeze(changes *os.Root, into, python string, maxBytes int64) (frozen, erro
 	f := &freezer{into: into, maxBytes: maxBytes, packages: map[string]string{}, buf: make([]byte, 128<<10)}
 	top, err := openDir(changes, builtDir)
 	if err != nil {
-		return frozen{}, err
+		return frozen{}, &entryError{builtDir, "no directory any more"}
 	}
 	err = f.walk(top, "", 1)
 	if err = errors.Join(err, top.Close()); err != nil {
@@ -131,6 +132,19 @@ func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
 	}
 }
 
+// cacheName is the directory in which Python keeps what it has compiled.
+const cacheName = "__pycache__"
+
+// Files of a package's metadata that are treated on their own.
+var (
+	recordFile    = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/RECORD$`)
+	requestedFile = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/REQUESTED$`)
+	directURL     = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/direct_url\.json$`)
+)
+
+// maxRecord bounds the list of a package's files.
+const maxRecord = 32 << 20
+
 var pythonProgram = regexp.MustCompile(`^bin/python[0-9.]*$`)
 
 func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
@@ -140,8 +154,15 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	if len(at) > maxFrozenPath || strings.ContainsFunc(at, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return &entryError{at, "a path that is too long or has control characters"}
 	}
-	if pythonProgram.MatchString(at) {
+	switch {
+	case pythonProgram.MatchString(at):
 		return nil // python is the interpreter, not a package's program
+	case name == cacheName:
+		return nil // compiled anew from what the digest says, see compile
+	case requestedFile.MatchString(at):
+		return nil // says who asked for a package, and nothing of it
+	case directURL.MatchString(at):
+		return &entryError{path.Base(path.Dir(at)), "installed from a URL, which a package that is needed names; packages come from the daemon's index and wheels only"}
 	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -162,7 +183,14 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(f.file(file, at, st.Mode&0o111 != 0), file.Close())
+		var from io.Reader = file
+		if recordFile.MatchString(at) {
+			from, err = withoutDropped(file, at)
+		}
+		if err == nil {
+			err = f.file(from, at, st.Mode&0o111 != 0)
+		}
+		return errors.Join(err, file.Close())
 	case unix.S_IFLNK:
 		return f.link(dir, at, name)
 	}
@@ -177,7 +205,26 @@ func (f *freezer) mkdir(at string) error {
 	return os.Chmod(p, 0o755) // whatever the umask
 }
 
-func (f *freezer) file(from *os.File, at string, executable bool) error {
+// withoutDropped is a package's list of files without those that are not taken over.
+func withoutDropped(from io.Reader, at string) (io.Reader, error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxRecord+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxRecord {
+		return nil, &entryError{at, fmt.Sprintf("longer than %d bytes", maxRecord)}
+	}
+	requested := []byte(path.Base(path.Dir(at)) + "/REQUESTED,")
+	var kept bytes.Buffer
+	for line := range bytes.Lines(text) {
+		if !bytes.HasPrefix(line, requested) && !bytes.Contains(line, []byte(cacheName+"/")) {
+			kept.Write(line)
+		}
+	}
+	return &kept, nil
+}
+
+func (f *freezer) file(from io.Reader, at string, executable bool) error {
 	mode := fs.FileMode(0o644)
 	kind := "file"
 	if executable {
@@ -234,14 +281,8 @@ func (f *freezer) checkLink(at string) error {
 	return unix.Close(fd)
 }
 
-// note keeps a line of the digest. What differs between builds of the same, or
-// between installing a package because it was asked for and because another needs
-// it, is left out.
+// note keeps a line of the digest: everything that is copied has one.
 func (f *freezer) note(kind, at, value string) {
-	dir, base := path.Split(at)
-	if strings.HasSuffix(dir, ".dist-info/") && (base == "RECORD" || base == "REQUESTED" || base == "direct_url.json") || strings.Contains("/"+dir, "/__pycache__/") {
-		return
-	}
 	f.lines = append(f.lines, kind+"\x00"+at+"\x00"+value+"\x00")
 }
 
@@ -278,8 +319,8 @@ func readFile(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limit))
 }
 
-// Version 1 of the digest of an environment: the SHA-256 of "skillrun environment
-// 1", the interpreter, each package as name==version in order, and the lines of
+// Version 2 of the digest of an environment: the SHA-256 of "skillrun environment
+// 2", the interpreter, each package as name==version in order, and the lines of
 // note in order, each with a NUL behind it.
 func (f *freezer) result(python string) frozen {
 	keys := make([]string, 0, len(f.packages))
@@ -287,9 +328,9 @@ func (f *freezer) result(python string) frozen {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, cmp.Compare)
-	out := frozen{size: f.size}
+	out := frozen{size: f.size, files: f.files}
 	h := sha256.New()
-	fmt.Fprintf(h, "skillrun environment 1\x00%s\x00", python)
+	fmt.Fprintf(h, "skillrun environment 2\x00%s\x00", python)
 	for _, k := range keys {
 		out.packages = append(out.packages, f.packages[k])
 		fmt.Fprintf(h, "%s\x00", f.packages[k])

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
 )
 
 // entry adds an entry with a mode that no honest wheel has.
@@ -182,7 +183,7 @@ func TestHostileResults(t *testing.T) {
 		"a pipe":                  {`os.mkfifo("/workspace/env/x")`, "a device, a pipe or a socket"},
 		"too deep":                {`os.makedirs("/workspace/env/" + "d/" * 100)`, "deeper than"},
 		"control characters":      {`open("/workspace/env/a\nb", "w")`, "control characters"},
-		"a folder that is a link": {`import shutil; shutil.rmtree("/workspace/env"); os.makedirs("/workspace/other"); os.symlink("/workspace/other", "/workspace/env")`, ""},
+		"a folder that is a link": {`import shutil; shutil.rmtree("/workspace/env"); os.makedirs("/workspace/other"); os.symlink("/workspace/other", "/workspace/env")`, "environment of skill 'demo': it can't be used: \"env\" is no directory"},
 		"lying metadata":          {`i = "/workspace/env/lib/python3.11/site-packages/x-1.dist-info"; os.makedirs(i); open(i + "/METADATA", "w").write("Name: ../x\nVersion: 1\n")`, "without a valid name"},
 		"no metadata":             {`os.makedirs("/workspace/env/lib/python3.11/site-packages/x-1.dist-info")`, "without readable METADATA"},
 	} {
@@ -265,5 +266,91 @@ func unavailable(text string) func(error) bool {
 	return func(err error) bool {
 		var failed *IndexError
 		return errors.As(err, &failed) && strings.Contains(err.Error(), text)
+	}
+}
+
+// Install code may outlive its package's build and spoil what lies beside it. Nothing
+// of that reaches a skill that asked for the honest package only.
+func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
+	good := pkg{name: "skgood", version: "1.0", files: map[string]string{"skgood.py": "WHO = 'honest'\n"}}
+	// What a process that outlived its build does when pip is done.
+	const spoil = `    import glob, importlib._bootstrap_external as b, importlib.util, shutil
+    site = glob.glob("/workspace/env/lib/python3*/site-packages")[0]
+    if os.path.exists(site + "/sksource.py"):
+        source = open(site + "/skgood.py", "rb").read()
+        cache = importlib.util.cache_from_source(site + "/skgood.py")
+        os.makedirs(os.path.dirname(cache), exist_ok=True)
+        open(cache, "wb").write(b._code_to_hash_pyc(compile("WHO = 'evil'", "skgood.py", "exec"), importlib.util.source_hash(source), False))
+        for p in glob.glob(site + "/sksource*") if REMOVE else []:
+            shutil.rmtree(p) if os.path.isdir(p) else os.remove(p)
+`
+	for name, remove := range map[string]bool{"leaves its files": false, "takes its files away": true} {
+		t.Run(name, func(t *testing.T) {
+			x := newIndex(t, good)
+			s := newStore(t, func(c *Config) { x.from(c); c.Sdists = true })
+			program := buildProgram
+			t.Cleanup(func() { buildProgram = program })
+			value := map[bool]string{false: "False", true: "True"}[remove]
+			buildProgram = []byte(strings.Replace(string(program), "    return 0 if done", strings.ReplaceAll(spoil, "REMOVE", value)+"    return 0 if done", 1))
+			source(x, s, "pass")
+			evil := newSkillNamed(t, "evil", "python_packages: [sksource, skgood]\n", nil)
+			env, log, err := prepare(t, s, "acme", evil, runtime.System)
+			var failed *BuildError
+			switch {
+			case remove && (!errors.As(err, &failed) || !strings.Contains(err.Error(), "it lacks sksource")):
+				t.Errorf("got %v, want what is lacking\n%s", err, log)
+			case !remove && err != nil:
+				t.Fatalf("%v\n%s", err, log)
+			}
+			buildProgram = program
+			honest := newSkillNamed(t, "honest", "python_packages: [skgood]\n", nil)
+			got := mustPrepare(t, s, "acme", honest, runtime.System)
+			if got.Digest == env.Digest {
+				t.Errorf("got one digest, %s", got.Digest)
+			}
+			for _, sk := range []*skill.Skill{honest, evil} {
+				inv := python(t, sk, runtime.System)
+				l, err := s.Acquire(useOf("acme", sk, inv))
+				if err != nil {
+					if sk == evil && remove {
+						continue
+					}
+					t.Fatal(err)
+				}
+				out, exit := run(t, sk, inv, l, "python3", "-c", "import skgood, os; print(skgood.WHO, os.path.exists(skgood.__cached__))")
+				l.Release()
+				if out != "honest True\n" || exit.Code != 0 {
+					t.Errorf("%s: got %q, %+v", sk.Name, out, exit)
+				}
+			}
+		})
+	}
+}
+
+// A wheel that names what it needs by a URL gets nothing from there, and above all
+// no install code runs.
+func TestDirectReferencesOfWheels(t *testing.T) {
+	wheels := tempDir(t)
+	if err := os.Chmod(wheels, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sdist, data := pkg{name: "srcdep", version: "1.0", files: map[string]string{"srcdep.py": ""}}.sdist(strings.NewReplacer("attack()", "pass", "AFTER", "print('RAN', file=sys.stderr); raise SystemExit('RAN')").Replace(backend))
+	whl, wheelData := pkg{name: "whldep", version: "1.0", files: map[string]string{"whldep.py": ""}}.wheel()
+	for name, data := range map[string][]byte{sdist: data, whl: wheelData} {
+		if err := os.WriteFile(filepath.Join(wheels, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]string{
+		"srcdep @ file:///opt/wheels/" + sdist: "install code may not run",
+		"whldep @ file:///opt/wheels/" + whl:   "installed from a URL",
+	} {
+		x := newIndex(t, pkg{name: "skref", version: "1.0", requires: []string{file}, files: map[string]string{"skref.py": ""}})
+		s := newStore(t, func(c *Config) { x.from(c); c.Wheels = wheels })
+		_, log, err := prepare(t, s, "acme", newSkill(t, "python_packages: [skref]\n", nil), runtime.System)
+		var failed *BuildError
+		if !errors.As(err, &failed) || !strings.Contains(err.Error(), want) || strings.Contains(log, "RAN") {
+			t.Errorf("%s: got %v, want %q\n%s", file, err, want, log)
+		}
 	}
 }

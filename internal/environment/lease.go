@@ -45,8 +45,8 @@ func (l *Lease) Release() {
 
 // Acquire says what an execution gets for the packages that its skill needs: the
 // prepared environment, or nothing if it needs none or finds them by itself. The
-// error is a *PackagesError, a *SystemPackagesError or an *InterpreterError, or
-// ours. The caller releases the lease.
+// error is a *PackagesError, a *SystemPackagesError, an *InterpreterError or a
+// *RequirementError, or ours. The caller releases the lease.
 func (s *Store) Acquire(u Use) (*Lease, error) {
 	requirements := u.Skill.Requirements()
 	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 {
@@ -86,7 +86,7 @@ func (s *Store) find(u Use, requirements []skill.Requirement) *kept {
 	if none {
 		return nil
 	}
-	p, err := s.newPlan(u.Skill, runtime.Invocation{Python: u.Python})
+	p, err := s.newPlan(u.Skill, invocationOf(u))
 	if err != nil {
 		return nil // it can't have been prepared
 	}
@@ -97,31 +97,40 @@ func (s *Store) find(u Use, requirements []skill.Requirement) *kept {
 // dropped.
 func (s *Store) take(tenantName, key string) *kept {
 	s.mu.Lock()
-	defer s.unlock()
 	t := s.tenants[tenantName]
-	if t == nil {
+	if t == nil || t.kept[t.prepared[key]] == nil {
+		s.mu.Unlock()
 		return nil
 	}
 	k := t.kept[t.prepared[key]]
-	if k == nil {
-		return nil
+	k.leases++
+	s.touch(k)
+	s.unlock()
+	if s.intact(k) {
+		return k
 	}
-	if !s.intact(k) {
+	s.mu.Lock()
+	if t.kept[k.environment.Digest] == k {
 		if err := s.drop(t, k); err != nil {
 			s.config.Log.Error("damaged environment not removed", "dir", k.dir, "err", err)
 		}
-		return nil
 	}
-	k.leases++
-	s.touch(k)
-	return k
+	s.unlock()
+	s.release(k)
+	return nil
 }
 
 func (s *Store) release(k *kept) {
 	s.mu.Lock()
 	defer s.unlock()
-	if k.leases--; k.leases == 0 && k.gone {
+	if k.leases--; k.leases > 0 {
+		return
+	}
+	if k.gone {
 		s.trash = append(s.trash, k.dir)
+	}
+	if s.over {
+		s.evict()
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/aquasecurity/go-pep440-version"
 
@@ -20,9 +23,18 @@ func newPlatform(pythonVersion, machine string) platform {
 		"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine,
 		"platform_python_implementation": "CPython", "implementation_name": "cpython",
 		"python_version": minorOf(pythonVersion), "python_full_version": pythonVersion, "implementation_version": pythonVersion,
-		"extra": "",
+		"extra": "", "platform_release": kernel().release, "platform_version": kernel().version,
 	}
 }
+
+// kernel is what platform.release and platform.version say, also in a sandbox.
+var kernel = sync.OnceValue(func() (k struct{ release, version string }) {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil { // it fails of bad pointers only
+		k.release, k.version = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Version[:])
+	}
+	return k
+})
 
 // minorOf is the first two numbers of a version: "3.11" of "3.11.2".
 func minorOf(version string) string {

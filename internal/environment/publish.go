@@ -11,13 +11,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Names in a store. An environment lies at TENANT/DIGEST: root, its manifest, and
+// Names in a store. An environment lies at TENANT/DIGEST, or TENANT/DIGEST.NUMBER if
+// it replaced one of the same digest: root, its manifest, and
 // a file whose time says when it was last used. TENANT/prepared/KEY holds the digest
 // that is prepared for a set of requirements. What begins with a dot is not
 // finished, or no longer wanted.
@@ -33,7 +35,10 @@ const (
 // maxManifestBytes bounds a manifest.
 const maxManifestBytes = 4 << 20
 
-var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var (
+	hexDigest  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	keptFolder = regexp.MustCompile(`^([0-9a-f]{64})(?:\.[0-9]+)?$`)
+)
 
 // A kept is one environment on disk.
 type kept struct {
@@ -41,9 +46,11 @@ type kept struct {
 	dir         string
 	inodes      string // see inodesOf
 	used        time.Time
+	built       time.Time
 	leases      int
-	verified    bool // its inodes, since this process began
-	gone        bool // it has lost its name; the last lease removes it
+	check       sync.Mutex // guards verified; not taken with Store.mu held
+	verified    bool       // its inodes, since this process began
+	gone        bool       // it has lost its name; the last lease removes it
 }
 
 func (k *kept) root() string { return filepath.Join(k.dir, rootName) }
@@ -114,12 +121,29 @@ func (s *Store) loadTenant(dir string) (*tenant, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if !hexDigest.MatchString(e.Name()) {
+		path := filepath.Join(dir, e.Name())
+		if strings.HasPrefix(e.Name(), newPrefix) {
+			if err := os.RemoveAll(path); err != nil {
+				return nil, err
+			}
 			continue
 		}
-		path := filepath.Join(dir, e.Name())
+		m := keptFolder.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
+		}
 		k, err := readKept(path)
-		if err != nil || k.environment.Digest != "sha256:"+e.Name() {
+		if err == nil && k.environment.Digest != "sha256:"+m[1] {
+			err = errors.New("its manifest is another one's")
+		}
+		if err == nil && t.kept[k.environment.Digest] != nil {
+			// A crash came between the new one's name and the old one's end.
+			if old := t.kept[k.environment.Digest]; old.built.Before(k.built) {
+				path, t.kept[k.environment.Digest] = old.dir, k
+			}
+			err = errors.New("it was built anew")
+		}
+		if err != nil {
 			s.config.Log.Warn("damaged environment removed", "dir", path, "err", err)
 			if err := os.RemoveAll(path); err != nil {
 				return nil, err
@@ -136,7 +160,7 @@ func (s *Store) loadTenant(dir string) (*tenant, error) {
 		path := filepath.Join(dir, preparedName, e.Name())
 		digest, err := readFile(path, 128)
 		if err != nil || !hexDigest.MatchString(e.Name()) || t.kept[string(digest)] == nil {
-			if err := os.Remove(path); err != nil {
+			if err := os.RemoveAll(path); err != nil {
 				return nil, err
 			}
 			continue
@@ -159,15 +183,28 @@ func readKept(dir string) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
+	written, err := os.Lstat(filepath.Join(dir, manifestName))
+	if err != nil {
+		return nil, err
+	}
+	unfinished, err := filepath.Glob(filepath.Join(dir, newPrefix+"*"))
+	for _, u := range unfinished {
+		err = errors.Join(err, os.RemoveAll(u))
+	}
+	if err != nil {
+		return nil, err
+	}
 	return &kept{
 		environment: Environment{Digest: m.Digest, Packages: m.Packages, SizeBytes: m.Size, Python: m.Python},
-		dir:         dir, inodes: m.Inodes, used: fi.ModTime(),
+		dir:         dir, inodes: m.Inodes, used: fi.ModTime(), built: written.ModTime(),
 	}, nil
 }
 
 // publish gives a finished environment its name, and the key of its requirements
-// its digest. If it was there already, the new one is dropped: they are the same.
-func (s *Store) publish(key flightKey, b building, env Environment) error {
+// its digest. If it was there already, the new one is dropped: they are the same. If
+// replace says so, or the one that is there is damaged, the new one takes its place,
+// and who uses the old one keeps it.
+func (s *Store) publish(key flightKey, b building, env Environment, replace func() bool) error {
 	inodes, err := inodesOf(b.root)
 	if err != nil {
 		return err
@@ -185,6 +222,7 @@ func (s *Store) publish(key flightKey, b building, env Environment) error {
 	if err != nil {
 		return err
 	}
+	damaged := s.damaged(key.tenant, env.Digest)
 	s.mu.Lock()
 	defer s.unlock()
 	t, err := s.tenant(key.tenant)
@@ -192,20 +230,18 @@ func (s *Store) publish(key flightKey, b building, env Environment) error {
 		return err
 	}
 	k := t.kept[env.Digest]
-	if k != nil && !s.intact(k) {
-		if err := s.drop(t, k); err != nil {
-			return err
-		}
-		k = nil
-	}
-	if k != nil {
+	if k != nil && k != damaged && !replace() {
 		s.trash = append(s.trash, b.dir)
 	} else {
-		k = &kept{environment: env, dir: filepath.Join(t.dir, strings.TrimPrefix(env.Digest, "sha256:")), inodes: inodes, used: time.Now(), verified: true}
+		old := k
+		k = &kept{environment: env, dir: t.freeDir(env.Digest), inodes: inodes, used: time.Now(), built: time.Now(), verified: true}
 		if err := os.Rename(b.dir, k.dir); err != nil {
 			return err
 		}
 		t.kept[env.Digest] = k
+		if old != nil {
+			s.retire(old)
+		}
 	}
 	s.touch(k)
 	if err := t.remember(key.key, env.Digest); err != nil {
@@ -215,6 +251,49 @@ func (s *Store) publish(key flightKey, b building, env Environment) error {
 	s.evict()
 	k.leases--
 	return nil
+}
+
+// damaged is what is kept under a digest if it is not as it was published, else nil.
+func (s *Store) damaged(tenantName, digest string) *kept {
+	s.mu.Lock()
+	t := s.tenants[tenantName]
+	if t == nil || t.kept[digest] == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	k := t.kept[digest]
+	k.leases++
+	s.unlock()
+	whole := s.intact(k)
+	s.release(k)
+	if whole {
+		return nil
+	}
+	return k
+}
+
+// freeDir is where a new environment of a digest goes.
+func (t *tenant) freeDir(digest string) string {
+	first := filepath.Join(t.dir, strings.TrimPrefix(digest, "sha256:"))
+	dir := first
+	for i := 1; ; i++ {
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			return dir
+		}
+		dir = fmt.Sprintf("%s.%d", first, i)
+	}
+}
+
+// retire ends an environment that has lost its place in the list. It stays where it is
+// as long as it is leased; without a manifest the next start removes it.
+func (s *Store) retire(k *kept) {
+	k.gone = true
+	if err := os.Remove(filepath.Join(k.dir, manifestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.config.Log.Error("replaced environment not removed", "dir", k.dir, "err", err)
+	}
+	if k.leases == 0 {
+		s.trash = append(s.trash, k.dir)
+	}
 }
 
 // tenant returns a tenant, and makes its directory if it is new.
@@ -263,6 +342,10 @@ func (s *Store) drop(t *tenant, k *kept) error {
 			}
 		}
 	}
+	if k.leases > 0 { // who uses it finds it where it is
+		s.retire(k)
+		return nil
+	}
 	away, err := os.MkdirTemp(s.config.Dir, oldPrefix)
 	if err != nil {
 		return err
@@ -272,9 +355,7 @@ func (s *Store) drop(t *tenant, k *kept) error {
 		return err
 	}
 	k.dir, k.gone = away, true
-	if k.leases == 0 {
-		s.trash = append(s.trash, away)
-	}
+	s.trash = append(s.trash, away)
 	return nil
 }
 
@@ -292,8 +373,9 @@ func (s *Store) unlock() {
 }
 
 // evict removes the least recently used until the rest fits. One that is in use
-// stays.
+// stays, and goes when it is given back.
 func (s *Store) evict() {
+	s.over = false
 	for {
 		var total int64
 		var oldest *kept
@@ -307,6 +389,7 @@ func (s *Store) evict() {
 			}
 		}
 		if total <= s.config.Bytes || oldest == nil {
+			s.over = total > s.config.Bytes
 			return
 		}
 		if err := s.drop(of, oldest); err != nil {
@@ -318,8 +401,11 @@ func (s *Store) evict() {
 }
 
 // intact reports whether an environment is as it was published. Each is looked at
-// once in a process's life.
+// once in a process's life, without the lock: a large one takes its time. The caller
+// holds a lease.
 func (s *Store) intact(k *kept) bool {
+	k.check.Lock()
+	defer k.check.Unlock()
 	if k.verified {
 		return true
 	}

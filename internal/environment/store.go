@@ -104,7 +104,9 @@ type Store struct {
 	tenants map[string]*tenant
 	flights map[flightKey]*flight
 	passed  map[string]string
-	trash   []string // directories without a name, to be removed without the lock
+	library map[string]bool // what inLibrary remembers
+	over    bool            // more than fits is in use
+	trash   []string        // directories without a name, to be removed without the lock
 }
 
 // A tenant's environments by digest, and what is prepared for which key.
@@ -136,7 +138,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, stall: stallTimeout, machine: machine(), system: systemPackages{root: c.Rootfs},
-		slots: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{},
+		slots: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {
@@ -192,7 +194,7 @@ func (s *Store) identity(r runtime.Runtime) string {
 
 // keyOf is what a set of requirements for an interpreter is remembered by.
 func (s *Store) keyOf(r runtime.Runtime, requirements string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 1\x00%s\x00%t\x00%s", s.identity(r), s.config.Sdists, requirements))
+	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 2\x00%s\x00%t\x00%s", s.identity(r), s.config.Sdists, requirements))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -237,7 +239,7 @@ func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill,
 	if err := s.canBuild(); err != nil {
 		return Environment{}, err
 	}
-	f, err := s.join(flightKey{dir, p.key}, p)
+	f, err := s.join(flightKey{dir, p.key}, p, rebuild)
 	if err != nil {
 		return Environment{}, err
 	}
@@ -264,7 +266,8 @@ func (s *Store) canBuild() error {
 // A flight is one build and those who wait for it.
 type flight struct {
 	cancel  context.CancelFunc
-	waiters int // guarded by Store.mu
+	waiters int  // guarded by Store.mu
+	replace bool // one of them asked for a rebuild; guarded by Store.mu
 
 	mu      sync.Mutex
 	log     []byte
@@ -275,18 +278,19 @@ type flight struct {
 }
 
 // join returns the build that makes what is wanted, and starts it if there is none.
-func (s *Store) join(key flightKey, p *plan) (*flight, error) {
+func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.flights[key]; f != nil {
 		f.waiters++
+		f.replace = f.replace || rebuild
 		return f, nil
 	}
 	if len(s.flights) >= maxBuilds+maxWaiting {
 		return nil, &BusyError{Waiting: len(s.flights)}
 	}
 	ctx, cancel := context.WithCancel(s.life)
-	f := &flight{cancel: cancel, waiters: 1, changed: make(chan struct{})}
+	f := &flight{cancel: cancel, waiters: 1, replace: rebuild, changed: make(chan struct{})}
 	s.flights[key] = f
 	s.builds.Go(func() {
 		defer cancel()
@@ -338,7 +342,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 		Digest: result.digest, Packages: result.packages, SizeBytes: result.size,
 		Python: pythonName(p.python.Python), BuildTime: time.Since(began),
 	}
-	if err := s.publish(key, dir, env); err != nil {
+	if err := s.publish(key, dir, env, func() bool { return f.replace }); err != nil {
 		return Environment{}, errors.Join(err, dir.remove())
 	}
 	s.config.Log.Info("environment built", "tenant", key.tenant, "skill", p.skill, "digest", env.Digest, "bytes", env.SizeBytes,

@@ -83,6 +83,22 @@ func TestRequirementLinesAreWrittenAnew(t *testing.T) {
 	}
 }
 
+// What comes with the interpreter is nothing to install, and not asked of an index.
+func TestPlanLeavesOutTheInterpreter(t *testing.T) {
+	s := newStore(t, nil)
+	sk := newSkill(t, "python_packages: [json, os, 'argparse>=1.0', 'dataclasses>=0.6', 'python>=3.8', six]\n", nil)
+	for _, kind := range []runtime.Python{runtime.System, runtime.Embedded} {
+		if p, err := s.newPlan(sk, python(t, sk, kind)); err != nil || string(p.requirements) != "six\n" {
+			t.Errorf("%s: got %+v, %v; want six", kind, p, err)
+		}
+	}
+	var other *InterpreterError
+	sk = newSkill(t, "python_packages: ['python>=9']\n", nil)
+	if _, err := s.newPlan(sk, python(t, sk, runtime.System)); !errors.As(err, &other) || other.Want != ">=9" {
+		t.Errorf("got %v, want another interpreter", err)
+	}
+}
+
 // Wheels of a directory, without an index.
 func TestPrepareFromWheels(t *testing.T) {
 	wheels := tempDir(t)
@@ -317,7 +333,7 @@ func put(t testing.TB, s *Store, tenant, key string, size int) *kept {
 		t.Fatal(err)
 	}
 	digest := "sha256:" + strings.Repeat(key, 64)
-	err = s.publish(flightKey{tenant, strings.Repeat(key, 64)}, b, Environment{Digest: digest, Packages: []string{key + "==1"}, SizeBytes: int64(size), Python: "system 3.11.2"})
+	err = s.publish(flightKey{tenant, strings.Repeat(key, 64)}, b, Environment{Digest: digest, Packages: []string{key + "==1"}, SizeBytes: int64(size), Python: "system 3.11.2"}, func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,6 +373,9 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	s.release(held)
+	if got, want := keys(s), []string{"beta/e"}; !slices.Equal(got, want) {
+		t.Errorf("given back: got %v, want %v", got, want)
+	}
 	put(t, s, "beta", "f", 10)
 	if got, want := keys(s), []string{"beta/e", "beta/f"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -379,7 +398,7 @@ func TestStartAfterACrash(t *testing.T) {
 	put(t, s, "acme", "a", 10)
 	put(t, s, "acme", "b", 10)
 	dir := s.config.Dir
-	for _, name := range []string{newPrefix + "1/root/x", oldPrefix + "1/environment/x", "acme/prepared/nonsense", "acme/prepared/" + strings.Repeat("c", 64), "acme/note", "file"} {
+	for _, name := range []string{newPrefix + "1/root/x", oldPrefix + "1/environment/x", "acme/prepared/nonsense", "acme/prepared/folder/x", "acme/" + newPrefix + "1", "acme/" + strings.Repeat("a", 64) + "/" + newPrefix + "1/x", "acme/prepared/" + strings.Repeat("c", 64), "acme/note", "file"} {
 		p := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 			t.Fatal(err)
@@ -477,6 +496,49 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("got %v, want what log returned", err)
 	}
 	s.Close()
+}
+
+// A rebuild replaces what is there even if it comes out the same. Who uses the old one
+// keeps it until the end.
+func TestRebuildReplacesTheSame(t *testing.T) {
+	x := newIndex(t, base)
+	s := newStore(t, x.from)
+	sk := newSkill(t, "python_packages: [skbase]\n", nil)
+	inv := python(t, sk, runtime.System)
+	first := mustPrepare(t, s, "acme", sk, runtime.System)
+	held, err := s.Acquire(useOf("acme", sk, inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := s.tenants["acme"].kept[first.Digest]
+	again, err := s.Prepare(t.Context(), "acme", sk, inv, true, func([]byte) error { return nil })
+	if err != nil || again.Digest != first.Digest {
+		t.Fatalf("got %+v, %v; want the same digest", again, err)
+	}
+	if s.tenants["acme"].kept[first.Digest] == old {
+		t.Error("the old one is still there")
+	}
+	fresh, err := s.Acquire(useOf("acme", sk, inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*Lease{held, fresh} {
+		if out, exit := run(t, sk, inv, l, "python3", "-c", "import skbase; print(skbase.NAME)"); out != "base\n" || exit.Code != 0 {
+			t.Errorf("got %q, %+v", out, exit)
+		}
+	}
+	reopened, err := Open(s.config) // as after a crash: the old one has ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old.dir); err == nil || len(reopened.tenants["acme"].prepared) != 1 {
+		t.Errorf("%s is still there, or the new one is not", old.dir)
+	}
+	held.Release()
+	fresh.Release()
+	if l, err := reopened.Acquire(useOf("acme", sk, inv)); err != nil || l.Digest != first.Digest {
+		t.Errorf("got %+v, %v; want the new one", l, err)
+	}
 }
 
 func TestTail(t *testing.T) {

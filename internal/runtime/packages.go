@@ -54,15 +54,15 @@ func ReadPackages(rootfs, embedded string, python Runtime, sk *skill.Skill) (Pac
 // Has reports whether a requirement is fulfilled. If it is not, found is the version
 // that is there instead; empty: none. The version of a package that doesn't say one
 // fits, and so does a specifier that nobody can read. A module of the standard
-// library is there if no version is asked for: skills list those, too. Markers are
-// not looked at.
+// library is there, whatever version is asked for: skills list those, too. Markers
+// are not looked at.
 func (p Packages) Has(r skill.PythonRequirement) (found string, ok bool) {
 	version, there := p.Versions[skill.NormalName(r.Name)]
 	if there {
 		fits, known := Satisfies(version, r.Specifier)
 		ok = !known || fits
 	}
-	if !ok && r.Specifier == "" && p.inLibrary(r.Name) {
+	if !ok && p.inLibrary(r.Name) {
 		ok = true
 	}
 	return version, ok
@@ -185,6 +185,13 @@ var builtins = map[string]bool{
 	"sys": true, "time": true, "math": true, "itertools": true, "gc": true, "errno": true, "builtins": true, "marshal": true,
 	"array": true, "select": true, "zlib": true, "binascii": true, "cmath": true, "fcntl": true, "grp": true, "pwd": true, "atexit": true,
 	"signal": true, "unicodedata": true, "faulthandler": true, "syslog": true, "posix": true, "spwd": true,
+}
+
+// InLibrary reports whether a name is that of a module of an interpreter's standard
+// library; the parameters are those of ReadPackages.
+func InLibrary(rootfs, embedded string, python Runtime, name string) bool {
+	root, _, libraries := sitesFor(rootfs, embedded, python)
+	return Packages{root: root, libraries: libraries}.inLibrary(name)
 }
 
 // inLibrary reports whether a name is that of a module of the standard library.

@@ -1,0 +1,158 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// compile adds what Python makes of the sources of a frozen environment, since
+// executions can't write it. It happens in a sandbox of its own, in which no install
+// code has run and none runs: what is compiled follows from the sources, so from the
+// digest. Sources that don't compile stay as they are. wall is what is left of a
+// build's time.
+func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall time.Duration) (frozen, error) {
+	spec := s.baseSpec(p, []string{
+		p.python.Python.Path, "-I", "-X", "pycache_prefix=/workspace/" + builtDir,
+		"-m", "compileall", "-q", "-q", "--invalidation-mode", "unchecked-hash", Target + "/lib",
+	}, max(wall, buildGrace))
+	spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: dir, Target: Target})
+	var collectErr error
+	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
+		Collect: func(changes *os.Root) error {
+			collectErr = s.collectCompiled(changes, dir, &f)
+			return nil
+		},
+	})
+	if err != nil {
+		return frozen{}, fmt.Errorf("compile an environment: %w", err)
+	}
+	unwatch := context.AfterFunc(ctx, func() { process.Stop(0) })
+	exit, err := process.Wait()
+	unwatch()
+	if err != nil {
+		return frozen{}, fmt.Errorf("compile an environment: %w", err)
+	}
+	if ctx.Err() != nil {
+		return frozen{}, context.Cause(ctx)
+	}
+	if exit.End == sandbox.TimedOut || exit.End == sandbox.OOMKilled {
+		return frozen{}, s.explain(p, exit, nil, nil)
+	}
+	return f, buildFailure(p, collectErr)
+}
+
+// collectCompiled moves what was compiled beside its sources.
+func (s *Store) collectCompiled(changes *os.Root, dir string, f *frozen) error {
+	into, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer into.Close()
+	top, err := openDir(changes, path.Join(builtDir, Target))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // there was nothing to compile
+	}
+	if err != nil {
+		return &entryError{builtDir, "not what a compiler leaves"}
+	}
+	defer top.Close()
+	c := &compiledCopier{into: into, maxBytes: s.config.Bytes, frozen: f}
+	return c.walk(top, "", 1)
+}
+
+// A compiledCopier copies compiled files out of their sandbox.
+type compiledCopier struct {
+	into     *os.Root
+	maxBytes int64
+	frozen   *frozen
+}
+
+var compiledName = regexp.MustCompile(`^(.+)\.cpython-[0-9]+\.pyc$`)
+
+func (c *compiledCopier) walk(dir *os.File, prefix string, depth int) error {
+	if depth > maxFrozenDepth {
+		return &entryError{prefix, fmt.Sprintf("deeper than %d directories", maxFrozenDepth)}
+	}
+	for {
+		names, err := dir.Readdirnames(1000)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := c.entry(dir, prefix, name, depth); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (c *compiledCopier) entry(dir *os.File, prefix, name string, depth int) error {
+	if c.frozen.files++; c.frozen.files > maxFrozenFiles {
+		return &errOversize{"files", maxFrozenFiles}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "stat", Path: prefix + name, Err: err}
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		sub, err := openBeneath(dir, name, unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.walk(sub, prefix+name+"/", depth+1), sub.Close())
+	case unix.S_IFREG:
+		m := compiledName.FindStringSubmatch(name)
+		if m == nil {
+			return nil
+		}
+		if fi, err := c.into.Lstat(prefix + m[1] + ".py"); err != nil || !fi.Mode().IsRegular() {
+			return nil // of no source of its own
+		}
+		from, err := openBeneath(dir, name, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.file(from, prefix, name), from.Close())
+	}
+	return nil
+}
+
+func (c *compiledCopier) file(from *os.File, prefix, name string) error {
+	cache := filepath.Join(prefix, cacheName)
+	if err := c.into.Mkdir(cache, 0o755); err == nil {
+		err = c.into.Chmod(cache, 0o755) // whatever the umask
+		if err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	to, err := c.into.OpenFile(filepath.Join(cache, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(to, io.LimitReader(from, c.maxBytes-c.frozen.size+1))
+	if err = errors.Join(err, to.Chmod(0o644), to.Close()); err != nil {
+		return err
+	}
+	if c.frozen.size += n; c.frozen.size > c.maxBytes {
+		return &errOversize{"bytes", c.maxBytes}
+	}
+	return nil
+}
