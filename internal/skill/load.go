@@ -141,12 +141,12 @@ func readBeneath(dir int, e Entry) ([]byte, error) {
 // load imports a folder. The skill's snapshot is complete, but has its name only
 // when st, if it is not nil, is published.
 func (s *store) load(ctx context.Context, f folder, b Bounds) (sk *Skill, st *staged, err error) {
-	dir, err := f.open()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer dir.Close()
 	err = whileChanging(ctx, func() error {
+		dir, err := f.open()
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
 		r, err := readOnce(ctx, dir, f.name, b)
 		if err != nil {
 			return err
@@ -156,6 +156,14 @@ func (s *store) load(ctx context.Context, f folder, b Bounds) (sk *Skill, st *st
 		}
 		at, staged, err := s.stage(ctx, dir, r.tree, b)
 		if err != nil {
+			return err
+		}
+		// Who installs a skill by exchanging folders may write to the old one from
+		// then on, and what is half written stands still between two writes.
+		if err := f.still(dir); err != nil {
+			if staged != nil {
+				os.RemoveAll(staged.tmp)
+			}
 			return err
 		}
 		sk, st = newSkill(r, at), staged
@@ -202,6 +210,27 @@ func (f folder) open() (*os.File, error) {
 		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
 	return os.NewFile(uintptr(fd), f.path), nil
+}
+
+// still reports ErrChanging if dir is no longer what has the folder's name.
+func (f folder) still(dir *os.File) error {
+	now, err := f.open()
+	if err != nil {
+		return orChanging(err)
+	}
+	defer now.Close()
+	was, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	is, err := now.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(was, is) {
+		return ErrChanging
+	}
+	return nil
 }
 
 // foldersOf lists what may be skills in a root, by name. Files and hidden

@@ -1,0 +1,53 @@
+package skill
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A folder that was exchanged while it was read is read again: the one that was
+// read may be written to by now.
+func TestExchangedFolderIsNotTheSame(t *testing.T) {
+	at := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		if err := os.Mkdir(filepath.Join(at, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	f := folder{root: root, name: "a", path: filepath.Join(at, "a")}
+	dir, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := f.still(dir); err != nil {
+		t.Errorf("untouched: %v", err)
+	}
+	if err := (folder{root: root, name: "x", path: at, self: true}).still(root); err != nil {
+		t.Errorf("the root itself: %v", err)
+	}
+	for _, step := range [][2]string{{"a", "old"}, {"b", "a"}} {
+		if err := os.Rename(filepath.Join(at, step[0]), filepath.Join(at, step[1])); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.still(dir); !errors.Is(err, ErrChanging) {
+			t.Errorf("after %s became %s: %v, want %v", step[0], step[1], err, ErrChanging)
+		}
+	}
+	if err := os.Rename(filepath.Join(at, "a"), filepath.Join(at, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(at, "old"), filepath.Join(at, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.still(dir); err != nil {
+		t.Errorf("back again: %v", err)
+	}
+}
