@@ -60,6 +60,9 @@ func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, erro
 	on := newPlatform(python.Python.Version, s.machine)
 	var lines []string
 	var wanted []skill.PythonRequirement
+	if err := unreadable(sk); err != nil {
+		return nil, err
+	}
 	for _, r := range sk.Requirements() {
 		if r.System {
 			continue
@@ -97,6 +100,14 @@ var (
 	safeMarker = regexp.MustCompile(`^[A-Za-z0-9_.+*!~<>=/,'"()\t -]*$`)
 	hashForm   = regexp.MustCompile(`^sha(256|384|512):[0-9a-f]{64,128}$`)
 )
+
+// unreadable says what of a skill's requirements nobody can read.
+func unreadable(sk *skill.Skill) error {
+	for _, u := range sk.UnreadableRequirements() {
+		return &RequirementError{File: u.File, Line: u.Line, Reason: u.Reason}
+	}
+	return nil
+}
 
 func requirementLine(r skill.Requirement, on platform) (string, skill.PythonRequirement, error) {
 	fail := func(reason string) (string, skill.PythonRequirement, error) {

@@ -36,6 +36,9 @@ func pythonName(r runtime.Runtime) string {
 
 // check says what an execution without a prepared environment lacks.
 func (s *Store) check(u Use) error {
+	if err := unreadable(u.Skill); err != nil {
+		return err
+	}
 	have, err := runtime.ReadPackages(s.config.Rootfs, u.PythonRoot, u.Python, u.Skill)
 	if err != nil {
 		return err

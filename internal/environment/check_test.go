@@ -149,6 +149,24 @@ func TestCheckBeforeARun(t *testing.T) {
 	}
 }
 
+// What nobody can read is an error, in the same words for an execution and for a build.
+func TestUnreadableRequirements(t *testing.T) {
+	s := newRootfs(t, debian).store()
+	for text, want := range map[string]string{
+		strings.Repeat("# x\n", 1<<18+1):          "requirements.txt: is 1048580 bytes long",
+		"\xff\xfes\x00i\x00x\x00":                 "requirements.txt: is no UTF-8 text",
+		"pandas\nsix" + strings.Repeat("x", 2000): "requirements.txt:2: a requirement of 2003 bytes",
+	} {
+		sk := newSkill(t, "", map[string]string{"requirements.txt": text})
+		_, run := s.Acquire(Use{Tenant: "acme", Skill: sk, Python: python311, RunsPython: true})
+		_, build := s.newPlan(sk, runtime.Invocation{Python: python311})
+		var bad *RequirementError
+		if !errors.As(run, &bad) || build == nil || run.Error() != build.Error() || !strings.HasPrefix(run.Error(), want) {
+			t.Errorf("got %v and %v, want %q", run, build, want)
+		}
+	}
+}
+
 // What was found once is not looked for again until something is installed or
 // removed.
 func TestCheckIsRememberedUntilAChange(t *testing.T) {

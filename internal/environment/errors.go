@@ -54,7 +54,7 @@ func (e *InterpreterError) Error() string {
 	return fmt.Sprintf("%s of skill '%s' needs Python %s, and runs on %s: ask for another one (python: system or embedded)", e.Script, e.Skill, e.Want, e.Python)
 }
 
-// RequirementError: what a skill declares can't be installed.
+// RequirementError: what a skill declares can't be read or can't be installed.
 type RequirementError struct {
 	Text   string
 	File   string
@@ -63,7 +63,14 @@ type RequirementError struct {
 }
 
 func (e *RequirementError) Error() string {
-	return fmt.Sprintf("%s:%d: requirement %.80q: %s", e.File, e.Line, e.Text, e.Reason)
+	at := e.File
+	if e.Line > 0 {
+		at = fmt.Sprintf("%s:%d", e.File, e.Line)
+	}
+	if e.Text == "" {
+		return at + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s: requirement %.80q: %s", at, e.Text, e.Reason)
 }
 
 // ErrNoSource: the daemon has neither an index nor wheels.

@@ -49,7 +49,7 @@ func (l *Lease) Release() {
 // *RequirementError, or ours. The caller releases the lease.
 func (s *Store) Acquire(u Use) (*Lease, error) {
 	requirements := u.Skill.Requirements()
-	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 {
+	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 && len(u.Skill.UnreadableRequirements()) == 0 {
 		return &Lease{}, nil
 	}
 	if (u.Python == runtime.Runtime{}) {

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"io"
 	"path"
 	"slices"
 	"strings"
@@ -47,12 +48,13 @@ func (e *execution) use() environment.Use {
 		u.Scripts = scriptsAt(e.skill, e.req.Source.Script)
 	case permission.Command:
 		for _, args := range planArgs(e.grant.Plan()) {
-			if len(args) == 0 || !isPython(args[0]) {
+			args, ok := pythonOf(e.skill, args)
+			if !ok {
 				continue
 			}
 			u.RunsPython = true
-			for _, arg := range args[1:] {
-				u.Scripts = append(u.Scripts, scriptsAt(e.skill, strings.TrimPrefix(arg, e.skill.BaseDir()+"/"))...)
+			for _, arg := range args {
+				u.Scripts = append(u.Scripts, scriptsAt(e.skill, inSkill(e.skill, arg))...)
 			}
 		}
 	}
@@ -71,6 +73,47 @@ func embeddedRoot(inv runtime.Invocation) string {
 }
 
 func isPython(program string) bool { return strings.HasPrefix(path.Base(program), "python") }
+
+// wrappers are programs that start what their arguments name.
+var wrappers = []string{"env", "timeout", "nice", "nohup", "setsid", "stdbuf", "time", "ionice", "xargs"}
+
+// pythonOf returns the arguments of a command from its Python program on, if it
+// starts one: an interpreter, or a Python script of the skill as a program, behind
+// what wraps it. What a script of the shell starts is not known.
+func pythonOf(sk *skill.Skill, args []string) ([]string, bool) {
+	for i, arg := range args {
+		switch {
+		case isPython(arg):
+			return args[i+1:], true
+		case isPythonScript(sk, inSkill(sk, arg)):
+			return args[i:], true
+		case i == 0 && !slices.Contains(wrappers, path.Base(arg)):
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// inSkill is an argument as a path within the skill.
+func inSkill(sk *skill.Skill, arg string) string {
+	return path.Clean(strings.TrimPrefix(arg, sk.BaseDir()+"/"))
+}
+
+// isPythonScript reports whether a file of the skill is a Python script, by its
+// extension or its #! line.
+func isPythonScript(sk *skill.Skill, name string) bool {
+	f, _, err := sk.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if strings.EqualFold(path.Ext(name), ".py") {
+		return true
+	}
+	start, err := io.ReadAll(io.LimitReader(f, 256)) // of which the kernel reads no more
+	line, _, _ := strings.Cut(string(start), "\n")
+	return err == nil && strings.HasPrefix(line, "#!") && slices.ContainsFunc(strings.Fields(line[2:]), isPython)
+}
 
 // scriptsAt returns the script of the skill at a path, by the names that the skill
 // may have listed it under. Of anything else there is none.
@@ -122,7 +165,7 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if x.Environments == nil {
 		return environment.Environment{}, environment.ErrNoSource
 	}
-	if !slices.ContainsFunc(sk.Requirements(), func(r skill.Requirement) bool { return !r.System }) {
+	if len(sk.UnreadableRequirements()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r skill.Requirement) bool { return !r.System }) {
 		return environment.Environment{}, nil // whatever Python there is
 	}
 	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})

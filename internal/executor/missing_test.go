@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/environment"
@@ -23,6 +24,7 @@ func TestMissingPackagesAreSaidBefore(t *testing.T) {
 		"SKILL.md":      "---\nname: needy\ndescription: A skill.\npython_packages: [no-such-package==1.0]\n---\n",
 		"scripts/go.py": "print(1)",
 		"scripts/go.sh": "echo 1",
+		"scripts/tool":  "#!/usr/bin/env python3\nprint(1)\n",
 	} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -51,6 +53,21 @@ func TestMissingPackagesAreSaidBefore(t *testing.T) {
 		}
 		if got := x.HasPackages(who, sk); got != want {
 			t.Errorf("%s has its packages: got %t, want %t", name, got, want)
+		}
+	}
+	sk, err := x.Skills.Resolve("needy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{
+		"python3 scripts/go.py x": "scripts/go.py x", "scripts/go.py x": "scripts/go.py x", "./scripts/go.py": "./scripts/go.py",
+		"scripts/tool": "scripts/tool", "timeout 5 python3 scripts/go.py": "scripts/go.py", "env A=b ./scripts/tool": "./scripts/tool",
+		sk.BaseDir() + "/scripts/go.py": sk.BaseDir() + "/scripts/go.py",
+		"scripts/go.sh":                 "none", "cat scripts/go.py": "none", "bash scripts/go.sh": "none",
+	} {
+		rest, ok := pythonOf(sk, strings.Fields(command))
+		if got := strings.Join(rest, " "); ok && got != want || ok != (want != "none") {
+			t.Errorf("%s: got %q, %t; want %q", command, got, ok, want)
 		}
 	}
 	f.exit <- sandbox.Exit{End: sandbox.Exited}

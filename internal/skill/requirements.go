@@ -1,6 +1,8 @@
 package skill
 
 import (
+	"bytes"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -11,10 +13,10 @@ import (
 const (
 	maxRequirements        = 1000
 	maxRequirementBytes    = 1000
-	maxRequirementFile     = 256 << 10 // bytes of a requirements.txt
-	maxRequirementFiles    = 32        // read through -r
-	maxRequirementIncludes = 8         // levels of -r
-	maxMetadataScript      = 1 << 20   // bytes of a script that is searched for metadata
+	maxRequirementFile     = 1 << 20 // bytes of a requirements.txt
+	maxRequirementFiles    = 32      // read through -r
+	maxRequirementIncludes = 8       // levels of -r
+	maxMetadataScript      = 1 << 20 // bytes of a script that is searched for metadata
 	maxMetadataScripts     = 1000
 	maxMetadataBytes       = 64 << 10 // of one block
 )
@@ -33,10 +35,25 @@ func (s *Skill) Requirements() []Requirement { return slices.Clone(s.needs.list)
 // paths.
 func (s *Skill) PythonVersions() []PythonVersion { return slices.Clone(s.needs.versions) }
 
+// An UnreadableRequirement is a file, or a line of it, that lists Python packages in a
+// way that can't be read, so that nobody knows what the skill needs.
+type UnreadableRequirement struct {
+	File   string // relative to the skill
+	Line   int    // from 1; 0: the whole file
+	Reason string
+}
+
+// UnreadableRequirements is what Requirements had to leave out. Each is a finding of
+// Validate, too.
+func (s *Skill) UnreadableRequirements() []UnreadableRequirement {
+	return slices.Clone(s.needs.unreadable)
+}
+
 // needs is what a skill declares.
 type needs struct {
-	list     []Requirement
-	versions []PythonVersion
+	list       []Requirement
+	unreadable []UnreadableRequirement
+	versions   []PythonVersion
 }
 
 // A needsReader collects what a skill declares. open reads a file of it.
@@ -68,6 +85,12 @@ func readNeeds(r *reading, open func(Entry) ([]byte, error)) (needs, []Finding, 
 	return n.needs, n.findings.list, nil
 }
 
+// refuse notes what can't be read.
+func (n *needsReader) refuse(line int, rule, format string, args ...any) {
+	n.error(line, rule, format, args...)
+	n.needs.unreadable = append(n.needs.unreadable, UnreadableRequirement{n.file, line, fmt.Sprintf(format, args...)})
+}
+
 // add keeps one requirement.
 func (n *needsReader) add(r Requirement) {
 	n.file = r.File
@@ -76,12 +99,12 @@ func (n *needsReader) add(r Requirement) {
 		return
 	case len(n.needs.list) >= maxRequirements:
 		if !n.full {
-			n.error(r.Line, RuleRequirement, "more than %d requirements: the rest is ignored", maxRequirements)
+			n.refuse(r.Line, RuleRequirement, "more than %d requirements: the rest is not read", maxRequirements)
 		}
 		n.full = true
 		return
 	case len(r.Text) > maxRequirementBytes || strings.ContainsFunc(r.Text, isControl):
-		n.error(r.Line, RuleRequirement, "a requirement of %d bytes, or with control characters, is ignored", len(r.Text))
+		n.refuse(r.Line, RuleRequirement, "a requirement of %d bytes (the maximum is %d), or with control characters, can't be read", len(r.Text), maxRequirementBytes)
 		return
 	}
 	if !r.System {
@@ -128,13 +151,17 @@ func (n *needsReader) requirementFile(name string, level int) error {
 		n.error(0, RuleRequirementFile, "more than %d files, or %d levels, of -r: it is ignored", maxRequirementFiles, maxRequirementIncludes)
 		return nil
 	case at.entry.Size > maxRequirementFile:
-		n.error(0, RuleRequirementFile, "is %d bytes long, the maximum is %d: it is ignored", at.entry.Size, maxRequirementFile)
+		n.refuse(0, RuleRequirementFile, "is %d bytes long, the maximum is %d: it can't be read", at.entry.Size, maxRequirementFile)
 		return nil
 	}
 	n.read[at.path] = true
 	text, err := n.open(at.entry)
 	if err != nil {
 		return err
+	}
+	if bytes.IndexByte(text, 0) >= 0 || bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
+		n.refuse(0, RuleRequirementFile, "is no UTF-8 text (UTF-16?) and can't be read: write it as UTF-8")
+		return nil
 	}
 	for _, l := range logicalLines(string(text)) {
 		if err := n.requirementLine(name, l, level); err != nil {
