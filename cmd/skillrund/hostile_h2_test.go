@@ -47,16 +47,12 @@ type h2Stream struct {
 // dialH2 opens a connection to the daemon's socket and has its first words said.
 func dialH2(t *testing.T, d *running) *h2 {
 	t.Helper()
-	h := newH2(t, d)
-	if _, err := io.WriteString(h.conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	h.write(func(f *http2.Framer) error { return f.WriteSettings() })
-	return h
+	return newH2(t, d, http2.ClientPreface)
 }
 
-// newH2 opens a connection on which nothing is said yet.
-func newH2(t *testing.T, d *running) *h2 {
+// newH2 opens a connection and says how it begins, with settings if that is the
+// preface. It reads only then: what it answers must not come first.
+func newH2(t *testing.T, d *running, begin string) *h2 {
 	t.Helper()
 	conn, err := net.Dial("unix", d.dir+"/s.sock")
 	if err != nil {
@@ -67,6 +63,12 @@ func newH2(t *testing.T, d *running) *h2 {
 	h.encoder = hpack.NewEncoder(&h.headers)
 	h.changed = sync.NewCond(&h.mu)
 	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, begin); err != nil {
+		t.Fatal(err)
+	}
+	if begin == http2.ClientPreface {
+		h.write(func(f *http2.Framer) error { return f.WriteSettings() })
+	}
 	go h.read()
 	return h
 }
@@ -235,8 +237,7 @@ func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 	d.works()
 	before := d.held()
 	// These wait beside each other.
-	half := newH2(t, d) // half of a preface
-	io.WriteString(half.conn, http2.ClientPreface[:10])
+	half := newH2(t, d, http2.ClientPreface[:10])
 	open := dialH2(t, d) // HEADERS without END_HEADERS, and never CONTINUATION
 	block := open.block("/skillrun.v1.ExecutionService/Execute")
 	open.write(func(f *http2.Framer) error {
