@@ -694,9 +694,32 @@ func (d *running) pidsGroup() string {
 	return ""
 }
 
+// descriptors are the open files of the daemon.
+func (d *running) descriptors() []string {
+	dir := fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var files []string
+	for _, e := range entries {
+		target, err := os.Readlink(dir + "/" + e.Name())
+		if err == nil {
+			files = append(files, e.Name()+" "+target)
+		}
+	}
+	return files
+}
+
 func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "concurrency: {running: 30}\n")
-	d.works()
+	// As many at once as below, so that what the daemon keeps ready for so many, such
+	// as connections to its database, is there before.
+	var warm sync.WaitGroup
+	for range 30 {
+		warm.Go(func() { d.works() })
+	}
+	warm.Wait()
 	before := d.held()
 	group := d.pidsGroup()
 	if err := os.WriteFile(group+"/pids.max", []byte("30"), 0); err != nil {
@@ -729,6 +752,11 @@ func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d.works()
 	d.wantNothingLeft()
 	d.wantHeldAs(before)
+	if t.Failed() {
+		for _, fd := range d.descriptors() {
+			t.Log(fd)
+		}
+	}
 }
 
 func failClosed(t *testing.T, _ *running, _ hostileCase) {
