@@ -131,21 +131,26 @@ func scriptsAt(sk *skill.Skill, name string) []string {
 // Prepared reports whether Python programs of a skill get an environment that was
 // prepared for them.
 func (x *Executor) Prepared(who permission.Principal, sk *skill.Skill) bool {
-	if x.Environments == nil {
-		return false
-	}
-	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
-	if err != nil {
-		return false
-	}
-	lease, err := x.Environments.Acquire(environment.Use{
-		Tenant: who.Tenant, Skill: sk, Python: python.Python, PythonRoot: embeddedRoot(python), RunsPython: true,
-	})
+	lease, err := x.packages(who, sk)
 	if err != nil {
 		return false
 	}
 	defer lease.Release()
 	return lease.Digest != ""
+}
+
+// packages leases what a Python program of a skill would get. The caller releases it.
+func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environment.Lease, error) {
+	if x.Environments == nil {
+		return nil, environment.ErrNoSource
+	}
+	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
+	if err != nil {
+		return nil, err
+	}
+	return x.Environments.Acquire(environment.Use{
+		Tenant: who.Tenant, Skill: sk, Python: python.Python, PythonRoot: embeddedRoot(python), RunsPython: true,
+	})
 }
 
 // Prepare builds the environment of a skill, or finds it. log gets what the build
@@ -182,16 +187,7 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 // HasPackages reports whether executions of a tenant find every Python package that
 // a skill declares, prepared or on the machine. Without Environments nobody looks.
 func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
-	if x.Environments == nil {
-		return false
-	}
-	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
-	if err != nil {
-		return false
-	}
-	lease, err := x.Environments.Acquire(environment.Use{
-		Tenant: who.Tenant, Skill: sk, Python: python.Python, PythonRoot: embeddedRoot(python), RunsPython: true,
-	})
+	lease, err := x.packages(who, sk)
 	lease.Release()
 	return err == nil
 }

@@ -45,7 +45,7 @@ func ReadPackages(rootfs, embedded string, python Runtime, sk *skill.Skill) (Pac
 	if err := p.readSites(sites); err != nil {
 		return Packages{}, err
 	}
-	if hasVenv(sk) {
+	if HasVenv(sk) {
 		p.inVenv(sk)
 	}
 	return p, nil

@@ -131,7 +131,7 @@ func (s *Set) wanted(sk *skill.Skill) (p Python, asked bool) {
 // whether it gets the packages of the skill's venv.
 func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv bool, err error) {
 	p, asked := s.wanted(sk)
-	if !hasVenv(sk) {
+	if !HasVenv(sk) {
 		if r, ok := s.find(program, p); ok {
 			return r, false, nil
 		}

@@ -48,13 +48,9 @@ func (s *Set) inSkill(sk *skill.Skill, program, file string) (Invocation, error)
 	return inv, nil
 }
 
-// HasVenv reports whether Python of a skill runs with a virtual environment that
-// the skill brings along.
-func HasVenv(sk *skill.Skill) bool { return hasVenv(sk) }
-
-// hasVenv reports whether a skill has a venv with an interpreter in it. That is a
-// link out of the skill, as a rule, so it is a refused entry: there, not usable.
-func hasVenv(sk *skill.Skill) bool {
+// HasVenv reports whether a skill brings along a venv with an interpreter in it. That
+// is a link out of the skill, as a rule, so it is a refused entry: there, not usable.
+func HasVenv(sk *skill.Skill) bool {
 	if _, err := sk.Lookup(venvDir); err == nil {
 		return false // a file of that name
 	}
