@@ -115,7 +115,9 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 		w.killAll()
 		return
 	}
-	_ = w.p.cell.control.write(frameTerm, nil) // if init is gone its frame says so
+	if w.killAt.IsZero() { // the program is told once, however often it is to end
+		_ = w.p.cell.control.write(frameTerm, nil) // if init is gone its frame says so
+	}
 	if at := time.Now().Add(grace); w.killAt.IsZero() || at.Before(w.killAt) {
 		w.killAt = at
 		w.kill.Reset(grace)
