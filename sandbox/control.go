@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ const (
 	frameSignal  = 3
 	frameTerm    = 4
 	frameKill    = 5
+	frameMounts  = 6
 	frameHello   = 16
 	frameReady   = 17
 	frameStarted = 18
@@ -31,7 +33,7 @@ const (
 )
 
 // stages are the names of init.h's enum stage.
-var stages = []string{"none", "protocol", "filter", "fork", "descriptors", "capabilities", "ids", "directory", "exec", "ready"}
+var stages = []string{"none", "protocol", "filter", "fork", "descriptors", "capabilities", "ids", "directory", "exec", "cgroup", "mounts", "network", "limits", "ready"}
 
 // maxInitFrame bounds what init may send: it is not trusted more than needed.
 const maxInitFrame = 64
@@ -62,15 +64,48 @@ const writePatience = 10 * time.Second
 
 // write sends one frame. After an error the stream may hold half of it.
 func (c *control) write(kind uint32, payload []byte) error {
-	b := make([]byte, 0, 12+len(payload))
-	b = binary.LittleEndian.AppendUint32(b, frameMagic)
-	b = binary.LittleEndian.AppendUint32(b, kind)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-	b = append(b, payload...)
+	b := appendFrame(make([]byte, 0, frameHeader+len(payload)), kind, payload)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.file.SetWriteDeadline(time.Now().Add(writePatience))
 	_, err := c.file.Write(b)
+	return err
+}
+
+// frameHeader is sizeof(struct frame).
+const frameHeader = 12
+
+func appendFrame(b []byte, kind uint32, payload []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, frameMagic)
+	b = binary.LittleEndian.AppendUint32(b, kind)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+	return append(b, payload...)
+}
+
+// handOver sends a prepared sandbox the mounts of an execution, as descriptors with
+// their targets, and its program.
+func (c *control) handOver(mounts []int, targets []string, program []byte) error {
+	b := appendFrame(nil, frameMounts, []byte(strings.Join(targets, "\x00")+"\x00"))
+	b = appendFrame(b, frameProgram, program)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.file.SetWriteDeadline(time.Now().Add(writePatience))
+	conn, err := c.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent int
+	var serr error
+	err = conn.Write(func(fd uintptr) bool {
+		sent, serr = unix.SendmsgN(int(fd), b, unix.UnixRights(mounts...), nil, unix.MSG_NOSIGNAL)
+		return serr != unix.EAGAIN
+	})
+	if err == nil {
+		err = serr
+	}
+	if err == nil && sent < len(b) { // more than the socket holds; the descriptors are there
+		_, err = c.file.Write(b[sent:])
+	}
 	return err
 }
 
@@ -113,7 +148,8 @@ func (c *control) expect(kind uint32, count int) ([]uint32, error) {
 	return words, nil
 }
 
-// encodeProgram is the payload of frameProgram; init_program.c decodes it.
+// encodeProgram is the payload of frameProgram; init_program.c decodes it. A
+// prepared sandbox has its filters already: f is zero.
 func encodeProgram(f filters, s Spec, deadline time.Duration) ([]byte, error) {
 	var e encoder
 	e.filter(f.init)

@@ -39,10 +39,11 @@
  * init_glob.c expands its arguments on that way, when nothing is left to lose.
  */
 #define _GNU_SOURCE
-#include "init.h"
+#include "mother.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mount.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -50,6 +51,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,6 +72,7 @@ static struct {
 	int first;           /* the first child's pipe to the next one, -1 */
 	int started;         /* the first exec succeeded */
 	int stopping;        /* no further step starts */
+	int ahead;           /* the first child was there before its program */
 	int by_deadline;
 	int unreaped;        /* there may be more to wait for, without a signal */
 	int signals;         /* signalfd for SIGCHLD */
@@ -105,7 +108,7 @@ static void send_frame(enum frame_type type, const uint32_t *words, uint32_t cou
 		give_up();
 }
 
-static _Noreturn void send_failed(enum stage stage, int error) {
+_Noreturn void send_failed(enum stage stage, int error) {
 	uint32_t words[] = { stage, (uint32_t)error };
 	send_frame(FRAME_FAILED, words, 2);
 	give_up();
@@ -261,6 +264,19 @@ static void stop_all(int signal) {
 	kill(-1, signal); /* everybody in the namespace but init */
 }
 
+/* Lets the first child go on, and the rest of its pipeline come. */
+static void open_gate(const struct step *step) {
+	if (self.gate < 0 || write(self.gate, "g", 1) != 1)
+		give_up();
+	close(self.gate);
+	self.gate = -1;
+	if (step->command_count == 1)
+		close_if(self.first);
+	else
+		launch_rest(step, 1, self.first);
+	self.first = -1;
+}
+
 static void read_control(const struct step *step) {
 	struct frame f = read_header();
 	uint32_t word = 0;
@@ -269,11 +285,7 @@ static void read_control(const struct step *step) {
 	read_full(&word, f.length);
 	switch (f.type) {
 	case FRAME_GO:
-		if (self.gate < 0 || write(self.gate, "g", 1) != 1)
-			give_up();
-		close(self.gate);
-		self.gate = -1;
-		launch_rest(step, 1, self.first);
+		open_gate(step);
 		break;
 	case FRAME_SIGNAL:
 		if (self.main > 0)
@@ -322,11 +334,17 @@ static void wait_for_event(const struct step *step) {
 }
 
 static void run_step(const struct step *step, int first) {
-	self.count = 0;
-	if (first)
+	if (first && self.ahead) {
+		if (step->command_count == 1)
+			self.main = self.children[0].pid;
+		open_gate(step); /* the daemon read the posture before */
+	} else if (first) {
+		self.count = 0;
 		launch_first(step);
-	else
+	} else {
+		self.count = 0;
 		launch_rest(step, 0, -1);
+	}
 	while (!all_ended())
 		wait_for_event(step);
 	/* What a child said last may still be in its pipe. */
@@ -348,15 +366,8 @@ static void end_everybody(void) {
 		;
 }
 
-static _Noreturn void run(void) {
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	prctl(PR_SET_NAME, "init", 0, 0, 0);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-		give_up();
-	send_frame(FRAME_HELLO, NULL, 0);
-	read_program();
-	if (filter_load(&self.program.init_filter) != 0)
-		send_failed(STAGE_FILTER, errno);
+/* Listens for what run_plan waits for. */
+static void listen_for_ends(void) {
 	sigset_t child;
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
@@ -364,7 +375,9 @@ static _Noreturn void run(void) {
 	self.signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (self.signals < 0 || fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC) != 0)
 		send_failed(STAGE_DESCRIPTORS, errno);
-	self.gate = self.first = -1;
+}
+
+static _Noreturn void run_plan(void) {
 	self.deadline = now_ms() + self.program.deadline_ms;
 	for (uint32_t i = 0; i < self.program.step_count && !self.stopping; i++)
 		if (i == 0 || wanted(&self.program.steps[i]))
@@ -373,6 +386,117 @@ static _Noreturn void run(void) {
 	uint32_t words[] = { (uint32_t)self.status, (uint32_t)self.by_deadline };
 	send_frame(FRAME_END, words, 2);
 	_exit(0);
+}
+
+static _Noreturn void run(void) {
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	prctl(PR_SET_NAME, "init", 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		give_up();
+	send_frame(FRAME_HELLO, NULL, 0);
+	self.gate = self.first = -1;
+	read_program();
+	if (filter_load(&self.program.init_filter) != 0)
+		send_failed(STAGE_FILTER, errno);
+	listen_for_ends();
+	run_plan();
+}
+
+/* ---- a sandbox that the mother made ---- */
+
+/* Forks the first child before it is known what it will run. It drops all that
+ * it has and waits, so that its posture can be read ahead of any request. */
+static void launch_ahead(const struct payload *later) {
+	int gate[2], report[2], spare[2];
+	if (pipe2(gate, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0 || pipe2(spare, O_CLOEXEC) != 0)
+		send_failed(STAGE_DESCRIPTORS, errno);
+	struct launch l = {
+		.program = &self.program, .in = -1, .out = -1, .report = report[1], .gate = gate[0], .later = later, .spare = spare[1],
+	};
+	pid_t pid = fork();
+	if (pid < 0)
+		send_failed(STAGE_FORK, errno);
+	if (pid == 0)
+		child_run(&l);
+	close(report[1]);
+	close(gate[0]);
+	close(spare[1]);
+	self.gate = gate[1];
+	self.first = spare[0];
+	self.children[0] = (struct child){ .pid = pid, .report = report[0] };
+	self.count = 1;
+	self.ahead = 1;
+	read_report(0); /* READY, or why not */
+}
+
+/* Takes one frame's header with the descriptors that come along. */
+static struct frame receive_header(int *fds, uint32_t *count) {
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int) * MAX_MOUNTS)];
+	} control;
+	struct frame f;
+	struct iovec iov = { &f, sizeof f };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	ssize_t n;
+	do
+		n = recvmsg(CONTROL_FD, &m, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+	while (n < 0 && errno == EINTR);
+	if (n != sizeof f || (m.msg_flags & MSG_CTRUNC) || f.magic != FRAME_MAGIC || f.length > MAX_PAYLOAD)
+		give_up();
+	*count = 0;
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		*count = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(c), *count * sizeof(int));
+	}
+	return f;
+}
+
+/* Takes the mounts that the daemon made for this execution, in their order. */
+static void take_mounts(void) {
+	static char targets[MAX_MOUNTS * 4096];
+	int fds[MAX_MOUNTS];
+	uint32_t count;
+	struct frame f = receive_header(fds, &count);
+	if (f.type != FRAME_MOUNTS || f.length >= sizeof targets)
+		give_up();
+	read_full(targets, f.length);
+	char *at = targets;
+	for (uint32_t i = 0; i < count; i++) {
+		if (at >= targets + f.length)
+			give_up();
+		if (syscall(SYS_move_mount, fds[i], "", AT_FDCWD, at, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+			send_failed(STAGE_MOUNTS, errno);
+		close(fds[i]);
+		at += strlen(at) + 1;
+	}
+}
+
+_Noreturn void cell_run(const struct mother *mother, const struct make *make, int *fds, int count, int mapped) {
+	self.gate = self.first = -1;
+	cell_set_up(mother, make, fds, count, mapped);
+	self.program.init_filter = mother->init_filter;
+	self.program.script_filter = mother->script_filter;
+	self.program.open_files = make->open_files;
+	struct payload *later = mmap(NULL, sizeof *later, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (later == MAP_FAILED)
+		send_failed(STAGE_PROTOCOL, errno);
+	listen_for_ends();
+	launch_ahead(later);
+	take_mounts();
+	cell_give_up_mounting();
+	if (filter_load(&self.program.init_filter) != 0)
+		send_failed(STAGE_FILTER, errno);
+	struct frame f = read_header();
+	if (f.type != FRAME_PROGRAM || f.length == 0)
+		give_up();
+	later->length = f.length;
+	read_full(later->bytes, f.length);
+	int error = program_decode(later->bytes, later->length, &self.program);
+	if (error)
+		send_failed(STAGE_PROTOCOL, error);
+	run_plan();
 }
 
 /* Runs before main, and before the Go runtime, of every program that links

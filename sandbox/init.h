@@ -17,6 +17,7 @@ enum {
 	MAX_FILTER = 4096,          /* BPF_MAXINSNS of the kernel */
 	MAX_MATCHES = 32768,        /* arguments of a command with patterns, and paths looked at for one */
 	MAX_MATCH_BYTES = 8 << 20,  /* of those paths */
+	MAX_MOUNTS = 80,            /* into a prepared sandbox */
 	REAP_AT_ONCE = 64,
 };
 
@@ -35,6 +36,7 @@ enum frame_type {
 	FRAME_SIGNAL,      /* u32 signal, to the main process */
 	FRAME_TERM,        /* SIGTERM to all; no further step starts */
 	FRAME_KILL,        /* SIGKILL to all; no further step starts */
+	FRAME_MOUNTS,      /* to a prepared sandbox, before PROGRAM: targets, with a descriptor for each */
 	/* to the daemon */
 	FRAME_HELLO = 16,  /* init runs */
 	FRAME_READY,       /* u32 pid (of the sandbox) of the first child, which waits for GO */
@@ -55,6 +57,10 @@ enum stage {
 	STAGE_IDS,
 	STAGE_DIRECTORY,
 	STAGE_EXEC,
+	STAGE_CGROUP,
+	STAGE_MOUNTS,
+	STAGE_NETWORK,
+	STAGE_LIMITS,
 	STAGE_READY, /* not a failure: everything is dropped, the child waits */
 };
 
@@ -113,11 +119,22 @@ struct launch {
 	int report;       /* written to: struct report */
 	int gate;         /* read from, before anything of the skill is touched */
 	int only_command; /* exec's failure is ours to report, not the program's */
+	/* In a prepared sandbox the first child is there before its command is: it
+	 * waits with what the program says of all, and finds the rest here. */
+	const struct payload *later;
+	int spare;        /* what stdout becomes if the command is not the last of its pipeline */
+};
+
+/* A program message, in memory that init and the first child share. */
+struct payload {
+	size_t length;
+	unsigned char bytes[MAX_PAYLOAD];
 };
 
 int glob_expand(const struct command *cmd, char ***argv);
+_Noreturn void send_failed(enum stage stage, int error);
 int program_decode(const void *payload, size_t length, struct program *out);
-_Noreturn void child_run(const struct launch *l);
+_Noreturn void child_run(struct launch *l);
 int filter_load(const struct sock_fprog *filter);
 
 #endif

@@ -24,7 +24,7 @@
 
 /* Where a child keeps init's two descriptors: above those that a redirect can
  * name (0 to 9, as in a POSIX shell). Both close on exec. */
-enum { REPORT_FD = 10, GATE_FD = 11, SCRATCH_FD = 16 };
+enum { REPORT_FD = 10, GATE_FD = 11, SPARE_FD = 12, SCRATCH_FD = 16 };
 
 static _Noreturn void fail(enum stage stage) {
 	struct report r = { .stage = stage, .error = (uint32_t)errno };
@@ -67,15 +67,18 @@ static void arrange_descriptors(const struct launch *l) {
 	/* Out of the way first: a target may be another one's source. */
 	int report = fcntl(l->report, F_DUPFD_CLOEXEC, SCRATCH_FD);
 	int gate = l->gate < 0 ? -1 : fcntl(l->gate, F_DUPFD_CLOEXEC, SCRATCH_FD);
-	int ok = report >= 0 && (l->gate < 0 || gate >= 0);
+	int spare = l->later ? fcntl(l->spare, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
+	int ok = report >= 0 && (l->gate < 0 || gate >= 0) && (!l->later || spare >= 0);
 	ok = ok && (l->in < 0 || place(l->in, STDIN_FILENO, 0) >= 0);
 	ok = ok && (l->out < 0 || place(l->out, STDOUT_FILENO, 0) >= 0);
 	ok = place(report, REPORT_FD, O_CLOEXEC) >= 0 && ok;
 	ok = ok && (gate < 0 || place(gate, GATE_FD, O_CLOEXEC) >= 0);
+	ok = ok && (spare < 0 || place(spare, SPARE_FD, O_CLOEXEC) >= 0);
 	ok = ok && syscall(SYS_close_range, 3, REPORT_FD - 1, 0) == 0;
 	/* Init needs more for the commands of a pipeline than one of them. */
 	struct rlimit files = { l->program->open_files, l->program->open_files };
-	if (!ok || setrlimit(RLIMIT_NOFILE, &files) != 0 || syscall(SYS_close_range, gate < 0 ? GATE_FD : GATE_FD + 1, ~0U, 0) != 0)
+	int above = spare >= 0 ? SPARE_FD + 1 : gate >= 0 ? GATE_FD + 1 : GATE_FD;
+	if (!ok || setrlimit(RLIMIT_NOFILE, &files) != 0 || syscall(SYS_close_range, above, ~0U, 0) != 0)
 		fail(STAGE_DESCRIPTORS);
 }
 
@@ -134,7 +137,9 @@ static void enter_directory(const struct launch *l) {
  * They are the only writable mounts anyway, but for its own files in /proc:
  * on a machine where the daemon has no CAP_SYS_RESOURCE a program could lower
  * its oom_score_adj there. Landlock of Linux before 5.19 would also refuse to
- * rename between directories; the daemon knows (boundaries.go, oom score). */
+ * rename between directories; the daemon knows (boundaries.go, oom score). In a
+ * prepared sandbox /proc is read-only instead: the workspace, which a rule would
+ * have to name, comes when the script's filter is loaded already. */
 static void restrict_writing(void) {
 	static const char *const places[] = { "/workspace", "/tmp", "/home/skill", "/dev" };
 	uint64_t rights = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REFER;
@@ -267,18 +272,42 @@ static void exec_by_path(const struct command *cmd, char **argv) {
 	errno = denied ? EACCES : ENOENT;
 }
 
-_Noreturn void child_run(const struct launch *l) {
+/* What a prepared child was to wait for. It decodes the program for itself: of
+ * init's memory it has a copy from before. */
+static void take_command(struct launch *l, struct program *program) {
+	int error = program_decode(l->later->bytes, l->later->length, program);
+	if (error) {
+		errno = error;
+		fail(STAGE_PROTOCOL);
+	}
+	l->program = program;
+	l->command = &program->steps[0].commands[0];
+	l->only_command = program->step_count == 1 && program->steps[0].command_count == 1;
+	if (program->steps[0].command_count > 1 && place(SPARE_FD, STDOUT_FILENO, 0) < 0)
+		fail(STAGE_DESCRIPTORS);
+	close(SPARE_FD);
+}
+
+_Noreturn void child_run(struct launch *l) {
+	struct program later;
 	reset_signals();
 	setsid();
 	arrange_descriptors(l);
 	drop_bounding_set();
 	become_script();
-	enter_directory(l);
-	restrict_writing();
+	if (!l->later) {
+		enter_directory(l);
+		restrict_writing();
+	}
 	if (filter_load(&l->program->script_filter) != 0)
 		fail(STAGE_FILTER);
 	if (l->gate >= 0)
 		wait_at_gate();
+	if (l->later) {
+		later = *l->program; /* for its filters */
+		take_command(l, &later);
+		enter_directory(l);
+	}
 	/* Before the redirects, as in a shell: in "cat * > all" nothing is all yet. */
 	char **argv;
 	int unexpanded = glob_expand(l->command, &argv);

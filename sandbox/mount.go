@@ -30,27 +30,37 @@ func bindReadOnly(source, target string) error {
 
 // bindMapped mounts the directory source read-only at target, with the owner
 // that files have on disk shown through userns. A nil userns shows it as it is.
-// Source's last component may not be a link; what is mounted beneath it stays out.
 func bindMapped(source, target string, userns *os.File) error {
+	tree, err := cloneMapped(source, userns)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	return attach(tree, target)
+}
+
+// cloneMapped is the mount that bindMapped attaches, as a descriptor. Source's last
+// component may not be a link; what is mounted beneath it stays out.
+func cloneMapped(source string, userns *os.File) (int, error) {
 	dir, err := unix.Open(source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", source, err)
+		return -1, fmt.Errorf("open %s: %w", source, err)
 	}
 	defer unix.Close(dir)
 	tree, err := unix.OpenTree(dir, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
-		return fmt.Errorf("clone mount %s: %w", source, err)
+		return -1, fmt.Errorf("clone mount %s: %w", source, err)
 	}
-	defer unix.Close(tree)
 	attr := unix.MountAttr{Attr_set: lockedDown, Propagation: unix.MS_PRIVATE}
 	if userns != nil {
 		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		attr.Userns_fd = uint64(userns.Fd())
 	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return fmt.Errorf("map owners of mount %s: %w", source, err)
+		unix.Close(tree)
+		return -1, fmt.Errorf("map owners of mount %s: %w", source, err)
 	}
-	return attach(tree, target)
+	return tree, nil
 }
 
 func attach(tree int, target string) error {

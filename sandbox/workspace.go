@@ -13,10 +13,11 @@ import (
 // They all lie beneath one tmpfs, whose upper directory becomes the
 // workspace's changes, so that one detach takes them away again.
 type staging struct {
-	dir   string // the tmpfs
-	mount string // the merged workspace
-	skill []string
-	upper *os.Root // stays open after the detach
+	dir    string // the tmpfs
+	mount  string // the merged workspace
+	points int    // mount points that there is room for
+	skill  []string
+	upper  *os.Root // stays open after the detach
 }
 
 // inodes that the staging itself needs on the tmpfs, beside lowers and mounts.
@@ -30,18 +31,16 @@ func stage(dir string, s Spec, script uint32) (_ *staging, err error) {
 		return nil, err
 	}
 	defer userns.Close()
-	w := s.Workspace
-	inodes := w.Files + int64(len(w.Lower)+len(s.Mounts)+stagingInodes)
-	if err := mountTmpfs(dir, fmt.Sprintf("mode=711,size=%d,nr_inodes=%d", w.SizeBytes, inodes)); err != nil {
+	st, err := newStaging(dir, s.Workspace, len(s.Workspace.Lower)+len(s.Mounts), script)
+	if err != nil {
 		return nil, err
 	}
-	st := &staging{dir: dir, mount: filepath.Join(dir, "merged")}
 	defer func() {
 		if err != nil {
 			st.close()
 		}
 	}()
-	if err := st.overlay(w, userns, script); err != nil {
+	if err := st.overlay(s.Workspace, userns); err != nil {
 		return nil, err
 	}
 	for i, m := range s.Mounts {
@@ -49,11 +48,7 @@ func stage(dir string, s Spec, script uint32) (_ *staging, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var mapping *os.File
-		if m.Owned {
-			mapping = userns
-		}
-		if err := bindMapped(m.Source, target, mapping); err != nil {
+		if err := bindMapped(m.Source, target, m.mapping(userns)); err != nil {
 			return nil, err
 		}
 		st.skill = append(st.skill, target)
@@ -61,10 +56,61 @@ func stage(dir string, s Spec, script uint32) (_ *staging, err error) {
 	return st, nil
 }
 
+// mapping is the user namespace through which the owners of m's files are shown.
+func (m Mount) mapping(userns *os.File) *os.File {
+	if m.Owned {
+		return userns
+	}
+	return nil
+}
+
+// newStaging mounts the tmpfs at dir, with what is the same for every workspace of
+// that size, and room for so many mount points.
+func newStaging(dir string, w Workspace, points int, script uint32) (_ *staging, err error) {
+	if err := mountTmpfs(dir, "mode=711,"+w.size(points)); err != nil {
+		return nil, err
+	}
+	st := &staging{dir: dir, mount: filepath.Join(dir, "merged"), points: points}
+	defer func() {
+		if err != nil {
+			st.close()
+		}
+	}()
+	for _, name := range []string{"upper", "work", "merged"} {
+		if _, err := makeDir(dir, name); err != nil {
+			return nil, err
+		}
+	}
+	upper := filepath.Join(dir, "upper")
+	if err := os.Chown(upper, int(script), int(script)); err != nil {
+		return nil, err
+	}
+	st.upper, err = os.OpenRoot(upper)
+	return st, err
+}
+
+// size is the tmpfs options that bound w.
+func (w Workspace) size(points int) string {
+	return fmt.Sprintf("size=%d,nr_inodes=%d", w.SizeBytes, w.Files+int64(points+stagingInodes))
+}
+
+// makeRoom gives the tmpfs so many mount points.
+func (st *staging) makeRoom(w Workspace, points int) error {
+	if points == st.points {
+		return nil
+	}
+	st.points = points
+	err := unix.Mount("", st.dir, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, w.size(points))
+	if err != nil {
+		return fmt.Errorf("resize tmpfs at %s: %w", st.dir, err)
+	}
+	return nil
+}
+
 // overlay mounts the workspace in the initial user namespace: mounted by the
 // sandbox, files of a lower layer could not be copied up. The lower layers are
 // clones that show the script as the owner of what belongs to 1000 on disk.
-func (st *staging) overlay(w Workspace, userns *os.File, script uint32) error {
+func (st *staging) overlay(w Workspace, userns *os.File) error {
 	var lowers []string
 	for i, source := range w.Lower {
 		target, err := makeDir(st.dir, fmt.Sprintf("lower%d", i))
@@ -83,30 +129,15 @@ func (st *staging) overlay(w Workspace, userns *os.File, script uint32) error {
 		}
 		lowers = []string{target}
 	}
-	upper, err := makeDir(st.dir, "upper")
-	if err != nil {
-		return err
-	}
-	if err := os.Chown(upper, int(script), int(script)); err != nil {
-		return err
-	}
-	work, err := makeDir(st.dir, "work")
-	if err != nil {
-		return err
-	}
-	if _, err := makeDir(st.dir, "merged"); err != nil {
-		return err
-	}
 	// Without redirects and metadata-only copies the upper layer holds every
 	// change whole, so it is the list of artifacts. The price is EXDEV when a
 	// directory of a lower layer is renamed, which programs answer by copying.
 	options := "redirect_dir=nofollow,metacopy=off,index=off,xino=off,lowerdir=" + strings.Join(lowers, ":") +
-		",upperdir=" + upper + ",workdir=" + work
+		",upperdir=" + filepath.Join(st.dir, "upper") + ",workdir=" + filepath.Join(st.dir, "work")
 	if err := unix.Mount("overlay", st.mount, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("overlay workspace: %w", err)
 	}
-	st.upper, err = os.OpenRoot(upper)
-	return err
+	return nil
 }
 
 // release takes the mounts out of this process's namespace; the sandbox has

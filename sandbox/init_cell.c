@@ -1,0 +1,167 @@
+/* How a sandbox that the mother has cloned makes itself one: what libcontainer
+ * does for the others. It runs as PID 1 with every capability in its own new
+ * user namespace, before anything of a skill is near, and leaves with five. */
+#define _GNU_SOURCE
+#include "mother.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Above what arrange puts in place. */
+enum { FIRST_SPARE_FD = 64 };
+
+enum { CLEAN = MS_NOSUID | MS_NODEV };
+
+/* Puts the sandbox's own descriptors where init expects them and closes the
+ * rest. Answers the number of cgroup files, which are then fds[0] and on. */
+static int arrange(int *fds, int count, int *mapped) {
+	*mapped = fcntl(*mapped, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+	for (int i = 0; i < count; i++)
+		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+	for (int i = 0; i < 3; i++)
+		if (dup2(fds[1 + i], i) < 0)
+			_exit(1);
+	if (dup3(fds[0], CONTROL_FD, O_CLOEXEC) < 0)
+		_exit(1);
+	for (int i = 0; i < 4; i++)
+		close(fds[i]);
+	memmove(fds, fds + 4, (size_t)(count - 4) * sizeof *fds);
+	syscall(SYS_close_range, CONTROL_FD + 1, FIRST_SPARE_FD - 1, 0);
+	return count - 4;
+}
+
+/* Root of the sandbox, once the mother has said who that is. */
+static void become_root(int mapped) {
+	char m;
+	if (read(mapped, &m, 1) != 1)
+		_exit(1);
+	close(mapped);
+	if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0 || setgroups(0, NULL) != 0)
+		send_failed(STAGE_IDS, errno);
+}
+
+/* Into the cgroups of its own, by files that the daemon opened, and only then
+ * into a cgroup namespace, whose root they become. */
+static void enter_groups(const int *fds, int count) {
+	for (int i = 0; i < count; i++)
+		if (write(fds[i], "0", 1) != 1)
+			send_failed(STAGE_CGROUP, errno);
+	if (unshare(CLONE_NEWCGROUP) != 0)
+		send_failed(STAGE_CGROUP, errno);
+	syscall(SYS_close_range, FIRST_SPARE_FD, ~0U, 0);
+}
+
+static void mount_or_fail(const char *type, const char *target, unsigned long flags, const char *options) {
+	if (mount(type, target, type, flags, options) != 0)
+		send_failed(STAGE_MOUNTS, errno);
+}
+
+/* Limits of the sandbox's own user namespace. */
+static void set_sysctl(const char *path, const char *value) {
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, value, strlen(value)) != (ssize_t)strlen(value))
+		send_failed(STAGE_MOUNTS, errno);
+	close(fd);
+}
+
+static void mount_proc(const struct mother *mother) {
+	mount_or_fail("proc", "/proc", CLEAN | MS_NOEXEC, "hidepid=2");
+	set_sysctl("/proc/sys/user/max_user_namespaces", "0");
+	set_sysctl("/proc/sys/user/max_net_namespaces", "0");
+	set_sysctl("/proc/sys/user/max_inotify_instances", "16");
+	set_sysctl("/proc/sys/user/max_inotify_watches", "1024");
+	/* Nothing in it can be written from here on, least of all /proc/sys and
+	 * a process's own oom_score_adj. */
+	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };
+	if (syscall(SYS_mount_setattr, AT_FDCWD, "/proc", 0, &readonly, sizeof readonly) != 0)
+		send_failed(STAGE_MOUNTS, errno);
+	for (uint32_t i = 0; i < mother->mask_count; i++) {
+		/* /run of the shared root is empty, and read-only. */
+		const char *over = mother->masks[i].is_dir ? "/run" : "/dev/null";
+		if (mount(over, mother->masks[i].path, NULL, MS_BIND, NULL) != 0)
+			send_failed(STAGE_MOUNTS, errno);
+	}
+}
+
+static void mount_own(const struct make *make) {
+	char options[128];
+	mount_or_fail("tmpfs", "/dev/shm", CLEAN | MS_NOEXEC, "mode=1777,size=64m,nr_inodes=1024");
+	snprintf(options, sizeof options, "mode=1777,size=%llu,nr_inodes=%u", (unsigned long long)make->tmp_bytes, make->tmp_files);
+	mount_or_fail("tmpfs", "/tmp", CLEAN, options);
+	snprintf(options, sizeof options, "mode=0700,uid=%d,gid=%d,size=%llu,nr_inodes=%u", SCRIPT_ID, SCRIPT_ID, (unsigned long long)make->tmp_bytes, make->tmp_files);
+	mount_or_fail("tmpfs", "/home/skill", CLEAN, options);
+}
+
+static void raise_loopback(void) {
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo) != 0)
+		send_failed(STAGE_NETWORK, errno);
+	close(fd);
+}
+
+static void limit(const struct make *make) {
+	for (uint32_t i = 0; i < make->rlimit_count; i++) {
+		struct rlimit both = { make->rlimits[i].value, make->rlimits[i].value };
+		if (setrlimit((int)make->rlimits[i].resource, &both) != 0)
+			send_failed(STAGE_LIMITS, errno);
+	}
+	umask(077);
+}
+
+/* Keeps the capabilities of the given set, in every set but the ambient one. */
+static void keep_capabilities(uint64_t keep) {
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+	for (int cap = 0; cap <= 63; cap++)
+		if (!(keep >> cap & 1) && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
+			send_failed(STAGE_CAPABILITIES, errno);
+	memset(data, 0, sizeof data);
+	for (int i = 0; i < 2; i++)
+		data[i].effective = data[i].permitted = (uint32_t)(keep >> (32 * i));
+	if (syscall(SYS_capset, &header, data) != 0)
+		send_failed(STAGE_CAPABILITIES, errno);
+}
+
+static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID | 1ULL << CAP_SETPCAP | 1ULL << CAP_SETUID;
+
+void cell_set_up(const struct mother *mother, const struct make *make, int *fds, int count, int mapped) {
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: her end is the end of all her PID namespaces */
+	prctl(PR_SET_NAME, "init", 0, 0, 0);
+	signal(SIGCHLD, SIG_DFL);
+	int groups = arrange(fds, count, &mapped);
+	become_root(mapped);
+	enter_groups(fds, groups);
+	syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0);
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+		send_failed(STAGE_MOUNTS, errno);
+	mount_proc(mother);
+	mount_own(make);
+	raise_loopback();
+	limit(make);
+	keep_capabilities(init_capabilities | 1ULL << CAP_SYS_ADMIN);
+	/* After the ids changed, which clears it. */
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+/* The last that a sandbox needs to be able to mount for: after this nobody in
+ * it can. */
+void cell_give_up_mounting(void) {
+	keep_capabilities(init_capabilities);
+}

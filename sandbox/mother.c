@@ -1,0 +1,246 @@
+/* The mother of sandboxes: PID 1 of a container of libcontainer's in which
+ * sandboxes are made ahead.
+ *
+ * Theory of operation
+ *
+ * To build a container takes libcontainer a new process of the whole binary,
+ * twice, and some ten milliseconds. The mother is built so, once, with the
+ * user ids of many sandboxes in her user namespace. What she makes is one
+ * clone: a process in eight new namespaces, nested in hers, with two ids that
+ * no other sandbox has. It is PID 1 of its sandbox, sets itself up
+ * (init_cell.c), and from then on is what init.c describes.
+ *
+ * She runs no code of a skill, reads nothing that comes from one, and has no
+ * way to a sandbox once it is made: its control socket and its streams are
+ * the daemon's. When the daemon is gone her socket closes; she exits, and the
+ * kernel kills every sandbox with her, whose PID namespaces are hers.
+ *
+ * One thread, no heap. Like init she is this very binary, recognised by the
+ * constructor below.
+ */
+#define _GNU_SOURCE
+#include "mother.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct mother self;
+static unsigned char packet[MAX_MOTHER_PACKET];
+
+/* The daemon is gone, or not what it should be. */
+static _Noreturn void give_up(void) {
+	_exit(1);
+}
+
+/* Receives one packet and its descriptors. Answers its length. */
+static size_t receive(int *fds, int room, int *count) {
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int) * (4 + MAX_GROUPS))];
+	} control;
+	struct iovec iov = { packet, sizeof packet - 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	ssize_t n;
+	do
+		n = recvmsg(CONTROL_FD, &m, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n < (ssize_t)sizeof(struct packet) || (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+		give_up();
+	packet[n] = 0;
+	*count = 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			give_up();
+		int got = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		if (*count + got > room)
+			give_up();
+		memcpy(fds + *count, CMSG_DATA(c), (size_t)got * sizeof(int));
+		*count += got;
+	}
+	if (((struct packet *)packet)->magic != MOTHER_MAGIC)
+		give_up();
+	return (size_t)n;
+}
+
+static void answer(uint32_t number, int error, int pidfd) {
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { .header = { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) } };
+	struct made made = { .packet = { MOTHER_MAGIC, PACKET_MADE }, .number = number, .error = (uint32_t)error };
+	struct iovec iov = { &made, sizeof made };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	if (pidfd >= 0) {
+		memcpy(CMSG_DATA(&control.header), &pidfd, sizeof pidfd);
+		m.msg_control = &control;
+		m.msg_controllen = sizeof control;
+	}
+	if (sendmsg(CONTROL_FD, &m, MSG_NOSIGNAL) != sizeof made)
+		give_up();
+}
+
+/* Takes the next string of the packet. */
+static char *take_string(char **at, char *end) {
+	char *s = *at;
+	if (s >= end)
+		give_up();
+	*at = s + strlen(s) + 1; /* receive put a NUL behind everything */
+	if (*at > end)
+		give_up();
+	return s;
+}
+
+static void begin(size_t length) {
+	struct begin *b = (struct begin *)packet;
+	size_t init = (size_t)b->init_filter * sizeof(struct sock_filter);
+	size_t script = (size_t)b->script_filter * sizeof(struct sock_filter);
+	if (length < sizeof *b || b->packet.type != PACKET_BEGIN || b->init_filter == 0 || b->init_filter > MAX_FILTER ||
+	    b->script_filter == 0 || b->script_filter > MAX_FILTER || b->mask_count > MAX_MASKS || length < sizeof *b + init + script)
+		give_up();
+	/* The packet's memory is used again. */
+	unsigned char *copy = mmap(NULL, length + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (copy == MAP_FAILED)
+		give_up();
+	memcpy(copy, packet, length + 1);
+	self.init_filter = (struct sock_fprog){ (unsigned short)b->init_filter, (struct sock_filter *)(copy + sizeof *b) };
+	self.script_filter = (struct sock_fprog){ (unsigned short)b->script_filter, (struct sock_filter *)(copy + sizeof *b + init) };
+	char *at = (char *)copy + sizeof *b + init + script;
+	for (uint32_t i = 0; i < b->mask_count; i++) {
+		struct stat s;
+		const char *path = take_string(&at, (char *)copy + length);
+		if (stat(path, &s) != 0) {
+			if (errno == ENOENT)
+				continue; /* this kernel has nothing there to hide */
+			give_up();
+		}
+		self.masks[self.mask_count].path = path;
+		self.masks[self.mask_count++].is_dir = S_ISDIR(s.st_mode);
+	}
+}
+
+static int write_map(pid_t pid, const char *name, uint32_t first) {
+	char path[64], line[96];
+	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+	int n = snprintf(line, sizeof line, "0 %u 1\n%d %u 1\n", first, SCRIPT_ID, first + 1);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno;
+	int error = write(fd, line, (size_t)n) == n ? 0 : errno;
+	close(fd);
+	return error;
+}
+
+static void make(size_t length, int *fds, int count) {
+	struct make *m = (struct make *)packet;
+	if (length != sizeof *m || m->rlimit_count > MAX_RLIMITS || m->group_count > MAX_GROUPS || count != 4 + (int)m->group_count)
+		give_up();
+	int mapped[2], pidfd = -1;
+	struct clone_args args = {
+		.flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS,
+		.pidfd = (uintptr_t)&pidfd,
+		.exit_signal = SIGCHLD,
+	};
+	if (access("/proc/self/ns/time", F_OK) == 0)
+		args.flags |= CLONE_NEWTIME; /* with the offsets of her own */
+	if (pipe2(mapped, O_CLOEXEC) != 0) {
+		answer(m->number, errno, -1);
+		return;
+	}
+	pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+	if (pid == 0) {
+		close(mapped[1]);
+		cell_run(&self, m, fds, count, mapped[0]);
+	}
+	int error = pid < 0 ? errno : 0;
+	if (!error)
+		error = write_map(pid, "uid_map", m->first_id);
+	if (!error)
+		error = write_map(pid, "gid_map", m->first_id);
+	if (!error && write(mapped[1], "m", 1) != 1)
+		error = EPIPE;
+	close(mapped[0]);
+	close(mapped[1]); /* without the byte the child exits */
+	answer(m->number, error, error ? -1 : pidfd);
+	if (pidfd >= 0)
+		close(pidfd);
+}
+
+/* Starts a program of the machine's beside her, which makes processes that join
+ * sandboxes. Its descriptors: 0 nothing, 1 and 2 the log, 3 the socket. */
+static void spawn(size_t length, int *fds, int count) {
+	struct spawn *s = (struct spawn *)packet;
+	static char *argv[MAX_ARGS + 1], *envp[MAX_ARGS + 1];
+	if (length < sizeof *s || count != 2 || s->arg_count == 0 || s->arg_count > MAX_ARGS || s->env_count > MAX_ARGS)
+		give_up();
+	char *at = (char *)packet + sizeof *s, *end = (char *)packet + length;
+	for (uint32_t i = 0; i < s->arg_count; i++)
+		argv[i] = take_string(&at, end);
+	argv[s->arg_count] = NULL;
+	for (uint32_t i = 0; i < s->env_count; i++)
+		envp[i] = take_string(&at, end);
+	envp[s->env_count] = NULL;
+	int pidfd = -1;
+	struct clone_args args = { .flags = CLONE_PIDFD, .pidfd = (uintptr_t)&pidfd, .exit_signal = SIGCHLD };
+	pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+	if (pid == 0) {
+		int null = open("/dev/null", O_RDONLY);
+		signal(SIGCHLD, SIG_DFL);
+		if (null < 0 || dup2(null, 0) < 0 || dup2(fds[1], 1) < 0 || dup2(fds[1], 2) < 0 || dup2(fds[0], 3) < 0)
+			_exit(127);
+		if (fds[0] == 3 && fcntl(3, F_SETFD, 0) != 0)
+			_exit(127);
+		syscall(SYS_close_range, 4, ~0U, 0);
+		execve(argv[0], argv, envp);
+		_exit(127);
+	}
+	answer(s->number, pid < 0 ? errno : 0, pid < 0 ? -1 : pidfd);
+	if (pidfd >= 0)
+		close(pidfd);
+}
+
+static _Noreturn void run(void) {
+	int fds[4 + MAX_GROUPS], count;
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	prctl(PR_SET_NAME, "mother", 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		give_up();
+	signal(SIGCHLD, SIG_IGN); /* the kernel reaps; the daemon has their pidfds */
+	begin(receive(fds, 0, &count));
+	answer(0, 0, -1);
+	for (;;) {
+		size_t length = receive(fds, 4 + MAX_GROUPS, &count);
+		switch (((struct packet *)packet)->type) {
+		case PACKET_MAKE:
+			make(length, fds, count);
+			break;
+		case PACKET_SPAWN:
+			spawn(length, fds, count);
+			break;
+		default:
+			give_up();
+		}
+		for (int i = 0; i < count; i++)
+			close(fds[i]);
+	}
+}
+
+__attribute__((constructor)) static void skillrun_mother(int argc, char **argv) {
+	int type = 0;
+	socklen_t length = sizeof type;
+	if (argc != 2 || strcmp(argv[1], "skillrun-mother") != 0 || getpid() != 1)
+		return;
+	if (getsockopt(CONTROL_FD, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET)
+		return;
+	run();
+}

@@ -1,0 +1,81 @@
+/* The interface between the mother of sandboxes and the daemon. See mother.c. */
+#ifndef SKILLRUN_MOTHER_H
+#define SKILLRUN_MOTHER_H
+
+#include "init.h"
+
+#include <stdint.h>
+
+enum {
+	MOTHER_MAGIC = 0x316d6b73,   /* "skm1" */
+	MAX_MOTHER_PACKET = 128 << 10,
+	MAX_RLIMITS = 16,
+	MAX_GROUPS = 8,              /* cgroup files of one sandbox */
+	MAX_MASKS = 64,
+	MAX_ARGS = 64,               /* of a helper program */
+};
+
+/* Packets of the mother's socket. All integers are little endian. */
+enum packet_type {
+	/* from the daemon */
+	PACKET_BEGIN = 1, /* struct begin, then the two filters and the paths to mask */
+	PACKET_MAKE,      /* struct make, with descriptors: control, three streams, cgroup files */
+	PACKET_SPAWN,     /* struct spawn, then strings, with descriptors: socket, log */
+	/* to the daemon */
+	PACKET_MADE = 16, /* struct made, with a pidfd unless it failed */
+};
+
+struct packet {
+	uint32_t magic, type;
+};
+
+struct begin {
+	struct packet packet;
+	uint32_t init_filter, script_filter; /* instructions */
+	uint32_t mask_count;                 /* strings with a NUL each behind the filters */
+};
+
+struct make {
+	struct packet packet;
+	uint32_t number;     /* given back in struct made */
+	uint32_t first_id;   /* of the two ids, in the mother's user namespace */
+	uint32_t open_files; /* the script's RLIMIT_NOFILE */
+	uint32_t waits;      /* 1: for a command; 0: for a process that joins */
+	uint32_t tmp_files;
+	uint32_t group_count;
+	uint32_t rlimit_count;
+	uint32_t unused;
+	uint64_t tmp_bytes;  /* of /tmp and of the home directory, each */
+	struct {
+		uint64_t resource, value;
+	} rlimits[MAX_RLIMITS];
+};
+
+struct spawn {
+	struct packet packet;
+	uint32_t number;
+	uint32_t arg_count, env_count; /* strings with a NUL each */
+};
+
+struct made {
+	struct packet packet;
+	uint32_t number;
+	uint32_t error; /* errno; 0: a pidfd comes along */
+};
+
+/* What the mother knows and every sandbox of hers inherits. */
+struct mother {
+	struct sock_fprog init_filter, script_filter;
+	uint32_t mask_count;
+	struct {
+		const char *path;
+		int is_dir;
+	} masks[MAX_MASKS];
+};
+
+/* The descriptors are those of PACKET_MAKE; mapped has a byte when the ids are set. */
+void cell_set_up(const struct mother *mother, const struct make *make, int *fds, int count, int mapped);
+void cell_give_up_mounting(void);
+_Noreturn void cell_run(const struct mother *mother, const struct make *make, int *fds, int count, int mapped);
+
+#endif
