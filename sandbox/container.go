@@ -49,7 +49,7 @@ var readonlyPaths = []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq
 func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs.Config {
 	c := &configs.Config{
 		Version:         specs.Version,
-		Rootfs:          h.rootfs(),
+		Rootfs:          h.rootOf(s.Root),
 		Readonlyfs:      true,
 		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
 		Hostname:        hostname,
@@ -65,7 +65,7 @@ func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs
 		Rlimits:         rlimits(s),
 		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: resources(s, g)},
 		Devices:         deviceNodes(),
-		Mounts:          mounts(s, h.links(), st),
+		Mounts:          mounts(s, h.linksOf(s.Root), st),
 		// Limits of the sandbox's own user namespace, so root of it is bound, too.
 		Sysctl: map[string]string{
 			"user.max_user_namespaces":   "0",

@@ -32,6 +32,8 @@ type Config struct {
 	FirstID, IDs uint32
 	// Links are further symbolic links in the root filesystem: path to target.
 	Links map[string]string
+	// Roots are root file systems that a Spec can name.
+	Roots []Root
 	// Tolerate names boundaries, of those that Lowerable lists, without which
 	// Open goes on. Its caller looks at Probe's list and decides.
 	Tolerate []string
@@ -64,7 +66,7 @@ func (c Config) check() error {
 	case c.FirstID < minFirstID || c.IDs < 2 || uint64(c.FirstID)+uint64(c.IDs) > 1<<32-2:
 		return fmt.Errorf("ids %d, %d of them: outside %d to 2^32-2", c.FirstID, c.IDs, minFirstID)
 	}
-	return nil
+	return checkRoots(c.Roots)
 }
 
 // A Host makes sandboxes on this machine. Its methods may be called from many
@@ -126,6 +128,9 @@ func (h *Host) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := os.Mkdir(h.links(), 0o755); err != nil {
+		return err
+	}
+	if err := h.makeRoots(); err != nil {
 		return err
 	}
 	return bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links())
@@ -230,6 +235,7 @@ func (h *Host) free() error {
 	}
 	err := errors.Join(
 		h.cgroups.group(h.groupName()).clear(sweepPatience),
+		h.freeRoots(),
 		detach(h.links()),
 		detach(h.rootfs()),
 	)

@@ -68,21 +68,17 @@ var emptyDirs = []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir,
 // Host share: a small tmpfs with read-only mounts of the host in it. It is
 // changed by nobody afterwards, and mounted read-only.
 func makeRootfs(dir string, links map[string]string) error {
-	if err := mountTmpfs(dir, "mode=755,size=1m,nr_inodes=512"); err != nil {
+	if err := mountTmpfs(dir, rootfsOptions); err != nil {
 		return err
 	}
-	for _, d := range emptyDirs {
-		if err := os.MkdirAll(dir+d, 0o755); err != nil {
-			return err
-		}
+	if err := makeEmptyDirs(dir); err != nil {
+		return err
 	}
 	if err := bindReadOnly("/usr", dir+"/usr"); err != nil {
 		return err
 	}
-	for _, path := range slices.Sorted(maps.Keys(madeUp)) {
-		if err := writeFile(dir+path, madeUp[path]); err != nil {
-			return err
-		}
+	if err := writeMadeUp(dir); err != nil {
+		return err
 	}
 	for _, f := range hostFiles {
 		if err := showHostFiles(dir, f.path); err != nil {
@@ -93,6 +89,27 @@ func makeRootfs(dir string, links map[string]string) error {
 		return err
 	}
 	return makeReadOnly(dir)
+}
+
+// rootfsOptions bound what is made up of a root.
+const rootfsOptions = "mode=755,size=1m,nr_inodes=512"
+
+func makeEmptyDirs(dir string) error {
+	for _, d := range emptyDirs {
+		if err := os.MkdirAll(dir+d, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeMadeUp(dir string) error {
+	for _, path := range slices.Sorted(maps.Keys(madeUp)) {
+		if err := writeFile(dir+path, madeUp[path]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeReadOnly changes the mount at dir. A process that another thread forked
@@ -115,7 +132,7 @@ const forkPatience = 2 * time.Second
 
 // makeLinks makes the links of a merged /usr, and those that c asks for.
 func makeLinks(dir string, extra map[string]string) error {
-	all := map[string]string{"/etc/mtab": "../proc/self/mounts", "/var/tmp": "../tmp"}
+	all := map[string]string{}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat("/usr/" + name); err == nil {
 			all["/"+name] = "usr/" + name
@@ -126,7 +143,19 @@ func makeLinks(dir string, extra map[string]string) error {
 	if zone, err := filepath.EvalSymlinks("/etc/localtime"); err == nil && strings.HasPrefix(zone, "/usr/") {
 		all["/etc/localtime"] = zone
 	}
-	maps.Copy(all, extra)
+	return placeLinks(dir, fixedLinks, all, extra)
+}
+
+// fixedLinks are in every root.
+var fixedLinks = map[string]string{"/etc/mtab": "../proc/self/mounts", "/var/tmp": "../tmp"}
+
+// placeLinks makes links beneath dir, path to target. Of two at one path the later
+// holds.
+func placeLinks(dir string, lists ...map[string]string) error {
+	all := map[string]string{}
+	for _, list := range lists {
+		maps.Copy(all, list)
+	}
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		if path != filepath.Clean(path) || !filepath.IsAbs(path) || strings.HasPrefix(path, "/usr/") {
 			return fmt.Errorf("link %s: not a path that can be made in a sandbox", path)

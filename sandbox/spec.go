@@ -19,6 +19,7 @@ type Spec struct {
 	Workspace Workspace
 	Limits    Limits
 	Network   Network
+	Root      string // of Config.Roots; "" is the host's own
 }
 
 // A Program is a list of steps, run one after the other by the sandbox's init.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ type cell struct {
 func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	begin := time.Now()
 	s = s.withDefaults()
-	if err := s.check(); err != nil {
+	if err := cmp.Or(s.check(), h.knowsRoot(s.Root)); err != nil {
 		return nil, &SetupError{Step: "spec", Err: err}
 	}
 	if err := h.reserve(s.ID); err != nil {
