@@ -32,7 +32,7 @@ type probe struct {
 }
 
 // optional are the probes without which sandboxes can be made, if worse ones.
-var optional = []string{"swap", "oom score"}
+var optional = []string{"swap", "oom score", "core dumps"}
 
 var probes = []probe{
 	{"capabilities", "to build namespaces and mounts and to become other users", "root with these, as a system service has them; a container needs --privileged, or these and a security profile that lets them work", tryCapabilities},
@@ -50,6 +50,7 @@ var probes = []probe{
 	{"swap", "a memory limit that swap can't stretch", "a kernel with swapaccount=1, or swapoff -a", trySwap},
 	{"seccomp", "the filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
 	{"oom score", "the kernel ends a program before a service, and the program can't change that", "CAP_SYS_RESOURCE, or a kernel of 5.19 or later with Landlock", tryOOMScore},
+	{"core dumps", "the memory of what crashes in a sandbox goes nowhere", "a kernel.core_pattern that names a file (sysctl kernel.core_pattern=core): what it pipes to runs as root outside, whatever the limits of a sandbox are", tryCoreDumps},
 	{"openat2", "paths that a program controls are opened beneath a directory", "a kernel of 5.6 or later", tryOpenat2},
 	{"id-mapped mounts", "a program owns its files without a copy of them", "a kernel of 5.12 or later, and a state directory on ext4, xfs or btrfs (since 6.3 also tmpfs), not on overlayfs", tryMapped},
 	{"overlay workspace", "a writable view of files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},
@@ -281,6 +282,32 @@ func tryOOMScore(Config) (string, error) {
 		return "", errors.New("neither CAP_SYS_RESOURCE nor Landlock")
 	}
 	return fmt.Sprintf("kept by Landlock %d", abi), nil
+}
+
+func tryCoreDumps(Config) (string, error) {
+	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
+	if err != nil {
+		return "", err
+	}
+	return dumpsGoNowhere(string(pattern))
+}
+
+// dumpsGoNowhere says whether a limit of 0 ends core dumps: it does for files, and
+// core(5) says that it does not for pipes, nor does it for sockets.
+func dumpsGoNowhere(pattern string) (string, error) {
+	pattern = strings.TrimSpace(pattern)
+	if socket, ok := strings.CutPrefix(pattern, "@"); ok {
+		return "", fmt.Errorf("core_pattern hands dumps to a socket, %s", strings.TrimPrefix(socket, "@"))
+	}
+	program, ok := strings.CutPrefix(pattern, "|")
+	if !ok {
+		return "files, for which the limit is 0", nil
+	}
+	program, _, _ = strings.Cut(strings.TrimSpace(program), " ")
+	if program == "/bin/false" || program == "/usr/bin/false" {
+		return "piped to " + program + ", which takes none", nil
+	}
+	return "", fmt.Errorf("core_pattern hands dumps to a program, %s", program)
 }
 
 func tryOpenat2(Config) (string, error) {

@@ -58,6 +58,32 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+func TestDumpsGoNowhere(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, want string // in what is said
+		found         bool
+	}{
+		{"core\n", "limit is 0", true},
+		{"/var/crash/core.%p\n", "limit is 0", true},
+		{"", "limit is 0", true},
+		{"|/bin/false\n", "which takes none", true},
+		{"|/usr/bin/false %p\n", "which takes none", true},
+		{"|/usr/lib/systemd/systemd-coredump %P %u\n", "a program, /usr/lib/systemd/systemd-coredump", false},
+		{"| /bin/falsehood\n", "a program, /bin/falsehood", false},
+		{"|\n", "a program", false},
+		{"@/run/dumps\n", "a socket, /run/dumps", false},
+		{"@@/bin/false\n", "a socket, /bin/false", false},
+	} {
+		said, err := dumpsGoNowhere(tt.pattern)
+		if err != nil {
+			said = err.Error()
+		}
+		if (err == nil) != tt.found || !strings.Contains(said, tt.want) {
+			t.Errorf("%q: got found %v, %q, want %v, %q", tt.pattern, err == nil, said, tt.found, tt.want)
+		}
+	}
+}
+
 func TestProbesLeaveNothing(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
