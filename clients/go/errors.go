@@ -40,9 +40,10 @@ func (e *MessageSizeError) Error() string {
 // Unwrap returns the status that gRPC gave.
 func (e *MessageSizeError) Unwrap() error { return e.err }
 
-// sized makes a MessageSizeError of what gRPC says of one, which has no details.
+// sized makes a MessageSizeError of what the daemon says of one, or its gRPC, which
+// has no details.
 func sized(err error) error {
-	if st, ok := status.FromError(err); ok && st.Code() == codes.ResourceExhausted && Reason(err) == "" {
+	if st, ok := status.FromError(err); ok && st.Code() == codes.ResourceExhausted && (Reason(err) == "" || Reason(err) == "MESSAGE_TOO_LARGE") {
 		e := &MessageSizeError{err: err}
 		if n, _ := fmt.Sscanf(st.Message(), "grpc: received message larger than max (%d vs. %d)", &e.Size, &e.Limit); n == 2 {
 			return e

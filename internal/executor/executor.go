@@ -163,6 +163,7 @@ func (x *Executor) accept(ctx context.Context, req Request) (*execution, error) 
 		e.lease.Release()
 		return nil, err
 	}
+	e.req.Files = nil // they are on disk
 	if err := x.recordQueued(ctx, e); err != nil {
 		e.lease.Release()
 		return e, errors.Join(err, e.workspace.Remove())
@@ -307,6 +308,9 @@ func (x *Executor) forget(e *execution) {
 	e.lease.Release()
 	e.end(nil) // frees the context
 	close(e.done)
+	if e.req.Ended != nil {
+		e.req.Ended()
+	}
 }
 
 // loadKey reads the key of request hashes, or makes one.

@@ -54,6 +54,9 @@ type Request struct {
 	Runner string
 	// QueueTimeout bounds the wait for a slot. Zero: the daemon's default.
 	QueueTimeout time.Duration
+	// Ended is called when the execution has ended and nothing of the request is held
+	// any more; not if Execute returns an error or a duplicate. Nil: nobody asks.
+	Ended func()
 }
 
 // Input is a file for /workspace.

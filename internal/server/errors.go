@@ -85,6 +85,13 @@ var table = []row{
 	typed(func(*messageError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "MALFORMED_MESSAGE", field: "request"} // the decoder doesn't say which
 	}),
+	typed(func(e *sizeError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE",
+			metadata: map[string]string{"size_bytes": strconv.FormatInt(e.size, 10), "max_message_bytes": strconv.FormatInt(e.limit, 10)}}
+	}),
+	typed(func(*budgetError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "REQUESTS_FULL", quota: "memory for requests", retry: retryBudget}
+	}),
 	typed(func(e *executor.RequestError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: e.Field}
 	}),

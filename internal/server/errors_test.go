@@ -210,6 +210,11 @@ var errorCases = []struct {
 		retry: retryFull, quota: "streamed input files",
 	},
 	{err: &uploadTimeError{time.Minute}, want: refusal{codes.DeadlineExceeded, "UPLOAD_TIMED_OUT", ""}},
+	{
+		err: &sizeError{size: 9, limit: 8}, want: refusal{codes.ResourceExhausted, "MESSAGE_TOO_LARGE", ""},
+		meta: map[string]string{"size_bytes": "9", "max_message_bytes": "8"},
+	},
+	{err: &budgetError{8}, want: refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}, retry: retryBudget, quota: "memory for requests"},
 	{err: executor.ErrDraining, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{
 		err: &executor.DiskFullError{ID: "e1", Err: errors.New("secret")}, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""},

@@ -25,12 +25,28 @@ func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	id, duplicate, err := c.x.Execute(ctx, req)
+	id, duplicate, err := c.execute(ctx, req)
 	if err != nil {
 		return err
 	}
 	f := follow{Server: c.Server, id: id, duplicate: duplicate, send: stream.Send}
 	return c.orCancel(ctx, f, m.GetOnDisconnect(), func() {})
+}
+
+// execute executes a request, which counts as held until it has ended, whatever
+// becomes of the call. What was in its files no longer does: it is on disk.
+func (s *Server) execute(ctx context.Context, req executor.Request) (id string, duplicate bool, err error) {
+	in := intakeOf(ctx)
+	release := in.hold()
+	req.Ended = release
+	if id, duplicate, err = s.x.Execute(ctx, req); err != nil || duplicate {
+		release()
+		return id, duplicate, err
+	}
+	for _, f := range req.Files {
+		in.forget(int64(len(f.Content)))
+	}
+	return id, duplicate, nil
 }
 
 // byDisconnect is who cancels when a stream breaks.

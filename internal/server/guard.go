@@ -32,17 +32,6 @@ func caller(ctx context.Context) permission.Principal {
 // newReference returns a name for one call.
 func newReference() string { return rand.Text()[:16] }
 
-func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	err = s.guard(ctx, info.FullMethod, func(ctx context.Context) (err error) {
-		resp, err = handler(ctx, req)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
-}
-
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return s.guard(ss.Context(), info.FullMethod, func(ctx context.Context) error {
 		if info.FullMethod == healthpb.Health_Watch_FullMethodName {
@@ -58,7 +47,7 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 				}
 			}()
 		}
-		return handler(srv, guardedStream{ss, ctx})
+		return handler(srv, &guardedStream{ServerStream: ss, ctx: ctx, bidirectional: s.bidirectional[info.FullMethod]})
 	})
 }
 
@@ -66,16 +55,19 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 // errors of what can't be received.
 type guardedStream struct {
 	grpc.ServerStream
-	ctx context.Context
+	ctx           context.Context
+	bidirectional bool  // the caller may send any number of messages
+	broken        error // of the last message
 }
 
-func (s guardedStream) Context() context.Context { return s.ctx }
+func (s *guardedStream) Context() context.Context { return s.ctx }
 
 // guard runs one call: who is it, may they, and what becomes of its error. A
 // panic in it is an error of ours; the daemon lives on.
 func (s *Server) guard(ctx context.Context, method string, run func(context.Context) error) (err error) {
 	c := &call{method: method, reference: newReference()}
 	began := time.Now()
+	defer intakeOf(ctx).hold()()
 	defer func() {
 		s.log.Debug("call", "method", method, "reference", c.reference, "principal", c.who.Name,
 			"code", status.Code(err), "took", time.Since(began))

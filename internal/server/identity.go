@@ -68,6 +68,7 @@ func Anonymous(context.Context) (permission.Principal, error) {
 // by now it may be another process's.
 type unixPeer struct {
 	credentials.CommonAuthInfo
+	metered
 	uid uint32
 }
 
@@ -121,23 +122,27 @@ func peerUID(c *net.UnixConn) (uint32, error) {
 }
 
 // peerCredentials is a transport without encryption that knows the user at the
-// other end of a Unix socket.
-type peerCredentials struct{}
+// other end of a Unix socket, and counts what comes in.
+type peerCredentials struct{ budget *budget }
 
-func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	addr, ok := conn.RemoteAddr().(peerAddr)
+	m := newMeteredConn(conn, c.budget)
 	if !ok {
-		return conn, plainPeer{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+		return m, plainPeer{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, metered{m}}, nil
 	}
 	if addr.err != nil {
 		return nil, nil, addr.err
 	}
 	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-	return conn, unixPeer{level, addr.uid}, nil
+	return m, unixPeer{level, metered{m}, addr.uid}, nil
 }
 
 // plainPeer is nobody in particular.
-type plainPeer struct{ credentials.CommonAuthInfo }
+type plainPeer struct {
+	credentials.CommonAuthInfo
+	metered
+}
 
 func (plainPeer) AuthType() string { return "insecure" }
 
@@ -149,6 +154,6 @@ func (peerCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "insecure"}
 }
 
-func (peerCredentials) Clone() credentials.TransportCredentials { return peerCredentials{} }
+func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
 
 func (peerCredentials) OverrideServerName(string) error { return nil }

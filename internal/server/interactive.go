@@ -73,7 +73,7 @@ func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.Exec
 		}
 	}
 	up.fill(&req)
-	return c.x.Execute(stream.Context(), req)
+	return c.execute(stream.Context(), req)
 }
 
 // receiveFiles receives chunks until every file is complete.
@@ -165,9 +165,11 @@ func (f *feed) run() {
 	}
 }
 
-// misplaced reports whether an error is about a message that does not belong here.
+// misplaced reports whether an error is about a message that does not belong here,
+// or for which there is no place.
 func misplaced(err error) bool {
-	return errors.As(err, new(*executor.RequestError)) || errors.As(err, new(*messageError))
+	return errors.As(err, new(*executor.RequestError)) || errors.As(err, new(*messageError)) ||
+		errors.As(err, new(*sizeError)) || errors.As(err, new(*budgetError))
 }
 
 // take passes on one message. A signal waits for the program to start, and with

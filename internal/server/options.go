@@ -10,6 +10,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultMaxMessageBytes   = 16 << 20
+	DefaultRequestBytes      = 256 << 20
 	DefaultKeepaliveInterval = 15 * time.Second
 )
 
@@ -19,10 +20,14 @@ const (
 	maxPeerConnections = 128 // of one user, or one address
 	maxStreams         = 100 // of one connection
 	maxHeaderBytes     = 16 << 10
-	connectionTimeout  = 20 * time.Second // for the handshake
-	maxIdle            = time.Minute
-	refusedInterval    = 10 * time.Second // between two lines of the log about connections that were refused
-	maxAge             = 30 * time.Minute
+	// What a call may send before its handler asks for it, at least, and all calls of a
+	// connection together before the connection is read. They don't grow.
+	streamWindow      = 64 << 10
+	connectionWindow  = 1 << 20
+	connectionTimeout = 20 * time.Second // for the handshake
+	maxIdle           = time.Minute
+	refusedInterval   = 10 * time.Second // between two lines of the log about connections that were refused
+	maxAge            = 30 * time.Minute
 	// What is under way when a connection gets too old may end on it. Longer than
 	// an execution can take with its time in the queue (600 s each), so that age
 	// alone never breaks the stream that started one.
@@ -50,9 +55,13 @@ const (
 // gzip comes only with an import of grpc's encoding/gzip.
 func (s *Server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(peerCredentials{}),
+		grpc.Creds(peerCredentials{s.budget}),
+		grpc.InTapHandle(tapped),
+		grpc.ReadBufferSize(0), // a meteredConn has one
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.UnaryInterceptor(s.unary),
+		grpc.UnaryInterceptor(unary),
 		grpc.StreamInterceptor(s.stream),
 		grpc.UnknownServiceHandler(unknownMethod),
 		grpc.WaitForHandlers(true),

@@ -3,16 +3,28 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
+	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // gRPC answers a request that it can't receive by itself, before any handler and
-// without details. One that is too large it doesn't even read, which is what bounds
-// memory. One that can't be decoded is taken here, and refused as every other error.
+// without details. So it hardly ever meets one: what is too large, or comes when
+// there is no room, is taken out before it (frames.go), and what can't be decoded is
+// taken here, and refused as every other error.
+
+// maxFields bounds how many fields one message has, with those of the messages in
+// it: two bytes can become a hundred in memory.
+const maxFields = 100_000
 
 // A messageError is a request that can't be decoded, such as one with a string that
 // is not UTF-8.
@@ -27,53 +39,111 @@ type incoming struct {
 	err     error
 }
 
-// receive receives a message by what gRPC receives one with.
-func receive(by func(any) error, message any) error {
-	in := &incoming{message: message}
-	if err := by(in); err != nil {
-		return err
-	}
-	return in.err
-}
-
 // codec is gRPC's own, which can fill an incoming.
 type codec struct{ encoding.CodecV2 }
 
-func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	in, ok := v.(*incoming)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if err := c.CodecV2.Unmarshal(data, in.message); err != nil {
+	message, ok := in.message.(proto.Message)
+	if !ok {
+		in.err = fmt.Errorf("a %T is no message", in.message)
+		return nil
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	if countFields(buf.ReadOnlyData(), message.ProtoReflect().Descriptor(), maxFields) < 0 {
+		in.err = &messageError{fmt.Sprintf("it has more than %d fields", maxFields)}
+	} else if err := proto.Unmarshal(buf.ReadOnlyData(), message); err != nil {
 		in.err = &messageError{err.Error()}
 	}
 	return nil
 }
 
-// RecvMsg receives the next message of a stream.
-func (s guardedStream) RecvMsg(m any) error { return receive(s.ServerStream.RecvMsg, m) }
+// countFields returns how many more fields than those of a message there may be, or
+// less than zero. What can't be decoded it leaves to the decoder.
+func countFields(data []byte, desc protoreflect.MessageDescriptor, left int) int {
+	for len(data) > 0 && left >= 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return left
+		}
+		data = data[n:]
+		left--
+		if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+			return left
+		}
+		if f := desc.Fields().ByNumber(number); f != nil && f.Message() != nil && kind == protowire.BytesType {
+			inner, _ := protowire.ConsumeBytes(data[:n])
+			left = countFields(inner, f.Message(), left)
+		}
+		data = data[n:]
+	}
+	return left
+}
 
-// A registrar registers services whose unary methods refuse such messages.
+// RecvMsg receives the next message of a stream. After an error there is none.
+func (s *guardedStream) RecvMsg(m any) error {
+	if s.broken == nil {
+		s.broken = s.receive(m)
+	}
+	return s.broken
+}
+
+func (s *guardedStream) receive(m any) error {
+	in := &incoming{message: m}
+	if err := s.ServerStream.RecvMsg(in); err != nil {
+		if errors.Is(err, io.EOF) && !s.bidirectional {
+			return &messageError{"there is none"}
+		}
+		return err
+	}
+	if err := intakeOf(s.ctx).received(); err != nil {
+		return err
+	}
+	return in.err
+}
+
+// A registrar registers services all of whose methods are streams of both directions
+// for gRPC. On the wire there is no difference; but of such a method gRPC receives
+// nothing before the handler asks for it, and leaves it to the handler what an error
+// of that becomes.
 type registrar struct{ *Server }
 
 // RegisterService is what generated code calls.
 func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	guarded := *desc
-	guarded.Methods = make([]grpc.MethodDesc, len(desc.Methods))
-	for i, m := range desc.Methods {
-		method, handle := "/"+desc.ServiceName+"/"+m.MethodName, m.Handler
-		m.Handler = func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return handle(srv, ctx, func(v any) error {
-				err := receive(decode, v)
-				if errors.As(err, new(*messageError)) {
-					return r.answer(ctx, &call{method: method, reference: newReference()}, err)
+	guarded.Methods, guarded.Streams = nil, nil
+	for _, m := range desc.Methods {
+		guarded.Streams = append(guarded.Streams, grpc.StreamDesc{
+			StreamName: m.MethodName, ServerStreams: true, ClientStreams: true,
+			Handler: func(srv any, ss grpc.ServerStream) error {
+				answer, err := m.Handler(srv, ss.Context(), ss.RecvMsg, nil)
+				if err != nil {
+					return err
 				}
-				return err // gRPC's own
-			}, interceptor)
+				return ss.SendMsg(answer)
+			},
+		})
+	}
+	for _, s := range desc.Streams {
+		if s.ClientStreams {
+			r.bidirectional["/"+desc.ServiceName+"/"+s.StreamName] = true
 		}
-		guarded.Methods[i] = m
+		s.ClientStreams = true
+		guarded.Streams = append(guarded.Streams, s)
 	}
 	r.grpc.RegisterService(&guarded, impl)
+}
+
+// GetServiceInfo is what reflection asks for.
+func (r registrar) GetServiceInfo() map[string]grpc.ServiceInfo { return r.grpc.GetServiceInfo() }
+
+// unary is for a method that was registered past the registrar.
+func unary(_ context.Context, _ any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+	return nil, status.Errorf(codes.Unimplemented, "%s: no such method", info.FullMethod)
 }

@@ -47,6 +47,9 @@ type Config struct {
 	StagingDir string
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
+	// RequestBytes bounds the messages that are in memory at the same time. Zero:
+	// DefaultRequestBytes. No less than MaxMessageBytes.
+	RequestBytes int64
 	// KeepaliveInterval is how long a stream of events may be silent. Zero:
 	// DefaultKeepaliveInterval.
 	KeepaliveInterval time.Duration
@@ -65,21 +68,30 @@ type Server struct {
 	capabilities func() Capabilities
 	uploads      *uploads
 	maxMessage   int
+	budget       *budget
 	keepalive    time.Duration
 	identify     func(context.Context) (permission.Principal, error)
 	log          *slog.Logger
 
-	grpc       *grpc.Server
-	health     *health.Server
-	stopping   chan struct{} // closed when the server begins to stop
-	stop       func()        // closes it, once
-	background sync.WaitGroup
+	grpc   *grpc.Server
+	health *health.Server
+	// bidirectional has the methods whose callers send any number of messages.
+	bidirectional map[string]bool
+	stopping      chan struct{} // closed when the server begins to stop
+	stop          func()        // closes it, once
+	background    sync.WaitGroup
 }
 
 // New makes a Server. It is not serving yet, and says so: see SetServing.
 func New(c Config) (*Server, error) {
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
+	}
+	if c.RequestBytes == 0 {
+		c.RequestBytes = max(DefaultRequestBytes, int64(c.MaxMessageBytes))
+	}
+	if c.RequestBytes < int64(c.MaxMessageBytes) {
+		return nil, fmt.Errorf("RequestBytes: %d, less than one message may have, %d", c.RequestBytes, c.MaxMessageBytes)
 	}
 	if c.KeepaliveInterval == 0 {
 		c.KeepaliveInterval = DefaultKeepaliveInterval
@@ -98,6 +110,7 @@ func New(c Config) (*Server, error) {
 		x: c.Executor, skills: c.Skills, policy: c.Policy, capabilities: c.Capabilities,
 		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
 		identify: c.Identify, log: c.Log,
+		budget: newBudget(c.RequestBytes, int64(c.MaxMessageBytes)), bidirectional: map[string]bool{},
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
@@ -106,8 +119,8 @@ func New(c Config) (*Server, error) {
 	pb.RegisterSkillServiceServer(registrar{s}, skillCalls{Server: s})
 	pb.RegisterToolServiceServer(registrar{s}, toolCalls{Server: s, view: c.Tools})
 	pb.RegisterSystemServiceServer(registrar{s}, systemCalls{Server: s})
-	healthpb.RegisterHealthServer(s.grpc, s.health)
-	reflection.Register(s.grpc) // v1, and v1alpha for old tools
+	healthpb.RegisterHealthServer(registrar{s}, s.health)
+	reflection.Register(registrar{s}) // v1, and v1alpha for old tools
 	s.SetServing(false)
 	return s, nil
 }

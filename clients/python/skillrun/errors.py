@@ -147,11 +147,12 @@ def call_error(error: grpc.RpcError) -> CallError:
     """Turns what grpcio raises into an exception of this package."""
     info, bad, retry = _details(error)
     kind = _BY_CODE.get(error.code(), CallError)
-    if kind is Busy and info is None:
+    if kind is Busy and (info is None or info.reason == "MESSAGE_TOO_LARGE"):
         large = _TOO_LARGE.search(error.details() or "")
         if large is not None:
             return message_too_large(int(large.group(1)), int(large.group(2)))
-        kind = CallError  # gRPC's own word for something else
+        if info is None:
+            kind = CallError  # gRPC's own word for something else
     return kind(
         error.details() or error.code().name,
         code=error.code(),
@@ -162,7 +163,8 @@ def call_error(error: grpc.RpcError) -> CallError:
     )
 
 
-# What a daemon's gRPC says of a request that it did not read. It comes without details.
+# What a daemon says of a request that it did not read; of one that does not count, its
+# gRPC, without details.
 # This side's own word for an answer that is too large begins in another way.
 _TOO_LARGE = re.compile(r"^grpc: received message larger than max \((\d+) vs\. (\d+)\)")
 

@@ -1,0 +1,202 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Bounds on what requests hold in memory together.
+const (
+	// smallMessage is a message that a stream's window holds whole: what small ones
+	// can hold is bounded by the number of streams too.
+	smallMessage = streamWindow
+	// tinyMessage is never refused: that is what asks, cancels and looks after health.
+	tinyMessage = 4 << 10
+	// stalledAfter is how long a message may take that is in the way of others.
+	stalledAfter = 20 * time.Second
+	retryBudget  = time.Second
+)
+
+// A budget is how many bytes of requests may be in memory at the same time: being
+// received, waiting, or held by what they started. A message is counted from the
+// five bytes that announce its size, before gRPC makes room for it, until nobody has
+// it any more. Small ones may use half as much again, so that large ones don't keep
+// them out.
+type budget struct {
+	limit, maxMessage int64
+
+	mu        sync.Mutex
+	used      int64
+	receiving map[*intake]time.Time // incomplete ones of more than one frame, and since when
+}
+
+// A budgetError is a message for which there is no room now.
+type budgetError struct{ limit int64 }
+
+func (e *budgetError) Error() string {
+	return fmt.Sprintf("the requests that the daemon holds have %d bytes together, which is all that they may: try again when some have ended", e.limit)
+}
+
+// A sizeError is a message that is larger than the daemon takes. The words are
+// gRPC's own, which clients look for.
+type sizeError struct{ size, limit int64 }
+
+func (e *sizeError) Error() string {
+	return fmt.Sprintf("grpc: received message larger than max (%d vs. %d)", e.size, e.limit)
+}
+
+func newBudget(limit, maxMessage int64) *budget {
+	return &budget{limit: limit, maxMessage: maxMessage, receiving: map[*intake]time.Time{}}
+}
+
+// take takes n bytes for a message, or returns false.
+func (b *budget) take(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	limit := b.limit
+	if n <= smallMessage {
+		limit += limit / 2
+	}
+	if b.used+n > limit && n > tinyMessage {
+		b.breakStalled()
+		return false
+	}
+	b.used += n
+	return true
+}
+
+// breakStalled ends the connections of those who have kept others waiting: what they
+// hold is free once their calls have ended. b.mu is held.
+func (b *budget) breakStalled() {
+	for in, since := range b.receiving {
+		if time.Since(since) >= stalledAfter {
+			delete(b.receiving, in)
+			go in.abandon()
+		}
+	}
+}
+
+// An intake is what one call has sent and the daemon holds.
+type intake struct {
+	*budget
+	abandon func() // ends the connection
+
+	// By the connection's reader alone.
+	parse messageParser
+
+	// By budget.mu.
+	holders int     // the stream, the handler, executions
+	held    int64   // of the budget
+	later   []int64 // sizes of the messages behind the first that are held
+	count   int     // of messages that the handler has got
+	refused error   // the message that the handler gets next is not the caller's
+}
+
+type intakeKey struct{}
+
+// intakeOf returns the intake of a call, or nil.
+func intakeOf(ctx context.Context) *intake {
+	in, _ := ctx.Value(intakeKey{}).(*intake)
+	return in
+}
+
+// admit counts a message that is announced with n bytes. False means that it is
+// refused, and that the handler will know why.
+func (in *intake) admit(n int64) bool {
+	if n > in.maxMessage {
+		return in.refuse(&sizeError{n, in.maxMessage})
+	}
+	if !in.take(n) {
+		return in.refuse(&budgetError{in.limit})
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.holders == 0 { // the call is over
+		in.used -= n
+		return true
+	}
+	if in.held += n; in.parse.messages > 0 {
+		in.later = append(in.later, n)
+	}
+	return true
+}
+
+func (in *intake) refuse(err error) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.refused = err
+	return false
+}
+
+// received says that the handler has got a message, and returns why it is none. Of
+// those behind the first, two are counted: one that a program's standard input has
+// not taken yet, and the one that waits for that.
+func (in *intake) received() error {
+	if in == nil {
+		return nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.refused != nil {
+		return in.refused
+	}
+	if in.count++; in.count > 3 && len(in.later) > 0 {
+		in.free(in.later[0])
+		in.later = in.later[1:]
+	}
+	return nil
+}
+
+// incomplete notes that a message goes on in another frame, or is complete.
+func (in *intake) incomplete(yes bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if _, listed := in.receiving[in]; !yes {
+		delete(in.receiving, in)
+	} else if !listed && in.holders > 0 {
+		in.receiving[in] = time.Now()
+	}
+}
+
+// hold keeps what is counted until the release that it returns is called.
+func (in *intake) hold() (release func()) {
+	if in == nil {
+		return func() {}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.holders == 0 {
+		return func() {} // it is given back: its stream is over
+	}
+	in.holders++
+	return sync.OnceFunc(in.release)
+}
+
+func (in *intake) release() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.holders--; in.holders == 0 {
+		in.free(in.held)
+		delete(in.receiving, in)
+	}
+}
+
+// forget says that n bytes of the first message are no longer in memory.
+func (in *intake) forget(n int64) {
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.holders > 0 {
+		in.free(n)
+	}
+}
+
+// free gives n bytes back. in.mu is held.
+func (in *intake) free(n int64) {
+	in.held -= n
+	in.used -= n
+}

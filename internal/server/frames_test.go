@@ -1,0 +1,347 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// wire writes frames as a client would, after its preface.
+type wire struct {
+	bytes.Buffer
+	*http2.Framer
+}
+
+func newWire() *wire {
+	w := &wire{}
+	w.WriteString(http2.ClientPreface)
+	w.Framer = http2.NewFramer(&w.Buffer, nil)
+	return w
+}
+
+// message is a message as gRPC frames it.
+func message(size int) []byte {
+	m := make([]byte, messageHeader, messageHeader+size)
+	binary.BigEndian.PutUint32(m[1:], uint32(size))
+	for i := range size {
+		m = append(m, byte(i|1))
+	}
+	return m
+}
+
+// played is a connection on which a client said no more than sent.
+type played struct {
+	net.Conn
+	sent   io.Reader
+	closed chan struct{}
+}
+
+func (p *played) Read(b []byte) (int, error) { return p.sent.Read(b) }
+func (p *played) Close() error               { close(p.closed); return nil }
+
+// readMetered reads what a client sent as gRPC does, with a call at each frame of
+// headers, and returns what gRPC gets and the calls by stream.
+func readMetered(t *testing.T, b *budget, sent []byte) ([]byte, map[uint32]*intake) {
+	t.Helper()
+	m := newMeteredConn(&played{sent: bytes.NewReader(sent)}, b)
+	got := make([]byte, prefaceBytes)
+	if _, err := io.ReadFull(m, got); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[uint32]*intake{}
+	for {
+		header := make([]byte, frameHeaderBytes)
+		if _, err := io.ReadFull(m, header); errors.Is(err, io.EOF) {
+			return got, calls
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		payload := make([]byte, int(header[0])<<16|int(header[1])<<8|int(header[2]))
+		if n, err := io.ReadFull(m, payload); err != nil {
+			t.Fatalf("%d bytes of %d: %v", n, len(payload), err)
+		}
+		if http2.FrameType(header[3]) == http2.FrameHeaders {
+			id := binary.BigEndian.Uint32(header[5:])
+			calls[id] = intakeOf(m.begin(t.Context()))
+		}
+		got = append(append(got, header...), payload...)
+	}
+}
+
+// Whatever a client cuts its messages into, what is admitted arrives as it was sent,
+// and is counted by its size.
+func TestMessagesAreCountedAsTheyCome(t *testing.T) {
+	three := slices.Concat(message(0), message(70_000), message(3))
+	for _, tt := range []struct {
+		name  string
+		write func(*wire)
+		want  int64
+	}{
+		{"one frame", func(w *wire) { w.WriteData(1, true, message(100)) }, 100},
+		{"several messages in one frame", func(w *wire) { w.WriteData(1, true, three) }, 70_003},
+		{"one message in many frames", func(w *wire) {
+			for chunk := range slices.Chunk(three, 1000) {
+				w.WriteData(1, false, chunk)
+			}
+		}, 70_003},
+		{"frames of one byte", func(w *wire) {
+			for chunk := range slices.Chunk(slices.Concat(message(7), message(0), message(9)), 1) {
+				w.WriteData(1, false, chunk)
+			}
+		}, 16},
+		{"headers cut everywhere", func(w *wire) {
+			for cut := 1; cut < 5; cut++ {
+				w.WriteData(1, false, message(10)[:cut])
+				w.WriteData(1, false, message(10)[cut:])
+			}
+		}, 40},
+		{"padding", func(w *wire) {
+			w.WriteDataPadded(1, false, message(20)[:9], make([]byte, 255))
+			w.WriteDataPadded(1, false, message(20)[9:], make([]byte, 1))
+			w.WriteDataPadded(1, true, nil, make([]byte, 9))
+		}, 20},
+		{"more padding than frame", func(w *wire) { w.WriteRawFrame(http2.FrameData, http2.FlagDataPadded, 1, []byte{9, 0, 0}) }, 0},
+		{"no data", func(w *wire) { w.WriteData(1, true, nil) }, 0},
+		{"other frames between", func(w *wire) {
+			w.WritePing(false, [8]byte{1})
+			w.WriteData(1, false, message(20)[:3])
+			w.WriteWindowUpdate(1, 1)
+			w.WriteData(1, false, message(20)[3:])
+			w.WriteRawFrame(0xfa, 0xff, 1, message(50))
+		}, 20},
+		{"a stream that is no call", func(w *wire) { w.WriteData(7, false, message(50)) }, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWire()
+			w.WriteSettings()
+			w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+			tt.write(w)
+			b := newBudget(2<<20, 1<<20)
+			got, calls := readMetered(t, b, w.Bytes())
+			if !bytes.Equal(got, w.Bytes()) {
+				t.Errorf("what arrived is not what was sent")
+			}
+			if b.used != tt.want {
+				t.Errorf("counted %d bytes, want %d", b.used, tt.want)
+			}
+			if len(b.receiving) != 0 {
+				t.Errorf("%d messages are incomplete, want none", len(b.receiving))
+			}
+			calls[1].release()
+			if b.used != 0 {
+				t.Errorf("%d bytes are counted after the end, want 0", b.used)
+			}
+		})
+	}
+}
+
+// What is refused arrives as an empty message, wherever its header was cut, and its
+// handler gets to know why.
+func TestRefusedMessagesArriveEmpty(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		size int
+		want error
+	}{
+		{"no room", 900_000, &budgetError{1 << 20}},
+		{"too large", 1<<20 + 1, &sizeError{1<<20 + 1, 1 << 20}},
+	} {
+		for cut := range 6 {
+			if _, large := tt.want.(*sizeError); large && cut > 1 && cut < 5 {
+				continue // it counts as the largest there may be, for which there is no room
+			}
+			w := newWire()
+			w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+			w.WriteData(1, false, message(tt.size)[:cut])
+			w.WriteData(1, false, message(tt.size)[cut:30])
+			want := slices.Clone(w.Bytes())
+			first := bytes.Index(want, message(tt.size)[cut:30])
+			if cut > 0 {
+				first -= frameHeaderBytes + cut
+			}
+			for i := 1; i < messageHeader; i++ { // of the message's header
+				at := first + i
+				if cut > 0 && i >= cut {
+					at += frameHeaderBytes
+				}
+				want[at] = 0
+			}
+			b := newBudget(1<<20, 1<<20)
+			b.used = 500_000 // of others
+			got, calls := readMetered(t, b, w.Bytes())
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s, cut after %d: got\n%x, want\n%x", tt.name, cut, got[prefaceBytes:], want[prefaceBytes:])
+			}
+			if err := calls[1].received(); err == nil || err.Error() != tt.want.Error() {
+				t.Errorf("%s, cut after %d: got %v, want %v", tt.name, cut, err, tt.want)
+			}
+			if b.used != 500_000 {
+				t.Errorf("%s, cut after %d: counted %d, want 500000", tt.name, cut, b.used)
+			}
+		}
+	}
+}
+
+// A size that comes in two parts counts as the largest until it is there.
+func TestAMessageOfUnknownSizeCountsAsTheLargest(t *testing.T) {
+	w := newWire()
+	w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+	w.WriteData(1, false, message(10)[:3])
+	b := newBudget(1<<20, 1<<19)
+	readMetered(t, b, w.Bytes())
+	if b.used != 1<<19 {
+		t.Errorf("counted %d, want %d", b.used, 1<<19)
+	}
+}
+
+// Who keeps others waiting with a message that does not go on loses its connection;
+// who is only slow does not.
+func TestAStalledMessageMakesRoom(t *testing.T) {
+	w := newWire()
+	w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+	w.WriteData(1, false, message(900_000)[:100])
+	b := newBudget(1<<20, 1<<20)
+	conn := &played{sent: bytes.NewReader(w.Bytes()), closed: make(chan struct{})}
+	m := newMeteredConn(conn, b)
+	io.ReadFull(m, make([]byte, prefaceBytes))
+	io.ReadFull(m, make([]byte, frameHeaderBytes))
+	ctx, cancel := context.WithCancel(t.Context())
+	in := intakeOf(m.begin(ctx))
+	io.ReadFull(m, make([]byte, frameHeaderBytes+100))
+
+	if b.take(500_000) {
+		t.Fatal("there is room for another")
+	}
+	b.mu.Lock()
+	since, ok := b.receiving[in]
+	b.receiving[in] = since.Add(-stalledAfter)
+	b.mu.Unlock()
+	if !ok {
+		t.Fatal("the message is not known as incomplete")
+	}
+	if b.take(500_000) {
+		t.Fatal("there is room before it has ended")
+	}
+	<-conn.closed
+	release := in.hold() // by its handler
+	cancel()             // as gRPC does for the calls of a connection that is gone
+	release()
+	waitFree(t, b)
+	if !b.take(500_000) {
+		t.Error("there is no room after it has ended")
+	}
+}
+
+// Of a stream of messages the first counts to the end, and two of the others.
+func TestAStreamHoldsTwoMessages(t *testing.T) {
+	b := newBudget(1000, 1000)
+	in := &intake{budget: b, holders: 1}
+	for i, want := range []int64{100, 110, 120, 120, 120, 120} {
+		size := int64(10)
+		if i == 0 {
+			size = 100
+		}
+		if !in.admit(size) {
+			t.Fatal("refused")
+		}
+		in.parse.messages++
+		if err := in.received(); err != nil {
+			t.Fatal(err)
+		}
+		if b.used != want {
+			t.Errorf("after %d: %d bytes, want %d", i+1, b.used, want)
+		}
+	}
+	in.release()
+	if b.used != 0 {
+		t.Errorf("%d bytes after the end", b.used)
+	}
+	if !in.admit(10) || b.used != 0 {
+		t.Errorf("%d bytes of a call that is over", b.used)
+	}
+}
+
+// Small messages have room that large ones can't take, and tiny ones always have.
+func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
+	b := newBudget(1<<20, 1<<20)
+	for _, step := range []struct {
+		size int64
+		want bool
+	}{
+		{1 << 20, true}, {smallMessage + 1, false}, {smallMessage, true}, {1, true},
+		{1<<19 - smallMessage - 1, false}, {1 << 15, true},
+	} {
+		if got := b.take(step.size); got != step.want {
+			t.Errorf("%d: got %v, want %v", step.size, got, step.want)
+		}
+	}
+	b.used = 1 << 40
+	if !b.take(tinyMessage) || b.take(tinyMessage+1) {
+		t.Error("beyond all bounds: want what is tiny, and no more")
+	}
+}
+
+// FuzzFrames: the connection gives gRPC as many bytes as came in, whatever they are,
+// and counts nothing that has ended.
+func FuzzFrames(f *testing.F) {
+	w := newWire()
+	w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+	w.WriteDataPadded(1, false, message(300)[:3], make([]byte, 7))
+	w.WriteData(1, true, message(300)[3:])
+	f.Add(w.Bytes(), uint16(20))
+	f.Add([]byte(http2.ClientPreface), uint16(1))
+	f.Fuzz(func(t *testing.T, sent []byte, step uint16) {
+		b := newBudget(1000, 1000)
+		m := newMeteredConn(&played{sent: bytes.NewReader(sent)}, b)
+		ctx, cancel := context.WithCancel(t.Context())
+		got, buf := 0, make([]byte, int(step)+1)
+		for {
+			n, err := m.Read(buf)
+			got += n
+			if err != nil {
+				if errors.Is(err, io.EOF) && got < len(sent) && m.at == frameHeaderBytes && m.left > 0 {
+					t.Errorf("an end in the middle of a frame is a clean one")
+				}
+				break
+			}
+			if n == 0 || n > len(buf) {
+				t.Fatalf("read %d bytes into %d", n, len(buf))
+			}
+			if m.at == frameHeaderBytes && m.header[3] == 1 && len(m.intakes) < 100 {
+				m.begin(ctx)
+			}
+		}
+		if lost := len(sent) - got; lost < 0 || lost >= frameHeaderBytes {
+			t.Errorf("%d bytes came, %d were passed on", len(sent), got)
+		}
+		cancel()
+		waitFree(t, b)
+	})
+}
+
+// waitFree waits until nothing is counted.
+func waitFree(t *testing.T, b *budget) {
+	t.Helper()
+	for late := time.After(time.Minute); ; runtime.Gosched() {
+		b.mu.Lock()
+		used := b.used
+		b.mu.Unlock()
+		if used == 0 {
+			return
+		}
+		select {
+		case <-late:
+			t.Fatalf("%d bytes are still counted", used)
+		default:
+		}
+	}
+}
