@@ -231,6 +231,8 @@ func TestGrpcurl(t *testing.T) {
 	}
 }
 
+// tcpAddress is where the daemon listens of which the test has let the kernel choose
+// the port: a port that a test chose could be somebody else's by then.
 func tcpAddress(t *testing.T, d *running) string {
 	t.Helper()
 	for line := range strings.Lines(d.log.String()) {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,8 +29,22 @@ import (
 // The tests of this package run the real daemon and the real client, and talk
 // to the daemon as any program would.
 
+// slower is how many times longer waits and deadlines are on a machine that is known
+// to be slow, such as an emulated one.
+var slower = func() time.Duration {
+	n, err := strconv.Atoi(os.Getenv("SKILLRUN_TEST_SLOWER"))
+	if err != nil {
+		return 1
+	}
+	return time.Duration(max(n, 1))
+}()
+
 // patience bounds every wait of a test. It is never what a test is about.
-const patience = 60 * time.Second
+var patience = slower * 60 * time.Second
+
+// startsWithin is a deadline that a test waits for, of a program that does something
+// before: time enough for that on a machine that does much else.
+const startsWithin = 6 * time.Second
 
 var binaries = sync.OnceValues(func() (string, error) {
 	dir, build := os.Getenv("SKILLRUN_BIN"), []string{"../skillrund", "../skillrun", "../skillrun-python"}
@@ -187,6 +202,7 @@ func launch(t testing.TB, dir, extra string, wrapper ...string) *running {
 	if len(wrapper) > 0 {
 		d.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	}
+	inItsService(t, d.cmd, filepath.Base(dir))
 	d.cmd.Stderr = log
 	d.cmd.Env = append(os.Environ(), "DAEMON_SECRET=not for scripts")
 	if err := d.cmd.Start(); err != nil {

@@ -26,9 +26,13 @@ import (
 // Faults happen to daemons of their own. A daemon that is told to die here is
 // killed as the kernel would, and the next one starts on what it left.
 
-// hold starts n executions that run on and returns their ids.
+// hold starts n executions that run on, if no deadline is set for as long as any
+// may, and returns their ids once each has printed something.
 func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
 	d.t.Helper()
+	if req.Limits.GetWallTime() == nil {
+		wall(req, 10*time.Minute)
+	}
 	ids := make([]string, n)
 	var wg sync.WaitGroup
 	for i := range ids {
@@ -69,6 +73,16 @@ func (d *running) wantSwept(dead string, lost ...string) {
 	}
 	d.works()
 	d.wantNoProcess()
+}
+
+// within waits for something that a test can't go on without.
+func within(t testing.TB, done <-chan struct{}, otherwise string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal(otherwise)
+	}
 }
 
 // processes lists the processes of one execution.
@@ -118,6 +132,8 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var begun []string
+		first := make(chan struct{})
+		said := sync.OnceFunc(func() { close(first) })
 		for range 6 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
@@ -132,22 +148,21 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 					mu.Lock()
 					begun = append(begun, e.ExecutionId)
 					mu.Unlock()
+					said()
 					for err == nil {
 						_, err = s.Recv()
 					}
 				}
 			})
 		}
-		time.Sleep(time.Duration(100+random.IntN(300)) * time.Millisecond) // the random moment
+		within(t, first, "nothing begins")
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond) // the random moment
 		dead = d.instance()
 		d.kill()
 		cancel()
 		wg.Wait()
 		d = startDaemonIn(t, dir, extra)
 		d.wantSwept(dead)
-		if len(begun) == 0 {
-			t.Error("nothing had begun")
-		}
 		for _, id := range begun { // what was answered is known, and has one end
 			if r := d.attach(id, 0); r.outcome.End != pb.End_END_DAEMON_LOST && r.outcome.End != pb.End_END_EXITED && r.outcome.End != pb.End_END_CANCELLED {
 				t.Errorf("%s ended as %v", id, r.outcome)
@@ -348,6 +363,8 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	first := make(chan struct{})
+	said := sync.OnceFunc(func() { close(first) })
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range 3 {
@@ -367,10 +384,12 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 					answered[fmt.Sprint(n)] = e.ExecutionId
 					ended[e.ExecutionId] = ended[e.ExecutionId] || e.GetOutcome() != nil
 					mu.Unlock()
+					said()
 				}
 			}
 		})
 	}
+	within(t, first, "nothing is answered")
 	random := rand.New(rand.NewPCG(6, 6))
 	type cut struct {
 		file  string
@@ -378,7 +397,7 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 	}
 	var cuts []cut
 	for i := range 4 {
-		time.Sleep(time.Duration(150+random.IntN(300)) * time.Millisecond) // the random moment
+		time.Sleep(time.Duration(random.IntN(450)) * time.Millisecond) // the random moment
 		mu.Lock()
 		c := cut{file: filepath.Join(dir, fmt.Sprintf("cut-%d", i)), known: map[string]string{}}
 		for n, id := range answered {
@@ -593,6 +612,12 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 	d := start()
 	d.works()
 	id := d.hold(1, code("hostile", stubborn))[0]
+	// It is the first to go, before the daemon.
+	for _, pid := range d.processes(id) {
+		if data, err := os.ReadFile(fmt.Sprintf("/proc/%s/oom_score_adj", pid)); err != nil || strings.TrimSpace(string(data)) != "1000" {
+			t.Errorf("oom_score_adj of process %s of a sandbox: %q, %v", pid, data, err)
+		}
+	}
 	dead := d.instance()
 	big := code("hostile", "#"+strings.Repeat("A", 4<<20))
 	var wg sync.WaitGroup
@@ -609,9 +634,6 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 		})
 	}
 	wg.Wait()
-	if data, err := os.ReadFile(fmt.Sprintf("/proc/%s/oom_score_adj", cmpFirst(d.processes(id), "self"))); err != nil || len(d.processes(id)) > 0 && strings.TrimSpace(string(data)) != "1000" {
-		t.Errorf("oom_score_adj of a sandbox: %q, %v", data, err)
-	}
 	if _, err := d.try(code("hostile", "print('works')")); err == nil {
 		d.works()
 	} else { // then it was the kernel, and the next one finds order
@@ -626,13 +648,6 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 	d.stop()
 }
 
-func cmpFirst(list []string, otherwise string) string {
-	if len(list) > 0 {
-		return list[0]
-	}
-	return otherwise
-}
-
 func descriptorsExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "concurrency: {running: 32}\n")
 	d.works()
@@ -641,7 +656,7 @@ func descriptorsExhausted(t *testing.T, _ *running, _ hostileCase) {
 	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
 		t.Fatal(err)
 	}
-	few := unix.Rlimit{Cur: uint64(before.files + 24), Max: old.Max}
+	few := unix.Rlimit{Cur: uint64(before.files + before.database + 24), Max: old.Max}
 	if err := unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -713,8 +728,8 @@ func (d *running) descriptors() []string {
 
 func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "concurrency: {running: 30}\n")
-	// As many at once as below, so that what the daemon keeps ready for so many, such
-	// as connections to its database, is there before.
+	// As many at once as below, so that what the daemon keeps ready for so many is
+	// there before.
 	var warm sync.WaitGroup
 	for range 30 {
 		warm.Go(func() { d.works() })
@@ -752,11 +767,6 @@ func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d.works()
 	d.wantNothingLeft()
 	d.wantHeldAs(before)
-	if t.Failed() {
-		for _, fd := range d.descriptors() {
-			t.Log(fd)
-		}
-	}
 }
 
 func failClosed(t *testing.T, _ *running, _ hostileCase) {
@@ -870,7 +880,7 @@ func binaryReplaced(t *testing.T, _ *running, _ hostileCase) {
 
 func daemonStopped(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "grace: 100ms\n")
-	id := d.hold(1, wall(code("hostile", stubborn), time.Second))[0]
+	id := d.hold(1, wall(code("hostile", stubborn), startsWithin))[0]
 	d.cmd.Process.Signal(syscall.SIGSTOP)
 	d.untilNoProcess(id) // the init's own deadline
 	d.cmd.Process.Signal(syscall.SIGCONT)
@@ -998,7 +1008,7 @@ func frozenDisk(t *testing.T, _ *running, _ hostileCase) {
 	newDisk(t, filepath.Join(dir, "disk"), state, 128)
 	d := startDaemonIn(t, dir, "grace: 100ms\n")
 	d.works()
-	id := d.hold(1, wall(code("hostile", stubborn), 2*time.Second))[0]
+	id := d.hold(1, wall(code("hostile", stubborn), startsWithin))[0]
 	freeze := func(flag string) {
 		t.Helper()
 		if out, err := exec.Command("/usr/sbin/fsfreeze", flag, state).CombinedOutput(); err != nil {

@@ -24,7 +24,7 @@ import (
 func (d *running) wantNothingLeft() {
 	d.t.Helper()
 	var left []string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if left = d.leftovers(); len(left) == 0 {
 			return
 		}

@@ -269,19 +269,19 @@ func TestMCPDaemonGoes(t *testing.T) {
 // The SDK's own client over the same pipe, and over HTTP, on a Unix socket and on
 // loopback.
 func TestMCPClients(t *testing.T) {
-	port := freePort(t)
-	d := startDaemon(t, fmt.Sprintf("listen: {unix: s.sock, mcp_tcp: '127.0.0.1:%d'}\n", port))
+	d := startDaemon(t, "listen: {unix: s.sock, mcp_tcp: '127.0.0.1:0'}\n")
+	address := tcpAddress(t, d)
 	socket := filepath.Join(d.dir, "mcp.sock")
 	overSocket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
 	overTCP := d.mcpCommand()
-	overTCP.Env = append(overTCP.Env, fmt.Sprintf("SKILLRUN_MCP_ADDRESS=127.0.0.1:%d", port))
+	overTCP.Env = append(overTCP.Env, "SKILLRUN_MCP_ADDRESS="+address)
 	for name, transport := range map[string]mcp.Transport{
 		"command":          &mcp.CommandTransport{Command: d.mcpCommand()},
 		"command over TCP": &mcp.CommandTransport{Command: overTCP},
 		"socket":           &mcp.StreamableClientTransport{Endpoint: "http://localhost/mcp", HTTPClient: overSocket},
-		"TCP":              &mcp.StreamableClientTransport{Endpoint: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)},
+		"TCP":              &mcp.StreamableClientTransport{Endpoint: "http://" + address + "/mcp"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -317,16 +317,6 @@ func TestMCPClients(t *testing.T) {
 	if byPrincipal["uid:0"] != 2 || byPrincipal["anonymous"] != 2 {
 		t.Errorf("who ran what: %v", byPrincipal)
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // The socket has the mode of the other one, and a config without it has none.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -77,7 +76,7 @@ func TestLargeOutput(t *testing.T) {
 	}
 	t.Run("endless", func(t *testing.T) {
 		d.t = t
-		r := d.run(wall(shell("calculator", "yes"), 2*time.Second))
+		r := d.run(wall(shell("calculator", "yes"), startsWithin))
 		if r.outcome.End != pb.End_END_TIMED_OUT || r.stdout.Len() != 10<<20 || !r.outcome.Stdout.Truncated {
 			t.Errorf("%v, %d bytes, %v; want TIMED_OUT with 10 MiB delivered", r.outcome.End, r.stdout.Len(), r.outcome.Stdout)
 		}

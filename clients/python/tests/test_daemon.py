@@ -248,7 +248,11 @@ class Leaving(Daemon):
             "        sys.stdout.flush()\n"
         )
         with subprocess.Popen(
-            [sys.executable, "-c", program, self.SLEEPER, label], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-c", program, self.SLEEPER, label],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # As in a terminal: a shell has what it starts in the background ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             self.assertEqual(process.stdout.readline(), b"ready\n")
             process.send_signal(signal.SIGINT)
