@@ -118,9 +118,9 @@ class Running(Daemon):
             secret_env={"APP_SECRET": "s"},
             files={"sub/x": b""},
             working_directory="sub",
-            limits=skillrun.Limits(wall_time=7, processes=9),
+            limits=skillrun.Limits(wall_time=47, processes=9),
         )
-        self.assertEqual((run.header.limits.wall_time.seconds, run.header.limits.processes), (7, 9))
+        self.assertEqual((run.header.limits.wall_time.seconds, run.header.limits.processes), (47, 9))
         self.assertEqual(run.result().check().text, "1 s /workspace/sub\n")
 
     def test_a_signal_reaches_the_program(self):
@@ -215,7 +215,7 @@ class Leaving(Daemon):
         self.assertEqual((run.end, self.client.execution(run.id).outcome.end), ("cancelled", pb.END_CANCELLED))
 
     def test_the_deadline_cancels(self):
-        run = self.client.run_code("py", self.SLEEPER, deadline=1)
+        run = self.client.run_code("py", self.SLEEPER, deadline=5)
         with self.assertRaises(skillrun.DeadlineExceeded):
             run.wait()
         self.assertEqual(self.client.execution(run.id).outcome.end, pb.END_CANCELLED)

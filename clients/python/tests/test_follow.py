@@ -186,7 +186,7 @@ class Leaving(Case):
 
     def test_deadline(self):
         daemon, client, _ = self.live()
-        run = client.run("s", code="", deadline=0.2)
+        run = client.run("s", code="", deadline=2)
         with self.assertRaises(skillrun.DeadlineExceeded):
             run.wait()
         self.assertEqual((len(daemon.asked("Cancel")), run.end), (1, "cancelled"))
