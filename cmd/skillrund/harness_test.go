@@ -44,7 +44,7 @@ var patience = slower * 60 * time.Second
 
 // startsWithin is a deadline that a test waits for, of a program that does something
 // before: time enough for that on a machine that does much else.
-const startsWithin = 6 * time.Second
+var startsWithin = slower * 6 * time.Second
 
 var binaries = sync.OnceValues(func() (string, error) {
 	dir, build := os.Getenv("SKILLRUN_BIN"), []string{"../skillrund", "../skillrun", "../skillrun-python"}

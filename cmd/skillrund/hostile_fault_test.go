@@ -561,9 +561,11 @@ func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
 }
 
 func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
-	const memory = "/sys/fs/cgroup/memory"
-	if _, err := os.Stat(memory + "/memory.limit_in_bytes"); err != nil {
-		t.Skip("waits for the run in a virtual machine: no memory controller of cgroup v1 to limit the daemon by")
+	memory, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	if unified() {
+		memory, limit = "/sys/fs/cgroup", "memory.max"
+	} else if _, err := os.Stat(memory + "/" + limit); err != nil {
+		t.Skip("no memory controller to limit the daemon by")
 	}
 	name := fmt.Sprintf("hostile-%d", os.Getpid())
 	group := filepath.Join(memory, name)
@@ -576,19 +578,25 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 			t.Error(err)
 		}
 		boxes, _ := filepath.Glob("/sys/fs/cgroup/*/" + name + "-boxes")
+		if unified() {
+			boxes = []string{group + "-boxes"}
+		}
 		for _, b := range boxes {
 			if err := os.Remove(b); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	if err := os.WriteFile(group+"/memory.limit_in_bytes", []byte("128M"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(group, limit), []byte("128M"), 0); err != nil {
 		t.Fatal(err)
 	}
 	// The sandboxes' cgroups lie elsewhere than the daemon's.
 	tops, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if unified() {
+		tops = []string{"/sys/fs/cgroup/cgroup.procs"}
 	}
 	for _, top := range tops {
 		boxes := filepath.Join(filepath.Dir(top), name+"-boxes")
@@ -773,7 +781,7 @@ func failClosed(t *testing.T, _ *running, _ hostileCase) {
 	private := func(script string) []string {
 		return []string{"/usr/bin/unshare", "--mount", "/bin/bash", "-ec", script + `; exec "$@"`, "bash"}
 	}
-	_, v1 := os.Stat("/sys/fs/cgroup/pids/tasks")
+	v1, v2 := unless(!unified(), "one hierarchy has all controllers on cgroup v2"), unless(unified(), "this machine has cgroup v1")
 	for _, tt := range []struct {
 		name string
 		by   []string
@@ -786,43 +794,31 @@ func failClosed(t *testing.T, _ *running, _ hostileCase) {
 		{"in a user namespace", []string{"/usr/bin/unshare", "--user", "--map-root-user"}, "ids", ""},
 		{"cgroups read-only", private(`while read -r _ _ _ _ at _; do case $at in /sys/fs/cgroup*) mount -o remount,bind,ro "$at";; esac; done </proc/self/mountinfo`), "cgroup", ""},
 		{"no cgroups", private(`umount -l -R /sys/fs/cgroup`), "cgroup", ""},
-		{"pids controller missing", private(`umount -l /sys/fs/cgroup/pids`), "pids", unless(v1 == nil, "one hierarchy has all controllers on cgroup v2")},
+		{"pids controller missing", private(`umount -l /sys/fs/cgroup/pids`), "pids", v1},
 		{"parts of /proc covered", private(`mount -t tmpfs none /proc/scsi || mount -t tmpfs none /proc/sys`), "proc", ""},
 		{"state on overlayfs", private(`d=$(dirname "$3"); mkdir "$d"/{l,u,w,state}; mount -t overlay -o "lowerdir=$d/l,upperdir=$d/u,workdir=$d/w" none "$d/state"`), "id-mapped", ""},
+		{"a kernel without seccomp", nil, "seccomp is missing", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.skip != "" {
 				t.Skip(tt.skip)
 			}
-			dir := newDir(t)
-			if err := os.Chmod(dir, 0o777); err != nil { // for who is not root
-				t.Fatal(err)
+			if tt.by == nil {
+				tt.by = withoutSeccomp(t)
 			}
-			config := filepath.Join(dir, "c.yaml")
-			if err := os.WriteFile(config, []byte("state_dir: state\nrun_dir: run\nskills: []\nlisten: {unix: s.sock}\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			bin := filepath.Join(dir, "skillrund")
-			if out, err := exec.Command("install", "-m", "0755", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
-				t.Fatalf("%v %s", err, out)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			args := append(slices.Clone(tt.by), bin, "--config", config)
-			out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
-			if err == nil || ctx.Err() != nil {
-				t.Errorf("it serves, or hangs: %v\n%s", err, tail(string(out), 1500))
-			}
-			if !strings.Contains(string(out), tt.want) {
-				t.Errorf("it says %s\nwant a word of %q", tail(string(out), 1500), tt.want)
-			}
-			if _, err := os.Lstat(dir + "/s.sock"); err == nil {
-				t.Error("it listens")
-			}
+			refusesToStart(t, "", tt.by, tt.want)
 		})
 	}
-	for _, what := range []string{"a kernel without seccomp, or an old libseccomp", "user.max_user_namespaces=0", "no overlay module", "core_pattern that pipes to a program"} {
-		t.Run(what, func(t *testing.T) { t.Skip("waits for the run in a virtual machine: it changes the whole machine") })
+	for _, tt := range badParents {
+		t.Run("cgroup_parent "+tt.name, func(t *testing.T) {
+			if v2 != "" {
+				t.Skip(v2)
+			}
+			refusesToStart(t, "cgroup_parent: "+tt.make(t)+"\n", nil, tt.want)
+		})
+	}
+	for _, what := range []string{"user.max_user_namespaces=0", "no overlay module", "core_pattern that pipes to a program"} {
+		t.Run(what, func(t *testing.T) { t.Skip(changesTheMachine) })
 	}
 }
 

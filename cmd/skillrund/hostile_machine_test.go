@@ -1,0 +1,319 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// ownMachineVar says that the machine is the tests' own, to be changed as they like
+// and then thrown away: the virtual machine of make test-cgroup2. Its value is the
+// directory of the kernel modules that were loaded.
+const ownMachineVar = "SKILLRUN_OWN_MACHINE"
+
+const changesTheMachine = "changes the whole machine: TestHostileMachine does that, in the virtual machine of make test-cgroup2"
+
+// ownMachine skips a test that must not run on a machine of others.
+func ownMachine(t *testing.T) (modules string) {
+	t.Helper()
+	modules, ok := os.LookupEnv(ownMachineVar)
+	if !ok {
+		t.Skip("changes the whole machine: make test-cgroup2 runs it in a virtual machine")
+	}
+	return modules
+}
+
+// TestHostileMachine is of the cases that change the whole machine. Nothing may run
+// beside it.
+func TestHostileMachine(t *testing.T) {
+	modules := ownMachine(t)
+	t.Run("fault-11-clock-jump", clockJump)
+	t.Run("fault-12-fail-closed", func(t *testing.T) {
+		t.Run("user.max_user_namespaces=0", func(t *testing.T) {
+			setForNow(t, "/proc/sys/user/max_user_namespaces", "0")
+			refusesToStart(t, "", nil, "user namespace is missing")
+		})
+		t.Run("core_pattern that pipes to a program", func(t *testing.T) {
+			setForNow(t, "/proc/sys/kernel/core_pattern", "|/usr/bin/tee /var/tmp/core")
+			refusesToStart(t, "", nil, "core dumps is missing", "/usr/bin/tee", "kernel.core_pattern")
+		})
+		t.Run("no overlay module", func(t *testing.T) {
+			unload(t, "overlay", modules)
+			refusesToStart(t, "", nil, "overlay workspace is missing", "modprobe overlay")
+		})
+	})
+	// And all of it is as it was.
+	d := startHostile(t, "")
+	d.run(code("hostile", "print('still here')")).wantStdout(t, "still here\n")
+}
+
+// unified says whether the machine has cgroup v2 and nothing else.
+func unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
+// badParents are cgroups v2 beneath which no sandbox can have its limits.
+var badParents = []struct {
+	name string
+	make func(*testing.T) string // returns its path as a configuration has it
+	want string                  // what the daemon says
+}{
+	{"that is not there", func(*testing.T) string { return "/hostile-none" }, "cgroups is missing"},
+	{"that gets no controllers", func(t *testing.T) string {
+		return newGroup(t, newGroup(t, "", nil), nil)
+	}, "has no controller memory"},
+	{"that gets some of the controllers", func(t *testing.T) string {
+		outer := newGroup(t, "", map[string]string{"cgroup.subtree_control": "+memory +cpu"})
+		return newGroup(t, outer, nil)
+	}, "has no controller pids"},
+	{"that is threaded", func(t *testing.T) string {
+		return newGroup(t, newGroup(t, "", nil), map[string]string{"cgroup.type": "threaded"})
+	}, "has no controller memory"},
+	{"that holds a process", func(t *testing.T) string {
+		group := newGroup(t, "", nil)
+		cmd := exec.Command("/usr/bin/cat")
+		if _, err := cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := os.Open("/sys/fs/cgroup" + group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		return group
+	}, "holds other processes"},
+}
+
+// newGroup makes a cgroup v2 in another, writes its files, and removes it when the
+// test ends.
+func newGroup(t *testing.T, parent string, files map[string]string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/sys/fs/cgroup"+parent, "hostile-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Rmdir(dir); err != nil {
+			t.Errorf("remove %s: %v", dir, err)
+		}
+	})
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return strings.TrimPrefix(dir, "/sys/fs/cgroup")
+}
+
+// setForNow writes a setting of the kernel and restores it when the test ends.
+func setForNow(t *testing.T, path, value string) {
+	t.Helper()
+	was, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(path, bytes.TrimSpace(was), 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// unload removes a module of the kernel and loads it again when the test ends.
+func unload(t *testing.T, name, modules string) {
+	t.Helper()
+	file, err := os.Open(filepath.Join(modules, name+".ko"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What mounts of sandboxes that have ended keep in use is freed behind their end.
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := unix.DeleteModule(name, unix.O_NONBLOCK)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("unload %s: %v", name, err)
+		}
+	}
+	t.Cleanup(func() {
+		defer file.Close()
+		if err := unix.FinitModule(int(file.Fd()), "", 0); err != nil {
+			t.Errorf("load %s: %v", name, err)
+		}
+	})
+}
+
+// refusesToStart runs a daemon by a program that executes its arguments, or
+// directly, and wants it to exit, to say why and never to listen. extra is more
+// configuration.
+func refusesToStart(t *testing.T, extra string, by []string, words ...string) {
+	t.Helper()
+	dir := newDir(t)
+	if err := os.Chmod(dir, 0o777); err != nil { // for who is not root
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "c.yaml")
+	text := "state_dir: state\nrun_dir: run\nskills: []\nlisten: {unix: s.sock}\n" + extra
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "skillrund")
+	if out, err := exec.Command("install", "-m", "0755", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	args := append(append([]string{}, by...), bin, "--config", config)
+	out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+	if err == nil || ctx.Err() != nil {
+		t.Errorf("it serves, or hangs: %v\n%s", err, tail(string(out), 1500))
+	}
+	for _, want := range words {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it says %s\nwant a word of %q", tail(string(out), 1500), want)
+		}
+	}
+	if _, err := os.Lstat(dir + "/s.sock"); err == nil {
+		t.Error("it listens")
+	}
+}
+
+// withoutSeccomp executes its arguments as on a kernel that has no seccomp: the
+// calls that would load a filter answer so. It is a filter itself.
+func withoutSeccomp(t *testing.T) []string {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the filter has the numbers of system calls on x86-64")
+	}
+	return []string{"/usr/bin/python3", "-c", `
+import ctypes, os, struct, sys
+LOAD, EQUAL, RET, ALLOW, ERRNO = 0x20, 0x15, 0x06, 0x7fff0000, 0x00050000
+ENOSYS, EINVAL, SECCOMP, PRCTL, SET_SECCOMP, FILTER = 38, 22, 317, 157, 22, 2
+program = b"".join(struct.pack("HBBI", *i) for i in [
+    (LOAD, 0, 0, 0),
+    (EQUAL, 0, 1, SECCOMP), (RET, 0, 0, ERRNO | ENOSYS),
+    (EQUAL, 0, 3, PRCTL), (LOAD, 0, 0, 16), (EQUAL, 0, 1, SET_SECCOMP), (RET, 0, 0, ERRNO | EINVAL),
+    (RET, 0, 0, ALLOW),
+])
+class Prog(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(SET_SECCOMP, FILTER, ctypes.byref(Prog(len(program) // 8, program)), 0, 0):
+    raise OSError(ctypes.get_errno(), "prctl")
+os.execv(sys.argv[1], sys.argv[1:])
+`}
+}
+
+// clockJump sets the clock an hour ahead and back while executions run. No deadline
+// is missed, and none comes early.
+func clockJump(t *testing.T) {
+	d := startHostile(t, "")
+	held := hostileCase{Lang: "bash", Code: "echo held; read line; echo done", Limits: catalogueLimits}
+	held.Limits.WallMS = (10 * time.Minute).Milliseconds()
+	type execution struct {
+		wait    func() *result
+		release func()
+	}
+	var all []execution
+	start := func() {
+		wait, release := startHeld(t, d, held)
+		all = append(all, execution{wait, release})
+	}
+	// And what is past its deadline ends, whatever the clock says.
+	late := func() {
+		t.Helper()
+		r := d.run(wall(shell("hostile", "sleep 1000"), time.Second))
+		if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_WALL {
+			t.Errorf("ended as %v, want the wall deadline", r.outcome)
+		}
+		if got := r.outcome.Usage.GetWallTime().AsDuration(); got < time.Second || got >= jump {
+			t.Errorf("a second took %s", got)
+		}
+	}
+	start()
+	jumpBy(t, jump)
+	d.works()
+	late()
+	start()
+	jumpBy(t, -2*jump)
+	d.works()
+	late()
+	start()
+	jumpBy(t, jump)
+	for _, e := range all {
+		e.release()
+		r := e.wait()
+		r.wantExit(t, 0)
+		r.wantStdout(t, "held\ndone\n")
+		if got := r.outcome.Usage.GetWallTime().AsDuration(); got < 0 || got >= jump {
+			t.Errorf("it took %s", got)
+		}
+	}
+	d.works()
+	d.wantNothingLeft()
+}
+
+// jump is by how much the clock is set.
+const jump = time.Hour
+
+// jumpBy sets the clock of the machine.
+func jumpBy(t *testing.T, by time.Duration) {
+	t.Helper()
+	now := unix.NsecToTimeval(time.Now().Add(by).UnixNano())
+	if err := unix.Settimeofday(&now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inItsService has a daemon start in a cgroup v2 of its own, named after its
+// directory, as systemd starts a service that delegates. SKILLRUN_TEST_SLICE names the
+// cgroup for these; without it the daemon starts in the test's.
+func inItsService(t testing.TB, cmd *exec.Cmd, name string) {
+	t.Helper()
+	slice := os.Getenv("SKILLRUN_TEST_SLICE")
+	if slice == "" {
+		return
+	}
+	service := filepath.Join(slice, name+".service")
+	if err := os.MkdirAll(service, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	t.Cleanup(func() {
+		dir.Close()
+		// Another daemon of the same directory may still live in it, and removes it then.
+		for _, group := range []string{filepath.Join(service, "skillrun-daemon"), service} {
+			if err := unix.Rmdir(group); err != nil && err != unix.ENOENT && err != unix.EBUSY && err != unix.ENOTEMPTY {
+				t.Error(err)
+			}
+		}
+	})
+}
