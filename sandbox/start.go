@@ -35,7 +35,8 @@ type cell struct {
 
 // Start builds a sandbox and lets its program begin. It returns when the exec
 // of the first command succeeded, or a *SetupError when it can't; nothing is
-// left of the sandbox then. ctx bounds the start only.
+// left of the sandbox then. ctx bounds the start only, up to where the program may
+// run: done later, it ends nothing.
 func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	begin := time.Now()
 	s = s.withDefaults()
@@ -214,16 +215,10 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
 	c.pipes.start(io)
-	if err := c.control.write(frameGo, nil); err != nil {
-		return step("init", err)
-	}
-	if _, err = c.control.expect(frameStarted, 0); err != nil {
-		return step("init", err)
-	}
 	if !stop() { // canceled just now, and the socket with it
 		return step("start", context.Cause(ctx))
 	}
-	return nil
+	return c.begin(func() error { return c.control.write(frameGo, nil) })
 }
 
 // step wraps err unless it says already how far the sandbox came.
