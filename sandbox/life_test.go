@@ -94,9 +94,9 @@ func TestDaemonDeath(t *testing.T) {
 	}
 }
 
-// eventually asks again until f has no error or ten seconds have passed.
+// eventually asks again until f has no error or a minute has passed.
 func eventually(f func() error) error {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		err := f()
 		if err == nil || time.Now().After(deadline) {

@@ -380,7 +380,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			return toolview.Result{}, ctx.Err()
 		})
 	})
-	d.patience = 10 * time.Millisecond
+	d.patience = 2 * time.Second // it is that of writes to a client that reads, too
 	const call = `{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"fake","arguments":{},"_meta":{"progressToken":"p"}}}`
 
 	r := d.open(t, d.mine)
