@@ -84,6 +84,7 @@ type config struct {
 		Memory   size     `yaml:"memory"`
 	} `yaml:"environments"`
 	MessageBytes size `yaml:"message_bytes"`
+	RequestBytes size `yaml:"request_bytes"` // 0: by the memory there is
 	Audit        struct {
 		Arguments toolview.AuditArguments `yaml:"arguments"`
 	} `yaml:"audit"`
@@ -294,6 +295,9 @@ func (c *config) validate() error {
 	}
 	if c.MessageBytes < 64<<10 || c.MessageBytes > 256<<20 {
 		bad("message_bytes", "%d; must be between 64KiB and 256MiB", c.MessageBytes)
+	}
+	if c.RequestBytes != 0 && c.RequestBytes < c.MessageBytes {
+		bad("request_bytes", "%d; must be 0, or at least message_bytes, %d", c.RequestBytes, c.MessageBytes)
 	}
 	switch c.Audit.Arguments {
 	case toolview.AuditOff, toolview.AuditHash, toolview.AuditTruncated:

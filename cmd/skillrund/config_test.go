@@ -121,6 +121,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"audit", "audit: {arguments: all}\n", `audit.arguments: "all"; must be off, hash or truncated`},
 		{"log level", "log: {level: loud}\n", "level"},
 		{"message size", "message_bytes: 1\n", "between 64KiB and 256MiB"},
+		{"request bytes", "request_bytes: 1MiB\n", "at least message_bytes, 16777216"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := loadConfig(writeConfig(t, tt.text))

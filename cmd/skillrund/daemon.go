@@ -61,6 +61,7 @@ func serve(c config, bundle string) error {
 	log := newLogger(c, os.Stderr)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	limitHeap(log)
 	unlock, err := lockState(c.StateDir)
 	if err != nil {
 		return err
@@ -170,7 +171,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Audit.Arguments, Log: log})
 	d.server, err = server.New(server.Config{
 		Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
-		MaxMessageBytes: int(c.MessageBytes), KeepaliveInterval: time.Duration(c.Keepalive),
+		MaxMessageBytes: int(c.MessageBytes), RequestBytes: c.requestBytes(), KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Log: log,
 	})
 	if err != nil {

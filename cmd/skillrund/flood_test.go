@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// withMemory starts a daemon that may have so much memory, without its sandboxes:
+// their cgroups lie beside its own.
+func withMemory(t *testing.T, dir, limit, extra string) *running {
+	t.Helper()
+	name := filepath.Base(dir)
+	top, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	tops, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		top, file, tops = "/sys/fs/cgroup", "memory.max", []string{"/sys/fs/cgroup/cgroup.procs"}
+	} else if _, err := os.Stat(filepath.Join(top, file)); err != nil {
+		t.Skip("no memory controller to limit the daemon by")
+	}
+	newGroup := func(path string) {
+		t.Helper()
+		if err := os.Mkdir(path, 0o755); err != nil && !os.IsExist(err) { // one hierarchy can have two names
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+				t.Error(err)
+			}
+		})
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // without, it takes nobody
+			if data, err := os.ReadFile(filepath.Join(filepath.Dir(path), file)); err == nil {
+				os.WriteFile(filepath.Join(path, file), data, 0)
+			}
+		}
+	}
+	for _, path := range tops {
+		newGroup(filepath.Join(filepath.Dir(path), name+"-boxes"))
+	}
+	group := filepath.Join(top, name)
+	newGroup(group)
+	if err := os.WriteFile(filepath.Join(group, file), []byte(limit), 0); err != nil {
+		t.Fatal(err)
+	}
+	extra += "cgroup_parent: /" + name + "-boxes\n"
+	d := launch(t, dir, extra, "/bin/sh", "-c", `echo $$ >"$0/cgroup.procs"; exec "$@"`, group)
+	d.dial("unix://" + dir + "/s.sock")
+	d.waitServing()
+	return d
+}
+
+// A daemon that may have 128 MiB lives through a hundred requests of 4 MiB at once,
+// answers every one, and others in between.
+func TestFloodOfLargeRequests(t *testing.T) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := withMemory(t, dir, "128M", "concurrency: {running: 2, queued: 200, queue_timeout: 60s}\npython: system\n")
+	t.Cleanup(d.stop)
+	big := code("hostile", "import sys; print(len(sys.stdin.buffer.read()))")
+	big.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: make([]byte, 4<<20)}
+	var ran, refused atomic.Int64
+	var flood sync.WaitGroup
+	for range 10 {
+		conn, err := grpc.NewClient("unix://"+dir+"/s.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		runs := pb.NewExecutionServiceClient(conn)
+		for range 10 {
+			flood.Go(func() {
+				s, err := runs.Execute(t.Context(), big)
+				var r *result
+				if err == nil {
+					r, err = collect(t, s, 0, nil)
+				}
+				switch {
+				case err == nil && r.outcome.GetEnd() == pb.End_END_EXITED:
+					ran.Add(1)
+				case status.Code(err) == codes.ResourceExhausted && hasRetryInfo(err):
+					refused.Add(1)
+				default:
+					t.Errorf("got %v, %v; want it run, or refused with a time to wait", err, r)
+				}
+			})
+		}
+	}
+	for range 20 {
+		if _, err := healthpb.NewHealthClient(d.conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+			t.Errorf("health: %v", err)
+		}
+		if _, err := d.runs.List(t.Context(), &pb.ListRequest{PageSize: 10}); err != nil {
+			t.Errorf("list: %v", err)
+		}
+	}
+	d.works()
+	flood.Wait()
+	t.Logf("%d ran, %d were refused", ran.Load(), refused.Load())
+	if ran.Load() == 0 || refused.Load() == 0 {
+		t.Error("want some of both")
+	}
+	d.works()
+	d.run(big).wantStdout(t, "4194304\n")
+	select {
+	case err := <-d.exited:
+		t.Fatal(errors.Join(errors.New("the daemon exited"), err))
+	default:
+	}
+	if line := fmt.Sprintf("bytes=%d", 128<<20); !strings.Contains(d.log.String(), line) {
+		t.Errorf("the log does not say %q", line)
+	}
+}
