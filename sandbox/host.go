@@ -133,7 +133,10 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := h.makeRoots(); err != nil {
 		return err
 	}
-	return bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links())
+	if err := bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links()); err != nil {
+		return err
+	}
+	return h.weaken()
 }
 
 // begin makes the instance after the dead ones are swept, while no other
@@ -189,11 +192,13 @@ func searchable(path string) error {
 	}
 }
 
-// faults weaken the sandboxes of a Host, so that tests can show that Probe
-// notices. Their posture is not read back, since that would notice first.
+// faults weaken the sandboxes of a Host, so that tests can show that Probe and
+// the hostile suite notice.
 type faults struct {
 	config func(*configs.Config) // what libcontainer is asked for
-	limits func(group) error     // after all limits are set
+	// limits comes after all limits are set, and in place of reading the posture
+	// back, which would notice first; nil: it is read back.
+	limits func(group) error
 }
 
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }

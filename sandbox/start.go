@@ -202,8 +202,8 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 		slot: c.slot, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
 		initPid: initPid, memory: l.MemoryBytes, processes: l.Processes,
 	}
-	if c.host.faults != nil {
-		err = c.host.faults.limits(c.group)
+	if f := c.host.faults; f != nil && f.limits != nil {
+		err = f.limits(c.group)
 	} else {
 		err = want.check(ready[0])
 	}

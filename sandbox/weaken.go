@@ -1,0 +1,211 @@
+//go:build skillrun_weaken
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	seccomp "github.com/seccomp/libseccomp-golang"
+	"golang.org/x/sys/unix"
+)
+
+// A build with the tag skillrun_weaken is for tests only: its sandboxes lack the
+// one layer that the environment names, so that the hostile suite can be run
+// against them and has to notice. Without the tag there is no such build: nothing
+// of this file, and no other way to take a layer off.
+
+// weakenVar names the layer to take off; without it the sandboxes are whole. With
+// ", read back" behind the name the posture of each program is read back as ever,
+// which else would notice before any attack does; and the sandbox of Probe is
+// whole, so that a daemon starts.
+const weakenVar = "SKILLRUN_WEAKEN"
+
+const readBack = ", read back"
+
+// A weakening is how one layer is taken off. What is nil is left alone.
+type weakening struct {
+	config  func(*configs.Config)
+	limits  func(group) error
+	filters func(filters) (filters, error)
+}
+
+var weakenings = map[string]weakening{
+	"user namespace": {
+		config: func(c *configs.Config) {
+			leaveOut(configs.NEWUSER)(c)
+			c.UIDMappings, c.GIDMappings = nil, nil
+			c.Sysctl = nil // without it they would be the machine's
+		},
+		// The program is the machine's user 1000, and the workspace is not that one's.
+		limits: func(g group) error {
+			pids, err := g.pids()
+			for _, pid := range pids {
+				err = errors.Join(err, os.Chmod(fmt.Sprintf("/proc/%d/root%s", pid, workspaceDir), 0o777))
+			}
+			return err
+		},
+	},
+	"seccomp": {filters: func(filters) (filters, error) {
+		all, err := pretending()
+		return filters{all, all}, err
+	}},
+	// The program stays root of its sandbox, with all that init has and more.
+	"capabilities": {
+		config: func(c *configs.Config) {
+			all := slices.Concat(initCapabilities, []string{
+				"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_IPC_LOCK", "CAP_MKNOD", "CAP_NET_ADMIN",
+				"CAP_NET_RAW", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
+			})
+			c.Capabilities = &configs.Capabilities{Bounding: all, Effective: all, Permitted: all}
+		},
+		filters: func(f filters) (filters, error) {
+			lenient, err := pretending("setresuid", "setresgid", "capset", "prctl")
+			return filters{lenient, f.script}, err
+		},
+	},
+	"network":     {config: leaveOut(configs.NEWNET)},
+	"masks":       {config: func(c *configs.Config) { c.MaskPaths, c.ReadonlyPaths = nil, nil }},
+	"ipc":         {config: leaveOut(configs.NEWIPC)},
+	"host name":   {config: func(c *configs.Config) { leaveOut(configs.NEWUTS)(c); c.Hostname = "" }},
+	"cgroup view": {config: leaveOut(configs.NEWCGROUP)},
+	"uptime":      {config: leaveOut(configs.NEWTIME)},
+	// No proc can be mounted for a namespace of processes that isn't the sandbox's own.
+	"pid namespace": {config: func(c *configs.Config) {
+		leaveOut(configs.NEWPID)(c)
+		hostProc(c)
+	}},
+	"process view": {config: hostProc},
+	"memory limit": {limits: func(g group) error {
+		files := []string{"memory.memsw.limit_in_bytes", "memory.limit_in_bytes"}
+		if g.unified {
+			files = []string{"memory.max"}
+		}
+		for _, name := range files {
+			err := os.WriteFile(g.file("memory", name), []byte(strconv.Itoa(muchMemory)), 0)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		return nil
+	}},
+	"process limit": {limits: func(g group) error { return g.limitProcesses(manyProcesses) }},
+	"rlimits":       {config: func(c *configs.Config) { c.Rlimits = nil }},
+	"sysctls":       {config: func(c *configs.Config) { c.Sysctl = nil }},
+	"oom score":     {config: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
+	"sizes": {config: func(c *configs.Config) {
+		for _, m := range c.Mounts {
+			if m.Device == "tmpfs" && strings.Contains(m.Data, "mode=1777") {
+				m.Data = "mode=1777"
+			}
+		}
+	}},
+	"read-only": {config: func(c *configs.Config) {
+		c.Readonlyfs = false
+		for _, m := range c.Mounts {
+			m.Flags &^= unix.MS_RDONLY | unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
+		}
+	}},
+	"devices": {config: func(c *configs.Config) {
+		c.Devices = append(c.Devices, &devices.Device{
+			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Permissions: "rw", Allow: true},
+		})
+	}},
+	"root files": {config: func(c *configs.Config) {
+		c.Mounts = append(c.Mounts, &configs.Mount{
+			Source: "/etc", Destination: "/etc", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
+		}, &configs.Mount{
+			Source: "/run", Destination: "/run", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
+		})
+	}},
+}
+
+// What bounds a sandbox whose limit is off: the machine is not to fall.
+const (
+	muchMemory    = 1 << 30
+	manyProcesses = 6000
+)
+
+// weaken takes the layer off that the environment names.
+func (h *Host) weaken() error {
+	layer, kept := strings.CutSuffix(os.Getenv(weakenVar), readBack)
+	if layer == "" {
+		return nil
+	}
+	w, ok := weakenings[layer]
+	if !ok {
+		return fmt.Errorf("%s: no layer %q", weakenVar, layer)
+	}
+	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "layer", layer)
+	if w.filters != nil {
+		var err error
+		if h.filters, err = w.filters(h.filters); err != nil {
+			return err
+		}
+	}
+	h.faults = &faults{config: func(c *configs.Config) {
+		if w.config != nil && !(kept && isProbe(c.Cgroups)) {
+			w.config(c)
+		}
+	}}
+	if !kept {
+		h.faults.limits = func(g group) error {
+			if w.limits == nil {
+				return nil
+			}
+			return w.limits(g)
+		}
+	}
+	return nil
+}
+
+func isProbe(g *cgroups.Cgroup) bool { return strings.Contains(g.Path, "/probe-") }
+
+func leaveOut(kind configs.NamespaceType) func(*configs.Config) {
+	return func(c *configs.Config) {
+		c.Namespaces = slices.DeleteFunc(c.Namespaces, func(n configs.Namespace) bool { return n.Type == kind })
+		switch kind {
+		case configs.NEWNET:
+			c.Networks = nil
+		case configs.NEWTIME:
+			c.TimeOffsets = nil
+		}
+	}
+}
+
+// hostProc shows the machine's processes.
+func hostProc(c *configs.Config) {
+	for _, m := range c.Mounts {
+		if m.Destination == "/proc" {
+			*m = configs.Mount{Source: "/proc", Destination: "/proc", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | noExec}
+		}
+	}
+	c.MaskPaths, c.ReadonlyPaths = nil, nil
+}
+
+// pretending is a filter that lets every call pass but these, which do nothing and
+// answer success.
+func pretending(calls ...string) ([]byte, error) {
+	f, err := seccomp.NewFilter(seccomp.ActAllow)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Release()
+	for _, name := range calls {
+		var only []seccompArg
+		if name == "prctl" {
+			only = []seccompArg{{Index: 0, Mask: 0xffffffff, Value: seccompValue{unix.PR_CAPBSET_DROP}}}
+		}
+		if err := addRules(f, name, seccomp.ActErrno.SetReturnCode(0), only); err != nil {
+			return nil, err
+		}
+	}
+	return exportBPF(f)
+}
