@@ -73,12 +73,12 @@ func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, erro
 		}
 		applies, _ := on.applies(parsed.Marker)
 		if isInterpreter(parsed) {
-			if err := interpreterFits(sk, r, parsed, python.Python); applies && err != nil {
+			if err := interpreterFits(sk, r, parsed, python); applies && err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if s.inLibrary(python.Python, embeddedRoot(python), parsed.Name) {
+		if s.inLibrary(python, parsed.Name) {
 			continue
 		}
 		if applies {
@@ -92,7 +92,7 @@ func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, erro
 	text := strings.Join(lines, "")
 	return &plan{
 		skill: sk.Name, python: python, requirements: []byte(text), wanted: wanted,
-		key: s.keyOf(python.Python, text),
+		key: s.keyOf(python, text),
 	}, nil
 }
 
@@ -329,6 +329,7 @@ func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spe
 			Wall: wall, Grace: buildGrace, MemoryBytes: s.config.MemoryBytes, Processes: buildProcesses, OpenFiles: buildOpenFiles,
 		},
 		Network: sandbox.NetworkNone,
+		Root:    p.python.Image.Name,
 	}
 	for _, m := range p.python.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})

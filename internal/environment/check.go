@@ -19,6 +19,8 @@ type Use struct {
 	Python runtime.Runtime
 	// PythonRoot is where the embedded one lies on the host; else empty.
 	PythonRoot string
+	// Image is what the execution sees in place of this machine's files.
+	Image runtime.Image
 	// RunsPython says that it runs Python programs, and Scripts which of the
 	// skill's, as far as is known.
 	RunsPython bool
@@ -34,12 +36,28 @@ func pythonName(r runtime.Runtime) string {
 	return string(kind) + " " + r.Version
 }
 
+// pythonIn is pythonName with the image that it runs in.
+func pythonIn(r runtime.Runtime, image runtime.Image) string {
+	if image == (runtime.Image{}) {
+		return pythonName(r)
+	}
+	return pythonName(r) + " in image " + image.Name
+}
+
+// rootfs is the directory that sandboxes of an image see.
+func (s *Store) rootfs(image runtime.Image) string {
+	if image == (runtime.Image{}) {
+		return s.config.Rootfs
+	}
+	return image.Rootfs()
+}
+
 // check says what an execution without a prepared environment lacks.
 func (s *Store) check(u Use) error {
 	if err := unreadable(u.Skill); err != nil {
 		return err
 	}
-	have, err := runtime.ReadPackages(s.config.Rootfs, u.PythonRoot, u.Python, u.Skill)
+	have, err := runtime.ReadPackages(s.rootfs(u.Image), u.PythonRoot, u.Python, u.Skill)
 	if err != nil {
 		return err
 	}
@@ -60,7 +78,7 @@ func (s *Store) check(u Use) error {
 			return err
 		}
 		if isInterpreter(p) {
-			if err := interpreterFits(u.Skill, r, p, u.Python); err != nil {
+			if err := interpreterFits(u.Skill, r, p, invocationOf(u)); err != nil {
 				return err
 			}
 			continue
@@ -70,7 +88,7 @@ func (s *Store) check(u Use) error {
 		}
 	}
 	if len(missing) > 0 {
-		return &PackagesError{Skill: u.Skill.Name, Packages: missing, Python: pythonName(u.Python)}
+		return &PackagesError{Skill: u.Skill.Name, Packages: missing, Python: pythonIn(u.Python, u.Image)}
 	}
 	return nil
 }
@@ -82,16 +100,16 @@ func isInterpreter(p skill.PythonRequirement) bool {
 	return p.URL == "" && (name == "python" || name == "python3")
 }
 
-func interpreterFits(sk *skill.Skill, r skill.Requirement, p skill.PythonRequirement, python runtime.Runtime) error {
-	if fits, known := runtime.Satisfies(python.Version, p.Specifier); known && !fits {
-		return &InterpreterError{Skill: sk.Name, Script: r.File, Want: p.Specifier, Python: pythonName(python)}
+func interpreterFits(sk *skill.Skill, r skill.Requirement, p skill.PythonRequirement, inv runtime.Invocation) error {
+	if fits, known := runtime.Satisfies(inv.Python.Version, p.Specifier); known && !fits {
+		return &InterpreterError{Skill: sk.Name, Script: r.File, Want: p.Specifier, Python: pythonIn(inv.Python, inv.Image)}
 	}
 	return nil
 }
 
 // invocationOf is what a plan needs to know of a use's Python.
 func invocationOf(u Use) runtime.Invocation {
-	inv := runtime.Invocation{Python: u.Python}
+	inv := runtime.Invocation{Python: u.Python, Image: u.Image}
 	if u.PythonRoot != "" {
 		inv.Mounts = []runtime.Mount{{Source: u.PythonRoot, Target: runtime.EmbeddedDir}}
 	}
@@ -115,20 +133,20 @@ func checkInterpreter(u Use) error {
 			continue
 		}
 		if fits, known := runtime.Satisfies(u.Python.Version, v.Specifier); known && !fits {
-			return &InterpreterError{Skill: u.Skill.Name, Script: v.Script, Want: v.Specifier, Python: pythonName(u.Python)}
+			return &InterpreterError{Skill: u.Skill.Name, Script: v.Script, Want: v.Specifier, Python: pythonIn(u.Python, u.Image)}
 		}
 	}
 	return nil
 }
 
 // checkSystem says which packages of the system a skill lacks.
-func (s *Store) checkSystem(sk *skill.Skill) error {
+func (s *Store) checkSystem(sk *skill.Skill, image runtime.Image) error {
 	var missing []string
 	for _, r := range sk.Requirements() {
 		if !r.System {
 			continue
 		}
-		ok, err := s.system.has(r.Text)
+		ok, err := s.systemOf(image).has(r.Text)
 		if err != nil {
 			return err
 		}
@@ -137,7 +155,7 @@ func (s *Store) checkSystem(sk *skill.Skill) error {
 		}
 	}
 	if len(missing) > 0 {
-		return &SystemPackagesError{Skill: sk.Name, Packages: missing}
+		return &SystemPackagesError{Skill: sk.Name, Packages: missing, Image: image.Name}
 	}
 	return nil
 }
@@ -147,7 +165,7 @@ func (s *Store) checkSystem(sk *skill.Skill) error {
 func (s *Store) checked(u Use) error {
 	scripts := slices.Clone(u.Scripts)
 	slices.Sort(scripts)
-	key := strings.Join(append([]string{u.Skill.Digest, u.Python.Path, u.Python.Version, fmt.Sprint(u.RunsPython)}, scripts...), "\x00")
+	key := strings.Join(append([]string{u.Skill.Digest, u.Python.Path, u.Python.Version, u.Image.Digest, fmt.Sprint(u.RunsPython)}, scripts...), "\x00")
 	stamp := s.stamp(u)
 	s.mu.Lock()
 	known, ok := s.passed[key]
@@ -155,7 +173,7 @@ func (s *Store) checked(u Use) error {
 	if ok && known == stamp {
 		return nil
 	}
-	if err := s.checkSystem(u.Skill); err != nil {
+	if err := s.checkSystem(u.Skill, u.Image); err != nil {
 		return err
 	}
 	if u.RunsPython {
@@ -180,6 +198,9 @@ const maxPassed = 10_000
 
 // stamp changes when something is installed or removed.
 func (s *Store) stamp(u Use) string {
+	if u.Image != (runtime.Image{}) {
+		return "" // it stays as it is
+	}
 	stamp := stampOf([]string{filepath.Join(s.config.Rootfs, filepath.Dir(dpkgStatus)), filepath.Join(s.config.Rootfs, "usr/local/bin")})
 	if !u.RunsPython {
 		return stamp

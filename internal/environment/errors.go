@@ -25,9 +25,14 @@ func (e *PackagesError) Fix() string { return "skillrun prepare " + quote(e.Skil
 type SystemPackagesError struct {
 	Skill    string
 	Packages []string
+	Image    string // that lacks them; empty: this machine
 }
 
 func (e *SystemPackagesError) Error() string {
+	if e.Image != "" {
+		return fmt.Sprintf("skill '%s' needs system packages that are not there in image %s: %s. Put them into the image: %s",
+			e.Skill, e.Image, strings.Join(e.Packages, ", "), e.Fix())
+	}
 	return fmt.Sprintf("skill '%s' needs system packages that are not there: %s. On the daemon's machine run: %s",
 		e.Skill, strings.Join(e.Packages, ", "), e.Fix())
 }

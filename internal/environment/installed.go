@@ -49,15 +49,16 @@ func stampOf(dirs []string) string {
 // inLibrary reports whether a name is that of a module of an interpreter's standard
 // library: that comes with the interpreter, and no index has it. What was found is
 // remembered: an execution asks.
-func (s *Store) inLibrary(python runtime.Runtime, embedded, name string) bool {
-	key := python.Version + "\x00" + embedded + "\x00" + name
+func (s *Store) inLibrary(inv runtime.Invocation, name string) bool {
+	embedded := embeddedRoot(inv)
+	key := inv.Python.Version + "\x00" + inv.Image.Digest + "\x00" + embedded + "\x00" + name
 	s.mu.Lock()
 	is, known := s.library[key]
 	s.mu.Unlock()
 	if known {
 		return is
 	}
-	is = runtime.InLibrary(s.config.Rootfs, embedded, python, name)
+	is = runtime.InLibrary(s.rootfs(inv.Image), embedded, inv.Python, name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.library) >= maxPassed {

@@ -59,7 +59,7 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 	if k == nil {
 		return &Lease{}, s.checked(u)
 	}
-	err := s.checkSystem(u.Skill)
+	err := s.checkSystem(u.Skill, u.Image)
 	if err == nil && u.RunsPython {
 		err = checkInterpreter(u)
 	}

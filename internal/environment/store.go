@@ -90,9 +90,9 @@ type Store struct {
 	config  Config
 	index   *url.URL
 	machine string
-	system  systemPackages
-	stall   time.Duration  // of downloads
-	roots   *x509.CertPool // nil: the machine's
+	system  map[runtime.Image]*systemPackages // guarded by mu
+	stall   time.Duration                     // of downloads
+	roots   *x509.CertPool                    // nil: the machine's
 
 	slots chan struct{} // one a build
 
@@ -137,7 +137,7 @@ func Open(c Config) (*Store, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		config: c, stall: stallTimeout, machine: machine(), system: systemPackages{root: c.Rootfs},
+		config: c, stall: stallTimeout, machine: machine(), system: map[runtime.Image]*systemPackages{},
 		slots: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -183,18 +183,24 @@ func machine() string {
 	return goruntime.GOARCH
 }
 
-// identity is what environments of one interpreter have in common.
-func (s *Store) identity(r runtime.Runtime) string {
+// identity is what environments of one interpreter have in common. Another image may
+// have another C library.
+func (s *Store) identity(inv runtime.Invocation) string {
+	r := inv.Python
 	kind := runtime.System
 	if isEmbedded(r) {
 		kind = runtime.Embedded
 	}
-	return fmt.Sprintf("cpython-%s %s linux-%s", minorOf(r.Version), kind, s.machine)
+	text := fmt.Sprintf("cpython-%s %s linux-%s", minorOf(r.Version), kind, s.machine)
+	if inv.Image != (runtime.Image{}) {
+		text += " image " + inv.Image.Digest
+	}
+	return text
 }
 
 // keyOf is what a set of requirements for an interpreter is remembered by.
-func (s *Store) keyOf(r runtime.Runtime, requirements string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 2\x00%s\x00%t\x00%s", s.identity(r), s.config.Sdists, requirements))
+func (s *Store) keyOf(inv runtime.Invocation, requirements string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 2\x00%s\x00%t\x00%s", s.identity(inv), s.config.Sdists, requirements))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -223,7 +229,7 @@ func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill,
 	if err != nil {
 		return Environment{}, err
 	}
-	name := pythonName(python.Python)
+	name := pythonIn(python.Python, python.Image)
 	if len(p.requirements) == 0 {
 		return Environment{Python: name}, nil
 	}
@@ -340,7 +346,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 	}
 	env := Environment{
 		Digest: result.digest, Packages: result.packages, SizeBytes: result.size,
-		Python: pythonName(p.python.Python), BuildTime: time.Since(began),
+		Python: pythonIn(p.python.Python, p.python.Image), BuildTime: time.Since(began),
 	}
 	if err := s.publish(key, dir, env, func() bool { return f.replace }); err != nil {
 		return Environment{}, errors.Join(err, dir.remove())

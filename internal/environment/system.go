@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -26,9 +24,26 @@ var systemNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
 // systemName is the name in a text such as "jq", "jq>=1.6" or "jq (for JSON)".
 func systemName(text string) string { return systemNames.FindString(strings.TrimSpace(text)) }
 
+// systemOf are the packages of the system that an image, or this machine, has.
+func (s *Store) systemOf(image runtime.Image) *systemPackages {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.system[image]
+	if p == nil { // as many as the daemon has images
+		p = &systemPackages{root: s.rootfs(image), program: image.Program}
+		if image == (runtime.Image{}) {
+			p.program = func(name string) (string, bool) { return runtime.Program(p.root, name) }
+		}
+		s.system[image] = p
+	}
+	return p
+}
+
 // systemPackages knows which packages of the system are there.
 type systemPackages struct {
-	root string
+	root    string
+	program func(name string) (string, bool)
+
 	mu   sync.Mutex
 	at   time.Time       // of the status file that was read
 	have map[string]bool // nil: the machine has no such file
@@ -42,7 +57,7 @@ func (s *systemPackages) has(text string) (bool, error) {
 	if name == "" {
 		return false, nil
 	}
-	if _, ok := runtime.Program(s.root, name); ok {
+	if _, ok := s.program(name); ok {
 		return true, nil
 	}
 	s.mu.Lock()
@@ -55,8 +70,7 @@ func (s *systemPackages) has(text string) (bool, error) {
 
 // refresh reads the status file again if it has changed.
 func (s *systemPackages) refresh() error {
-	file := filepath.Join(s.root, dpkgStatus)
-	fi, err := os.Stat(file)
+	f, err := runtime.OpenInside(s.root, dpkgStatus)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.have = nil
 		return nil
@@ -64,14 +78,14 @@ func (s *systemPackages) refresh() error {
 	if err != nil {
 		return fmt.Errorf("system packages: %w", err)
 	}
-	if s.have != nil && fi.ModTime().Equal(s.at) {
-		return nil
-	}
-	f, err := os.Open(file)
+	defer f.Close()
+	fi, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("system packages: %w", err)
 	}
-	defer f.Close()
+	if s.have != nil && fi.ModTime().Equal(s.at) {
+		return nil
+	}
 	have := map[string]bool{}
 	name := ""
 	lines := bufio.NewScanner(f)

@@ -40,7 +40,7 @@ func (x *Executor) acquire(e *execution) error {
 // choice takes it as it is: what the skill needs is meant for the skill's Python.
 func (e *execution) use() environment.Use {
 	u := environment.Use{
-		Tenant: e.req.Principal.Tenant, Skill: e.skill, Python: e.invocation.Python,
+		Tenant: e.req.Principal.Tenant, Skill: e.skill, Python: e.invocation.Python, Image: e.invocation.Image,
 		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python" && e.req.Python == "",
 	}
 	switch e.req.Source.Kind {
@@ -149,7 +149,7 @@ func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environ
 		return nil, err
 	}
 	return x.Environments.Acquire(environment.Use{
-		Tenant: who.Tenant, Skill: sk, Python: python.Python, PythonRoot: embeddedRoot(python), RunsPython: true,
+		Tenant: who.Tenant, Skill: sk, Python: python.Python, Image: python.Image, PythonRoot: embeddedRoot(python), RunsPython: true,
 	})
 }
 

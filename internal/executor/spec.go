@@ -35,6 +35,7 @@ func newSpec(e *execution) sandbox.Spec {
 			MemoryBytes: e.limits.MemoryBytes, Processes: e.limits.Processes, OpenFiles: e.limits.OpenFiles,
 		},
 		Network: sandbox.NetworkNone,
+		Root:    e.invocation.Image.Name,
 	}
 	for _, m := range e.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})

@@ -133,6 +133,10 @@ func (c *check) program(name string) bool {
 	if name == "python" || name == "python3" { // the daemon brings one
 		return true
 	}
+	if c.machine.Rootfs == "" && c.machine.Runtimes != nil {
+		_, ok := c.machine.Runtimes.Image().Program(name)
+		return ok
+	}
 	_, ok := runtime.Program(c.machine.rootfs(), name)
 	return ok
 }

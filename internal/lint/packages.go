@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -168,7 +167,7 @@ func (c *check) installed() (*installed, error) {
 	if in.python, err = c.pythonPackages(); err != nil {
 		return nil, err
 	}
-	in.system, err = dpkgPackages(filepath.Join(c.machine.rootfs(), "var/lib/dpkg/status"))
+	in.system, err = dpkgPackages(c.rootfs())
 	return in, err
 }
 
@@ -193,13 +192,25 @@ func (c *check) pythonPackages() (runtime.Packages, error) {
 			embedded = m.Source
 		}
 	}
-	return runtime.ReadPackages(c.machine.rootfs(), embedded, python.Python, c.skill)
+	rootfs := c.machine.rootfs()
+	if python.Image != (runtime.Image{}) {
+		rootfs = python.Image.Rootfs()
+	}
+	return runtime.ReadPackages(rootfs, embedded, python.Python, c.skill)
+}
+
+// rootfs is what programs of the skill see that are of no language.
+func (c *check) rootfs() string {
+	if c.machine.Rootfs == "" && c.machine.Runtimes != nil {
+		return c.machine.Runtimes.Image().Rootfs()
+	}
+	return c.machine.rootfs()
 }
 
 // dpkgPackages reads which Debian packages are installed. Without dpkg there is
 // none.
-func dpkgPackages(status string) (map[string]bool, error) {
-	f, err := os.Open(status)
+func dpkgPackages(rootfs string) (map[string]bool, error) {
+	f, err := runtime.OpenInside(rootfs, "var/lib/dpkg/status")
 	if err != nil {
 		if os.IsNotExist(err) || os.IsPermission(err) {
 			return nil, nil

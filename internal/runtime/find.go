@@ -30,12 +30,22 @@ const (
 
 // A finder looks for programs in a root file system as a sandbox would see it.
 type finder struct {
-	root string
+	root  string
+	image bool // a sandbox sees all of it but hiddenDirs
+}
+
+// searchPath is that of the root file system: not every image has merged /bin into
+// /usr.
+func (f finder) searchPath() []string {
+	if f.image {
+		return append(slices.Clone(searchPath), "bin", "sbin")
+	}
+	return searchPath
 }
 
 // find returns the path of a program in the sandbox, and where its links lead.
 func (f finder) find(name string) (program, target string, ok bool) {
-	for _, dir := range searchPath {
+	for _, dir := range f.searchPath() {
 		target, ok := f.resolve(dir + "/" + name)
 		if !ok {
 			continue
@@ -51,8 +61,8 @@ func (f finder) find(name string) (program, target string, ok bool) {
 // names lists the programs on the search path whose names match, in order.
 func (f finder) names(pattern *regexp.Regexp) []string {
 	var names []string
-	for _, dir := range searchPath {
-		entries, err := os.ReadDir(filepath.Join(f.root, dir))
+	for _, dir := range f.searchPath() {
+		entries, err := readDirInside(f.root, dir)
 		if err != nil {
 			continue // not every system has all of them
 		}
@@ -66,9 +76,9 @@ func (f finder) names(pattern *regexp.Regexp) []string {
 	return names
 }
 
-// resolve follows the links of a path within the root file system. Only links of
-// usr, of etc/alternatives and of the top level (bin -> usr/bin) count, and the
-// end must lie in usr: nothing else of the root file system is in a sandbox.
+// resolve follows the links of a path within the root file system. Of this machine
+// only links of usr, of etc/alternatives and of the top level (bin -> usr/bin) count,
+// and the end must lie in usr: nothing else of the root file system is in a sandbox.
 func (f finder) resolve(name string) (target string, ok bool) {
 	at, pending, links := "", strings.Split(name, "/"), 0
 	for len(pending) > 0 {
@@ -89,7 +99,7 @@ func (f finder) resolve(name string) (target string, ok bool) {
 			at = next
 			continue
 		}
-		if links++; links > maxLinks || !linkCounts(next) {
+		if links++; links > maxLinks || !f.linkCounts(next) {
 			return "", false
 		}
 		if path.IsAbs(link) {
@@ -97,10 +107,22 @@ func (f finder) resolve(name string) (target string, ok bool) {
 		}
 		pending = append(strings.Split(link, "/"), pending...)
 	}
+	if f.image {
+		return at, at != "" && !isHidden(at)
+	}
 	return at, strings.HasPrefix(at, "usr/")
 }
 
-func linkCounts(name string) bool {
+// isHidden reports whether a path of an image is in no sandbox.
+func isHidden(name string) bool {
+	top, _, _ := strings.Cut(name, "/")
+	return slices.Contains(hiddenDirs, top)
+}
+
+func (f finder) linkCounts(name string) bool {
+	if f.image {
+		return !isHidden(name)
+	}
 	switch name {
 	case "bin", "sbin", "lib", "lib32", "lib64", "libx32":
 		return true

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/aquasecurity/go-pep440-version"
@@ -99,8 +99,7 @@ func sitesFor(rootfs, embedded string, python Runtime) (root string, sites, libr
 // not there has none.
 func (p Packages) readSites(sites []string) error {
 	for _, site := range sites {
-		dir := filepath.Join(p.root, site)
-		entries, err := os.ReadDir(dir)
+		entries, err := readDirInside(p.root, site)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -111,7 +110,7 @@ func (p Packages) readSites(sites []string) error {
 			if len(p.Versions) >= maxDistributions {
 				return nil
 			}
-			p.add(e.Name(), func(file string) (io.ReadCloser, error) { return os.Open(filepath.Join(dir, e.Name(), file)) })
+			p.add(e.Name(), func(file string) (io.ReadCloser, error) { return OpenInside(p.root, path.Join(site, e.Name(), file)) })
 		}
 	}
 	return nil
@@ -202,11 +201,15 @@ func (p Packages) inLibrary(name string) bool {
 	}
 	for _, lib := range p.libraries {
 		for _, file := range []string{module + ".py", module + "/__init__.py"} {
-			if _, err := os.Stat(filepath.Join(p.root, lib, file)); err == nil {
+			if f, err := OpenInside(p.root, path.Join(lib, file)); err == nil {
+				f.Close()
 				return true
 			}
 		}
-		if found, _ := filepath.Glob(filepath.Join(p.root, lib, "lib-dynload", module+".*.so")); len(found) > 0 {
+		entries, err := readDirInside(p.root, path.Join(lib, "lib-dynload"))
+		if err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+			return strings.HasPrefix(e.Name(), module+".") && strings.HasSuffix(e.Name(), ".so")
+		}) {
 			return true
 		}
 	}

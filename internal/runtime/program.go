@@ -6,10 +6,13 @@ import "strings"
 // that of a root file system, and returns where it is in the sandbox. python is
 // there wherever python3 is.
 func Program(rootfs, name string) (string, bool) {
+	return finder{root: rootfs}.program(name)
+}
+
+func (f finder) program(name string) (string, bool) {
 	if name == "" || strings.Contains(name, "/") {
 		return "", false
 	}
-	f := finder{root: rootfs}
 	at, _, ok := f.find(name)
 	if !ok && name == "python" {
 		at, _, ok = f.find("python3")

@@ -80,6 +80,7 @@ func (s *Set) isDefault(r Runtime) bool {
 // commands start. Args stays empty. The error is a *MissingError or a *VenvError;
 // a line that names no Python has none, unless one was asked for.
 func (s *Set) ForCommand(sk *skill.Skill, programs []string) (Invocation, error) {
+	s = s.ofCommand(programs)
 	named := slices.ContainsFunc(programs, func(p string) bool { return p == "python" || p == "python3" })
 	return s.around(sk, named, "a command")
 }
@@ -94,12 +95,12 @@ func (s *Set) around(sk *skill.Skill, needed bool, file string) (Invocation, err
 	if _, asked := s.wanted(sk); needed || asked {
 		return Invocation{}, err
 	}
-	return Invocation{}, nil
+	return Invocation{Image: s.image}, nil
 }
 
 // invocation is what makes python and python3 name r in a sandbox.
 func (s *Set) invocation(sk *skill.Skill, r Runtime, venv bool) Invocation {
-	inv := Invocation{Python: r}
+	inv := Invocation{Python: r, Image: s.image}
 	switch {
 	case r == s.embedded:
 		inv.Path = []string{EmbeddedDir + "/bin"}
@@ -135,7 +136,7 @@ func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv boo
 		if r, ok := s.find(program, p); ok {
 			return r, false, nil
 		}
-		return Runtime{}, false, &MissingError{Interpreter: program, File: path.Base(file)}
+		return Runtime{}, false, s.missing(program, file)
 	}
 	version, err := venvVersion(sk)
 	if s.asked == Embedded {
@@ -185,11 +186,11 @@ func (s *Set) python(version string, p Python) (Runtime, error) {
 	}
 	switch {
 	case len(have) == 0 && p != Auto:
-		return Runtime{}, fmt.Errorf("it was made with Python %s, and there is no %s Python, which was asked for", version, p)
+		return Runtime{}, fmt.Errorf("it was made with Python %s, and there is no %s Python%s, which was asked for", version, p, s.image.in())
 	case len(have) == 0:
-		return Runtime{}, fmt.Errorf("it was made with Python %s, and no Python is there", version)
+		return Runtime{}, fmt.Errorf("it was made with Python %s, and no Python is there%s", version, s.image.in())
 	case p != Auto:
-		return Runtime{}, fmt.Errorf("it was made with Python %s, and the %s Python, which was asked for, is %s", version, p, strings.Join(have, ", "))
+		return Runtime{}, fmt.Errorf("it was made with Python %s, and the %s Python%s, which was asked for, is %s", version, p, s.image.in(), strings.Join(have, ", "))
 	}
-	return Runtime{}, fmt.Errorf("it was made with Python %s, and only %s is there", version, strings.Join(have, ", "))
+	return Runtime{}, fmt.Errorf("it was made with Python %s, and only %s is there%s", version, strings.Join(have, ", "), s.image.in())
 }

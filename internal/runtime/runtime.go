@@ -2,13 +2,13 @@
 // runs a script or a text. A sandbox sees /usr of its root file system read-only,
 // so an interpreter is a program beneath usr/local/bin, usr/bin or usr/sbin there;
 // or it is the embedded CPython, which is mounted into the sandboxes that run it.
+// The root file system is this machine's or an image's, by language (image.go).
 package runtime
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,6 +31,8 @@ type Invocation struct {
 	Path     []string // directories that come first in PATH
 	Mounts   []Mount  // what Args and Path name
 	Language string
+	// Image is the root file system that all of this is in.
+	Image Image
 	// Python is what python and python3 name there; zero if none is chosen.
 	Python Runtime
 }
@@ -39,6 +41,10 @@ type Invocation struct {
 type Config struct {
 	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
 	Rootfs string
+	// Image is looked through in place of Rootfs, if it is not zero. None of its
+	// programs is run but by Ask; without that no version is known.
+	Image Image
+	Ask   Asker
 	// Python is for skills that have no venv and don't say. Empty: Auto.
 	Python Python
 }
@@ -53,6 +59,9 @@ type Set struct {
 	embeddedDir string  // of the host
 	standard    Python  // the configured one
 	asked       Python  // by the caller of an execution
+	image       Image
+	lack        string          // why the embedded one is not there
+	others      map[string]*Set // by language: they run elsewhere
 }
 
 // programs are the interpreters that are looked for, in the order of List, with
@@ -70,7 +79,10 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	if f.root == "" {
 		f.root = "/"
 	}
-	if fi, err := os.Stat(filepath.Join(f.root, "usr")); err != nil || !fi.IsDir() {
+	if c.Image != (Image{}) {
+		f = finder{root: c.Image.Dir, image: true}
+	}
+	if fi, err := os.Stat(filepath.Join(f.root, "usr")); !f.image && (err != nil || !fi.IsDir()) {
 		return nil, fmt.Errorf("runtimes of %s: no directory usr", f.root)
 	}
 	type candidate struct {
@@ -91,13 +103,20 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	}
 	var asking sync.WaitGroup
 	for _, one := range found {
-		asking.Go(func() { one.Version = f.version(ctx, one.target) })
+		asking.Go(func() {
+			switch {
+			case !f.image:
+				one.Version = f.version(ctx, one.target)
+			case c.Ask != nil:
+				one.Version = versionNumber.FindString(string(c.Ask(ctx, []string{one.Path, "--version"}, nil)))
+			}
+		})
 	}
 	asking.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("runtimes of %s: %w", f.root, err)
 	}
-	s := &Set{byName: map[string]Runtime{}, standard: c.Python}
+	s := &Set{byName: map[string]Runtime{}, standard: c.Python, image: c.Image}
 	seen := map[string]bool{}
 	for _, one := range found {
 		s.byName[one.name] = one.Runtime
@@ -110,7 +129,8 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	return s, nil
 }
 
-// WithEmbedded returns the interpreters and the embedded CPython beside them.
+// WithEmbedded returns the interpreters and the embedded CPython beside them. Those
+// of other images are as they were.
 func (s *Set) WithEmbedded(i *Installation) *Set {
 	with := *s
 	with.embedded = Runtime{Language: "python", Path: EmbeddedDir + "/bin/python3", Version: i.Version}
@@ -149,17 +169,27 @@ func (e *UnknownExtensionError) Error() string {
 type MissingError struct {
 	Interpreter string // "powershell"
 	File        string // the script's name without directories
+	Image       string // where it is not; empty: on this machine
+	Reason      string // why not even the embedded one is; empty: nothing to say
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("Interpreter '%s' not found in PATH for %s", e.Interpreter, e.File)
+	text := fmt.Sprintf("Interpreter '%s' not found in PATH for %s", e.Interpreter, e.File)
+	if e.Image == "" {
+		return text
+	}
+	text += " in image " + e.Image
+	if e.Reason != "" {
+		text += " (" + e.Reason + ")"
+	}
+	return text
 }
 
 // get returns the runtime of a program for a file.
 func (s *Set) get(program, file string) (Runtime, error) {
 	r, ok := s.byName[program]
 	if !ok {
-		return Runtime{}, &MissingError{Interpreter: program, File: path.Base(file)}
+		return Runtime{}, s.missing(program, file)
 	}
 	return r, nil
 }

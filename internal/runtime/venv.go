@@ -31,6 +31,7 @@ func (e *VenvError) Error() string {
 // inSkill says what runs a program for a skill, before its arguments: for python,
 // with the skill's own virtual environment if it has one.
 func (s *Set) inSkill(sk *skill.Skill, program, file string) (Invocation, error) {
+	s = s.of(program)
 	var inv Invocation
 	r, err := s.get(program, file)
 	if strings.HasPrefix(program, "python") {
