@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,6 +184,18 @@ func (h *hierarchy) group(elem ...string) group {
 	return g
 }
 
+// slim returns the cgroup that a prepared sandbox gets. On v1 it is its own only
+// where something is limited or counted; for the rest it stays in its mother's.
+func (h *hierarchy) slim(elem ...string) group {
+	g := h.group(elem...)
+	if !h.unified {
+		maps.DeleteFunc(g.dirs, func(controller, _ string) bool {
+			return !slices.Contains([]string{"memory", "pids", "cpu", "cpuacct"}, controller)
+		})
+	}
+	return g
+}
+
 // find returns the cgroup of that name, wherever in the machine's hierarchies it
 // is. It need not exist.
 func (h *hierarchy) find(name string) group {
@@ -280,7 +293,90 @@ func (g group) refusedForks() uint64 {
 
 // limitProcesses sets pids.max.
 func (g group) limitProcesses(n int) error {
-	return os.WriteFile(g.file("pids", "pids.max"), []byte(strconv.Itoa(n)), 0)
+	return g.write("pids", "pids.max", strconv.Itoa(n))
+}
+
+// create makes the group's directories, beneath one that exists.
+func (g group) create() error {
+	made := map[string]bool{} // controllers may share one
+	for _, dir := range g.dirs {
+		if made[dir] {
+			continue
+		}
+		made[dir] = true
+		if err := unix.Mkdir(dir, 0o755); err != nil {
+			return fmt.Errorf("make cgroup %s: %w", dir, err)
+		}
+	}
+	if !g.unified {
+		return nil
+	}
+	for _, f := range [][2]string{{"memory.oom.group", "1"}, {"cgroup.max.descendants", "0"}} {
+		if err := g.write("", f[0], f[1]); err != nil {
+			return err
+		}
+	}
+	if err := g.write("", "memory.swap.max", "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // a kernel without swap has no such file
+	}
+	return nil
+}
+
+// limitMemory sets what the group's processes may take, swap included.
+func (g group) limitMemory(bytes int64) error {
+	n := strconv.FormatInt(bytes, 10)
+	if g.unified {
+		return g.write("memory", "memory.max", n)
+	}
+	const both = "memory.memsw.limit_in_bytes"
+	if err := g.write("memory", "memory.limit_in_bytes", n); err != nil {
+		// A limit above that of both: that one has to go first.
+		if !g.swap || g.write("memory", both, n) != nil {
+			return err
+		}
+		return g.write("memory", "memory.limit_in_bytes", n)
+	}
+	if g.swap {
+		return g.write("memory", both, n)
+	}
+	return nil
+}
+
+func (g group) write(controller, name, value string) error {
+	f, err := os.OpenFile(g.file(controller, name), os.O_WRONLY, 0) // never makes one
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// doors opens the files through which a process enters the group by itself.
+func (g group) doors() (files []*os.File, err error) {
+	name := "tasks"
+	if g.unified {
+		name = "cgroup.procs"
+	}
+	opened := map[string]bool{}
+	for _, dir := range g.dirs {
+		if opened[dir] {
+			continue
+		}
+		opened[dir] = true
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+		if err != nil {
+			closeFiles(files)
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 // verify compares what the kernel says the limits are with what they should be.
@@ -342,9 +438,9 @@ func (g group) kill() error {
 	if g.unified && os.WriteFile(g.file("", "cgroup.kill"), []byte("1"), 0) == nil { // since Linux 5.14
 		return nil
 	}
-	if !g.unified {
+	if !g.unified && g.dirs["freezer"] != "" {
 		// What is frozen does not die. Only somebody else froze it.
-		_ = os.WriteFile(g.file("freezer", "freezer.state"), []byte("THAWED"), 0)
+		_ = g.write("freezer", "freezer.state", "THAWED")
 	}
 	pids, err := g.pids()
 	for _, pid := range pids {

@@ -37,6 +37,9 @@ type Config struct {
 	// Tolerate names boundaries, of those that Lowerable lists, without which
 	// Open goes on. Its caller looks at Probe's list and decides.
 	Tolerate []string
+	// Prepared is how many sandboxes may wait ahead of their programs, at most. None:
+	// each is made when it is asked for.
+	Prepared int
 	Log      *slog.Logger // nil: none
 }
 
@@ -78,6 +81,7 @@ type Host struct {
 	found   []Boundary // of the machine, by Open
 	bound   bool       // RunDir is mounted on itself by us
 	faults  *faults    // nil but in tests
+	pool    *pool      // nil: nothing is made ahead
 	*instance
 
 	mu      sync.Mutex
@@ -136,7 +140,18 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links()); err != nil {
 		return err
 	}
-	return h.weaken()
+	if err := h.weaken(); err != nil {
+		return err
+	}
+	if h.config.Prepared == 0 || h.faults != nil {
+		return nil
+	}
+	// The first pair of ids is the mother's: her user namespace begins with it.
+	if _, err := h.ids.take(); err != nil {
+		return err
+	}
+	h.pool = startPool(h, h.config.Prepared)
+	return nil
 }
 
 // begin makes the instance after the dead ones are swept, while no other
@@ -230,6 +245,7 @@ func (h *Host) Close() error {
 	}
 	h.mu.Unlock()
 	h.pending.Wait()
+	h.pool.close()
 	return h.free()
 }
 

@@ -14,6 +14,7 @@ import (
 // there: processes, cgroups, mounts, directories.
 func noLeftovers(t *testing.T, h *Host) {
 	t.Helper()
+	h.pool.close() // with what is prepared, and what is freed behind answers
 	for _, child := range h.cgroups.group(h.groupName()).children() {
 		t.Errorf("cgroup %s is left", child.path)
 	}
@@ -92,7 +93,7 @@ func TestOutOfMemoryLeaksNothing(t *testing.T) {
 			t.Fatalf("got %+v, %v, want it to run out of memory", exit, err)
 		}
 		select {
-		case <-p.cell.drained:
+		case <-p.cell.bell.down:
 		case <-time.After(time.Minute):
 			t.Fatal("somebody still listens for its memory")
 		}

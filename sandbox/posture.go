@@ -23,6 +23,26 @@ type posture struct {
 	initPid   int // of the host
 	memory    int64
 	processes int
+	filters   int   // that the process has of ours
+	mother    group // whose devices cgroup it shares on v1, if she made the sandbox
+}
+
+// posture is what c's first process should have.
+func (c *cell) posture() (posture, error) {
+	l := c.spec.Limits
+	p := posture{
+		slot: c.slot, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
+		memory: l.MemoryBytes, processes: l.Processes, filters: 2,
+	}
+	if c.born != nil {
+		p.initPid = c.born.pid
+		p.filters = 1 // init loads its own later
+		p.mother = c.host.cgroups.group(c.host.groupName(), motherGroup)
+		return p, nil
+	}
+	var err error
+	p.initPid, err = c.init.Pid()
+	return p, err
 }
 
 // readStatus reads /proc/<pid>/status into a map.
@@ -84,10 +104,11 @@ func (p posture) checkStatus(pid int) error {
 	id := strconv.Itoa(int(p.slot.script()))
 	four := strings.Join([]string{id, id, id, id}, "\t")
 	none := strings.Repeat("0", 16)
-	filters, err := ownFilters()
+	own, err := ownFilters()
 	if err != nil {
 		return err
 	}
+	filters := strconv.Itoa(own + p.filters)
 	want := []struct{ key, value string }{
 		{"Uid", four}, {"Gid", four}, {"Groups", ""},
 		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
@@ -105,15 +126,15 @@ func (p posture) checkStatus(pid int) error {
 	return p.checkOOMScore(pid)
 }
 
-// ownFilters is the number of seccomp filters that the program must have: its
-// own, init's, and those that this process inherited, from systemd perhaps.
-func ownFilters() (string, error) {
+// ownFilters is the number of seccomp filters that this process inherited, from
+// systemd perhaps, and every process of a sandbox from it.
+func ownFilters() (int, error) {
 	status, err := readStatus("self")
 	if err != nil {
-		return "", err
+		return 0, err
 	}
 	n, _ := strconv.Atoi(status["Seccomp_filters"])
-	return strconv.Itoa(n + 2), nil
+	return n, nil
 }
 
 func (p posture) checkOOMScore(pid int) error {
@@ -168,8 +189,12 @@ func (p posture) checkGroups(pid int) error {
 	}
 	// The file shows paths from our cgroup namespace's root; the directories
 	// carry the mount point before it. The end is what tells sandboxes apart.
-	end := filepath.Join(filepath.Base(filepath.Dir(p.group.path)), filepath.Base(p.group.path))
 	for _, c := range controllers {
+		path := p.group.path
+		if c == "devices" && p.mother.path != "" {
+			path = p.mother.path
+		}
+		end := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 		if !strings.HasSuffix(got[c], "/"+end) {
 			return fmt.Errorf("cgroup of %q: got %s, want .../%s", c, got[c], end)
 		}

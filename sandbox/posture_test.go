@@ -57,13 +57,9 @@ func TestPostureOfARunningProgram(t *testing.T) {
 		pid = pid*10 + uint32(b[0]-'0')
 	}
 	c := k.p.cell
-	initPid, err := c.init.Pid()
+	right, err := c.posture()
 	if err != nil {
 		t.Fatal(err)
-	}
-	right := posture{
-		slot: c.slot, group: c.group, rlimits: wantRlimits(c.spec), initPid: initPid,
-		memory: c.spec.Limits.MemoryBytes, processes: c.spec.Limits.Processes,
 	}
 	if err := right.check(pid); err != nil {
 		t.Errorf("got %v", err)

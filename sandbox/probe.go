@@ -136,7 +136,7 @@ func (p *prober) env(s Spec) ([]string, error) {
 	}
 	c := p.host.config
 	env := []string{
-		fmt.Sprintf("PROBE_FIRST_ID=%d", c.FirstID), fmt.Sprintf("PROBE_IDS=%d", c.IDs), "PROBE_FILTERS=" + filters,
+		fmt.Sprintf("PROBE_FIRST_ID=%d", c.FirstID), fmt.Sprintf("PROBE_IDS=%d", c.IDs), fmt.Sprintf("PROBE_FILTERS=%d", filters+2),
 		"PROBE_RLIMITS=" + strings.Join(limits, " "),
 		"PROBE_PORT=" + p.port, "PROBE_ABSTRACT=" + p.abstract, "PROBE_SOCKET=" + p.socket,
 		"PROBE_FILE=" + filepath.Join(p.host.instance.state, "lock"),

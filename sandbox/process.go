@@ -91,7 +91,5 @@ func (p *Process) finish() {
 	if p.io.Collect != nil {
 		p.exit.CollectErr = p.io.Collect(p.cell.staging.upper)
 	}
-	if err := p.cell.destroy(); err != nil {
-		p.cell.host.log().Error("sandbox left behind", "id", p.cell.spec.ID, "error", err)
-	}
+	p.cell.leave()
 }

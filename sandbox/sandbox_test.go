@@ -3,11 +3,13 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestMain runs the tests as a daemon runs: in a mount namespace of its own.
@@ -28,9 +30,17 @@ var mainOfTests func()
 
 var testIDs atomic.Int64
 
+// With -prepared the tests run in sandboxes that a mother makes.
+var preparedFlag = flag.Int("prepared", 0, "sandboxes that wait ahead of their programs")
+
 func openHost(t testing.TB) *Host {
 	t.Helper()
-	h, err := Open(context.Background(), testConfig(t))
+	return openWith(t, testConfig(t))
+}
+
+func openWith(t testing.TB, c Config) *Host {
+	t.Helper()
+	h, err := Open(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +49,29 @@ func openHost(t testing.TB) *Host {
 			t.Error(err)
 		}
 	})
+	if c.Prepared > 0 {
+		waitForMother(t, h)
+	}
 	return h
 }
 
+// waitForMother returns when what can be prepared is.
+func waitForMother(t testing.TB, h *Host) *mother {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		h.pool.mu.Lock()
+		m := h.pool.mother
+		h.pool.mu.Unlock()
+		if m != nil {
+			return m
+		}
+	}
+	t.Fatal("no mother")
+	return nil
+}
+
 func testConfig(t testing.TB) Config {
-	return Config{StateDir: t.TempDir()}
+	return Config{StateDir: t.TempDir(), Prepared: *preparedFlag}
 }
 
 // result is what a program did, as far as most tests want to know.

@@ -27,10 +27,16 @@ type cell struct {
 	staging   *staging
 	pipes     *pipes
 	control   *control
-	container *libcontainer.Container
+	bell      *oomBell
+	container *libcontainer.Container // nil: the mother made it
 	init      *libcontainer.Process
-	oom       <-chan struct{} // the kernel's word that memory runs out
-	drained   chan struct{}   // closed when oom is, which nobody hears any more
+
+	// Of a sandbox that the mother made.
+	born    *born
+	userns  *os.File // its user namespace
+	mounts  *os.File // its mount namespace
+	limited Limits   // what its cgroup has
+	before  Usage    // by its init
 }
 
 // Start builds a sandbox and lets its program begin. It returns when the exec
@@ -48,11 +54,7 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c := &cell{host: h, spec: s}
-	err := c.build(ctx)
-	if err == nil {
-		err = c.letGo(ctx, io)
-	}
+	c, err := h.startCell(ctx, s, io)
 	if err == nil {
 		p := newProcess(c, io, begin)
 		if err = h.admit(s.ID, p); err == nil {
@@ -66,6 +68,20 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	}
 	h.forget(s.ID)
 	return nil, err
+}
+
+// startCell makes the sandbox, or takes one that is made, and starts the program.
+func (h *Host) startCell(ctx context.Context, s Spec, io IO) (*cell, error) {
+	if c := h.pool.take(s); c != nil {
+		defer h.pool.refill()
+		return c, c.handOver(ctx, s, io)
+	}
+	c := &cell{host: h, spec: s}
+	err := c.build(ctx)
+	if err == nil {
+		err = c.letGo(ctx, io)
+	}
+	return c, err
 }
 
 // build makes the sandbox, up to its init.
@@ -180,6 +196,11 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if err := c.group.limitProcesses(l.Processes + 1); err != nil { // with init
 		return &SetupError{Step: "cgroup", Err: err}
 	}
+	if l.MilliCPUs > 0 {
+		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
+			return &SetupError{Step: "cgroup", Err: err}
+		}
+	}
 	if err := c.pipes.giveTo(c.slot.script()); err != nil {
 		return &SetupError{Step: "pipes", Err: err}
 	}
@@ -194,13 +215,9 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if err != nil {
 		return step("init", err)
 	}
-	initPid, err := c.init.Pid()
+	want, err := c.posture()
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
-	}
-	want := posture{
-		slot: c.slot, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
-		initPid: initPid, memory: l.MemoryBytes, processes: l.Processes,
 	}
 	if f := c.host.faults; f != nil && f.limits != nil {
 		err = f.limits(c.group)
@@ -211,7 +228,7 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// Before the program runs: what happens earlier is not told again.
-	if c.oom, err = c.container.NotifyOOM(); err != nil {
+	if c.bell, err = c.group.hangOOMBell(); err != nil {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
 	c.pipes.start(io)
@@ -243,22 +260,27 @@ func (c *cell) explain(ctx context.Context, err error) error {
 	return step("start", err)
 }
 
+// leave takes a sandbox apart in which nobody lives any more. Of a prepared one no
+// caller waits for it: what is left are empty directories, mounts and namespaces
+// that nobody can reach.
+func (c *cell) leave() {
+	destroy := func() {
+		if err := c.destroy(); err != nil {
+			c.host.log().Error("sandbox left behind", "id", c.spec.ID, "error", err)
+		}
+	}
+	if c.born == nil || !c.host.pool.behind(destroy) {
+		destroy()
+	}
+}
+
 // destroyPatience bounds how long the removal of a dead sandbox may take.
 const destroyPatience = 5 * time.Second
 
 // destroy kills what is left of the sandbox and removes it. Its ids are free
 // again when all of it is gone, and else never in this instance.
 func (c *cell) destroy() error {
-	if c.oom != nil {
-		// libcontainer's listener may be about to say it once more; with nobody
-		// there it would wait for ever, with its files open.
-		c.drained = make(chan struct{})
-		go func() {
-			defer close(c.drained)
-			for range c.oom {
-			}
-		}()
-	}
+	c.bell.takeDown()
 	if c.control != nil {
 		c.control.file.Close() // init ends the sandbox, if it lives
 	}
@@ -281,8 +303,13 @@ func (c *cell) destroy() error {
 }
 
 func (c *cell) destroyContainer() error {
+	if c.born != nil {
+		defer c.born.pidfd.Close()
+		defer c.userns.Close() // nil: never opened
+		defer c.mounts.Close()
+	}
 	if c.container == nil {
-		return nil
+		return c.group.clear(destroyPatience)
 	}
 	if err := c.group.clear(destroyPatience); err != nil {
 		return err

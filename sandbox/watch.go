@@ -30,7 +30,6 @@ type watch struct {
 	exit    Exit
 	caused  bool
 	frames  chan endFrame
-	oom     <-chan struct{}
 	oomTick <-chan time.Time
 	wall    *time.Timer
 	cpu     *time.Timer
@@ -66,7 +65,6 @@ func stoppedTimer() *time.Timer {
 func (w *watch) run() error {
 	defer w.wall.Stop()
 	go func() { w.frames <- w.p.readEnd() }()
-	w.oom = w.p.cell.oom
 	end := w.wait()
 	err := w.p.reap()
 	w.measure()
@@ -88,11 +86,8 @@ func (w *watch) wait() endFrame {
 			w.end(TimedOut, Wall, limits.Grace)
 		case <-w.cpu.C:
 			w.checkCPU(limits)
-		case _, ok := <-w.oom:
+		case <-w.p.cell.bell.rung:
 			w.oomTick = time.After(oomPeriod)
-			if !ok {
-				w.oom = nil
-			}
 		case <-w.oomTick:
 			w.checkOOM()
 		case grace := <-w.p.stop:
@@ -131,7 +126,8 @@ func (w *watch) killAll() {
 
 func (w *watch) checkCPU(limits Limits) {
 	u := w.p.cell.group.usage()
-	left := limits.CPU - u.UserCPU - u.SystemCPU
+	before := w.p.cell.before
+	left := limits.CPU + before.UserCPU + before.SystemCPU - u.UserCPU - u.SystemCPU
 	if left <= 0 {
 		w.end(TimedOut, CPU, limits.Grace)
 		return
@@ -155,6 +151,8 @@ func (w *watch) checkOOM() {
 func (w *watch) measure() {
 	g := w.p.cell.group
 	w.exit.Usage = g.usage()
+	w.exit.Usage.UserCPU -= w.p.cell.before.UserCPU
+	w.exit.Usage.SystemCPU -= w.p.cell.before.SystemCPU
 	w.exit.OOMKills, _ = g.oomKills()
 	w.exit.PidsMax = g.refusedForks()
 }
@@ -194,6 +192,9 @@ func (p *Process) readEnd() endFrame {
 func (p *Process) reap() error {
 	force := time.AfterFunc(killPatience, func() { _ = p.cell.group.kill() })
 	defer force.Stop()
+	if b := p.cell.born; b != nil {
+		return b.wait()
+	}
 	state, err := p.cell.init.Wait()
 	if state == nil {
 		return fmt.Errorf("sandbox: init of %s: %w", p.cell.spec.ID, err)

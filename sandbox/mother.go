@@ -1,0 +1,313 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// motherArg is the argument by which mother.c recognises that it is the mother.
+const motherArg = "skillrun-mother"
+
+// Packets between daemon and mother; mother.h has the same and says what they mean.
+const (
+	motherMagic  = 0x316d6b73
+	packetBegin  = 1
+	packetMake   = 2
+	packetSpawn  = 3
+	packetMade   = 16
+	maxRlimits   = 16
+	makeBytes    = 48 + 16*maxRlimits
+	madeBytes    = 16
+	motherGroup  = "_mother"        // no Spec.ID
+	motherAnswer = 10 * time.Second // for an answer; she has nothing else to do
+)
+
+// motherCapabilities are what the mother needs to make sandboxes: SYS_ADMIN for
+// namespaces, SETUID and SETGID to map their ids, SETPCAP and KILL to pass on;
+// SYS_PTRACE lets a process that she starts join a sandbox, which its init's
+// memory would forbid.
+var motherCapabilities = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}
+
+// A mother is a container of libcontainer's whose PID 1 makes sandboxes (mother.c).
+// None of them outlives her.
+type mother struct {
+	host      *Host
+	container *libcontainer.Container
+	init      *libcontainer.Process
+	group     group
+	mu        sync.Mutex // one question at a time
+	socket    *os.File
+	gone      chan struct{} // closed when she is
+}
+
+// startMother builds the container and hands the mother what all her sandboxes have.
+func (h *Host) startMother() (_ *mother, err error) {
+	m := &mother{host: h, group: h.cgroups.group(h.groupName(), motherGroup), gone: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("mother: %w", err), m.destroy())
+		}
+	}()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.SetNonblock(fds[0], true) // so that the Go runtime waits for it
+	theirs := os.NewFile(uintptr(fds[1]), "mother's socket")
+	defer theirs.Close()
+	if m.socket = os.NewFile(uintptr(fds[0]), "mother"); err != nil {
+		return nil, err
+	}
+	if m.container, err = libcontainer.Create(h.containers(), motherGroup, h.motherConfig(m.group)); err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	m.init = &libcontainer.Process{
+		Args: []string{"/proc/self/exe", motherArg}, Env: []string{"HOME=/"}, Cwd: "/",
+		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{theirs}, Init: true,
+	}
+	if err := m.container.Run(m.init); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(m.gone)
+		_, _ = m.init.Wait()
+	}()
+	_, err = m.ask(m.begin(), 0, nil)
+	return m, err
+}
+
+func (h *Host) motherConfig(g group) *configs.Config {
+	ids := []configs.IDMap{{ContainerID: 0, HostID: int64(h.ids.first), Size: int64(2 * len(h.ids.used))}}
+	tmpfs := func(target, options string, flags int) *configs.Mount {
+		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: options}
+	}
+	c := &configs.Config{
+		Version:         specs.Version,
+		Rootfs:          h.rootfs(),
+		Readonlyfs:      true,
+		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
+		Hostname:        hostname,
+		Namespaces:      namespaces(NetworkNone),
+		UIDMappings:     ids,
+		GIDMappings:     ids,
+		Capabilities:    &configs.Capabilities{Bounding: motherCapabilities, Effective: motherCapabilities, Permitted: motherCapabilities},
+		NoNewPrivileges: true,
+		OomScoreAdj:     new(1000),
+		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: &cgroups.Resources{Devices: deviceRules()}},
+		Devices:         deviceNodes(),
+		Mounts: []*configs.Mount{
+			// Whole, or the kernel would let nobody beneath mount another.
+			{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec},
+			// Her sandboxes share it. Nothing in it can be changed.
+			tmpfs("/dev", devOptions, unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME|unix.MS_RDONLY),
+			tmpfs("/dev/shm", "mode=755,size=4k,nr_inodes=2", noExec|unix.MS_RDONLY),
+		},
+	}
+	if c.Namespaces.Contains(configs.NEWTIME) {
+		c.TimeOffsets = hiddenUptime()
+	}
+	return c
+}
+
+// begin is the first packet: the filters, and what to hide in /proc.
+func (m *mother) begin() []byte {
+	f := m.host.filters
+	b := packetHeader(packetBegin, uint32(len(f.init)/sockFilterSize), uint32(len(f.script)/sockFilterSize), uint32(len(maskedPaths)))
+	b = append(append(b, f.init...), f.script...)
+	for _, path := range maskedPaths {
+		b = append(append(b, path...), 0)
+	}
+	return b
+}
+
+func packetHeader(kind uint32, words ...uint32) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, motherMagic)
+	b = binary.LittleEndian.AppendUint32(b, kind)
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint32(b, w)
+	}
+	return b
+}
+
+// ask sends one packet and takes the answer to it: a pidfd, or -1 to the first.
+func (m *mother) ask(packet []byte, number uint32, fds []int) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = m.socket.SetDeadline(time.Now().Add(motherAnswer))
+	if err := sendPacket(m.socket, packet, fds); err != nil {
+		return -1, err
+	}
+	b := make([]byte, madeBytes)
+	n, got, err := receivePacket(m.socket, b)
+	if err != nil {
+		return -1, err
+	}
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
+	err = unix.Errno(word(3))
+	if n != madeBytes || word(0) != motherMagic || word(1) != packetMade || word(2) != number || len(got) > 1 {
+		err = errors.New("malformed answer")
+	}
+	switch {
+	case err != unix.Errno(0):
+		closeAll(got)
+		return -1, err
+	case len(got) == 0:
+		return -1, nil
+	}
+	return got[0], nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+func sendPacket(f *os.File, packet []byte, fds []int) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	var serr error
+	err = conn.Write(func(fd uintptr) bool {
+		serr = unix.Sendmsg(int(fd), packet, rights, nil, unix.MSG_NOSIGNAL)
+		return serr != unix.EAGAIN
+	})
+	return errors.Join(err, serr)
+}
+
+// receivePacket fills b and returns how much of it and the descriptors that came along.
+func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	var oobn int
+	var rerr error
+	err = conn.Read(func(fd uintptr) bool {
+		n, oobn, _, _, rerr = unix.Recvmsg(int(fd), b, oob, unix.MSG_CMSG_CLOEXEC)
+		return rerr != unix.EAGAIN
+	})
+	if err = errors.Join(err, rerr); err != nil {
+		return 0, nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, m := range messages {
+		got, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return 0, nil, err
+		}
+		fds = append(fds, got...)
+	}
+	if n == 0 {
+		return 0, nil, errors.New("gone")
+	}
+	return n, fds, nil
+}
+
+// make has the mother clone a sandbox. fds are its control socket, its three
+// streams and the files of its cgroups.
+func (m *mother) make(s Spec, slot slot, fds []int) (*born, error) {
+	limits := rlimits(s)
+	b := packetHeader(packetMake, uint32(slot.index), slot.root-m.host.ids.first, uint32(s.Limits.OpenFiles), 1,
+		tmpFiles, uint32(len(fds)-4), uint32(len(limits)), 0)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
+	for _, l := range limits {
+		b = binary.LittleEndian.AppendUint64(b, uint64(l.Type))
+		b = binary.LittleEndian.AppendUint64(b, l.Hard)
+	}
+	b = append(b, make([]byte, makeBytes-len(b))...)
+	pidfd, err := m.ask(b, uint32(slot.index), fds)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := pidOf(pidfd)
+	if err == nil {
+		err = unix.SetNonblock(pidfd, true) // so that the Go runtime waits for it
+	}
+	if err != nil {
+		unix.Close(pidfd) // -1: she sent none
+		return nil, err
+	}
+	return &born{pidfd: os.NewFile(uintptr(pidfd), "pidfd"), fd: pidfd, pid: pid}, nil
+}
+
+// destroy ends her and everything that she made.
+func (m *mother) destroy() error {
+	if m.socket != nil {
+		m.socket.Close()
+	}
+	if m.container == nil {
+		return nil
+	}
+	if err := m.group.clear(destroyPatience); err != nil {
+		return err
+	}
+	if m.init != nil {
+		<-m.gone
+	}
+	return m.container.Destroy()
+}
+
+// born is the init of a sandbox that the mother made. It is her child, not ours.
+type born struct {
+	pidfd *os.File
+	fd    int // pidfd's
+	pid   int
+}
+
+// wait returns when init is gone, and with it everybody in its PID namespace.
+func (b *born) wait() error {
+	conn, err := b.pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return conn.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return err != unix.EINTR && (err != nil || n > 0)
+	})
+}
+
+// pidOf is the process behind a pidfd, as this process sees it.
+func pidOf(pidfd int) (int, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if pid, ok := strings.CutPrefix(line, "Pid:"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(pid))
+			if err == nil && n <= 0 {
+				err = errors.New("pidfd: process is gone")
+			}
+			return n, err
+		}
+	}
+	return 0, errors.New("pidfd: no pid")
+}

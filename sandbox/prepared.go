@@ -1,0 +1,320 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A profile is what a prepared sandbox has before it is known what runs in it, and
+// can't change any more.
+type profile struct {
+	sizeBytes, files int64
+	openFiles        int
+	cpu              time.Duration
+}
+
+func (s Spec) profile() profile {
+	return profile{s.Workspace.SizeBytes, s.Workspace.Files, s.Limits.OpenFiles, s.Limits.CPU}
+}
+
+// preparable says whether the mother can make a sandbox for s: what she makes has a
+// network of its own and the host's root.
+func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" }
+
+// preparedPoints is how many mount points the workspace of a prepared sandbox has
+// room for: a skill, and one lower layer.
+const preparedPoints = 2
+
+// prepare makes a sandbox like that of s, up to the first process, which has dropped
+// everything, has been looked at and waits for what it is to execute. Used once.
+func (h *Host) prepare(m *mother, s Spec) (_ *cell, err error) {
+	c := &cell{host: h, spec: s}
+	defer func() {
+		if err != nil {
+			c.discard()
+		}
+	}()
+	if c.slot, err = h.ids.take(); err != nil {
+		return nil, &SetupError{Step: "ids", Err: err}
+	}
+	c.group = h.cgroups.slim(h.groupName(), "_"+c.slot.String())
+	if err := c.group.create(); err != nil {
+		return nil, &SetupError{Step: "cgroup", Err: err}
+	}
+	if err := c.limit(s.Limits); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(h.instance.run, c.slot.String())
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return nil, &SetupError{Step: "workspace", Err: err}
+	}
+	c.dir = dir
+	if c.staging, err = newStaging(c.dir, s.Workspace, preparedPoints, c.slot.script()); err != nil {
+		return nil, &SetupError{Step: "workspace", Err: err}
+	}
+	if c.pipes, err = newPipes(); err != nil {
+		return nil, &SetupError{Step: "pipes", Err: err}
+	}
+	if err := c.pipes.giveTo(c.slot.script()); err != nil {
+		return nil, &SetupError{Step: "pipes", Err: err}
+	}
+	if err := c.beBorn(m); err != nil {
+		return nil, step("mother", err)
+	}
+	return c, c.await()
+}
+
+// limit sets the limits that can be set at any time, unless they are.
+func (c *cell) limit(l Limits) error {
+	if c.limited == l {
+		return nil
+	}
+	if err := c.group.limitMemory(l.MemoryBytes); err != nil {
+		return &SetupError{Step: "cgroup", Err: err}
+	}
+	if err := c.group.limitProcesses(l.Processes + 1); err != nil { // with init
+		return &SetupError{Step: "cgroup", Err: err}
+	}
+	if c.limited.MilliCPUs != l.MilliCPUs {
+		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
+			return &SetupError{Step: "cgroup", Err: err}
+		}
+	}
+	c.limited = l
+	return nil
+}
+
+// beBorn has the mother clone the sandbox's init.
+func (c *cell) beBorn(m *mother) error {
+	ours, theirs, err := newControl()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	c.control = ours
+	doors, err := c.group.doors()
+	if err != nil {
+		return err
+	}
+	defer closeFiles(doors)
+	defer c.pipes.closeInside()
+	var fds []int
+	for _, f := range append(append([]*os.File{theirs}, c.pipes.inside[:]...), doors...) {
+		fds = append(fds, int(f.Fd()))
+	}
+	c.born, err = m.make(c.spec, c.slot, fds)
+	return err
+}
+
+// await waits until the first process waits, and looks at it.
+func (c *cell) await() error {
+	stop := time.AfterFunc(startPatience, func() { c.control.file.Close() })
+	defer stop.Stop()
+	ready, err := c.control.expect(frameReady, 1)
+	if err != nil {
+		return step("init", err)
+	}
+	want, err := c.posture()
+	if err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	if err := want.check(ready[0]); err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	if c.bell, err = c.group.hangOOMBell(); err != nil {
+		return &SetupError{Step: "cgroup", Err: err}
+	}
+	// The owner of what a mount shows is mapped by the sandbox's own namespace.
+	if c.userns, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", c.born.pid)); err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	// The last user of a mount namespace waits for the kernel to take the mounts
+	// apart, some milliseconds when it is idle. That shall not be init, on whose
+	// end the answer waits.
+	if c.mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", c.born.pid)); err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	c.before = c.group.usage()
+	return nil
+}
+
+// waits says whether a prepared sandbox is still what it was.
+func (c *cell) waits() bool {
+	p := []unix.PollFd{{Fd: int32(c.born.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(p, 0)
+	return n == 0 && err == nil
+}
+
+// handOver gives a prepared sandbox its program and returns when the exec of the
+// first command succeeded.
+func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
+	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
+	defer stop()
+	c.spec = s
+	if c.limited != s.Limits {
+		if err := c.limit(s.Limits); err != nil {
+			return err
+		}
+		if err := c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1); err != nil {
+			return &SetupError{Step: "posture", Err: err}
+		}
+	}
+	program, err := encodeProgram(filters{}, s, initDeadline(s.Limits))
+	if err != nil {
+		return &SetupError{Step: "program", Err: err}
+	}
+	m, err := c.executionMounts()
+	defer m.close()
+	if err != nil {
+		return &SetupError{Step: "workspace", Err: err}
+	}
+	c.pipes.start(io)
+	if !stop() { // canceled just now, and the socket with it
+		return step("start", context.Cause(ctx))
+	}
+	return c.begin(func() error { return c.control.handOver(m.trees, m.targets, program) })
+}
+
+// A mountList is mounts that nobody sees yet, with the places where the sandbox's
+// init puts them, in that order.
+type mountList struct {
+	trees   []int
+	targets []string
+}
+
+func (l *mountList) add(tree int, err error, target string) error {
+	if err != nil {
+		return err
+	}
+	l.trees = append(l.trees, tree)
+	l.targets = append(l.targets, target)
+	return nil
+}
+
+func (l *mountList) close() { closeAll(l.trees) }
+
+// executionMounts makes the mounts of c's Spec: as libcontainer gets them from
+// mounts in container.go, which has the reasons.
+func (c *cell) executionMounts() (*mountList, error) {
+	l := &mountList{}
+	s := c.spec
+	if err := c.staging.makeRoom(s.Workspace, len(s.Workspace.Lower)+len(s.Mounts)); err != nil {
+		return l, err
+	}
+	if err := c.staging.overlay(s.Workspace, c.userns); err != nil {
+		return l, err
+	}
+	tree, err := cloneMount(c.staging.mount)
+	if err := l.add(tree, err, workspaceDir); err != nil {
+		return l, err
+	}
+	for _, top := range []string{"/skills", "/opt"} {
+		if err := c.mountsUnder(l, top); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+func (c *cell) mountsUnder(l *mountList, top string) error {
+	var points []string // beneath top
+	for _, m := range c.spec.Mounts {
+		if rest, ok := strings.CutPrefix(m.Target, top+"/"); ok {
+			points = append(points, rest)
+		}
+	}
+	if len(points) == 0 {
+		return nil
+	}
+	if top == "/opt" {
+		points = append(points, strings.TrimPrefix(path.Dir(linksDir), top+"/"))
+	}
+	tree, err := makePoints(points)
+	if err := l.add(tree, err, top); err != nil {
+		return err
+	}
+	if top == "/opt" {
+		tree, err := cloneMount(c.host.links())
+		if err := l.add(tree, err, path.Dir(linksDir)); err != nil {
+			return err
+		}
+	}
+	for _, m := range c.spec.Mounts {
+		if !strings.HasPrefix(m.Target, top+"/") {
+			continue
+		}
+		tree, err := cloneMapped(m.Source, m.mapping(c.userns))
+		if err := l.add(tree, err, m.Target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cloneMount is the mount at a place of ours again, seen by nobody.
+func cloneMount(at string) (int, error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("clone mount %s: %w", at, err)
+	}
+	return tree, nil
+}
+
+// makePoints is a read-only tmpfs with nothing in it but the given directories.
+func makePoints(points []string) (_ int, err error) {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("tmpfs: %w", err)
+	}
+	defer unix.Close(fs)
+	for _, option := range strings.Split(tinyOptions, ",") {
+		key, value, _ := strings.Cut(option, "=")
+		if err := unix.FsconfigSetString(fs, key, value); err != nil {
+			return -1, fmt.Errorf("tmpfs option %s: %w", option, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, fmt.Errorf("tmpfs: %w", err)
+	}
+	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("tmpfs: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(tree)
+		}
+	}()
+	for _, point := range points {
+		for i := 0; i <= len(point); i++ {
+			if i < len(point) && point[i] != '/' {
+				continue
+			}
+			if err := unix.Mkdirat(tree, point[:i], 0o755); err != nil && err != unix.EEXIST {
+				return -1, fmt.Errorf("mount point %s: %w", point[:i], err)
+			}
+			if err := unix.Fchmodat(tree, point[:i], 0o755, 0); err != nil { // whatever the umask
+				return -1, fmt.Errorf("mount point %s: %w", point[:i], err)
+			}
+		}
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return -1, fmt.Errorf("tmpfs: %w", err)
+	}
+	return tree, nil
+}
+
+// discard takes a prepared sandbox apart that no program ran in.
+func (c *cell) discard() {
+	if err := c.destroy(); err != nil {
+		c.host.log().Error("prepared sandbox left behind", "slot", c.slot.String(), "error", err)
+	}
+}
