@@ -32,8 +32,9 @@ var mayImport = map[string][]string{
 	"internal/toolview":         {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/workspace"},
 	"internal/mcp":              {"internal/executor", "internal/permission", "internal/skill", "internal/toolview"},
 	"internal/server":           {"internal/executor", "internal/lint", "internal/permission", "internal/skill", "internal/toolview", "proto/skillrun/v1"},
+	"internal/bench":            {"clients/go", "proto/skillrun/v1"},
 	"clients/go":                {"proto/skillrun/v1"},
-	"cmd/skillrun":              {"clients/go", "proto/skillrun/v1", "internal/lint", "internal/skill", "internal/permission"},
+	"cmd/skillrun":              {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/lint", "internal/skill", "internal/permission"},
 	"cmd/skillrun-python":       {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/executor", "internal/toolview", "internal/mcp", "internal/server"},
@@ -45,7 +46,7 @@ var mayImport = map[string][]string{
 // path, and the packages of ours that may.
 var onlyIn = map[string][]string{
 	"github.com/opencontainers/":       {"sandbox"},
-	"google.golang.org/grpc":           {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
+	"google.golang.org/grpc":           {"internal/bench", "internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"google.golang.org/protobuf":       {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"github.com/mattn/go-sqlite":       {"internal/record"},
 	"github.com/kluctl/":               {"internal/runtime/embedded"}, // 45 MB of data

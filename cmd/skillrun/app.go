@@ -105,7 +105,7 @@ Other commands: 0, or 125 to 127 in the same sense.`,
 	cmd.AddCommand(
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(),
 		a.signalCommand(), a.artifactsCommand(), a.skillsCommand(), a.activateCommand(),
-		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.doctorCommand(), a.mcpCommand(), a.versionCommand(),
+		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.doctorCommand(), a.mcpCommand(), a.benchCommand(), a.versionCommand(),
 	)
 	return root{cmd}
 }

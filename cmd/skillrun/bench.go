@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillrun/skillrun/internal/bench"
+)
+
+// codeBroken is the exit code of bench if a row could not be measured.
+const codeBroken = 1
+
+// benchFlags are the flags of bench.
+type benchFlags struct {
+	config bench.Config
+	peers  []string
+	from   string
+	svg    string
+	into   string
+	list   bool
+}
+
+func (a *app) benchCommand() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure how fast skillrun is on this machine, beside the same run bare",
+		Long: `Bench starts a daemon of its own, as root, sends it real requests, and prints how
+long they take beside the same programs started bare, which take turns with them.
+docs/performance.md says how, and what its targets are. It takes about twelve minutes,
+with --short one.
+
+It exits with 1 if a row could not be measured because something failed, never because
+of a time. With --json each row is an object on a line, and the last line is one with
+all of it: rows, and in falls_short the names of those that miss their target.
+
+A peer is another system that runs beside: {} in its command stands for the program,
+  --peer 'bwrap --unshare-all --ro-bind / / {}'`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.bench(cmd, &f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config.Daemon, "daemon", "", "`path` of skillrund (default beside this command, else in PATH)")
+	flags.StringVar(&f.config.Dir, "dir", "/var/tmp", "`directory`, on a disk, in which the daemons have theirs meanwhile")
+	flags.StringSliceVar(&f.config.Rows, "rows", nil, "only `rows` with these names, or that begin with them; * stands for anything")
+	flags.BoolVar(&f.list, "list", false, "print the names of all rows and exit")
+	flags.IntVarP(&f.config.Samples, "n", "n", 0, "how often what is timed one by one is run (default as each row has it)")
+	flags.BoolVar(&f.config.Short, "short", false, "everything at a small scale: shows that it works, and little of how fast")
+	flags.StringArrayVar(&f.peers, "peer", nil, "another system as a column: [NAME=]`COMMAND`, without a shell; may be repeated")
+	flags.StringVar(&f.config.Runc, "runc", "", "`path` of runc for the cold row (default in PATH)")
+	flags.StringVar(&f.svg, "svg", "", "draw the distributions into this `file`")
+	flags.StringVar(&f.into, "into", "", "write the table into this document, between its two marks: a `file`")
+	flags.StringVar(&f.from, "from", "", "measure nothing: take what an earlier --json printed into this `file`")
+	return cmd
+}
+
+func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
+	if f.list {
+		_, err := fmt.Fprintln(a.stdout, strings.Join(bench.Names(), "\n"))
+		return err
+	}
+	report, err := a.benchReport(cmd, f)
+	if report == nil {
+		return err
+	}
+	if a.json {
+		err = errors.Join(err, json.NewEncoder(a.stdout).Encode(report))
+	} else {
+		err = errors.Join(err, a.printBench(report))
+	}
+	if err = errors.Join(err, f.write(report)); err != nil {
+		return err
+	}
+	if broken := report.Broken(); len(broken) > 0 {
+		a.note("broken: %s", strings.Join(broken, ", "))
+		return verdict(codeBroken)
+	}
+	return nil
+}
+
+// benchReport measures, or reads what was measured.
+func (a *app) benchReport(cmd *cobra.Command, f *benchFlags) (*bench.Report, error) {
+	if f.from != "" {
+		return readReport(f.from)
+	}
+	for _, text := range f.peers {
+		p, err := bench.ParsePeer(text)
+		if err != nil {
+			return nil, usage(cmd, err)
+		}
+		f.config.Peers = append(f.config.Peers, p)
+	}
+	if f.config.Samples < 0 {
+		return nil, usage(cmd, fmt.Errorf("-n %d: want a number above 0", f.config.Samples))
+	}
+	if _, err := bench.MatchRows(bench.Names(), f.config.Rows); err != nil {
+		return nil, usage(cmd, err)
+	}
+	if os.Geteuid() != 0 {
+		return nil, &codedError{codeRefused, "bench: it starts a daemon that makes sandboxes, which needs root"}
+	}
+	var err error
+	if f.config.Daemon, err = findDaemon(f.config.Daemon); err != nil {
+		return nil, err
+	}
+	f.config.Version = version
+	f.config.Say = a.note
+	f.config.Done = func(row bench.Row) {
+		if a.json {
+			json.NewEncoder(a.stdout).Encode(row) // a closed stdout shows at the last line
+			return
+		}
+		a.note("%s: %s", row.Name, row.Brief())
+	}
+	return bench.Run(cmd.Context(), f.config)
+}
+
+// findDaemon returns the path of skillrund: the one asked for, else the one that came
+// with this command, else the one in PATH.
+func findDaemon(asked string) (string, error) {
+	if asked == "" {
+		asked = "skillrund"
+		if self, err := os.Executable(); err == nil {
+			if beside := filepath.Join(filepath.Dir(self), "skillrund"); runnable(beside) {
+				asked = beside
+			}
+		}
+	}
+	path, err := exec.LookPath(asked)
+	if err != nil {
+		return "", &codedError{codeNotFound, fmt.Sprintf("bench: no skillrund to measure: %v; --daemon says where it is", err)}
+	}
+	return filepath.Abs(path)
+}
+
+func runnable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// readReport reads the last line of what bench --json printed.
+func readReport(path string) (*bench.Report, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	text := strings.TrimRight(string(data), "\n")
+	report := &bench.Report{}
+	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), report); err != nil {
+		return nil, fmt.Errorf("%s: its last line: %w", path, err)
+	}
+	if len(report.Rows) == 0 {
+		return nil, fmt.Errorf("%s: its last line has no rows; want what bench --json printed", path)
+	}
+	return report, nil
+}
+
+// write writes the files that the flags ask for.
+func (f *benchFlags) write(report *bench.Report) (err error) {
+	if f.svg != "" {
+		var b strings.Builder
+		if err := report.SVG(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.svg, []byte(b.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	if f.into == "" {
+		return nil
+	}
+	document, err := os.ReadFile(f.into)
+	if err != nil {
+		return err
+	}
+	text, err := report.IntoDocument(string(document))
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.into, err)
+	}
+	return os.WriteFile(f.into, []byte(text), 0o644)
+}
+
+// printBench prints the table.
+func (a *app) printBench(report *bench.Report) error {
+	peers := report.PeerNames()
+	t := &table{}
+	t.header(bench.Columns(peers)...)
+	for i := range report.Rows {
+		row := &report.Rows[i]
+		cells := plain(row.Cells(peers)...)
+		verdict := &cells[len(cells)-len(peers)-1]
+		switch {
+		case row.Broken != "":
+			verdict.colour = red
+		case row.FallsShort():
+			verdict.colour = yellow
+		case row.Target != nil && row.Measured():
+			verdict.colour = green
+		}
+		t.add(cells...)
+	}
+	m := report.Machine
+	_, err := fmt.Fprintf(a.stdout, "%d cores of %s, %.0f GiB, Linux %s; load average %.1f before, %.1f after\n\n",
+		m.Cores, printable(m.Processor), m.MemoryGiB, printable(m.Kernel), m.LoadBefore, m.LoadAfter)
+	return errors.Join(err, a.print(t))
+}

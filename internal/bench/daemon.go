@@ -1,0 +1,234 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+const (
+	// startPatience bounds how long a daemon may take until it serves: the first one
+	// unpacks a Python, one imports 10,000 skills.
+	startPatience = 10 * time.Minute
+	// stopPatience bounds how long it may take to end.
+	stopPatience = time.Minute
+	// logTail is how much of a daemon's log an error shows.
+	logTail = 2000
+)
+
+// A daemon is a skillrund of the benchmark's own, with a client.
+type daemon struct {
+	dir    string // its configuration, state, skills, socket and log
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has ended, and err is set
+	err    error
+	client *skillrun.Client
+}
+
+// theStandard returns the daemon that most rows share: every default, and the
+// benchmark's skill.
+func (r *run) theStandard() (*daemon, error) {
+	if r.standard != nil {
+		return r.standard, nil
+	}
+	d, err := r.startNew("standard", "")
+	r.standard = d
+	return d, err
+}
+
+// startNew starts a daemon on a directory of its own with the benchmark's skill, and
+// waits until it serves. more is configuration beside the places.
+func (r *run) startNew(name, more string) (*daemon, error) {
+	dir, err := r.prepare(name, more)
+	if err != nil {
+		return nil, err
+	}
+	return r.start(dir)
+}
+
+// prepare makes a daemon's directory.
+func (r *run) prepare(name, more string) (string, error) {
+	r.daemons++
+	dir := filepath.Join(r.dir, fmt.Sprintf("%d-%s", r.daemons, name))
+	for _, d := range []string{"", "state", "skills"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o711); err != nil {
+			return "", err
+		}
+	}
+	// The embedded Python is unpacked once for all.
+	if err := os.Mkdir(filepath.Join(r.dir, "python"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	if err := os.Symlink(filepath.Join(r.dir, "python"), filepath.Join(dir, "state/python")); err != nil {
+		return "", err
+	}
+	if err := writeSkill(filepath.Join(dir, "skills"), benchSkill, benchFiles); err != nil {
+		return "", err
+	}
+	config := "state_dir: state\nrun_dir: run\nskills: [skills]\nlisten: {unix: s.sock, mcp_unix: \"\"}\n" + more
+	return dir, os.WriteFile(filepath.Join(dir, "skillrund.yaml"), []byte(config), 0o600)
+}
+
+// start starts a daemon on a prepared directory and waits until it serves.
+func (r *run) start(dir string) (*daemon, error) {
+	d, err := r.launch(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.serving(r.ctx); err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	if d.client, err = skillrun.Dial(d.address()); err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	return d, nil
+}
+
+// launch starts the process only. It ends with this one, whatever ends that.
+func (r *run) launch(dir string) (*daemon, error) {
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	d := &daemon{dir: dir, exited: make(chan struct{})}
+	d.cmd = exec.Command(r.Daemon, "--config", filepath.Join(dir, "skillrund.yaml"))
+	d.cmd.Stderr = log
+	// A process group of its own: Ctrl-C is for the benchmark, which ends it.
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	started := make(chan error)
+	go func() {
+		// Pdeathsig comes when the thread ends that started the process.
+		runtime.LockOSThread()
+		err := d.cmd.Start()
+		started <- err
+		if err == nil {
+			d.err = d.cmd.Wait()
+			close(d.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *daemon) address() string { return "unix://" + d.socket() }
+func (d *daemon) socket() string  { return filepath.Join(d.dir, "s.sock") }
+func (d *daemon) pid() int        { return d.cmd.Process.Pid }
+
+// serving waits until the daemon says so itself.
+func (d *daemon) serving(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if err := d.listening(ctx); err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(d.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for {
+		answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+		if err != nil {
+			return d.complaint(fmt.Errorf("health: %w", err))
+		}
+		if answer.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+			return nil
+		}
+		if err := d.moment(ctx); err != nil {
+			return d.complaint(fmt.Errorf("health is %v: %w", answer.GetStatus(), err))
+		}
+	}
+}
+
+// listening waits for the socket, which the daemon opens last.
+func (d *daemon) listening(ctx context.Context) error {
+	for {
+		c, err := net.Dial("unix", d.socket())
+		if err == nil {
+			return c.Close()
+		}
+		if err := d.moment(ctx); err != nil {
+			return d.complaint(err)
+		}
+	}
+}
+
+// moment waits a little; an error if the daemon has ended or time is up.
+func (d *daemon) moment(ctx context.Context) error {
+	select {
+	case <-d.exited:
+		return fmt.Errorf("it exited: %w", d.err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Millisecond):
+		return nil
+	}
+}
+
+// complaint is err with what the daemon said last.
+func (d *daemon) complaint(err error) error {
+	data, _ := os.ReadFile(filepath.Join(d.dir, "log"))
+	if len(data) > logTail {
+		data = data[len(data)-logTail:]
+	}
+	return fmt.Errorf("skillrund: %w\n%s", err, strings.TrimSpace(string(data)))
+}
+
+// stop ends the daemon as systemd would. It must have ended by itself with 0.
+func (d *daemon) stop() error {
+	if d == nil {
+		return nil
+	}
+	if d.client != nil {
+		d.client.Close()
+	}
+	d.cmd.Process.Signal(syscall.SIGTERM) // or it has ended, which Wait knows
+	select {
+	case <-d.exited:
+	case <-time.After(stopPatience):
+		d.cmd.Process.Kill()
+		<-d.exited
+		return d.complaint(errors.New("it did not end"))
+	}
+	if d.err != nil {
+		return d.complaint(d.err)
+	}
+	return nil
+}
+
+// dial returns n more clients, each with a connection of its own, and what closes
+// them.
+func (d *daemon) dial(n int) (clients []*skillrun.Client, end func(), err error) {
+	end = func() {
+		for _, c := range clients {
+			c.Close()
+		}
+	}
+	for range n {
+		c, err := skillrun.Dial(d.address())
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		clients = append(clients, c)
+	}
+	return clients, end, nil
+}

@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+)
+
+// groups are all that is measured, in the order of the table. A row's name stays what
+// it is: others compare by it.
+func groups(s scale) []group {
+	gap := func(d time.Duration) string { return fmt.Sprintf("%d ms idle before each", d.Milliseconds()) }
+	count := func(n int) string { return grouped(n) }
+	return []group{
+		{"warm true, back to back", []Row{
+			ratioAtMost(2.0).row("true-p50", "warm `true`, p50", "ms"),
+			ratioAtMost(4.0).row("true-p95", "warm `true`, p95", "ms"),
+		}, latency("true", trueProgram, 400, 0)},
+		{"warm true, " + gap(s.idle[0]), []Row{
+			ratioAtMost(3).row("true-idle100-p50", "warm `true`, "+gap(s.idle[0])+", p50", "ms"),
+			ratioAtMost(6).row("true-idle100-p95", "warm `true`, "+gap(s.idle[0])+", p95", "ms"),
+		}, latency("true-idle100", trueProgram, 200, s.idle[0])},
+		{"warm true, " + gap(s.idle[1]), []Row{
+			free("true-idle300-p50", "warm `true`, "+gap(s.idle[1])+", p50", "ms"),
+			free("true-idle300-p95", "warm `true`, "+gap(s.idle[1])+", p95", "ms"),
+		}, latency("true-idle300", trueProgram, 100, s.idle[1])},
+		{"warm Python, back to back", []Row{
+			ratioAtMost(0.35).row("python-p50", "warm Python `print(2+2)`, p50", "ms"),
+			ratioAtMost(0.7).row("python-p95", "warm Python `print(2+2)`, p95", "ms"),
+		}, python(latency("python", sum, 300, 0))},
+		{"warm Python, " + gap(s.idle[1]), []Row{
+			free("python-idle300-p50", "warm Python `print(2+2)`, "+gap(s.idle[1])+", p50", "ms"),
+			free("python-idle300-p95", "warm Python `print(2+2)`, "+gap(s.idle[1])+", p95", "ms"),
+		}, python(latency("python-idle300", sum, 100, s.idle[1]))},
+		{"warm pandas, back to back", []Row{
+			ratioAtMost(0.08).row("pandas-p50", "warm Python that imports pandas, p50", "ms"),
+			free("pandas-p95", "warm Python that imports pandas, p95", "ms"),
+		}, python(pandas(latency("pandas", pandasSum, 40, 0)))},
+		{"warm pandas, " + gap(s.idle[1]), []Row{
+			free("pandas-idle300-p50", "warm Python that imports pandas, "+gap(s.idle[1])+", p50", "ms"),
+		}, python(pandas(latency("pandas-idle300", pandasSum, 20, s.idle[1])))},
+		{"cold true", []Row{
+			ratioAtMost(0.6).row("cold-true-p50", "cold `true`, p50", "ms").against("runc run"),
+			free("cold-true-bare-p50", "cold `true`, p50", "ms"),
+			free("cold-true-idle300-p50", "cold `true`, "+gap(s.idle[1])+", p50", "ms").against("runc run"),
+		}, cold},
+		{"sustained true, 8 clients", []Row{
+			ratioAtLeast(0.20).row("sustained-true", "`true` per second, 8 clients, "+s.load.String(), "1/s"),
+		}, sustained("sustained-true", trueProgram)},
+		{"sustained Python, 8 clients", []Row{
+			ratioAtLeast(1.5).row("sustained-python", "Python `print(2+2)` per second, 8 clients, "+s.load.String(), "1/s"),
+		}, python(sustained("sustained-python", sum))},
+		{"32 clients, true", []Row{
+			ratioAtMost(6).row("load-true-p99", "`true` by 32 clients, p99 against p50", "ms").against("its own p50"),
+		}, tail("load-true-p99", trueProgram)},
+		{"32 clients, Python", []Row{
+			ratioAtMost(6).row("load-python-p99", "Python `print(2+2)` by 32 clients, p99 against p50", "ms").against("its own p50"),
+		}, python(tail("load-python-p99", sum))},
+		{"first byte", []Row{
+			valueAtMost(1).row("first-byte-p50", "first byte of output after the script wrote it, p50", "ms"),
+			free("first-byte-p95", "first byte of output after the script wrote it, p95", "ms"),
+		}, python(firstByte)},
+		{"streaming", []Row{
+			valueAtLeast(400).row("stream-rate", "one script's "+sizeText(s.streamBytes)+" of output", "MiB/s"),
+			valueAtMost(16).row("stream-memory", "what the daemon's memory grew by meanwhile", "MiB"),
+		}, python(streaming)},
+		{"ready", []Row{
+			valueAtMost(300).row("ready-p50", "from the daemon's start until it serves, p50", "ms"),
+		}, ready},
+		{"idle daemon", []Row{
+			valueAtMost(64).row("memory-idle", "memory of an idle daemon", "MiB"),
+		}, idleMemory},
+		{"prepared sandboxes", []Row{
+			valueAtMost(2).row("memory-prepared", "memory of each prepared sandbox without an interpreter", "MiB"),
+			valueAtMost(8).row("memory-prepared-interpreter", "memory of each prepared sandbox with an interpreter", "MiB"),
+		}, preparedMemory},
+		{"sleeping executions", []Row{
+			valueAtLeast(float64(s.sleeping)).row("sleeping", count(s.sleeping)+" sleeping executions at once: how many ran", "executions"),
+			valueAtMost(256).row("memory-running", "memory of each running execution in the daemon", "KiB"),
+			valueAtMost(400).row("sleeping-memory", "memory of the daemon with all of them", "MiB"),
+			valueAtMost(2000).row("sleeping-cancel", "until a cancel of all is done", "ms"),
+			free("sleeping-start", "until all of them ran", "ms"),
+		}, sleeping},
+		{"a long record", []Row{
+			ratioAtMost(1.2).row("grow-record", "warm `true` with "+count(s.records)+" executions in the record, p50", "ms").against("an empty record"),
+			free("grow-record-ready", "from the start of that daemon until it serves", "ms").against("an empty record"),
+		}, growRecord},
+		{"many skills", []Row{
+			ratioAtMost(1.2).row("grow-skills", "warm `true` with "+count(s.skills)+" skills, p50", "ms").against("10 skills"),
+			free("grow-skills-ready", "from the start of that daemon until it serves", "ms").against("10 skills"),
+		}, growSkills},
+		{"a large skill", []Row{
+			ratioAtMost(1.2).row("grow-snapshot", "warm `true` of a skill of "+count(s.snapshotBytes/1_000_000)+" MB, p50", "ms").against("one of 1 MB"),
+		}, growSnapshot},
+	}
+}
+
+// grouped writes a number for people.
+func grouped(n int) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// sizeText writes a number of bytes for people.
+func sizeText(n int) string {
+	if n >= 1<<30 {
+		return fmt.Sprintf("%d GiB", n>>30)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}

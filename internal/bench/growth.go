@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// growSamples is how often each of two is asked whose size differs.
+const growSamples = 200
+
+// against compares true through two clients.
+func (r *run) against(name string, row *Row, large, small func() error) error {
+	all := []*subject{{name: "large", run: large}, {name: "small", run: small}}
+	if err := r.warm(all); err != nil {
+		return err
+	}
+	times, err := r.takeTurns(r.samples(growSamples), 0, all)
+	if err != nil {
+		return err
+	}
+	r.report.keep(name, "ms", all, times)
+	row.setPairs(times[0], times[1], 0.5)
+	return nil
+}
+
+// twoDaemons compares a daemon on a directory that was made large with a small one.
+func (r *run) twoDaemons(name string, rows rowSet, large, small string) error {
+	began := time.Now()
+	big, err := r.start(large)
+	if err != nil {
+		return err
+	}
+	bigReady := time.Since(began)
+	began = time.Now()
+	little, err := r.start(small)
+	if err != nil {
+		return errors.Join(err, big.stop())
+	}
+	littleReady := time.Since(began)
+	rows[name+"-ready"].setRatio(float64(bigReady)/1e6, float64(littleReady)/1e6, 1)
+	err = r.against(name, rows[name],
+		func() error { return trueProgram.request(r.ctx, big.client) },
+		func() error { return trueProgram.request(r.ctx, little.client) })
+	return errors.Join(err, big.stop(), little.stop())
+}
+
+// growRecord compares a daemon whose record is long with one whose record is empty.
+func growRecord(r *run, rows rowSet) error {
+	small, err := r.prepare("short-record", "")
+	if err != nil {
+		return err
+	}
+	large, err := r.prepare("long-record", "")
+	if err != nil {
+		return err
+	}
+	// Both have run something; of one, that is then there many times.
+	for _, dir := range []string{small, large} {
+		d, err := r.start(dir)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(trueProgram.request(r.ctx, d.client), d.stop()); err != nil {
+			return err
+		}
+	}
+	r.Say("filling a record with %s executions", grouped(r.scale.records))
+	cmd := exec.CommandContext(r.ctx, r.Daemon, "--config", filepath.Join(large, "skillrund.yaml"), "--grow-record", strconv.Itoa(r.scale.records))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fill the record: %w: %s", err, out)
+	}
+	return r.twoDaemons("grow-record", rows, large, small)
+}
+
+// growSkills compares a daemon that has many skills with one that has ten.
+func growSkills(r *run, rows rowSet) error {
+	small, err := r.withSkills("few-skills", min(10, r.scale.skills))
+	if err != nil {
+		return err
+	}
+	large, err := r.withSkills("many-skills", r.scale.skills)
+	if err != nil {
+		return err
+	}
+	return r.twoDaemons("grow-skills", rows, large, small)
+}
+
+// withSkills prepares a daemon's directory with n skills, all imported.
+func (r *run) withSkills(name string, n int) (string, error) {
+	dir, err := r.prepare(name, "")
+	if err != nil {
+		return "", err
+	}
+	for i := range n - 1 { // the benchmark's own is one of them
+		name := fmt.Sprintf("other-%d", i)
+		files := map[string]string{
+			"SKILL.md":       "---\nname: " + name + "\ndescription: One of many.\n---\n\n# " + name + "\n",
+			"scripts/run.py": "print(" + strconv.Itoa(i) + ")\n",
+		}
+		if err := writeSkill(filepath.Join(dir, "skills"), name, files); err != nil {
+			return "", err
+		}
+	}
+	r.Say("importing %s skills", grouped(n))
+	took, err := r.startTime(dir) // the first start imports them
+	r.Say("imported in %.1f s", took/1000)
+	return dir, err
+}
+
+// growSnapshot compares a skill of much data with one of little, in one daemon.
+func growSnapshot(r *run, rows rowSet) error {
+	dir, err := r.prepare("snapshot", "")
+	if err != nil {
+		return err
+	}
+	for name, size := range map[string]int{"small": 1_000_000, "large": r.scale.snapshotBytes} {
+		skill := map[string]string{"SKILL.md": "---\nname: " + name + "\ndescription: Data.\nallowed-tools: Bash(true)\n---\n\n# Data\n"}
+		if err := writeSkill(filepath.Join(dir, "skills"), name, skill); err != nil {
+			return err
+		}
+		if err := writeData(filepath.Join(dir, "skills", name), size); err != nil {
+			return err
+		}
+	}
+	r.Say("importing a skill of %s MB", grouped(r.scale.snapshotBytes/1_000_000))
+	d, err := r.start(dir)
+	if err != nil {
+		return err
+	}
+	runTrue := func(skill string) func() error {
+		p := trueProgram
+		p.sandboxed = func(c *skillrun.Client) *skillrun.Cmd { return c.Command(skill, "true") }
+		return func() error { return p.request(r.ctx, d.client) }
+	}
+	err = r.against("grow-snapshot", rows["grow-snapshot"], runTrue("large"), runTrue("small"))
+	return errors.Join(err, d.stop())
+}
+
+// writeData writes files of a megabyte each to dir/data.
+func writeData(dir string, size int) error {
+	const each = 1_000_000
+	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil {
+		return err
+	}
+	data := make([]byte, each)
+	for i := 0; i < size; i += each {
+		rand.Read(data)
+		if err := os.WriteFile(filepath.Join(dir, "data", fmt.Sprintf("%d.bin", i/each)), data[:min(each, size-i)], 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

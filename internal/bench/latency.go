@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// A subject is one of several ways to run the same program that take turns.
+type subject struct {
+	name string
+	run  func() error
+	// broken is why it is not run any more; only of a peer.
+	broken error
+}
+
+// takeTurns runs the subjects n times, one after the other, with idle before each
+// run, and returns how long each run took, in milliseconds. What a peer gets wrong is
+// kept in its subject.
+func (r *run) takeTurns(n int, idle time.Duration, subjects []*subject) ([][]float64, error) {
+	times := make([][]float64, len(subjects))
+	for range n {
+		for i, s := range subjects {
+			if s.broken != nil {
+				continue
+			}
+			if err := r.pause(idle); err != nil {
+				return nil, err
+			}
+			t, err := timed(s.run)
+			switch {
+			case err != nil && i >= firstPeer:
+				s.broken, times[i] = err, nil
+			case err != nil:
+				return nil, err
+			default:
+				times[i] = append(times[i], t)
+			}
+		}
+	}
+	return times, nil
+}
+
+// The subjects of a comparison: skillrun, the program alone, then the peers.
+const (
+	sandboxedSubject = iota
+	bareSubject
+	firstPeer
+)
+
+// subjects are the ways to run p: through a client, bare, and by each peer.
+func (r *run) subjects(c *skillrun.Client, p program) []*subject {
+	all := []*subject{
+		{name: "skillrun", run: func() error { return p.request(r.ctx, c) }},
+		{name: "bare", run: p.runBare},
+	}
+	for _, peer := range r.Peers {
+		all = append(all, &subject{name: peer.Name, run: func() error { return peer.run(p) }})
+	}
+	return all
+}
+
+// warm makes the daemon and the machine know the program.
+func (r *run) warm(subjects []*subject) error {
+	if _, err := r.takeTurns(r.scale.warmUp, 0, subjects); err != nil {
+		return err
+	}
+	return r.pause(r.scale.refill)
+}
+
+// latency times one program, one request after the other, beside the same one bare.
+// It fills the rows name-p50 and name-p95, if they are there.
+func latency(name string, p program, n int, idle time.Duration) func(*run, rowSet) error {
+	return func(r *run, rows rowSet) error {
+		d, err := r.theStandard()
+		if err != nil {
+			return err
+		}
+		all := r.subjects(d.client, p)
+		if err := r.warm(all); err != nil {
+			return err
+		}
+		times, err := r.takeTurns(r.samples(n), idle, all)
+		if err != nil {
+			return err
+		}
+		r.report.keep(name, "ms", all, times)
+		for suffix, q := range map[string]float64{"-p50": 0.5, "-p95": 0.95} {
+			row := rows[name+suffix]
+			if row == nil {
+				continue
+			}
+			row.setPairs(times[sandboxedSubject], times[bareSubject], q)
+			row.setPeers(all, times, q)
+		}
+		return nil
+	}
+}
+
+// setPeers gives the row what the peers took.
+func (r *Row) setPeers(all []*subject, times [][]float64, q float64) {
+	for i := firstPeer; i < len(all); i++ {
+		v := PeerValue{}
+		if all[i].broken != nil {
+			v.Broken = all[i].broken.Error()
+		} else {
+			v.Value = rounded(quantile(times[i], q))
+			v.Ratio = number(quantile(ratios(times[i], times[bareSubject]), q))
+		}
+		r.setPeer(all[i].name, v)
+	}
+}
+
+func (r *Row) setPeer(name string, v PeerValue) {
+	if r.Peers == nil {
+		r.Peers = map[string]PeerValue{}
+	}
+	r.Peers[name] = v
+}
+
+// python is a measurement of a Python program beside the bare one, which must look at
+// the same packages as it starts.
+func python(measure func(*run, rowSet) error) func(*run, rowSet) error {
+	return func(r *run, rows rowSet) error {
+		if err := hasPython(); err != nil {
+			return err
+		}
+		d, err := r.theStandard()
+		if err != nil {
+			return err
+		}
+		note, err := sameView(r.ctx, d.client)
+		if err != nil {
+			return fmt.Errorf("compare the Pythons: %w", err)
+		}
+		if note != "" {
+			for _, row := range rows {
+				row.Note = note
+			}
+		}
+		return measure(r, rows)
+	}
+}
+
+// pandas is a measurement that needs it.
+func pandas(measure func(*run, rowSet) error) func(*run, rowSet) error {
+	return func(r *run, rows rowSet) error {
+		cmd := exec.CommandContext(r.ctx, systemPython, "-c", "import pandas")
+		cmd.Env = bareEnv
+		if exit := (*exec.ExitError)(nil); errors.As(cmd.Run(), &exit) {
+			return notRun("pandas is not installed for " + systemPython)
+		}
+		return measure(r, rows)
+	}
+}

@@ -1,0 +1,297 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// idleMemory is what a daemon holds that has run something and has nothing to do.
+func idleMemory(r *run, rows rowSet) error {
+	d, err := r.startNew("idle", "")
+	if err != nil {
+		return err
+	}
+	err = r.each(50, 1, func(ctx context.Context, _ int) error { return trueProgram.request(ctx, d.client) })
+	if err == nil {
+		err = r.pause(r.scale.settle)
+	}
+	var held int64
+	if err == nil {
+		held, err = heldBytes(d.pid())
+	}
+	if err := errors.Join(err, d.stop()); err != nil {
+		return err
+	}
+	rows["memory-idle"].set(float64(held)/(1<<20), 1)
+	return nil
+}
+
+// preparedMemory is what the processes hold that stand ready beneath an idle daemon,
+// for each prepared sandbox, with the pages that they share divided between them.
+func preparedMemory(r *run, rows rowSet) error {
+	d, err := r.startNew("prepared", "")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(preparedOf(r, d, rows), d.stop())
+	return err
+}
+
+func preparedOf(r *run, d *daemon, rows rowSet) error {
+	for name, p := range map[string]program{"memory-prepared": trueProgram, "memory-prepared-interpreter": sum} {
+		err := r.each(r.scale.warmUp, 1, func(ctx context.Context, _ int) error { return p.request(ctx, d.client) })
+		if err == nil {
+			err = r.pause(r.scale.settle)
+		}
+		if err != nil {
+			return err
+		}
+		pids, err := descendants(d.pid())
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			rows[name].NotRun = "0 prepared: no process stands ready beneath the daemon"
+			continue
+		}
+		total := int64(0)
+		for _, pid := range pids {
+			n, err := proportionalBytes(pid)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			total += n
+		}
+		rows[name].set(float64(total)/float64(len(pids))/(1<<20), len(pids))
+		rows[name].Note = "for each process beneath the idle daemon"
+	}
+	return nil
+}
+
+const (
+	// sleepersPerConnection is below what a daemon takes of one connection.
+	sleepersPerConnection = 50
+	// startWidth is how many of them are started at once.
+	startWidth = 16
+)
+
+// sleeping runs many executions that do nothing at the same time, and cancels them.
+func sleeping(r *run, rows rowSet) error {
+	n := r.scale.sleeping
+	d, err := r.startNew("sleeping", fmt.Sprintf("concurrency: {running: %d}\n", n+10))
+	if err != nil {
+		return err
+	}
+	return errors.Join(sleepBeneath(r, d, n, rows), d.stop())
+}
+
+func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
+	err := r.each(50, 1, func(ctx context.Context, _ int) error { return trueProgram.request(ctx, d.client) })
+	if err != nil {
+		return err
+	}
+	clients, end, err := d.dial((n + sleepersPerConnection - 1) / sleepersPerConnection)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := r.pause(r.scale.settle); err != nil {
+		return err
+	}
+	before, err := heldBytes(d.pid())
+	if err != nil {
+		return err
+	}
+	all := make([]*sleeper, n)
+	began := time.Now()
+	err = r.each(n, startWidth, func(ctx context.Context, i int) error {
+		all[i], err = startSleeper(r.ctx, clients[i%len(clients)])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	started := time.Since(began)
+	if err := r.pause(r.scale.settle); err != nil {
+		return err
+	}
+	after, err := heldBytes(d.pid())
+	if err != nil {
+		return err
+	}
+	running := 0
+	for _, s := range all {
+		if s.running.Load() {
+			running++
+		}
+	}
+	began = time.Now()
+	if err := cancelAll(r, all); err != nil {
+		return err
+	}
+	cancelled := time.Since(began)
+	rows["sleeping"].set(float64(running), n)
+	rows["memory-running"].set(float64(after-before)/1024/float64(n), n)
+	rows["sleeping-memory"].set(float64(after)/(1<<20), 1)
+	rows["sleeping-cancel"].set(float64(cancelled)/1e6, n)
+	rows["sleeping-start"].set(float64(started)/1e6, n)
+	return nil
+}
+
+// A sleeper is an execution that sleeps.
+type sleeper struct {
+	cmd     *skillrun.Cmd
+	running atomic.Bool // it has begun, and not ended
+}
+
+// startSleeper returns when the program runs.
+func startSleeper(ctx context.Context, c *skillrun.Client) (*sleeper, error) {
+	s := &sleeper{cmd: c.Command(benchSkill, "sleep 600")}
+	runs := make(chan struct{})
+	var once sync.Once
+	s.cmd.Limits.WallTime = 10 * time.Minute
+	s.cmd.OnEvent = func(e *pb.ExecutionEvent) {
+		switch {
+		case e.GetStarted() != nil:
+			s.running.Store(true)
+			once.Do(func() { close(runs) })
+		case e.GetOutcome() != nil:
+			s.running.Store(false)
+			once.Do(func() { close(runs) })
+		}
+	}
+	if err := s.cmd.Start(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case <-runs:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if !s.running.Load() {
+		return nil, fmt.Errorf("a sleeper ended: %w", s.cmd.Wait())
+	}
+	return s, nil
+}
+
+// cancelAll cancels all of them at once, as their callers would, and waits for every
+// outcome.
+func cancelAll(r *run, all []*sleeper) error {
+	return r.each(len(all), len(all), func(ctx context.Context, i int) error {
+		if err := all[i].cmd.Cancel(ctx); err != nil {
+			return fault("cancel", err)
+		}
+		err := all[i].cmd.Wait()
+		exit := (*skillrun.ExitError)(nil)
+		if !errors.As(err, &exit) || exit.Outcome.GetEnd() != pb.End_END_CANCELLED {
+			return fmt.Errorf("a cancelled execution ended with %w", err)
+		}
+		return nil
+	})
+}
+
+// heldBytes is the memory that a daemon takes from its machine: its resident pages
+// without those of its program, and the program once, as a whole: the daemon runs
+// from a sealed copy in memory, of which pages that were never touched count too.
+func heldBytes(pid int) (int64, error) {
+	anonymous, err := statusField(pid, "RssAnon")
+	if err != nil {
+		return 0, err
+	}
+	var program syscall.Stat_t
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &program); err != nil {
+		return 0, err
+	}
+	return anonymous + program.Blocks*512, nil
+}
+
+// residentBytes is the process's resident memory.
+func residentBytes(pid int) (int64, error) { return statusField(pid, "VmRSS") }
+
+// peakBytes is the most that it was since forgetPeak.
+func peakBytes(pid int) (int64, error) { return statusField(pid, "VmHWM") }
+
+// forgetPeak makes the peak what is resident now: proc(5), clear_refs.
+func forgetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+}
+
+// statusField reads a size in /proc/<pid>/status.
+func statusField(pid int, name string) (int64, error) {
+	return kibField(fmt.Sprintf("/proc/%d/status", pid), name)
+}
+
+// proportionalBytes is the process's memory in which a page that n processes share
+// counts as the nth part of one.
+func proportionalBytes(pid int) (int64, error) {
+	return kibField(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss")
+}
+
+func kibField(path, name string) (int64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return n << 10, err
+		}
+	}
+	return 0, fmt.Errorf("%s: it has no %s", path, name)
+}
+
+// descendants are the processes that a process started, and those that they started.
+func descendants(of int) ([]int, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]int{}
+	for _, path := range stats {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		pid, parent, err := parentIn(string(data))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		children[parent] = append(children[parent], pid)
+	}
+	var found []int
+	for next := children[of]; len(next) > 0; next = next[1:] {
+		found = append(found, next[0])
+		next = append(next, children[next[0]]...)
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// parentIn reads a line of /proc/<pid>/stat: "pid (name) state ppid ...", where the
+// name may hold anything.
+func parentIn(stat string) (pid, parent int, err error) {
+	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
+		return 0, 0, errors.New("there is no name in it")
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(stat[:open])); err != nil {
+		return 0, 0, err
+	}
+	var state string
+	_, err = fmt.Sscan(stat[end+1:], &state, &parent)
+	return pid, parent, err
+}

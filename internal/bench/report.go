@@ -1,0 +1,289 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Report is everything that a run of the benchmark found.
+type Report struct {
+	Version string    `json:"version"`
+	Time    time.Time `json:"time"`
+	Took    string    `json:"took"`
+	// Short says that everything was at a small scale: the targets are not meant for
+	// it.
+	Short   bool    `json:"short"`
+	Machine Machine `json:"machine"`
+	Rows    []Row   `json:"rows"`
+	// FallsShort names the rows that miss their target.
+	FallsShort []string `json:"falls_short"`
+	// Distributions are those of the rows that were timed one by one.
+	Distributions []Distribution `json:"distributions,omitempty"`
+}
+
+// A Machine is where a report was made. The loads are the averages of a minute.
+type Machine struct {
+	Processor  string  `json:"processor"`
+	Cores      int     `json:"cores"`
+	MemoryGiB  float64 `json:"memory_gib"`
+	Kernel     string  `json:"kernel"`
+	LoadBefore float64 `json:"load_before"`
+	LoadAfter  float64 `json:"load_after"`
+}
+
+// A Distribution is how long each of several took for the same.
+type Distribution struct {
+	Name   string   `json:"name"`
+	Unit   string   `json:"unit"`
+	Series []Series `json:"series"`
+}
+
+// Series are the quantiles of one's samples.
+type Series struct {
+	Name      string       `json:"name"`
+	Quantiles distribution `json:"quantiles"` // 0, 0.01, ... 1
+}
+
+// keep notes what was timed.
+func (r *Report) keep(name, unit string, all []*subject, times [][]float64) {
+	d := Distribution{Name: name, Unit: unit}
+	for i, s := range all {
+		if q := distributionOf(times[i]); q != nil {
+			d.Series = append(d.Series, Series{s.name, q})
+		}
+	}
+	r.Distributions = append(r.Distributions, d)
+}
+
+// judge compares the rows with their targets.
+func (r *Report) judge() {
+	r.FallsShort = []string{}
+	for i := range r.Rows {
+		if r.Rows[i].FallsShort() {
+			r.FallsShort = append(r.FallsShort, r.Rows[i].Name)
+		}
+	}
+}
+
+func describeMachine() Machine {
+	m := Machine{Processor: processor(), Cores: runtime.NumCPU()}
+	var name syscall.Utsname
+	if syscall.Uname(&name) == nil {
+		for _, c := range name.Release {
+			if c == 0 {
+				break
+			}
+			m.Kernel += string(rune(c))
+		}
+	}
+	if n, err := kibField("/proc/meminfo", "MemTotal"); err == nil {
+		m.MemoryGiB = rounded(float64(n) / (1 << 30))
+	}
+	return m
+}
+
+func processor() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	defer f.Close()
+	for in := bufio.NewScanner(f); in.Scan(); {
+		if key, value, ok := strings.Cut(in.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// loadAverage is the machine's of the last minute; 0 if it isn't known.
+func loadAverage() float64 {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	var load float64
+	fmt.Sscan(string(data), &load)
+	return load
+}
+
+// Columns are the titles of Cells, for a report with these peers.
+func Columns(peers []string) []string {
+	columns := []string{"what", "skillrun", "bare", "ratio", "noise", "target", "n", ""}
+	return append(columns, peers...)
+}
+
+// PeerNames are the peers that any row has, sorted.
+func (r *Report) PeerNames() []string {
+	names := map[string]bool{}
+	for _, row := range r.Rows {
+		for name := range row.Peers {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Cells are a row of the table.
+func (r *Row) Cells(peers []string) []string {
+	against := ""
+	if r.Against != "" && r.Bare != nil {
+		against = " (" + r.Against + ")"
+	}
+	cells := []string{
+		r.Title, withUnit(r.Value, r.Unit), withUnit(r.Bare, r.Unit) + against,
+		plainNumber(r.Ratio), plainNumber(r.Noise), r.target(), fmt.Sprint(r.N), r.Verdict(),
+	}
+	for _, p := range peers {
+		cells = append(cells, r.peerText(p))
+	}
+	return cells
+}
+
+func (r *Row) peerText(name string) string {
+	v, ok := r.Peers[name]
+	switch {
+	case !ok:
+		return ""
+	case v.Broken != "":
+		return "broken: " + v.Broken
+	case v.Ratio == nil:
+		return withUnit(&v.Value, r.Unit)
+	}
+	return withUnit(&v.Value, r.Unit) + ", " + plainNumber(v.Ratio)
+}
+
+func (r *Row) target() string {
+	if r.Target == nil {
+		return ""
+	}
+	text := r.TargetIs + " " + plainNumber(r.Target)
+	if r.TargetOf == "ratio" {
+		return text + " times"
+	}
+	return text + " " + r.Unit
+}
+
+// Verdict says in a word or a sentence what came of the row.
+func (r *Row) Verdict() string {
+	switch {
+	case r.Broken != "":
+		return "BROKEN: " + strings.Join(strings.Fields(r.Broken), " ")
+	case r.NotRun != "":
+		return "not run: " + r.NotRun
+	case r.FallsShort():
+		return "falls short"
+	case r.Target != nil:
+		return "met"
+	}
+	return ""
+}
+
+// Brief is the row's figures in one line, as a run goes on.
+func (r *Row) Brief() string {
+	if !r.Measured() {
+		return r.Verdict()
+	}
+	text := withUnit(r.Value, r.Unit)
+	if r.Bare != nil {
+		what := r.Against
+		if what == "" {
+			what = "bare"
+		}
+		text += ", " + what + " " + withUnit(r.Bare, r.Unit)
+	}
+	if r.Ratio != nil {
+		text += ", ratio " + plainNumber(r.Ratio)
+	}
+	if v := r.Verdict(); v != "" {
+		text += " (" + r.target() + ": " + v + ")"
+	}
+	return text
+}
+
+func withUnit(v *float64, unit string) string {
+	if v == nil {
+		return ""
+	}
+	return plainNumber(v) + " " + unit
+}
+
+// plainNumber writes three digits, and of a large number all before the point.
+func plainNumber(v *float64) string {
+	switch {
+	case v == nil:
+		return ""
+	case *v >= 1000 || *v <= -1000:
+		return grouped(int(*v + 0.5))
+	}
+	return strconv.FormatFloat(*v, 'g', 3, 64)
+}
+
+func trimZeros(s string) string {
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
+const (
+	tableBegin = "<!-- skillrun bench -->"
+	tableEnd   = "<!-- end -->"
+)
+
+// Markdown writes the report as a table of a document, with where it was made.
+func (r *Report) Markdown(w io.Writer) error {
+	peers := r.PeerNames()
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "skillrun %s, %s, %s: %d cores of %s, %.0f GiB, Linux %s. Load average of the machine (1 min) %.1f before and %.1f after.\n",
+		r.Version, r.Time.Format("2 January 2006 15:04 MST"), r.Took, m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.LoadBefore, m.LoadAfter)
+	if r.Short {
+		b.WriteString("\nThis is a short run, at a small scale: its figures tell little.\n")
+	}
+	columns := Columns(peers)
+	b.WriteString("\n| " + strings.Join(columns, " | ") + " |\n|" + strings.Repeat("---|", len(columns)) + "\n")
+	for i := range r.Rows {
+		b.WriteString("| " + strings.Join(escaped(r.Rows[i].Cells(peers)), " | ") + " |\n")
+	}
+	if len(r.FallsShort) == 0 {
+		b.WriteString("\nNo row misses its target.\n")
+	} else {
+		b.WriteString("\nRows that miss their target: `" + strings.Join(r.FallsShort, "`, `") + "`.\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func escaped(cells []string) []string {
+	out := make([]string, len(cells))
+	for i, c := range cells {
+		out[i] = strings.ReplaceAll(c, "|", "\\|")
+	}
+	return out
+}
+
+// IntoDocument returns a document with what stands between its marks replaced by the
+// report's table.
+func (r *Report) IntoDocument(document string) (string, error) {
+	before, rest, ok := strings.Cut(document, tableBegin)
+	_, after, closed := strings.Cut(rest, tableEnd)
+	if !ok || !closed {
+		return "", errors.New("it has no lines " + tableBegin + " and " + tableEnd + " to write between")
+	}
+	var table strings.Builder
+	if err := r.Markdown(&table); err != nil {
+		return "", err
+	}
+	return before + tableBegin + "\n\n" + table.String() + "\n" + tableEnd + after, nil
+}

@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+)
+
+// runc, that skillrun is compared with, gets the filter that sandboxes have. With
+// SKILLRUN_UPDATE=1 the test writes it anew.
+func TestRuncHasTheSandboxesFilter(t *testing.T) {
+	const path = "runc_seccomp.json"
+	want := filterForRunc(t, "../../sandbox/seccomp.yaml")
+	if os.Getenv("SKILLRUN_UPDATE") != "" {
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is not what ../../sandbox/seccomp.yaml says; SKILLRUN_UPDATE=1 go test -run %s writes it", path, t.Name())
+	}
+}
+
+func filterForRunc(t *testing.T, path string) []byte {
+	t.Helper()
+	var profile struct {
+		Allow      []struct{ Calls []string }
+		AllowWhen  []conditional `yaml:"allow_when"`
+		RefuseWhen []conditional `yaml:"refuse_when"`
+		Deny       []struct{ Calls []string }
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(data, &profile); err != nil {
+		t.Fatal(err)
+	}
+	type m = map[string]any
+	var rules []m
+	for _, a := range profile.Allow {
+		rules = append(rules, m{"names": a.Calls, "action": "SCMP_ACT_ALLOW"})
+	}
+	for _, c := range profile.AllowWhen {
+		for _, args := range c.combinations() {
+			rules = append(rules, m{"names": []string{c.Call}, "action": "SCMP_ACT_ALLOW", "args": args})
+		}
+	}
+	for _, c := range profile.RefuseWhen {
+		for _, args := range c.combinations() {
+			rules = append(rules, m{"names": []string{c.Call}, "action": "SCMP_ACT_ERRNO", "errnoRet": c.Errno, "args": args})
+		}
+	}
+	for _, d := range profile.Deny {
+		rules = append(rules, m{"names": d.Calls, "action": "SCMP_ACT_ERRNO", "errnoRet": 1})
+	}
+	const notThere = 38 // ENOSYS
+	out, err := json.MarshalIndent(m{"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": notThere, "architectures": []string{}, "syscalls": rules}, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(out, '\n')
+}
+
+type conditional struct {
+	Call  string
+	Errno int
+	Args  []struct {
+		Index int
+		Mask  uint64
+		Value yaml.Node
+	}
+}
+
+type condition struct {
+	Index    int    `json:"index"`
+	Value    uint64 `json:"value"`
+	ValueTwo uint64 `json:"valueTwo"`
+	Op       string `json:"op"`
+}
+
+// combinations are the rules that together say what one with several values says.
+func (c conditional) combinations() [][]condition {
+	all := [][]condition{{}}
+	for _, a := range c.Args {
+		var values []uint64
+		if a.Value.Decode(&values) != nil {
+			values = make([]uint64, 1)
+			a.Value.Decode(&values[0])
+		}
+		var next [][]condition
+		for _, before := range all {
+			for _, v := range values {
+				next = append(next, append(before[:len(before):len(before)], condition{a.Index, a.Mask, v, "SCMP_CMP_MASKED_EQ"}))
+			}
+		}
+		all = next
+	}
+	return all
+}

@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
+)
+
+// A stamped takes the first line of output, a time in nanoseconds since 1970, and
+// notes how long ago that was.
+type stamped struct {
+	line strings.Builder
+	at   time.Time
+}
+
+func (s *stamped) Write(p []byte) (int, error) {
+	if s.at.IsZero() {
+		s.at = time.Now()
+	}
+	s.line.Write(p)
+	return len(p), nil
+}
+
+// age is how old the stamp was when its first byte came, in milliseconds. The wall
+// clock is what both sides have.
+func (s *stamped) age() (float64, error) {
+	written, err := strconv.ParseInt(strings.TrimSpace(s.line.String()), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the stamp: %w", err)
+	}
+	return float64(s.at.UnixNano()-written) / 1e6, nil
+}
+
+// firstByte times the way of a script's first byte: through the sandbox, the record
+// and gRPC to the client, and through a pipe.
+func firstByte(r *run, rows rowSet) error {
+	d, err := r.theStandard()
+	if err != nil {
+		return err
+	}
+	var ours, alone []float64
+	n := r.samples(200)
+	for i := range n + r.scale.warmUp {
+		a, err := stampSandboxed(r, d.client)
+		if err != nil {
+			return err
+		}
+		b, err := stampBare()
+		if err != nil {
+			return err
+		}
+		if i >= r.scale.warmUp {
+			ours, alone = append(ours, a), append(alone, b)
+		}
+	}
+	r.report.keep("first-byte", "ms", []*subject{{name: "skillrun"}, {name: "bare"}}, [][]float64{ours, alone})
+	for _, row := range rows {
+		row.Against = "a pipe"
+	}
+	rows["first-byte-p50"].setPairs(ours, alone, 0.5)
+	rows["first-byte-p95"].setPairs(ours, alone, 0.95)
+	return nil
+}
+
+func stampSandboxed(r *run, c *skillrun.Client) (float64, error) {
+	var s stamped
+	cmd := c.Script(benchSkill, "scripts/stamp.py")
+	cmd.Stdout = &s
+	if err := cmd.Run(r.ctx); err != nil {
+		return 0, fmt.Errorf("sandboxed: %w", err)
+	}
+	return s.age()
+}
+
+func stampBare() (float64, error) {
+	var s stamped
+	cmd := exec.Command(systemPython, "-c", stampProgram)
+	cmd.Env = bareEnv
+	cmd.Stdout = &s
+	if err := cmd.Run(); err != nil {
+		return 0, fmt.Errorf("bare: %w", err)
+	}
+	return s.age()
+}
+
+// A counter counts what is written to it.
+type counter struct{ n int }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += len(p)
+	return len(p), nil
+}
+
+// streaming has one script print as much as the largest limit lets it, and reads it.
+func streaming(r *run, rows rowSet) error {
+	d, err := r.startNew("stream", "")
+	if err != nil {
+		return err
+	}
+	err = streamFrom(r, d, rows)
+	return errors.Join(err, d.stop())
+}
+
+func streamFrom(r *run, d *daemon, rows rowSet) error {
+	n := r.scale.streamBytes / streamPiece * streamPiece
+	if _, err := stream(r, d.client, streamPiece); err != nil { // the first one is not timed
+		return err
+	}
+	before, err := residentBytes(d.pid())
+	if err != nil {
+		return err
+	}
+	if err := forgetPeak(d.pid()); err != nil {
+		return err
+	}
+	took, err := stream(r, d.client, n)
+	if err != nil {
+		return err
+	}
+	peak, err := peakBytes(d.pid())
+	if err != nil {
+		return err
+	}
+	alone, err := streamBare(n)
+	if err != nil {
+		return err
+	}
+	rows["stream-rate"].setRatio(float64(n)/(1<<20)/took, float64(n)/(1<<20)/alone, 1)
+	rows["stream-rate"].Against = "a pipe"
+	rows["stream-memory"].set(float64(peak-before)/(1<<20), 1)
+	return nil
+}
+
+// stream has a script print n bytes and returns how long it took until they all were
+// here, from the first on, in seconds.
+func stream(r *run, c *skillrun.Client, n int) (float64, error) {
+	var got counter
+	var first time.Time
+	cmd := c.Script(benchSkill, "scripts/stream.py", strconv.Itoa(n))
+	cmd.Limits.OutputBytes = uint64(n)
+	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		return got.Write(p)
+	})
+	if err := cmd.Run(r.ctx); err != nil {
+		return 0, fmt.Errorf("sandboxed: %w", err)
+	}
+	if got.n != n {
+		return 0, fmt.Errorf("sandboxed: %d bytes came, not %d", got.n, n)
+	}
+	return time.Since(first).Seconds(), nil
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// streamBare is the same through a pipe.
+func streamBare(n int) (float64, error) {
+	cmd := exec.Command(systemPython, "-c", streamProgram, strconv.Itoa(n))
+	cmd.Env = bareEnv
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	var got counter
+	in := bufio.NewReader(pipe)
+	_, err = in.ReadByte()
+	first := time.Now()
+	if err == nil {
+		got.n = 1
+		_, err = io.Copy(&got, in)
+	}
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return 0, fmt.Errorf("bare: %w", err)
+	}
+	if got.n != n {
+		return 0, fmt.Errorf("bare: %d bytes came, not %d", got.n, n)
+	}
+	return time.Since(first).Seconds(), nil
+}
