@@ -1,0 +1,675 @@
+"""The mother of ready interpreters: a CPython (3.9 to 3.14) that has imported
+what scripts will import, and forks children which become them.
+
+Theory of operation
+
+The daemon puts this file, named sitecustomize.py, into a directory of its own
+and starts the interpreter as scripts name it, with no arguments and with
+PYTHONPATH set to that directory; the rest of the environment is that of the
+scripts. Python imports sitecustomize while it starts, after everything that
+its start consists of but before it looks at what it is to run. There the
+mother stays, imports, and serves fork requests on descriptor 3.
+
+A child moves into a prepared sandbox (a cell), gives up everything that it
+has, and waits for a command line. It then configures the interpreter anew from
+that command line (Py_InitializeFromConfig) and returns from this import. What
+follows is Python's own main, from the computation of sys.path[0] to the exit
+status: no frame of this file lies beneath the script, and nothing of Python's
+behaviour is imitated here.
+
+Whatever a child can't be by this way (other options, another interpreter,
+modules beside the script that hide preloaded ones) it becomes by execve of the
+same command line, in the same cell: slower, and right.
+
+What a script shares with its siblings: preloaded modules in sys.modules, the
+hash seed, the layout of the address space, objects that gc.freeze keeps out of
+collections. What is made fresh: see renew.
+
+The mother has one thread, runs no code but the interpreter's own installation,
+and must survive every request. It ends when descriptor 3 closes.
+"""
+
+import sys
+
+_bare = frozenset(sys.modules)  # what a Python that just started has imported
+
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import site
+import socket
+import struct
+
+CONTROL = 3
+SCRIPT_ID = 1000  # uid and gid of the script in its cell
+MAX_PACKET = 1 << 16  # of the daemon's requests
+MAX_COMMAND = 16 << 20  # of a command line with its environment
+MAX_GROUPS = 8
+MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
+
+CLONE_NEWPID = 0x20000000
+# Calls without a function in every libc, by machine: (x86_64, aarch64).
+_CALLS = {
+    "keyctl": (250, 219),
+    "rt_sigaction": (13, 134),
+    "seccomp": (317, 277),
+    "pidfd_open": (434, 434),
+    "close_range": (436, 436),
+    "openat2": (437, 437),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
+    "landlock_restrict_self": (446, 446),
+}
+_MACHINE = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine)
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.sbrk.restype = ctypes.c_void_p
+_libc.malloc.restype = ctypes.c_void_p
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
+PR_CAPBSET_READ, PR_CAPBSET_DROP = 23, 24
+PR_SET_MM, PR_SET_MM_MAP = 35, 14
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+
+
+def checked(result):
+    """Raises the OSError of a libc function that returned -1."""
+    if result == -1:
+        e = ctypes.get_errno()
+        raise OSError(e, os.strerror(e))
+    return result
+
+
+def syscall(name, *args):
+    words = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    return checked(_libc.syscall(ctypes.c_long(_CALLS[name][_MACHINE]), *words))
+
+
+def prctl(option, *args):
+    words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in args]
+    words += [ctypes.c_ulong(0)] * (4 - len(words))
+    return checked(_libc.prctl(option, *words))
+
+
+# ---- a child, from fork to waiting ----
+
+
+class Failed(Exception):
+    """A stage of a child's way, and the errno of what it failed with."""
+
+    def __init__(self, stage, error):
+        self.stage, self.errno = stage, getattr(error, "errno", None) or 0
+
+
+def say(gate, **packet):
+    """One line on the gate, which is a stream."""
+    os.write(gate, json.dumps(packet).encode() + b"\n")
+
+
+def enter_groups(groups):
+    for fd in groups:
+        os.write(fd, b"0")
+
+
+def enter_namespaces(init, namespaces):
+    checked(_libc.setns(init, namespaces & ~CLONE_NEWPID))
+
+
+def arrange_descriptors(gate, stdio):
+    for number, fd in enumerate(stdio):
+        os.dup2(fd, number, inheritable=True)
+    os.set_inheritable(gate, False)
+    if gate > 3:
+        syscall("close_range", 3, gate - 1, 0)
+    syscall("close_range", gate + 1, 0xFFFFFFFF, 0)
+
+
+def set_limits(rlimits):
+    def value(v):
+        return resource.RLIM_INFINITY if v < 0 or v >= 1 << 63 else v
+
+    for number, soft, hard in rlimits:
+        resource.setrlimit(number, (value(soft), value(hard)))
+
+
+def drop_bounding_set():
+    for cap in range(64):
+        held = _libc.prctl(PR_CAPBSET_READ, ctypes.c_ulong(cap), 0, 0, 0)
+        if held == 1:
+            prctl(PR_CAPBSET_DROP, cap)
+        elif held < 0:
+            return  # the kernel knows no more
+
+
+def become_script():
+    """As in init_child.c: ids, capabilities, then what a change of ids resets."""
+    os.setgroups([])
+    os.setresgid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID)
+    os.setresuid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID)
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3
+    checked(_libc.capset(header, bytes(24)))
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    os.umask(0o077)
+
+
+def join_keyring():
+    try:
+        syscall("keyctl", 1, None)  # KEYCTL_JOIN_SESSION_KEYRING, a new one without name
+    except OSError as e:
+        if e.errno != 38:  # ENOSYS: a kernel without keys
+            raise
+
+
+class Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+    @classmethod
+    def read(cls, fd, offset, size):
+        code = os.pread(fd, size, offset)
+        if len(code) != size or size % 8 or not 0 < size <= 8 * MAX_FILTER:
+            raise ValueError("filter of %d bytes" % size)
+        return cls(size // 8, code)
+
+    def load(self):
+        syscall("seccomp", 1, 0, ctypes.byref(self))  # SECCOMP_SET_MODE_FILTER
+
+
+def restrict_writing():
+    """As in init_child.c, and with the same places. It must come after the
+    mounts: a rule holds for a file system's own directory, and one for the
+    directory that another is mounted on says nothing of that."""
+    try:
+        if syscall("landlock_create_ruleset", None, 0, 1) < 2:
+            return
+    except OSError:
+        return  # no Landlock: the daemon knows
+    rights = 1 << 1 | 1 << 13  # WRITE_FILE, REFER
+    attr = struct.pack("=Q", rights)
+    rules = syscall("landlock_create_ruleset", attr, len(attr), 0)
+    for place in ("/workspace", "/tmp", "/home/skill", "/dev"):
+        fd = os.open(place, os.O_PATH | os.O_CLOEXEC)
+        syscall("landlock_add_rule", rules, 1, struct.pack("=Qi", rights, fd), 0)
+        os.close(fd)
+    syscall("landlock_restrict_self", rules, 0)
+    os.close(rules)
+
+
+def renew():
+    """What imports made that must not be the same in two children. random
+    reseeds itself after a fork, and os, time and secrets keep nothing."""
+    loaded = sys.modules.get
+    if loaded("_ssl"):
+        # libcrypto reseeds when getpid() has changed, which in another PID
+        # namespace it need not have.
+        loaded("_ssl").RAND_add(os.urandom(64), 64.0)
+    if loaded("numpy.random.mtrand"):
+        loaded("numpy.random.mtrand")._rand.seed()
+    if loaded("multiprocessing.process"):
+        process = loaded("multiprocessing.process")
+        process.current_process()._config["authkey"] = process.AuthenticationString(os.urandom(32))
+    if loaded("tempfile"):
+        loaded("tempfile")._name_sequence = loaded("tempfile").tempdir = None
+    if loaded("threading"):
+        loaded("threading").main_thread()._set_native_id()
+    if loaded("uuid"):
+        loaded("uuid")._node = loaded("uuid")._last_timestamp = None
+
+
+def prepare_child(mother, request, init, gate, stdio, groups):
+    stages = (
+        ("renew", renew, ()),  # may open /dev/urandom, so before descriptors
+        ("cgroup", enter_groups, (groups,)),
+        ("namespaces", enter_namespaces, (init, request["namespaces"])),
+        ("session", os.setsid, ()),
+        ("keyring", join_keyring, ()),
+        ("descriptors", arrange_descriptors, (gate, stdio)),
+        ("rlimits", set_limits, (request["rlimits"],)),
+        ("capabilities", drop_bounding_set, ()),
+        ("ids", become_script, ()),
+        ("filter", mother.filter.load, ()),
+    )
+    run_stages(stages)
+
+
+def run_stages(stages):
+    for name, function, args in stages:
+        try:
+            function(*args)
+        except Exception as e:
+            raise Failed(name, e) from e
+
+
+# ---- a child, from waiting to the script ----
+
+
+def read_full(fd, length):
+    data = bytearray()
+    while len(data) < length:
+        more = os.read(fd, min(length - len(data), 1 << 20))
+        if not more:
+            os._exit(0)  # the daemon has no use for this child
+        data += more
+    return bytes(data)
+
+
+def read_command(gate):
+    (length,) = struct.unpack("<I", read_full(gate, 4))
+    if length > MAX_COMMAND:
+        raise ValueError("command of %d bytes" % length)
+    return json.loads(read_full(gate, length))
+
+
+def enter_directory(path):
+    top = os.open("/workspace", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    # struct open_how: RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+    how = struct.pack("=QQQ", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, 0x08 | 0x02)
+    fd = syscall("openat2", top, os.fsencode(path) or b".", how, len(how))
+    os.fchdir(fd)
+    os.close(fd)
+    os.close(top)
+
+
+def replace_environment(env):
+    checked(_libc.clearenv())
+    os.environ.clear()
+    os.environ.update(env)
+    if "TZ" in env:
+        import time
+
+        time.tzset()
+
+
+def settings(env):
+    """What of an environment Python has read when it started."""
+    read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE")
+    own = ("PYTHONPATH", "PYTHONUSERBASE")
+    return {k: v for k, v in env.items() if k in read or k.startswith("PYTHON") and k not in own}
+
+
+def hides(directory, preloaded):
+    """Whether a module in directory comes before a preloaded one."""
+    try:
+        names = os.listdir(directory or ".")
+    except OSError:
+        return False
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        if stem in preloaded and (not dot or suffix in ("py", "pyc") or suffix.endswith("so")):
+            return True
+    return False
+
+
+def first_on_path(argv):
+    """sys.path[0] as Python will make it, or None for a zip file."""
+    if argv[1] == "-c":
+        return ""
+    if os.path.isdir(argv[1]):
+        return argv[1]
+    if not argv[1].endswith(".py"):
+        import zipimport
+
+        try:
+            zipimport.zipimporter(argv[1])
+            return None
+        except zipimport.ZipImportError:
+            pass
+    return os.path.dirname(os.path.realpath(argv[1]))
+
+
+def user_site(env):
+    """Adds the user's own packages where Python has them: before the site's."""
+    site.USER_BASE = site.USER_SITE = None
+    if not site.ENABLE_USER_SITE:
+        return
+    path = site.getusersitepackages()
+    if not os.path.isdir(path) or path in sys.path:
+        return
+    general = [p for p in sys.path if p in site.getsitepackages()]
+    known = {p for p in sys.path}
+    sys.path[:] = [p for p in sys.path if p not in general]
+    site.addusersitepackages(known)
+    sys.path += general
+
+
+class Status(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("function", ctypes.c_char_p), ("error", ctypes.c_char_p), ("code", ctypes.c_int)]
+
+
+def encodings_of(config):
+    """Pointers to those strings of a PyConfig that say UTF-8 as the C library
+    spells it. A start replaces them by the codec's own name; a second
+    configuration does not, and sys.getfilesystemencoding() would show it."""
+    text = "UTF-8".encode("utf-32-le") + bytes(4) if sys.byteorder == "little" else b""
+    address, size = ctypes.addressof(config), 2048
+    word = ctypes.sizeof(ctypes.c_void_p)
+    heap = []
+    with open("/proc/self/maps") as f:
+        for line in f:
+            if line.endswith("[heap]\n"):
+                heap += [int(n, 16) for n in line.split()[0].split("-")]
+    for offset in range(0, size, word):
+        (value,) = struct.unpack_from("P", config, offset)
+        if heap and heap[0] <= value <= heap[-1] - len(text) and ctypes.string_at(value, len(text)) == text:
+            yield ctypes.c_void_p(address + offset)
+
+
+def configure(argv):
+    """Gives the interpreter another command line. sys.path is not part of it."""
+    api = ctypes.pythonapi
+    # A PyConfig is some 500 bytes; what it is made of is Python's own affair.
+    config = ctypes.create_string_buffer(1 << 16)
+    words = (ctypes.c_char_p * len(argv))(*map(os.fsencode, argv))
+    path = sys.path[:]
+    api.PyConfig_InitPythonConfig.restype = None
+    api.PyConfig_InitPythonConfig(config)
+
+    def done(function, *args):
+        function.restype = Status
+        status = function(*args)
+        if status.type != 0:
+            raise RuntimeError(status.error)
+
+    done(api.PyConfig_SetBytesArgv, config, ctypes.c_ssize_t(len(argv)), words)
+    done(api.PyConfig_Read, config)
+    for slot in encodings_of(config):
+        done(api.PyConfig_SetString, config, slot, ctypes.c_wchar_p(sys.getfilesystemencoding()))
+    done(api.Py_InitializeFromConfig, config)
+    api.PyConfig_Clear.restype = None
+    api.PyConfig_Clear(config)
+    sys.path[:] = path
+
+
+def renew_main():
+    """A __main__ that gc.freeze has not seen: its names are collected at the end."""
+    old = sys.modules["__main__"]
+    new = type(sys)("__main__")
+    new.__dict__.clear()
+    new.__dict__.update(old.__dict__)
+    sys.modules["__main__"] = new
+
+
+def renew_streams():
+    """The standard streams, as Python's start makes them of descriptors."""
+    import io
+
+    flag = os.environ.get("PYTHONUNBUFFERED", "")
+    unbuffered = flag != "" and (not flag.isdigit() or int(flag) > 0)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        old = getattr(sys, name)
+        buffer = io.open(number, "wb" if number else "rb", buffering=0 if unbuffered and number else -1, closefd=False)
+        raw = buffer if unbuffered and number else buffer.raw
+        raw.name = "<%s>" % name
+        line_buffering = not unbuffered and (number == 2 or raw.isatty())
+        stream = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", line_buffering, unbuffered)
+        stream.mode = "w" if number else "r"
+        setattr(sys, name, stream)
+        setattr(sys, "__%s__" % name, stream)
+
+
+def rename(argv, layout):
+    """What ps shows. Where the kernel can't, it shows the mother's."""
+    name = os.fsencode(os.path.basename(argv[0]))[:15]
+    _libc.prctl(PR_SET_NAME, ctypes.c_char_p(name), 0, 0, 0)
+    parts = [b"".join(os.fsencode(a) + b"\0" for a in argv)]
+    parts.append(b"".join(k + b"=" + v + b"\0" for k, v in os.environb.items()))
+    memory = _libc.malloc(ctypes.c_size_t(len(parts[0]) + len(parts[1]) + 1))  # never freed
+    if not memory:
+        return
+    ctypes.memmove(memory, parts[0] + parts[1], len(parts[0]) + len(parts[1]))
+    middle = memory + len(parts[0])
+    # struct prctl_mm_map, as it is but for the arguments and the environment.
+    fields = layout[:5] + [_libc.sbrk(0)] + layout[5:] + [memory, middle, middle, middle + len(parts[1])]
+    packed = struct.pack("=11QQII", *fields, 0, 0, 0xFFFFFFFF)
+    _libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), packed, ctypes.c_ulong(len(packed)), 0)
+
+
+def memory_layout():
+    """start_code, end_code, start_data, end_data, start_brk, start_stack."""
+    with open("/proc/self/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return [int(fields[n - 3]) for n in (26, 27, 45, 46, 47, 28)]
+
+
+def become(mother, gate, command):
+    """Turns this child into the command. Returns if Python's own main is to go
+    on, or becomes it by execve."""
+    argv, env, path = command["argv"], command["env"], command.get("path") or []
+    run_stages((("directory", enter_directory, (command["dir"],)), ("environment", replace_environment, (env,))))
+    if mother.last_filter:
+        run_stages((("landlock", restrict_writing, ()), ("filter", mother.last_filter.load, ())))
+    preloaded = mother.preloaded
+    ready = len(argv) > 1 and argv[0] == mother.name and (argv[1] == "-c" and len(argv) > 2 or argv[1][:1] not in ("-", ""))
+    ready = ready and settings(env) == mother.settings and not command.get("exec")
+    if ready:
+        sys.path[:0] = path
+        user_site(env)
+        first = first_on_path(argv)
+        added = [p for p in sys.path if p not in mother.path]
+        ready = first is not None and not any(hides(p, preloaded) for p in [first] + added)
+    if not ready:
+        execute(gate, argv, env)
+    if path:
+        again("sitecustomize")
+    run_stages(
+        (
+            ("configure", configure, (argv,)),
+            ("main", renew_main, ()),
+            ("streams", renew_streams, ()),
+            ("name", rename, (argv, mother.layout)),
+            ("dumpable", prctl, (PR_SET_DUMPABLE, 1)),
+        )
+    )
+    say(gate, op="started")
+    os.close(gate)
+    ctypes.set_errno(0)
+
+
+def execute(gate, argv, env):
+    for s in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(s, signal.SIG_DFL)
+    try:
+        say(gate, op="started", by="exec")
+        os.execvpe(argv[0], argv, env)
+    except Exception as e:
+        raise Failed("exec", e) from e
+
+
+def again(name):
+    """Imports a module anew, by a path that now has more in front."""
+    sys.modules.pop(name, None)
+    try:
+        __import__(name)
+    except ImportError as e:
+        if e.name != name:
+            raise
+
+
+def child(mother, request, fds):
+    """The whole way of a child. Returns when the script is to run."""
+    init, gate, stdio, groups = fds[0], fds[1], fds[2:5], fds[5:]
+    try:
+        prepare_child(mother, request, init, gate, stdio, groups)
+        say(gate, op="waiting")
+        try:
+            command = read_command(gate)
+        except Exception as e:
+            raise Failed("command", e) from e
+        become(mother, gate, command)
+    except BaseException as e:
+        try:
+            say(gate, op="failed", stage=getattr(e, "stage", type(e).__name__), errno=getattr(e, "errno", 0) or 0)
+        finally:
+            os._exit(127)
+
+
+# ---- the mother ----
+
+
+class Mother:
+    """What children take with them, and who they are."""
+
+    def __init__(self):
+        self.control = socket.socket(fileno=CONTROL)
+        self.poll = select.poll()
+        self.poll.register(CONTROL, select.POLLIN)
+        self.children = {}  # pidfd -> (pid, cell)
+        self.namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self.name = open("/proc/self/cmdline").read().split("\0")[0]
+        self.settings = settings(os.environ)
+        self.layout = memory_layout()
+        self.filter = self.last_filter = None
+
+    def receive(self):
+        """One request and its descriptors; (None, []) when the daemon is gone."""
+        space = socket.CMSG_SPACE(4 * (5 + MAX_GROUPS))
+        try:
+            data, ancillary, _, _ = self.control.recvmsg(MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            data, ancillary = b"", []
+        fds = []
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds += struct.unpack("%di" % (len(content) // 4), content[: len(content) // 4 * 4])
+        if not data:
+            return None, fds
+        try:
+            request = json.loads(data)
+            return (request if isinstance(request, dict) else {}), fds
+        except ValueError:
+            return {}, fds
+
+    def send(self, **packet):
+        self.control.send(json.dumps(packet).encode())
+
+    def begin(self, request, fds):
+        size, last = int(request["filter_bytes"]), int(request.get("last_filter_bytes") or 0)
+        self.filter = Filter.read(fds[0], 0, size)
+        self.last_filter = Filter.read(fds[0], size, last) if last else None
+        imported, failed = [], []
+        # Threads would not live on in a child, and a fork beside them is a gamble.
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        for name in request["imports"]:
+            try:
+                __import__(name)
+                imported.append(name)
+            except BaseException:
+                failed.append(name)
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if len(os.listdir("/proc/self/task")) != 1:
+            self.send(op="failed", stage="threads", errno=0)
+            self.end()
+        self.preloaded = {n for n in sys.modules if "." not in n} - _bare
+        self.path = frozenset(sys.path)
+        gc.collect()
+        gc.freeze()
+        self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed)
+
+    def fork(self, request, fds):
+        """True in the child, when it is to run the script."""
+        cell, stage = request.get("cell"), "request"
+        try:
+            if len(fds) < 5 or not isinstance(request["namespaces"], int) or self.filter is None:
+                raise OSError(22, "descriptors or namespaces are missing")
+            stage, pid = "pid namespace", None
+            checked(_libc.setns(fds[0], CLONE_NEWPID))
+            try:
+                stage = "fork"
+                pid = os.fork()
+            finally:
+                if pid != 0:  # a child's getpid() may be the mother's
+                    checked(_libc.setns(self.namespace, CLONE_NEWPID))
+        except Exception as e:
+            self.send(op="failed", cell=cell, stage=stage, errno=getattr(e, "errno", 0) or 0)
+            return False
+        if pid == 0:
+            self.control.detach()
+            child(self, request, fds)
+            return True
+        pidfd = syscall("pidfd_open", pid, 0)
+        self.children[pidfd] = pid, cell
+        self.poll.register(pidfd, select.POLLIN)
+        self.send(op="forked", cell=cell, pid=pid)
+        return False
+
+    def reap(self, pidfd):
+        pid, cell = self.children.pop(pidfd)
+        self.poll.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        self.send(op="ended", cell=cell, status=status)
+
+    def serve(self):
+        """Returns in a child only."""
+        while True:
+            for fd, _ in self.poll.poll():
+                if fd != CONTROL:
+                    self.reap(fd)
+                elif self.serve_one():
+                    return
+
+    def serve_one(self):
+        request, fds = self.receive()
+        try:
+            if request is None:
+                self.end()
+            elif request.get("op") == "init":
+                self.begin(request, fds)
+            elif request.get("op") == "fork":
+                return self.fork(request, fds)
+            return False
+        finally:
+            if self.control.fileno() >= 0:  # a child has closed them already
+                for fd in fds:
+                    os.close(fd)
+
+    def end(self):
+        for pid, _ in self.children.values():
+            os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+
+
+def settle_signals():
+    """What a fresh Python has, whatever this one was started with."""
+    default = bytes(32)  # struct kernel_sigaction
+    for number in range(1, 65):
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            syscall("rt_sigaction", number, default, None, 8)
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def main():
+    """Returns in a child only."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [p for p in sys.path if p != here]
+    sys.path_importer_cache.pop(here, None)
+    os.environ.pop("PYTHONPATH", None)
+    try:
+        again("sitecustomize")  # the installation's own, if it has one
+    except Exception:
+        pass  # Python says so and goes on
+    try:
+        settle_signals()
+        Mother().serve()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
+main()
+if "sitecustomize" not in sys.modules:
+    # To Python this file was never there.
+    raise ImportError(name="sitecustomize")

@@ -1,0 +1,760 @@
+package sandbox
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The programs of a cell's init, which is a stand-in for the real one: it makes a
+// root of its own with what a sandbox has, and stays. $1 is the directory that
+// becomes /skills, the others appear where they are.
+const readyCellInit = `set -e
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 cell /mnt
+skills=$1; shift
+cd /mnt
+mkdir -p usr etc dev proc tmp workspace home/skill skills old
+for d in bin sbin lib lib64; do ln -s usr/$d $d; done
+mount --rbind /usr usr
+mount --rbind /etc etc
+mount --rbind /dev dev
+mount --rbind "$skills" skills
+for d in "$@"; do mkdir -p "./$d"; mount --rbind "$d" "./$d"; done
+mount -t proc proc proc
+for d in tmp workspace home/skill; do mount -t tmpfs -o mode=1777 "$d" "$d"; done
+pivot_root . old
+umount -l /old
+hostname cell
+mkdir -m 777 /workspace/sub
+echo up
+exec cat
+`
+
+const readyNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// readyCell is a set of namespaces that a process holds.
+type readyCell struct {
+	pidfd      int
+	pid        int
+	namespaces int
+}
+
+func newReadyCell(t testing.TB, skills string, also ...string) *readyCell {
+	t.Helper()
+	c := &readyCell{namespaces: readyNamespaces}
+	if hasTimeNamespaces() {
+		c.namespaces |= unix.CLONE_NEWTIME
+	}
+	cmd := exec.Command("/bin/sh", append([]string{"-c", readyCellInit, "cell", skills}, also...)...)
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 700000, Size: 65536}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: uintptr(c.namespaces), UidMappings: ids, GidMappings: ids,
+		GidMappingsEnableSetgroups: true, PidFD: &c.pidfd, Credential: &syscall.Credential{},
+	}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		unix.Close(c.pidfd)
+		stdin.Close()
+		_ = cmd.Wait()
+	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "up\n" {
+		stdin.Close()
+		_ = cmd.Wait()
+		t.Fatalf("cell: got %q (%v), stderr %s", line, err, said.String())
+	}
+	return c
+}
+
+// publicDir is a directory for the test that every user may look into.
+func publicDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// readyMother is a process that runs ready.py.
+type readyMother struct {
+	t       testing.TB
+	control int
+	cmd     *exec.Cmd
+	python  string
+	env     []string
+	cells   int
+	ready   readySays
+}
+
+type readySays struct {
+	Op, Python, Stage, By string
+	Imported, Failed      []string
+	Cell, Pid, Errno      int
+	Status                int
+}
+
+// readyEnv is the environment of scripts, and of the mother.
+func readyEnv() []string {
+	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}
+}
+
+// startReadyMother starts one that has imported modules. If landlock, children load
+// the filter that allows Landlock first, and the script's at the hand-over.
+func startReadyMother(t testing.TB, python string, landlock bool, imports ...string) *readyMother {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile("ready.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "control")
+	m := &readyMother{t: t, control: pair[0], python: python, env: readyEnv()}
+	m.cmd = &exec.Cmd{Path: python, Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, m.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
+	if python != "/usr/bin/python3" {
+		m.cmd.Args[0] = python
+	}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	t.Cleanup(m.close)
+
+	filters := readyFilters(t, landlock)
+	fd, err := unix.MemfdCreate("filter", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "filter")
+	defer file.Close()
+	for _, f := range filters {
+		if _, err := file.Write(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := map[string]any{"op": "init", "imports": append([]string{}, imports...), "filter_bytes": len(filters[0])}
+	if landlock {
+		request["last_filter_bytes"] = len(filters[1])
+	}
+	m.send(request, fd)
+	m.ready = m.receive()
+	if m.ready.Op != "ready" {
+		t.Fatalf("mother: got %+v", m.ready)
+	}
+	return m
+}
+
+func readyFilters(t testing.TB, landlock bool) [][]byte {
+	t.Helper()
+	p, err := parsePolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := p.compile(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !landlock {
+		return [][]byte{script}
+	}
+	first, err := p.compile([]string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return [][]byte{first, script}
+}
+
+// close ends the mother as a daemon that goes away does.
+func (m *readyMother) close() {
+	unix.Close(m.control)
+	if err := m.cmd.Wait(); err != nil {
+		m.t.Errorf("mother: %v", err)
+	}
+}
+
+func (m *readyMother) send(request any, fds ...int) {
+	m.t.Helper()
+	b, err := json.Marshal(request)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := unix.Sendmsg(m.control, b, unix.UnixRights(fds...), nil, 0); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *readyMother) receive() (says readySays) {
+	m.t.Helper()
+	b := make([]byte, 1<<16)
+	n, err := unix.Read(m.control, b)
+	if err == nil {
+		err = json.Unmarshal(b[:n], &says)
+	}
+	if err != nil {
+		m.t.Fatalf("mother: %v: %q", err, b[:max(n, 0)])
+	}
+	return says
+}
+
+// readyChild is a child that waits, or runs.
+type readyChild struct {
+	m              *readyMother
+	pid            int
+	gate           net.Conn
+	lines          *bufio.Reader
+	stdin          *os.File
+	stdout, stderr *os.File
+}
+
+func (m *readyMother) fork(c *readyCell) *readyChild {
+	m.t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ours := os.NewFile(uintptr(pair[0]), "gate")
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	child := &readyChild{m: m, gate: conn, lines: bufio.NewReader(conn)}
+	var theirs [3]*os.File
+	pipe := func() (r, w *os.File) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		return r, w
+	}
+	theirs[0], child.stdin = pipe()
+	child.stdout, theirs[1] = pipe()
+	child.stderr, theirs[2] = pipe()
+	// Those of a sandbox must not be O_NONBLOCK: Fd sees to it.
+	fds := []int{c.pidfd, pair[1], int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
+	m.cells++
+	m.send(map[string]any{"op": "fork", "cell": m.cells, "namespaces": c.namespaces, "rlimits": [][]int64{{unix.RLIMIT_NOFILE, 1024, 1024}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_STACK, 8 << 20, -1}}}, fds...)
+	unix.Close(pair[1])
+	for _, f := range theirs {
+		f.Close()
+	}
+	says := m.receive()
+	if says.Op != "forked" || says.Cell != m.cells {
+		m.t.Fatalf("fork: got %+v", says)
+	}
+	child.pid = says.Pid
+	if got := child.says(); got.Op != "waiting" {
+		m.t.Fatalf("child: got %+v, want it to wait", got)
+	}
+	return child
+}
+
+func (c *readyChild) says() (says readySays) {
+	c.m.t.Helper()
+	line, err := c.lines.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &says)
+	}
+	if err != nil {
+		c.m.t.Fatalf("gate: %v: %q", err, line)
+	}
+	return says
+}
+
+// readyCommand is what a child is handed.
+type readyCommand struct {
+	Argv []string          `json:"argv"`
+	Env  map[string]string `json:"env"`
+	Dir  string            `json:"dir"`
+	Path []string          `json:"path,omitempty"`
+	Exec bool              `json:"exec,omitempty"`
+}
+
+func (c *readyChild) handOver(command readyCommand) {
+	c.m.t.Helper()
+	if command.Env == nil {
+		command.Env = map[string]string{}
+		for _, e := range c.m.env {
+			k, v, _ := strings.Cut(e, "=")
+			command.Env[k] = v
+		}
+	}
+	b, err := json.Marshal(command)
+	if err != nil {
+		c.m.t.Fatal(err)
+	}
+	b = append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
+	if _, err := c.gate.Write(b); err != nil {
+		c.m.t.Fatal(err)
+	}
+}
+
+// started is how the child became its program: "" or "exec".
+func (c *readyChild) started() string {
+	c.m.t.Helper()
+	says := c.says()
+	if says.Op != "started" {
+		c.m.t.Fatalf("child: got %+v, want it to start", says)
+	}
+	return says.By
+}
+
+// readyResult is all that a program leaves.
+type readyResult struct {
+	stdout, stderr string
+	status         unix.WaitStatus
+}
+
+func (c *readyChild) finish(stdin string) readyResult {
+	c.m.t.Helper()
+	defer c.gate.Close()
+	read := func(f *os.File) <-chan string {
+		done := make(chan string, 1)
+		go func() {
+			b, _ := io.ReadAll(f)
+			f.Close()
+			done <- string(b)
+		}()
+		return done
+	}
+	out, errs := read(c.stdout), read(c.stderr)
+	go func() {
+		_, _ = io.WriteString(c.stdin, stdin) // a program need not read it
+		c.stdin.Close()
+	}()
+	says := c.m.receive()
+	if says.Op != "ended" {
+		c.m.t.Fatalf("mother: got %+v, want an end", says)
+	}
+	return readyResult{<-out, <-errs, unix.WaitStatus(says.Status)}
+}
+
+var address = regexp.MustCompile(`0x[0-9a-f]{6,}`)
+
+// withoutAddresses is r as another process prints it, too.
+func (r readyResult) withoutAddresses() readyResult {
+	r.stdout = address.ReplaceAllString(r.stdout, "0x")
+	r.stderr = address.ReplaceAllString(r.stderr, "0x")
+	return r
+}
+
+// run runs a command in a child of its own.
+func (m *readyMother) run(c *readyCell, command readyCommand, stdin, by string) readyResult {
+	m.t.Helper()
+	child := m.fork(c)
+	child.handOver(command)
+	if got := child.started(); got != by {
+		m.t.Errorf("%q: started by %q, want %q", command.Argv, got, by)
+	}
+	return child.finish(stdin)
+}
+
+// readyPython is the interpreter of these tests: Debian's, or SKILLRUN_READY_PYTHON,
+// the path of another one's bin/python3.
+func readyPython() string {
+	if p := os.Getenv("SKILLRUN_READY_PYTHON"); p != "" {
+		return p
+	}
+	return "/usr/bin/python3"
+}
+
+// readyAlso is what cells must show beside /usr for readyPython.
+func readyAlso() []string {
+	if p := readyPython(); p != "/usr/bin/python3" {
+		return []string{filepath.Dir(filepath.Dir(p))}
+	}
+	return nil
+}
+
+// scriptsOfReady are the scripts whose behaviour must be the same. Their first
+// lines may say more: "# args: a b", "# stdin: text".
+func scriptsOfReady(t *testing.T) (dir string, names []string) {
+	t.Helper()
+	dir, err := filepath.Abs("testdata/ready")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.py"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%s: %v, %d scripts", dir, err, len(found))
+	}
+	for _, f := range found {
+		names = append(names, filepath.Base(f))
+	}
+	return dir, names
+}
+
+func directive(text, name string) string {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "# "+name+": "); ok {
+			return strings.TrimSuffix(rest, "\n")
+		}
+		if !strings.HasPrefix(line, "#") {
+			break
+		}
+	}
+	return ""
+}
+
+func TestReadyScripts(t *testing.T) {
+	dir, names := scriptsOfReady(t)
+	// What tests may not read as another user is copied to where it may.
+	skills := filepath.Join(publicDir(t), "skills")
+	if err := os.CopyFS(skills, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	also := readyAlso()
+	m := startReadyMother(t, readyPython(), true, readyImports...)
+	ready, bare := newReadyCell(t, skills, also...), newReadyCell(t, skills, also...)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			compareReady(t, m, ready, bare, dir, name)
+		})
+	}
+}
+
+var readyImports = []string{"random", "tempfile", "uuid", "ssl", "multiprocessing", "threading", "argparse", "subprocess", "logging", "csv"}
+
+func compareReady(t *testing.T, m *readyMother, ready, bare *readyCell, dir, name string) {
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := readyCommand{Argv: append([]string{m.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(string(text), "args"))...), Dir: "."}
+	stdin := strings.ReplaceAll(directive(string(text), "stdin"), `\n`, "\n")
+	got := compare(t, m, ready, bare, command, stdin, "")
+	if got.stdout == "" && got.stderr == "" && got.status == 0 {
+		t.Error("a script that says nothing shows nothing")
+	}
+}
+
+// compare runs command ready and bare; by is how the ready one must start.
+func compare(t *testing.T, m *readyMother, ready, bare *readyCell, command readyCommand, stdin, by string) readyResult {
+	t.Helper()
+	defer func(t testing.TB) { m.t = t }(m.t)
+	m.t = t
+	got := m.run(ready, command, stdin, by).withoutAddresses()
+	command.Exec = true
+	want := m.run(bare, command, stdin, "exec").withoutAddresses()
+	if got != want {
+		t.Errorf("%q: got status %#x, stdout:\n%s\nstderr:\n%s\nwant status %#x, stdout:\n%s\nstderr:\n%s", command.Argv, got.status, got.stdout, got.stderr, want.status, want.stdout, want.stderr)
+	}
+	return got
+}
+
+// Command lines other than a script of its own name.
+func TestReadyCommands(t *testing.T) {
+	skills := filepath.Join(publicDir(t), "skills")
+	archive := zipOf(t, map[string]string{"__main__.py": "import sys, inzip\nprint(sys.argv, sys.path[0], __file__, inzip.x)\n1/0\n", "inzip.py": "x = 1\n"})
+	for name, text := range map[string]string{
+		"plain/main.py": "import sys\nprint(sys.argv, sys.path[0], __file__)\n",
+		"hides/main.py": "import csv\nprint(csv.__file__)\n", "hides/csv.py": "",
+		"package/__main__.py": "import sys, other\nprint(sys.argv, sys.path[0], __file__, __spec__.name)\n1/0\n", "package/other.py": "",
+		"empty/file":                            "",
+		"app.zip":                               archive,
+		"no-suffix":                             "print('no suffix')\n",
+		"extra/extra.py":                        "print('extra', __file__)\n",
+		"site/sitecustomize.py":                 "print('the site of the path')\n",
+		"base/lib/python/site-packages/mine.py": "print('mine', __file__)\n",
+	} {
+		name = strings.Replace(name, "lib/python/", "lib/"+readyVersion(t)+"/", 1)
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(skills, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(skills, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("plain/main.py", filepath.Join(skills, "link.py")); err != nil {
+		t.Fatal(err)
+	}
+	m := startReadyMother(t, readyPython(), true, readyImports...)
+	ready, bare := newReadyCell(t, skills, readyAlso()...), newReadyCell(t, skills, readyAlso()...)
+	python := m.cmd.Args[0]
+	for _, c := range []struct {
+		name string
+		args []string
+		env  string // one variable more
+		path string
+		dir  string
+		by   string
+		want string // must be in what it prints
+	}{
+		{name: "code", args: []string{"-c", "import sys; print(sys.argv, sys.path, sorted(globals()))", "a"}, want: "['-c', 'a']"},
+		{name: "code that fails", args: []string{"-c", "def f():\n    1/0\nf()"}, want: "<string>"},
+		{name: "code with a syntax error", args: []string{"-c", "if"}, want: "SyntaxError"},
+		{name: "code that is empty", args: []string{"-c", ""}},
+		{name: "code in a directory", args: []string{"-c", "import os; print(os.getcwd())"}, dir: "sub", want: "/workspace/sub"},
+		{name: "a link", args: []string{"/skills/link.py"}, want: "/skills/plain /skills/link.py"},
+		{name: "a relative path", args: []string{"../skills/plain/main.py", "x"}, want: "x"},
+		{name: "no suffix", args: []string{"/skills/no-suffix"}, want: "no suffix"},
+		{name: "a package", args: []string{"/skills/package", "x"}, want: "ZeroDivisionError"},
+		{name: "a directory without main", args: []string{"/skills/empty"}, want: "__main__"},
+		{name: "a zip file", args: []string{"/skills/app.zip", "x"}, by: "exec", want: "ZeroDivisionError"},
+		{name: "no such file", args: []string{"/skills/none.py"}, want: "can't open file"},
+		{name: "no such relative file", args: []string{"none.py"}, want: "can't open file"},
+		{name: "a module", args: []string{"-m", "json.tool", "--help"}, by: "exec", want: "usage"},
+		{name: "an option", args: []string{"-O", "-c", "print(__debug__)"}, by: "exec", want: "False"},
+		{name: "standard input", by: "exec"},
+		{name: "a module that is hidden", args: []string{"/skills/hides/main.py"}, by: "exec", want: "/skills/hides/csv.py"},
+		{name: "a path", args: []string{"-c", "import extra, sys; print(sys.path)"}, env: "PYTHONPATH=/skills/extra", path: "/skills/extra", want: "/skills/extra/extra.py"},
+		{name: "a path that hides", args: []string{"-c", "import csv; print(csv.__file__)"}, env: "PYTHONPATH=/skills/hides", path: "/skills/hides", by: "exec", want: "/skills/hides/csv.py"},
+		{name: "a path with a site of its own", args: []string{"-c", "import sys; print('sitecustomize' in sys.modules)"}, env: "PYTHONPATH=/skills/site", path: "/skills/site", want: "the site of the path"},
+		{name: "a user's packages", args: []string{"-c", "import mine, site, sys; print(sys.path, site.USER_SITE)"}, env: "PYTHONUSERBASE=/skills/base", want: "mine"},
+		{name: "a setting of Python", args: []string{"-c", "print({'a', 'b', 'c', 'd'})"}, env: "PYTHONHASHSEED=1", by: "exec"},
+		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			command := readyCommand{Argv: append([]string{python}, c.args...), Dir: c.dir, Env: m.environment(c.env)}
+			if c.path != "" {
+				command.Path = []string{c.path}
+			}
+			got := compare(t, m, ready, bare, command, "", c.by)
+			if !strings.Contains(got.stdout+got.stderr, c.want) {
+				t.Errorf("got %+v, want it to hold %q", got, c.want)
+			}
+		})
+	}
+}
+
+// environment is that of scripts with one more variable, NAME=value or nothing.
+func (m *readyMother) environment(more string) map[string]string {
+	env := map[string]string{}
+	for _, e := range append(slices.Clone(m.env), more) {
+		if k, v, ok := strings.Cut(e, "="); ok {
+			env[k] = v
+		}
+	}
+	return env
+}
+
+// readyVersion is pythonX.Y of readyPython.
+func readyVersion(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command(readyPython(), "-c", "import sys; print('python%d.%d' % sys.version_info[:2], end='')").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func zipOf(t *testing.T, files map[string]string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for name, text := range files {
+		f, err := w.Create(name)
+		if err == nil {
+			_, err = io.WriteString(f, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// What is made of chance must not be the same in two children.
+func TestReadyFresh(t *testing.T) {
+	skills := publicDir(t)
+	m := startReadyMother(t, readyPython(), true, append(slices.Clone(readyImports), "secrets")...)
+	c, other := newReadyCell(t, skills, readyAlso()...), newReadyCell(t, skills, readyAlso()...)
+	code := `import random, secrets, ssl, uuid, tempfile, multiprocessing, os
+print(random.random())
+print(secrets.token_hex(8))
+print(ssl.RAND_bytes(8).hex())
+print(uuid.uuid4())
+print(next(tempfile._get_candidate_names()))
+print(bytes(multiprocessing.current_process().authkey).hex())
+print(os.urandom(8).hex())
+`
+	seen := map[string]bool{}
+	// Children of different cells have the same pid.
+	for _, c := range []*readyCell{c, other, c} {
+		got := m.run(c, readyCommand{Argv: []string{m.cmd.Args[0], "-c", code}, Env: m.environment("")}, "", "")
+		lines := strings.Fields(got.stdout)
+		if got.status != 0 || len(lines) != 7 {
+			t.Fatalf("got %+v", got)
+		}
+		for i, line := range lines {
+			if seen[line] {
+				t.Errorf("line %d: %s was there before", i+1, line)
+			}
+			seen[line] = true
+		}
+	}
+}
+
+// The daemon reads what a child is before it hands anything over.
+func TestReadyPosture(t *testing.T) {
+	skills := publicDir(t)
+	for _, landlock := range []bool{true, false} {
+		m := startReadyMother(t, readyPython(), landlock)
+		c := newReadyCell(t, skills, readyAlso()...)
+		child := m.fork(c)
+		pid := strconv.Itoa(child.pid)
+		status, err := readStatus(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		none := strings.Repeat("0", 16)
+		for key, want := range map[string]string{
+			"Uid": "701000\t701000\t701000\t701000", "Gid": "701000\t701000\t701000\t701000", "Groups": "",
+			"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
+			"NoNewPrivs": "1", "Seccomp": "2", "Umask": "0077", "Threads": "1", "SigBlk": none, "SigCgt": "0000000000000002",
+		} {
+			if status[key] != want {
+				t.Errorf("%s: got %q, want %q", key, status[key], want)
+			}
+		}
+		for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {
+			if name == "time" && !hasTimeNamespaces() {
+				continue
+			}
+			got, err := os.Readlink("/proc/" + pid + "/ns/" + name)
+			want, err2 := os.Readlink("/proc/" + strconv.Itoa(c.pid) + "/ns/" + name)
+			if err != nil || err2 != nil || got != want {
+				t.Errorf("%s namespace: got %s (%v), want %s (%v)", name, got, err, want, err2)
+			}
+		}
+		if err := (posture{}).checkDescriptors(child.pid); err != nil {
+			t.Error(err)
+		}
+		fds, err := os.ReadDir("/proc/" + pid + "/fd")
+		if err != nil || len(fds) != 4 {
+			t.Errorf("descriptors: got %d (%v), want three pipes and the gate", len(fds), err)
+		}
+		// It has not become a script, and ends by itself.
+		child.gate.Close()
+		if says := m.receive(); says.Op != "ended" || says.Status != 0 {
+			t.Errorf("got %+v, want an end", says)
+		}
+	}
+}
+
+// Whatever is asked of it, the mother lives on.
+func TestReadyMotherSurvives(t *testing.T) {
+	skills := publicDir(t)
+	m := startReadyMother(t, readyPython(), true)
+	c := newReadyCell(t, skills, readyAlso()...)
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fd := int(null.Fd())
+	for _, r := range []struct {
+		request any
+		fds     []int
+		stage   string
+	}{
+		{map[string]any{"op": "fork", "cell": 7, "namespaces": 0}, nil, "request"},
+		{map[string]any{"op": "fork", "cell": 7, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
+		{map[string]any{"op": "fork", "cell": 7, "namespaces": 0, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "pid namespace"},
+		{"text", []int{fd}, ""},
+		{map[string]any{"op": "other"}, []int{fd}, ""},
+	} {
+		m.send(r.request, r.fds...)
+		if r.stage == "" {
+			continue // nothing to answer
+		}
+		if got := m.receive(); got.Op != "failed" || got.Cell != 7 || got.Stage != r.stage {
+			t.Errorf("%v: got %+v, want it to fail at %q", r.request, got, r.stage)
+		}
+	}
+	got := m.run(c, readyCommand{Argv: []string{m.cmd.Args[0], "-c", "print(1)"}}, "", "")
+	if got != (readyResult{stdout: "1\n"}) {
+		t.Errorf("got %+v", got)
+	}
+	before, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stage := range []struct {
+		name    string
+		command readyCommand
+	}{
+		{"directory", readyCommand{Argv: []string{"python3"}, Dir: "../etc"}},
+		{"directory", readyCommand{Argv: []string{"python3"}, Dir: "none"}},
+		{"exec", readyCommand{Argv: []string{"/none"}}},
+	} {
+		child := m.fork(c)
+		child.handOver(stage.command)
+		says := child.says()
+		if stage.name == "exec" {
+			says = child.says() // after that it was about to
+		}
+		if says.Op != "failed" || says.Stage != stage.name || says.Errno == 0 {
+			t.Errorf("%+v: got %+v, want it to fail at %q", stage.command, says, stage.name)
+		}
+		if got := child.finish(""); got.status.ExitStatus() != 127 {
+			t.Errorf("%+v: got %+v", stage.command, got)
+		}
+	}
+	after, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
+	if err != nil || len(after) != len(before) {
+		t.Errorf("descriptors of the mother: got %d (%v), want %d", len(after), err, len(before))
+	}
+}
+
+// A mother that loses its daemon takes its children along.
+func TestReadyMotherEnds(t *testing.T) {
+	m := startReadyMother(t, readyPython(), true)
+	c := newReadyCell(t, publicDir(t), readyAlso()...)
+	waits, runs := m.fork(c), m.fork(c)
+	runs.handOver(readyCommand{Argv: []string{m.cmd.Args[0], "-c", "import time; print(flush=True); time.sleep(1000)"}})
+	if by := runs.started(); by != "" {
+		t.Errorf("started by %q", by)
+	}
+	if err := unix.Shutdown(m.control, unix.SHUT_RDWR); err != nil {
+		t.Fatal(err)
+	}
+	for _, child := range []*readyChild{waits, runs} {
+		if b, err := io.ReadAll(child.stdout); err != nil || strings.TrimSpace(string(b)) != "" {
+			t.Errorf("got %q, %v", b, err)
+		}
+		child.stdout.Close()
+		child.stderr.Close()
+		child.stdin.Close()
+		child.gate.Close()
+	}
+}

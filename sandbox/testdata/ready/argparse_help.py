@@ -1,0 +1,5 @@
+# args: --help
+import argparse
+p = argparse.ArgumentParser(description="d")
+p.add_argument("--n", type=int)
+p.parse_args()

@@ -1,0 +1,3 @@
+# args: a -b --c=d -c x
+import sys
+print(sys.argv, getattr(sys, "orig_argv", None)[1:])

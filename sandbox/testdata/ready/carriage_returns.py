@@ -1,0 +1,4 @@
+print("a")
+x = """1
+2"""
+print(ascii(x))

@@ -1,0 +1,2 @@
+import ctypes
+print(ctypes.pythonapi.Py_IsInitialized(), ctypes.get_errno())

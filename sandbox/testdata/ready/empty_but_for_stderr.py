@@ -1,0 +1,1 @@
+import sys; sys.stderr.write("only this")

@@ -1,0 +1,10 @@
+def g():
+    try:
+        yield 1
+    finally:
+        print("closed")
+
+
+x = g()
+next(x)
+print("end")

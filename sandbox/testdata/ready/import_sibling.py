@@ -1,0 +1,2 @@
+import helper.inside
+print(helper.inside.__file__, helper.inside.value)

@@ -1,0 +1,10 @@
+import multiprocessing as mp
+
+
+def f(x):
+    return x * x, __name__
+
+
+if __name__ == "__main__":
+    with mp.get_context("forkserver").Pool(1) as p:
+        print(p.map(f, [1, 2]))

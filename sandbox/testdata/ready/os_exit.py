@@ -1,0 +1,3 @@
+import os, sys
+sys.stdout.write("unbuffered")
+os._exit(9)

@@ -1,0 +1,2 @@
+import sys
+print(sys.path, sys.meta_path, sys.path_hooks)

@@ -1,0 +1,3 @@
+import ctypes
+print("before")
+ctypes.string_at(0)

@@ -1,0 +1,4 @@
+import os, sys
+sys.stderr.write("x")
+os.close(1)
+print("lost")

@@ -1,0 +1,4 @@
+import sys
+print("before")
+sys.stdout.detach()
+sys.stderr.write("x")

@@ -1,0 +1,9 @@
+import sys
+sys.setrecursionlimit(60)
+
+
+def f(n):
+    return f(n + 1)
+
+
+f(0)

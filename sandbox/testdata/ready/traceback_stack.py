@@ -1,0 +1,8 @@
+import traceback
+
+
+def f():
+    traceback.print_stack()
+
+
+f()

@@ -1,0 +1,3 @@
+é = "ünï"
+print(é, ascii(é))
+raise ValueError(é)

@@ -1,0 +1,7 @@
+class C:
+    def __del__(self):
+        raise ValueError("in del")
+
+
+C()
+print("on")

@@ -1,0 +1,2 @@
+print("\d")
+print(1 is 1)
