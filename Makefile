@@ -16,6 +16,8 @@ PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+# Not a tool, but what sandboxes are compared with.
+RUNC := github.com/opencontainers/runc@v1.5.2
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -103,10 +105,23 @@ generate: tools packages-generate ## Generates the Go and Python code of the con
 drift: generate ## Fails if the generated code is not what is committed
 	@git diff --exit-code --stat -- proto clients/python/skillrun || { echo "generated code is stale: run make generate and commit"; exit 1; }
 
+.PHONY: bench
+bench: packages-test $(TOOLS)/runc build ## Measures everything that docs/performance.md has, as root, in a quarter of an hour
+	@bin/skillrun bench --runc $(TOOLS)/runc $(BENCH)
+
+# What else stands on the command line: make bench BENCH='--rows true,python --n 50'
+BENCH :=
+
+.PHONY: bench-docs
+bench-docs: packages-test $(TOOLS)/runc build ## The same, into docs/performance.md
+	@mkdir -p .cache
+	@bin/skillrun bench --json --runc $(TOOLS)/runc --svg docs/performance.svg --into docs/performance.md $(BENCH) >.cache/bench.json
+
 .PHONY: bench-smoke
-bench-smoke: ## Runs each benchmark a few times; prints, judges nothing
+bench-smoke: packages-test build ## A short form of it, and the Go benchmarks a few times; prints, judges no time
 	@echo "==> benchmark, short form"
-	@go test -run '^$$' -bench "True|Python|Execution|Append|Read$$" -benchtime 5x ./sandbox/ ./internal/record/ ./cmd/skillrund/
+	@bin/skillrun bench --short $(BENCH)
+	@go test -run '^$$' -bench "True|Append|Read$$" -benchtime 5x ./sandbox/ ./internal/record/
 
 .PHONY: fuzz
 fuzz: packages-build ## Runs every fuzz test, FUZZTIME each (1m)
@@ -142,6 +157,9 @@ $(TOOLS)/staticcheck: Makefile
 	@echo "==> tool $(STATICCHECK)"; GOBIN=$(TOOLS) go install $(STATICCHECK) && touch $@
 $(TOOLS)/govulncheck: Makefile
 	@echo "==> tool $(GOVULNCHECK)"; GOBIN=$(TOOLS) go install $(GOVULNCHECK) && touch $@
+
+$(TOOLS)/runc: Makefile | packages-build
+	@echo "==> $(RUNC)"; GOBIN=$(TOOLS) CGO_ENABLED=1 go install -tags seccomp $(RUNC) && touch $@
 
 .PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)

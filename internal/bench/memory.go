@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,48 +34,6 @@ func idleMemory(r *run, rows rowSet) error {
 		return err
 	}
 	rows["memory-idle"].set(float64(held)/(1<<20), 1)
-	return nil
-}
-
-// preparedMemory is what the processes hold that stand ready beneath an idle daemon,
-// for each prepared sandbox, with the pages that they share divided between them.
-func preparedMemory(r *run, rows rowSet) error {
-	d, err := r.startNew("prepared", "")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(preparedOf(r, d, rows), d.stop())
-	return err
-}
-
-func preparedOf(r *run, d *daemon, rows rowSet) error {
-	for name, p := range map[string]program{"memory-prepared": trueProgram, "memory-prepared-interpreter": sum} {
-		err := r.each(r.scale.warmUp, 1, func(ctx context.Context, _ int) error { return p.request(ctx, d.client) })
-		if err == nil {
-			err = r.pause(r.scale.settle)
-		}
-		if err != nil {
-			return err
-		}
-		pids, err := descendants(d.pid())
-		if err != nil {
-			return err
-		}
-		if len(pids) == 0 {
-			rows[name].NotRun = "0 prepared: no process stands ready beneath the daemon"
-			continue
-		}
-		total := int64(0)
-		for _, pid := range pids {
-			n, err := proportionalBytes(pid)
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
-			}
-			total += n
-		}
-		rows[name].set(float64(total)/float64(len(pids))/(1<<20), len(pids))
-		rows[name].Note = "for each process beneath the idle daemon"
-	}
 	return nil
 }
 
@@ -252,46 +208,4 @@ func kibField(path, name string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s: it has no %s", path, name)
-}
-
-// descendants are the processes that a process started, and those that they started.
-func descendants(of int) ([]int, error) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return nil, err
-	}
-	children := map[int][]int{}
-	for _, path := range stats {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		pid, parent, err := parentIn(string(data))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		children[parent] = append(children[parent], pid)
-	}
-	var found []int
-	for next := children[of]; len(next) > 0; next = next[1:] {
-		found = append(found, next[0])
-		next = append(next, children[next[0]]...)
-	}
-	slices.Sort(found)
-	return found, nil
-}
-
-// parentIn reads a line of /proc/<pid>/stat: "pid (name) state ppid ...", where the
-// name may hold anything.
-func parentIn(stat string) (pid, parent int, err error) {
-	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
-	if open < 0 || end < open {
-		return 0, 0, errors.New("there is no name in it")
-	}
-	if pid, err = strconv.Atoi(strings.TrimSpace(stat[:open])); err != nil {
-		return 0, 0, err
-	}
-	var state string
-	_, err = fmt.Sscan(stat[end+1:], &state, &parent)
-	return pid, parent, err
 }

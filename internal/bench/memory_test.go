@@ -47,13 +47,17 @@ func TestDescendants(t *testing.T) {
 	if _, err := out.Read(make([]byte, 16)); err != nil { // the inner one runs
 		t.Fatal(err)
 	}
-	beneath, err := descendants(cmd.Process.Pid)
-	if err != nil || len(beneath) != 1 {
-		t.Errorf("beneath the shell: got %v, %v, want one process", beneath, err)
+	parents, err := parentsOf()
+	if err != nil {
+		t.Fatal(err)
 	}
-	all, err := descendants(os.Getpid())
-	if err != nil || !slices.Contains(all, cmd.Process.Pid) || len(beneath) == 1 && !slices.Contains(all, beneath[0]) {
-		t.Errorf("beneath this test: got %v, %v, want %d and %v in it", all, err, cmd.Process.Pid, beneath)
+	beneath := descendants(cmd.Process.Pid, parents)
+	if len(beneath) != 1 {
+		t.Errorf("beneath the shell: got %v, want one process", beneath)
+	}
+	all := descendants(os.Getpid(), parents)
+	if !slices.Contains(all, cmd.Process.Pid) || len(beneath) == 1 && !slices.Contains(all, beneath[0]) {
+		t.Errorf("beneath this test: got %v, want %d and %v in it", all, cmd.Process.Pid, beneath)
 	}
 	for name, read := range map[string]func(int) (int64, error){
 		"held": heldBytes, "resident": residentBytes, "peak": peakBytes, "proportional": proportionalBytes,
@@ -90,5 +94,44 @@ func TestForgetPeak(t *testing.T) {
 	after, err := peakBytes(os.Getpid())
 	if err != nil || after > before-size/2 {
 		t.Errorf("the peak after it was forgotten: got %d, %v, want less than %d", after, err, before-size/2)
+	}
+}
+
+// What waits in pid namespaces of its own is found, and who made them is not among it.
+func TestStandingBeneath(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("pid namespaces need root")
+	}
+	// The shell stands for a daemon, the outer unshare's child for a mother, the two
+	// inner ones' for what waits. Each says when it does.
+	cmd := exec.Command("/bin/sh", "-c", `unshare --fork --pid --kill-child sh -c '
+		for i in 1 2; do unshare --fork --pid --kill-child sh -c "echo ready; read x" <&3 & done; wait' 3<&0; true`)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("ready\n")*2)); err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := standingBeneath(cmd.Process.Pid)
+	if err != nil || len(waiting) != 2 {
+		t.Errorf("got %v, %v, want two", waiting, err)
+	}
+	for _, s := range waiting {
+		if s.bytes <= 0 || s.bytes > 64<<20 || s.interpreter {
+			t.Errorf("got %+v, want the memory of a shell, and no interpreter", s)
+		}
+	}
+	in.Close()
+	io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,154 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// preparedMemory is what the sandboxes hold that stand ready beneath an idle daemon,
+// with each page divided between those that share it. What the kernel keeps for them
+// is not in it.
+func preparedMemory(r *run, rows rowSet) error {
+	return errors.Join(
+		r.prepared(rows["memory-prepared"], trueProgram, "without"),
+		r.prepared(rows["memory-prepared-interpreter"], sum, "with"))
+}
+
+// prepared fills one row: of sandboxes that stand ready after a program was asked for,
+// with or without an interpreter.
+func (r *run) prepared(row *Row, p program, interpreter string) error {
+	d, err := r.startNew("prepared", "")
+	if err != nil {
+		return err
+	}
+	const requests, width = 40, 8
+	err = r.each(requests, width, func(ctx context.Context, _ int) error { return p.request(ctx, d.client) })
+	if err == nil {
+		err = r.pause(r.scale.settle)
+	}
+	var waiting []standing
+	if err == nil {
+		waiting, err = standingBeneath(d.pid())
+	}
+	if err := errors.Join(err, d.stop()); err != nil {
+		return err
+	}
+	waiting = slices.DeleteFunc(waiting, func(s standing) bool { return s.interpreter != (interpreter == "with") })
+	if len(waiting) == 0 {
+		row.NotRun = "0 prepared: no sandbox " + interpreter + " an interpreter stands ready beneath the idle daemon"
+		return nil
+	}
+	var sizes []float64
+	for _, s := range waiting {
+		sizes = append(sizes, float64(s.bytes)/(1<<20))
+	}
+	row.set(median(sizes), len(sizes))
+	return nil
+}
+
+// A standing is a sandbox that waits for a program.
+type standing struct {
+	bytes       int64
+	interpreter bool
+}
+
+// standingBeneath finds them: the processes beneath the daemon by their pid namespace,
+// without its own and without one whose processes made another's: a mother's.
+func standingBeneath(daemon int) ([]standing, error) {
+	own, err := pidNamespace(daemon)
+	if err != nil {
+		return nil, err
+	}
+	parents, err := parentsOf()
+	if err != nil {
+		return nil, err
+	}
+	spaces, mothers := map[string]standing{}, map[string]bool{own: true}
+	for _, pid := range descendants(daemon, parents) {
+		space, err := pidNamespace(pid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		n, err := proportionalBytes(pid)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a kernel's word for a process that is ending: none
+		s := spaces[space]
+		s.bytes += n
+		s.interpreter = s.interpreter || strings.HasPrefix(filepath.Base(exe), "python")
+		spaces[space] = s
+		if above, err := pidNamespace(parents[pid]); err == nil && above != space {
+			mothers[above] = true
+		}
+	}
+	var waiting []standing
+	for space, s := range spaces {
+		if !mothers[space] {
+			waiting = append(waiting, s)
+		}
+	}
+	return waiting, nil
+}
+
+func pidNamespace(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)) }
+
+// descendants are the processes that a process started, and those that they started.
+func descendants(of int, parents map[int]int) []int {
+	var found []int
+	for next := []int{of}; len(next) > 0; next = next[1:] {
+		for pid, parent := range parents {
+			if parent == next[0] {
+				found, next = append(found, pid), append(next, pid)
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// parentsOf is the parent of every process.
+func parentsOf() (map[int]int, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	parents := map[int]int{}
+	for _, path := range stats {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		pid, parent, err := parentIn(string(data))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		parents[pid] = parent
+	}
+	return parents, nil
+}
+
+// parentIn reads a line of /proc/<pid>/stat: "pid (name) state ppid ...", where the
+// name may hold anything.
+func parentIn(stat string) (pid, parent int, err error) {
+	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
+		return 0, 0, errors.New("there is no name in it")
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(stat[:open])); err != nil {
+		return 0, 0, err
+	}
+	var state string
+	_, err = fmt.Sscan(stat[end+1:], &state, &parent)
+	return pid, parent, err
+}
