@@ -121,7 +121,7 @@ func TestContractCommandResults(t *testing.T) {
 		{"the template without its file", CommandRequest{Command: "python scripts/process.py no.csv"}, 1, "", "Error: File not found: no.csv\n", "Command failed with exit code 1"},
 		{"failure", CommandRequest{Command: "python scripts/fail.py"}, 2, "out\n", "bad", "Command failed with exit code 2"},
 		{"signal", CommandRequest{Command: "python scripts/kill.py"}, -9, "", "", "Command failed with exit code -9"},
-		{"timeout keeps what was printed", CommandRequest{Command: "python scripts/long.py", Timeout: 3 * time.Second}, -1, "part\n", "e", "Execution timeout (3s)"},
+		{"timeout keeps what was printed", CommandRequest{Command: "python scripts/long.py", Timeout: 8 * time.Second}, -1, "part\n", "e", "Execution timeout (8s)"},
 		{"permission denied", CommandRequest{Command: "rm -rf /"}, -1, "", "", "Command not allowed by skill permissions: rm -rf /"},
 		{"a second command", CommandRequest{Command: "git status; rm -rf /"}, -1, "", "", "Command not allowed by skill permissions: git status; rm -rf /"},
 		{"nothing", CommandRequest{Command: ""}, -1, "", "", "Command not allowed by skill permissions: "},

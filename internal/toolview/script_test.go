@@ -130,7 +130,7 @@ func TestContractScriptResults(t *testing.T) {
 		{"successful execution", ScriptRequest{ScriptPath: "scripts/extract.py", Arguments: `{"file": "doc.pdf"}`}, func(r *ScriptResult) { r.Stdout = "doc.pdf\n" }},
 		{"absolute path", ScriptRequest{ScriptPath: "/skills/pdf/scripts/extract.py", Arguments: `{"file": "doc.pdf"}`}, func(r *ScriptResult) { r.Stdout = "doc.pdf\n" }},
 		{"failed execution", ScriptRequest{ScriptPath: "scripts/fail.py"}, func(r *ScriptResult) { r.ExitCode, r.Stderr = 1, "bad" }},
-		{"timeout keeps what was printed", ScriptRequest{ScriptPath: "scripts/slow.py", Timeout: 3 * time.Second}, func(r *ScriptResult) {
+		{"timeout keeps what was printed", ScriptRequest{ScriptPath: "scripts/slow.py", Timeout: 8 * time.Second}, func(r *ScriptResult) {
 			r.ExitCode, r.Timeout, r.Stdout, r.Stderr = 124, true, "part\n", "e\nTimeout"
 		}},
 		{"timeout below a second", ScriptRequest{ScriptPath: "scripts/quiet.py", Timeout: 100 * time.Millisecond}, func(r *ScriptResult) {
