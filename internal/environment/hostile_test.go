@@ -249,7 +249,9 @@ func TestIndexesThatFailABuild(t *testing.T) {
 			x := newIndex(t, base)
 			c.index(x)
 			s := newStore(t, x.from)
-			s.stall = 300 * time.Millisecond
+			if c.name == "stalls" { // others answer, if late on a busy machine
+				s.stall = 300 * time.Millisecond
+			}
 			sk := newSkill(t, "python_packages: ['skbase>=1']\n", nil)
 			_, log, err := prepare(t, s, "acme", sk, runtime.System)
 			if err == nil || !c.check(err) {
