@@ -48,7 +48,7 @@ func TestContractExecuteScript(t *testing.T) {
 	if err != nil || !r.GetSignaled() || r.GetSignal() != "SIGSEGV" || r.GetSignalNumber() != 11 || r.GetExitCode() != -11 || r.GetTimeout() {
 		t.Errorf("got %v, %v", r, err)
 	}
-	r, _, err = d.executeScript(&pb.ExecuteScriptRequest{Skill: "pdf-extractor", ScriptPath: "scripts/slow.py", Timeout: durationpb.New(3 * time.Second)})
+	r, _, err = d.executeScript(&pb.ExecuteScriptRequest{Skill: "pdf-extractor", ScriptPath: "scripts/slow.py", Timeout: durationpb.New(startsWithin)})
 	if err != nil || !r.GetTimeout() || r.GetExitCode() != 124 || r.GetStdout() != "part\n" || r.GetStderr() != "\nTimeout" {
 		t.Errorf("got %v, %v", r, err)
 	}
