@@ -30,14 +30,18 @@ func (x *Executor) collect(e *execution, changes *os.Root) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
 	}
+	e.collected = collected{got.Artifacts, got.Refused}
+	if len(got.Artifacts) == 0 {
+		return nil
+	}
 	rows := make([]record.Artifact, len(got.Artifacts))
 	for i, a := range got.Artifacts {
 		rows[i] = record.Artifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, Executable: a.Executable}
 	}
 	if err := e.log.PutArtifacts(context.Background(), rows); err != nil {
+		e.collected = collected{}
 		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
 	}
-	e.collected = collected{got.Artifacts, got.Refused}
 	return nil
 }
 
@@ -283,10 +287,7 @@ func (e *execution) recordStarted() {
 		close(e.started) // before anyone can read of it, and then send a signal
 		now := time.Now()
 		data, err := json.Marshal(Started{Queue: e.queued, Setup: now.Sub(e.created) - e.queued})
-		if err == nil {
-			_, err = e.log.Append(record.Event{Time: now, Kind: record.KindStarted, Data: data})
-		}
-		if err := errors.Join(err, e.log.Started(context.Background(), now)); err != nil {
+		if err := errors.Join(err, e.log.Started(context.Background(), now, data)); err != nil {
 			e.logger.Error("start not recorded", "execution", e.id, "err", err)
 		}
 	})

@@ -19,7 +19,7 @@ func (x *Executor) Get(ctx context.Context, who permission.Principal, id string)
 		return Execution{}, err
 	}
 	e := x.toExecution(r)
-	if e.Outcome != nil {
+	if e.Outcome != nil && e.Outcome.Count > 0 {
 		e.Outcome.Artifacts, err = x.listed(ctx, who.Tenant, id)
 	}
 	return e, err
@@ -116,7 +116,7 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 	case record.KindOutput:
 		e.Output = &Output{Stream: Stream(r.Stream), Offset: r.Offset, Data: r.Data}
 	case record.KindEnd:
-		if e.Outcome, err = decode[Outcome](r.Data); err == nil {
+		if e.Outcome, err = decode[Outcome](r.Data); err == nil && e.Outcome.Count > 0 {
 			e.Outcome.Artifacts, err = f.x.listed(ctx, f.tenant, f.id)
 		}
 	default:

@@ -44,6 +44,11 @@ func (s *Store) ArtifactDir(id string) string {
 func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	l.mu.Lock()
 	err := l.writable()
+	if err == nil {
+		if err = l.needRow(); err != nil {
+			err = l.failure(fmt.Errorf("artifacts: %w", err))
+		}
+	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
@@ -107,6 +112,7 @@ func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
 // of their paths, and the token of the next page; empty: there is none. An
 // execution that has not ended has none. Sizes and tokens are as in List.
 func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, pageToken string) (page []Artifact, next string, err error) {
+	s.settleOne(ctx, id)
 	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
 	if err != nil {
 		return nil, "", fmt.Errorf("record %s: %w", id, err)
@@ -151,6 +157,7 @@ func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, 
 // *CorruptError if the file isn't as long as it was. The file stays readable
 // after the execution is removed; the caller closes it.
 func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.File, Artifact, error) {
+	s.settleOne(ctx, id)
 	a := Artifact{Path: path}
 	var position int64
 	err := s.db.queries.QueryRowContext(ctx, `

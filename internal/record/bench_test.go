@@ -13,7 +13,7 @@ func BenchmarkExecution(b *testing.B) {
 	outcome := make([]byte, 600)
 	for b.Loop() {
 		l := create(b, s, Execution{Skill: "hello", Key: NewID(), Labels: map[string]string{"a": "b"}, Detail: outcome})
-		if err := l.Started(b.Context(), start); err != nil {
+		if err := l.Started(b.Context(), start, nil); err != nil {
 			b.Fatal(err)
 		}
 		if err := l.End(b.Context(), "EXITED", outcome, start); err != nil {

@@ -38,6 +38,7 @@ func TestEndAfterRefusedEnd(t *testing.T) {
 	if e, more := <-events; more {
 		t.Errorf("got %+v after the end", e)
 	}
+	s.settle(t.Context())
 	if x := get(t, s, "a", l.ID()); x.State != Ended || x.End != "INTERNAL" || s.liveLog(l.ID()) != nil {
 		t.Errorf("got %+v", x)
 	}
@@ -106,7 +107,7 @@ func TestDistantTimes(t *testing.T) {
 	for _, x := range []Execution{{ID: "now", Created: start}, {ID: "long", Created: long}, {ID: "far", Created: far}, {ID: "after", Created: far}} {
 		x.Labels = map[string]string{"k": "v"}
 		l := create(t, s, x)
-		if err := l.Started(t.Context(), x.Created); err != nil {
+		if err := l.Started(t.Context(), x.Created, nil); err != nil {
 			t.Fatal(err)
 		}
 		end(t, l, "EXITED", x.Created)

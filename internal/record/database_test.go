@@ -97,7 +97,7 @@ func escapeGlob(s string) string { return strings.ReplaceAll(s, "?", `\?`) }
 
 // A newer version's database is left alone.
 func TestNewerDatabase(t *testing.T) {
-	s := openStore(t, Config{})
+	s := openStore(t, Config{grown: true})
 	end(t, create(t, s, Execution{ID: "x"}), "EXITED", start)
 	if _, err := s.db.states.Exec(fmt.Sprintf("PRAGMA user_version = %d", len(schema)+1)); err != nil {
 		t.Fatal(err)

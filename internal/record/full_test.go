@@ -84,7 +84,7 @@ func TestDiskFull(t *testing.T) {
 
 	outcome := bytes.Repeat([]byte("x"), 300_000)
 	for _, l := range logs {
-		if err := l.Started(t.Context(), start); err != nil {
+		if err := l.Started(t.Context(), start, nil); err != nil {
 			t.Errorf("start: %v", err)
 		}
 		if err := l.End(t.Context(), "EXITED", outcome, start); err != nil {
@@ -143,7 +143,7 @@ func TestDiskFull(t *testing.T) {
 // Whoever meets the full disk, the spool or SQLite, says so in the same way.
 func TestDatabaseFull(t *testing.T) {
 	dir := smallDisk(t, "size=64m")
-	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record"), grown: true})
 	l, other := create(t, s, Execution{}), create(t, s, Execution{})
 	r := newReader(t, s, "a", l.ID(), 1)
 	fillDisk(t, dir)
@@ -163,7 +163,7 @@ func TestDatabaseFull(t *testing.T) {
 	fillDisk(t, dir)
 	outcome := make([]byte, MaxOutcomeBytes)
 	for name, err := range map[string]error{
-		"start":     l.Started(t.Context(), start),
+		"start":     l.Started(t.Context(), start, nil),
 		"artifacts": l.PutArtifacts(t.Context(), []Artifact{{Path: "x"}}),
 		"end":       l.End(t.Context(), "EXITED", outcome, start),
 	} {
@@ -172,6 +172,9 @@ func TestDatabaseFull(t *testing.T) {
 		}
 	}
 	// Readers don't wait for what will never be.
+	if e, err := r.Next(t.Context()); e.Kind != KindStarted || err != nil {
+		t.Errorf("got %+v, %v", e, err)
+	}
 	if e, err := r.Next(t.Context()); e.End != "EXITED" || len(e.Data) != len(outcome) || err != nil {
 		t.Errorf("got %q with %d bytes, %v", e.End, len(e.Data), err)
 	}
@@ -228,7 +231,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 // No inodes are left for the spool: the row goes too.
 func TestNoInodes(t *testing.T) {
 	dir := smallDisk(t, "size=64m,nr_inodes=12")
-	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record"), grown: true})
 	var err error
 	n := 0
 	for ; err == nil && n < 20; n++ {

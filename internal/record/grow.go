@@ -25,6 +25,7 @@ const (
 // output of its own name, which on the disk is that of others, and neither labels,
 // artifacts nor an idempotency key. It is not made to survive a crash.
 func (s *Store) Grow(ctx context.Context, n int) error {
+	s.settle(ctx)
 	var number int64
 	var id string
 	err := s.db.queries.QueryRowContext(ctx, "SELECT n, id FROM executions WHERE state = ? ORDER BY n DESC LIMIT 1", Ended).Scan(&number, &id)
@@ -45,7 +46,10 @@ func (s *Store) Grow(ctx context.Context, n int) error {
 			return fmt.Errorf("record: grow: %w", err)
 		}
 		err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, insert, from, to-1, number, int64(n), step)
+			if _, err := tx.ExecContext(ctx, insert, from, to-1, number, int64(n), step); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, growSpools, from, to-1, number, int64(n), step)
 			return err
 		})
 		if err != nil {
@@ -88,6 +92,15 @@ func growRows(ctx context.Context, db *sql.DB) (string, error) {
 		INSERT INTO executions (` + strings.Join(names, ", ") + `)
 		SELECT ` + strings.Join(values, ", ") + ` FROM copies, executions WHERE n = ?3`, rows.Err()
 }
+
+// growSpools is growRows for output that is in the database.
+const growSpools = `
+	WITH RECURSIVE copies(i, back) AS (
+		SELECT ?1, (?4 - ?1) * ?5
+		UNION ALL
+		SELECT i + 1, (?4 - i - 1) * ?5 FROM copies WHERE i < ?2
+	)
+	INSERT INTO spools (execution, data) SELECT execution - back, data FROM copies, spools WHERE execution = ?3`
 
 // growID makes a copy's name of its number.
 const growID = "copy-%09d"

@@ -8,7 +8,7 @@ import (
 )
 
 func TestKeyClaimed(t *testing.T) {
-	s := openStore(t, Config{})
+	s := openStore(t, Config{grown: true})
 	x := Execution{ID: NewID(), Tenant: "a", Skill: "hello", Key: "k", RequestHash: []byte("hash"), Created: start}
 	l := create(t, s, x)
 	appendOutput(t, l, "x")

@@ -45,6 +45,7 @@ func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next stri
 	if err != nil {
 		return nil, "", err
 	}
+	s.settle(ctx)
 	rows, err := s.db.queries.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("record: list: %w", err)

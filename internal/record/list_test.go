@@ -49,7 +49,7 @@ func TestList(t *testing.T) {
 		x.Created = hour(i)
 		l := create(t, s, x.Execution)
 		if x.state != Queued {
-			if err := l.Started(t.Context(), hour(i)); err != nil {
+			if err := l.Started(t.Context(), hour(i), nil); err != nil {
 				t.Fatal(err)
 			}
 		}

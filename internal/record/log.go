@@ -17,14 +17,24 @@ import (
 // Log is the open end of one execution's record. Its methods can be called from
 // any number of goroutines; an event is in the file, whole, when Append returns.
 type Log struct {
-	store *Store
-	id    string
-	row   int64
+	store  *Store
+	id     string
+	row    int64
+	made   time.Time
+	extent int64 // where in the arena it has its place, while it is young
 
-	mu    sync.Mutex
-	f     *os.File        // nil: what is on disk can't be used
-	head  [frameSize]byte // of the frame being written
-	state logState
+	mu      sync.Mutex
+	placing sync.Cond       // for a change of placed
+	placed  placing         // whether there is a row
+	counted bool            // the store's: it has ended and has no row
+	x       Execution       // what the row says, or will; without an ID: only the row knows
+	first   []byte          // the header event's data, until there is a row
+	base    int64           // where in the extent the spool begins
+	mem     []byte          // the spool while it is young
+	f       *os.File        // the spool afterwards; nil: what is on disk can't be used
+	readers int             // of mem and f
+	head    [frameSize]byte // of the frame being written
+	state   logState
 	// size and seq say what readers may see: whole frames only.
 	size  int64
 	seq   uint64
@@ -48,6 +58,12 @@ const (
 // ID returns the execution's.
 func (l *Log) ID() string { return l.id }
 
+func newLog(s *Store, id string) *Log {
+	l := &Log{store: s, id: id}
+	l.placing.L = &l.mu
+	return l
+}
+
 // begin makes the spool, with its header event.
 func (l *Log) begin(at time.Time, first []byte) error {
 	f, err := os.OpenFile(l.store.spoolPath(l.id), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -70,12 +86,12 @@ func (l *Log) writeHeader(at time.Time, first []byte) error {
 	return l.add(Event{Time: at, Kind: KindHeader}, first, crc32.Checksum(first, castagnoli))
 }
 
-// Append adds a KindStarted or KindOutput event and returns its sequence, which
-// it chooses. A zero Time is now. Data can be used again once it returns. If the
-// disk is full the error is a *SpoolFullError: nothing was added, earlier events
-// stay, and End still works. After End it is ErrEnded.
+// Append adds a KindOutput event and returns its sequence, which it chooses. A zero
+// Time is now. Data can be used again once it returns. If the disk is full the error
+// is a *SpoolFullError: nothing was added, earlier events stay, and End still works.
+// After End it is ErrEnded.
 func (l *Log) Append(e Event) (seq uint64, err error) {
-	if e.Kind != KindStarted && e.Kind != KindOutput {
+	if e.Kind != KindOutput {
 		return 0, fmt.Errorf("record %s: append of kind %d", l.id, e.Kind)
 	}
 	if len(e.Data) > MaxEventBytes {
@@ -84,10 +100,10 @@ func (l *Log) Append(e Event) (seq uint64, err error) {
 	sum := crc32.Checksum(e.Data, castagnoli)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
+	if err := l.ready(len(e.Data)); err != nil {
 		return 0, err
 	}
-	if e.Kind == KindOutput && !l.store.ballast.held.Load() {
+	if !l.store.ballast.held.Load() {
 		return 0, &SpoolFullError{ID: l.id, Err: unix.ENOSPC}
 	}
 	if e.Time.IsZero() {
@@ -99,11 +115,18 @@ func (l *Log) Append(e Event) (seq uint64, err error) {
 	return l.seq, nil
 }
 
-// Started records that the program runs since at. It adds no event: the caller
-// appends that, with what it has to say. If the disk is full the error is a
-// *SpoolFullError.
-func (l *Log) Started(ctx context.Context, at time.Time) error {
-	err := l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+// Started records, once, that the program runs since at, and adds the KindStarted
+// event with the caller's data. If the disk is full the error is a *SpoolFullError.
+// After any error the event may be there.
+func (l *Log) Started(ctx context.Context, at time.Time, data []byte) error {
+	if len(data) > MaxEventBytes {
+		return fmt.Errorf("record %s: event of %d bytes: more than %d", l.id, len(data), MaxEventBytes)
+	}
+	hasRow, err := l.addStarted(at, data)
+	if err != nil || !hasRow {
+		return err
+	}
+	err = l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		result, err := tx.ExecContext(ctx, "UPDATE executions SET state = ?, started = ? WHERE n = ? AND state = ?",
 			Running, nanos(at), l.row, Queued)
 		if err != nil {
@@ -115,6 +138,24 @@ func (l *Log) Started(ctx context.Context, at time.Time) error {
 		return l.failure(err)
 	}
 	return nil
+}
+
+// addStarted adds the event. hasRow is whether there is a row to be told.
+func (l *Log) addStarted(at time.Time, data []byte) (has bool, err error) {
+	sum := crc32.Checksum(data, castagnoli)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.ready(len(data)); err != nil {
+		return false, err
+	}
+	if !l.x.Started.IsZero() {
+		return false, fmt.Errorf("record %s: start: not queued", l.id)
+	}
+	if err := l.add(Event{Time: at, Kind: KindStarted}, data, sum); err != nil {
+		return false, err
+	}
+	l.x.State, l.x.Started = Running, instant(nanos(at))
+	return l.placed == hasRow, nil
 }
 
 // wantOne makes it an error that an update met no row.
@@ -147,31 +188,71 @@ func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time)
 		return &OutcomeTooLargeError{ID: l.id, Size: len(outcome)}
 	}
 	e := Event{Time: at, Kind: KindEnd, Data: outcome, End: end}
-	size, index, err := l.writeEnd(&e)
+	if done, err := l.endYoung(&e); done || err != nil {
+		l.store.gatherIfMany()
+		return err
+	}
+	size, spool, index, err := l.writeEnd(&e)
 	if err != nil {
 		return err
 	}
 	err = l.store.write(context.WithoutCancel(ctx), func(ctx context.Context, tx *sql.Tx) error {
-		return closeRow(ctx, tx, l.row, e, size, index)
+		return closeRow(ctx, tx, l.row, e, size, index, spool)
 	})
 	l.showEnd(e, size)
 	if err != nil {
 		return l.failure(err)
 	}
-	l.store.unregister(l)
+	l.over()
 	return nil
+}
+
+// endYoung ends an execution that has no row: with the end in its spool it is as
+// durable as its beginning. done is false if the end has to be in the row.
+func (l *Log) endYoung(e *Event) (done bool, err error) {
+	data := joinEnd(e.End, e.Data)
+	sum := crc32.Checksum(data, castagnoli)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err = l.ready(len(data))
+	if isFull(err) {
+		if err = l.store.ballast.spend(); err == nil {
+			err = l.ready(len(data))
+		}
+	}
+	if err != nil && !isFull(err) {
+		return false, err
+	}
+	if !l.isYoung() || l.placed == hasRow {
+		return false, nil
+	}
+	e.Seq = l.seq + 1
+	size := l.size + frameSize + int64(len(data))
+	if err := l.writeFrame(*e, data, sum); err != nil {
+		if err = l.needRow(); err == nil {
+			return false, nil
+		}
+		// In memory only, from where it may still come into a row.
+		l.show(*e, l.size)
+		l.store.gone(l)
+		return true, l.failure(err)
+	}
+	l.marks.add(e.Seq, l.size)
+	l.show(*e, size)
+	l.store.gone(l)
+	return true, nil
 }
 
 // writeEnd puts the end behind what readers see, and closes the log to others.
 // It returns how long the spool then is. If the spool can't take the end, the
 // row alone will have it.
-func (l *Log) writeEnd(e *Event) (size int64, index []byte, err error) {
+func (l *Log) writeEnd(e *Event) (size int64, spool, index []byte, err error) {
 	data := joinEnd(e.End, e.Data)
 	sum := crc32.Checksum(data, castagnoli)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.writable(); err != nil {
-		return 0, nil, err
+		return 0, nil, nil, err
 	}
 	l.state = logEnding
 	e.Seq = l.seq + 1
@@ -183,28 +264,43 @@ func (l *Log) writeEnd(e *Event) (size int64, index []byte, err error) {
 	}
 	if err != nil {
 		l.store.log.Warn("record: the end is in the database only", "execution", l.id, "err", err)
-		return l.size, l.marks.encode(), nil
+		return l.size, l.mem, l.marks.encode(), nil
 	}
 	l.marks.add(e.Seq, l.size)
-	return l.size + frameSize + int64(len(data)), l.marks.encode(), nil
+	return l.size + frameSize + int64(len(data)), l.mem, l.marks.encode(), nil
 }
 
 // showEnd lets readers see the end.
 func (l *Log) showEnd(e Event, size int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.show(e, size)
+}
+
+// show is showEnd with l.mu held.
+func (l *Log) show(e Event, size int64) {
 	e.Data = bytes.Clone(e.Data) // the caller's
 	l.state, l.seq, l.size, l.end = logEnded, e.Seq, size, &e
+	l.x.State, l.x.Ended, l.x.End, l.x.Outcome = Ended, instant(nanos(e.Time)), e.End, blob(e.Data)
 	l.finish()
 }
 
-// closeRow records e, an end, in a row.
-func closeRow(ctx context.Context, tx *sql.Tx, row int64, e Event, size int64, index []byte) error {
+// closeRow records e, an end, in a row, and the spool beside it if it is in no file.
+func closeRow(ctx context.Context, tx *sql.Tx, row int64, e Event, size int64, index, spool []byte) error {
 	_, err := tx.ExecContext(ctx, `
 		UPDATE executions SET state = ?, ended = ?, ending = ?, outcome = ?, last_seq = ?, spool_bytes = ?, marks = ?,
 			row_bytes = length(detail) + length(header) + ?
 		WHERE n = ?`,
 		Ended, nanos(e.Time), e.End, blob(e.Data), int64(e.Seq), size, blob(index), len(e.Data)+len(index), row)
+	if err != nil || spool == nil {
+		return err
+	}
+	return insertSpool(ctx, tx, row, spool)
+}
+
+// insertSpool puts a spool into the database.
+func insertSpool(ctx context.Context, tx *sql.Tx, row int64, spool []byte) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO spools (execution, data) VALUES (?, ?)", row, spool)
 	return err
 }
 
@@ -218,10 +314,23 @@ func (l *Log) abandon() {
 	}
 }
 
-// finish closes the file and wakes who waits. l.mu is held.
+// finish closes the file, unless somebody reads it, and wakes who waits. l.mu is
+// held.
 func (l *Log) finish() {
-	l.f.Close() // nothing is buffered in it
+	if l.f != nil && l.readers == 0 {
+		l.f.Close() // nothing is buffered in it
+	}
 	l.announce()
+}
+
+// leaveReader ends the reading of one reader.
+func (l *Log) leaveReader() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readers--
+	if l.f != nil && l.readers == 0 && (l.state == logEnded || l.state == logAbandoned) {
+		l.f.Close()
+	}
 }
 
 // published is how much of the spool readers may see.
@@ -251,6 +360,20 @@ func (l *Log) writable() error {
 	}
 }
 
+// ready says why no event with so much data can be added, and makes room for it.
+// l.mu is held, and may be given up for a while.
+func (l *Log) ready(data int) error {
+	l.awaitRow()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	if err := l.makeRoom(data); err != nil {
+		return l.failure(err)
+	}
+	l.awaitRow()
+	return l.writable()
+}
+
 // add writes e as the next event and shows it to readers. l.mu is held.
 func (l *Log) add(e Event, data []byte, sum uint32) error {
 	e.Seq = l.seq + 1
@@ -268,35 +391,20 @@ func (l *Log) add(e Event, data []byte, sum uint32) error {
 // the kernel takes only a part of it. On failure nothing of it stays. l.mu is
 // held.
 func (l *Log) writeFrame(e Event, data []byte, sum uint32) error {
-	if l.f == nil {
+	if l.f == nil && !l.isYoung() {
 		return errNoSpool
 	}
 	putFrame(&l.head, e, data, sum)
-	parts, pos := [][]byte{l.head[:], data}, l.size
-	if len(data) == 0 {
-		parts = parts[:1]
+	if l.isYoung() {
+		return l.putYoung(data)
 	}
-	for len(parts) > 0 {
-		n, err := unix.Pwritev(int(l.f.Fd()), parts, pos)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			// If this fails too, what stays is overwritten by the next frame, or
-			// is behind the end, where nobody looks.
-			l.f.Truncate(l.size)
-			return &os.PathError{Op: "write", Path: l.f.Name(), Err: err}
-		}
-		pos += int64(n)
-		for len(parts) > 0 && n >= len(parts[0]) {
-			n -= len(parts[0])
-			parts = parts[1:]
-		}
-		if n > 0 {
-			parts[0] = parts[0][n:]
-		}
+	_, err := writeParts(l.f, [][]byte{l.head[:], data}, l.size)
+	if err != nil {
+		// If this fails too, what stays is overwritten by the next frame, or
+		// is behind the end, where nobody looks.
+		l.f.Truncate(l.size)
 	}
-	return nil
+	return err
 }
 
 // failure is err as the callers of this package see it.

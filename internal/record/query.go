@@ -75,7 +75,14 @@ func (s *Store) refresh(x *Execution) {
 
 // Get returns the tenant's execution as it stands now, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, tenant, id string) (Execution, error) {
-	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	_, known, ok, err := s.knownOf(tenant, id)
+	if ok && err == nil {
+		return known, nil
+	}
+	var x *row
+	if err == nil {
+		x, err = getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	}
 	if err != nil {
 		return Execution{}, fmt.Errorf("record %s: %w", id, err)
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -14,7 +15,7 @@ const readAhead = 256 << 10
 
 // frames reads one frame after the other from a spool.
 type frames struct {
-	f   *os.File
+	f   io.ReaderAt
 	pos int64  // where in the file the next frame begins
 	buf []byte // what has been read from there on
 }
@@ -71,6 +72,7 @@ type Reader struct {
 	log    *Log   // where more comes from; nil once it has ended
 	end    *Event // the end, which the spool may not have; nil before it
 	err    error  // what every further call of Next returns
+	close  func() error
 }
 
 // Read returns a reader of the events after sequence after; 0: of all. It can go
@@ -78,12 +80,18 @@ type Reader struct {
 // spool that is gone, or isn't one, is a *CorruptError.
 func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Reader, error) {
 	// In this order: an execution that ends in between still has its log here.
-	l := s.liveLog(id)
-	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	l, _, known, err := s.knownOf(tenant, id)
+	r := &Reader{id: id, after: after}
+	if known && err == nil && r.join(l) {
+		return r, nil
+	}
+	var x *row
+	if err == nil {
+		x, err = getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
 	}
-	r := &Reader{id: id, after: after}
 	var f *os.File
 	var from mark
 	switch {
@@ -93,6 +101,10 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 		from, err = r.replay(ctx, s.db.queries, x)
 	default:
 		err = ErrNotOpen
+	}
+	if err == nil && r.frames.f != nil { // the database had it
+		r.next = from.seq
+		return r, nil
 	}
 	if err == nil {
 		f, err = s.openSpool(id, os.O_RDONLY)
@@ -106,8 +118,41 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 	if err := checkMagic(f); err != nil {
 		return nil, errors.Join(r.failure(0, err), f.Close())
 	}
-	r.frames, r.next = frames{f: f, pos: from.pos}, from.seq
+	r.frames, r.next, r.close = frames{f: f, pos: from.pos}, from.seq, f.Close
 	return r, nil
+}
+
+// join makes r a reader of what the writer of a log has in its hands: memory, or a
+// file that is open once for all. false: it has nothing that can be read.
+func (r *Reader) join(l *Log) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mem == nil && (l.f == nil || l.readers == 0 && l.state != logOpen && l.state != logEnding) {
+		return false
+	}
+	l.readers++
+	from := l.marks.find(r.after)
+	r.log, r.limit, r.end = l, l.size, l.end
+	r.frames, r.next = frames{f: (*shared)(l), pos: from.pos}, from.seq
+	r.close = func() error { l.leaveReader(); return nil }
+	return true
+}
+
+// shared is what a log has written, for its readers.
+type shared Log
+
+func (l *shared) ReadAt(b []byte, at int64) (int, error) {
+	l.mu.Lock()
+	mem, f := l.mem, l.f
+	l.mu.Unlock()
+	if mem == nil {
+		return f.ReadAt(b, at)
+	}
+	n := copy(b, mem[min(at, int64(len(mem))):])
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // whyNoSpool says what it means that an execution has none: it was removed since
@@ -132,8 +177,9 @@ func (r *Reader) follow(l *Log) (mark, error) {
 
 // replay makes r a reader of an execution that has ended.
 func (r *Reader) replay(ctx context.Context, db *sql.DB, x *row) (mark, error) {
-	var index []byte
-	err := db.QueryRowContext(ctx, "SELECT marks FROM executions WHERE n = ?", x.n).Scan(&index)
+	var index, spool []byte
+	err := db.QueryRowContext(ctx, `
+		SELECT e.marks, s.data FROM executions AS e LEFT JOIN spools AS s ON s.execution = e.n WHERE e.n = ?`, x.n).Scan(&index, &spool)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNotFound
 	}
@@ -143,7 +189,15 @@ func (r *Reader) replay(ctx context.Context, db *sql.DB, x *row) (mark, error) {
 	r.limit = x.spoolBytes
 	r.end = &Event{Seq: x.LastSeq, Time: x.Ended, Kind: KindEnd, Data: x.Outcome, End: x.End}
 	m := decodeMarks(index)
-	return m.find(r.after), nil
+	from := m.find(r.after)
+	if spool != nil {
+		if err := checkMagic(bytes.NewReader(spool)); err != nil {
+			return mark{}, err
+		}
+		r.frames = frames{f: bytes.NewReader(spool), pos: from.pos}
+		r.close = func() error { return nil }
+	}
+	return from, nil
 }
 
 // Next returns the next event, and waits for it if it hasn't happened yet. After
@@ -231,6 +285,9 @@ func (r *Reader) failure(pos int64, err error) error {
 
 // Close ends the reading.
 func (r *Reader) Close() error {
+	if r.err == os.ErrClosed {
+		return nil
+	}
 	r.err = os.ErrClosed
-	return r.frames.f.Close()
+	return r.close()
 }

@@ -1,17 +1,21 @@
 // Package record keeps executions and their output on disk.
 //
-// An execution is a row in an SQLite database and a spool file beside it. The
-// row says what was asked for, where the execution stands and how it ended. The
-// spool is a log of its events, to which only complete frames count: the header
-// first, the end last, numbered from 1 without a gap.
+// An execution is a row in an SQLite database and a spool. The row says what was
+// asked for, where the execution stands and how it ended. The spool is a log of its
+// events, to which only complete frames count: the header first, the end last,
+// numbered from 1 without a gap. Where the two lie depends on how long the execution
+// lives and how much it prints: most are over before either is worth a transaction
+// or a file of its own, and until then both are in one file for all, the arena; see
+// young.go. Who asks can't tell.
 //
 // What survives. Everything that a call acknowledged survives the death of the
-// process. A created execution, and with it the claim of its idempotency key,
-// also survives the loss of power: it is synced before Create returns, and its
-// row holds what is needed to write the spool's first event again.
+// process: it was given to the kernel. An execution with an idempotency key, and with
+// it the claim of that, also survives the loss of power: it is synced before Create
+// returns, and its row holds what is needed to write the spool's first event again.
 //
 // What a crash can leave, and what Open or Reopen does about it:
 //
+//   - executions in the arena: they get their rows, and files for their spools;
 //   - a frame that was written in part: it is cut off;
 //   - an end in the spool that the row does not know: the row is closed;
 //   - a row without a spool: the header is written again from the row;
@@ -81,8 +85,7 @@ type Execution struct {
 // Kind is what an event tells.
 type Kind uint8
 
-// The kinds. Header and End are written by Create and Log.End, the others by
-// Log.Append.
+// The kinds. They are written by Create, Log.Started, Log.Append and Log.End.
 const (
 	KindHeader Kind = iota + 1
 	KindStarted

@@ -149,16 +149,12 @@ func TestLifecycle(t *testing.T) {
 	check(s)
 
 	started := start.Add(time.Second)
-	seq, err := l.Append(Event{Kind: KindStarted, Time: started, Data: []byte("started")})
-	if seq != 2 || err != nil {
-		t.Fatalf("got %d, %v", seq, err)
-	}
-	if err := l.Started(ctx, started); err != nil {
+	if err := l.Started(ctx, started, []byte("started")); err != nil {
 		t.Fatal(err)
 	}
 	want.State, want.Started, want.LastSeq = Running, started, 2
 	check(s)
-	if err := l.Started(ctx, started); err == nil {
+	if err := l.Started(ctx, started, nil); err == nil {
 		t.Error("started twice")
 	}
 
@@ -239,7 +235,7 @@ func TestCancelledCreate(t *testing.T) {
 
 // A spool that can't be made takes the row with it, and the claim.
 func TestCreateFailsAfterTheRow(t *testing.T) {
-	s := openStore(t, Config{})
+	s := openStore(t, Config{grown: true})
 	x := Execution{ID: NewID(), Tenant: "a", Key: "k", Labels: map[string]string{"a": "b"}}
 	if err := os.Mkdir(s.spoolPath(x.ID), 0o700); err != nil {
 		t.Fatal(err)
@@ -256,7 +252,7 @@ func TestCreateFailsAfterTheRow(t *testing.T) {
 func TestAppendRefuses(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})
-	for _, kind := range []Kind{0, KindHeader, KindEnd, KindEnd + 1} {
+	for _, kind := range []Kind{0, KindHeader, KindStarted, KindEnd, KindEnd + 1} {
 		if _, err := l.Append(Event{Kind: kind}); err == nil {
 			t.Errorf("kind %d was appended", kind)
 		}

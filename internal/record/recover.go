@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,9 @@ type found struct {
 	seq   uint64 // of the last event; 0: none
 	marks marks
 	end   *Event // the last event if it is an end
+
+	header  []byte    // the first event's data
+	started time.Time // of the first event that says so
 }
 
 // scan reads a spool through. Only an error of the disk is an error; where the
@@ -34,10 +38,15 @@ func scan(f *os.File) (found, error) {
 		}
 		return found{}, err
 	}
+	return scanFrames(f, fi.Size())
+}
+
+// scanFrames is scan behind the magic of a spool of a size.
+func scanFrames(f io.ReaderAt, size int64) (found, error) {
 	r := frames{f: f, pos: int64(len(spoolMagic))}
 	at := found{size: r.pos}
 	for {
-		e, err := r.next(fi.Size())
+		e, err := r.next(size)
 		var bad badFrame
 		switch {
 		case err == io.EOF, err == errShort, errors.As(err, &bad):
@@ -49,6 +58,12 @@ func scan(f *os.File) (found, error) {
 		}
 		at.marks.add(e.Seq, at.size)
 		at.seq, at.size = e.Seq, r.pos
+		switch {
+		case e.Kind == KindHeader:
+			at.header = bytes.Clone(e.Data)
+		case e.Kind == KindStarted && at.started.IsZero():
+			at.started = e.Time
+		}
 		if e.Kind == KindEnd {
 			e.Data = bytes.Clone(e.Data)
 			at.end = &e
@@ -57,7 +72,7 @@ func scan(f *os.File) (found, error) {
 }
 
 // checkMagic says whether f begins as a spool does.
-func checkMagic(f *os.File) error {
+func checkMagic(f io.ReaderAt) error {
 	got := make([]byte, len(spoolMagic))
 	switch _, err := f.ReadAt(got, 0); {
 	case err == io.EOF:
@@ -101,6 +116,7 @@ func (s *Store) openSpool(id string, flag int) (*os.File, error) {
 //
 // A row that can't be read is left out; Open logs it.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
+	s.settle(ctx)
 	all, _, err := s.unended(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("record: unended: %w", err)
@@ -175,7 +191,7 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 		return err
 	}
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return closeRow(ctx, tx, x.n, *at.end, at.size, at.marks.encode())
+		return closeRow(ctx, tx, x.n, *at.end, at.size, at.marks.encode(), nil)
 	})
 }
 
@@ -185,7 +201,8 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 // that is logged, nothing can be appended, and the end will be in the database
 // only.
 func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
-	l := &Log{store: s, id: id}
+	l := newLog(s, id)
+	l.placed = hasRow
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := s.register(l); err != nil {

@@ -18,7 +18,7 @@ import (
 // is closed.
 func leave(t *testing.T) (*Store, Execution, []byte) {
 	t.Helper()
-	s := openStore(t, Config{})
+	s := openStore(t, Config{grown: true})
 	x := Execution{ID: "x", Created: start}
 	l := create(t, s, x)
 	for _, data := range []string{"one", "two", "three"} {
@@ -186,7 +186,7 @@ func TestEndOnlyInSpool(t *testing.T) {
 // An end that only the row has is read like any other, with the log open and
 // without.
 func TestEndOnlyInRow(t *testing.T) {
-	s := openStore(t, Config{})
+	s := openStore(t, Config{grown: true})
 	l := create(t, s, Execution{ID: "x"})
 	appendOutput(t, l, "one")
 	r := newReader(t, s, "a", "x", 2)
@@ -251,7 +251,7 @@ func TestUnusableExecution(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var logged bytes.Buffer
-			s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+			s := openStore(t, Config{grown: true, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 			for _, id := range []string{"w", "x", "y"} {
 				appendOutput(t, create(t, s, Execution{ID: id, Labels: map[string]string{"a": "b"}}), "output")
 			}

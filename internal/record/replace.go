@@ -25,6 +25,10 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 		err = errors.Join(err, s.db.close())
 		s.db = nil
 	}
+	if s.arena != nil {
+		err = errors.Join(err, s.arena.close())
+		s.arena = nil
+	}
 	aside, qerr := quarantine(s.config.Dir, time.Now())
 	if qerr != nil {
 		return errors.Join(err, qerr)
@@ -49,7 +53,7 @@ func (s *Store) openRecord(ctx context.Context) error {
 	}
 	path := filepath.Join(s.config.Dir, databaseName)
 	// Asked before SQLite sees it: it would remove the log of an empty one.
-	if left && !hasBytes(path) {
+	if (left || hasBytes(filepath.Join(s.config.Dir, youngName))) && !hasBytes(path) {
 		return fmt.Errorf("%s: %w", path, errBlank)
 	}
 	var err error
@@ -60,6 +64,12 @@ func (s *Store) openRecord(ctx context.Context) error {
 		if err := s.db.checkBlank(ctx); err != nil {
 			return err
 		}
+	}
+	if err := s.db.queries.QueryRowContext(ctx, "SELECT coalesce(max(n), 0) FROM executions").Scan(&s.lastRow); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := s.openYoung(ctx); err != nil {
+		return err
 	}
 	if err := s.collectGarbage(ctx); err != nil {
 		return err
@@ -110,7 +120,7 @@ func quarantine(dir string, now time.Time) (string, error) {
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return "", err
 	}
-	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", spoolsName, artifactsName} {
+	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", youngName, spoolsName, artifactsName} {
 		err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", err

@@ -44,7 +44,7 @@ func TestBlankDatabase(t *testing.T) {
 		for _, kind := range []string{spoolsName, artifactsName} {
 			t.Run(test.name+" beside "+kind, func(t *testing.T) {
 				var logged bytes.Buffer
-				s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+				s := openStore(t, Config{grown: true, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 				l := create(t, s, Execution{ID: "x"})
 				writeArtifacts(t, s, l, map[string]string{"x": "content"})
 				end(t, l, "EXITED", start)
@@ -106,7 +106,7 @@ func TestBlankDatabaseKeepsItsLog(t *testing.T) {
 // Where there are no files, nothing was lost.
 func TestEmptyStoreIsNotBlank(t *testing.T) {
 	var logged bytes.Buffer
-	s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	s := openStore(t, Config{grown: true, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	s = reopenStore(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

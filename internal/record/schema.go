@@ -70,6 +70,12 @@ ALTER TABLE executions ADD COLUMN row_bytes INTEGER NOT NULL DEFAULT 0;
 UPDATE executions SET row_bytes = length(detail) + length(outcome) + length(header) + length(marks);
 DROP INDEX executions_ended;
 CREATE INDEX executions_ended ON executions (ended, spool_bytes, artifact_bytes, row_bytes) WHERE state = 3;
+`, `
+-- Spools that are in no file: those of executions that ended young.
+CREATE TABLE spools (
+	execution INTEGER PRIMARY KEY REFERENCES executions (n) ON DELETE CASCADE,
+	data      BLOB NOT NULL
+) STRICT;
 `}
 
 // migrate takes the steps that the database at path has not taken, each at once

@@ -21,6 +21,7 @@ const (
 	databaseName  = "record.db"
 	spoolsName    = "spool"
 	artifactsName = "artifacts"
+	youngName     = "young"
 	ballastName   = "ballast"
 )
 
@@ -38,6 +39,10 @@ type Config struct {
 	MaxBytes int64
 	// Log is told of what was repaired. Nil: nobody is.
 	Log *slog.Logger
+
+	// Of tests: every execution has its row and its file from the beginning; none gets
+	// its row by the passing of time.
+	grown, still bool
 }
 
 // Store is the record of all executions. Its methods can be called from any
@@ -48,9 +53,17 @@ type Store struct {
 	lock    *os.File
 	db      *database
 	ballast *ballast
+	arena   *arena
 
-	mu   sync.Mutex
-	live map[string]*Log // by execution; nil once closed
+	mu       sync.Mutex
+	live     map[string]*Log // by execution; nil once closed
+	young    map[*Log]bool   // those that have no row
+	gathered int             // how many of them have ended
+	lastRow  int64           // the newest row's number
+
+	born, died chan struct{} // hold one: there are young executions, or ends of some
+	closing    chan struct{}
+	keeping    sync.WaitGroup
 
 	sweeping sync.Mutex // held by the one Sweep
 }
@@ -64,12 +77,18 @@ type Store struct {
 // Executions that had not ended are then in Unended; until they are reopened
 // they can be listed but not read.
 func Open(c Config) (*Store, error) {
-	s := &Store{config: c, log: c.Log, live: map[string]*Log{}}
+	s := &Store{
+		config: c, log: c.Log, live: map[string]*Log{}, young: map[*Log]bool{},
+		born: make(chan struct{}, 1), died: make(chan struct{}, 1), closing: make(chan struct{}),
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if err := s.open(context.Background()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open record: %w", err), s.release())
+	}
+	if !c.still {
+		s.keeping.Go(s.keep)
 	}
 	return s, nil
 }
@@ -131,12 +150,15 @@ func (s *Store) Close() error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	live := s.live
+	live := maps.Clone(s.live)
 	s.live = nil
 	s.mu.Unlock()
+	close(s.closing)
+	s.keeping.Wait()
 	for _, l := range live {
 		l.abandon()
 	}
+	s.settle(context.Background())
 	return s.release()
 }
 
@@ -145,6 +167,9 @@ func (s *Store) release() error {
 	var errs []error
 	if s.db != nil {
 		errs = append(errs, s.db.close())
+	}
+	if s.arena != nil {
+		errs = append(errs, s.arena.close())
 	}
 	if s.ballast != nil {
 		errs = append(errs, s.ballast.close())

@@ -28,6 +28,7 @@ type doomed struct {
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
+	s.settle(ctx)
 	if s.config.MaxAge > 0 {
 		removed, freed, err = s.sweepOldest(ctx, nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
 	}

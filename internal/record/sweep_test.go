@@ -43,6 +43,7 @@ func files(t testing.TB, s *Store) []string {
 func rowsIn(t testing.TB, s *Store, table string) int {
 	t.Helper()
 	var n int
+	s.settle(t.Context())
 	if err := s.db.queries.QueryRow("SELECT count(*) FROM " + table).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func rowsIn(t testing.TB, s *Store, table string) int {
 }
 
 func TestSweepByAge(t *testing.T) {
-	s := openStore(t, Config{MaxAge: time.Hour})
+	s := openStore(t, Config{grown: true, MaxAge: time.Hour})
 	for i, age := range []time.Duration{3 * time.Hour, 0, time.Hour + 1, time.Hour} {
 		l := create(t, s, Execution{ID: fmt.Sprint("e", i), Key: fmt.Sprint("key", i), Labels: map[string]string{"a": "b"}})
 		writeArtifacts(t, s, l, map[string]string{"x": "12345"})
@@ -98,7 +99,7 @@ func TestSweepByAge(t *testing.T) {
 // Open executions count, but only ended ones go, the oldest end first, and no
 // more of them than it takes.
 func TestSweepByBytes(t *testing.T) {
-	s := openStore(t, Config{MaxBytes: 35_000})
+	s := openStore(t, Config{grown: true, MaxBytes: 35_000})
 	running := create(t, s, Execution{ID: "runs"})
 	appendOutput(t, running, strings.Repeat("x", 10_000))
 	var logs []*Log
@@ -259,7 +260,7 @@ func TestSweepUnderReaders(t *testing.T) {
 
 // A crash between the row's removal and the files' is made good.
 func TestSweepInterrupted(t *testing.T) {
-	s := openStore(t, Config{MaxAge: time.Hour})
+	s := openStore(t, Config{grown: true, MaxAge: time.Hour})
 	l := create(t, s, Execution{ID: "x"})
 	writeArtifacts(t, s, l, map[string]string{"x": "content"})
 	end(t, l, "EXITED", start)
