@@ -20,6 +20,8 @@ type Spec struct {
 	Limits    Limits
 	Network   Network
 	Root      string // of Config.Roots; "" is the host's own
+
+	unprepared bool // made by libcontainer, whatever is there
 }
 
 // A Program is a list of steps, run one after the other by the sandbox's init.
@@ -112,6 +114,7 @@ type Limits struct {
 	MemoryBytes int64         // 512 MiB; with what lies on the sandbox's own tmpfs
 	Processes   int           // 64; with threads
 	OpenFiles   int           // 1024; per process, at least 32
+	MilliCPUs   int           // none; thousandths of a processor, of all processes together, at least 10
 }
 
 // Network is what the program can reach.
@@ -205,6 +208,8 @@ func (s Spec) checkBounds() error {
 		return fmt.Errorf("limits: negative memory or processes")
 	case l.OpenFiles < minOpenFiles:
 		return fmt.Errorf("limits: %d open files: at least %d", l.OpenFiles, minOpenFiles)
+	case l.MilliCPUs != 0 && (l.MilliCPUs < minMilliCPUs || l.MilliCPUs > maxMilliCPUs):
+		return fmt.Errorf("limits: %d thousandths of a processor: %d to %d", l.MilliCPUs, minMilliCPUs, maxMilliCPUs)
 	case w.SizeBytes < 0 || w.Files < 0:
 		return fmt.Errorf("workspace: negative size")
 	case len(w.Lower) > maxLowers:

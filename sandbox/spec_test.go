@@ -73,6 +73,8 @@ func TestSpecCheck(t *testing.T) {
 		{"negative wall", func(s *Spec) { s.Limits.Wall = -1 }, "negative time"},
 		{"negative CPU", func(s *Spec) { s.Limits.CPU = -time.Second }, "negative time"},
 		{"negative memory", func(s *Spec) { s.Limits.MemoryBytes = -1 }, "negative memory"},
+		{"less than a hundredth of a processor", func(s *Spec) { s.Limits.MilliCPUs = 9 }, "9 thousandths of a processor"},
+		{"negative processors", func(s *Spec) { s.Limits.MilliCPUs = -1 }, "-1 thousandths of a processor"},
 		{"few open files", func(s *Spec) { s.Limits.OpenFiles = 3 }, "3 open files"},
 		{"negative workspace", func(s *Spec) { s.Workspace.SizeBytes = -1 }, "negative size"},
 		{"unknown network", func(s *Spec) { s.Network = 5 }, "network 5"},

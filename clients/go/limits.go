@@ -19,6 +19,7 @@ type Limits struct {
 	WorkspaceBytes uint64        // written to /workspace
 	WorkspaceFiles uint32        // files and directories made there
 	OpenFiles      uint32        // of each process
+	MilliCPUs      uint32        // thousandths of a processor, of all processes together; 500 is half of one
 }
 
 func (l Limits) message() *pb.Limits {
@@ -34,6 +35,7 @@ func (l Limits) message() *pb.Limits {
 		WorkspaceBytes: l.WorkspaceBytes,
 		WorkspaceFiles: l.WorkspaceFiles,
 		OpenFiles:      l.OpenFiles,
+		MilliCpus:      l.MilliCPUs,
 	}
 }
 

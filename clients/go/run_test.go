@@ -169,7 +169,7 @@ func TestRequestHasWhatTheCommandSays(t *testing.T) {
 	cmd.SecretEnv = map[string]string{"B": "2"}
 	cmd.Dir = "sub"
 	cmd.Files = []File{{Path: "in.csv", Content: []byte("x,y"), Executable: true}}
-	cmd.Limits = Limits{WallTime: -time.Second, MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6}
+	cmd.Limits = Limits{WallTime: -time.Second, MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCPUs: 7}
 	cmd.Network = proto.Bool(false)
 	cmd.Labels = map[string]string{"k": "v"}
 	cmd.IdempotencyKey = "key"
@@ -187,7 +187,7 @@ func TestRequestHasWhatTheCommandSays(t *testing.T) {
 		SecretEnv:        map[string]string{"B": "2"},
 		WorkingDirectory: "sub",
 		Files:            []*pb.InputFile{{Path: "in.csv", Source: &pb.InputFile_Content{Content: []byte("x,y")}, Executable: true}},
-		Limits:           &pb.Limits{WallTime: durationpb.New(-time.Second), MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6},
+		Limits:           &pb.Limits{WallTime: durationpb.New(-time.Second), MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCpus: 7},
 		Network:          proto.Bool(false),
 		Labels:           map[string]string{"k": "v"},
 		IdempotencyKey:   "key",

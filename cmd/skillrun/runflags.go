@@ -37,6 +37,7 @@ type runFlags struct {
 	memory           size
 	output, writable size
 	processes        uint32
+	cpus             cpus
 }
 
 func (f *runFlags) add(flags *pflag.FlagSet) {
@@ -57,6 +58,7 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.network, "network", false, "ask for network, or with =false for none (default as the skill says)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "real `time` that the program may take, such as 30s")
 	flags.DurationVar(&f.cpu, "cpu-time", 0, "processor `time` that it may take")
+	flags.Var(&f.cpus, "cpus", "processors that it may use at a time, such as 0.5")
 	flags.DurationVar(&f.queueTimeout, "queue-timeout", 0, "`time` to wait for a free slot")
 	flags.Var(&f.memory, "memory", "memory that it may use, such as 256m")
 	flags.Var(&f.output, "output", "bytes of each of stdout and stderr that are delivered")
@@ -93,7 +95,7 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 	cmd.QueueTimeout = f.queueTimeout
 	cmd.Limits = skillrun.Limits{
 		WallTime: f.timeout, CPUTime: f.cpu, MemoryBytes: uint64(f.memory), Processes: f.processes,
-		OutputBytes: uint64(f.output), WorkspaceBytes: uint64(f.writable),
+		OutputBytes: uint64(f.output), WorkspaceBytes: uint64(f.writable), MilliCPUs: uint32(f.cpus),
 	}
 	if f.networkSet {
 		cmd.Network = &f.network

@@ -42,6 +42,9 @@ func limitsText(l *pb.Limits) string {
 	if l.GetCpuTime() != nil {
 		parts = append(parts, "CPU "+durationText(l.GetCpuTime()))
 	}
+	if n := l.GetMilliCpus(); n > 0 {
+		parts = append(parts, cpus(n).String()+" CPUs")
+	}
 	parts = append(parts,
 		"memory "+bytesText(l.GetMemoryBytes()),
 		fmt.Sprintf("%d processes", l.GetProcesses()),

@@ -54,8 +54,8 @@ func TestShortTime(t *testing.T) {
 }
 
 func TestLimitsText(t *testing.T) {
-	limits := &pb.Limits{WallTime: durationpb.New(time.Second), CpuTime: durationpb.New(2 * time.Second), MemoryBytes: 3 << 20, Processes: 4, OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8}
-	if got, want := limitsText(limits), "wall 1s, CPU 2s, memory 3 MiB, 4 processes, output 5 B, workspace 6 B in 7 files, 8 open files"; got != want {
+	limits := &pb.Limits{WallTime: durationpb.New(time.Second), CpuTime: durationpb.New(2 * time.Second), MemoryBytes: 3 << 20, Processes: 4, OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 1500}
+	if got, want := limitsText(limits), "wall 1s, CPU 2s, 1.5 CPUs, memory 3 MiB, 4 processes, output 5 B, workspace 6 B in 7 files, 8 open files"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -103,6 +103,7 @@ type limits struct {
 	Workspace      size     `yaml:"workspace"`
 	WorkspaceFiles int      `yaml:"workspace_files"`
 	OpenFiles      int      `yaml:"open_files"`
+	CPUs           cpus     `yaml:"cpus"` // 0: no limit
 }
 
 // mcpBeside is where MCP is served unless the config says otherwise: beside the
@@ -344,6 +345,9 @@ func (l limits) below(most limits) []error {
 			errs = append(errs, fmt.Errorf("limits.default.%s: above limits.max.%s", f.key, f.key))
 		}
 	}
+	if most.CPUs > 0 && l.CPUs > most.CPUs {
+		errs = append(errs, errors.New("limits.default.cpus: above limits.max.cpus"))
+	}
 	if l.Memory > 0 && l.Memory < executor.MinMemoryBytes {
 		errs = append(errs, fmt.Errorf("limits.default.memory: below the least that can start, %d bytes", executor.MinMemoryBytes))
 	}
@@ -388,6 +392,7 @@ func (l limits) limits() executor.Limits {
 	return executor.Limits{
 		Wall: time.Duration(l.WallTime), CPU: time.Duration(l.CPUTime), MemoryBytes: int64(l.Memory), Processes: l.Processes,
 		OutputBytes: int64(l.Output), WorkspaceBytes: int64(l.Workspace), WorkspaceFiles: l.WorkspaceFiles, OpenFiles: l.OpenFiles,
+		MilliCPUs: int(l.CPUs),
 	}
 }
 
@@ -395,5 +400,6 @@ func fromLimits(l executor.Limits) limits {
 	return limits{
 		WallTime: duration(l.Wall), CPUTime: duration(l.CPU), Memory: size(l.MemoryBytes), Processes: l.Processes,
 		Output: size(l.OutputBytes), Workspace: size(l.WorkspaceBytes), WorkspaceFiles: l.WorkspaceFiles, OpenFiles: l.OpenFiles,
+		CPUs: cpus(l.MilliCPUs),
 	}
 }

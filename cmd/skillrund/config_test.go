@@ -121,6 +121,10 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"audit", "audit: {arguments: all}\n", `audit.arguments: "all"; must be off, hash or truncated`},
 		{"log level", "log: {level: loud}\n", "level"},
 		{"message size", "message_bytes: 1\n", "between 64KiB and 256MiB"},
+		{"processors", "limits: {default: {cpus: two}}\n", `line 1: "two" is not a number of processors`},
+		{"too few processors", "limits: {default: {cpus: 0.009}}\n", `"0.009" is not a number of processors`},
+		{"no number of processors", "limits: {max: {cpus: .nan}}\n", `".nan" is not a number of processors`},
+		{"more processors than the most", "limits: {default: {cpus: 2}, max: {cpus: 1.5}}\n", "limits.default.cpus: above limits.max.cpus"},
 		{"request bytes", "request_bytes: 1MiB\n", "at least message_bytes, 16777216"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -797,6 +797,8 @@ func limitOverflow(t *testing.T, d *running, _ hostileCase) {
 		"workspace -1":         {WorkspaceBytes: math.MaxUint64},
 		"open files -1":        {OpenFiles: math.MaxUint32},
 		"open files 1":         {OpenFiles: 1},
+		"processors -1":        {MilliCpus: math.MaxUint32},
+		"processors 0.009":     {MilliCpus: 9},
 	} {
 		req := code("hostile", "print(1)")
 		req.Limits = l

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillrun/skillrun/internal/executor"
 )
 
 // duration is written as Go writes it: 30s, 1m30s, 250ms.
@@ -41,6 +43,19 @@ func (s *size) UnmarshalYAML(node *yaml.Node) error {
 		return fmt.Errorf("line %d: %q is not a size such as 1048576, 512MiB or 2GiB", node.Line, node.Value)
 	}
 	*s = size(v * factor)
+	return nil
+}
+
+// cpus is a number of processors, such as 0.5 or 2, in thousandths.
+type cpus int
+
+func (c *cpus) UnmarshalYAML(node *yaml.Node) error {
+	v, err := strconv.ParseFloat(node.Value, 64)
+	milli := math.Round(v * 1000)
+	if err != nil || !(v == 0 || milli >= executor.MinMilliCPUs && milli <= executor.MaxMilliCPUs) {
+		return fmt.Errorf("line %d: %q is not a number of processors such as 0.5 or 2, or 0 for no limit", node.Line, node.Value)
+	}
+	*c = cpus(milli)
 	return nil
 }
 

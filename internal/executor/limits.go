@@ -24,6 +24,14 @@ const MinMemoryBytes = skill.MinMemoryBytes
 // some itself.
 const MinOpenFiles = 32
 
+// MinMilliCPUs and MaxMilliCPUs bound how many processors may be asked for, in
+// thousandths: less than a hundredth of one the kernel can't share out, and more than a
+// thousand is no bound.
+const (
+	MinMilliCPUs = 10
+	MaxMilliCPUs = 1_000_000
+)
+
 // StandardBounds are the documented defaults.
 func StandardBounds() Bounds {
 	return Bounds{
@@ -86,10 +94,34 @@ func (b Bounds) effective(asked Limits, kind permission.SourceKind, m skill.Mani
 	if open < MinOpenFiles {
 		return out, &LimitError{Field: "limits.open_files", Asked: open.String(), Ceiling: count(MinOpenFiles).String(), TooSmall: true}
 	}
+	processors, err := b.processors(asked.MilliCPUs)
+	if err != nil {
+		return out, err
+	}
 	return Limits{
-		Wall: wall, CPU: cpu, MemoryBytes: int64(memory), Processes: int(processes), OutputBytes: int64(output),
+		MilliCPUs: processors,
+		Wall:      wall, CPU: cpu, MemoryBytes: int64(memory), Processes: int(processes), OutputBytes: int64(output),
 		WorkspaceBytes: int64(space), WorkspaceFiles: int(files), OpenFiles: int(open),
 	}, nil
+}
+
+// processors chooses the limit that may be none: where the daemon has no ceiling,
+// only what is asked bounds, or its default.
+func (b Bounds) processors(asked int) (int, error) {
+	const field = "limits.milli_cpus"
+	ceiling := b.Max.MilliCPUs
+	if ceiling == 0 {
+		ceiling = MaxMilliCPUs
+	}
+	def := b.Default.MilliCPUs
+	if def == 0 {
+		def = b.Max.MilliCPUs
+	}
+	n, err := pick(field, count(asked), 0, count(def), count(ceiling))
+	if err == nil && asked > 0 && asked < MinMilliCPUs {
+		err = &LimitError{Field: field, Asked: count(asked).String(), Ceiling: count(MinMilliCPUs).String(), TooSmall: true}
+	}
+	return int(n), err
 }
 
 // pick chooses one limit. A zero own means that the skill sets none.

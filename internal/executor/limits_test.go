@@ -28,9 +28,9 @@ func TestEffectiveLimits(t *testing.T) {
 			skill.Manifest{MaxExecutionTime: 60 * time.Second}, func(l *Limits) { l.Wall = 60 * time.Second }},
 		{"the skill's own above the daemon's are lowered", Limits{}, permission.Script,
 			skill.Manifest{MaxMemoryBytes: 1 << 40}, func(l *Limits) { l.MemoryBytes = b.Max.MemoryBytes }},
-		{"what is asked", Limits{Wall: 100 * time.Millisecond, CPU: time.Second, MemoryBytes: 64 << 20, Processes: 3, OutputBytes: 100, WorkspaceBytes: 1 << 20, WorkspaceFiles: 5, OpenFiles: 32},
+		{"what is asked", Limits{Wall: 100 * time.Millisecond, CPU: time.Second, MemoryBytes: 64 << 20, Processes: 3, OutputBytes: 100, WorkspaceBytes: 1 << 20, WorkspaceFiles: 5, OpenFiles: 32, MilliCPUs: 10},
 			permission.Script, skill.Manifest{}, func(l *Limits) {
-				*l = Limits{100 * time.Millisecond, time.Second, 64 << 20, 3, 100, 1 << 20, 5, 32}
+				*l = Limits{100 * time.Millisecond, time.Second, 64 << 20, 3, 100, 1 << 20, 5, 32, 10}
 			}},
 		{"the ceiling itself", Limits{Wall: 600 * time.Second}, permission.Script, skill.Manifest{}, func(l *Limits) { l.Wall = 600 * time.Second }},
 	} {
@@ -64,6 +64,7 @@ func TestEffectiveLimitsRefuses(t *testing.T) {
 		{"output", Limits{OutputBytes: 2 << 30}, skill.Manifest{}, "limits.output_bytes", "daemon"},
 		{"workspace", Limits{WorkspaceBytes: 5 << 30}, skill.Manifest{}, "limits.workspace_bytes", "daemon"},
 		{"files", Limits{WorkspaceFiles: 1_000_001}, skill.Manifest{}, "limits.workspace_files", "daemon"},
+		{"processors", Limits{MilliCPUs: MaxMilliCPUs + 1}, skill.Manifest{}, "limits.milli_cpus", "daemon"},
 		{"open files", Limits{OpenFiles: 65_537}, skill.Manifest{}, "limits.open_files", "daemon"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,4 +89,35 @@ func TestEffectiveLimitsRefuses(t *testing.T) {
 			t.Errorf("got %v, want a RequestError on limits.wall_time", err)
 		}
 	})
+}
+
+// Of processors there may be no limit; a daemon's ceiling is also its default.
+func TestEffectiveProcessors(t *testing.T) {
+	for _, tt := range []struct {
+		asked, def, most, want int
+		refused                bool
+	}{
+		{0, 0, 0, 0, false},
+		{500, 0, 0, 500, false},
+		{0, 250, 0, 250, false},
+		{500, 250, 0, 500, false},
+		{0, 0, 1500, 1500, false},
+		{0, 250, 1500, 250, false},
+		{1500, 250, 1500, 1500, false},
+		{1501, 250, 1500, 0, true},
+		{9, 0, 0, 0, true},
+		{10, 0, 0, 10, false},
+	} {
+		b := StandardBounds()
+		b.Default.MilliCPUs, b.Max.MilliCPUs = tt.def, tt.most
+		got, err := b.effective(Limits{MilliCPUs: tt.asked}, permission.Script, skill.Manifest{})
+		var limit *LimitError
+		if tt.refused {
+			if !errors.As(err, &limit) || limit.Field != "limits.milli_cpus" {
+				t.Errorf("%+v: got %v, want a LimitError on limits.milli_cpus", tt, err)
+			}
+		} else if err != nil || got.MilliCPUs != tt.want {
+			t.Errorf("%+v: got %d, %v", tt, got.MilliCPUs, err)
+		}
+	}
 }

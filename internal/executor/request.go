@@ -93,6 +93,7 @@ type Limits struct {
 	WorkspaceBytes int64         `json:"workspace_bytes"`
 	WorkspaceFiles int           `json:"workspace_files"`
 	OpenFiles      int           `json:"open_files"`
+	MilliCPUs      int           `json:"milli_cpus,omitempty"` // zero also when derived: all that the machine has
 }
 
 // hash is a keyed hash of everything that makes two requests the same one. The

@@ -33,6 +33,7 @@ func newSpec(e *execution) sandbox.Spec {
 		Limits: sandbox.Limits{
 			Wall: e.limits.Wall, CPU: e.limits.CPU, Grace: e.grace,
 			MemoryBytes: e.limits.MemoryBytes, Processes: e.limits.Processes, OpenFiles: e.limits.OpenFiles,
+			MilliCPUs: e.limits.MilliCPUs,
 		},
 		Network: sandbox.NetworkNone,
 		Root:    e.invocation.Image.Name,

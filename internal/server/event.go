@@ -93,7 +93,8 @@ func fromTruncation(t executor.Truncation) *pb.Truncation {
 	}
 }
 
-// fromLimits sets every field but the CPU time, which may have no bound.
+// fromLimits sets every field but the CPU time and the processors, which may have no
+// bound.
 func fromLimits(l executor.Limits) *pb.Limits {
 	m := &pb.Limits{
 		WallTime:       durationpb.New(l.Wall),
@@ -103,6 +104,7 @@ func fromLimits(l executor.Limits) *pb.Limits {
 		WorkspaceBytes: uint64(l.WorkspaceBytes),
 		WorkspaceFiles: uint32(l.WorkspaceFiles),
 		OpenFiles:      uint32(l.OpenFiles),
+		MilliCpus:      uint32(l.MilliCPUs),
 	}
 	if l.CPU > 0 {
 		m.CpuTime = durationpb.New(l.CPU)

@@ -15,11 +15,11 @@ import (
 
 var (
 	someLimits = executor.Limits{
-		Wall: 1, CPU: 2, MemoryBytes: 3, Processes: 4, OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8,
+		Wall: 1, CPU: 2, MemoryBytes: 3, Processes: 4, OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCPUs: 9,
 	}
 	someLimitsMessage = &pb.Limits{
 		WallTime: durationpb.New(1), CpuTime: durationpb.New(2), MemoryBytes: 3, Processes: 4,
-		OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8,
+		OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 9,
 	}
 )
 

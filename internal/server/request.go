@@ -102,6 +102,7 @@ func newLimits(m *pb.Limits) (executor.Limits, error) {
 		WorkspaceBytes: clamp(m.GetWorkspaceBytes()),
 		WorkspaceFiles: int(m.GetWorkspaceFiles()),
 		OpenFiles:      int(m.GetOpenFiles()),
+		MilliCPUs:      int(m.GetMilliCpus()),
 	}
 	var err error
 	if l.Wall, err = newLimit("limits.wall_time", m.GetWallTime()); err != nil {

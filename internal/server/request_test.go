@@ -35,7 +35,7 @@ func TestNewRequest(t *testing.T) {
 		Labels:    map[string]string{"l": "v"},
 		Limits: &pb.Limits{
 			WallTime: durationpb.New(time.Second), CpuTime: durationpb.New(2 * time.Second), MemoryBytes: 3, Processes: 4,
-			OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8,
+			OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCpus: 9,
 		},
 		Network:        &no,
 		OnDisconnect:   pb.OnDisconnect_ON_DISCONNECT_CONTINUE,
@@ -58,7 +58,7 @@ func TestNewRequest(t *testing.T) {
 		Labels:    map[string]string{"l": "v"},
 		Limits: executor.Limits{
 			Wall: time.Second, CPU: 2 * time.Second, MemoryBytes: 3, Processes: 4,
-			OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8,
+			OutputBytes: 5, WorkspaceBytes: 6, WorkspaceFiles: 7, OpenFiles: 8, MilliCPUs: 9,
 		},
 		Network:      &no,
 		Key:          "k",

@@ -53,6 +53,7 @@ class Limits:
     workspace_bytes: int = 0
     workspace_files: int = 0
     open_files: int = 0
+    milli_cpus: int = 0  # thousandths of a processor, of all its processes together
 
     def message(self) -> pb.Limits:
         return pb.Limits(
@@ -64,6 +65,7 @@ class Limits:
             workspace_bytes=self.workspace_bytes,
             workspace_files=self.workspace_files,
             open_files=self.open_files,
+            milli_cpus=self.milli_cpus,
         )
 
 

@@ -10,10 +10,9 @@
 // program that fails, is killed or hits a limit is an Outcome with status OK.
 // Every error carries a google.rpc.ErrorInfo whose reason is stable and whose
 // domain is "skillrun"; INVALID_ARGUMENT adds a google.rpc.BadRequest naming the
-// field, RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo. Only a
-// message above GetCapabilities' max_message_bytes is refused before it is read:
-// RESOURCE_EXHAUSTED from gRPC itself, without an ErrorInfo. The clients make it a
-// typed error.
+// field, RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
+// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes, which is
+// refused unread and would be too large again.
 
 package skillrunv1
 
@@ -843,7 +842,10 @@ type Limits struct {
 	// Files and directories that it can make there.
 	WorkspaceFiles uint32 `protobuf:"varint,7,opt,name=workspace_files,json=workspaceFiles,proto3" json:"workspace_files,omitempty"`
 	// Open files of each process.
-	OpenFiles     uint32 `protobuf:"varint,8,opt,name=open_files,json=openFiles,proto3" json:"open_files,omitempty"`
+	OpenFiles uint32 `protobuf:"varint,8,opt,name=open_files,json=openFiles,proto3" json:"open_files,omitempty"`
+	// Processors that its processes may use together, in thousandths: 500 is half of
+	// one. At least 10. Unset: as many as the machine has.
+	MilliCpus     uint32 `protobuf:"varint,9,opt,name=milli_cpus,json=milliCpus,proto3" json:"milli_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -930,6 +932,13 @@ func (x *Limits) GetWorkspaceFiles() uint32 {
 func (x *Limits) GetOpenFiles() uint32 {
 	if x != nil {
 		return x.OpenFiles
+	}
+	return 0
+}
+
+func (x *Limits) GetMilliCpus() uint32 {
+	if x != nil {
+		return x.MilliCpus
 	}
 	return 0
 }
@@ -3107,7 +3116,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\fStreamedFile\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x04R\tsizeBytes\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xcb\x02\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\xea\x02\n" +
 	"\x06Limits\x126\n" +
 	"\twall_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bwallTime\x124\n" +
 	"\bcpu_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12!\n" +
@@ -3117,7 +3126,9 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x0fworkspace_bytes\x18\x06 \x01(\x04R\x0eworkspaceBytes\x12'\n" +
 	"\x0fworkspace_files\x18\a \x01(\rR\x0eworkspaceFiles\x12\x1d\n" +
 	"\n" +
-	"open_files\x18\b \x01(\rR\topenFiles\"\xca\x02\n" +
+	"open_files\x18\b \x01(\rR\topenFiles\x12\x1d\n" +
+	"\n" +
+	"milli_cpus\x18\t \x01(\rR\tmilliCpus\"\xca\x02\n" +
 	"\x19ExecuteInteractiveRequest\x123\n" +
 	"\x05start\x18\x01 \x01(\v2\x1b.skillrun.v1.ExecuteRequestH\x00R\x05start\x127\n" +
 	"\n" +

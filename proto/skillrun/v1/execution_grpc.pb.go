@@ -10,10 +10,9 @@
 // program that fails, is killed or hits a limit is an Outcome with status OK.
 // Every error carries a google.rpc.ErrorInfo whose reason is stable and whose
 // domain is "skillrun"; INVALID_ARGUMENT adds a google.rpc.BadRequest naming the
-// field, RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo. Only a
-// message above GetCapabilities' max_message_bytes is refused before it is read:
-// RESOURCE_EXHAUSTED from gRPC itself, without an ErrorInfo. The clients make it a
-// typed error.
+// field, RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
+// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes, which is
+// refused unread and would be too large again.
 
 package skillrunv1
 

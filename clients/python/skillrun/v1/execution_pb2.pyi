@@ -309,9 +309,10 @@ class Keepalive(_message.Message):
     def __init__(self, state: _Optional[_Union[State, str]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ["cpu_time", "memory_bytes", "open_files", "output_bytes", "processes", "wall_time", "workspace_bytes", "workspace_files"]
+    __slots__ = ["cpu_time", "memory_bytes", "milli_cpus", "open_files", "output_bytes", "processes", "wall_time", "workspace_bytes", "workspace_files"]
     CPU_TIME_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MILLI_CPUS_FIELD_NUMBER: _ClassVar[int]
     OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -320,13 +321,14 @@ class Limits(_message.Message):
     WORKSPACE_FILES_FIELD_NUMBER: _ClassVar[int]
     cpu_time: _duration_pb2.Duration
     memory_bytes: int
+    milli_cpus: int
     open_files: int
     output_bytes: int
     processes: int
     wall_time: _duration_pb2.Duration
     workspace_bytes: int
     workspace_files: int
-    def __init__(self, wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., workspace_files: _Optional[int] = ..., open_files: _Optional[int] = ...) -> None: ...
+    def __init__(self, wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., workspace_bytes: _Optional[int] = ..., workspace_files: _Optional[int] = ..., open_files: _Optional[int] = ..., milli_cpus: _Optional[int] = ...) -> None: ...
 
 class ListArtifactsRequest(_message.Message):
     __slots__ = ["execution_id", "page_size", "page_token"]

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"errors"
+	"math"
+	"strconv"
+)
+
+// cpus is a number of processors on the command line, 0.5 or 2, in thousandths.
+type cpus uint32
+
+func (c *cpus) Set(text string) error {
+	n, err := strconv.ParseFloat(text, 64)
+	milli := math.Round(n * 1000)
+	if err != nil || !(milli >= 1 && milli <= math.MaxUint32) {
+		return errors.New("want a number of processors above 0 such as 0.5 or 2")
+	}
+	*c = cpus(milli)
+	return nil
+}
+
+func (c cpus) String() string {
+	if c == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(c)/1000, 'f', -1, 64)
+}
+
+func (cpus) Type() string { return "number" }

@@ -1,0 +1,66 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpuPeriod is over which processor time is shared out, in microseconds: the
+// kernel's own choice. In each period all processes of a sandbox together run for
+// their share of it and then wait.
+const cpuPeriod = 100_000
+
+// Bounds of Limits.MilliCPUs. The kernel takes no share below 1 ms of a period.
+const (
+	minMilliCPUs = 10
+	maxMilliCPUs = 1_000_000
+)
+
+// limitCPU sets how many thousandths of a processor the group's processes may use
+// together, and reads back that it holds. Zero lifts it.
+func (g group) limitCPU(milli int) error {
+	if _, ok := g.dirs["cpu"]; !ok && !g.unified {
+		return errors.New("limit of processors: no cpu controller")
+	}
+	quota := strconv.Itoa(milli * cpuPeriod / 1000)
+	want := [][2]string{{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod)}, {"cpu.cfs_quota_us", quota}}
+	switch {
+	case g.unified && milli == 0:
+		want = [][2]string{{"cpu.max", "max " + strconv.Itoa(cpuPeriod)}}
+	case g.unified:
+		want = [][2]string{{"cpu.max", quota + " " + strconv.Itoa(cpuPeriod)}}
+	case milli == 0:
+		want = [][2]string{{"cpu.cfs_quota_us", "-1"}}
+	}
+	for _, w := range want {
+		if err := overwrite(g.file("cpu", w[0]), w[1]); err != nil {
+			// On v1 a group's share is checked against the groups above it.
+			if errors.Is(err, unix.EINVAL) && !g.unified {
+				err = fmt.Errorf("%w: a cgroup above %s may use less", err, filepath.Dir(g.file("cpu", w[0])))
+			}
+			return err
+		}
+		if got, err := g.read("cpu", w[0]); err != nil {
+			return err
+		} else if strings.Join(strings.Fields(got), " ") != w[1] {
+			return fmt.Errorf("%s is %s, want %s", w[0], got, w[1])
+		}
+	}
+	return nil
+}
+
+// overwrite writes to a file that must exist.
+func overwrite(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
