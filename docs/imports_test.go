@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"sandbox":                   {},
 	"internal/skill":            {},
 	"internal/record":           {},
+	"internal/image":            {},
 	"internal/permission":       {"internal/skill"},
 	"internal/runtime":          {"internal/skill"},
 	"internal/runtime/embedded": {},
@@ -37,7 +38,7 @@ var mayImport = map[string][]string{
 	"cmd/skillrun":              {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/lint", "internal/skill", "internal/permission"},
 	"cmd/skillrun-python":       {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/toolview", "internal/mcp", "internal/server"},
+		"internal/executor", "internal/image", "internal/toolview", "internal/mcp", "internal/server"},
 	"deploy/sbom": {},
 	"docs":        {},
 }
@@ -52,6 +53,8 @@ var onlyIn = map[string][]string{
 	"github.com/kluctl/":               {"internal/runtime/embedded"}, // 45 MB of data
 	"mvdan.cc/sh/":                     {"internal/permission"},
 	"github.com/modelcontextprotocol/": {"internal/mcp"},
+	"github.com/google/go-container":   {"internal/image"},
+	"github.com/klauspost/":            {"internal/image"},
 }
 
 // The sources are read here, not asked of the go command: a test that asks it

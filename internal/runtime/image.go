@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -151,9 +152,14 @@ func OpenInside(root, name string) (*os.File, error) {
 	}
 	defer dir.Close()
 	// A path first, since to open a device or a pipe does something.
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(dir.Fd()), name, &how)
+	// A rename or a mount anywhere on the machine disturbs a path with .. in a link,
+	// openat2(2).
+	for try := 0; (err == unix.EAGAIN || err == unix.EINTR) && try < maxTries; try++ {
+		time.Sleep(time.Duration(min(try, 10)) * 100 * time.Microsecond)
+		fd, err = unix.Openat2(int(dir.Fd()), name, &how)
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "openat2", Path: path.Join(root, name), Err: err}
 	}
@@ -181,6 +187,9 @@ func readDirInside(root, name string) ([]os.DirEntry, error) {
 	}
 	return entries, err
 }
+
+// maxTries is some seconds of a machine that renames and mounts all the time.
+const maxTries = 5000
 
 // maxEntries bounds what is read of a directory of a stranger's.
 const maxEntries = 100_000

@@ -1,0 +1,243 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// An item is an entry of an archive.
+type item struct {
+	name string
+	kind byte // 0: a file, or a directory if the name ends in /
+	text string
+	to   string
+	mode int64
+	size int64 // that the header claims; 0: text's
+	time time.Time
+}
+
+// archive makes a layer's bytes. An item that the writer of tar refuses is a mistake
+// of the test.
+func archive(t testing.TB, items ...item) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, i := range items {
+		h := &tar.Header{Name: i.name, Typeflag: i.kind, Linkname: i.to, Mode: i.mode, Size: int64(len(i.text)), ModTime: i.time, Format: tar.FormatPAX}
+		if i.kind == 0 && strings.HasSuffix(i.name, "/") {
+			h.Typeflag = tar.TypeDir
+		}
+		if h.Typeflag == 0 {
+			h.Typeflag = tar.TypeReg
+		}
+		if h.Mode == 0 {
+			h.Mode = 0o644
+			if h.Typeflag == tar.TypeDir {
+				h.Mode = 0o755
+			}
+		}
+		if i.size != 0 {
+			h.Size = i.size
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, i.text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil && !strings.Contains(err.Error(), "missed writing") {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func zipped(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// layerOf is a layer with these items, compressed.
+func layerOf(t testing.TB, items ...item) v1.Layer {
+	return static.NewLayer(zipped(t, archive(t, items...)), types.OCILayer)
+}
+
+// imageWith is an image for this machine.
+func imageWith(t testing.TB, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return forMachine(t, img, thisPlatform)
+}
+
+func forMachine(t testing.TB, img v1.Image, on v1.Platform) v1.Image {
+	t.Helper()
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture = on.OS, on.Architecture
+	if img, err = mutate.ConfigFile(img, c); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// A depot is a registry on loopback, and what stands before it.
+type depot struct {
+	*httptest.Server
+	mu     sync.Mutex
+	asked  []string                                                    // "GET /v2/..."
+	before func(w http.ResponseWriter, r *http.Request) (handled bool) // nil: nothing
+}
+
+func newDepot(t testing.TB) *depot {
+	t.Helper()
+	d := &depot{}
+	behind := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.mu.Lock()
+		d.asked = append(d.asked, r.Method+" "+r.URL.Path)
+		before := d.before
+		d.mu.Unlock()
+		if before == nil || !before(w, r) {
+			behind.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(d.Close)
+	return d
+}
+
+// meet puts something before the registry.
+func (d *depot) meet(before func(w http.ResponseWriter, r *http.Request) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.before = before
+}
+
+// count is how often something was asked for whose name ends like this.
+func (d *depot) count(method, end string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, a := range d.asked {
+		if strings.HasPrefix(a, method+" ") && strings.HasSuffix(a, end) {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *depot) host() string { return strings.TrimPrefix(d.URL, "http://") }
+
+// push puts an image, or an index, into the registry and returns how to pull it.
+func (d *depot) push(t testing.TB, repository string, what remote.Taggable) Source {
+	t.Helper()
+	ref, err := name.ParseReference(d.host() + "/" + repository + ":latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if index, ok := what.(v1.ImageIndex); ok {
+		err = remote.WriteIndex(ref, index)
+	} else {
+		err = remote.Write(ref, what.(v1.Image))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := what.(interface{ Digest() (v1.Hash, error) }).Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Source{Reference: ref.Context().Name() + "@" + h.String(), Credentials: None}
+}
+
+// openStore opens a store in dir; empty: a new one.
+func openStore(t testing.TB, dir string, change func(*Config)) *Store {
+	t.Helper()
+	if dir == "" {
+		dir = filepath.Join(t.TempDir(), "images")
+	}
+	c := Config{Dir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	if change != nil {
+		change(&c)
+	}
+	s, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// treeOf lists what is beneath dir: mode and content, a link's target.
+func treeOf(t testing.TB, dir string) []string {
+	t.Helper()
+	var list []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%s %v", strings.TrimPrefix(path, dir+"/"), info.Mode())
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			line = fmt.Sprintf("%s -> %s", strings.TrimPrefix(path, dir+"/"), target)
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			line += " " + string(b)
+		}
+		list = append(list, line)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(list)
+	return list
+}

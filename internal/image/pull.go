@@ -1,0 +1,127 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Bounds of a manifest.
+const (
+	maxLayers = 127 // as other engines have it
+	maxConfig = 4 << 20
+)
+
+// stallPatience is how long a registry may send nothing of a layer.
+const stallPatience = time.Minute
+
+var thisPlatform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+
+// layerTypes are the layers that an image may have, each an archive of the
+// registry's own. Others say where else to fetch.
+var layerTypes = map[types.MediaType]bool{
+	types.DockerLayer: true, types.DockerUncompressedLayer: true,
+	types.OCILayer: true, types.OCILayerZStd: true, types.OCIUncompressedLayer: true,
+}
+
+// fetch pulls an image and unpacks it into root, which is empty. The library holds
+// the manifest and each layer to their digests, and so to that of the reference.
+func (s *Store) fetch(ctx context.Context, source Source, root string) error {
+	began := time.Now()
+	transport := newTransport()
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	log := s.config.Log.With("image", source.Reference)
+	log.Info("pulling an image")
+	layers, err := layersOf(source, source.options(ctx, transport)...)
+	if err != nil {
+		return because(ctx, err)
+	}
+	u, err := newUnpacker(root, s.config.Bytes, s.config.Files)
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	for i, l := range layers {
+		if err := s.layer(ctx, cancel, u, l); err != nil {
+			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), because(ctx, err))
+		}
+		log.Info("layer unpacked", "layer", i+1, "of", len(layers), "bytes", u.bytes, "files", u.files)
+	}
+	log.Info("image unpacked", "bytes", u.bytes, "files", u.files, "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// because is the reason for which ctx ended, if that is why err is.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		if errors.Is(cause, context.DeadlineExceeded) {
+			return fmt.Errorf("it took longer than it may: %w", cause)
+		}
+		return cause
+	}
+	return err
+}
+
+// layersOf are the layers of an image, lowest first.
+func layersOf(source Source, options ...remote.Option) ([]v1.Layer, error) {
+	ref, err := name.NewDigest(source.Reference)
+	if err != nil {
+		return nil, err
+	}
+	d, err := remote.Get(ref, options...)
+	if err != nil {
+		return nil, err
+	}
+	img, err := d.Image()
+	if err != nil {
+		return nil, err
+	}
+	if err := fits(img); err != nil {
+		return nil, err
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		return nil, err
+	}
+	if len(layers) == 0 || len(layers) > maxLayers {
+		return nil, fmt.Errorf("%d layers; want 1 to %d", len(layers), maxLayers)
+	}
+	for i, l := range layers {
+		kind, err := l.MediaType()
+		if err != nil {
+			return nil, err
+		}
+		if !layerTypes[kind] {
+			return nil, fmt.Errorf("layer %d of %d: its type is %q, which is no archive of an OCI image", i+1, len(layers), kind)
+		}
+	}
+	return layers, nil
+}
+
+// fits refuses an image for another kind of machine.
+func fits(img v1.Image) error {
+	m, err := img.Manifest()
+	if err != nil {
+		return err
+	}
+	if m.Config.Size < 0 || m.Config.Size > maxConfig {
+		return fmt.Errorf("its configuration has %d bytes; at most %d", m.Config.Size, maxConfig)
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	if c.OS != "" && c.OS != thisPlatform.OS || c.Architecture != "" && c.Architecture != thisPlatform.Architecture {
+		return fmt.Errorf("it is for %s/%s, and this machine is %s", c.OS, c.Architecture, thisPlatform)
+	}
+	return nil
+}

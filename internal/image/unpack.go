@@ -1,0 +1,453 @@
+package image
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of one entry.
+const (
+	maxDepth  = 128 // directories, also through links
+	maxPath   = 4095
+	maxTarget = 4095
+)
+
+// An unpacker lays layers over one another beneath a directory.
+//
+// Every entry is put into its parent directory by a descriptor of that, and the
+// parent is found by the kernel, which takes links on the way as if the directory
+// were the root of all (openat2(2), RESOLVE_IN_ROOT). So whatever links an image has,
+// no entry is written, linked to or removed elsewhere. Its last component is never
+// followed: what is there is removed, and the new is made with O_EXCL.
+//
+// All files are root's. Of their modes only the nine bits of permission are kept.
+type unpacker struct {
+	root     *os.File
+	real     string // where the kernel says that root is
+	maxBytes int64
+	maxFiles int
+
+	bytes int64 // written
+	files int   // entries read
+	raw   int64 // of archives that may still be read
+	added map[string]bool
+}
+
+func newUnpacker(dir string, maxBytes int64, maxFiles int) (*unpacker, error) {
+	root, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	u := &unpacker{root: root, maxBytes: maxBytes, maxFiles: maxFiles, raw: maxBytes + int64(maxFiles)*headerBytes}
+	if u.real, err = realPath(int(root.Fd())); err != nil {
+		root.Close()
+		return nil, err
+	}
+	return u, nil
+}
+
+func (u *unpacker) close() { u.root.Close() }
+
+// realPath is where a descriptor's file is.
+func realPath(fd int) (string, error) { return os.Readlink(fdPath(fd)) }
+
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// A place is a directory of the image and a name in it.
+type place struct {
+	dir  int    // descriptor
+	path string // the directory's, from the image's root, without links; "" is the root
+	name string
+}
+
+func (p place) close() { unix.Close(p.dir) }
+
+func (p place) full() string { return path.Join(p.path, p.name) }
+
+// components cuts an entry's name. None are the root's.
+func components(name string) ([]string, error) {
+	if len(name) > maxPath {
+		return nil, fmt.Errorf("its name has %d bytes; at most %d", len(name), maxPath)
+	}
+	parts := slices.DeleteFunc(strings.Split(name, "/"), func(part string) bool { return part == "" || part == "." })
+	if slices.Contains(parts, "..") {
+		return nil, errors.New("its name has a .. in it, which could lead out of the image")
+	}
+	if strings.ContainsRune(name, 0) {
+		return nil, errors.New("its name has a NUL in it")
+	}
+	return parts, nil
+}
+
+// find opens the directory of a name, through links within the image. If create
+// says so, what is missing of it is made.
+func (u *unpacker) find(parts []string, create bool) (place, error) {
+	dir := strings.Join(parts[:len(parts)-1], "/")
+	p := place{name: parts[len(parts)-1]}
+	var err error
+	p.dir, err = u.open(dir)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		if err = u.makeDirs(parts[:len(parts)-1]); err == nil {
+			p.dir, err = u.open(dir)
+		}
+	}
+	if err != nil {
+		return place{}, err
+	}
+	if p.path, err = u.within(p.dir); err != nil {
+		p.close()
+		return place{}, err
+	}
+	return p, nil
+}
+
+// maxTries is some seconds of a machine that renames and mounts all the time.
+const maxTries = 5000
+
+// open opens a directory of the image.
+func (u *unpacker) open(dir string) (int, error) {
+	if dir == "" {
+		dir = "."
+	}
+	how := unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	fd, err := unix.Openat2(int(u.root.Fd()), dir, &how)
+	// A rename or a mount anywhere on the machine disturbs a path with .. in a link,
+	// openat2(2).
+	for try := 0; (err == unix.EAGAIN || err == unix.EINTR) && try < maxTries; try++ {
+		time.Sleep(time.Duration(min(try, 10)) * 100 * time.Microsecond)
+		fd, err = unix.Openat2(int(u.root.Fd()), dir, &how)
+	}
+	switch err {
+	case nil:
+		return fd, nil
+	case unix.ENOTDIR:
+		return -1, fmt.Errorf("%s is no directory", dir)
+	case unix.ELOOP:
+		return -1, fmt.Errorf("the links of %s lead in a circle", dir)
+	}
+	return -1, &os.PathError{Op: "open", Path: dir, Err: err}
+}
+
+// within says where in the image an open directory is, and holds it to the bound of
+// depth.
+func (u *unpacker) within(fd int) (string, error) {
+	at, err := realPath(fd)
+	if err != nil {
+		return "", err
+	}
+	rest, ok := strings.CutPrefix(at, u.real)
+	if !ok || rest != "" && rest[0] != '/' {
+		return "", errors.New("it leads out of the image") // which openat2 does not let happen
+	}
+	rest = strings.TrimPrefix(rest, "/")
+	if depth := strings.Count(rest, "/") + 2; rest != "" && depth > maxDepth {
+		return "", fmt.Errorf("it lies more than %d directories deep", maxDepth)
+	}
+	return rest, nil
+}
+
+// makeDirs makes what is missing of a directory.
+func (u *unpacker) makeDirs(parts []string) error {
+	for i := range parts {
+		at := parts[:i+1]
+		fd, err := u.open(strings.Join(at, "/"))
+		if err == nil {
+			unix.Close(fd)
+			continue
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		p, err := u.find(at, false)
+		if err != nil {
+			return err
+		}
+		err = u.makeDir(p, 0o755)
+		p.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Names that an OCI layer has for what is not there (image-spec, layer.md).
+const (
+	whiteout       = ".wh."
+	whiteoutOpaque = ".wh..wh..opq"
+	whiteoutMeta   = ".wh..wh." // of other kinds, for engines of their own
+)
+
+// entry unpacks one entry, whose content r has.
+func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
+	parts, err := components(h.Name)
+	if err != nil {
+		return err
+	}
+	if len(parts) == 0 {
+		if h.Typeflag != tar.TypeDir {
+			return errors.New("it would take the place of the image's root")
+		}
+		return nil
+	}
+	name := parts[len(parts)-1]
+	above := parts[:len(parts)-1]
+	if name != whiteoutOpaque && slices.ContainsFunc(parts, func(part string) bool { return strings.HasPrefix(part, whiteoutMeta) }) {
+		return nil
+	}
+	if slices.ContainsFunc(above, func(part string) bool { return strings.HasPrefix(part, whiteout) }) {
+		return errors.New("it lies in a directory whose name says that something is not there")
+	}
+	if strings.HasPrefix(name, whiteout) {
+		return u.whiteout(parts, name)
+	}
+	p, err := u.find(parts, true)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	switch h.Typeflag {
+	case tar.TypeDir:
+		err = u.dir(p, h)
+	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
+		err = u.file(p, h, r)
+	case tar.TypeSymlink:
+		err = u.symlink(p, h)
+	case tar.TypeLink:
+		err = u.hardLink(p, h)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		err = u.special(p, h)
+	default:
+		err = fmt.Errorf("its type %q is none that an image has", h.Typeflag)
+	}
+	if err != nil {
+		return err
+	}
+	u.note(p)
+	return nil
+}
+
+// note remembers that this layer has an entry, and so its directories: whiteouts are
+// for the layers beneath.
+func (u *unpacker) note(p place) {
+	for at := p.full(); at != "." && at != "" && !u.added[at]; at = path.Dir(at) {
+		u.added[at] = true
+	}
+}
+
+// dir makes a directory, or takes the one that is there.
+func (u *unpacker) dir(p place, h *tar.Header) error {
+	mode := permissions(h)
+	var st unix.Stat_t
+	err := unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return chmod(p, mode)
+	}
+	if err := u.remove(p); err != nil {
+		return err
+	}
+	return u.makeDir(p, mode)
+}
+
+func (u *unpacker) makeDir(p place, mode uint32) error {
+	if depth := strings.Count(p.full(), "/") + 1; depth > maxDepth {
+		return fmt.Errorf("it lies more than %d directories deep", maxDepth)
+	}
+	if err := unix.Mkdirat(p.dir, p.name, 0o700); err != nil {
+		return &os.PathError{Op: "mkdir", Path: p.full(), Err: err}
+	}
+	u.note(p)
+	return chmod(p, mode)
+}
+
+// chmod sets the mode of a directory that was just seen or made, whatever the umask.
+func chmod(p place, mode uint32) error {
+	fd, err := unix.Openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: p.full(), Err: err}
+	}
+	defer unix.Close(fd)
+	return unix.Fchmod(fd, mode)
+}
+
+// permissions are the bits of a mode that count: neither setuid, setgid nor sticky.
+func permissions(h *tar.Header) uint32 { return uint32(h.Mode) & 0o777 }
+
+// remove makes room. Links are removed, never followed.
+func (u *unpacker) remove(p place) error {
+	dir, err := os.OpenRoot(fdPath(p.dir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.RemoveAll(p.name)
+}
+
+func (u *unpacker) file(p place, h *tar.Header, r io.Reader) error {
+	// The size counts as it appears: an archive may leave out holes.
+	if h.Size < 0 || h.Size > u.maxBytes-u.bytes {
+		return errTooLarge
+	}
+	if err := u.remove(p); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(p.dir, p.name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "create", Path: p.full(), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), p.full())
+	n, err := io.Copy(f, io.LimitReader(r, h.Size))
+	u.bytes += n
+	if err == nil && n != h.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	return errors.Join(err, f.Chmod(fs.FileMode(permissions(h))), f.Close(), setTime(p, h.ModTime))
+}
+
+// setTime keeps the time of a file's change: Python's caches are good for one time
+// of their source only.
+func setTime(p place, at time.Time) error {
+	if at.Unix() < 0 || at.Unix() > maxTime {
+		return nil // nobody means such a time
+	}
+	ts, err := unix.TimeToTimespec(at)
+	if err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(p.dir, p.name, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// maxTime is the year 2200, which fits into every file system.
+const maxTime = 7258118400
+
+// symlink makes a link, whatever it says: it is read in a sandbox only.
+func (u *unpacker) symlink(p place, h *tar.Header) error {
+	if h.Linkname == "" || len(h.Linkname) > maxTarget || strings.ContainsRune(h.Linkname, 0) {
+		return fmt.Errorf("a link whose target has %d bytes; want 1 to %d, none of them NUL", len(h.Linkname), maxTarget)
+	}
+	if err := u.remove(p); err != nil {
+		return err
+	}
+	if err := unix.Symlinkat(h.Linkname, p.dir, p.name); err != nil {
+		return &os.PathError{Op: "symlink", Path: p.full(), Err: err}
+	}
+	return nil
+}
+
+// hardLink gives a file of the image another name.
+func (u *unpacker) hardLink(p place, h *tar.Header) error {
+	parts, err := components(h.Linkname)
+	if err != nil {
+		return fmt.Errorf("a hard link to %.200q: %w", h.Linkname, err)
+	}
+	if len(parts) == 0 {
+		return errors.New("a hard link to the image's root")
+	}
+	to, err := u.find(parts, false)
+	if err != nil {
+		return fmt.Errorf("a hard link to %.200q: %w", h.Linkname, err)
+	}
+	defer to.close()
+	var st unix.Stat_t
+	if err := unix.Fstatat(to.dir, to.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("a hard link to %.200q: %w", h.Linkname, err)
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFLNK {
+		return fmt.Errorf("a hard link to %.200q, which is no file", h.Linkname)
+	}
+	if p.full() == to.full() {
+		return nil // it is what it is
+	}
+	if err := u.remove(p); err != nil {
+		return err
+	}
+	if err := unix.Linkat(to.dir, to.name, p.dir, p.name, 0); err != nil {
+		return &os.PathError{Op: "link", Path: p.full(), Err: err}
+	}
+	return nil
+}
+
+// ownDirs are top-level directories of which a sandbox sees nothing of an image, so
+// that what can't be unpacked there is not missed.
+var ownDirs = []string{"dev", "proc", "run", "sys", "tmp"}
+
+// special refuses devices, and pipes, by which sandboxes of one image could talk to
+// one another.
+func (u *unpacker) special(p place, h *tar.Header) error {
+	if top, _, _ := strings.Cut(p.path, "/"); slices.Contains(ownDirs, top) {
+		return u.remove(p)
+	}
+	if h.Typeflag == tar.TypeFifo {
+		return errors.New("a pipe, which no image may have")
+	}
+	return errors.New("a device, which no image may have outside of /dev")
+}
+
+// whiteout removes what lower layers have at a name, or all that they have in a
+// directory. What this layer itself has stays, whatever comes first.
+func (u *unpacker) whiteout(parts []string, name string) error {
+	opaque := name == whiteoutOpaque
+	victim := strings.TrimPrefix(name, whiteout)
+	if !opaque && (victim == "" || victim == "." || victim == "..") {
+		return errors.New("it takes away no name")
+	}
+	p, err := u.find(parts, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing is there
+	}
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	dir, err := os.OpenRoot(fdPath(p.dir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if opaque {
+		return u.clear(dir, ".", p.path)
+	}
+	return u.clearOne(dir, victim, path.Join(p.path, victim))
+}
+
+// clear removes from a directory what this layer has not put there.
+func (u *unpacker) clear(root *os.Root, name, at string) error {
+	dir, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	dir.Close()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := u.clearOne(root, path.Join(name, n), path.Join(at, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) clearOne(root *os.Root, name, at string) error {
+	if !u.added[at] {
+		return root.RemoveAll(name)
+	}
+	info, err := root.Lstat(name)
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	return u.clear(root, name, at)
+}
