@@ -464,6 +464,19 @@ func (g group) clear(patience time.Duration) error {
 	}
 }
 
+// removeSoon removes a group that nobody is in, or somebody who is about to end. It
+// opens no file, of which there may be too few.
+func (g group) removeSoon(patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := g.remove()
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // killTree kills in the group and in the groups beneath it.
 func (g group) killTree() error {
 	for _, child := range g.children() {

@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -214,6 +215,9 @@ static _Noreturn void run(void) {
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	prctl(PR_SET_NAME, "mother", 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		give_up();
+	/* Mounted for the directory, over which each sandbox mounts its own. */
+	if (umount2("/dev/shm", MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
 		give_up();
 	signal(SIGCHLD, SIG_IGN); /* the kernel reaps; the daemon has their pidfds */
 	begin(receive(fds, 0, &count));

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -23,7 +24,8 @@ type pool struct {
 	max  int // sandboxes that wait, of all profiles
 	wake chan struct{}
 	quit chan struct{}
-	once sync.Once // closes quit
+	once sync.Once      // closes quit
+	told chan struct{}  // closed when the first mother lives, or does not
 	done sync.WaitGroup // work, and what is freed behind the answers
 	free chan struct{}  // one place for each that is freed
 
@@ -45,16 +47,31 @@ type shelf struct {
 func startPool(h *Host, max int) *pool {
 	p := &pool{
 		host: h, max: max, shelves: map[profile]*shelf{},
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), free: make(chan struct{}, maxBehind),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), free: make(chan struct{}, maxBehind), told: make(chan struct{}),
 	}
 	p.done.Go(p.work)
 	return p
 }
 
+// wait reports whether sandboxes are made ahead, once that is known.
+func (p *pool) wait(ctx context.Context) bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.told:
+	case <-p.quit:
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mother != nil
+}
+
 // take returns a sandbox for s: a prepared one, or one that is made now. It is nil
 // if there is no mother, or none that could make it.
 func (p *pool) take(s Spec) *cell {
-	if p == nil || !s.preparable() {
+	if p == nil || p.host.faults != nil || !s.preparable() {
 		return nil
 	}
 	c, m := p.ready(s)
@@ -147,6 +164,15 @@ func (p *pool) work() {
 	}
 }
 
+// tell ends wait.
+func (p *pool) tell() {
+	select {
+	case <-p.told:
+	default:
+		close(p.told)
+	}
+}
+
 // keepMother returns when a mother lives; false: the pool ends.
 func (p *pool) keepMother() bool {
 	for {
@@ -166,8 +192,10 @@ func (p *pool) keepMother() bool {
 			p.mu.Lock()
 			p.mother = m
 			p.mu.Unlock()
+			p.tell()
 			continue
 		}
+		p.tell()
 		p.host.log().Error("sandboxes are not made ahead", "error", err)
 		select {
 		case <-p.quit:

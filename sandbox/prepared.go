@@ -26,7 +26,7 @@ func (s Spec) profile() profile {
 
 // preparable says whether the mother can make a sandbox for s: what she makes has a
 // network of its own and the host's root.
-func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" }
+func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" && !s.unprepared }
 
 // preparedPoints is how many mount points the workspace of a prepared sandbox has
 // room for: a skill, and one lower layer.
@@ -35,7 +35,7 @@ const preparedPoints = 2
 // prepare makes a sandbox like that of s, up to the first process, which has dropped
 // everything, has been looked at and waits for what it is to execute. Used once.
 func (h *Host) prepare(m *mother, s Spec) (_ *cell, err error) {
-	c := &cell{host: h, spec: s}
+	c := newCell(h, s)
 	defer func() {
 		if err != nil {
 			c.discard()
@@ -83,6 +83,11 @@ func (c *cell) limit(l Limits) error {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
 	if c.limited.MilliCPUs != l.MilliCPUs {
+		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
+			return &SetupError{Step: "cgroup", Err: err}
+		}
+	}
+	if l.MilliCPUs != c.limited.MilliCPUs {
 		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
 			return &SetupError{Step: "cgroup", Err: err}
 		}

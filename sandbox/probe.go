@@ -46,8 +46,24 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 		return h.found, fmt.Errorf("sandbox: probe: %w", err)
 	}
 	defer p.close()
-	inside, err := p.run(ctx)
+	inside, err := p.run(ctx, false)
+	if err == nil && h.faults == nil && h.pool.wait(ctx) {
+		// Both kinds of sandboxes have to hold.
+		var ahead []Boundary
+		ahead, err = p.run(ctx, true)
+		inside = both(inside, ahead)
+	}
 	return append(slices.Clone(h.found), inside...), err
+}
+
+// both is what holds in each of two sandboxes.
+func both(made, prepared []Boundary) []Boundary {
+	for i, b := range prepared {
+		if made[i].Found && !b.Found {
+			made[i].Found, made[i].Detail = false, "in a sandbox that was prepared: "+b.Detail
+		}
+	}
+	return made
 }
 
 // A prober is one run of Probe: what it put on the host for sandboxes to find.
@@ -115,12 +131,17 @@ func (p *prober) close() {
 }
 
 // spec is the sandbox that is tried.
-func (p *prober) spec() Spec {
+func (p *prober) spec(prepared bool) Spec {
+	kind := "made"
+	if prepared {
+		kind = "prepared"
+	}
 	return Spec{
-		ID:        "probe-" + p.name[:8],
-		Program:   Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", probeArg}}}}},
-		Workspace: Workspace{SizeBytes: probeDisk, Files: probeFiles},
-		Limits:    Limits{Wall: probeWall, MemoryBytes: probeMemory, Processes: probeProcesses, OpenFiles: probeOpenFiles},
+		ID:         "probe-" + kind + "-" + p.name[:8],
+		unprepared: !prepared,
+		Program:    Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", probeArg}}}}},
+		Workspace:  Workspace{SizeBytes: probeDisk, Files: probeFiles},
+		Limits:     Limits{Wall: probeWall, MemoryBytes: probeMemory, Processes: probeProcesses, OpenFiles: probeOpenFiles},
 	}
 }
 
@@ -134,9 +155,14 @@ func (p *prober) env(s Spec) ([]string, error) {
 	for resource, value := range wantRlimits(s) {
 		limits = append(limits, fmt.Sprintf("%d=%d", resource, value))
 	}
-	c := p.host.config
+	// As /proc shows them in the sandbox: of its parent user namespace.
+	first, count := p.host.config.FirstID, p.host.config.IDs
+	if filters += 2; !s.unprepared {
+		filters--
+		first, count = 2, uint32(2*len(p.host.ids.used)-2) // the mother's two are her own
+	}
 	env := []string{
-		fmt.Sprintf("PROBE_FIRST_ID=%d", c.FirstID), fmt.Sprintf("PROBE_IDS=%d", c.IDs), fmt.Sprintf("PROBE_FILTERS=%d", filters+2),
+		fmt.Sprintf("PROBE_FIRST_ID=%d", first), fmt.Sprintf("PROBE_IDS=%d", count), fmt.Sprintf("PROBE_FILTERS=%d", filters),
 		"PROBE_RLIMITS=" + strings.Join(limits, " "),
 		"PROBE_PORT=" + p.port, "PROBE_ABSTRACT=" + p.abstract, "PROBE_SOCKET=" + p.socket,
 		"PROBE_FILE=" + filepath.Join(p.host.instance.state, "lock"),
@@ -158,8 +184,8 @@ func (p *prober) env(s Spec) ([]string, error) {
 
 // run runs the program, which ends by what it takes of memory while others that it
 // started would stay, and looks what became of it.
-func (p *prober) run(ctx context.Context) ([]Boundary, error) {
-	s := p.spec()
+func (p *prober) run(ctx context.Context, prepared bool) ([]Boundary, error) {
+	s := p.spec(prepared)
 	var err error
 	if s.Env, err = p.env(s); err != nil {
 		return nil, fmt.Errorf("sandbox: probe: %w", err)
@@ -170,6 +196,7 @@ func (p *prober) run(ctx context.Context) ([]Boundary, error) {
 		return nil, err
 	}
 	exit, err := process.Wait()
+	<-process.cell.left
 	said, complaint := parseReport(r.text(), checks)
 	ended := fmt.Sprintf("the probe %s with code %d, signal %d", exit.End, exit.Code, exit.Signal)
 	if err != nil {

@@ -276,8 +276,10 @@ func TestIDsAreUnique(t *testing.T) {
 			t.Errorf("got %+v", exit)
 		}
 	}
+	h.pool.close() // with what is prepared, and what is freed behind answers
 	for i, used := range h.ids.used {
-		if used {
+		mothers := i == 0 && h.pool != nil
+		if used && !mothers {
 			t.Errorf("pair %d is still in use", i)
 		}
 	}

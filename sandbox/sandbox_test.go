@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // TestMain runs the tests as a daemon runs: in a mount namespace of its own.
@@ -49,25 +48,10 @@ func openWith(t testing.TB, c Config) *Host {
 			t.Error(err)
 		}
 	})
-	if c.Prepared > 0 {
-		waitForMother(t, h)
+	if c.Prepared > 0 && !h.pool.wait(t.Context()) {
+		t.Fatal("no mother")
 	}
 	return h
-}
-
-// waitForMother returns when what can be prepared is.
-func waitForMother(t testing.TB, h *Host) *mother {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		h.pool.mu.Lock()
-		m := h.pool.mother
-		h.pool.mu.Unlock()
-		if m != nil {
-			return m
-		}
-	}
-	t.Fatal("no mother")
-	return nil
 }
 
 func testConfig(t testing.TB) Config {

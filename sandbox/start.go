@@ -28,6 +28,7 @@ type cell struct {
 	pipes     *pipes
 	control   *control
 	bell      *oomBell
+	left      chan struct{}           // closed when leave has done its best
 	container *libcontainer.Container // nil: the mother made it
 	init      *libcontainer.Process
 
@@ -38,6 +39,8 @@ type cell struct {
 	limited Limits   // what its cgroup has
 	before  Usage    // by its init
 }
+
+func newCell(h *Host, s Spec) *cell { return &cell{host: h, spec: s, left: make(chan struct{})} }
 
 // Start builds a sandbox and lets its program begin. It returns when the exec
 // of the first command succeeded, or a *SetupError when it can't; nothing is
@@ -76,7 +79,7 @@ func (h *Host) startCell(ctx context.Context, s Spec, io IO) (*cell, error) {
 		defer h.pool.refill()
 		return c, c.handOver(ctx, s, io)
 	}
-	c := &cell{host: h, spec: s}
+	c := newCell(h, s)
 	err := c.build(ctx)
 	if err == nil {
 		err = c.letGo(ctx, io)
@@ -265,6 +268,7 @@ func (c *cell) explain(ctx context.Context, err error) error {
 // that nobody can reach.
 func (c *cell) leave() {
 	destroy := func() {
+		defer close(c.left)
 		if err := c.destroy(); err != nil {
 			c.host.log().Error("sandbox left behind", "id", c.spec.ID, "error", err)
 		}
@@ -308,7 +312,10 @@ func (c *cell) destroyContainer() error {
 		defer c.userns.Close() // nil: never opened
 		defer c.mounts.Close()
 	}
-	if c.container == nil {
+	switch {
+	case c.container == nil && c.born == nil:
+		return c.group.removeSoon(destroyPatience)
+	case c.container == nil:
 		return c.group.clear(destroyPatience)
 	}
 	if err := c.group.clear(destroyPatience); err != nil {
