@@ -87,11 +87,6 @@ func (c *cell) limit(l Limits) error {
 			return &SetupError{Step: "cgroup", Err: err}
 		}
 	}
-	if l.MilliCPUs != c.limited.MilliCPUs {
-		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
-			return &SetupError{Step: "cgroup", Err: err}
-		}
-	}
 	c.limited = l
 	return nil
 }
