@@ -102,8 +102,9 @@ const growSpools = `
 	)
 	INSERT INTO spools (execution, data) SELECT execution - back, data FROM copies, spools WHERE execution = ?3`
 
-// growID makes a copy's name of its number.
-const growID = "copy-%09d"
+// growID makes a copy's name of its number. In their order it comes before what NewID
+// makes.
+const growID = "0-copy-%09d"
 
 // linkSpools gives the copies from one number to below another a file of output, if
 // the one that they are copies of has one.

@@ -65,7 +65,10 @@ func (s *Store) openRecord(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.db.queries.QueryRowContext(ctx, "SELECT coalesce(max(n), 0) FROM executions").Scan(&s.lastRow); err != nil {
+	// Each of the two by itself, so that an index has it.
+	err = s.db.queries.QueryRowContext(ctx, `
+		SELECT coalesce((SELECT max(n) FROM executions), 0), coalesce((SELECT max(id) FROM executions), '')`).Scan(&s.lastRow, &s.lastID)
+	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if err := s.openYoung(ctx); err != nil {

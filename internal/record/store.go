@@ -60,6 +60,7 @@ type Store struct {
 	young    map[*Log]bool   // those that have no row
 	gathered int             // how many of them have ended
 	lastRow  int64           // the newest row's number
+	lastID   string          // the last name in their order that an execution has or had
 
 	born, died chan struct{} // hold one: there are young executions, or ends of some
 	closing    chan struct{}

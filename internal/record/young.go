@@ -535,7 +535,7 @@ func (s *Store) grow(ctx context.Context, n int64, x Execution, spool []byte) er
 		if err != nil {
 			return err
 		}
-		s.lastRow = max(s.lastRow, n)
+		s.lastRow, s.lastID = max(s.lastRow, n), max(s.lastID, x.ID)
 	}
 	return os.WriteFile(s.spoolPath(x.ID), spool[:at.size], 0o600)
 }

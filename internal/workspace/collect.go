@@ -86,11 +86,8 @@ type Collected struct {
 // directory into, which is made once there is one. An error is ours, and then
 // copies may be left.
 func (w *Workspace) Collect(changes *os.Root, into string, l CollectLimits) (Collected, error) {
-	c := &collector{limits: l.withDefaults(), into: into}
+	c := &collector{limits: l.withDefaults(), lowerDirs: w.lower, into: into}
 	defer c.close()
-	if err := c.openLower(w.lower); err != nil {
-		return Collected{}, fmt.Errorf("collect: %w", err)
-	}
 	top, err := changes.Open(".")
 	if err != nil {
 		return Collected{}, fmt.Errorf("collect: %w", err)
@@ -104,19 +101,20 @@ func (w *Workspace) Collect(changes *os.Root, into string, l CollectLimits) (Col
 
 // collector is one Collect on its way.
 type collector struct {
-	limits  CollectLimits
-	lower   []*os.File
-	into    string
-	made    bool // into is there
-	buf     []byte
-	other   []byte
-	bytes   int64
-	got     Collected
-	refused int // all of them, also those that have no line
+	limits    CollectLimits
+	lowerDirs []string
+	lower     []*os.File // open once there is something to compare with them
+	into      string
+	made      bool // into is there
+	buf       []byte
+	other     []byte
+	bytes     int64
+	got       Collected
+	refused   int // all of them, also those that have no line
 }
 
-func (c *collector) openLower(dirs []string) error {
-	for _, dir := range dirs {
+func (c *collector) openLower() error {
+	for _, dir := range c.lowerDirs {
 		f, err := os.Open(dir)
 		if err != nil {
 			return err
@@ -144,6 +142,9 @@ func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 // depth is that of its entries. fresh says that no lower layer shows through.
 func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) error {
 	entries, err := readDir(dir)
+	if err == nil && len(entries) > 0 && c.lower == nil {
+		err = c.openLower()
+	}
 	if err != nil {
 		return err
 	}
