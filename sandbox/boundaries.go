@@ -346,6 +346,16 @@ func tryOverlay(c Config) (string, error) {
 		if err != nil {
 			return err
 		}
+		lower, err := existing(c.StateDir)
+		if err != nil {
+			return err
+		}
+		// Opened before it may be covered: both directories may be in one.
+		fd, err := unix.Open(lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", lower, err)
+		}
+		defer unix.Close(fd)
 		if err := mountTmpfs(dir, "mode=711,size=1m"); err != nil {
 			return err
 		}
@@ -356,12 +366,10 @@ func tryOverlay(c Config) (string, error) {
 			}
 		}
 		s := Spec{Workspace: Workspace{SizeBytes: 1 << 20, Files: 64}}
-		if dir, err := existing(c.StateDir); err == nil {
-			s.Workspace.Lower = []string{dir}
-		}
+		s.Workspace.Lower = []string{fmt.Sprintf("/proc/self/fd/%d/.", fd)}
 		st, err := stage(dirs[1], s, c.FirstID)
 		if err != nil {
-			return err
+			return fmt.Errorf("over %s: %w", lower, err)
 		}
 		return st.close()
 	})

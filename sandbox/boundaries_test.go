@@ -28,6 +28,21 @@ func TestBoundariesAreFound(t *testing.T) {
 	}
 }
 
+// Neither directory need be there, and both may be to be made in one, where a look at
+// the one must not hide the other: before Linux 6.3 a tmpfs can't be id-mapped.
+func TestBoundariesBeforeTheFirstStart(t *testing.T) {
+	dir := t.TempDir()
+	c := Config{StateDir: filepath.Join(dir, "state/sandbox"), RunDir: filepath.Join(dir, "run")}
+	for _, b := range Boundaries(c) {
+		if !b.Found {
+			t.Errorf("%s: %s", b.Name, b.Detail)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
 func TestOpenNamesEverythingMissing(t *testing.T) {
 	c := testConfig(t)
 	c.CgroupParent = "/nonesuch/parent"
