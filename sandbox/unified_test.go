@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
-// The tests here look at cgroup v2 from a machine that may have v1: what is read
+// Most tests here look at cgroup v2 from a machine that may have v1: what is read
 // and written, in a directory that looks like a cgroup; what kills and removes, in
-// a real one, which a machine with v1 has without controllers. make test-cgroup2
-// runs whole sandboxes on v2.
+// a real one, which a machine with v1 has without controllers. The last ones are of
+// whole sandboxes on v2, as all tests are that make test-cgroup2 runs.
 
 // fakeGroup is a hierarchy whose base is a directory with these files.
 func fakeGroup(t *testing.T, files map[string]string) (*hierarchy, string) {
@@ -360,5 +361,146 @@ func TestUnifiedWithoutControllers(t *testing.T) {
 	}
 	if err := h.prepare(); err == nil || !strings.Contains(err.Error(), "pass on controller memory") {
 		t.Errorf("prepare: got %v", err)
+	}
+}
+
+// openBeneath opens a Host whose sandboxes lie beneath a cgroup v2 that is named, and
+// returns that cgroup. Its counters add up what its children had, also those that are
+// gone.
+func openBeneath(t *testing.T) (*Host, group) {
+	t.Helper()
+	if !cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("this machine has cgroup v1: make test-cgroup2 runs it on v2")
+	}
+	root := &hierarchy{unified: true, base: map[string]string{"": unifiedRoot}}
+	if err := root.prepare(); err != nil { // for the parent to have controllers
+		t.Fatal(err)
+	}
+	parent := root.group("skillrun-test-" + rand.Text())
+	if err := os.Mkdir(parent.dirs[""], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := parent.remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := testConfig(t)
+	c.CgroupParent = strings.TrimPrefix(parent.dirs[""], unifiedRoot)
+	h, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := parent.children(); len(left) > 0 {
+			t.Errorf("%v is left", left)
+		}
+	})
+	return h, parent
+}
+
+// TestUnifiedCounters compares what an Exit says with the kernel's own counters.
+func TestUnifiedCounters(t *testing.T) {
+	h, parent := openBeneath(t)
+	counter := func(file, key string) uint64 {
+		t.Helper()
+		n, err := parent.value("", file, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Run("CPU and memory", func(t *testing.T) {
+		before := counter("cpu.stat", "usage_usec")
+		got := run(t, h, Spec{Program: command("python3", "-c", "x = bytearray(40 << 20)\nfor i in range(300_000): pass"), Env: testEnv}, "")
+		used := time.Duration(counter("cpu.stat", "usage_usec")-before) * time.Microsecond
+		if u := got.exit.Usage; u.UserCPU <= 0 || u.SystemCPU <= 0 || u.UserCPU+u.SystemCPU > used {
+			t.Errorf("got %s and %s of CPU, the kernel counted %s", u.UserCPU, u.SystemCPU, used)
+		}
+		peak, err := parent.number("memory", "memory.peak")
+		if u := got.exit.Usage; err != nil || u.MemoryPeakBytes < 40<<20 || u.MemoryPeakBytes > peak {
+			t.Errorf("got a peak of %d, the kernel counted %d, %v", u.MemoryPeakBytes, peak, err)
+		}
+	})
+	// memory.oom.group: all of it goes, not only the child that was too large.
+	t.Run("out of memory", func(t *testing.T) {
+		kills, groups := counter("memory.events", "oom_kill"), counter("memory.events", "oom_group_kill")
+		got := run(t, h, Spec{
+			Program: bash("sleep 1000 & python3 -c 'x = bytearray(200 << 20)'; echo survived"), Env: testEnv, Limits: Limits{MemoryBytes: 64 << 20},
+		}, "")
+		kills, groups = counter("memory.events", "oom_kill")-kills, counter("memory.events", "oom_group_kill")-groups
+		if got.exit.End != OOMKilled || got.exit.OOMKills != kills || groups != 1 || got.stdout != "" {
+			t.Errorf("got %+v and %q; the kernel killed %d processes in %d groups", got.exit, got.stdout, kills, groups)
+		}
+		if kills < 3 {
+			t.Errorf("the kernel killed %d processes, want all: bash, sleep, python3", kills)
+		}
+	})
+	t.Run("forks", func(t *testing.T) {
+		got := run(t, h, Spec{Program: bash("for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; wait"), Env: testEnv, Limits: Limits{Processes: 4, Wall: time.Minute}}, "")
+		if got.exit.PidsMax == 0 || got.exit.End == OOMKilled {
+			t.Errorf("got %+v, want refused forks", got.exit)
+		}
+	})
+}
+
+// TestUnifiedLimits reads the limits of a sandbox that runs where it says that it is.
+func TestUnifiedLimits(t *testing.T) {
+	h, parent := openBeneath(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	defer read.Close()
+	out := make(chan string, 1)
+	p, err := h.Start(t.Context(), Spec{
+		ID: "limits", Program: bash("trap '' TERM; echo ready; read line"), Env: testEnv,
+		Limits: Limits{MemoryBytes: 64 << 20, Processes: 9},
+	}, IO{Stdin: read, Stdout: writerFunc(func(b []byte) (int, error) { out <- string(b); return len(b), nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := <-out; got != "ready\n" {
+		t.Fatalf("got %q", got)
+	}
+	g := h.cgroups.group(h.groupName(), "limits")
+	if dir := g.dirs[""]; !strings.HasPrefix(dir, parent.dirs[""]+"/") {
+		t.Errorf("it is in %s, want it beneath %s", dir, parent.dirs[""])
+	}
+	for file, want := range map[string]string{
+		"memory.max": strconv.Itoa(64 << 20), "memory.swap.max": "0", "memory.oom.group": "1",
+		"pids.max": "10", "cgroup.max.descendants": "0", "cgroup.type": "domain",
+	} {
+		if got, err := g.read("", file); err != nil || got != want {
+			if file == "memory.swap.max" && os.IsNotExist(err) {
+				continue // a kernel without swap
+			}
+			t.Errorf("%s: got %q, %v, want %q", file, got, err, want)
+		}
+	}
+	pids, err := g.pids()
+	if err != nil || len(pids) < 2 {
+		t.Errorf("processes: got %v, %v, want init and bash", pids, err)
+	}
+	// What is frozen, and deaf to TERM, is killed all the same: by cgroup.kill.
+	if err := os.WriteFile(g.file("", "cgroup.freeze"), []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	p.Stop(0)
+	exit, err := p.Wait()
+	if err != nil || exit.End != Stopped {
+		t.Errorf("got %+v, %v, want it stopped", exit, err)
+	}
+	if _, err := os.Stat(g.dirs[""]); !os.IsNotExist(err) {
+		t.Errorf("its cgroup is left: %v", err)
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, 0); err != unix.ESRCH {
+			t.Errorf("process %d is left: %v", pid, err)
+		}
 	}
 }
