@@ -5,12 +5,10 @@ package executor
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -88,7 +86,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	key, err := loadKey(c.KeyFile)
+	key, err := loadKey(c.KeyFile, c.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -311,45 +309,6 @@ func (x *Executor) forget(e *execution) {
 	if e.req.Ended != nil {
 		e.req.Ended()
 	}
-}
-
-// loadKey reads the key of request hashes, or makes one.
-func loadKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path)
-	if err == nil && len(key) == 32 {
-		return key, nil
-	}
-	if err == nil {
-		return nil, fmt.Errorf("%s: has %d bytes, want 32; remove it to get a new one (idempotency keys of old requests will conflict)", path, len(key))
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	key = make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return nil, err
-	}
-	return key, writeSynced(path, key)
-}
-
-func writeSynced(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // emptyDir removes what is in dir, links as links, and makes dir if need be.

@@ -94,34 +94,6 @@ func TestInputThatIsGone(t *testing.T) {
 	}
 }
 
-// The key of request hashes is made once, and never replaced in silence.
-func TestKeyFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "key")
-	first, err1 := loadKey(path)
-	again, err2 := loadKey(path)
-	if err := errors.Join(err1, err2); err != nil || len(first) != 32 || !bytes.Equal(first, again) {
-		t.Fatalf("got %x and %x, %v", first, again, err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v, %v, want mode 0600", info.Mode(), err)
-	}
-	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := loadKey(path); err == nil || !strings.Contains(err.Error(), "has 5 bytes, want 32") {
-		t.Errorf("a short key: got %v", err)
-	}
-	if _, err := loadKey(path + "/x"); err == nil {
-		t.Error("a key beneath a file was loaded")
-	}
-	if _, err := loadKey(filepath.Join(t.TempDir(), "none/key")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a key in no directory: got %v", err)
-	}
-	if err := writeSynced(t.TempDir(), nil); err == nil {
-		t.Error("a directory was replaced")
-	}
-}
-
 func TestNewIsHindered(t *testing.T) {
 	dir := t.TempDir()
 	config := newExecutor(t, dir, nil).Config
@@ -130,8 +102,8 @@ func TestNewIsHindered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Config){
-		"has 0 bytes": func(c *Config) { c.KeyFile = file },
-		"staging: ":   func(c *Config) { c.StagingDir = file + "/x" },
+		"key of request hashes: ": func(c *Config) { c.KeyFile = file + "/x" },
+		"staging: ":               func(c *Config) { c.StagingDir = file + "/x" },
 	} {
 		c := config
 		c.Log = nil

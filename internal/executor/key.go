@@ -1,0 +1,80 @@
+package executor
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const keyBytes = 32
+
+// loadKey reads the key of request hashes, or makes one. A file that can't be one is
+// put aside: then nothing is executed twice, but an idempotency key of before conflicts
+// with the same request, and the log says so.
+func loadKey(path string, log *slog.Logger) ([]byte, error) {
+	key, err := readKey(path)
+	switch {
+	case err == nil && len(key) == keyBytes:
+		return key, nil
+	case err == nil:
+		aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000000000"))
+		if err := os.Rename(path, aside); err != nil {
+			return nil, fmt.Errorf("%s: is no key of %d bytes and can't be put aside: %w", path, keyBytes, err)
+		}
+		log.Error("the key of request hashes is damaged and replaced by a new one: until the executions of before are removed, their idempotency keys are refused as reused, for the same request too",
+			"file", path, "kept as", aside)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("key of request hashes: %w", err)
+	}
+	key = make([]byte, keyBytes)
+	if _, err := rand.Read(key); err != nil {
+		return nil, err
+	}
+	return key, writeSynced(path, key)
+}
+
+// readKey reads no more than tells whether the file is a key. What is no file at all
+// has no bytes.
+func readKey(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link, a socket
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, keyBytes+1))
+}
+
+// writeSynced makes the file, at once or not at all.
+func writeSynced(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(data)
+	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
