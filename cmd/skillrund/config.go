@@ -58,6 +58,9 @@ type config struct {
 		Queued       int      `yaml:"queued"`
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
+	Prepared struct {
+		Sandboxes int `yaml:"sandboxes"`
+	} `yaml:"prepared"`
 	Grace       duration `yaml:"grace"`
 	CancelGrace duration `yaml:"cancel_grace"`
 	Drain       duration `yaml:"drain"`
@@ -118,6 +121,10 @@ func mcpBeside(unix string) string {
 // notSet tells a key that is missing from one that is empty: no path holds NUL.
 const notSet = "\x00"
 
+// maxPrepared bounds the sandboxes that wait ahead of requests: each has file
+// descriptors and mounts.
+const maxPrepared = 256
+
 // minBuildMemory is what pip itself needs to build the smallest environment.
 const minBuildMemory = 128 << 20
 
@@ -139,6 +146,7 @@ func defaultConfig() config {
 	c.Concurrency.Running = 8 * runtime.NumCPU()
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
+	c.Prepared.Sandboxes = 8
 	c.Grace = duration(500 * time.Millisecond)
 	c.CancelGrace = duration(2 * time.Second)
 	c.Drain = duration(30 * time.Second)
@@ -283,6 +291,9 @@ func (c *config) validate() error {
 			bad(key, "must be more than 0")
 		}
 	}
+	if n := c.Prepared.Sandboxes; n < 0 || n > maxPrepared {
+		bad("prepared.sandboxes", "must be 0 to %d", maxPrepared)
+	}
 	if c.Concurrency.Queued < 0 || c.Grace < 0 || c.CancelGrace < 0 {
 		bad("concurrency.queued, grace, cancel_grace", "must not be negative")
 	}
@@ -376,7 +387,7 @@ func loopback(address string) error {
 func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
-		FirstID: c.IDs.First, IDs: c.IDs.Count, Log: log,
+		FirstID: c.IDs.First, IDs: c.IDs.Count, Prepared: c.Prepared.Sandboxes, Log: log,
 		// The daemon starts, and says what is missing; judge decides what runs.
 		Tolerate: sandbox.Lowerable(),
 	}
