@@ -1,0 +1,52 @@
+package server
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// wholeBytes is from how many bytes of output on a message has them as they are,
+// without a copy. Less is copied sooner than two buffers are handled.
+const wholeBytes = 4 << 10
+
+// The fields that lead to the bytes of an output.
+var (
+	outputField = fieldNumber(&pb.ExecutionEvent{}, "output")
+	dataField   = fieldNumber(&pb.Output{}, "data")
+)
+
+func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
+	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
+}
+
+// Marshal is gRPC's, but for much output, of which there may be a lot: that is not
+// copied, and must not change.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if e, ok := v.(*pb.ExecutionEvent); ok && len(e.GetOutput().GetData()) >= wholeBytes {
+		return marshalOutput(e)
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// marshalOutput encodes an event with output: what comes before the bytes, and them.
+// The order of fields is free, so the output comes last and in it its bytes.
+func marshalOutput(e *pb.ExecutionEvent) (mem.BufferSlice, error) {
+	data := e.GetOutput().GetData()
+	output, err := proto.Marshal(&pb.Output{Stream: e.GetOutput().GetStream(), OffsetBytes: e.GetOutput().GetOffsetBytes()})
+	if err != nil {
+		return nil, err
+	}
+	output = protowire.AppendTag(output, dataField, protowire.BytesType)
+	output = protowire.AppendVarint(output, uint64(len(data)))
+	front, err := proto.Marshal(&pb.ExecutionEvent{ExecutionId: e.GetExecutionId(), Sequence: e.GetSequence(), Time: e.GetTime()})
+	if err != nil {
+		return nil, err
+	}
+	front = protowire.AppendTag(front, outputField, protowire.BytesType)
+	front = protowire.AppendVarint(front, uint64(len(output)+len(data)))
+	return mem.BufferSlice{mem.SliceBuffer(append(front, output...)), mem.SliceBuffer(data)}, nil
+}

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// What is sent of an output is what protobuf would send, whatever its size.
+func TestOutputIsSentAsItIs(t *testing.T) {
+	for _, size := range []int{0, 1, wholeBytes - 1, wholeBytes, wholeBytes + 1, 16384, 1 << 20} {
+		want := &pb.ExecutionEvent{
+			ExecutionId: "x", Sequence: 7, Time: timestamppb.New(time.Unix(1, 2)),
+			Event: &pb.ExecutionEvent_Output{Output: &pb.Output{
+				Stream: pb.Stream_STREAM_STDERR, OffsetBytes: 1 << 40, Data: bytes.Repeat([]byte{0xff, 0}, size)[:size],
+			}},
+		}
+		data, err := newCodec().Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got pb.ExecutionEvent
+		if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(&got, want) {
+			t.Errorf("%d bytes: got %v", size, &got)
+		}
+		if data.Len() != proto.Size(want) {
+			t.Errorf("%d bytes: %d are sent, want %d", size, data.Len(), proto.Size(want))
+		}
+		data.Free()
+	}
+}
+
+// A field that is added to an event would be left out of those that are encoded here.
+func TestOutputFieldsAreKnown(t *testing.T) {
+	for message, known := range map[proto.Message]int{&pb.Output{}: 3, &pb.ExecutionEvent{}: 3} {
+		fields := message.ProtoReflect().Descriptor().Fields()
+		outside := 0 // of a oneof
+		for i := range fields.Len() {
+			if fields.Get(i).ContainingOneof() == nil {
+				outside++
+			}
+		}
+		if outside != known {
+			t.Errorf("%s has %d fields, marshalOutput knows %d", message.ProtoReflect().Descriptor().Name(), outside, known)
+		}
+	}
+}
