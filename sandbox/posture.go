@@ -60,19 +60,46 @@ func readStatus(pid string) (map[string]string, error) {
 }
 
 // check finds the process that is insidePid in the sandbox and compares it
-// with p. The first difference is the error.
+// with p. The error has all differences of the status, and of the rest the first of
+// each kind.
 func (p posture) check(insidePid uint32) error {
 	pid, err := p.find(insidePid)
 	if err != nil {
 		return err
 	}
 	steps := []func(int) error{p.checkStatus, p.checkNamespaces, p.checkGroups, p.checkRlimits, p.checkDescriptors}
+	var all differences
 	for _, step := range steps {
-		if err := step(pid); err != nil {
-			return err
-		}
+		all = all.and(step(pid))
 	}
-	return p.group.verify(p.memory, p.processes+1)
+	return all.and(p.group.verify(p.memory, p.processes+1)).orNil()
+}
+
+// differences are what was found, for one line of a log.
+type differences []error
+
+func (d differences) and(err error) differences {
+	if err == nil {
+		return d
+	}
+	return append(d, err)
+}
+
+func (d differences) orNil() error {
+	if len(d) == 0 {
+		return nil
+	}
+	return d
+}
+
+func (d differences) Unwrap() []error { return d }
+
+func (d differences) Error() string {
+	all := make([]string, len(d))
+	for i, err := range d {
+		all[i] = err.Error()
+	}
+	return strings.Join(all, "; ")
 }
 
 // find looks for the process in the sandbox's cgroup. It and init must be alone.
@@ -114,16 +141,17 @@ func (p posture) checkStatus(pid int) error {
 		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
 		{"NoNewPrivs", "1"}, {"Seccomp", "2"}, {"Seccomp_filters", filters}, {"Umask", "0077"}, {"TracerPid", "0"},
 	}
+	var all differences
 	for _, w := range want {
 		got, known := status[w.key]
 		if !known && w.key == "Seccomp_filters" { // since Linux 5.9
 			continue
 		}
 		if got != w.value {
-			return fmt.Errorf("%s: got %q, want %q", w.key, got, w.value)
+			all = all.and(fmt.Errorf("%s: got %q, want %q", w.key, got, w.value))
 		}
 	}
-	return p.checkOOMScore(pid)
+	return all.and(p.checkOOMScore(pid)).orNil()
 }
 
 // ownFilters is the number of seccomp filters that this process inherited, from

@@ -38,6 +38,10 @@ func TestPostureRefuses(t *testing.T) {
 			}
 		})
 	}
+	// And of several differences each is named.
+	if err := p.checkStatus(self); err == nil || !strings.Contains(err.Error(), "; CapEff: got ") || !strings.Contains(err.Error(), "; oom_score_adj: got ") {
+		t.Errorf("got %v, want all that differs", err)
+	}
 	if err := p.check(2); err == nil || !strings.Contains(err.Error(), "got 0, want 1") {
 		t.Errorf("got %v", err)
 	}

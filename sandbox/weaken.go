@@ -71,12 +71,12 @@ var weakenings = map[string]weakening{
 			return filters{lenient, f.script}, err
 		},
 	},
-	"network":     {config: leaveOut(configs.NEWNET)},
-	"masks":       {config: func(c *configs.Config) { c.MaskPaths, c.ReadonlyPaths = nil, nil }},
-	"ipc":         {config: leaveOut(configs.NEWIPC)},
-	"host name":   {config: func(c *configs.Config) { leaveOut(configs.NEWUTS)(c); c.Hostname = "" }},
-	"cgroup view": {config: leaveOut(configs.NEWCGROUP)},
-	"uptime":      {config: leaveOut(configs.NEWTIME)},
+	"network":          {config: leaveOut(configs.NEWNET)},
+	"masks":            {config: func(c *configs.Config) { c.MaskPaths, c.ReadonlyPaths = nil, nil }},
+	"ipc namespace":    {config: leaveOut(configs.NEWIPC)},
+	"uts namespace":    {config: func(c *configs.Config) { leaveOut(configs.NEWUTS)(c); c.Hostname = "" }},
+	"cgroup namespace": {config: leaveOut(configs.NEWCGROUP)},
+	"time namespace":   {config: leaveOut(configs.NEWTIME)},
 	// No proc can be mounted for a namespace of processes that isn't the sandbox's own.
 	"pid namespace": {config: func(c *configs.Config) {
 		leaveOut(configs.NEWPID)(c)
@@ -97,9 +97,15 @@ var weakenings = map[string]weakening{
 		return nil
 	}},
 	"process limit": {limits: func(g group) error { return g.limitProcesses(manyProcesses) }},
-	"rlimits":       {config: func(c *configs.Config) { c.Rlimits = nil }},
-	"sysctls":       {config: func(c *configs.Config) { c.Sysctl = nil }},
-	"oom score":     {config: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
+	"core dumps": {config: func(c *configs.Config) {
+		for i := range c.Rlimits {
+			if c.Rlimits[i].Type == unix.RLIMIT_CORE {
+				c.Rlimits[i].Soft, c.Rlimits[i].Hard = muchMemory, muchMemory
+			}
+		}
+	}},
+	"sysctls":   {config: func(c *configs.Config) { c.Sysctl = nil }},
+	"oom score": {config: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
 	"sizes": {config: func(c *configs.Config) {
 		for _, m := range c.Mounts {
 			if m.Device == "tmpfs" && strings.Contains(m.Data, "mode=1777") {
@@ -107,10 +113,9 @@ var weakenings = map[string]weakening{
 			}
 		}
 	}},
-	"read-only": {config: func(c *configs.Config) {
-		c.Readonlyfs = false
+	"mount flags": {config: func(c *configs.Config) {
 		for _, m := range c.Mounts {
-			m.Flags &^= unix.MS_RDONLY | unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
+			m.Flags &^= unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 		}
 	}},
 	"devices": {config: func(c *configs.Config) {
@@ -118,11 +123,9 @@ var weakenings = map[string]weakening{
 			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Permissions: "rw", Allow: true},
 		})
 	}},
-	"root files": {config: func(c *configs.Config) {
+	"files of the host": {config: func(c *configs.Config) {
 		c.Mounts = append(c.Mounts, &configs.Mount{
-			Source: "/etc", Destination: "/etc", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
-		}, &configs.Mount{
-			Source: "/run", Destination: "/run", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
+			Source: "/var", Destination: "/var", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
 		})
 	}},
 }
@@ -198,6 +201,9 @@ func pretending(calls ...string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Release()
+	if err := f.SetBadArchAction(seccomp.ActAllow); err != nil {
+		return nil, err
+	}
 	for _, name := range calls {
 		var only []seccompArg
 		if name == "prctl" {

@@ -11,7 +11,7 @@ import (
 )
 
 // protocols says how the cases are run that take more than one execution.
-var protocols = map[string]func(*testing.T, *running, hostileCase){
+var protocols = map[string]func(testing.TB, *running, hostileCase){
 	// With one tenant the second of them has to wait; twice as the one there is.
 	"sequential: run twice, same tenant then other tenant": runTwice,
 	"sequential: run twice":                                runTwice,
@@ -22,7 +22,7 @@ var protocols = map[string]func(*testing.T, *running, hostileCase){
 	"run two at once plus a host-side connect to 127.0.0.1:18080":                                                                  runTwoListeners,
 }
 
-func runTwice(t *testing.T, d *running, c hostileCase) {
+func runTwice(t testing.TB, d *running, c hostileCase) {
 	for range 2 {
 		newTrial(t, d, c).run()
 	}
@@ -30,7 +30,7 @@ func runTwice(t *testing.T, d *running, c hostileCase) {
 
 // runBesideOne holds one execution at its end, where it waits for a line, while a
 // second runs.
-func runBesideOne(t *testing.T, d *running, c hostileCase) {
+func runBesideOne(t testing.TB, d *running, c hostileCase) {
 	first, release := startHeld(t, d, c)
 	second := newTrial(t, d, c)
 	second.run()
@@ -40,7 +40,7 @@ func runBesideOne(t *testing.T, d *running, c hostileCase) {
 
 // startHeld starts a case that prints "held" and waits for a line. release sends
 // it; wait returns the result.
-func startHeld(t *testing.T, d *running, c hostileCase) (wait func() *result, release func()) {
+func startHeld(t testing.TB, d *running, c hostileCase) (wait func() *result, release func()) {
 	t.Helper()
 	s, err := d.runs.ExecuteInteractive(t.Context())
 	if err != nil {
@@ -78,14 +78,14 @@ func startHeld(t *testing.T, d *running, c hostileCase) (wait func() *result, re
 	}
 }
 
-func newTrialOf(t *testing.T, d *running, c hostileCase, r *result) *trial {
+func newTrialOf(t testing.TB, d *running, c hostileCase, r *result) *trial {
 	tr := newTrial(t, d, c)
 	tr.r, tr.id = r, r.id
 	return tr
 }
 
 // idsAreApart runs two at once and a third after: none has an id of another.
-func idsAreApart(t *testing.T, d *running, c hostileCase) {
+func idsAreApart(t testing.TB, d *running, c hostileCase) {
 	held := c
 	held.Code += "\nprint('held', flush=True); input()\n"
 	waitA, releaseA := startHeld(t, d, held)
@@ -120,7 +120,7 @@ func idsAreApart(t *testing.T, d *running, c hostileCase) {
 }
 
 // hostIDs reads the maps that the case prints.
-func hostIDs(t *testing.T, r *result) []int {
+func hostIDs(t testing.TB, r *result) []int {
 	t.Helper()
 	var ids []int
 	scanner := bufio.NewScanner(strings.NewReader(r.stdout.String()))
@@ -145,7 +145,7 @@ func hostIDs(t *testing.T, r *result) []int {
 
 // runTwoListeners runs two that listen on the same port, and tries it from outside
 // while both do.
-func runTwoListeners(t *testing.T, d *running, c hostileCase) {
+func runTwoListeners(t testing.TB, d *running, c hostileCase) {
 	held := c
 	held.Code = strings.Replace(c.Code, "s.settimeout(2)", "print('held', flush=True); input(); s.settimeout(0.2)", 1)
 	if held.Code == c.Code {

@@ -374,7 +374,7 @@ func (a advice) Errorf(format string, args ...any) {
 }
 func (a advice) Error(args ...any) { a.TB.Helper(); a.TB.Log(append([]any{"ADVISORY"}, args...)...) }
 
-func newTrial(t *testing.T, d *running, c hostileCase) *trial {
+func newTrial(t testing.TB, d *running, c hostileCase) *trial {
 	tr := &trial{TB: t, c: c}
 	if c.Advisory {
 		tr.TB = advice{t}
@@ -385,7 +385,7 @@ func newTrial(t *testing.T, d *running, c hostileCase) *trial {
 	return tr
 }
 
-func runInSandbox(t *testing.T, d *running, c hostileCase) {
+func runInSandbox(t testing.TB, d *running, c hostileCase) {
 	if runtime.GOARCH != "amd64" && strings.Contains(c.Code, "syscall(") {
 		t.Skip("the attack makes system calls by their numbers on x86-64")
 	}

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// A suite that is green says something only if it can be red. TestMutation takes one
+// layer after the other off the real daemon's sandboxes and runs cases of the
+// catalogue against it: those that attack the layer must fail.
+
+// A mutation is one layer that is off.
+type mutation struct {
+	// Daemon are boundaries that the daemon must find missing by itself. It may find
+	// more: that depends on the kernel and its settings.
+	Daemon []string `json:"daemon"`
+	// Red are cases that must fail, with words that say why: it is not the machine's
+	// load, or what else a sandbox lacks without the layer.
+	Red   map[string]string `json:"red"`
+	Green []string          `json:"green"` // cases that attack something else, and must not fail
+	// Refused is what the daemon says that doesn't start, if no sandbox can be made
+	// without the layer.
+	Refused string `json:"refused"`
+}
+
+func (m mutation) cases() []string { return append(slices.Sorted(maps.Keys(m.Red)), m.Green...) }
+
+func mutations(t testing.TB) map[string]mutation {
+	t.Helper()
+	all := map[string]mutation{}
+	decodeStrictly(t, "mutations.json", &all)
+	return all
+}
+
+func TestMutation(t *testing.T) {
+	daemon := buildWeakened(t)
+	cases := map[string]hostileCase{}
+	for _, group := range hostileCases(t) {
+		for _, c := range group {
+			cases[c.ID] = c
+		}
+	}
+	all := mutations(t)
+	every := map[string]bool{}
+	for layer, m := range all {
+		for _, id := range m.cases() {
+			if c, ok := cases[id]; !ok || !c.inSandbox() || c.Advisory {
+				t.Fatalf("mutations.json: %s: %s is no case that fails in a sandbox", layer, id)
+			}
+			every[id] = true
+		}
+	}
+	t.Run("a build for use has no such switch", func(t *testing.T) { wantNoSwitch(t, daemon) })
+	t.Run("posture", func(t *testing.T) { wantPostureRefused(t, daemon) })
+	// What fails below fails for the layer's sake: with all on, the same build passes.
+	t.Run("nothing", func(t *testing.T) {
+		startWeakened(t, daemon, "").wantJudged(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))})
+	})
+	for _, layer := range slices.Sorted(maps.Keys(all)) {
+		t.Run(layer, func(t *testing.T) {
+			m := all[layer]
+			if m.Refused != "" {
+				wantNoStart(t, daemon, layer, m.Refused)
+				return
+			}
+			d := startWeakened(t, daemon, layer)
+			d.wantMissing(m.Daemon)
+			d.wantJudged(t, cases, m)
+		})
+	}
+}
+
+// buildWeakened builds the daemon that takes layers off. No embedded Python lies
+// beside it.
+func buildWeakened(t testing.TB) string {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command to build the weakened daemon with")
+	}
+	path := filepath.Join(newDir(t), "skillrund")
+	out, err := exec.Command("go", "build", "-tags", weakTag, "-o", path, ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// The tag and the variable of sandbox/weaken.go.
+const (
+	weakTag = "skillrun_weaken"
+	weakVar = "SKILLRUN_WEAKEN"
+)
+
+// startWeakened starts the daemon without one layer, and with a configuration that
+// lets it serve all the same.
+func startWeakened(t testing.TB, program, layer string) *running {
+	t.Helper()
+	d := launchWeakened(t, program, layer, "boundaries: {allow_missing: ["+strings.Join(sandbox.Lowerable(), ", ")+"]}\n")
+	d.waitServing()
+	return d
+}
+
+func launchWeakened(t testing.TB, program, layer, extra string) *running {
+	t.Helper()
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := launch(t, dir, extra, "/usr/bin/env", weakVar+"="+layer, "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
+	d.dial("unix://" + dir + "/s.sock")
+	return d
+}
+
+// wantNoSwitch checks that the binary under test, as it is built for use, can't be
+// weakened: it knows neither the tag nor the variable, and is whole with that set.
+func wantNoSwitch(t *testing.T, program string) {
+	words := [][]byte{[]byte(weakVar), []byte("its sandboxes are weakened")}
+	for _, tt := range []struct {
+		path string
+		want bool
+	}{{program, true}, {binary(t, "skillrund"), false}} {
+		data, err := os.ReadFile(tt.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range words {
+			if got := bytes.Contains(data, w); got != tt.want {
+				t.Errorf("%s has %q: %v, want %v", tt.path, w, got, tt.want)
+			}
+		}
+		info, err := buildinfo.ReadFile(tt.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool {
+			return s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), weakTag)
+		})
+		if got != tt.want {
+			t.Errorf("%s is built with the tag: %v, want %v", tt.path, got, tt.want)
+		}
+	}
+	t.Setenv(weakVar, "capabilities")
+	d := startHostile(t, "") // which serves only if every boundary is found
+	d.run(shell("hostile", "grep CapEff /proc/self/status")).wantStdout(t, "CapEff:\t0000000000000000\n")
+}
+
+// wantPostureRefused takes layers off only the sandboxes of executions, and leaves the
+// daemon its look at each program before it runs: nothing runs, and the log has what
+// differs.
+func wantPostureRefused(t *testing.T, program string) {
+	for layer, differences := range map[string][]string{
+		"network":        {"net namespace: got the daemon's"},
+		"core dumps":     {"rlimit 4: got 1073741824/1073741824, want 0"},
+		"oom score":      {"oom_score_adj: got 0, want 1000"},
+		"user namespace": {"Uid: got ", `"1000\\t1000\\t1000\\t1000\`, "; Gid: got ", "; user namespace: got the daemon's"},
+	} {
+		t.Run(layer, func(t *testing.T) {
+			d := launchWeakened(t, program, layer+", read back", "")
+			d.waitServing()
+			r := d.run(shell("hostile", "echo ran"))
+			o := r.outcome
+			if o.End != pb.End_END_SETUP_FAILED || o.Evidence.GetSetupStep() != "posture" || o.ExitCode != nil || r.stdout.Len() > 0 {
+				t.Errorf("ended as %v with stdout %q, want SETUP_FAILED at the posture", o, r.stdout.String())
+			}
+			// What differs is about this machine: a caller is told where it is said.
+			if !strings.Contains(o.Advice, "the daemon's log says why") {
+				t.Errorf("advice %q", o.Advice)
+			}
+			line := d.logLine(r.id, "level=ERROR")
+			for _, want := range differences {
+				if !strings.Contains(line, want) {
+					t.Errorf("the log says %q, want %q in it", line, want)
+				}
+			}
+			d.wantNothingLeft()
+		})
+	}
+}
+
+// logLine is the log's first line that has all of words.
+func (d *running) logLine(words ...string) string {
+	for line := range strings.Lines(d.log.String()) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			return line
+		}
+	}
+	return ""
+}
+
+// wantMissing checks that the daemon itself has found these boundaries missing.
+func (d *running) wantMissing(want []string) {
+	d.t.Helper()
+	missing := map[string]bool{}
+	for _, b := range d.capabilities().Boundaries {
+		missing[b.Name] = !b.Found
+	}
+	for _, name := range want {
+		if !missing[name] {
+			d.t.Errorf("the daemon does not find that %q is missing", name)
+		}
+	}
+}
+
+// wantNoStart checks that the daemon ends by itself, and says why.
+func wantNoStart(t testing.TB, program, layer, why string) {
+	t.Helper()
+	d := launchWeakened(t, program, layer, "")
+	if err := d.wait(); err == nil || !strings.Contains(d.log.String(), why) {
+		t.Errorf("the daemon ended with %v, want an error that says %q\n%s", err, why, tail(d.log.String(), 2000))
+	}
+}
+
+// wantJudged runs the cases of m, several at once.
+func (d *running) wantJudged(t testing.TB, cases map[string]hostileCase, m mutation) {
+	t.Helper()
+	places := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for _, id := range m.cases() {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			v := judged(t, func(t testing.TB) { runInSandbox(t, d, cases[id]) })
+			words, red := m.Red[id]
+			switch {
+			case !red && v.Failed():
+				t.Errorf("%s fails:\n%s", id, tail(v.text(), 3000))
+			case red && !v.Failed():
+				t.Errorf("%s does not notice", id)
+			case red && !strings.Contains(v.text(), words):
+				t.Errorf("%s fails, but not with %q:\n%s", id, words, tail(v.text(), 3000))
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d cases that must fail, %d that must not", len(m.Red), len(m.Green))
+}
+
+// A verdict takes what a case says, and that it failed, in place of the test.
+type verdict struct {
+	testing.TB // for what it doesn't do itself
+	ctx        context.Context
+
+	mu       sync.Mutex
+	failed   bool
+	said     bytes.Buffer
+	cleanups []func()
+}
+
+// judged runs a case to its end, on a goroutine that a fatal failure ends.
+func judged(t testing.TB, run func(testing.TB)) *verdict {
+	ctx, cancel := context.WithCancel(t.Context())
+	v := &verdict{TB: t, ctx: ctx}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer v.cleanUp()
+		defer cancel()
+		run(v)
+	}()
+	<-done
+	return v
+}
+
+func (v *verdict) cleanUp() {
+	for {
+		v.mu.Lock()
+		last := len(v.cleanups) - 1
+		if last < 0 {
+			v.mu.Unlock()
+			return
+		}
+		f := v.cleanups[last]
+		v.cleanups = v.cleanups[:last]
+		v.mu.Unlock()
+		f()
+	}
+}
+
+func (v *verdict) say(failed bool, text string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.failed = v.failed || failed
+	fmt.Fprintln(&v.said, text)
+}
+
+func (v *verdict) text() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.said.String()
+}
+
+func (v *verdict) Failed() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.failed
+}
+
+func (v *verdict) Cleanup(f func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.cleanups = append(v.cleanups, f)
+}
+
+func (v *verdict) Context() context.Context { return v.ctx }
+
+func (v *verdict) Log(args ...any)                   { v.say(false, fmt.Sprint(args...)) }
+func (v *verdict) Logf(format string, args ...any)   { v.say(false, fmt.Sprintf(format, args...)) }
+func (v *verdict) Error(args ...any)                 { v.say(true, fmt.Sprint(args...)) }
+func (v *verdict) Errorf(format string, args ...any) { v.say(true, fmt.Sprintf(format, args...)) }
+func (v *verdict) Fail()                             { v.say(true, "failed") }
+func (v *verdict) FailNow()                          { v.Fail(); runtime.Goexit() }
+func (v *verdict) Fatal(args ...any)                 { v.Error(args...); runtime.Goexit() }
+func (v *verdict) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }
