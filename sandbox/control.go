@@ -25,11 +25,14 @@ const (
 	frameTerm    = 4
 	frameKill    = 5
 	frameMounts  = 6
+	frameJoined  = 7
+	frameFinish  = 8
 	frameHello   = 16
 	frameReady   = 17
 	frameStarted = 18
 	frameFailed  = 19
-	frameEnd     = 20
+	frameMounted = 20
+	frameEnd     = 21
 )
 
 // stages are the names of init.h's enum stage.
@@ -83,10 +86,10 @@ func appendFrame(b []byte, kind uint32, payload []byte) []byte {
 }
 
 // handOver sends a prepared sandbox the mounts of an execution, as descriptors with
-// their targets, and its program.
-func (c *control) handOver(mounts []int, targets []string, program []byte) error {
+// their targets, and then one frame more.
+func (c *control) handOver(mounts []int, targets []string, kind uint32, payload []byte) error {
 	b := appendFrame(nil, frameMounts, []byte(strings.Join(targets, "\x00")+"\x00"))
-	b = appendFrame(b, frameProgram, program)
+	b = appendFrame(b, kind, payload)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.file.SetWriteDeadline(time.Now().Add(writePatience))
@@ -183,6 +186,12 @@ func encodeProgram(f filters, s Spec, deadline time.Duration) ([]byte, error) {
 		return nil, fmt.Errorf("program: %d bytes: at most %d", len(e.b), maxProgramBytes)
 	}
 	return e.b, nil
+}
+
+// encodeJoined is the payload of frameJoined.
+func encodeJoined(pid uint32, deadline time.Duration) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, pid)
+	return binary.LittleEndian.AppendUint32(b, uint32(min(deadline.Milliseconds(), 1<<31)))
 }
 
 func boolWord(b bool) uint32 {

@@ -40,7 +40,10 @@ type Config struct {
 	// Prepared is how many sandboxes may wait ahead of their programs, at most. None:
 	// each is made when it is asked for.
 	Prepared int
-	Log      *slog.Logger // nil: none
+	// Interpreters is how many may be kept ready with modules imported. They need
+	// Prepared.
+	Interpreters int
+	Log          *slog.Logger // nil: none
 }
 
 const (

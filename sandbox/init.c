@@ -72,6 +72,7 @@ static struct {
 	int first;           /* the first child's pipe to the next one, -1 */
 	int started;         /* the first exec succeeded */
 	int stopping;        /* no further step starts */
+	int finished;        /* the process that joined has ended */
 	int ahead;           /* the first child was there before its program */
 	int by_deadline;
 	int unreaped;        /* there may be more to wait for, without a signal */
@@ -297,6 +298,9 @@ static void read_control(const struct step *step) {
 	case FRAME_KILL:
 		stop_all(SIGKILL);
 		break;
+	case FRAME_FINISH:
+		self.finished = 1;
+		break;
 	default:
 		give_up();
 	}
@@ -377,15 +381,19 @@ static void listen_for_ends(void) {
 		send_failed(STAGE_DESCRIPTORS, errno);
 }
 
+static _Noreturn void end(void) {
+	end_everybody();
+	uint32_t words[] = { (uint32_t)self.status, (uint32_t)self.by_deadline };
+	send_frame(FRAME_END, words, 2);
+	_exit(0);
+}
+
 static _Noreturn void run_plan(void) {
 	self.deadline = now_ms() + self.program.deadline_ms;
 	for (uint32_t i = 0; i < self.program.step_count && !self.stopping; i++)
 		if (i == 0 || wanted(&self.program.steps[i]))
 			run_step(&self.program.steps[i], i == 0);
-	end_everybody();
-	uint32_t words[] = { (uint32_t)self.status, (uint32_t)self.by_deadline };
-	send_frame(FRAME_END, words, 2);
-	_exit(0);
+	end();
 }
 
 static _Noreturn void run(void) {
@@ -473,6 +481,22 @@ static void take_mounts(void) {
 	}
 }
 
+/* Serves a process that a ready interpreter forked into this sandbox. It is that
+ * one's child, so its status is not for us to know. */
+static _Noreturn void serve_joined(void) {
+	uint32_t words[2];
+	struct frame f = read_header();
+	if (f.type != FRAME_JOINED || f.length != sizeof words)
+		give_up();
+	read_full(words, sizeof words);
+	self.main = (pid_t)words[0];
+	self.deadline = now_ms() + words[1];
+	send_frame(FRAME_MOUNTED, NULL, 0);
+	while (!self.finished)
+		wait_for_event(NULL);
+	end();
+}
+
 _Noreturn void cell_run(const struct mother *mother, const struct make *make, int *fds, int count, int mapped) {
 	self.gate = self.first = -1;
 	cell_set_up(mother, make, fds, count, mapped);
@@ -483,11 +507,16 @@ _Noreturn void cell_run(const struct mother *mother, const struct make *make, in
 	if (later == MAP_FAILED)
 		send_failed(STAGE_PROTOCOL, errno);
 	listen_for_ends();
-	launch_ahead(later);
+	if (make->waits)
+		launch_ahead(later);
+	else
+		send_frame(FRAME_HELLO, NULL, 0);
 	take_mounts();
 	cell_give_up_mounting();
 	if (filter_load(&self.program.init_filter) != 0)
 		send_failed(STAGE_FILTER, errno);
+	if (!make->waits)
+		serve_joined();
 	struct frame f = read_header();
 	if (f.type != FRAME_PROGRAM || f.length == 0)
 		give_up();

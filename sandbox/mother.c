@@ -202,7 +202,8 @@ static void spawn(size_t length, int *fds, int count) {
 		if (fds[0] == 3 && fcntl(3, F_SETFD, 0) != 0)
 			_exit(127);
 		syscall(SYS_close_range, 4, ~0U, 0);
-		execve(argv[0], argv, envp);
+		environ = envp; /* with the PATH by which it is found */
+		execvp(argv[0], argv);
 		_exit(127);
 	}
 	answer(s->number, pid < 0 ? errno : 0, pid < 0 ? -1 : pidfd);

@@ -231,10 +231,10 @@ func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 }
 
 // make has the mother clone a sandbox. fds are its control socket, its three
-// streams and the files of its cgroups.
-func (m *mother) make(s Spec, slot slot, fds []int) (*born, error) {
+// streams and the files of its cgroups. executes: its init forks the first process.
+func (m *mother) make(s Spec, slot slot, fds []int, executes bool) (*born, error) {
 	limits := rlimits(s)
-	b := packetHeader(packetMake, uint32(slot.index), slot.root-m.host.ids.first, uint32(s.Limits.OpenFiles), 1,
+	b := packetHeader(packetMake, uint32(slot.index), slot.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
 		tmpFiles, uint32(len(fds)-4), uint32(len(limits)), 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
 	for _, l := range limits {

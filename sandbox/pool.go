@@ -22,16 +22,26 @@ const (
 type pool struct {
 	host *Host
 	max  int // sandboxes that wait, of all profiles
-	wake chan struct{}
-	quit chan struct{}
-	once sync.Once      // closes quit
-	told chan struct{}  // closed when the first mother lives, or does not
-	done sync.WaitGroup // work, and what is freed behind the answers
-	free chan struct{}  // one place for each that is freed
+	// interpreters is how many are kept ready at most.
+	interpreters int
+	wake         chan struct{}
+	quit         chan struct{}
+	once         sync.Once      // closes quit
+	told         chan struct{}  // closed when the first mother lives, or does not
+	done         sync.WaitGroup // work, and what is freed behind the answers
+	free         chan struct{}  // one place for each that is freed
 
 	mu      sync.Mutex
 	mother  *mother // nil: none lives
 	shelves map[profile]*shelf
+	ready   map[readyKey]*readySlot
+}
+
+// A readySlot is an interpreter, or that one is being started.
+type readySlot struct {
+	in     *interpreter // nil: not yet
+	failed bool         // it can't be started
+	asked  time.Time
 }
 
 // A shelf holds the prepared sandboxes of one profile.
@@ -46,7 +56,7 @@ type shelf struct {
 // startPool starts to prepare, in the background. max is of Config.Prepared.
 func startPool(h *Host, max int) *pool {
 	p := &pool{
-		host: h, max: max, shelves: map[profile]*shelf{},
+		host: h, max: max, interpreters: h.config.Interpreters, shelves: map[profile]*shelf{}, ready: map[readyKey]*readySlot{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), free: make(chan struct{}, maxBehind), told: make(chan struct{}),
 	}
 	p.done.Go(p.work)
@@ -74,11 +84,20 @@ func (p *pool) take(s Spec) *cell {
 	if p == nil || p.host.faults != nil || !s.preparable() {
 		return nil
 	}
-	c, m := p.ready(s)
+	key := s.profile()
+	if k := s.readyKey(); k != (readyKey{}) && p.interpreters > 0 {
+		key.ready = k
+		p.askInterpreter(k)
+		if c, _ := p.pick(key, s); c != nil {
+			return c
+		}
+		key.ready = readyKey{} // it executes its interpreter
+	}
+	c, m := p.pick(key, s)
 	if c != nil || m == nil {
 		return c
 	}
-	c, err := p.host.prepare(m, s)
+	c, err := p.host.prepare(m, nil, s)
 	if err != nil {
 		p.host.log().Warn("the mother made no sandbox; libcontainer makes it", "error", err)
 		return nil
@@ -86,14 +105,13 @@ func (p *pool) take(s Spec) *cell {
 	return c
 }
 
-// ready takes one from its shelf. It also returns who can make one.
-func (p *pool) ready(s Spec) (*cell, *mother) {
+// pick takes one from its shelf. It also returns who can make one.
+func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mother == nil {
 		return nil, nil
 	}
-	key := s.profile()
 	f := p.shelves[key]
 	if f == nil {
 		f = &shelf{want: 1}
@@ -107,11 +125,108 @@ func (p *pool) ready(s Spec) (*cell, *mother) {
 		if c.waits() {
 			return c, p.mother
 		}
-		go c.discard() // somebody killed it
+		p.done.Go(c.discard) // somebody killed it
 	}
 	f.want = min(f.want+1, p.max)
 	f.least = 0
 	return nil, p.mother
+}
+
+// askInterpreter has one started for k, unless there is one or too many are busy.
+func (p *pool) askInterpreter(k readyKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.ready[k]; r != nil {
+		r.asked = time.Now()
+		return
+	}
+	if p.mother == nil || len(p.ready) >= p.interpreters && !p.dropInterpreter() {
+		return
+	}
+	r := &readySlot{asked: time.Now()}
+	p.ready[k] = r
+	m := p.mother
+	p.done.Go(func() {
+		in, err := m.startInterpreter(k)
+		if err != nil {
+			// It stays in its slot: started again and again it would fail as well.
+			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name, "imports", k.imports, "error", err)
+			p.mu.Lock()
+			r.failed = true
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Lock()
+		if p.ready[k] != r { // the mother is gone meanwhile, or the pool is
+			p.mu.Unlock()
+			in.close()
+			return
+		}
+		r.in = in
+		p.mu.Unlock()
+		p.refill()
+		<-in.gone
+		p.forgetInterpreter(k, r)
+	})
+}
+
+// forgetInterpreter makes room for another start.
+func (p *pool) forgetInterpreter(k readyKey, r *readySlot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ready[k] == r {
+		delete(p.ready, k)
+	}
+}
+
+// dropInterpreter ends the one that was asked for longest ago and has no child that
+// runs. p.mu is held.
+func (p *pool) dropInterpreter() bool {
+	var oldest readyKey
+	for k, r := range p.ready {
+		if p.running(k) > 0 {
+			continue
+		}
+		if oldest == (readyKey{}) || r.asked.Before(p.ready[oldest].asked) {
+			oldest = k
+		}
+	}
+	if oldest == (readyKey{}) {
+		return false
+	}
+	in := p.ready[oldest].in
+	delete(p.ready, oldest)
+	for key, f := range p.shelves {
+		if key.ready == oldest {
+			delete(p.shelves, key)
+			for _, c := range f.ready {
+				p.done.Go(c.discard)
+			}
+		}
+	}
+	if in != nil {
+		in.close()
+	}
+	return true
+}
+
+// running counts the children of an interpreter that are no longer on a shelf. p.mu
+// is held.
+func (p *pool) running(k readyKey) int {
+	r := p.ready[k]
+	if r.failed {
+		return 0
+	}
+	if r.in == nil {
+		return 1 // it starts
+	}
+	n := r.in.children()
+	for key, f := range p.shelves {
+		if key.ready == k {
+			n -= len(f.ready)
+		}
+	}
+	return n
 }
 
 // refill lets the pool make what was taken.
@@ -217,9 +332,14 @@ func (p *pool) gone() <-chan struct{} {
 // themselves.
 func (p *pool) bury() {
 	p.mu.Lock()
-	m, shelves := p.mother, p.shelves
-	p.mother, p.shelves = nil, map[profile]*shelf{}
+	m, shelves, ready := p.mother, p.shelves, p.ready
+	p.mother, p.shelves, p.ready = nil, map[profile]*shelf{}, map[readyKey]*readySlot{}
 	p.mu.Unlock()
+	for _, r := range ready {
+		if r.in != nil {
+			r.in.close()
+		}
+	}
 	for _, f := range shelves {
 		for _, c := range f.ready {
 			c.discard()
@@ -236,10 +356,18 @@ func (p *pool) makeOne() bool {
 	p.mu.Lock()
 	var f *shelf
 	total := 0
-	for _, s := range p.shelves {
+	var in *interpreter
+	for key, s := range p.shelves {
 		total += len(s.ready)
+		r := p.ready[key.ready]
+		if key.ready != (readyKey{}) && (r == nil || r.in == nil) {
+			continue // it executes meanwhile
+		}
 		if len(s.ready) < s.want && (f == nil || s.asked.After(f.asked)) {
-			f = s
+			f, in = s, nil
+			if r != nil {
+				in = r.in
+			}
 		}
 	}
 	if f == nil || total >= p.max {
@@ -248,7 +376,7 @@ func (p *pool) makeOne() bool {
 	}
 	like, m := f.like, p.mother
 	p.mu.Unlock()
-	c, err := p.host.prepare(m, like)
+	c, err := p.host.prepare(m, in, like)
 	if err != nil {
 		p.host.log().Error("no sandbox was made ahead", "error", err)
 		return false

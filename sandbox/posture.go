@@ -59,20 +59,21 @@ func readStatus(pid string) (map[string]string, error) {
 	return status, nil
 }
 
-// check finds the process that is insidePid in the sandbox and compares it
-// with p. The error has all differences of the status, and of the rest the first of
-// each kind.
-func (p posture) check(insidePid uint32) error {
-	pid, err := p.find(insidePid)
+// check finds the process that is insidePid in the sandbox, or whichever is there
+// beside init if that is 0, and compares it with p. The error has all differences of
+// the status, and of the rest the first of each kind. It returns the process's pid in
+// the sandbox.
+func (p posture) check(insidePid uint32) (uint32, error) {
+	pid, insidePid, err := p.find(insidePid)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	steps := []func(int) error{p.checkStatus, p.checkNamespaces, p.checkGroups, p.checkRlimits, p.checkDescriptors}
 	var all differences
 	for _, step := range steps {
 		all = all.and(step(pid))
 	}
-	return all.and(p.group.verify(p.memory, p.processes+1)).orNil()
+	return insidePid, all.and(p.group.verify(p.memory, p.processes+1)).orNil()
 }
 
 // differences are what was found, for one line of a log.
@@ -103,24 +104,28 @@ func (d differences) Error() string {
 }
 
 // find looks for the process in the sandbox's cgroup. It and init must be alone.
-func (p posture) find(insidePid uint32) (int, error) {
+func (p posture) find(insidePid uint32) (pid int, inside uint32, err error) {
 	pids, err := p.group.pids()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == p.initPid })
 	if len(pids) != 1 {
-		return 0, fmt.Errorf("processes beside init: got %d, want 1", len(pids))
+		return 0, 0, fmt.Errorf("processes beside init: got %d, want 1", len(pids))
 	}
 	status, err := readStatus(strconv.Itoa(pids[0]))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	inside := strings.Fields(status["NSpid"])
-	if len(inside) < 2 || inside[len(inside)-1] != strconv.Itoa(int(insidePid)) {
-		return 0, fmt.Errorf("NSpid: got %q, want it to end with %d", status["NSpid"], insidePid)
+	levels := strings.Fields(status["NSpid"])
+	if len(levels) < 2 {
+		return 0, 0, fmt.Errorf("NSpid: got %q, want a pid of the sandbox", status["NSpid"])
 	}
-	return pids[0], nil
+	n, err := strconv.ParseUint(levels[len(levels)-1], 10, 32)
+	if err != nil || insidePid != 0 && uint32(n) != insidePid {
+		return 0, 0, fmt.Errorf("NSpid: got %q, want it to end with %d", status["NSpid"], insidePid)
+	}
+	return pids[0], uint32(n), nil
 }
 
 func (p posture) checkStatus(pid int) error {

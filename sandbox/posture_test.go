@@ -42,7 +42,7 @@ func TestPostureRefuses(t *testing.T) {
 	if err := p.checkStatus(self); err == nil || !strings.Contains(err.Error(), "; CapEff: got ") || !strings.Contains(err.Error(), "; oom_score_adj: got ") {
 		t.Errorf("got %v, want all that differs", err)
 	}
-	if err := p.check(2); err == nil || !strings.Contains(err.Error(), "got 0, want 1") {
+	if _, err := p.check(2); err == nil || !strings.Contains(err.Error(), "got 0, want 1") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -65,7 +65,7 @@ func TestPostureOfARunningProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := right.check(pid); err != nil {
+	if _, err := right.check(pid); err != nil {
 		t.Errorf("got %v", err)
 	}
 	for name, change := range map[string]func(*posture){
@@ -79,7 +79,7 @@ func TestPostureOfARunningProgram(t *testing.T) {
 	} {
 		wrong, was := right, pid
 		change(&wrong)
-		if err := wrong.check(pid); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := wrong.check(pid); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		pid = was

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,10 +19,11 @@ type profile struct {
 	sizeBytes, files int64
 	openFiles        int
 	cpu              time.Duration
+	ready            readyKey // of the interpreter that its process was forked from; zero: it executes a program
 }
 
 func (s Spec) profile() profile {
-	return profile{s.Workspace.SizeBytes, s.Workspace.Files, s.Limits.OpenFiles, s.Limits.CPU}
+	return profile{sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
 }
 
 // preparable says whether the mother can make a sandbox for s: what she makes has a
@@ -33,8 +35,9 @@ func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "
 const preparedPoints = 2
 
 // prepare makes a sandbox like that of s, up to the first process, which has dropped
-// everything, has been looked at and waits for what it is to execute. Used once.
-func (h *Host) prepare(m *mother, s Spec) (_ *cell, err error) {
+// everything, has been looked at and waits for what it is to execute: a child of its
+// init, or of in if that is not nil. Used once.
+func (h *Host) prepare(m *mother, in *interpreter, s Spec) (_ *cell, err error) {
 	c := newCell(h, s)
 	defer func() {
 		if err != nil {
@@ -48,7 +51,7 @@ func (h *Host) prepare(m *mother, s Spec) (_ *cell, err error) {
 	if err := c.group.create(); err != nil {
 		return nil, &SetupError{Step: "cgroup", Err: err}
 	}
-	if err := c.limit(s.Limits); err != nil {
+	if _, err := c.limit(s.Limits); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(h.instance.run, c.slot.String())
@@ -65,34 +68,35 @@ func (h *Host) prepare(m *mother, s Spec) (_ *cell, err error) {
 	if err := c.pipes.giveTo(c.slot.script()); err != nil {
 		return nil, &SetupError{Step: "pipes", Err: err}
 	}
-	if err := c.beBorn(m); err != nil {
+	if err := c.beBorn(m, in); err != nil {
 		return nil, step("mother", err)
 	}
-	return c, c.await()
+	return c, c.lookAt()
 }
 
-// limit sets the limits that can be set at any time, unless they are.
-func (c *cell) limit(l Limits) error {
-	if c.limited == l {
-		return nil
+// limit sets the limits that can be set at any time, unless they are. It reports
+// whether it had to.
+func (c *cell) limit(l Limits) (changed bool, err error) {
+	was := c.limited
+	if was.MemoryBytes == l.MemoryBytes && was.Processes == l.Processes && was.MilliCPUs == l.MilliCPUs {
+		return false, nil
 	}
-	if err := c.group.limitMemory(l.MemoryBytes); err != nil {
-		return &SetupError{Step: "cgroup", Err: err}
+	err = c.group.limitMemory(l.MemoryBytes)
+	if err == nil {
+		err = c.group.limitProcesses(l.Processes + 1) // with init
 	}
-	if err := c.group.limitProcesses(l.Processes + 1); err != nil { // with init
-		return &SetupError{Step: "cgroup", Err: err}
+	if err == nil && was.MilliCPUs != l.MilliCPUs {
+		err = c.group.limitCPU(l.MilliCPUs)
 	}
-	if c.limited.MilliCPUs != l.MilliCPUs {
-		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
-			return &SetupError{Step: "cgroup", Err: err}
-		}
+	if err != nil {
+		return true, &SetupError{Step: "cgroup", Err: err}
 	}
 	c.limited = l
-	return nil
+	return true, nil
 }
 
-// beBorn has the mother clone the sandbox's init.
-func (c *cell) beBorn(m *mother) error {
+// beBorn has the mother clone the sandbox's init, and waits for its first process.
+func (c *cell) beBorn(m *mother, in *interpreter) error {
 	ours, theirs, err := newControl()
 	if err != nil {
 		return err
@@ -105,27 +109,46 @@ func (c *cell) beBorn(m *mother) error {
 	}
 	defer closeFiles(doors)
 	defer c.pipes.closeInside()
+	streams := c.pipes.inside
+	if in != nil { // they are not init's
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer null.Close()
+		streams = [3]*os.File{null, null, null}
+	}
 	var fds []int
-	for _, f := range append(append([]*os.File{theirs}, c.pipes.inside[:]...), doors...) {
+	for _, f := range slices.Concat([]*os.File{theirs}, streams[:], doors) {
 		fds = append(fds, int(f.Fd()))
 	}
-	c.born, err = m.make(c.spec, c.slot, fds)
-	return err
-}
-
-// await waits until the first process waits, and looks at it.
-func (c *cell) await() error {
+	if c.born, err = m.make(c.spec, c.slot, fds, in == nil); err != nil {
+		return err
+	}
 	stop := time.AfterFunc(startPatience, func() { c.control.file.Close() })
 	defer stop.Stop()
-	ready, err := c.control.expect(frameReady, 1)
-	if err != nil {
+	if in == nil {
+		ready, err := c.control.expect(frameReady, 1)
+		if err == nil {
+			c.first = ready[0]
+		}
 		return step("init", err)
 	}
+	if _, err := c.control.expect(frameHello, 0); err != nil {
+		return step("init", err)
+	}
+	c.joined, err = in.fork(c, doors)
+	return step("interpreter", err)
+}
+
+// lookAt reads the posture of the first process, which waits, and keeps what is
+// needed of the sandbox.
+func (c *cell) lookAt() error {
 	want, err := c.posture()
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	if err := want.check(ready[0]); err != nil {
+	if c.first, err = want.check(c.first); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	if c.bell, err = c.group.hangOOMBell(); err != nil {
@@ -149,7 +172,7 @@ func (c *cell) await() error {
 func (c *cell) waits() bool {
 	p := []unix.PollFd{{Fd: int32(c.born.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(p, 0)
-	return n == 0 && err == nil
+	return n == 0 && err == nil && (c.joined == nil || len(c.joined.ended) == 0)
 }
 
 // handOver gives a prepared sandbox its program and returns when the exec of the
@@ -158,15 +181,22 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
 	defer stop()
 	c.spec = s
-	if c.limited != s.Limits {
-		if err := c.limit(s.Limits); err != nil {
-			return err
-		}
+	changed, err := c.limit(s.Limits)
+	if err != nil {
+		return err
+	}
+	if changed {
 		if err := c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1); err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}
 	}
-	program, err := encodeProgram(filters{}, s, initDeadline(s.Limits))
+	deadline := initDeadline(s.Limits)
+	kind, payload := uint32(frameProgram), []byte(nil)
+	if c.joined == nil {
+		payload, err = encodeProgram(filters{}, s, deadline)
+	} else {
+		kind, payload = frameJoined, encodeJoined(c.first, deadline)
+	}
 	if err != nil {
 		return &SetupError{Step: "program", Err: err}
 	}
@@ -179,7 +209,19 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 	if !stop() { // canceled just now, and the socket with it
 		return step("start", context.Cause(ctx))
 	}
-	return c.begin(func() error { return c.control.handOver(m.trees, m.targets, program) })
+	tell := func() error { return c.control.handOver(m.trees, m.targets, kind, payload) }
+	if c.joined == nil {
+		return c.begin(tell)
+	}
+	if err := tell(); err != nil {
+		return step("init", err)
+	}
+	giveUp := time.AfterFunc(startPatience, func() { c.control.file.Close() })
+	defer giveUp.Stop()
+	if _, err := c.control.expect(frameMounted, 0); err != nil {
+		return step("init", err)
+	}
+	return c.joined.run(s)
 }
 
 // A mountList is mounts that nobody sees yet, with the places where the sandbox's

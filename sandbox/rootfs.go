@@ -80,6 +80,10 @@ func makeRootfs(dir string, links map[string]string) error {
 	if err := writeMadeUp(dir); err != nil {
 		return err
 	}
+	// Python imports a module of this name by itself.
+	if err := writeFile(dir+readyDir+"/sitecustomize.py", readyProgram); err != nil {
+		return err
+	}
 	for _, f := range hostFiles {
 		if err := showHostFiles(dir, f.path); err != nil {
 			return err

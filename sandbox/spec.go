@@ -20,6 +20,9 @@ type Spec struct {
 	Limits    Limits
 	Network   Network
 	Root      string // of Config.Roots; "" is the host's own
+	// Python, if the program is one and may be forked from an interpreter that is
+	// ready. Nil, or none ready: it is executed.
+	Python *Python
 
 	unprepared bool // made by libcontainer, whatever is there
 }

@@ -38,6 +38,8 @@ type cell struct {
 	mounts  *os.File // its mount namespace
 	limited Limits   // what its cgroup has
 	before  Usage    // by its init
+	first   uint32   // the first process, in the sandbox
+	joined  *joined  // the same if an interpreter forked it, else nil
 }
 
 func newCell(h *Host, s Spec) *cell { return &cell{host: h, spec: s, left: make(chan struct{})} }
@@ -225,7 +227,7 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if f := c.host.faults; f != nil && f.limits != nil {
 		err = f.limits(c.group)
 	} else {
-		err = want.check(ready[0])
+		_, err = want.check(ready[0])
 	}
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
@@ -311,6 +313,9 @@ func (c *cell) destroyContainer() error {
 		defer c.born.pidfd.Close()
 		defer c.userns.Close() // nil: never opened
 		defer c.mounts.Close()
+	}
+	if c.joined != nil {
+		c.joined.gate.Close()
 	}
 	switch {
 	case c.container == nil && c.born == nil:

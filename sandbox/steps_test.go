@@ -321,7 +321,7 @@ func TestPostureOfNobody(t *testing.T) {
 	for procs, want := range map[string]string{"x": "invalid syntax", fmt.Sprint(gone): "no such file", fmt.Sprint(os.Getpid(), "\n", gone, "\n1"): "got 2, want 1"} {
 		h, _ := fakeGroup(t, map[string]string{"cgroup.procs": procs})
 		p.group = h.group()
-		if err := p.check(2); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := p.check(2); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("processes %q: got %v, want it to say %q", procs, err, want)
 		}
 	}

@@ -181,11 +181,41 @@ func (w *watch) conclude(end endFrame) {
 
 // readEnd waits for init's last frame.
 func (p *Process) readEnd() endFrame {
+	if p.cell.joined != nil {
+		return p.readJoinedEnd()
+	}
 	words, err := p.cell.control.expect(frameEnd, 2)
 	if err != nil {
 		return endFrame{err: err}
 	}
 	return endFrame{status: syscall.WaitStatus(words[0]), byDeadline: words[1] != 0}
+}
+
+// readJoinedEnd waits for the end of a process that an interpreter forked, which
+// knows its status, and then for init's last frame.
+func (p *Process) readJoinedEnd() endFrame {
+	c := p.cell
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = c.born.wait()
+	}()
+	var status int
+	var known bool
+	select {
+	case status, known = <-c.joined.ended:
+	case <-gone:
+		return endFrame{err: errors.New("init is gone")}
+	}
+	_ = c.control.write(frameFinish, nil) // if init is gone its frame says so
+	words, err := c.control.expect(frameEnd, 2)
+	switch {
+	case err != nil:
+		return endFrame{err: err}
+	case !known:
+		return endFrame{err: errors.New("its interpreter is gone")}
+	}
+	return endFrame{status: syscall.WaitStatus(status), byDeadline: words[1] != 0}
 }
 
 // reap waits for init itself, with whom the last process of the sandbox ends.

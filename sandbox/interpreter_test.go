@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"testing"
+	"time"
+)
+
+func openReady(t testing.TB) *Host {
+	c := testConfig(t)
+	c.Prepared, c.Interpreters = 4, 2
+	return openWith(t, c)
+}
+
+// pythonSpec is a Spec that may be forked.
+func pythonSpec(imports []string, args ...string) Spec {
+	return Spec{
+		Program: command(append([]string{"python3"}, args...)...), Python: &Python{Imports: imports},
+		Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"},
+	}
+}
+
+// waitForReady returns when a sandbox with a forked Python waits for s.
+func waitForReady(t testing.TB, h *Host, s Spec) {
+	t.Helper()
+	key := s.withDefaults().profile()
+	key.ready = s.readyKey()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		h.pool.mu.Lock()
+		f := h.pool.shelves[key]
+		ready := f != nil && len(f.ready) > 0
+		h.pool.mu.Unlock()
+		if ready {
+			return
+		}
+	}
+	t.Fatal("no Python is ready")
+}
+
+func TestReadyPython(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec([]string{"json"}, "-c", "import os, sys; print(2 + 2, os.getpid() > 1, sys.argv); sys.exit(3)", "x")
+	run(t, h, s, "") // asks for it
+	for range 3 {
+		waitForReady(t, h, s)
+		begin := time.Now()
+		got := run(t, h, s, "")
+		if got.exit.End != Exited || got.exit.Code != 3 || got.stdout != "4 True ['-c', 'x']\n" {
+			t.Errorf("got %+v", got)
+		}
+		t.Log(time.Since(begin), got.exit.Usage)
+	}
+	noLeftovers(t, h)
+}
