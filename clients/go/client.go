@@ -19,6 +19,11 @@ const (
 	// maxReceive bounds one message of the daemon; its own bound is the same.
 	maxReceive = 16 << 20
 
+	// What a daemon may send before this side has read it, and what is read at once:
+	// much output is held up by gRPC's defaults of 64 and 32 KiB.
+	windowBytes = 1 << 20
+	readBytes   = 128 << 10
+
 	// The daemon refuses pings more often than every 30 s.
 	pingAfter   = 60 * time.Second
 	pingTimeout = 20 * time.Second
@@ -52,7 +57,10 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 	// Later options win, so the caller's come last.
 	all := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.ForceCodecV2(newCodec())),
+		grpc.WithInitialWindowSize(windowBytes),
+		grpc.WithInitialConnWindowSize(windowBytes),
+		grpc.WithReadBufferSize(readBytes),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnectFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMost},

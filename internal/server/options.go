@@ -22,8 +22,11 @@ const (
 	maxHeaderBytes     = 16 << 10
 	// What a call may send before its handler asks for it, at least, and all calls of a
 	// connection together before the connection is read. They don't grow.
-	streamWindow      = 64 << 10
-	connectionWindow  = 1 << 20
+	streamWindow     = 64 << 10
+	connectionWindow = 1 << 20
+	// Answers are collected into a write of so much. Connections share what they
+	// don't use.
+	writeBuffer       = 128 << 10
 	connectionTimeout = 20 * time.Second // for the handshake
 	maxIdle           = time.Minute
 	refusedInterval   = 10 * time.Second // between two lines of the log about connections that were refused
@@ -58,6 +61,8 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.Creds(peerCredentials{s.budget}),
 		grpc.InTapHandle(tapped),
 		grpc.ReadBufferSize(0), // a meteredConn has one
+		grpc.WriteBufferSize(writeBuffer),
+		grpc.SharedWriteBuffer(true),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.ForceServerCodecV2(newCodec()),

@@ -1,0 +1,38 @@
+package skillrun
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// What was received stays as it was when its buffer is used again.
+func TestCodecKeepsMessages(t *testing.T) {
+	c := newCodec()
+	var sent, got []*pb.Output
+	for _, size := range []int{5000, 100, 3 << 20, 0, 5001, 70_000} {
+		m := &pb.Output{OffsetBytes: uint64(size), Data: bytes.Repeat([]byte{byte(size)}, size)}
+		data, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half := len(data) / 2
+		var g pb.Output
+		if err := c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data[:half]), mem.SliceBuffer(data[half:])}, &g); err != nil {
+			t.Fatal(err)
+		}
+		sent, got = append(sent, m), append(got, &g)
+	}
+	for i := range sent {
+		if !proto.Equal(got[i], sent[i]) {
+			t.Errorf("message %d of %d bytes is another", i, len(sent[i].Data))
+		}
+	}
+	if err := c.Unmarshal(nil, "x"); err == nil {
+		t.Error("a string was taken for a message")
+	}
+}
