@@ -59,7 +59,8 @@ type config struct {
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
 	Prepared struct {
-		Sandboxes int `yaml:"sandboxes"`
+		Sandboxes    int `yaml:"sandboxes"`
+		Interpreters int `yaml:"interpreters"`
 	} `yaml:"prepared"`
 	Grace       duration `yaml:"grace"`
 	CancelGrace duration `yaml:"cancel_grace"`
@@ -146,7 +147,7 @@ func defaultConfig() config {
 	c.Concurrency.Running = 8 * runtime.NumCPU()
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
-	c.Prepared.Sandboxes = 8
+	c.Prepared.Sandboxes, c.Prepared.Interpreters = 8, 4
 	c.Grace = duration(500 * time.Millisecond)
 	c.CancelGrace = duration(2 * time.Second)
 	c.Drain = duration(30 * time.Second)
@@ -294,6 +295,9 @@ func (c *config) validate() error {
 	if n := c.Prepared.Sandboxes; n < 0 || n > maxPrepared {
 		bad("prepared.sandboxes", "must be 0 to %d", maxPrepared)
 	}
+	if n := c.Prepared.Interpreters; n < 0 || n > maxPrepared {
+		bad("prepared.interpreters", "must be 0 to %d", maxPrepared)
+	}
 	if c.Concurrency.Queued < 0 || c.Grace < 0 || c.CancelGrace < 0 {
 		bad("concurrency.queued, grace, cancel_grace", "must not be negative")
 	}
@@ -387,7 +391,7 @@ func loopback(address string) error {
 func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
-		FirstID: c.IDs.First, IDs: c.IDs.Count, Prepared: c.Prepared.Sandboxes, Log: log,
+		FirstID: c.IDs.First, IDs: c.IDs.Count, Prepared: c.Prepared.Sandboxes, Interpreters: c.Prepared.Interpreters, Log: log,
 		// The daemon starts, and says what is missing; judge decides what runs.
 		Tolerate: sandbox.Lowerable(),
 	}

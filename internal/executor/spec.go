@@ -38,6 +38,9 @@ func newSpec(e *execution) sandbox.Spec {
 		Network: sandbox.NetworkNone,
 		Root:    e.invocation.Image.Name,
 	}
+	if e.preloads != nil {
+		spec.Python = &sandbox.Python{Imports: e.preloads}
+	}
 	for _, m := range e.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
 	}
