@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ const (
 	DefaultArtifactBytes = 256 << 20
 	DefaultTotalBytes    = 512 << 20
 	DefaultDepth         = 128
+	DefaultEntries       = 100_000
 )
 
 // Bounds of what is said about the rest.
@@ -42,6 +44,9 @@ type CollectLimits struct {
 	// Depth is how many components an artifact's path can have. It bounds the
 	// descriptors that Collect holds, too.
 	Depth int
+	// Entries is how many names Collect looks at, of whatever kind. It bounds the
+	// time and the memory that a workspace of nothing but names costs us.
+	Entries int
 }
 
 func (l CollectLimits) withDefaults() CollectLimits {
@@ -50,6 +55,7 @@ func (l CollectLimits) withDefaults() CollectLimits {
 		FileBytes:  cmp.Or(l.FileBytes, DefaultArtifactBytes),
 		TotalBytes: cmp.Or(l.TotalBytes, DefaultTotalBytes),
 		Depth:      cmp.Or(l.Depth, DefaultDepth),
+		Entries:    cmp.Or(l.Entries, DefaultEntries),
 	}
 }
 
@@ -109,6 +115,7 @@ type collector struct {
 	buf       []byte
 	other     []byte
 	bytes     int64
+	entries   int // looked at
 	got       Collected
 	refused   int // all of them, also those that have no line
 }
@@ -141,7 +148,10 @@ func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 // walk collects what is in dir, whose path, with a slash at its end, is prefix.
 // depth is that of its entries. fresh says that no lower layer shows through.
 func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) error {
-	entries, err := readDir(dir)
+	entries, more, err := readDir(dir, c.limits.Entries-c.entries)
+	if c.entries += len(entries); more {
+		c.refuse(append(prefix[:len(prefix):len(prefix)], '.'), fmt.Sprintf("more than %d entries: the rest was not looked at", c.limits.Entries))
+	}
 	if err == nil && len(entries) > 0 && c.lower == nil {
 		err = c.openLower()
 	}
@@ -190,13 +200,17 @@ func (c *collector) enter(parent *os.File, e *entry, path []byte, depth int, fre
 }
 
 // readDir returns the entries of dir in the order of the paths beneath it, where
-// a directory's name goes on with a slash.
-func readDir(dir *os.File) ([]entry, error) {
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
+// a directory's name goes on with a slash. Of more than most it returns any so many,
+// and that there are more.
+func readDir(dir *os.File, most int) (entries []entry, more bool, err error) {
+	names, err := dir.Readdirnames(most + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, false, err
 	}
-	entries := make([]entry, 0, len(names))
+	if more = len(names) > most; more {
+		names = names[:most]
+	}
+	entries = make([]entry, 0, len(names))
 	for _, name := range names {
 		e := entry{name: name}
 		err := unix.Fstatat(int(dir.Fd()), name, &e.stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -204,12 +218,12 @@ func readDir(dir *os.File) ([]entry, error) {
 			continue
 		}
 		if err != nil {
-			return nil, &os.PathError{Op: "stat", Path: strconv.Quote(name), Err: err}
+			return nil, false, &os.PathError{Op: "stat", Path: strconv.Quote(name), Err: err}
 		}
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return comparePaths(&a, &b) })
-	return entries, nil
+	return entries, more, nil
 }
 
 func comparePaths(a, b *entry) int {

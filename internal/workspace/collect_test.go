@@ -334,7 +334,7 @@ func TestCollectChanging(t *testing.T) {
 			dir, err := os.Open(u.dir)
 			u.must(err)
 			defer dir.Close()
-			entries, err := readDir(dir)
+			entries, _, err := readDir(dir, 100)
 			u.must(err)
 			u.must(test.change(u.path("x")))
 			c := &collector{limits: CollectLimits{}.withDefaults(), into: t.TempDir()}
@@ -351,7 +351,7 @@ func TestCollectChanging(t *testing.T) {
 		dir, err := os.Open(u.dir)
 		u.must(err)
 		defer dir.Close()
-		entries, err := readDir(dir)
+		entries, _, err := readDir(dir, 100)
 		u.must(err)
 		u.must(errors.Join(os.RemoveAll(u.path("d")), os.Symlink("/etc", u.path("d"))))
 		c := &collector{limits: CollectLimits{}.withDefaults(), into: t.TempDir()}
@@ -411,6 +411,32 @@ func TestCollectMany(t *testing.T) {
 	}
 	if last := got.Refused[MaxRefused-1]; last != "and 98901 more" {
 		t.Errorf("got %q", last)
+	}
+}
+
+// However many names there are, in one directory or in many, so many are looked at.
+func TestCollectEntries(t *testing.T) {
+	u := newUpper(t)
+	for i := range 30 {
+		u.file(fmt.Sprintf("d%02d/x", i), "x", 0o644)
+	}
+	for _, tt := range []struct{ entries, artifacts, refused int }{
+		{60, 30, 0}, // 30 directories with a file each
+		{59, 29, 1},
+		{40, 10, 20},
+		{30, 0, 30},
+		{29, 0, 30}, // and one for the top
+		{1, 0, 2},
+	} {
+		got, artifacts := u.collect(&Workspace{}, CollectLimits{Entries: tt.entries})
+		if len(artifacts) != tt.artifacts || len(got.Refused) != tt.refused {
+			t.Errorf("%d: got %d artifacts and %q, want %d and %d", tt.entries, len(artifacts), got.Refused, tt.artifacts, tt.refused)
+		}
+		for _, line := range got.Refused {
+			if !strings.HasSuffix(line, fmt.Sprintf("/.: more than %d entries: the rest was not looked at", tt.entries)) && !strings.HasPrefix(line, ".: more than") {
+				t.Errorf("%d: got %q", tt.entries, line)
+			}
+		}
 	}
 }
 
