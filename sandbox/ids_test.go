@@ -1,0 +1,56 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestIDsStayTakenUntilGone lets the removal of a sandbox fail after its program has
+// ended: its ids go to nobody, however many are asked for. Those of a sandbox that is
+// gone are free again.
+func TestIDsStayTakenUntilGone(t *testing.T) {
+	c := testConfig(t)
+	c.Prepared = 0 // what is made ahead would take ids that become free
+	h := openWith(t, c)
+	k := startTalk(t, h, Spec{Program: bash("echo ready; read x")}, nil)
+	k.line("ready\n")
+	stuck := k.p.cell.slot
+	// A directory that something is mounted on can't be removed.
+	dir := k.p.cell.group.file("pids", "")
+	if err := mountTmpfs(dir, "size=4k"); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(k.in)
+	if exit := k.wait(); exit.End != Exited || exit.Code != 0 {
+		t.Errorf("got %+v, want the program's own end", exit)
+	}
+	<-k.p.cell.left // given up
+	got := run(t, h, Spec{Program: command("cat", "/proc/self/uid_map"), Env: testEnv}, "")
+	if got.exit.Code != 0 || strings.Contains(got.stdout, fmt.Sprint(stuck.script())) {
+		t.Errorf("the next one: got %+v, want other ids than %d", got, stuck.script())
+	}
+	slots := takeAll(h.ids)
+	if slots[stuck] {
+		t.Errorf("%v was given away, of a sandbox that could not be removed", stuck)
+	}
+	for s := range slots {
+		h.ids.release(s)
+	}
+	if err := detach(dir); err != nil {
+		t.Fatal(err)
+	}
+	// What is left of it goes with the Host, which is closed behind this test.
+}
+
+// takeAll takes every pair of ids that is free.
+func takeAll(b *idBlock) map[slot]bool {
+	all := map[slot]bool{}
+	for {
+		s, err := b.take()
+		if err != nil {
+			return all
+		}
+		all[s] = true
+	}
+}
