@@ -640,6 +640,9 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 	wg.Wait()
 	if _, err := d.try(code("hostile", "print('works')")); err == nil {
 		d.works()
+		if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+			t.Error(err)
+		}
 	} else { // then it was the kernel, and the next one finds order
 		if err := d.wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 			t.Fatalf("the daemon exited with %v", err)
