@@ -85,10 +85,10 @@ func appendFrame(b []byte, kind uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// handOver sends a prepared sandbox the mounts of an execution, as descriptors with
-// their targets, and then one frame more.
-func (c *control) handOver(mounts []int, targets []string, kind uint32, payload []byte) error {
-	b := appendFrame(nil, frameMounts, []byte(strings.Join(targets, "\x00")+"\x00"))
+// handOver sends a prepared sandbox what its init is called from now on, the mounts of
+// an execution as descriptors with their targets, and then one frame more.
+func (c *control) handOver(name string, mounts []int, targets []string, kind uint32, payload []byte) error {
+	b := appendFrame(nil, frameMounts, []byte(name+"\x00"+strings.Join(targets, "\x00")+"\x00"))
 	b = appendFrame(b, kind, payload)
 	c.mu.Lock()
 	defer c.mu.Unlock()

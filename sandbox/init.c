@@ -461,7 +461,8 @@ static struct frame receive_header(int *fds, uint32_t *count) {
 	return f;
 }
 
-/* Takes the mounts that the daemon made for this execution, in their order. */
+/* Takes the name of this execution and the mounts that the daemon made for it, in
+ * their order. */
 static void take_mounts(void) {
 	static char targets[MAX_MOUNTS * 4096];
 	int fds[MAX_MOUNTS];
@@ -470,7 +471,8 @@ static void take_mounts(void) {
 	if (f.type != FRAME_MOUNTS || f.length >= sizeof targets)
 		give_up();
 	read_full(targets, f.length);
-	char *at = targets;
+	prctl(PR_SET_NAME, targets, 0, 0, 0); /* by which the machine's root knows whose it is */
+	char *at = targets + strlen(targets) + 1;
 	for (uint32_t i = 0; i < count; i++) {
 		if (at >= targets + f.length)
 			give_up();

@@ -36,7 +36,7 @@ enum frame_type {
 	FRAME_SIGNAL,      /* u32 signal, to the main process */
 	FRAME_TERM,        /* SIGTERM to all; no further step starts */
 	FRAME_KILL,        /* SIGKILL to all; no further step starts */
-	FRAME_MOUNTS,      /* to a prepared sandbox, before PROGRAM or JOINED: targets, with a descriptor for each */
+	FRAME_MOUNTS,      /* to a prepared sandbox, before PROGRAM or JOINED: a name, then targets with a descriptor for each */
 	FRAME_JOINED,      /* u32 pid (of the sandbox) of the process that joined and is main, u32 deadline in ms */
 	FRAME_FINISH,      /* the process that joined has ended */
 	/* to the daemon */

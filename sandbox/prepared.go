@@ -209,7 +209,7 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 	if !stop() { // canceled just now, and the socket with it
 		return step("start", context.Cause(ctx))
 	}
-	tell := func() error { return c.control.handOver(m.trees, m.targets, kind, payload) }
+	tell := func() error { return c.control.handOver(initName(s.ID), m.trees, m.targets, kind, payload) }
 	if c.joined == nil {
 		return c.begin(tell)
 	}
@@ -223,6 +223,11 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 	}
 	return c.joined.run(s)
 }
+
+// initName is what the init of a running sandbox is called: the end of the program's
+// ID, as much as the kernel keeps of a name. By it the machine's root finds the
+// sandbox of an execution, whose cgroup is named after its slot.
+func initName(id string) string { return id[max(0, len(id)-15):] }
 
 // A mountList is mounts that nobody sees yet, with the places where the sandbox's
 // init puts them, in that order.
