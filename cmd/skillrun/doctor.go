@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -68,6 +69,32 @@ func (a *app) explainMissingDaemon(err error) {
 	}
 }
 
+// runtimesTable says where the interpreters are if they are not all in one place.
+func runtimesTable(r *pb.GetCapabilitiesResponse) *table {
+	t := &table{}
+	if len(r.GetImages()) == 0 {
+		t.header("RUNTIME", "VERSION", "PATH")
+		for _, r := range r.GetRuntimes() {
+			t.add(plain(r.GetLanguage(), r.GetVersion(), r.GetPath())...)
+		}
+		return t
+	}
+	t.header("RUNTIME", "VERSION", "PATH", "IMAGE")
+	for _, r := range r.GetRuntimes() {
+		t.add(plain(r.GetLanguage(), r.GetVersion(), r.GetPath(), cmp.Or(r.GetImage(), "-"))...)
+	}
+	return t
+}
+
+func imagesTable(r *pb.GetCapabilitiesResponse) *table {
+	t := &table{}
+	t.header("IMAGE", "RUNS", "SOURCE")
+	for _, i := range r.GetImages() {
+		t.add(plain(i.GetName(), strings.Join(i.GetRuntimes(), ", "), i.GetSource())...)
+	}
+	return t
+}
+
 func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	facts := &table{}
 	facts.field("daemon", r.GetVersion()+", since "+timeText(r.GetStartTime()))
@@ -100,12 +127,11 @@ func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 		boundaries.add(cell{text: b.GetName()}, found, cell{text: b.GetGroup()}, cell{text: b.GetWhy()}, cell{text: b.GetDetail()})
 	}
 
-	runtimes := &table{}
-	runtimes.header("RUNTIME", "VERSION", "PATH")
-	for _, r := range r.GetRuntimes() {
-		runtimes.add(plain(r.GetLanguage(), r.GetVersion(), r.GetPath())...)
+	tables := []*table{facts, boundaries, runtimesTable(r)}
+	if len(r.GetImages()) > 0 {
+		tables = append(tables, imagesTable(r))
 	}
-	for i, t := range []*table{facts, boundaries, runtimes} {
+	for i, t := range tables {
 		if i > 0 {
 			fmt.Fprintln(a.stdout)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/image"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -34,13 +36,21 @@ type config struct {
 		MCPUnix  string   `yaml:"mcp_unix"`
 		MCPTCP   string   `yaml:"mcp_tcp"`
 	} `yaml:"listen"`
-	StateDir     string   `yaml:"state_dir"`
-	RunDir       string   `yaml:"run_dir"`
-	Skills       []string `yaml:"skills"`
-	Network      string   `yaml:"network"`
-	Shell        bool     `yaml:"shell"`
-	Python       string   `yaml:"python"`
-	CgroupParent string   `yaml:"cgroup_parent"`
+	StateDir string   `yaml:"state_dir"`
+	RunDir   string   `yaml:"run_dir"`
+	Skills   []string `yaml:"skills"`
+	Network  string   `yaml:"network"`
+	Shell    bool     `yaml:"shell"`
+	Python   string   `yaml:"python"`
+	// Images are root file systems by name, and Runtimes what runs in which.
+	Images   map[string]imageConfig `yaml:"images"`
+	Runtimes map[string]string      `yaml:"runtimes"`
+	Pull     struct {
+		WallTime duration `yaml:"wall_time"`
+		Bytes    size     `yaml:"bytes"`
+		Files    int      `yaml:"files"`
+	} `yaml:"pull"`
+	CgroupParent string `yaml:"cgroup_parent"`
 	IDs          struct {
 		First uint32 `yaml:"first"`
 		Count uint32 `yaml:"count"`
@@ -139,6 +149,9 @@ func defaultConfig() config {
 	c.Skills = []string{"/usr/share/skillrun/skills"}
 	c.Network = "none"
 	c.Python = "auto"
+	c.Images = map[string]imageConfig{}
+	c.Runtimes = map[string]string{defaultRuntime: hostRuntime}
+	c.Pull.WallTime, c.Pull.Bytes, c.Pull.Files = duration(10*time.Minute), image.DefaultBytes, image.DefaultFiles
 	c.IDs.First, c.IDs.Count = 1<<28, 65536
 	c.Boundaries.AllowMissing = []string{}
 	b := executor.StandardBounds()
@@ -196,6 +209,17 @@ func loadConfig(path string) (config, error) {
 	}
 	for i := range c.Skills {
 		c.Skills[i] = absolute(dir, c.Skills[i])
+	}
+	if c.Runtimes[defaultRuntime] == "" { // "runtimes:" and nothing
+		c.Runtimes = maps.Clone(c.Runtimes)
+		if c.Runtimes == nil {
+			c.Runtimes = map[string]string{}
+		}
+		c.Runtimes[defaultRuntime] = hostRuntime
+	}
+	for name, i := range c.Images {
+		i.Rootfs = absolute(dir, i.Rootfs)
+		c.Images[name] = i
 	}
 	if err := c.validate(); err != nil {
 		return c, fmt.Errorf("config %s: %w", path, err)
@@ -256,6 +280,7 @@ func (c *config) validate() error {
 	if c.Python != "auto" && c.Python != "system" && c.Python != "embedded" {
 		bad("python", "%q; must be auto, system or embedded", c.Python)
 	}
+	c.checkImages(bad)
 	if c.StateDir == "" {
 		bad("state_dir", "empty")
 	}
@@ -285,6 +310,7 @@ func (c *config) validate() error {
 		"artifacts.files": int64(c.Artifacts.Files), "artifacts.file_bytes": int64(c.Artifacts.FileBytes), "artifacts.total_bytes": int64(c.Artifacts.TotalBytes),
 		"retention.age": int64(c.Retention.Age), "retention.bytes": int64(c.Retention.Bytes),
 		"environments.bytes": int64(c.Environments.Bytes), "environments.wall_time": int64(c.Environments.WallTime),
+		"pull.wall_time": int64(c.Pull.WallTime), "pull.bytes": int64(c.Pull.Bytes), "pull.files": int64(c.Pull.Files),
 		"snapshots.files": int64(c.Snapshots.Files), "snapshots.bytes": int64(c.Snapshots.Bytes),
 	}
 	for key, value := range positive {

@@ -41,6 +41,7 @@ type daemon struct {
 	config       config
 	started      time.Time
 	log          *slog.Logger
+	images       images
 	host         *sandbox.Host
 	probing      *probing
 	missing      []string // boundaries without which nothing may run
@@ -119,11 +120,17 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 			err = errors.Join(err, d.close())
 		}
 	}()
+	if d.images, err = openImages(ctx, c, log); err != nil {
+		return d, err
+	}
 	if d.runtimes, err = runtime.Discover(ctx, runtime.Config{Rootfs: "/", Python: runtime.Python(c.Python)}); err != nil {
 		return d, err
 	}
 	sandboxes := c.sandbox(log)
 	sandboxes.Links = d.runtimes.Links()
+	if sandboxes.Roots, err = d.images.roots(ctx); err != nil {
+		return d, err
+	}
 	if d.host, err = sandbox.Open(ctx, sandboxes); err != nil {
 		return d, err
 	}
@@ -152,6 +159,9 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		return d, err
 	}
 	if d.missing, err = d.judge(); err != nil {
+		return d, err
+	}
+	if err := d.routeRuntimes(ctx); err != nil {
 		return d, err
 	}
 	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
@@ -276,6 +286,7 @@ func (d *daemon) close() error {
 	if d.python != nil {
 		errs = append(errs, d.python.Close())
 	}
+	errs = append(errs, d.images.close())
 	return errors.Join(errs...)
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,8 +34,11 @@ func run(args []string, path string, check, try, version bool, grow int) error {
 		return nil
 	}
 	c, err := loadConfig(path)
-	if err != nil || check {
+	if err != nil {
 		return err
+	}
+	if check {
+		return c.pinned(context.Background())
 	}
 	if try {
 		return doctor(c, os.Stdout)

@@ -58,9 +58,12 @@ func (d *daemon) capabilities() server.Capabilities {
 			Name: b.Name, Group: b.Group, Why: b.Why, Detail: b.Detail, Found: b.Found, Allowed: d.config.allows(b),
 		})
 	}
-	for _, r := range d.runtimes.List() {
-		c.Runtimes = append(c.Runtimes, server.Runtime{Language: r.Language, Path: r.Path, Version: r.Version})
+	for _, set := range d.runtimes.All() {
+		for _, r := range set.List() {
+			c.Runtimes = append(c.Runtimes, server.Runtime{Language: r.Language, Path: r.Path, Version: r.Version, Image: set.Image().Name})
+		}
 	}
+	c.Images = d.images.capabilities(&d.config)
 	return c
 }
 

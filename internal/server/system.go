@@ -16,6 +16,7 @@ type Capabilities struct {
 	Started    time.Time
 	Boundaries []Boundary
 	Runtimes   []Runtime
+	Images     []Image
 	// Default and Max are the daemon's bounds on executions.
 	Default, Max          executor.Limits
 	MaxRunning, MaxQueued int
@@ -33,7 +34,13 @@ type Boundary struct {
 }
 
 // A Runtime is an interpreter that a sandbox sees.
-type Runtime struct{ Language, Path, Version string }
+type Runtime struct{ Language, Path, Version, Image string }
+
+// An Image is a root file system of its own for sandboxes.
+type Image struct {
+	Name, Source string
+	Runtimes     []string // what runs in it
+}
 
 // systemCalls answers the calls of SystemService.
 type systemCalls struct {
@@ -64,7 +71,10 @@ func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest
 		})
 	}
 	for _, r := range can.Runtimes {
-		m.Runtimes = append(m.Runtimes, &pb.Runtime{Language: text(r.Language), Path: text(r.Path), Version: text(r.Version)})
+		m.Runtimes = append(m.Runtimes, &pb.Runtime{Language: text(r.Language), Path: text(r.Path), Version: text(r.Version), Image: text(r.Image)})
+	}
+	for _, i := range can.Images {
+		m.Images = append(m.Images, &pb.Image{Name: text(i.Name), Source: text(i.Source), Runtimes: i.Runtimes})
 	}
 	return m, nil
 }

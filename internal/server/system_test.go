@@ -21,7 +21,8 @@ func TestGetCapabilities(t *testing.T) {
 			return Capabilities{
 				Version: "1.2.3", Started: began, Default: bounds.Default, Max: bounds.Max, MaxRunning: 4, MaxQueued: 5,
 				Boundaries: []Boundary{{Name: "seccomp", Group: "kernel", Why: "calls", Detail: "not \xff found", Allowed: true}, {Name: "pids", Found: true}},
-				Runtimes:   []Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}},
+				Runtimes:   []Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}, {Language: "sh", Path: "/bin/sh", Image: "tools"}},
+				Images:     []Image{{Name: "tools", Source: "/srv/tools", Runtimes: []string{"default", "sh"}}},
 				Network:    "none", Cgroup: "hybrid", Kernel: "6.18", Retention: time.Hour,
 			}
 		}
@@ -34,7 +35,8 @@ func TestGetCapabilities(t *testing.T) {
 		Version: "1.2.3", StartTime: timestamppb.New(began), MaxMessageBytes: 1 << 20, MaxRunning: 4, MaxQueued: 5,
 		DefaultLimits: fromLimits(bounds.Default), MaxLimits: fromLimits(bounds.Max),
 		Boundaries: []*pb.Boundary{{Name: "seccomp", Group: "kernel", Why: "calls", Detail: "not \uFFFD found", Allowed: true}, {Name: "pids", Found: true}},
-		Runtimes:   []*pb.Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}},
+		Runtimes:   []*pb.Runtime{{Language: "python", Path: "/usr/bin/python3", Version: "3.11"}, {Language: "sh", Path: "/bin/sh", Image: "tools"}},
+		Images:     []*pb.Image{{Name: "tools", Source: "/srv/tools", Runtimes: []string{"default", "sh"}}},
 		Network:    "none", Cgroup: "hybrid", Kernel: "6.18", Retention: durationpb.New(time.Hour),
 	}
 	if !proto.Equal(got, want) {

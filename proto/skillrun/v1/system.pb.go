@@ -89,7 +89,9 @@ type GetCapabilitiesResponse struct {
 	// How long ended executions are kept.
 	Retention *durationpb.Duration `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`
 	// True once the daemon has begun to drain.
-	Draining      bool `protobuf:"varint,16,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,16,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Root file systems that sandboxes see in place of the machine's own, by name.
+	Images        []*Image `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +238,13 @@ func (x *GetCapabilitiesResponse) GetDraining() bool {
 	return false
 }
 
+func (x *GetCapabilitiesResponse) GetImages() []*Image {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
 // Boundary is something that a sandbox relies on.
 type Boundary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -336,8 +345,11 @@ type Runtime struct {
 	// python, bash, node, ...
 	Language string `protobuf:"bytes,1,opt,name=language,proto3" json:"language,omitempty"`
 	// Inside the sandbox.
-	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	Version       string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Path    string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The image that has it; empty: the machine's own files, or the embedded Python
+	// beside them.
+	Image         string `protobuf:"bytes,4,opt,name=image,proto3" json:"image,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,12 +405,83 @@ func (x *Runtime) GetVersion() string {
 	return ""
 }
 
+func (x *Runtime) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+// Image is a root file system of its own for sandboxes.
+type Image struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the daemon's configuration.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A reference with its digest, or a directory of the daemon's machine.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// What runs in it: "default", and languages as in Runtime.
+	Runtimes      []string `protobuf:"bytes,3,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Image) Reset() {
+	*x = Image{}
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Image) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Image) ProtoMessage() {}
+
+func (x *Image) ProtoReflect() protoreflect.Message {
+	mi := &file_skillrun_v1_system_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Image.ProtoReflect.Descriptor instead.
+func (*Image) Descriptor() ([]byte, []int) {
+	return file_skillrun_v1_system_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Image) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Image) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Image) GetRuntimes() []string {
+	if x != nil {
+		return x.Runtimes
+	}
+	return nil
+}
+
 var File_skillrun_v1_system_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\n" +
 	"\x18skillrun/v1/system.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x18\n" +
-	"\x16GetCapabilitiesRequest\"\x84\x05\n" +
+	"\x16GetCapabilitiesRequest\"\xb0\x05\n" +
 	"\x17GetCapabilitiesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -422,18 +505,24 @@ const file_skillrun_v1_system_proto_rawDesc = "" +
 	"\x06cgroup\x18\r \x01(\tR\x06cgroup\x12\x16\n" +
 	"\x06kernel\x18\x0e \x01(\tR\x06kernel\x127\n" +
 	"\tretention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\x1a\n" +
-	"\bdraining\x18\x10 \x01(\bR\bdraining\"\x8e\x01\n" +
+	"\bdraining\x18\x10 \x01(\bR\bdraining\x12*\n" +
+	"\x06images\x18\x11 \x03(\v2\x12.skillrun.v1.ImageR\x06images\"\x8e\x01\n" +
 	"\bBoundary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
 	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x14\n" +
 	"\x05group\x18\x05 \x01(\tR\x05group\x12\x18\n" +
-	"\aallowed\x18\x06 \x01(\bR\aallowed\"S\n" +
+	"\aallowed\x18\x06 \x01(\bR\aallowed\"i\n" +
 	"\aRuntime\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion2m\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
+	"\x05image\x18\x04 \x01(\tR\x05image\"O\n" +
+	"\x05Image\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\bruntimes\x18\x03 \x03(\tR\bruntimes2m\n" +
 	"\rSystemService\x12\\\n" +
 	"\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3"
 
@@ -449,30 +538,32 @@ func file_skillrun_v1_system_proto_rawDescGZIP() []byte {
 	return file_skillrun_v1_system_proto_rawDescData
 }
 
-var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_skillrun_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_skillrun_v1_system_proto_goTypes = []any{
 	(*GetCapabilitiesRequest)(nil),  // 0: skillrun.v1.GetCapabilitiesRequest
 	(*GetCapabilitiesResponse)(nil), // 1: skillrun.v1.GetCapabilitiesResponse
 	(*Boundary)(nil),                // 2: skillrun.v1.Boundary
 	(*Runtime)(nil),                 // 3: skillrun.v1.Runtime
-	(*timestamppb.Timestamp)(nil),   // 4: google.protobuf.Timestamp
-	(*Limits)(nil),                  // 5: skillrun.v1.Limits
-	(*durationpb.Duration)(nil),     // 6: google.protobuf.Duration
+	(*Image)(nil),                   // 4: skillrun.v1.Image
+	(*timestamppb.Timestamp)(nil),   // 5: google.protobuf.Timestamp
+	(*Limits)(nil),                  // 6: skillrun.v1.Limits
+	(*durationpb.Duration)(nil),     // 7: google.protobuf.Duration
 }
 var file_skillrun_v1_system_proto_depIdxs = []int32{
-	4, // 0: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
+	5, // 0: skillrun.v1.GetCapabilitiesResponse.start_time:type_name -> google.protobuf.Timestamp
 	2, // 1: skillrun.v1.GetCapabilitiesResponse.boundaries:type_name -> skillrun.v1.Boundary
 	3, // 2: skillrun.v1.GetCapabilitiesResponse.runtimes:type_name -> skillrun.v1.Runtime
-	5, // 3: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.Limits
-	5, // 4: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.Limits
-	6, // 5: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
-	0, // 6: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
-	1, // 7: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	6, // 3: skillrun.v1.GetCapabilitiesResponse.default_limits:type_name -> skillrun.v1.Limits
+	6, // 4: skillrun.v1.GetCapabilitiesResponse.max_limits:type_name -> skillrun.v1.Limits
+	7, // 5: skillrun.v1.GetCapabilitiesResponse.retention:type_name -> google.protobuf.Duration
+	4, // 6: skillrun.v1.GetCapabilitiesResponse.images:type_name -> skillrun.v1.Image
+	0, // 7: skillrun.v1.SystemService.GetCapabilities:input_type -> skillrun.v1.GetCapabilitiesRequest
+	1, // 8: skillrun.v1.SystemService.GetCapabilities:output_type -> skillrun.v1.GetCapabilitiesResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_system_proto_init() }
@@ -487,7 +578,7 @@ func file_skillrun_v1_system_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skillrun_v1_system_proto_rawDesc), len(file_skillrun_v1_system_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -16,7 +16,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from skillrun.v1 import execution_pb2 as skillrun_dot_v1_dot_execution__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18skillrun/v1/system.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x18\n\x16GetCapabilitiesRequest\"\xd9\x03\n\x17GetCapabilitiesResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\nboundaries\x18\x03 \x03(\x0b\x32\x15.skillrun.v1.Boundary\x12&\n\x08runtimes\x18\x04 \x03(\x0b\x32\x14.skillrun.v1.Runtime\x12+\n\x0e\x64\x65\x66\x61ult_limits\x18\x05 \x01(\x0b\x32\x13.skillrun.v1.Limits\x12\'\n\nmax_limits\x18\x06 \x01(\x0b\x32\x13.skillrun.v1.Limits\x12\x19\n\x11max_message_bytes\x18\x07 \x01(\x04\x12\x13\n\x0bmax_running\x18\x08 \x01(\r\x12\x12\n\nmax_queued\x18\t \x01(\r\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0e\n\x06queued\x18\x0b \x01(\r\x12\x0f\n\x07network\x18\x0c \x01(\t\x12\x0e\n\x06\x63group\x18\r \x01(\t\x12\x0e\n\x06kernel\x18\x0e \x01(\t\x12,\n\tretention\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x10 \x01(\x08\"d\n\x08\x42oundary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66ound\x18\x02 \x01(\x08\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\r\n\x05group\x18\x05 \x01(\t\x12\x0f\n\x07\x61llowed\x18\x06 \x01(\x08\":\n\x07Runtime\x12\x10\n\x08language\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t2m\n\rSystemService\x12\\\n\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18skillrun/v1/system.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bskillrun/v1/execution.proto\"\x18\n\x16GetCapabilitiesRequest\"\xfd\x03\n\x17GetCapabilitiesResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\nboundaries\x18\x03 \x03(\x0b\x32\x15.skillrun.v1.Boundary\x12&\n\x08runtimes\x18\x04 \x03(\x0b\x32\x14.skillrun.v1.Runtime\x12+\n\x0e\x64\x65\x66\x61ult_limits\x18\x05 \x01(\x0b\x32\x13.skillrun.v1.Limits\x12\'\n\nmax_limits\x18\x06 \x01(\x0b\x32\x13.skillrun.v1.Limits\x12\x19\n\x11max_message_bytes\x18\x07 \x01(\x04\x12\x13\n\x0bmax_running\x18\x08 \x01(\r\x12\x12\n\nmax_queued\x18\t \x01(\r\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0e\n\x06queued\x18\x0b \x01(\r\x12\x0f\n\x07network\x18\x0c \x01(\t\x12\x0e\n\x06\x63group\x18\r \x01(\t\x12\x0e\n\x06kernel\x18\x0e \x01(\t\x12,\n\tretention\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\x10 \x01(\x08\x12\"\n\x06images\x18\x11 \x03(\x0b\x32\x12.skillrun.v1.Image\"d\n\x08\x42oundary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66ound\x18\x02 \x01(\x08\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\r\n\x05group\x18\x05 \x01(\t\x12\x0f\n\x07\x61llowed\x18\x06 \x01(\x08\"I\n\x07Runtime\x12\x10\n\x08language\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\t\"7\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x10\n\x08runtimes\x18\x03 \x03(\t2m\n\rSystemService\x12\\\n\x0fGetCapabilities\x12#.skillrun.v1.GetCapabilitiesRequest\x1a$.skillrun.v1.GetCapabilitiesResponseB;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'skillrun.v1.system_pb2', globals())
@@ -27,11 +27,13 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _GETCAPABILITIESREQUEST._serialized_start=135
   _GETCAPABILITIESREQUEST._serialized_end=159
   _GETCAPABILITIESRESPONSE._serialized_start=162
-  _GETCAPABILITIESRESPONSE._serialized_end=635
-  _BOUNDARY._serialized_start=637
-  _BOUNDARY._serialized_end=737
-  _RUNTIME._serialized_start=739
-  _RUNTIME._serialized_end=797
-  _SYSTEMSERVICE._serialized_start=799
-  _SYSTEMSERVICE._serialized_end=908
+  _GETCAPABILITIESRESPONSE._serialized_end=671
+  _BOUNDARY._serialized_start=673
+  _BOUNDARY._serialized_end=773
+  _RUNTIME._serialized_start=775
+  _RUNTIME._serialized_end=848
+  _IMAGE._serialized_start=850
+  _IMAGE._serialized_end=905
+  _SYSTEMSERVICE._serialized_start=907
+  _SYSTEMSERVICE._serialized_end=1016
 # @@protoc_insertion_point(module_scope)

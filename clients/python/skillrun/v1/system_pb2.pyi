@@ -29,11 +29,12 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ["boundaries", "cgroup", "default_limits", "draining", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "start_time", "version"]
+    __slots__ = ["boundaries", "cgroup", "default_limits", "draining", "images", "kernel", "max_limits", "max_message_bytes", "max_queued", "max_running", "network", "queued", "retention", "running", "runtimes", "start_time", "version"]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     CGROUP_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_LIMITS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     MAX_LIMITS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +51,7 @@ class GetCapabilitiesResponse(_message.Message):
     cgroup: str
     default_limits: _execution_pb2.Limits
     draining: bool
+    images: _containers.RepeatedCompositeFieldContainer[Image]
     kernel: str
     max_limits: _execution_pb2.Limits
     max_message_bytes: int
@@ -62,14 +64,26 @@ class GetCapabilitiesResponse(_message.Message):
     runtimes: _containers.RepeatedCompositeFieldContainer[Runtime]
     start_time: _timestamp_pb2.Timestamp
     version: str
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[str] = ..., cgroup: _Optional[str] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., runtimes: _Optional[_Iterable[_Union[Runtime, _Mapping]]] = ..., default_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_limits: _Optional[_Union[_execution_pb2.Limits, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., max_running: _Optional[int] = ..., max_queued: _Optional[int] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., network: _Optional[str] = ..., cgroup: _Optional[str] = ..., kernel: _Optional[str] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ...) -> None: ...
+
+class Image(_message.Message):
+    __slots__ = ["name", "runtimes", "source"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RUNTIMES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    runtimes: _containers.RepeatedScalarFieldContainer[str]
+    source: str
+    def __init__(self, name: _Optional[str] = ..., source: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Runtime(_message.Message):
-    __slots__ = ["language", "path", "version"]
+    __slots__ = ["image", "language", "path", "version"]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    image: str
     language: str
     path: str
     version: str
-    def __init__(self, language: _Optional[str] = ..., path: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    def __init__(self, language: _Optional[str] = ..., path: _Optional[str] = ..., version: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/image"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/server"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// An imageConfig is a root file system for sandboxes: one of the two.
+type imageConfig struct {
+	Rootfs      string            `yaml:"rootfs"`
+	Image       string            `yaml:"image"`
+	Credentials image.Credentials `yaml:"credentials"`
+}
+
+// Words of runtimes.
+const (
+	hostRuntime    = "host"    // not an image's name
+	defaultRuntime = "default" // not a language
+)
+
+var validImageName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// maxImages bounds what a daemon mounts.
+const maxImages = 32
+
+func (i imageConfig) source() image.Source {
+	s := image.Source{Reference: i.Image, Credentials: i.Credentials}
+	if s.Credentials == "" {
+		s.Credentials = image.None
+	}
+	return s
+}
+
+// checkImages reports what is wrong with images and runtimes, by their keys.
+func (c *config) checkImages(bad func(key, format string, args ...any)) {
+	if len(c.Images) > maxImages {
+		bad("images", "%d of them; at most %d", len(c.Images), maxImages)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
+		i, key := c.Images[name], "images."+name
+		if !validImageName.MatchString(name) || name == hostRuntime {
+			bad(key, "an image's name has up to 64 of a-z, 0-9, '.', '_' and '-', and is not host")
+		}
+		switch {
+		case (i.Rootfs == "") == (i.Image == ""):
+			bad(key, "set one of rootfs, a directory, and image, a reference with a digest")
+		case i.Rootfs != "" && i.Credentials != "":
+			bad(key+".credentials", "a directory needs none")
+		case i.Rootfs != "":
+			c.checkRootfs(key+".rootfs", i.Rootfs, bad)
+		default:
+			if err := i.source().Check(); err != nil {
+				bad(key, "%v", err)
+			}
+		}
+	}
+	languages := append([]string{defaultRuntime}, runtime.Languages()...)
+	for _, what := range slices.Sorted(maps.Keys(c.Runtimes)) {
+		if !slices.Contains(languages, what) {
+			bad("runtimes."+what, "unknown; there are %s", strings.Join(languages, ", "))
+		}
+		if _, ok := c.Images[c.Runtimes[what]]; !ok && c.Runtimes[what] != hostRuntime {
+			bad("runtimes."+what, "%q is neither host nor a name of images", c.Runtimes[what])
+		}
+	}
+}
+
+// checkRootfs keeps the daemon's own files out of sandboxes.
+func (c *config) checkRootfs(key, dir string, bad func(key, format string, args ...any)) {
+	for _, own := range []string{c.StateDir, c.RunDir} {
+		if rel, err := filepath.Rel(dir, own); err == nil && filepath.IsLocal(rel) {
+			bad(key, "%s holds %s, which no sandbox may see: give the root file system a directory of its own", dir, own)
+		}
+		if rel, err := filepath.Rel(own, dir); err == nil && filepath.IsLocal(rel) && rel != "." {
+			bad(key, "%s lies in %s, which is the daemon's own: give the root file system a directory of its own", dir, own)
+		}
+	}
+}
+
+// usedImages are the names of images that something runs in, sorted.
+func (c *config) usedImages() []string {
+	var names []string
+	for _, name := range c.Runtimes {
+		if name != hostRuntime && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// pinned refuses references without a digest, with the line to write.
+func (c *config) pinned(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
+		if i := c.Images[name]; i.Image != "" {
+			if err := i.source().Pinned(ctx); err != nil {
+				return fmt.Errorf("images.%s.image: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// images are the root file systems beside the host's, each with the interpreters
+// that it has.
+type images struct {
+	store *image.Store
+	used  []runtime.Image
+}
+
+// openImages pulls what is not there. Executions never wait for that.
+func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err error) {
+	var all images
+	if err := c.pinned(ctx); err != nil {
+		return all, err
+	}
+	used := c.usedImages()
+	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
+		if !slices.Contains(used, name) {
+			log.Info("an image that nothing runs in: it is not looked at", "image", name)
+		}
+	}
+	patience := time.Duration(c.Pull.WallTime)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if len(used) > 0 {
+		notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (patience + time.Minute).Microseconds()))
+	}
+	all.store, err = image.Open(ctx, image.Config{
+		Dir: filepath.Join(c.StateDir, "images"), Bytes: int64(c.Pull.Bytes), Files: c.Pull.Files, Log: log,
+	})
+	if err != nil {
+		return all, err
+	}
+	for _, name := range used {
+		one, err := all.get(ctx, name, c.Images[name])
+		if err != nil {
+			return all, fmt.Errorf("images.%s: %w", name, err)
+		}
+		all.used = append(all.used, one)
+	}
+	return all, all.store.Settle()
+}
+
+func (all images) get(ctx context.Context, name string, i imageConfig) (runtime.Image, error) {
+	if i.Rootfs != "" {
+		return runtime.Image{Name: name, Dir: i.Rootfs, Digest: "directory:" + i.Rootfs}, nil
+	}
+	got, err := all.store.Get(ctx, i.source())
+	return runtime.Image{Name: name, Dir: got.Dir, Digest: got.Digest}, err
+}
+
+// roots are what sandboxes are told of the images. What links they need follows from
+// which programs are there; nobody runs these before a sandbox can.
+func (all images) roots(ctx context.Context) ([]sandbox.Root, error) {
+	var roots []sandbox.Root
+	for _, i := range all.used {
+		if err := sandbox.CheckRootDir(i.Dir); err != nil {
+			return nil, fmt.Errorf("images.%s: %w", i.Name, err)
+		}
+		set, err := runtime.Discover(ctx, runtime.Config{Image: i})
+		if err != nil {
+			return nil, fmt.Errorf("images.%s: %w", i.Name, err)
+		}
+		roots = append(roots, sandbox.Root{Name: i.Name, Dir: i.Dir, Links: set.Links()})
+	}
+	return roots, nil
+}
+
+func (all images) close() error {
+	if all.store == nil {
+		return nil
+	}
+	return all.store.Close()
+}
+
+// routeRuntimes asks the programs of images what they are, and sends each language
+// where the configuration wants it. Where boundaries are missing nothing runs, and
+// so nothing is asked.
+func (d *daemon) routeRuntimes(ctx context.Context) error {
+	sets := map[string]*runtime.Set{hostRuntime: d.runtimes}
+	for _, i := range d.images.used {
+		set, err := d.runtimesIn(ctx, i)
+		if err != nil {
+			return fmt.Errorf("images.%s: %w", i.Name, err)
+		}
+		sets[i.Name] = set
+	}
+	by := map[string]*runtime.Set{}
+	for what, name := range d.config.Runtimes {
+		if what != defaultRuntime {
+			by[what] = sets[name]
+		}
+	}
+	d.runtimes = sets[d.config.Runtimes[defaultRuntime]].Route(by)
+	return nil
+}
+
+func (d *daemon) runtimesIn(ctx context.Context, i runtime.Image) (*runtime.Set, error) {
+	config := runtime.Config{Image: i, Python: runtime.Python(d.config.Python)}
+	if len(d.missing) > 0 {
+		return runtime.Discover(ctx, config)
+	}
+	config.Ask = askIn(d.host, i.Name)
+	set, err := runtime.Discover(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if d.python == nil {
+		return set, nil
+	}
+	if d.python.AskEmbedded(ctx, config.Ask) {
+		return set.WithEmbedded(d.python), nil
+	}
+	d.log.Warn("the embedded Python does not run in an image: that lacks its loader or its libraries (glibc)", "image", i.Name)
+	return set.WithoutEmbedded("the embedded Python does not run there: it needs glibc"), nil
+}
+
+// Bounds of a question to a program of an image.
+const (
+	askWall      = 10 * time.Second
+	askMemory    = 256 << 20
+	askProcesses = 32
+	askBytes     = 4 << 10
+)
+
+var asked atomic.Uint64 // for names of sandboxes
+
+// askIn runs programs of an image in sandboxes.
+func askIn(host *sandbox.Host, name string) runtime.Asker {
+	return func(ctx context.Context, args []string, mounts []runtime.Mount) []byte {
+		var answer begin
+		spec := sandbox.Spec{
+			ID: fmt.Sprintf("ask-%d", asked.Add(1)), Root: name, Network: sandbox.NetworkNone,
+			Program: sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}},
+			Env:     []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8"},
+			Limits:  sandbox.Limits{Wall: askWall, MemoryBytes: askMemory, Processes: askProcesses},
+		}
+		for _, m := range mounts {
+			spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
+		}
+		process, err := host.Start(ctx, spec, sandbox.IO{Stdout: &answer, Stderr: &answer})
+		if err != nil {
+			return nil // it is not there, or can't be executed
+		}
+		exit, err := process.Wait()
+		if err != nil || exit.End != sandbox.Exited || exit.Code != 0 {
+			return nil
+		}
+		return answer.bytes
+	}
+}
+
+// A begin keeps the first askBytes and swallows the rest.
+type begin struct {
+	mu    sync.Mutex
+	bytes []byte
+}
+
+func (b *begin) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes = append(b.bytes, p[:min(len(p), askBytes-len(b.bytes))]...)
+	return len(p), nil
+}
+
+// capabilities lists the images, and what runs in each.
+func (all images) capabilities(c *config) []server.Image {
+	var list []server.Image
+	for _, i := range all.used {
+		one := server.Image{Name: i.Name, Source: c.Images[i.Name].Image}
+		if one.Source == "" {
+			one.Source = i.Dir
+		}
+		for _, what := range append([]string{defaultRuntime}, runtime.Languages()...) {
+			if c.Runtimes[what] == i.Name {
+				one.Runtimes = append(one.Runtimes, what)
+			}
+		}
+		list = append(list, one)
+	}
+	return list
+}
