@@ -515,6 +515,11 @@ func (g group) remove() error {
 			return err
 		}
 	}
+	return g.removeDirs()
+}
+
+// removeDirs removes a group that has no children.
+func (g group) removeDirs() error {
 	for _, dir := range g.dirs {
 		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
 			return fmt.Errorf("remove cgroup %s: %w", dir, err)

@@ -513,10 +513,12 @@ _Noreturn void cell_run(const struct mother *mother, const struct make *make, in
 		launch_ahead(later);
 	else
 		send_frame(FRAME_HELLO, NULL, 0);
-	take_mounts();
-	cell_give_up_mounting();
+	/* Of what a mount needs it leaves move_mount, which the capability that
+	 * goes with the mounts makes void. */
 	if (filter_load(&self.program.init_filter) != 0)
 		send_failed(STAGE_FILTER, errno);
+	take_mounts();
+	cell_give_up_mounting();
 	if (!make->waits)
 		serve_joined();
 	struct frame f = read_header();

@@ -125,18 +125,22 @@ static void limit(const struct make *make) {
 	umask(077);
 }
 
-/* Keeps the capabilities of the given set, in every set but the ambient one. */
-static void keep_capabilities(uint64_t keep) {
+static void set_capabilities(uint64_t keep) {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
-	for (int cap = 0; cap <= 63; cap++)
-		if (!(keep >> cap & 1) && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
-			send_failed(STAGE_CAPABILITIES, errno);
 	memset(data, 0, sizeof data);
 	for (int i = 0; i < 2; i++)
 		data[i].effective = data[i].permitted = (uint32_t)(keep >> (32 * i));
 	if (syscall(SYS_capset, &header, data) != 0)
 		send_failed(STAGE_CAPABILITIES, errno);
+}
+
+/* Keeps the capabilities of the given set, in every set but the ambient one. */
+static void keep_capabilities(uint64_t keep) {
+	for (int cap = 0; cap <= 63; cap++)
+		if (!(keep >> cap & 1) && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
+			send_failed(STAGE_CAPABILITIES, errno);
+	set_capabilities(keep);
 }
 
 static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID | 1ULL << CAP_SETPCAP | 1ULL << CAP_SETUID;
@@ -163,5 +167,7 @@ void cell_set_up(const struct mother *mother, const struct make *make, int *fds,
 /* The last that a sandbox needs to be able to mount for: after this nobody in
  * it can. */
 void cell_give_up_mounting(void) {
-	keep_capabilities(init_capabilities);
+	if (prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) != 0)
+		send_failed(STAGE_CAPABILITIES, errno);
+	set_capabilities(init_capabilities);
 }

@@ -129,8 +129,8 @@ func (h *Host) motherConfig(g group) *configs.Config {
 // begin is the first packet: the filters, and what to hide in /proc.
 func (m *mother) begin() []byte {
 	f := m.host.filters
-	b := packetHeader(packetBegin, uint32(len(f.init)/sockFilterSize), uint32(len(f.script)/sockFilterSize), uint32(len(maskedPaths)))
-	b = append(append(b, f.init...), f.script...)
+	b := packetHeader(packetBegin, uint32(len(f.prepared)/sockFilterSize), uint32(len(f.script)/sockFilterSize), uint32(len(maskedPaths)))
+	b = append(append(b, f.prepared...), f.script...)
 	for _, path := range maskedPaths {
 		b = append(append(b, path...), 0)
 	}

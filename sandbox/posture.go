@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
@@ -160,15 +161,15 @@ func (p posture) checkStatus(pid int) error {
 }
 
 // ownFilters is the number of seccomp filters that this process inherited, from
-// systemd perhaps, and every process of a sandbox from it.
-func ownFilters() (int, error) {
+// systemd perhaps, and every process of a sandbox from it. It loads none itself.
+var ownFilters = sync.OnceValues(func() (int, error) {
 	status, err := readStatus("self")
 	if err != nil {
 		return 0, err
 	}
 	n, _ := strconv.Atoi(status["Seccomp_filters"])
 	return n, nil
-}
+})
 
 func (p posture) checkOOMScore(pid int) error {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))

@@ -281,18 +281,18 @@ type mutation struct {
 }
 
 var mutations = []mutation{
-	{name: "no system call filter", filters: func(filters) filters { return filters{allowAll, allowAll} }, want: []string{
+	{name: "no system call filter", filters: func(filters) filters { return filters{init: allowAll, script: allowAll} }, want: []string{
 		"terminals", "processes in new namespaces", "priority inheritance", "mounting", "new namespaces", "tracing", "keyrings",
 		"io_uring", "file handles", "changing ids", "priorities", "page cache", "performance counters",
 	}},
-	{name: "no filter of a script's own", filters: func(f filters) filters { return filters{f.init, allowAll} }, want: []string{"changing ids"}},
+	{name: "no filter of a script's own", filters: func(f filters) filters { return filters{init: f.init, script: allowAll} }, want: []string{"changing ids"}},
 	{name: "capabilities are kept in the bounding set", filters: func(filters) filters {
-		return filters{pretend(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP), allowAll}
+		return filters{init: pretend(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP), script: allowAll}
 	}, want: []string{"no capabilities"}},
-	{name: "root in the sandbox", filters: func(filters) filters { return filters{pretend(unix.SYS_SETRESUID, -1), allowAll} }, want: []string{"unprivileged ids"}},
-	{name: "root's group in the sandbox", filters: func(filters) filters { return filters{pretend(unix.SYS_SETRESGID, -1), allowAll} }, want: []string{"unprivileged ids"}},
+	{name: "root in the sandbox", filters: func(filters) filters { return filters{init: pretend(unix.SYS_SETRESUID, -1), script: allowAll} }, want: []string{"unprivileged ids"}},
+	{name: "root's group in the sandbox", filters: func(filters) filters { return filters{init: pretend(unix.SYS_SETRESGID, -1), script: allowAll} }, want: []string{"unprivileged ids"}},
 	// Half a report is none: what was not said is missing.
-	{name: "a program that is cut", filters: func(f filters) filters { return filters{f.init, deadly(unix.SYS_STATFS)} }, want: []string{
+	{name: "a program that is cut", filters: func(f filters) filters { return filters{init: f.init, script: deadly(unix.SYS_STATFS)} }, want: []string{
 		"complete report", "settings of the kernel", "disk limit", "mounting", "process limit", "memory limit",
 	}},
 	{name: "ids of the host", config: func(c *configs.Config) { c.UIDMappings[0].HostID, c.GIDMappings[0].HostID = 0, 0 }, want: []string{"ids of its own"}},

@@ -55,10 +55,13 @@ func (v *seccompValue) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&(*v)[0])
 }
 
-// filters are the two compiled programs that every init gets, as the bytes of
+// filters are the compiled programs that inits get, as the bytes of
 // a struct sock_filter array. They are compiled once: libseccomp takes longer
 // than the rest of a start.
-type filters struct{ init, script []byte }
+type filters struct {
+	init, script []byte
+	prepared     []byte // of a prepared sandbox's init: init's, and move_mount
+}
 
 func compileFilters() (filters, error) {
 	p, err := parsePolicy()
@@ -73,7 +76,11 @@ func compileFilters() (filters, error) {
 	if err != nil {
 		return filters{}, fmt.Errorf("init's filter: %w", err)
 	}
-	return filters{init: init, script: script}, nil
+	prepared, err := p.compile(append(slices.Clone(p.Init), "move_mount"))
+	if err != nil {
+		return filters{}, fmt.Errorf("prepared init's filter: %w", err)
+	}
+	return filters{init: init, script: script, prepared: prepared}, nil
 }
 
 func parsePolicy() (p seccompPolicy, err error) {

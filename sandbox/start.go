@@ -321,6 +321,10 @@ func (c *cell) destroyContainer() error {
 	case c.container == nil && c.born == nil:
 		return c.group.removeSoon(destroyPatience)
 	case c.container == nil:
+		// Nearly always nobody is left.
+		if err := c.group.removeDirs(); err == nil {
+			return nil
+		}
 		return c.group.clear(destroyPatience)
 	}
 	if err := c.group.clear(destroyPatience); err != nil {

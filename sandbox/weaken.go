@@ -55,7 +55,7 @@ var weakenings = map[string]weakening{
 	},
 	"seccomp": {filters: func(filters) (filters, error) {
 		all, err := pretending()
-		return filters{all, all}, err
+		return filters{init: all, script: all}, err
 	}},
 	// The program stays root of its sandbox, with all that init has and more.
 	"capabilities": {
@@ -68,7 +68,7 @@ var weakenings = map[string]weakening{
 		},
 		filters: func(f filters) (filters, error) {
 			lenient, err := pretending("setresuid", "setresgid", "capset", "prctl")
-			return filters{lenient, f.script}, err
+			return filters{init: lenient, script: f.script}, err
 		},
 	},
 	"network":          {config: leaveOut(configs.NEWNET)},
