@@ -84,7 +84,7 @@ func openShared(t *testing.T) {
 // client of it.
 type daemon struct {
 	*Server
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	socket string
 	logs   *logs
@@ -100,6 +100,12 @@ type daemon struct {
 func startDaemon(t *testing.T, edit func(*executor.Config, *Config)) *daemon {
 	t.Helper()
 	openShared(t)
+	return startOn(t, shared.host, shared.runtimes, edit)
+}
+
+// startOn is startDaemon on a host of the caller's. A nil one makes no sandbox.
+func startOn(t testing.TB, host *sandbox.Host, runtimes *runtime.Set, edit func(*executor.Config, *Config)) *daemon {
+	t.Helper()
 	dir := t.TempDir()
 	ctx := t.Context()
 	logs := &logs{}
@@ -115,7 +121,7 @@ func startDaemon(t *testing.T, edit func(*executor.Config, *Config)) *daemon {
 	}
 	t.Cleanup(func() { skills.Close() })
 	xc := executor.Config{
-		Skills: skills, Runtimes: shared.runtimes, Record: store, Host: shared.host, Bounds: executor.StandardBounds(),
+		Skills: skills, Runtimes: runtimes, Record: store, Host: host, Bounds: executor.StandardBounds(),
 		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "request.key"),
 		MaxRunning: 4, MaxQueued: 4, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second,
 		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
@@ -232,7 +238,7 @@ func (r *transcript) until(s events, done func(*transcript) bool) {
 }
 
 // readAll reads a stream to its end.
-func readAll(t *testing.T, s events, err error) *transcript {
+func readAll(t testing.TB, s events, err error) *transcript {
 	t.Helper()
 	r := &transcript{}
 	if err != nil {
@@ -243,7 +249,7 @@ func readAll(t *testing.T, s events, err error) *transcript {
 }
 
 // readUntil reads until stdout has some text.
-func readUntil(t *testing.T, s events, err error, stdout string) *transcript {
+func readUntil(t testing.TB, s events, err error, stdout string) *transcript {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +281,7 @@ func (d *daemon) ended(id string) *transcript {
 }
 
 // wantOK fails the test unless a program ran and exited with code.
-func wantExit(t *testing.T, r *transcript, code int32) {
+func wantExit(t testing.TB, r *transcript, code int32) {
 	t.Helper()
 	if r.err != nil || r.outcome.GetEnd() != pb.End_END_EXITED || r.outcome.GetExitCode() != code {
 		t.Fatalf("got error %v, outcome %v; want exit code %d", r.err, r.outcome, code)
@@ -290,7 +296,7 @@ type refusal struct {
 }
 
 // refused takes a status apart. Every status of ours has an ErrorInfo.
-func refused(t *testing.T, err error) (refusal, *status.Status) {
+func refused(t testing.TB, err error) (refusal, *status.Status) {
 	t.Helper()
 	st, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -311,7 +317,7 @@ func refused(t *testing.T, err error) (refusal, *status.Status) {
 	return got, st
 }
 
-func wantRefusal(t *testing.T, err error, want refusal) *status.Status {
+func wantRefusal(t testing.TB, err error, want refusal) *status.Status {
 	t.Helper()
 	got, st := refused(t, err)
 	if got != want {

@@ -42,7 +42,7 @@ func windowMessage() *pb.ExecuteInteractiveRequest {
 }
 
 // send sends messages. A call that has ended meanwhile is the reader's to see.
-func send(t *testing.T, s interactiveClient, messages ...*pb.ExecuteInteractiveRequest) {
+func send(t testing.TB, s interactiveClient, messages ...*pb.ExecuteInteractiveRequest) {
 	t.Helper()
 	for _, m := range messages {
 		if err := s.Send(m); err != nil && err != io.EOF {

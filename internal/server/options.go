@@ -25,7 +25,7 @@ const (
 	streamWindow     = 64 << 10
 	connectionWindow = 1 << 20
 	// Answers are collected into a write of so much. Connections share what they
-	// don't use.
+	// don't use: gRPC's default.
 	writeBuffer       = 128 << 10
 	connectionTimeout = 20 * time.Second // for the handshake
 	maxIdle           = time.Minute
@@ -62,7 +62,6 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.InTapHandle(tapped),
 		grpc.ReadBufferSize(0), // a meteredConn has one
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.ForceServerCodecV2(newCodec()),
