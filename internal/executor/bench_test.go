@@ -156,13 +156,16 @@ func BenchmarkSleepers(b *testing.B) {
 	for range 50 {
 		d.run(b, "true")
 	}
+	for range many / 50 { // of a connection there are not more streams than 100
+		d.others = append(d.others, d.dial(b))
+	}
 	for b.Loop() {
 		resting := d.memory(b, "VmRSS")
 		var running, over sync.WaitGroup
 		ids := make([]string, many)
 		for i := range ids {
 			running.Add(1)
-			cmd := d.client.Code("demo", "bash", "sleep")
+			cmd := d.others[i%len(d.others)].Code("demo", "bash", "sleep")
 			cmd.OnEvent = func(e *pb.ExecutionEvent) {
 				if e.GetStarted() != nil {
 					running.Done()
@@ -178,9 +181,9 @@ func BenchmarkSleepers(b *testing.B) {
 		b.ReportMetric(float64(d.memory(b, "VmRSS"))/(1<<20), "daemon-MiB")
 		b.ReportMetric(float64(d.memory(b, "VmRSS")-resting)/1024/many, "KiB/sleeper")
 		began := time.Now()
-		for _, id := range ids {
+		for i, id := range ids {
 			over.Go(func() {
-				if _, err := d.client.Executions().Cancel(b.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+				if _, err := d.others[i%len(d.others)].Executions().Cancel(b.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
 					b.Error(err)
 				}
 			})
@@ -207,7 +210,9 @@ func (f writerFunc) Write(p []byte) (int, error) {
 // A benchDaemon is a daemon in another process and a client of it.
 type benchDaemon struct {
 	cmd    *exec.Cmd
+	socket string
 	client *skillrun.Client
+	others []*skillrun.Client
 	key    bool
 }
 
@@ -236,12 +241,20 @@ func startBench(b *testing.B) *benchDaemon {
 	if _, err := ready.Read(make([]byte, 1)); err != nil {
 		b.Fatalf("the daemon did not start: %v", err)
 	}
-	client, err := skillrun.Dial(filepath.Join(dir, "s"))
+	d := &benchDaemon{cmd: cmd, socket: filepath.Join(dir, "s")}
+	d.client = d.dial(b)
+	return d
+}
+
+// dial returns another connection.
+func (d *benchDaemon) dial(b *testing.B) *skillrun.Client {
+	b.Helper()
+	client, err := skillrun.Dial(d.socket)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { client.Close() })
-	return &benchDaemon{cmd: cmd, client: client}
+	return client
 }
 
 // run runs a program to its end.
