@@ -6,15 +6,15 @@
 
 # What the guest has, with everything that these depend on.
 guest_packages=(
-	base-files bash coreutils dash findutils grep hostname libc-bin mawk mount nodejs perl-base procps
-	python3 sed tzdata util-linux
+	base-files bash coreutils dash e2fsprogs findutils grep hostname libc-bin libcap2-bin mawk mount nodejs
+	perl-base procps python3 sed tzdata util-linux
 )
 
 # In the order in which they load.
 modules=(
 	drivers/virtio/virtio_ring drivers/virtio/virtio drivers/virtio/virtio_pci_legacy_dev
 	drivers/virtio/virtio_pci_modern_dev drivers/virtio/virtio_pci drivers/block/virtio_blk
-	fs/overlayfs/overlay
+	drivers/block/loop fs/overlayfs/overlay
 )
 
 # Sets $kernel and $modules_dir. Only the first run, or one that finds its cache
@@ -73,14 +73,35 @@ make_image() {
 	local tree=$cache/root.tree
 	image=$cache/disk
 	copy_packages "$tree"
-	rm -rf "$tree/opt/skillrun"
-	mkdir -p "$tree/opt/skillrun/src"
-	cp -r bin skills "$here"/{guest,smoke,daemon}.sh "$cache/sandbox.test" "$tree/opt/skillrun/"
-	# Tests run in the directory of their sources.
-	cp -r sandbox "$tree/opt/skillrun/src/"
+	local to=$tree/opt/skillrun
+	rm -rf "$to"
+	mkdir -p "$to"/{bin,built,src/cmd/skillrund}
+	cp bin/skillrund bin/skillrun "$to/bin/"
+	# Its unpacking would take minutes of emulation.
+	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
+	chmod 755 "$to/bin/skillrun-python"
+	cp -r "$cache"/{initramfs.tree/modules,sandbox.test,skillrund.test} "$here"/*.sh "$to/"
+	printf '%s=%q\n' form "$form" run "$run" flags "$flags" seconds "$((limit - 10))" >"$to/settings"
+	# Tests run in the directory of their sources. One skill is enough: each start of a
+	# daemon imports all.
+	cp -r sandbox "$to/src/"
+	cp -r cmd/skillrund/testdata "$to/src/cmd/skillrund/"
+	mkdir "$to/src/skills"
+	cp -r skills/calculator "$to/src/skills/"
+	ln -s src/skills "$to/skills"
+	build_attacks "$to/built"
 	rm -f "$image"
 	truncate --size=2G "$image"
 	mkfs.ext4 -q -d "$tree" -E lazy_itable_init=1,lazy_journal_init=1 "$image"
+}
+
+# Compiles into $1 the attacks that are in C, which elsewhere are compiled in the
+# sandbox.
+build_attacks() {
+	local source
+	for source in cmd/skillrund/testdata/hostile/own/*.c; do
+		gcc -O1 -static -o "$1/$(basename "$source" .c)" "$source"
+	done
 }
 
 # Copies the files of guest_packages to $1, unless they are there in the
@@ -113,8 +134,11 @@ copy_packages() {
 	done | tar -C / -c --no-recursion -T - | tar -C "$tree" -x --keep-directory-symlink
 	cp -a /etc/alternatives "$tree/etc/"
 	cp -a /etc/localtime "$tree/etc/" 2>/dev/null || true
-	echo 'root:x:0:0:root:/root:/bin/bash' >"$tree/etc/passwd"
-	echo 'root:x:0:' >"$tree/etc/group"
+	printf '%s\n' root:x:0:0:root:/root:/bin/bash daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin \
+		nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin >"$tree/etc/passwd"
+	printf '%s\n' root:x:0: daemon:x:1: nogroup:x:65534: >"$tree/etc/group"
+	echo 'root:!no-password-in-this-image:20000:0:99999:7:::' >"$tree/etc/shadow"
+	chmod 600 "$tree/etc/shadow"
 	echo '127.0.0.1 localhost' >"$tree/etc/hosts"
 	echo 'nameserver 127.0.0.1' >"$tree/etc/resolv.conf"
 	ldconfig -r "$tree"
