@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -192,7 +193,8 @@ func makeOpenDir(path string) error {
 }
 
 // CheckRootDir reports what makes a directory unfit to be a Root: it is a link or
-// none, others may write to it, or one of its reserved places is no directory.
+// none, others may write to it, one of its reserved places is no directory, or it has
+// a pipe or a socket, by which sandboxes could talk to one another or to the host.
 func CheckRootDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -230,8 +232,34 @@ func CheckRootDir(dir string) error {
 			}
 		}
 	}
-	return nil
+	return onlyFiles(dir)
 }
+
+// onlyFiles refuses pipes and sockets: a mount that is read-only doesn't close them.
+func onlyFiles(dir string) error {
+	seen := 0
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if seen++; seen > maxRootFiles {
+			return fmt.Errorf("it has more than %d files", maxRootFiles)
+		}
+		name := strings.TrimPrefix(strings.TrimPrefix(path, dir), "/")
+		if d.Type()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+			return fmt.Errorf("its /%s is a pipe or a socket, by which sandboxes could talk to others: remove it", name)
+		}
+		for _, r := range reservedDirs {
+			if r.hidden && name == r.name {
+				return filepath.SkipDir // which is not seen
+			}
+		}
+		return nil
+	})
+}
+
+// maxRootFiles bounds what is looked through.
+const maxRootFiles = 5_000_000
 
 // onlyOurs refuses a directory that somebody else could change while sandboxes run
 // programs from it.

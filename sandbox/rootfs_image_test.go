@@ -191,6 +191,8 @@ func TestRootDirIsChecked(t *testing.T) {
 		{"another's", func(dir string) error { return os.Chown(dir, 1234, 0) }, "belongs to another user"},
 		{"another's usr", func(dir string) error { return os.Chown(dir+"/usr", 1234, 0) }, "/usr belongs to another user"},
 		{"open to all", func(dir string) error { return os.Chmod(dir, 0o777) }, "others than root can change it"},
+		{"a pipe", func(dir string) error { return unix.Mkfifo(dir+"/usr/pipe", 0o644) }, "its /usr/pipe is a pipe or a socket"},
+		{"a socket", func(dir string) error { return unix.Mknod(dir+"/etc/socket", unix.S_IFSOCK|0o644, 0) }, "its /etc/socket is a pipe or a socket"},
 		{"open to a group", func(dir string) error { return os.Chmod(dir+"/etc", 0o775) }, "/etc has mode 0775"},
 	}
 	for _, place := range []string{"dev", "proc", "sys", "tmp", "etc", "usr", "workspace", "skills", "home", "opt", "var", "run"} {
@@ -216,6 +218,13 @@ func TestRootDirIsChecked(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a pipe that nobody sees", func(t *testing.T) {
+		dir := t.TempDir()
+		fill(t, dir, map[string]string{"run/": ""})
+		if err := errors.Join(unix.Mkfifo(dir+"/run/initctl", 0o644), CheckRootDir(dir)); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("by Open", func(t *testing.T) {
 		dir := t.TempDir()
 		fill(t, dir, map[string]string{"tmp": "-> /etc"})

@@ -419,6 +419,14 @@ func TestDoctor(t *testing.T) {
 	if got := f.client(t, nil, "doctor", "--json"); got.code != 1 || !strings.Contains(got.stdout, `"found":false`) {
 		t.Errorf("json: got %+v", got)
 	}
+	r.Runtimes = append(r.Runtimes, &pb.Runtime{Language: "bash", Version: "5.2", Path: "/bin/bash", Image: "tools"})
+	r.Images = []*pb.Image{{Name: "tools", Source: "registry/tools@sha256:0", Runtimes: []string{"bash", "sh"}}}
+	got = f.client(t, nil, "doctor")
+	for _, want := range []string{"python   3.11.2   /usr/bin/python3  -\n", "bash     5.2      /bin/bash         tools\n", "tools  bash, sh  registry/tools@sha256:0\n"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("got %s\nwant %q in it", got.stdout, want)
+		}
+	}
 	r.Boundaries = r.Boundaries[:2]
 	if got := f.client(t, nil, "doctor"); got.code != 1 || got.stderr != "skillrun: missing: swap\n" {
 		t.Errorf("one missing that is allowed to be: got %+v", got)

@@ -92,6 +92,20 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"file mode", "listen: {unix_mode: 999}\n", "is not a file mode"},
 		{"wrong type", "concurrency: {queued: many}\n", "line 1"},
 		{"network", "network: bridge\n", `network: "bridge"; must be none or host`},
+		{"an image's name", "images: {A/b: {rootfs: /x}}\n", "images.A/b: an image's name has"},
+		{"an image named host", "images: {host: {rootfs: /x}}\n", "images.host: an image's name has"},
+		{"an image of nothing", "images: {a: {}}\n", "images.a: set one of rootfs"},
+		{"an image of both", "images: {a: {rootfs: /x, image: b}}\n", "images.a: set one of rootfs"},
+		{"an image's unknown key", "images:\n  a: {dir: /x}\n", "line 2: unknown key dir"},
+		{"no reference", "images: {a: {image: 'http://x'}}\n", "images.a: image: \"http://x\" is no reference"},
+		{"credentials", "images: {a: {image: x, credentials: mine}}\n", `images.a: credentials: "mine"; must be none or docker`},
+		{"credentials for a directory", "images: {a: {rootfs: /x, credentials: docker}}\n", "images.a.credentials: a directory needs none"},
+		{"the machine's root", "images: {a: {rootfs: /}}\n", "which no sandbox may see"},
+		{"a root with the state in it", "state_dir: /srv/x/state\nimages: {a: {rootfs: /srv/x}}\n", "/srv/x holds /srv/x/state, which no sandbox may see"},
+		{"a root in the state", "state_dir: /srv/x\nimages: {a: {rootfs: /srv/x/record}}\n", "images.a.rootfs: /srv/x/record lies in /srv/x"},
+		{"an unknown runtime", "runtimes: {lua: host}\n", "runtimes.lua: unknown; there are default, python, bash, sh, node, ruby, perl"},
+		{"a runtime in no image", "runtimes: {bash: tools}\n", `runtimes.bash: "tools" is neither host nor a name of images`},
+		{"nothing may be pulled", "pull: {files: 0}\n", "pull.files: must be more than 0"},
 		{"python", "python: '3.14'\n", `python: "3.14"; must be auto, system or embedded`},
 		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
 		{"host network with TCP for MCP", "network: host\nlisten: {mcp_tcp: 127.0.0.1:1}\n", "listen.mcp_tcp asks for no credentials"},
@@ -166,5 +180,29 @@ func TestConfigWithoutFile(t *testing.T) {
 	}
 	if _, err := loadConfig(writeConfig(t, "")); err != nil {
 		t.Errorf("an empty file: %v", err)
+	}
+}
+
+func TestConfigOfImages(t *testing.T) {
+	path := writeConfig(t, "images:\n  tools: {rootfs: tree}\n  data: {image: registry.example.com/data@sha256:"+strings.Repeat("0", 64)+", credentials: docker}\n  other: {rootfs: /x}\n"+
+		"runtimes: {python: data, bash: tools, sh: tools}\n")
+	c, err := loadConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Images["tools"].Rootfs, filepath.Join(filepath.Dir(path), "tree"); got != want {
+		t.Errorf("a relative directory: got %s, want %s", got, want)
+	}
+	if got, want := strings.Join(c.usedImages(), " "), "data tools"; got != want {
+		t.Errorf("used: got %s, want %s", got, want)
+	}
+	if c.Runtimes["default"] != "host" {
+		t.Errorf("what is not named runs in %q, want host", c.Runtimes["default"])
+	}
+	if c, err = loadConfig(writeConfig(t, "runtimes:\nimages:\n")); err != nil || c.Runtimes["default"] != "host" {
+		t.Errorf("empty keys: got %v, %v", c.Runtimes, err)
+	}
+	if err := c.pinned(t.Context()); err != nil {
+		t.Errorf("without images: %v", err)
 	}
 }

@@ -169,9 +169,6 @@ func (all images) get(ctx context.Context, name string, i imageConfig) (runtime.
 func (all images) roots(ctx context.Context) ([]sandbox.Root, error) {
 	var roots []sandbox.Root
 	for _, i := range all.used {
-		if err := sandbox.CheckRootDir(i.Dir); err != nil {
-			return nil, fmt.Errorf("images.%s: %w", i.Name, err)
-		}
 		set, err := runtime.Discover(ctx, runtime.Config{Image: i})
 		if err != nil {
 			return nil, fmt.Errorf("images.%s: %w", i.Name, err)
