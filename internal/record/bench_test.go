@@ -22,16 +22,23 @@ func BenchmarkExecution(b *testing.B) {
 	}
 }
 
-// Creation alone, with a million executions before it.
+// Creation alone, with nothing and with a million executions before it.
 func BenchmarkCreateAfterMillion(b *testing.B) {
 	s := openStore(b, Config{})
-	manyRows(b, s, 1_000_000)
-	b.Run("create", func(b *testing.B) {
-		for b.Loop() {
-			l := create(b, s, Execution{Skill: "hello", Key: NewID(), Labels: map[string]string{"a": NewID()}})
-			end(b, l, "EXITED", time.Now())
+	creations := func(when string) {
+		for name, key := range map[string]func() string{"": func() string { return "" }, " with key": NewID} {
+			b.Run("create "+when+name, func(b *testing.B) {
+				for b.Loop() {
+					l := create(b, s, Execution{Skill: "hello", Key: key(), Labels: map[string]string{"a": NewID()}})
+					end(b, l, "EXITED", time.Now())
+				}
+				s.settle(b.Context())
+			})
 		}
-	})
+	}
+	creations("first")
+	manyRows(b, s, 1_000_000)
+	creations("after")
 	for name, f := range map[string]Filter{
 		"all": {}, "skill": {Skill: "skill 3"}, "live": {States: []State{Running}}, "label": {Labels: map[string]string{"l": "7"}},
 	} {
