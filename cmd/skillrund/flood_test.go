@@ -70,7 +70,9 @@ func withMemory(t *testing.T, dir, limit, extra string) *running {
 func TestFloodOfLargeRequests(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	d := withMemory(t, dir, "128M", "concurrency: {running: 2, queued: 200, queue_timeout: 60s}\npython: system\n")
+	// The embedded Python is unpacked by a program that needs as much again.
+	startDaemonIn(t, dir, "").stop()
+	d := withMemory(t, dir, "128M", "concurrency: {running: 2, queued: 200, queue_timeout: 60s}\n")
 	t.Cleanup(d.stop)
 	big := code("hostile", "import sys; print(len(sys.stdin.buffer.read()))")
 	big.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: make([]byte, 4<<20)}
@@ -117,6 +119,10 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	}
 	d.works()
 	d.run(big).wantStdout(t, "4194304\n")
+	// The largest there may be, alone.
+	largest := code("hostile", "import sys; print(len(sys.stdin.buffer.read()))")
+	largest.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: make([]byte, 16<<20-200)}
+	d.run(largest).wantStdout(t, "16777016\n")
 	select {
 	case err := <-d.exited:
 		t.Fatal(errors.Join(errors.New("the daemon exited"), err))

@@ -116,13 +116,19 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		}
 		files[i] = file{f.Path, sum, f.Executable}
 	}
+	// What can be large is in it by its sum: encoded it would be in memory once more.
+	source := r.Source
+	source.Code = ""
+	var arguments []byte
+	if r.Stdin.JSON != nil {
+		arguments = sumOf(*r.Stdin.JSON)
+	}
 	mac := hmac.New(sha256.New, key)
 	err := json.NewEncoder(mac).Encode(struct {
 		Tenant, Skill, Dir string
 		Source             permission.Source
 		Args               []string
-		Stdin              []byte
-		JSON               *string
+		Code, Stdin, JSON  []byte
 		Streamed           bool
 		Files              []file
 		Env, Secrets       map[string]string
@@ -132,10 +138,21 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		QueueTimeout       time.Duration
 		Python             runtime.Python
 	}{
-		r.Principal.Tenant, r.Skill, r.Dir, r.Source, r.Args, r.Stdin.Bytes, r.Stdin.JSON,
+		r.Principal.Tenant, r.Skill, r.Dir, source, r.Args, sumOf(r.Source.Code), sumOf(r.Stdin.Bytes), arguments,
 		r.Stdin.Stream != nil, files, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout, r.Python,
 	})
 	return mac.Sum(nil), err
+}
+
+func sumOf[T string | []byte](data T) []byte {
+	h := sha256.New()
+	piece := make([]byte, 32<<10)
+	for len(data) > 0 {
+		n := copy(piece, data)
+		h.Write(piece[:n])
+		data = data[n:]
+	}
+	return h.Sum(nil)
 }
 
 func inputSum(f workspace.Input) ([]byte, error) {
