@@ -120,7 +120,8 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fds[1])
+	theirs := os.NewFile(uintptr(fds[1]), "theirs")
+	defer theirs.Close()
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		unix.Close(fds[0])
 		return nil, err
@@ -143,10 +144,13 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	for _, e := range env {
 		b = append(append(b, e...), 0)
 	}
-	pidfd, err := m.ask(b, 0, []int{fds[1], int(log.Fd())})
+	pidfd, err := m.ask(b, 0, []int{int(theirs.Fd()), int(log.Fd())})
 	if err != nil {
 		return nil, err
 	}
+	// Kept open here they would hide that the interpreter is gone.
+	theirs.Close()
+	log.Close()
 	in.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
 	filter, err := memoryFile(m.host.filters.script)
 	if err != nil {
@@ -293,7 +297,8 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fds[1])
+	theirs := os.NewFile(uintptr(fds[1]), "theirs")
+	defer theirs.Close()
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		unix.Close(fds[0])
 		return nil, err
@@ -312,7 +317,7 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 		}
 		limits = append(limits, [3]uint64{uint64(l.Type), l.Hard, l.Hard})
 	}
-	passed := []int{c.born.fd, fds[1]}
+	passed := []int{c.born.fd, int(theirs.Fd())}
 	for _, f := range slices.Concat(c.pipes.inside[:], doors) {
 		passed = append(passed, int(f.Fd()))
 	}
@@ -326,6 +331,7 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 	in.ended[c.slot.index] = j.ended
 	in.mu.Unlock()
 	a, err := in.request(map[string]any{"op": "fork", "cell": c.slot.index, "rlimits": limits, "namespaces": joinedNamespaces()}, passed, forkPatienceOf)
+	theirs.Close() // kept open here it would hide that the child is gone
 	if err == nil && (a.Op != "forked" || a.Cell != c.slot.index) {
 		in.mu.Lock()
 		delete(in.ended, c.slot.index)

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -50,4 +51,14 @@ func TestReadyPython(t *testing.T) {
 		t.Log(time.Since(begin), got.exit.Usage)
 	}
 	noLeftovers(t, h)
+}
+
+// An interpreter that ends before it is ready is known to be gone: nobody waits for its
+// imports, least of all a Host that is closed.
+func TestInterpreterThatEnds(t *testing.T) {
+	h := openReady(t)
+	_, err := h.pool.mother.startInterpreter(readyKey{name: "/usr/bin/true", env: "PATH=/usr/bin"})
+	if err == nil || !strings.Contains(err.Error(), "is gone") {
+		t.Errorf("got %v, want that it is gone", err)
+	}
 }
