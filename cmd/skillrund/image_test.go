@@ -272,6 +272,91 @@ func TestImage(t *testing.T) {
 	})
 }
 
+// TestImageWithPython runs an interpreter of the image, by every name that skills have
+// for it, with what the image says of its version.
+func TestImageWithPython(t *testing.T) {
+	tree := newTree(t)
+	version, err := exec.Command("/usr/bin/python3", "-c", "import platform; print(platform.python_version())").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := strings.TrimSpace(string(version))
+	minor := full[:strings.LastIndexByte(full, '.')]
+	// The interpreter of this machine, with its standard library and what that loads.
+	copyTree(t, "/usr/bin/python"+minor, filepath.Join(tree, "usr/bin/python"+minor))
+	copyTree(t, "/usr/lib/python"+minor, filepath.Join(tree, "usr/lib/python"+minor))
+	libraries, err := exec.Command("ldd", "/usr/bin/python"+minor).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range loaded.FindAllStringSubmatch(string(libraries), -1) {
+		copyTree(t, m[1], filepath.Join(tree, m[1]))
+	}
+	writeTree(t, tree, map[string]string{
+		"usr/bin/python3": "-> python" + minor, "usr/share/mark": "of the image",
+		"usr/lib/python3/dist-packages/skfoo-1.5.dist-info/METADATA": "Metadata-Version: 2.1\nName: skfoo\nVersion: 1.5\n",
+		"usr/lib/python3/dist-packages/skfoo.py":                     "NAME = 'foo of the image'",
+	})
+	dir := newDir(t)
+	who := "import sys; print(sys.executable, open('/usr/share/mark').read())"
+	writeSkill(t, dir, "demo", "allowed-tools: Bash(python:*), Bash(python3:*)", map[string]string{
+		"scripts/x.py": who, "scripts/x": "#!/usr/bin/env python3\n" + who, "scripts/x.sh": "python -c \"" + who + "\"\n",
+	})
+	writeSkill(t, dir, "foo", "python_packages: [skfoo>=1.5]", map[string]string{"x.py": "import skfoo; print(skfoo.NAME)"})
+	writeSkill(t, dir, "venv", "", map[string]string{
+		"x.py": "import inside; print(inside.NAME)", "venv/pyvenv.cfg": "version = " + full + "\n", "venv/bin/python3": "",
+		"venv/lib/python" + minor + "/site-packages/inside.py": "NAME = 'of the venv'",
+	})
+	d := startDaemonIn(t, dir, fmt.Sprintf("images: {snake: {rootfs: %q}}\nruntimes: {python: snake}\n", tree))
+	for name, tt := range map[string]struct {
+		req  *pb.ExecuteRequest
+		want string
+	}{
+		"script":            {script("demo", "scripts/x.py"), "/usr/bin/python3 of the image\n"},
+		"shebang":           {script("demo", "scripts/x"), "/usr/bin/python3 of the image\n"},
+		"code":              {code("demo", who), "/usr/bin/python3 of the image\n"},
+		"command":           {command("demo", "python scripts/x.py"), "/opt/skillrun/bin/python of the image\n"},
+		"its own packages":  {script("foo", "x.py"), "foo of the image\n"},
+		"a venv of its own": {script("venv", "x.py"), "of the venv\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := d.run(tt.req)
+			r.wantExit(t, 0)
+			r.wantStdout(t, tt.want)
+		})
+	}
+	r := d.run(script("demo", "scripts/x.sh")) // runs on the host, where the image's mark is not
+	r.wantExit(t, 1)
+	c, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
+	if err != nil || !slices.ContainsFunc(c.Runtimes, func(r *pb.Runtime) bool {
+		return r.Image == "snake" && r.Language == "python" && r.Path == "/usr/bin/python3" && r.Version == full
+	}) {
+		t.Errorf("got %v, %v, want Python %s of snake", c.GetRuntimes(), err, full)
+	}
+}
+
+// copyTree copies a file, or a directory with its regular files.
+func copyTree(t testing.TB, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := to + strings.TrimPrefix(path, from)
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) { // a link to what is not installed
+			return nil
+		}
+		return errors.Join(err, os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, b, 0o755))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An image for everything: shipped skills run on the embedded Python in it, and what
 // is prepared for a skill is prepared in it.
 func TestImageForAll(t *testing.T) {
