@@ -146,7 +146,7 @@ func statusLines(t *testing.T, out *strings.Builder, text string) {
 		case "NSpid":
 			value = fmt.Sprint("levels ", len(strings.Fields(value))) // that it can see
 		}
-		fmt.Fprintf(out, "%s: %s\n", key, value)
+		fmt.Fprintln(out, strings.TrimSpace(key+": "+value))
 	}
 }
 
