@@ -278,7 +278,7 @@ func (c conformanceCase) wantEvidence(d *running, r *pb.ExecuteScriptResponse, i
 	t, want := d.t, c.Expect
 	t.Helper()
 	if want.LeftoverProcesses != nil {
-		if left := processesOf(id); len(left) != *want.LeftoverProcesses {
+		if left := d.processes(id); len(left) != *want.LeftoverProcesses {
 			t.Errorf("processes %v are left, want %d", left, *want.LeftoverProcesses)
 		}
 	}
@@ -370,19 +370,6 @@ func executionOf(header metadata.MD) string {
 	return strings.Join(header.Get("skillrun-execution-id"), " ")
 }
 
-// processesOf lists the processes of this machine that belong to an execution: its
-// cgroup, which no process can leave, has its ID in its name.
-func processesOf(id string) []string {
-	var found []string
-	paths, _ := filepath.Glob("/proc/[0-9]*/cgroup")
-	for _, path := range paths {
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "/"+id) {
-			found = append(found, filepath.Base(filepath.Dir(path)))
-		}
-	}
-	return found
-}
-
 // A test of the test: what looks for processes that are left finds those of a
 // script while it runs.
 func TestConformanceFindsProcesses(t *testing.T) {
@@ -398,7 +385,7 @@ func TestConformanceFindsProcesses(t *testing.T) {
 		if e.GetOutput() == nil {
 			return
 		}
-		seen = len(processesOf(e.ExecutionId))
+		seen = len(d.processes(e.ExecutionId))
 		if _, err := d.runs.Cancel(ctx, &pb.CancelRequest{ExecutionId: e.ExecutionId}); err != nil {
 			t.Error(err)
 		}
@@ -409,7 +396,7 @@ func TestConformanceFindsProcesses(t *testing.T) {
 	if seen < 2 { // bash and sleep, and the sandbox's init
 		t.Errorf("%d processes while it ran, want at least 2", seen)
 	}
-	if left := processesOf(r.id); len(left) != 0 {
+	if left := d.processes(r.id); len(left) != 0 {
 		t.Errorf("processes %v are left", left)
 	}
 }

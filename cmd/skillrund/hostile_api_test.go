@@ -547,29 +547,18 @@ func hasRetryInfo(err error) bool {
 
 // sampleRunning returns the most sandboxes that had a process at once, until done.
 func (d *running) sampleRunning(done <-chan struct{}) (most int) {
-	pids := "/sys/fs/cgroup/pids"
-	if _, err := os.Stat(pids); err != nil {
-		pids = "/sys/fs/cgroup"
-	}
-	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", d.cmd.Process.Pid))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	parent := "/"
-	for line := range strings.Lines(string(own)) {
-		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); parts[1] == "pids" || parts[0] == "0" && parent == "/" {
-			parent = strings.TrimSuffix(parts[2], "/skillrun-daemon")
-		}
-	}
-	group := filepath.Join(pids, parent, "skillrun-"+d.instance())
-	if _, err := os.Stat(group); err != nil {
-		d.t.Fatalf("no cgroup of the daemon's sandboxes: %v", err)
-	}
+	group := d.pidsGroup()
 	for {
 		n := 0
 		entries, _ := os.ReadDir(group)
 		for _, e := range entries {
-			if procs, _ := os.ReadFile(filepath.Join(group, e.Name(), "cgroup.procs")); e.IsDir() && len(procs) > 0 {
+			if !e.IsDir() {
+				continue
+			}
+			b := &box{name: e.Name(), paths: []string{filepath.Join(group, e.Name())}}
+			b.look()
+			// One made ahead has a name of its own from when it is used.
+			if b.ahead() && b.init != "" && b.comm != waitingInit && b.comm != motherComm || !b.ahead() && b.name != motherBox && len(b.pids) > 0 {
 				n++
 			}
 		}
@@ -637,15 +626,33 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 	d.works()
 }
 
-// holdings are what a daemon has in the kernel. Its database's files are counted
-// apart: it opens connections when so many are asked at once, and keeps them.
+// holdings are what a daemon has in the kernel, without what it has for sandboxes that
+// wait. Its database's files are counted apart: it opens connections when so many are
+// asked at once, and keeps them.
 type holdings struct{ files, database, mounts, cgroups, threads int }
 
 // mostDatabaseFiles is what the six connections of internal/record have open, a file
 // and its log each, and the one index that they share.
 const mostDatabaseFiles = 6*2 + 1
 
-func (d *running) held() holdings {
+// filesOfWaiting is how many files the daemon has open for a sandbox that waits: its
+// socket, its pidfd, two namespaces, the upper layer, three streams, and who is told of
+// too little memory.
+const filesOfWaiting = 9
+
+// held looks while no sandbox is being made or taken apart.
+func (d *running) held() (h holdings) {
+	d.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		waiting := len(d.waitingBoxes())
+		h = d.heldNow(waiting)
+		if h.cgroups == 0 && len(d.waitingBoxes()) == waiting || time.Now().After(deadline) {
+			return h
+		}
+	}
+}
+
+func (d *running) heldNow(waiting int) holdings {
 	d.t.Helper()
 	proc := fmt.Sprintf("/proc/%d", d.cmd.Process.Pid)
 	count := func(dir string) int {
@@ -655,15 +662,11 @@ func (d *running) held() holdings {
 		}
 		return len(entries)
 	}
-	mounts, err := os.ReadFile(proc + "/mountinfo")
-	if err != nil {
-		d.t.Fatal(err)
-	}
 	all := d.descriptors()
 	database := len(grep(strings.Join(all, "\n"), "/state/record/record.db"))
 	return holdings{
-		files: len(all) - database, database: database,
-		mounts: bytes.Count(mounts, []byte("\n")), cgroups: len(cgroupsOf(d.instance())), threads: count(proc + "/task"),
+		files: len(all) - database - waiting*filesOfWaiting, database: database,
+		mounts: len(d.mountLines()) - waiting, cgroups: len(usedBoxes(d.instance())), threads: count(proc + "/task"),
 	}
 }
 
@@ -841,12 +844,13 @@ func limitOverflow(t *testing.T, d *running, _ hostileCase) {
 func finiteLimits(t *testing.T, d *running, id string) {
 	t.Helper()
 	found := 0
-	for _, c := range cgroupsOf(d.instance()) {
-		if !strings.Contains(c, id) {
-			continue
-		}
+	var groups []string
+	for _, b := range d.boxesOfExecution(id) {
+		groups = append(groups, b.paths...)
+	}
+	for _, c := range groups {
 		for _, file := range []string{"pids.max", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max", "memory.swap.max"} {
-			data, err := os.ReadFile(filepath.Join(strings.TrimPrefix(c, "cgroup "), file))
+			data, err := os.ReadFile(filepath.Join(c, file))
 			if err != nil {
 				continue
 			}

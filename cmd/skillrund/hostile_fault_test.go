@@ -87,10 +87,8 @@ func within(t testing.TB, done <-chan struct{}, otherwise string) {
 
 // processes lists the processes of one execution.
 func (d *running) processes(id string) (pids []string) {
-	for _, c := range cgroupsOf(d.instance()) {
-		if strings.Contains(c, id) {
-			pids = append(pids, processesIn([]string{c})...)
-		}
+	for _, b := range d.boxesOfExecution(id) {
+		pids = append(pids, b.pids...)
 	}
 	return pids
 }
@@ -119,8 +117,8 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 	d := startDaemonIn(t, dir, extra)
 	ids := d.hold(20, code("hostile", stubborn))
 	dead := d.instance()
-	if len(cgroupsOf(dead)) < 20 {
-		t.Fatalf("%d cgroups of 20 executions; the check looks in the wrong place", len(cgroupsOf(dead)))
+	if n := len(usedBoxes(dead)); n < 20 {
+		t.Fatalf("%d cgroups of 20 executions; the check looks in the wrong place", n)
 	}
 	d.kill()
 	d = startDaemonIn(t, dir, extra)
@@ -209,27 +207,27 @@ func killedWhileStarting(t *testing.T, _ *running, _ hostileCase) {
 }
 
 func frozenLeftovers(t *testing.T, _ *running, _ hostileCase) {
-	t.Run("whole state", func(t *testing.T) { frozenLeftoversWith(t, func(string) {}) })
-	t.Run("where they are is lost", func(t *testing.T) {
-		frozenLeftoversWith(t, func(instance string) {
-			if err := os.WriteFile(filepath.Join(instance, "cgroups.json"), make([]byte, 100), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		})
-	})
+	lose := func(instance string) {
+		if err := os.WriteFile(filepath.Join(instance, "cgroups.json"), make([]byte, 100), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name, extra string
+		damage      func(instance string)
+	}{
+		{"whole state", "", func(string) {}},
+		{"where they are is lost", "", lose},
+		{"made when asked for", "prepared: {sandboxes: 0}\n", lose},
+	} {
+		t.Run(tt.name, func(t *testing.T) { frozenLeftoversWith(t, tt.extra, tt.damage) })
+	}
 }
 
-func frozenLeftoversWith(t *testing.T, damage func(instance string)) {
-	dir := newDir(t)
-	writeHostileSkill(t, dir)
-	d := startDaemonIn(t, dir, "")
-	ids := d.hold(2, code("hostile", stubborn))
-	frozen := 0
-	for _, c := range cgroupsOf(d.instance()) {
-		path := strings.TrimPrefix(c, "cgroup ")
-		if !strings.Contains(path, ids[0]) {
-			continue
-		}
+// freeze freezes a cgroup's processes, and says whether it could.
+func (b *box) freeze(t *testing.T) (frozen bool) {
+	t.Helper()
+	for _, path := range b.paths {
 		for file, word := range map[string]string{"freezer.state": "FROZEN", "cgroup.freeze": "1"} {
 			if _, err := os.Stat(filepath.Join(path, file)); err != nil {
 				continue
@@ -237,15 +235,39 @@ func frozenLeftoversWith(t *testing.T, damage func(instance string)) {
 			if err := os.WriteFile(filepath.Join(path, file), []byte(word), 0); err != nil {
 				t.Fatal(err)
 			}
-			frozen++
+			frozen = true
 		}
 	}
-	if frozen == 0 {
+	return frozen
+}
+
+func frozenLeftoversWith(t *testing.T, extra string, damage func(instance string)) {
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	d := startDaemonIn(t, dir, extra)
+	ids := d.hold(2, code("hostile", stubborn))
+	var one, all []*box
+	for _, b := range boxesOf(d.instance()) {
+		if b.of(ids[0]) {
+			one = append(one, b)
+		}
+		if b.name == motherBox {
+			all = append(all, b)
+		}
+	}
+	if len(one) != 1 {
+		t.Fatalf("cgroups of %s: %v, want one", ids[0], one)
+	}
+	// On cgroup v1 all of a mother's sandboxes are frozen with her, or none.
+	alone := one[0].freeze(t)
+	if !alone && (len(all) != 1 || !all[0].freeze(t)) {
 		t.Fatal("nothing was frozen")
 	}
 	dead := d.instance()
 	d.kill()
-	d.untilNoProcess(ids[1])
+	if alone {
+		d.untilNoProcess(ids[1])
+	}
 	if len(d.processes(ids[0])) == 0 {
 		t.Fatal("the frozen one has died by itself; nothing is left to sweep")
 	}

@@ -206,12 +206,24 @@ func oddNamesComeBack(tr *trial) {
 }
 
 // nothingRemains checks the execution's cgroups, which hold its processes, its
-// mounts in the daemon's namespace, and its files.
+// mounts in the daemon's namespace, and its files. A cgroup without an init tells
+// nobody whose it was: those that are there at first must go, or get one.
 func nothingRemains(tr *trial) {
 	tr.Helper()
+	nobodys := map[string]bool{}
+	for _, b := range boxesOf(tr.d.instance()) {
+		if b.ahead() && b.init == "" {
+			nobodys[b.identity()] = true
+		}
+	}
 	var left []string
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		left = tr.d.leftoversOf(tr.id)
+		for _, b := range boxesOf(tr.d.instance()) {
+			if b.ahead() && b.init == "" && nobodys[b.identity()] {
+				left = append(left, b.String())
+			}
+		}
 		if len(left) == 0 {
 			return
 		}
@@ -225,14 +237,13 @@ func nothingRemains(tr *trial) {
 // leftoversOf lists what there is of one execution.
 func (d *running) leftoversOf(id string) []string {
 	var left []string
-	for _, c := range cgroupsOf(d.instance()) {
-		if strings.Contains(c, id) {
-			left = append(left, c)
-		}
+	slots := map[string]bool{}
+	for _, b := range d.boxesOfExecution(id) {
+		left = append(left, b.String())
+		slots[strings.TrimPrefix(b.name, "_")] = true
 	}
-	mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", d.cmd.Process.Pid))
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, id) {
+	for _, line := range d.mountLines() {
+		if strings.Contains(line, id) || slots[d.slotOf(line)] {
 			left = append(left, "mount "+line)
 		}
 	}
@@ -247,25 +258,63 @@ func (d *running) leftoversOf(id string) []string {
 	return left
 }
 
-// wantNoProcess checks that no process of the machine is in a cgroup or has the
-// root directory of a sandbox of this daemon.
+// wantNoProcess checks that no process of the machine is in a cgroup of an execution
+// of this daemon, or in a sandbox and in no other cgroup than the mother's.
 func (d *running) wantNoProcess() {
 	d.t.Helper()
 	instance := d.instance()
 	if instance == "" {
 		d.t.Fatal("the daemon has no instance; the check looks in the wrong place")
 	}
+	var left []string
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		left = d.strays(instance)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			d.t.Errorf("processes are left:\n%s", strings.Join(left, "\n"))
+			return
+		}
+	}
+}
+
+// strays lists the processes of the machine that are in a cgroup of the instance and
+// belong neither to the mother nor to a sandbox that waits.
+func (d *running) strays(instance string) (left []string) {
 	entries, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	found := map[string]bool{}
 	for _, path := range entries {
 		data, _ := os.ReadFile(path)
-		if bytes.Contains(data, []byte(instance+"/")) {
-			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-			d.t.Errorf("process %s is left: %q", filepath.Dir(path), cmdline)
+		if !bytes.Contains(data, []byte(instance+"/")) {
+			continue
+		}
+		pid := filepath.Base(filepath.Dir(path))
+		found[pid] = true
+	}
+	for _, b := range boxesOf(instance) { // after: what has come since is none of them
+		if b.name != motherBox && !b.waits() {
+			continue
+		}
+		var home string // the namespace that they may be in
+		if b.init != "" {
+			home, _ = os.Readlink("/proc/" + b.init + "/ns/pid")
+		}
+		for _, pid := range b.pids {
+			if at, err := os.Readlink("/proc/" + pid + "/ns/pid"); err == nil && at == home {
+				delete(found, pid)
+			}
 		}
 	}
+	for pid := range found {
+		if cmdline, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil {
+			left = append(left, fmt.Sprintf("process %s: %q", pid, cmdline))
+		}
+	}
+	return left
 }
 
 func ranASecond(tr *trial) {

@@ -3,8 +3,6 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,17 +30,28 @@ func (d *running) wantNothingLeft() {
 	d.t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
 }
 
-// leftovers lists the cgroups of executions beneath the daemon's and the mounts
-// of executions in its namespace.
+// leftovers lists the cgroups of executions beneath the daemon's, and the mounts and
+// directories of executions. What waits for an execution is none of them.
 func (d *running) leftovers() []string {
 	var left []string
-	mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", d.cmd.Process.Pid))
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, "overlay") && strings.Contains(line, d.dir) {
+	for _, b := range usedBoxes(d.instance()) {
+		left = append(left, b.String())
+	}
+	mounts := d.mountLines()
+	dirs, _ := os.ReadDir(filepath.Join(d.dir, "run", d.instance()))
+	waiting := d.waitingBoxes() // after these, so that one made meanwhile is known
+	for _, line := range mounts {
+		overlay := strings.Contains(line, "overlay") && strings.Contains(line, d.dir)
+		if slot := d.slotOf(line); overlay || slot != "" && !waiting[slot] {
 			left = append(left, "mount "+line)
 		}
 	}
-	return append(left, cgroupsOf(d.instance())...)
+	for _, e := range dirs {
+		if slot := d.slotOf("/run/" + d.instance() + "/" + e.Name()); slot != "" && !waiting[slot] {
+			left = append(left, "directory "+e.Name())
+		}
+	}
+	return left
 }
 
 // instance is the name of the daemon's instance: the one directory beneath the
@@ -57,18 +66,11 @@ func (d *running) instance() string {
 	return ""
 }
 
-// cgroupsOf lists the cgroups of executions of an instance, in any hierarchy.
-func cgroupsOf(instance string) []string {
-	var found []string
-	if instance == "" {
-		return nil
+// cgroupsOf lists the cgroups of an instance, in any hierarchy.
+func cgroupsOf(instance string) (found []string) {
+	for _, b := range boxesOf(instance) {
+		found = append(found, b.paths...)
 	}
-	filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() && strings.Contains(path, instance+"/") {
-			found = append(found, "cgroup "+path)
-		}
-		return nil
-	})
 	return found
 }
 

@@ -43,7 +43,7 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	ended := d.run(code("calculator", "open('a.txt', 'w').write('kept'); print('done')"))
 	before, _ := d.untilOutput(t.Context(), shell("calculator", "echo before; sleep 3600"))
 	instance := d.instance()
-	if len(cgroupsOf(instance)) == 0 {
+	if len(usedBoxes(instance)) == 0 {
 		t.Fatal("no cgroup of the running execution was found; the test looks in the wrong place")
 	}
 	d.kill()
@@ -90,7 +90,7 @@ func TestSandboxDiesWithItsDaemon(t *testing.T) {
 func processesIn(cgroups []string) []string {
 	var pids []string
 	for _, c := range cgroups {
-		data, _ := os.ReadFile(strings.TrimPrefix(c, "cgroup ") + "/cgroup.procs")
+		data, _ := os.ReadFile(c + "/cgroup.procs")
 		pids = append(pids, strings.Fields(string(data))...)
 	}
 	return pids
