@@ -125,6 +125,7 @@ func (c *cell) beBorn(m *mother, in *interpreter) error {
 	if c.born, err = m.make(c.spec, c.slot, fds, in == nil); err != nil {
 		return err
 	}
+	theirs.Close() // so that its end is seen: init may die of its limits at once
 	stop := time.AfterFunc(startPatience, func() { c.control.file.Close() })
 	defer stop.Stop()
 	if in == nil {
