@@ -42,7 +42,7 @@ type Python struct {
 // readyKey is what interpreters differ in. The zero readyKey is none.
 type readyKey struct {
 	name    string // the program, as scripts' Args[0] has it
-	env     string // what of the environment is there when it starts, NUL between
+	env     string // what of the environment it reads when it starts, a NUL behind each
 	imports string // sorted, blank between
 }
 
@@ -52,7 +52,7 @@ func (s Spec) readyKey() readyKey {
 		return readyKey{}
 	}
 	c := s.Program[0].Pipeline[0]
-	env := environ(s.Env, c.Env)
+	env := slices.Sorted(slices.Values(environ(s.Env, c.Env)))
 	// The child's command line is JSON, which holds no other bytes.
 	valid := !slices.ContainsFunc(slices.Concat(c.Args, env), func(s string) bool { return !utf8.ValidString(s) })
 	if !valid || len(c.Globs)+len(c.Redirects) > 0 {
@@ -63,23 +63,17 @@ func (s Spec) readyKey() readyKey {
 		return readyKey{}
 	}
 	k := readyKey{name: c.Args[0], imports: strings.Join(slices.Sorted(slices.Values(s.Python.Imports)), " ")}
-	env = slices.DeleteFunc(env, func(e string) bool { return !readsAtStart(e) })
-	slices.Sort(env)
-	k.env = strings.Join(env, "\x00")
-	return k
-}
-
-// readsAtStart says whether a variable is one that an interpreter reads when it
-// starts, or that must be there for it to start.
-func readsAtStart(variable string) bool {
-	name, _, _ := strings.Cut(variable, "=")
-	switch name {
-	case "PATH", "HOME", "USER", "TMPDIR", "LANG", "LANGUAGE":
-		return true
-	case "PYTHONPATH", "PYTHONUSERBASE":
-		return false // ready.py reads them for each child
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		switch {
+		case name == "LANGUAGE" || strings.HasPrefix(name, "LC_") || name == "LANG" && value != "C.UTF-8":
+			return readyKey{} // not worth an interpreter of its own
+		case name == "PYTHONPATH" || name == "PYTHONUSERBASE": // ready.py reads them for each child
+		case slices.Contains([]string{"PATH", "HOME", "LANG"}, name) || strings.HasPrefix(name, "PYTHON"):
+			k.env += e + "\x00"
+		}
 	}
-	return strings.HasPrefix(name, "LC_") || strings.HasPrefix(name, "PYTHON")
+	return k
 }
 
 // An interpreter is a Python in the mother's container that has imported modules and
@@ -138,7 +132,7 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	}
 	go m.host.logLines(logs)
 	defer log.Close()
-	env := append(strings.Split(k.env, "\x00"), "PYTHONPATH="+readyDir)
+	env := append(strings.Split(strings.TrimSuffix(k.env, "\x00"), "\x00"), "PYTHONPATH="+readyDir)
 	b := packetHeader(packetSpawn, 0, 1, uint32(len(env)))
 	b = append(append(b, k.name...), 0)
 	for _, e := range env {

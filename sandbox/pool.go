@@ -13,6 +13,9 @@ const (
 	poolIdle = time.Minute
 	// maxBehind is how many ended sandboxes may be freed behind their answers.
 	maxBehind = 64
+	// startShare is how much longer than the start of an interpreter no other is
+	// started: who asks for one after the other has that much of a processor.
+	startShare = 9
 	// motherPause is between two tries to start a mother.
 	motherPause = 5 * time.Second
 )
@@ -35,6 +38,7 @@ type pool struct {
 	mother  *mother // nil: none lives
 	shelves map[profile]*shelf
 	ready   map[readyKey]*readySlot
+	rest    time.Time // until then no interpreter is started
 }
 
 // A readySlot is an interpreter, or that one is being started.
@@ -140,14 +144,19 @@ func (p *pool) askInterpreter(k readyKey) {
 		r.asked = time.Now()
 		return
 	}
-	if p.mother == nil || len(p.ready) >= p.interpreters && !p.dropInterpreter() {
+	if p.mother == nil || time.Now().Before(p.rest) || len(p.ready) >= p.interpreters && !p.dropInterpreter() {
 		return
 	}
 	r := &readySlot{asked: time.Now()}
 	p.ready[k] = r
 	m := p.mother
+	p.rest = time.Now().Add(importPatience) // one at a time
 	p.done.Go(func() {
+		begin := time.Now()
 		in, err := m.startInterpreter(k)
+		p.mu.Lock()
+		p.rest = time.Now().Add(startShare * time.Since(begin))
+		p.mu.Unlock()
 		if err != nil {
 			// It stays in its slot: started again and again it would fail as well.
 			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name, "imports", k.imports, "error", err)
