@@ -322,6 +322,19 @@ func (g group) create() error {
 	return nil
 }
 
+// limitDevices allows the processes of the group, and of those beneath it, a sandbox's
+// devices only. On v1 that is for the devices hierarchy, in which the mother's cgroup
+// is also that of her sandboxes.
+func (g group) limitDevices() error {
+	if !g.unified {
+		return nil
+	}
+	if err := cgroups.DevicesSetV2(g.dirs[""], &cgroups.Resources{Devices: deviceRules()}); err != nil {
+		return fmt.Errorf("device rules of %s: %w", g.dirs[""], err)
+	}
+	return nil
+}
+
 // limitMemory sets what the group's processes may take, swap included.
 func (g group) limitMemory(bytes int64) error {
 	n := strconv.FormatInt(bytes, 10)

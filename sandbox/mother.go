@@ -89,6 +89,10 @@ func (h *Host) startMother() (_ *mother, err error) {
 		defer close(m.gone)
 		_, _ = m.init.Wait()
 	}()
+	// On v2 her sandboxes' cgroups lie beside hers, which libcontainer sees to.
+	if err := h.cgroups.group(h.groupName()).limitDevices(); err != nil {
+		return nil, err
+	}
 	_, err = m.ask(m.begin(), 0, nil)
 	return m, err
 }
