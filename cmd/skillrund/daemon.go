@@ -189,7 +189,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	}
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: server.PeerOf, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Log: log,
+		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: d.server.Hold, Log: log,
 	})
 	return d, nil
 }

@@ -78,6 +78,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(errGone)
 	c := &caller{who: who, here: ctx, keepAlive: patient.keepAlive}
 	if r.Method == http.MethodPost {
+		release, ok := s.holdMessage(r)
+		if !ok {
+			refuse(http.StatusServiceUnavailable, "the requests that the daemon holds are all that it may: try again when some have ended").write(w)
+			return
+		}
+		defer release()
 		if err := s.readMessage(w, r); err != nil {
 			err.write(w)
 			return
@@ -155,6 +161,19 @@ func trimBrackets(host string) string {
 		return host[1 : n-1]
 	}
 	return host
+}
+
+// holdMessage counts a message that is announced among those that the daemon holds,
+// before it is read. One that doesn't say how long it is counts as the largest.
+func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
+	if s.hold == nil {
+		return func() {}, true
+	}
+	size := r.ContentLength
+	if size < 0 || size > s.maxMessage {
+		size = s.maxMessage
+	}
+	return s.hold(size)
 }
 
 // readMessage reads a request's body, one JSON-RPC message, before anything else

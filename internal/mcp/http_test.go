@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,6 +66,54 @@ func (r *raw) callWait() *http.Response {
 	}
 	r.t.Fatal("the program does not run")
 	return nil
+}
+
+// A message counts before it is read and until it is answered; one for which there is
+// no room is refused with a time to wait.
+func TestMessagesAreHeld(t *testing.T) {
+	var mu sync.Mutex
+	var asked []int64
+	held, room := int64(0), true
+	d := startDaemon(t, func(c *Config) {
+		c.MaxMessageBytes = 10_000
+		c.Hold = func(n int64) (func(), bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !room {
+				return nil, false
+			}
+			asked, held = append(asked, n), held+n
+			return func() { mu.Lock(); defer mu.Unlock(); held -= n }, true
+		}
+	})
+	r := d.open(t, d.mine)
+	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+	for _, body := range []string{ping, ping + strings.Repeat(" ", 20_000)} {
+		r.request("POST", body).Body.Close()
+	}
+	mu.Lock()
+	if last := asked[len(asked)-2:]; last[0] != int64(len(ping)) || last[1] != 10_000 {
+		t.Errorf("asked for %v, want %d and 10000", last, len(ping))
+	}
+	room = false
+	mu.Unlock()
+	resp := r.request("POST", ping)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("without room: got %d, %v", resp.StatusCode, resp.Header)
+	}
+	mu.Lock()
+	room = true
+	mu.Unlock()
+	if got := r.ping(); got != http.StatusOK {
+		t.Errorf("with room again: got %d", got)
+	}
+	d.Stop(t.Context()) // which waits for what answers
+	mu.Lock()
+	defer mu.Unlock()
+	if held != 0 {
+		t.Errorf("%d bytes are still held", held)
+	}
 }
 
 func TestRefusedRequests(t *testing.T) {

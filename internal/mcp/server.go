@@ -37,8 +37,8 @@ type Tools interface {
 	Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
 }
 
-// Config is what a Server is made of. Every field but OpenWorld, MaxMessageBytes
-// and Log must be set.
+// Config is what a Server is made of. Every field but OpenWorld, MaxMessageBytes,
+// Hold and Log must be set.
 type Config struct {
 	Tools Tools
 	// Executor and Skills must be those of Tools.
@@ -55,6 +55,9 @@ type Config struct {
 	OpenWorld bool
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int64
+	// Hold counts a message of so many bytes among those that are in memory, until
+	// release is called, or says that there is no room for it. Nil: there always is.
+	Hold func(bytes int64) (release func(), ok bool)
 	// Log gets every error that is ours. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -68,6 +71,7 @@ type Server struct {
 	explain    func(error) string
 	openWorld  bool
 	maxMessage int64
+	hold       func(int64) (func(), bool)
 	patience   time.Duration // with a client that doesn't take what it is sent
 	keepalive  time.Duration
 	bodyTime   time.Duration // for a message to arrive
@@ -99,7 +103,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{
 		tools: c.Tools, x: c.Executor, skills: c.Skills, identify: c.Identify, explain: c.Explain,
-		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, log: c.Log,
+		openWorld: c.OpenWorld, maxMessage: c.MaxMessageBytes, hold: c.Hold, patience: writeTimeout, keepalive: keepaliveInterval, bodyTime: bodyTimeout, log: c.Log,
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.broken, s.breakAll = context.WithCancelCause(context.Background())

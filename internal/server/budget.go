@@ -67,6 +67,19 @@ func (b *budget) take(n int64) bool {
 	return true
 }
 
+// Hold counts n bytes of a request that came by another way than gRPC, until release
+// is called. Not ok: there is no room for it now.
+func (s *Server) Hold(n int64) (release func(), ok bool) {
+	if !s.budget.take(n) {
+		return nil, false
+	}
+	return sync.OnceFunc(func() {
+		s.budget.mu.Lock()
+		defer s.budget.mu.Unlock()
+		s.budget.used -= n
+	}), true
+}
+
 // breakStalled ends the connections of those who have kept others waiting: what they
 // hold is free once their calls have ended. b.mu is held.
 func (b *budget) breakStalled() {

@@ -290,6 +290,23 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 	}
 }
 
+// What comes by another way is counted in the same budget, once.
+func TestHold(t *testing.T) {
+	s := &Server{budget: newBudget(1<<20, 1<<20)}
+	release, ok := s.Hold(1 << 20)
+	if !ok {
+		t.Fatal("there is no room at first")
+	}
+	if _, ok := s.Hold(1 << 20); ok || s.budget.take(1<<19+1) {
+		t.Error("there is room for more than there may be")
+	}
+	release()
+	release()
+	if s.budget.used != 0 {
+		t.Errorf("%d bytes are still counted", s.budget.used)
+	}
+}
+
 // FuzzFrames: the connection gives gRPC as many bytes as came in, whatever they are,
 // and counts nothing that has ended.
 func FuzzFrames(f *testing.F) {
