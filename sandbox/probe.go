@@ -46,20 +46,24 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 		return h.found, fmt.Errorf("sandbox: probe: %w", err)
 	}
 	defer p.close()
+	// Both kinds of sandboxes have to hold.
+	var ahead []Boundary
+	var aheadErr error
+	var tried sync.WaitGroup
+	tried.Go(func() {
+		if h.faults == nil && h.pool.wait(ctx) {
+			ahead, aheadErr = p.run(ctx, true)
+		}
+	})
 	inside, err := p.run(ctx, false)
-	if err == nil && h.faults == nil && h.pool.wait(ctx) {
-		// Both kinds of sandboxes have to hold.
-		var ahead []Boundary
-		ahead, err = p.run(ctx, true)
-		inside = both(inside, ahead)
-	}
-	return append(slices.Clone(h.found), inside...), err
+	tried.Wait()
+	return append(slices.Clone(h.found), both(inside, ahead)...), errors.Join(err, aheadErr)
 }
 
 // both is what holds in each of two sandboxes.
 func both(made, prepared []Boundary) []Boundary {
 	for i, b := range prepared {
-		if made[i].Found && !b.Found {
+		if i < len(made) && made[i].Found && !b.Found {
 			made[i].Found, made[i].Detail = false, "in a sandbox that was prepared: "+b.Detail
 		}
 	}
