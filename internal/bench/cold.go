@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// coldConfig is what keeps a daemon from preparing anything ahead. This version
-// prepares nothing.
-const coldConfig = ""
+// coldConfig is what keeps a daemon from preparing anything ahead.
+const coldConfig = "prepared: {sandboxes: 0}\n"
 
 // cold times a daemon that has nothing prepared beside runc with the same boundaries,
 // and beside the program alone.
