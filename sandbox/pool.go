@@ -11,6 +11,8 @@ const (
 	poolPeriod = 5 * time.Second
 	// poolIdle is how long a profile that nobody asks for keeps its sandboxes.
 	poolIdle = time.Minute
+	// interpreterIdle is the same for interpreters, which take longer to start.
+	interpreterIdle = 10 * time.Minute
 	// maxBehind is how many ended sandboxes may be freed behind their answers.
 	maxBehind = 64
 	// startShare is how much longer than the start of an interpreter no other is
@@ -203,10 +205,16 @@ func (p *pool) dropInterpreter() bool {
 	if oldest == (readyKey{}) {
 		return false
 	}
-	in := p.ready[oldest].in
-	delete(p.ready, oldest)
+	p.drop(oldest)
+	return true
+}
+
+// drop ends an interpreter and what it forked ahead. p.mu is held.
+func (p *pool) drop(k readyKey) {
+	in := p.ready[k].in
+	delete(p.ready, k)
 	for key, f := range p.shelves {
-		if key.ready == oldest {
+		if key.ready == k {
 			delete(p.shelves, key)
 			for _, c := range f.ready {
 				p.done.Go(c.discard)
@@ -216,7 +224,6 @@ func (p *pool) dropInterpreter() bool {
 	if in != nil {
 		in.close()
 	}
-	return true
 }
 
 // running counts the children of an interpreter that are no longer on a shelf. p.mu
@@ -400,6 +407,11 @@ func (p *pool) makeOne() bool {
 func (p *pool) shrink() {
 	var spare []*cell
 	p.mu.Lock()
+	for k, r := range p.ready {
+		if time.Since(r.asked) > interpreterIdle && p.running(k) == 0 {
+			p.drop(k)
+		}
+	}
 	for key, f := range p.shelves {
 		if time.Since(f.asked) > poolIdle {
 			spare = append(spare, f.ready...)
