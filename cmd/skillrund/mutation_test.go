@@ -200,6 +200,68 @@ func (d *running) logLine(words ...string) string {
 	return ""
 }
 
+// broken are daemons whose fault is not a sandbox's: a script before the real one does
+// something to its directory, $dir, or its configuration, $config.
+var broken = []struct {
+	name, script string
+	run          string   // of the suite
+	red, green   []string // of what is run
+	why          string   // what one of the red says
+}{
+	{
+		"its records are gone at each start", `rm -rf "$dir/state/record"`,
+		"^TestHostile(API|Fault)$/^(api-03-path-traversal|api-15-replay|fault-01-sigkill-midrun)$",
+		[]string{"TestHostileAPI/api-15-replay", "TestHostileFault/fault-01-sigkill-midrun"}, []string{"TestHostileAPI/api-03-path-traversal"},
+		"after a restart",
+	},
+	{
+		"more run at once than is configured", `sed -i 's/running: 4,/running: 40,/' "$config"`,
+		"^TestHostileAPI$/^(api-03-path-traversal|api-20-quota-race)$",
+		[]string{"TestHostileAPI/api-20-quota-race"}, []string{"TestHostileAPI/api-03-path-traversal"},
+		"want at most 4",
+	},
+}
+
+// TestMutationOfTheDaemon runs groups of the hostile suite in which no sandbox is
+// attacked, as they are, against daemons that are broken: they turn red.
+func TestMutationOfTheDaemon(t *testing.T) {
+	for _, b := range broken {
+		t.Run(b.name, func(t *testing.T) {
+			dir := newDir(t)
+			// The bundle is none: nothing here is to run on the embedded Python.
+			whole := filepath.Join(dir, "whole")
+			for path, target := range map[string]string{
+				whole: binary(t, "skillrund"), filepath.Join(dir, "skillrun"): binary(t, "skillrun"), filepath.Join(dir, "skillrun-python"): "/usr/bin/false",
+			} {
+				if out, err := exec.Command("/usr/bin/cp", target, path).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			script := fmt.Sprintf("#!/bin/sh -e\nconfig=$2 dir=$(dirname \"$2\")\n%s\nexec %s \"$@\"\n", b.script, whole)
+			if err := os.WriteFile(filepath.Join(dir, "skillrund"), []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			suite := exec.Command(self, "-test.v", "-test.run", b.run)
+			suite.Env = append(os.Environ(), "SKILLRUN_BIN="+dir)
+			out, err := suite.CombinedOutput()
+			if err == nil || !bytes.Contains(out, []byte(b.why)) {
+				t.Errorf("got %v, want that it fails and says %q:\n%s", err, b.why, tail(string(out), 6000))
+			}
+			for word, names := range map[string][]string{"FAIL": b.red, "PASS": b.green} {
+				for _, name := range names {
+					if !bytes.Contains(out, []byte("--- "+word+": "+name+" ")) {
+						t.Errorf("no %s of %s:\n%s", word, name, tail(string(out), 6000))
+					}
+				}
+			}
+		})
+	}
+}
+
 // wantMissing checks that the daemon itself has found these boundaries missing.
 func (d *running) wantMissing(want []string) {
 	d.t.Helper()
