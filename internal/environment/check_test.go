@@ -261,6 +261,48 @@ func TestCheckCantRead(t *testing.T) {
 	}
 }
 
+// What an image has is not what this machine has, for packages of either kind, and what
+// is prepared for one is not for the other.
+func TestPackagesOfAnImage(t *testing.T) {
+	s := newRootfs(t, map[string]string{"usr/bin/jq": "", "usr/lib/python3/dist-packages/six-1.16.0.egg-info": "", "var/lib/dpkg/status": ""}).store()
+	image := func(name string, files map[string]string) runtime.Image {
+		return runtime.Image{Name: name, Dir: newRootfs(t, files).dir, Digest: "sha256:" + name}
+	}
+	none := image("none", map[string]string{"var/lib/dpkg/status": ""})
+	all := image("all", map[string]string{"bin/jq": "", "usr/lib/python3/dist-packages/six-1.16.0.egg-info": "", "var/lib/dpkg/status": ""})
+	out := image("out", map[string]string{"usr/x": "", "var/lib/dpkg/status": ""})
+	if err := os.Symlink(filepath.Join(s.config.Rootfs, "usr/lib/python3"), filepath.Join(out.Dir, "usr/lib")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(s.config.Rootfs, "usr/bin"), filepath.Join(out.Dir, "usr/bin")); err != nil {
+		t.Fatal(err)
+	}
+	packages := newSkill(t, "", map[string]string{"requirements.txt": "six\n"})
+	tools := newSkill(t, "system_packages: [jq]\n", nil)
+	for _, tt := range []struct {
+		image runtime.Image
+		there bool
+	}{{runtime.Image{}, true}, {none, false}, {all, true}, {out, false}, {runtime.Image{}, true}} {
+		_, err := s.Acquire(Use{Tenant: "acme", Skill: packages, Python: python311, Image: tt.image, RunsPython: true})
+		var missing *PackagesError
+		if (err == nil) != tt.there || err != nil && (!errors.As(err, &missing) || missing.Python != "system 3.11.2 in image "+tt.image.Name) {
+			t.Errorf("packages of %q: got %v, want them there: %t", tt.image.Name, err, tt.there)
+		}
+		_, err = s.Acquire(Use{Tenant: "acme", Skill: tools, Image: tt.image})
+		var system *SystemPackagesError
+		if (err == nil) != tt.there || err != nil && (!errors.As(err, &system) || !strings.Contains(err.Error(), "in image "+tt.image.Name+": jq. Put them into the image: apt-get install jq")) {
+			t.Errorf("programs of %q: got %v, want them there: %t", tt.image.Name, err, tt.there)
+		}
+	}
+	keys := map[string]bool{}
+	for _, i := range []runtime.Image{{}, none, all} {
+		keys[s.keyOf(runtime.Invocation{Python: python311, Image: i}, "six\n")] = true
+	}
+	if len(keys) != 3 {
+		t.Errorf("keys of three root file systems: got %d", len(keys))
+	}
+}
+
 func TestQuote(t *testing.T) {
 	for name, want := range map[string]string{"demo-2.x_y": "demo-2.x_y", "a b": "'a b'", "it's": `'it'\''s'`, "-x": "'-x'", "": "''"} {
 		if got := quote(name); got != want {
