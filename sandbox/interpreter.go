@@ -197,7 +197,9 @@ func (in *interpreter) request(packet map[string]any, fds []int, patience time.D
 	if len(b) > maxReadyPacket {
 		return readyAnswer{}, fmt.Errorf("request of %d bytes: at most %d", len(b), maxReadyPacket)
 	}
-	if err := sendPacket(in.socket, b, fds); err != nil {
+	if err := sendPacket(in.socket, b, fds); errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return readyAnswer{}, fmt.Errorf("interpreter is gone: %w", err)
+	} else if err != nil {
 		return readyAnswer{}, err
 	}
 	select {
