@@ -290,6 +290,10 @@ func (d *daemon) close() error {
 	return errors.Join(errs...)
 }
 
+// lockPatience is for a daemon that was killed just now: a child of its that has not
+// come to its exec holds what it held.
+const lockPatience = 3 * time.Second
+
 // lockState makes the state directory and keeps other daemons out of it.
 func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -299,7 +303,13 @@ func lockState(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	deadline := time.Now().Add(lockPatience)
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("state_dir %s: another skillrund uses it; stop that one, or give this one a directory of its own", dir)
