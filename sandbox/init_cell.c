@@ -96,6 +96,10 @@ static void mount_proc(const struct mother *mother) {
 		const char *over = mother->masks[i].is_dir ? "/run" : "/dev/null";
 		if (mount(over, mother->masks[i].path, NULL, MS_BIND, NULL) != 0)
 			send_failed(STAGE_MOUNTS, errno);
+		/* A device on which nothing can be opened, not even to write to. */
+		struct mount_attr dead = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC };
+		if (syscall(SYS_mount_setattr, AT_FDCWD, mother->masks[i].path, 0, &dead, sizeof dead) != 0)
+			send_failed(STAGE_MOUNTS, errno);
 	}
 }
 
