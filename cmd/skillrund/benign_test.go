@@ -92,7 +92,7 @@ func runBenign(t *testing.T, d *running, p benignProgram) {
 	mine := *d
 	mine.t = t
 	// From /workspace, as a skill's own words would have a model run it.
-	r := mine.run(script("benign", "scripts/"+p.file))
+	r := mine.run(wall(script("benign", "scripts/"+p.file), patience)) // some read much of the disk at first
 	r.wantExit(t, 0)
 	if lines := strings.Split(strings.TrimSpace(r.stdout.String()), "\n"); lines[len(lines)-1] != "ok" {
 		t.Errorf("stdout %q, want ok at its end; stderr %q", tail(r.stdout.String(), 1000), tail(r.stderr.String(), 2000))

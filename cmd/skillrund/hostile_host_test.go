@@ -46,6 +46,7 @@ var hostChecks = map[string]hostCheck{
 
 // extraChecks are of single cases whose expectation is only in words.
 var extraChecks = map[string]hostCheck{
+	"k-14-credentials":                {after: idsAreNobodys},
 	"k-18-seccomp-selfcheck":          {after: reachableIsGolden},
 	"res-13-output-no-newline-binary": {after: binaryCameBack},
 	"res-14-both-streams-flood":       {after: bothStreamsCut},
@@ -315,6 +316,28 @@ func (d *running) strays(instance string) (left []string) {
 		}
 	}
 	return left
+}
+
+// idsAreNobodys: on the machine, whatever the sandbox sees, no process of an execution
+// has the ids of root or of an account.
+func idsAreNobodys(tr *trial) {
+	id := tr.d.hold(1, code("hostile", stubborn))[0]
+	pids := tr.d.processes(id)
+	if len(pids) < 2 {
+		tr.Errorf("processes %v; the check looks in the wrong place", pids)
+	}
+	for _, pid := range pids {
+		status := statusOf(pid)
+		for _, text := range strings.Fields(status["Uid"] + " " + status["Gid"] + " " + status["Groups"]) {
+			if n, err := strconv.Atoi(text); err != nil || n < 1<<16 {
+				tr.Errorf("process %s (%s) has ids %q, %q, %q", pid, status["Name"], status["Uid"], status["Gid"], status["Groups"])
+			}
+		}
+	}
+	if _, err := tr.d.runs.Cancel(tr.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+		tr.Error(err)
+	}
+	tr.d.attach(id, 0)
 }
 
 func ranASecond(tr *trial) {
