@@ -284,7 +284,6 @@ type joined struct {
 	gate  *os.File
 	lines *bufio.Reader // of gate
 	ended chan int      // its wait status; closed if nobody knows it
-	pid   int           // in the sandbox
 }
 
 // fork has a child join c, and returns when it waits for its command line.
