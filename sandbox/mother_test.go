@@ -406,3 +406,41 @@ func TestPreparedLongProgram(t *testing.T) {
 	}
 	noLeftovers(t, h)
 }
+
+// A sandbox that was made ahead can be taken apart while no file can be opened.
+func TestDiscardWithoutDescriptors(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{Program: bash("true"), Env: testEnv}.withDefaults()
+	h.pool.mu.Lock()
+	m := h.pool.mother
+	h.pool.mu.Unlock()
+	c, err := h.prepare(m, nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What it frees of its own before is taken again.
+	var destroyed error
+	withDescriptors(t, 0, func() {
+		keep := make(chan struct{})
+		var takers sync.WaitGroup
+		takers.Go(func() {
+			for {
+				select {
+				case <-keep:
+					return
+				default:
+					if fd, err := unix.Dup(0); err == nil {
+						defer unix.Close(fd)
+					}
+				}
+			}
+		})
+		destroyed = c.destroyContainer()
+		close(keep)
+		takers.Wait()
+	})
+	if err := c.destroy(); err != nil || destroyed != nil { // the rest of it
+		t.Errorf("got %v, then %v", destroyed, err)
+	}
+	noLeftovers(t, h)
+}

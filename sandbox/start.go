@@ -325,6 +325,12 @@ func (c *cell) destroyContainer() error {
 		if err := c.group.removeDirs(); err == nil {
 			return nil
 		}
+		// With init everybody goes. By its pidfd, as there may be too few files to look
+		// into the cgroup.
+		_ = unix.PidfdSendSignal(c.born.fd, unix.SIGKILL, nil, 0)
+		if err := c.group.removeSoon(destroyPatience); err == nil {
+			return nil
+		}
 		return c.group.clear(destroyPatience)
 	}
 	if err := c.group.clear(destroyPatience); err != nil {
