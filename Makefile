@@ -61,14 +61,21 @@ comma := ,
 empty :=
 blank := $(empty) $(empty)
 
+# Tests of package sandbox that say themselves how their sandboxes are made, or have
+# none: they are the same in the run with all others in sandboxes made ahead.
+SAME_AHEAD := ^(TestReady(Scripts|Commands|Fresh|Posture|Mother.*)|TestProbeNamesWhatIsWeak|TestUnified.*|TestPrepared.*|TestMotherIsKilled|TestWaitingIsKilled|TestPoolUnderLoad|TestGoldenPosture|Fuzz.*)$$
+
 .PHONY: test
 test: packages-test tools build ## Runs every test, as root
 	@echo "==> test"
 	@mkdir -p .cache
 	@SKILLRUN_BIN=$(CURDIR)/bin PATH=$(TOOLS):$$PATH gotestsum --format pkgname --jsonfile .cache/test.json -- \
 		-count=1 -timeout 20m -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) ./...
+	@echo "==> test of the sandbox once more, in sandboxes that are made ahead"
+	@gotestsum --format pkgname --jsonfile .cache/test-prepared.json -- \
+		-count=1 -timeout 10m -coverprofile=.cache/cover-prepared.out -coverpkg=./sandbox -skip '$(SAME_AHEAD)' ./sandbox -args -prepared 4
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
-	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out
+	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-prepared.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
 
