@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -418,6 +419,13 @@ func (p *pool) shrink() {
 			delete(p.shelves, key)
 			continue
 		}
+		f.ready = slices.DeleteFunc(f.ready, func(c *cell) bool {
+			if c.waits() {
+				return false
+			}
+			spare = append(spare, c) // somebody killed it
+			return true
+		})
 		// A half of what was never touched may go.
 		n := f.least / 2
 		spare = append(spare, f.ready[:min(n, len(f.ready))]...)
