@@ -286,6 +286,10 @@ type joined struct {
 	ended chan int      // its wait status; closed if nobody knows it
 }
 
+func newJoined(gate *os.File) *joined {
+	return &joined{gate: gate, lines: bufio.NewReaderSize(gate, maxGateLine), ended: make(chan int, 1)}
+}
+
 // fork has a child join c, and returns when it waits for its command line.
 func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -298,8 +302,7 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 		unix.Close(fds[0])
 		return nil, err
 	}
-	j := &joined{gate: os.NewFile(uintptr(fds[0]), "gate"), ended: make(chan int, 1)}
-	j.lines = bufio.NewReaderSize(j.gate, maxGateLine)
+	j := newJoined(os.NewFile(uintptr(fds[0]), "gate"))
 	defer func() {
 		if err != nil {
 			j.gate.Close()

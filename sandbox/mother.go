@@ -83,6 +83,7 @@ func (h *Host) startMother() (_ *mother, err error) {
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{theirs}, Init: true,
 	}
 	if err := m.container.Run(m.init); err != nil {
+		m.init = nil // nobody to wait for
 		return nil, err
 	}
 	go func() {

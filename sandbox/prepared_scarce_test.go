@@ -1,0 +1,431 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func motherOf(h *Host) *mother {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	return h.pool.mother
+}
+
+// TestPrepareWithoutDescriptors prepares and hands over with one descriptor, two,
+// and so on, both for commands and for forked Pythons.
+func TestPrepareWithoutDescriptors(t *testing.T) {
+	h := openPrepared(t)
+	m := motherOf(h)
+	in, err := m.startInterpreter(pythonSpec(nil, "-c", "").readyKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.close()
+	snapshot := newSnapshot(t, map[string]string{"a": "a"})
+	for _, kind := range []struct {
+		name string
+		in   *interpreter
+		spec Spec
+	}{
+		{"executed", nil, Spec{Program: command("/usr/bin/cat", "a"), Env: testEnv}},
+		{"forked", in, pythonSpec(nil, "-c", "print(open('a').read(), end='')")},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			s := kind.spec
+			s.Workspace = Workspace{Lower: []string{snapshot}}
+			s.Mounts = []Mount{{Source: snapshot, Target: "/skills/s", Owned: true}, {Source: snapshot, Target: "/opt/s/deep"}}
+			s = s.withDefaults()
+			refused := map[string]int{}
+			note := func(err error) {
+				if setup := (*SetupError)(nil); errors.As(err, &setup) {
+					refused[setup.Step]++
+				} else {
+					t.Errorf("got %v, want a *SetupError", err)
+				}
+			}
+			for more := 0; ; more++ {
+				if more == 100 {
+					t.Fatalf("100 descriptors are not enough: %v", refused)
+				}
+				var c *cell
+				var err error
+				withDescriptors(t, more, func() { c, err = h.prepare(m, kind.in, s) })
+				if err == nil {
+					c.discard()
+					break
+				}
+				note(err)
+			}
+			for more, ran := 0, 0; ran == 0; more++ {
+				if more == 100 {
+					t.Fatalf("100 descriptors are not enough: %v", refused)
+				}
+				c, err := h.prepare(m, kind.in, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.ID = fmt.Sprintf("scarce%d", more)
+				var out bytes.Buffer
+				withDescriptors(t, more, func() { err = c.handOver(t.Context(), s, IO{Stdout: &out}) })
+				if err != nil {
+					note(err)
+					c.discard()
+					continue
+				}
+				if err := h.reserve(s.ID); err != nil {
+					t.Fatal(err)
+				}
+				p := newProcess(c, IO{}, time.Now())
+				p.supervise()
+				if p.exit.Code != 0 || out.String() != "a" {
+					t.Errorf("got %+v, %q", p.exit, out.String())
+				}
+				ran++
+			}
+			if len(refused) < 3 {
+				t.Errorf("only these steps failed: %v", refused)
+			}
+		})
+	}
+	in.close()
+	noLeftovers(t, h)
+}
+
+// TestMotherWithoutDescriptors starts one, and an interpreter beside her, likewise.
+func TestMotherWithoutDescriptors(t *testing.T) {
+	h := openHost(t)
+	h.pool.close()
+	if h.pool == nil {
+		if _, err := h.ids.take(); err != nil { // the mother's own
+			t.Fatal(err)
+		}
+	}
+	var m *mother
+	var err error
+	failed := 0
+	for more := 0; m == nil; more++ {
+		if more == 200 {
+			t.Fatal("200 descriptors are not enough")
+		}
+		withDescriptors(t, more, func() { m, err = h.startMother() })
+		if err != nil {
+			m = nil
+			failed++
+		}
+	}
+	defer m.destroy()
+	k := pythonSpec([]string{"json"}, "-c", "").readyKey()
+	for more := 0; ; more++ {
+		if more == 100 {
+			t.Fatal("100 descriptors are not enough")
+		}
+		var in *interpreter
+		withDescriptors(t, more, func() { in, err = m.startInterpreter(k) })
+		if err == nil {
+			in.close()
+			break
+		}
+		failed++
+	}
+	if failed < 6 {
+		t.Errorf("%d descriptors were enough", failed)
+	}
+}
+
+// peers returns two ends of a socket, the first as the daemon has them.
+func peers(t *testing.T, kind int) (*os.File, *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	return ours, theirs
+}
+
+// TestMotherIsNotBelieved gives the daemon answers that no mother gives.
+func TestMotherIsNotBelieved(t *testing.T) {
+	answer := func(words ...uint32) []byte { return packetHeader(words[0], words[1:]...) }
+	for _, tt := range []struct {
+		name   string
+		answer []byte
+		fds    []int
+		want   string
+	}{
+		{"a number of another question", answer(packetMade, 8, 0), nil, "malformed"},
+		{"another kind", answer(packetMake, 7, 0), nil, "malformed"},
+		{"half an answer", answer(packetMade, 7), nil, "malformed"},
+		{"two descriptors", answer(packetMade, 7, 0), []int{0, 1}, "malformed"},
+		{"an error", answer(packetMade, 7, uint32(unix.ENOSPC)), nil, "no space left"},
+		{"no descriptor", answer(packetMade, 7, 0), nil, "fdinfo"},
+		{"a descriptor that is none of a process", answer(packetMade, 7, 0), []int{0}, "pidfd"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ours, theirs := peers(t, unix.SOCK_SEQPACKET)
+			if err := sendPacket(theirs, tt.answer, tt.fds); err != nil {
+				t.Fatal(err)
+			}
+			m := &mother{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours}
+			_, err := m.make(Spec{}.withDefaults(), slot{index: 7}, make([]int, 4), true)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want it to say %q", err, tt.want)
+			}
+		})
+	}
+	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
+	theirs.Close()
+	m := &mother{socket: ours}
+	if _, err := m.ask(m.nothing(), 0, nil); err == nil {
+		t.Error("a mother that is gone answered")
+	}
+	if _, err := pidOf(-1); err == nil {
+		t.Error("no descriptor is a process")
+	}
+}
+
+func (m *mother) nothing() []byte { return packetHeader(packetBegin) }
+
+// fakeInterpreter answers each packet with what is next in answers.
+func fakeInterpreter(t *testing.T, answers ...string) *interpreter {
+	t.Helper()
+	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
+	in := &interpreter{socket: ours, gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int]chan int{}}
+	go in.listen()
+	go func() {
+		b := make([]byte, maxReadyPacket)
+		for _, a := range answers {
+			if _, fds, err := receivePacket(theirs, b); err != nil {
+				return
+			} else {
+				closeAll(fds)
+			}
+			for _, packet := range strings.Split(a, "\n") {
+				_ = sendPacket(theirs, []byte(packet), nil)
+			}
+		}
+	}()
+	t.Cleanup(in.close)
+	return in
+}
+
+// TestInterpreterIsNotBelieved is the same for an interpreter.
+func TestInterpreterIsNotBelieved(t *testing.T) {
+	ask := map[string]any{"op": "init"}
+	if _, err := fakeInterpreter(t).request(ask, nil, time.Millisecond); err == nil || !strings.Contains(err.Error(), "doesn't answer") {
+		t.Errorf("silence: got %v", err)
+	}
+	for _, answer := range []string{"{", "[]", `{"op":1}`, "{\"op\":\"ready\"}\n{\"op\":\"ready\"}\n{\"op\":\"ready\"}"} {
+		in := fakeInterpreter(t, answer)
+		_, _ = in.request(ask, nil, time.Minute)
+		<-in.gone
+		if _, err := in.request(ask, nil, time.Minute); err == nil {
+			t.Errorf("%s: it is still asked", answer)
+		}
+	}
+	in := fakeInterpreter(t)
+	if _, err := in.request(map[string]any{"op": strings.Repeat("x", maxReadyPacket)}, nil, time.Minute); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("a long request: got %v", err)
+	}
+	if _, err := in.request(map[string]any{"op": make(chan int)}, nil, time.Minute); err == nil {
+		t.Error("what is no JSON was sent")
+	}
+}
+
+// TestChildIsNotBelieved gives the daemon what a child may say on its gate.
+func TestChildIsNotBelieved(t *testing.T) {
+	s := pythonSpec(nil, "-c", "")
+	for _, tt := range []struct{ says, want string }{
+		{`{"op":"started"}` + "\n", ""},
+		{`{"op":"started","by":"exec"}` + "\n", ""},
+		{`{"op":"started","by":"exec"}` + "\n" + `{"op":"failed","stage":"exec","errno":2}` + "\n", "exec: no such file"},
+		{`{"op":"failed","stage":"directory","errno":2}` + "\n", "directory: no such file"},
+		{`{"op":"failed","stage":"configure","errno":0}` + "\n", "interpreter: configure"},
+		{"", "interpreter"},
+		{"no JSON\n", "interpreter"},
+		{strings.Repeat("x", 2*maxGateLine), "interpreter"},
+	} {
+		ours, theirs := peers(t, unix.SOCK_STREAM)
+		go func() {
+			_, _ = io.WriteString(theirs, tt.says)
+			_, _ = io.ReadFull(theirs, make([]byte, 16))
+			theirs.Close()
+		}()
+		err := newJoined(ours).run(s)
+		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
+			t.Errorf("%q: got %v, want it to say %q", tt.says, err, tt.want)
+		}
+	}
+	ours, theirs := peers(t, unix.SOCK_STREAM)
+	theirs.Close()
+	if err := newJoined(ours).run(s); err == nil {
+		t.Error("a child that is gone runs")
+	}
+	s.Env = append(s.Env, "X="+strings.Repeat("x", maxProgramBytes))
+	if err := newJoined(ours).run(s); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("a long environment: got %v", err)
+	}
+}
+
+// TestInterpretersMakeRoom: the least recently asked goes when there are too many;
+// one that can't be started takes no place for good; one that nobody asks for ends.
+func TestInterpretersMakeRoom(t *testing.T) {
+	c := testConfig(t)
+	c.Prepared, c.Interpreters = 4, 1
+	h := openWith(t, c)
+	rested := func() {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		h.pool.rest = time.Time{}
+	}
+	ask := func(s Spec) {
+		t.Helper()
+		rested()
+		if got := run(t, h, s, ""); got.exit.End != Exited {
+			t.Errorf("got %+v", got)
+		}
+		waitForReady(t, h, s)
+	}
+	first, second := pythonSpec(nil, "-c", "pass"), pythonSpec([]string{"json"}, "-c", "pass")
+	ask(first)
+	ask(second)
+	if n := len(slots(h)); n != 1 || slots(h)[second.readyKey()] == nil {
+		t.Errorf("got %d interpreters, want the second alone", n)
+	}
+	// A program that is no Python says nothing of what a ready one says.
+	wrong := pythonSpec(nil)
+	wrong.Program[0].Pipeline[0].Args = []string{"/usr/bin/true"}
+	rested()
+	run(t, h, wrong, "")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if r := slots(h)[wrong.readyKey()]; r != nil && r.failed {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("an interpreter that can't be started is not known to be one")
+		}
+	}
+	ask(first)
+	h.pool.mu.Lock()
+	h.pool.ready[first.readyKey()].asked = time.Now().Add(-2 * interpreterIdle)
+	for _, f := range h.pool.shelves {
+		f.asked = time.Now().Add(-2 * poolIdle)
+	}
+	h.pool.mu.Unlock()
+	h.pool.shrink()
+	if n := len(slots(h)); n != 0 {
+		t.Errorf("got %d interpreters that nobody asks for", n)
+	}
+	noLeftovers(t, h)
+}
+
+// slots is a copy of what interpreters there are.
+func slots(h *Host) map[readyKey]*readySlot {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	all := map[readyKey]*readySlot{}
+	for k, r := range h.pool.ready {
+		all[k] = &readySlot{r.in, r.failed, r.asked}
+	}
+	return all
+}
+
+func TestWhatIsNotForked(t *testing.T) {
+	base := func() Spec { return pythonSpec(nil, "-c", "pass") }
+	if base().readyKey() == (readyKey{}) {
+		t.Fatal("a Python is not forked")
+	}
+	for name, change := range map[string]func(*Spec){
+		"not said to be a Python":      func(s *Spec) { s.Python = nil },
+		"two steps":                    func(s *Spec) { s.Program = append(s.Program, s.Program[0]) },
+		"a pipeline":                   func(s *Spec) { p := &s.Program[0].Pipeline; *p = append(*p, (*p)[0]) },
+		"a redirect":                   func(s *Spec) { s.Program[0].Pipeline[0].Redirects = []Redirect{{}} },
+		"an argument that is no UTF-8": func(s *Spec) { s.Program[0].Pipeline[0].Args[2] = "\xff" },
+		"a variable that is no UTF-8":  func(s *Spec) { s.Env = append(s.Env, "X=\xff") },
+		"a program of the skill":       func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "/skills/s/venv/bin/python" },
+		"another language":             func(s *Spec) { s.Env = append(s.Env, "LC_ALL=de_DE.UTF-8") },
+	} {
+		s := base()
+		if change(&s); s.readyKey() != (readyKey{}) {
+			t.Errorf("%s: it is forked", name)
+		}
+	}
+}
+
+func TestUnifiedOOMBell(t *testing.T) {
+	h, dir := fakeGroup(t, map[string]string{"memory.events": "oom 0\n"})
+	bell, err := h.group().hangOOMBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte("oom 1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		<-bell.rung
+	}
+	bell.takeDown()
+	<-bell.down
+	none, _ := fakeGroup(t, nil)
+	if _, err := none.group().hangOOMBell(); err == nil {
+		t.Error("a group without events has a bell")
+	}
+	(*oomBell)(nil).takeDown()
+}
+
+func TestUnifiedLimitsAreWritten(t *testing.T) {
+	h, dir := fakeGroup(t, map[string]string{"memory.max": "", "cgroup.procs": ""})
+	if err := h.group().limitMemory(4096); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(dir, "memory.max")); string(got) != "4096" {
+		t.Errorf("got %q", got)
+	}
+	doors, err := h.group().doors()
+	if err != nil || len(doors) != 1 {
+		t.Errorf("got %v, %v, want one door", doors, err)
+	}
+	closeFiles(doors)
+	none, _ := fakeGroup(t, nil)
+	if _, err := none.group().doors(); err == nil {
+		t.Error("a group without processes has a door")
+	}
+	if err := none.group().limitMemory(4096); err == nil {
+		t.Error("a group without a limit is limited")
+	}
+	// A directory in which the kernel puts nothing is no cgroup.
+	if err := none.group("made").create(); err == nil {
+		t.Error("a directory was taken for a cgroup")
+	}
+	if err := none.group("not/there").create(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, os.ErrNotExist)
+	}
+}
+
+// TestHandOverIsCanceled is canceled before anything is handed over.
+func TestHandOverIsCanceled(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{ID: "x", Program: command("true"), Env: testEnv}.withDefaults()
+	c, err := h.prepare(motherOf(h), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("not wanted")
+	cancel(cause)
+	if err := c.handOver(ctx, s, IO{}); !errors.Is(err, cause) {
+		t.Errorf("got %v, want %v", err, cause)
+	}
+	c.discard()
+	noLeftovers(t, h)
+}
