@@ -372,6 +372,7 @@ func (p *pool) bury() {
 func (p *pool) makeOne() bool {
 	p.mu.Lock()
 	var f *shelf
+	var at profile
 	total := 0
 	var in *interpreter
 	for key, s := range p.shelves {
@@ -381,7 +382,7 @@ func (p *pool) makeOne() bool {
 			continue // it executes meanwhile
 		}
 		if len(s.ready) < s.want && (f == nil || s.asked.After(f.asked)) {
-			f, in = s, nil
+			f, at, in = s, key, nil
 			if r != nil {
 				in = r.in
 			}
@@ -399,8 +400,14 @@ func (p *pool) makeOne() bool {
 		return false
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	f.ready = append(f.ready, c)
+	kept := p.shelves[at] == f // it may have been dropped meanwhile
+	if kept {
+		f.ready = append(f.ready, c)
+	}
+	p.mu.Unlock()
+	if !kept {
+		c.discard()
+	}
 	return true
 }
 
