@@ -549,7 +549,7 @@ func hasRetryInfo(err error) bool {
 func (d *running) sampleRunning(done <-chan struct{}) (most int) {
 	group := d.pidsGroup()
 	for {
-		n := 0
+		var found []*box
 		entries, _ := os.ReadDir(group)
 		for _, e := range entries {
 			if !e.IsDir() {
@@ -559,6 +559,18 @@ func (d *running) sampleRunning(done <-chan struct{}) (most int) {
 			b.look()
 			// One made ahead has a name of its own from when it is used.
 			if b.ahead() && b.init != "" && b.comm != waitingInit && b.comm != motherComm || !b.ahead() && b.name != motherBox && len(b.pids) > 0 {
+				found = append(found, b)
+			}
+		}
+		// One may have ended while another that came after it was looked at: those
+		// that still live were there at once.
+		n := 0
+		for _, b := range found {
+			lives := func(pid string) bool {
+				state := statusOf(pid)["State"]
+				return state != "" && !strings.HasPrefix(state, "Z")
+			}
+			if slices.ContainsFunc(b.pids, lives) {
 				n++
 			}
 		}
