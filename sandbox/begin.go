@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// begin has init let the program run, by what tell says, and waits for its word that
-// the program does.
+// begin has init let the program run, by what tell says, and waits for its word, a
+// frame of the given kind, that the program does or may.
 //
 // No caller's going away ends that any more: the program may run by now and have
 // printed something that was read. Then it is stopped like all that runs, with a
 // signal and its grace, and ends as itself.
-func (c *cell) begin(tell func() error) error {
+func (c *cell) begin(tell func() error, word uint32) error {
 	giveUp := time.AfterFunc(startPatience, func() { c.control.file.Close() })
 	defer giveUp.Stop()
 	if err := tell(); err != nil {
 		return step("init", err)
 	}
-	if _, err := c.control.expect(frameStarted, 0); err != nil {
+	if _, err := c.control.expect(word, 0); err != nil {
 		return step("init", err)
 	}
 	if !giveUp.Stop() { // just now, and the socket is closed

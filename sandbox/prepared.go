@@ -212,15 +212,10 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 	}
 	tell := func() error { return c.control.handOver(initName(s.ID), m.trees, m.targets, kind, payload) }
 	if c.joined == nil {
-		return c.begin(tell)
+		return c.begin(tell, frameStarted)
 	}
-	if err := tell(); err != nil {
-		return step("init", err)
-	}
-	giveUp := time.AfterFunc(startPatience, func() { c.control.file.Close() })
-	defer giveUp.Stop()
-	if _, err := c.control.expect(frameMounted, 0); err != nil {
-		return step("init", err)
+	if err := c.begin(tell, frameMounted); err != nil {
+		return err
 	}
 	return c.joined.run(s)
 }

@@ -240,7 +240,7 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if !stop() { // canceled just now, and the socket with it
 		return step("start", context.Cause(ctx))
 	}
-	return c.begin(func() error { return c.control.write(frameGo, nil) })
+	return c.begin(func() error { return c.control.write(frameGo, nil) }, frameStarted)
 }
 
 // step wraps err unless it says already how far the sandbox came.
