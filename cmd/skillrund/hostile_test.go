@@ -93,6 +93,11 @@ var catalogueLimits = hostileLimits{MemMB: 128, Pids: 32, WallMS: 8000, OutKB: 6
 // a case is no part of it, so it is one that a busy machine keeps, too.
 var endsByItself = map[string]bool{"OK": true, "EXIT": true, "SIGNAL": true, "OOM": true}
 
+// begunByThen is the shortest deadline of the catalogue, in milliseconds, and so one
+// before which every program has begun. On a slower machine it is longer; what programs
+// do up to their deadline, such as to turn in circles, needs no more time there.
+const begunByThen = 1500
+
 // childLives is what the children of the cases live at least that must not be waited
 // for, in milliseconds.
 const childLives = 30_000
@@ -148,7 +153,7 @@ func hostileCases(t testing.TB) map[string][]hostileCase {
 		}
 		seen[c.ID] = true
 		c.Limits = c.Limits.over(catalogueLimits)
-		c.Limits.WallMS *= int64(slower)
+		c.Limits.WallMS = max(c.Limits.WallMS, begunByThen*int64(slower))
 		c.patientLimits()
 		if c.inSandbox() && c.Code == "" {
 			c.Code = ownAttack(t, c)
@@ -293,8 +298,9 @@ func count(all ...bool) (n int) {
 // atOnce is how many cases run beside each other.
 const atOnce = 3
 
-// patient are the cases that wait for bounds of a minute and take nothing meanwhile.
-var patient = map[string]bool{"api-10-slow-loris": true, "fault-14-sigstop-daemon": true}
+// patient are the cases that wait for bounds of a minute, or for a deadline on which
+// nothing else depends, and take nothing meanwhile. They begin first.
+var patient = map[string]bool{"api-10-slow-loris": true, "fault-14-sigstop-daemon": true, "res-32-slow-reader": true}
 
 // hostileGroup runs the cases of one group, several at once.
 func hostileGroup(t *testing.T, group string) {
@@ -310,6 +316,7 @@ func hostileGroup(t *testing.T, group string) {
 	// wait for something. What waits for minutes takes no place.
 	places := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
+	slices.SortStableFunc(cases, func(a, b hostileCase) int { return count(patient[b.ID]) - count(patient[a.ID]) })
 	for _, c := range cases {
 		if !patient[c.ID] {
 			places <- struct{}{}
@@ -360,9 +367,10 @@ type trial struct {
 	testing.TB // fails the test, or reports if the case is advisory
 	d          *running
 	c          hostileCase
-	id         string  // of the execution, once it has its header
-	r          *result // once it has ended
-	kept       any     // by a check's before for its after
+	id         string        // of the execution, once it has its header
+	ended      chan struct{} // closed when it has ended, for what runs beside it
+	r          *result       // once it has ended
+	kept       any           // by a check's before for its after
 }
 
 // advice turns failures into reports.
@@ -451,13 +459,14 @@ func (tr *trial) execute(during func(*trial)) {
 	if err != nil {
 		tr.Fatalf("refused: %v", err)
 	}
-	tr.id = header.ExecutionId
+	tr.id, tr.ended = header.ExecutionId, make(chan struct{})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		during(tr)
 	}()
 	rest, err := collect(tr.TB, s, header.Sequence, nil)
+	close(tr.ended)
 	<-done
 	if err != nil && !errors.Is(err, io.EOF) {
 		tr.Fatal(err)
