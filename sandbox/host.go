@@ -146,7 +146,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := h.weaken(); err != nil {
 		return err
 	}
-	if h.config.Prepared == 0 || h.faults != nil {
+	if h.config.Prepared == 0 || h.faults.onlyMade() {
 		return nil
 	}
 	// The first pair of ids is the mother's: her user namespace begins with it.
@@ -211,12 +211,42 @@ func searchable(path string) error {
 }
 
 // faults weaken the sandboxes of a Host, so that tests can show that Probe and
-// the hostile suite notice.
+// the hostile suite notice. A nil *faults is none.
 type faults struct {
-	config func(*configs.Config) // what libcontainer is asked for
-	// limits comes after all limits are set, and in place of reading the posture
-	// back, which would notice first; nil: it is read back.
+	// ahead: the sandboxes are weak that the mother makes, and no other; else those
+	// that libcontainer makes, and she makes none.
+	ahead  bool
+	config func(*configs.Config) // what libcontainer is asked for: of a sandbox, or of the mother; may be nil
+	// limits comes after all limits are set. With it a posture that differs, which
+	// would be noticed first, is only logged; nil: it is refused.
 	limits func(group) error
+}
+
+// ask changes what libcontainer is asked for, the mother or a sandbox.
+func (f *faults) ask(c *configs.Config, mother bool) {
+	if f != nil && f.config != nil && f.ahead == mother {
+		f.config(c)
+	}
+}
+
+// loosen changes limits that are set, of a sandbox that was made ahead or was not.
+func (f *faults) loosen(g group, ahead bool) error {
+	if f == nil || f.limits == nil || f.ahead != ahead {
+		return nil
+	}
+	return f.limits(g)
+}
+
+// onlyMade says that no sandbox is made ahead.
+func (f *faults) onlyMade() bool { return f != nil && !f.ahead }
+
+// heed is the error of reading a posture back, unless a test goes on in spite of it.
+func (h *Host) heed(err error) error {
+	if err == nil || h.faults == nil || h.faults.limits == nil {
+		return err
+	}
+	h.log().Warn("a posture differs, and is not heeded", "error", err)
+	return nil
 }
 
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }

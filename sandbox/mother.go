@@ -49,7 +49,8 @@ type mother struct {
 	group     group
 	mu        sync.Mutex // one question at a time
 	socket    *os.File
-	gone      chan struct{} // closed when she is
+	gone      chan struct{}     // closed when she is
+	spaces    map[string]string // her namespaces, by name
 }
 
 // startMother builds the container and hands the mother what all her sandboxes have.
@@ -70,7 +71,9 @@ func (h *Host) startMother() (_ *mother, err error) {
 	if m.socket = os.NewFile(uintptr(fds[0]), "mother"); err != nil {
 		return nil, err
 	}
-	if m.container, err = libcontainer.Create(h.containers(), motherGroup, h.motherConfig(m.group)); err != nil {
+	config := h.motherConfig(m.group)
+	h.faults.ask(config, true)
+	if m.container, err = libcontainer.Create(h.containers(), motherGroup, config); err != nil {
 		return nil, err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -94,8 +97,27 @@ func (h *Host) startMother() (_ *mother, err error) {
 	if err := h.cgroups.group(h.groupName()).limitDevices(); err != nil {
 		return nil, err
 	}
-	_, err = m.ask(m.begin(), 0, nil)
+	if _, err = m.ask(m.begin(), 0, nil); err != nil {
+		return m, err
+	}
+	m.spaces, err = m.readSpaces()
 	return m, err
+}
+
+// readSpaces are the namespaces that her sandboxes must not share with her.
+func (m *mother) readSpaces() (map[string]string, error) {
+	pid, err := m.init.Pid()
+	if err != nil {
+		return nil, err
+	}
+	spaces := map[string]string{}
+	for _, n := range namespaces(NetworkNone) {
+		name := configs.NsName(n.Type)
+		if spaces[name], err = os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name)); err != nil {
+			return nil, err
+		}
+	}
+	return spaces, nil
 }
 
 func (h *Host) motherConfig(g group) *configs.Config {
@@ -115,6 +137,7 @@ func (h *Host) motherConfig(g group) *configs.Config {
 		Capabilities:    &configs.Capabilities{Bounding: motherCapabilities, Effective: motherCapabilities, Permitted: motherCapabilities},
 		NoNewPrivileges: true,
 		OomScoreAdj:     new(1000),
+		Rlimits:         []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: dumpLimit(), Soft: dumpLimit()}},
 		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: &cgroups.Resources{Devices: deviceRules()}},
 		Devices:         deviceNodes(),
 		Mounts: []*configs.Mount{
@@ -259,7 +282,7 @@ func (m *mother) make(s Spec, slot slot, fds []int, executes bool) (*born, error
 		unix.Close(pidfd) // -1: she sent none
 		return nil, err
 	}
-	return &born{pidfd: os.NewFile(uintptr(pidfd), "pidfd"), fd: pidfd, pid: pid}, nil
+	return &born{pidfd: os.NewFile(uintptr(pidfd), "pidfd"), fd: pidfd, pid: pid, mother: m.spaces}, nil
 }
 
 // destroy ends her and everything that she made.
@@ -281,9 +304,10 @@ func (m *mother) destroy() error {
 
 // born is the init of a sandbox that the mother made. It is her child, not ours.
 type born struct {
-	pidfd *os.File
-	fd    int // pidfd's
-	pid   int
+	pidfd  *os.File
+	fd     int // pidfd's
+	pid    int
+	mother map[string]string // her spaces
 }
 
 // wait returns when init is gone, and with it everybody in its PID namespace.

@@ -88,7 +88,7 @@ func (p *pool) wait(ctx context.Context) bool {
 // take returns a sandbox for s: a prepared one, or one that is made now. It is nil
 // if there is no mother, or none that could make it.
 func (p *pool) take(s Spec) *cell {
-	if p == nil || p.host.faults != nil || !s.preparable() {
+	if p == nil || p.host.faults.onlyMade() || !s.preparable() {
 		return nil
 	}
 	key := s.profile()

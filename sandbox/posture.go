@@ -24,8 +24,9 @@ type posture struct {
 	initPid   int // of the host
 	memory    int64
 	processes int
-	filters   int   // that the process has of ours
-	mother    group // whose devices cgroup it shares on v1, if she made the sandbox
+	filters   int               // that the process has of ours
+	mother    group             // whose devices cgroup it shares on v1, if she made the sandbox
+	hers      map[string]string // her namespaces, by name
 }
 
 // posture is what c's first process should have.
@@ -39,6 +40,7 @@ func (c *cell) posture() (posture, error) {
 		p.initPid = c.born.pid
 		p.filters = 1 // init loads its own later
 		p.mother = c.host.cgroups.group(c.host.groupName(), motherGroup)
+		p.hers = c.born.mother
 		return p, nil
 	}
 	var err error
@@ -182,7 +184,7 @@ func (p posture) checkOOMScore(pid int) error {
 	return nil
 }
 
-// checkNamespaces wants the process in none of ours, and in init's.
+// checkNamespaces wants the process in none of ours and of the mother's, and in init's.
 func (p posture) checkNamespaces(pid int) error {
 	names := []string{"user", "mnt", "pid", "ipc", "uts", "cgroup"}
 	if p.network == NetworkNone {
@@ -202,6 +204,9 @@ func (p posture) checkNamespaces(pid int) error {
 		}
 		if links[2] == links[0] {
 			return fmt.Errorf("%s namespace: got the daemon's", name)
+		}
+		if links[2] == p.hers[name] {
+			return fmt.Errorf("%s namespace: got the mother's", name)
 		}
 		if links[2] != links[1] {
 			return fmt.Errorf("%s namespace: got %s, want init's %s", name, links[2], links[1])

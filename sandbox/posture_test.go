@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -68,7 +69,12 @@ func TestPostureOfARunningProgram(t *testing.T) {
 	if _, err := right.check(pid); err != nil {
 		t.Errorf("got %v", err)
 	}
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", right.initPid))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, change := range map[string]func(*posture){
+		"mother's":   func(p *posture) { p.hers = map[string]string{"net": space} },
 		"Uid":        func(p *posture) { p.slot.root += 2 },
 		"NSpid":      func(p *posture) { pid++ },
 		"rlimit":     func(p *posture) { p.rlimits = map[int]uint64{unix.RLIMIT_NOFILE: 1 << 20} },

@@ -92,7 +92,7 @@ func (c *cell) limit(l Limits) (changed bool, err error) {
 		return true, &SetupError{Step: "cgroup", Err: err}
 	}
 	c.limited = l
-	return true, nil
+	return true, c.host.faults.loosen(c.group, true)
 }
 
 // beBorn has the mother clone the sandbox's init, and waits for its first process.
@@ -149,7 +149,8 @@ func (c *cell) lookAt() error {
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	if c.first, err = want.check(c.first); err != nil {
+	c.first, err = want.check(c.first)
+	if err := c.host.heed(err); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	if c.bell, err = c.group.hangOOMBell(); err != nil {
@@ -187,7 +188,8 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 		return err
 	}
 	if changed {
-		if err := c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1); err != nil {
+		err := c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1)
+		if err := c.host.heed(err); err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}
 	}

@@ -51,7 +51,7 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 	var aheadErr error
 	var tried sync.WaitGroup
 	tried.Go(func() {
-		if h.faults == nil && h.pool.wait(ctx) {
+		if !h.faults.onlyMade() && h.pool.wait(ctx) {
 			ahead, aheadErr = p.run(ctx, true)
 		}
 	})

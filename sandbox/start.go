@@ -122,9 +122,7 @@ func (c *cell) build(ctx context.Context) (err error) {
 // run has libcontainer build the container and execute our init in it.
 func (c *cell) run(ctx context.Context) (err error) {
 	config := c.host.containerConfig(c.spec, c.slot, c.group, c.staging)
-	if c.host.faults != nil {
-		c.host.faults.config(config)
-	}
+	c.host.faults.ask(config, false)
 	if c.container, err = libcontainer.Create(c.host.containers(), c.spec.ID, config); err != nil {
 		return err
 	}
@@ -224,12 +222,11 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	if f := c.host.faults; f != nil && f.limits != nil {
-		err = f.limits(c.group)
-	} else {
-		_, err = want.check(ready[0])
+	if err := c.host.faults.loosen(c.group, false); err != nil {
+		return &SetupError{Step: "posture", Err: err}
 	}
-	if err != nil {
+	_, err = want.check(ready[0])
+	if err := c.host.heed(err); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// Before the program runs: what happens earlier is not told again.

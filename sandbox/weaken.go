@@ -142,6 +142,12 @@ func (h *Host) weaken() error {
 	if layer == "" {
 		return nil
 	}
+	if name, ok := strings.CutPrefix(layer, weakenAhead); ok {
+		return h.weakenWhatIsAhead(aheadWeakenings, name, kept, false)
+	}
+	if name, ok := strings.CutPrefix(layer, weakenReady); ok {
+		return h.weakenWhatIsAhead(readyWeakenings, name, kept, true)
+	}
 	w, ok := weakenings[layer]
 	if !ok {
 		return fmt.Errorf("%s: no layer %q", weakenVar, layer)

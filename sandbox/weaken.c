@@ -1,0 +1,195 @@
+//go:build skillrun_weaken
+
+/* Layers of the sandboxes that the mother makes, each of which can be off. Tests say
+ * which by a file in the root that the sandboxes share (weaken_ahead.go). She reads it
+ * once, when she gives herself her name; before, and in every other process than her
+ * and those that she makes, nothing is off. */
+#undef mount
+#undef open
+#undef prctl
+#undef setresgid
+#undef setresuid
+#undef setrlimit
+#undef syscall
+#undef umask
+#undef unshare
+#undef write
+
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* As weaken_ahead.go has them. */
+static const char list[] = "/opt/skillrun/ready/off";
+
+enum layer {
+	USER, MNT, PID, NET, IPC, UTS, CGROUP, TIME, /* namespaces */
+	GROUPS,             /* cgroups of its own */
+	KEYRING,
+	FILTER, INIT_FILTER,
+	NO_NEW_PRIVILEGES,
+	IDS,                /* the script is user 1000, not root of the sandbox */
+	BOUNDING, CAPABILITIES, INIT_CAPABILITIES,
+	DUMPABLE,           /* nobody reads init */
+	CORE, UMASK,
+	HIDEPID, MASKS, PROC, SYSCTLS, /* of /proc */
+	SIZES, FLAGS,       /* of mounts */
+	LAYERS,
+};
+
+static const char *const names[LAYERS] = {
+	"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time",
+	"groups", "keyring", "filter", "init filter", "no new privileges", "ids", "bounding set", "capabilities", "init capabilities",
+	"dumpable", "core", "umask", "hidepid", "masks", "read-only proc", "sysctls", "sizes", "mount flags",
+};
+
+static uint64_t without; /* a bit for each layer that is off */
+
+static int off(enum layer l) {
+	return without >> l & 1;
+}
+
+/* One name a line. A name that is not known ends the mother: no test is to believe
+ * that something is off. */
+static void read_list(void) {
+	char text[1024];
+	int fd = open(list, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+		int l = 0;
+		while (l < LAYERS && strcmp(line, names[l]) != 0)
+			l++;
+		if (l == LAYERS)
+			_exit(1);
+		without |= 1ULL << l;
+	}
+}
+
+static int is_init(void) {
+	return getpid() == 1;
+}
+
+int weak_prctl(int option, ...) {
+	va_list args;
+	va_start(args, option);
+	unsigned long a = va_arg(args, unsigned long), b = va_arg(args, unsigned long), c = va_arg(args, unsigned long), d = va_arg(args, unsigned long);
+	va_end(args);
+	if (option == PR_SET_NAME && strcmp((const char *)a, "mother") == 0)
+		read_list();
+	if (option == PR_SET_NO_NEW_PRIVS && off(NO_NEW_PRIVILEGES))
+		return 0;
+	if (option == PR_CAPBSET_DROP && off(is_init() ? INIT_CAPABILITIES : BOUNDING))
+		return 0;
+	if (option == PR_SET_DUMPABLE && is_init() && off(DUMPABLE))
+		a = 1;
+	return prctl(option, a, b, c, d);
+}
+
+/* The namespaces of a sandbox, but for the one of cgroups. */
+static long weak_clone3(const struct clone_args *args, size_t size) {
+	static const struct {
+		enum layer layer;
+		uint64_t flag;
+	} kinds[] = {
+		{ USER, CLONE_NEWUSER }, { MNT, CLONE_NEWNS }, { PID, CLONE_NEWPID }, { NET, CLONE_NEWNET },
+		{ IPC, CLONE_NEWIPC }, { UTS, CLONE_NEWUTS }, { TIME, CLONE_NEWTIME },
+	};
+	struct clone_args fewer = *args;
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (off(kinds[i].layer))
+			fewer.flags &= ~kinds[i].flag;
+	return syscall(SYS_clone3, &fewer, size);
+}
+
+static int lacks(long number, const char *path) {
+	switch (number) {
+	case SYS_keyctl:
+		return off(KEYRING);
+	case SYS_capset:
+		return off(is_init() ? INIT_CAPABILITIES : CAPABILITIES);
+	case SYS_seccomp:
+		return off(is_init() ? INIT_FILTER : FILTER);
+	case SYS_mount_setattr:
+		return off(strcmp(path, "/proc") == 0 ? PROC : MASKS);
+	}
+	return 0;
+}
+
+long weak_syscall(long number, ...) {
+	long a[6];
+	va_list args;
+	va_start(args, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(args, long);
+	va_end(args);
+	if (number == SYS_clone3)
+		return weak_clone3((const struct clone_args *)a[0], (size_t)a[1]);
+	if (lacks(number, (const char *)a[1]))
+		return 0;
+	return syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+int weak_mount(const char *source, const char *target, const char *type, unsigned long flags, const void *options) {
+	char fewer[128];
+	if (flags & MS_BIND && off(MASKS))
+		return 0;
+	if (type && strcmp(type, "proc") == 0 && off(HIDEPID))
+		options = NULL;
+	if (type && strcmp(type, "tmpfs") == 0 && off(SIZES)) {
+		const char *size = strstr(options, ",size=");
+		snprintf(fewer, sizeof fewer, "%.*s", size ? (int)(size - (const char *)options) : 0, (const char *)options);
+		options = fewer;
+	}
+	if (type && off(FLAGS))
+		flags &= ~(unsigned long)(MS_NOSUID | MS_NODEV | MS_NOEXEC);
+	return mount(source, target, type, flags, options);
+}
+
+/* Without a user namespace of the sandbox's own its limits would be the mother's. */
+int weak_open(const char *path, int flags, ...) {
+	va_list args;
+	va_start(args, flags);
+	mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+	va_end(args);
+	if (strncmp(path, "/proc/sys/user/", 15) == 0 && (off(SYSCTLS) || off(USER)))
+		path = "/dev/null";
+	return open(path, flags, mode);
+}
+
+/* "0" is how a process enters a cgroup, two lines are the ids of a user namespace. */
+ssize_t weak_write(int fd, const void *buffer, size_t length) {
+	if (length == 1 && *(const char *)buffer == '0' && off(GROUPS))
+		return 1;
+	if (length > 8 && strncmp(buffer, "0 ", 2) == 0 && off(USER))
+		return (ssize_t)length;
+	return write(fd, buffer, length);
+}
+
+int weak_setresgid(gid_t real, gid_t effective, gid_t saved) {
+	return off(IDS) ? 0 : setresgid(real, effective, saved);
+}
+
+int weak_setresuid(uid_t real, uid_t effective, uid_t saved) {
+	return off(IDS) ? 0 : setresuid(real, effective, saved);
+}
+
+int weak_setrlimit(int resource, const struct rlimit *limit) {
+	static const struct rlimit much = { 1 << 30, 1 << 30 };
+	return setrlimit(resource, resource == RLIMIT_CORE && off(CORE) ? &much : limit);
+}
+
+mode_t weak_umask(mode_t mask) {
+	return umask(off(UMASK) ? 022 : mask);
+}
+
+int weak_unshare(int flags) {
+	return flags == CLONE_NEWCGROUP && off(CGROUP) ? 0 : unshare(flags);
+}

@@ -1,0 +1,189 @@
+//go:build skillrun_weaken
+
+package sandbox
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+)
+
+/*
+#cgo CFLAGS: -include ${SRCDIR}/weaken.h
+*/
+import "C"
+
+// Of a layer whose name begins with one of these those sandboxes are whole that
+// libcontainer makes. It is off in the ones that the mother makes, or only in the
+// processes that interpreters fork into those.
+const (
+	weakenAhead = "ahead: "
+	weakenReady = "ready: "
+)
+
+// An aheadWeakening is how a layer is taken off the sandboxes that the mother makes.
+type aheadWeakening struct {
+	off     string // lines for weaken.c, or weaken.py if an interpreter's child is meant
+	mother  func(*configs.Config)
+	root    func(path string) error // of the root that she shares with her sandboxes
+	limits  func(group) error
+	filters func(filters) (filters, error)
+}
+
+var aheadWeakenings = map[string]aheadWeakening{
+	"posture":          {}, // that what differs is not heeded; alone it shows nothing
+	"user namespace":   {off: "user", mother: moreCapabilities},
+	"mnt namespace":    {off: "mnt"},
+	"pid namespace":    {off: "pid"},
+	"network":          {off: "net"},
+	"ipc namespace":    {off: "ipc"},
+	"uts namespace":    {off: "uts"},
+	"cgroup namespace": {off: "cgroup"},
+	"time namespace":   {off: "time"},
+	// The mother's cgroup has no limits of its own, and the machine is not to fall.
+	"cgroups": {off: "groups", mother: func(c *configs.Config) {
+		processes := int64(manyProcesses)
+		c.Cgroups.Resources.Memory, c.Cgroups.Resources.PidsLimit = muchMemory, &processes
+	}},
+	"seccomp":            {filters: noFilters},
+	"init's filter":      {off: "init filter"},
+	"ids":                {off: "ids"},
+	"capabilities":       {off: "ids\nbounding set\ncapabilities\ninit capabilities"},
+	"bounding set":       {off: "bounding set"},
+	"init's powers":      {off: "init capabilities"},
+	"init's files":       {off: "dumpable"},
+	"no new privileges":  {off: "no new privileges", mother: newPrivileges},
+	"nor a filter":       {off: "no new privileges\nfilter", mother: newPrivileges},
+	"keyring":            {off: "keyring"},
+	"keyring and filter": {off: "keyring", filters: noFilters},
+	"core dumps":         {off: "core"},
+	"umask":              {off: "umask"},
+	"masks":              {off: "masks"},
+	"process view":       {off: "hidepid"},
+	"read-only proc":     {off: "read-only proc"},
+	"sysctls":            {off: "sysctls"},
+	"sizes":              {off: "sizes"},
+	"mount flags":        {off: "mount flags"},
+	"read-only root": {mother: func(c *configs.Config) { c.Readonlyfs = false }, root: func(path string) error {
+		return unix.MountSetattr(unix.AT_FDCWD, path, 0, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+	}},
+	"files of the host": {mother: func(c *configs.Config) {
+		c.Mounts = append(c.Mounts, &configs.Mount{
+			Source: "/var", Destination: "/var", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
+		})
+	}},
+	"devices": {mother: func(c *configs.Config) {
+		c.Devices = append(slices.Clone(c.Devices), &devices.Device{
+			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Permissions: "rw", Allow: true},
+		})
+	}},
+	"oom score":     {mother: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
+	"memory limit":  {limits: weakenings["memory limit"].limits},
+	"process limit": {limits: weakenings["process limit"].limits},
+	"processors": {limits: func(g group) error {
+		if g.unified {
+			return g.write("cpu", "cpu.max", "max")
+		}
+		return g.write("cpu", "cpu.cfs_quota_us", "-1")
+	}},
+}
+
+var readyWeakenings = map[string]aheadWeakening{
+	"user namespace":     {off: "user"},
+	"mnt namespace":      {off: "mnt"},
+	"pid namespace":      {off: "pid"},
+	"network":            {off: "net"},
+	"ipc namespace":      {off: "ipc"},
+	"uts namespace":      {off: "uts"},
+	"cgroup namespace":   {off: "cgroup"},
+	"time namespace":     {off: "time"},
+	"cgroups":            {off: "groups"},
+	"seccomp":            {off: "filter"},
+	"ids":                {off: "ids"},
+	"bounding set":       {off: "bounding set"},
+	"capabilities":       {off: "capabilities"},
+	"no new privileges":  {off: "no new privileges"}, // the mother has it, too
+	"keyring and filter": {off: "keyring\nfilter"},
+	"core dumps":         {off: "core"},
+	"umask":              {off: "umask"},
+	"descriptors":        {off: "descriptors"},
+}
+
+func noFilters(f filters) (filters, error) {
+	all, err := pretending()
+	return filters{init: f.init, script: all, prepared: all}, err
+}
+
+func newPrivileges(c *configs.Config) { c.NoNewPrivileges = false }
+
+// moreCapabilities are what a sandbox sets itself up with if its user namespace is
+// the mother's.
+func moreCapabilities(c *configs.Config) {
+	all := slices.Concat(motherCapabilities, []string{"CAP_NET_ADMIN", "CAP_SYS_RESOURCE"})
+	c.Capabilities = &configs.Capabilities{Bounding: all, Effective: all, Permitted: all}
+}
+
+//go:embed weaken.py
+var weakenReadyText string
+
+// weakenWhatIsAhead takes the layer off what the mother makes. kept: its posture is
+// heeded all the same.
+func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, kept, ready bool) error {
+	w, ok := all[layer]
+	if !ok {
+		return fmt.Errorf("%s: no layer %q", weakenVar, layer)
+	}
+	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "ahead", layer, "of interpreters only", ready)
+	if w.filters != nil {
+		var err error
+		if h.filters, err = w.filters(h.filters); err != nil {
+			return err
+		}
+	}
+	h.faults = &faults{ahead: true, config: w.mother}
+	if !kept {
+		h.faults.limits = func(g group) error {
+			if w.limits == nil {
+				return nil
+			}
+			return w.limits(g)
+		}
+	}
+	if w.root != nil {
+		if err := w.root(h.rootfs()); err != nil {
+			return err
+		}
+	}
+	files := map[string]string{"sitecustomize.py": readyProgram}
+	if ready {
+		const end = "\n\nmain()\n"
+		if strings.Count(readyProgram, end) != 1 {
+			return fmt.Errorf("ready.py has not one line %q", strings.TrimSpace(end))
+		}
+		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", w.off)
+		files["sitecustomize.py"] = strings.Replace(readyProgram, end, names+weakenReadyText+end, 1)
+	} else {
+		files["off"] = w.off + "\n"
+	}
+	return putOver(h.rootfs()+readyDir, files)
+}
+
+// putOver mounts a directory with these files over dir, which is read-only.
+func putOver(dir string, files map[string]string) error {
+	if err := mountTmpfs(dir, rootfsOptions); err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return makeReadOnly(dir)
+}
