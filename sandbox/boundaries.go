@@ -1,15 +1,19 @@
 package sandbox
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,7 +54,7 @@ var probes = []probe{
 	{"swap", "a memory limit that swap can't stretch", "a kernel with swapaccount=1, or swapoff -a", trySwap},
 	{"seccomp", "the filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
 	{"oom score", "the kernel ends a program before a service, and the program can't change that", "CAP_SYS_RESOURCE, or a kernel of 5.19 or later with Landlock", tryOOMScore},
-	{"core dumps", "the memory of what crashes in a sandbox goes nowhere", "a kernel.core_pattern that names a file (sysctl kernel.core_pattern=core): what it pipes to runs as root outside, whatever the limits of a sandbox are", tryCoreDumps},
+	{"core dumps", "the memory of what crashes in a sandbox goes nowhere", "a kernel.core_pattern that names a file (sysctl kernel.core_pattern=core)", tryCoreDumps},
 	{"openat2", "paths that a program controls are opened beneath a directory", "a kernel of 5.6 or later", tryOpenat2},
 	{"id-mapped mounts", "a program owns its files without a copy of them", "a kernel of 5.12 or later, and a state directory on ext4, xfs or btrfs (since 6.3 also tmpfs), not on overlayfs", tryMapped},
 	{"overlay workspace", "a writable view of files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},
@@ -289,26 +293,63 @@ func tryCoreDumps(Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dumpsGoNowhere(string(pattern))
+	return dumpsGoNowhere(string(pattern), crash)
 }
 
-// dumpsGoNowhere says whether a limit of 0 ends core dumps: it does for files, and
-// core(5) says that it does not for pipes, nor does it for sockets.
-func dumpsGoNowhere(pattern string) (string, error) {
+// dumpsGoNowhere says whether the limit of sandboxes ends core dumps. It does for files,
+// and for pipes if it is noDump: there crash tries it. For sockets (since Linux 6.16)
+// the kernel doesn't ask for the limit.
+func dumpsGoNowhere(pattern string, crash func() (dumped bool, err error)) (string, error) {
 	pattern = strings.TrimSpace(pattern)
 	if socket, ok := strings.CutPrefix(pattern, "@"); ok {
-		return "", fmt.Errorf("core_pattern hands dumps to a socket, %s", strings.TrimPrefix(socket, "@"))
+		return "", fmt.Errorf("core_pattern hands dumps to a socket, %s, whatever the limits of a sandbox are", strings.TrimPrefix(socket, "@"))
 	}
 	program, ok := strings.CutPrefix(pattern, "|")
 	if !ok {
-		return "files, for which the limit is 0", nil
+		return "files, for which the limit is too small", nil
 	}
 	program, _, _ = strings.Cut(strings.TrimSpace(program), " ")
 	if program == "/bin/false" || program == "/usr/bin/false" {
 		return "piped to " + program + ", which takes none", nil
 	}
-	return "", fmt.Errorf("core_pattern hands dumps to a program, %s", program)
+	dumped, err := crash()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("core_pattern hands dumps to a program, %s, and it can't be tried whether a limit of %d byte ends that: %w", program, noDump, err)
+	case dumped:
+		return "", fmt.Errorf("core_pattern hands dumps to a program, %s, also with a limit of %d byte, with which Linux should start none", program, noDump)
+	}
+	return fmt.Sprintf("with a limit of %d byte, as sandboxes have it, a crash doesn't start %s", noDump, program), nil
 }
+
+// crashArg is the argument by which crash.c recognises that it is to set noDump and to
+// die by a signal that dumps.
+const crashArg = "skillrun-crash"
+
+// crash has a program of this machine die with the limit that sandboxes have, and
+// returns whether the kernel says that it was dumped.
+func crash() (dumped bool, err error) {
+	if dumpLimit() != noDump {
+		return false, errors.New("processes of this one can't have it, as its own hard limit is 0 (under systemd LimitCORE=, in a container --ulimit core=1)")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), crashPatience)
+	defer cancel()
+	// Without environment: should it be dumped after all, there is nothing in it.
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", crashArg)
+	cmd.Env = []string{}
+	err = cmd.Run()
+	if cmd.ProcessState == nil {
+		return false, err
+	}
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !status.Signaled() || status.Signal() != unix.SIGQUIT {
+		return false, fmt.Errorf("a program that was to crash ended otherwise: %v", err)
+	}
+	return status.CoreDump(), nil
+}
+
+// crashPatience bounds the start of one program, and a dump of it.
+const crashPatience = 10 * time.Second
 
 func tryOpenat2(Config) (string, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})

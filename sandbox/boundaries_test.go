@@ -74,28 +74,44 @@ func TestMissing(t *testing.T) {
 }
 
 func TestDumpsGoNowhere(t *testing.T) {
+	ends := func() (bool, error) { return false, nil }
+	dumps := func() (bool, error) { return true, nil }
+	fails := func() (bool, error) { return false, errors.New("no fork") }
 	for _, tt := range []struct {
-		pattern, want string // in what is said
-		found         bool
+		pattern string
+		crash   func() (bool, error)
+		want    string // in what is said
+		found   bool
 	}{
-		{"core\n", "limit is 0", true},
-		{"/var/crash/core.%p\n", "limit is 0", true},
-		{"", "limit is 0", true},
-		{"|/bin/false\n", "which takes none", true},
-		{"|/usr/bin/false %p\n", "which takes none", true},
-		{"|/usr/lib/systemd/systemd-coredump %P %u\n", "a program, /usr/lib/systemd/systemd-coredump", false},
-		{"| /bin/falsehood\n", "a program, /bin/falsehood", false},
-		{"|\n", "a program", false},
-		{"@/run/dumps\n", "a socket, /run/dumps", false},
-		{"@@/bin/false\n", "a socket, /bin/false", false},
+		{"core\n", dumps, "limit is too small", true},
+		{"/var/crash/core.%p\n", dumps, "limit is too small", true},
+		{"", dumps, "limit is too small", true},
+		{"|/bin/false\n", dumps, "which takes none", true},
+		{"|/usr/bin/false %p\n", dumps, "which takes none", true},
+		{"|/usr/lib/systemd/systemd-coredump %P %u\n", ends, "doesn't start /usr/lib/systemd/systemd-coredump", true},
+		{"|/usr/share/apport/apport -p%p\n", dumps, "a program, /usr/share/apport/apport, also with a limit of 1 byte", false},
+		{"|/usr/share/apport/apport -p%p\n", fails, "a program, /usr/share/apport/apport, and it can't be tried whether a limit of 1 byte ends that: no fork", false},
+		{"| /bin/falsehood\n", dumps, "a program, /bin/falsehood", false},
+		{"|\n", dumps, "a program", false},
+		{"@/run/dumps\n", ends, "a socket, /run/dumps", false},
+		{"@@/bin/false\n", ends, "a socket, /bin/false", false},
 	} {
-		said, err := dumpsGoNowhere(tt.pattern)
+		said, err := dumpsGoNowhere(tt.pattern, tt.crash)
 		if err != nil {
 			said = err.Error()
 		}
 		if (err == nil) != tt.found || !strings.Contains(said, tt.want) {
 			t.Errorf("%q: got found %v, %q, want %v, %q", tt.pattern, err == nil, said, tt.found, tt.want)
 		}
+	}
+}
+
+// TestCrash: whatever this machine does with dumps, it has none of a program with this
+// limit. Where processes can't have the limit, that is said.
+func TestCrash(t *testing.T) {
+	dumped, err := crash()
+	if dumped || (err == nil) != (dumpLimit() == noDump) {
+		t.Errorf("got %v, %v", dumped, err)
 	}
 }
 

@@ -131,8 +131,7 @@ func resources(s Spec, g group) *cgroups.Resources {
 
 const firstStageThreads = 64
 
-// rlimits are the limits that stand beside the cgroup's. A core dump
-// would be the machine's to write, outside the sandbox.
+// rlimits are the limits that stand beside the cgroup's.
 func rlimits(s Spec) []configs.Rlimit {
 	var list []configs.Rlimit
 	for resource, value := range wantRlimits(s) {
@@ -148,10 +147,30 @@ func rlimits(s Spec) []configs.Rlimit {
 // initOpenFiles is enough for init to start a pipeline of maxCommands.
 const initOpenFiles = 256
 
+// noDump is the limit of core dumps in bytes. It is too small for a file, and where
+// core_pattern is a pipe it is the one value with which the kernel starts no program:
+// with any other, 0 too, that would run as root outside and read what crashed
+// (coredump_pipe in fs/coredump.c; do_coredump before Linux 6.17). The filter keeps a
+// script from another one: see pretend_when in seccomp.yaml.
+const noDump = 1
+
+// dumpLimit is noDump, or 0 where this process can't have children with 1: it keeps
+// files away as well, and boundaries.go knows that it does for no pipe.
+func dumpLimit() uint64 {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil || own.Max >= noDump {
+		return noDump
+	}
+	if have, err := effectiveCapabilities(); err != nil || have&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+		return noDump
+	}
+	return 0
+}
+
 func wantRlimits(s Spec) map[int]uint64 {
 	want := map[int]uint64{
 		unix.RLIMIT_NOFILE:     uint64(s.Limits.OpenFiles),
-		unix.RLIMIT_CORE:       0,
+		unix.RLIMIT_CORE:       dumpLimit(),
 		unix.RLIMIT_FSIZE:      uint64(s.Workspace.SizeBytes),
 		unix.RLIMIT_MEMLOCK:    64 << 10,
 		unix.RLIMIT_MSGQUEUE:   0,

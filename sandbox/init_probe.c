@@ -367,6 +367,47 @@ static void try_rlimits(void) {
 	say("resource limits", count > 0, "%d as set", count);
 }
 
+/* Every way to another limit of core dumps, and whatever stands where the kernel
+ * doesn't look. */
+static void change_core_limit(void) {
+	static const rlim_t values[] = { 0, 2, 4096, RLIM_INFINITY };
+	static const unsigned long highs[] = { 0, 1UL << 32, 1UL << 63, 0xffffffffUL << 32 };
+	for (size_t i = 0; i < LENGTH(values); i++) {
+		/* Only to lower it no privilege is needed, so soft and hard apart. */
+		struct rlimit both = { values[i], values[i] }, soft = { values[i], 1 }, old;
+		for (size_t h = 0; h < LENGTH(highs); h++) {
+			unsigned long core = RLIMIT_CORE | highs[h];
+			for (const struct rlimit *l = &soft; l; l = l == &soft ? &both : NULL) {
+				syscall(SYS_setrlimit, core, l);
+				syscall(SYS_prlimit64, 0, core, l, NULL);
+				syscall(SYS_prlimit64, 0, core, l, &old);
+				syscall(SYS_prlimit64, getpid(), core, l, NULL);
+			}
+		}
+	}
+}
+
+/* Crashes in a child that tried to have another limit. */
+static void try_core_dumps(void) {
+	enum { CHANGED = 10, ALIVE };
+	struct rlimit before, now;
+	int status = 0;
+	getrlimit(RLIMIT_CORE, &before);
+	pid_t pid = fork();
+	if (pid == 0) {
+		change_core_limit();
+		if (getrlimit(RLIMIT_CORE, &now) != 0 || now.rlim_cur != before.rlim_cur || now.rlim_max != before.rlim_max)
+			_exit(CHANGED);
+		prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+		kill(getpid(), SIGSEGV);
+		_exit(ALIVE);
+	}
+	int ok = pid > 0 && waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && !WCOREDUMP(status);
+	say("no core dumps", ok, ok ? "a crash leaves none, and the limit of %llu can't be changed" :
+	    WIFSIGNALED(status) ? "a crash was dumped with the limit %llu" : "the limit was %llu and can be changed (%d)",
+	    (unsigned long long)before.rlim_cur, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
 static void try_oom_score(void) {
 	char text[64];
 	for (const char *const *v = (const char *const[]){ "-1000", "0", "999", NULL }; *v; v++) {
@@ -761,6 +802,7 @@ static void try_all(char **env) {
 	try_mappings();
 	try_namespaces();
 	try_rlimits();
+	try_core_dumps();
 	try_oom_score();
 	try_processes();
 	try_init();

@@ -283,7 +283,7 @@ type mutation struct {
 var mutations = []mutation{
 	{name: "no system call filter", filters: func(filters) filters { return filters{init: allowAll, script: allowAll} }, want: []string{
 		"terminals", "processes in new namespaces", "priority inheritance", "mounting", "new namespaces", "tracing", "keyrings",
-		"io_uring", "file handles", "changing ids", "priorities", "page cache", "performance counters",
+		"io_uring", "file handles", "changing ids", "priorities", "page cache", "performance counters", "no core dumps",
 	}},
 	{name: "no filter of a script's own", filters: func(f filters) filters { return filters{init: f.init, script: allowAll} }, want: []string{"changing ids"}},
 	{name: "capabilities are kept in the bounding set", filters: func(filters) filters {

@@ -18,12 +18,13 @@ var seccompText []byte
 
 // seccompPolicy is seccomp.yaml.
 type seccompPolicy struct {
-	Allow      []seccompCalls `yaml:"allow"`
-	AllowWhen  []seccompWhen  `yaml:"allow_when"`
-	RefuseWhen []seccompWhen  `yaml:"refuse_when"`
-	Deny       []seccompCalls `yaml:"deny"`
-	Unknown    []string       `yaml:"unknown"` // said for the reader: what stands nowhere is unknown
-	Init       []string       `yaml:"init"`
+	Allow       []seccompCalls `yaml:"allow"`
+	AllowWhen   []seccompWhen  `yaml:"allow_when"`
+	PretendWhen []seccompWhen  `yaml:"pretend_when"`
+	RefuseWhen  []seccompWhen  `yaml:"refuse_when"`
+	Deny        []seccompCalls `yaml:"deny"`
+	Unknown     []string       `yaml:"unknown"` // said for the reader: what stands nowhere is unknown
+	Init        []string       `yaml:"init"`
 }
 
 type seccompCalls struct {
@@ -38,10 +39,13 @@ type seccompWhen struct {
 	Args  []seccompArg `yaml:"args"`
 }
 
+// seccompArg holds if the argument's bits in Mask are Value, or if Not is there and
+// the argument is anything else.
 type seccompArg struct {
 	Index uint         `yaml:"index"`
 	Mask  uint64       `yaml:"mask"`
 	Value seccompValue `yaml:"value"`
+	Not   *uint64      `yaml:"not"`
 }
 
 // seccompValue is one value, or a list of which one must match.
@@ -107,7 +111,14 @@ func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
 	}
 	// A binary tree instead of a list; older libraries only know the list.
 	_ = f.SetOptimize(2)
+	if err := p.fill(f, extra); err != nil {
+		return nil, err
+	}
+	return exportBPF(f)
+}
 
+// fill adds all rules to f, for each architecture that it has.
+func (p *seccompPolicy) fill(f *seccomp.ScmpFilter, extra []string) error {
 	eperm := seccomp.ActErrno.SetReturnCode(int16(unix.EPERM))
 	for _, d := range p.Deny {
 		for _, name := range d.Calls {
@@ -115,33 +126,38 @@ func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
 				continue
 			}
 			if err := addRules(f, name, eperm, nil); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	for _, a := range p.Allow {
 		for _, name := range a.Calls {
 			if err := addRules(f, name, seccomp.ActAllow, nil); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	for _, name := range extra {
 		if err := addRules(f, name, seccomp.ActAllow, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, w := range p.AllowWhen {
 		if err := addRules(f, w.Call, seccomp.ActAllow, w.Args); err != nil {
-			return nil, err
+			return err
+		}
+	}
+	for _, w := range p.PretendWhen {
+		if err := addRules(f, w.Call, seccomp.ActErrno.SetReturnCode(0), w.Args); err != nil {
+			return err
 		}
 	}
 	for _, w := range p.RefuseWhen {
 		if err := addRules(f, w.Call, seccomp.ActErrno.SetReturnCode(w.Errno), w.Args); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return exportBPF(f)
+	return nil
 }
 
 // addRules adds one rule for each combination of the arguments' values.
@@ -152,13 +168,13 @@ func addRules(f *seccomp.ScmpFilter, name string, action seccomp.ScmpAction, arg
 	}
 	combinations := [][]seccomp.ScmpCondition{nil}
 	for _, a := range args {
+		conditions, err := a.conditions()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		var next [][]seccomp.ScmpCondition
 		for _, c := range combinations {
-			for _, v := range a.Value {
-				cond, err := seccomp.MakeCondition(a.Index, seccomp.CompareMaskedEqual, a.Mask, v)
-				if err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
+			for _, cond := range conditions {
 				next = append(next, append(slices.Clone(c), cond))
 			}
 		}
@@ -175,6 +191,22 @@ func addRules(f *seccomp.ScmpFilter, name string, action seccomp.ScmpAction, arg
 		}
 	}
 	return nil
+}
+
+// conditions are what a says, of which one must hold.
+func (a seccompArg) conditions() (all []seccomp.ScmpCondition, err error) {
+	if a.Not != nil {
+		c, err := seccomp.MakeCondition(a.Index, seccomp.CompareNotEqual, *a.Not)
+		return []seccomp.ScmpCondition{c}, err
+	}
+	for _, v := range a.Value {
+		c, err := seccomp.MakeCondition(a.Index, seccomp.CompareMaskedEqual, a.Mask, v)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
 }
 
 // exportBPF goes through a file because only libseccomp 2.6 exports to memory.

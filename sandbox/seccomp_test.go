@@ -45,10 +45,24 @@ func TestPolicyNames(t *testing.T) {
 			t.Errorf("deny %v: no reason", d.Calls)
 		}
 	}
-	for _, w := range p.AllowWhen {
-		note("allow_when", w.Call)
-		if w.Why == "" || len(w.Args) == 0 {
-			t.Errorf("allow_when %s: no reason or no condition", w.Call)
+	for list, rules := range map[string][]seccompWhen{"allow_when": p.AllowWhen, "pretend_when": p.PretendWhen, "refuse_when": p.RefuseWhen} {
+		for _, w := range rules {
+			// A call may have rules of all three kinds, if also the default answer.
+			if w.Call != "splice" {
+				note("one with conditions", w.Call)
+			}
+			if w.Why == "" || len(w.Args) == 0 {
+				t.Errorf("%s %s: no reason or no condition", list, w.Call)
+			}
+			if (w.Errno > 0) != (list == "refuse_when") {
+				t.Errorf("%s %s: errno %d", list, w.Call, w.Errno)
+			}
+			for _, a := range w.Args {
+				// What has neither would make the rule vanish.
+				if (len(a.Value) > 0) == (a.Not != nil) || (a.Mask != 0) != (a.Not == nil) {
+					t.Errorf("%s %s: argument %d has not either a mask and values or a not", list, w.Call, a.Index)
+				}
+			}
 		}
 	}
 	for _, c := range p.Init {

@@ -163,7 +163,7 @@ func wantNoSwitch(t *testing.T, program string) {
 func wantPostureRefused(t *testing.T, program string) {
 	for layer, differences := range map[string][]string{
 		"network":        {"net namespace: got the daemon's"},
-		"core dumps":     {"rlimit 4: got 1073741824/1073741824, want 0"},
+		"core dumps":     {"rlimit 4: got 1073741824/1073741824, want 1"},
 		"oom score":      {"oom_score_adj: got 0, want 1000"},
 		"user namespace": {"Uid: got ", `"1000\\t1000\\t1000\\t1000\`, "; Gid: got ", "; user namespace: got the daemon's"},
 	} {

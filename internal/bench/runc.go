@@ -98,7 +98,7 @@ func runcSpec(rootfs, skill, group string) map[string]any {
 		"process": m{
 			"user": m{"uid": 1000, "gid": 1000}, "args": trueProgram.bare, "env": bareEnv, "cwd": "/workspace",
 			"noNewPrivileges": true, "capabilities": m{}, "oomScoreAdj": 1000,
-			"rlimits": l{m{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}, m{"type": "RLIMIT_CORE", "hard": 0, "soft": 0}},
+			"rlimits": l{m{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}, m{"type": "RLIMIT_CORE", "hard": 1, "soft": 1}},
 		},
 		"root": m{"path": rootfs, "readonly": true}, "hostname": "sandbox",
 		"mounts": l{

@@ -31,10 +31,11 @@ func TestRuncHasTheSandboxesFilter(t *testing.T) {
 func filterForRunc(t *testing.T, path string) []byte {
 	t.Helper()
 	var profile struct {
-		Allow      []struct{ Calls []string }
-		AllowWhen  []conditional `yaml:"allow_when"`
-		RefuseWhen []conditional `yaml:"refuse_when"`
-		Deny       []struct{ Calls []string }
+		Allow       []struct{ Calls []string }
+		AllowWhen   []conditional `yaml:"allow_when"`
+		PretendWhen []conditional `yaml:"pretend_when"`
+		RefuseWhen  []conditional `yaml:"refuse_when"`
+		Deny        []struct{ Calls []string }
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -53,7 +54,7 @@ func filterForRunc(t *testing.T, path string) []byte {
 			rules = append(rules, m{"names": []string{c.Call}, "action": "SCMP_ACT_ALLOW", "args": args})
 		}
 	}
-	for _, c := range profile.RefuseWhen {
+	for _, c := range append(profile.PretendWhen, profile.RefuseWhen...) {
 		for _, args := range c.combinations() {
 			rules = append(rules, m{"names": []string{c.Call}, "action": "SCMP_ACT_ERRNO", "errnoRet": c.Errno, "args": args})
 		}
@@ -76,6 +77,7 @@ type conditional struct {
 		Index int
 		Mask  uint64
 		Value yaml.Node
+		Not   *uint64
 	}
 }
 
@@ -97,6 +99,10 @@ func (c conditional) combinations() [][]condition {
 		}
 		var next [][]condition
 		for _, before := range all {
+			if a.Not != nil {
+				next = append(next, append(before[:len(before):len(before)], condition{a.Index, *a.Not, 0, "SCMP_CMP_NE"}))
+				continue
+			}
 			for _, v := range values {
 				next = append(next, append(before[:len(before):len(before)], condition{a.Index, a.Mask, v, "SCMP_CMP_MASKED_EQ"}))
 			}

@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// changeCoreLimit tries every way to another limit of core dumps, prints what each
+// kind of call answered and the limit behind them, and has children that crash.
+const changeCoreLimit = `
+import ctypes, errno, os, resource, signal
+libc = ctypes.CDLL(None, use_errno=True)
+SETRLIMIT, PRLIMIT64 = {"x86_64": (160, 302), "aarch64": (164, 261)}[os.uname().machine]
+CORE, MORE = resource.RLIMIT_CORE, resource.RLIM_INFINITY & (1 << 64) - 1
+
+def call(*args):
+    ctypes.set_errno(0)
+    r = libc.syscall(*[ctypes.c_long(a) if isinstance(a, int) else a for a in args])
+    return "%d %s" % (r, errno.errorcode.get(ctypes.get_errno(), ""))
+
+said = {"setrlimit": set(), "prlimit": set(), "prlimit and old": set()}
+old = (ctypes.c_ulong * 2)(7, 7)
+for soft in (0, 2, 4096, MORE):
+    for hard in (0, 1, 2, 4096, MORE):
+        limit = (ctypes.c_ulong * 2)(soft, hard)
+        for high in (0, 1 << 32, 1 << 63, 0xffffffff << 32):
+            said["setrlimit"].add(call(SETRLIMIT, CORE | high, limit))
+            for pid in (0, os.getpid(), 1 << 32):
+                said["prlimit"].add(call(PRLIMIT64, pid, CORE | high, limit, 0))
+                said["prlimit and old"].add(call(PRLIMIT64, pid, CORE | high, limit, old))
+for name, answers in said.items():
+    print(name, *sorted(answers))
+print("old", *old)
+resource.setrlimit(CORE, (0, 0))
+print("limit", *resource.getrlimit(CORE))
+print("read by prlimit", call(PRLIMIT64, 0, CORE, 0, old), *old)
+# The others are as ever.
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+try:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, 64))
+except ValueError as e:
+    print(e)
+print("files", *resource.getrlimit(resource.RLIMIT_NOFILE), *resource.prlimit(0, resource.RLIMIT_NOFILE, (16, 32)))
+for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGQUIT, signal.SIGSYS):
+    pid = os.fork()
+    if pid == 0:
+        libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        os._exit(1)
+    status = os.waitpid(pid, 0)[1]
+    print(signal.Signals(os.WTERMSIG(status)).name, os.WCOREDUMP(status), flush=True)
+libc.prctl(4, 1, 0, 0, 0)
+ctypes.string_at(0)
+`
+
+const coreLimitStays = `setrlimit 0 
+prlimit 0 
+prlimit and old -1 EPERM
+old 7 7
+limit %[1]d %[1]d
+read by prlimit 0  %[1]d %[1]d
+not allowed to raise maximum limit
+files 32 32 32 32
+SIGSEGV False
+SIGABRT False
+SIGQUIT False
+SIGSYS False
+`
+
+// TestCoreLimitStays tries to change the one limit with which a crash starts no program
+// of the machine, in each kind of sandbox. What such a machine does is tried by
+// TestHostileMachine of cmd/skillrund.
+func TestCoreLimitStays(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		open func(*testing.T) *Host
+		spec Spec
+	}{
+		{"made", func(t *testing.T) *Host {
+			c := testConfig(t)
+			c.Prepared = 0
+			return openWith(t, c)
+		}, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
+		{"prepared", func(t *testing.T) *Host { return openPrepared(t) }, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
+		{"ready", func(t *testing.T) *Host { return openReady(t) }, pythonSpec([]string{"resource"}, "-c", changeCoreLimit)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := tt.open(t)
+			if tt.name == "ready" {
+				run(t, h, tt.spec, "") // asks for it
+				waitForReady(t, h, tt.spec)
+			}
+			got := run(t, h, tt.spec, "")
+			if want := fmt.Sprintf(coreLimitStays, dumpLimit()); got.stdout != want {
+				t.Errorf("got\n%s%s\nwant\n%s", got.stdout, got.stderr, want)
+			}
+			if got.exit.End != Signaled || got.exit.Signal != unix.SIGSEGV {
+				t.Errorf("ended as %+v", got.exit)
+			}
+			noLeftovers(t, h)
+		})
+	}
+}
+
+// TestCoreLimitInShell: to turn dumps off is common in scripts, which go on.
+func TestCoreLimitInShell(t *testing.T) {
+	h := openHost(t)
+	got := run(t, h, Spec{Program: bash("set -e; ulimit -c 0; ulimit -Sc 0; ulimit -c; ulimit -n 64; ulimit -n"), Env: testEnv}, "")
+	if want := "0\n64\n"; got.stdout != want || got.stderr != "" || got.exit.Code != 0 {
+		t.Errorf("got %q, %q, %+v, want %q", got.stdout, got.stderr, got.exit, want)
+	}
+	for name, status := range map[string]int{"SEGV": 139, "ABRT": 134} {
+		got := run(t, h, Spec{Program: bash(fmt.Sprintf("ulimit -c 0; ulimit -c unlimited; (trap - %[1]s; kill -%[1]s $BASHPID); echo $?", name)), Env: testEnv}, "")
+		// Of a dump bash would say that, too.
+		if got.stdout != fmt.Sprintln(status) || strings.Contains(got.stderr, "dumped") || strings.Contains(got.stderr, "ulimit") {
+			t.Errorf("%s: got %q, %q, %+v", name, got.stdout, got.stderr, got.exit)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+
+	seccomp "github.com/seccomp/libseccomp-golang"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// An architecture as filters see it: linux/audit.h, and the numbers of two calls.
+type filterArch struct {
+	name                 string
+	scmp                 seccomp.ScmpArch
+	audit                uint32
+	setrlimit, prlimit64 uint32
+}
+
+var filterArchs = []filterArch{
+	{"amd64", seccomp.ArchAMD64, unix.AUDIT_ARCH_X86_64, 160, 302},
+	{"arm64", seccomp.ArchARM64, unix.AUDIT_ARCH_AARCH64, 164, 261},
+}
+
+// compileFor is compile for an architecture, be it this machine's or not.
+func compileFor(t *testing.T, p seccompPolicy, a filterArch, extra []string) []byte {
+	t.Helper()
+	nosys := seccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
+	f, err := seccomp.NewFilter(nosys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Release()
+	if runtime.GOARCH != a.name {
+		if err := f.AddArch(a.scmp); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.RemoveArch(seccomp.ArchNative); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = f.SetOptimize(2)
+	if err := p.fill(f, extra); err != nil {
+		t.Fatal(err)
+	}
+	b, err := exportBPF(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// loadFilter makes a machine of a filter's bytes.
+func loadFilter(t *testing.T, code []byte) *bpf.VM {
+	t.Helper()
+	var program []bpf.Instruction
+	for i := range slices.Chunk(code, sockFilterSize) {
+		raw := bpf.RawInstruction{Op: binary.NativeEndian.Uint16(i), Jt: i[2], Jf: i[3], K: binary.NativeEndian.Uint32(i[4:])}
+		program = append(program, raw.Disassemble())
+	}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vm
+}
+
+// answer is what a filter says to a call. bpf.VM reads as from the network, the
+// kernel as the processor does, so the words of struct seccomp_data are turned.
+func answer(t *testing.T, vm *bpf.VM, arch, call uint32, args ...uint64) string {
+	t.Helper()
+	var data [64]byte
+	binary.BigEndian.PutUint32(data[0:], call)
+	binary.BigEndian.PutUint32(data[4:], arch)
+	for i, a := range args {
+		binary.BigEndian.PutUint32(data[16+8*i:], uint32(a)) // both are little-endian
+		binary.BigEndian.PutUint32(data[20+8*i:], uint32(a>>32))
+	}
+	n, err := vm.Run(data[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch action := uint32(n); action {
+	case unix.SECCOMP_RET_ALLOW:
+		return "allowed"
+	case unix.SECCOMP_RET_ERRNO:
+		return "pretended"
+	case unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM):
+		return "EPERM"
+	case unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS):
+		return "ENOSYS"
+	default:
+		return fmt.Sprintf("%#x", action)
+	}
+}
+
+// TestFilterKeepsCoreLimit runs the compiled filters on all kinds of arguments of the
+// two calls that set limits: whatever stands above the 32 bits of a resource, and
+// wherever in a pointer a bit is set.
+func TestFilterKeepsCoreLimit(t *testing.T) {
+	p, err := parsePolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	highs := []uint64{0, 1 << 32, 1 << 63, 0xffffffff << 32}
+	pointers := []uint64{0, 1, 1 << 31, 1 << 32, 1 << 63, 0x7ffc_0000_0000, math.MaxUint64}
+	resources := []uint64{math.MaxUint32, 1 << 31, 1<<31 | 4, 20, 260}
+	for r := range uint64(18) {
+		resources = append(resources, r)
+	}
+	for _, arch := range filterArchs {
+		for name, extra := range map[string][]string{"script": nil, "init": p.Init, "prepared": append(slices.Clone(p.Init), "move_mount")} {
+			t.Run(arch.name+" "+name, func(t *testing.T) {
+				vm := loadFilter(t, compileFor(t, p, arch, extra))
+				for _, low := range resources {
+					for _, high := range highs {
+						resource := low | high
+						other := "ENOSYS"
+						if low < 16 {
+							other = "allowed"
+						}
+						for _, limit := range pointers {
+							want := other
+							if low == unix.RLIMIT_CORE {
+								want = "pretended"
+							}
+							if got := answer(t, vm, arch.audit, arch.setrlimit, resource, limit); got != want {
+								t.Errorf("setrlimit(%#x, %#x): got %s, want %s", resource, limit, got, want)
+							}
+							for _, old := range pointers {
+								want := other
+								if low == unix.RLIMIT_CORE {
+									switch {
+									case limit == 0:
+										want = "allowed"
+									case old == 0:
+										want = "pretended"
+									default:
+										want = "EPERM"
+									}
+								}
+								for _, pid := range []uint64{0, 7, 7 | 1<<32} {
+									if got := answer(t, vm, arch.audit, arch.prlimit64, pid, resource, limit, old); got != want {
+										t.Errorf("prlimit64(%#x, %#x, %#x, %#x): got %s, want %s", pid, resource, limit, old, got, want)
+									}
+								}
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
