@@ -33,8 +33,10 @@ import sys
 
 _bare = frozenset(sys.modules)  # what a Python that just started has imported
 
+import _weakref
 import ctypes
 import gc
+import io
 import json
 import os
 import resource
@@ -343,25 +345,19 @@ class Status(ctypes.Structure):
     _fields_ = [("type", ctypes.c_int), ("function", ctypes.c_char_p), ("error", ctypes.c_char_p), ("code", ctypes.c_int)]
 
 
-def encodings_of(config):
+def encodings_of(config, heap):
     """Pointers to those strings of a PyConfig that say UTF-8 as the C library
     spells it. A start replaces them by the codec's own name; a second
     configuration does not, and sys.getfilesystemencoding() would show it."""
-    text = "UTF-8".encode("utf-32-le") + bytes(4) if sys.byteorder == "little" else b""
-    address, size = ctypes.addressof(config), 2048
-    word = ctypes.sizeof(ctypes.c_void_p)
-    heap = []
-    with open("/proc/self/maps") as f:
-        for line in f:
-            if line.endswith("[heap]\n"):
-                heap += [int(n, 16) for n in line.split()[0].split("-")]
-    for offset in range(0, size, word):
+    text = struct.pack("=6I", *b"UTF-8\0")
+    address, word = ctypes.addressof(config), ctypes.sizeof(ctypes.c_void_p)
+    for offset in range(0, 2048, word):
         (value,) = struct.unpack_from("P", config, offset)
-        if heap and heap[0] <= value <= heap[-1] - len(text) and ctypes.string_at(value, len(text)) == text:
+        if heap <= value <= _libc.sbrk(0) - len(text) and ctypes.string_at(value, len(text)) == text:
             yield ctypes.c_void_p(address + offset)
 
 
-def configure(argv):
+def configure(argv, heap):
     """Gives the interpreter another command line. sys.path is not part of it."""
     api = ctypes.pythonapi
     # A PyConfig is some 500 bytes; what it is made of is Python's own affair.
@@ -379,7 +375,7 @@ def configure(argv):
 
     done(api.PyConfig_SetBytesArgv, config, ctypes.c_ssize_t(len(argv)), words)
     done(api.PyConfig_Read, config)
-    for slot in encodings_of(config):
+    for slot in list(encodings_of(config, heap)):
         done(api.PyConfig_SetString, config, slot, ctypes.c_wchar_p(sys.getfilesystemencoding()))
     done(api.Py_InitializeFromConfig, config)
     api.PyConfig_Clear.restype = None
@@ -398,8 +394,6 @@ def renew_main():
 
 def renew_streams():
     """The standard streams, as Python's start makes them of descriptors."""
-    import io
-
     flag = os.environ.get("PYTHONUNBUFFERED", "")
     unbuffered = flag != "" and (not flag.isdigit() or int(flag) > 0)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -460,9 +454,10 @@ def become(mother, gate, command):
         again("sitecustomize")
     run_stages(
         (
-            ("configure", configure, (argv,)),
+            ("configure", configure, (argv, mother.layout[4])),
             ("main", renew_main, ()),
             ("streams", renew_streams, ()),
+            ("end", spare, (mother,)),
             ("name", rename, (argv, mother.layout)),
             ("dumpable", prctl, (PR_SET_DUMPABLE, 1)),
         )
@@ -480,6 +475,68 @@ def execute(gate, argv, env):
         os.execvpe(argv[0], argv, env)
     except Exception as e:
         raise Failed("exec", e) from e
+
+
+# ---- a child's end ----
+
+MAX_LOOKED_AT = 20000  # objects; a script with more has much else to take apart
+
+_mro = type.__dict__["__mro__"].__get__
+_names = type.__dict__["__dict__"].__get__
+
+
+def finalizes(kind):
+    """Whether instances may do something when they, or what they refer to, go.
+    Runs no code of the script's."""
+    return any(c is _weakref.ref or "__del__" in _names(c) for c in _mro(kind))
+
+
+_FILES = io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO
+
+
+def spent(thing, names):
+    """Whether a thing that finalizes has nothing to do that a script could see."""
+    kind = type(thing)
+    if issubclass(kind, _weakref.ref):
+        told = thing.__callback__
+        return told is None or type(told) in (type(spent), type(len)) and (told.__module__ is None or told.__module__ in names)
+    return kind in (io.StringIO, io.BytesIO, Spare) or kind in _FILES and thing.closed
+
+
+def lasting(things, known, names):
+    """Those of things that finalize, but for the known and the spent."""
+    kinds = {k for k in set(map(type, things)) if finalizes(k)}
+    return [t for t in things if type(t) in kinds and not any(t is k for k in known) and not spent(t, names)]
+
+
+class Spare(list):
+    """A child's sys.path_hooks. Python drops it when a script is over, its atexit
+    functions were called and its output is flushed, just before all modules are
+    taken apart. Preloaded ones are not then, which would copy most pages that a
+    child shares with its mother. If nothing finalizes, nobody can tell."""
+
+    __slots__ = ("mother", "streams")
+
+    def __del__(self):
+        if not sys.is_finalizing() or gc.get_freeze_count() > self.mother.frozen:
+            return
+        made = gc.get_objects()
+        if len(made) > MAX_LOOKED_AT or lasting(made, self.streams, self.mother.names):
+            return
+        self.mother.hide_modules()
+
+
+def standard_streams():
+    """With what they are made of."""
+    return [s for t in (sys.stdin, sys.stdout, sys.stderr) for s in (t, t.buffer, getattr(t.buffer, "raw", None))]
+
+
+def spare(mother):
+    if mother.lasting:
+        return
+    hooks = Spare(sys.path_hooks)
+    hooks.mother, hooks.streams = mother, standard_streams()
+    sys.path_hooks = hooks
 
 
 def again(name):
@@ -566,11 +623,27 @@ class Mother:
         if len(os.listdir("/proc/self/task")) != 1:
             self.send(op="failed", stage="threads", errno=0)
             self.end()
+        for finder in sys.meta_path:
+            finder.find_spec("usercustomize", None)  # Python will; it reads sys.path's directories
         self.preloaded = {n for n in sys.modules if "." not in n} - _bare
         self.path = frozenset(sys.path)
+        self.loaded = sys.modules
+        self.names = frozenset(sys.modules) - {"__main__", "sys", "builtins"}
         gc.collect()
+        self.lasting = lasting(gc.get_objects(), [self.control] + standard_streams(), self.names)
         gc.freeze()
+        self.frozen = gc.get_freeze_count()
         self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed)
+
+    def hide_modules(self):
+        """Takes the preloaded modules out of sys.modules without a look at any:
+        what two dicts hold is exchanged, and one of them lives for ever."""
+        hidden, rest = {}, {n: m for n, m in self.loaded.items() if n not in self.names}
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(hidden))
+        head = object.__basicsize__
+        parts = [ctypes.string_at(id(d) + head, dict.__basicsize__ - head) for d in (self.loaded, rest, hidden)]
+        for d, part in zip((hidden, self.loaded, rest), parts):
+            ctypes.memmove(id(d) + head, part, len(part))
 
     def fork(self, request, fds):
         """True in the child, when it is to run the script."""
