@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -230,12 +229,12 @@ func (g group) file(controller, name string) string {
 	if g.unified {
 		controller = ""
 	}
-	return filepath.Join(g.dirs[controller], name)
+	return g.dirs[controller] + "/" + name
 }
 
 func (g group) read(controller, name string) (string, error) {
-	b, err := os.ReadFile(g.file(controller, name))
-	return string(bytes.TrimSpace(b)), err
+	s, err := readAll(unix.AT_FDCWD, g.file(controller, name))
+	return strings.TrimSpace(s), err
 }
 
 func (g group) number(controller, name string) (int64, error) {
@@ -356,12 +355,7 @@ func (g group) limitMemory(bytes int64) error {
 }
 
 func (g group) write(controller, name, value string) error {
-	f, err := os.OpenFile(g.file(controller, name), os.O_WRONLY, 0) // never makes one
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
+	return writeAll(g.file(controller, name), value)
 }
 
 // doors opens the files through which a process enters the group by itself.
@@ -376,7 +370,7 @@ func (g group) doors() (files []*os.File, err error) {
 			continue
 		}
 		opened[dir] = true
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+		f, err := openQuiet(dir+"/"+name, unix.O_WRONLY)
 		if err != nil {
 			closeFiles(files)
 			return nil, err
@@ -431,12 +425,12 @@ func (g group) pids() ([]int, error) {
 }
 
 func readPids(dir string) ([]int, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	s, err := readAll(unix.AT_FDCWD, dir+"/cgroup.procs")
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
-	for field := range strings.FieldsSeq(string(b)) {
+	for field := range strings.FieldsSeq(s) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
 			return nil, err

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -39,7 +38,7 @@ func (g group) limitCPU(milli int) error {
 		want = [][2]string{{"cpu.cfs_quota_us", "-1"}}
 	}
 	for _, w := range want {
-		if err := overwrite(g.file("cpu", w[0]), w[1]); err != nil {
+		if err := g.write("cpu", w[0], w[1]); err != nil {
 			// On v1 a group's share is checked against the groups above it.
 			if errors.Is(err, unix.EINVAL) && !g.unified {
 				err = fmt.Errorf("%w: a cgroup above %s may use less", err, filepath.Dir(g.file("cpu", w[0])))
@@ -53,14 +52,4 @@ func (g group) limitCPU(milli int) error {
 		}
 	}
 	return nil
-}
-
-// overwrite writes to a file that must exist.
-func overwrite(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
 }

@@ -325,11 +325,11 @@ func (b *born) wait() error {
 
 // pidOf is the process behind a pidfd, as this process sees it.
 func pidOf(pidfd int) (int, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(text) {
 		if pid, ok := strings.CutPrefix(line, "Pid:"); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(pid))
 			if err == nil && n <= 0 {

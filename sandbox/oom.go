@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -48,23 +47,16 @@ func (g group) watchMemoryEvents() (int, error) {
 
 // watchOOMControl is for cgroup v1, memory.rst section 9.
 func (g group) watchOOMControl() (int, error) {
-	control, err := os.Open(g.file("memory", "memory.oom_control"))
+	control, err := openFile(unix.AT_FDCWD, g.file("memory", "memory.oom_control"), unix.O_RDONLY)
 	if err != nil {
 		return -1, err
 	}
-	defer control.Close()
-	conn, err := control.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
+	defer unix.Close(control)
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return -1, err
 	}
-	cerr := conn.Control(func(c uintptr) {
-		err = g.write("memory", "cgroup.event_control", fmt.Sprintf("%d %d", fd, c))
-	})
-	if err = errors.Join(cerr, err); err != nil {
+	if err := g.write("memory", "cgroup.event_control", fmt.Sprintf("%d %d", fd, control)); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}

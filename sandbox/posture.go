@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,12 +49,12 @@ func (c *cell) posture() (posture, error) {
 
 // readStatus reads /proc/<pid>/status into a map.
 func readStatus(pid string) (map[string]string, error) {
-	b, err := os.ReadFile("/proc/" + pid + "/status")
+	text, err := readAll(unix.AT_FDCWD, "/proc/"+pid+"/status")
 	if err != nil {
 		return nil, err
 	}
 	status := map[string]string{}
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
 		status[key] = strings.TrimSpace(value)
 	}
@@ -67,12 +66,19 @@ func readStatus(pid string) (map[string]string, error) {
 // the status, and of the rest the first of each kind. It returns the process's pid in
 // the sandbox.
 func (p posture) check(insidePid uint32) (uint32, error) {
-	pid, insidePid, err := p.find(insidePid)
+	pid, err := p.find()
 	if err != nil {
 		return 0, err
 	}
-	steps := []func(int) error{p.checkStatus, p.checkNamespaces, p.checkGroups, p.checkRlimits, p.checkDescriptors}
-	var all differences
+	status, err := readStatus(strconv.Itoa(pid))
+	if err != nil {
+		return 0, err
+	}
+	if insidePid, err = pidInside(status, insidePid); err != nil {
+		return 0, err
+	}
+	all := differences(nil).and(p.checkStatus(status))
+	steps := []func(int) error{p.checkOOMScore, p.checkNamespaces, p.checkGroups, p.checkRlimits, p.checkDescriptors}
 	for _, step := range steps {
 		all = all.and(step(pid))
 	}
@@ -107,35 +113,32 @@ func (d differences) Error() string {
 }
 
 // find looks for the process in the sandbox's cgroup. It and init must be alone.
-func (p posture) find(insidePid uint32) (pid int, inside uint32, err error) {
+func (p posture) find() (int, error) {
 	pids, err := p.group.pids()
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == p.initPid })
 	if len(pids) != 1 {
-		return 0, 0, fmt.Errorf("processes beside init: got %d, want 1", len(pids))
+		return 0, fmt.Errorf("processes beside init: got %d, want 1", len(pids))
 	}
-	status, err := readStatus(strconv.Itoa(pids[0]))
-	if err != nil {
-		return 0, 0, err
-	}
-	levels := strings.Fields(status["NSpid"])
-	if len(levels) < 2 {
-		return 0, 0, fmt.Errorf("NSpid: got %q, want a pid of the sandbox", status["NSpid"])
-	}
-	n, err := strconv.ParseUint(levels[len(levels)-1], 10, 32)
-	if err != nil || insidePid != 0 && uint32(n) != insidePid {
-		return 0, 0, fmt.Errorf("NSpid: got %q, want it to end with %d", status["NSpid"], insidePid)
-	}
-	return pids[0], uint32(n), nil
+	return pids[0], nil
 }
 
-func (p posture) checkStatus(pid int) error {
-	status, err := readStatus(strconv.Itoa(pid))
-	if err != nil {
-		return err
+// pidInside is the process's pid in the sandbox, which must be want unless that is 0.
+func pidInside(status map[string]string, want uint32) (uint32, error) {
+	levels := strings.Fields(status["NSpid"])
+	if len(levels) < 2 {
+		return 0, fmt.Errorf("NSpid: got %q, want a pid of the sandbox", status["NSpid"])
 	}
+	n, err := strconv.ParseUint(levels[len(levels)-1], 10, 32)
+	if err != nil || want != 0 && uint32(n) != want {
+		return 0, fmt.Errorf("NSpid: got %q, want it to end with %d", status["NSpid"], want)
+	}
+	return uint32(n), nil
+}
+
+func (p posture) checkStatus(status map[string]string) error {
 	id := strconv.Itoa(int(p.slot.script()))
 	four := strings.Join([]string{id, id, id, id}, "\t")
 	none := strings.Repeat("0", 16)
@@ -159,7 +162,7 @@ func (p posture) checkStatus(pid int) error {
 			all = all.and(fmt.Errorf("%s: got %q, want %q", w.key, got, w.value))
 		}
 	}
-	return all.and(p.checkOOMScore(pid)).orNil()
+	return all.orNil()
 }
 
 // ownFilters is the number of seccomp filters that this process inherited, from
@@ -174,11 +177,11 @@ var ownFilters = sync.OnceValues(func() (int, error) {
 })
 
 func (p posture) checkOOMScore(pid int) error {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 	if err != nil {
 		return err
 	}
-	if got := strings.TrimSpace(string(b)); got != "1000" {
+	if got := strings.TrimSpace(text); got != "1000" {
 		return fmt.Errorf("oom_score_adj: got %s, want 1000", got)
 	}
 	return nil
@@ -193,35 +196,66 @@ func (p posture) checkNamespaces(pid int) error {
 	if hasTimeNamespaces() {
 		names = append(names, "time")
 	}
+	own, err := ownNamespaces()
+	if err != nil {
+		return err
+	}
+	got, err := readNamespaces(pid, names)
+	if err != nil {
+		return err
+	}
+	want, err := readNamespaces(p.initPid, names)
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
-		var links [3]string
-		for i, of := range []string{"self", strconv.Itoa(p.initPid), strconv.Itoa(pid)} {
-			link, err := os.Readlink("/proc/" + of + "/ns/" + name)
-			if err != nil {
-				return err
-			}
-			links[i] = link
-		}
-		if links[2] == links[0] {
+		if got[name] == own[name] {
 			return fmt.Errorf("%s namespace: got the daemon's", name)
 		}
-		if links[2] == p.hers[name] {
+		if got[name] == p.hers[name] {
 			return fmt.Errorf("%s namespace: got the mother's", name)
 		}
-		if links[2] != links[1] {
-			return fmt.Errorf("%s namespace: got %s, want init's %s", name, links[2], links[1])
+		if got[name] != want[name] {
+			return fmt.Errorf("%s namespace: got %s, want init's %s", name, got[name], want[name])
 		}
 	}
 	return nil
 }
 
+// ownNamespaces are those of this process, which changes none of them: Isolate's come
+// before anything else.
+var ownNamespaces = sync.OnceValues(func() (map[string]string, error) {
+	names, err := entries(unix.AT_FDCWD, "/proc/self/ns")
+	if err != nil {
+		return nil, err
+	}
+	return readNamespaces(os.Getpid(), names)
+})
+
+// readNamespaces says which the process has, of those with the given names.
+func readNamespaces(pid int, names []string) (map[string]string, error) {
+	dir, err := openFile(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/ns", pid), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	links := make(map[string]string, len(names))
+	for _, name := range names {
+		if links[name], err = readLink(dir, name); err != nil {
+			return nil, fmt.Errorf("%s namespace of %d: %w", name, pid, err)
+		}
+	}
+	return links, nil
+}
+
 // checkGroups wants the process in the sandbox's cgroup of every hierarchy
 // that limits something.
 func (p posture) checkGroups(pid int) error {
-	got, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return err
 	}
+	got := groupsOf(text)
 	controllers := []string{"memory", "pids", "cpuacct", "devices"}
 	if p.group.unified {
 		controllers = []string{""}
@@ -241,6 +275,19 @@ func (p posture) checkGroups(pid int) error {
 	return nil
 }
 
+// groupsOf reads /proc/<pid>/cgroup: the path of each controller, on v2 of none.
+func groupsOf(text string) map[string]string {
+	paths := map[string]string{}
+	for line := range strings.Lines(text) {
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		controllers, path, _ := strings.Cut(rest, ":")
+		for c := range strings.SplitSeq(controllers, ",") {
+			paths[c] = path
+		}
+	}
+	return paths
+}
+
 func (p posture) checkRlimits(pid int) error {
 	for resource, want := range p.rlimits {
 		var got unix.Rlimit
@@ -257,17 +304,18 @@ func (p posture) checkRlimits(pid int) error {
 // checkDescriptors wants three pipes, and all else to close on exec.
 func (p posture) checkDescriptors(pid int) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
+	names, err := entries(unix.AT_FDCWD, dir)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
+	slices.Sort(names) // so that always the same is named first
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
 		if err != nil {
 			return err
 		}
 		if fd <= 2 {
-			link, err := os.Readlink(filepath.Join(dir, e.Name()))
+			link, err := readLink(unix.AT_FDCWD, dir+"/"+name)
 			if err != nil || !strings.HasPrefix(link, "pipe:") {
 				return fmt.Errorf("descriptor %d: got %q (%v), want a pipe", fd, link, err)
 			}
@@ -285,11 +333,11 @@ func (p posture) checkDescriptors(pid int) error {
 }
 
 func closesOnExec(pid, fd int) (bool, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
 	if err != nil {
 		return false, err
 	}
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(text) {
 		if flags, ok := strings.CutPrefix(line, "flags:"); ok {
 			n, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
 			return n&unix.O_CLOEXEC != 0, err

@@ -157,13 +157,13 @@ func (c *cell) lookAt() error {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
 	// The owner of what a mount shows is mapped by the sandbox's own namespace.
-	if c.userns, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", c.born.pid)); err != nil {
+	if c.userns, err = openQuiet(fmt.Sprintf("/proc/%d/ns/user", c.born.pid), unix.O_RDONLY); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// The last user of a mount namespace waits for the kernel to take the mounts
 	// apart, some milliseconds when it is idle. That shall not be init, on whose
 	// end the answer waits.
-	if c.mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", c.born.pid)); err != nil {
+	if c.mounts, err = openQuiet(fmt.Sprintf("/proc/%d/ns/mnt", c.born.pid), unix.O_RDONLY); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	c.before = c.group.usage()

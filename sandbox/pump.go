@@ -30,15 +30,21 @@ type pipes struct {
 func newPipes() (*pipes, error) {
 	p := &pipes{}
 	for i, end := range []**os.File{&p.stdin, &p.stdout, &p.stderr} {
-		r, w, err := os.Pipe()
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+			p.close()
+			return nil, os.NewSyscallError("pipe2", err)
+		}
+		ours, theirs := fds[0], fds[1]
+		if i == 0 {
+			ours, theirs = theirs, ours
+		}
+		// Only ours is for the runtime's poller, which a non-blocking one goes to.
+		err := unix.SetNonblock(ours, true)
+		*end, p.inside[i] = os.NewFile(uintptr(ours), "pipe"), os.NewFile(uintptr(theirs), "pipe")
 		if err != nil {
 			p.close()
-			return nil, err
-		}
-		if i == 0 {
-			p.inside[i], *end = r, w
-		} else {
-			*end, p.inside[i] = r, w
+			return nil, os.NewSyscallError("fcntl", err)
 		}
 	}
 	return p, nil
