@@ -518,10 +518,11 @@ class Spare(list):
     __slots__ = ("mother", "streams")
 
     def __del__(self):
-        if not sys.is_finalizing() or gc.get_freeze_count() > self.mother.frozen:
+        if not sys.is_finalizing():
             return
         made = gc.get_objects()
-        if len(made) > MAX_LOOKED_AT or lasting(made, self.streams, self.mother.names):
+        frozen = not any(thing is self.streams for thing in made)  # by the script
+        if frozen or len(made) > MAX_LOOKED_AT or lasting(made, self.streams, self.mother.names):
             return
         self.mother.hide_modules()
 
@@ -627,18 +628,22 @@ class Mother:
             finder.find_spec("usercustomize", None)  # Python will; it reads sys.path's directories
         self.preloaded = {n for n in sys.modules if "." not in n} - _bare
         self.path = frozenset(sys.path)
-        self.loaded = sys.modules
+        self.loaded, self.last_loaded = sys.modules, next(reversed(sys.modules))
         self.names = frozenset(sys.modules) - {"__main__", "sys", "builtins"}
         gc.collect()
         self.lasting = lasting(gc.get_objects(), [self.control] + standard_streams(), self.names)
         gc.freeze()
-        self.frozen = gc.get_freeze_count()
         self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed)
 
     def hide_modules(self):
         """Takes the preloaded modules out of sys.modules without a look at any:
         what two dicts hold is exchanged, and one of them lives for ever."""
-        hidden, rest = {}, {n: m for n, m in self.loaded.items() if n not in self.names}
+        names = ["sys", "builtins", "__main__"]
+        for name in reversed(self.loaded):
+            if name == self.last_loaded:
+                break
+            names.append(name)
+        hidden, rest = {}, {n: self.loaded[n] for n in names if n in self.loaded}
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(hidden))
         head = object.__basicsize__
         parts = [ctypes.string_at(id(d) + head, dict.__basicsize__ - head) for d in (self.loaded, rest, hidden)]
