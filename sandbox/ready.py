@@ -509,6 +509,16 @@ def lasting(things, known, names):
     return [t for t in things if type(t) in kinds and not any(t is k for k in known) and not spent(t, names)]
 
 
+_objects, _freeze, _unfreeze = gc.get_objects, gc.freeze, gc.unfreeze  # a script may change gc's own
+
+
+def thaw():
+    """Gives what was frozen back to the collector, as the oldest. What a frozen
+    object refers to would never go, and its files would keep what they buffer."""
+    _freeze()
+    _unfreeze()
+
+
 class Spare(list):
     """A child's sys.path_hooks. Python drops it when a script is over, its atexit
     functions were called and its output is flushed, just before all modules are
@@ -519,11 +529,12 @@ class Spare(list):
 
     def __del__(self):
         if not sys.is_finalizing():
-            return
-        made = gc.get_objects()
-        frozen = not any(thing is self.streams for thing in made)  # by the script
-        if frozen or len(made) > MAX_LOOKED_AT or lasting(made, self.streams, self.mother.names):
-            return
+            return thaw()  # the script has made a list of its own
+        made = _objects()
+        if not any(thing is self.streams for thing in made):
+            return  # the script has frozen all
+        if self.mother.lasting or len(made) > MAX_LOOKED_AT or lasting(made, self.streams, self.mother.names):
+            return thaw()
         self.mother.hide_modules()
 
 
@@ -533,8 +544,6 @@ def standard_streams():
 
 
 def spare(mother):
-    if mother.lasting:
-        return
     hooks = Spare(sys.path_hooks)
     hooks.mother, hooks.streams = mother, standard_streams()
     sys.path_hooks = hooks
