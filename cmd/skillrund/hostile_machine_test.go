@@ -44,9 +44,8 @@ func TestHostileMachine(t *testing.T) {
 			setForNow(t, "/proc/sys/user/max_user_namespaces", "0")
 			refusesToStart(t, "", nil, "user namespace is missing")
 		})
-		t.Run("core_pattern that pipes to a program", func(t *testing.T) {
-			pipedDumps(t)
-		})
+		t.Run("core_pattern that pipes to a program", pipedDumps)
+		t.Run("core_pattern that names a socket", dumpsToASocket)
 		t.Run("no overlay module", func(t *testing.T) {
 			unload(t, "overlay", modules)
 			refusesToStart(t, "", nil, "overlay workspace is missing", "modprobe overlay")
@@ -119,29 +118,6 @@ func newGroup(t *testing.T, parent string, files map[string]string) string {
 		}
 	}
 	return strings.TrimPrefix(dir, "/sys/fs/cgroup")
-}
-
-// pipedDumps: what a script leaves by crashing would go to a program of the machine,
-// so nothing is run unless the configuration says that this may be.
-func pipedDumps(t *testing.T) {
-	setForNow(t, "/proc/sys/kernel/core_pattern", "|/usr/bin/tee /var/tmp/core")
-	dir := newDir(t)
-	writeHostileSkill(t, dir)
-	d := launch(t, dir, "")
-	d.dial("unix://" + dir + "/s.sock")
-	for _, b := range d.capabilities().Boundaries {
-		if want := b.Name != "core dumps"; b.Found != want {
-			t.Errorf("%s: found %v: %s", b.Name, b.Found, b.Detail)
-		} else if !want && (!strings.Contains(b.Detail, "/usr/bin/tee") || !strings.Contains(b.Detail, "kernel.core_pattern")) {
-			t.Errorf("got %q, want what takes the dumps and how to end that", b.Detail)
-		}
-	}
-	_, err := d.try(code("hostile", "print(1)"))
-	wantStatus(t, err, "FailedPrecondition", "BOUNDARY_MISSING")
-	d.stop()
-	d = startDaemonIn(t, dir, "boundaries: {allow_missing: [core dumps]}\n")
-	d.works()
-	d.stop()
 }
 
 // setForNow writes a setting of the kernel and restores it when the test ends.
