@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -132,6 +133,12 @@ func readyEnv() []string {
 // the filter that allows Landlock first, and the script's at the hand-over.
 func startReadyMother(t testing.TB, python string, landlock bool, imports ...string) *readyMother {
 	t.Helper()
+	return startReadyMotherIn(t, readyEnv(), python, landlock, imports...)
+}
+
+// startReadyMotherIn starts one with another environment.
+func startReadyMotherIn(t testing.TB, env []string, python string, landlock bool, imports ...string) *readyMother {
+	t.Helper()
 	dir := t.TempDir()
 	text, err := os.ReadFile("ready.py")
 	if err != nil {
@@ -145,7 +152,7 @@ func startReadyMother(t testing.TB, python string, landlock bool, imports ...str
 		t.Fatal(err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
-	m := &readyMother{t: t, control: pair[0], python: python, env: readyEnv()}
+	m := &readyMother{t: t, control: pair[0], python: python, env: env}
 	m.cmd = &exec.Cmd{Path: python, Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, m.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
 	if python != "/usr/bin/python3" {
 		m.cmd.Args[0] = python
@@ -339,6 +346,7 @@ func (c *readyChild) started() string {
 type readyResult struct {
 	stdout, stderr string
 	status         unix.WaitStatus
+	files          string // see takeFiles; empty if nobody asked
 }
 
 func (c *readyChild) finish(stdin string) readyResult {
@@ -362,7 +370,11 @@ func (c *readyChild) finish(stdin string) readyResult {
 	if says.Op != "ended" {
 		c.m.t.Fatalf("mother: got %+v, want an end", says)
 	}
-	return readyResult{<-out, <-errs, unix.WaitStatus(says.Status)}
+	return readyResult{stdout: <-out, stderr: <-errs, status: unix.WaitStatus(says.Status)}
+}
+
+func (r readyResult) String() string {
+	return fmt.Sprintf("status %#x, stdout:\n%s\nstderr:\n%s\nfiles:\n%s", r.status, r.stdout, r.stderr, r.files)
 }
 
 var address = regexp.MustCompile(`0x[0-9a-f]{6,}`)
@@ -371,6 +383,13 @@ var address = regexp.MustCompile(`0x[0-9a-f]{6,}`)
 func (r readyResult) withoutAddresses() readyResult {
 	r.stdout = address.ReplaceAllString(r.stdout, "0x")
 	r.stderr = address.ReplaceAllString(r.stderr, "0x")
+	return r
+}
+
+// sorted is r with its lines in an order of their own.
+func (r readyResult) sorted() readyResult {
+	order := func(s string) string { return strings.Join(slices.Sorted(strings.Lines(s)), "") }
+	r.stdout, r.stderr = order(r.stdout), order(r.stderr)
 	return r
 }
 
@@ -403,7 +422,9 @@ func readyAlso() []string {
 }
 
 // scriptsOfReady are the scripts whose behaviour must be the same. Their first
-// lines may say more: "# args: a b", "# stdin: text".
+// lines may say more: "# args: a b", "# stdin: text", "# env: NAME=value",
+// "# order: none" if the lines may come in any, as objects that nothing relates are
+// finalized, and "# differs: why" of what is known not to be the same.
 func scriptsOfReady(t *testing.T) (dir string, names []string) {
 	t.Helper()
 	dir, err := filepath.Abs("testdata/ready")
@@ -440,26 +461,46 @@ func TestReadyScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	also := readyAlso()
-	m := startReadyMother(t, readyPython(), true, readyImports...)
 	ready, bare := newReadyCell(t, skills, also...), newReadyCell(t, skills, also...)
+	mothers := map[string]*readyMother{} // by the variable that scripts ask for
 	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := directive(string(text), "env")
+		if mothers[env] == nil {
+			mothers[env] = startReadyMotherIn(t, environ(readyEnv(), strings.Fields(env)), readyPython(), true, readyImports...)
+		}
 		t.Run(name, func(t *testing.T) {
-			compareReady(t, m, ready, bare, dir, name)
+			compareReady(t, mothers[env], ready, bare, name, string(text))
 		})
 	}
 }
 
-var readyImports = []string{"random", "tempfile", "uuid", "ssl", "multiprocessing", "threading", "argparse", "subprocess", "logging", "csv"}
+// readyImports are what the daemon has imported for most scripts, and more.
+var readyImports = []string{
+	"argparse", "asyncio", "base64", "collections", "concurrent.futures", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal",
+	"enum", "fractions", "functools", "glob", "hashlib", "html", "io", "itertools", "json", "logging", "math", "multiprocessing", "operator",
+	"os", "pathlib", "platform", "random", "re", "shlex", "shutil", "signal", "sqlite3", "ssl", "statistics", "string", "struct",
+	"subprocess", "tempfile", "textwrap", "threading", "time", "traceback", "types", "typing", "unicodedata", "unittest", "urllib", "uuid",
+	"zipfile", "zlib",
+}
 
-func compareReady(t *testing.T, m *readyMother, ready, bare *readyCell, dir, name string) {
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
+func compareReady(t *testing.T, m *readyMother, ready, bare *readyCell, name, text string) {
+	command := readyCommand{Argv: append([]string{m.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: "."}
+	stdin := strings.ReplaceAll(directive(text, "stdin"), `\n`, "\n")
+	got, want := runBoth(t, m, ready, bare, command, stdin, "")
+	if directive(text, "order") == "none" {
+		got, want = got.sorted(), want.sorted()
 	}
-	command := readyCommand{Argv: append([]string{m.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(string(text), "args"))...), Dir: "."}
-	stdin := strings.ReplaceAll(directive(string(text), "stdin"), `\n`, "\n")
-	got := compare(t, m, ready, bare, command, stdin, "")
-	if got.stdout == "" && got.stderr == "" && got.status == 0 {
+	why := directive(text, "differs")
+	switch {
+	case why == "" && got != want:
+		t.Errorf("%q: got %v\nwant %v", command.Argv, got, want)
+	case why != "" && got == want:
+		t.Errorf("%q: the same, but its line says that it differs: %s", command.Argv, why)
+	case want == readyResult{}:
 		t.Error("a script that says nothing shows nothing")
 	}
 }
@@ -467,15 +508,24 @@ func compareReady(t *testing.T, m *readyMother, ready, bare *readyCell, dir, nam
 // compare runs command ready and bare; by is how the ready one must start.
 func compare(t *testing.T, m *readyMother, ready, bare *readyCell, command readyCommand, stdin, by string) readyResult {
 	t.Helper()
-	defer func(t testing.TB) { m.t = t }(m.t)
-	m.t = t
-	got := m.run(ready, command, stdin, by).withoutAddresses()
-	command.Exec = true
-	want := m.run(bare, command, stdin, "exec").withoutAddresses()
+	got, want := runBoth(t, m, ready, bare, command, stdin, by)
 	if got != want {
-		t.Errorf("%q: got status %#x, stdout:\n%s\nstderr:\n%s\nwant status %#x, stdout:\n%s\nstderr:\n%s", command.Argv, got.status, got.stdout, got.stderr, want.status, want.stdout, want.stderr)
+		t.Errorf("%q: got %v\nwant %v", command.Argv, got, want)
 	}
 	return got
+}
+
+// runBoth returns what command does ready and what it does bare.
+func runBoth(t *testing.T, m *readyMother, ready, bare *readyCell, command readyCommand, stdin, by string) (got, want readyResult) {
+	t.Helper()
+	defer func(t testing.TB) { m.t = t }(m.t)
+	m.t = t
+	got = m.run(ready, command, stdin, by).withoutAddresses()
+	got.files = ready.takeFiles(t)
+	command.Exec = true
+	want = m.run(bare, command, stdin, "exec").withoutAddresses()
+	want.files = bare.takeFiles(t)
+	return got, want
 }
 
 // Command lines other than a script of its own name.

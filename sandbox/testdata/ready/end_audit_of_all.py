@@ -1,0 +1,9 @@
+# differs: the interpreter looks what is left to finalize
+import os, sys
+
+
+def hook(event, args, write=os.write):
+    write(1, event.encode() + b"\n")
+
+
+sys.addaudithook(hook)

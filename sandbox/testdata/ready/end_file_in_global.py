@@ -1,0 +1,2 @@
+f = open("data", "w")
+f.write("unflushed")

@@ -1,0 +1,3 @@
+import json
+json.x = open("data", "w")
+json.x.write("unflushed")
