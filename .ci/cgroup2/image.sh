@@ -76,11 +76,15 @@ make_image() {
 	local to=$tree/opt/skillrun
 	rm -rf "$to"
 	mkdir -p "$to"/{bin,built,src/cmd/skillrund}
-	cp bin/skillrund bin/skillrun "$to/bin/"
+	# Without what only a debugger reads: each start of a daemon copies its binary.
+	strip -o "$to/bin/skillrund" bin/skillrund
+	strip -o "$to/bin/skillrun" bin/skillrun
+	strip -o "$to/sandbox.test" "$cache/sandbox.test"
+	strip -o "$to/skillrund.test" "$cache/skillrund.test"
 	# Its unpacking would take minutes of emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
 	chmod 755 "$to/bin/skillrun-python"
-	cp -r "$cache"/{initramfs.tree/modules,sandbox.test,skillrund.test} "$here"/*.sh "$to/"
+	cp -r "$cache/initramfs.tree/modules" "$here"/*.sh "$to/"
 	printf '%s=%q\n' form "$form" run "$run" flags "$flags" seconds "$((limit - 10))" >"$to/settings"
 	# Tests run in the directory of their sources. One skill is enough: each start of a
 	# daemon imports all.
@@ -119,7 +123,7 @@ copy_packages() {
 	fi
 	echo "==> root file system of ${#packages[@]} packages"
 	rm -rf "$tree" "$tree.versions"
-	mkdir -p "$tree"/{dev,etc,home,opt,proc,root,run,sys,tmp,usr/{bin,lib,lib64,sbin},var/{lib,tmp}}
+	mkdir -p "$tree"/{dev,etc,home,mnt,opt,proc,root,run,sys,tmp,usr/{bin,lib,lib64,sbin},var/{lib,tmp}}
 	chmod 1777 "$tree/tmp" "$tree/var/tmp"
 	ln -s usr/bin usr/lib usr/lib64 usr/sbin "$tree"
 	# Directories come with what is in them; npm and what

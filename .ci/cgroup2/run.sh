@@ -42,10 +42,11 @@ make_image
 
 # What emulation is slow at: copying by single bytes (erms, fsrm; 112 is rep_good, its
 # cousin for words), page tables of five levels, protection keys and what else changes
-# with each way into the kernel, and every look at a clock that is a device. With the
-# last alone, starting a sandbox takes three times as long.
+# with each way into the kernel, every look at a clock that is a device (with it alone,
+# starting a sandbox takes three times as long), and every timer that is set anew, so
+# that there is one tick 250 times a second and sleeps end with it.
 cpu=max,-erms,-fsrm,-la57,-pku,-smap,-smep,-umip
-cheap='clearcpuid=112 init_on_alloc=0 tsc=reliable mitigations=off'
+cheap='clearcpuid=112 init_on_alloc=0 tsc=reliable mitigations=off nohz=off highres=off'
 
 # The guest's first serial port is its console; the second takes the report,
 # so that it is here even if the guest hangs.
