@@ -33,6 +33,7 @@ import sys
 
 _bare = frozenset(sys.modules)  # what a Python that just started has imported
 
+import _thread
 import _weakref
 import ctypes
 import gc
@@ -478,11 +479,24 @@ def execute(gate, argv, env):
 
 
 # ---- a child's end ----
+#
+# When a script is over Python takes apart all that was imported. In a child that
+# copies most of the pages that it shares with its mother, and takes longer than
+# many scripts. If nothing would show, a child goes on where Py_FinalizeEx would
+# return to: to the exit of the process, with the status that only its callers know.
 
+WAY_OUT_STATUS = 84
 MAX_LOOKED_AT = 20000  # objects; a script with more has much else to take apart
+
+# Modules of the standard library with things that act when they go and that have
+# no __del__ in every version, or with interpreters of their own.
+_ACTING = "_curses", "_dbm", "_gdbm", "_interpreters", "_sqlite3", "_tkinter", "_xxsubinterpreters", "readline"
+_DYNLOAD = os.path.join(sys.base_exec_prefix, sys.platlibdir, "python%d.%d" % sys.version_info[:2], "lib-dynload") + "/"
+_FILES = io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO
 
 _mro = type.__dict__["__mro__"].__get__
 _names = type.__dict__["__dict__"].__get__
+_told = _weakref.ref.__dict__["__callback__"].__get__
 
 
 def finalizes(kind):
@@ -491,14 +505,11 @@ def finalizes(kind):
     return any(c is _weakref.ref or "__del__" in _names(c) for c in _mro(kind))
 
 
-_FILES = io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO
-
-
 def spent(thing, names):
     """Whether a thing that finalizes has nothing to do that a script could see."""
     kind = type(thing)
     if issubclass(kind, _weakref.ref):
-        told = thing.__callback__
+        told = _told(thing)
         return told is None or type(told) in (type(spent), type(len)) and (told.__module__ is None or told.__module__ in names)
     return kind in (io.StringIO, io.BytesIO, Spare) or kind in _FILES and thing.closed
 
@@ -509,33 +520,13 @@ def lasting(things, known, names):
     return [t for t in things if type(t) in kinds and not any(t is k for k in known) and not spent(t, names)]
 
 
-_objects, _freeze, _unfreeze = gc.get_objects, gc.freeze, gc.unfreeze  # a script may change gc's own
+def foreign(module):
+    """Whether a module is not known to be made of Python."""
+    if type(module) is not type(sys):
+        return True
+    file = module.__dict__.get("__file__")
+    return type(file) is str and not file.endswith((".py", ".pyc")) and not file.startswith(_DYNLOAD)
 
-
-def thaw():
-    """Gives what was frozen back to the collector, as the oldest. What a frozen
-    object refers to would never go, and its files would keep what they buffer."""
-    _freeze()
-    _unfreeze()
-
-
-class Spare(list):
-    """A child's sys.path_hooks. Python drops it when a script is over, its atexit
-    functions were called and its output is flushed, just before all modules are
-    taken apart. Preloaded ones are not then, which would copy most pages that a
-    child shares with its mother. If nothing finalizes, nobody can tell."""
-
-    __slots__ = ("mother", "streams")
-
-    def __del__(self):
-        if not sys.is_finalizing():
-            return thaw()  # the script has made a list of its own
-        made = _objects()
-        if not any(thing is self.streams for thing in made):
-            return  # the script has frozen all
-        if self.mother.lasting or len(made) > MAX_LOOKED_AT or lasting(made, self.streams, self.mother.names):
-            return thaw()
-        self.mother.hide_modules()
 
 
 def standard_streams():
@@ -543,10 +534,86 @@ def standard_streams():
     return [s for t in (sys.stdin, sys.stdout, sys.stderr) for s in (t, t.buffer, getattr(t.buffer, "raw", None))]
 
 
+class Spare(list):
+    """A child's sys.path_hooks. Python drops it when a script is over, its atexit
+    functions were called and its output is flushed, just before all modules are
+    taken apart."""
+
+    __slots__ = ("mother", "streams")
+
+    def __del__(self):
+        try:
+            if sys.is_finalizing() and self.nothing_shows():
+                sys.stdout.flush()
+                sys.stderr.flush()
+                self.mother.way_out.take()
+        except BaseException:
+            pass  # Python goes its own way
+
+    def nothing_shows(self):
+        loaded, mother = sys.modules, self.mother
+        if _thread._count() or any(name in loaded for name in _ACTING):
+            return False
+        if sys.stdout is not self.streams[3] or sys.stderr is not self.streams[6]:
+            return False
+        for name in reversed(loaded):
+            if name == mother.last_loaded:
+                break
+            if foreign(loaded[name]):
+                return False
+        made = gc.get_objects()
+        if len(made) > MAX_LOOKED_AT or not any(thing is self.streams for thing in made):  # the script froze it
+            return False
+        return not lasting(made, self.streams, mother.names)
+
+
+class WayOut:
+    """From within Py_FinalizeEx back to who called it, as if it had returned 0."""
+
+    # The call-saved registers: their numbers in DWARF, their places in a
+    # ucontext_t of glibc, in words.
+    _SAVED = {3: 16, 6: 15, 12: 9, 13: 10, 14: 11, 15: 12}  # rbx, rbp, r12 to r15
+    _SP, _PC = 20, 21
+
+    def __init__(self):
+        """Raises AttributeError or OSError where there is none."""
+        if os.uname().machine != "x86_64":
+            raise OSError("not x86_64")
+        self.libc, self.unwind = ctypes.PyDLL(None), ctypes.PyDLL("libgcc_s.so.1")
+        self.libc.setcontext, self.libc.getcontext
+        for name in ("GetIP", "GetCFA", "GetGR", "FindEnclosingFunction"):
+            getattr(self.unwind, "_Unwind_" + name).restype = ctypes.c_size_t
+        self.finalize = ctypes.cast(ctypes.pythonapi.Py_FinalizeEx, ctypes.c_void_p).value
+        self.look = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self.look_at)
+        self.inside, self.caller = False, None
+
+    def look_at(self, frame, _):
+        u, frame = self.unwind, ctypes.c_void_p(frame)
+        at = u._Unwind_GetIP(frame)
+        if self.inside:
+            self.caller = {self._PC: at, self._SP: u._Unwind_GetCFA(frame)}
+            self.caller.update((word, u._Unwind_GetGR(frame, number)) for number, word in self._SAVED.items())
+            return 5  # _URC_END_OF_STACK: far enough
+        self.inside = u._Unwind_FindEnclosingFunction(ctypes.c_void_p(at - 1)) == self.finalize
+        return 0
+
+    def take(self):
+        """Returns only if the way can't be found."""
+        self.unwind._Unwind_Backtrace(self.look, None)
+        if not self.caller:
+            return
+        context = (ctypes.c_size_t * 256)()
+        self.libc.getcontext(context)
+        for word, value in self.caller.items():
+            context[word] = value
+        self.libc.setcontext(context)
+
+
 def spare(mother):
-    hooks = Spare(sys.path_hooks)
-    hooks.mother, hooks.streams = mother, standard_streams()
-    sys.path_hooks = hooks
+    if mother.way_out and "PYTHONMALLOCSTATS" not in os.environ:
+        hooks = Spare(sys.path_hooks)
+        hooks.mother, hooks.streams = mother, standard_streams()
+        sys.path_hooks = hooks
 
 
 def again(name):
@@ -592,7 +659,7 @@ class Mother:
         self.name = open("/proc/self/cmdline").read().split("\0")[0]
         self.settings = settings(os.environ)
         self.layout = memory_layout()
-        self.filter = self.last_filter = None
+        self.filter = self.last_filter = self.way_out = None
 
     def receive(self):
         """One request and its descriptors; (None, []) when the daemon is gone."""
@@ -617,6 +684,7 @@ class Mother:
         self.control.send(json.dumps(packet).encode())
 
     def begin(self, request, fds):
+        """True in a child that tries the way out."""
         size, last = int(request["filter_bytes"]), int(request.get("last_filter_bytes") or 0)
         self.filter = Filter.read(fds[0], 0, size)
         self.last_filter = Filter.read(fds[0], size, last) if last else None
@@ -637,27 +705,35 @@ class Mother:
             finder.find_spec("usercustomize", None)  # Python will; it reads sys.path's directories
         self.preloaded = {n for n in sys.modules if "." not in n} - _bare
         self.path = frozenset(sys.path)
-        self.loaded, self.last_loaded = sys.modules, next(reversed(sys.modules))
+        self.last_loaded = next(reversed(sys.modules))
         self.names = frozenset(sys.modules) - {"__main__", "sys", "builtins"}
         gc.collect()
-        self.lasting = lasting(gc.get_objects(), [self.control] + standard_streams(), self.names)
+        lasts = lasting(gc.get_objects(), [self.control] + standard_streams(), self.names)
         gc.freeze()
+        if not lasts and self.try_way_out():
+            return True
         self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed)
+        return False
 
-    def hide_modules(self):
-        """Takes the preloaded modules out of sys.modules without a look at any:
-        what two dicts hold is exchanged, and one of them lives for ever."""
-        names = ["sys", "builtins", "__main__"]
-        for name in reversed(self.loaded):
-            if name == self.last_loaded:
-                break
-            names.append(name)
-        hidden, rest = {}, {n: self.loaded[n] for n in names if n in self.loaded}
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(hidden))
-        head = object.__basicsize__
-        parts = [ctypes.string_at(id(d) + head, dict.__basicsize__ - head) for d in (self.loaded, rest, hidden)]
-        for d, part in zip((hidden, self.loaded, rest), parts):
-            ctypes.memmove(id(d) + head, part, len(part))
+    def try_way_out(self):
+        """True in a child that ends by it. A mother's children do if that one's
+        status is as it should be."""
+        try:
+            self.way_out = WayOut()
+        except (AttributeError, OSError):
+            return False
+        pid = os.fork()
+        if pid == 0:
+            self.control.detach()
+            signal.alarm(10)
+            os.dup2(os.open(os.devnull, os.O_RDWR), 2)
+            configure([self.name, "-c", "raise SystemExit(%d)" % WAY_OUT_STATUS], self.layout[4])
+            spare(self)
+            return True
+        _, status = os.waitpid(pid, 0)
+        if os.waitstatus_to_exitcode(status) != WAY_OUT_STATUS:
+            self.way_out = None
+        return False
 
     def fork(self, request, fds):
         """True in the child, when it is to run the script."""
@@ -708,7 +784,7 @@ class Mother:
             if request is None:
                 self.end()
             elif request.get("op") == "init":
-                self.begin(request, fds)
+                return self.begin(request, fds)
             elif request.get("op") == "fork":
                 return self.fork(request, fds)
             return False
