@@ -98,6 +98,12 @@ func parsePolicy() (p seccompPolicy, err error) {
 
 // compile returns the filter with the calls in extra allowed beside.
 func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
+	long, err := p.compileLong(extra)
+	return shorten(long), err
+}
+
+// compileLong is the same as libseccomp writes it.
+func (p *seccompPolicy) compileLong(extra []string) ([]byte, error) {
 	nosys := seccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
 	f, err := seccomp.NewFilter(nosys)
 	if err != nil {
