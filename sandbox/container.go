@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -97,10 +98,10 @@ func namespaces(n Network) configs.Namespaces {
 	return all
 }
 
-func hasTimeNamespaces() bool {
+var hasTimeNamespaces = sync.OnceValue(func() bool {
 	_, err := os.Stat("/proc/self/timens_offsets")
 	return err == nil
-}
+})
 
 // hiddenUptime makes the clocks of a sandbox start near zero: how long a
 // machine is up tells which machine it is.

@@ -128,6 +128,9 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := h.begin(ctx); err != nil {
 		return err
 	}
+	if err := h.makeCells(); err != nil {
+		return err
+	}
 	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
 		return err
 	}
@@ -249,6 +252,20 @@ func (h *Host) heed(err error) error {
 	return nil
 }
 
+// cells is where the sandboxes have their mount points: in memory, since a directory
+// on a disk takes longer to make and to remove than all that is mounted on it.
+func (h *Host) cells() string { return filepath.Join(h.instance.run, "cells") }
+
+func (h *Host) makeCells() error {
+	if err := os.Mkdir(h.cells(), 0o711); err != nil {
+		return err
+	}
+	return mountTmpfs(h.cells(), cellsOptions)
+}
+
+// cellsOptions have room for a directory for each sandbox that an instance can have.
+var cellsOptions = fmt.Sprintf("mode=711,size=64k,nr_inodes=%d", blockIDs)
+
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }
 
 // links shows the directory of linksDir again, for sandboxes in which a mount
@@ -292,6 +309,7 @@ func (h *Host) free() error {
 		h.freeRoots(),
 		detach(h.links()),
 		detach(h.rootfs()),
+		detach(h.cells()),
 	)
 	if err != nil {
 		// The lock goes with the process; the next sweep tries again.

@@ -91,15 +91,20 @@ static void mount_proc(const struct mother *mother) {
 	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };
 	if (syscall(SYS_mount_setattr, AT_FDCWD, "/proc", 0, &readonly, sizeof readonly) != 0)
 		send_failed(STAGE_MOUNTS, errno);
+	/* /run of the shared root is empty, and read-only. */
+	const char *over[] = { "/dev/null", "/run" };
 	for (uint32_t i = 0; i < mother->mask_count; i++) {
-		/* /run of the shared root is empty, and read-only. */
-		const char *over = mother->masks[i].is_dir ? "/run" : "/dev/null";
-		if (mount(over, mother->masks[i].path, NULL, MS_BIND, NULL) != 0)
+		const char *path = mother->masks[i].path;
+		const char **from = &over[mother->masks[i].is_dir];
+		if (mount(*from, path, NULL, MS_BIND, NULL) != 0)
 			send_failed(STAGE_MOUNTS, errno);
+		if (strncmp(*from, "/proc/", 6) == 0)
+			continue; /* a copy, which has what the first one was given */
 		/* A device on which nothing can be opened, not even to write to. */
 		struct mount_attr dead = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC };
-		if (syscall(SYS_mount_setattr, AT_FDCWD, mother->masks[i].path, 0, &dead, sizeof dead) != 0)
+		if (syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &dead, sizeof dead) != 0)
 			send_failed(STAGE_MOUNTS, errno);
+		*from = path;
 	}
 }
 
@@ -141,9 +146,13 @@ static void set_capabilities(uint64_t keep) {
 
 /* Keeps the capabilities of the given set, in every set but the ambient one. */
 static void keep_capabilities(uint64_t keep) {
-	for (int cap = 0; cap <= 63; cap++)
-		if (!(keep >> cap & 1) && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
-			send_failed(STAGE_CAPABILITIES, errno);
+	for (int cap = 0; cap <= 63; cap++) {
+		if (keep >> cap & 1 || prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+			continue;
+		if (errno == EINVAL)
+			break; /* this kernel has no more */
+		send_failed(STAGE_CAPABILITIES, errno);
+	}
 	set_capabilities(keep);
 }
 

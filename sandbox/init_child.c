@@ -94,9 +94,13 @@ static void reset_signals(void) {
 }
 
 static void drop_bounding_set(void) {
-	for (int cap = 0; cap <= 63; cap++)
-		if (prctl(PR_CAPBSET_READ, cap, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
+	for (int cap = 0, has; cap <= 63; cap++) {
+		has = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+		if (has < 0)
+			break; /* this kernel has no more */
+		if (has && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) != 0)
 			fail(STAGE_CAPABILITIES);
+	}
 }
 
 static void drop_capabilities(void) {

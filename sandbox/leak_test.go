@@ -23,11 +23,11 @@ func noLeftovers(t *testing.T, h *Host) {
 		t.Error(err)
 	}
 	for _, p := range points {
-		if !strings.HasPrefix(p, h.rootfs()) && p != h.links() {
+		if !strings.HasPrefix(p, h.rootfs()) && p != h.links() && p != h.cells() {
 			t.Errorf("mount %s is left", p)
 		}
 	}
-	for _, pattern := range []string{h.instance.run + "/s*", h.containers() + "/*"} {
+	for _, pattern := range []string{h.cells() + "/*", h.containers() + "/*"} {
 		found, _ := filepath.Glob(pattern)
 		for _, f := range found {
 			t.Errorf("%s is left", f)

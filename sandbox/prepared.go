@@ -54,7 +54,7 @@ func (h *Host) prepare(m *mother, in *interpreter, s Spec) (_ *cell, err error) 
 	if _, err := c.limit(s.Limits); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(h.instance.run, c.slot.String())
+	dir := filepath.Join(h.cells(), c.slot.String())
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, &SetupError{Step: "workspace", Err: err}
 	}

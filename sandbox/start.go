@@ -95,7 +95,7 @@ func (c *cell) build(ctx context.Context) (err error) {
 		return &SetupError{Step: "ids", Err: err}
 	}
 	c.group = c.host.cgroups.group(c.host.groupName(), c.spec.ID)
-	c.dir = filepath.Join(c.host.instance.run, c.slot.String())
+	c.dir = filepath.Join(c.host.cells(), c.slot.String())
 	if err := os.Mkdir(c.dir, 0o711); err != nil {
 		return &SetupError{Step: "workspace", Err: err}
 	}
@@ -295,8 +295,8 @@ func (c *cell) destroy() error {
 		err = errors.Join(err, c.staging.close())
 	}
 	if c.dir != "" {
-		if rerr := os.Remove(c.dir); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-			err = errors.Join(err, rerr)
+		if rerr := unix.Rmdir(c.dir); rerr != nil && rerr != unix.ENOENT {
+			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dir, rerr))
 		}
 	}
 	if err == nil && c.slot.root != 0 {
