@@ -182,12 +182,15 @@ func parentDeathSignalCleared(t *testing.T, _ *running, _ hostileCase) {
 }
 
 // There is no failpoint in the daemon: it is killed a little after it has said that
-// an execution is recorded, when its sandbox is being made.
+// an execution is recorded, when its sandbox is being made. How long that takes is
+// measured first, so that the moments are within it on a slow machine, too.
 func killedWhileStarting(t *testing.T, _ *running, _ hostileCase) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
+	const moments = 7
 	d := startDaemonIn(t, dir, "")
-	for i := range 7 {
+	took := d.startTakes()
+	for i := range moments {
 		s, err := d.runs.Execute(t.Context(), code("hostile", "import time; time.sleep(600)"))
 		if err != nil {
 			t.Fatal(err)
@@ -196,14 +199,35 @@ func killedWhileStarting(t *testing.T, _ *running, _ hostileCase) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A start takes some tens of milliseconds; these are moments within it.
-		for end := time.Now().Add(time.Duration(i) * 6 * time.Millisecond); time.Now().Before(end); {
+		for end := time.Now().Add(took * time.Duration(i) / moments); time.Now().Before(end); {
 		}
 		dead := d.instance()
 		d.kill()
 		d = startDaemonIn(t, dir, "")
 		d.wantSwept(dead, header.ExecutionId)
 	}
+}
+
+// startTakes is the time from an execution's header to the first of its output.
+func (d *running) startTakes() time.Duration {
+	d.t.Helper()
+	s, err := d.runs.Execute(d.t.Context(), code("hostile", "print('begun', flush=True)"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	begun := time.Now()
+	var took time.Duration
+	if _, err := collect(d.t, s, 0, func(e *pb.ExecutionEvent) {
+		switch {
+		case e.GetHeader() != nil:
+			begun = time.Now()
+		case e.GetOutput() != nil && took == 0:
+			took = time.Since(begun)
+		}
+	}); err != nil || took == 0 {
+		d.t.Fatalf("nothing was printed: %v", err)
+	}
+	return took
 }
 
 func frozenLeftovers(t *testing.T, _ *running, _ hostileCase) {
