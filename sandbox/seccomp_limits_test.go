@@ -26,7 +26,7 @@ var filterArchs = []filterArch{
 	{"arm64", seccomp.ArchARM64, unix.AUDIT_ARCH_AARCH64, 164, 261},
 }
 
-// compileFor is compile for an architecture, be it this machine's or not.
+// compileFor is compileLong for an architecture, be it this machine's or not.
 func compileFor(t *testing.T, p seccompPolicy, a filterArch, extra []string) []byte {
 	t.Helper()
 	nosys := seccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
@@ -115,7 +115,7 @@ func TestFilterKeepsCoreLimit(t *testing.T) {
 	for _, arch := range filterArchs {
 		for name, extra := range map[string][]string{"script": nil, "init": p.Init, "prepared": append(slices.Clone(p.Init), "move_mount")} {
 			t.Run(arch.name+" "+name, func(t *testing.T) {
-				vm := loadFilter(t, compileFor(t, p, arch, extra))
+				vm := loadFilter(t, shorten(compileFor(t, p, arch, extra)))
 				for _, low := range resources {
 					for _, high := range highs {
 						resource := low | high
