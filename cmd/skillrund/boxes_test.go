@@ -161,7 +161,7 @@ func (d *running) waitingBoxes() map[string]bool {
 // slotOf is which slot's directory a line of the daemon's mounts, or a path beneath
 // its run directory, is about; "" for none.
 func (d *running) slotOf(text string) string {
-	_, inside, ok := strings.Cut(text, "/run/"+d.instance()+"/")
+	_, inside, ok := strings.Cut(text, "/run/"+d.instance()+"/cells/")
 	if !ok || d.instance() == "" {
 		return ""
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,10 @@ func (d *running) leftovers() []string {
 		left = append(left, b.String())
 	}
 	mounts := d.mountLines()
-	dirs, _ := os.ReadDir(filepath.Join(d.dir, "run", d.instance()))
+	dirs, err := os.ReadDir(filepath.Join(fmt.Sprintf("/proc/%d/root", d.cmd.Process.Pid), d.dir, "run", d.instance(), "cells"))
+	if err != nil {
+		left = append(left, "cells that can't be looked at: "+err.Error())
+	}
 	waiting := d.waitingBoxes() // after these, so that one made meanwhile is known
 	for _, line := range mounts {
 		overlay := strings.Contains(line, "overlay") && strings.Contains(line, d.dir)
@@ -47,7 +51,7 @@ func (d *running) leftovers() []string {
 		}
 	}
 	for _, e := range dirs {
-		if slot := d.slotOf("/run/" + d.instance() + "/" + e.Name()); slot != "" && !waiting[slot] {
+		if slot := d.slotOf("/run/" + d.instance() + "/cells/" + e.Name()); slot != "" && !waiting[slot] {
 			left = append(left, "directory "+e.Name())
 		}
 	}
