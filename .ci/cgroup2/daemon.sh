@@ -82,7 +82,7 @@ nothing_left() {
 	local group=${1:-$service} left
 	left=$(instances "$group" | xargs -I{} find {} -mindepth 1 -type d)
 	left+=$(ps -e -o uid=,pid=,args= | awk -v first=$first_id '$1 >= first')
-	left+=$(grep -E ' (overlay|tmpfs) ' "/proc/$daemon/mountinfo" | grep -F " $run_dir/" | grep -vE '/(rootfs|links)[ /]')
+	left+=$(grep -E ' (overlay|tmpfs) ' "/proc/$daemon/mountinfo" | grep -F " $run_dir/" | grep -vE '/((rootfs|links)[ /]|cells )')
 	[[ -z $left ]] && return
 	echo "left: $left"
 	return 1

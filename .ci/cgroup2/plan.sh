@@ -1,7 +1,7 @@
 # What runs in the guest: what must, and, as time allows, what else, in the order of
 # its weight. For smoke.sh, and for whoever wants to know what is left out and why. On
-# two free processors the whole of it takes about 15 minutes, so that in the usual nine
-# (CGROUP2_TIMEOUT) the last parts are left out, which the report says.
+# two free processors the whole of it takes less than the usual ten minutes
+# (CGROUP2_TIMEOUT). On busy ones the last parts are left out, which the report says.
 # shellcheck shell=bash
 
 # What is asked for by make test-cgroup2 RUN=PATTERN, of both packages. One of them
@@ -14,22 +14,29 @@ asked() {
 }
 
 # The sandbox's tests on which the rest stands.
-short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified)'
+short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
-# Those of them for sandboxes that a mother makes ahead, which enter their cgroups
-# otherwise.
-prepared='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestPosture|TestUnified|TestPool|TestMother|TestPrepared)'
+# Those that make sandboxes ahead, and ready Pythons, by themselves.
+ahead='^(TestPrepare|TestPool|TestMother|TestWaiting|TestDiscard|TestHandOver|TestInterpreter|TestChild|TestReadyPython|TestReady(Commands|Fresh|Posture|Mother))'
 
-# Of the faults those of a daemon that was killed or stopped, of cgroups that it left
-# and of what it refuses. The others have nothing to do with cgroups, and start many
-# daemons.
-faults='^TestHostileFault$/^fault-(02|04|12|14)-'
-other_faults='^TestHostileFault$/^fault-(05|06|07|09|13|15|16|17|18)-'
-crowds='faults 01, 03, 08 and 10'
+# A script after the other, each in a forked Python and in one that is started. Of
+# those in sandbox/testdata/ready the ones that look at what the kernel has of a
+# process, and at how it ends.
+scripts='^TestReadyScripts$'
+scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|segv|sig|stdin|stdout|subprocess|threads)"
 
 # They take much and say the same on every kernel: output and input of 50 MiB, patterns
 # of file names, a start for each number of descriptors.
-elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestStartWithoutDescriptors)$'
+elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors)$'
+
+# What the kernel does otherwise for a sandbox that was made ahead, which enters its
+# cgroup otherwise: limits, counters, ends, what is read back and what is left.
+ahead_too='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestPosture|TestDeadlines|TestUsage|TestSignal|TestStop|TestClose|TestTooLittleMemory|TestDaemonDeath|TestView|TestNothingElse|TestFilterInside)'
+
+# Those of the faults in which a daemon is killed, stopped or starved, or refuses to
+# start, come before those that have nothing to do with cgroups.
+faults='^TestHostileFault$/^fault-(01|02|03|04|08|10|12|14)-'
+other_faults='^TestHostileFault$/^fault-(05|06|07|09|13|15|16|17|18)-'
 
 planned() {
 	daemon_checks
@@ -39,20 +46,30 @@ planned() {
 		leave_out 'the catalogue and most tests of the sandbox: this is the short form'
 		return
 	fi
+	# First what nothing may run beside.
+	daemon_tests 'catalogue, faults of the machine' -test.run '^TestHostileMachine$'
+	beside sandbox_parts
 	daemon_tests '!catalogue, kernel and processes' -test.run '^TestHostile(Kernel|ProcSys|Network)$'
 	daemon_tests 'catalogue, resources' -test.run '^TestHostileResource$'
 	daemon_tests 'catalogue, files and leaks' -test.run '^TestHostile(Leak|Filesystem)$'
-	daemon_tests 'catalogue, faults of the machine' -test.run '^TestHostileMachine$'
-	sandbox_tests 'sandbox' -test.run "$short"
-	sandbox_tests 'sandbox, prepared' -test.run "$prepared" -prepared=2
 	daemon_tests 'catalogue, faults' -test.run "$faults"
-	sandbox_tests 'boundaries' -test.run '^TestProbe'
-	daemon_tests 'doctor' -test.run '^TestDoctor'
-	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|^TestProbe|$elsewhere"
 	daemon_tests 'catalogue, faults without cgroups' -test.run "$other_faults"
+	daemon_tests 'doctor' -test.run '^TestDoctor'
+	joined
 	nothing_is_left
 	leave_out "sandbox, $elsewhere: much work that cgroups have no part in"
-	leave_out "$crowds: more starts at once than emulation makes within a daemon's own deadlines"
+	leave_out "sandbox, scripts of ready Pythons that are not $scripts_of_kernel: what Python does is the same on every kernel"
 	leave_out 'TestHostileAPI: requests are answered before there is a cgroup'
 	leave_out 'the embedded Python: to unpack it takes two minutes in emulation'
+}
+
+# The tests of package sandbox: each in a sandbox that is made when it is asked for,
+# and then many of them in one that was made ahead.
+sandbox_parts() {
+	sandbox_tests 'sandbox' -test.run "$short"
+	sandbox_tests 'sandbox, made ahead' -test.run "$ahead"
+	sandbox_tests 'boundaries' -test.run '^TestProbe'
+	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$ahead|^TestProbe|$scripts|$elsewhere"
+	sandbox_tests 'sandbox, all as if made ahead' -test.run "$ahead_too" -prepared=2
+	sandbox_tests 'scripts of ready Pythons' -test.run "$scripts_of_kernel"
 }

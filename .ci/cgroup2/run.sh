@@ -51,7 +51,7 @@ cheap='clearcpuid=112 init_on_alloc=0 tsc=reliable mitigations=off nohz=off high
 # The guest's first serial port is its console; the second takes the report,
 # so that it is here even if the guest hangs.
 machine=(
-	-machine q35 -accel tcg,thread=multi -cpu "$cpu" -smp 2 -m 2048
+	-machine q35 -accel tcg,thread=multi -cpu "$cpu" -smp 2 -m 3072
 	-nodefaults -no-user-config -display none -no-reboot
 	-serial "file:$console" -serial "file:$report"
 	-kernel "$kernel" -initrd "$initramfs"

@@ -32,7 +32,7 @@ leave_out() { left_out=$((left_out + 1)) && echo "LEFT OUT $1"; }
 # check NAME COMMAND...: the check passes if the command does; its output is
 # shown if not. Returns whether.
 check() {
-	local name=$1 out=/var/tmp/out
+	local name=$1 out=/var/tmp/out.$BASHPID
 	shift
 	if "$@" >$out 2>&1; then
 		pass "$name"
@@ -96,6 +96,29 @@ tests() {
 }
 
 too_late() { if [[ $1 ]]; then fail "$2"; else leave_out "$2"; fi; }
+
+# beside COMMAND: runs it beside what comes next, up to joined, which adds what it
+# counted. Its lines are printed as they come.
+beside() {
+	(
+		passed=0 failed=0 skipped=0 left_out=0 cut=''
+		"$@"
+		echo "$passed $failed $skipped $left_out $cut" >/var/tmp/counts
+	) &
+	besides=$!
+}
+
+joined() {
+	local counts
+	wait "$besides"
+	if ! read -r -a counts </var/tmp/counts; then
+		fail 'what ran beside the others has not come to its end'
+		return
+	fi
+	passed=$((passed + counts[0])) failed=$((failed + counts[1]))
+	skipped=$((skipped + counts[2])) left_out=$((left_out + counts[3]))
+	cut+=${counts[*]:4}
+}
 
 # result LINE: counts one test. Of tests within tests, those of the catalogue and
 # what did not pass.
