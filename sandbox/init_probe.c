@@ -613,6 +613,82 @@ static void try_host_files(void) {
 	say("files of the host are hidden", 1, "none of %zu is there", LENGTH(paths));
 }
 
+/* Is path, of a length, a line of list? */
+static int is_listed(const char *list, const char *path, size_t length) {
+	for (const char *line = list; *line; line += strcspn(line, "\n"), line += *line == '\n')
+		if (strcspn(line, "\n") == length && strncmp(line, path, length) == 0)
+			return 1;
+	return 0;
+}
+
+/* Is path a directory that leads to a line of list, or is such a line with a slash? */
+static int is_on_the_way(const char *list, const char *path) {
+	size_t n = strlen(path);
+	for (const char *line = list; *line; line += strcspn(line, "\n"), line += *line == '\n')
+		if (strncmp(line, path, n) == 0 && line[n] == '/')
+			return 1;
+	return 0;
+}
+
+/* Is path beneath a line of list that ends in a slash? "/" is no such line. */
+static int is_beneath(const char *list, const char *path) {
+	for (const char *line = list; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		size_t n = strcspn(line, "\n");
+		if (n > 1 && line[n - 1] == '/' && strncmp(line, path, n) == 0)
+			return 1;
+	}
+	return 0;
+}
+
+/* Looks for what is in the directory at path, with a slash at its end, and not in
+ * PROBE_ROOT. Answers whether there is anything, and leaves its path. */
+static int find_strange(char *path, size_t size) {
+	size_t n = strlen(path);
+	DIR *d = opendir(path);
+	int strange = !d;
+	for (struct dirent *e; !strange && (e = readdir(d));) {
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		size_t length = n + (size_t)snprintf(path + n, size - n, "%s", e->d_name);
+		if (length + 1 >= size)
+			strange = 1;
+		else if (!is_listed(told("PROBE_ROOT"), path, length)) {
+			struct stat st;
+			strange = !is_on_the_way(told("PROBE_ROOT"), path) || lstat(path, &st) != 0 || !S_ISDIR(st.st_mode);
+			if (!strange) {
+				memcpy(path + length, "/", 2);
+				strange = find_strange(path, size);
+			}
+		}
+	}
+	if (!strange)
+		path[n] = 0;
+	if (d)
+		closedir(d);
+	return strange;
+}
+
+/* That a directory is there shows in two places: in the root, and as a mount. */
+static void try_others_of_host(void) {
+	static char text[131072];
+	char path[512] = "/";
+	if (find_strange(path, sizeof path)) {
+		say("nothing else of the host", 0, "%s is there", path);
+		return;
+	}
+	int count = 0;
+	ssize_t n = slurp("/proc/self/mountinfo", text, sizeof text);
+	for (char *save, *line = n < 0 ? NULL : strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save), count++) {
+		char point[512] = "";
+		if (sscanf(line, "%*s %*s %*s %*s %511s", point) == 1 &&
+		    (is_listed(told("PROBE_MOUNTS"), point, strlen(point)) || is_beneath(told("PROBE_MOUNTS"), point)))
+			continue;
+		say("nothing else of the host", 0, "%s is mounted", point);
+		return;
+	}
+	say("nothing else of the host", count > 0, "%d mounts and what is in the root, as they should be", count);
+}
+
 static void try_devices(void) {
 	static const struct { const char *name; unsigned minor; } nodes[] = { { "null", 3 }, { "zero", 5 }, { "full", 7 }, { "random", 8 }, { "urandom", 9 } };
 	/* Links that libcontainer makes, also to what is masked or not there. */
@@ -813,6 +889,7 @@ static void try_all(char **env) {
 	try_writing();
 	try_mounts();
 	try_host_files();
+	try_others_of_host();
 	try_devices();
 	try_nodes();
 	try_masks();

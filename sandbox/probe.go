@@ -168,6 +168,8 @@ func (p *prober) env(s Spec) ([]string, error) {
 	env := []string{
 		fmt.Sprintf("PROBE_FIRST_ID=%d", first), fmt.Sprintf("PROBE_IDS=%d", count), fmt.Sprintf("PROBE_FILTERS=%d", filters),
 		"PROBE_RLIMITS=" + strings.Join(limits, " "),
+		"PROBE_ROOT=" + strings.Join(rootTable(p.host.config.Links), "\n"),
+		"PROBE_MOUNTS=" + strings.Join(mountPoints(), "\n"),
 		"PROBE_PORT=" + p.port, "PROBE_ABSTRACT=" + p.abstract, "PROBE_SOCKET=" + p.socket,
 		"PROBE_FILE=" + filepath.Join(p.host.instance.state, "lock"),
 		fmt.Sprintf("PROBE_DISK=%d", s.Workspace.SizeBytes), fmt.Sprintf("PROBE_FILES=%d", s.Workspace.Files),
@@ -184,6 +186,22 @@ func (p *prober) env(s Spec) ([]string, error) {
 		env = append(env, "PROBE_NS_"+name+"="+link)
 	}
 	return env, nil
+}
+
+// mountPoints are those of a sandbox without mounts of its own, if they are there.
+// Beneath those that end in a slash the machine may have mounted more.
+func mountPoints() []string {
+	points := []string{"/", "/usr", "/usr/", "/proc", "/dev", "/dev/shm", "/tmp", homeDir, workspaceDir}
+	for _, d := range deviceNames {
+		points = append(points, "/dev/"+d.name)
+	}
+	for _, f := range hostFiles {
+		found, _ := filepath.Glob(f.path) // of a pattern that makeRootfs has read
+		for _, path := range found {
+			points = append(points, path, path+"/")
+		}
+	}
+	return slices.Concat(points, maskedPaths, readonlyPaths)
 }
 
 // run runs the program, which ends by what it takes of memory while others that it

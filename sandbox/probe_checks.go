@@ -48,6 +48,7 @@ var checks = []check{
 	{"read-only root", "files", "what all sandboxes share can't be changed", howMounts},
 	{"mounts", "files", "every mount is without setuid and devices, and read-only but for the script's own", howMounts},
 	{"files of the host are hidden", "files", "secrets, sockets and state of the machine are not there", howMounts},
+	{"nothing else of the host", "files", "of the machine's directories only /usr and a short table are there", howMounts},
 	{"devices", "files", "/dev has only null, zero, full, random and urandom", howMounts},
 	{"new devices", "files", "a script can't make a node of a disk or of memory", howFilter},
 	{"masked files of the kernel", "files", "addresses, logs and hardware of the machine stay unknown", "a /proc with nothing mounted over its parts, and a kernel on which files can be mounted over others"},

@@ -321,7 +321,13 @@ var mutations = []mutation{
 	}), want: []string{"mounts", "read-only root"}},
 	{name: "a directory of the host", config: addMount(configs.Mount{
 		Source: "/run", Destination: "/run", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
-	}), want: []string{"sockets of the host"}},
+	}), want: []string{"sockets of the host", "nothing else of the host"}},
+	{name: "a directory of the host where the root has one, too", config: addMount(configs.Mount{
+		Source: "/var", Destination: "/var", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
+	}), want: []string{"nothing else of the host"}},
+	{name: "a directory with nothing in it", config: addMount(configs.Mount{
+		Source: "tmpfs", Destination: "/skills", Device: "tmpfs", Flags: unix.MS_RDONLY | noExec,
+	}), want: []string{"nothing else of the host"}},
 	{name: "/sys", config: addMount(configs.Mount{
 		Source: "/sys", Destination: "/opt", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
 	}), want: []string{"mounts"}},

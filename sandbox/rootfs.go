@@ -134,8 +134,34 @@ func makeReadOnly(dir string) error {
 
 const forkPatience = 2 * time.Second
 
+// rootTable lists the paths of a root that makeRootfs built and the mounts beneath
+// /proc, which is all that a sandbox without mounts of its own sees: what ends in a
+// slash is a directory in which nothing is but what is listed, too; of others whatever
+// is in them belongs there.
+func rootTable(links map[string]string) []string {
+	table := []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills/", linksDir + "/", "/var/", "/run/", readyDir}
+	for path := range madeUp {
+		table = append(table, path)
+	}
+	for _, links := range rootLinks(links) {
+		for path := range links {
+			table = append(table, path)
+		}
+	}
+	for _, f := range hostFiles {
+		found, _ := filepath.Glob(f.path) // of a pattern that makeRootfs has read
+		table = append(table, found...)
+	}
+	slices.Sort(table)
+	return slices.Compact(table)
+}
+
 // makeLinks makes the links of a merged /usr, and those that c asks for.
 func makeLinks(dir string, extra map[string]string) error {
+	return placeLinks(dir, rootLinks(extra)...)
+}
+
+func rootLinks(extra map[string]string) []map[string]string {
 	all := map[string]string{}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat("/usr/" + name); err == nil {
@@ -147,7 +173,7 @@ func makeLinks(dir string, extra map[string]string) error {
 	if zone, err := filepath.EvalSymlinks("/etc/localtime"); err == nil && strings.HasPrefix(zone, "/usr/") {
 		all["/etc/localtime"] = zone
 	}
-	return placeLinks(dir, fixedLinks, all, extra)
+	return []map[string]string{fixedLinks, all, extra}
 }
 
 // fixedLinks are in every root.
