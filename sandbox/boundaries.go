@@ -144,7 +144,7 @@ func effectiveCapabilities() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseUint(status["CapEff"], 16, 64)
+	return strconv.ParseUint(status.of("CapEff"), 16, 64)
 }
 
 func tryIDs(c Config) (string, error) {

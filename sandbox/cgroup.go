@@ -251,12 +251,20 @@ func (g group) value(controller, name, key string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(s) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
-			return strconv.ParseUint(v, 10, 64)
-		}
+	if v, ok := lineValue(s, key); ok {
+		return strconv.ParseUint(v, 10, 64)
 	}
 	return 0, fmt.Errorf("%s: no %s", g.file(controller, name), key)
+}
+
+// lineValue is what stands behind key in such lines.
+func lineValue(text, key string) (string, bool) {
+	for line := range strings.Lines(text) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
+			return v, true
+		}
+	}
+	return "", false
 }
 
 // oomKills counts the processes of the group that the kernel killed for memory.
@@ -269,19 +277,39 @@ func (g group) oomKills() (uint64, error) {
 
 // usage reads what the group's processes took so far. What the kernel doesn't
 // tell stays zero.
-func (g group) usage() (u Usage) {
+func (g group) usage() Usage {
+	u := g.cpuUsage()
+	peak := "memory.max_usage_in_bytes"
 	if g.unified {
-		user, _ := g.value("cpu", "cpu.stat", "user_usec")
-		system, _ := g.value("cpu", "cpu.stat", "system_usec")
-		u.UserCPU, u.SystemCPU = time.Duration(user)*time.Microsecond, time.Duration(system)*time.Microsecond
-		u.MemoryPeakBytes, _ = g.number("memory", "memory.peak") // since Linux 5.19
+		peak = "memory.peak" // since Linux 5.19
+	}
+	u.MemoryPeakBytes, _ = g.number("memory", peak)
+	return u
+}
+
+// cpuUsage is the part of usage that is of processors.
+func (g group) cpuUsage() (u Usage) {
+	if g.unified {
+		text, _ := g.read("cpu", "cpu.stat")
+		u.UserCPU, u.SystemCPU = microseconds(text, "user_usec"), microseconds(text, "system_usec")
 		return u
 	}
-	user, _ := g.number("cpuacct", "cpuacct.usage_user")
-	system, _ := g.number("cpuacct", "cpuacct.usage_sys")
-	u.UserCPU, u.SystemCPU = time.Duration(user), time.Duration(system)
-	u.MemoryPeakBytes, _ = g.number("memory", "memory.max_usage_in_bytes")
+	// A heading, and for each processor its number and nanoseconds of user and system.
+	text, _ := g.read("cpuacct", "cpuacct.usage_all")
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) == 3 {
+			user, _ := strconv.ParseInt(f[1], 10, 64)
+			system, _ := strconv.ParseInt(f[2], 10, 64)
+			u.UserCPU, u.SystemCPU = u.UserCPU+time.Duration(user), u.SystemCPU+time.Duration(system)
+		}
+	}
 	return u
+}
+
+func microseconds(text, key string) time.Duration {
+	v, _ := lineValue(text, key)
+	n, _ := strconv.ParseInt(v, 10, 64)
+	return time.Duration(n) * time.Microsecond
 }
 
 // refusedForks counts the forks that pids.max refused.

@@ -232,10 +232,10 @@ func idsInUse(first, count uint32) (map[uint32]bool, error) {
 		}
 		// Not the directory's owner, which is root for what can't be dumped.
 		status, err := readStatus(e.Name())
-		if err != nil || strings.HasPrefix(status["State"], "Z") {
+		if err != nil || strings.HasPrefix(status.of("State"), "Z") {
 			continue // it has ended, and at most its parent doesn't know yet
 		}
-		uid, err := strconv.ParseUint(strings.Fields(status["Uid"] + " x")[0], 10, 32)
+		uid, err := strconv.ParseUint(strings.Fields(status.of("Uid") + " x")[0], 10, 32)
 		if id := uint32(uid); err == nil && id >= first && id-first < count {
 			busy[(id-first)/size] = true
 		}

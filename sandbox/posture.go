@@ -47,18 +47,28 @@ func (c *cell) posture() (posture, error) {
 	return p, err
 }
 
-// readStatus reads /proc/<pid>/status into a map.
-func readStatus(pid string) (map[string]string, error) {
+// A procStatus is what /proc/<pid>/status says.
+type procStatus string
+
+func readStatus(pid string) (procStatus, error) {
 	text, err := readAll(unix.AT_FDCWD, "/proc/"+pid+"/status")
-	if err != nil {
-		return nil, err
+	return procStatus(text), err
+}
+
+// value is what stands behind key, and whether it is there.
+func (s procStatus) value(key string) (string, bool) {
+	_, rest, found := strings.Cut(string(s), "\n"+key+":") // Name, the first, is nobody's question
+	if !found {
+		return "", false
 	}
-	status := map[string]string{}
-	for line := range strings.Lines(text) {
-		key, value, _ := strings.Cut(line, ":")
-		status[key] = strings.TrimSpace(value)
-	}
-	return status, nil
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(value), true
+}
+
+// of is value, or nothing.
+func (s procStatus) of(key string) string {
+	value, _ := s.value(key)
+	return value
 }
 
 // check finds the process that is insidePid in the sandbox, or whichever is there
@@ -126,19 +136,19 @@ func (p posture) find() (int, error) {
 }
 
 // pidInside is the process's pid in the sandbox, which must be want unless that is 0.
-func pidInside(status map[string]string, want uint32) (uint32, error) {
-	levels := strings.Fields(status["NSpid"])
+func pidInside(status procStatus, want uint32) (uint32, error) {
+	levels := strings.Fields(status.of("NSpid"))
 	if len(levels) < 2 {
-		return 0, fmt.Errorf("NSpid: got %q, want a pid of the sandbox", status["NSpid"])
+		return 0, fmt.Errorf("NSpid: got %q, want a pid of the sandbox", levels)
 	}
 	n, err := strconv.ParseUint(levels[len(levels)-1], 10, 32)
 	if err != nil || want != 0 && uint32(n) != want {
-		return 0, fmt.Errorf("NSpid: got %q, want it to end with %d", status["NSpid"], want)
+		return 0, fmt.Errorf("NSpid: got %q, want it to end with %d", levels, want)
 	}
 	return uint32(n), nil
 }
 
-func (p posture) checkStatus(status map[string]string) error {
+func (p posture) checkStatus(status procStatus) error {
 	id := strconv.Itoa(int(p.slot.script()))
 	four := strings.Join([]string{id, id, id, id}, "\t")
 	none := strings.Repeat("0", 16)
@@ -154,7 +164,7 @@ func (p posture) checkStatus(status map[string]string) error {
 	}
 	var all differences
 	for _, w := range want {
-		got, known := status[w.key]
+		got, known := status.value(w.key)
 		if !known && w.key == "Seccomp_filters" { // since Linux 5.9
 			continue
 		}
@@ -172,7 +182,7 @@ var ownFilters = sync.OnceValues(func() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, _ := strconv.Atoi(status["Seccomp_filters"])
+	n, _ := strconv.Atoi(status.of("Seccomp_filters"))
 	return n, nil
 })
 

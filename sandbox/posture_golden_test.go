@@ -180,7 +180,7 @@ func hostIDLines(t *testing.T, out *strings.Builder, c *cell) {
 			t.Fatal(err)
 		}
 		for _, key := range []string{"Uid", "Gid"} {
-			lines[fmt.Sprintf("outside, %s: %s", key, whose.Replace(strings.Join(strings.Fields(status[key]), " ")))] = true
+			lines[fmt.Sprintf("outside, %s: %s", key, whose.Replace(strings.Join(strings.Fields(status.of(key)), " ")))] = true
 		}
 	}
 	for _, line := range slices.Sorted(maps.Keys(lines)) {

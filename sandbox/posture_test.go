@@ -49,7 +49,7 @@ func TestPostureRefuses(t *testing.T) {
 	}
 }
 
-func mustReadStatus(t *testing.T, pid int) map[string]string {
+func mustReadStatus(t *testing.T, pid int) procStatus {
 	t.Helper()
 	status, err := readStatus(strconv.Itoa(pid))
 	if err != nil {

@@ -31,8 +31,8 @@ func (s Spec) profile() profile {
 func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" && !s.unprepared }
 
 // preparedPoints is how many mount points the workspace of a prepared sandbox has
-// room for: a skill, and one lower layer.
-const preparedPoints = 2
+// room for: one lower layer, and a skill's with the directory above it.
+const preparedPoints = 3
 
 // prepare makes a sandbox like that of s, up to the first process, which has dropped
 // everything, has been looked at and waits for what it is to execute: a child of its
@@ -166,7 +166,7 @@ func (c *cell) lookAt() error {
 	if c.mounts, err = openQuiet(fmt.Sprintf("/proc/%d/ns/mnt", c.born.pid), unix.O_RDONLY); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	c.before = c.group.usage()
+	c.before = c.group.cpuUsage()
 	return nil
 }
 
@@ -250,7 +250,8 @@ func (l *mountList) close() { closeAll(l.trees) }
 func (c *cell) executionMounts() (*mountList, error) {
 	l := &mountList{}
 	s := c.spec
-	if err := c.staging.makeRoom(s.Workspace, len(s.Workspace.Lower)+len(s.Mounts)); err != nil {
+	skills, opt := s.pointsUnder("/skills"), s.pointsUnder("/opt")
+	if err := c.staging.makeRoom(s.Workspace, len(s.Workspace.Lower)+len(skills)+len(opt)); err != nil {
 		return l, err
 	}
 	if err := c.staging.overlay(s.Workspace, c.userns); err != nil {
@@ -260,28 +261,40 @@ func (c *cell) executionMounts() (*mountList, error) {
 	if err := l.add(tree, err, workspaceDir); err != nil {
 		return l, err
 	}
-	for _, top := range []string{"/skills", "/opt"} {
-		if err := c.mountsUnder(l, top); err != nil {
-			return l, err
-		}
+	if err := c.mountsUnder(l, "/skills", skills); err != nil {
+		return l, err
 	}
-	return l, nil
+	return l, c.mountsUnder(l, "/opt", opt)
 }
 
-func (c *cell) mountsUnder(l *mountList, top string) error {
-	var points []string // beneath top
-	for _, m := range c.spec.Mounts {
-		if rest, ok := strings.CutPrefix(m.Target, top+"/"); ok {
-			points = append(points, rest)
+// pointsUnder are the directories that the mounts beneath top need, each after the one
+// that it is in, top first. None: there is no such mount.
+func (s Spec) pointsUnder(top string) (points []string) {
+	add := func(point string) {
+		for i := range len(point) + 1 {
+			if i > 0 && (i == len(point) || point[i] == '/') && !slices.Contains(points, point[:i]) {
+				points = append(points, point[:i])
+			}
 		}
 	}
+	for _, m := range s.Mounts {
+		if strings.HasPrefix(m.Target, top+"/") {
+			add(m.Target)
+		}
+	}
+	if len(points) > 0 && top == "/opt" {
+		add(path.Dir(linksDir))
+	}
+	return points
+}
+
+// mountsUnder adds a read-only directory at top with nothing in it but points, of which
+// the first is top, and the mounts that go there.
+func (c *cell) mountsUnder(l *mountList, top string, points []string) error {
 	if len(points) == 0 {
 		return nil
 	}
-	if top == "/opt" {
-		points = append(points, strings.TrimPrefix(path.Dir(linksDir), top+"/"))
-	}
-	tree, err := makePoints(points)
+	tree, err := c.staging.clonePoints(points)
 	if err := l.add(tree, err, top); err != nil {
 		return err
 	}
@@ -308,51 +321,6 @@ func cloneMount(at string) (int, error) {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("clone mount %s: %w", at, err)
-	}
-	return tree, nil
-}
-
-// makePoints is a read-only tmpfs with nothing in it but the given directories.
-func makePoints(points []string) (_ int, err error) {
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("tmpfs: %w", err)
-	}
-	defer unix.Close(fs)
-	for _, option := range strings.Split(tinyOptions, ",") {
-		key, value, _ := strings.Cut(option, "=")
-		if err := unix.FsconfigSetString(fs, key, value); err != nil {
-			return -1, fmt.Errorf("tmpfs option %s: %w", option, err)
-		}
-	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, fmt.Errorf("tmpfs: %w", err)
-	}
-	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("tmpfs: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			unix.Close(tree)
-		}
-	}()
-	for _, point := range points {
-		for i := 0; i <= len(point); i++ {
-			if i < len(point) && point[i] != '/' {
-				continue
-			}
-			if err := unix.Mkdirat(tree, point[:i], 0o755); err != nil && err != unix.EEXIST {
-				return -1, fmt.Errorf("mount point %s: %w", point[:i], err)
-			}
-			if err := unix.Fchmodat(tree, point[:i], 0o755, 0); err != nil { // whatever the umask
-				return -1, fmt.Errorf("mount point %s: %w", point[:i], err)
-			}
-		}
-	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return -1, fmt.Errorf("tmpfs: %w", err)
 	}
 	return tree, nil
 }

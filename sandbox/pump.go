@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,11 +102,24 @@ func (p *pipes) feed(r io.Reader) {
 
 func (p *pipes) closeStdin() { p.stdinOnce.Do(func() { p.stdin.Close() }) }
 
+// pumpBuffers are for what is being read: an execution that says nothing has none.
+var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
+
 // drain reads f to its end, and hands w what it takes.
 func drain(f *os.File, w io.Writer) {
-	b := make([]byte, pumpBuffer)
-	for {
-		n, err := f.Read(b)
+	conn, err := f.SyscallConn()
+	for err == nil {
+		w, err = drainOnce(f, conn, w)
+	}
+}
+
+// drainOnce waits for something to read and hands it to w. It returns whom to hand
+// what comes next: nobody, nil, after an error of w's.
+func drainOnce(f *os.File, conn syscall.RawConn, w io.Writer) (io.Writer, error) {
+	buffer, n, err := readWhenReady(conn)
+	if buffer != nil {
+		defer pumpBuffers.Put(buffer)
+		b := buffer[:]
 		if 0 < n && n < len(b) && b[n-1] != '\n' {
 			time.Sleep(lineWait)
 			n += readNow(f, b[n:])
@@ -115,21 +129,48 @@ func drain(f *os.File, w io.Writer) {
 				w = nil
 			}
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			drainRest(f, w, b)
-		}
-		if err != nil {
-			return
-		}
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		drainRest(f, w)
+	}
+	return w, err
+}
+
+// readWhenReady reads once, into a buffer that it gets when there is something to
+// read. At the end the error is io.EOF.
+func readWhenReady(conn syscall.RawConn) (buffer *[pumpBuffer]byte, n int, err error) {
+	werr := conn.Read(func(fd uintptr) bool {
+		if buffer == nil {
+			buffer = pumpBuffers.Get().(*[pumpBuffer]byte)
+		}
+		n, err = readOnce(int(fd), buffer[:])
+		if err != unix.EAGAIN {
+			return true
+		}
+		pumpBuffers.Put(buffer)
+		buffer, n, err = nil, 0, nil
+		return false
+	})
+	switch {
+	case werr != nil:
+		return buffer, 0, werr
+	case err != nil:
+		return buffer, 0, os.NewSyscallError("read", err)
+	case n == 0:
+		return buffer, 0, io.EOF
+	}
+	return buffer, n, nil
 }
 
 // drainRest takes what is in the pipe of a dead program. The deadline may have
 // passed while w was slow, with the end of the output still in the pipe.
-func drainRest(f *os.File, w io.Writer, b []byte) {
+func drainRest(f *os.File, w io.Writer) {
 	if w == nil || f.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
+	buffer := pumpBuffers.Get().(*[pumpBuffer]byte)
+	defer pumpBuffers.Put(buffer)
+	b := buffer[:]
 	for n := readNow(f, b); n > 0; n = readNow(f, b) {
 		if _, err := w.Write(b[:n]); err != nil {
 			return

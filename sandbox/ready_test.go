@@ -692,8 +692,8 @@ func TestReadyPosture(t *testing.T) {
 			"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
 			"NoNewPrivs": "1", "Seccomp": "2", "Umask": "0077", "Threads": "1", "SigBlk": none, "SigCgt": "0000000000000002",
 		} {
-			if status[key] != want {
-				t.Errorf("%s: got %q, want %q", key, status[key], want)
+			if got := status.of(key); got != want {
+				t.Errorf("%s: got %q, want %q", key, got, want)
 			}
 		}
 		for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {

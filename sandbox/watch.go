@@ -125,7 +125,7 @@ func (w *watch) killAll() {
 }
 
 func (w *watch) checkCPU(limits Limits) {
-	u := w.p.cell.group.usage()
+	u := w.p.cell.group.cpuUsage()
 	before := w.p.cell.before
 	left := limits.CPU + before.UserCPU + before.SystemCPU - u.UserCPU - u.SystemCPU
 	if left <= 0 {

@@ -140,6 +140,26 @@ func (st *staging) overlay(w Workspace, userns *os.File) error {
 	return nil
 }
 
+// clonePoints makes directories, beside the workspace and out of its reach, and returns
+// a read-only mount of the first one, in which the others are.
+func (st *staging) clonePoints(points []string) (int, error) {
+	for _, point := range points {
+		if _, err := makeDir(st.dir, point); err != nil {
+			return -1, err
+		}
+	}
+	tree, err := cloneMount(st.dir + points[0])
+	if err != nil {
+		return -1, err
+	}
+	attr := unix.MountAttr{Attr_set: lockedDown | unix.MOUNT_ATTR_NOEXEC, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		unix.Close(tree)
+		return -1, fmt.Errorf("make mount of %s read-only: %w", points[0], err)
+	}
+	return tree, nil
+}
+
 // release takes the mounts out of this process's namespace; the sandbox has
 // its own by now. The upper layer stays open.
 func (st *staging) release() error { return detach(st.dir) }
