@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -103,6 +105,16 @@ func TestCoreLimitStays(t *testing.T) {
 			}
 			noLeftovers(t, h)
 		})
+	}
+}
+
+// TestCoreLimitUnderZero runs what needs the limit where processes have a hard limit of 0:
+// with CAP_SYS_RESOURCE it is as ever, without it sandboxes have 0 and that is said.
+func TestCoreLimitUnderZero(t *testing.T) {
+	self := fmt.Sprintf("/proc/%d/exe", os.Getpid()) // which may have no other name
+	out, err := exec.Command("bash", "-c", `ulimit -c 0 && exec "$0" "$@"`, self, "-test.v", "-test.run=^(TestCrash|TestCoreLimitStays)$").CombinedOutput()
+	if err != nil || strings.Count(string(out), "\n--- PASS: ") != 2 {
+		t.Errorf("got %v\n%s", err, out)
 	}
 }
 
