@@ -534,6 +534,16 @@ def standard_streams():
     return [s for t in (sys.stdin, sys.stdout, sys.stderr) for s in (t, t.buffer, getattr(t.buffer, "raw", None))]
 
 
+_objects, _freeze, _unfreeze = gc.get_objects, gc.freeze, gc.unfreeze  # a script may change gc's own
+
+
+def thaw():
+    """Gives what was frozen back to the collector, as the oldest. What a frozen
+    object refers to would never go, and its files would keep what they buffer."""
+    _freeze()
+    _unfreeze()
+
+
 class Spare(list):
     """A child's sys.path_hooks. Python drops it when a script is over, its atexit
     functions were called and its output is flushed, just before all modules are
@@ -543,16 +553,17 @@ class Spare(list):
 
     def __del__(self):
         try:
-            if sys.is_finalizing() and self.nothing_shows():
+            if self.mother.way_out and sys.is_finalizing() and self.nothing_shows():
                 sys.stdout.flush()
                 sys.stderr.flush()
                 self.mother.way_out.take()
         except BaseException:
             pass  # Python goes its own way
+        thaw()
 
     def nothing_shows(self):
         loaded, mother = sys.modules, self.mother
-        if _thread._count() or any(name in loaded for name in _ACTING):
+        if _thread._count() or any(name in loaded for name in _ACTING) or "PYTHONMALLOCSTATS" in mother.settings:
             return False
         if sys.stdout is not self.streams[3] or sys.stderr is not self.streams[6]:
             return False
@@ -561,7 +572,7 @@ class Spare(list):
                 break
             if foreign(loaded[name]):
                 return False
-        made = gc.get_objects()
+        made = _objects()
         if len(made) > MAX_LOOKED_AT or not any(thing is self.streams for thing in made):  # the script froze it
             return False
         return not lasting(made, self.streams, mother.names)
@@ -610,10 +621,9 @@ class WayOut:
 
 
 def spare(mother):
-    if mother.way_out and "PYTHONMALLOCSTATS" not in os.environ:
-        hooks = Spare(sys.path_hooks)
-        hooks.mother, hooks.streams = mother, standard_streams()
-        sys.path_hooks = hooks
+    hooks = Spare(sys.path_hooks)
+    hooks.mother, hooks.streams = mother, standard_streams()
+    sys.path_hooks = hooks
 
 
 def again(name):
@@ -656,7 +666,8 @@ class Mother:
         self.poll.register(CONTROL, select.POLLIN)
         self.children = {}  # pidfd -> (pid, cell)
         self.namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self.name = open("/proc/self/cmdline").read().split("\0")[0]
+        with open("/proc/self/cmdline") as f:
+            self.name = f.read().split("\0")[0]
         self.settings = settings(os.environ)
         self.layout = memory_layout()
         self.filter = self.last_filter = self.way_out = None

@@ -9,7 +9,8 @@ class Last:
         write(2, b"gone: %s\n" % self.name.encode())
 
 
-import io, json, sys, threading
+import io, json, signal, sys, threading
+signal.alarm(20)  # from 3.14 on a Python waits for the thread, and for ever
 lock, up = threading.Lock(), threading.Event()
 
 

@@ -1,4 +1,3 @@
-# differs: the interpreter looks what is left to finalize
 import os, sys
 
 

@@ -1,4 +1,3 @@
-# differs: objects written in C are not taken for ones that finalize
 import json, os, sqlite3
 json.JSONEncoder.d = d = sqlite3.connect("data.db")
 print(d.execute("pragma journal_mode=wal").fetchall())
