@@ -3,7 +3,8 @@
 /* Layers of the sandboxes that the mother makes, each of which can be off. Tests say
  * which by a file in the root that the sandboxes share (weaken_ahead.go). She reads it
  * once, when she gives herself her name; before, and in every other process than her
- * and those that she makes, nothing is off. */
+ * and those that she forks, nothing is off. */
+#undef ioctl
 #undef mount
 #undef open
 #undef prctl
@@ -15,10 +16,12 @@
 #undef unshare
 #undef write
 
-#include <linux/capability.h>
+#include "init.h"
+
 #include <linux/mount.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -82,7 +85,8 @@ int weak_prctl(int option, ...) {
 	va_start(args, option);
 	unsigned long a = va_arg(args, unsigned long), b = va_arg(args, unsigned long), c = va_arg(args, unsigned long), d = va_arg(args, unsigned long);
 	va_end(args);
-	if (option == PR_SET_NAME && strcmp((const char *)a, "mother") == 0)
+	/* Bad pointers are passed through: the probe tries some. */
+	if (option == PR_SET_NAME && is_init() && strcmp((const char *)a, "mother") == 0)
 		read_list();
 	if (option == PR_SET_NO_NEW_PRIVS && off(NO_NEW_PRIVILEGES))
 		return 0;
@@ -130,27 +134,36 @@ long weak_syscall(long number, ...) {
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(args, long);
 	va_end(args);
-	if (number == SYS_clone3)
+	if (without && number == SYS_clone3)
 		return weak_clone3((const struct clone_args *)a[0], (size_t)a[1]);
-	if (lacks(number, (const char *)a[1]))
+	if (without && lacks(number, (const char *)a[1]))
 		return 0;
 	return syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 int weak_mount(const char *source, const char *target, const char *type, unsigned long flags, const void *options) {
 	char fewer[128];
-	if (flags & MS_BIND && off(MASKS))
+	if (off(MASKS) && flags & MS_BIND)
 		return 0;
-	if (type && strcmp(type, "proc") == 0 && off(HIDEPID))
+	if (off(HIDEPID) && type && strcmp(type, "proc") == 0)
 		options = NULL;
-	if (type && strcmp(type, "tmpfs") == 0 && off(SIZES)) {
+	if (off(SIZES) && type && strcmp(type, "tmpfs") == 0) {
 		const char *size = strstr(options, ",size=");
 		snprintf(fewer, sizeof fewer, "%.*s", size ? (int)(size - (const char *)options) : 0, (const char *)options);
 		options = fewer;
 	}
-	if (type && off(FLAGS))
+	if (off(FLAGS) && type)
 		flags &= ~(unsigned long)(MS_NOSUID | MS_NODEV | MS_NOEXEC);
 	return mount(source, target, type, flags, options);
+}
+
+/* A network that is the mother's has no loopback that a sandbox could raise. */
+int weak_ioctl(int fd, unsigned long request, ...) {
+	va_list args;
+	va_start(args, request);
+	void *with = va_arg(args, void *);
+	va_end(args);
+	return request == SIOCSIFFLAGS && off(NET) ? 0 : ioctl(fd, request, with);
 }
 
 /* Without a user namespace of the sandbox's own its limits would be the mother's. */
@@ -159,31 +172,30 @@ int weak_open(const char *path, int flags, ...) {
 	va_start(args, flags);
 	mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
 	va_end(args);
-	if (strncmp(path, "/proc/sys/user/", 15) == 0 && (off(SYSCTLS) || off(USER)))
+	if ((off(SYSCTLS) || off(USER)) && strncmp(path, "/proc/sys/user/", 15) == 0)
 		path = "/dev/null";
 	return open(path, flags, mode);
 }
 
 /* "0" is how a process enters a cgroup, two lines are the ids of a user namespace. */
 ssize_t weak_write(int fd, const void *buffer, size_t length) {
-	if (length == 1 && *(const char *)buffer == '0' && off(GROUPS))
+	if (off(GROUPS) && length == 1 && *(const char *)buffer == '0')
 		return 1;
-	if (length > 8 && strncmp(buffer, "0 ", 2) == 0 && off(USER))
+	if (off(USER) && length > 8 && strncmp(buffer, "0 ", 2) == 0)
 		return (ssize_t)length;
 	return write(fd, buffer, length);
 }
 
 int weak_setresgid(gid_t real, gid_t effective, gid_t saved) {
-	return off(IDS) ? 0 : setresgid(real, effective, saved);
+	return off(IDS) && real == SCRIPT_ID ? 0 : setresgid(real, effective, saved);
 }
 
 int weak_setresuid(uid_t real, uid_t effective, uid_t saved) {
-	return off(IDS) ? 0 : setresuid(real, effective, saved);
+	return off(IDS) && real == SCRIPT_ID ? 0 : setresuid(real, effective, saved);
 }
 
 int weak_setrlimit(int resource, const struct rlimit *limit) {
-	static const struct rlimit much = { 1 << 30, 1 << 30 };
-	return setrlimit(resource, resource == RLIMIT_CORE && off(CORE) ? &much : limit);
+	return resource == RLIMIT_CORE && off(CORE) ? 0 : setrlimit(resource, limit);
 }
 
 mode_t weak_umask(mode_t mask) {

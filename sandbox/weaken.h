@@ -9,6 +9,7 @@
 #endif
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -17,6 +18,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+int weak_ioctl(int fd, unsigned long request, ...);
 int weak_mount(const char *source, const char *target, const char *type, unsigned long flags, const void *options);
 int weak_open(const char *path, int flags, ...);
 int weak_prctl(int option, ...);
@@ -28,7 +30,7 @@ mode_t weak_umask(mode_t mask);
 int weak_unshare(int flags);
 ssize_t weak_write(int fd, const void *buffer, size_t length);
 
-#ifndef SKILLRUN_WEAKEN_ITSELF
+#define ioctl(...) weak_ioctl(__VA_ARGS__)
 #define mount(...) weak_mount(__VA_ARGS__)
 #define open(...) weak_open(__VA_ARGS__)
 #define prctl(...) weak_prctl(__VA_ARGS__)
@@ -39,6 +41,5 @@ ssize_t weak_write(int fd, const void *buffer, size_t length);
 #define umask(...) weak_umask(__VA_ARGS__)
 #define unshare(...) weak_unshare(__VA_ARGS__)
 #define write(...) weak_write(__VA_ARGS__)
-#endif
 
 #endif

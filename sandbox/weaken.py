@@ -18,9 +18,9 @@ def _without(off):
 
     g, libc = globals(), _libc
     weak = Libc()
-    kinds = {"user": 0x10000000, "mnt": 0x20000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "time": 0x80}
+    known = {"user": 0x10000000, "mnt": 0x20000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "time": 0x80}
     enter, limits, call, control = enter_namespaces, set_limits, syscall, prctl
-    left = ~sum(kinds.pop(name) for name in list(kinds) if name in off)
+    left = ~sum(flag for name, flag in known.items() if name in off)
     g["enter_namespaces"] = lambda init, namespaces: enter(init, namespaces & left)
     for name in off:
         if name == "pid":
@@ -40,14 +40,13 @@ def _without(off):
         elif name == "capabilities":
             weak.capset = nothing
         elif name == "core":
-            much = 1 << 30
-            g["set_limits"] = lambda rlimits: limits([(n, much, much) if n == resource.RLIMIT_CORE else (n, s, h) for n, s, h in rlimits])
+            g["set_limits"] = lambda rlimits: limits([r for r in rlimits if r[0] != resource.RLIMIT_CORE])
         elif name == "umask":
             mask = os.umask
             g["os"] = like(os, umask=lambda _: mask(0o022))
         elif name == "descriptors":
             g["syscall"] = lambda name, *args: 0 if name == "close_range" else call(name, *args)
-        elif left == -1:
+        elif name not in known:
             raise ValueError("no layer " + name)
     g["_libc"] = weak
 

@@ -38,7 +38,6 @@ type aheadWeakening struct {
 }
 
 var aheadWeakenings = map[string]aheadWeakening{
-	"posture":          {}, // that what differs is not heeded; alone it shows nothing
 	"user namespace":   {off: "user", mother: moreCapabilities},
 	"mnt namespace":    {off: "mnt"},
 	"pid namespace":    {off: "pid"},
@@ -63,7 +62,7 @@ var aheadWeakenings = map[string]aheadWeakening{
 	"nor a filter":       {off: "no new privileges\nfilter", mother: newPrivileges},
 	"keyring":            {off: "keyring"},
 	"keyring and filter": {off: "keyring", filters: noFilters},
-	"core dumps":         {off: "core"},
+	"core dumps":         {off: "core", mother: coreDumps},
 	"umask":              {off: "umask"},
 	"masks":              {off: "masks"},
 	"process view":       {off: "hidepid"},
@@ -111,7 +110,7 @@ var readyWeakenings = map[string]aheadWeakening{
 	"capabilities":       {off: "capabilities"},
 	"no new privileges":  {off: "no new privileges"}, // the mother has it, too
 	"keyring and filter": {off: "keyring\nfilter"},
-	"core dumps":         {off: "core"},
+	"core dumps":         {off: "core", mother: coreDumps},
 	"umask":              {off: "umask"},
 	"descriptors":        {off: "descriptors"},
 }
@@ -122,6 +121,11 @@ func noFilters(f filters) (filters, error) {
 }
 
 func newPrivileges(c *configs.Config) { c.NoNewPrivileges = false }
+
+// coreDumps gives the mother a limit that is none, for who sets itself no other.
+func coreDumps(c *configs.Config) {
+	c.Rlimits = []configs.Rlimit{{Type: unix.RLIMIT_CORE, Soft: muchMemory, Hard: muchMemory}}
+}
 
 // moreCapabilities are what a sandbox sets itself up with if its user namespace is
 // the mother's.

@@ -25,8 +25,11 @@ func until(t testing.TB, what string, done func() bool) {
 // motherPid is the process that makes the daemon's sandboxes ahead; "" if there is none.
 func (d *running) motherPid() string {
 	for _, b := range boxesOf(d.instance()) {
-		if b.name == motherBox {
-			return b.init
+		for _, pid := range b.pids {
+			// A sandbox that she just made is in her cgroups yet.
+			if b.name == motherBox && statusOf(pid)["Name"] == motherComm {
+				return pid
+			}
 		}
 	}
 	return ""

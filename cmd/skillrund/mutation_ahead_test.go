@@ -1,0 +1,303 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skillrun/skillrun/sandbox"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// TestMutationOfPrepared does what TestMutation does to sandboxes that are made ahead:
+// those of the mother, and those with a process that an interpreter forked.
+
+// An aheadMutation is one layer that is off in them.
+type aheadMutation struct {
+	mutation
+	// Posture are words of what the daemon says of the processes that wait, which it
+	// would refuse: that is the first line of defence, and off as well. None: it sees
+	// no difference.
+	Posture []string `json:"posture"`
+}
+
+// aheadMutations are by what is weak, "ahead" or "ready", and by layer.
+func aheadMutations(t testing.TB) map[string]map[string]aheadMutation {
+	t.Helper()
+	all := map[string]map[string]aheadMutation{}
+	decodeStrictly(t, "mutations_ahead.json", &all)
+	return all
+}
+
+// looks are attacks, or glances from outside, on what no case of the catalogue is
+// about. They are named as cases are in mutations_ahead.json.
+var looks = map[string]func(testing.TB, *running){
+	"look-credentials": lookAtCredentials, "look-descriptors": lookAtDescriptors, "look-ids": lookAtIDs, "look-init": lookAtInit, "look-keyring": lookAtKeyring,
+	"look-namespaces": lookAtNamespaces, "look-processors": lookAtProcessors, "look-umask": lookAtUmask,
+}
+
+// lookAtInit reads, from outside, what the init of a sandbox that was made ahead has.
+func lookAtInit(t testing.TB, d *running) {
+	id := d.hold(1, shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done"))[0]
+	for _, b := range d.boxesOfExecution(id) {
+		status := statusOf(b.init)
+		for key, want := range map[string]string{
+			"CapEff": "00000000000001e0", "CapPrm": "00000000000001e0", "CapBnd": "00000000000001e0", // KILL, SETGID, SETUID, SETPCAP
+			"CapInh": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
+		} {
+			if status[key] != want {
+				t.Errorf("%s of init: got %s, want %s", key, status[key], want)
+			}
+		}
+		// The files of a process that can be read are its own.
+		own, _, _ := strings.Cut(status["Uid"], "\t")
+		info, err := os.Stat("/proc/" + b.init + "/environ")
+		if err != nil {
+			t.Error(err)
+		} else if uid := info.Sys().(*syscall.Stat_t).Uid; fmt.Sprint(uid) == own {
+			t.Error("init's files in /proc are its own user's")
+		}
+		if !b.ahead() {
+			t.Errorf("%v was not made ahead", b)
+		}
+	}
+	d.cancel(id)
+}
+
+// lookAtKeyring wants two executions not to share a keyring, where they can see one.
+func lookAtKeyring(t testing.TB, d *running) {
+	const session = "import ctypes\nprint(ctypes.CDLL(None).syscall(250, 0, ctypes.c_long(-3), 0))\n" // KEYCTL_GET_KEYRING_ID
+	first := d.run(code("hostile", session)).stdout.String()
+	if second := d.run(code("hostile", session)).stdout.String(); second == first && first != "-1\n" {
+		t.Errorf("a keyring of two executions: %s", first)
+	}
+}
+
+// lookAtProcessors wants the kernel to have the limit that the header tells.
+func lookAtProcessors(t testing.TB, d *running) {
+	req := shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done")
+	req.Limits = &pb.Limits{MilliCpus: 500}
+	id := d.hold(1, req)[0]
+	got := ""
+	for _, b := range d.boxesOfExecution(id) {
+		for _, path := range b.paths {
+			for _, name := range []string{"cpu.max", "cpu.cfs_quota_us"} {
+				if data, err := os.ReadFile(filepath.Join(path, name)); err == nil {
+					got = strings.TrimSpace(string(data))
+				}
+			}
+		}
+	}
+	if quota, _, _ := strings.Cut(got, " "); quota != "50000" {
+		t.Errorf("processor time: got %q, want 50000 of 100000 us", got)
+	}
+	d.cancel(id)
+}
+
+// Python is what these run: an interpreter may have forked it, or init.
+
+func lookAtUmask(t testing.TB, d *running) {
+	if got := d.run(code("hostile", "import os\nprint('%04o' % os.umask(0))")).stdout.String(); got != "0077\n" {
+		t.Errorf("umask %s", got)
+	}
+}
+
+func lookAtIDs(t testing.TB, d *running) {
+	r := d.run(code("hostile", "import os\nprint(*os.getresuid(), *os.getresgid(), *os.getgroups())"))
+	if got := r.stdout.String(); got != "1000 1000 1000 1000 1000 1000\n" {
+		t.Errorf("ids %s%s", got, r.stderr.String())
+	}
+}
+
+// lookAtCredentials is what the case k-14-credentials begins with.
+func lookAtCredentials(t testing.TB, d *running) {
+	r := d.run(code("hostile", "import os\nfor l in open('/proc/self/status'):\n  if l[:3] == 'Cap': print(*l.split())"))
+	for line := range strings.Lines(r.stdout.String()) {
+		if !strings.HasSuffix(line, ": 0000000000000000\n") {
+			t.Errorf("%s", strings.Replace(line, ":", "", 1))
+		}
+	}
+	if n := strings.Count(r.stdout.String(), "\n"); n != 5 {
+		t.Errorf("%d sets of capabilities, want 5: %s", n, r.stderr.String())
+	}
+}
+
+func lookAtDescriptors(t testing.TB, d *running) {
+	r := d.run(code("hostile", "import os\nprint(*sorted(int(n) for n in os.listdir('/proc/self/fd')))"))
+	if got := r.stdout.String(); got != "0 1 2 3\n" { // the last is the listing's own
+		t.Errorf("descriptors %s%s", got, r.stderr.String())
+	}
+}
+
+// lookAtNamespaces wants an execution to have none that is the mother's.
+func lookAtNamespaces(t testing.TB, d *running) {
+	r := d.run(code("hostile", "import os\nfor n in os.listdir('/proc/self/ns'): print(n, os.readlink('/proc/self/ns/' + n))"))
+	pid, seen := d.motherPid(), 0
+	for line := range strings.Lines(r.stdout.String()) {
+		name, link, _ := strings.Cut(strings.TrimSpace(line), " ")
+		hers, err := os.Readlink("/proc/" + pid + "/ns/" + name)
+		if err != nil {
+			t.Error(err)
+		}
+		if link == hers {
+			t.Errorf("%s namespace of the mother's", name)
+		}
+		seen++
+	}
+	if seen < 8 {
+		t.Errorf("%d namespaces: %v %s", seen, r.outcome, r.stderr.String())
+	}
+}
+
+// cancel ends an execution that is held.
+func (d *running) cancel(id string) {
+	d.t.Helper()
+	if _, err := d.runs.Cancel(d.t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+		d.t.Error(err)
+	}
+	d.attach(id, 0)
+}
+
+// aheadConfig is of a daemon that serves whatever it finds missing.
+func aheadConfig(interpreters int) string {
+	return "boundaries: {allow_missing: [" + strings.Join(sandbox.Lowerable(), ", ") + "]}\n" +
+		"prepared: {sandboxes: 8, interpreters: " + strconv.Itoa(interpreters) + "}\n"
+}
+
+func startWeakenedAhead(t testing.TB, program, layer string, interpreters int) *running {
+	t.Helper()
+	d := launchWeakened(t, program, layer, aheadConfig(interpreters))
+	d.waitServing()
+	return d
+}
+
+func TestMutationOfPrepared(t *testing.T) {
+	daemon := buildWeakened(t)
+	cases := map[string]hostileCase{}
+	for _, group := range hostileCases(t) {
+		for _, c := range group {
+			cases[c.ID] = c
+		}
+	}
+	all := aheadMutations(t)
+	every := map[string]bool{}
+	for kind, layers := range all {
+		for layer, m := range layers {
+			for _, id := range m.cases() {
+				if c, ok := cases[id]; (!ok || !c.inSandbox() || c.Advisory) && looks[id] == nil {
+					t.Fatalf("mutations_ahead.json: %s: %s: %s is no case that fails in a sandbox", kind, layer, id)
+				}
+				every[id] = true
+			}
+		}
+	}
+	// Several layers at once, one case after the other in each: a daemon that starts
+	// takes longer than most of them.
+	places := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	run := func(name string, f func(t *testing.T)) {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			t.Run(name, f)
+		})
+	}
+	// What fails below fails for the layer's sake: with all on, the same build passes.
+	run("nothing", func(t *testing.T) {
+		d := startWeakenedAhead(t, daemon, "", 4)
+		d.wantJudgedAhead(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))}, false)
+	})
+	run("posture", func(t *testing.T) { wantPostureHeeded(t, daemon, cases) })
+	for kind, layers := range all {
+		for layer, m := range layers {
+			run(kind+": "+layer, func(t *testing.T) { wantRed(t, daemon, cases, kind, layer, m) })
+		}
+	}
+	wg.Wait()
+}
+
+func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, layer string, m aheadMutation) {
+	interpreters := 0
+	if kind == "ready" {
+		interpreters = 4
+	}
+	d := startWeakenedAhead(t, daemon, kind+": "+layer, interpreters)
+	d.wantMissing(m.Daemon)
+	d.wantJudgedAhead(t, cases, m.mutation, kind == "ready")
+	words := m.Posture
+	if m.Refused != "" {
+		words = append(words, m.Refused)
+	}
+	for _, w := range words {
+		until(t, "the daemon's log does not say "+strconv.Quote(w), func() bool {
+			d.run(code("hostile", "import os"))
+			return strings.Contains(d.log.String(), strings.ReplaceAll(w, `"`, `\"`))
+		})
+	}
+	if log := d.log.String(); len(m.Posture) == 0 && strings.Contains(log, "a posture differs") {
+		t.Error("the posture that was read back differs")
+	} else if m.Refused == "" && (strings.Contains(log, "no sandbox was made ahead") || strings.Contains(log, "the mother made no sandbox")) {
+		t.Error("no sandbox could be made without the layer")
+	}
+}
+
+// wantPostureHeeded leaves the daemon its look at what waits: it uses none that differs,
+// says so, and what runs runs in sandboxes that libcontainer makes, which are whole.
+func wantPostureHeeded(t *testing.T, daemon string, cases map[string]hostileCase) {
+	for layer, w := range map[string]string{
+		"ahead: network": "net namespace: got the mother's", "ahead: bounding set": "CapBnd: got ", "ready: seccomp": "Seccomp: got ",
+	} {
+		t.Run(layer, func(t *testing.T) {
+			d := startWeakenedAhead(t, daemon, layer+", read back", 4)
+			until(t, "nothing in the log of what is refused", func() bool {
+				d.wantJudgedAhead(t, cases, mutation{Green: []string{"look-namespaces"}}, false)
+				return t.Failed() || d.logLine("posture: ", w) != ""
+			})
+			d.wantJudgedAhead(t, cases, mutation{Green: []string{"k-12-socket-families", "look-credentials"}}, false)
+		})
+	}
+}
+
+// wantJudgedAhead runs the cases of m, one after the other. What is to be red is run
+// again while it is not, if it is a process that an interpreter forked: whole ones are
+// taken as long as none of those waits.
+func (d *running) wantJudgedAhead(t testing.TB, cases map[string]hostileCase, m mutation, ready bool) {
+	t.Helper()
+	for _, id := range m.cases() {
+		words, red := m.Red[id]
+		deadline := time.Now().Add(patience)
+		v := d.judgedOne(t, cases, id)
+		for ready && red && !v.Failed() && time.Now().Before(deadline) {
+			v = d.judgedOne(t, cases, id)
+		}
+		switch {
+		case !red && v.Failed():
+			t.Errorf("%s fails:\n%s", id, tail(v.text(), 3000))
+		case red && !v.Failed():
+			t.Errorf("%s does not notice", id)
+		case red && !strings.Contains(v.text(), words):
+			t.Errorf("%s fails, but not with %q:\n%s", id, words, tail(v.text(), 3000))
+		}
+	}
+}
+
+func (d *running) judgedOne(t testing.TB, cases map[string]hostileCase, id string) *verdict {
+	return judged(t, func(t testing.TB) {
+		if look, ok := looks[id]; ok {
+			mine := *d
+			mine.t = t
+			look(t, &mine)
+			return
+		}
+		runInSandbox(t, d, cases[id])
+	})
+}
