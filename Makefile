@@ -31,6 +31,9 @@ DEMO_PACKAGES := $(BUILD_PACKAGES)
 TEST_PACKAGES := $(DEMO_PACKAGES) python3 python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
 	protobuf-compiler protobuf-compiler-grpc libprotobuf-dev mypy python3-typeshed libcap2-bin git perl ruby procps jq
 
+# CPython's own tests come in a package for each version.
+CPYTHON_TESTS = $(shell /usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])' 2>/dev/null || echo libpython3.11-testsuite)
+
 # What makes the Python code of the contract.
 GENERATE_PACKAGES := protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
 
@@ -63,7 +66,7 @@ blank := $(empty) $(empty)
 
 # Tests of package sandbox that say themselves how their sandboxes are made, or have
 # none: they are the same in the run with all others in sandboxes made ahead.
-SAME_AHEAD := ^(TestReady(Scripts|Commands|Fresh|Posture|Mother.*)|TestProbeNamesWhatIsWeak|TestUnified.*|TestPrepared.*|TestMotherIsKilled|TestWaitingIsKilled|TestPoolUnderLoad|TestGoldenPosture|Fuzz.*)$$
+SAME_AHEAD := ^(TestReady(Scripts|Commands|CPython|Fresh|Posture|Mother.*)|TestProbeNamesWhatIsWeak|TestUnified.*|TestPrepared.*|TestMotherIsKilled|TestWaitingIsKilled|TestPoolUnderLoad|TestGoldenPosture|Fuzz.*)$$
 
 .PHONY: test
 test: packages-test tools build ## Runs every test, as root
@@ -78,6 +81,14 @@ test: packages-test tools build ## Runs every test, as root
 	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-prepared.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
+
+# CPYTHON='test_os test_io' runs those of CPython's test files; without it, all that
+# sandbox/testdata/cpython/files lists, in half an hour. make test has the quick ones.
+CPYTHON := all
+
+.PHONY: test-cpython
+test-cpython: packages-test ## Compares CPython's own tests in forked Pythons and in started ones, as root
+	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestReadyCPython$$' ./sandbox/
 
 # make test-cgroup2 RUN=TestX runs only what go test -run would, of packages sandbox
 # and cmd/skillrund (RUN='TestHostileFault/fault-04' one case); .ci/cgroup2/plan.sh
@@ -179,7 +190,7 @@ $(TOOLS)/runc: Makefile | packages-build
 .PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
-packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) node:nodejs
+packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
 packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)

@@ -1,0 +1,217 @@
+package sandbox
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpythonTests is where Debian's libpython3.X-testsuite puts CPython's own tests.
+const cpythonTests = "/usr/lib/%s/test"
+
+// cpythonVar is "all", or the files of those tests to run, blank between, instead of
+// the quick ones.
+const cpythonVar = "SKILLRUN_CPYTHON"
+
+// cpythonFiles lists the files that are run, a line each: what a fork could break, and
+// that runs in a sandbox. Behind some stands "quick".
+const cpythonFiles = "testdata/cpython/files"
+
+// cpythonPatience is how long a file may take before it is killed, which is an outcome.
+const cpythonPatience = 5 * time.Minute
+
+// cpythonResults is where run.py writes, in a cell.
+const cpythonResults = "/home/skill/results"
+
+// A cpythonRun is what became of the tests of a file: by name, and how it ended.
+type cpythonRun struct {
+	tests  map[string]string
+	status unix.WaitStatus
+	stderr string // for a person
+}
+
+// CPython's own tests have the same outcomes in a forked Python as in one that is
+// started. Some fail in a sandbox, both ways.
+func TestReadyCPython(t *testing.T) {
+	if _, err := os.Stat(fmt.Sprintf(cpythonTests, readyVersion(t))); err != nil {
+		t.Skipf("CPython's tests are not there: install lib%s-testsuite: %v", readyVersion(t), err)
+	}
+	files := filesOfCPython(t, os.Getenv(cpythonVar))
+	skills := filepath.Join(publicDir(t), "skills")
+	if err := os.CopyFS(skills, os.DirFS("testdata/cpython")); err != nil {
+		t.Fatal(err)
+	}
+	m := startReadyMother(t, readyPython(), true, readyImports...)
+	ready, bare := newReadyCell(t, skills, readyAlso()...), newReadyCell(t, skills, readyAlso()...)
+	ready.raiseLoopback(t)
+	bare.raiseLoopback(t)
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			defer func(t testing.TB) { m.t = t }(m.t)
+			m.t = t
+			compareCPython(t, m, ready, bare, file)
+		})
+	}
+}
+
+func filesOfCPython(t *testing.T, which string) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(cpythonFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if which != "" && which != "all" {
+		return strings.Fields(which)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if which == "all" || rest == "quick" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// compareCPython compares the outcomes of a file's tests. What differs is run again,
+// as some tests depend on time: only what differs each time does.
+func compareCPython(t *testing.T, m *readyMother, ready, bare *readyCell, file string) {
+	before := m.childrenTime(t)
+	got, want := m.runCPython(t, ready, "", file, nil), m.runCPython(t, bare, "exec", file, nil)
+	if len(want.tests) < 2 {
+		t.Fatalf("%d tests: status %#x, stderr %s", len(want.tests), want.status, want.stderr)
+	}
+	counts := map[string]int{}
+	for _, outcome := range want.tests {
+		outcome, _, _ = strings.Cut(outcome, ":")
+		counts[outcome]++
+	}
+	t.Logf("%d tests %v, status %#x, %v of processor time in both", len(want.tests), counts, want.status, m.childrenTime(t)-before)
+	differs := unlike(got, want)
+	for range 2 {
+		if len(differs) == 0 {
+			break
+		}
+		names := slices.Sorted(slices.Values(differs))
+		t.Logf("again: %v", names)
+		got, want = m.runCPython(t, ready, "", file, names), m.runCPython(t, bare, "exec", file, names)
+		differs = unlike(got, want)
+	}
+	for _, name := range differs {
+		t.Errorf("%s: got %q, want %q", name, got.tests[name], want.tests[name])
+	}
+	if got.status != want.status && len(differs) == 0 {
+		t.Errorf("status: got %#x, want %#x; stderr %s", got.status, want.status, got.stderr)
+	}
+}
+
+// unlike are the names of tests whose outcomes differ.
+func unlike(got, want cpythonRun) (names []string) {
+	for name := range want.tests {
+		if got.tests[name] != want.tests[name] {
+			names = append(names, name)
+		}
+	}
+	for name := range got.tests {
+		if _, ok := want.tests[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// What messages say of one process or one moment.
+var ofAMoment = regexp.MustCompile(`0x[0-9a-f]+|@test_[0-9]+|[0-9]+|/tmp/[a-z0-9_]+`)
+
+// runCPython runs the tests of a file, or those named, in c.
+func (m *readyMother) runCPython(t *testing.T, c *readyCell, by, file string, names []string) cpythonRun {
+	t.Helper()
+	child := m.fork(c)
+	child.handOver(readyCommand{Argv: append([]string{m.cmd.Args[0], "/skills/run.py", cpythonResults, "test." + file}, names...), Dir: ".", Exec: by != ""})
+	if got := child.started(); got != by {
+		t.Errorf("started by %q, want %q", got, by)
+	}
+	late := time.AfterFunc(cpythonPatience, func() { _ = unix.Kill(child.pid, unix.SIGKILL) })
+	defer late.Stop()
+	ended := child.finish("")
+	run := cpythonRun{tests: map[string]string{}, status: ended.status, stderr: ended.stderr}
+	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(c.pid), "root", cpythonResults))
+	if err != nil {
+		t.Fatalf("%s: no results: status %#x, stderr %s", file, ended.status, ended.stderr)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct{ Test, Outcome, Detail string }
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatalf("%s: %v: %s", file, err, lines.Text())
+		}
+		run.add(line.Test, line.Outcome, ofAMoment.ReplaceAllString(line.Detail, "#"))
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.takeFiles(t)
+	return run
+}
+
+// The loopback of a sandbox is up. SIOCSIFFLAGS is netdevice(7)'s.
+const loopbackUp = `
+import fcntl, socket, struct
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sH14x", b"lo", 1))
+`
+
+// raiseLoopback makes the cell reach itself.
+func (c *readyCell) raiseLoopback(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("nsenter", "--target", strconv.Itoa(c.pid), "--user", "--net", "/usr/bin/python3", "-c", loopbackUp)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("loopback: %v: %s", err, out)
+	}
+}
+
+// add takes a line of run.py. A test that has only begun is the one that a Python
+// died in. Some names stand for several tests: the outcomes are a set.
+func (r cpythonRun) add(test, outcome, detail string) {
+	if detail != "" {
+		outcome += ": " + detail
+	}
+	var all []string
+	if before := r.tests[test]; before != "" && before != "begun" {
+		all = strings.Split(before, "; ")
+	}
+	if outcome != "begun" || len(all) == 0 {
+		all = append(all, outcome)
+	}
+	slices.Sort(all)
+	r.tests[test] = strings.Join(slices.Compact(all), "; ")
+}
+
+// childrenTime is what the children of a mother that have ended have taken.
+func (m *readyMother) childrenTime(t *testing.T) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(m.cmd.Process.Pid), "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest) // from the third on, of proc_pid_stat(5)
+	user, err1 := strconv.Atoi(fields[16-3])
+	system, err2 := strconv.Atoi(fields[17-3])
+	if err1 != nil || err2 != nil {
+		t.Fatalf("stat: %s", text)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond // a tick
+}
