@@ -3,6 +3,7 @@ package sandbox
 import (
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -49,6 +50,25 @@ func TestReadyPython(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	}
+	noLeftovers(t, h)
+}
+
+// What is asked for while no child waits is forked then: it has no parent in its
+// sandbox, and one that init started has init.
+func TestReadyPythonIsForkedWhenAskedFor(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec(nil, "-c", "import os; print(os.getppid())")
+	run(t, h, s, "")
+	waitForReady(t, h, s)
+	var all sync.WaitGroup
+	for range 6 { // more than wait
+		all.Go(func() {
+			if got := run(t, h, s, ""); got.stdout != "0\n" || got.exit.End != Exited {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+	all.Wait()
 	noLeftovers(t, h)
 }
 

@@ -94,11 +94,19 @@ func (p *pool) take(s Spec) *cell {
 	key := s.profile()
 	if k := s.readyKey(); k != (readyKey{}) && p.interpreters > 0 {
 		key.ready = k
-		p.askInterpreter(k)
-		if c, _ := p.pick(key, s); c != nil {
+		in := p.askInterpreter(k)
+		c, m := p.pick(key, s)
+		if c != nil {
 			return c
 		}
-		key.ready = readyKey{} // it executes its interpreter
+		if in != nil && m != nil {
+			c, err := p.host.prepare(m, in, s)
+			if err == nil {
+				return c
+			}
+			p.host.log().Warn("the interpreter forked no child; the sandbox executes one", "error", err)
+		}
+		key.ready = readyKey{}
 	}
 	c, m := p.pick(key, s)
 	if c != nil || m == nil {
@@ -139,16 +147,17 @@ func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
 	return nil, p.mother
 }
 
-// askInterpreter has one started for k, unless there is one or too many are busy.
-func (p *pool) askInterpreter(k readyKey) {
+// askInterpreter returns the one for k. If there is none it has one started, unless
+// too many are busy.
+func (p *pool) askInterpreter(k readyKey) *interpreter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r := p.ready[k]; r != nil {
 		r.asked = time.Now()
-		return
+		return r.in
 	}
 	if p.mother == nil || time.Now().Before(p.rest) || len(p.ready) >= p.interpreters && !p.dropInterpreter() {
-		return
+		return nil
 	}
 	r := &readySlot{asked: time.Now()}
 	p.ready[k] = r
@@ -180,6 +189,7 @@ func (p *pool) askInterpreter(k readyKey) {
 		<-in.gone
 		p.forgetInterpreter(k, r)
 	})
+	return nil
 }
 
 // forgetInterpreter makes room for another start.
@@ -388,7 +398,7 @@ func (p *pool) makeOne() bool {
 			}
 		}
 	}
-	if f == nil || total >= p.max {
+	if f == nil || total >= p.max && !p.makeRoom(f) {
 		p.mu.Unlock()
 		return false
 	}
@@ -408,6 +418,25 @@ func (p *pool) makeOne() bool {
 	if !kept {
 		c.discard()
 	}
+	return true
+}
+
+// makeRoom lets one sandbox go that was not asked for as lately as those of f, from a
+// shelf that holds more, or that nobody asked for in a while. p.mu is held.
+func (p *pool) makeRoom(f *shelf) bool {
+	var from *shelf
+	for _, s := range p.shelves {
+		idle := time.Since(s.asked) > poolPeriod
+		if len(s.ready) > 0 && s.asked.Before(f.asked) && (idle || len(s.ready) > len(f.ready)+1) && (from == nil || s.asked.Before(from.asked)) {
+			from = s
+		}
+	}
+	if from == nil {
+		return false
+	}
+	c := from.ready[0]
+	from.ready = from.ready[1:]
+	p.done.Go(c.discard)
 	return true
 }
 
