@@ -534,7 +534,7 @@ def standard_streams():
     return [s for t in (sys.stdin, sys.stdout, sys.stderr) for s in (t, t.buffer, getattr(t.buffer, "raw", None))]
 
 
-_objects, _freeze, _unfreeze = gc.get_objects, gc.freeze, gc.unfreeze  # a script may change gc's own
+_objects, _debug, _freeze, _unfreeze = gc.get_objects, gc.get_debug, gc.freeze, gc.unfreeze  # a script may change gc's own
 
 
 def thaw():
@@ -564,6 +564,8 @@ class Spare(list):
     def nothing_shows(self):
         loaded, mother = sys.modules, self.mother
         if _thread._count() or any(name in loaded for name in _ACTING) or "PYTHONMALLOCSTATS" in mother.settings:
+            return False
+        if gc.garbage or _debug():  # Python would speak of it
             return False
         if sys.stdout is not self.streams[3] or sys.stderr is not self.streams[6]:
             return False

@@ -1,0 +1,12 @@
+import sys
+
+
+def f():
+    f()
+
+
+try:
+    f()
+except RecursionError:
+    print("recursion")
+sys.exit(13)

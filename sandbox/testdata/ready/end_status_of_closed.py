@@ -1,0 +1,4 @@
+# env: PYTHONUNBUFFERED=
+import os, sys
+print("lost")
+os.close(1)

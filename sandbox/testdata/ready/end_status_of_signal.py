@@ -1,0 +1,2 @@
+import _signal
+_signal.raise_signal(_signal.SIGINT)
