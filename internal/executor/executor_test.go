@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -466,6 +467,61 @@ func TestOutputBeforeTheStartReturns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lateContext is done once somebody has asked whether it is.
+type lateContext struct {
+	context.Context
+	asked atomic.Bool
+}
+
+func (c *lateContext) Err() error {
+	if c.asked.Swap(true) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func (c *lateContext) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// An outcome that is being read when the reader's time is up, which a server's is at
+// each keepalive, comes all the same, with its artifacts.
+func TestOutcomeOutlivesItsReader(t *testing.T) {
+	f := newFake()
+	x := newExecutor(t, t.TempDir(), func(_ context.Context, s sandbox.Spec, out sandbox.IO) (process, error) {
+		upper := t.TempDir()
+		if err := os.WriteFile(filepath.Join(upper, "kept"), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(upper)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		f.exit <- sandbox.Exit{End: sandbox.Exited, CollectErr: out.Collect(root)}
+		return f, nil
+	})
+	id := execute(t, x, scriptRequest())
+	events := follow(t, x, id)
+	r, err := x.Follow(t.Context(), who, id, events[len(events)-2].Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for range len(events) { // the events before it are passed over
+		e, err := r.Next(&lateContext{Context: t.Context()})
+		if err == nil && e.Outcome != nil && len(e.Outcome.Artifacts) == 1 && e.Outcome.Artifacts[0].Path == "kept" {
+			return
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %+v, %v, want the outcome with its artifact", e, err)
+		}
+	}
+	t.Error("the outcome does not come")
 }
 
 // Whoever has read that the program runs can send it a signal.

@@ -101,7 +101,7 @@ func (x *Executor) Follow(ctx context.Context, who permission.Principal, id stri
 }
 
 // Next waits for the next event. It returns io.EOF after the outcome, and the
-// cause of ctx when that is done.
+// cause of ctx when that is done before there is one.
 func (f *Follower) Next(ctx context.Context) (Event, error) {
 	r, err := f.r.Next(ctx)
 	if err != nil {
@@ -117,7 +117,9 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 		e.Output = &Output{Stream: Stream(r.Stream), Offset: r.Offset, Data: r.Data}
 	case record.KindEnd:
 		if e.Outcome, err = decode[Outcome](r.Data); err == nil && e.Outcome.Count > 0 {
-			e.Outcome.Artifacts, err = f.x.listed(ctx, f.tenant, f.id)
+			// Whatever becomes of ctx meanwhile: the outcome has been read, and
+			// would not come again.
+			e.Outcome.Artifacts, err = f.x.listed(context.WithoutCancel(ctx), f.tenant, f.id)
 		}
 	default:
 		err = fmt.Errorf("event %d has the unknown kind %d", r.Seq, r.Kind)
