@@ -5,23 +5,63 @@ import (
 	"fmt"
 	"os/exec"
 	"time"
+
+	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
 // coldConfig is what keeps a daemon from preparing anything ahead.
 const coldConfig = "prepared: {sandboxes: 0}\n"
 
-// cold times a daemon that has nothing prepared beside runc with the same boundaries,
-// and beside the program alone.
+// cold times a daemon that prepares nothing, and one that has prepared nothing of the
+// kind that is asked for, beside runc with the same boundaries, and beside the program
+// alone.
 func cold(r *run, rows rowSet) error {
-	d, err := r.startNew("cold", coldConfig)
-	if err != nil {
-		return err
+	all := []coldDaemon{
+		{"cold", coldConfig, trueProgram, []coldRow{{"cold-true-p50", "cold-true-bare-p50", 100, 0}, {"cold-true-idle300-p50", "", 40, r.scale.idle[1]}}},
+		{"unseen", "", unseen(trueProgram), []coldRow{{"unseen-true-p50", "", 100, 0}}},
 	}
-	return errors.Join(coldOf(r, d, rows), d.stop())
+	for _, c := range all {
+		d, err := r.startNew(c.name, c.config)
+		if err == nil {
+			err = errors.Join(coldOf(r, d, c, rows), d.stop())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func coldOf(r *run, d *daemon, rows rowSet) error {
-	all := r.subjects(d.client, trueProgram)[:firstPeer]
+// A coldDaemon is a daemon's configuration, what it is asked for, and the rows that
+// this fills.
+type coldDaemon struct {
+	name, config string
+	program      program
+	rows         []coldRow
+}
+
+// A coldRow is two rows of the same samples: beside runc, and, unless it is empty,
+// beside the program alone.
+type coldRow struct {
+	row, bare string
+	n         int
+	idle      time.Duration
+}
+
+// unseen is p with limits that no request had before, for which nothing is prepared.
+func unseen(p program) program {
+	sandboxed, n := p.sandboxed, uint32(100)
+	p.sandboxed = func(c *skillrun.Client) *skillrun.Cmd {
+		cmd := sandboxed(c)
+		n++
+		cmd.Limits.OpenFiles = n
+		return cmd
+	}
+	return p
+}
+
+func coldOf(r *run, d *daemon, c coldDaemon, rows rowSet) error {
+	all := r.subjects(d.client, c.program)[:firstPeer]
 	runc, missing := r.findRunc()
 	if missing == nil {
 		runc, end, err := r.openRunc(runc)
@@ -34,12 +74,8 @@ func coldOf(r *run, d *daemon, rows rowSet) error {
 	if err := r.warm(all); err != nil {
 		return err
 	}
-	for _, m := range []struct {
-		row, bare string
-		n         int
-		idle      time.Duration
-	}{{"cold-true-p50", "cold-true-bare-p50", 100, 0}, {"cold-true-idle300-p50", "", 40, r.scale.idle[1]}} {
-		if err := coldRow(r, all, m.n, m.idle, rows[m.row], rows[m.bare]); err != nil {
+	for _, m := range c.rows {
+		if err := m.measure(r, all, rows); err != nil {
 			return err
 		}
 		if missing != nil {
@@ -49,10 +85,11 @@ func coldOf(r *run, d *daemon, rows rowSet) error {
 	return nil
 }
 
-// coldRow fills the row that compares with runc, if there is one, and the one that
-// compares with bare, if it is not nil.
-func coldRow(r *run, all []*subject, n int, idle time.Duration, row, bare *Row) error {
-	times, err := r.takeTurns(r.samples(n), idle, all)
+// measure fills the row that compares with runc, if there is one, and the one that
+// compares with bare, if that is asked for.
+func (c coldRow) measure(r *run, all []*subject, rows rowSet) error {
+	row, bare := rows[c.row], rows[c.bare]
+	times, err := r.takeTurns(r.samples(c.n), c.idle, all)
 	if err != nil {
 		return err
 	}
@@ -77,7 +114,7 @@ func (r *run) findRunc() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", notRun("there is no runc to compare with: make .tools/runc builds it, --runc says where it is")
+		return "", notRun("there is no runc to compare with: make bench builds one, --runc says where one is")
 	}
 	return path, nil
 }

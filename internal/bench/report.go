@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -276,14 +275,9 @@ func escaped(cells []string) []string {
 // IntoDocument returns a document with what stands between its marks replaced by the
 // report's table.
 func (r *Report) IntoDocument(document string) (string, error) {
-	before, rest, ok := strings.Cut(document, tableBegin)
-	_, after, closed := strings.Cut(rest, tableEnd)
-	if !ok || !closed {
-		return "", errors.New("it has no lines " + tableBegin + " and " + tableEnd + " to write between")
-	}
 	var table strings.Builder
 	if err := r.Markdown(&table); err != nil {
 		return "", err
 	}
-	return before + tableBegin + "\n\n" + table.String() + "\n" + tableEnd + after, nil
+	return between(document, tableBegin, tableEnd, table.String())
 }
