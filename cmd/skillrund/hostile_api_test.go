@@ -1165,6 +1165,10 @@ func errorAndLogHygiene(t *testing.T, d *running, _ hostileCase) {
 	}
 }
 
+// manyWindows is many times what is under way to a client that reads nothing. A program
+// that printed so much was not held up by it, also where it has no time for more.
+const manyWindows = 16 << 20
+
 func slowReader(t *testing.T, d *running, _ hostileCase) {
 	before := d.residentBytes()
 	// More than is kept, and then the deadline.
@@ -1188,8 +1192,12 @@ func slowReader(t *testing.T, d *running, _ hostileCase) {
 			t.Fatal(err)
 		}
 		if e.State == pb.State_STATE_ENDED {
-			if o := e.Outcome; o.End != pb.End_END_TIMED_OUT || o.Stdout.TotalBytes != 80<<20 {
+			o := e.Outcome
+			if o.End != pb.End_END_TIMED_OUT || o.Stdout.TotalBytes < manyWindows {
 				t.Errorf("ended as %v", o)
+			}
+			if o.Stdout.TotalBytes != 80<<20 {
+				t.Logf("only %d MiB of 80 were printed before the deadline", o.Stdout.TotalBytes>>20)
 			}
 			break
 		}
