@@ -14,8 +14,13 @@ const (
 	poolIdle = time.Minute
 	// interpreterIdle is the same for interpreters, which take longer to start.
 	interpreterIdle = 10 * time.Minute
-	// maxBehind is how many ended sandboxes may be freed behind their answers.
-	maxBehind = 64
+	// maxBehind is how many ended sandboxes may wait to be freed behind their answers,
+	// and maxBehindBytes what they took of memory together, at their peaks.
+	maxBehind      = 1024
+	maxBehindBytes = 1 << 30
+	// maxFreers is how many of them are freed at once. The kernel lets each wait, and
+	// more would stand in the way of those that end.
+	maxFreers = 8
 	// startShare is how much longer than the start of an interpreter no other is
 	// started: who asks for one after the other has that much of a processor.
 	startShare = 9
@@ -35,13 +40,24 @@ type pool struct {
 	once         sync.Once      // closes quit
 	told         chan struct{}  // closed when the first mother lives, or does not
 	done         sync.WaitGroup // work, and what is freed behind the answers
-	free         chan struct{}  // one place for each that is freed
 
 	mu      sync.Mutex
 	mother  *mother // nil: none lives
 	shelves map[profile]*shelf
 	ready   map[readyKey]*readySlot
 	rest    time.Time // until then no interpreter is started
+
+	behindMu   sync.Mutex
+	ended      []endedCell // that wait, in the order of their ends
+	endedCount int         // of those, and of those that are being freed
+	endedBytes int64       // of the same
+	freers     int         // goroutines that free
+}
+
+// An endedCell waits to be freed.
+type endedCell struct {
+	bytes   int64 // that it took at its peak
+	destroy func()
 }
 
 // A readySlot is an interpreter, or that one is being started.
@@ -64,7 +80,7 @@ type shelf struct {
 func startPool(h *Host, max int) *pool {
 	p := &pool{
 		host: h, max: max, interpreters: h.config.Interpreters, shelves: map[profile]*shelf{}, ready: map[readyKey]*readySlot{},
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), free: make(chan struct{}, maxBehind), told: make(chan struct{}),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), told: make(chan struct{}),
 	}
 	p.done.Go(p.work)
 	return p
@@ -267,18 +283,38 @@ func (p *pool) refill() {
 	}
 }
 
-// behind frees a sandbox while its caller goes on. False: too many are being freed.
-func (p *pool) behind(destroy func()) bool {
-	select {
-	case p.free <- struct{}{}:
-	default:
+// behind frees a sandbox that took so much memory while its caller goes on. False: too
+// much waits to be freed.
+func (p *pool) behind(bytes int64, destroy func()) bool {
+	p.behindMu.Lock()
+	defer p.behindMu.Unlock()
+	if p.endedCount >= maxBehind || p.endedBytes+bytes > maxBehindBytes {
 		return false
 	}
-	p.done.Go(func() {
-		destroy()
-		<-p.free
-	})
+	p.ended = append(p.ended, endedCell{bytes, destroy})
+	p.endedBytes += bytes
+	p.endedCount++
+	if p.freers < maxFreers {
+		p.freers++
+		p.done.Go(p.freeEnded)
+	}
 	return true
+}
+
+// freeEnded frees what waits, until nothing does.
+func (p *pool) freeEnded() {
+	p.behindMu.Lock()
+	defer p.behindMu.Unlock()
+	for len(p.ended) > 0 {
+		c := p.ended[0]
+		p.ended = p.ended[1:]
+		p.behindMu.Unlock()
+		c.destroy()
+		p.behindMu.Lock()
+		p.endedBytes -= c.bytes
+		p.endedCount--
+	}
+	p.freers--
 }
 
 // work is the one goroutine that makes sandboxes ahead.

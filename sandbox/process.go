@@ -91,5 +91,5 @@ func (p *Process) finish() {
 	if p.io.Collect != nil {
 		p.exit.CollectErr = p.io.Collect(p.cell.staging.upper)
 	}
-	p.cell.leave()
+	p.cell.leave(p.exit.Usage.MemoryPeakBytes)
 }

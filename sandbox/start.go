@@ -264,15 +264,15 @@ func (c *cell) explain(ctx context.Context, err error) error {
 
 // leave takes a sandbox apart in which nobody lives any more. Of a prepared one no
 // caller waits for it: what is left are empty directories, mounts and namespaces
-// that nobody can reach.
-func (c *cell) leave() {
+// that nobody can reach. It took so much memory at its peak.
+func (c *cell) leave(bytes int64) {
 	destroy := func() {
 		defer close(c.left)
 		if err := c.destroy(); err != nil {
 			c.host.log().Error("sandbox left behind", "id", c.spec.ID, "error", err)
 		}
 	}
-	if c.born == nil || !c.host.pool.behind(destroy) {
+	if c.born == nil || !c.host.pool.behind(bytes, destroy) {
 		destroy()
 	}
 }
