@@ -2,6 +2,10 @@ package executor
 
 import (
 	"io"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
@@ -14,24 +18,60 @@ const maxPreloadText = 64 << 10
 // is one Python and no more; else nil. Whether it is there ahead changes nothing but
 // how soon it starts.
 func (e *execution) preloadsOf() []string {
-	if e.invocation.Language != "python" {
+	source := e.req.Source
+	switch {
+	case source.Kind == permission.Command:
+		return e.preloadsOfCommand(e.grant.Plan())
+	case e.invocation.Language != "python":
 		return nil
-	}
-	switch e.req.Source.Kind {
-	case permission.Code:
-		text := e.req.Source.Code
-		return runtime.Preloads([]byte(text[:min(len(text), maxPreloadText)]))
-	case permission.Script:
-		f, _, err := e.skill.Open(e.req.Source.Script)
+	case source.Kind == permission.Code:
+		return runtime.Preloads([]byte(source.Code[:min(len(source.Code), maxPreloadText)]))
+	case source.Kind == permission.Script:
+		text, err := e.textOf(source.Script)
 		if err != nil {
 			return nil // its start will say why
-		}
-		defer f.Close()
-		text, err := io.ReadAll(io.LimitReader(f, maxPreloadText))
-		if err != nil {
-			return nil
 		}
 		return runtime.Preloads(text)
 	}
 	return nil
+}
+
+// pythonName is a program that may be the one Python that the machine has.
+var pythonName = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
+
+// preloadsOfCommand is preloadsOf for a line that was checked.
+func (e *execution) preloadsOfCommand(plan permission.Plan) []string {
+	if len(plan) != 1 || len(plan[0].Pipeline) != 1 || len(e.invocation.Path)+len(e.invocation.Mounts) > 0 {
+		return nil // a Python that is found by another PATH is another one
+	}
+	args := plan[0].Pipeline[0].Args
+	if len(args) < 2 || !pythonName.MatchString(args[0]) {
+		return nil
+	}
+	if args[1] == "-c" && len(args) > 2 {
+		return runtime.Preloads([]byte(args[2][:min(len(args[2]), maxPreloadText)]))
+	}
+	if strings.HasPrefix(args[1], "-") {
+		return nil
+	}
+	file, absolute := strings.CutPrefix(args[1], e.skill.BaseDir()+"/")
+	if !absolute {
+		file = path.Join(e.req.Dir, args[1]) // the workspace shows the skill's files
+	}
+	// Of a file that the request brings, or that another line made, nothing is known.
+	var text []byte
+	if filepath.IsLocal(file) {
+		text, _ = e.textOf(file)
+	}
+	return runtime.Preloads(text)
+}
+
+// textOf is the beginning of a file of the skill.
+func (e *execution) textOf(file string) ([]byte, error) {
+	f, _, err := e.skill.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxPreloadText))
 }
