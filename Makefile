@@ -143,10 +143,21 @@ bench-docs: packages-test $(TOOLS)/runc build ## The same, into docs/performance
 	@mkdir -p .cache
 	@bin/skillrun bench --json --runc $(TOOLS)/runc --svg docs/performance.svg --into docs/performance.md $(BENCH) >.cache/bench.json
 
+# How many pairs of sandboxes each boundary's price is the median of.
+BOUNDARIES := 200
+# Sandboxes can lack a layer in a build with this tag only.
+PRICES := go test -v -count=1 -timeout 60m -tags $(TAGS),skillrun_weaken -ldflags '$(LDFLAGS)' -run '^TestPriceOfBoundaries$$' ./sandbox -args -version '$(VERSION)'
+
+.PHONY: bench-boundaries
+bench-boundaries: packages-build ## What each boundary costs, into docs/performance.md, as root, in some minutes
+	@echo "==> prices of boundaries, $(BOUNDARIES) pairs of each"
+	@CGO_ENABLED=1 $(PRICES) -pairs $(BOUNDARIES) -prices $(CURDIR)/docs/performance.md
+
 .PHONY: bench-smoke
-bench-smoke: packages-test build ## A short form of it, and the Go benchmarks a few times; prints, judges no time
+bench-smoke: packages-test build ## A short form of these, and the Go benchmarks a few times; prints, judges no time
 	@echo "==> benchmark, short form"
 	@bin/skillrun bench --short $(BENCH)
+	@CGO_ENABLED=1 $(PRICES) -pairs 2
 	@go test -run '^$$' -bench "True|Append|Read$$" -benchtime 5x ./sandbox/ ./internal/record/
 
 .PHONY: fuzz

@@ -149,8 +149,11 @@ func (c *cell) lookAt() error {
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	c.first, err = want.check(c.first)
-	if err := c.host.heed(err); err != nil {
+	err = c.host.heed(func() (err error) {
+		c.first, err = want.check(c.first)
+		return err
+	})
+	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	if c.bell, err = c.group.hangOOMBell(); err != nil {
@@ -188,8 +191,8 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 		return err
 	}
 	if changed {
-		err := c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1)
-		if err := c.host.heed(err); err != nil {
+		err := c.host.heed(func() error { return c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
+		if err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}
 	}

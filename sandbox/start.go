@@ -225,8 +225,11 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if err := c.host.faults.loosen(c.group, false); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	_, err = want.check(ready[0])
-	if err := c.host.heed(err); err != nil {
+	err = c.host.heed(func() error {
+		_, err := want.check(ready[0])
+		return err
+	})
+	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// Before the program runs: what happens earlier is not told again.

@@ -22,7 +22,8 @@ import (
 // against them and has to notice. Without the tag there is no such build: nothing
 // of this file, and no other way to take a layer off.
 
-// weakenVar names the layer to take off; without it the sandboxes are whole. With
+// weakenVar names the layer to take off, or several with " + " between; without it the
+// sandboxes are whole. With
 // ", read back" behind the name the posture of each program is read back as ever,
 // which else would notice before any attack does; and the sandbox of Probe is
 // whole, so that a daemon starts.
@@ -35,7 +36,10 @@ type weakening struct {
 	config  func(*configs.Config)
 	limits  func(group) error
 	filters func(filters) (filters, error)
+	unread  bool // faults.unread
 }
+
+const andLayer = " + "
 
 var weakenings = map[string]weakening{
 	"user namespace": {
@@ -104,6 +108,7 @@ var weakenings = map[string]weakening{
 			}
 		}
 	}},
+	"posture":   {unread: true},
 	"sysctls":   {config: func(c *configs.Config) { c.Sysctl = nil }},
 	"oom score": {config: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
 	"sizes": {config: func(c *configs.Config) {
@@ -148,31 +153,50 @@ func (h *Host) weaken() error {
 	if name, ok := strings.CutPrefix(layer, weakenReady); ok {
 		return h.weakenWhatIsAhead(readyWeakenings, name, kept, true)
 	}
-	w, ok := weakenings[layer]
-	if !ok {
-		return fmt.Errorf("%s: no layer %q", weakenVar, layer)
+	all, err := named(weakenings, layer)
+	if err != nil {
+		return err
 	}
 	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "layer", layer)
-	if w.filters != nil {
-		var err error
+	h.faults = &faults{config: func(c *configs.Config) {
+		for _, w := range all {
+			if w.config != nil && !(kept && isProbe(c.Cgroups)) {
+				w.config(c)
+			}
+		}
+	}}
+	if !kept {
+		h.faults.limits = func(g group) (err error) {
+			for _, w := range all {
+				if w.limits != nil {
+					err = errors.Join(err, w.limits(g))
+				}
+			}
+			return err
+		}
+	}
+	for _, w := range all {
+		h.faults.unread = h.faults.unread || w.unread
+		if w.filters == nil {
+			continue
+		}
 		if h.filters, err = w.filters(h.filters); err != nil {
 			return err
 		}
 	}
-	h.faults = &faults{config: func(c *configs.Config) {
-		if w.config != nil && !(kept && isProbe(c.Cgroups)) {
-			w.config(c)
-		}
-	}}
-	if !kept {
-		h.faults.limits = func(g group) error {
-			if w.limits == nil {
-				return nil
-			}
-			return w.limits(g)
-		}
-	}
 	return nil
+}
+
+// named are the layers that one string names.
+func named[W any](all map[string]W, layers string) (list []W, err error) {
+	for _, name := range strings.Split(layers, andLayer) {
+		w, ok := all[name]
+		if !ok {
+			return nil, fmt.Errorf("%s: no layer %q", weakenVar, name)
+		}
+		list = append(list, w)
+	}
+	return list, nil
 }
 
 func isProbe(g *cgroups.Cgroup) bool { return strings.Contains(g.Path, "/probe-") }

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ type aheadWeakening struct {
 	root    func(path string) error // of the root that she shares with her sandboxes
 	limits  func(group) error
 	filters func(filters) (filters, error)
+	unread  bool // faults.unread
 }
 
 var aheadWeakenings = map[string]aheadWeakening{
@@ -51,7 +53,9 @@ var aheadWeakenings = map[string]aheadWeakening{
 		processes := int64(manyProcesses)
 		c.Cgroups.Resources.Memory, c.Cgroups.Resources.PidsLimit = muchMemory, &processes
 	}},
+	"posture":            {unread: true},
 	"seccomp":            {filters: noFilters},
+	"filters":            {off: "filter\ninit filter"},
 	"init's filter":      {off: "init filter"},
 	"ids":                {off: "ids"},
 	"capabilities":       {off: "ids\nbounding set\ncapabilities\ninit capabilities"},
@@ -140,41 +144,56 @@ var weakenReadyText string
 // weakenWhatIsAhead takes the layer off what the mother makes. kept: its posture is
 // heeded all the same.
 func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, kept, ready bool) error {
-	w, ok := all[layer]
-	if !ok {
-		return fmt.Errorf("%s: no layer %q", weakenVar, layer)
+	weak, err := named(all, layer)
+	if err != nil {
+		return err
 	}
 	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "ahead", layer, "of interpreters only", ready)
-	if w.filters != nil {
-		var err error
-		if h.filters, err = w.filters(h.filters); err != nil {
-			return err
-		}
-	}
-	h.faults = &faults{ahead: true, config: w.mother}
-	if !kept {
-		h.faults.limits = func(g group) error {
-			if w.limits == nil {
-				return nil
+	var off []string
+	h.faults = &faults{ahead: true, config: func(c *configs.Config) {
+		for _, w := range weak {
+			if w.mother != nil {
+				w.mother(c)
 			}
-			return w.limits(g)
 		}
-	}
-	if w.root != nil {
-		if err := w.root(h.rootfs()); err != nil {
+	}}
+	if !kept {
+		h.faults.limits = func(g group) (err error) {
+			for _, w := range weak {
+				if w.limits != nil {
+					err = errors.Join(err, w.limits(g))
+				}
+			}
 			return err
 		}
 	}
+	for _, w := range weak {
+		h.faults.unread = h.faults.unread || w.unread
+		if w.off != "" {
+			off = append(off, w.off)
+		}
+		if w.filters != nil {
+			if h.filters, err = w.filters(h.filters); err != nil {
+				return err
+			}
+		}
+		if w.root != nil {
+			if err := w.root(h.rootfs()); err != nil {
+				return err
+			}
+		}
+	}
+	lines := strings.Join(off, "\n")
 	files := map[string]string{"sitecustomize.py": readyProgram}
 	if ready {
 		const end = "\n\nmain()\n"
 		if strings.Count(readyProgram, end) != 1 {
 			return fmt.Errorf("ready.py has not one line %q", strings.TrimSpace(end))
 		}
-		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", w.off)
+		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", lines)
 		files["sitecustomize.py"] = strings.Replace(readyProgram, end, names+weakenReadyText+end, 1)
 	} else {
-		files["off"] = w.off + "\n"
+		files["off"] = lines + "\n"
 	}
 	return putOver(h.rootfs()+readyDir, files)
 }
