@@ -26,6 +26,10 @@ import (
 // Faults happen to daemons of their own. A daemon that is told to die here is
 // killed as the kernel would, and the next one starts on what it left.
 
+// startingAtOnce is how many executions of a crowd may be on their way to their first
+// output. As many as all of them would, on a slow machine, have no time to start.
+const startingAtOnce = 4
+
 // hold starts n executions that run on, if no deadline is set for as long as any
 // may, and returns their ids once each has printed something.
 func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
@@ -34,14 +38,19 @@ func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
 		wall(req, 10*time.Minute)
 	}
 	ids := make([]string, n)
+	places := make(chan struct{}, startingAtOnce)
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
 			s, err := d.runs.Execute(d.t.Context(), req)
 			for err == nil && ids[i] == "" {
 				var e *pb.ExecutionEvent
 				if e, err = s.Recv(); err == nil && e.GetOutput() != nil {
 					ids[i] = e.ExecutionId
+				} else if e.GetOutcome() != nil {
+					d.t.Errorf("%s ended before it printed anything: %v", e.ExecutionId, e.GetOutcome())
 				}
 			}
 			if err != nil {
@@ -50,7 +59,45 @@ func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
 		})
 	}
 	wg.Wait()
+	if slices.Contains(ids, "") {
+		d.t.Fatalf("not all of %d run", n)
+	}
 	return ids
+}
+
+// release cancels executions and returns when they have ended.
+func (d *running) release(ids []string) {
+	d.t.Helper()
+	for _, id := range ids {
+		if _, err := d.runs.Cancel(d.t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
+			d.t.Error(err)
+		}
+	}
+	for _, id := range ids {
+		if r := d.attach(id, 0); r.outcome.End != pb.End_END_CANCELLED {
+			d.t.Errorf("%s ended as %v, want CANCELLED", id, r.outcome)
+		}
+	}
+}
+
+// answers says that the daemon runs executions again, or that it has exited.
+func (d *running) answers() bool {
+	d.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		_, err := d.try(code("hostile", "print('works')"))
+		if err == nil {
+			return true
+		}
+		select {
+		case exit := <-d.exited:
+			d.exited <- exit
+			return false
+		default:
+		}
+		if time.Now().After(deadline) {
+			d.t.Fatalf("the daemon neither answers nor exits: %v", err)
+		}
+	}
 }
 
 // wantSwept checks that nothing of a dead instance is left, and that the
@@ -689,7 +736,7 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 		})
 	}
 	wg.Wait()
-	if _, err := d.try(code("hostile", "print('works')")); err == nil {
+	if d.answers() { // what it could not take at once may have filled its queue
 		d.works()
 		if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
 			t.Error(err)
@@ -788,11 +835,8 @@ func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "concurrency: {running: 30}\n")
 	// As many at once as below, so that what the daemon keeps ready for so many is
 	// there before.
-	var warm sync.WaitGroup
-	for range 30 {
-		warm.Go(func() { d.works() })
-	}
-	warm.Wait()
+	d.release(d.hold(30, shell("hostile", "echo ready; sleep 600")))
+	d.works()
 	before := d.held()
 	group := d.pidsGroup()
 	if err := os.WriteFile(group+"/pids.max", []byte("30"), 0); err != nil {
@@ -945,12 +989,17 @@ func drainOfMany(t *testing.T, _ *running, _ hostileCase) {
 	ready := make(chan struct{}, 20)
 	for range 20 {
 		wg.Go(func() {
+			said := false
+			defer func() {
+				if !said { // nobody waits for it
+					ready <- struct{}{}
+				}
+			}()
 			s, err := d.runs.Execute(t.Context(), shell("hostile", "echo ready; sleep 1; echo ok"))
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			said := false
 			r, err := collect(t, s, 0, func(e *pb.ExecutionEvent) {
 				if e.GetOutput() != nil && !said {
 					said = true
