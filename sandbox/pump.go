@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -12,7 +13,13 @@ import (
 )
 
 const (
-	pumpBuffer    = 32 << 10        // per stream; the kernel's pipe holds 64 KiB beside
+	pumpBuffer = 32 << 10 // for what is read at once; the kernel's pipe holds 64 KiB beside
+	// A program that fills a pumpBuffer gets a larger pipe, if the kernel allows it
+	// (fs.pipe-user-pages-soft), and is read in larger pieces. There is a bound on
+	// buffers for them in the whole process: who finds none reads smaller pieces.
+	largePipe     = 1 << 20
+	largeBuffer   = 256 << 10
+	largeBuffers  = 16
 	drainPatience = 1 * time.Second // for pipes after every process is dead
 	// lineWait is what a piece that doesn't end a line waits for its rest: an
 	// unbuffered Python writes the end of a line apart from the line.
@@ -102,52 +109,112 @@ func (p *pipes) feed(r io.Reader) {
 
 func (p *pipes) closeStdin() { p.stdinOnce.Do(func() { p.stdin.Close() }) }
 
-// pumpBuffers are for what is being read: an execution that says nothing has none.
-var pumpBuffers = sync.Pool{New: func() any { return new([pumpBuffer]byte) }}
+// buffers are for what is being read: an execution that says nothing has none.
+type buffers struct {
+	small, large sync.Pool
+	left         atomic.Int32 // large ones that nobody has
+}
+
+func newBuffers() *buffers {
+	b := &buffers{}
+	b.small.New = func() any { return bufferOf(pumpBuffer) }
+	b.large.New = func() any { return bufferOf(largeBuffer) }
+	b.left.Store(largeBuffers)
+	return b
+}
+
+func bufferOf(size int) *[]byte {
+	b := make([]byte, size)
+	return &b
+}
+
+var pumpBuffers = newBuffers()
+
+// get returns a buffer, a large one if that is asked for and there is one.
+func (b *buffers) get(large bool) *[]byte {
+	if large {
+		if b.left.Add(-1) >= 0 {
+			return b.large.Get().(*[]byte)
+		}
+		b.left.Add(1)
+	}
+	return b.small.Get().(*[]byte)
+}
+
+func (b *buffers) put(buffer *[]byte) {
+	if len(*buffer) == largeBuffer {
+		b.large.Put(buffer)
+		b.left.Add(1)
+		return
+	}
+	b.small.Put(buffer)
+}
 
 // drain reads f to its end, and hands w what it takes.
 func drain(f *os.File, w io.Writer) {
 	conn, err := f.SyscallConn()
+	o := outlet{f: f, conn: conn, w: w}
 	for err == nil {
-		w, err = drainOnce(f, conn, w)
+		err = o.drainOnce()
 	}
 }
 
-// drainOnce waits for something to read and hands it to w. It returns whom to hand
-// what comes next: nobody, nil, after an error of w's.
-func drainOnce(f *os.File, conn syscall.RawConn, w io.Writer) (io.Writer, error) {
-	buffer, n, err := readWhenReady(conn)
+// An outlet is a stream of output as it is drained.
+type outlet struct {
+	f     *os.File
+	conn  syscall.RawConn
+	w     io.Writer // nil: nobody gets it
+	large bool      // the program has filled a buffer with what it printed last
+	grown bool      // the pipe is a large one, or can't be
+}
+
+// drainOnce waits for something to read and hands it on. After an error of w's nobody gets
+// what comes next.
+func (o *outlet) drainOnce() error {
+	buffer, n, err := o.readWhenReady()
 	if buffer != nil {
-		defer pumpBuffers.Put(buffer)
-		b := buffer[:]
+		defer pumpBuffers.put(buffer)
+		b := *buffer
 		if 0 < n && n < len(b) && b[n-1] != '\n' {
 			time.Sleep(lineWait)
-			n += readNow(f, b[n:])
+			n += readNow(o.f, b[n:])
 		}
-		if n > 0 && w != nil {
-			if _, werr := w.Write(b[:n]); werr != nil {
-				w = nil
+		if o.large = n >= pumpBuffer; o.large {
+			o.growPipe()
+		}
+		if n > 0 && o.w != nil {
+			if _, werr := o.w.Write(b[:n]); werr != nil {
+				o.w = nil
 			}
 		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		drainRest(f, w)
+		drainRest(o.f, o.w)
 	}
-	return w, err
+	return err
+}
+
+// growPipe makes the pipe a large one, once. One that stays as it is does as well.
+func (o *outlet) growPipe() {
+	if o.grown {
+		return
+	}
+	o.grown = true
+	_ = o.conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
 }
 
 // readWhenReady reads once, into a buffer that it gets when there is something to
 // read. At the end the error is io.EOF.
-func readWhenReady(conn syscall.RawConn) (buffer *[pumpBuffer]byte, n int, err error) {
-	werr := conn.Read(func(fd uintptr) bool {
+func (o *outlet) readWhenReady() (buffer *[]byte, n int, err error) {
+	werr := o.conn.Read(func(fd uintptr) bool {
 		if buffer == nil {
-			buffer = pumpBuffers.Get().(*[pumpBuffer]byte)
+			buffer = pumpBuffers.get(o.large)
 		}
-		n, err = readOnce(int(fd), buffer[:])
+		n, err = readOnce(int(fd), *buffer)
 		if err != unix.EAGAIN {
 			return true
 		}
-		pumpBuffers.Put(buffer)
+		pumpBuffers.put(buffer)
 		buffer, n, err = nil, 0, nil
 		return false
 	})
@@ -168,9 +235,9 @@ func drainRest(f *os.File, w io.Writer) {
 	if w == nil || f.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
-	buffer := pumpBuffers.Get().(*[pumpBuffer]byte)
-	defer pumpBuffers.Put(buffer)
-	b := buffer[:]
+	buffer := pumpBuffers.get(true)
+	defer pumpBuffers.put(buffer)
+	b := *buffer
 	for n := readNow(f, b); n > 0; n = readNow(f, b) {
 		if _, err := w.Write(b[:n]); err != nil {
 			return

@@ -1,9 +1,12 @@
 package sandbox
 
 import (
+	"bytes"
 	"os"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // chunks takes what drain hands over.
@@ -35,6 +38,89 @@ func TestDrainKeepsOrder(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: got %q", pieces, c.got)
 		}
+	}
+}
+
+// Who prints more than a small buffer holds is read in large pieces, from a large pipe,
+// and in order; who prints less has neither.
+func TestDrainMuch(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	size := func() int {
+		n, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := size()
+	want := make([]byte, 2*largePipe)
+	for i := range want {
+		want[i] = byte(i>>12) ^ byte(i) | 1
+	}
+	fed := make(chan struct{})
+	pieces := make(chan []byte)
+	go func() {
+		drain(r, writerFunc(func(p []byte) (int, error) {
+			pieces <- bytes.Clone(p)
+			return len(p), nil
+		}))
+		close(pieces)
+	}()
+	go func() {
+		defer close(fed)
+		w.WriteString("little\n")
+	}()
+	if got := <-pieces; string(got) != "little\n" {
+		t.Errorf("got %q", got)
+	}
+	<-fed
+	if got := size(); got != before {
+		t.Errorf("after a line the pipe is of %d bytes, not %d", got, before)
+	}
+	go func() {
+		w.Write(want)
+		w.Close()
+	}()
+	var got []byte
+	largest := 0
+	for p := range pieces {
+		got, largest = append(got, p...), max(largest, len(p))
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("what came is not what was written")
+	}
+	if largest <= pumpBuffer || largest > largeBuffer {
+		t.Errorf("the largest piece has %d bytes", largest)
+	}
+}
+
+// Large buffers have a bound; beyond it there are small ones.
+func TestBuffers(t *testing.T) {
+	b := newBuffers()
+	var held []*[]byte
+	for range largeBuffers {
+		held = append(held, b.get(true))
+		if got := len(*held[len(held)-1]); got != largeBuffer {
+			t.Fatalf("got %d bytes, want %d", got, largeBuffer)
+		}
+	}
+	for range 2 {
+		small := b.get(true)
+		if got := len(*small); got != pumpBuffer {
+			t.Errorf("beyond the bound: got %d bytes, want %d", got, pumpBuffer)
+		}
+		b.put(small)
+	}
+	b.put(held[0])
+	if got := len(*b.get(true)); got != largeBuffer {
+		t.Errorf("after one came back: got %d bytes, want %d", got, largeBuffer)
+	}
+	if got := len(*b.get(false)); got != pumpBuffer {
+		t.Errorf("a small one has %d bytes", got)
 	}
 }
 
