@@ -1,7 +1,7 @@
 # What runs in the guest: what must, and, as time allows, what else, in the order of
-# its weight. For smoke.sh, and for whoever wants to know what is left out and why. On
-# two free processors the whole of it takes less than the usual ten minutes
-# (CGROUP2_TIMEOUT). On busy ones the last parts are left out, which the report says.
+# its weight. For smoke.sh, and for whoever wants to know what is left out and why.
+# Where the time (CGROUP2_TIMEOUT) is not enough for the whole of it, as on a machine on
+# which others compute as well, the last parts are left out, which the report says.
 # shellcheck shell=bash
 
 # What is asked for by make test-cgroup2 RUN=PATTERN, of both packages. One of them
