@@ -103,7 +103,7 @@ make_image() {
 # sandbox.
 build_attacks() {
 	local source
-	for source in cmd/skillrund/testdata/hostile/own/*.c; do
+	for source in cmd/skillrund/testdata/hostile/{own,machine}/*.c; do
 		gcc -O1 -static -o "$1/$(basename "$source" .c)" "$source"
 	done
 }

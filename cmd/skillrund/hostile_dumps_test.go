@@ -140,6 +140,17 @@ thread SIGSEGV False
 exec SIGSEGV False
 `
 
+// The same in C (machine/dumps.c), where more can be done wrong.
+const crashesInCPrint = `null SEGV
+illegal ILL
+abort ABRT
+quit QUIT
+cpu XCPU
+stack SEGV
+thread SEGV
+memory SEGV
+`
+
 // pipedDumps: where core_pattern is a pipe to a program, as most distributions have it,
 // a crash in a sandbox doesn't start that, whatever the script does before.
 func pipedDumps(t *testing.T) {
@@ -185,6 +196,16 @@ func crashInside(t *testing.T, d *running, taker dumpTaker, ready bool) {
 	r.wantStdout(t, "139\n")
 	wantAborted(t, r)
 	taker.wantTaken(t, "bash")
+	source, err := os.ReadFile(filepath.Join(hostileDir, "machine/dumps.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inC := hostileCase{ID: "dumps", Lang: "c", Code: string(source), Limits: catalogueLimits}
+	inC.Limits.WallMS = patience.Milliseconds()
+	r = d.run(inC.request())
+	r.wantStdout(t, crashesInCPrint)
+	wantAborted(t, r)
+	taker.wantTaken(t, "C")
 	for kind := ""; kind == "" || ready && kind != "0"; {
 		r := d.run(code("hostile", crashes))
 		first, rest, _ := strings.Cut(r.stdout.String(), "\n")
