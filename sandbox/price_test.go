@@ -35,7 +35,7 @@ var (
 // mount, something that is added), and names of several at once.
 var notPriced = []string{
 	"pid namespace", "mnt namespace", "no new privileges", "nor a filter", "keyring and filter",
-	"core dumps", "devices", "files of the host", "memory limit", "mount flags", "oom score", "process limit", "process view", "processors", "sizes", "umask",
+	"core dumps", "devices", "files of the host", "memory limit", "mount flags", "oom score", "process limit", "process view", "processors", "sizes", "snapshot", "umask",
 }
 
 // As many at once as the kernel makes a sandbox without. docs/performance.md has them.

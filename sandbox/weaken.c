@@ -39,16 +39,17 @@ enum layer {
 	IDS,                /* the script is user 1000, not root of the sandbox */
 	BOUNDING, CAPABILITIES, INIT_CAPABILITIES,
 	DUMPABLE,           /* nobody reads init */
-	CORE, UMASK,
+	CORE, LIMITS, UMASK,
 	HIDEPID, MASKS, PROC, SYSCTLS, /* of /proc */
 	SIZES, FLAGS,       /* of mounts */
+	SNAPSHOT,           /* the skill, read-only */
 	LAYERS,
 };
 
 static const char *const names[LAYERS] = {
 	"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time",
 	"groups", "keyring", "filter", "init filter", "no new privileges", "ids", "bounding set", "capabilities", "init capabilities",
-	"dumpable", "core", "umask", "hidepid", "masks", "read-only proc", "sysctls", "sizes", "mount flags",
+	"dumpable", "core", "limits", "umask", "hidepid", "masks", "read-only proc", "sysctls", "sizes", "mount flags", "snapshot",
 };
 
 static uint64_t without; /* a bit for each layer that is off */
@@ -138,7 +139,12 @@ long weak_syscall(long number, ...) {
 		return weak_clone3((const struct clone_args *)a[0], (size_t)a[1]);
 	if (without && lacks(number, (const char *)a[1]))
 		return 0;
-	return syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	long result = syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (off(SNAPSHOT) && number == SYS_move_mount && result == 0 && strncmp((const char *)a[3], "/skills/", 8) == 0) {
+		struct mount_attr writable = { .attr_clr = MOUNT_ATTR_RDONLY };
+		return syscall(SYS_mount_setattr, AT_FDCWD, a[3], 0, &writable, sizeof writable);
+	}
+	return result;
 }
 
 int weak_mount(const char *source, const char *target, const char *type, unsigned long flags, const void *options) {
@@ -195,7 +201,7 @@ int weak_setresuid(uid_t real, uid_t effective, uid_t saved) {
 }
 
 int weak_setrlimit(int resource, const struct rlimit *limit) {
-	return resource == RLIMIT_CORE && off(CORE) ? 0 : setrlimit(resource, limit);
+	return off(LIMITS) || (resource == RLIMIT_CORE && off(CORE)) ? 0 : setrlimit(resource, limit);
 }
 
 mode_t weak_umask(mode_t mask) {

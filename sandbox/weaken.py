@@ -41,6 +41,8 @@ def _without(off):
             weak.capset = nothing
         elif name == "core":
             g["set_limits"] = lambda rlimits: limits([r for r in rlimits if r[0] != resource.RLIMIT_CORE])
+        elif name == "limits":
+            g["set_limits"] = nothing
         elif name == "umask":
             mask = os.umask
             g["os"] = like(os, umask=lambda _: mask(0o022))

@@ -67,6 +67,7 @@ var aheadWeakenings = map[string]aheadWeakening{
 	"keyring":            {off: "keyring"},
 	"keyring and filter": {off: "keyring", filters: noFilters},
 	"core dumps":         {off: "core", mother: coreDumps},
+	"resource limits":    {off: "limits"},
 	"umask":              {off: "umask"},
 	"masks":              {off: "masks"},
 	"process view":       {off: "hidepid"},
@@ -74,6 +75,7 @@ var aheadWeakenings = map[string]aheadWeakening{
 	"sysctls":            {off: "sysctls"},
 	"sizes":              {off: "sizes"},
 	"mount flags":        {off: "mount flags"},
+	"snapshot":           {off: "snapshot\ninit filter"}, // which would refuse to change the mount
 	"read-only root": {mother: func(c *configs.Config) { c.Readonlyfs = false }, root: func(path string) error {
 		return unix.MountSetattr(unix.AT_FDCWD, path, 0, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
 	}},
@@ -115,6 +117,7 @@ var readyWeakenings = map[string]aheadWeakening{
 	"no new privileges":  {off: "no new privileges"}, // the mother has it, too
 	"keyring and filter": {off: "keyring\nfilter"},
 	"core dumps":         {off: "core", mother: coreDumps},
+	"resource limits":    {off: "limits"},
 	"umask":              {off: "umask"},
 	"descriptors":        {off: "descriptors"},
 }

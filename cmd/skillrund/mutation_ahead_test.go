@@ -42,7 +42,8 @@ func aheadMutations(t testing.TB) map[string]map[string]aheadMutation {
 // about. They are named as cases are in mutations_ahead.json.
 var looks = map[string]func(testing.TB, *running){
 	"look-credentials": lookAtCredentials, "look-descriptors": lookAtDescriptors, "look-ids": lookAtIDs, "look-init": lookAtInit, "look-keyring": lookAtKeyring,
-	"look-namespaces": lookAtNamespaces, "look-processors": lookAtProcessors, "look-umask": lookAtUmask,
+	"look-limits": lookAtLimits, "look-namespaces": lookAtNamespaces, "look-snapshot": lookAtSnapshot,
+	"look-processors": lookAtProcessors, "look-umask": lookAtUmask,
 }
 
 // lookAtInit reads, from outside, what the init of a sandbox that was made ahead has.
@@ -104,6 +105,24 @@ func lookAtProcessors(t testing.TB, d *running) {
 }
 
 // Python is what these run: an interpreter may have forked it, or init.
+
+// lookAtLimits wants what every sandbox has, whatever is asked for.
+func lookAtLimits(t testing.TB, d *running) {
+	out := strings.Join(strings.Fields(d.run(code("hostile", "import os\nprint(open('/proc/self/limits').read())")).stdout.String()), " ")
+	for _, want := range []string{"Max locked memory 65536 65536", "Max msgqueue size 0 0", "Max pending signals 256 256", "Max file locks 1024 1024"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("limits without %s: %s", want, out)
+		}
+	}
+}
+
+// lookAtSnapshot writes where all executions of a skill read.
+func lookAtSnapshot(t testing.TB, d *running) {
+	const write = "import os\ntry: os.close(os.open('/skills/hostile/data/lock', os.O_WRONLY)); print('opened')\nexcept OSError as e: print(e.strerror)"
+	if got := d.run(code("hostile", write)).stdout.String(); got != "Read-only file system\n" {
+		t.Errorf("writing to the skill: %s", got)
+	}
+}
 
 func lookAtUmask(t testing.TB, d *running) {
 	if got := d.run(code("hostile", "import os\nprint('%04o' % os.umask(0))")).stdout.String(); got != "0077\n" {
