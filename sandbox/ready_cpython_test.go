@@ -31,6 +31,9 @@ const cpythonFiles = "testdata/cpython/files"
 // cpythonPatience is how long a file may take before it is killed, which is an outcome.
 const cpythonPatience = 5 * time.Minute
 
+// maxDiffersSaid is how many tests of a file are told of.
+const maxDiffersSaid = 10
+
 // cpythonResults is where run.py writes, in a cell.
 const cpythonResults = "/home/skill/results"
 
@@ -97,19 +100,29 @@ func compareCPython(t *testing.T, m *readyMother, ready, bare *readyCell, file s
 		counts[outcome]++
 	}
 	t.Logf("%d tests %v, status %#x, %v of processor time in both", len(want.tests), counts, want.status, m.childrenTime(t)-before)
+	if got.status.Signaled() && !want.status.Signaled() {
+		t.Errorf("killed by %v; stderr %s", got.status.Signal(), got.stderr)
+	}
 	differs := unlike(got, want)
 	for range 2 {
 		if len(differs) == 0 {
 			break
 		}
-		for _, name := range differs[:min(len(differs), 10)] {
+		for _, name := range differs[:min(len(differs), maxDiffersSaid)] {
 			t.Logf("again %s: got %q, want %q", name, got.tests[name], want.tests[name])
 		}
-		got, want = m.runCPython(t, ready, "", file, differs), m.runCPython(t, bare, "exec", file, differs)
+		names := differs
+		if slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "test.") }) {
+			names = nil // a class's or module's own, or the end: all of the file
+		}
+		got, want = m.runCPython(t, ready, "", file, names), m.runCPython(t, bare, "exec", file, names)
 		differs = unlike(got, want)
 	}
-	for _, name := range differs {
+	for _, name := range differs[:min(len(differs), maxDiffersSaid)] {
 		t.Errorf("%s: got %q, want %q", name, got.tests[name], want.tests[name])
+	}
+	if n := len(differs) - maxDiffersSaid; n > 0 {
+		t.Errorf("and %d more", n)
 	}
 	if got.status != want.status && len(differs) == 0 {
 		t.Errorf("status: got %#x, want %#x; stderr %s", got.status, want.status, got.stderr)

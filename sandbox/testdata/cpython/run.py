@@ -21,11 +21,13 @@ class Result(unittest.TestResult):
 
     def __init__(self, path):
         super().__init__()
-        self.path, self.main = path, os.getpid()
+        self.path, self.main, self.status = path, os.getpid(), 0
 
     def say(self, test, outcome, detail=""):
         if os.getpid() != self.main:
             return
+        if outcome in ("error", "failed", "failed in part", "unexpected success"):
+            self.status = 1
         line = json.dumps({"test": test.id(), "outcome": outcome, "detail": detail})
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(fd, line.encode() + b"\n")
@@ -87,6 +89,7 @@ def main():
         return
     tests.run(result)
     result.say(unittest.FunctionTestCase(print), "end", "%d tests" % result.testsRun)
+    sys.exit(result.status)
 
 
 if __name__ == "__main__":
