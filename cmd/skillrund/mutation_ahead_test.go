@@ -49,7 +49,11 @@ var looks = map[string]func(testing.TB, *running){
 // lookAtInit reads, from outside, what the init of a sandbox that was made ahead has.
 func lookAtInit(t testing.TB, d *running) {
 	id := d.hold(1, shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done"))[0]
-	for _, b := range d.boxesOfExecution(id) {
+	boxes := d.boxesOfExecution(id)
+	if len(boxes) != 1 {
+		t.Fatalf("cgroups of %s: %v, want one", id, boxes)
+	}
+	for _, b := range boxes {
 		status := statusOf(b.init)
 		for key, want := range map[string]string{
 			"CapEff": "00000000000001e0", "CapPrm": "00000000000001e0", "CapBnd": "00000000000001e0", // KILL, SETGID, SETUID, SETPCAP
