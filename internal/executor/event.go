@@ -12,6 +12,16 @@ type Event struct {
 	Started *Started
 	Output  *Output
 	Outcome *Outcome
+
+	release func() // nil: nothing
+}
+
+// Release says that nobody needs the bytes of e.Output any more: they are used for
+// other events. It is called at most once, and may be left out.
+func (e Event) Release() {
+	if e.release != nil {
+		e.release()
+	}
 }
 
 // Header is the first event: what was accepted, with what is in force.

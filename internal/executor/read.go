@@ -115,6 +115,7 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 		e.Started, err = decode[Started](r.Data)
 	case record.KindOutput:
 		e.Output = &Output{Stream: Stream(r.Stream), Offset: r.Offset, Data: r.Data}
+		e.release = r.Release
 	case record.KindEnd:
 		if e.Outcome, err = decode[Outcome](r.Data); err == nil && e.Outcome.Count > 0 {
 			// Whatever becomes of ctx meanwhile: the outcome has been read, and

@@ -24,16 +24,19 @@ type Log struct {
 	extent int64 // where in the arena it has its place, while it is young
 
 	mu      sync.Mutex
-	placing sync.Cond       // for a change of placed
-	placed  placing         // whether there is a row
-	counted bool            // the store's: it has ended and has no row
-	x       Execution       // what the row says, or will; without an ID: only the row knows
-	first   []byte          // the header event's data, until there is a row
-	base    int64           // where in the extent the spool begins
-	mem     []byte          // the spool while it is young
-	f       *os.File        // the spool afterwards; nil: what is on disk can't be used
-	readers int             // of mem and f
-	head    [frameSize]byte // of the frame being written
+	placing sync.Cond        // for a change of placed
+	placed  placing          // whether there is a row
+	counted bool             // the store's: it has ended and has no row
+	x       Execution        // what the row says, or will; without an ID: only the row knows
+	first   []byte           // the header event's data, until there is a row
+	base    int64            // where in the extent the spool begins
+	mem     []byte           // the spool while it is young
+	f       *os.File         // the spool afterwards; nil: what is on disk can't be used
+	readers int              // of mem and f
+	joined  map[*Reader]bool // those of them that follow what is added
+	behind  bool             // somebody writes to the disk: see writeBehind
+	begun   int64            // what of the spool is on its way there
+	head    [frameSize]byte  // of the frame being written
 	state   logState
 	// size and seq say what readers may see: whole frames only.
 	size  int64
@@ -323,6 +326,14 @@ func (l *Log) finish() {
 	l.announce()
 }
 
+// leaveJoined ends the reading of one that has joined.
+func (l *Log) leaveJoined(r *Reader) {
+	l.mu.Lock()
+	delete(l.joined, r)
+	l.mu.Unlock()
+	l.leaveReader()
+}
+
 // leaveReader ends the reading of one reader.
 func (l *Log) leaveReader() {
 	l.mu.Lock()
@@ -384,6 +395,7 @@ func (l *Log) add(e Event, data []byte, sum uint32) error {
 	l.seq = e.Seq
 	l.size += frameSize + int64(len(data))
 	l.announce()
+	l.writeBehind()
 	return nil
 }
 

@@ -8,16 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 )
-
-// readAhead is how much of a spool a reader takes in at once.
-const readAhead = 256 << 10
 
 // frames reads one frame after the other from a spool.
 type frames struct {
 	f   io.ReaderAt
 	pos int64  // where in the file the next frame begins
 	buf []byte // what has been read from there on
+	of  *chunk // that buf is a part of; nil: none
 }
 
 // next returns the frame at r.pos. Of the file only the first limit bytes count:
@@ -28,6 +27,8 @@ func (r *frames) next(limit int64) (Event, error) {
 		if err == nil {
 			r.buf = r.buf[size:]
 			r.pos += int64(size)
+			r.of.hold()
+			e.of = r.of
 			return e, nil
 		}
 		if err != errShort {
@@ -46,9 +47,9 @@ func (r *frames) next(limit int64) (Event, error) {
 }
 
 // fill reads on until at least need bytes of the frame are there. The buffer is
-// a new one each time, because the old one is part of events.
+// another one each time, because the old one is part of events.
 func (r *frames) fill(need int, limit int64) error {
-	buf := make([]byte, min(int64(max(need, readAhead)), limit-r.pos))
+	buf, of := newBytes(int(min(int64(max(need, chunkBytes)), limit-r.pos)))
 	have := copy(buf, r.buf)
 	n, err := r.f.ReadAt(buf[have:], r.pos+int64(have))
 	if err == io.EOF && have+n < need {
@@ -57,8 +58,15 @@ func (r *frames) fill(need int, limit int64) error {
 	if err != nil && err != io.EOF {
 		return err
 	}
-	r.buf = buf[:have+n]
+	r.drop()
+	r.buf, r.of = buf[:have+n], of
 	return nil
+}
+
+// drop forgets what has been read and was not returned.
+func (r *frames) drop() {
+	r.of.release()
+	r.buf, r.of = nil, nil
 }
 
 // Reader reads the events of one execution at its own pace: it holds up neither
@@ -73,6 +81,7 @@ type Reader struct {
 	end    *Event // the end, which the spool may not have; nil before it
 	err    error  // what every further call of Next returns
 	close  func() error
+	passed atomic.Int64 // what it has read of a log's file, for that
 }
 
 // Read returns a reader of the events after sequence after; 0: of all. It can go
@@ -131,10 +140,15 @@ func (r *Reader) join(l *Log) bool {
 		return false
 	}
 	l.readers++
+	if l.joined == nil {
+		l.joined = map[*Reader]bool{}
+	}
+	l.joined[r] = true
 	from := l.marks.find(r.after)
+	r.passed.Store(from.pos)
 	r.log, r.limit, r.end = l, l.size, l.end
 	r.frames, r.next = frames{f: (*shared)(l), pos: from.pos}, from.seq
-	r.close = func() error { l.leaveReader(); return nil }
+	r.close = func() error { l.leaveJoined(r); return nil }
 	return true
 }
 
@@ -203,7 +217,7 @@ func (r *Reader) replay(ctx context.Context, db *sql.DB, x *row) (mark, error) {
 // Next returns the next event, and waits for it if it hasn't happened yet. After
 // the end it returns io.EOF; of a spool that isn't as it was written a
 // *CorruptError, which has the end if there is one; ErrClosed if the store was closed before the end. The event's
-// data is the caller's.
+// data is the caller's, until a Release of the event, which may be left out.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for r.err == nil {
 		if err := ctx.Err(); err != nil {
@@ -228,12 +242,14 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 			break
 		}
 		r.next++
+		r.passed.Store(r.frames.pos)
 		if e.Kind == KindEnd {
 			r.err = io.EOF
 		}
 		if e.Seq > r.after {
 			return e, nil
 		}
+		e.Release()
 	}
 	return Event{}, r.err
 }
@@ -289,5 +305,6 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	r.err = os.ErrClosed
+	r.frames.drop()
 	return r.close()
 }

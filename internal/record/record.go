@@ -107,7 +107,13 @@ type Event struct {
 	Data []byte
 	// End is how it ended; only of an end.
 	End string
+
+	of *chunk // that Data is a part of; nil: none
 }
+
+// Release says that nobody needs Data any more: it is used for what is read next. It is
+// for who got the event of a Reader, at most once, and may be left out.
+func (e Event) Release() { e.of.release() }
 
 // NewID returns a new name for an execution: a UUID of version 7, so that names
 // sort by time and 62 bits of each are random.

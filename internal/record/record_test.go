@@ -107,7 +107,10 @@ func readAll(t testing.TB, s *Store, tenant, id string, after uint64) []Event {
 		if err != nil {
 			t.Fatal(err)
 		}
-		events = append(events, e)
+		kept := e
+		kept.Data = bytes.Clone(e.Data)
+		e.Release()
+		events = append(events, kept)
 	}
 }
 
@@ -121,7 +124,7 @@ func checkEvents(t testing.TB, got, want []Event) {
 		if !g.Time.Equal(w.Time) || !bytes.Equal(g.Data, w.Data) {
 			t.Errorf("event %d: got %+v, want %+v", i, g, w)
 		}
-		g.Time, w.Time, g.Data, w.Data = time.Time{}, time.Time{}, nil, nil
+		g.Time, w.Time, g.Data, w.Data, g.of, w.of = time.Time{}, time.Time{}, nil, nil, nil, nil
 		if !reflect.DeepEqual(g, w) {
 			t.Errorf("event %d: got %+v, want %+v", i, g, w)
 		}

@@ -29,7 +29,7 @@ func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	f := follow{Server: c.Server, id: id, duplicate: duplicate, send: stream.Send}
+	f := follow{Server: c.Server, id: id, duplicate: duplicate, send: stream.SendMsg}
 	return c.orCancel(ctx, f, m.GetOnDisconnect(), func() {})
 }
 
@@ -92,7 +92,7 @@ func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingS
 	if m.GetAfterSequence() > e.LastSeq {
 		return &sequenceError{m.GetAfterSequence(), e.LastSeq}
 	}
-	f := follow{Server: c.Server, id: e.ID, after: m.GetAfterSequence(), send: stream.Send}
+	f := follow{Server: c.Server, id: e.ID, after: m.GetAfterSequence(), send: stream.SendMsg}
 	return f.run(ctx)
 }
 

@@ -18,9 +18,9 @@ type follow struct {
 	id        string
 	after     uint64 // the last sequence that the caller has
 	duplicate bool   // an earlier request started it
-	// send blocks while the caller reads slowly, and nothing else does: the
-	// events are on disk.
-	send func(*pb.ExecutionEvent) error
+	// send sends an event, or an outgoing. It blocks while the caller reads slowly,
+	// and nothing else does: the events are on disk.
+	send func(any) error
 	// started is called at each event from which the program runs, or has run.
 	// Nil: nobody asks.
 	started func()
@@ -45,7 +45,7 @@ func (f follow) run(ctx context.Context) error {
 		if f.started != nil && (e.Started != nil || e.Outcome != nil) {
 			f.started()
 		}
-		if err := f.send(fromEvent(e, f.duplicate)); err != nil {
+		if err := f.send(outgoing{fromEvent(e, f.duplicate), e.Release}); err != nil {
 			return err
 		}
 		f.after = e.Seq

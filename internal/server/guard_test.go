@@ -116,7 +116,7 @@ func TestPanicWhileFollowing(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		f := follow{Server: d.Server, id: id, send: func(*pb.ExecutionEvent) error { panic("secret cause") }}
+		f := follow{Server: d.Server, id: id, send: func(any) error { panic("secret cause") }}
 		executionCalls{Server: d.Server}.orCancel(ctx, f, pb.OnDisconnect_ON_DISCONNECT_UNSPECIFIED, func() { close(over) })
 	}()
 	<-over

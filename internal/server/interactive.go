@@ -40,7 +40,7 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 	}
 	started := make(chan struct{})
 	f := follow{
-		Server: c.Server, id: id, duplicate: duplicate, send: stream.Send,
+		Server: c.Server, id: id, duplicate: duplicate, send: stream.SendMsg,
 		started: sync.OnceFunc(func() { close(started) }),
 	}
 	// It ends when this method has returned and the input is closed, if not before.

@@ -23,18 +23,36 @@ func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
 }
 
+// An outgoing is an event that is being sent. release is called when gRPC needs its
+// output no more; if it can't be sent, perhaps never.
+type outgoing struct {
+	event   *pb.ExecutionEvent
+	release func()
+}
+
+// Get and Put make an outgoing the pool of a buffer that isn't used again here.
+func (o outgoing) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+func (o outgoing) Put(*[]byte)            { o.release() }
+
 // Marshal is gRPC's, but for much output, of which there may be a lot: that is not
-// copied, and must not change.
+// copied, and must not change until it is released.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if o, ok := v.(outgoing); ok {
+		if len(o.event.GetOutput().GetData()) >= wholeBytes {
+			return marshalOutput(o.event, func(data []byte) mem.Buffer { return mem.NewBuffer(&data, o) })
+		}
+		defer o.release()
+		return c.CodecV2.Marshal(o.event)
+	}
 	if e, ok := v.(*pb.ExecutionEvent); ok && len(e.GetOutput().GetData()) >= wholeBytes {
-		return marshalOutput(e)
+		return marshalOutput(e, func(data []byte) mem.Buffer { return mem.SliceBuffer(data) })
 	}
 	return c.CodecV2.Marshal(v)
 }
 
 // marshalOutput encodes an event with output: what comes before the bytes, and them.
 // The order of fields is free, so the output comes last and in it its bytes.
-func marshalOutput(e *pb.ExecutionEvent) (mem.BufferSlice, error) {
+func marshalOutput(e *pb.ExecutionEvent, whole func([]byte) mem.Buffer) (mem.BufferSlice, error) {
 	data := e.GetOutput().GetData()
 	output, err := proto.Marshal(&pb.Output{Stream: e.GetOutput().GetStream(), OffsetBytes: e.GetOutput().GetOffsetBytes()})
 	if err != nil {
@@ -48,5 +66,5 @@ func marshalOutput(e *pb.ExecutionEvent) (mem.BufferSlice, error) {
 	}
 	front = protowire.AppendTag(front, outputField, protowire.BytesType)
 	front = protowire.AppendVarint(front, uint64(len(output)+len(data)))
-	return mem.BufferSlice{mem.SliceBuffer(append(front, output...)), mem.SliceBuffer(data)}, nil
+	return mem.BufferSlice{mem.SliceBuffer(append(front, output...)), whole(data)}, nil
 }

@@ -53,3 +53,32 @@ func TestOutputFieldsAreKnown(t *testing.T) {
 		}
 	}
 }
+
+// What an outgoing holds is released once: of much output when gRPC is done with it,
+// of little at once, because that was copied.
+func TestOutgoingIsReleased(t *testing.T) {
+	for _, size := range []int{0, wholeBytes - 1, wholeBytes, 256 << 10} {
+		released := 0
+		e := &pb.ExecutionEvent{Sequence: 7, Event: &pb.ExecutionEvent_Output{Output: &pb.Output{Data: make([]byte, size)}}}
+		data, err := newCodec().Marshal(outgoing{e, func() { released++ }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if early := released == 1; early != (size < wholeBytes) {
+			t.Errorf("%d bytes: released %d times before they were sent", size, released)
+		}
+		data.Ref() // as a transport does
+		data.Free()
+		if size >= wholeBytes && released != 0 {
+			t.Errorf("%d bytes: released while they were being sent", size)
+		}
+		var got pb.ExecutionEvent
+		if err := proto.Unmarshal(data.Materialize(), &got); err != nil || !proto.Equal(&got, e) {
+			t.Errorf("%d bytes: got %v, %v", size, &got, err)
+		}
+		data.Free()
+		if released != 1 {
+			t.Errorf("%d bytes: released %d times", size, released)
+		}
+	}
+}
