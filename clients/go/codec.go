@@ -8,6 +8,8 @@ import (
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // codec is gRPC's own, which receives into buffers that nobody clears before each
@@ -20,6 +22,9 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	message, ok := v.(proto.Message)
 	if !ok {
 		return fmt.Errorf("a %T is no message", v)
+	}
+	if e, ok := v.(*pb.ExecutionEvent); ok && unmarshalOutput(data, e) {
+		return nil
 	}
 	buf := data.MaterializeToBuffer(&received)
 	defer buf.Free()

@@ -67,6 +67,7 @@ func (e *Execution) follower(sinks map[pb.Stream]*sink, on func(*pb.ExecutionEve
 	return &follower{
 		patience: e.client.patience,
 		sinks:    sinks,
+		shared:   on != nil,
 		attach: func(ctx context.Context, after uint64) (eventStream, error) {
 			if e.client.conn.GetState() == connectivity.Shutdown {
 				return nil, errClosed

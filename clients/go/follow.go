@@ -23,6 +23,7 @@ type follower struct {
 	attach func(ctx context.Context, after uint64) (eventStream, error)
 	get    func(ctx context.Context) (*pb.Execution, error)
 	on     func(*pb.ExecutionEvent)
+	shared bool // on may keep the events
 	sinks  map[pb.Stream]*sink
 	breaks int // how often the stream was lost
 	patience
@@ -107,6 +108,9 @@ func (f *follower) take(event *pb.ExecutionEvent) error {
 	}
 	if output != nil {
 		f.sinks[output.GetStream()].write(output)
+		if !f.shared {
+			doneWith(output)
+		}
 	}
 	return nil
 }

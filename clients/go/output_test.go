@@ -1,0 +1,130 @@
+package skillrun
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+func outputEvent(size int) *pb.ExecutionEvent {
+	return &pb.ExecutionEvent{
+		ExecutionId: "0196", Sequence: 7, Time: &timestamppb.Timestamp{Seconds: 1, Nanos: 2},
+		Event: &pb.ExecutionEvent_Output{Output: &pb.Output{
+			Stream: pb.Stream_STREAM_STDERR, OffsetBytes: 1 << 40, Data: bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7}, size/7+1)[:size],
+		}},
+	}
+}
+
+// inFrames is a message as gRPC hands it over.
+func inFrames(message []byte) mem.BufferSlice {
+	var s mem.BufferSlice
+	for part := range slices.Chunk(message, 16<<10) {
+		s = append(s, mem.SliceBuffer(part))
+	}
+	return s
+}
+
+// What the client makes of a message is what protobuf makes of it, in whatever order
+// its fields are.
+func TestUnmarshalAnyMessage(t *testing.T) {
+	encode := func(m proto.Message) []byte {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	much := encode(outputEvent(256 << 10))
+	stdout := encode(&pb.ExecutionEvent{Event: &pb.ExecutionEvent_Output{Output: &pb.Output{Stream: pb.Stream_STREAM_STDOUT}}})
+	front := func(n int) []byte {
+		return encode(&pb.ExecutionEvent{ExecutionId: string(bytes.Repeat([]byte{'x'}, n)), Sequence: 9})
+	}
+	dataThenStream := protowire.AppendVarint(protowire.AppendTag(encode(&pb.Output{Data: make([]byte, muchBytes)}), 1, protowire.VarintType), 2)
+	cases := map[string]struct {
+		message []byte
+		ours    bool // decoded without protobuf's decoder
+	}{
+		"empty":                        {nil, false},
+		"little":                       {encode(outputEvent(100)), false},
+		"much":                         {append(front(36), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), true},
+		"of odd size":                  {append(front(36), encode(&pb.ExecutionEvent{Event: outputEvent(100_003).Event})...), true},
+		"1 MiB":                        {append(front(36), encode(&pb.ExecutionEvent{Event: outputEvent(1 << 20).Event})...), true},
+		"twice, which are merged":      {append(slices.Clone(stdout), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), false},
+		"fields after the output":      {append(slices.Clone(much), front(36)...), false},
+		"fields after the bytes":       {protowire.AppendBytes(protowire.AppendTag(nil, outputField, protowire.BytesType), dataThenStream), false},
+		"the output beyond the head":   {append(front(headBytes), much...), false},
+		"another output after it":      {append(slices.Clone(much), stdout...), false},
+		"no output":                    {front(muchBytes), false},
+		"an unknown field before":      {append(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 5), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), true},
+		"cut short":                    {much[:len(much)-1], false},
+		"no message":                   {bytes.Repeat([]byte{0xff}, muchBytes), false},
+		"a name that is not UTF-8":     {append([]byte{0x0a, 1, 0xff}, much...), false},
+		"the head cut within a varint": {append(front(headBytes-6), encode(&pb.ExecutionEvent{Event: outputEvent(muchBytes).Event})...), false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var want, got, direct pb.ExecutionEvent
+			wantErr := proto.Unmarshal(c.message, &want)
+			err := newCodec().Unmarshal(inFrames(c.message), &got)
+			if (err != nil) != (wantErr != nil) {
+				t.Fatalf("got %v, protobuf has %v", err, wantErr)
+			}
+			if err == nil && !proto.Equal(&got, &want) {
+				t.Error("got another event than protobuf")
+			}
+			if ours := unmarshalOutput(inFrames(c.message), &direct); ours != c.ours {
+				t.Errorf("decoded here: %v, want %v", ours, c.ours)
+			}
+		})
+	}
+}
+
+// Bytes that somebody may have kept are not used again; others may be.
+func TestKeptEventsStay(t *testing.T) {
+	var kept []*pb.ExecutionEvent
+	f := &follower{
+		sinks: newSinks(nil, nil, true), shared: true,
+		on: func(e *pb.ExecutionEvent) { kept = append(kept, e) },
+	}
+	for i := range 20 {
+		if err := f.take(numbered(t, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, e := range kept {
+		if b := e.GetOutput().GetData(); len(b) != muchBytes || b[0] != byte(i) || b[muchBytes-1] != byte(i) {
+			t.Errorf("event %d has other bytes than it came with", i)
+		}
+	}
+	f.shared, f.on = false, nil
+	e := numbered(t, 20)
+	if err := f.take(e); err != nil {
+		t.Fatal(err)
+	}
+	if e.GetOutput().GetData() != nil {
+		t.Error("an event that nobody keeps still has its bytes")
+	}
+}
+
+// numbered is the i-th event as it is received: muchBytes times i.
+func numbered(t *testing.T, i int) *pb.ExecutionEvent {
+	t.Helper()
+	b, err := proto.Marshal(&pb.ExecutionEvent{Sequence: uint64(i + 1), Event: &pb.ExecutionEvent_Output{Output: &pb.Output{
+		Stream: pb.Stream_STREAM_STDOUT, OffsetBytes: uint64(i * muchBytes), Data: bytes.Repeat([]byte{byte(i)}, muchBytes),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e pb.ExecutionEvent
+	if err := newCodec().Unmarshal(inFrames(b), &e); err != nil {
+		t.Fatal(err)
+	}
+	return &e
+}
