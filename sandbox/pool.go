@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +26,9 @@ const (
 	// startShare is how much longer than the start of an interpreter no other is
 	// started: who asks for one after the other has that much of a processor.
 	startShare = 9
+	// refillPause is how long a sandbox that was taken may be missing while another of
+	// its kind is ready.
+	refillPause = 10 * time.Millisecond
 	// motherPause is between two tries to start a mother.
 	motherPause = 5 * time.Second
 )
@@ -36,6 +41,8 @@ type pool struct {
 	// interpreters is how many are kept ready at most.
 	interpreters int
 	wake         chan struct{}
+	stirring     atomic.Bool   // a stir comes after refillPause
+	making       chan struct{} // one place for each that is made: more than there are processors are all slower
 	quit         chan struct{}
 	once         sync.Once      // closes quit
 	told         chan struct{}  // closed when the first mother lives, or does not
@@ -81,6 +88,7 @@ func startPool(h *Host, max int) *pool {
 	p := &pool{
 		host: h, max: max, interpreters: h.config.Interpreters, shelves: map[profile]*shelf{}, ready: map[readyKey]*readySlot{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), told: make(chan struct{}),
+		making: make(chan struct{}, runtime.NumCPU()),
 	}
 	p.done.Go(p.work)
 	return p
@@ -128,12 +136,22 @@ func (p *pool) take(s Spec) *cell {
 	if c != nil || m == nil {
 		return c
 	}
-	c, err := p.host.prepare(m, nil, s)
+	c, err := p.prepare(m, nil, s)
 	if err != nil {
 		p.host.log().Warn("the mother made no sandbox; libcontainer makes it", "error", err)
 		return nil
 	}
 	return c
+}
+
+// prepare is Host's, when there is a place. Forks of an interpreter, who makes one at a
+// time, need none.
+func (p *pool) prepare(m *mother, in *interpreter, s Spec) (*cell, error) {
+	if in == nil {
+		p.making <- struct{}{}
+		defer func() { <-p.making }()
+	}
+	return p.host.prepare(m, in, s)
 }
 
 // pick takes one from its shelf. It also returns who can make one.
@@ -272,11 +290,38 @@ func (p *pool) running(k readyKey) int {
 	return n
 }
 
-// refill lets the pool make what was taken.
+// refill lets the pool make what was taken: at once if another request would find
+// nothing, else when the program that begins has had the processors for a moment.
 func (p *pool) refill() {
 	if p == nil {
 		return
 	}
+	if p.lacking() {
+		p.stir()
+		return
+	}
+	if p.stirring.CompareAndSwap(false, true) {
+		time.AfterFunc(refillPause, func() {
+			p.stirring.Store(false)
+			p.stir()
+		})
+	}
+}
+
+// lacking says whether there is an empty shelf.
+func (p *pool) lacking() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.shelves {
+		if len(f.ready) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// stir has work look what is to be made.
+func (p *pool) stir() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -440,7 +485,7 @@ func (p *pool) makeOne() bool {
 	}
 	like, m := f.like, p.mother
 	p.mu.Unlock()
-	c, err := p.host.prepare(m, in, like)
+	c, err := p.prepare(m, in, like)
 	if err != nil {
 		p.host.log().Error("no sandbox was made ahead", "error", err)
 		return false
