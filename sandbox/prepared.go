@@ -173,11 +173,20 @@ func (c *cell) lookAt() error {
 	return nil
 }
 
-// waits says whether a prepared sandbox is still what it was.
+// waits says whether a prepared sandbox is still what it was. A dying init closes its
+// socket first, and is dead some time after its last process has left the cgroups.
 func (c *cell) waits() bool {
-	p := []unix.PollFd{{Fd: int32(c.born.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, 0)
-	return n == 0 && err == nil && (c.joined == nil || len(c.joined.ended) == 0)
+	conn, err := c.control.file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	quiet := false
+	err = conn.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(c.born.fd), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		quiet = n == 0 && err == nil
+	})
+	return err == nil && quiet && (c.joined == nil || len(c.joined.ended) == 0)
 }
 
 // handOver gives a prepared sandbox its program and returns when the exec of the
