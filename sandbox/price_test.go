@@ -93,6 +93,7 @@ func openWeak(t *testing.T, prefix string, prepared int, layers ...string) *Host
 	}
 	h, err := Open(t.Context(), Config{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Prepared: prepared})
 	if err != nil {
+		os.RemoveAll(dir)
 		t.Fatalf("without %q: %v", name, err)
 	}
 	if prepared > 0 && !h.pool.wait(t.Context()) {
