@@ -65,6 +65,30 @@ func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
 	return ids
 }
 
+// begins starts an execution and returns its id once it has printed something; none if
+// it could not be started.
+func (d *running) begins(req *pb.ExecuteRequest) (id string, err error) {
+	s, err := d.runs.Execute(d.t.Context(), req)
+	if err != nil {
+		return "", err
+	}
+	for {
+		e, err := s.Recv()
+		if err != nil {
+			return "", err
+		}
+		if e.GetOutput() != nil {
+			return e.ExecutionId, nil
+		}
+		if o := e.GetOutcome(); o != nil {
+			if o.End != pb.End_END_SETUP_FAILED {
+				d.t.Errorf("%s ended before it printed anything: %v", e.ExecutionId, o)
+			}
+			return "", nil
+		}
+	}
+}
+
 // release cancels executions and returns when they have ended.
 func (d *running) release(ids []string) {
 	d.t.Helper()
@@ -842,30 +866,36 @@ func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	if err := os.WriteFile(group+"/pids.max", []byte("30"), 0); err != nil {
 		t.Fatal(err)
 	}
+	// Those that begin stay until all have begun or failed. None needs a further process.
+	req := wall(shell("hostile", "echo ready; exec sleep 600"), 10*time.Minute)
+	var mu sync.Mutex
+	var begun []string
+	failed := 0
 	var wg sync.WaitGroup
-	var failed, ran atomic.Int64
 	for range 30 {
 		wg.Go(func() {
-			r, err := d.try(shell("hostile", "sleep 1; echo done"))
-			switch {
-			case err != nil:
-				failed.Add(1)
+			id, err := d.begins(req)
+			mu.Lock()
+			defer mu.Unlock()
+			if id != "" {
+				begun = append(begun, id)
+				return
+			}
+			failed++
+			if err != nil {
 				wantCode(t, "without processes", err, codes.ResourceExhausted, codes.Unavailable)
-			case r.outcome.End == pb.End_END_SETUP_FAILED:
-				failed.Add(1)
-			case r.stdout.String() == "done\n":
-				ran.Add(1)
 			}
 		})
 	}
 	wg.Wait()
-	if failed.Load() == 0 {
+	if failed == 0 {
 		t.Error("all of them ran: nothing was exhausted")
 	}
-	t.Logf("%d ran, %d failed to start", ran.Load(), failed.Load())
+	t.Logf("%d ran, %d failed to start", len(begun), failed)
 	if err := os.WriteFile(group+"/pids.max", []byte("max"), 0); err != nil {
 		t.Fatal(err)
 	}
+	d.release(begun)
 	d.works()
 	d.wantNothingLeft()
 	d.wantHeldAs(before)
