@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	seccomp "github.com/seccomp/libseccomp-golang"
+	"golang.org/x/sys/unix"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -92,6 +93,10 @@ func TestReachableCalls(t *testing.T) {
 		before[line] = true
 	}
 	for line := range strings.Lines(list.String()) {
+		if newer := strings.Replace(line, " ENOSYS\n", " reached\n", 1); !before[line] && before[newer] && !kernelHas(t, line) {
+			t.Logf("this kernel has no such call: %s", strings.TrimSpace(newer))
+			line = newer
+		}
 		if !before[line] {
 			t.Errorf("now: %s", strings.TrimSpace(line))
 		}
@@ -100,6 +105,19 @@ func TestReachableCalls(t *testing.T) {
 	for line := range before {
 		t.Errorf("gone: %s", strings.TrimSpace(line))
 	}
+}
+
+// kernelHas says whether the kernel knows the call of a line of the list, which it asks
+// outside of every sandbox, with arguments that can't be right.
+func kernelHas(t *testing.T, line string) bool {
+	t.Helper()
+	var n uintptr
+	if _, err := fmt.Sscan(line, &n); err != nil {
+		t.Fatalf("line %q: %v", line, err)
+	}
+	const bad = ^uintptr(0)
+	_, _, err := unix.Syscall6(n, bad, bad, bad, bad, bad, bad)
+	return err != unix.ENOSYS
 }
 
 // newerNumbers are calls that libseccomp 2.5.4 has no name for, by
