@@ -502,13 +502,13 @@ func (p *pool) makeOne() bool {
 	return true
 }
 
-// makeRoom lets one sandbox go that was not asked for as lately as those of f, from a
-// shelf that holds more, or that nobody asked for in a while. p.mu is held.
+// makeRoom lets one sandbox go for f, from a shelf that holds more, or that was asked
+// for long before f. p.mu is held.
 func (p *pool) makeRoom(f *shelf) bool {
 	var from *shelf
 	for _, s := range p.shelves {
-		idle := time.Since(s.asked) > poolPeriod
-		if len(s.ready) > 0 && s.asked.Before(f.asked) && (idle || len(s.ready) > len(f.ready)+1) && (from == nil || s.asked.Before(from.asked)) {
+		idle := f.asked.Sub(s.asked) > poolPeriod
+		if s != f && len(s.ready) > 0 && (idle || len(s.ready) > len(f.ready)+1) && (from == nil || s.asked.Before(from.asked)) {
 			from = s
 		}
 	}
