@@ -134,6 +134,18 @@ func decodeStrictly(t testing.TB, path string, v any) {
 	}
 }
 
+// hostileCasesByID is hostileCases by their names.
+func hostileCasesByID(t testing.TB) map[string]hostileCase {
+	t.Helper()
+	cases := map[string]hostileCase{}
+	for _, group := range hostileCases(t) {
+		for _, c := range group {
+			cases[c.ID] = c
+		}
+	}
+	return cases
+}
+
 // hostileCases returns the catalogue with its adaptations, by group.
 func hostileCases(t testing.TB) map[string][]hostileCase {
 	t.Helper()

@@ -205,12 +205,7 @@ func startWeakenedAhead(t testing.TB, program, layer string, interpreters int) *
 
 func TestMutationOfPrepared(t *testing.T) {
 	daemon := buildWeakened(t)
-	cases := map[string]hostileCase{}
-	for _, group := range hostileCases(t) {
-		for _, c := range group {
-			cases[c.ID] = c
-		}
-	}
+	cases := hostileCasesByID(t)
 	all := aheadMutations(t)
 	every := map[string]bool{}
 	for kind, layers := range all {

@@ -49,12 +49,7 @@ func mutations(t testing.TB) map[string]mutation {
 
 func TestMutation(t *testing.T) {
 	daemon := buildWeakened(t)
-	cases := map[string]hostileCase{}
-	for _, group := range hostileCases(t) {
-		for _, c := range group {
-			cases[c.ID] = c
-		}
-	}
+	cases := hostileCasesByID(t)
 	all := mutations(t)
 	every := map[string]bool{}
 	for layer, m := range all {

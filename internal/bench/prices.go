@@ -82,9 +82,7 @@ func NewPrices(version string) *Prices {
 // Markdown writes the tables, with where they were made.
 func (p *Prices) Markdown(w io.Writer) error {
 	var b strings.Builder
-	m := p.Machine
-	fmt.Fprintf(&b, "skillrun %s, %s, %s: %d cores of %s, %.0f GiB, Linux %s. Load average of the machine (1 min) %.1f before and %.1f after.\n",
-		p.Version, p.Time.Format("2 January 2006 15:04 MST"), p.Took.Round(time.Second), m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.LoadBefore, m.LoadAfter)
+	b.WriteString(origin(p.Version, p.Time, p.Took.Round(time.Second).String(), p.Machine))
 	for _, l := range p.Lists {
 		fmt.Fprintf(&b, "\n%s (%s):\n\n| without | with it, p50 | p95 | without, p50 | p95 | price | 95 %% sure | pairs |\n|---|---|---|---|---|---|---|---|\n", l.Title, l.Unit)
 		for _, v := range l.Prices {

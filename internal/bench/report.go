@@ -240,13 +240,17 @@ const (
 	tableEnd   = "<!-- end -->"
 )
 
+// origin is a line on where figures of a document were made.
+func origin(version string, at time.Time, took string, m Machine) string {
+	return fmt.Sprintf("skillrun %s, %s, %s: %d cores of %s, %.0f GiB, Linux %s. Load average of the machine (1 min) %.1f before and %.1f after.\n",
+		version, at.Format("2 January 2006 15:04 MST"), took, m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.LoadBefore, m.LoadAfter)
+}
+
 // Markdown writes the report as a table of a document, with where it was made.
 func (r *Report) Markdown(w io.Writer) error {
 	peers := r.PeerNames()
 	var b strings.Builder
-	m := r.Machine
-	fmt.Fprintf(&b, "skillrun %s, %s, %s: %d cores of %s, %.0f GiB, Linux %s. Load average of the machine (1 min) %.1f before and %.1f after.\n",
-		r.Version, r.Time.Format("2 January 2006 15:04 MST"), r.Took, m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.LoadBefore, m.LoadAfter)
+	b.WriteString(origin(r.Version, r.Time, r.Took, r.Machine))
 	if r.Short {
 		b.WriteString("\nThis is a short run, at a small scale: its figures tell little.\n")
 	}
