@@ -93,7 +93,8 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 # make test-cgroup2 RUN=TestX runs only what go test -run would, of packages sandbox
 # and cmd/skillrund (RUN='TestHostileFault/fault-04' one case); .ci/cgroup2/plan.sh
 # says what runs without it. FLAGS=-prepared=2 are more flags for package sandbox's.
-# CGROUP2_FORM=short is what CI runs, CGROUP2_TIMEOUT the seconds for the guest (540).
+# CGROUP2_FORM=short is what CI runs, all has every test of package sandbox besides the
+# catalogue; CGROUP2_TIMEOUT are the seconds for the guest (540; of all, 1500).
 # The tests' logs are in .cache/cgroup2/logs.
 .PHONY: test-cgroup2
 test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandbox's tests on cgroup v2, in a virtual machine, as root

@@ -1,7 +1,9 @@
-# What runs in the guest: what must, and, as time allows, what else, in the order of
-# its weight. For smoke.sh, and for whoever wants to know what is left out and why.
-# Where the time (CGROUP2_TIMEOUT) is not enough for the whole of it, as on a machine on
-# which others compute as well, the last parts are left out, which the report says.
+# What runs in the guest, by its form: short is what the rest stands on; full has the
+# whole catalogue besides, and what a sandbox made ahead may do otherwise; all has the
+# other tests of package sandbox, too. For smoke.sh, and for whoever wants to know what
+# is left out and why. What must run (a !) fails if the time (CGROUP2_TIMEOUT) is not
+# enough for it, as on a machine on which others compute as well; of the rest the last
+# parts are left out, which the report says.
 # shellcheck shell=bash
 
 # What is asked for by make test-cgroup2 RUN=PATTERN, of both packages. One of them
@@ -47,15 +49,21 @@ planned() {
 		return
 	fi
 	# First what nothing may run beside.
-	daemon_tests 'catalogue, faults of the machine' -test.run '^TestHostileMachine$'
-	beside sandbox_parts
+	daemon_tests '!catalogue, faults of the machine' -test.run '^TestHostileMachine$'
+	beside second_lane
 	daemon_tests '!catalogue, kernel and processes' -test.run '^TestHostile(Kernel|ProcSys|Network)$'
-	daemon_tests 'catalogue, resources' -test.run '^TestHostileResource$'
-	daemon_tests 'catalogue, files and leaks' -test.run '^TestHostile(Leak|Filesystem)$'
-	daemon_tests 'catalogue, faults' -test.run "$faults"
-	daemon_tests 'catalogue, faults without cgroups' -test.run "$other_faults"
+	daemon_tests '!catalogue, resources' -test.run '^TestHostileResource$'
+	daemon_tests '!catalogue, files and leaks' -test.run '^TestHostile(Leak|Filesystem)$'
+	daemon_tests '!catalogue, faults' -test.run "$faults"
 	daemon_tests 'doctor' -test.run '^TestDoctor'
 	joined
+	if [[ $form == all ]]; then
+		beside sandbox_made
+		sandbox_made_ahead
+		joined
+	else
+		leave_out 'other tests of the sandbox, of the pool, of ready Pythons: CGROUP2_FORM=all has them'
+	fi
 	nothing_is_left
 	leave_out "sandbox, $elsewhere: much work that cgroups have no part in"
 	leave_out "sandbox, scripts of ready Pythons that are not $scripts_of_kernel: what Python does is the same on every kernel"
@@ -63,13 +71,21 @@ planned() {
 	leave_out 'the embedded Python: to unpack it takes two minutes in emulation'
 }
 
-# The tests of package sandbox: each in a sandbox that is made when it is asked for,
-# and then many of them in one that was made ahead.
-sandbox_parts() {
-	sandbox_tests 'sandbox' -test.run "$short"
-	sandbox_tests 'sandbox, made ahead' -test.run "$ahead"
+# Beside the rest of the catalogue, as the guest has two processors.
+second_lane() {
+	sandbox_tests '!sandbox' -test.run "$short"
+	daemon_tests '!catalogue, faults without cgroups' -test.run "$other_faults"
 	sandbox_tests 'boundaries' -test.run '^TestProbe'
-	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$ahead|^TestProbe|$scripts|$elsewhere"
 	sandbox_tests 'sandbox, all as if made ahead' -test.run "$ahead_too" -prepared=2
+}
+
+# The tests of package sandbox, each in a sandbox that is made when it is asked for.
+sandbox_made() {
+	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$ahead|^TestProbe|$scripts|$elsewhere"
+}
+
+# Those that make sandboxes ahead.
+sandbox_made_ahead() {
+	sandbox_tests 'sandbox, made ahead' -test.run "$ahead"
 	sandbox_tests 'scripts of ready Pythons' -test.run "$scripts_of_kernel"
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -508,7 +510,7 @@ func cpuWithinTheMachine(tr *trial) {
 func noQuota(tr *trial) {
 	tr.Log("ADVISORY no CPU bandwidth limit: executions share by weight, and the sum is bounded by cpu_time; nothing is throttled")
 	req := tr.c.request()
-	req.Limits.CpuTime = req.Limits.WallTime
+	req.Limits.CpuTime = durationpb.New(2 * time.Second)
 	req.Limits.WallTime = nil // the daemon's default, far above
 	r := tr.d.run(req)
 	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_CPU {
