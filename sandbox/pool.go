@@ -26,9 +26,12 @@ const (
 	// startShare is how much longer than the start of an interpreter no other is
 	// started: who asks for one after the other has that much of a processor.
 	startShare = 9
-	// refillPause is how long a sandbox that was taken may be missing while another of
-	// its kind is ready.
+	// refillPause is how long a sandbox that was taken is missing. To make one is more
+	// work than most programs are, and both want the same processors.
 	refillPause = 10 * time.Millisecond
+	// freePause is how long an ended sandbox waits for its answer to be sent, and for
+	// others: the kernel takes several apart with less work than one after the other.
+	freePause = 5 * time.Millisecond
 	// motherPause is between two tries to start a mother.
 	motherPause = 5 * time.Second
 )
@@ -58,6 +61,7 @@ type pool struct {
 	ended      []endedCell // that wait, in the order of their ends
 	endedCount int         // of those, and of those that are being freed
 	endedBytes int64       // of the same
+	freeing    bool        // startFreers comes after freePause
 	freers     int         // goroutines that free
 }
 
@@ -290,34 +294,16 @@ func (p *pool) running(k readyKey) int {
 	return n
 }
 
-// refill lets the pool make what was taken: at once if another request would find
-// nothing, else when the program that begins has had the processors for a moment.
+// refill lets the pool make what was taken, when the program that begins has had the
+// processors for a moment. Who finds nothing meanwhile has one made, and the shelf
+// holds more from then on.
 func (p *pool) refill() {
-	if p == nil {
-		return
-	}
-	if p.lacking() {
-		p.stir()
-		return
-	}
-	if p.stirring.CompareAndSwap(false, true) {
+	if p != nil && p.stirring.CompareAndSwap(false, true) {
 		time.AfterFunc(refillPause, func() {
 			p.stirring.Store(false)
 			p.stir()
 		})
 	}
-}
-
-// lacking says whether there is an empty shelf.
-func (p *pool) lacking() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, f := range p.shelves {
-		if len(f.ready) == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // stir has work look what is to be made.
@@ -339,11 +325,26 @@ func (p *pool) behind(bytes int64, destroy func()) bool {
 	p.ended = append(p.ended, endedCell{bytes, destroy})
 	p.endedBytes += bytes
 	p.endedCount++
-	if p.freers < maxFreers {
+	if !p.freeing {
+		p.freeing = true
+		p.done.Add(1)
+		time.AfterFunc(freePause, func() {
+			defer p.done.Done()
+			p.startFreers()
+		})
+	}
+	return true
+}
+
+// startFreers has what waits freed.
+func (p *pool) startFreers() {
+	p.behindMu.Lock()
+	defer p.behindMu.Unlock()
+	p.freeing = false
+	for range min(len(p.ended), maxFreers-p.freers) {
 		p.freers++
 		p.done.Go(p.freeEnded)
 	}
-	return true
 }
 
 // freeEnded frees what waits, until nothing does.
@@ -502,13 +503,15 @@ func (p *pool) makeOne() bool {
 	return true
 }
 
-// makeRoom lets one sandbox go for f, from a shelf that holds more, or that was asked
-// for long before f. p.mu is held.
+// makeRoom lets one sandbox go for f, from a shelf that was asked for long before f, or
+// that holds more and was not asked for long after: two shelves must not take from each
+// other in turns. p.mu is held.
 func (p *pool) makeRoom(f *shelf) bool {
 	var from *shelf
 	for _, s := range p.shelves {
-		idle := f.asked.Sub(s.asked) > poolPeriod
-		if s != f && len(s.ready) > 0 && (idle || len(s.ready) > len(f.ready)+1) && (from == nil || s.asked.Before(from.asked)) {
+		before := f.asked.Sub(s.asked)
+		gives := before > poolPeriod || before > -poolPeriod && len(s.ready) > len(f.ready)+1
+		if s != f && len(s.ready) > 0 && gives && (from == nil || s.asked.Before(from.asked)) {
 			from = s
 		}
 	}
