@@ -1,6 +1,9 @@
 package sandbox
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func openPrepared(t testing.TB) *Host {
 	c := testConfig(t)
@@ -60,6 +63,51 @@ func TestFreedBehind(t *testing.T) {
 				t.Error("when nothing waits none is taken")
 			}
 			p.done.Wait()
+		})
+	}
+}
+
+// What two shelves take from each other comes to an end, whichever was asked for last:
+// else a pool that is full makes sandboxes and drops them for ever.
+func TestMakeRoomSettles(t *testing.T) {
+	h := openPrepared(t)
+	now := time.Now()
+	for _, tt := range []struct {
+		name    string
+		a, b    int           // how many they hold
+		earlier time.Duration // b was asked for, before a
+	}{
+		{"together, a holds more", 8, 0, 0},
+		{"together, b holds more", 0, 8, 0},
+		{"a moment before", 1, 7, poolPeriod / 2},
+		{"long before", 1, 7, 2 * poolPeriod},
+		{"long before, and has less", 7, 1, 2 * poolPeriod},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cells := func(n int) (c []*cell) {
+				for range n {
+					c = append(c, newCell(h, Spec{}))
+				}
+				return c
+			}
+			a := &shelf{ready: cells(tt.a), asked: now}
+			b := &shelf{ready: cells(tt.b), asked: now.Add(-tt.earlier)}
+			p := &pool{host: h, shelves: map[profile]*shelf{{cpu: 1}: a, {cpu: 2}: b}}
+			moves := 0
+			for moved := true; moved && moves <= 100; {
+				moved = false
+				for _, f := range []*shelf{a, b} {
+					if p.makeRoom(f) {
+						f.ready = append(f.ready, cells(1)...)
+						moved = true
+						moves++
+					}
+				}
+			}
+			p.done.Wait()
+			if moves > 8 {
+				t.Errorf("got %d moves of %d sandboxes, then %d and %d", moves, tt.a+tt.b, len(a.ready), len(b.ready))
+			}
 		})
 	}
 }
