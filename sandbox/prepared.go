@@ -160,17 +160,25 @@ func (c *cell) lookAt() error {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
 	// The owner of what a mount shows is mapped by the sandbox's own namespace.
-	if c.userns, err = openQuiet(fmt.Sprintf("/proc/%d/ns/user", c.born.pid), unix.O_RDONLY); err != nil {
+	if c.userns, err = openNamespace(c.born.pid, "user"); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	// The last user of a mount namespace waits for the kernel to take the mounts
-	// apart, some milliseconds when it is idle. That shall not be init, on whose
-	// end the answer waits.
-	if c.mounts, err = openQuiet(fmt.Sprintf("/proc/%d/ns/mnt", c.born.pid), unix.O_RDONLY); err != nil {
-		return &SetupError{Step: "posture", Err: err}
+	// Who is the last user of one of these has the kernel take apart what is in it,
+	// some milliseconds of work and of waiting. That shall not be init, on whose end the
+	// answer waits.
+	for _, name := range []string{"mnt", "net", "ipc"} {
+		f, err := openNamespace(c.born.pid, name)
+		if err != nil {
+			return &SetupError{Step: "posture", Err: err}
+		}
+		c.held = append(c.held, f)
 	}
 	c.before = c.group.cpuUsage()
 	return nil
+}
+
+func openNamespace(pid int, name string) (*os.File, error) {
+	return openQuiet(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY)
 }
 
 // waits says whether a prepared sandbox is still what it was. A dying init closes its

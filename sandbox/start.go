@@ -34,12 +34,12 @@ type cell struct {
 
 	// Of a sandbox that the mother made.
 	born    *born
-	userns  *os.File // its user namespace
-	mounts  *os.File // its mount namespace
-	limited Limits   // what its cgroup has
-	before  Usage    // by its init
-	first   uint32   // the first process, in the sandbox
-	joined  *joined  // the same if an interpreter forked it, else nil
+	userns  *os.File   // its user namespace
+	held    []*os.File // namespaces that shall not end with init
+	limited Limits     // what its cgroup has
+	before  Usage      // by its init
+	first   uint32     // the first process, in the sandbox
+	joined  *joined    // the same if an interpreter forked it, else nil
 }
 
 func newCell(h *Host, s Spec) *cell { return &cell{host: h, spec: s, left: make(chan struct{})} }
@@ -312,7 +312,7 @@ func (c *cell) destroyContainer() error {
 	if c.born != nil {
 		defer c.born.pidfd.Close()
 		defer c.userns.Close() // nil: never opened
-		defer c.mounts.Close()
+		defer closeFiles(c.held)
 	}
 	if c.joined != nil {
 		c.joined.gate.Close()

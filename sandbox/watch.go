@@ -66,8 +66,13 @@ func (w *watch) run() error {
 	defer w.wall.Stop()
 	go func() { w.frames <- w.p.readEnd() }()
 	end := w.wait()
+	if end.err == nil {
+		w.measure() // while init ends, whose end is no part of the program
+	}
 	err := w.p.reap()
-	w.measure()
+	if end.err != nil {
+		w.measure()
+	}
 	if end.err != nil && !w.caused && w.exit.OOMKills == 0 {
 		err = errors.Join(fmt.Errorf("%w: %s: %v", ErrLost, w.p.cell.spec.ID, end.err), err)
 	}
@@ -147,7 +152,7 @@ func (w *watch) checkOOM() {
 	w.oomTick = time.After(oomPeriod)
 }
 
-// measure reads what the kernel counted. Everybody is dead by now.
+// measure reads what the kernel counted. Everybody but init is dead by now.
 func (w *watch) measure() {
 	g := w.p.cell.group
 	w.exit.Usage = g.usage()

@@ -60,6 +60,14 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
+// The same after a rest in which the machine forgets what it had at hand, as of a
+// caller who asks now and then. Of its time, no more is the daemon's than its CPU time.
+func BenchmarkRestedRequest(b *testing.B) {
+	d := startBench(b)
+	d.rest = 20 * time.Millisecond
+	benchRequests(b, d, "say 12", 1)
+}
+
 // The same with an idempotency key, which waits for the disk.
 func BenchmarkRequestWithKey(b *testing.B) {
 	d := startBench(b)
@@ -78,6 +86,7 @@ func benchRequests(b *testing.B, d *benchDaemon, program string, clients int) {
 		go func() {
 			var mine []time.Duration
 			for range turns {
+				time.Sleep(d.rest)
 				began := time.Now()
 				d.run(b, program)
 				mine = append(mine, time.Since(began))
@@ -101,6 +110,8 @@ func benchRequests(b *testing.B, d *benchDaemon, program string, clients int) {
 	b.ReportMetric(per(before.daemon, after.daemon)/1e3, "daemon-cpu-us/op")
 	b.ReportMetric(per(before.client, after.client)/1e3, "client-cpu-us/op")
 	b.ReportMetric(per(before.writes, after.writes), "daemon-writes/op")
+	b.ReportMetric(per(before.waits, after.waits), "daemon-waits/op")
+	b.ReportMetric(per(before.faults, after.faults), "daemon-faults/op")
 }
 
 // One program's output of 1 GiB to a client, and how much the daemon's memory grows.
@@ -214,6 +225,7 @@ type benchDaemon struct {
 	client *skillrun.Client
 	others []*skillrun.Client
 	key    bool
+	rest   time.Duration // before each request
 }
 
 func startBench(b *testing.B) *benchDaemon {
@@ -268,7 +280,9 @@ func (d *benchDaemon) run(b *testing.B, program string) {
 	}
 }
 
-type used struct{ daemon, client, writes int64 } // nanoseconds, nanoseconds, calls
+// used is what the two have used: nanoseconds of CPU time each, and of the daemon how
+// often it wrote, how often one of its threads waited, and how many pages it met first.
+type used struct{ daemon, client, writes, waits, faults int64 }
 
 func (d *benchDaemon) used(b *testing.B) used {
 	b.Helper()
@@ -281,7 +295,32 @@ func (d *benchDaemon) used(b *testing.B) used {
 		b.Fatal(err)
 	}
 	u.writes = d.number(b, "io", "syscw")
+	u.waits, u.faults = d.threads(b)
 	return u
+}
+
+// threads sums up what the kernel counts of the daemon's threads: proc(5), status and
+// stat. One that ends takes its counts along; the runtime ends none of its own.
+func (d *benchDaemon) threads(b *testing.B) (waits, faults int64) {
+	b.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", d.cmd.Process.Pid))
+	if err != nil || len(tasks) == 0 {
+		b.Fatalf("threads of the daemon: %v", err)
+	}
+	for _, task := range tasks {
+		waits += d.number(b, "task/"+filepath.Base(task)+"/status", "\nvoluntary_ctxt_switches")
+		stat, err := os.ReadFile(task + "/stat")
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ") // a name may have blanks
+		var minor int64
+		if _, err := fmt.Sscan(strings.Fields(rest)[7], &minor); err != nil {
+			b.Fatal(err)
+		}
+		faults += minor
+	}
+	return waits, faults
 }
 
 // cpuOf is the CPU time of a process: clock_getcpuclockid(3) makes the clock of it
