@@ -183,7 +183,7 @@ func expansion(part syntax.WordPart) string {
 
 // expand puts in the skill's folder, if it is known.
 func expand(s, baseDir string) string {
-	if baseDir == "" {
+	if baseDir == "" || !strings.Contains(s, "{") { // which each of its names has
 		return s
 	}
 	return strings.NewReplacer(baseDirVar, baseDir, skillDirVar, baseDir, pluginDirVar, baseDir).Replace(s)
