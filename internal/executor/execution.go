@@ -39,7 +39,7 @@ const (
 // An execution is one accepted request on its way to its outcome.
 type execution struct {
 	id           string
-	hash         []byte
+	hash         []byte // nil without an idempotency key
 	req          Request
 	skill        *skill.Skill
 	grant        permission.Grant
@@ -113,8 +113,10 @@ func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.G
 	if e.stdin, err = req.Stdin.reader(); err != nil {
 		return nil, err
 	}
-	if e.hash, err = req.hash(x.hashKey); err != nil {
-		return nil, fmt.Errorf("request hash: %w", err)
+	if req.Key != "" {
+		if e.hash, err = req.hash(x.hashKey); err != nil {
+			return nil, fmt.Errorf("request hash: %w", err)
+		}
 	}
 	e.ctx, e.end = context.WithCancelCause(context.Background())
 	return e, nil

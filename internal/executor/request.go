@@ -97,7 +97,8 @@ type Limits struct {
 }
 
 // hash is a keyed hash of everything that makes two requests the same one. The
-// key keeps stdin, code and secrets from being guessed from a stored record.
+// key keeps stdin, code and secrets from being guessed from a stored record. Nobody
+// compares a request that has no idempotency key.
 func (r Request) hash(key []byte) ([]byte, error) {
 	type file struct {
 		Path       string
@@ -146,7 +147,7 @@ func (r Request) hash(key []byte) ([]byte, error) {
 
 func sumOf[T string | []byte](data T) []byte {
 	h := sha256.New()
-	piece := make([]byte, 32<<10)
+	piece := make([]byte, 1<<10) // on the stack, which shall not grow for it
 	for len(data) > 0 {
 		n := copy(piece, data)
 		h.Write(piece[:n])
