@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
 )
 
 // maxPreloadText is how much of a script is looked through for its imports.
@@ -27,11 +28,11 @@ func (e *execution) preloadsOf() []string {
 	case source.Kind == permission.Code:
 		return runtime.Preloads([]byte(source.Code[:min(len(source.Code), maxPreloadText)]))
 	case source.Kind == permission.Script:
-		text, err := e.textOf(source.Script)
+		preloads, err := e.preloadsOfFile(source.Script)
 		if err != nil {
 			return nil // its start will say why
 		}
-		return runtime.Preloads(text)
+		return preloads
 	}
 	return nil
 }
@@ -58,20 +59,29 @@ func (e *execution) preloadsOfCommand(plan permission.Plan) []string {
 	if !absolute {
 		file = path.Join(e.req.Dir, args[1]) // the workspace shows the skill's files
 	}
-	// Of a file that the request brings, or that another line made, nothing is known.
-	var text []byte
 	if filepath.IsLocal(file) {
-		text, _ = e.textOf(file)
+		if preloads, err := e.preloadsOfFile(file); err == nil {
+			return preloads
+		}
 	}
-	return runtime.Preloads(text)
+	// Of a file that the request brings, or that another line made, nothing is known.
+	return runtime.Preloads(nil)
 }
 
-// textOf is the beginning of a file of the skill.
-func (e *execution) textOf(file string) ([]byte, error) {
-	f, _, err := e.skill.Open(file)
+// preloadsOfFile is preloadsOf for a file of the skill, which is read once.
+func (e *execution) preloadsOfFile(file string) ([]string, error) {
+	entry, err := e.skill.Lookup(file)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxPreloadText))
+	type key struct{ path string }
+	return skill.Derived(e.skill, key{entry.Path}, func() ([]string, error) {
+		f, _, err := e.skill.Open(entry.Path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		text, err := io.ReadAll(io.LimitReader(f, maxPreloadText))
+		return runtime.Preloads(text), err
+	})
 }

@@ -152,7 +152,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 
 // DecideFor decides a command line of a skill exactly as Check does.
 func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
-	rules := ParseRules(sk.Manifest.AllowedTools, sk.BaseDir())
+	rules := rulesOf(sk)
 	if !sk.Manifest.HasAllowedTools {
 		d := rules.Decide(command)
 		return Decision{
@@ -161,6 +161,15 @@ func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
 		}
 	}
 	return p.Decide(rules, command)
+}
+
+// rulesOf returns the rules of a skill, which are parsed once.
+func rulesOf(sk *skill.Skill) Rules {
+	type key struct{}
+	rules, _ := skill.Derived(sk, key{}, func() (Rules, error) {
+		return ParseRules(sk.Manifest.AllowedTools, sk.BaseDir()), nil
+	})
+	return rules
 }
 
 // Decide decides by rules, and by a shell where the policy grants one.

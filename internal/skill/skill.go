@@ -17,6 +17,7 @@ package skill
 import (
 	"path"
 	"strings"
+	"sync"
 )
 
 // Skill is one version of a skill. It is immutable and safe for concurrent use;
@@ -41,6 +42,7 @@ type Skill struct {
 	tree     tree
 	needs    needs
 	findings []Finding // of strict validation
+	derived  sync.Map  // see Derived
 }
 
 // BaseDirVar is what a skill writes where it means its own folder.
