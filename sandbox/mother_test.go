@@ -42,7 +42,7 @@ func makeAhead(t *testing.T, h *Host, s Spec, n int) []*cell {
 	h.pool.mu.Lock()
 	h.pool.shelves[key].want = n // as if so many had been asked for at once
 	h.pool.mu.Unlock()
-	h.pool.refill()
+	h.pool.stir()
 	return waitForShelf(t, h, s, n)
 }
 
@@ -307,7 +307,7 @@ func TestPoolUnderLoad(t *testing.T) {
 				return
 			default:
 				h.pool.shrink()
-				h.pool.refill()
+				h.pool.stir()
 			}
 		}
 	})

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -26,9 +25,10 @@ const (
 	// startShare is how much longer than the start of an interpreter no other is
 	// started: who asks for one after the other has that much of a processor.
 	startShare = 9
-	// refillPause is how long a sandbox that was taken is missing. To make one is more
-	// work than most programs are, and both want the same processors.
+	// refillPause is how long a sandbox that was taken is missing while its program runs,
+	// and answerPause how long when it has ended.
 	refillPause = 10 * time.Millisecond
+	answerPause = time.Millisecond
 	// freePause is how long an ended sandbox waits for its answer to be sent, and for
 	// others: the kernel takes several apart with less work than one after the other.
 	freePause = 5 * time.Millisecond
@@ -44,7 +44,6 @@ type pool struct {
 	// interpreters is how many are kept ready at most.
 	interpreters int
 	wake         chan struct{}
-	stirring     atomic.Bool   // a stir comes after refillPause
 	making       chan struct{} // one place for each that is made: more than there are processors are all slower
 	quit         chan struct{}
 	once         sync.Once      // closes quit
@@ -223,7 +222,7 @@ func (p *pool) askInterpreter(k readyKey) *interpreter {
 		}
 		r.in = in
 		p.mu.Unlock()
-		p.refill()
+		p.stir()
 		<-in.gone
 		p.forgetInterpreter(k, r)
 	})
@@ -294,15 +293,16 @@ func (p *pool) running(k readyKey) int {
 	return n
 }
 
-// refill lets the pool make what was taken, when the program that begins has had the
-// processors for a moment. Who finds nothing meanwhile has one made, and the shelf
-// holds more from then on.
-func (p *pool) refill() {
-	if p != nil && p.stirring.CompareAndSwap(false, true) {
-		time.AfterFunc(refillPause, func() {
-			p.stirring.Store(false)
-			p.stir()
-		})
+// refill lets the pool make what was taken, but not yet: to make one is more work than
+// most programs are, and both want the same processors. The timer is the time that a
+// program has them for; sooner is when it has ended, and answerPause after. Who finds
+// nothing meanwhile has one made, and the shelf holds more from then on.
+func (p *pool) refill() (after *time.Timer) { return time.AfterFunc(refillPause, p.stir) }
+
+// programEnded is told of every sandbox that was taken, with refill's timer.
+func (p *pool) programEnded(after *time.Timer) {
+	if after.Stop() {
+		time.AfterFunc(answerPause, p.stir)
 	}
 }
 

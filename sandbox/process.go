@@ -91,5 +91,8 @@ func (p *Process) finish() {
 	if p.io.Collect != nil {
 		p.exit.CollectErr = p.io.Collect(p.cell.staging.upper)
 	}
+	if p.cell.refill != nil {
+		p.cell.host.pool.programEnded(p.cell.refill)
+	}
 	p.cell.leave(p.exit.Usage.MemoryPeakBytes)
 }

@@ -34,12 +34,13 @@ type cell struct {
 
 	// Of a sandbox that the mother made.
 	born    *born
-	userns  *os.File   // its user namespace
-	held    []*os.File // namespaces that shall not end with init
-	limited Limits     // what its cgroup has
-	before  Usage      // by its init
-	first   uint32     // the first process, in the sandbox
-	joined  *joined    // the same if an interpreter forked it, else nil
+	userns  *os.File    // its user namespace
+	held    []*os.File  // namespaces that shall not end with init
+	limited Limits      // what its cgroup has
+	before  Usage       // by its init
+	first   uint32      // the first process, in the sandbox
+	joined  *joined     // the same if an interpreter forked it, else nil
+	refill  *time.Timer // pool.refill's; nil: not taken from the pool
 }
 
 func newCell(h *Host, s Spec) *cell { return &cell{host: h, spec: s, left: make(chan struct{})} }
@@ -78,8 +79,9 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 // startCell makes the sandbox, or takes one that is made, and starts the program.
 func (h *Host) startCell(ctx context.Context, s Spec, io IO) (*cell, error) {
 	if c := h.pool.take(s); c != nil {
-		defer h.pool.refill()
-		return c, c.handOver(ctx, s, io)
+		err := c.handOver(ctx, s, io)
+		c.refill = h.pool.refill()
+		return c, err
 	}
 	c := newCell(h, s)
 	err := c.build(ctx)
