@@ -21,6 +21,9 @@ Whatever a child can't be by this way (other options, another interpreter,
 modules beside the script that hide preloaded ones) it becomes by execve of the
 same command line, in the same cell: slower, and right.
 
+A child that waits has copied the pages that the start and end of a script write, as
+a rehearsal showed (see Ahead), so that little of its mother's is left to copy then.
+
 What a script shares with its siblings: preloaded modules in sys.modules, the
 hash seed, the layout of the address space, objects that gc.freeze keeps out of
 collections. What is made fresh: see renew.
@@ -63,6 +66,7 @@ _CALLS = {
     "pidfd_open": (434, 434),
     "close_range": (436, 436),
     "openat2": (437, 437),
+    "process_madvise": (440, 440),
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),
@@ -228,8 +232,9 @@ def renew():
 
 def prepare_child(mother, request, init, gate, stdio, groups):
     stages = (
-        ("renew", renew, ()),  # may open /dev/urandom, so before descriptors
         ("cgroup", enter_groups, (groups,)),
+        ("memory", mother.ahead.touch, ()),  # what is copied belongs to the cell's group
+        ("renew", renew, ()),  # may open /dev/urandom, so before descriptors
         ("namespaces", enter_namespaces, (init, request["namespaces"])),
         ("session", os.setsid, ()),
         ("keyring", join_keyring, ()),
@@ -248,6 +253,86 @@ def run_stages(stages):
             function(*args)
         except Exception as e:
             raise Failed(name, e) from e
+
+
+# ---- memory that children write ----
+#
+# A child shares its mother's pages until it writes to them, and then the kernel
+# copies one, a fault each. Most that a script's start and end write is the
+# interpreter's own work, counts of references above all, to nearly the same pages in
+# each child. The child that tries the way out stops when it is over, so that its
+# mother sees which pages it had written by then. Later children have the kernel copy
+# those at once, while nobody waits for them. That is advice: it changes no page's
+# content, and a page less or more only costs.
+
+MADV_POPULATE_WRITE = 23  # Linux 5.14
+MAX_AHEAD = 4 << 20  # bytes that a child copies
+MAX_RANGES = 1024  # IOV_MAX
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Range(ctypes.Structure):
+    """A struct iovec."""
+
+    _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+
+def writable():
+    """Where this process may write to memory of its own, as (start, end)."""
+    with open("/proc/self/maps") as f:
+        for line in f:
+            where, rights = line.split(None, 2)[:2]
+            if rights[:2] == "rw" and rights[3] == "p":
+                start, _, end = where.partition("-")
+                yield int(start, 16), int(end, 16)
+
+
+def written(pid):
+    """The addresses, of writable() ones, of pages that a child has to itself."""
+    with open("/proc/%d/pagemap" % pid, "rb", buffering=0) as f:
+        for start, end in writable():
+            f.seek(start // PAGE * 8)
+            words = struct.iter_unpack("Q", f.read((end - start) // PAGE * 8))
+            for address, (word,) in zip(range(start, end, PAGE), words):
+                present, of_file, alone = word >> 63, word >> 61 & 1, word >> 56 & 1
+                if present and alone and not of_file:
+                    yield address
+
+
+class Ahead:
+    """Pages that children write to before they wait."""
+
+    def __init__(self, addresses=()):
+        found, room = [], MAX_AHEAD // PAGE
+        for address in addresses:
+            if room and found and sum(found[-1]) == address:
+                found[-1][1] += PAGE
+            elif room and len(found) < MAX_RANGES:
+                found.append([address, PAGE])
+            else:
+                break
+            room -= 1
+        self.ranges = (Range * len(found))(*map(tuple, found))
+
+    def touch(self):
+        if not self.ranges or self.touch_at_once():
+            return
+        for r in self.ranges:
+            if _libc.madvise(ctypes.c_void_p(r.start), ctypes.c_size_t(r.size), MADV_POPULATE_WRITE) == -1:
+                return  # a kernel that can't
+
+    def touch_at_once(self):
+        """False where the kernel can't, which for a process's own memory is before Linux 6.13."""
+        try:
+            own = syscall("pidfd_open", os.getpid(), 0)
+        except OSError:
+            return False
+        try:
+            return syscall("process_madvise", own, ctypes.byref(self.ranges), len(self.ranges), MADV_POPULATE_WRITE, 0) > 0
+        except OSError:
+            return False
+        finally:
+            os.close(own)
 
 
 # ---- a child, from waiting to the script ----
@@ -436,10 +521,14 @@ def memory_layout():
 def become(mother, gate, command):
     """Turns this child into the command. Returns if Python's own main is to go
     on, or becomes it by execve."""
-    argv, env, path = command["argv"], command["env"], command.get("path") or []
-    run_stages((("directory", enter_directory, (command["dir"],)), ("environment", replace_environment, (env,))))
+    run_stages((("directory", enter_directory, (command["dir"],)), ("environment", replace_environment, (command["env"],))))
     if mother.last_filter:
         run_stages((("landlock", restrict_writing, ()), ("filter", mother.last_filter.load, ())))
+    become_python(mother, gate, command)
+
+
+def become_python(mother, gate, command):
+    argv, env, path = command["argv"], command["env"], command.get("path") or []
     preloaded = mother.preloaded
     ready = len(argv) > 1 and argv[0] == mother.name and (argv[1] == "-c" and len(argv) > 2 or argv[1][:1] not in ("-", ""))
     ready = ready and settings(env) == mother.settings and not command.get("exec")
@@ -673,6 +762,7 @@ class Mother:
         self.settings = settings(os.environ)
         self.layout = memory_layout()
         self.filter = self.last_filter = self.way_out = None
+        self.ahead = Ahead()
 
     def receive(self):
         """One request and its descriptors; (None, []) when the daemon is gone."""
@@ -739,14 +829,37 @@ class Mother:
         if pid == 0:
             self.control.detach()
             signal.alarm(10)
-            os.dup2(os.open(os.devnull, os.O_RDWR), 2)
-            configure([self.name, "-c", "raise SystemExit(%d)" % WAY_OUT_STATUS], self.layout[4])
-            spare(self)
+            self.rehearse()
             return True
-        _, status = os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            try:
+                self.ahead = Ahead(written(pid))
+            except (OSError, ValueError):
+                pass  # a kernel that doesn't tell
+            os.kill(pid, signal.SIGCONT)
+            _, status = os.waitpid(pid, 0)
         if os.waitstatus_to_exitcode(status) != WAY_OUT_STATUS:
-            self.way_out = None
+            self.way_out, self.ahead = None, Ahead()
         return False
+
+    def rehearse(self):
+        """Does in a child what those do that run scripts, and has it stop at its end."""
+        at_exit = getattr(_libc, "__cxa_atexit")
+        checked(at_exit(getattr(_libc, "raise"), signal.SIGSTOP, None))
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        script, gate = os.memfd_create("script"), os.memfd_create("gate")
+        os.write(script, b"print(2 + 2)\nraise SystemExit(%d)\n" % WAY_OUT_STATUS)
+        command = {"argv": [self.name, "/proc/self/fd/%d" % script], "env": dict(os.environ)}
+        text = json.dumps(command).encode()
+        os.pwrite(gate, struct.pack("<I", len(text)) + text, 0)
+        renew()
+        drop_bounding_set()
+        command = read_command(gate)
+        replace_environment(command["env"])
+        become_python(self, gate, command)
 
     def fork(self, request, fds):
         """True in the child, when it is to run the script."""

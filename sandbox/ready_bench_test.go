@@ -5,13 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
 // BenchmarkReadyPython prints what a ready interpreter takes beside a bare one,
-// run by run in turn, and what memory a waiting child has of its own.
+// run by run in turn, what memory a waiting child has of its own, and a child's page
+// faults and processor time, before it waits and after: those don't depend on load.
 func BenchmarkReadyPython(b *testing.B) {
 	for _, with := range []struct {
 		name    string
@@ -19,13 +21,14 @@ func BenchmarkReadyPython(b *testing.B) {
 		code    string
 	}{
 		{"plain", nil, "print(2+2)"},
-		{"pandas", []string{"pandas"}, "import pandas; print(pandas.Series([1, 2]).sum())"},
+		{"common", readyCommon, "print(2+2)"},
+		{"pandas", append(slices.Clone(readyCommon), "pandas"), "import pandas; print(pandas.Series([1, 2]).sum())"},
 	} {
 		b.Run(with.name, func(b *testing.B) {
 			if with.name == "pandas" && exec.Command("/usr/bin/python3", "-c", "import pandas").Run() != nil {
 				b.Skip("python3-pandas is not installed")
 			}
-			m := startReadyMother(b, "/usr/bin/python3", true, with.imports...)
+			m := startReadyMother(b, "/usr/bin/python3", false, with.imports...) // as the daemon does
 			c := newReadyCell(b, publicDir(b))
 			command := readyCommand{Argv: []string{m.cmd.Args[0], "-c", with.code}, Env: m.environment("")}
 			times := map[string][]time.Duration{}
@@ -35,14 +38,17 @@ func BenchmarkReadyPython(b *testing.B) {
 				return now
 			}
 			memory := ""
+			var waiting, whole use
+			begin := m.endedUse(b)
 			for b.Loop() {
 				at := time.Now()
 				child := m.fork(c)
-				at = took("fork to waiting", at)
+				took("fork to waiting", at)
+				waiting = waiting.plus(useOf(b, child.pid))
 				if memory == "" {
 					memory = pssOf(b, child.pid)
-					at = time.Now()
 				}
+				at = time.Now()
 				child.handOver(command)
 				child.started()
 				took("hand-over to started", at)
@@ -72,6 +78,11 @@ func BenchmarkReadyPython(b *testing.B) {
 				}
 				took("bare to end", at)
 			}
+			whole = m.endedUse(b).minus(begin)
+			for name, u := range map[string]use{"waiting": waiting, "run": whole.minus(waiting)} {
+				b.ReportMetric(float64(u.faults)/float64(b.N), name+"-faults/op")
+				b.ReportMetric(float64(u.time.Microseconds())/1000/float64(b.N), name+"-cpu-ms/op")
+			}
 			for _, what := range []string{"fork to waiting", "hand-over to started", "hand-over to first byte", "hand-over to end", "bare to first byte", "bare to end"} {
 				d := slices.Sorted(slices.Values(times[what]))
 				b.ReportMetric(float64(d[len(d)/2].Microseconds())/1000, strings.ReplaceAll(what, " ", "-")+"-ms")
@@ -79,6 +90,54 @@ func BenchmarkReadyPython(b *testing.B) {
 			fmt.Println(with.name, memory)
 		})
 	}
+}
+
+// readyCommon are modules like those that the daemon has imported for every script.
+var readyCommon = strings.Fields("argparse base64 contextlib copy csv dataclasses datetime decimal fractions glob hashlib html json logging" +
+	" pathlib platform random shlex shutil signal statistics subprocess tempfile textwrap traceback typing unicodedata urllib uuid zipfile")
+
+// use is what processes took.
+type use struct {
+	faults int // of pages
+	time   time.Duration
+}
+
+func (u use) plus(v use) use  { return use{u.faults + v.faults, u.time + v.time} }
+func (u use) minus(v use) use { return use{u.faults - v.faults, u.time - v.time} }
+
+// useOf is what a process with one thread has taken.
+func useOf(b testing.TB, pid int) use {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ns, err := strconv.Atoi(strings.Fields(string(text))[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return use{statOf(b, pid, 10), time.Duration(ns)}
+}
+
+// endedUse is what the children of a mother that have ended have taken.
+func (m *readyMother) endedUse(b testing.TB) use {
+	b.Helper()
+	return use{statOf(b, m.cmd.Process.Pid, 11), m.childrenTime(b)}
+}
+
+// statOf is a field of proc_pid_stat(5), from the third on.
+func statOf(t testing.TB, pid, field int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	value, err := strconv.Atoi(strings.Fields(rest)[field-3])
+	if err != nil {
+		t.Fatalf("stat: %s", text)
+	}
+	return value
 }
 
 // pssOf is what of a process's memory is its share, and its alone, in kB.

@@ -215,18 +215,8 @@ func (r cpythonRun) add(test, outcome, detail string) {
 }
 
 // childrenTime is what the children of a mother that have ended have taken.
-func (m *readyMother) childrenTime(t *testing.T) time.Duration {
+func (m *readyMother) childrenTime(t testing.TB) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(m.cmd.Process.Pid), "stat"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest) // from the third on, of proc_pid_stat(5)
-	user, err1 := strconv.Atoi(fields[16-3])
-	system, err2 := strconv.Atoi(fields[17-3])
-	if err1 != nil || err2 != nil {
-		t.Fatalf("stat: %s", text)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond // a tick
+	pid := m.cmd.Process.Pid
+	return time.Duration(statOf(t, pid, 16)+statOf(t, pid, 17)) * 10 * time.Millisecond // a tick
 }

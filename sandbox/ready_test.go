@@ -139,11 +139,17 @@ func startReadyMother(t testing.TB, python string, landlock bool, imports ...str
 // startReadyMotherIn starts one with another environment.
 func startReadyMotherIn(t testing.TB, env []string, python string, landlock bool, imports ...string) *readyMother {
 	t.Helper()
-	dir := t.TempDir()
 	text, err := os.ReadFile("ready.py")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startMotherOf(t, text, env, python, landlock, imports...)
+}
+
+// startMotherOf starts one that runs another text than ready.py's.
+func startMotherOf(t testing.TB, text []byte, env []string, python string, landlock bool, imports ...string) *readyMother {
+	t.Helper()
+	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}

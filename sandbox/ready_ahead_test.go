@@ -1,0 +1,149 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A child that waits has copied most of what its script will write to, in one call or
+// in many; where it can't be, it runs as well.
+func TestReadyAhead(t *testing.T) {
+	if _, err := os.Stat("/lib64/ld-linux-x86-64.so.2"); err != nil {
+		t.Skipf("children have no way out that a mother could watch: not x86_64: %v", err)
+	}
+	if err := populates(); err != nil {
+		t.Skipf("a kernel without MADV_POPULATE_WRITE: %v", err)
+	}
+	c := newReadyCell(t, publicDir(t), readyAlso()...)
+	runs := map[string]aheadRun{}
+	for _, kind := range []struct{ name, old, new string }{
+		{name: "as it is"},
+		{"a call each", `"process_madvise": (440, 440)`, `"process_madvise": (9999, 9999)`},
+		{"a kernel without", "MADV_POPULATE_WRITE = 23", "MADV_POPULATE_WRITE = 9999"},
+		{"a low limit", "MAX_AHEAD = 4 << 20", "MAX_AHEAD = 64 << 10"},
+		{"a mother that may not look", `"/proc/%d/pagemap"`, `"/proc/%d/none"`},
+	} {
+		text, err := os.ReadFile("ready.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind.old != "" && bytes.Count(text, []byte(kind.old)) != 1 {
+			t.Fatalf("ready.py: %q is not there once", kind.old)
+		}
+		if kind.old != "" {
+			text = bytes.ReplaceAll(text, []byte(kind.old), []byte(kind.new))
+		}
+		runs[kind.name] = runAhead(t, c, text)
+		t.Logf("%s: %+v", kind.name, runs[kind.name])
+	}
+	const maxAhead = 4 << 20 // as in ready.py
+	without := runs["a kernel without"]
+	for _, name := range []string{"as it is", "a call each"} {
+		if got := runs[name]; got.faults > without.faults/2 {
+			t.Errorf("%s: %d faults after it waited, want at most half of %d", name, got.faults, without.faults)
+		}
+		if got := runs[name]; got.own <= without.own || got.own > without.own+maxAhead {
+			t.Errorf("%s: %d bytes of its own, want more than %d and at most %d more", name, got.own, without.own, maxAhead)
+		}
+		// Pages that it has copied and not written.
+		if got := runs[name]; got.same < got.own/4 {
+			t.Errorf("%s: of %d bytes of its own %d are as its mother's, want a quarter", name, got.own, got.same)
+		}
+	}
+	if got, most := runs["a low limit"], without.own+128<<10; got.own > most || got.faults <= runs["as it is"].faults {
+		t.Errorf("a low limit: got %+v, want at most %d bytes of its own", got, most)
+	}
+	if got := runs["a mother that may not look"]; got.faults <= without.faults/2 {
+		t.Errorf("a mother that may not look: got %+v, want about as without", got)
+	}
+}
+
+// An aheadRun is what a child had when it waited, and took after.
+type aheadRun struct {
+	own    int // bytes of memory that is not shared
+	same   int // of it, in pages as the mother has them
+	faults int // of pages, after it waited
+}
+
+func runAhead(t *testing.T, c *readyCell, text []byte) (r aheadRun) {
+	t.Helper()
+	m := startMotherOf(t, text, readyEnv(), readyPython(), false, readyCommon...)
+	before := m.endedUse(t)
+	child := m.fork(c)
+	waiting := useOf(t, child.pid)
+	r.own, r.same = ownMemory(t, child.pid, m.cmd.Process.Pid)
+	child.handOver(readyCommand{Argv: []string{m.cmd.Args[0], "-c", "print(2+2)"}})
+	if by := child.started(); by != "" {
+		t.Errorf("started by %q", by)
+	}
+	if got := child.finish(""); got != (readyResult{stdout: "4\n"}) {
+		t.Errorf("got %v", got)
+	}
+	r.faults = m.endedUse(t).minus(before).faults - waiting.faults
+	return r
+}
+
+// populates says why a process can't have pages copied ahead.
+func populates() error {
+	b, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Munmap(b) }()
+	return unix.Madvise(b, unix.MADV_POPULATE_WRITE)
+}
+
+// ownMemory is how many bytes of a child's writable memory it shares with nobody, and
+// how many of these are in pages that are equal in its mother.
+func ownMemory(t *testing.T, child, mother int) (own, same int) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", child))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(pid int, name string) *os.File {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	pages, mine, hers := open(child, "pagemap"), open(child, "mem"), open(mother, "mem")
+	size := int64(os.Getpagesize())
+	a, b := make([]byte, size), make([]byte, size)
+	for line := range strings.Lines(string(maps)) {
+		if !strings.Contains(line, " rw-p ") {
+			continue
+		}
+		var start, end int64
+		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		words := make([]byte, (end-start)/size*8)
+		if _, err := pages.ReadAt(words, start/size*8); err != nil {
+			t.Fatal(err)
+		}
+		for at := start; at < end; at += size {
+			word := binary.NativeEndian.Uint64(words[(at-start)/size*8:])
+			if word>>63 == 0 || word>>61&1 == 1 || word>>56&1 == 0 { // absent, of a file, shared
+				continue
+			}
+			own += int(size)
+			if _, err := mine.ReadAt(a, at); err != nil {
+				t.Fatal(err)
+			}
+			// What the mother doesn't have can't be read there.
+			if _, err := hers.ReadAt(b, at); err == nil && bytes.Equal(a, b) {
+				same += int(size)
+			}
+		}
+	}
+	return own, same
+}
