@@ -43,6 +43,7 @@ import gc
 import io
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -794,6 +795,8 @@ class Mother:
         imported, failed = [], []
         # Threads would not live on in a child, and a fork beside them is a gamble.
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        if {"hashlib", "ssl"} & set(request["imports"]):
+            keep_openssl()
         for name in request["imports"]:
             try:
                 __import__(name)
@@ -923,6 +926,19 @@ class Mother:
         for pid, _ in self.children.values():
             os.kill(pid, signal.SIGKILL)
         os._exit(0)
+
+
+def keep_openssl():
+    """Has libcrypto not take its tables apart at a process's exit, which copies their
+    pages. It must be told before a module uses it."""
+    spec = sys.meta_path[-1].find_spec("_hashlib", None)
+    try:
+        with open(spec.origin, "rb") as f:
+            name = re.search(rb"\0(libcrypto\.so[.0-9]*)\0", f.read())
+        crypto = ctypes.CDLL(name[1].decode())
+        crypto.OPENSSL_init_crypto(ctypes.c_uint64(0x00080000), None)  # OPENSSL_INIT_NO_ATEXIT
+    except (AttributeError, OSError, TypeError):
+        pass  # it is within the interpreter, or an older one
 
 
 def settle_signals():
