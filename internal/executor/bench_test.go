@@ -61,11 +61,33 @@ func BenchmarkRequest(b *testing.B) {
 }
 
 // The same after a rest in which the machine forgets what it had at hand, as of a
-// caller who asks now and then. Of its time, no more is the daemon's than its CPU time.
+// caller who asks now and then: how long until its program runs, and after its end.
 func BenchmarkRestedRequest(b *testing.B) {
 	d := startBench(b)
-	d.rest = 35 * time.Millisecond // by then the last one has its row
-	benchRequests(b, d, "say 12", 1)
+	var before, after []time.Duration
+	used := d.used(b)
+	for b.Loop() {
+		time.Sleep(35 * time.Millisecond) // the last one has its row
+		var printed bytes.Buffer
+		cmd := d.client.Code("demo", "bash", "nap")
+		cmd.Stdout = &printed
+		asked := time.Now()
+		if err := cmd.Run(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		answered := time.Now()
+		var began, ended int64
+		if _, err := fmt.Sscan(printed.String(), &began, &ended); err != nil {
+			b.Fatal(err)
+		}
+		before = append(before, time.Unix(0, began).Sub(asked))
+		after = append(after, answered.Sub(time.Unix(0, ended)))
+	}
+	d.reportUsed(b, used, len(before))
+	slices.Sort(before)
+	slices.Sort(after)
+	b.ReportMetric(float64(before[len(before)/2].Microseconds()), "before-p50-us")
+	b.ReportMetric(float64(after[len(after)/2].Microseconds()), "after-p50-us")
 }
 
 // The same with an idempotency key, which waits for the disk.
@@ -86,7 +108,6 @@ func benchRequests(b *testing.B, d *benchDaemon, program string, clients int) {
 		go func() {
 			var mine []time.Duration
 			for range turns {
-				time.Sleep(d.rest)
 				began := time.Now()
 				d.run(b, program)
 				mine = append(mine, time.Since(began))
@@ -102,11 +123,17 @@ func benchRequests(b *testing.B, d *benchDaemon, program string, clients int) {
 	for range clients {
 		all = append(all, <-took...)
 	}
-	after := d.used(b)
+	d.reportUsed(b, before, len(all))
 	slices.Sort(all)
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-us")
 	b.ReportMetric(float64(all[len(all)*95/100].Microseconds()), "p95-us")
-	per := func(before, after int64) float64 { return float64(after-before) / float64(len(all)) }
+}
+
+// reportUsed reports what n requests have used since before.
+func (d *benchDaemon) reportUsed(b *testing.B, before used, n int) {
+	b.Helper()
+	after := d.used(b)
+	per := func(before, after int64) float64 { return float64(after-before) / float64(n) }
 	b.ReportMetric(per(before.daemon, after.daemon)/1e3, "daemon-cpu-us/op")
 	b.ReportMetric(per(before.client, after.client)/1e3, "client-cpu-us/op")
 	b.ReportMetric(per(before.writes, after.writes), "daemon-writes/op")
@@ -225,7 +252,6 @@ type benchDaemon struct {
 	client *skillrun.Client
 	others []*skillrun.Client
 	key    bool
-	rest   time.Duration // before each request
 }
 
 func startBench(b *testing.B) *benchDaemon {
@@ -457,7 +483,7 @@ func (p *standIn) Signal(syscall.Signal) error { return nil }
 func (p *standIn) Stop(time.Duration)          { p.once.Do(func() { close(p.stop) }) }
 func (p *standIn) Wait() (sandbox.Exit, error) { return <-p.done, nil }
 
-// startStandIn runs what an inline program says: true, sleep, stamp, say N, stream N.
+// startStandIn runs what an inline program says: true, sleep, stamp, nap, say N, stream N.
 func startStandIn(spec sandbox.Spec, to sandbox.IO, changes string) (executor.Process, error) {
 	p := &standIn{stop: make(chan struct{}), done: make(chan sandbox.Exit, 1)}
 	args := spec.Program[0].Pipeline[0].Args
@@ -471,6 +497,10 @@ func startStandIn(spec sandbox.Spec, to sandbox.IO, changes string) (executor.Pr
 			exit = sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGTERM}
 		case "stamp":
 			fmt.Fprintln(to.Stdout, time.Now().UnixNano())
+		case "nap": // about as long as a program of a real sandbox takes
+			began := time.Now()
+			time.Sleep(2 * time.Millisecond)
+			fmt.Fprintln(to.Stdout, began.UnixNano(), time.Now().UnixNano())
 		case "say":
 			to.Stdout.Write(bytes.Repeat([]byte{'x'}, n))
 		case "stream":

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -137,6 +138,7 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 		return "", false, err
 	}
 	x.runs.Go(func() { x.run(e, place) })
+	goruntime.Gosched() // the program comes before who reads its events
 	return e.id, false, nil
 }
 
