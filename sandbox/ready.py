@@ -77,6 +77,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.sbrk.restype = ctypes.c_void_p
 _libc.malloc.restype = ctypes.c_void_p
+_libc.capset, _libc.clearenv, _libc.madvise  # found here, and not by each child
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
 PR_CAPBSET_READ, PR_CAPBSET_DROP = 23, 24
@@ -145,13 +146,13 @@ def set_limits(rlimits):
         resource.setrlimit(number, (value(soft), value(hard)))
 
 
+# Those that the kernel knows.
+_CAPABILITIES = [c for c in map(ctypes.c_ulong, range(64)) if _libc.prctl(PR_CAPBSET_READ, c, 0, 0, 0) >= 0]
+
+
 def drop_bounding_set():
-    for cap in range(64):
-        held = _libc.prctl(PR_CAPBSET_READ, ctypes.c_ulong(cap), 0, 0, 0)
-        if held == 1:
-            prctl(PR_CAPBSET_DROP, cap)
-        elif held < 0:
-            return  # the kernel knows no more
+    for cap in _CAPABILITIES:
+        checked(_libc.prctl(PR_CAPBSET_DROP, cap, 0, 0, 0))
 
 
 def become_script():
@@ -231,6 +232,23 @@ def renew():
         loaded("uuid")._node = loaded("uuid")._last_timestamp = None
 
 
+def renew_streams():
+    """The standard streams, as Python's start makes them of descriptors. A child
+    that is to have other settings than its mother's has no use for them."""
+    flag = os.environ.get("PYTHONUNBUFFERED", "")
+    unbuffered = flag != "" and (not flag.isdigit() or int(flag) > 0)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        old = getattr(sys, name)
+        buffer = io.open(number, "wb" if number else "rb", buffering=0 if unbuffered and number else -1, closefd=False)
+        raw = buffer if unbuffered and number else buffer.raw
+        raw.name = "<%s>" % name
+        line_buffering = not unbuffered and (number == 2 or raw.isatty())
+        stream = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", line_buffering, unbuffered)
+        stream.mode = "w" if number else "r"
+        setattr(sys, name, stream)
+        setattr(sys, "__%s__" % name, stream)
+
+
 def prepare_child(mother, request, init, gate, stdio, groups):
     stages = (
         ("cgroup", enter_groups, (groups,)),
@@ -240,6 +258,7 @@ def prepare_child(mother, request, init, gate, stdio, groups):
         ("session", os.setsid, ()),
         ("keyring", join_keyring, ()),
         ("descriptors", arrange_descriptors, (gate, stdio)),
+        ("streams", renew_streams, ()),
         ("rlimits", set_limits, (request["rlimits"],)),
         ("capabilities", drop_bounding_set, ()),
         ("ids", become_script, ()),
@@ -432,41 +451,46 @@ class Status(ctypes.Structure):
     _fields_ = [("type", ctypes.c_int), ("function", ctypes.c_char_p), ("error", ctypes.c_char_p), ("code", ctypes.c_int)]
 
 
+class Config:
+    """Functions of a PyConfig. What it is made of, in some 500 bytes, is Python's own affair."""
+
+    SIZE = 1 << 12
+
+    init, clear = ctypes.pythonapi.PyConfig_InitPythonConfig, ctypes.pythonapi.PyConfig_Clear
+    init.restype = clear.restype = None
+    set_argv, read = ctypes.pythonapi.PyConfig_SetBytesArgv, ctypes.pythonapi.PyConfig_Read
+    set_string, apply = ctypes.pythonapi.PyConfig_SetString, ctypes.pythonapi.Py_InitializeFromConfig
+    set_argv.restype = read.restype = set_string.restype = apply.restype = Status
+
+
 def encodings_of(config, heap):
     """Pointers to those strings of a PyConfig that say UTF-8 as the C library
     spells it. A start replaces them by the codec's own name; a second
     configuration does not, and sys.getfilesystemencoding() would show it."""
     text = struct.pack("=6I", *b"UTF-8\0")
-    address, word = ctypes.addressof(config), ctypes.sizeof(ctypes.c_void_p)
-    for offset in range(0, 2048, word):
-        (value,) = struct.unpack_from("P", config, offset)
-        if heap <= value <= _libc.sbrk(0) - len(text) and ctypes.string_at(value, len(text)) == text:
-            yield ctypes.c_void_p(address + offset)
+    address, last = ctypes.addressof(config), _libc.sbrk(0) - len(text)
+    for offset, (value,) in enumerate(struct.iter_unpack("P", config)):
+        if heap <= value <= last and ctypes.string_at(value, len(text)) == text:
+            yield ctypes.c_void_p(address + offset * struct.calcsize("P"))
 
 
 def configure(argv, heap):
     """Gives the interpreter another command line. sys.path is not part of it."""
-    api = ctypes.pythonapi
-    # A PyConfig is some 500 bytes; what it is made of is Python's own affair.
-    config = ctypes.create_string_buffer(1 << 16)
+    config = ctypes.create_string_buffer(Config.SIZE)
     words = (ctypes.c_char_p * len(argv))(*map(os.fsencode, argv))
     path = sys.path[:]
-    api.PyConfig_InitPythonConfig.restype = None
-    api.PyConfig_InitPythonConfig(config)
 
-    def done(function, *args):
-        function.restype = Status
-        status = function(*args)
+    def done(status):
         if status.type != 0:
             raise RuntimeError(status.error)
 
-    done(api.PyConfig_SetBytesArgv, config, ctypes.c_ssize_t(len(argv)), words)
-    done(api.PyConfig_Read, config)
+    Config.init(config)
+    done(Config.set_argv(config, ctypes.c_ssize_t(len(argv)), words))
+    done(Config.read(config))
     for slot in list(encodings_of(config, heap)):
-        done(api.PyConfig_SetString, config, slot, ctypes.c_wchar_p(sys.getfilesystemencoding()))
-    done(api.Py_InitializeFromConfig, config)
-    api.PyConfig_Clear.restype = None
-    api.PyConfig_Clear(config)
+        done(Config.set_string(config, slot, ctypes.c_wchar_p(sys.getfilesystemencoding())))
+    done(Config.apply(config))
+    Config.clear(config)
     sys.path[:] = path
 
 
@@ -477,22 +501,6 @@ def renew_main():
     new.__dict__.clear()
     new.__dict__.update(old.__dict__)
     sys.modules["__main__"] = new
-
-
-def renew_streams():
-    """The standard streams, as Python's start makes them of descriptors."""
-    flag = os.environ.get("PYTHONUNBUFFERED", "")
-    unbuffered = flag != "" and (not flag.isdigit() or int(flag) > 0)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        old = getattr(sys, name)
-        buffer = io.open(number, "wb" if number else "rb", buffering=0 if unbuffered and number else -1, closefd=False)
-        raw = buffer if unbuffered and number else buffer.raw
-        raw.name = "<%s>" % name
-        line_buffering = not unbuffered and (number == 2 or raw.isatty())
-        stream = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", line_buffering, unbuffered)
-        stream.mode = "w" if number else "r"
-        setattr(sys, name, stream)
-        setattr(sys, "__%s__" % name, stream)
 
 
 def rename(argv, layout):
@@ -547,7 +555,6 @@ def become_python(mother, gate, command):
         (
             ("configure", configure, (argv, mother.layout[4])),
             ("main", renew_main, ()),
-            ("streams", renew_streams, ()),
             ("end", spare, (mother,)),
             ("name", rename, (argv, mother.layout)),
             ("dumpable", prctl, (PR_SET_DUMPABLE, 1)),
@@ -859,6 +866,7 @@ class Mother:
         text = json.dumps(command).encode()
         os.pwrite(gate, struct.pack("<I", len(text)) + text, 0)
         renew()
+        renew_streams()
         drop_bounding_set()
         command = read_command(gate)
         replace_environment(command["env"])
