@@ -156,16 +156,19 @@ func readExtent(b []byte) (n int64, x Execution, spool []byte, ok bool) {
 	return n, x, spool, err == nil
 }
 
-// beginYoung writes the extent at l.extent: head, and a spool with its first event.
+// beginYoung writes the extent at l.extent, at once: head, and a spool with its first
+// event.
 func (l *Log) beginYoung(head []byte, at time.Time, first []byte) error {
+	putFrame(&l.head, Event{Seq: 1, Time: at, Kind: KindHeader}, first, crc32.Checksum(first, castagnoli))
 	l.base = int64(len(head))
 	l.mem = make([]byte, 0, 1024+len(first))
-	l.mem = append(l.mem, spoolMagic...)
+	l.mem = append(append(append(l.mem, spoolMagic...), l.head[:]...), first...)
 	if err := l.store.arena.write([][]byte{head, l.mem}, l.extent); err != nil {
 		return l.failure(err)
 	}
-	l.size = int64(len(spoolMagic))
-	return l.add(Event{Time: at, Kind: KindHeader}, first, crc32.Checksum(first, castagnoli))
+	l.marks.add(1, int64(len(spoolMagic)))
+	l.seq, l.size = 1, int64(len(l.mem))
+	return nil
 }
 
 // isYoung reports whether the spool is in the arena. l.mu is held.
