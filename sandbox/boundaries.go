@@ -219,6 +219,13 @@ func (h *hierarchy) try() (string, error) {
 				return "", fmt.Errorf("%s has no controller %s", dir, want)
 			}
 		}
+		info, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			return "", err
+		}
+		if err := ofThisNamespace(string(info)); err != nil {
+			return "", err
+		}
 		if err := h.divisible(); err != nil {
 			return "", err
 		}
@@ -234,6 +241,26 @@ func (h *hierarchy) try() (string, error) {
 		}
 	}
 	return "cgroup v1 at " + h.base["memory"], nil
+}
+
+// ofThisNamespace says, by mountinfo, why no process can be moved to where cgroup v2 is
+// mounted: what was mounted for the machine shows all of its cgroups in a container as
+// well, and the kernel moves nobody across the border of a cgroup namespace
+// (nsdelegate, cgroup_namespaces(7)); the error that it has for that says that no such
+// file is there.
+func ofThisNamespace(mountinfo string) error {
+	var root, options string
+	for line := range strings.Lines(mountinfo) {
+		mount, super, _ := strings.Cut(line, " - ")
+		m, s := strings.Fields(mount), strings.Fields(super)
+		if len(m) > 4 && len(s) > 2 && m[4] == unifiedRoot {
+			root, options = m[3], s[2]
+		}
+	}
+	if strings.HasPrefix(root, "/..") && slices.Contains(strings.Split(options, ","), "nsdelegate") {
+		return fmt.Errorf("%[1]s shows cgroups outside of the container, to which nobody in it can be moved; the container needs a mount of its own there (umount %[1]s; mount -t cgroup2 cgroup2 %[1]s)", unifiedRoot)
+	}
+	return nil
 }
 
 func trySwap(c Config) (string, error) {

@@ -293,10 +293,7 @@ func inItsService(t testing.TB, cmd *exec.Cmd, name string) {
 	if slice == "" {
 		return
 	}
-	service := filepath.Join(slice, name+".service")
-	if err := os.MkdirAll(service, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	service := daemonGroup(t, slice, name+".service")
 	// One that was divided takes no process. The next daemon starts where the last one
 	// was, as with DelegateSubgroup=.
 	leaf, group := filepath.Join(service, "skillrun-daemon"), service
@@ -311,13 +308,24 @@ func inItsService(t testing.TB, cmd *exec.Cmd, name string) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	t.Cleanup(func() { dir.Close() })
+}
+
+// daemonGroup makes a cgroup v2 for a daemon, if it is not there, and removes it in the end
+// with the leaf into which a daemon moves.
+func daemonGroup(t testing.TB, slice, name string) string {
+	t.Helper()
+	group := filepath.Join(slice, name)
+	if err := os.MkdirAll(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		dir.Close()
 		// Another daemon of the same directory may still live in it, and removes it then.
-		for _, group := range []string{leaf, service} {
-			if err := unix.Rmdir(group); err != nil && err != unix.ENOENT && err != unix.EBUSY && err != unix.ENOTEMPTY {
+		for _, dir := range []string{filepath.Join(group, "skillrun-daemon"), group} {
+			if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT && err != unix.EBUSY && err != unix.ENOTEMPTY {
 				t.Error(err)
 			}
 		}
 	})
+	return group
 }
