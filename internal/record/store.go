@@ -59,6 +59,7 @@ type Store struct {
 	live     map[string]*Log // by execution; nil once closed
 	young    map[*Log]bool   // those that have no row
 	gathered int             // how many of them have ended
+	aging    bool            // keep looks how old they get
 	lastRow  int64           // the newest row's number
 	lastID   string          // the last name in their order that an execution has or had
 

@@ -358,8 +358,20 @@ func (s *Store) youngLogs() []*Log {
 func (s *Store) addYoung(l *Log) {
 	s.mu.Lock()
 	s.young[l] = true
+	first := !s.aging
+	s.aging = true
 	s.mu.Unlock()
-	poke(s.born)
+	if first {
+		poke(s.born)
+	}
+}
+
+// isAging reports whether there are young executions. If not, the next one says so.
+func (s *Store) isAging() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.aging = len(s.young) > 0
+	return s.aging
 }
 
 func (s *Store) forgetYoung(l *Log) {
@@ -422,16 +434,14 @@ func (s *Store) keep() {
 			gathered = nil
 			s.gatherEnded()
 		case <-s.born:
-			if grown == nil {
-				grown = time.After(youngAge)
-			}
+			grown = time.After(youngAge)
 		case now := <-grown:
 			grown = nil
 			err := s.gather(context.Background(), func(l *Log) bool { return l.state == logEnded || now.Sub(l.made) >= youngAge })
 			if err != nil {
 				s.log.Error("record: executions without a row", "err", err)
 			}
-			if len(s.youngLogs()) > 0 {
+			if s.isAging() {
 				grown = time.After(youngAge)
 			}
 		}
