@@ -829,8 +829,8 @@ class Mother:
         return False
 
     def try_way_out(self):
-        """True in a child that ends by it. A mother's children do if that one's
-        status is as it should be."""
+        """True in a child that ends by it. A mother's children do if that one
+        stopped at its end and its status is as it should be."""
         try:
             self.way_out = WayOut()
         except (AttributeError, OSError):
@@ -842,14 +842,15 @@ class Mother:
             self.rehearse()
             return True
         _, status = os.waitpid(pid, os.WUNTRACED)
-        if os.WIFSTOPPED(status):
+        stopped = os.WIFSTOPPED(status)  # if not, it may have executed another Python
+        if stopped:
             try:
                 self.ahead = Ahead(written(pid))
             except (OSError, ValueError):
                 pass  # a kernel that doesn't tell
             os.kill(pid, signal.SIGCONT)
             _, status = os.waitpid(pid, 0)
-        if os.waitstatus_to_exitcode(status) != WAY_OUT_STATUS:
+        if not stopped or os.waitstatus_to_exitcode(status) != WAY_OUT_STATUS:
             self.way_out, self.ahead = None, Ahead()
         return False
 
@@ -857,6 +858,7 @@ class Mother:
         """Does in a child what those do that run scripts, and has it stop at its end."""
         at_exit = getattr(_libc, "__cxa_atexit")
         checked(at_exit(getattr(_libc, "raise"), signal.SIGSTOP, None))
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # while it is stopped no alarm reaches it
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)

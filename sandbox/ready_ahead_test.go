@@ -28,6 +28,7 @@ func TestReadyAhead(t *testing.T) {
 		{"a kernel without", "MADV_POPULATE_WRITE = 23", "MADV_POPULATE_WRITE = 9999"},
 		{"a low limit", "MAX_AHEAD = 4 << 20", "MAX_AHEAD = 64 << 10"},
 		{"a mother that may not look", `"/proc/%d/pagemap"`, `"/proc/%d/none"`},
+		{"another Python's rehearsal", `[self.name, "/proc/self/fd/%d" % script]`, `["/usr/bin/python3", "-c", "raise SystemExit(84)"]`},
 	} {
 		text, err := os.ReadFile("ready.py")
 		if err != nil {
@@ -61,6 +62,10 @@ func TestReadyAhead(t *testing.T) {
 	}
 	if got := runs["a mother that may not look"]; got.faults <= without.faults/2 {
 		t.Errorf("a mother that may not look: got %+v, want about as without", got)
+	}
+	// Children then take everything apart at their end: twice as many and more.
+	if got := runs["another Python's rehearsal"]; got.faults <= without.faults*3/2 {
+		t.Errorf("another Python's rehearsal: got %+v, want no way out", got)
 	}
 }
 
