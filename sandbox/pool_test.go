@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -110,4 +111,43 @@ func TestMakeRoomSettles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where none may wait, the mother makes each sandbox when it is asked for, and a ready
+// Python forks into it.
+func TestMotherWithoutPreparedSandboxes(t *testing.T) {
+	c := testConfig(t)
+	c.Mother, c.Prepared, c.Interpreters = true, 0, 1
+	h := openWith(t, c)
+	start := func(s Spec, id string) *Process {
+		s.ID = id
+		p, err := h.Start(t.Context(), s, IO{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exit, err := p.Wait(); err != nil || exit.End != Exited || exit.Code != 0 {
+			t.Errorf("got %+v, %v", exit, err)
+		}
+		return p
+	}
+	for i := range 3 {
+		if p := start(Spec{Program: command("/usr/bin/true")}, fmt.Sprintf("made%d", i)); p.cell.born == nil {
+			t.Error("the mother did not make it")
+		}
+	}
+	python := pythonSpec(nil, "-c", "pass")
+	forked := func() bool { return start(python, fmt.Sprintf("python%d", testIDs.Add(1))).cell.joined != nil }
+	for deadline := time.Now().Add(time.Minute); !forked(); {
+		if time.Now().After(deadline) {
+			t.Fatal("no Python was forked")
+		}
+	}
+	h.pool.mu.Lock()
+	for _, f := range h.pool.shelves {
+		if len(f.ready) > 0 {
+			t.Errorf("%d sandboxes wait", len(f.ready))
+		}
+	}
+	h.pool.mu.Unlock()
+	noLeftovers(t, h)
 }

@@ -48,7 +48,7 @@ func openWith(t testing.TB, c Config) *Host {
 			t.Error(err)
 		}
 	})
-	if c.Prepared > 0 && !h.pool.wait(t.Context()) {
+	if (c.Mother || c.Prepared > 0) && !h.pool.wait(t.Context()) {
 		t.Fatal("no mother")
 	}
 	return h

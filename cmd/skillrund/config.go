@@ -69,8 +69,9 @@ type config struct {
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
 	Prepared struct {
-		Sandboxes    int `yaml:"sandboxes"`
-		Interpreters int `yaml:"interpreters"`
+		Mother       bool `yaml:"mother"`
+		Sandboxes    int  `yaml:"sandboxes"`
+		Interpreters int  `yaml:"interpreters"`
 	} `yaml:"prepared"`
 	Grace       duration `yaml:"grace"`
 	CancelGrace duration `yaml:"cancel_grace"`
@@ -160,7 +161,7 @@ func defaultConfig() config {
 	c.Concurrency.Running = 8 * runtime.NumCPU()
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
-	c.Prepared.Sandboxes, c.Prepared.Interpreters = 8, 4
+	c.Prepared.Mother, c.Prepared.Sandboxes, c.Prepared.Interpreters = true, 8, 4
 	c.Grace = duration(500 * time.Millisecond)
 	c.CancelGrace = duration(2 * time.Second)
 	c.Drain = duration(30 * time.Second)
@@ -324,6 +325,9 @@ func (c *config) validate() error {
 	if n := c.Prepared.Interpreters; n < 0 || n > maxPrepared {
 		bad("prepared.interpreters", "must be 0 to %d", maxPrepared)
 	}
+	if p := c.Prepared; !p.Mother && p.Sandboxes+p.Interpreters > 0 {
+		bad("prepared.mother", "must be true, or prepared.sandboxes and prepared.interpreters 0: she makes both")
+	}
 	if c.Concurrency.Queued < 0 || c.Grace < 0 || c.CancelGrace < 0 {
 		bad("concurrency.queued, grace, cancel_grace", "must not be negative")
 	}
@@ -417,7 +421,7 @@ func loopback(address string) error {
 func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
-		FirstID: c.IDs.First, IDs: c.IDs.Count, Prepared: c.Prepared.Sandboxes, Interpreters: c.Prepared.Interpreters, Log: log,
+		FirstID: c.IDs.First, IDs: c.IDs.Count, Mother: c.Prepared.Mother, Prepared: c.Prepared.Sandboxes, Interpreters: c.Prepared.Interpreters, Log: log,
 		// The daemon starts, and says what is missing; judge decides what runs.
 		Tolerate: sandbox.Lowerable(),
 	}

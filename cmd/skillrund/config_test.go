@@ -139,6 +139,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"too few processors", "limits: {default: {cpus: 0.009}}\n", `"0.009" is not a number of processors`},
 		{"no number of processors", "limits: {max: {cpus: .nan}}\n", `".nan" is not a number of processors`},
 		{"more processors than the most", "limits: {default: {cpus: 2}, max: {cpus: 1.5}}\n", "limits.default.cpus: above limits.max.cpus"},
+		{"mother", "prepared: {mother: false}\n", "prepared.mother: must be true, or prepared.sandboxes and prepared.interpreters 0"},
 		{"request bytes", "request_bytes: 1MiB\n", "at least message_bytes, 16777216"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -313,7 +313,7 @@ func frozenLeftovers(t *testing.T, _ *running, _ hostileCase) {
 	}{
 		{"whole state", "", func(string) {}},
 		{"where they are is lost", "", lose},
-		{"made when asked for", "prepared: {sandboxes: 0}\n", lose},
+		{"made when asked for", "prepared: {mother: false, sandboxes: 0, interpreters: 0}\n", lose},
 	} {
 		t.Run(tt.name, func(t *testing.T) { frozenLeftoversWith(t, tt.extra, tt.damage) })
 	}
