@@ -139,6 +139,7 @@ func (p *pool) take(s Spec) *cell {
 	if c != nil || m == nil {
 		return c
 	}
+	p.stir() // more are asked for than stand ready
 	c, err := p.prepare(m, nil, s)
 	if err != nil {
 		p.host.log().Warn("the mother made no sandbox; libcontainer makes it", "error", err)
