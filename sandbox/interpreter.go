@@ -319,32 +319,38 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 	for _, f := range slices.Concat(c.pipes.inside[:], doors) {
 		passed = append(passed, int(f.Fd()))
 	}
+	if err := in.forkOne(c.slot.index, j, passed, limits); err != nil {
+		return nil, err
+	}
+	theirs.Close() // kept open here it would hide that the child is gone
+	_ = j.gate.SetReadDeadline(time.Now().Add(forkPatienceOf))
+	a, err := j.line()
+	if err == nil && a.Op != "waiting" {
+		err = a.err()
+	}
+	return j, err
+}
+
+// forkOne has it fork for a cell. The child then goes its way by itself, while the next
+// one is forked.
+func (in *interpreter) forkOne(cell int, j *joined, passed []int, limits [][3]uint64) error {
 	in.ask.Lock()
 	defer in.ask.Unlock()
 	in.mu.Lock()
 	if in.ended == nil {
 		in.mu.Unlock()
-		return nil, errors.New("interpreter is gone")
+		return errors.New("interpreter is gone")
 	}
-	in.ended[c.slot.index] = j.ended
+	in.ended[cell] = j.ended
 	in.mu.Unlock()
-	a, err := in.request(map[string]any{"op": "fork", "cell": c.slot.index, "rlimits": limits, "namespaces": joinedNamespaces()}, passed, forkPatienceOf)
-	theirs.Close() // kept open here it would hide that the child is gone
-	if err == nil && (a.Op != "forked" || a.Cell != c.slot.index) {
+	a, err := in.request(map[string]any{"op": "fork", "cell": cell, "rlimits": limits, "namespaces": joinedNamespaces()}, passed, forkPatienceOf)
+	if err == nil && (a.Op != "forked" || a.Cell != cell) {
 		in.mu.Lock()
-		delete(in.ended, c.slot.index)
+		delete(in.ended, cell)
 		in.mu.Unlock()
 		err = a.err()
 	}
-	if err != nil {
-		return nil, err
-	}
-	_ = j.gate.SetReadDeadline(time.Now().Add(forkPatienceOf))
-	a, err = j.line()
-	if err == nil && a.Op != "waiting" {
-		err = a.err()
-	}
-	return j, err
+	return err
 }
 
 // line takes what the child says next.
