@@ -464,26 +464,15 @@ func (p *pool) bury() {
 // made.
 func (p *pool) makeOne() bool {
 	p.mu.Lock()
-	var f *shelf
-	var at profile
-	total := 0
-	var in *interpreter
-	for key, s := range p.shelves {
-		total += len(s.ready)
-		r := p.ready[key.ready]
-		if key.ready != (readyKey{}) && (r == nil || r.in == nil) {
-			continue // it executes meanwhile
-		}
-		if len(s.ready) < s.want && (f == nil || s.asked.After(f.asked)) {
-			f, at, in = s, key, nil
-			if r != nil {
-				in = r.in
-			}
-		}
-	}
-	if f == nil || total >= p.max && !p.makeRoom(f) {
+	at, ok := p.lacking()
+	if !ok {
 		p.mu.Unlock()
 		return false
+	}
+	f := p.shelves[at]
+	var in *interpreter
+	if r := p.ready[at.ready]; r != nil {
+		in = r.in
 	}
 	like, m := f.like, p.mother
 	p.mu.Unlock()
@@ -502,6 +491,30 @@ func (p *pool) makeOne() bool {
 		c.discard()
 	}
 	return true
+}
+
+// lacking is the shelf that gets the next one: of those that hold less than they should
+// the one that was asked for last, for which there is room. p.mu is held.
+func (p *pool) lacking() (profile, bool) {
+	var found []profile
+	total := 0
+	for key, s := range p.shelves {
+		total += len(s.ready)
+		r := p.ready[key.ready]
+		if key.ready != (readyKey{}) && (r == nil || r.in == nil) {
+			continue // it executes meanwhile
+		}
+		if len(s.ready) < s.want {
+			found = append(found, key)
+		}
+	}
+	slices.SortFunc(found, func(a, b profile) int { return p.shelves[b].asked.Compare(p.shelves[a].asked) })
+	for _, key := range found {
+		if total < p.max || p.makeRoom(p.shelves[key]) {
+			return key, true
+		}
+	}
+	return profile{}, false
 }
 
 // makeRoom lets one sandbox go for f, from a shelf that was asked for long before f, or

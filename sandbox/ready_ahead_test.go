@@ -40,7 +40,7 @@ func TestReadyAhead(t *testing.T) {
 		if kind.old != "" {
 			text = bytes.ReplaceAll(text, []byte(kind.old), []byte(kind.new))
 		}
-		runs[kind.name] = runAhead(t, c, text)
+		runs[kind.name] = runInCell(t, c, text)
 		t.Logf("%s: %+v", kind.name, runs[kind.name])
 	}
 	const maxAhead = 4 << 20 // as in ready.py
@@ -76,7 +76,7 @@ type aheadRun struct {
 	faults int // of pages, after it waited
 }
 
-func runAhead(t *testing.T, c *readyCell, text []byte) (r aheadRun) {
+func runInCell(t *testing.T, c *readyCell, text []byte) (r aheadRun) {
 	t.Helper()
 	m := startMotherOf(t, text, readyEnv(), readyPython(), false, readyCommon...)
 	before := m.endedUse(t)
