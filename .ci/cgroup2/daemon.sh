@@ -17,7 +17,7 @@ configure() {
 		state_dir: /var/lib/skillrun
 		# Cgroups bear the names of their executions, and nothing waits that would
 		# look like something left. What is made ahead has its tests in sandbox/.
-		prepared: {sandboxes: 0}
+		prepared: {mother: false, sandboxes: 0, interpreters: 0}
 		run_dir: $run_dir
 		skills: [/var/tmp/skills]
 		listen:
