@@ -145,6 +145,9 @@ copy_packages() {
 	chmod 600 "$tree/etc/shadow"
 	echo '127.0.0.1 localhost' >"$tree/etc/hosts"
 	echo 'nameserver 127.0.0.1' >"$tree/etc/resolv.conf"
+	# As the packages' scripts do: else each Python that starts compiles what it imports.
+	find "$tree/usr/lib" -maxdepth 1 -name 'python3.*' -exec \
+		/usr/bin/python3 -m compileall -q --invalidation-mode unchecked-hash -s "$tree" {} +
 	ldconfig -r "$tree"
 	echo "$versions" >"$tree.versions"
 }
