@@ -83,11 +83,12 @@ type interpreter struct {
 	pidfd  *os.File
 	gone   chan struct{} // closed when it is
 
-	ask sync.Mutex // one fork at a time
+	ask   sync.Mutex // one fork at a time
+	forks int        // asked for; ask is held
 
 	mu     sync.Mutex
 	answer chan readyAnswer
-	ended  map[int]chan int // wait status by cell, of those that live
+	ended  map[int]chan int // wait status by number of the fork, of those that live
 }
 
 // readyAnswer is a packet of ready.py; see there.
@@ -319,7 +320,7 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 	for _, f := range slices.Concat(c.pipes.inside[:], doors) {
 		passed = append(passed, int(f.Fd()))
 	}
-	if err := in.forkOne(c.slot.index, j, passed, limits); err != nil {
+	if err := in.forkOne(j, passed, limits); err != nil {
 		return nil, err
 	}
 	theirs.Close() // kept open here it would hide that the child is gone
@@ -331,11 +332,15 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 	return j, err
 }
 
-// forkOne has it fork for a cell. The child then goes its way by itself, while the next
-// one is forked.
-func (in *interpreter) forkOne(cell int, j *joined, passed []int, limits [][3]uint64) error {
+// forkOne has it fork once. The child then goes its way by itself, while the next one is
+// forked.
+func (in *interpreter) forkOne(j *joined, passed []int, limits [][3]uint64) error {
 	in.ask.Lock()
 	defer in.ask.Unlock()
+	// Not the slot, which another sandbox may have before the interpreter has said that
+	// the last one's process ended.
+	in.forks++
+	cell := in.forks
 	in.mu.Lock()
 	if in.ended == nil {
 		in.mu.Unlock()

@@ -4,8 +4,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func openReady(t testing.TB) *Host {
@@ -121,5 +124,56 @@ sys.exit(7)`)
 		if said := got.stdout+got.stderr != ""; got.exit.Code != 7 || said != want {
 			t.Errorf("%s: got %+v, want that it is called: %v", function, got, want)
 		}
+	}
+}
+
+// What an interpreter says late of a child's end is not said of another child that has
+// the same slot by then.
+func TestReadyPythonEndsAsItself(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec(nil, "-c", "print(input())")
+	run(t, h, s, "") // asks for it
+	waitForReady(t, h, s)
+	key := s.withDefaults().profile()
+	key.ready = s.readyKey()
+	in := slots(h)[key.ready].in
+	h.pool.mu.Lock()
+	h.pool.shelves[key].want = 0 // no more than this one
+	old := h.pool.shelves[key].ready[0]
+	h.pool.shelves[key].ready = h.pool.shelves[key].ready[1:]
+	h.pool.mu.Unlock()
+	signalInterpreter := func(s syscall.Signal) {
+		t.Helper()
+		if err := unix.PidfdSendSignal(int(in.pidfd.Fd()), s, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signalInterpreter(unix.SIGSTOP) // it is busy
+	old.discard()
+	for { // so that its slot is the first that is free
+		lower, err := h.ids.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lower.index >= old.slot.index {
+			h.ids.release(lower)
+			break
+		}
+		defer h.ids.release(lower)
+	}
+	go func() {
+		time.Sleep(100 * time.Millisecond) // most likely the next one is asked for by then
+		signalInterpreter(unix.SIGCONT)
+	}()
+	next, err := h.prepare(motherOf(h), in, s.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.discard()
+	if next.slot != old.slot {
+		t.Fatalf("got slot %s, want %s again", next.slot, old.slot)
+	}
+	if !next.waits() {
+		t.Error("it waits, and is said to have ended")
 	}
 }
