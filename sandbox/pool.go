@@ -29,6 +29,9 @@ const (
 	// and answerPause how long when it has ended.
 	refillPause = 10 * time.Millisecond
 	answerPause = time.Millisecond
+	// steadyAfter is how often in a row the same mounts are asked for before a sandbox gets
+	// them ahead. One that then needs others costs more than one without any.
+	steadyAfter = 3
 	// freePause is how long an ended sandbox waits for its answer to be sent, and for
 	// others: the kernel takes several apart with less work than one after the other.
 	freePause = 5 * time.Millisecond
@@ -80,6 +83,7 @@ type readySlot struct {
 // A shelf holds the prepared sandboxes of one profile.
 type shelf struct {
 	like  Spec // what was asked for last
+	same  int  // how often in a row, beside the first time, with these mounts
 	ready []*cell
 	want  int
 	least int // how few were ready since the last look
@@ -170,10 +174,15 @@ func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
 		f = &shelf{want: 1}
 		p.shelves[key] = f
 	}
+	f.same++
+	if !sameMounts(f.like, s) {
+		f.same = 0
+	}
 	f.like, f.asked = s, time.Now()
 	for len(f.ready) > 0 {
-		c := f.ready[0]
-		f.ready = f.ready[1:]
+		i := f.best(s)
+		c := f.ready[i]
+		f.ready = slices.Delete(f.ready, i, i+1)
 		f.least = min(f.least, len(f.ready))
 		if c.waits() {
 			return c, p.mother
@@ -183,6 +192,20 @@ func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
 	f.want = min(f.want+1, p.max)
 	f.least = 0
 	return nil, p.mother
+}
+
+// best is the sandbox whose mounts were made ahead for s, else one of which none were.
+func (f *shelf) best(s Spec) int {
+	best := 0
+	for i, c := range f.ready {
+		switch {
+		case c.ahead == nil:
+			best = i
+		case sameMounts(c.ahead.spec, s):
+			return i
+		}
+	}
+	return best
 }
 
 // askInterpreter returns the one for k. If there is none it has one started, unless
@@ -474,12 +497,22 @@ func (p *pool) makeOne() bool {
 	if r := p.ready[at.ready]; r != nil {
 		in = r.in
 	}
-	like, m := f.like, p.mother
+	like, m, mount := f.like, p.mother, f.same >= steadyAfter
 	p.mu.Unlock()
 	c, err := p.prepare(m, in, like)
 	if err != nil {
 		p.host.log().Error("no sandbox was made ahead", "error", err)
 		return false
+	}
+	if mount {
+		if err := c.mountAhead(); err != nil { // a directory that is gone meanwhile
+			p.host.log().Debug("no mounts were made ahead", "error", err)
+			c.discard()
+			p.mu.Lock()
+			f.same = 0
+			p.mu.Unlock()
+			return true
+		}
 	}
 	p.mu.Lock()
 	kept := p.shelves[at] == f // it may have been dropped meanwhile

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -223,7 +221,7 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 	if err != nil {
 		return &SetupError{Step: "program", Err: err}
 	}
-	m, err := c.executionMounts()
+	m, err := c.mounts()
 	defer m.close()
 	if err != nil {
 		return &SetupError{Step: "workspace", Err: err}
@@ -246,104 +244,6 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 // ID, as much as the kernel keeps of a name. By it the machine's root finds the
 // sandbox of an execution, whose cgroup is named after its slot.
 func initName(id string) string { return id[max(0, len(id)-15):] }
-
-// A mountList is mounts that nobody sees yet, with the places where the sandbox's
-// init puts them, in that order.
-type mountList struct {
-	trees   []int
-	targets []string
-}
-
-func (l *mountList) add(tree int, err error, target string) error {
-	if err != nil {
-		return err
-	}
-	l.trees = append(l.trees, tree)
-	l.targets = append(l.targets, target)
-	return nil
-}
-
-func (l *mountList) close() { closeAll(l.trees) }
-
-// executionMounts makes the mounts of c's Spec: as libcontainer gets them from
-// mounts in container.go, which has the reasons.
-func (c *cell) executionMounts() (*mountList, error) {
-	l := &mountList{}
-	s := c.spec
-	skills, opt := s.pointsUnder("/skills"), s.pointsUnder("/opt")
-	if err := c.staging.makeRoom(s.Workspace, len(s.Workspace.Lower)+len(skills)+len(opt)); err != nil {
-		return l, err
-	}
-	if err := c.staging.overlay(s.Workspace, c.userns); err != nil {
-		return l, err
-	}
-	tree, err := cloneMount(c.staging.mount)
-	if err := l.add(tree, err, workspaceDir); err != nil {
-		return l, err
-	}
-	if err := c.mountsUnder(l, "/skills", skills); err != nil {
-		return l, err
-	}
-	return l, c.mountsUnder(l, "/opt", opt)
-}
-
-// pointsUnder are the directories that the mounts beneath top need, each after the one
-// that it is in, top first. None: there is no such mount.
-func (s Spec) pointsUnder(top string) (points []string) {
-	add := func(point string) {
-		for i := range len(point) + 1 {
-			if i > 0 && (i == len(point) || point[i] == '/') && !slices.Contains(points, point[:i]) {
-				points = append(points, point[:i])
-			}
-		}
-	}
-	for _, m := range s.Mounts {
-		if strings.HasPrefix(m.Target, top+"/") {
-			add(m.Target)
-		}
-	}
-	if len(points) > 0 && top == "/opt" {
-		add(path.Dir(linksDir))
-	}
-	return points
-}
-
-// mountsUnder adds a read-only directory at top with nothing in it but points, of which
-// the first is top, and the mounts that go there.
-func (c *cell) mountsUnder(l *mountList, top string, points []string) error {
-	if len(points) == 0 {
-		return nil
-	}
-	tree, err := c.staging.clonePoints(points)
-	if err := l.add(tree, err, top); err != nil {
-		return err
-	}
-	if top == "/opt" {
-		tree, err := cloneMount(c.host.links())
-		if err := l.add(tree, err, path.Dir(linksDir)); err != nil {
-			return err
-		}
-	}
-	for _, m := range c.spec.Mounts {
-		if !strings.HasPrefix(m.Target, top+"/") {
-			continue
-		}
-		tree, err := cloneMapped(m.Source, m.mapping(c.userns))
-		if err := l.add(tree, err, m.Target); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cloneMount is the mount at a place of ours again, seen by nobody.
-func cloneMount(at string) (int, error) {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("clone mount %s: %w", at, err)
-	}
-	return tree, nil
-}
 
 // discard takes a prepared sandbox apart that no program ran in.
 func (c *cell) discard() {

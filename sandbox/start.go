@@ -34,13 +34,14 @@ type cell struct {
 
 	// Of a sandbox that the mother made.
 	born    *born
-	userns  *os.File    // its user namespace
-	held    []*os.File  // namespaces that shall not end with init
-	limited Limits      // what its cgroup has
-	before  Usage       // by its init
-	first   uint32      // the first process, in the sandbox
-	joined  *joined     // the same if an interpreter forked it, else nil
-	refill  *time.Timer // pool.refill's; nil: not taken from the pool
+	ahead   *aheadMounts // nil: its mounts are made when it is known what runs in it
+	userns  *os.File     // its user namespace
+	held    []*os.File   // namespaces that shall not end with init
+	limited Limits       // what its cgroup has
+	before  Usage        // by its init
+	first   uint32       // the first process, in the sandbox
+	joined  *joined      // the same if an interpreter forked it, else nil
+	refill  *time.Timer  // pool.refill's; nil: not taken from the pool
 }
 
 func newCell(h *Host, s Spec) *cell { return &cell{host: h, spec: s, left: make(chan struct{})} }
@@ -295,6 +296,7 @@ func (c *cell) destroy() error {
 	if c.pipes != nil {
 		c.pipes.close()
 	}
+	c.ahead.close()
 	err := c.destroyContainer()
 	if c.staging != nil {
 		err = errors.Join(err, c.staging.close())

@@ -113,7 +113,7 @@ func (st *staging) makeRoom(w Workspace, points int) error {
 func (st *staging) overlay(w Workspace, userns *os.File) error {
 	var lowers []string
 	for i, source := range w.Lower {
-		target, err := makeDir(st.dir, fmt.Sprintf("lower%d", i))
+		target, err := makeDir(st.dir, lowerName(i))
 		if err != nil {
 			return err
 		}
@@ -139,6 +139,9 @@ func (st *staging) overlay(w Workspace, userns *os.File) error {
 	}
 	return nil
 }
+
+// lowerName is where overlay mounts the clone of a lower layer.
+func lowerName(i int) string { return fmt.Sprintf("lower%d", i) }
 
 // clonePoints makes directories, beside the workspace and out of its reach, and returns
 // a read-only mount of the first one, in which the others are.

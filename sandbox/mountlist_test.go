@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// withSnapshot has dir as a skill and beneath its workspace. The program says what it
+// sees of it, and writes there.
+func withSnapshot(dir string) Spec {
+	return Spec{
+		Program:   bash("cat /skills/s/name /workspace/name; ls -A /skills /workspace; echo changed >/workspace/name; echo new >/workspace/new"),
+		Env:       testEnv,
+		Mounts:    []Mount{{Source: dir, Target: "/skills/s", Owned: true}},
+		Workspace: Workspace{Lower: []string{dir}},
+	}
+}
+
+// seen is what that prints if it is the first one there.
+func seen(name string) string {
+	return name + name + "/skills:\ns\n\n/workspace:\nname\n"
+}
+
+// runSteadily runs s until a sandbox waits that has its mounts.
+func runSteadily(t *testing.T, h *Host, s Spec, want string) *cell {
+	t.Helper()
+	var waits *cell
+	err := eventually(func() error {
+		if got := run(t, h, s, ""); got.stdout != want || got.exit.Code != 0 {
+			t.Fatalf("got %+v, want %q", got, want)
+		}
+		if waits = waitForShelf(t, h, s, 1)[0]; waits.ahead == nil {
+			return fmt.Errorf("its mounts were not made ahead")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return waits
+}
+
+// Who is asked for several times in a row finds its mounts made, and each time what is
+// on disk then; whoever is asked for instead finds its own.
+func TestMountsAhead(t *testing.T) {
+	c := testConfig(t)
+	c.Prepared = 1
+	h := openWith(t, c)
+	a, b := newSnapshot(t, map[string]string{"name": "a\n"}), newSnapshot(t, map[string]string{"name": "b\n"})
+	runSteadily(t, h, withSnapshot(a), seen("a\n"))
+	used := runSteadily(t, h, withSnapshot(a), seen("a\n"))
+	if got := run(t, h, withSnapshot(b), ""); got.stdout != seen("b\n") || got.exit.Code != 0 {
+		t.Errorf("another skill: got %+v", got)
+	}
+	if used.spec.Mounts[0].Source != b {
+		t.Error("another skill: it was not the sandbox that waited")
+	}
+	runSteadily(t, h, withSnapshot(b), seen("b\n"))
+
+	// Another directory in the place of that one.
+	if err := os.Rename(b, b+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(newSnapshot(t, map[string]string{"name": "c\n"}), b); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, h, withSnapshot(b), ""); got.stdout != seen("c\n") || got.exit.Code != 0 {
+		t.Errorf("another directory in its place: got %+v", got)
+	}
+	noLeftovers(t, h)
+}
+
+// Of several that wait the one that has the mounts is taken, then one that has none.
+func TestMountsAheadAreFound(t *testing.T) {
+	mine, other := Spec{Mounts: []Mount{{Source: "/a", Target: "/skills/a"}}}, Spec{}
+	has := func(s Spec) *cell { return &cell{ahead: &aheadMounts{spec: s}} }
+	none := &cell{}
+	for _, tt := range []struct {
+		name  string
+		ready []*cell
+		want  int
+	}{
+		{"of others only", []*cell{has(other), has(other)}, 0},
+		{"none", []*cell{has(other), none, has(other)}, 1},
+		{"its own", []*cell{none, has(other), has(mine), none}, 2},
+	} {
+		if got := (&shelf{ready: tt.ready}).best(mine); got != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A skill that is gone hinders neither the pool nor who asks next.
+func TestMountsOfNothingAhead(t *testing.T) {
+	c := testConfig(t)
+	c.Prepared = 1
+	h := openWith(t, c)
+	gone, stays := newSnapshot(t, map[string]string{"name": "gone\n"}), newSnapshot(t, map[string]string{"name": "stays\n"})
+	runSteadily(t, h, withSnapshot(gone), seen("gone\n"))
+	if err := os.Rename(gone, gone+".old"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the sandbox that waits, and one that is made after it
+		s := withSnapshot(gone).withDefaults()
+		s.ID = filepath.Base(gone)
+		if _, err := h.Start(t.Context(), s, IO{}); err == nil {
+			t.Fatal("a skill that is gone was run")
+		}
+		waitForShelf(t, h, s, 1)
+	}
+	if got := run(t, h, withSnapshot(stays), ""); got.stdout != seen("stays\n") || got.exit.Code != 0 {
+		t.Errorf("after it: got %+v", got)
+	}
+	noLeftovers(t, h)
+}
