@@ -23,7 +23,8 @@ GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Static, so that the init runs in any root filesystem, whatever its loader.
 TAGS := netgo,osusergo,sqlite_omit_load_extension
-LDFLAGS := -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread"
+# Stripped: the daemon copies its binary when it starts, and keeps the copy in memory.
+LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread"
 
 # What Debian must have: to build and to run the demo, and for the tests.
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config

@@ -76,11 +76,8 @@ make_image() {
 	local to=$tree/opt/skillrun
 	rm -rf "$to"
 	mkdir -p "$to"/{bin,built,src/cmd/skillrund}
-	# Without what only a debugger reads: each start of a daemon copies its binary.
-	strip -o "$to/bin/skillrund" bin/skillrund
-	strip -o "$to/bin/skillrun" bin/skillrun
-	strip -o "$to/sandbox.test" "$cache/sandbox.test"
-	strip -o "$to/skillrund.test" "$cache/skillrund.test"
+	cp bin/skillrund bin/skillrun "$to/bin/"
+	cp "$cache"/{sandbox,skillrund}.test "$to/"
 	# Its unpacking would take minutes of emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
 	chmod 755 "$to/bin/skillrun-python"
