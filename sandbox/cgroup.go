@@ -294,6 +294,14 @@ func (g group) cpuUsage() (u Usage) {
 		u.UserCPU, u.SystemCPU = microseconds(text, "user_usec"), microseconds(text, "system_usec")
 		return u
 	}
+	// Exact is the sum. Its parts are counted by who runs when the clock ticks, 250 times
+	// a second or so, which gives too much to those whom a limit of processors stops at
+	// that very tick, and little or nothing to who runs for less. So the sum is divided
+	// as they are, as the kernel does on v2 (cputime_adjust in kernel/sched/cputime.c).
+	sum, err := g.number("cpuacct", "cpuacct.usage")
+	if err != nil {
+		return u
+	}
 	// A heading, and for each processor its number and nanoseconds of user and system.
 	text, _ := g.read("cpuacct", "cpuacct.usage_all")
 	for line := range strings.Lines(text) {
@@ -302,6 +310,25 @@ func (g group) cpuUsage() (u Usage) {
 			system, _ := strconv.ParseInt(f[2], 10, 64)
 			u.UserCPU, u.SystemCPU = u.UserCPU+time.Duration(user), u.SystemCPU+time.Duration(system)
 		}
+	}
+	system := 0.0
+	if ticks := u.UserCPU + u.SystemCPU; ticks > 0 {
+		system = float64(u.SystemCPU) / float64(ticks)
+	}
+	u.SystemCPU = time.Duration(float64(sum) * system)
+	u.UserCPU = time.Duration(sum) - u.SystemCPU
+	return u
+}
+
+// cpuSince takes off what was used before. How much of that was the system's may since
+// have been found to be less.
+func (u Usage) cpuSince(before Usage) Usage {
+	u.UserCPU, u.SystemCPU = u.UserCPU-before.UserCPU, u.SystemCPU-before.SystemCPU
+	if u.SystemCPU < 0 {
+		u.UserCPU, u.SystemCPU = u.UserCPU+u.SystemCPU, 0
+	}
+	if u.UserCPU < 0 {
+		u.UserCPU, u.SystemCPU = 0, max(u.SystemCPU+u.UserCPU, 0)
 	}
 	return u
 }

@@ -155,9 +155,7 @@ func (w *watch) checkOOM() {
 // measure reads what the kernel counted. Everybody but init is dead by now.
 func (w *watch) measure() {
 	g := w.p.cell.group
-	w.exit.Usage = g.usage()
-	w.exit.Usage.UserCPU -= w.p.cell.before.UserCPU
-	w.exit.Usage.SystemCPU -= w.p.cell.before.SystemCPU
+	w.exit.Usage = g.usage().cpuSince(w.p.cell.before)
 	w.exit.OOMKills, _ = g.oomKills()
 	w.exit.PidsMax = g.refusedForks()
 }
