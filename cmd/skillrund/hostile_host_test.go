@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,8 +41,8 @@ var hostChecks = map[string]hostCheck{
 	"WallMs < 1500":                                     {after: didNotWait},
 	"WallMs < 1500: the reader does not wait for EOF held by a background child": {after: didNotWait},
 	"daemon RSS grows by less than 2 x the output limit":                         {before: measureDaemon, after: daemonStayedSmall},
-	"CPU used by the execution / wall <= cpu limit * 1.1":                        {after: cpuWithinTheMachine},
-	"nr_throttled > 0": {after: noQuota},
+	"CPU used by the execution / wall <= cpu limit * 1.1":                        {after: cpuWithinItsShare},
+	"nr_throttled > 0": {during: isThrottled, after: cpuDeadline},
 }
 
 // extraChecks are of single cases whose expectation is only in words.
@@ -496,22 +495,47 @@ func daemonStayedSmall(tr *trial) {
 	}
 }
 
-// cpuWithinTheMachine: there is no quota of CPU yet, so the limit is the machine.
-func cpuWithinTheMachine(tr *trial) {
-	u := tr.r.outcome.Usage
-	used := u.GetCpuUser().AsDuration() + u.GetCpuSystem().AsDuration()
-	if most := time.Duration(runtime.NumCPU()) * u.GetWallTime().AsDuration() * 11 / 10; used > most {
-		tr.Errorf("CPU %s in %s", used, u.GetWallTime().AsDuration())
+// cpuWithinItsShare: all processes together had no more than the share of processors
+// that the execution asked for.
+func cpuWithinItsShare(tr *trial) {
+	o := tr.r.outcome
+	if o.Limits.MilliCpus == 0 {
+		tr.Fatal("it asked for no limit of processors")
+	}
+	used, wall := o.Usage.GetCpuUser().AsDuration()+o.Usage.GetCpuSystem().AsDuration(), o.Usage.GetWallTime().AsDuration()
+	if most := wall * time.Duration(o.Limits.MilliCpus) / 1000 * 11 / 10; used > most {
+		tr.Errorf("CPU %s in %s, want at most %s", used, wall, most)
 	}
 }
 
-// noQuota reports what is missing: executions share the CPU by equal weights, and
-// a request can bound its sum (cpu_time), but none has a bandwidth.
-func noQuota(tr *trial) {
-	tr.Log("ADVISORY no CPU bandwidth limit: executions share by weight, and the sum is bounded by cpu_time; nothing is throttled")
+// isThrottled waits until the kernel says of the execution's cgroup that it was held up.
+func isThrottled(tr *trial) {
+	for {
+		for _, b := range tr.d.boxesOfExecution(tr.id) {
+			for _, path := range b.paths {
+				stat, _ := os.ReadFile(filepath.Join(path, "cpu.stat"))
+				for line := range strings.Lines(string(stat)) {
+					if f := strings.Fields(line); len(f) == 2 && f[0] == "nr_throttled" && f[1] != "0" {
+						return
+					}
+				}
+			}
+		}
+		select {
+		case <-tr.ended:
+			tr.Error("it was never held up")
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// cpuDeadline: the sum over all processes has a bound, too.
+func cpuDeadline(tr *trial) {
 	req := tr.c.request()
 	req.Limits.CpuTime = durationpb.New(2 * time.Second)
 	req.Limits.WallTime = nil // the daemon's default, far above
+	req.Limits.MilliCpus = 0
 	r := tr.d.run(req)
 	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_CPU {
 		tr.Errorf("with a limit of CPU time: ended as %v, want the CPU deadline over the sum of all processes", r.outcome)

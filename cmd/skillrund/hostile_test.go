@@ -64,6 +64,8 @@ type hostileLimits struct {
 	OutKB  uint64 `json:"out_kb"`
 	NoFile uint32 `json:"nofile"`
 	WorkMB uint64 `json:"work_mb"`
+	// The catalogue speaks of a limit of processors, and has no number for one.
+	MilliCPUs uint32 `json:"milli_cpus"`
 }
 
 // An adaptation changes a case where this daemon does by design, and by its
@@ -84,6 +86,7 @@ func (l hostileLimits) over(base hostileLimits) hostileLimits {
 	return hostileLimits{
 		MemMB: pick(l.MemMB, base.MemMB), Pids: uint32(pick(uint64(l.Pids), uint64(base.Pids))), WallMS: int64(pick(uint64(l.WallMS), uint64(base.WallMS))),
 		OutKB: pick(l.OutKB, base.OutKB), NoFile: uint32(pick(uint64(l.NoFile), uint64(base.NoFile))), WorkMB: pick(l.WorkMB, base.WorkMB),
+		MilliCPUs: uint32(pick(uint64(l.MilliCPUs), uint64(base.MilliCPUs))),
 	}
 }
 
@@ -116,7 +119,7 @@ func (c *hostileCase) patientLimits() {
 func (l hostileLimits) proto() *pb.Limits {
 	return &pb.Limits{
 		WallTime: durationpb.New(time.Duration(l.WallMS) * time.Millisecond), MemoryBytes: l.MemMB << 20, Processes: l.Pids,
-		OutputBytes: l.OutKB << 10, OpenFiles: l.NoFile, WorkspaceBytes: l.WorkMB << 20,
+		OutputBytes: l.OutKB << 10, OpenFiles: l.NoFile, WorkspaceBytes: l.WorkMB << 20, MilliCpus: l.MilliCPUs,
 	}
 }
 
