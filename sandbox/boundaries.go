@@ -40,7 +40,7 @@ var optional = []string{"swap", "oom score", "core dumps"}
 
 var probes = []probe{
 	{"capabilities", "to build namespaces and mounts and to become other users", "root with these, as a system service has them; a container needs --privileged, or these and a security profile that lets them work", tryCapabilities},
-	{"ids", "two host ids for each sandbox", "run outside a user namespace, or set first_id and ids to a range that it maps", tryIDs},
+	{"ids", "two host ids for each sandbox", "run outside of a user namespace, or set ids.first and ids.count to a range that it maps", tryIDs},
 	{"user namespace", "root of a sandbox is nobody outside", "a kernel with CONFIG_USER_NS and user.max_user_namespaces above 0", tryNamespace(unix.CLONE_NEWUSER)},
 	{"mount namespace", "a file tree of its own", "a kernel with namespaces", tryNamespace(unix.CLONE_NEWNS)},
 	{"pid namespace", "no process outside is visible, and all end with init", "a kernel with CONFIG_PID_NS", tryNamespace(unix.CLONE_NEWPID)},
@@ -81,13 +81,24 @@ func Boundaries(c Config) []Boundary {
 }
 
 // remedy is how to get what err says is missing. Where the kernel refuses to make
-// something because this process may not ask, that comes first.
+// something because this process may not ask, that comes first. All capabilities are
+// of no use for that in a user namespace: they are not the machine's.
 func (p probe) remedy(err error) string {
-	have, cerr := effectiveCapabilities()
-	if errors.Is(err, unix.EPERM) && cerr == nil && have&(1<<unix.CAP_SYS_ADMIN) == 0 {
+	if !errors.Is(err, unix.EPERM) {
+		return p.how
+	}
+	if have, cerr := effectiveCapabilities(); cerr == nil && have&(1<<unix.CAP_SYS_ADMIN) == 0 {
 		return "CAP_SYS_ADMIN, see capabilities, and " + p.how
 	}
+	if ids, cerr := os.ReadFile("/proc/self/uid_map"); cerr == nil && !allIDs(string(ids)) {
+		return "to run outside of a user namespace (a rootless container is in one), and " + p.how
+	}
 	return p.how
+}
+
+// allIDs says whether a uid_map is the machine's own: every id, as itself.
+func allIDs(uidMap string) bool {
+	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
 }
 
 // Lowerable lists the boundaries without which sandboxes can be made: a caller

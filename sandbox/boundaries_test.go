@@ -73,6 +73,28 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// What the kernel refuses says what the process lacks before what the kernel may lack.
+func TestRemedy(t *testing.T) {
+	p := probe{how: "a kernel with that"}
+	if got := p.remedy(errors.New("other")); got != p.how {
+		t.Errorf("got %q", got)
+	}
+	if got := p.remedy(unix.EPERM); got != p.how {
+		t.Errorf("as root of the machine: got %q", got)
+	}
+	for text, want := range map[string]bool{
+		"         0          0 4294967295\n":                                   true,
+		"         0       1000          1\n":                                   false,
+		"         0     100000      65536\n":                                   false,
+		"         0          0          1\n         1     100000      65536\n": false,
+		"": false,
+	} {
+		if got := allIDs(text); got != want {
+			t.Errorf("uid_map %q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
 func TestDumpsGoNowhere(t *testing.T) {
 	ends := func() (bool, error) { return false, nil }
 	dumps := func() (bool, error) { return true, nil }

@@ -72,18 +72,23 @@ func (c *config) allows(b sandbox.Boundary) bool {
 // daemon it moves into a mount namespace of its own, so it runs twice.
 func doctor(c config, w io.Writer) error {
 	if err := sandbox.Isolate(); err != nil {
-		return errors.Join(err, printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))))
+		return explainMachine(c, w, err)
 	}
 	host, err := sandbox.Open(context.Background(), c.sandbox(nil))
 	if err != nil {
-		// What is missing of the machine is in the list. Other errors are not.
-		if lacks := printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))); lacks != nil {
-			return fmt.Errorf("%w; what holds inside of a sandbox was not tried", lacks)
-		}
-		return err
+		return explainMachine(c, w, err)
 	}
 	found, err := host.Probe(context.Background())
 	return errors.Join(err, printBoundaries(w, &c, found), host.Close())
+}
+
+// explainMachine prints what this machine gives, where err kept every sandbox from being
+// made. What is missing is in the list; other errors are not.
+func explainMachine(c config, w io.Writer, err error) error {
+	if lacks := printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))); lacks != nil {
+		return fmt.Errorf("%w; what holds inside of a sandbox was not tried", lacks)
+	}
+	return err
 }
 
 // printBoundaries lists what was found and what is missing. The error says that

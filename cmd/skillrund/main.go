@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -52,7 +51,7 @@ func run(args []string, path string, check, try, version bool, grow int) error {
 	}
 	// Before anything else is started: it executes this program anew.
 	if err := sandbox.Isolate(); err != nil {
-		return errors.Join(err, printBoundaries(os.Stderr, &c, sandbox.Boundaries(c.sandbox(nil))))
+		return explainMachine(c, os.Stderr, err)
 	}
 	if err := os.Unsetenv(bundleVar); err != nil {
 		return err
