@@ -84,7 +84,8 @@ Exit codes of run and attach:
   the program's own; 128+N if signal N ended it; 124 if it timed out;
   125 if the daemon or this command failed (the program's end is not known),
   126 if the request was refused, 127 if the skill, script or interpreter is missing.
-Other commands: 0, or 125 to 127 in the same sense.`,
+Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
+  exit with 1 if what they look at is not as it should be.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -100,6 +101,9 @@ Other commands: 0, or 125 to 127 in the same sense.`,
 	flags.StringVar(&a.address, "address", os.Getenv(addressVariable), "daemon's `address`: unix:///path or host:port (default $"+addressVariable+", else "+skillrun.DefaultAddress+")")
 	flags.BoolVar(&a.json, "json", false, "print JSON, one object a line")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
+	cmd.Version = version
+	cmd.Flags().Bool("version", false, "print the version of this client and exit")
+	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	// An address in the environment is no default to be shown.
 	flags.Lookup("address").DefValue = ""
 	cmd.AddCommand(

@@ -449,6 +449,9 @@ func TestVersion(t *testing.T) {
 	if got, want := nobody.client(t, nil, "version"), (result{0, "client unknown\ndaemon not reachable\n", ""}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+	if got, want := nobody.client(t, nil, "--version"), (result{0, "skillrun unknown\n", ""}); got != want {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
 	if got, want := nobody.client(t, nil, "version", "--json"), (result{0, `{"client":"unknown","daemon":""}` + "\n", ""}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
