@@ -28,11 +28,16 @@ echo "==> release $version in $out"
 build . "$out"
 libc=$(dpkg-query -W -f '${Version}' libc6-dev)
 seccomp=$(dpkg-query -W -f '${Version}' libseccomp-dev)
+sqlite=$(sed -n 's/^#define SQLITE_VERSION *"\(.*\)".*/\1/p' "$(go list -m -f '{{.Dir}}' github.com/mattn/go-sqlite3)/sqlite3-binding.h")
+cpython=$(go list -m -f '{{.Version}}' github.com/kluctl/go-embed-python | sed -n 's/^v[0-9.]*-\([0-9.]*\)-.*/\1/p')
 for program in skillrund skillrun skillrun-python; do
-	# What cgo links in, the linker does not record.
+	# What cgo links in, and what a module brings along, the linker does not record.
 	linked=("libc6-dev@$libc")
-	if [[ $program == skillrund ]]; then linked+=("libseccomp-dev@$seccomp"); fi
-	(cd deploy/sbom && go run . "$out/$program" "${linked[@]}") >"$out/$program.cdx.json"
+	case $program in
+	skillrund) linked+=("libseccomp-dev@$seccomp" "sqlite@$sqlite") ;;
+	skillrun-python) linked+=("cpython@$cpython") ;;
+	esac
+	(cd deploy/sbom && go run . "$out/$program" "$version" "${linked[@]}") >"$out/$program.cdx.json"
 done
 (cd "$out" && sha256sum skillrund skillrun skillrun-python ./*.cdx.json | sed 's| \./| |' >SHA256SUMS && cat SHA256SUMS)
 

@@ -1,9 +1,10 @@
 // Command sbom writes what a Go program is made of, as CycloneDX JSON, to
 // standard output: the modules that the toolchain recorded in the binary, each
 // with its checksum, and the libraries that are named on the command line because
-// no Go program records them.
+// no Go program records them. Nor does one that is built with -trimpath record the
+// linker's flags, so VERSION is its own.
 //
-//	sbom BINARY [NAME@VERSION ...]
+//	sbom BINARY VERSION [NAME@VERSION ...]
 package main
 
 import (
@@ -27,8 +28,8 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("usage: sbom BINARY [NAME@VERSION ...]")
+	if len(args) < 2 {
+		return fmt.Errorf("usage: sbom BINARY VERSION [NAME@VERSION ...]")
 	}
 	info, err := buildinfo.ReadFile(args[0])
 	if err != nil {
@@ -36,8 +37,8 @@ func run(args []string) error {
 	}
 	bom := cdx.NewBOM()
 	bom.Metadata = &cdx.Metadata{Component: &cdx.Component{
-		BOMRef: "main", Type: cdx.ComponentTypeApplication, Name: filepath.Base(args[0]), Version: version(info),
-		PackageURL: "pkg:golang/" + info.Main.Path,
+		BOMRef: "main", Type: cdx.ComponentTypeApplication, Name: filepath.Base(args[0]), Version: args[1],
+		PackageURL: "pkg:golang/" + info.Main.Path + "@" + args[1],
 	}}
 	components := []cdx.Component{{
 		BOMRef: "go", Type: cdx.ComponentTypeLibrary, Name: "go", Version: strings.TrimPrefix(info.GoVersion, "go"),
@@ -53,7 +54,7 @@ func run(args []string) error {
 		}
 		components = append(components, c)
 	}
-	for _, arg := range args[1:] {
+	for _, arg := range args[2:] {
 		name, version, ok := strings.Cut(arg, "@")
 		if !ok || version == "" {
 			return fmt.Errorf("%q: want NAME@VERSION", arg)
@@ -62,19 +63,6 @@ func run(args []string) error {
 	}
 	bom.Components = &components
 	return cdx.NewBOMEncoder(os.Stdout, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
-}
-
-// version is that of the linker's flag, which git gave, else the module's.
-func version(info *debug.BuildInfo) string {
-	for _, s := range info.Settings {
-		if s.Key != "-ldflags" {
-			continue
-		}
-		if _, rest, ok := strings.Cut(s.Value, "main.version="); ok {
-			return strings.Fields(rest)[0]
-		}
-	}
-	return info.Main.Version
 }
 
 // module describes a module. Its hash is the checksum of go.sum, "h1:" and the
