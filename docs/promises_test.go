@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,16 +21,16 @@ import (
 // `go test -json` prints them; make test sets it.
 const resultsVariable = "SKILLRUN_TEST_RESULTS"
 
-// tables are the documents whose tables have promises in the first column: the
-// column with their tests, and the least number of rows, lest a table that isn't
-// read is taken for one that is true.
+// tables are the documents whose tables have promises, or threats, in the first
+// column, and the least number of rows, lest a table that isn't read is taken for one
+// that is true.
 var tables = []struct {
-	file   string
-	column int
-	rows   int
+	file string
+	rows int
 }{
-	{"promises.md", 1, 50},
-	{"contracts.md", 1, 40},
+	{"promises.md", 50},
+	{"contracts.md", 40},
+	{"security.md", 9},
 }
 
 // A promise is a row of a table: what is promised, and the tests that keep it,
@@ -43,17 +44,26 @@ type promise struct {
 
 var testName = regexp.MustCompile("`([a-z0-9/_-]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*(?:/[^`]+)?)`")
 
-func readPromises(t *testing.T, file string, column int) []promise {
+// readPromises reads the tables of a document that have a column with tests. Such a
+// column's head begins so.
+func readPromises(t *testing.T, file string) []promise {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []promise
+	const none = -1
+	column, inside := none, false
 	for i, line := range strings.Split(string(data), "\n") {
 		// \| is a bar within a cell.
 		cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, ""), "| "), "|")
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(cells[0], "---") || strings.TrimSpace(cells[0]) == "Promise" {
+		head := !inside
+		inside = strings.HasPrefix(line, "|")
+		if head {
+			column = slices.IndexFunc(cells, func(c string) bool { return strings.HasPrefix(strings.ToLower(strings.TrimSpace(c)), "test") })
+		}
+		if !inside || head || column == none || strings.HasPrefix(cells[0], "---") {
 			continue
 		}
 		p := promise{file: file, line: i + 1, text: strings.TrimSpace(cells[0])}
@@ -75,7 +85,7 @@ func readPromises(t *testing.T, file string, column int) []promise {
 func TestPromises(t *testing.T) {
 	var promises []promise
 	for _, table := range tables {
-		rows := readPromises(t, table.file, table.column)
+		rows := readPromises(t, table.file)
 		if len(rows) < table.rows {
 			t.Fatalf("%s: %d promises; the table was not read", table.file, len(rows))
 		}
@@ -100,6 +110,36 @@ func TestPromises(t *testing.T) {
 				t.Errorf("%s:%d: %s: %s did not pass: %q", p.file, p.line, p.text, name, results[name])
 			}
 		}
+	}
+}
+
+// TestNamedTests fails for a test that a document names and that is not in the sources.
+func TestNamedTests(t *testing.T) {
+	sources := testsInSources(t)
+	documents, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := filepath.Glob("decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, file := range append(append(documents, decisions...), "../SECURITY.md", "../README.md", "../CHANGELOG.md") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testName.FindAllStringSubmatch(string(data), -1) {
+			named++
+			function, _, _ := strings.Cut(m[2], "/")
+			if !sources[m[1]+"."+function] {
+				t.Errorf("%s: there is no test %s.%s", file, m[1], function)
+			}
+		}
+	}
+	if named < 200 {
+		t.Errorf("%d names were found; the documents were not read", named)
 	}
 }
 
