@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -83,12 +84,11 @@ type interpreter struct {
 	pidfd  *os.File
 	gone   chan struct{} // closed when it is
 
-	ask   sync.Mutex // one fork at a time
-	forks int        // asked for; ask is held
+	ask sync.Mutex // one fork at a time
 
 	mu     sync.Mutex
 	answer chan readyAnswer
-	ended  map[int]chan int // wait status by number of the fork, of those that live
+	ended  map[int32]chan int // wait status by the number of a fork, of those that live
 }
 
 // readyAnswer is a packet of ready.py; see there.
@@ -97,7 +97,7 @@ type readyAnswer struct {
 	By       string   `json:"by"`
 	Stage    string   `json:"stage"`
 	Errno    int      `json:"errno"`
-	Cell     int      `json:"cell"`
+	Cell     int32    `json:"cell"`
 	Status   int      `json:"status"`
 	Python   string   `json:"python"`
 	Imported []string `json:"imported"`
@@ -110,7 +110,7 @@ func (a readyAnswer) err() error {
 
 // startInterpreter starts one beside the mother and waits for its imports.
 func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
-	in := &interpreter{gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int]chan int{}}
+	in := &interpreter{gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int32]chan int{}}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -337,14 +337,16 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 func (in *interpreter) forkOne(j *joined, passed []int, limits [][3]uint64) error {
 	in.ask.Lock()
 	defer in.ask.Unlock()
-	// Not the slot, which another sandbox may have before the interpreter has said that
-	// the last one's process ended.
-	in.forks++
-	cell := in.forks
 	in.mu.Lock()
 	if in.ended == nil {
 		in.mu.Unlock()
 		return errors.New("interpreter is gone")
+	}
+	// Not the slot, which another sandbox may have before the interpreter has said that
+	// the last one's process ended. Nor a count: the child has a copy of the request.
+	cell := rand.Int32()
+	for in.ended[cell] != nil {
+		cell = rand.Int32()
 	}
 	in.ended[cell] = j.ended
 	in.mu.Unlock()

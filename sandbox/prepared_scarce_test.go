@@ -200,7 +200,7 @@ func (m *mother) nothing() []byte { return packetHeader(packetBegin) }
 func fakeInterpreter(t *testing.T, answers ...string) *interpreter {
 	t.Helper()
 	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-	in := &interpreter{socket: ours, gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int]chan int{}}
+	in := &interpreter{socket: ours, gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int32]chan int{}}
 	go in.listen()
 	go func() {
 		b := make([]byte, maxReadyPacket)
