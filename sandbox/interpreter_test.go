@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -175,5 +178,82 @@ func TestReadyPythonEndsAsItself(t *testing.T) {
 	}
 	if !next.waits() {
 		t.Error("it waits, and is said to have ended")
+	}
+}
+
+// What a directory of packages has run when a Python starts, its .pth files, is part of
+// the program as in a Python that was executed: it is seen, has the program's deadline,
+// ends it, and has no word with the daemon.
+func TestReadyPythonRunsPackages(t *testing.T) {
+	h := openReady(t)
+	for _, tt := range []struct{ name, line string }{
+		{"harmless", "import sys; sys.seen = 1"},
+		{"raises", "import nothing"},
+		{"exits", "import sys; sys.exit(5)"},
+		{"ends it", "import os; os._exit(9)"},
+		{"hangs", "import time; time.sleep(600)"},
+		{"speaks", `import os; [print("socket") for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}") and "socket" in os.readlink(f"/proc/self/fd/{fd}")]`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			base := publicDir(t)
+			version, err := exec.Command("/usr/bin/python3", "-c", "import sys; print('python%d.%d' % sys.version_info[:2], end='')").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			packages := filepath.Join(base, "venv/lib", string(version), "site-packages")
+			if err := os.MkdirAll(packages, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(packages, "its.pth"), []byte(tt.line+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			s := pythonSpec(nil, "-c", "import sys; print('runs', hasattr(sys, 'seen'))")
+			s.Mounts = []Mount{{Source: base, Target: "/skills/its"}}
+			s.Env = append(s.Env, "PYTHONUSERBASE=/skills/its/venv")
+			s.Limits.Wall = time.Second
+			executed := s
+			executed.Python = nil
+			want := run(t, h, executed, "")
+			run(t, h, s, "") // asks for it
+			waitForReady(t, h, s)
+			got := run(t, h, s, "")
+			if got.exit.End != want.exit.End || got.exit.Code != want.exit.Code || got.exit.Deadline != want.exit.Deadline || got.stdout != want.stdout || got.stderr != want.stderr {
+				t.Errorf("got %+v, executed %+v", got, want)
+			}
+		})
+	}
+}
+
+// A script learns nothing of those that were forked from the same interpreter.
+func TestReadyPythonKnowsNoSibling(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec(nil, "-c", "import sys; print(sys.path_hooks.mother.children)")
+	run(t, h, s, "") // asks for it, and fails
+	waitForReady(t, h, s)
+	for range 3 {
+		waitForReady(t, h, s)
+		if got := run(t, h, s, ""); got.stdout != "{}\n" {
+			t.Errorf("got %+v", got)
+		}
+	}
+}
+
+// A script that may be a zip file is left to an executed Python, which reads it as part of
+// the program: to look through one may take long.
+func TestReadyPythonReadsNoZipAhead(t *testing.T) {
+	h := openReady(t)
+	for end, want := range map[string]string{"": "True\n", "PK\x05\x06 is how a zip file's end begins": "False\n"} {
+		base := publicDir(t)
+		if err := os.WriteFile(filepath.Join(base, "script"), []byte("import sys\nprint('ctypes' in sys.modules)\n# "+end+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := pythonSpec(nil, "/skills/its/script")
+		s.Mounts = []Mount{{Source: base, Target: "/skills/its"}}
+		run(t, h, s, "") // asks for it
+		waitForReady(t, h, s)
+		if got := run(t, h, s, ""); got.stdout != want {
+			t.Errorf("%q: got %+v, want modules imported ahead: %s", end, got, want)
+		}
 	}
 }

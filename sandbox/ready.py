@@ -49,6 +49,7 @@ import select
 import signal
 import site
 import socket
+import stat
 import struct
 
 CONTROL = 3
@@ -57,6 +58,7 @@ MAX_PACKET = 1 << 16  # of the daemon's requests
 MAX_COMMAND = 16 << 20  # of a command line with its environment
 MAX_GROUPS = 8
 MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
+MAX_ZIP_END = 22 + 0xFFFF  # bytes in which a zip file's last record begins
 
 CLONE_NEWPID = 0x20000000
 # Calls without a function in every libc, by machine: (x86_64, aarch64).
@@ -115,9 +117,29 @@ class Failed(Exception):
         self.stage, self.errno = stage, getattr(error, "errno", None) or 0
 
 
-def say(gate, **packet):
-    """One line on the gate, which is a stream."""
-    os.write(gate, json.dumps(packet).encode() + b"\n")
+class Gate:
+    """A child's stream to the daemon, which closes when what the command brings runs."""
+
+    def __init__(self, fd):
+        self.fd = fd
+
+    def say(self, **packet):
+        """One line."""
+        os.write(self.fd, json.dumps(packet).encode() + b"\n")
+
+    def started(self):
+        if self.fd is not None:
+            self.say(op="started")
+            os.close(self.fd)
+            self.fd = None
+
+    def failed(self, error):
+        """Says it to the daemon, or as the program that runs."""
+        stage, number = getattr(error, "stage", type(error).__name__), getattr(error, "errno", 0) or 0
+        if self.fd is not None:
+            self.say(op="failed", stage=stage, errno=number)
+        else:
+            os.write(2, ("skillrun: %s: %s\n" % (stage, os.strerror(number) if number else error)).encode())
 
 
 def enter_groups(groups):
@@ -416,30 +438,48 @@ def hides(directory, preloaded):
 
 
 def first_on_path(argv):
-    """sys.path[0] as Python will make it, or None for a zip file."""
+    """sys.path[0] as Python will make it, or None for what may be a zip file."""
     if argv[1] == "-c":
         return ""
     if os.path.isdir(argv[1]):
         return argv[1]
-    if not argv[1].endswith(".py"):
-        import zipimport
-
-        try:
-            zipimport.zipimporter(argv[1])
-            return None
-        except zipimport.ZipImportError:
-            pass
+    if not argv[1].endswith(".py") and may_be_zip(argv[1]):
+        return None
     return os.path.dirname(os.path.realpath(argv[1]))
 
 
-def user_site(env):
-    """Adds the user's own packages where Python has them: before the site's."""
+def may_be_zip(path):
+    """Whether a file ends as zip files do. What is in it is not for a child to read
+    that has not said that it runs: it may take long, and is the script's."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return True
+        with open(path, "rb", buffering=0) as f:
+            f.seek(max(0, f.seek(0, os.SEEK_END) - MAX_ZIP_END))
+            return b"PK\5\6" in f.read(MAX_ZIP_END)
+    except OSError:
+        return True
+
+
+def find_user_site():
+    """The directory of the user's own packages; None: there is none to add."""
     site.USER_BASE = site.USER_SITE = None
     if not site.ENABLE_USER_SITE:
-        return
+        return None
     path = site.getusersitepackages()
-    if not os.path.isdir(path) or path in sys.path:
-        return
+    return path if os.path.isdir(path) and path not in sys.path else None
+
+
+def runs_code(path):
+    """Whether to add a directory of packages may run code that is there."""
+    try:
+        return any(name.endswith(".pth") for name in os.listdir(path))
+    except OSError:
+        return True
+
+
+def add_user_site():
+    """Adds the user's own packages where Python has them: before the site's."""
     general = [p for p in sys.path if p in site.getsitepackages()]
     known = {p for p in sys.path}
     sys.path[:] = [p for p in sys.path if p not in general]
@@ -543,10 +583,16 @@ def become_python(mother, gate, command):
     ready = ready and settings(env) == mother.settings and not command.get("exec")
     if ready:
         sys.path[:0] = path
-        user_site(env)
-        first = first_on_path(argv)
-        added = [p for p in sys.path if p not in mother.path]
-        ready = first is not None and not any(hides(p, preloaded) for p in [first] + added)
+        first, user = first_on_path(argv), find_user_site()
+        ready = first is not None and not any(hides(p, preloaded) for p in [first] + path + [user] * bool(user))
+    if ready and user:
+        if runs_code(user):
+            gate.started()  # with what runs there, which must not reach the gate
+        try:
+            add_user_site()
+            ready = not any(hides(p, preloaded) for p in sys.path if p not in mother.path and p != user)
+        except BaseException:
+            ready = False  # as a start it would have failed: Python says so
     if not ready:
         execute(gate, argv, env)
     if path:
@@ -560,8 +606,7 @@ def become_python(mother, gate, command):
             ("dumpable", prctl, (PR_SET_DUMPABLE, 1)),
         )
     )
-    say(gate, op="started")
-    os.close(gate)
+    gate.started()
     ctypes.set_errno(0)
 
 
@@ -569,7 +614,8 @@ def execute(gate, argv, env):
     for s in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(s, signal.SIG_DFL)
     try:
-        say(gate, op="started", by="exec")
+        if gate.fd is not None:
+            gate.say(op="started", by="exec")
         os.execvpe(argv[0], argv, env)
     except Exception as e:
         raise Failed("exec", e) from e
@@ -737,18 +783,18 @@ def again(name):
 
 def child(mother, request, fds):
     """The whole way of a child. Returns when the script is to run."""
-    init, gate, stdio, groups = fds[0], fds[1], fds[2:5], fds[5:]
+    init, gate, stdio, groups = fds[0], Gate(fds[1]), fds[2:5], fds[5:]
     try:
-        prepare_child(mother, request, init, gate, stdio, groups)
-        say(gate, op="waiting")
+        prepare_child(mother, request, init, gate.fd, stdio, groups)
+        gate.say(op="waiting")
         try:
-            command = read_command(gate)
+            command = read_command(gate.fd)
         except Exception as e:
             raise Failed("command", e) from e
         become(mother, gate, command)
     except BaseException as e:
         try:
-            say(gate, op="failed", stage=getattr(e, "stage", type(e).__name__), errno=getattr(e, "errno", 0) or 0)
+            gate.failed(e)
         finally:
             os._exit(127)
 
@@ -872,7 +918,7 @@ class Mother:
         drop_bounding_set()
         command = read_command(gate)
         replace_environment(command["env"])
-        become_python(self, gate, command)
+        become_python(self, Gate(gate), command)
 
     def fork(self, request, fds):
         """True in the child, when it is to run the script."""
@@ -893,6 +939,7 @@ class Mother:
             return False
         if pid == 0:
             self.control.detach()
+            self.children.clear()  # a script has no business with its siblings
             child(self, request, fds)
             return True
         pidfd = syscall("pidfd_open", pid, 0)
