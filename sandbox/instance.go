@@ -191,6 +191,10 @@ type idBlock struct {
 // enough for 2,048 sandboxes at once.
 const blockIDs = 4096
 
+// Room is how many sandboxes at once, those that stand ready among them, a Host with so
+// many ids always has some for: as many again may be ended and not yet freed.
+func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one is the mother's
+
 func claimBlock(c Config) (*idBlock, error) {
 	size := min(c.IDs, blockIDs) &^ 1
 	busy, err := idsInUse(c.FirstID, c.IDs)

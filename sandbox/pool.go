@@ -16,7 +16,8 @@ const (
 	// interpreterIdle is the same for interpreters, which take longer to start.
 	interpreterIdle = 10 * time.Minute
 	// maxBehind is how many ended sandboxes may wait to be freed behind their answers,
-	// and maxBehindBytes what they took of memory together, at their peaks.
+	// and maxBehindBytes what they took of memory together, at their peaks. Each has its
+	// ids until then, so they are no more than half of what there are ids for.
 	maxBehind      = 1024
 	maxBehindBytes = 1 << 30
 	// maxFreers is how many of them are freed at once. The kernel lets each wait, and
@@ -59,6 +60,7 @@ type pool struct {
 	ready   map[readyKey]*readySlot
 	rest    time.Time // until then no interpreter is started
 
+	mostBehind int // maxBehind or less
 	behindMu   sync.Mutex
 	ended      []endedCell // that wait, in the order of their ends
 	endedCount int         // of those, and of those that are being freed
@@ -95,7 +97,8 @@ func startPool(h *Host, max int) *pool {
 	p := &pool{
 		host: h, max: max, interpreters: h.config.Interpreters, shelves: map[profile]*shelf{}, ready: map[readyKey]*readySlot{},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), told: make(chan struct{}),
-		making: make(chan struct{}, runtime.NumCPU()),
+		making:     make(chan struct{}, runtime.NumCPU()),
+		mostBehind: min(maxBehind, len(h.ids.used)/2),
 	}
 	p.done.Go(p.work)
 	return p
@@ -343,7 +346,7 @@ func (p *pool) stir() {
 func (p *pool) behind(bytes int64, destroy func()) bool {
 	p.behindMu.Lock()
 	defer p.behindMu.Unlock()
-	if p.endedCount >= maxBehind || p.endedBytes+bytes > maxBehindBytes {
+	if p.endedCount >= p.mostBehind || p.endedBytes+bytes > maxBehindBytes {
 		return false
 	}
 	p.ended = append(p.ended, endedCell{bytes, destroy})

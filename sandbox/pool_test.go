@@ -32,10 +32,14 @@ func TestFreedBehind(t *testing.T) {
 		bytes int64 // of each
 	}{
 		{"count", maxBehind, 1},
+		{"ids", 5, 1},
 		{"bytes", 4, maxBehindBytes / 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &pool{}
+			p := &pool{mostBehind: maxBehind}
+			if tt.name == "ids" {
+				p.mostBehind = tt.count
+			}
 			begun, goOn := make(chan struct{}, maxBehind), make(chan struct{})
 			free := func() { begun <- struct{}{}; <-goOn }
 			for i := range tt.count {

@@ -137,6 +137,13 @@ const notSet = "\x00"
 // descriptors and mounts.
 const maxPrepared = 256
 
+// mostRunning is how many executions at once are the default of the largest machine.
+const mostRunning = 1000
+
+// buildsAtOnce is how many sandboxes there are beside those of executions: one that
+// installs packages, which is followed by one that compiles them.
+const buildsAtOnce = 2
+
 // minBuildMemory is what pip itself needs to build the smallest environment.
 const minBuildMemory = 128 << 20
 
@@ -158,7 +165,7 @@ func defaultConfig() config {
 	b := executor.StandardBounds()
 	c.Limits.Default, c.Limits.Max = fromLimits(b.Default), fromLimits(b.Max)
 	c.Limits.CommandWallTime = duration(b.CommandWall)
-	c.Concurrency.Running = 8 * runtime.NumCPU()
+	c.Concurrency.Running = min(8*runtime.NumCPU(), mostRunning)
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
 	c.Prepared.Mother, c.Prepared.Sandboxes, c.Prepared.Interpreters = true, 8, 4
@@ -296,6 +303,12 @@ func (c *config) validate() error {
 	}
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > 1<<32-2 {
 		bad("ids.count", "%d from %d; need at least 2, below 4294967294", c.IDs.Count, c.IDs.First)
+	} else if need, room := c.Concurrency.Running+c.Prepared.Sandboxes+buildsAtOnce, sandbox.Room(c.IDs.Count); need > room {
+		key, which := "ids.count", fmt.Sprintf("%d are", c.IDs.Count)
+		if most := sandbox.Room(1 << 31); need > most {
+			key, which, room = "concurrency.running", "all that a daemon takes are", most
+		}
+		bad(key, "%s ids for %d sandboxes; concurrency.running, prepared.sandboxes and a build need %d", which, max(room, 0), need)
 	}
 	lowerable := sandbox.Lowerable()
 	for i, name := range c.Boundaries.AllowMissing {
