@@ -65,7 +65,7 @@ func (e *execution) preloadsOfCommand(plan permission.Plan) []string {
 		}
 	}
 	// Of a file that the request brings, or that another line made, nothing is known.
-	return runtime.Preloads(nil)
+	return runtime.CommonPreloads()
 }
 
 // preloadsOfFile is preloadsOf for a file of the skill, which is read once.

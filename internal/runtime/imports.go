@@ -21,23 +21,52 @@ var largeModules = []string{
 	"reportlab", "requests", "scipy", "sklearn", "sqlite3", "sympy", "unittest", "xml", "yaml",
 }
 
-var importLine = regexp.MustCompile(`(?m)^[ \t]*(?:import|from)[ \t]+([A-Za-z_][^\n#;]*)`)
+// ownModules are those that every ready interpreter has imported for itself, and some
+// that are a part of Python.
+var ownModules = []string{
+	"__future__", "_thread", "abc", "builtins", "codecs", "collections", "ctypes", "enum", "errno", "functools", "gc", "io", "itertools",
+	"json", "keyword", "math", "operator", "os", "re", "resource", "select", "signal", "site", "socket", "stat", "struct", "sys", "time",
+}
+
+var importLine = regexp.MustCompile(`(?m)^[ \t]*(?:import[ \t]+([A-Za-z_][^\n#;]*)|from[ \t]+([A-Za-z_]\w*))`)
 
 var moduleName = regexp.MustCompile(`(?:^|,)[ \t]*([A-Za-z_]\w*)`)
 
 // Preloads returns which modules an interpreter may have imported before it is given
-// the text: common ones, and of the large ones those that the text seems to import.
-// It errs on the side of speed only: a module that is there unused changes nothing
-// but sys.modules, and one that is not there is imported when it is used.
+// the text: none for a text that uses only those that it has anyway, as the less there is
+// in it the less work a fork is; else the common ones, and of the large ones those that
+// the text seems to import. It errs on the side of speed only: a module that is there
+// unused changes nothing but sys.modules, and one that is not there is imported when it
+// is used.
 func Preloads(text []byte) []string {
-	found := slices.Clone(commonModules)
-	for _, line := range importLine.FindAllSubmatch(text, -1) {
-		for _, m := range moduleName.FindAllSubmatch(line[1], -1) {
-			if name := string(m[1]); slices.Contains(largeModules, name) && !slices.Contains(found, name) {
-				found = append(found, name)
-			}
+	var large []string
+	plain := true
+	for _, name := range imports(text) {
+		plain = plain && slices.Contains(ownModules, name)
+		if slices.Contains(largeModules, name) {
+			large = append(large, name)
 		}
 	}
+	if plain {
+		return []string{}
+	}
+	found := append(large, commonModules...)
 	slices.Sort(found)
-	return found
+	return slices.Compact(found)
+}
+
+// CommonPreloads is Preloads for a text that can't be read ahead.
+func CommonPreloads() []string { return slices.Clone(commonModules) }
+
+// imports returns the top names of what the text seems to import.
+func imports(text []byte) (names []string) {
+	for _, line := range importLine.FindAllSubmatch(text, -1) {
+		if line[2] != nil {
+			names = append(names, string(line[2]))
+		}
+		for _, m := range moduleName.FindAllSubmatch(line[1], -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
 }
