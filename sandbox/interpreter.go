@@ -38,6 +38,10 @@ type Python struct {
 	// Imports are modules of the interpreter's own installation that the script
 	// will import: names without dots. Those that can't be imported are left out.
 	Imports []string
+	// Elsewhere says that the program may search for modules in directories of the
+	// workspace other than at its start. If one of those has a module of the name of
+	// one that is imported ahead, it is executed.
+	Elsewhere bool
 }
 
 // readyKey is what interpreters differ in. The zero readyKey is none.
@@ -378,7 +382,7 @@ func (j *joined) run(s Spec) error {
 		name, value, _ := strings.Cut(e, "=")
 		env[name] = value
 	}
-	text, err := json.Marshal(map[string]any{"argv": c.Args, "env": env, "dir": s.Dir})
+	text, err := json.Marshal(map[string]any{"argv": c.Args, "env": env, "dir": s.Dir, "elsewhere": s.Python.Elsewhere})
 	if err != nil {
 		return &SetupError{Step: "program", Err: err}
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,5 +256,63 @@ func TestReadyPythonReadsNoZipAhead(t *testing.T) {
 		if got := run(t, h, s, ""); got.stdout != want {
 			t.Errorf("%q: got %+v, want modules imported ahead: %s", end, got, want)
 		}
+	}
+}
+
+// A program that may search for modules beneath the workspace is forked if none there
+// has the name of one that was imported ahead.
+func TestReadyPythonLooksForModules(t *testing.T) {
+	h := openReady(t)
+	many := map[string]string{}
+	for i := range 5000 {
+		many[fmt.Sprintf("data/%d.txt", i)] = ""
+	}
+	for _, tt := range []struct {
+		name   string
+		files  map[string]string
+		link   string // to a directory beside
+		forked bool
+	}{
+		{"nothing", nil, "", true},
+		{"other modules", map[string]string{"lib/mine.py": "", "lib/json.txt": "", "lib/json/readme.md": "", "lib/mine/__init__.py": ""}, "", true},
+		{"a module", map[string]string{"lib/deep/json.py": ""}, "", false},
+		{"a compiled one", map[string]string{"lib/json.cpython-311-x86_64-linux-gnu.so": ""}, "", false},
+		{"a package", map[string]string{"lib/json/__init__.py": ""}, "", false},
+		{"a link", map[string]string{"lib/mine.py": "", "other/mine.py": ""}, "lib/json", false},
+		{"a virtual environment", map[string]string{"venv/pyvenv.cfg": "", "venv/lib/json.py": ""}, "", true},
+		{"a cache", map[string]string{"lib/__pycache__/json.pyc": ""}, "", true},
+		{"too much", many, "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			base := publicDir(t)
+			for name, text := range tt.files {
+				name = filepath.Join(base, name)
+				if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.link != "" {
+				if err := os.Symlink("../other", filepath.Join(base, tt.link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := pythonSpec([]string{"json"}, "-c", "import sys; print('ctypes' in sys.modules)")
+			s.Workspace.Lower = []string{base}
+			for _, elsewhere := range []bool{true, false} {
+				s.Python = &Python{Imports: s.Python.Imports, Elsewhere: elsewhere}
+				run(t, h, s, "") // asks for it
+				waitForReady(t, h, s)
+				want := "False\n"
+				if tt.forked || !elsewhere {
+					want = "True\n"
+				}
+				if got := run(t, h, s, ""); got.stdout != want {
+					t.Errorf("elsewhere %v: got %+v, want forked: %s", elsewhere, got, want)
+				}
+			}
+		})
 	}
 }

@@ -58,6 +58,7 @@ MAX_PACKET = 1 << 16  # of the daemon's requests
 MAX_COMMAND = 16 << 20  # of a command line with its environment
 MAX_GROUPS = 8
 MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
+MAX_WALKED = 4096  # names that a child looks at
 MAX_ZIP_END = 22 + 0xFFFF  # bytes in which a zip file's last record begins
 
 CLONE_NEWPID = 0x20000000
@@ -437,6 +438,29 @@ def hides(directory, preloaded):
     return False
 
 
+def hides_beneath(top, preloaded):
+    """Whether a directory beneath top, which may come first on sys.path, has a module
+    of the name of a preloaded one, or there is too much to look at."""
+    left = MAX_WALKED
+    for directory, below, names in os.walk(top):
+        left -= 1 + len(below) + len(names)
+        if left < 0:
+            return True
+        if "pyvenv.cfg" in names:  # Python finds what is there by itself, or not
+            below.clear()
+            continue
+        below[:] = [b for b in below if b not in ("__pycache__", ".git", "node_modules")]
+        for name in names:
+            stem, dot, suffix = name.partition(".")
+            if suffix not in ("py", "pyc") and not suffix.endswith("so"):
+                continue
+            if stem in preloaded or stem == "__init__" and os.path.basename(directory) in preloaded:
+                return True
+        if any(b in preloaded and os.path.islink(os.path.join(directory, b)) for b in below):
+            return True
+    return False
+
+
 def first_on_path(argv):
     """sys.path[0] as Python will make it, or None for what may be a zip file."""
     if argv[1] == "-c":
@@ -585,6 +609,7 @@ def become_python(mother, gate, command):
         sys.path[:0] = path
         first, user = first_on_path(argv), find_user_site()
         ready = first is not None and not any(hides(p, preloaded) for p in [first] + path + [user] * bool(user))
+        ready = ready and not (command.get("elsewhere") and hides_beneath("/workspace", preloaded))
     if ready and user:
         if runs_code(user):
             gate.started()  # with what runs there, which must not reach the gate

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // A line that is one Python is forked from a ready one, as a script is, and is the
@@ -30,6 +32,52 @@ func TestForkedCommands(t *testing.T) {
 				}
 				if rest != first {
 					t.Errorf("with the parent %s got %s\nwant %s", parent, rest, first)
+				}
+				if parent == "0" {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("it is never forked")
+				}
+			}
+		})
+	}
+}
+
+// A module that a program finds first where it has the interpreter search is the one
+// that it gets, also if the interpreter has imported another one of that name ahead.
+func TestForkedFindsItsOwnModules(t *testing.T) {
+	dir := newDir(t)
+	const shows = "; import os, statistics; print(os.getppid()); print(statistics.__file__)"
+	insert := "import sys; sys.path.insert(0, os.path.abspath('lib'))"
+	writeSkill(t, dir, "demo", "allowed-tools: Bash(python3:*)", map[string]string{
+		"lib/statistics.py":   "",
+		"scripts/direct.py":   "import os; " + insert + shows,
+		"scripts/indirect.py": "import paths" + shows,
+		"scripts/paths.py":    "import os; " + insert,
+	})
+	writeSkill(t, dir, "plain", "allowed-tools: Bash(python3:*)", map[string]string{"other/statistics.txt": ""})
+	d := startDaemonIn(t, dir, "python: system\n")
+	brings := code("plain", "import brought"+shows)
+	brings.Files = []*pb.InputFile{
+		{Path: "brought.py", Source: &pb.InputFile_Content{Content: []byte("import os; " + insert)}},
+		{Path: "lib/statistics.py", Source: &pb.InputFile_Content{}},
+	}
+	for name, request := range map[string]*pb.ExecuteRequest{
+		"script":            script("demo", "scripts/direct.py"),
+		"module":            script("demo", "scripts/indirect.py"),
+		"code":              code("demo", "import os; "+insert+shows),
+		"code and module":   code("demo", "import scripts.paths"+shows),
+		"command":           command("demo", "python3 scripts/direct.py"),
+		"file of a request": brings,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+				r := d.run(request)
+				r.wantExit(t, 0)
+				parent, file, _ := strings.Cut(r.stdout.String(), "\n")
+				if file != "/workspace/lib/statistics.py\n" {
+					t.Errorf("with the parent %s got %s", parent, file)
 				}
 				if parent == "0" {
 					return

@@ -44,7 +44,7 @@ type execution struct {
 	skill        *skill.Skill
 	grant        permission.Grant
 	invocation   runtime.Invocation // of a command, only what it needs beside its plan
-	preloads     []string           // nil: the program is not one Python
+	python       *sandbox.Python    // nil: the program is not one Python
 	limits       Limits
 	stdin        io.Reader
 	queueTimeout time.Duration
@@ -109,7 +109,7 @@ func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.G
 	if err != nil {
 		return nil, err
 	}
-	e.preloads = e.preloadsOf()
+	e.python = e.pythonOf()
 	if e.stdin, err = req.Stdin.reader(); err != nil {
 		return nil, err
 	}

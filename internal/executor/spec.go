@@ -37,9 +37,7 @@ func newSpec(e *execution) sandbox.Spec {
 		},
 		Network: sandbox.NetworkNone,
 		Root:    e.invocation.Image.Name,
-	}
-	if e.preloads != nil {
-		spec.Python = &sandbox.Python{Imports: e.preloads}
+		Python:  e.python,
 	}
 	for _, m := range e.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})

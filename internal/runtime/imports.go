@@ -70,3 +70,10 @@ func imports(text []byte) (names []string) {
 	}
 	return names
 }
+
+// searching is what a text has in it that changes where modules are searched for.
+var searching = regexp.MustCompile(`\bsys\W{0,3}\.\s*path\b|\bfrom\s+sys\s+import\b|\bsys\s+as\b|\b(?:add)?sitedir\b|\bchdir\b|\brunpy\b`)
+
+// SearchesElsewhere reports whether a Python that runs the text may search for modules in
+// other directories than at its start. It errs on the side of yes.
+func SearchesElsewhere(text []byte) bool { return searching.Match(text) }

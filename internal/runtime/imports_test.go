@@ -39,3 +39,23 @@ func TestPreloads(t *testing.T) {
 		t.Errorf("of an unknown text: got %v, want the common ones", got)
 	}
 }
+
+func TestSearchesElsewhere(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false,
+		"import os, sys\nprint(os.path.join('a', 'b'), sys.argv)\n": false,
+		"import system.path\n":                                          false,
+		"import sys\nsys.path.insert(0, 'lib')\n":                       true,
+		"import sys\nsys . path += ['lib']\n":                           true,
+		"__import__('sys').path.append('lib')\n":                        true,
+		"from sys import path\n":                                        true,
+		"import os, sys as s\ns.path.append('lib')\n":                   true,
+		"import site\nsite.addsitedir('lib')\n":                         true,
+		"import os\nos.chdir('lib')\n":                                  true,
+		"import runpy\nrunpy.run_path('lib/run.py', run_name='main')\n": true,
+	} {
+		if got := SearchesElsewhere([]byte(text)); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
