@@ -46,7 +46,7 @@ func (d *running) leftovers() []string {
 	waiting := d.waitingBoxes() // after these, so that one made meanwhile is known
 	for _, line := range mounts {
 		overlay := strings.Contains(line, "overlay") && strings.Contains(line, d.dir)
-		if slot := d.slotOf(line); overlay || slot != "" && !waiting[slot] {
+		if slot := d.slotOf(line); overlay && slot == "" || slot != "" && !waiting[slot] {
 			left = append(left, "mount "+line)
 		}
 	}
