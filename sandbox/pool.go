@@ -36,6 +36,9 @@ const (
 	// freePause is how long an ended sandbox waits for its answer to be sent, and for
 	// others: the kernel takes several apart with less work than one after the other.
 	freePause = 5 * time.Millisecond
+	// maxShelves is how many profiles are remembered. Requests choose them: there may be as
+	// many as there are requests.
+	maxShelves = 64
 	// motherPause is between two tries to start a mother.
 	motherPause = 5 * time.Second
 )
@@ -84,7 +87,7 @@ type readySlot struct {
 
 // A shelf holds the prepared sandboxes of one profile.
 type shelf struct {
-	like  Spec // what was asked for last
+	like  Spec // what was asked for last, as far as it is blank
 	same  int  // how often in a row, beside the first time, with these mounts
 	ready []*cell
 	want  int
@@ -174,6 +177,7 @@ func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
 	}
 	f := p.shelves[key]
 	if f == nil {
+		p.forgetShelf()
 		f = &shelf{want: 1}
 		p.shelves[key] = f
 	}
@@ -181,7 +185,7 @@ func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
 	if !sameMounts(f.like, s) {
 		f.same = 0
 	}
-	f.like, f.asked = s, time.Now()
+	f.like, f.asked = s.blank(), time.Now()
 	for len(f.ready) > 0 {
 		i := f.best(s)
 		c := f.ready[i]
@@ -195,6 +199,23 @@ func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
 	f.want = min(f.want+1, p.max)
 	f.least = 0
 	return nil, p.mother
+}
+
+// forgetShelf makes room for another shelf, if there are many. p.mu is held.
+func (p *pool) forgetShelf() {
+	if len(p.shelves) < maxShelves {
+		return
+	}
+	var oldest profile
+	for key, f := range p.shelves {
+		if o := p.shelves[oldest]; o == nil || f.asked.Before(o.asked) {
+			oldest = key
+		}
+	}
+	for _, c := range p.shelves[oldest].ready {
+		p.done.Go(c.discard)
+	}
+	delete(p.shelves, oldest)
 }
 
 // best is the sandbox whose mounts were made ahead for s, else one of which none were.
@@ -313,8 +334,13 @@ func (p *pool) running(k readyKey) int {
 	}
 	n := r.in.children()
 	for key, f := range p.shelves {
-		if key.ready == k {
-			n -= len(f.ready)
+		if key.ready != k {
+			continue
+		}
+		for _, c := range f.ready {
+			if c.waits() { // else its child has ended, and is not counted
+				n--
+			}
 		}
 	}
 	return n

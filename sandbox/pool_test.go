@@ -1,9 +1,13 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func openPrepared(t testing.TB) *Host {
@@ -153,5 +157,95 @@ func TestMotherWithoutPreparedSandboxes(t *testing.T) {
 		}
 	}
 	h.pool.mu.Unlock()
+	noLeftovers(t, h)
+}
+
+// What waits for the next request has nothing of the last one's, and of many requests
+// that are each of another kind not all are remembered.
+func TestPoolForgetsRequests(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec(nil, "-c", "pass")
+	s.Env = append(s.Env, "TOKEN=secret")
+	run(t, h, s, "")
+	waitForReady(t, h, s)
+	holds := func(what string, like Spec) {
+		t.Helper()
+		if len(like.Env)+len(like.Program) > 0 || like.ID != "" {
+			t.Errorf("%s holds %+v", what, like)
+		}
+	}
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	for _, f := range h.pool.shelves {
+		holds("a shelf", f.like)
+		for _, c := range f.ready {
+			holds("a sandbox", c.spec)
+			if c.ahead != nil {
+				holds("its mounts", c.ahead.spec)
+			}
+		}
+	}
+	h.pool.mu.Unlock()
+	last := profile{openFiles: 3 * maxShelves}
+	for n := range last.openFiles {
+		h.pool.pick(profile{openFiles: n + 1}, Spec{})
+	}
+	h.pool.mu.Lock()
+	if n := len(h.pool.shelves); n > maxShelves || h.pool.shelves[last] == nil {
+		t.Errorf("got %d shelves, want at most %d and the last one", n, maxShelves)
+	}
+}
+
+// An interpreter of which a program runs is busy, also if one of its children that wait
+// was killed.
+func TestBusyInterpreter(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec(nil, "-c", "print('ready', flush=True); input()")
+	run(t, h, s, "") // asks for it
+	waitForReady(t, h, s)
+	r, w := io.Pipe()
+	said := &firstWrite{to: io.Discard, done: make(chan struct{})}
+	s.ID = "busy"
+	p, err := h.Start(t.Context(), s, IO{Stdin: r, Stdout: said})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-said.done
+	waitForReady(t, h, s)
+	key := s.withDefaults().profile()
+	key.ready = s.readyKey()
+	if err := eventually(func() error {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		f := h.pool.shelves[key]
+		f.want = 0 // no more than there are
+		if n, waiting := h.pool.ready[key.ready].in.children(), len(f.ready); n != waiting+1 {
+			return fmt.Errorf("%d children, of which %d wait", n, waiting)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.pool.mu.Lock()
+	c := h.pool.shelves[key].ready[0]
+	if err := unix.PidfdSendSignal(c.born.fd, unix.SIGKILL, nil, 0); err != nil {
+		t.Error(err)
+	}
+	if err := eventually(func() error {
+		if len(c.joined.ended) == 0 {
+			return errors.New("nobody says that the child has ended")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if n := h.pool.running(key.ready); n < 1 {
+		t.Errorf("got %d that run, want the one", n)
+	}
+	h.pool.mu.Unlock()
+	w.Close()
+	if _, err := p.Wait(); err != nil {
+		t.Error(err)
+	}
 	noLeftovers(t, h)
 }

@@ -28,6 +28,12 @@ func (s Spec) profile() profile {
 // network of its own and the host's root.
 func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" && !s.unprepared }
 
+// blank is what a sandbox is made of before it is known what runs in it. A request's own,
+// its variables and its code, are not held any longer than its program runs.
+func (s Spec) blank() Spec {
+	return Spec{Mounts: s.Mounts, Workspace: s.Workspace, Limits: s.Limits}
+}
+
 // preparedPoints is how many mount points the workspace of a prepared sandbox has
 // room for: one lower layer, and a skill's with the directory above it.
 const preparedPoints = 3
