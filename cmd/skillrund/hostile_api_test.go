@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -648,23 +649,27 @@ type holdings struct{ files, database, mounts, cgroups, threads int }
 const mostDatabaseFiles = 6*2 + 1
 
 // filesOfWaiting is how many files the daemon has open for a sandbox that waits: its
-// socket, its pidfd, two namespaces, the upper layer, three streams, and who is told of
+// socket, its pidfd, four namespaces, the upper layer, three streams, and who is told of
 // too little memory.
-const filesOfWaiting = 9
+const filesOfWaiting = 11
+
+// filesOfMounts is how many more there are if its mounts are made: of the workspace, of
+// /skills and of the skill.
+const filesOfMounts = 3
 
 // held looks while no sandbox is being made or taken apart.
 func (d *running) held() (h holdings) {
 	d.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		waiting := len(d.waitingBoxes())
+		waiting := d.waitingBoxes()
 		h = d.heldNow(waiting)
-		if h.cgroups == 0 && len(d.waitingBoxes()) == waiting || time.Now().After(deadline) {
+		if h.cgroups == 0 && maps.Equal(d.waitingBoxes(), waiting) || time.Now().After(deadline) {
 			return h
 		}
 	}
 }
 
-func (d *running) heldNow(waiting int) holdings {
+func (d *running) heldNow(waiting map[string]bool) holdings {
 	d.t.Helper()
 	proc := fmt.Sprintf("/proc/%d", d.cmd.Process.Pid)
 	count := func(dir string) int {
@@ -676,9 +681,18 @@ func (d *running) heldNow(waiting int) holdings {
 	}
 	all := d.descriptors()
 	database := len(grep(strings.Join(all, "\n"), "/state/record/record.db"))
+	mounts, mounted := 0, 0
+	for _, line := range d.mountLines() {
+		switch {
+		case !waiting[d.slotOf(line)]:
+			mounts++
+		case strings.Contains(line, "overlay"):
+			mounted++ // one that waits with its mounts
+		}
+	}
 	return holdings{
-		files: len(all) - database - waiting*filesOfWaiting, database: database,
-		mounts: len(d.mountLines()) - waiting, cgroups: len(usedBoxes(d.instance())), threads: count(proc + "/task"),
+		files: len(all) - database - len(waiting)*filesOfWaiting - mounted*filesOfMounts, database: database,
+		mounts: mounts, cgroups: len(usedBoxes(d.instance())), threads: count(proc + "/task"),
 	}
 }
 
