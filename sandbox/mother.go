@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ const (
 	madeBytes    = 16
 	motherGroup  = "_mother"        // no Spec.ID
 	motherAnswer = 10 * time.Second // for an answer; she has nothing else to do
+	motherLate   = 10 * time.Millisecond
 )
 
 // motherCapabilities are what the mother needs to make sandboxes: SYS_ADMIN for
@@ -47,7 +49,9 @@ type mother struct {
 	container *libcontainer.Container
 	init      *libcontainer.Process
 	group     group
-	mu        sync.Mutex // one question at a time
+	patience  time.Duration // for an answer; 0: motherAnswer
+	mu        sync.Mutex    // one question at a time
+	owes      bool          // she has not answered the last one
 	socket    *os.File
 	gone      chan struct{}     // closed when she is
 	spaces    map[string]string // her namespaces, by name
@@ -178,13 +182,25 @@ func packetHeader(kind uint32, words ...uint32) []byte {
 func (m *mother) ask(packet []byte, number uint32, fds []int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_ = m.socket.SetDeadline(time.Now().Add(motherAnswer))
+	b := make([]byte, madeBytes)
+	if m.owes {
+		// What she made has ended: nobody holds its control socket. Its answer must not be
+		// taken for that of another question.
+		_ = m.socket.SetDeadline(time.Now().Add(motherLate))
+		_, got, err := receivePacket(m.socket, b)
+		closeAll(got)
+		if err != nil {
+			return -1, fmt.Errorf("no answer to the last question: %w", err)
+		}
+		m.owes = false
+	}
+	_ = m.socket.SetDeadline(time.Now().Add(cmp.Or(m.patience, motherAnswer)))
 	if err := sendPacket(m.socket, packet, fds); err != nil {
 		return -1, err
 	}
-	b := make([]byte, madeBytes)
 	n, got, err := receivePacket(m.socket, b)
 	if err != nil {
+		m.owes = true
 		return -1, err
 	}
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }

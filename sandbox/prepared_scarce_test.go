@@ -194,6 +194,84 @@ func TestMotherIsNotBelieved(t *testing.T) {
 	}
 }
 
+// TestMotherIsLate: who was too slow once is asked again when it has answered, and that
+// answer is nobody's.
+func TestMotherIsLate(t *testing.T) {
+	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
+	m := &mother{socket: ours, patience: time.Millisecond}
+	b := make([]byte, 64)
+	answer := func() {
+		if err := sendPacket(theirs, packetHeader(packetMade, 7, 0), []int{0}); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 3 {
+		m.patience = time.Millisecond
+		if _, err := m.ask(m.nothing(), 7, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("got %v, want that she doesn't answer", err)
+		}
+		if _, err := m.ask(m.nothing(), 8, nil); err == nil || !strings.Contains(err.Error(), "last question") {
+			t.Fatalf("got %v, want that she still owes an answer", err)
+		}
+		if _, _, err := receivePacket(theirs, b); err != nil {
+			t.Fatal(err)
+		}
+		answer()
+		m.patience = time.Minute
+		go func() {
+			if _, _, err := receivePacket(theirs, b); err == nil {
+				answer()
+			}
+		}()
+		fd, err := m.ask(m.nothing(), 7, nil)
+		if err != nil {
+			t.Fatalf("got %v, want the answer", err)
+		}
+		unix.Close(fd)
+	}
+}
+
+// A mother that was stopped for longer than anybody waits makes sandboxes as before.
+func TestMotherIsStopped(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{Program: bash("echo fine"), Env: testEnv}
+	makeAhead(t, h, s, 1)
+	m := motherOf(h)
+	m.mu.Lock()
+	m.patience = time.Millisecond
+	m.mu.Unlock()
+	pid, err := m.init.Pid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		if got := run(t, h, s, ""); got.stdout != "fine\n" {
+			t.Errorf("got %+v", got)
+		}
+	}
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	m.patience = 0
+	m.mu.Unlock()
+	for range 3 {
+		if err := eventually(func() error {
+			c, err := h.prepare(m, nil, s.withDefaults())
+			if err == nil {
+				err = c.destroy()
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noLeftovers(t, h)
+}
+
 func (m *mother) nothing() []byte { return packetHeader(packetBegin) }
 
 // fakeInterpreter answers each packet with what is next in answers.
