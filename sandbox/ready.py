@@ -419,10 +419,12 @@ def replace_environment(env):
 
 
 def settings(env):
-    """What of an environment Python has read when it started."""
+    """What of an environment Python has read when it started, and numpy's libraries
+    when they were imported."""
     read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE")
     own = ("PYTHONPATH", "PYTHONUSERBASE")
-    return {k: v for k, v in env.items() if k in read or k.startswith("PYTHON") and k not in own}
+    families = ("PYTHON", "BLIS_", "GOTO_", "MKL_", "OMP_", "OPENBLAS_")
+    return {k: v for k, v in env.items() if k in read or k.startswith(families) and k not in own}
 
 
 def hides(directory, preloaded):
