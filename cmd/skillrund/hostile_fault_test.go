@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -634,11 +635,16 @@ func corruptState(t *testing.T, _ *running, _ hostileCase) {
 	t.Logf("files: %v", files)
 	places := make(chan struct{}, 2)
 	var wg sync.WaitGroup
-	for _, rel := range files {
-		for name, corrupt := range corruptions {
+	names := slices.Sorted(maps.Keys(corruptions))
+	for i, rel := range files {
+		for k, name := range names {
 			if few := name == "emptied" || name == "garbage"; few && !strings.HasPrefix(rel, "state/record/record.db") && !strings.HasSuffix(rel, ".json") {
 				continue // as cut short, or as zeroed
 			}
+			if slower > 1 && name != "cut short" && k != i%len(names) {
+				continue // a start takes ten seconds where it is emulated: one in turns
+			}
+			corrupt := corruptions[name]
 			places <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-places }()
@@ -1169,6 +1175,9 @@ func frozenDisk(t *testing.T, _ *running, _ hostileCase) {
 func leakSoak(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "")
 	round := 100
+	if slower > 1 {
+		round = 40
+	}
 	if os.Getenv("SKILLRUN_SOAK") != "" {
 		round = 3334
 	}
