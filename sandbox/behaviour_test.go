@@ -31,6 +31,7 @@ func TestEnds(t *testing.T) {
 		{name: "segv", program: bash("kill -SEGV $$"), end: Signaled, signal: syscall.SIGSEGV},
 		{name: "abort", program: command("python3", "-c", "import os; os.abort()"), end: Signaled, signal: syscall.SIGABRT},
 		{name: "python", program: command("python3", "-c", "print(2+2)"), stdout: "4\n"},
+		{name: "timers", program: command("python3", "-c", "import ctypes; print(ctypes.CDLL(None).prctl(30))"), stdout: "50000\n"}, // PR_GET_TIMERSLACK
 		{name: "node", program: command("node", "-e", "console.log([1,2].map(x => x*2).join())"), stdout: "2,4\n"},
 		{name: "no stdin is an empty one", program: command("cat")},
 		{name: "streams", program: bash("echo out; echo err >&2"), stdout: "out\n", stderr: "err\n"},

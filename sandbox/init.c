@@ -399,6 +399,7 @@ static _Noreturn void run_plan(void) {
 static _Noreturn void run(void) {
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
+	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		give_up();
 	send_frame(FRAME_HELLO, NULL, 0);

@@ -19,6 +19,7 @@ enum {
 	MAX_MATCH_BYTES = 8 << 20,  /* of those paths */
 	MAX_MOUNTS = 80,            /* into a prepared sandbox */
 	REAP_AT_ONCE = 64,
+	TIMER_SLACK = 50000,        /* nanoseconds; the kernel's own, which the daemon does not have (isolate.go) */
 };
 
 /* Frames: this header, then length bytes. All integers are little endian. */

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +33,16 @@ func TestIsolated(t *testing.T) {
 	comm, err := os.ReadFile("/proc/self/comm")
 	if want := filepath.Base(os.Args[0]); err != nil || !strings.HasPrefix(want, strings.TrimSpace(string(comm))) {
 		t.Errorf("name: got %q, %v, want %q", comm, err, want)
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads: %v, %v", threads, err)
+	}
+	for _, thread := range threads {
+		slack, err := os.ReadFile(filepath.Join("/proc", thread.Name(), "timerslack_ns"))
+		if err == nil && strings.TrimSpace(string(slack)) != strconv.Itoa(timerSlack) { // else it has ended
+			t.Errorf("thread %s: timer slack %q, want %d", thread.Name(), slack, timerSlack)
+		}
 	}
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

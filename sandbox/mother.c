@@ -215,6 +215,7 @@ static _Noreturn void run(void) {
 	int fds[4 + MAX_GROUPS], count;
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	prctl(PR_SET_NAME, "mother", 0, 0, 0);
+	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		give_up();
 	/* Mounted for the directory, over which each sandbox mounts its own. */
