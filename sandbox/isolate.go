@@ -22,7 +22,7 @@ const isolatedVar = "_SKILLRUN_ISOLATED"
 // in system calls, as they are when sandboxes are made and taken apart: with the kernel's
 // own 50 microseconds that was a quarter of all switches of context on a busy machine,
 // and an eighth of the daemon's processor time. What runs in sandboxes has the kernel's.
-const timerSlack = 500_000
+const timerSlack = 1_000_000
 
 // Isolate moves the process into a mount namespace of its own and makes it run
 // from a sealed copy of its binary in memory. It executes the program again,
