@@ -212,10 +212,15 @@ func (p *pool) forgetShelf() {
 			oldest = key
 		}
 	}
-	for _, c := range p.shelves[oldest].ready {
+	p.removeShelf(oldest)
+}
+
+// removeShelf takes a shelf away, with what stands on it. p.mu is held.
+func (p *pool) removeShelf(key profile) {
+	for _, c := range p.shelves[key].ready {
 		p.done.Go(c.discard)
 	}
-	delete(p.shelves, oldest)
+	delete(p.shelves, key)
 }
 
 // best is the sandbox whose mounts were made ahead for s, else one of which none were.
@@ -309,12 +314,9 @@ func (p *pool) dropInterpreter() bool {
 func (p *pool) drop(k readyKey) {
 	in := p.ready[k].in
 	delete(p.ready, k)
-	for key, f := range p.shelves {
+	for key := range p.shelves {
 		if key.ready == k {
-			delete(p.shelves, key)
-			for _, c := range f.ready {
-				p.done.Go(c.discard)
-			}
+			p.removeShelf(key)
 		}
 	}
 	if in != nil {
