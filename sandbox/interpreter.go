@@ -73,7 +73,9 @@ func (s Spec) readyKey() readyKey {
 		switch {
 		case name == "LANGUAGE" || strings.HasPrefix(name, "LC_") || name == "LANG" && value != "C.UTF-8":
 			return readyKey{} // not worth an interpreter of its own
-		case name == "PYTHONPATH" || name == "PYTHONUSERBASE": // ready.py reads them for each child
+		case name == "PYTHONPATH":
+			return readyKey{} // it comes before everything that was imported
+		case name == "PYTHONUSERBASE": // ready.py reads it for each child
 		case slices.Contains([]string{"PATH", "HOME", "LANG"}, name) || strings.HasPrefix(name, "PYTHON"):
 			k.env += e + "\x00"
 		}
@@ -356,10 +358,12 @@ func (in *interpreter) forkOne(j *joined, passed []int, limits [][3]uint64) erro
 	in.mu.Unlock()
 	a, err := in.request(map[string]any{"op": "fork", "cell": cell, "rlimits": limits, "namespaces": joinedNamespaces()}, passed, forkPatienceOf)
 	if err == nil && (a.Op != "forked" || a.Cell != cell) {
+		err = a.err()
+	}
+	if err != nil {
 		in.mu.Lock()
 		delete(in.ended, cell)
 		in.mu.Unlock()
-		err = a.err()
 	}
 	return err
 }

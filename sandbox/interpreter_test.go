@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -86,6 +87,45 @@ func TestInterpreterThatEnds(t *testing.T) {
 	_, err := h.pool.mother.startInterpreter(readyKey{name: "/usr/bin/true", env: "PATH=/usr/bin"})
 	if err == nil || !strings.Contains(err.Error(), "is gone") {
 		t.Errorf("got %v, want that it is gone", err)
+	}
+}
+
+// With an interpreter what it forked ahead ends: none of it is given to a request.
+func TestInterpreterThatIsKilled(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec(nil, "-c", "print(2+2)")
+	for range 3 {
+		run(t, h, s, "")
+		waitForReady(t, h, s)
+		in := slots(h)[s.readyKey()].in
+		if err := unix.PidfdSendSignal(int(in.pidfd.Fd()), unix.SIGKILL, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		<-in.gone
+		if got := run(t, h, s, ""); got.stdout != "4\n" || got.exit.End != Exited {
+			t.Errorf("the next request: got %+v", got)
+		}
+		h.pool.mu.Lock()
+		h.pool.rest = time.Time{} // another one may start at once
+		h.pool.mu.Unlock()
+	}
+	noLeftovers(t, h)
+}
+
+// A fork that an interpreter could not be asked for is none that it has.
+func TestForkThatIsNotAskedFor(t *testing.T) {
+	h := openReady(t)
+	s := pythonSpec(nil, "-c", "pass")
+	run(t, h, s, "")
+	waitForReady(t, h, s)
+	in := slots(h)[s.readyKey()].in
+	before := in.children()
+	noFile := []int{1 << 20}
+	if err := in.forkOne(newJoined(nil), noFile, nil); !errors.Is(err, unix.EBADF) {
+		t.Errorf("got %v, want %v", err, unix.EBADF)
+	}
+	if after := in.children(); after != before {
+		t.Errorf("children: got %d, want %d", after, before)
 	}
 }
 
@@ -280,6 +320,7 @@ func TestReadyPythonLooksForModules(t *testing.T) {
 		{"a package", map[string]string{"lib/json/__init__.py": ""}, "", false},
 		{"a link", map[string]string{"lib/mine.py": "", "other/mine.py": ""}, "lib/json", false},
 		{"a virtual environment", map[string]string{"venv/pyvenv.cfg": "", "venv/lib/json.py": ""}, "", true},
+		{"another virtual environment", map[string]string{"env/pyvenv.cfg": "", "env/lib/json.py": ""}, "", false},
 		{"a cache", map[string]string{"lib/__pycache__/json.pyc": ""}, "", true},
 		{"too much", many, "", false},
 	} {

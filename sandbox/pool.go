@@ -30,8 +30,8 @@ const (
 	// and answerPause how long when it has ended.
 	refillPause = 10 * time.Millisecond
 	answerPause = time.Millisecond
-	// steadyAfter is how often in a row the same mounts are asked for before a sandbox gets
-	// them ahead. One that then needs others costs more than one without any.
+	// steadyAfter is how often in a row the same mounts are asked for again before a sandbox
+	// gets them ahead. One that then needs others costs more than one without any.
 	steadyAfter = 3
 	// freePause is how long an ended sandbox waits for its answer to be sent, and for
 	// others: the kernel takes several apart with less work than one after the other.
@@ -158,8 +158,8 @@ func (p *pool) take(s Spec) *cell {
 	return c
 }
 
-// prepare is Host's, when there is a place. Forks of an interpreter, who makes one at a
-// time, need none.
+// prepare is Host's, when there is a place. Forks of an interpreter need none: it makes
+// one at a time, and what its children do then is bounded by those who ask.
 func (p *pool) prepare(m *mother, in *interpreter, s Spec) (*cell, error) {
 	if in == nil {
 		p.making <- struct{}{}
@@ -282,12 +282,13 @@ func (p *pool) askInterpreter(k readyKey) *interpreter {
 	return nil
 }
 
-// forgetInterpreter makes room for another start.
+// forgetInterpreter makes room for another start, and takes away what the one that is
+// gone forked ahead, which ended with it.
 func (p *pool) forgetInterpreter(k readyKey, r *readySlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ready[k] == r {
-		delete(p.ready, k)
+		p.drop(k)
 	}
 }
 
@@ -460,6 +461,7 @@ func (p *pool) keepMother() bool {
 			p.end()
 			return false
 		case <-p.gone():
+			p.host.log().Warn("the mother of sandboxes ended; another one is started")
 			p.bury()
 		default:
 			if p.mother != nil {
@@ -613,15 +615,14 @@ func (p *pool) shrink() {
 	}
 	for key, f := range p.shelves {
 		if time.Since(f.asked) > poolIdle {
-			spare = append(spare, f.ready...)
-			delete(p.shelves, key)
+			p.removeShelf(key)
 			continue
 		}
 		f.ready = slices.DeleteFunc(f.ready, func(c *cell) bool {
-			if c.waits() {
+			if c.waits() && (c.ahead == nil || sameMounts(c.ahead.spec, f.like)) {
 				return false
 			}
-			spare = append(spare, c) // somebody killed it
+			spare = append(spare, c) // somebody killed it, or what it shows is asked for no more
 			return true
 		})
 		// A half of what was never touched may go.

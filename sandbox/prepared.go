@@ -186,19 +186,28 @@ func openNamespace(pid int, name string) (*os.File, error) {
 }
 
 // waits says whether a prepared sandbox is still what it was. A dying init closes its
-// socket first, and is dead some time after its last process has left the cgroups.
+// socket first, and is dead some time after its last process has left the cgroups. The
+// child of an interpreter closes its gate, and may say so itself before its mother does.
 func (c *cell) waits() bool {
-	conn, err := c.control.file.SyscallConn()
+	if c.joined != nil && (len(c.joined.ended) > 0 || !quiet(c.joined.gate)) {
+		return false
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.born.fd), Events: unix.POLLIN}}, 0)
+	return n == 0 && err == nil && quiet(c.control.file)
+}
+
+// quiet says whether a socket has nothing to read, not even its end.
+func quiet(f *os.File) bool {
+	conn, err := f.SyscallConn()
 	if err != nil {
 		return false
 	}
-	quiet := false
+	nothing := false
 	err = conn.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(c.born.fd), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(p, 0)
-		quiet = n == 0 && err == nil
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		nothing = n == 0 && err == nil
 	})
-	return err == nil && quiet && (c.joined == nil || len(c.joined.ended) == 0)
+	return err == nil && nothing
 }
 
 // handOver gives a prepared sandbox its program and returns when the exec of the

@@ -383,9 +383,9 @@ func TestInterpretersMakeRoom(t *testing.T) {
 	// A program that is no Python says nothing of what a ready one says.
 	wrong := pythonSpec(nil)
 	wrong.Program[0].Pipeline[0].Args = []string{"/usr/bin/true"}
-	rested()
-	run(t, h, wrong, "")
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		rested() // nothing is started while all that there are have children that run
+		run(t, h, wrong, "")
 		if r := slots(h)[wrong.readyKey()]; r != nil && r.failed {
 			break
 		}
