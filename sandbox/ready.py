@@ -419,11 +419,12 @@ def replace_environment(env):
 
 
 def settings(env):
-    """What of an environment Python has read when it started, and numpy's libraries
-    when they were imported."""
-    read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE")
+    """What of an environment Python has read when it started, and packages when they
+    were imported."""
+    read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "XDG_CONFIG_HOME")
     own = ("PYTHONPATH", "PYTHONUSERBASE")
-    families = ("PYTHON", "BLIS_", "GOTO_", "MKL_", "OMP_", "OPENBLAS_")
+    families = ("PYTHON", "BLIS_", "GOTO_", "JOBLIB_", "KMP_", "LOKY_", "MATPLOTLIB", "MKL_", "MPL", "NETWORKX_", "NPY_", "NUMEXPR_")
+    families += ("NUMPY_", "OMP_", "OPENBLAS_", "OPENPYXL_", "PANDAS_", "PILLOW_", "PYDANTIC_", "SCIPY_", "SKLEARN_", "SYMPY_", "VECLIB_")
     return {k: v for k, v in env.items() if k in read or k.startswith(families) and k not in own}
 
 
@@ -448,7 +449,7 @@ def hides_beneath(top, preloaded):
         left -= 1 + len(below) + len(names)
         if left < 0:
             return True
-        if "pyvenv.cfg" in names:  # Python finds what is there by itself, or not
+        if "pyvenv.cfg" in names and directory == os.path.join(top, "venv"):  # the skill's: see add_user_site
             below.clear()
             continue
         below[:] = [b for b in below if b not in ("__pycache__", ".git", "node_modules")]

@@ -599,6 +599,7 @@ func TestReadyCommands(t *testing.T) {
 		{name: "a user's packages", args: []string{"-c", "import mine, site, sys; print(sys.path, site.USER_SITE)"}, env: "PYTHONUSERBASE=/skills/base", want: "mine"},
 		{name: "a setting of Python", args: []string{"-c", "print({'a', 'b', 'c', 'd'})"}, env: "PYTHONHASHSEED=1", by: "exec"},
 		{name: "a setting of numpy's libraries", args: []string{"-c", "pass"}, env: "OPENBLAS_NUM_THREADS=2", by: "exec"},
+		{name: "a setting of a package", args: []string{"-c", "pass"}, env: "SYMPY_USE_CACHE=no", by: "exec"},
 		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
