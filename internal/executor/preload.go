@@ -80,7 +80,7 @@ func (e *execution) pythonOfCommand(plan permission.Plan) *sandbox.Python {
 func (e *execution) pythonOfText(text []byte) *sandbox.Python {
 	return &sandbox.Python{
 		Imports:   runtime.Preloads(text[:min(len(text), maxPreloadText)]),
-		Elsewhere: runtime.SearchesElsewhere(text) || e.bringsModules() || searchesElsewhere(e.skill),
+		Elsewhere: len(text) > maxPreloadText || runtime.SearchesElsewhere(text) || e.bringsModules() || searchesElsewhere(e.skill),
 	}
 }
 
@@ -119,7 +119,7 @@ func (e *execution) bringsModules() bool {
 // Python finds behind those of its own.
 func searchesElsewhere(sk *skill.Skill) bool {
 	type key struct{}
-	elsewhere, err := skill.Derived(sk, key{}, func() (bool, error) {
+	elsewhere, _ := skill.Derived(sk, key{}, func() (bool, error) {
 		files, left := 0, maxSearchedText
 		for entry := range sk.Entries() {
 			if entry.Kind == skill.KindDir || path.Ext(entry.Path) != ".py" || strings.HasPrefix(entry.Path, "venv/") && runtime.HasVenv(sk) {
@@ -128,12 +128,12 @@ func searchesElsewhere(sk *skill.Skill) bool {
 			text, err := readText(sk, entry.Path, left)
 			files, left = files+1, left-len(text)
 			if err != nil || left <= 0 || files > maxSearchedFiles || runtime.SearchesElsewhere(text) {
-				return true, err
+				return true, nil // of what can't be read nothing is known either
 			}
 		}
 		return false, nil
 	})
-	return elsewhere || err != nil
+	return elsewhere
 }
 
 // readText is the first bytes of a file of a skill.
