@@ -83,10 +83,10 @@ func doctor(c config, w io.Writer) error {
 }
 
 // explainMachine prints what this machine gives, where err kept every sandbox from being
-// made. What is missing is in the list; other errors are not.
+// made, and returns err with the names of what is missing.
 func explainMachine(c config, w io.Writer, err error) error {
 	if lacks := printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))); lacks != nil {
-		return fmt.Errorf("%w; what holds inside of a sandbox was not tried", lacks)
+		return fmt.Errorf("%w; what holds inside of a sandbox was not tried: %w", lacks, err)
 	}
 	return err
 }

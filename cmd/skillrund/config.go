@@ -303,12 +303,12 @@ func (c *config) validate() error {
 	}
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > 1<<32-2 {
 		bad("ids.count", "%d from %d; need at least 2, below 4294967294", c.IDs.Count, c.IDs.First)
-	} else if need, room := c.Concurrency.Running+c.Prepared.Sandboxes+buildsAtOnce, sandbox.Room(c.IDs.Count); need > room {
+	} else if need, room := uint64(max(0, c.Concurrency.Running))+uint64(max(0, c.Prepared.Sandboxes))+buildsAtOnce, uint64(max(0, sandbox.Room(c.IDs.Count))); need > room {
 		key, which := "ids.count", fmt.Sprintf("%d are", c.IDs.Count)
-		if most := sandbox.Room(1 << 31); need > most {
+		if most := uint64(sandbox.Room(1 << 31)); need > most {
 			key, which, room = "concurrency.running", "all that a daemon takes are", most
 		}
-		bad(key, "%s ids for %d sandboxes; concurrency.running, prepared.sandboxes and a build need %d", which, max(room, 0), need)
+		bad(key, "%s ids for %d sandboxes; concurrency.running, prepared.sandboxes and a build need %d", which, room, need)
 	}
 	lowerable := sandbox.Lowerable()
 	for i, name := range c.Boundaries.AllowMissing {

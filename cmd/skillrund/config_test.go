@@ -127,6 +127,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"ids of accounts", "ids: {first: 1000}\n", "accounts live below 65536"},
 		{"few ids", "ids: {count: 40}\nconcurrency: {running: 4}\n", "ids.count: 40 are ids for 9 sandboxes; concurrency.running, prepared.sandboxes and a build need 14"},
 		{"hardly an id", "ids: {count: 2}\nprepared: {sandboxes: 0}\n", "ids.count: 2 are ids for 0 sandboxes"},
+		{"more than a number holds", "concurrency: {running: 9223372036854775807}\n", "concurrency.running: all that a daemon takes are ids for 1023 sandboxes"},
 		{"more than there are ids for", "concurrency: {running: 5000}\n", "concurrency.running: all that a daemon takes are ids for 1023 sandboxes; concurrency.running, prepared.sandboxes and a build need 5010"},
 		{"ids past the end", "ids: {first: 4294967000, count: 1000}\n", "ids.count"},
 		{"a boundary that is none", "boundaries: {allow_missing: [swap, sawp]}\n", `boundaries.allow_missing: "sawp" is none that can be missing`},
