@@ -111,6 +111,14 @@ call("socket ping", 41, 2, 2, 1)
 call("socket MPTCP", 41, 2, 1, 262)
 call("ioctl TIOCSTI", 16, 0, 0x5412, 0)
 call("ioctl TIOCSTI with high bits", 16, 0, 0x5412 + (1 << 32), 0)
+call("fcntl GETFL", 72, 0, 3, 0)
+call("fcntl GETFL with high bits", 72, 0, 3 + (1 << 32), 0)
+call("fcntl SETOWN", 72, 0, 8, 1)
+call("fcntl SETSIG", 72, 0, 10, 10)
+call("fcntl SETLEASE", 72, 0, 1024, 2)
+call("fcntl SETLEASE with high bits", 72, 0, 1024 + (1 << 32), 2)
+call("fcntl GETLEASE", 72, 0, 1025, 0)
+call("fcntl NOTIFY", 72, 0, 1026, 1)
 call("futex PI", 202, 0, 6, 0, 0, 0, 0)
 call("splice", 275, 0, 0, 1, 0, 1, 0)
 call("mknod device", 133, 0, 0o020666, 259)
@@ -138,6 +146,14 @@ socket ping ENOSYS
 socket MPTCP ENOSYS
 ioctl TIOCSTI ENOSYS
 ioctl TIOCSTI with high bits ENOSYS
+fcntl GETFL ok
+fcntl GETFL with high bits ok
+fcntl SETOWN ENOSYS
+fcntl SETSIG ENOSYS
+fcntl SETLEASE ENOSYS
+fcntl SETLEASE with high bits ENOSYS
+fcntl GETLEASE ENOSYS
+fcntl NOTIFY ENOSYS
 futex PI ENOSYS
 splice ENOSYS
 mknod device ENOSYS

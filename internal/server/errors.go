@@ -22,6 +22,7 @@ const (
 	retryDraining = time.Second
 	retryFull     = 10 * time.Second
 	retryQueue    = time.Second
+	retryBusy     = time.Second
 )
 
 // A verdict is what a caller is told about an error.
@@ -179,6 +180,7 @@ var table = []row{
 	}),
 	typed(pathVerdict),
 	sentinel(skill.ErrNotFound, verdict{code: codes.NotFound, reason: "SKILL_NOT_FOUND"}),
+	sentinel(skill.ErrBusy, verdict{code: codes.Unavailable, reason: "SKILL_FILE_BUSY", retry: retryBusy}),
 	typed(func(e *executor.UnknownExtensionError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: "UNKNOWN_EXTENSION"}
 	}),

@@ -215,6 +215,7 @@ var errorCases = []struct {
 		meta: map[string]string{"size_bytes": "9", "max_message_bytes": "8"},
 	},
 	{err: &budgetError{8}, want: refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}, retry: retryBudget, quota: "memory for requests"},
+	{err: skill.ErrBusy, want: refusal{codes.Unavailable, "SKILL_FILE_BUSY", ""}, retry: retryBusy},
 	{err: executor.ErrDraining, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{
 		err: &executor.DiskFullError{ID: "e1", Err: errors.New("secret")}, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""},

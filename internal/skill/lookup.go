@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -38,7 +39,11 @@ func (s *Skill) Lookup(p string) (Entry, error) {
 	return at.entry, nil
 }
 
-// Open opens what Lookup finds. The caller closes the file.
+// ErrBusy says that a file of a snapshot can't be opened now: somebody holds a lease on
+// it (fcntl(2), F_SETLEASE).
+var ErrBusy = errors.New("file is busy")
+
+// Open opens what Lookup finds, without waiting. The caller closes the file.
 func (s *Skill) Open(p string) (*os.File, Entry, error) {
 	e, err := s.Lookup(p)
 	if err != nil {
@@ -50,6 +55,9 @@ func (s *Skill) Open(p string) (*os.File, Entry, error) {
 	}
 	defer root.Close()
 	f, err := root.OpenFile(e.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, Entry{}, fmt.Errorf("snapshot of %s: %s: %w", s.Name, e.Path, ErrBusy)
+	}
 	if err != nil {
 		return nil, Entry{}, fmt.Errorf("snapshot of %s: %w", s.Name, err)
 	}

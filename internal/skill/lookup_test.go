@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -207,6 +209,22 @@ func TestOpen(t *testing.T) {
 	mustDo(t, unix.Mkfifo(at, 0o644))
 	if _, _, err := s.Open("l"); err == nil {
 		t.Error("a FIFO in the place of a file was opened")
+	}
+}
+
+// A lease is what makes an open wait. The open must say so at once.
+func TestOpenBusy(t *testing.T) {
+	signal.Ignore(syscall.SIGIO) // which the holder of a lease is sent
+	t.Cleanup(func() { signal.Reset(syscall.SIGIO) })
+	s := load(t, files{"a.txt": "text"})
+	holder, err := os.Open(filepath.Join(s.Dir, "a.txt"))
+	mustDo(t, err)
+	defer holder.Close()
+	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Open("a.txt"); !errors.Is(err, ErrBusy) {
+		t.Errorf("got %v, want %v", err, ErrBusy)
 	}
 }
 
