@@ -36,19 +36,13 @@ const (
 // keeps interpreters ready forks it from one that has the modules imported.
 type Python struct {
 	// Imports are modules of the interpreter's own installation that the script
-	// will import: names without dots. Those that can't be imported are left out.
+	// will import, of PythonModules: with others the program is executed. Those that can't
+	// be imported are left out.
 	Imports []string
 	// Elsewhere says that the program may search for modules in directories of the
 	// workspace other than at its start. If one of those has a module of the name of
 	// one that is imported ahead, it is executed.
 	Elsewhere bool
-}
-
-// readyKey is what interpreters differ in. The zero readyKey is none.
-type readyKey struct {
-	name    string // the program, as scripts' Args[0] has it
-	env     string // what of the environment it reads when it starts, a NUL behind each
-	imports string // sorted, blank between
 }
 
 // readyKey is which interpreter s could be forked from; zero: none.
@@ -63,24 +57,8 @@ func (s Spec) readyKey() readyKey {
 	if !valid || len(c.Globs)+len(c.Redirects) > 0 {
 		return readyKey{}
 	}
-	// A program that a mount of the execution brings is not in the mother.
-	if strings.HasPrefix(c.Args[0], "/skills/") || strings.HasPrefix(c.Args[0], "/opt/") {
-		return readyKey{}
-	}
-	k := readyKey{name: c.Args[0], imports: strings.Join(slices.Sorted(slices.Values(s.Python.Imports)), " ")}
-	for _, e := range env {
-		name, value, _ := strings.Cut(e, "=")
-		switch {
-		case name == "LANGUAGE" || strings.HasPrefix(name, "LC_") || name == "LANG" && value != "C.UTF-8":
-			return readyKey{} // not worth an interpreter of its own
-		case name == "PYTHONPATH":
-			return readyKey{} // it comes before everything that was imported
-		case name == "PYTHONUSERBASE": // ready.py reads it for each child
-		case slices.Contains([]string{"PATH", "HOME", "LANG"}, name) || strings.HasPrefix(name, "PYTHON"):
-			k.env += e + "\x00"
-		}
-	}
-	return k
+	// A program that a mount of the execution brings is none of zygotePrograms.
+	return newReadyKey(c.Args[0], env, s.Python.Imports)
 }
 
 // An interpreter is a Python in the mother's container that has imported modules and
@@ -139,9 +117,9 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	}
 	go m.host.logLines(logs)
 	defer log.Close()
-	env := append(strings.Split(strings.TrimSuffix(k.env, "\x00"), "\x00"), "PYTHONPATH="+readyDir)
+	env := k.env()
 	b := packetHeader(packetSpawn, 0, 1, uint32(len(env)))
-	b = append(append(b, k.name...), 0)
+	b = append(append(b, k.name()...), 0)
 	for _, e := range env {
 		b = append(append(b, e...), 0)
 	}
@@ -160,7 +138,7 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	defer filter.Close()
 	go in.listen()
 	a, err := in.request(map[string]any{
-		"op": "init", "imports": strings.Fields(k.imports), "filter_bytes": len(m.host.filters.script),
+		"op": "init", "imports": k.modules(), "filter_bytes": len(m.host.filters.script),
 	}, []int{int(filter.Fd())}, importPatience)
 	if err != nil {
 		return nil, err
@@ -168,7 +146,7 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	if a.Op != "ready" {
 		return nil, a.err()
 	}
-	m.host.log().Debug("interpreter is ready", "program", k.name, "version", a.Python, "imported", a.Imported, "failed", a.Failed)
+	m.host.log().Debug("interpreter is ready", "program", k.name(), "version", a.Python, "imported", a.Imported, "failed", a.Failed)
 	return in, nil
 }
 

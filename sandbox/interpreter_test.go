@@ -26,7 +26,7 @@ func openReady(t testing.TB) *Host {
 func pythonSpec(imports []string, args ...string) Spec {
 	return Spec{
 		Program: command(append([]string{"python3"}, args...)...), Python: &Python{Imports: imports},
-		Env: []string{"PATH=/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"},
+		Env: []string{"PATH=" + zygotePath, "HOME=/home/skill", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"},
 	}
 }
 
@@ -80,11 +80,14 @@ func TestReadyPythonIsForkedWhenAskedFor(t *testing.T) {
 	noLeftovers(t, h)
 }
 
+// noPython is a key of a Python that is on no machine.
+func noPython() readyKey { return readyKey{program: uint16(len(zygotePrograms))} }
+
 // An interpreter that ends before it is ready is known to be gone: nobody waits for its
 // imports, least of all a Host that is closed.
 func TestInterpreterThatEnds(t *testing.T) {
 	h := openReady(t)
-	_, err := h.pool.mother.startInterpreter(readyKey{name: "/usr/bin/true", env: "PATH=/usr/bin"})
+	_, err := h.pool.mother.startInterpreter(noPython())
 	if err == nil || !strings.Contains(err.Error(), "is gone") {
 		t.Errorf("got %v, want that it is gone", err)
 	}

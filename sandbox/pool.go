@@ -261,7 +261,7 @@ func (p *pool) askInterpreter(k readyKey) *interpreter {
 		p.mu.Unlock()
 		if err != nil {
 			// It stays in its slot: started again and again it would fail as well.
-			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name, "imports", k.imports, "error", err)
+			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name(), "imports", k.modules(), "error", err)
 			p.mu.Lock()
 			r.failed = true
 			p.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -380,13 +381,11 @@ func TestInterpretersMakeRoom(t *testing.T) {
 	if n := len(slots(h)); n != 1 || slots(h)[second.readyKey()] == nil {
 		t.Errorf("got %d interpreters, want the second alone", n)
 	}
-	// A program that is no Python says nothing of what a ready one says.
-	wrong := pythonSpec(nil)
-	wrong.Program[0].Pipeline[0].Args = []string{"/usr/bin/true"}
+	// A program that is not there says nothing of what a ready one says.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		rested() // nothing is started while all that there are have children that run
-		run(t, h, wrong, "")
-		if r := slots(h)[wrong.readyKey()]; r != nil && r.failed {
+		h.pool.askInterpreter(noPython())
+		if r := slots(h)[noPython()]; r != nil && r.failed {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -436,7 +435,23 @@ func TestWhatIsNotForked(t *testing.T) {
 		"an argument that is no UTF-8": func(s *Spec) { s.Program[0].Pipeline[0].Args[2] = "\xff" },
 		"a variable that is no UTF-8":  func(s *Spec) { s.Env = append(s.Env, "X=\xff") },
 		"a program of the skill":       func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "/skills/s/venv/bin/python" },
+		"a program of an environment":  func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "/opt/environment/bin/python3" },
+		"a program of the workspace":   func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "./python3" },
+		"a way around to it":           func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "/usr/bin/../../workspace/python3" },
+		"no Python":                    func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "/usr/bin/true" },
 		"another language":             func(s *Spec) { s.Env = append(s.Env, "LC_ALL=de_DE.UTF-8") },
+		"no language":                  func(s *Spec) { s.Env = slices.Delete(s.Env, 2, 3) },
+		"another PATH":                 func(s *Spec) { s.Env[0] = "PATH=/workspace:" + zygotePath },
+		"another HOME":                 func(s *Spec) { s.Env[1] = "HOME=/workspace" },
+		"another PATH of the command":  func(s *Spec) { s.Program[0].Pipeline[0].Env = []string{"PATH=/workspace"} },
+		"PYTHONPATH":                   func(s *Spec) { s.Env = append(s.Env, "PYTHONPATH=/workspace") },
+		"PYTHONHOME":                   func(s *Spec) { s.Env = append(s.Env, "PYTHONHOME=/workspace") },
+		"PYTHONSTARTUP":                func(s *Spec) { s.Env = append(s.Env, "PYTHONSTARTUP=/workspace/x.py") },
+		"PYTHONWARNINGS":               func(s *Spec) { s.Env = append(s.Env, "PYTHONWARNINGS=error::evil.Class") },
+		"PYTHONUNBUFFERED=x":           func(s *Spec) { s.Env[3] = "PYTHONUNBUFFERED=x" },
+		"a module that is not listed":  func(s *Spec) { s.Python.Imports = []string{"json", "evil"} },
+		"a module beneath a listed":    func(s *Spec) { s.Python.Imports = []string{"json.tool"} },
+		"no module":                    func(s *Spec) { s.Python.Imports = []string{""} },
 	} {
 		s := base()
 		if change(&s); s.readyKey() != (readyKey{}) {

@@ -149,6 +149,12 @@ func startReadyMotherIn(t testing.TB, env []string, python string, landlock bool
 // startMotherOf starts one that runs another text than ready.py's.
 func startMotherOf(t testing.TB, text []byte, env []string, python string, landlock bool, imports ...string) *readyMother {
 	t.Helper()
+	// Its own list is shorter than what is compared here.
+	const list = "MODULES = \"\"\""
+	if bytes.Count(text, []byte(list)) != 1 {
+		t.Fatalf("ready.py has not one %s", list)
+	}
+	text = bytes.Replace(text, []byte(list), []byte(list+strings.Join(imports, " ")+" "), 1)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), text, 0o644); err != nil {
 		t.Fatal(err)

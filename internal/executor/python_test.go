@@ -81,3 +81,17 @@ func TestPythonIsPartOfTheHash(t *testing.T) {
 		seen[string(sum)] = p
 	}
 }
+
+// What the daemon finds in a text is what a Python zygote may import: a module that only
+// one of the two lists has would have its scripts executed, slowly.
+func TestPreloadsAreListed(t *testing.T) {
+	listed := sandbox.PythonModules()
+	for _, name := range runtime.AllPreloads() {
+		if !slices.Contains(listed, name) {
+			t.Errorf("%s: not a module that a zygote imports", name)
+		}
+	}
+	if got := len(runtime.AllPreloads()); got != len(listed) {
+		t.Errorf("got %d preloads, a zygote may import %d modules", got, len(listed))
+	}
+}

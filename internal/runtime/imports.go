@@ -58,6 +58,9 @@ func Preloads(text []byte) []string {
 // CommonPreloads is Preloads for a text that can't be read ahead.
 func CommonPreloads() []string { return slices.Clone(commonModules) }
 
+// AllPreloads are all names that Preloads may return.
+func AllPreloads() []string { return slices.Concat(commonModules, largeModules) }
+
 // imports returns the top names of what the text seems to import.
 func imports(text []byte) (names []string) {
 	for _, line := range importLine.FindAllSubmatch(text, -1) {
