@@ -58,7 +58,9 @@ MAX_PACKET = 1 << 16  # of the daemon's requests
 MAX_COMMAND = 16 << 20  # of a command line with its environment
 MAX_GROUPS = 8
 MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
-MAX_WALKED = 4096  # names that a child looks at
+MAX_LISTED = 1 << 16  # names of one directory that a child looks at
+MAX_WALKED = 4096  # names beneath the workspace that it looks at
+MAX_DEPTH = 32  # directories, one in the other, that it goes down to
 MAX_ZIP_END = 22 + 0xFFFF  # bytes in which a zip file's last record begins
 
 # What may be imported: a text that a stranger wrote says which of these, and has no other
@@ -422,80 +424,125 @@ def replace_environment(env):
     checked(_libc.clearenv())
     os.environ.clear()
     os.environ.update(env)
+
+
+# ---- the fork server's judgement: fork or execute ----
+#
+# These functions look at the files and settings of a request. The program has not started
+# yet, so no deadline of the program holds. Therefore the functions read a bounded number
+# of names, and never open a file that can make them wait. Any exception means that they
+# can't judge: become_python then executes the command.
+
+
+def settings(env):
+    """What of an environment Python and the C library have read when they started, and
+    packages when they were imported."""
+    read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "XDG_CONFIG_HOME", "GCONV_PATH", "LOCPATH", "TZDIR")
+    own = ("PYTHONPATH", "PYTHONUSERBASE")
+    families = ("PYTHON", "BLIS_", "GLIBC_", "GOTO_", "JOBLIB_", "KMP_", "LD_", "LOKY_", "MALLOC_", "MATPLOTLIB", "MKL_", "MPL", "NETWORKX_")
+    families += ("NPY_", "NUMEXPR_", "NUMPY_", "OMP_", "OPENBLAS_", "OPENPYXL_", "PANDAS_", "PILLOW_", "PYDANTIC_", "SCIPY_", "SKLEARN_")
+    families += ("SYMPY_", "VECLIB_")
+    return {k: v for k, v in env.items() if k in read or k.startswith(families) and k not in own}
+
+
+def names_a_file(zone):
+    """Whether a value of TZ may name a file outside of the system's directory of zones.
+    The C library opens it, and a pipe would make it wait."""
+    return zone.startswith((":", "/")) or ".." in zone
+
+
+def set_time_zone(env):
     if "TZ" in env:
         import time
 
         time.tzset()
 
 
-def settings(env):
-    """What of an environment Python has read when it started, and packages when they
-    were imported."""
-    read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "XDG_CONFIG_HOME")
-    own = ("PYTHONPATH", "PYTHONUSERBASE")
-    families = ("PYTHON", "BLIS_", "GOTO_", "JOBLIB_", "KMP_", "LOKY_", "MATPLOTLIB", "MKL_", "MPL", "NETWORKX_", "NPY_", "NUMEXPR_")
-    families += ("NUMPY_", "OMP_", "OPENBLAS_", "OPENPYXL_", "PANDAS_", "PILLOW_", "PYDANTIC_", "SCIPY_", "SKLEARN_", "SYMPY_", "VECLIB_")
-    return {k: v for k, v in env.items() if k in read or k.startswith(families) and k not in own}
+def names(directory):
+    with os.scandir(directory or ".") as entries:
+        for n, entry in enumerate(entries):
+            if n >= MAX_LISTED:
+                raise OverflowError("more names than a child looks at")
+            yield entry.name
 
 
 def hides(directory, preloaded):
     """Whether a module in directory comes before a preloaded one."""
     try:
-        names = os.listdir(directory or ".")
-    except OSError:
-        return False
-    for name in names:
-        stem, dot, suffix = name.partition(".")
-        if stem in preloaded and (not dot or suffix in ("py", "pyc") or suffix.endswith("so")):
-            return True
+        for name in names(directory):
+            stem, dot, suffix = name.partition(".")
+            if stem in preloaded and (not dot or suffix in ("py", "pyc") or suffix.endswith("so")):
+                return True
+    except FileNotFoundError:
+        pass  # Python will find nothing either
     return False
 
 
 def hides_beneath(top, preloaded):
     """Whether a directory beneath top, which may come first on sys.path, has a module
     of the name of a preloaded one, or there is too much to look at."""
-    left = MAX_WALKED
-    for directory, below, names in os.walk(top):
-        left -= 1 + len(below) + len(names)
-        if left < 0:
+    left, found = MAX_WALKED, [(top, 0)]
+    while found:
+        directory, depth = found.pop()
+        with os.scandir(directory) as entries:
+            entries = [entry for entry, _ in zip(entries, range(left + 1))]
+        left -= len(entries)
+        if left < 0 or depth > MAX_DEPTH:
             return True
-        if "pyvenv.cfg" in names and directory == os.path.join(top, "venv"):  # the skill's: see add_user_site
-            below.clear()
-            continue
-        below[:] = [b for b in below if b not in ("__pycache__", ".git", "node_modules")]
-        for name in names:
-            stem, dot, suffix = name.partition(".")
-            if suffix not in ("py", "pyc") and not suffix.endswith("so"):
-                continue
-            if stem in preloaded or stem == "__init__" and os.path.basename(directory) in preloaded:
-                return True
-        if any(b in preloaded and os.path.islink(os.path.join(directory, b)) for b in below):
-            return True
+        if directory == os.path.join(top, "venv") and any(e.name == "pyvenv.cfg" for e in entries):
+            continue  # the skill's: see add_user_site
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                if is_module(entry.name, directory, preloaded) or entry.is_symlink() and hides_by_link(entry, top, preloaded):
+                    return True
+            elif entry.name not in ("__pycache__", ".git", "node_modules"):
+                found.append((entry.path, depth + 1))
     return False
 
 
+def is_module(name, directory, preloaded):
+    """Whether a file has the name of a preloaded module's."""
+    stem, _, suffix = name.partition(".")
+    if suffix not in ("py", "pyc") and not suffix.endswith("so"):
+        return False
+    return stem in preloaded or stem == "__init__" and os.path.basename(directory) in preloaded
+
+
+def hides_by_link(entry, top, preloaded):
+    """Whether a link leads to a package that hides a preloaded module, or to a directory
+    outside of top."""
+    return entry.is_dir() and (entry.name in preloaded or not (where_is(entry.path) + "/").startswith(top + "/"))
+
+
+def where_is(path):
+    """The real path of a file, by the kernel: it follows at most 40 links, and
+    os.path.realpath any number."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.readlink("/proc/self/fd/%d" % fd)
+    finally:
+        os.close(fd)
+
+
 def first_on_path(argv):
-    """sys.path[0] as Python will make it, or None for what may be a zip file."""
+    """sys.path[0] as Python will make it. None: the script may be a zip file, or is no
+    regular file."""
     if argv[1] == "-c":
         return ""
-    if os.path.isdir(argv[1]):
+    mode = os.stat(argv[1]).st_mode
+    if stat.S_ISDIR(mode):
         return argv[1]
-    if not argv[1].endswith(".py") and may_be_zip(argv[1]):
+    if not stat.S_ISREG(mode) or may_be_zip(argv[1]):
         return None
-    return os.path.dirname(os.path.realpath(argv[1]))
+    return os.path.dirname(where_is(argv[1]))
 
 
 def may_be_zip(path):
-    """Whether a file ends as zip files do. What is in it is not for a child to read
-    that has not said that it runs: it may take long, and is the script's."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return True
-        with open(path, "rb", buffering=0) as f:
-            f.seek(max(0, f.seek(0, os.SEEK_END) - MAX_ZIP_END))
-            return b"PK\5\6" in f.read(MAX_ZIP_END)
-    except OSError:
-        return True
+    """Whether a file ends as zip files do. To read the rest may take long: a Python that
+    is executed does that as part of the program."""
+    with open(path, "rb", buffering=0) as f:
+        f.seek(max(0, f.seek(0, os.SEEK_END) - MAX_ZIP_END))
+        return b"PK\5\6" in f.read(MAX_ZIP_END)
 
 
 def find_user_site():
@@ -509,10 +556,7 @@ def find_user_site():
 
 def runs_code(path):
     """Whether to add a directory of packages may run code that is there."""
-    try:
-        return any(name.endswith(".pth") for name in os.listdir(path))
-    except OSError:
-        return True
+    return any(name.endswith(".pth") for name in names(path))
 
 
 def add_user_site():
@@ -614,38 +658,59 @@ def become(mother, gate, command):
 
 
 def become_python(mother, gate, command):
-    argv, env, path = command["argv"], command["env"], command.get("path") or []
-    preloaded = mother.preloaded
-    ready = len(argv) > 1 and argv[0] == mother.name and (argv[1] == "-c" and len(argv) > 2 or argv[1][:1] not in ("-", ""))
-    ready = ready and settings(env) == mother.settings and not command.get("exec")
-    if ready:
-        sys.path[:0] = path
-        first, user = first_on_path(argv), find_user_site()
-        ready = first is not None and not any(hides(p, preloaded) for p in [first] + path + [user] * bool(user))
-        ready = ready and not (command.get("elsewhere") and hides_beneath("/workspace", preloaded))
-    if ready and user:
-        if runs_code(user):
-            gate.started()  # with what runs there, which must not reach the gate
-        try:
-            add_user_site()
-            ready = not any(hides(p, preloaded) for p in sys.path if p not in mother.path and p != user)
-        except BaseException:
-            ready = False  # as a start it would have failed: Python says so
-    if not ready:
-        execute(gate, argv, env)
-    if path:
-        again("sitecustomize")
-    run_stages(
-        (
-            ("configure", configure, (argv, mother.layout[4])),
-            ("main", renew_main, ()),
-            ("end", spare, (mother,)),
-            ("name", rename, (argv, mother.layout)),
-            ("dumpable", prctl, (PR_SET_DUMPABLE, 1)),
-        )
-    )
+    """Returns if Python's own main is to go on. If the child can't judge the command, or
+    can't become it, the child executes it: a Python that starts says what is wrong."""
+    try:
+        forked = may_fork(mother, command) and add_packages(mother, gate)
+        if forked:
+            reconfigure(mother, command)
+    except BaseException:
+        forked = False
+    if not forked:
+        execute(gate, command["argv"], command["env"])
     gate.started()
     ctypes.set_errno(0)
+
+
+def may_fork(mother, command):
+    """Whether this child can be what is asked for, as far as files and settings say."""
+    argv, env, path, preloaded = command["argv"], command["env"], command.get("path") or [], mother.preloaded
+    if command.get("exec") or len(argv) < 2 or argv[0] != mother.name:
+        return False
+    if argv[1] == "-c" and len(argv) < 3 or argv[1] != "-c" and argv[1][:1] in ("-", ""):
+        return False
+    if settings(env) != mother.settings or names_a_file(env.get("TZ", "")):
+        return False
+    first = first_on_path(argv)
+    if first is None or any(hides(p, preloaded) for p in [first] + path):
+        return False
+    sys.path[:0] = path
+    return not (command.get("elsewhere") and hides_beneath("/workspace", preloaded))
+
+
+def add_packages(mother, gate):
+    """Adds the user's own packages. False: they hide what was imported."""
+    user = find_user_site()
+    if not user:
+        return True
+    if hides(user, mother.preloaded):
+        return False
+    if runs_code(user):
+        gate.started()  # the packages' code runs now, and must not reach the gate
+    add_user_site()
+    added = (p for p in sys.path if type(p) is str and p not in mother.path and p != user)
+    return not any(hides(p, mother.preloaded) for p in added)
+
+
+def reconfigure(mother, command):
+    if command.get("path"):
+        again("sitecustomize")
+    set_time_zone(command["env"])
+    configure(command["argv"], mother.layout[4])
+    renew_main()
+    spare(mother)
+    rename(command["argv"], mother.layout)
+    prctl(PR_SET_DUMPABLE, 1)
 
 
 def execute(gate, argv, env):

@@ -24,7 +24,7 @@ import (
 
 // The programs of a cell's init, which is a stand-in for the real one: it makes a
 // root of its own with what a sandbox has, and stays. $1 is the directory that
-// becomes /skills, the others appear where they are.
+// becomes /skills, the others appear where they are, and $WORKSPACE as the workspace.
 const readyCellInit = `set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 cell /mnt
@@ -39,6 +39,7 @@ mount --rbind "$skills" skills
 for d in "$@"; do mkdir -p "./$d"; mount --rbind "$d" "./$d"; done
 mount -t proc proc proc
 for d in tmp workspace home/skill; do mount -t tmpfs -o mode=1777 "$d" "$d"; done
+if [ -n "$WORKSPACE" ]; then mount --bind "$WORKSPACE" workspace; fi
 pivot_root . old
 umount -l /old
 hostname cell
@@ -58,6 +59,13 @@ type readyCell struct {
 
 func newReadyCell(t testing.TB, skills string, also ...string) *readyCell {
 	t.Helper()
+	return newReadyCellOn(t, "", skills, also...)
+}
+
+// newReadyCellOn is newReadyCell with a directory as its workspace, which every user may
+// write to; "" makes an empty one.
+func newReadyCellOn(t testing.TB, workspace, skills string, also ...string) *readyCell {
+	t.Helper()
 	c := &readyCell{namespaces: readyNamespaces}
 	if hasTimeNamespaces() {
 		c.namespaces |= unix.CLONE_NEWTIME
@@ -68,7 +76,7 @@ func newReadyCell(t testing.TB, skills string, also ...string) *readyCell {
 		Cloneflags: uintptr(c.namespaces), UidMappings: ids, GidMappings: ids,
 		GidMappingsEnableSetgroups: true, PidFD: &c.pidfd, Credential: &syscall.Credential{},
 	}
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "WORKSPACE=" + workspace}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	stdin, err := cmd.StdinPipe()
@@ -323,6 +331,8 @@ type readyCommand struct {
 	Dir  string            `json:"dir"`
 	Path []string          `json:"path,omitempty"`
 	Exec bool              `json:"exec,omitempty"`
+
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 func (c *readyChild) handOver(command readyCommand) {
@@ -593,8 +603,8 @@ func TestReadyCommands(t *testing.T) {
 		{name: "a package", args: []string{"/skills/package", "x"}, want: "ZeroDivisionError"},
 		{name: "a directory without main", args: []string{"/skills/empty"}, want: "__main__"},
 		{name: "a zip file", args: []string{"/skills/app.zip", "x"}, by: "exec", want: "ZeroDivisionError"},
-		{name: "no such file", args: []string{"/skills/none.py"}, want: "can't open file"},
-		{name: "no such relative file", args: []string{"none.py"}, want: "can't open file"},
+		{name: "no such file", args: []string{"/skills/none.py"}, by: "exec", want: "can't open file"},
+		{name: "no such relative file", args: []string{"none.py"}, by: "exec", want: "can't open file"},
 		{name: "a module", args: []string{"-m", "json.tool", "--help"}, by: "exec", want: "usage"},
 		{name: "an option", args: []string{"-O", "-c", "print(__debug__)"}, by: "exec", want: "False"},
 		{name: "standard input", by: "exec"},
@@ -606,6 +616,7 @@ func TestReadyCommands(t *testing.T) {
 		{name: "a setting of Python", args: []string{"-c", "print({'a', 'b', 'c', 'd'})"}, env: "PYTHONHASHSEED=1", by: "exec"},
 		{name: "a setting of numpy's libraries", args: []string{"-c", "pass"}, env: "OPENBLAS_NUM_THREADS=2", by: "exec"},
 		{name: "a setting of a package", args: []string{"-c", "pass"}, env: "SYMPY_USE_CACHE=no", by: "exec"},
+		{name: "a setting of the C library", args: []string{"-c", "pass"}, env: "MALLOC_ARENA_MAX=1", by: "exec"},
 		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

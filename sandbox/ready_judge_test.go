@@ -1,0 +1,309 @@
+package sandbox
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// judgedCode imports a preloaded module with a directory of the workspace in front.
+const judgedCode = `import sys
+sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else "")
+import json
+print(json.__file__)
+`
+
+// openDir is a directory for a cell's workspace.
+func openDir(t testing.TB) string {
+	t.Helper()
+	dir := publicDir(t)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// mkdirDeep makes directories, one in the other, and returns the last one. It takes one
+// step at a time: the path may be longer than the kernel takes.
+func mkdirDeep(t testing.TB, top, name string, count int) *os.File {
+	t.Helper()
+	f, err := os.Open(top)
+	for range count {
+		var fd int
+		if err == nil {
+			err = unix.Mkdirat(int(f.Fd()), name, 0o755)
+		}
+		if err == nil {
+			fd, err = unix.Openat(int(f.Fd()), name, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f = os.NewFile(uintptr(fd), name)
+	}
+	return f
+}
+
+// makeTree makes files beneath top: name to text. A text that begins with "->" makes a
+// link, and a name that ends with a slash a directory.
+func makeTree(t testing.TB, top string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(top, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		target, link := strings.CutPrefix(text, "->")
+		switch {
+		case err != nil:
+		case link:
+			err = os.Symlink(target, path)
+		case strings.HasSuffix(name, "/"):
+			err = os.Mkdir(path, 0o755)
+		default:
+			err = os.WriteFile(path, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// judge runs command twice in a cell: in a child that decides, and in a child that
+// executes. It compares the results unless they may differ.
+func judge(t *testing.T, m *readyMother, c *readyCell, command readyCommand, by string, differs bool) {
+	t.Helper()
+	defer func(t testing.TB) { m.t = t }(m.t)
+	m.t = t
+	command.Elsewhere = true
+	child := m.fork(c)
+	child.handOver(command)
+	if got := child.started(); got != by && by != "any" {
+		t.Errorf("%.200q: started by %q, want %q", command.Argv, got, by)
+	}
+	got := child.finish("").withoutAddresses()
+	command.Exec = true
+	if want := m.run(c, command, "", "exec").withoutAddresses(); got != want && !differs {
+		t.Errorf("%.200q: got %v\nwant %v", command.Argv, got, want)
+	}
+}
+
+// The fork server executes each command that it can't judge. No command fails to start.
+func TestForkServerJudges(t *testing.T) {
+	text, err := os.ReadFile("ready.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte("MAX_LISTED = 1 << 16"), []byte("MAX_LISTED = 1 << 8"), 1)
+	m := startMotherOf(t, text, readyEnv(), readyPython(), true, "json", "csv")
+	python := m.cmd.Args[0]
+	version := readyVersion(t)
+	pth := func(line string) map[string]string {
+		return map[string]string{"base/lib/" + version + "/site-packages/odd.pth": line + "\n"}
+	}
+	zip := zipOf(t, map[string]string{"json.py": "", "__main__.py": "import json; print(json.__file__)"})
+	many := map[string]string{}
+	for i := range 1<<8 + 1 {
+		many[fmt.Sprintf("many/%d", i)] = ""
+	}
+	many["many/main.py"] = "print('many')"
+	links := map[string]string{"link0": "main.py", "main.py": "print('links')"}
+	for i := range 1500 {
+		links[fmt.Sprintf("link%d", i+1)] = fmt.Sprintf("->link%d", i)
+	}
+	links["link0"] = "->main.py"
+	long := strings.Repeat("x", 5000)
+	const base = "PYTHONUSERBASE=/workspace/base"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		make  func(t *testing.T, top string)
+		args  []string // else judgedCode with the workspace in front
+		env   string   // one variable more
+		by    string
+		// A package may break more of Python's start than of a forked Python.
+		differs bool
+	}{
+		{name: "nothing"},
+		{name: "deep", make: func(t *testing.T, top string) { mkdirDeep(t, top, "a", 1500).Close() }, by: "exec"},
+		{name: "deeper than a path", make: func(t *testing.T, top string) { mkdirDeep(t, top, strings.Repeat("a", 200), 40).Close() }, by: "exec"},
+		{name: "not too deep", make: func(t *testing.T, top string) { mkdirDeep(t, top, "a", 30).Close() }},
+		{name: "unreadable", files: map[string]string{"a/json.py": ""}, make: func(t *testing.T, top string) {
+			if err := os.Chmod(filepath.Join(top, "a"), 0); err != nil {
+				t.Error(err)
+			}
+		}, by: "exec"},
+		{name: "undecodable names", files: map[string]string{"\xff\xfe.py": "", "a\nb/\xed\xa0\x80/c.py": "", strings.Repeat("n", 255): ""}},
+		{name: "an undecodable link", files: map[string]string{"a": "->\xff", "\xff/json.py": ""}, by: "exec"},
+		{name: "links in a circle", files: map[string]string{"a": "->b", "b": "->a"}, by: "exec"},
+		{name: "a link to its directory", files: map[string]string{"a/b": "->..", "c": "->."}},
+		{name: "a link to nothing", files: map[string]string{"a": "->none"}},
+		{name: "a link that leads out", files: map[string]string{"a": "->/usr/share"}, by: "exec"},
+		{name: "a link to a directory beside", files: map[string]string{"a": "->/workspacex"}},
+		{name: "a link to a link to a package", files: map[string]string{"json": "->b", "b": "->c", "c/__init__.py": ""}, by: "exec"},
+		{name: "many names", files: many, args: []string{"many/main.py"}, by: "exec"},
+		{name: "many links", files: links, args: []string{"link1500"}, by: "exec"},
+		{name: "some links", files: links, args: []string{"link20"}, by: "exec"}, // the others are in a circle's way
+		{name: "a path of nothing but parents", args: []string{strings.Repeat("../", 1000) + "workspace/none.py"}, by: "exec"},
+		{name: "a long path", args: []string{long}, by: "exec"},
+		{name: "a deep path", args: []string{strings.Repeat("a/", 1500) + "b.py"}, by: "exec"},
+		{name: "an unreadable script", files: map[string]string{"a.py": ""}, make: func(t *testing.T, top string) {
+			if err := os.Chmod(filepath.Join(top, "a.py"), 0); err != nil {
+				t.Error(err)
+			}
+		}, args: []string{"a.py"}, by: "exec"},
+		{name: "a zip file with a script's name", files: map[string]string{"a.py": zip}, args: []string{"a.py"}, by: "exec"},
+		{name: "a script in a loop", files: map[string]string{"a": "->a"}, args: []string{"a/b.py"}, by: "exec"},
+		{name: "no arguments of -c", args: []string{"-c"}, by: "exec"},
+		{name: "nothing's name", args: []string{""}, by: "exec"},
+		{name: "a device", args: []string{"/dev/null"}, by: "exec"},
+		{name: "memory", args: []string{"/proc/self/mem"}, by: "exec"},
+		{name: "a file without an end", args: []string{"/proc/self/environ"}, by: "exec"},
+		{name: "standard input", args: []string{"/proc/self/fd/0"}, by: "exec"},
+		{name: "the gate", args: []string{"/proc/self/fd/3"}, by: "exec"},
+		{name: "the root", args: []string{"/"}},
+		{name: "a text that nests", args: []string{"-c", strings.Repeat("(", 50000)}},
+		{name: "a text that nests in names", args: []string{"-c", "x" + strings.Repeat(".a", 50000)}},
+		{name: "a long text", args: []string{"-c", "print(1)\n#" + strings.Repeat("x", 100_000)}},
+		{name: "a text that is no characters", args: []string{"-c", "print(ascii('\U0010ffff\ufffd\ufffe\u2028'))", "\ufffe\U000e0001"}},
+		{name: "a time zone in a directory", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=:/workspace", by: "exec"},
+		{name: "a time zone above", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=../../../workspace", by: "exec"},
+		{name: "time zones elsewhere", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZDIR=/workspace", by: "exec"},
+		{name: "a long time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=" + long},
+		{name: "a home that is long", env: "HOME=/" + long},
+		{name: "no home", env: "HOME="},
+		{name: "a home in a loop", files: map[string]string{"a": "->a"}, args: []string{"-c", "print(1)"}, env: "HOME=/workspace/a", by: "exec"},
+		{name: "packages by a long name", env: "PYTHONUSERBASE=/" + long},
+		{name: "packages of another's home", env: "PYTHONUSERBASE=~nobody"},
+		{name: "packages at odd names", env: "PYTHONUSERBASE=\x01\n~\ufffd"},
+		{name: "a number on the path", files: pth("import sys; sys.path.append(5)"), env: base},
+		{name: "a list on the path", files: pth("import sys; sys.path.append([])"), env: base, by: "any"},
+		{name: "bytes on the path", files: pth("import sys; sys.path.append(b'/')"), env: base},
+		{name: "an object on the path", files: pth("import sys; sys.path.append(type('T', (), {'__eq__': None, '__hash__': None})())"), env: base, by: "any"},
+		{name: "no path", files: pth("import sys; sys.path = None"), env: base, by: "any"},
+		{name: "NUL on the path", files: pth(`import sys; sys.path.append("\\0")`), env: base, by: "any"},
+		{name: "surrogates on the path", files: pth(`import sys; sys.path.append("\\ud800")`), env: base, by: "any"},
+		{name: "a long path on the path", files: pth("import sys; sys.path.append('x' * 5000)"), env: base, by: "any"},
+		{name: "a zip file on the path", files: map[string]string{"base/lib/" + version + "/site-packages/odd.pth": "/workspace/a.zip\n", "a.zip": zip}, env: base}, // found after the gate has said that it runs
+		{name: "no recursion", files: pth("import sys; sys.setrecursionlimit(40)"), env: base, by: "any", differs: true},
+		{name: "no files", files: pth("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"), env: base, by: "any", differs: true},
+		{name: "no functions", files: pth("import os; os.scandir = os.readlink = os.stat = None"), env: base, by: "any", differs: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			workspace := openDir(t)
+			makeTree(t, workspace, c.files)
+			if c.make != nil {
+				c.make(t, workspace)
+			}
+			cell := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+			if c.args == nil {
+				c.args = []string{"-c", judgedCode, "/workspace"}
+			}
+			judge(t, m, cell, readyCommand{Argv: append([]string{python}, c.args...), Env: m.environment(c.env)}, c.by, c.differs)
+		})
+	}
+}
+
+// A time zone may name a file of the program. Only the program may read it: here it is a
+// pipe that nobody has opened for writing.
+func TestForkServerReadsNoTimeZone(t *testing.T) {
+	m := startReadyMother(t, readyPython(), true)
+	workspace := openDir(t)
+	c := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+	if err := unix.Mkfifo(filepath.Join(workspace, "zone"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	child := m.fork(c)
+	child.handOver(readyCommand{Argv: []string{m.cmd.Args[0], "-c", "pass"}, Env: m.environment("TZ=/workspace/zone")})
+	if got := child.started(); got != "exec" {
+		t.Errorf("started by %q", got)
+	}
+	zone, err := os.OpenFile(filepath.Join(workspace, "zone"), os.O_WRONLY, 0) // waits for its reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone.Close()
+	if got := child.finish(""); got != (readyResult{}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A child executes the command if any step of the judgement, or of the change into
+// the Python that was asked for, raises an exception.
+func TestForkServerFailsTowardsExecution(t *testing.T) {
+	text, err := os.ReadFile("ready.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	workspace := openDir(t)
+	c := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+	makeTree(t, workspace, map[string]string{
+		"main.py": "print('main')", "a": "->b", "b/c.py": "",
+		"base/lib/" + readyVersion(t) + "/site-packages/other.py": "",
+	})
+	raise := func(what string) string { return "    raise " + what + "\n" }
+	errors := []string{"RecursionError", "MemoryError", "OSError(36, 'File name too long')", "UnicodeDecodeError('utf-8', b'', 0, 1, '')", "ValueError", "KeyboardInterrupt", "SystemExit"}
+	for i, function := range []string{
+		"def settings(env):", "def names_a_file(zone):", "def names(directory):", "def hides(directory, preloaded):", "def hides_beneath(top, preloaded):",
+		"def is_module(name, directory, preloaded):", "def hides_by_link(entry, top, preloaded):", "def where_is(path):", "def first_on_path(argv):",
+		"def may_be_zip(path):", "def find_user_site():", "def runs_code(path):", "def add_user_site():", "def may_fork(mother, command):",
+		"def add_packages(mother, gate):", "def reconfigure(mother, command):", "def configure(argv, heap):", "def renew_main():", "def spare(mother):",
+		"def rename(argv, layout):",
+	} {
+		t.Run(function, func(t *testing.T) {
+			if bytes.Count(text, []byte("\n"+function+"\n")) != 1 {
+				t.Fatal("it is not there once")
+			}
+			// Only once the child has its command: the fork server judges its own settings, too.
+			faulty := "\n" + function + "\n    if os.environ.get('FAULT'):\n    " + raise(errors[i%len(errors)])
+			m := startMotherOf(t, bytes.Replace(text, []byte("\n"+function+"\n"), []byte(faulty), 1), readyEnv(), readyPython(), true, "json")
+			env := m.environment("PYTHONUSERBASE=/workspace/base")
+			judge(t, m, c, readyCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "", false)
+			env["FAULT"] = "1"
+			judge(t, m, c, readyCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "exec", false)
+		})
+	}
+}
+
+// In trees made by chance a forked Python imports the same files as a started one.
+func TestForkServerJudgesByChance(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	m := startReadyMother(t, readyPython(), true, "json", "csv")
+	words := []string{"a", "b", "json", "csv", "json.py", "csv.py", "__init__.py", "json.pyc", "json.txt", "venv", "pyvenv.cfg", "__pycache__", "\xff", "x.py", ".git", "json.so"}
+	word := func() string { return words[r.IntN(len(words))] }
+	for round := range 24 {
+		workspace := openDir(t)
+		c := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+		dirs := []string{"."}
+		for range r.IntN(12) {
+			name := filepath.Join(dirs[r.IntN(len(dirs))], word())
+			path := filepath.Join(workspace, name)
+			switch r.IntN(4) {
+			case 0, 1:
+				if os.Mkdir(path, 0o755) == nil { // else it is there
+					dirs = append(dirs, name)
+				}
+			case 2:
+				_ = os.Symlink(filepath.Join("/workspace", dirs[r.IntN(len(dirs))]), path)
+			default:
+				if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
+					f.Close()
+				}
+			}
+		}
+		first := dirs[r.IntN(len(dirs))]
+		t.Run(fmt.Sprintf("%d %q of %q", round, first, dirs), func(t *testing.T) {
+			if strings.Contains(first, "\xff") { // arguments are UTF-8
+				first = "."
+			}
+			judge(t, m, c, readyCommand{Argv: []string{m.cmd.Args[0], "-c", judgedCode, filepath.Join("/workspace", first)}}, "any", false)
+		})
+	}
+}
