@@ -389,8 +389,12 @@ func (g group) limitDevices() error {
 	return nil
 }
 
-// limitMemory sets what the group's processes may take, swap included.
+// limitMemory sets what the group's processes may take, with swap and the buffers of
+// sockets.
 func (g group) limitMemory(bytes int64) error {
+	if err := g.limitSockets(bytes); err != nil {
+		return err
+	}
 	n := strconv.FormatInt(bytes, 10)
 	if g.unified {
 		return g.write("memory", "memory.max", n)
@@ -444,7 +448,8 @@ func closeFiles(files []*os.File) {
 // verify compares what the kernel says the limits are with what they should be.
 func (g group) verify(memory int64, processes int) error {
 	page := int64(os.Getpagesize())
-	memory = memory / page * page // the kernel rounds down
+	down := func(bytes int64) int64 { return bytes / page * page } // as the kernel rounds
+	sockets, memory := down(socketBytes(memory)), down(memory)
 	want := map[[2]string]int64{{"pids", "pids.max"}: int64(processes)}
 	if g.unified {
 		want[[2]string{"memory", "memory.max"}] = memory
@@ -454,6 +459,7 @@ func (g group) verify(memory int64, processes int) error {
 		}
 	} else {
 		want[[2]string{"memory", "memory.limit_in_bytes"}] = memory
+		want[[2]string{"memory", socketLimit}] = sockets
 		if g.swap {
 			want[[2]string{"memory", "memory.memsw.limit_in_bytes"}] = memory
 		}

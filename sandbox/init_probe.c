@@ -522,6 +522,44 @@ static void try_interfaces(void) {
 	    others ? name : error ? strerror(error) : "there");
 }
 
+/* Fills a connection over loopback that nobody reads, and leaves it open. How much it
+ * took, or -1 if it can't be made. */
+static long fill_connection(int server, const struct sockaddr_in *address) {
+	static const char data[65536];
+	int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (client < 0 || connect(client, (const struct sockaddr *)address, sizeof *address) != 0)
+		return -1;
+	if (accept4(server, NULL, NULL, SOCK_CLOEXEC) < 0)
+		return -1;
+	long held = 0;
+	for (ssize_t n; (n = send(client, data, sizeof data, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0;)
+		held += n;
+	return held;
+}
+
+/* Fills connections until there are no more files, in a child, by whose end they are
+ * gone. */
+static void try_socket_buffers(void) {
+	long most = told_number("PROBE_SOCKETS"), held = 0;
+	int report[2];
+	pid_t pid = pipe2(report, O_CLOEXEC) == 0 ? fork() : -1;
+	if (pid == 0) {
+		struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+		socklen_t size = sizeof a;
+		int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (bind(server, (struct sockaddr *)&a, sizeof a) != 0 || listen(server, 8) != 0 || getsockname(server, (struct sockaddr *)&a, &size) != 0)
+			_exit(1);
+		for (long n; held <= most && (n = fill_connection(server, &a)) >= 0;)
+			held += n;
+		_exit(write(report[1], &held, sizeof held) != sizeof held);
+	}
+	int status = 0;
+	int ok = pid > 0 && waitpid(pid, &status, 0) == pid && status == 0 && read(report[0], &held, sizeof held) == sizeof held;
+	say("socket buffers", ok && held > 0 && held <= most, ok ? "%ld bytes are held that nobody reads, of %ld at most" : "can't be tried (%ld, %ld)", held, most);
+	close(report[0]);
+	close(report[1]);
+}
+
 /* ---- files ---- */
 
 static void try_writing(void) {
@@ -886,6 +924,7 @@ static void try_all(char **env) {
 	try_loopback();
 	try_sockets_of_host();
 	try_interfaces();
+	try_socket_buffers();
 	try_writing();
 	try_mounts();
 	try_host_files();

@@ -83,6 +83,7 @@ var checks = []check{
 	{"hidden memory", "kernel", "no memory that nobody can account or look into", howFilter},
 	{"priorities", "kernel", "no time is taken away from neighbours", howFilter},
 	{"ports and segments", "kernel", "no hardware is reached, and old modes of the processor are not", howFilter},
+	{"socket buffers", "limits", "a script can't fill the machine's memory with what nobody reads", howLimits + "; not cgroup.memory=nosocket on the kernel's command line"},
 	{"process limit", "limits", "a fork bomb stays in its sandbox", howLimits},
 }
 

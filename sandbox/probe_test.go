@@ -348,10 +348,19 @@ var mutations = []mutation{
 	{name: "no memory limit", config: func(c *configs.Config) {
 		c.Cgroups.Resources = &cgroups.Resources{PidsLimit: c.Cgroups.Resources.PidsLimit, Devices: c.Cgroups.Resources.Devices}
 	}, want: []string{"memory limit"}},
+	{name: "no limit of sockets", limits: func(g group) error {
+		if !g.unified {
+			return g.limitSockets(socketShare * muchInSockets)
+		}
+		return g.write("memory", "memory.max", "max") // which is theirs
+	}, want: []string{"socket buffers"}},
 	{name: "no process limit", limits: func(g group) error {
 		return os.WriteFile(g.file("pids", "pids.max"), []byte("max"), 0)
 	}, want: []string{"process limit"}},
 }
+
+// muchInSockets is more than a probe's few files hold.
+const muchInSockets = 1 << 30
 
 // TestProbeNamesWhatIsWeak takes one layer after the other away from real sandboxes
 // and wants the probe to name it. Nothing that is tried does harm if it succeeds.

@@ -202,6 +202,10 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if err := c.group.limitProcesses(l.Processes + 1); err != nil { // with init
 		return &SetupError{Step: "cgroup", Err: err}
 	}
+	// libcontainer sets the memory limit, but not this one, whatever it is asked.
+	if err := c.group.limitSockets(l.MemoryBytes); err != nil {
+		return &SetupError{Step: "cgroup", Err: err}
+	}
 	if l.MilliCPUs > 0 {
 		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
 			return &SetupError{Step: "cgroup", Err: err}

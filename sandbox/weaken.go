@@ -101,6 +101,8 @@ var weakenings = map[string]weakening{
 		return nil
 	}},
 	"process limit": {limits: func(g group) error { return g.limitProcesses(manyProcesses) }},
+	// On v2 the memory limit is theirs, too.
+	"socket buffers": {limits: func(g group) error { return g.limitSockets(socketShare * muchMemory) }},
 	"core dumps": {config: func(c *configs.Config) {
 		for i := range c.Rlimits {
 			if c.Rlimits[i].Type == unix.RLIMIT_CORE {

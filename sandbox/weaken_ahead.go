@@ -89,9 +89,10 @@ var aheadWeakenings = map[string]aheadWeakening{
 			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Permissions: "rw", Allow: true},
 		})
 	}},
-	"oom score":     {mother: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
-	"memory limit":  {limits: weakenings["memory limit"].limits},
-	"process limit": {limits: weakenings["process limit"].limits},
+	"oom score":      {mother: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
+	"memory limit":   {limits: weakenings["memory limit"].limits},
+	"process limit":  {limits: weakenings["process limit"].limits},
+	"socket buffers": {limits: weakenings["socket buffers"].limits},
 	"processors": {limits: func(g group) error {
 		if g.unified {
 			return g.write("cpu", "cpu.max", "max")
