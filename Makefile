@@ -24,7 +24,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # Static, so that the init runs in any root filesystem, whatever its loader.
 TAGS := netgo,osusergo,sqlite_omit_load_extension
 # Stripped: the daemon copies its binary when it starts, and keeps the copy in memory.
-LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread"
+LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread -Wl,-z,relro,-z,now,-z,noexecstack"
 
 # What Debian must have: to build and to run the demo, and for the tests.
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config

@@ -18,7 +18,7 @@ fi
 version=$(git describe --tags --always)
 tags=netgo,osusergo,sqlite_omit_load_extension
 # The linker's build id would be of the path of the objects.
-ldflags="-s -w -buildid= -X main.version=$version -linkmode external -extldflags \"-static -pthread -Wl,--build-id=none\""
+ldflags="-s -w -buildid= -X main.version=$version -linkmode external -extldflags \"-static -pthread -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--build-id=none\""
 
 build() { # SOURCE OUT
 	(cd "$1" && CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags "$tags" -ldflags "$ldflags" -o "$2/" ./cmd/skillrund ./cmd/skillrun ./cmd/skillrun-python)

@@ -42,7 +42,7 @@
 
 /* ---- what is said ---- */
 
-static void say(const char *name, int found, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void say(const char *name, int found, const char *format, ...) {
 	char line[512];
 	int n = snprintf(line, sizeof line, "%s\t%s\t", name, found ? "found" : "missing");
 	va_list args;

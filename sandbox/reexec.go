@@ -1,6 +1,15 @@
 package sandbox
 
-// #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -Werror=implicit-function-declaration
+// How the C of this package is compiled and linked, also by a plain "go build": by
+// options that cgo allows in a source. Checked functions of the C library end the
+// process where they would overflow; -U because some distributions set a level
+// themselves.
+
+// #cgo CFLAGS: -std=gnu11 -O2 -fstack-protector-strong -fstack-clash-protection -fno-strict-aliasing
+// #cgo CFLAGS: -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
+// #cgo CFLAGS: -Werror -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wold-style-definition
+// #cgo CFLAGS: -Wvla -Wformat=2 -Wpointer-arith -Wundef -Wwrite-strings
+// #cgo LDFLAGS: -Wl,-z,relro,-z,now,-z,noexecstack
 import "C"
 
 import (

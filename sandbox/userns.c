@@ -2,6 +2,8 @@
  * exec of a process with many threads, so they block all signals, whose
  * handlers belong to a Go runtime that they lack. */
 #define _GNU_SOURCE
+#include "userns.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,8 +1,6 @@
 package sandbox
 
-// long skillrun_userns(void);
-// long skillrun_try_unshare(long flags);
-// long skillrun_try_proc(const char *dir);
+// #include "userns.h"
 import "C"
 
 import (

@@ -1,0 +1,104 @@
+package sandbox
+
+import (
+	"bytes"
+	"debug/elf"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestCompiledGuards reads what "go build" made of every C source of this package and
+// would link: functions with arrays have a guard on their stack, and calls of the C
+// library whose bounds the compiler knows are made by the functions that check them.
+func TestCompiledGuards(t *testing.T) {
+	sources, err := filepath.Glob("*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no C sources: %v", err)
+	}
+	objects := compiledObjects(t)
+	// weaken.c has nothing in it without its tag.
+	checked := map[string]string{
+		"init.c": "__memcpy_chk", "init_cell.c": "__snprintf_chk", "init_child.c": "__snprintf_chk",
+		"init_probe.c": "__vsnprintf_chk", "mother.c": "__snprintf_chk",
+	}
+	for _, source := range sources {
+		if source == "weaken.c" {
+			continue
+		}
+		uses, ok := objects[source]
+		if !ok {
+			t.Errorf("%s: not among the objects", source)
+			continue
+		}
+		if !uses["__stack_chk_fail"] {
+			t.Errorf("%s: no function guards its stack", source)
+		}
+		if want := checked[source]; want != "" && !uses[want] {
+			t.Errorf("%s: no call of %s", source, want)
+		}
+	}
+}
+
+// compiledObjects answers which symbols of others each C source of the package uses,
+// from the archive that the go command keeps of it.
+func compiledObjects(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	path, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", ".").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	archive, err := os.ReadFile(strings.TrimSpace(string(path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]map[string]bool{}
+	for _, member := range archiveMembers(t, archive) {
+		f, err := elf.NewFile(bytes.NewReader(member))
+		if err != nil {
+			continue // Go's own objects are not ELF
+		}
+		symbols, err := f.Symbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, uses := "", map[string]bool{}
+		for _, s := range symbols {
+			if elf.ST_TYPE(s.Info) == elf.STT_FILE {
+				name = filepath.Base(s.Name)
+			}
+			if s.Section == elf.SHN_UNDEF {
+				uses[s.Name] = true
+			}
+		}
+		found[name] = uses
+	}
+	return found
+}
+
+// archiveMembers takes an archive of ar(5) apart.
+func archiveMembers(t *testing.T, archive []byte) [][]byte {
+	t.Helper()
+	rest, ok := bytes.CutPrefix(archive, []byte("!<arch>\n"))
+	if !ok {
+		t.Fatal("the package is no archive")
+	}
+	const headerSize, sizeAt = 60, 48
+	var members [][]byte
+	for len(rest) > 0 {
+		if len(rest) < headerSize {
+			t.Fatal(io.ErrUnexpectedEOF)
+		}
+		size, err := strconv.Atoi(strings.TrimSpace(string(rest[sizeAt : sizeAt+10])))
+		if err != nil || headerSize+size > len(rest) {
+			t.Fatalf("a member of %d bytes: %v", size, err)
+		}
+		members = append(members, rest[headerSize:headerSize+size])
+		rest = rest[min(headerSize+size+size%2, len(rest)):]
+	}
+	return members
+}

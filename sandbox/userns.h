@@ -1,0 +1,9 @@
+/* Children that make system calls and nothing else, for userns.go. See userns.c. */
+#ifndef SKILLRUN_USERNS_H
+#define SKILLRUN_USERNS_H
+
+long skillrun_userns(void);
+long skillrun_try_unshare(long flags);
+long skillrun_try_proc(const char *dir);
+
+#endif
