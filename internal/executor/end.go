@@ -24,13 +24,13 @@ type collected struct {
 }
 
 // collect keeps the artifacts. Every process of the execution is dead.
-func (x *Executor) collect(e *execution, changes *os.Root) error {
-	into := x.Record.ArtifactDir(e.id)
-	got, err := e.workspace.Collect(changes, into, x.Keep)
+func (x *Executor) collect(r *run, changes *os.Root) error {
+	into := x.Record.ArtifactDir(r.id)
+	got, err := r.workspace.Collect(changes, into, x.Keep)
 	if err != nil {
 		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
 	}
-	e.collected = collected{got.Artifacts, got.Refused}
+	r.collected = collected{got.Artifacts, got.Refused}
 	if len(got.Artifacts) == 0 {
 		return nil
 	}
@@ -38,22 +38,22 @@ func (x *Executor) collect(e *execution, changes *os.Root) error {
 	for i, a := range got.Artifacts {
 		rows[i] = record.Artifact{Path: a.Path, SizeBytes: a.SizeBytes, SHA256: a.SHA256, Executable: a.Executable}
 	}
-	if err := e.log.PutArtifacts(context.Background(), rows); err != nil {
-		e.collected = collected{}
+	if err := r.log.PutArtifacts(context.Background(), rows); err != nil {
+		r.collected = collected{}
 		return errors.Join(fmt.Errorf("artifacts: %w", err), os.RemoveAll(into))
 	}
 	return nil
 }
 
 // neverRan is the outcome of an execution that left the queue without a slot.
-func (e *execution) neverRan(err error) Outcome {
-	out := e.blank()
-	out.Usage.Queue = time.Since(e.created)
+func (r *run) neverRan(err error) Outcome {
+	out := r.blank()
+	out.Usage.Queue = time.Since(r.created)
 	if errors.Is(err, errQueueTime) {
 		code := TimeoutCode
 		out.End, out.TimedOut, out.Evidence.Deadline, out.ExitCode = TimedOut, true, QueueDeadline, &code
 	} else {
-		out.cancelledBy(e.cancelled())
+		out.cancelledBy(r.cancelled())
 	}
 	out.Advice = advise(out, nil)
 	return out
@@ -62,25 +62,25 @@ func (e *execution) neverRan(err error) Outcome {
 // neverStarted is the outcome of an execution whose sandbox could not be made or
 // whose program could not be started in it. One that was cancelled meanwhile may
 // have printed something.
-func (e *execution) neverStarted(err error, s sinks) Outcome {
-	out := e.blank()
+func (r *run) neverStarted(err error, s sinks) Outcome {
+	out := r.blank()
 	out.Stdout, _ = s.stdout.result()
 	out.Stderr, _ = s.stderr.result()
-	out.Usage.Queue = e.queued
-	if c := e.cancelled(); c != nil {
+	out.Usage.Queue = r.queued
+	if c := r.cancelled(); c != nil {
 		out.cancelledBy(c)
 		return out
 	}
 	out.End = SetupFailed
 	var setup *sandbox.SetupError
 	if errors.As(err, &setup) {
-		out.Evidence.SetupStep, out.Evidence.SetupError = setup.Step, e.publicSetupError(setup)
+		out.Evidence.SetupStep, out.Evidence.SetupError = setup.Step, r.publicSetupError(setup)
 	}
 	level := slog.LevelError
 	if out.Evidence.SetupError != internalSetupError {
 		level = slog.LevelInfo // the caller's own part
 	}
-	e.logger.Log(context.Background(), level, "sandbox", "execution", e.id, "err", err)
+	r.logger.Log(context.Background(), level, "sandbox", "execution", r.id, "err", err)
 	out.Advice = advise(out, nil)
 	return out
 }
@@ -92,9 +92,9 @@ const internalSetupError = "internal error"
 func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	switch err.Step {
 	case stepExec:
-		return e.program()[0].Pipeline[0].Args[0] + ": " + err.Err.Error()
+		return programOf(e.grant, e.settings)[0].Pipeline[0].Args[0] + ": " + err.Err.Error()
 	case stepDirectory:
-		return "working_directory " + e.req.Dir + ": " + err.Err.Error()
+		return "working_directory " + e.dir + ": " + err.Err.Error()
 	case stepMemory:
 		return fmt.Sprintf("%s of memory are too few to start a sandbox in", size(e.limits.MemoryBytes))
 	}
@@ -109,18 +109,18 @@ const (
 )
 
 // outcome is the end of a program that ran.
-func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
-	out := e.blank()
+func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
+	out := r.blank()
 	var lost [2]error
 	out.Stdout, lost[0] = s.stdout.result()
 	out.Stderr, lost[1] = s.stderr.result()
 	out.Usage = Usage{
 		UserCPU: exit.Usage.UserCPU, SystemCPU: exit.Usage.SystemCPU, MemoryPeakBytes: exit.Usage.MemoryPeakBytes,
-		Wall: exit.Usage.Wall, Queue: e.queued, Setup: exit.Usage.Setup,
+		Wall: exit.Usage.Wall, Queue: r.queued, Setup: exit.Usage.Setup,
 	}
 	out.Evidence.OOMKills, out.Evidence.PidsMax = exit.OOMKills, exit.PidsMax
 	if err != nil {
-		e.logger.Error("sandbox", "execution", e.id, "err", err)
+		r.logger.Error("sandbox", "execution", r.id, "err", err)
 	}
 	code := exit.Code
 	if exit.Signal != 0 {
@@ -143,15 +143,15 @@ func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 			out.Evidence.Deadline = CPUDeadline
 		}
 	case sandbox.Stopped:
-		out.cancelledBy(e.cancelled())
+		out.cancelledBy(r.cancelled())
 	}
 	out.ExitCode = &code
-	out.Count = len(e.collected.artifacts)
-	for _, line := range e.collected.refused {
+	out.Count = len(r.collected.artifacts)
+	for _, line := range r.collected.refused {
 		out.Refused = append(out.Refused, strings.ToValidUTF8(line[:min(len(line), maxRefusedBytes)], ""))
 	}
 	if exit.CollectErr != nil {
-		e.logger.Error("artifacts", "execution", e.id, "err", exit.CollectErr)
+		r.logger.Error("artifacts", "execution", r.id, "err", exit.CollectErr)
 		out.Refused = append(out.Refused, "every file: the daemon could not keep them (internal error)")
 	}
 	out.Advice = advise(out, errors.Join(lost[:]...))
@@ -159,13 +159,13 @@ func (e *execution) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 		out.Advice = "Its sandbox was killed from outside, by the machine's operator or because the whole machine ran out of memory; what it did until then is done."
 	}
 	if out.Advice == "" && code != 0 {
-		out.Advice = adviseOn(s.stderr.ending(), e.limits)
+		out.Advice = adviseOn(s.stderr.ending(), r.limits)
 	}
 	return out
 }
 
 func (e *execution) blank() Outcome {
-	return Outcome{SkillDigest: e.skill.Digest, Limits: e.limits}
+	return Outcome{SkillDigest: e.grant.Skill().Digest, Limits: e.limits}
 }
 
 func (out *Outcome) cancelledBy(c *cancellation) {
@@ -176,20 +176,20 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 }
 
 // end records the outcome: exactly one for each execution.
-func (x *Executor) end(e *execution, out Outcome) {
+func (x *Executor) end(r *run, out Outcome) {
 	now := time.Now()
-	err := recordEnd(e.log, out, now)
+	err := recordEnd(r.log, out, now)
 	if err != nil {
-		e.logger.Error("outcome not recorded", "execution", e.id, "end", out.End, "err", err)
+		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
 		// Without what makes it large: readers must not wait for ever.
 		out.Refused = nil
-		err = recordEnd(e.log, out, now)
+		err = recordEnd(r.log, out, now)
 	}
 	if err != nil && !errors.Is(err, record.ErrEnded) {
 		// The next start of the daemon closes it as lost: better than a made-up end.
-		e.logger.Error("outcome not recorded", "execution", e.id, "end", out.End, "err", err)
+		r.logger.Error("outcome not recorded", "execution", r.id, "end", out.End, "err", err)
 	}
-	x.audit(e, out, now)
+	x.audit(r.execution, out, now)
 }
 
 func recordEnd(log *record.Log, out Outcome, now time.Time) error {
@@ -206,13 +206,14 @@ func (x *Executor) audit(e *execution, out Outcome, now time.Time) {
 	if out.ExitCode != nil {
 		code = *out.ExitCode
 	}
+	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	x.Log.Info("execution",
 		"execution", e.id,
-		"tenant", e.req.Principal.Tenant,
-		"principal", e.req.Principal.Name,
-		"skill", e.skill.Name+"@"+e.skill.Digest,
-		"source", e.req.Source.Kind.String(),
-		"script", e.req.Source.Script,
+		"tenant", who.Tenant,
+		"principal", who.Name,
+		"skill", sk.Name+"@"+sk.Digest,
+		"source", source.Kind.String(),
+		"script", source.Script,
 		"end", string(out.End),
 		"exit_code", code,
 		"signal", out.Signal,
@@ -257,38 +258,35 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 
 // recordQueued makes the execution durable and claims its key; event 1 is its
 // header.
-func (x *Executor) recordQueued(ctx context.Context, e *execution) error {
+func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log, error) {
+	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	header, err := json.Marshal(Header{
-		Skill: e.skill.Name, SkillDigest: e.skill.Digest, Limits: e.limits,
+		Skill: sk.Name, SkillDigest: sk.Digest, Limits: e.limits,
 		Network: e.grant.Network(), Commands: e.commands(),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	e.log, err = x.Record.Create(ctx, record.Execution{
-		ID: e.id, Tenant: e.req.Principal.Tenant, Principal: e.req.Principal.Name,
-		Skill: e.skill.Name, Digest: e.skill.Digest,
-		SourceKind: e.req.Source.Kind.String(), Script: e.req.Source.Script, Labels: e.req.Labels,
-		Key: e.req.Key, RequestHash: e.hash, Created: e.created, Detail: header,
+	log, err := x.Record.Create(ctx, record.Execution{
+		ID: e.id, Tenant: who.Tenant, Principal: who.Name, Skill: sk.Name, Digest: sk.Digest,
+		SourceKind: source.Kind.String(), Script: source.Script, Labels: e.labels,
+		Key: e.key, RequestHash: e.hash, Created: e.created, Detail: header,
 	}, header)
 	if err != nil {
-		return fmt.Errorf("record: %w", err)
+		return nil, fmt.Errorf("record: %w", err)
 	}
-	x.mu.Lock()
-	x.live[e.id] = e
-	x.mu.Unlock()
-	return nil
+	return log, nil
 }
 
 // recordStarted says, once, that the program runs. Its first output may be here
 // before the sandbox's start has returned.
-func (e *execution) recordStarted() {
-	e.once.Do(func() {
-		close(e.started) // before anyone can read of it, and then send a signal
+func (r *run) recordStarted() {
+	r.once.Do(func() {
+		close(r.started) // before anyone can read of it, and then send a signal
 		now := time.Now()
-		data, err := json.Marshal(Started{Queue: e.queued, Setup: now.Sub(e.created) - e.queued})
-		if err := errors.Join(err, e.log.Started(context.Background(), now, data)); err != nil {
-			e.logger.Error("start not recorded", "execution", e.id, "err", err)
+		data, err := json.Marshal(Started{Queue: r.queued, Setup: now.Sub(r.created) - r.queued})
+		if err := errors.Join(err, r.log.Started(context.Background(), now, data)); err != nil {
+			r.logger.Error("start not recorded", "execution", r.id, "err", err)
 		}
 	})
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// acquire gives an execution the packages that its skill needs, or says what is
-// missing. The lease is released when the execution is forgotten.
-func (x *Executor) acquire(e *execution) error {
+// acquire gives an execution that is being accepted the packages that its skill needs, or
+// says what is missing. asked is the Python that the request names. The lease is released
+// when the execution is forgotten.
+func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	if x.Environments == nil {
 		return nil
 	}
-	lease, err := x.Environments.Acquire(e.use())
+	lease, err := x.Environments.Acquire(e.use(asked))
 	if err != nil {
 		return err
 	}
@@ -36,25 +37,26 @@ func (x *Executor) acquire(e *execution) error {
 	return nil
 }
 
-// use says which packages an execution needs. One that asks for a Python of its own
-// choice takes it as it is: what the skill needs is meant for the skill's Python.
-func (e *execution) use() environment.Use {
+// use says which packages an execution needs. A request that names a Python gets that
+// Python without packages: the skill's packages are meant for the skill's Python.
+func (e *execution) use(asked runtime.Python) environment.Use {
+	sk, source := e.grant.Skill(), e.grant.Source()
 	u := environment.Use{
-		Tenant: e.req.Principal.Tenant, Skill: e.skill, Python: e.invocation.Python, Image: e.invocation.Image,
-		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python" && e.req.Python == "",
+		Tenant: e.grant.Principal().Tenant, Skill: sk, Python: e.invocation.Python, Image: e.invocation.Image,
+		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python" && asked == "",
 	}
-	switch e.req.Source.Kind {
+	switch source.Kind {
 	case permission.Script:
-		u.Scripts = scriptsAt(e.skill, e.req.Source.Script)
+		u.Scripts = scriptsAt(sk, source.Script)
 	case permission.Command:
 		for _, args := range planArgs(e.grant.Plan()) {
-			args, ok := pythonOf(e.skill, args)
+			args, ok := pythonArgs(sk, args)
 			if !ok {
 				continue
 			}
 			u.RunsPython = true
 			for _, arg := range args {
-				u.Scripts = append(u.Scripts, scriptsAt(e.skill, inSkill(e.skill, arg))...)
+				u.Scripts = append(u.Scripts, scriptsAt(sk, inSkill(sk, arg))...)
 			}
 		}
 	}
@@ -77,10 +79,10 @@ func isPython(program string) bool { return strings.HasPrefix(path.Base(program)
 // wrappers are programs that start what their arguments name.
 var wrappers = []string{"env", "timeout", "nice", "nohup", "setsid", "stdbuf", "time", "ionice", "xargs"}
 
-// pythonOf returns the arguments of a command from its Python program on, if it
+// pythonArgs returns the arguments of a command from its Python program on, if it
 // starts one: an interpreter, or a Python script of the skill as a program, behind
 // what wraps it. What a script of the shell starts is not known.
-func pythonOf(sk *skill.Skill, args []string) ([]string, bool) {
+func pythonArgs(sk *skill.Skill, args []string) ([]string, bool) {
 	for i, arg := range args {
 		switch {
 		case isPython(arg):

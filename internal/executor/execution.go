@@ -2,14 +2,13 @@ package executor
 
 import (
 	"bytes"
-	"context"
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -36,80 +34,73 @@ const (
 	maxDirBytes   = 4096
 )
 
-// An execution is one accepted request on its way to its outcome.
+// An execution is one accepted request. Nothing in it changes once accept has returned
+// it; what changes while it runs is a run's. Skill, source, command plan, network and
+// principal stand in its grant and nowhere else.
 type execution struct {
-	id           string
-	hash         []byte // nil without an idempotency key
-	req          Request
-	skill        *skill.Skill
+	settings
 	grant        permission.Grant
-	invocation   runtime.Invocation // of a command, only what it needs beside its plan
-	python       *sandbox.Python    // nil: the program is not one Python
-	limits       Limits
+	hash         []byte // nil without an idempotency key
+	key          string
+	labels       map[string]string
 	stdin        io.Reader
 	queueTimeout time.Duration
-	grace        time.Duration      // between SIGTERM and SIGKILL when time is up
 	lease        *environment.Lease // of packages; nil: none
-	workspace    *workspace.Workspace
 	log          *record.Log
 	created      time.Time
-	queued       time.Duration // waited for a slot
-	collected    collected
+	ended        func() // nil: nobody asks
 	logger       *slog.Logger
-
-	ctx     context.Context
-	end     context.CancelCauseFunc
-	once    sync.Once     // of recordStarted
-	started chan struct{} // closed when the program runs
-	settled chan struct{} // closed when the sandbox has been made, or has not
-	done    chan struct{} // closed when it has ended
-	proc    process       // set before settled is closed; nil: none
 }
 
-// A cancellation is the cause of a cancelled execution's context.
-type cancellation struct {
-	by, reason string
-	grace      time.Duration
+// settings are what an execution runs with beside what its grant approves.
+type settings struct {
+	id         string
+	invocation runtime.Invocation // of the grant's source; of a command, only what it needs beside its plan
+	python     *sandbox.Python    // nil: the program is not one Python
+	args       []string           // after a script or code
+	runner     string             // see Request.Runner
+	dir        string
+	env        map[string]string
+	secretEnv  map[string]Secret
+	limits     Limits
+	grace      time.Duration // between SIGTERM and SIGKILL when time is up
+	workspace  *workspace.Workspace
 }
 
-func (c *cancellation) Error() string { return "cancelled by " + c.by }
-
-// newExecution checks the form of a request and derives what it will run with.
-func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.Grant) (*execution, error) {
-	if err := checkForm(req); err != nil {
+// newExecution checks the form of a request and derives what it will run with. What
+// runs comes from the grant: the request's own skill and source are not looked at again.
+// Maps and slices are copied, so that a caller who changes the request afterwards
+// changes nothing. accept adds what has to be released: lease, workspace and log.
+func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution, error) {
+	kind := grant.Source().Kind
+	if err := checkForm(req, kind); err != nil {
 		return nil, err
 	}
-	if err := permission.CheckEnv(req.Source.Kind, req.Env); err != nil {
+	if err := permission.CheckEnv(kind, req.Env); err != nil {
 		return nil, err
 	}
-	if err := permission.CheckEnv(req.Source.Kind, plain(req.SecretEnv)); err != nil {
+	if err := permission.CheckEnv(kind, plain(req.SecretEnv)); err != nil {
 		return nil, err
 	}
-	limits, err := x.Bounds.effective(req.Limits, req.Source.Kind, sk.Manifest)
+	limits, err := x.Bounds.effective(req.Limits, kind, grant.Skill().Manifest)
+	if err != nil {
+		return nil, err
+	}
+	invocation, err := invoke(x.Runtimes.With(req.Python), grant)
 	if err != nil {
 		return nil, err
 	}
 	e := &execution{
-		id: record.NewID(), req: req, skill: sk, grant: grant, limits: limits,
-		queueTimeout: req.QueueTimeout, grace: x.Grace, created: time.Now(), logger: x.Log,
-		started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{}),
+		settings: settings{
+			id: record.NewID(), invocation: invocation, python: pythonOf(grant, invocation, req),
+			args: slices.Clone(req.Args), runner: req.Runner, dir: req.Dir,
+			env: maps.Clone(req.Env), secretEnv: maps.Clone(req.SecretEnv),
+			limits: limits, grace: x.Grace,
+		},
+		grant: grant, key: req.Key, labels: maps.Clone(req.Labels),
+		queueTimeout: cmp.Or(req.QueueTimeout, x.QueueTimeout),
+		created:      time.Now(), ended: req.Ended, logger: x.Log,
 	}
-	if e.queueTimeout == 0 {
-		e.queueTimeout = x.QueueTimeout
-	}
-	runtimes := x.Runtimes.With(req.Python)
-	switch req.Source.Kind {
-	case permission.Script:
-		e.invocation, err = runtimes.ForScript(sk, req.Source.Script)
-	case permission.Code:
-		e.invocation, err = runtimes.ForCode(sk, req.Source.Language, req.Source.Code)
-	case permission.Command:
-		e.invocation, err = runtimes.ForCommand(sk, programsOf(grant.Plan()))
-	}
-	if err != nil {
-		return nil, err
-	}
-	e.python = e.pythonOf()
 	if e.stdin, err = req.Stdin.reader(); err != nil {
 		return nil, err
 	}
@@ -118,8 +109,20 @@ func (x *Executor) newExecution(req Request, sk *skill.Skill, grant permission.G
 			return nil, fmt.Errorf("request hash: %w", err)
 		}
 	}
-	e.ctx, e.end = context.WithCancelCause(context.Background())
 	return e, nil
+}
+
+// invoke returns how the source that a grant approves is started.
+func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, error) {
+	sk, source := grant.Skill(), grant.Source()
+	switch source.Kind {
+	case permission.Script:
+		return runtimes.ForScript(sk, source.Script)
+	case permission.Code:
+		return runtimes.ForCode(sk, source.Language, source.Code)
+	default:
+		return runtimes.ForCommand(sk, programsOf(grant.Plan()))
+	}
 }
 
 func plain(secrets map[string]Secret) map[string]string {
@@ -153,11 +156,11 @@ func (s Stdin) reader() (io.Reader, error) {
 }
 
 // checkForm refuses what no skill, policy or machine could make right.
-func checkForm(req Request) error {
+func checkForm(req Request, kind permission.SourceKind) error {
 	switch {
 	case len(req.Args) > MaxArgs:
 		return &RequestError{"args", fmt.Sprintf("%d of them; at most %d", len(req.Args), MaxArgs)}
-	case len(req.Args) > 0 && req.Source.Kind == permission.Command:
+	case len(req.Args) > 0 && kind == permission.Command:
 		return &RequestError{"args", "not with a command: write them into the command line"}
 	case len(req.Dir) > maxDirBytes:
 		return &RequestError{"working_directory", "too long"}
@@ -204,49 +207,6 @@ func checkForm(req Request) error {
 	return nil
 }
 
-// cancel asks the execution to end. Of several the first cause stays, and the
-// soonest end of a grace holds.
-func (e *execution) cancel(c *cancellation) {
-	e.end(c)
-	select {
-	case <-e.settled:
-		if e.proc != nil {
-			e.proc.Stop(c.grace)
-		}
-	default: // run stops it, with the first cause's grace
-	}
-}
-
-// cancelled returns why the context has ended, or nil.
-func (e *execution) cancelled() *cancellation {
-	var c *cancellation
-	errors.As(context.Cause(e.ctx), &c)
-	return c
-}
-
-// settle says that the sandbox's start is over. A nil p means that there is no
-// program.
-func (e *execution) settle(p process) {
-	e.proc = p
-	close(e.settled)
-}
-
-// running returns the running program, or nil. From the event that says so until
-// its end there is one.
-func (e *execution) running(ctx context.Context) process {
-	select {
-	case <-e.started:
-	default:
-		return nil
-	}
-	select {
-	case <-e.settled:
-		return e.proc
-	case <-ctx.Done():
-		return nil
-	}
-}
-
 func (e *execution) removeWorkspace() {
 	if err := e.workspace.Remove(); err != nil {
 		e.logger.Error("staged inputs left behind", "execution", e.id, "err", err)
@@ -256,16 +216,17 @@ func (e *execution) removeWorkspace() {
 // commands returns the argument vectors that will run. The text of inline code
 // is left out: it is not to be stored.
 func (e *execution) commands() [][]string {
-	if e.req.Source.Kind == permission.Command {
+	source := e.grant.Source()
+	if source.Kind == permission.Command {
 		return planArgs(e.grant.Plan())
 	}
 	args := slices.Clone(e.invocation.Args)
 	for i, arg := range args {
-		if e.req.Source.Kind == permission.Code && strings.Contains(arg, e.req.Source.Code) {
+		if source.Kind == permission.Code && strings.Contains(arg, source.Code) {
 			args[i] = "(code)"
 		}
 	}
-	return [][]string{append(args, e.req.Args...)}
+	return [][]string{append(args, e.args...)}
 }
 
 func planArgs(plan permission.Plan) [][]string {
@@ -287,16 +248,4 @@ func programsOf(plan permission.Plan) []string {
 		}
 	}
 	return out
-}
-
-// program is what the sandbox's init runs.
-func (e *execution) program() sandbox.Program {
-	if e.req.Source.Kind == permission.Command {
-		return toProgram(e.grant.Plan())
-	}
-	args := slices.Concat(e.invocation.Args, e.req.Args)
-	if e.req.Runner != "" {
-		args = slices.Insert(args, 1, "-c", e.req.Runner)
-	}
-	return sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}}
 }

@@ -68,8 +68,8 @@ type Executor struct {
 	start     startFunc
 
 	mu   sync.Mutex
-	live map[string]*execution // queued and running, by ID
-	runs sync.WaitGroup        // one a live execution
+	live map[string]*run // queued and running, by ID
+	runs sync.WaitGroup  // one a live execution
 }
 
 // A startFunc is [sandbox.Host.Start]; tests put another in its place.
@@ -95,7 +95,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 		Config:    c,
 		admission: newAdmission(c.MaxRunning, c.MaxQueued),
 		hashKey:   key,
-		live:      map[string]*execution{},
+		live:      map[string]*run{},
 	}
 	x.start = func(ctx context.Context, spec sandbox.Spec, io sandbox.IO) (process, error) {
 		p, err := c.Host.Start(ctx, spec, io)
@@ -128,88 +128,96 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if err != nil {
 		return "", false, err
 	}
-	e, err := x.accept(ctx, req)
-	if err != nil {
+	e, earlier, err := x.accept(ctx, req)
+	if e == nil {
 		place.leave()
-		var claimed *record.KeyClaimed
-		if errors.As(err, &claimed) {
-			return x.claimed(claimed, e)
-		}
-		return "", false, err
+		return earlier, earlier != "", err
 	}
-	x.runs.Go(func() { x.run(e, place) })
-	goruntime.Gosched() // the program comes before who reads its events
+	r := newRun(e)
+	x.mu.Lock()
+	x.live[e.id] = r
+	x.mu.Unlock()
+	x.runs.Go(func() { x.run(r, place) })
+	goruntime.Gosched() // let the program start before a reader of its events
 	return e.id, false, nil
 }
 
-// accept approves and records a request. Nothing of it runs yet.
-func (x *Executor) accept(ctx context.Context, req Request) (*execution, error) {
+// accept approves and records a request; nothing runs yet. It returns one of three: an
+// execution, the ID of the earlier one that has this request's key, or an error.
+func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earlier string, err error) {
 	sk, err := x.Skills.Resolve(req.Skill)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	grant, err := x.Policy.Check(req.Principal, sk, req.Source, req.Network)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	e, err := x.newExecution(req, sk, grant)
-	if err != nil {
-		return nil, err
+	if e, err = x.newExecution(req, grant); err != nil {
+		return nil, "", err
 	}
-	if err := x.acquire(e); err != nil {
-		return nil, err
+	if err := x.acquire(e, req.Python); err != nil {
+		return nil, "", err
 	}
 	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), sk.Dir, sk.Has, req.Files); err != nil {
 		e.lease.Release()
-		return nil, err
+		return nil, "", err
 	}
-	e.req.Files = nil // they are on disk
-	if err := x.recordQueued(ctx, e); err != nil {
+	if e.log, err = x.recordQueued(ctx, e); err != nil {
 		e.lease.Release()
-		return e, errors.Join(err, e.workspace.Remove())
+		if removeErr := e.workspace.Remove(); removeErr != nil {
+			return nil, "", errors.Join(err, removeErr)
+		}
+		earlier, err = sameRequest(err, e.hash)
+		return nil, earlier, err
 	}
-	return e, nil
+	return e, "", nil
 }
 
-// claimed answers a request whose key an earlier one has.
-func (x *Executor) claimed(c *record.KeyClaimed, e *execution) (string, bool, error) {
-	if string(c.Existing.RequestHash) != string(e.hash) {
-		return "", false, &KeyConflictError{ID: c.Existing.ID}
+// sameRequest returns the ID of the execution that has claimed a request's key, if it is
+// one of the same request, by hash. Any other error of the record is returned as it is.
+func sameRequest(err error, hash []byte) (id string, _ error) {
+	var claimed *record.KeyClaimed
+	switch {
+	case !errors.As(err, &claimed):
+		return "", err
+	case string(claimed.Existing.RequestHash) != string(hash):
+		return "", &KeyConflictError{ID: claimed.Existing.ID}
 	}
-	return c.Existing.ID, true, nil
+	return claimed.Existing.ID, nil
 }
 
 // run takes a recorded execution to its outcome. It never fails: what goes wrong
 // is the outcome.
-func (x *Executor) run(e *execution, place *place) {
-	defer x.forget(e)
+func (x *Executor) run(r *run, place *place) {
+	defer x.forget(r)
 	defer place.leave()
-	defer e.removeWorkspace()
+	defer r.removeWorkspace()
 
-	if err := place.wait(e.ctx, e.queueTimeout); err != nil {
-		x.end(e, e.neverRan(err))
+	if err := place.wait(r.ctx, r.queueTimeout); err != nil {
+		x.end(r, r.neverRan(err))
 		return
 	}
-	e.queued = time.Since(e.created)
+	r.queued = time.Since(r.created)
 
-	spec := newSpec(e)
-	out := newSinks(e)
-	p, err := x.start(e.ctx, spec, sandbox.IO{
-		Stdin:   e.stdin,
+	spec := newSpec(r.grant, r.settings)
+	out := newSinks(r)
+	p, err := x.start(r.ctx, spec, sandbox.IO{
+		Stdin:   r.stdin,
 		Stdout:  out.stdout,
 		Stderr:  out.stderr,
-		Collect: func(changes *os.Root) error { return x.collect(e, changes) },
+		Collect: func(changes *os.Root) error { return x.collect(r, changes) },
 	})
-	e.settle(p)
+	r.settle(p)
 	if err != nil {
-		x.end(e, e.neverStarted(err, out))
+		x.end(r, r.neverStarted(err, out))
 		return
 	}
-	e.recordStarted()
-	stop := context.AfterFunc(e.ctx, func() { p.Stop(e.cancelled().grace) })
+	r.recordStarted()
+	stop := context.AfterFunc(r.ctx, func() { p.Stop(r.cancelled().grace) })
 	exit, err := p.Wait()
 	stop()
-	x.end(e, e.outcome(exit, err, out))
+	x.end(r, r.outcome(exit, err, out))
 }
 
 // Cancel asks an execution to end and waits until it has. An ended one is
@@ -221,10 +229,10 @@ func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by,
 	if grace < 0 {
 		grace = x.CancelGrace
 	}
-	if e := x.find(id); e != nil {
-		e.cancel(&cancellation{by: by, reason: reason, grace: grace})
+	if r := x.find(id); r != nil {
+		r.cancel(&cancellation{by: by, reason: reason, grace: grace})
 		select {
-		case <-e.done:
+		case <-r.done:
 		case <-ctx.Done():
 			return Execution{}, ctx.Err()
 		}
@@ -241,11 +249,11 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 	if _, err := x.row(ctx, who, id); err != nil {
 		return err
 	}
-	e := x.find(id)
-	if e == nil {
+	r := x.find(id)
+	if r == nil {
 		return ErrNotRunning
 	}
-	p := e.running(ctx)
+	p := r.running(ctx)
 	if p == nil {
 		return ErrNotRunning
 	}
@@ -270,8 +278,8 @@ func (x *Executor) Drain(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	x.mu.Lock()
-	for _, e := range x.live {
-		e.cancel(&cancellation{by: "drain", reason: "the daemon stops", grace: x.CancelGrace})
+	for _, r := range x.live {
+		r.cancel(&cancellation{by: "drain", reason: "the daemon stops", grace: x.CancelGrace})
 	}
 	x.mu.Unlock()
 	<-idle
@@ -295,21 +303,21 @@ func (x *Executor) KeyedHash(purpose string, data []byte) string {
 // Counts returns how many executions hold a slot and how many wait for one.
 func (x *Executor) Counts() (running, queued int, draining bool) { return x.admission.counts() }
 
-func (x *Executor) find(id string) *execution {
+func (x *Executor) find(id string) *run {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.live[id]
 }
 
-func (x *Executor) forget(e *execution) {
+func (x *Executor) forget(r *run) {
 	x.mu.Lock()
-	delete(x.live, e.id)
+	delete(x.live, r.id)
 	x.mu.Unlock()
-	e.lease.Release()
-	e.end(nil) // frees the context
-	close(e.done)
-	if e.req.Ended != nil {
-		e.req.Ended()
+	r.lease.Release()
+	r.end(nil) // frees the context
+	close(r.done)
+	if r.ended != nil {
+		r.ended()
 	}
 }
 

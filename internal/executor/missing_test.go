@@ -65,7 +65,7 @@ func TestMissingPackagesAreSaidBefore(t *testing.T) {
 		sk.BaseDir() + "/scripts/go.py": sk.BaseDir() + "/scripts/go.py",
 		"scripts/go.sh":                 "none", "cat scripts/go.py": "none", "bash scripts/go.sh": "none",
 	} {
-		rest, ok := pythonOf(sk, strings.Fields(command))
+		rest, ok := pythonArgs(sk, strings.Fields(command))
 		if got := strings.Join(rest, " "); ok && got != want || ok != (want != "none") {
 			t.Errorf("%s: got %q, %t; want %q", command, got, ok, want)
 		}

@@ -23,20 +23,29 @@ const (
 	maxSearchedText  = 4 << 20
 )
 
-// pythonOf says how an interpreter that is ready may be had for the program, if that is
-// one Python and no more; else nil. Whether one is there changes nothing but how soon
-// the program starts.
-func (e *execution) pythonOf() *sandbox.Python {
-	source := e.req.Source
+// A preload says which Python zygote serves an execution, if its program is one Python.
+// It looks at texts only; its answer changes how soon the program starts, and nothing else.
+type preload struct {
+	skill      *skill.Skill
+	invocation runtime.Invocation
+	dir        string // working directory
+	modules    bool   // the request has files that a program may import
+}
+
+// pythonOf returns the Python zygote that serves a program, or nil if the program is not
+// one Python and no more.
+func pythonOf(grant permission.Grant, invocation runtime.Invocation, req Request) *sandbox.Python {
+	source := grant.Source()
+	p := preload{skill: grant.Skill(), invocation: invocation, dir: req.Dir, modules: bringsModules(req.Files)}
 	switch {
 	case source.Kind == permission.Command:
-		return e.pythonOfCommand(e.grant.Plan())
-	case e.invocation.Language != "python":
+		return p.ofCommand(grant.Plan())
+	case invocation.Language != "python":
 		return nil
 	case source.Kind == permission.Code:
-		return e.pythonOfText([]byte(source.Code))
+		return p.ofText([]byte(source.Code))
 	case source.Kind == permission.Script:
-		python, err := e.pythonOfFile(source.Script)
+		python, err := p.ofFile(source.Script)
 		if err != nil {
 			return nil // its start will say why
 		}
@@ -45,12 +54,17 @@ func (e *execution) pythonOf() *sandbox.Python {
 	return nil
 }
 
+// bringsModules reports whether one of a request's files may be imported by a program.
+func bringsModules(files []Input) bool {
+	return slices.ContainsFunc(files, func(f Input) bool { return strings.HasSuffix(f.Path, ".py") })
+}
+
 // pythonName is a program that may be the one Python that the machine has.
 var pythonName = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
 
-// pythonOfCommand is pythonOf for a line that was checked.
-func (e *execution) pythonOfCommand(plan permission.Plan) *sandbox.Python {
-	if len(plan) != 1 || len(plan[0].Pipeline) != 1 || len(e.invocation.Path)+len(e.invocation.Mounts) > 0 {
+// ofCommand is pythonOf for a line that was checked.
+func (p preload) ofCommand(plan permission.Plan) *sandbox.Python {
+	if len(plan) != 1 || len(plan[0].Pipeline) != 1 || len(p.invocation.Path)+len(p.invocation.Mounts) > 0 {
 		return nil // a Python that is found by another PATH is another one
 	}
 	args := plan[0].Pipeline[0].Args
@@ -58,17 +72,17 @@ func (e *execution) pythonOfCommand(plan permission.Plan) *sandbox.Python {
 		return nil
 	}
 	if args[1] == "-c" && len(args) > 2 {
-		return e.pythonOfText([]byte(args[2]))
+		return p.ofText([]byte(args[2]))
 	}
 	if strings.HasPrefix(args[1], "-") {
 		return nil
 	}
-	file, absolute := strings.CutPrefix(args[1], e.skill.BaseDir()+"/")
+	file, absolute := strings.CutPrefix(args[1], p.skill.BaseDir()+"/")
 	if !absolute {
-		file = path.Join(e.req.Dir, args[1]) // the workspace shows the skill's files
+		file = path.Join(p.dir, args[1]) // the workspace shows the skill's files
 	}
 	if filepath.IsLocal(file) {
-		if python, err := e.pythonOfFile(file); err == nil {
+		if python, err := p.ofFile(file); err == nil {
 			return python
 		}
 	}
@@ -76,17 +90,17 @@ func (e *execution) pythonOfCommand(plan permission.Plan) *sandbox.Python {
 	return &sandbox.Python{Imports: runtime.CommonPreloads(), Elsewhere: true}
 }
 
-// pythonOfText is pythonOf for a text that the request has.
-func (e *execution) pythonOfText(text []byte) *sandbox.Python {
+// ofText is pythonOf for a text that the request has.
+func (p preload) ofText(text []byte) *sandbox.Python {
 	return &sandbox.Python{
 		Imports:   runtime.Preloads(text[:min(len(text), maxPreloadText)]),
-		Elsewhere: len(text) > maxPreloadText || runtime.SearchesElsewhere(text) || e.bringsModules() || searchesElsewhere(e.skill),
+		Elsewhere: len(text) > maxPreloadText || runtime.SearchesElsewhere(text) || p.modules || searchesElsewhere(p.skill),
 	}
 }
 
-// pythonOfFile is pythonOf for a file of the skill, which is read once.
-func (e *execution) pythonOfFile(file string) (*sandbox.Python, error) {
-	entry, err := e.skill.Lookup(file)
+// ofFile is pythonOf for a file of the skill, which is read once.
+func (p preload) ofFile(file string) (*sandbox.Python, error) {
+	entry, err := p.skill.Lookup(file)
 	if err != nil {
 		return nil, err
 	}
@@ -95,23 +109,17 @@ func (e *execution) pythonOfFile(file string) (*sandbox.Python, error) {
 		imports   []string
 		elsewhere bool
 	}
-	of, err := skill.Derived(e.skill, key{entry.Path}, func() (found, error) {
-		text, err := readText(e.skill, entry.Path, maxPreloadText+1)
+	of, err := skill.Derived(p.skill, key{entry.Path}, func() (found, error) {
+		text, err := readText(p.skill, entry.Path, maxPreloadText+1)
 		return found{
 			imports:   runtime.Preloads(text[:min(len(text), maxPreloadText)]),
-			elsewhere: len(text) > maxPreloadText || runtime.SearchesElsewhere(text) || searchesElsewhere(e.skill),
+			elsewhere: len(text) > maxPreloadText || runtime.SearchesElsewhere(text) || searchesElsewhere(p.skill),
 		}, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &sandbox.Python{Imports: of.imports, Elsewhere: of.elsewhere || e.bringsModules()}, nil
-}
-
-// bringsModules reports whether the request has files that a program may import, of
-// which nothing is known.
-func (e *execution) bringsModules() bool {
-	return slices.ContainsFunc(e.req.Files, func(f Input) bool { return strings.HasSuffix(f.Path, ".py") })
+	return &sandbox.Python{Imports: of.imports, Elsewhere: of.elsewhere || p.modules}, nil
 }
 
 // searchesElsewhere reports whether a module of the skill may change where others are

@@ -76,7 +76,7 @@ func TestRequestsThatNothingCouldMakeRight(t *testing.T) {
 	req := scriptRequest(strings.Repeat("x", MaxArgBytes))
 	req.Labels = map[string]string{strings.Repeat("é", MaxLabelKey): strings.Repeat("é", MaxLabelValue)}
 	req.Dir = "a/..b/c"
-	if err := checkForm(req); err != nil {
+	if err := checkForm(req, req.Source.Kind); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 }
@@ -278,11 +278,11 @@ func TestUseNamesTheScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := x.newExecution(Request{Principal: who, Skill: "demo", Source: tt.source}, sk, grant)
+		e, err := x.newExecution(Request{Principal: who, Skill: "demo", Source: tt.source}, grant)
 		if err != nil {
 			t.Fatalf("%+v: %v", tt.source, err)
 		}
-		if got := e.use(); got.RunsPython != tt.python || !slices.Equal(got.Scripts, tt.scripts) || got.Tenant != who.Tenant || got.Skill != e.skill {
+		if got := e.use(""); got.RunsPython != tt.python || !slices.Equal(got.Scripts, tt.scripts) || got.Tenant != who.Tenant || got.Skill != sk {
 			t.Errorf("%+v: got %+v", tt.source, got)
 		}
 	}

@@ -28,10 +28,10 @@ const lastBytes = 512
 
 type sinks struct{ stdout, stderr *sink }
 
-func newSinks(e *execution) sinks {
+func newSinks(r *run) sinks {
 	return sinks{
-		stdout: &sink{log: e.log, stream: Stdout, limit: e.limits.OutputBytes, started: e.recordStarted},
-		stderr: &sink{log: e.log, stream: Stderr, limit: e.limits.OutputBytes, started: e.recordStarted},
+		stdout: &sink{log: r.log, stream: Stdout, limit: r.limits.OutputBytes, started: r.recordStarted},
+		stderr: &sink{log: r.log, stream: Stderr, limit: r.limits.OutputBytes, started: r.recordStarted},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -15,45 +16,62 @@ const skillkitVersion = "0.3.0"
 // basePath ends with the links of runtime.Set.Links.
 const basePath = "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"
 
-// newSpec says what the sandbox is made of. It is pure, and it takes an
-// execution that has a grant: there is no other way to a Spec.
-func newSpec(e *execution) sandbox.Spec {
-	base := e.skill.BaseDir()
+// newSpec says what the sandbox is made of. It is pure. Skill, source, command plan and
+// network come from the grant and from nowhere else; it panics on a grant that approves
+// nothing, since only a bug can bring one here.
+func newSpec(grant permission.Grant, s settings) sandbox.Spec {
+	if !grant.Valid() {
+		panic("newSpec: the grant of execution " + s.id + " approves nothing")
+	}
+	sk := grant.Skill()
 	spec := sandbox.Spec{
-		ID:      e.id,
-		Program: e.program(),
-		Env:     e.environment(),
-		Dir:     e.req.Dir,
-		Mounts:  []sandbox.Mount{{Source: e.skill.Dir, Target: base, Owned: true}},
+		ID:      s.id,
+		Program: programOf(grant, s),
+		Env:     environmentOf(sk, s),
+		Dir:     s.dir,
+		Mounts:  []sandbox.Mount{{Source: sk.Dir, Target: sk.BaseDir(), Owned: true}},
 		Workspace: sandbox.Workspace{
-			Lower:     e.workspace.Lower(),
-			SizeBytes: e.limits.WorkspaceBytes,
-			Files:     int64(e.limits.WorkspaceFiles),
+			Lower:     s.workspace.Lower(),
+			SizeBytes: s.limits.WorkspaceBytes,
+			Files:     int64(s.limits.WorkspaceFiles),
 		},
 		Limits: sandbox.Limits{
-			Wall: e.limits.Wall, CPU: e.limits.CPU, Grace: e.grace,
-			MemoryBytes: e.limits.MemoryBytes, Processes: e.limits.Processes, OpenFiles: e.limits.OpenFiles,
-			MilliCPUs: e.limits.MilliCPUs,
+			Wall: s.limits.Wall, CPU: s.limits.CPU, Grace: s.grace,
+			MemoryBytes: s.limits.MemoryBytes, Processes: s.limits.Processes, OpenFiles: s.limits.OpenFiles,
+			MilliCPUs: s.limits.MilliCPUs,
 		},
 		Network: sandbox.NetworkNone,
-		Root:    e.invocation.Image.Name,
-		Python:  e.python,
+		Root:    s.invocation.Image.Name,
+		Python:  s.python,
 	}
-	for _, m := range e.invocation.Mounts {
+	for _, m := range s.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
 	}
-	if e.grant.Network() {
+	if grant.Network() {
 		spec.Network = sandbox.NetworkHost
 	}
 	return spec
 }
 
-// environment is the whole environment of the program, sorted: a fixed base, the
+// programOf returns what the sandbox's init runs: of a command the plan that was checked,
+// of a script or code its invocation.
+func programOf(grant permission.Grant, s settings) sandbox.Program {
+	if grant.Source().Kind == permission.Command {
+		return toProgram(grant.Plan())
+	}
+	args := slices.Concat(s.invocation.Args, s.args)
+	if s.runner != "" {
+		args = slices.Insert(args, 1, "-c", s.runner)
+	}
+	return sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}}
+}
+
+// environmentOf returns the whole environment of the program, sorted: a fixed base, the
 // runtime's, then the request's, which was checked not to touch either.
-func (e *execution) environment() []string {
-	base := e.skill.BaseDir()
+func environmentOf(sk *skill.Skill, s settings) []string {
+	base := sk.BaseDir()
 	env := []string{
-		"PATH=" + strings.Join(append(slices.Clone(e.invocation.Path), basePath), ":"),
+		"PATH=" + strings.Join(append(slices.Clone(s.invocation.Path), basePath), ":"),
 		"HOME=/home/skill",
 		"USER=skill",
 		"LOGNAME=skill",
@@ -66,18 +84,18 @@ func (e *execution) environment() []string {
 		// Python fills a block before it writes to a pipe, so what a script prints
 		// would arrive only at its end, and not at all if it is killed.
 		"PYTHONUNBUFFERED=1",
-		"SKILL_NAME=" + e.skill.Name,
-		"SKILL_VERSION=" + e.skill.EffectiveVersion(),
+		"SKILL_NAME=" + sk.Name,
+		"SKILL_VERSION=" + sk.EffectiveVersion(),
 		"SKILL_BASE_DIR=" + base,
 		"SKILL_DIR=" + base,
 		"SCRIPTS_DIR=" + base + "/scripts",
 		"SKILLKIT_VERSION=" + skillkitVersion,
 	}
-	env = append(env, e.invocation.Env...)
-	for name, value := range e.req.Env {
+	env = append(env, s.invocation.Env...)
+	for name, value := range s.env {
 		env = append(env, name+"="+value)
 	}
-	for name, value := range e.req.SecretEnv {
+	for name, value := range s.secretEnv {
 		env = append(env, name+"="+string(value))
 	}
 	slices.Sort(env)
