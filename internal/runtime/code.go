@@ -7,14 +7,14 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// maxArgument is the longest argument that the kernel takes, in bytes without its
-// NUL: MAX_ARG_STRLEN is 131,072 with it, execve(2).
+// maxArgument is the kernel's limit for one argument, in bytes without the final NUL:
+// MAX_ARG_STRLEN is 131,072 with it, execve(2).
 const maxArgument = 131_071
 
-// codeName stands for the file of a text in a MissingError.
+// codeName takes the place of a file name in a MissingError.
 const codeName = "inline code"
 
-// LanguageError says that there is no such language for inline code.
+// LanguageError reports an unknown language of inline code.
 type LanguageError struct{ Language string }
 
 func (e *LanguageError) Error() string {
@@ -26,10 +26,10 @@ type CodeError struct{ Reason string }
 
 func (e *CodeError) Error() string { return "code: " + e.Reason }
 
-// ForCode says how to run a text. An empty language is python. The arguments that
-// follow are the program's from the first on: sys.argv[1], $1, process.argv[1]
-// (node has no script's name there), ARGV[0]. The error is a *LanguageError, a
-// *CodeError, a *MissingError or a *VenvError.
+// ForCode returns the invocation of inline code. An empty language means python. The
+// caller's arguments start at sys.argv[1], $1, process.argv[1] (node has no script
+// name there) or ARGV[0]. The error is a *LanguageError, a *CodeError, a *MissingError
+// or a *VenvError.
 func (s *Set) ForCode(sk *skill.Skill, language, text string) (Invocation, error) {
 	program := language
 	switch language {
@@ -59,8 +59,8 @@ func (s *Set) ForCode(sk *skill.Skill, language, text string) (Invocation, error
 	return inv, nil
 }
 
-// codeArgs passes a text so that neither a - at its begin nor one of the
-// arguments behind it is taken for an option of the interpreter.
+// codeArgs passes code in a form in which the interpreter can mistake neither the
+// code's leading "-" nor a later argument for an option.
 func codeArgs(program, text string) []string {
 	switch program {
 	case "bash", "sh":

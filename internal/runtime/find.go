@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// searchPath is where interpreters are looked for, first match first: the order
-// of the sandbox's own PATH.
+// searchPath lists the directories of interpreters, first match first. The order is
+// that of the sandbox's PATH.
 var searchPath = []string{"usr/local/bin", "usr/bin", "usr/sbin"}
 
 const (
@@ -22,19 +22,19 @@ const (
 	maxLinks = 40
 	// versionTimeout bounds one "--version".
 	versionTimeout = 5 * time.Second
-	// versionGrace is how long its pipes may stay open after that.
+	// versionGrace bounds how long its pipes may stay open after its end.
 	versionGrace = time.Second
-	// versionBytes bounds what is read of its answer.
+	// versionBytes bounds how much of its output is read.
 	versionBytes = 4 << 10
 )
 
-// A finder looks for programs in a root file system as a sandbox would see it.
+// A finder looks for programs in a root file system with a sandbox's view of it.
 type finder struct {
 	root  string
-	image bool // a sandbox sees all of it but hiddenDirs
+	image bool // an image: all of it is visible but hiddenDirs
 }
 
-// searchPath is that of the root file system: not every image has merged /bin into
+// searchPath returns the directories to search. Not every image has merged /bin into
 // /usr.
 func (f finder) searchPath() []string {
 	if f.image {
@@ -43,7 +43,8 @@ func (f finder) searchPath() []string {
 	return searchPath
 }
 
-// find returns the path of a program in the sandbox, and where its links lead.
+// find returns the path of a program in the sandbox and the path that its links
+// resolve to.
 func (f finder) find(name string) (program, target string, ok bool) {
 	for _, dir := range f.searchPath() {
 		target, ok := f.resolve(dir + "/" + name)
@@ -64,7 +65,7 @@ func (f finder) names(pattern *regexp.Regexp) []string {
 	for _, dir := range f.searchPath() {
 		entries, err := readDirInside(f.root, dir)
 		if err != nil {
-			continue // not every system has all of them
+			continue // not every system has every directory
 		}
 		for _, e := range entries {
 			if pattern.MatchString(e.Name()) && !slices.Contains(names, e.Name()) {
@@ -76,9 +77,9 @@ func (f finder) names(pattern *regexp.Regexp) []string {
 	return names
 }
 
-// resolve follows the links of a path within the root file system. Of this machine
-// only links of usr, of etc/alternatives and of the top level (bin -> usr/bin) count,
-// and the end must lie in usr: nothing else of the root file system is in a sandbox.
+// resolve follows the links of a path within the root file system. On this machine
+// only links in usr, in etc/alternatives and at the top level (bin -> usr/bin) count,
+// and the result must lie in usr: a sandbox sees nothing else of this machine.
 func (f finder) resolve(name string) (target string, ok bool) {
 	at, pending, links := "", strings.Split(name, "/"), 0
 	for len(pending) > 0 {
@@ -95,7 +96,7 @@ func (f finder) resolve(name string) (target string, ok bool) {
 		}
 		next := path.Join(at, part)
 		link, err := os.Readlink(filepath.Join(f.root, next))
-		if err != nil { // no link, or nothing: Lstat will tell
+		if err != nil { // not a link, or missing: Lstat below decides
 			at = next
 			continue
 		}
@@ -113,7 +114,7 @@ func (f finder) resolve(name string) (target string, ok bool) {
 	return at, strings.HasPrefix(at, "usr/")
 }
 
-// isHidden reports whether a path of an image is in no sandbox.
+// isHidden reports whether no sandbox sees a path of an image.
 func isHidden(name string) bool {
 	top, _, _ := strings.Cut(name, "/")
 	return slices.Contains(hiddenDirs, top)
@@ -132,7 +133,7 @@ func (f finder) linkCounts(name string) bool {
 
 var versionNumber = regexp.MustCompile(`[0-9]+\.[0-9]+(\.[0-9]+)?`)
 
-// version asks a program for its version. It gets no environment and no input.
+// version runs a program with --version, without environment and input.
 func (f finder) version(ctx context.Context, target string) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -143,12 +144,12 @@ func (f finder) version(ctx context.Context, target string) string {
 	cmd.Stdout, cmd.Stderr = &answer, &answer
 	cmd.WaitDelay = versionGrace
 	if err := cmd.Run(); err != nil {
-		return "" // dash, for one, has no such option
+		return "" // dash, for example, has no such option
 	}
 	return versionNumber.FindString(answer.String())
 }
 
-// A limitedBuffer keeps the first versionBytes and swallows the rest.
+// A limitedBuffer keeps the first versionBytes and discards the rest.
 type limitedBuffer struct{ bytes.Buffer }
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {

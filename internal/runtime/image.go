@@ -19,11 +19,11 @@ import (
 // /usr. The zero Image is this machine.
 type Image struct {
 	Name   string // in the configuration
-	Dir    string // where it lies; a stranger's files, so links in it lead nowhere but into it
-	Digest string // another one if what it holds is; "sha256:...", or what else is known of it
+	Dir    string // on the host; untrusted, so its links are resolved within it
+	Digest string // changes with the content; "sha256:..." for an image
 }
 
-// Rootfs is the directory that holds the files.
+// Rootfs returns the directory that holds the image's files: "/" for this machine.
 func (i Image) Rootfs() string {
 	if i == (Image{}) {
 		return "/"
@@ -31,7 +31,7 @@ func (i Image) Rootfs() string {
 	return i.Dir
 }
 
-// in says where something is, for the end of a sentence.
+// in returns a location for the end of a sentence, such as "in image data".
 func (i Image) in() string {
 	if i == (Image{}) {
 		return ""
@@ -39,17 +39,17 @@ func (i Image) in() string {
 	return " in image " + i.Name
 }
 
-// Program looks for a program by its name on the path of a sandbox, and returns
-// where it is there. python is there wherever python3 is.
+// Program returns the path in a sandbox of a program on the sandbox's PATH. python
+// exists wherever python3 does.
 func (i Image) Program(name string) (string, bool) {
 	return finder{root: i.Rootfs(), image: i != (Image{})}.program(name)
 }
 
-// hiddenDirs are top-level directories of an image that no sandbox sees: it has
-// its own there.
+// hiddenDirs are top-level directories of an image that no sandbox sees. The sandbox
+// has its own directories at these paths.
 var hiddenDirs = []string{"dev", "home", "opt", "proc", "run", "skills", "sys", "tmp", "workspace"}
 
-// Languages are what Route knows: those of Runtime.
+// Languages returns the keys that Route accepts: the languages of Runtime.
 func Languages() []string {
 	var names []string
 	for _, p := range programs {
@@ -60,17 +60,17 @@ func Languages() []string {
 	return names
 }
 
-// Route returns the interpreters of s and, for the languages in by, those of
-// others: scripts, code and command lines of such a language run with these, and in
-// their image. Of a command line the first program that is an interpreter, or a
-// script of one, decides.
+// Route returns a copy of s that sends each language in by to another set: scripts,
+// code and command lines of that language run with that set's interpreters, in its
+// image. A command line follows the first interpreter, or script of an interpreted
+// language, in it.
 func (s *Set) Route(by map[string]*Set) *Set {
 	with := *s
 	with.others = maps.Clone(by)
 	return &with
 }
 
-// of is the set that a program, python3.11 or bash, belongs to.
+// of returns the set that a program such as python3.11 or bash belongs to.
 func (s *Set) of(program string) *Set {
 	if len(s.others) == 0 {
 		return s
@@ -90,7 +90,7 @@ func (s *Set) of(program string) *Set {
 	return s
 }
 
-// ofCommand is the set that a command line belongs to.
+// ofCommand returns the set that a command line belongs to.
 func (s *Set) ofCommand(commands []string) *Set {
 	for _, command := range commands {
 		name := path.Base(command)
@@ -107,10 +107,10 @@ func (s *Set) ofCommand(commands []string) *Set {
 	return s
 }
 
-// Image is where the interpreters are.
+// Image returns the root file system of the interpreters.
 func (s *Set) Image() Image { return s.image }
 
-// All are the set itself and those that Route added, each once.
+// All returns s and the sets that Route added, each once.
 func (s *Set) All() []*Set {
 	all := []*Set{s}
 	for _, language := range slices.Sorted(maps.Keys(s.others)) {
@@ -122,15 +122,15 @@ func (s *Set) All() []*Set {
 	return all
 }
 
-// WithoutEmbedded returns the interpreters for an image in which the embedded
-// CPython can't run. reason says why, to those who ask for it.
+// WithoutEmbedded returns a copy of s for an image in which the embedded CPython
+// cannot run. A MissingError then gives reason.
 func (s *Set) WithoutEmbedded(reason string) *Set {
 	with := *s
 	with.lack = reason
 	return &with
 }
 
-// missing is the error that a program is not there.
+// missing returns the error for a program that is not installed.
 func (s *Set) missing(program, file string) error {
 	err := &MissingError{Interpreter: program, File: path.Base(file), Image: s.image.Name}
 	if s.image != (Image{}) && strings.HasPrefix(program, "python") {
@@ -139,9 +139,9 @@ func (s *Set) missing(program, file string) error {
 	return err
 }
 
-// OpenInside opens a regular file or a directory of a root file system for
-// reading, as a sandbox would find it: no link leads out. Of this machine's root it
-// opens what there is.
+// OpenInside opens a regular file or a directory of a root file system for reading.
+// It resolves links within root, as a sandbox would. For this machine's root "/" it
+// opens the path as it stands.
 func OpenInside(root, name string) (*os.File, error) {
 	if root == "/" {
 		return os.Open(path.Join(root, name))
@@ -151,10 +151,10 @@ func OpenInside(root, name string) (*os.File, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	// A path first, since to open a device or a pipe does something.
+	// Open with O_PATH first: opening a device or a pipe has side effects.
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(dir.Fd()), name, &how)
-	// A rename or a mount anywhere on the machine disturbs a path with .. in a link,
+	// A concurrent rename or mount makes a lookup that meets ".." fail with EAGAIN,
 	// openat2(2).
 	for try := 0; (err == unix.EAGAIN || err == unix.EINTR) && try < maxTries; try++ {
 		time.Sleep(time.Duration(min(try, 10)) * 100 * time.Microsecond)
@@ -188,18 +188,18 @@ func readDirInside(root, name string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// maxTries is some seconds of a machine that renames and mounts all the time.
+// maxTries lasts a few seconds on a machine that renames and mounts constantly.
 const maxTries = 5000
 
-// maxEntries bounds what is read of a directory of a stranger's.
+// maxEntries bounds the entries read from one directory of an untrusted image.
 const maxEntries = 100_000
 
-// An Asker runs a program of an image, in a sandbox of it, with mounts, and returns
-// the begin of what it prints; nothing if it fails.
+// An Asker runs a program of an image in a sandbox of that image and returns the
+// start of its output, or nothing if it fails.
 type Asker func(ctx context.Context, args []string, mounts []Mount) []byte
 
-// AskEmbedded reports whether the embedded CPython runs in an image: whether that
-// has the loader and the libraries.
+// AskEmbedded reports whether the embedded CPython runs in an image, which must have
+// the loader and the C library.
 func (i *Installation) AskEmbedded(ctx context.Context, ask Asker) bool {
 	answer := ask(ctx, []string{EmbeddedDir + "/bin/python3", "--version"}, []Mount{{Source: i.Dir, Target: EmbeddedDir}})
 	return versionNumber.Find(answer) != nil

@@ -18,22 +18,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InstallConfig says where the embedded CPython comes from and goes to.
+// InstallConfig is the source and the destination of the embedded CPython.
 type InstallConfig struct {
-	// Dir holds what was unpacked. It is made if missing, root-owned 0700.
+	// Dir is where CPythons are unpacked. Install creates it, owned by root, mode 0700.
 	Dir string
-	// Bundle is the program that carries the CPython: cmd/skillrun-python.
+	// Bundle is the path of the program that carries the CPython, cmd/skillrun-python.
 	Bundle string
-	// Log gets a line when something is unpacked. Nil: none.
+	// Log gets a line for each unpacking. Nil: nothing is logged.
 	Log *slog.Logger
 }
 
-// An Installation is an unpacked CPython. As long as it is open nobody removes it.
+// An Installation is an unpacked CPython. Until it is closed no Install removes it.
 type Installation struct {
-	// Dir is on the host and what a sandbox is to see at EmbeddedDir. There is a pip
-	// in its pip, for PYTHONPATH.
+	// Dir is the directory on the host to mount at EmbeddedDir. Its subdirectory pip
+	// has pip, for PYTHONPATH.
 	Dir string
-	// Version is CPython's own: "3.14.6".
+	// Version is CPython's version, such as "3.14.6".
 	Version string
 	lock    *os.File
 }
@@ -41,8 +41,9 @@ type Installation struct {
 // Close lets a later version remove the installation.
 func (i *Installation) Close() error { return i.lock.Close() }
 
-// Names in InstallConfig.Dir. What is unpacked lies at NAME/root, with its
-// manifest beside it; what is not yet, or no longer, so begins with a dot.
+// Names in InstallConfig.Dir. A CPython lies at NAME/root with its manifest next to
+// it. Directories that are incomplete or about to be removed have names that begin
+// with a dot.
 const (
 	installLock = "lock"
 	newPrefix   = ".new-"
@@ -51,27 +52,30 @@ const (
 )
 
 const (
-	// bundleTimeout bounds one unpacking; it takes seconds.
+	// bundleTimeout bounds one unpacking, which takes seconds.
 	bundleTimeout = 5 * time.Minute
-	// lockInterval is how often a taken lock is looked at.
+	// lockInterval is the time between two attempts to take a lock.
 	lockInterval = 20 * time.Millisecond
-	// removeTries and removeInterval bound how often a directory is removed into
-	// which somebody still writes: the bundle of a daemon that was just killed.
+	// removeTries and removeInterval bound the attempts to remove a directory into
+	// which another process still writes: the bundle of a daemon that was just
+	// killed.
 	removeTries    = 50
 	removeInterval = 20 * time.Millisecond
-	// maxPlaces bounds the names for one version: NAME, NAME.2, ... The next is
-	// taken where what lies at one can't be moved away.
+	// maxPlaces bounds the directory names for one version: NAME, NAME.2, ... Install
+	// takes the next name if it can't move the directory at one away.
 	maxPlaces = 9
 )
 
-// bundleName is how a bundle names what it carries. It becomes a directory.
+// bundleName matches the name that a bundle gives its content. It becomes the name of
+// a directory.
 var bundleName = regexp.MustCompile(`^cpython-([0-9]+\.[0-9]+\.[0-9]+)-[a-z0-9-]{1,64}$`)
 
-// Install returns the CPython that the bundle carries, unpacked. It is unpacked
-// once: beside, and then renamed, so that a crash leaves nothing that looks whole.
-// One that is not as it was unpacked is replaced. What is left of crashes and of
-// other versions is removed unless someone has it open; what can't be removed is
-// logged and left. Several processes may call it for one Dir; one of them unpacks.
+// Install unpacks the CPython of the bundle, unless it is already there, and returns
+// it. It unpacks into a temporary directory and renames that, so that a crash never
+// leaves an incomplete directory under a final name. A CPython that differs from its
+// manifest is replaced. Directories of crashes and of other versions are removed
+// unless an Installation holds them open; failed removals are logged. Several
+// processes may call Install for one Dir at the same time; one of them unpacks.
 func Install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -125,7 +129,7 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	return &Installation{Dir: filepath.Join(place, rootName), Version: version, lock: lock}, nil
 }
 
-// askBundle asks a bundle what it carries.
+// askBundle runs a bundle to learn the name and version of its content.
 func askBundle(ctx context.Context, bundle string) (name, version string, err error) {
 	out, err := runBundle(ctx, bundle)
 	if err != nil {
@@ -139,8 +143,8 @@ func askBundle(ctx context.Context, bundle string) (name, version string, err er
 	return name, m[1], nil
 }
 
-// runBundle runs a bundle, which dies with this process. It gets no environment:
-// nothing of the daemon's is its business.
+// runBundle runs a bundle, which the kernel kills when this process dies. It gets an
+// empty environment: the daemon's may hold secrets.
 func runBundle(ctx context.Context, bundle string, args ...string) (stdout string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
@@ -151,11 +155,11 @@ func runBundle(ctx context.Context, bundle string, args ...string) (stdout strin
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.WaitDelay = versionGrace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// The signal comes when the thread ends that started the process.
+	// Pdeathsig fires when the parent's thread ends, not its process, prctl(2).
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil { // and so it was killed
+		if ctx.Err() != nil { // so the process was killed
 			err = ctx.Err()
 		}
 		return "", fmt.Errorf("%s: %w: %s", strings.Join(append([]string{bundle}, args...), " "), err, strings.TrimSpace(said.String()))
@@ -163,7 +167,7 @@ func runBundle(ctx context.Context, bundle string, args ...string) (stdout strin
 	return out.String(), nil
 }
 
-// placesOf are the directories where a version may lie, the usual one first.
+// placesOf returns the directories where a version may lie, the usual one first.
 func placesOf(dir, name string) []string {
 	places := []string{filepath.Join(dir, name)}
 	for n := 2; n <= maxPlaces; n++ {
@@ -172,8 +176,7 @@ func placesOf(dir, name string) []string {
 	return places
 }
 
-// intact is the first place whose content is as it was unpacked. Empty: there is
-// none.
+// intact returns the first place whose content matches its manifest, or "".
 func intact(c InstallConfig, name string) string {
 	for _, place := range placesOf(c.Dir, name) {
 		damage := checkManifest(place)
@@ -187,8 +190,9 @@ func intact(c InstallConfig, name string) string {
 	return ""
 }
 
-// replace unpacks to a new directory and renames it to the first place that can be
-// had. What was there is moved away first and removed if nobody has it open.
+// replace unpacks into a new directory and renames it to the first place that it can
+// free. It moves the old content of that place away and removes it unless an
+// Installation holds it open.
 func replace(ctx context.Context, c InstallConfig, name string) (place string, err error) {
 	tmp, err := os.MkdirTemp(c.Dir, newPrefix)
 	if err != nil {
@@ -215,8 +219,8 @@ func replace(ctx context.Context, c InstallConfig, name string) (place string, e
 	return "", err
 }
 
-// fill unpacks to dir, with the manifest, and writes all of it to the disk before
-// a name says that it is there.
+// fill unpacks into dir, writes the manifest, and syncs everything to disk before the
+// rename makes it visible.
 func fill(ctx context.Context, c InstallConfig, dir string) error {
 	root := filepath.Join(dir, rootName)
 	if err := os.Mkdir(root, 0o755); err != nil {
@@ -234,7 +238,7 @@ func fill(ctx context.Context, c InstallConfig, dir string) error {
 	return syncAll(dir)
 }
 
-// moveAway frees a name. What was there need not be gone.
+// moveAway frees a name by renaming the directory there. It does not remove it.
 func moveAway(ctx context.Context, c InstallConfig, place string) error {
 	if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -250,7 +254,8 @@ func moveAway(ctx context.Context, c InstallConfig, place string) error {
 	return nil
 }
 
-// removeUnused removes what nobody has open, but keep and the lock.
+// removeUnused removes every entry that no Installation holds open, except keep and
+// the lock.
 func removeUnused(ctx context.Context, c InstallConfig, keep string) error {
 	entries, err := os.ReadDir(c.Dir)
 	if err != nil {
@@ -264,19 +269,19 @@ func removeUnused(ctx context.Context, c InstallConfig, keep string) error {
 	return nil
 }
 
-// removeUnless removes path unless someone holds a lock on it or on what lies
-// directly in it, where moveAway put it. What can't be removed is logged: it takes
-// space and is in nobody's way, for what is new gets a name of its own.
+// removeUnless removes path unless another process holds a lock on it or on an entry
+// directly in it, which is where moveAway puts directories. A failed removal is logged
+// and costs only space: new content gets a name of its own.
 func (c InstallConfig) removeUnless(ctx context.Context, path string) {
 	held := []string{path}
-	inside, _ := os.ReadDir(path) // of a file: none
+	inside, _ := os.ReadDir(path) // empty for a file
 	for _, e := range inside {
 		held = append(held, filepath.Join(path, e.Name()))
 	}
 	for _, one := range held {
 		f, err := os.OpenFile(one, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err != nil {
-			continue // a link, or gone
+			continue // a link, or removed meanwhile by another process
 		}
 		defer f.Close()
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
@@ -288,8 +293,8 @@ func (c InstallConfig) removeUnless(ctx context.Context, path string) {
 	}
 }
 
-// removeAll removes path, again as long as somebody writes into it, but not
-// forever.
+// removeAll removes path. It tries again, up to removeTries times, while another
+// process still writes into it.
 func removeAll(ctx context.Context, path string) error {
 	for try := 1; ; try++ {
 		err := os.RemoveAll(path)
@@ -304,8 +309,7 @@ func removeAll(ctx context.Context, path string) error {
 	}
 }
 
-// syncAll writes everything of dir's file system to its disk: once for a thousand
-// files.
+// syncAll syncs the file system of dir, syncfs(2): one call for a thousand files.
 func syncAll(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"syscall"
 )
 
-// manifestName is the file beside a root that says what is in it.
+// manifestName is the file next to a root directory that lists the root's entries.
 const manifestName = "manifest"
 
-// maxManifest bounds a manifest, in bytes; one of 1,500 entries has 150 KB.
+// maxManifest bounds a manifest, in bytes. A real one has 1,500 entries and 150 KB.
 const maxManifest = 16 << 20
 
-// writeManifest notes what is in dir/root.
+// writeManifest lists the entries of dir/root in a manifest.
 func writeManifest(dir string) error {
 	text, err := manifestOf(filepath.Join(dir, rootName))
 	if err != nil {
@@ -27,19 +27,19 @@ func writeManifest(dir string) error {
 	return os.WriteFile(filepath.Join(dir, manifestName), text, 0o600)
 }
 
-// checkManifest says what is not as it was unpacked. The error is
-// [fs.ErrNotExist] if there is nothing at dir.
+// checkManifest compares dir/root with its manifest and names one difference. The
+// error is [fs.ErrNotExist] if dir does not exist.
 //
-// Nothing is read but the inodes. Whoever changes a file, its mode or its owner
-// changes its ctime, which nobody can set back; so what this misses is a disk that
-// changed its bytes by itself.
+// It reads inodes, not contents. A change of a file's content, mode or owner changes
+// its ctime, which no program can set back. So the only change that it misses is a
+// disk that corrupts data.
 func checkManifest(dir string) error {
 	if _, err := os.Lstat(dir); err != nil {
 		return err
 	}
 	f, err := os.Open(filepath.Join(dir, manifestName))
 	if err != nil {
-		return fmt.Errorf("manifest: %v", err) // not %w: a part that is missing is damage
+		return fmt.Errorf("manifest: %v", err) // not %w: a missing part is damage, not absence
 	}
 	defer f.Close()
 	want, err := io.ReadAll(io.LimitReader(f, maxManifest))
@@ -56,8 +56,8 @@ func checkManifest(dir string) error {
 	return errors.New(firstDifference(string(got), string(want)))
 }
 
-// manifestOf is a line for each entry beneath root: mode, owner, size, ctime, path,
-// and where a link leads.
+// manifestOf returns one line for each entry beneath root: mode, owner, size, ctime,
+// path and link target.
 func manifestOf(root string) ([]byte, error) {
 	var text bytes.Buffer
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -84,7 +84,7 @@ func manifestOf(root string) ([]byte, error) {
 		}
 		size := st.Size
 		if e.IsDir() {
-			size = 0 // the file system's own business
+			size = 0 // depends on the file system
 		}
 		fmt.Fprintf(&text, "%o %d:%d %d %d.%09d %q %q\n", st.Mode, st.Uid, st.Gid, size, st.Ctim.Sec, st.Ctim.Nsec, rel, link)
 		return nil
@@ -92,7 +92,7 @@ func manifestOf(root string) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// firstDifference names one entry that is not as it was.
+// firstDifference names one entry that differs.
 func firstDifference(got, want string) string {
 	was := map[string]string{}
 	for line := range strings.Lines(want) {
@@ -115,7 +115,7 @@ func firstDifference(got, want string) string {
 	return "the manifest was changed"
 }
 
-// entryOf is the path of a line of a manifest, in quotes.
+// entryOf returns the quoted path in a line of a manifest.
 func entryOf(line string) string {
 	fields := strings.SplitN(line, " ", 5)
 	if len(fields) < 5 {
@@ -124,8 +124,8 @@ func entryOf(line string) string {
 	return strings.TrimSpace(fields[4])
 }
 
-// checkModes holds what a bundle unpacked to what sandboxes may see: nothing that
-// others can write or that runs as somebody else, no links out.
+// checkModes checks that an unpacked bundle is fit for sandboxes: no entry is
+// writable by others or setuid, and no link leads out.
 func checkModes(root string) error {
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

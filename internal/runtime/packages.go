@@ -16,26 +16,25 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// Bounds on what is read to know what is installed.
+// Bounds of reading the lists of installed packages.
 const (
-	MaxMetadata      = 1 << 20 // bytes of one METADATA; name and version stand at its begin
+	MaxMetadata      = 1 << 20 // bytes of one METADATA file; it starts with name and version
 	maxDistributions = 20_000
 )
 
-// Packages are the distributions that a Python finds by itself: those of its own
-// directories and of a skill's virtual environment. The zero Packages are those of
-// an empty Python.
+// Packages lists the distributions that a Python finds without an environment: those
+// in its own directories and in a skill's venv. The zero Packages is empty.
 type Packages struct {
 	root      string
-	libraries []string // the standard library's, beneath root
-	// Versions are by normal names. Empty: nobody says it.
+	libraries []string // directories of the standard library, relative to root
+	// Versions maps normalized names to versions. An empty version is unknown.
 	Versions map[string]string
 }
 
-// ReadPackages lists what an interpreter finds by itself when it runs for a skill.
-// rootfs is the directory whose usr a sandbox sees; embedded is where the embedded
-// Python lies on the host if that is the interpreter, else empty. The zero Runtime
-// has only what the skill brings along.
+// ReadPackages lists the distributions that an interpreter finds when it runs for a
+// skill. rootfs is the directory whose usr a sandbox sees. embedded is the host
+// directory of the embedded Python if python is that one, else empty. For the zero
+// Runtime only the packages of the skill's venv count.
 func ReadPackages(rootfs, embedded string, python Runtime, sk *skill.Skill) (Packages, error) {
 	root, sites, libraries := sitesFor(rootfs, embedded, python)
 	if python == (Runtime{}) {
@@ -51,11 +50,10 @@ func ReadPackages(rootfs, embedded string, python Runtime, sk *skill.Skill) (Pac
 	return p, nil
 }
 
-// Has reports whether a requirement is fulfilled. If it is not, found is the version
-// that is there instead; empty: none. The version of a package that doesn't say one
-// fits, and so does a specifier that nobody can read. A module of the standard
-// library is there, whatever version is asked for: skills list those, too. Markers
-// are not looked at.
+// Has reports whether a requirement is met. If not, found is the installed version,
+// or empty if the package is missing. An unknown version and an unreadable specifier
+// count as met. A module of the standard library meets any version: skills list such
+// modules, too. Has ignores markers.
 func (p Packages) Has(r skill.PythonRequirement) (found string, ok bool) {
 	version, there := p.Versions[skill.NormalName(r.Name)]
 	if there {
@@ -68,8 +66,8 @@ func (p Packages) Has(r skill.PythonRequirement) (found string, ok bool) {
 	return version, ok
 }
 
-// PackageDirs are the directories of the host in which ReadPackages looks, but for
-// those of a skill.
+// PackageDirs returns the host directories that ReadPackages reads, without those of
+// a skill.
 func PackageDirs(rootfs, embedded string, python Runtime) []string {
 	root, sites, _ := sitesFor(rootfs, embedded, python)
 	var dirs []string
@@ -79,8 +77,8 @@ func PackageDirs(rootfs, embedded string, python Runtime) []string {
 	return dirs
 }
 
-// sitesFor are the directories beneath a root in which a Python looks for packages,
-// and its standard library's.
+// sitesFor returns the directories beneath root in which a Python looks for packages
+// and for its standard library.
 func sitesFor(rootfs, embedded string, python Runtime) (root string, sites, libraries []string) {
 	v := minor(python.Version)
 	if embedded != "" {
@@ -95,8 +93,8 @@ func sitesFor(rootfs, embedded string, python Runtime) (root string, sites, libr
 		[]string{"usr/lib/python" + v, "usr/lib64/python" + v}
 }
 
-// readSites lists the distributions in directories of the root. A directory that is
-// not there has none.
+// readSites adds the distributions in directories of the root. A missing directory
+// has none.
 func (p Packages) readSites(sites []string) error {
 	for _, site := range sites {
 		entries, err := readDirInside(p.root, site)
@@ -116,7 +114,8 @@ func (p Packages) readSites(sites []string) error {
 	return nil
 }
 
-// add notes a distribution by the name of its metadata: "PyYAML-6.0.dist-info".
+// add records a distribution by the name of its metadata, such as
+// "PyYAML-6.0.dist-info".
 func (p Packages) add(entry string, open func(file string) (io.ReadCloser, error)) {
 	base, isInfo := strings.CutSuffix(entry, ".dist-info")
 	files := []string{"METADATA"}
@@ -125,7 +124,7 @@ func (p Packages) add(entry string, open func(file string) (io.ReadCloser, error
 		if base, isEgg = strings.CutSuffix(entry, ".egg-info"); !isEgg {
 			return
 		}
-		files = []string{"PKG-INFO", ""} // a directory, or a file
+		files = []string{"PKG-INFO", ""} // an egg-info is a directory or a file
 	}
 	name, version, _ := strings.Cut(base, "-")
 	if !isInfo { // name-version-py3.11
@@ -144,12 +143,12 @@ func (p Packages) add(entry string, open func(file string) (io.ReadCloser, error
 		}
 	}
 	key := skill.NormalName(name)
-	if _, ok := p.Versions[key]; !ok { // the first on the path counts
+	if _, ok := p.Versions[key]; !ok { // the first on the path wins
 		p.Versions[key] = version
 	}
 }
 
-// PackageMetadata reads the name and the version of a core metadata file.
+// PackageMetadata reads name and version from a core metadata file.
 func PackageMetadata(r io.Reader) (name, version string) {
 	lines := bufio.NewScanner(io.LimitReader(r, MaxMetadata))
 	for lines.Scan() && lines.Text() != "" && (name == "" || version == "") {
@@ -164,14 +163,14 @@ func PackageMetadata(r io.Reader) (name, version string) {
 	return name, version
 }
 
-// inVenv lists the distributions of a skill's own virtual environment.
+// inVenv adds the distributions of a skill's venv.
 func (p Packages) inVenv(sk *skill.Skill) {
 	for e := range sk.Entries() {
 		dir, entry := path.Split(e.Path)
 		if !strings.HasPrefix(dir, "venv/lib/") || !strings.HasSuffix(dir, "/site-packages/") || strings.Count(dir, "/") != 4 {
 			continue
 		}
-		delete(p.Versions, skill.NormalName(strings.SplitN(entry, "-", 2)[0])) // it comes first
+		delete(p.Versions, skill.NormalName(strings.SplitN(entry, "-", 2)[0])) // the venv's wins
 		p.add(entry, func(file string) (io.ReadCloser, error) {
 			f, _, err := sk.Open(path.Join(e.Path, file))
 			return f, err
@@ -179,21 +178,21 @@ func (p Packages) inVenv(sk *skill.Skill) {
 	}
 }
 
-// builtins are modules that lie in the interpreter itself.
+// builtins are modules compiled into the interpreter.
 var builtins = map[string]bool{
 	"sys": true, "time": true, "math": true, "itertools": true, "gc": true, "errno": true, "builtins": true, "marshal": true,
 	"array": true, "select": true, "zlib": true, "binascii": true, "cmath": true, "fcntl": true, "grp": true, "pwd": true, "atexit": true,
 	"signal": true, "unicodedata": true, "faulthandler": true, "syslog": true, "posix": true, "spwd": true,
 }
 
-// InLibrary reports whether a name is that of a module of an interpreter's standard
-// library; the parameters are those of ReadPackages.
+// InLibrary reports whether a name is a module of an interpreter's standard library.
+// The parameters are those of ReadPackages.
 func InLibrary(rootfs, embedded string, python Runtime, name string) bool {
 	root, _, libraries := sitesFor(rootfs, embedded, python)
 	return Packages{root: root, libraries: libraries}.inLibrary(name)
 }
 
-// inLibrary reports whether a name is that of a module of the standard library.
+// inLibrary reports whether a name is a module of the standard library.
 func (p Packages) inLibrary(name string) bool {
 	module := strings.ReplaceAll(skill.NormalName(name), "-", "_")
 	if builtins[module] {
@@ -216,11 +215,11 @@ func (p Packages) inLibrary(name string) bool {
 	return false
 }
 
-// Satisfies reports whether a version is among those of a specifier, such as
-// ">=1,<2". Pre-releases count: what is installed is there. ok is false if one of
-// the two is not what PEP 440 knows.
+// Satisfies reports whether a version meets a specifier such as ">=1,<2".
+// Pre-releases count, since the package is already installed. ok is false if PEP 440
+// does not allow the version or the specifier.
 func Satisfies(have, specifier string) (result, ok bool) {
-	// The library panics at some specifiers that it takes for good.
+	// The library accepts some specifiers and panics on them later.
 	defer func() {
 		if recover() != nil {
 			result, ok = false, false

@@ -2,9 +2,8 @@ package runtime
 
 import "strings"
 
-// Program looks for a program by its name on the path of a sandbox whose usr is
-// that of a root file system, and returns where it is in the sandbox. python is
-// there wherever python3 is.
+// Program returns the path in a sandbox of a program on the sandbox's PATH, where
+// rootfs holds the sandbox's usr. python exists wherever python3 does.
 func Program(rootfs, name string) (string, bool) {
 	return finder{root: rootfs}.program(name)
 }

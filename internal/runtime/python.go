@@ -9,10 +9,10 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// Python says which Python a skill's Python programs run on.
+// Python selects the interpreter for a skill's Python programs.
 type Python string
 
-// The zero Python asks for nothing: the skill decides, else the daemon.
+// The zero Python selects nothing: the skill decides, then the configuration.
 const (
 	// Auto is the skill's venv, else the system's Python, else the embedded one.
 	Auto Python = "auto"
@@ -22,23 +22,23 @@ const (
 	Embedded Python = "embedded"
 )
 
-// Valid reports whether p is one of the words, or asks for nothing.
+// Valid reports whether p is one of these constants or empty.
 func (p Python) Valid() bool {
 	return p == "" || p == Auto || p == System || p == Embedded
 }
 
-// Places in a sandbox.
+// Paths in a sandbox.
 const (
 	// EmbeddedDir is where the embedded CPython is mounted.
 	EmbeddedDir = "/opt/python"
 	linksDir    = "/opt/skillrun"
 )
 
-// A Mount is a directory of the host that a sandbox needs, read-only.
+// A Mount shows the host directory Source at Target in a sandbox, read-only.
 type Mount struct{ Source, Target string }
 
-// With returns the same interpreters for an execution whose caller asks for a
-// Python. The zero Python leaves it to the skill.
+// With returns a copy of s for an execution whose caller asks for a Python. The zero
+// Python leaves the choice to the skill.
 func (s *Set) With(asked Python) *Set {
 	if asked == "" {
 		return s
@@ -48,10 +48,10 @@ func (s *Set) With(asked Python) *Set {
 	return &with
 }
 
-// Links are the symbolic links that the root of every sandbox needs, so that
-// Invocation.Path has something to name: path to target. Skills say python, and
-// Debian has only python3; a python3.12 beside the default one gets a directory in
-// which it is python3.
+// Links returns the symbolic links that the root of every sandbox needs, from path to
+// target. Skills run python where Debian has only python3. A python3.12 that is not
+// the default gets a directory of links in which python3 is python3.12; that
+// directory goes into Invocation.Path.
 func (s *Set) Links() map[string]string {
 	links := map[string]string{}
 	for name, r := range s.byName {
@@ -66,27 +66,27 @@ func (s *Set) Links() map[string]string {
 	return links
 }
 
-// linksOf is the directory in which a python of the system is python3.
+// linksOf returns the directory of links in which python3 is r.
 func linksOf(r Runtime) string { return linksDir + "/" + path.Base(r.Path) }
 
-// isDefault reports whether a python of the system is what python3 names.
+// isDefault reports whether r is the system's python3.
 func (s *Set) isDefault(r Runtime) bool {
 	d, ok := s.byName["python3"]
 	return ok && (d == r || d.Version != "" && d.Version == r.Version)
 }
 
-// ForCommand says what a command line of a skill needs beside its own programs, so
-// that python and python3 are the skill's Python in it. programs are what its
-// commands start. Args stays empty. The error is a *MissingError or a *VenvError;
-// a line that names no Python has none, unless one was asked for.
+// ForCommand returns what a command line needs so that python and python3 run the
+// skill's Python. programs are the programs that the line starts. Args stays empty.
+// The error is a *MissingError or a *VenvError. A line that names no Python gets no
+// error, unless the caller asked for a certain Python.
 func (s *Set) ForCommand(sk *skill.Skill, programs []string) (Invocation, error) {
 	s = s.ofCommand(programs)
 	named := slices.ContainsFunc(programs, func(p string) bool { return p == "python" || p == "python3" })
 	return s.around(sk, named, "a command")
 }
 
-// around is what a program that is not Python needs for the Python that it may
-// start. Its lack is an error only if that Python was needed or asked for.
+// around is for a program that may start Python. A missing Python is an error only if
+// it is needed or the caller asked for it.
 func (s *Set) around(sk *skill.Skill, needed bool, file string) (Invocation, error) {
 	r, venv, err := s.choose(sk, "python3", file)
 	if err == nil {
@@ -98,7 +98,7 @@ func (s *Set) around(sk *skill.Skill, needed bool, file string) (Invocation, err
 	return Invocation{Image: s.image}, nil
 }
 
-// invocation is what makes python and python3 name r in a sandbox.
+// invocation returns the PATH, mounts and links by which python and python3 run r.
 func (s *Set) invocation(sk *skill.Skill, r Runtime, venv bool) Invocation {
 	inv := Invocation{Python: r, Image: s.image}
 	switch {
@@ -114,8 +114,8 @@ func (s *Set) invocation(sk *skill.Skill, r Runtime, venv bool) Invocation {
 	return inv
 }
 
-// wanted returns the Python that is asked for: by the caller, else by the skill,
-// else by nobody, and then the configured one.
+// wanted returns the choice of the caller, else of the skill, else of the
+// configuration. asked is false for the configuration's.
 func (s *Set) wanted(sk *skill.Skill) (p Python, asked bool) {
 	switch {
 	case s.asked != "":
@@ -128,8 +128,8 @@ func (s *Set) wanted(sk *skill.Skill) (p Python, asked bool) {
 	return Auto, false
 }
 
-// choose returns the Python for a program of a skill: python3, python3.11, and
-// whether it gets the packages of the skill's venv.
+// choose returns the Python for a program name of a skill, such as python3 or
+// python3.11, and whether the packages of the skill's venv go with it.
 func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv bool, err error) {
 	p, asked := s.wanted(sk)
 	if !HasVenv(sk) {
@@ -140,8 +140,8 @@ func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv boo
 	}
 	version, err := venvVersion(sk)
 	if s.asked == Embedded {
-		// A caller who wants this one takes it without the venv's packages, if they
-		// are for another.
+		// The caller's choice wins. The venv's packages are dropped if they are for
+		// another version.
 		if r, ok := s.find(program, Embedded); ok {
 			return r, err == nil && minor(r.Version) == version, nil
 		}
@@ -149,7 +149,7 @@ func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv boo
 	if err != nil {
 		return Runtime{}, false, &VenvError{Skill: sk.Name, Reason: err.Error()}
 	}
-	// What is configured is for skills that need no certain one.
+	// The configured default applies only to skills that name no Python.
 	if !asked {
 		p = Auto
 	}
@@ -159,7 +159,7 @@ func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv boo
 	return r, true, nil
 }
 
-// find looks for a Python by the name of its program, the system's first.
+// find returns the Python with a program name, the system's first.
 func (s *Set) find(program string, p Python) (Runtime, bool) {
 	if r, ok := s.byName[program]; ok && p != Embedded {
 		return r, true
@@ -168,7 +168,7 @@ func (s *Set) find(program string, p Python) (Runtime, bool) {
 	return s.embedded, has && p != System
 }
 
-// python returns a Python of a minor version, such as "3.11", the system's first.
+// python returns a Python of a minor version such as "3.11", the system's first.
 func (s *Set) python(version string, p Python) (Runtime, error) {
 	if r, ok := s.find("python"+version, p); ok {
 		return r, nil

@@ -1,8 +1,11 @@
 // Package runtime knows which interpreters a sandbox sees and how each of them
-// runs a script or a text. A sandbox sees /usr of its root file system read-only,
-// so an interpreter is a program beneath usr/local/bin, usr/bin or usr/sbin there;
-// or it is the embedded CPython, which is mounted into the sandboxes that run it.
-// The root file system is this machine's or an image's, by language (image.go).
+// runs a script or a text.
+//
+// A sandbox sees /usr of its root file system read-only, so an interpreter is
+// either a program in usr/local/bin, usr/bin or usr/sbin of that file system, or
+// the embedded CPython, which is mounted only into the sandboxes that run it. The
+// root file system is this machine's or an image's; each language can have its own
+// (image.go).
 package runtime
 
 import (
@@ -20,60 +23,62 @@ import (
 type Runtime struct {
 	Language string // python, bash, sh, node, ruby or perl
 	Path     string // inside the sandbox
-	Version  string // as it says itself, "3.11.2"; empty if it doesn't
+	Version  string // the program's own answer, "3.11.2"; empty: it gave none
 }
 
-// An Invocation is how to run one script or text. The caller's own arguments
-// follow Args; the interpreter takes none of them for its own.
+// An Invocation is how to run one script or text. The caller appends the program's
+// arguments to Args; the interpreter parses none of them as its own options.
 type Invocation struct {
 	Args     []string // interpreter, its options, script or text
-	Env      []string // "NAME=value", needed beside the base environment
-	Path     []string // directories that come first in PATH
-	Mounts   []Mount  // what Args and Path name
+	Env      []string // "NAME=value", in addition to the base environment
+	Path     []string // directories to put first in PATH
+	Mounts   []Mount  // the directories that Args and Path need
 	Language string
-	// Image is the root file system that all of this is in.
+	// Image is the root file system that holds all of these.
 	Image Image
-	// Python is what python and python3 name there; zero if none is chosen.
+	// Python is the interpreter that python and python3 run. Zero: none is chosen.
 	Python Runtime
 }
 
-// Config says where interpreters are looked for.
+// Config says where Discover looks for interpreters.
 type Config struct {
 	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
 	Rootfs string
-	// Image is looked through in place of Rootfs, if it is not zero. None of its
-	// programs is run but by Ask; without that no version is known.
+	// Image replaces Rootfs if it is not zero. Only Ask runs programs of an image;
+	// without Ask no version is known.
 	Image Image
 	Ask   Asker
-	// Python is for skills that have no venv and don't say. Empty: Auto.
+	// Python is the default for skills that have no venv and name no Python. Empty:
+	// Auto.
 	Python Python
 }
 
-// Set is the interpreters that were found. It is immutable and safe for
-// concurrent use. The zero Set has none.
+// Set is the result of Discover. It is immutable and safe for concurrent use. The
+// zero Set is empty.
 type Set struct {
-	list   []Runtime          // a language once, python first
-	byName map[string]Runtime // of the system, by the name of the program: python3, python3.11, bash
+	list   []Runtime          // one a language, python first
+	byName map[string]Runtime // the system's, by program name: python3, python3.11, bash
 
 	embedded    Runtime // zero: none
 	embeddedDir string  // of the host
 	standard    Python  // the configured one
-	asked       Python  // by the caller of an execution
+	asked       Python  // the choice of the execution's caller
 	image       Image
-	lack        string          // why the embedded one is not there
-	others      map[string]*Set // by language: they run elsewhere
+	lack        string          // why the embedded CPython is missing
+	others      map[string]*Set // by language; see Route
 }
 
-// programs are the interpreters that are looked for, in the order of List, with
-// their languages.
+// programs lists the interpreters that Discover looks for, with their languages, in
+// the order of List.
 var programs = []struct{ name, language string }{
 	{"python3", "python"}, {"bash", "bash"}, {"sh", "sh"}, {"node", "node"}, {"ruby", "ruby"}, {"perl", "perl"},
 }
 
 var pythonMinor = regexp.MustCompile(`^python3\.[0-9]{1,3}$`)
 
-// Discover finds the interpreters and asks each for its version. One that is not
-// there, or says nothing, is no error; a root file system without usr is.
+// Discover finds the interpreters and asks each for its version. A missing
+// interpreter, or one that prints no version, is not an error. A root file system
+// without usr is.
 func Discover(ctx context.Context, c Config) (*Set, error) {
 	f := finder{root: c.Rootfs}
 	if f.root == "" {
@@ -120,7 +125,7 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	seen := map[string]bool{}
 	for _, one := range found {
 		s.byName[one.name] = one.Runtime
-		// Another name of the same program is not listed.
+		// List each program once, whatever its other names are.
 		if key := one.Language + " " + one.target; !seen[key] {
 			seen[key] = true
 			s.list = append(s.list, one.Runtime)
@@ -129,8 +134,8 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	return s, nil
 }
 
-// WithEmbedded returns the interpreters and the embedded CPython beside them. Those
-// of other images are as they were.
+// WithEmbedded returns a copy of s that also has the embedded CPython. The sets that
+// Route added stay as they are.
 func (s *Set) WithEmbedded(i *Installation) *Set {
 	with := *s
 	with.embedded = Runtime{Language: "python", Path: EmbeddedDir + "/bin/python3", Version: i.Version}
@@ -150,11 +155,11 @@ func (s *Set) List() []Runtime {
 	return list
 }
 
-// UnknownExtensionError says that neither the extension nor the #! line of a
+// UnknownExtensionError reports that neither the extension nor the #! line of a
 // script names an interpreter.
 type UnknownExtensionError struct {
 	Ext     string // ".xyz", or empty
-	Program string // what its #! line names, if it has one
+	Program string // from its #! line; empty: it has none
 }
 
 func (e *UnknownExtensionError) Error() string {
@@ -165,12 +170,12 @@ func (e *UnknownExtensionError) Error() string {
 	return text
 }
 
-// MissingError says that an interpreter is known and not there.
+// MissingError reports that an interpreter is known but not installed.
 type MissingError struct {
 	Interpreter string // "powershell"
 	File        string // the script's name without directories
-	Image       string // where it is not; empty: on this machine
-	Reason      string // why not even the embedded one is; empty: nothing to say
+	Image       string // the image that lacks it; empty: this machine
+	Reason      string // why the embedded CPython does not help; empty: unknown
 }
 
 func (e *MissingError) Error() string {
@@ -185,7 +190,7 @@ func (e *MissingError) Error() string {
 	return text
 }
 
-// get returns the runtime of a program for a file.
+// get returns the runtime whose program runs a file.
 func (s *Set) get(program, file string) (Runtime, error) {
 	r, ok := s.byName[program]
 	if !ok {
@@ -194,7 +199,7 @@ func (s *Set) get(program, file string) (Runtime, error) {
 	return r, nil
 }
 
-// minor returns the first two numbers of a version: "3.11" of "3.11.2".
+// minor returns the first two numbers of a version: minor("3.11.2") is "3.11".
 func minor(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {

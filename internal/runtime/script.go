@@ -11,8 +11,8 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// extensions name the interpreters of scripts. cmd and powershell are no
-// programs of Linux: they are here to be missed by name.
+// extensions maps extensions to interpreters. cmd and powershell do not exist on
+// Linux; they are listed so that the error can name them.
 var extensions = map[string]string{
 	".py": "python3", ".sh": "bash", ".bash": "bash", ".js": "node", ".rb": "ruby", ".pl": "perl",
 	".bat": "cmd", ".cmd": "cmd", ".ps1": "powershell",
@@ -21,9 +21,9 @@ var extensions = map[string]string{
 // shebangBytes is how much of a #! line the kernel reads, execve(2).
 const shebangBytes = 256
 
-// ForScript says how to run a file of a skill: by its extension in any case, else
-// by its #! line. The error is what the skill says about the path, an
-// *UnknownExtensionError, a *MissingError or a *VenvError.
+// ForScript returns the invocation of a file of a skill, by its extension, or by its
+// #! line if the extension is unknown. Case does not matter. The error is the skill's
+// for the path, an *UnknownExtensionError, a *MissingError or a *VenvError.
 func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
 	entry, err := sk.Lookup(name)
 	if err != nil {
@@ -65,9 +65,9 @@ func firstLine(sk *skill.Skill, name string) (string, error) {
 
 var pythonName = regexp.MustCompile(`^python(2|3(\.[0-9]{1,3})?)?$`)
 
-// shebang reads a #! line: /usr/bin/env and a known interpreter, or an absolute
-// path whose last element is one. Options behind it are kept, each a word. If
-// the line names anything else, ok is false and program is what it names.
+// shebang parses a #! line: /usr/bin/env and a known interpreter, or an absolute path
+// whose last element is one. Options after it are kept, one per word. For any other
+// line ok is false and program is the program that the line names.
 func shebang(line string) (program string, options []string, ok bool) {
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\r"), "#!")
 	words := strings.Fields(rest)

@@ -9,16 +9,16 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// Where a virtual environment has its parts, relative to the skill.
+// Paths in a virtual environment, relative to the skill.
 const (
 	venvDir    = "venv"
 	venvConfig = "venv/pyvenv.cfg"
 )
 
-// maxVenvConfig bounds what is read of a pyvenv.cfg, in bytes.
+// maxVenvConfig bounds the size of a pyvenv.cfg that is read, in bytes.
 const maxVenvConfig = 64 << 10
 
-// VenvError says that the virtual environment of a skill can't be used.
+// VenvError reports that a skill's virtual environment can't be used.
 type VenvError struct {
 	Skill  string
 	Reason string
@@ -28,8 +28,8 @@ func (e *VenvError) Error() string {
 	return fmt.Sprintf("Python interpreter not found in venv for skill '%s': %s", e.Skill, e.Reason)
 }
 
-// inSkill says what runs a program for a skill, before its arguments: for python,
-// with the skill's own virtual environment if it has one.
+// inSkill returns the invocation of a program without its arguments. A Python gets
+// the packages of the skill's venv, if the skill has one.
 func (s *Set) inSkill(sk *skill.Skill, program, file string) (Invocation, error) {
 	s = s.of(program)
 	var inv Invocation
@@ -49,31 +49,32 @@ func (s *Set) inSkill(sk *skill.Skill, program, file string) (Invocation, error)
 	return inv, nil
 }
 
-// HasVenv reports whether a skill brings along a venv with an interpreter in it. That
-// is a link out of the skill, as a rule, so it is a refused entry: there, not usable.
+// HasVenv reports whether a skill ships a venv with an interpreter. That interpreter
+// is usually a link out of the skill and so a refused entry: it exists, but can't be
+// used.
 func HasVenv(sk *skill.Skill) bool {
 	if _, err := sk.Lookup(venvDir); err == nil {
-		return false // a file of that name
+		return false // venv is a file
 	}
 	return sk.Has(venvDir+"/bin/python") || sk.Has(venvDir+"/bin/python3") || sk.Has(venvConfig)
 }
 
 // venvEnv makes the packages of the virtual environment importable.
 //
-// The interpreter of a venv finds its packages by the path that it is started
-// by, and that path is not there in a sandbox. A venv's packages lie where a
-// user's own packages lie beneath PYTHONUSERBASE (lib/pythonX.Y/site-packages),
-// so naming the venv as that gives the same imports: behind the standard library
-// and before the system's packages, with .pth files read, in the script and in
-// every python that it starts. (PYTHONPATH would come before the standard library
-// and read no .pth files.) What differs from an activated venv: the system's
-// packages can be imported too, and sys.prefix is the system's.
+// The interpreter of a venv finds its packages by the path it was started from, and
+// that path does not exist in a sandbox. A venv has the same layout as a user's own
+// packages under PYTHONUSERBASE (lib/pythonX.Y/site-packages). So PYTHONUSERBASE is
+// set to the venv, which gives the same imports: after the standard library and before
+// the system's packages, with .pth files, in the script and in every Python that it
+// starts. PYTHONPATH would come before the standard library and read no .pth files.
+// Two things differ from an activated venv: the system's packages can be imported too,
+// and sys.prefix is the system's.
 func venvEnv(sk *skill.Skill) []string {
 	dir := sk.BaseDir() + "/" + venvDir
 	return []string{"PYTHONUSERBASE=" + dir, "VIRTUAL_ENV=" + dir}
 }
 
-// venvVersion reads the version of python that a venv was made with.
+// venvVersion returns the Python version that the venv was made with.
 func venvVersion(sk *skill.Skill) (string, error) {
 	if !sk.Has(venvDir+"/bin/python") && !sk.Has(venvDir+"/bin/python3") {
 		return "", errors.New("it has no bin/python")
@@ -89,7 +90,7 @@ func venvVersion(sk *skill.Skill) (string, error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		key, value, _ := strings.Cut(line, "=")
-		// venv writes version, virtualenv writes version_info.
+		// venv writes the key version, virtualenv writes version_info.
 		if key = strings.ToLower(strings.TrimSpace(key)); key == "version" || key == "version_info" {
 			if m := minor(strings.TrimSpace(value)); m != "" {
 				return m, nil

@@ -1,7 +1,7 @@
 // Package embedded carries a CPython and its pip as data and unpacks them.
 //
-// The data are some 45 MB of the program that imports it, so only
-// cmd/skillrun-python does: the daemon copies its own binary into memory.
+// The data add about 45 MB to a program that imports this package. So only
+// cmd/skillrun-python imports it: the daemon keeps a copy of its own binary in memory.
 package embedded
 
 import (
@@ -13,19 +13,19 @@ import (
 	"runtime/debug"
 )
 
-// module is where the data come from.
+// module is the Go module that has the data.
 const module = "github.com/kluctl/go-embed-python"
 
-// layout is the version of what Unpack makes of the data. It is part of Name.
+// layout is the version of Unpack's result. It is part of Name.
 const layout = "1"
 
-// moduleVersion is how that module spells its versions: CPython's, the date of its
-// build and a count.
+// moduleVersion matches the module's versions: CPython's version, the build date and a
+// count.
 var moduleVersion = regexp.MustCompile(`^v0\.0\.0-([0-9]+\.[0-9]+\.[0-9]+-[0-9]+-[0-9]+)$`)
 
-// Name names what Unpack makes: cpython-, the version of CPython, and what tells it
-// from every other content. It is taken from what the go command recorded in the
-// program, so the data need not be read.
+// Name names Unpack's result: "cpython-", CPython's version, and the rest of the
+// module's version. Name reads what the go command recorded in the program, not the
+// data.
 func Name() (string, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -16,10 +16,10 @@ import (
 	"github.com/kluctl/go-embed-python/python"
 )
 
-// Unpack fills dir, an empty directory, with a CPython that shows up at target in
-// sandboxes: bin/python3 and bin/python, lib, and pip, which is not on its path.
-// All of it belongs to whoever calls and can be written by nobody else; there is
-// no setuid and no link that leads out. What fails leaves dir half full.
+// Unpack fills dir, an empty directory, with a CPython that sandboxes see at target:
+// bin/python3, bin/python, lib, and pip, which is not on its path. The caller's user
+// owns all files and nobody else can write to them. There are no setuid files and no
+// links out. A failed Unpack leaves dir incomplete.
 func Unpack(dir, target string) error {
 	if err := unpack(dir, target); err != nil {
 		return fmt.Errorf("unpack embedded Python into %s: %w", dir, err)
@@ -59,7 +59,7 @@ func unpack(dir, target string) error {
 	return settle(dir)
 }
 
-// programOf names the interpreter among the programs: python3.14.
+// programOf returns the name of the interpreter in bin, such as python3.14.
 func programOf(bin string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(bin, "python3.[0-9]*"))
 	if err != nil {
@@ -72,10 +72,10 @@ func programOf(bin string) (string, error) {
 	return filepath.Base(found[0]), nil
 }
 
-// keepPython removes what only looks usable. Of the other programs in bin none
-// works: what they import is left out of the data. libpython is for programs that
-// embed Python; the interpreter has it in itself. The extractor writes links as
-// copies of what they point to.
+// keepPython removes files that do not work. The other programs in bin import modules
+// that the data leave out. libpython is for programs that embed Python; the
+// interpreter links it statically. The extractor writes links as copies of their
+// targets.
 func keepPython(dir, program string) error {
 	programs, err := os.ReadDir(filepath.Join(dir, "bin"))
 	if err != nil {
@@ -105,8 +105,8 @@ func keepPython(dir, program string) error {
 	return nil
 }
 
-// unpackPip puts pip into a directory of its own, for those who name it in
-// PYTHONPATH: its extractor knows only where TMPDIR is, and a name of its own.
+// unpackPip unpacks pip into a separate directory, for users who set PYTHONPATH. Its
+// extractor can only unpack into TMPDIR, under a name that it chooses.
 func unpackPip(dir string) error {
 	tmp := filepath.Join(dir, "tmp")
 	if err := os.Mkdir(tmp, 0o700); err != nil {
@@ -131,16 +131,17 @@ func unpackPip(dir string) error {
 	return os.RemoveAll(tmp)
 }
 
-// compile makes the .pyc files, which no execution can write, and without which
-// each would compile what it imports. Whether they fit their sources is not looked
-// at again: both are read-only.
+// compile makes the .pyc files. Executions cannot write them, and would otherwise
+// compile every import. The .pyc files are never checked against their sources, since
+// both are read-only.
 func compile(dir, target, program string) error {
 	cmd := exec.Command(filepath.Join(dir, "bin", program), "-I", "-m", "compileall", "-q", "-q",
 		"--invalidation-mode", "unchecked-hash", "-s", dir, "-p", target, filepath.Join(dir, "lib"), filepath.Join(dir, "pip"))
 	cmd.Env = []string{}
 	cmd.Dir = "/"
-	// It dies with us, who die with the daemon: nobody writes on into what the next
-	// one removes. The signal comes when the thread ends that started the process.
+	// The compiler must die with this process, which dies with the daemon. Otherwise it
+	// would write on into a directory that the next daemon removes. Pdeathsig fires
+	// when the parent's thread ends, prctl(2).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -150,7 +151,7 @@ func compile(dir, target, program string) error {
 	return nil
 }
 
-// settle gives everything its final mode and refuses what must not be there.
+// settle sets the final mode of every entry and refuses entries that must not exist.
 func settle(dir string) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
