@@ -100,7 +100,6 @@ static const struct refusal refusals[] = {
 	{ "tracing", { CALL(ptrace), CALL(process_vm_readv), CALL(process_vm_writev), CALL(kcmp), CALL(pidfd_open),
 		CALL(pidfd_getfd), CALL(pidfd_send_signal), CALL(process_madvise) } },
 	{ "keyrings", { CALL(keyctl), CALL(add_key), CALL(request_key) } },
-	{ "bpf", { CALL(bpf) } },
 	{ "performance counters", { CALL(perf_event_open) } },
 	{ "io_uring", { CALL(io_uring_setup), CALL(io_uring_enter), CALL(io_uring_register), CALL(io_setup), CALL(io_submit) } },
 	{ "userfaultfd", { CALL(userfaultfd) } },
@@ -167,6 +166,31 @@ static void try_clone(void) {
 		}
 	}
 	say("processes in new namespaces", 1, "clone refused for each");
+}
+
+/* Options that hand the kernel a program of the old kind, and one that makes it take
+ * apart what IPsec has sent. */
+static void try_bpf(void) {
+	static const struct { const char *name; int level, option; } options[] = {
+		{ "SO_ATTACH_FILTER", SOL_SOCKET, 26 }, { "SO_ATTACH_BPF", SOL_SOCKET, 50 }, { "SO_ATTACH_REUSEPORT_CBPF", SOL_SOCKET, 51 },
+		{ "SO_ATTACH_REUSEPORT_EBPF", SOL_SOCKET, 52 }, { "UDP_ENCAP", IPPROTO_UDP, 100 },
+	};
+	if (!refused(syscall(SYS_bpf, -1L, -1L, -1L, -1L, -1L, -1L))) {
+		say("bpf", 0, "bpf reached the kernel (%s)", strerror(errno));
+		return;
+	}
+	for (size_t i = 0; i < LENGTH(options); i++) {
+		if (!refused(syscall(SYS_setsockopt, -1L, options[i].level, options[i].option, 0L, 0L))) {
+			say("bpf", 0, "setsockopt %s reached the kernel (%s)", options[i].name, strerror(errno));
+			return;
+		}
+	}
+	/* The kernel itself would answer EFAULT. */
+	if (prctl(PR_SET_SECCOMP, 2L, 0L, 0L, 0L) != -1 || errno != EINVAL) {
+		say("bpf", 0, "prctl PR_SET_SECCOMP reached the kernel (%s)", strerror(errno));
+		return;
+	}
+	say("bpf", 1, "bpf, setsockopt and prctl refused");
 }
 
 static void try_sockets(void) {
@@ -942,6 +966,7 @@ static void try_all(char **env) {
 	try_architectures();
 	try_futex();
 	try_refusals();
+	try_bpf();
 }
 
 /* As skillrun_init in init.c: does nothing in all programs but one. Whoever

@@ -122,6 +122,16 @@ call("fcntl NOTIFY", 72, 0, 1026, 1)
 call("futex PI", 202, 0, 6, 0, 0, 0, 0)
 call("splice", 275, 0, 0, 1, 0, 1, 0)
 call("mknod device", 133, 0, 0o020666, 259)
+call("setsockopt SO_REUSEADDR", 54, -1, 1, 2, 0, 0)
+call("setsockopt SO_ATTACH_FILTER", 54, -1, 1, 26, 0, 0)
+call("setsockopt SO_ATTACH_FILTER with high bits", 54, -1, 1 + (1 << 32), 26 + (1 << 32), 0, 0)
+call("setsockopt SO_ATTACH_REUSEPORT_CBPF", 54, -1, 1, 51, 0, 0)
+call("setsockopt UDP_SEGMENT", 54, -1, 17, 103, 0, 0)
+call("setsockopt UDP_ENCAP", 54, -1, 17, 100, 0, 0)
+call("prctl PR_GET_DUMPABLE", 157, 3)
+call("prctl PR_SET_SECCOMP", 157, 22, 2, 0)
+call("prctl PR_SET_SECCOMP with high bits", 157, 22 + (1 << 32), 2, 0)
+call("prctl PR_SCHED_CORE", 157, 62, 0, 0, 0, 0)
 `
 	want := `ptrace EPERM
 mount EPERM
@@ -157,6 +167,16 @@ fcntl NOTIFY ENOSYS
 futex PI ENOSYS
 splice ENOSYS
 mknod device ENOSYS
+setsockopt SO_REUSEADDR EBADF
+setsockopt SO_ATTACH_FILTER ENOSYS
+setsockopt SO_ATTACH_FILTER with high bits ENOSYS
+setsockopt SO_ATTACH_REUSEPORT_CBPF ENOSYS
+setsockopt UDP_SEGMENT EBADF
+setsockopt UDP_ENCAP ENOSYS
+prctl PR_GET_DUMPABLE ok
+prctl PR_SET_SECCOMP EINVAL
+prctl PR_SET_SECCOMP with high bits EINVAL
+prctl PR_SCHED_CORE ENOSYS
 `
 	if strings.Contains(machine(t), "aarch64") {
 		t.Skip("the numbers above are x86_64's")
