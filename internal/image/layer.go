@@ -97,7 +97,7 @@ func (w *watch) stop() { w.timer.Stop() }
 
 // layer unpacks an archive over the layers before it.
 func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
-	u.added = map[string]bool{}
+	u.added = map[pathSum]bool{}
 	r = &bounded{r: r, left: &u.raw}
 	archive := tar.NewReader(r)
 	for {
@@ -114,8 +114,8 @@ func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
 		}
-		if u.files++; u.files > u.maxFiles {
-			return fmt.Errorf("more than %d entries; see pull.files in the configuration", u.maxFiles)
+		if err := u.count(); err != nil {
+			return err
 		}
 		if err := u.entry(h, archive); err != nil {
 			return fmt.Errorf("entry %.200q: %w", h.Name, err)

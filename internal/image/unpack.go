@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -38,9 +39,23 @@ type unpacker struct {
 	maxFiles int
 
 	bytes int64 // written
-	files int   // entries read
+	files int   // entries read, and directories made that no entry names
 	raw   int64 // of archives that may still be read
-	added map[string]bool
+	added map[pathSum]bool
+}
+
+// A pathSum stands for a path that a layer has. Paths themselves are a stranger's: a
+// small archive has gigabytes of them.
+type pathSum [sha256.Size]byte
+
+func sumOf(path string) pathSum { return sha256.Sum256([]byte(path)) }
+
+// count counts what takes an inode.
+func (u *unpacker) count() error {
+	if u.files++; u.files > u.maxFiles {
+		return fmt.Errorf("more than %d entries; see pull.files in the configuration", u.maxFiles)
+	}
+	return nil
 }
 
 func newUnpacker(dir string, maxBytes int64, maxFiles int) (*unpacker, error) {
@@ -170,6 +185,9 @@ func (u *unpacker) makeDirs(parts []string) error {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		if err := u.count(); err != nil {
+			return err
+		}
 		p, err := u.find(at, false)
 		if err != nil {
 			return err
@@ -242,8 +260,8 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 // note remembers that this layer has an entry, and so its directories: whiteouts are
 // for the layers beneath.
 func (u *unpacker) note(p place) {
-	for at := p.full(); at != "." && at != "" && !u.added[at]; at = path.Dir(at) {
-		u.added[at] = true
+	for at := p.full(); at != "." && at != "" && !u.added[sumOf(at)]; at = path.Dir(at) {
+		u.added[sumOf(at)] = true
 	}
 }
 
@@ -442,7 +460,7 @@ func (u *unpacker) clear(root *os.Root, name, at string) error {
 }
 
 func (u *unpacker) clearOne(root *os.Root, name, at string) error {
-	if !u.added[at] {
+	if !u.added[sumOf(at)] {
 		return root.RemoveAll(name)
 	}
 	info, err := root.Lstat(name)

@@ -135,6 +135,10 @@ func TestUnpackRefuses(t *testing.T) {
 		}
 		chain = append(chain, item{name: from + strings.Repeat("d/", 50)}, item{name: at, kind: tar.TypeSymlink, to: from + strings.Repeat("d/", 50)})
 	}
+	var undeclared []item // files whose directories have no entry of their own
+	for i := range 4 {
+		undeclared = append(undeclared, item{name: fmt.Sprintf("%d/", i) + strings.Repeat("d/", 100) + "file"})
+	}
 	link := func(name, to string) item { return item{name: name, kind: tar.TypeSymlink, to: to} }
 	hard := func(name, to string) item { return item{name: name, kind: tar.TypeLink, to: to} }
 	for _, tt := range []struct {
@@ -180,11 +184,12 @@ func TestUnpackRefuses(t *testing.T) {
 		{"more bytes than there may be", []item{{name: "a", text: strings.Repeat("x", 600<<10)}, {name: "b", text: strings.Repeat("x", 600<<10)}}, "pull.bytes"},
 		{"one large file", []item{{name: "a", size: 1 << 50}}, "pull.bytes"},
 		{"the same file again and again", slices.Repeat([]item{{name: "a", text: strings.Repeat("x", 300<<10)}}, 5), "pull.bytes"},
-		{"more entries than there may be", slices.Repeat([]item{{name: "a/"}}, 101), "pull.files"},
+		{"more entries than there may be", slices.Repeat([]item{{name: "a/"}}, 401), "pull.files"},
+		{"more directories that no entry names than there may be", undeclared, "pull.files"},
 		{"an end before the end", []item{{name: "a", size: 100, text: "x"}}, "unexpected EOF"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := unpackInto(t, 1<<20, 100, archive(t, tt.items...))
+			_, err := unpackInto(t, 1<<20, 400, archive(t, tt.items...))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
