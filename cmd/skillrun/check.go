@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -90,9 +89,7 @@ func (a *app) decideThere(ctx context.Context, skill, line string) (decision, er
 
 func (a *app) printDecision(d decision) error {
 	if a.json {
-		encoder := json.NewEncoder(a.stdout)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(d)
+		return a.printJSONValue(d)
 	}
 	t := &table{}
 	answer := cell{text: "allowed", colour: green}

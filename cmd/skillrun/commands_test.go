@@ -183,6 +183,12 @@ func TestArtifacts(t *testing.T) {
 	if got := f.client(t, nil, "artifacts", "--json", "e1", "a.txt"); strings.Count(got.stdout, "\n") != 1 || !strings.Contains(got.stdout, `"path":"a.txt"`) {
 		t.Errorf("json: got %+v", got)
 	}
+	tricky := "\u009b31m\u202e\x7f\U000e0041"
+	f = (&fake{}).withArtifacts(map[string]string{tricky: "x"})
+	if got := f.client(t, nil, "artifacts", "--json", "e1"); strings.ContainsAny(got.stdout, tricky[:2]+"\u202e\x7f\U000e0041") || !strings.Contains(got.stdout, `"path":"\u009b31m\u202e\u007f\udb40\udc41"`) {
+		t.Errorf("json of an odd name: got %+q", got.stdout)
+	}
+	f = (&fake{}).withArtifacts(map[string]string{"a.txt": "aaaa"})
 	dir := t.TempDir()
 	if got := f.client(t, nil, "-v", "artifacts", "-o", dir, "e1", "a.txt"); got != (result{0, "", "skillrun: execution e1: saved a.txt\n"}) {
 		t.Errorf("got %+v", got)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -244,14 +243,7 @@ func (a *app) printValidationJSON(name string, r *pb.ValidateSkillResponse) erro
 		return err
 	}
 	fields.Skill = strings.ToValidUTF8(name, "\uFFFD")
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(fields); err != nil {
-		return err
-	}
-	_, err = a.stdout.Write(line.Bytes())
-	return err
+	return a.printJSONValue(fields)
 }
 
 // placedText is a finding of the skill or folder that the command line names. In a

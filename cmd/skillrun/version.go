@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -32,7 +31,7 @@ func (a *app) versionCommand() *cobra.Command {
 				daemon = r.GetVersion()
 			}
 			if a.json {
-				return json.NewEncoder(a.stdout).Encode(map[string]string{"client": version, "daemon": daemon})
+				return a.printJSONValue(map[string]string{"client": version, "daemon": daemon})
 			}
 			if daemon == "" {
 				daemon = "not reachable"
