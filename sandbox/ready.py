@@ -733,6 +733,7 @@ def execute(gate, argv, env):
 
 WAY_OUT_STATUS = 84
 MAX_LOOKED_AT = 20000  # objects; a script with more has much else to take apart
+MAX_BLOCKS = 10 * MAX_LOOKED_AT  # of memory, of which an object is at least one; a list of all objects may not fit beside more
 
 # Modules of the standard library with things that act when they go and that have
 # no __del__ in every version, or with interpreters of their own.
@@ -781,6 +782,7 @@ def standard_streams():
 
 
 _objects, _debug, _freeze, _unfreeze = gc.get_objects, gc.get_debug, gc.freeze, gc.unfreeze  # a script may change gc's own
+_blocks = sys.getallocatedblocks
 
 
 def thaw():
@@ -812,6 +814,8 @@ class Spare(list):
         if _thread._count() or any(name in loaded for name in _ACTING) or "PYTHONMALLOCSTATS" in mother.settings:
             return False
         if gc.garbage or _debug():  # Python would speak of it
+            return False
+        if _blocks() - mother.blocks > MAX_BLOCKS:
             return False
         if sys.stdout is not self.streams[3] or sys.stderr is not self.streams[6]:
             return False
@@ -974,6 +978,7 @@ class Mother:
         gc.collect()
         lasts = lasting(gc.get_objects(), [self.control] + standard_streams(), self.names)
         gc.freeze()
+        self.blocks = _blocks()
         if not lasts and self.try_way_out():
             return True
         self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed)

@@ -89,3 +89,31 @@ func TestForkedFindsItsOwnModules(t *testing.T) {
 		})
 	}
 }
+
+// A program that has taken most of its memory in small objects ends as it would
+// alone: how its end is judged takes no memory in proportion to them.
+func TestForkedEndNeedsNoMemory(t *testing.T) {
+	const fill = `import os
+kept = []
+def held(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+while held() < 246 << 20: kept.append([[] for _ in range(10000)])
+print(os.getppid())`
+	dir := newDir(t)
+	writeSkill(t, dir, "demo", "allowed-tools: Bash(python3:*)", nil)
+	d := startDaemonIn(t, dir, "python: system\n")
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if r := d.run(code("demo", "import os; print(os.getppid())")); r.stdout.String() == "0\n" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is never forked")
+		}
+	}
+	request := code("demo", fill)
+	request.Limits = &pb.Limits{MemoryBytes: 256 << 20}
+	r := d.run(request)
+	r.wantExit(t, 0)
+	if got := r.stdout.String(); got != "0\n" {
+		t.Errorf("got %q, want the end of a program that was forked", got)
+	}
+}
