@@ -503,8 +503,8 @@ static _Noreturn void serve_joined(void) {
 _Noreturn void cell_run(const struct mother *mother, const struct make *make, int *fds, int count, int mapped) {
 	self.gate = self.first = -1;
 	cell_set_up(mother, make, fds, count, mapped);
-	self.program.init_filter = mother->init_filter;
-	self.program.script_filter = mother->script_filter;
+	self.program.init_filter = mother->filters[INIT_FILTER];
+	self.program.script_filter = mother->filters[SCRIPT_FILTER];
 	self.program.open_files = make->open_files;
 	struct payload *later = mmap(NULL, sizeof *later, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (later == MAP_FAILED)

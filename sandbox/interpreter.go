@@ -146,6 +146,13 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	if a.Op != "ready" {
 		return nil, a.err()
 	}
+	pid, err := pidOf(pidfd)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.host.heed(func() error { return m.pythonPosture().check(pid) }); err != nil {
+		return nil, fmt.Errorf("posture: %w", err)
+	}
 	m.host.log().Debug("interpreter is ready", "program", k.name(), "version", a.Python, "imported", a.Imported, "failed", a.Failed)
 	return in, nil
 }
@@ -255,13 +262,37 @@ func (in *interpreter) children() int {
 	return len(in.ended)
 }
 
-// joinedNamespaces are those that a child enters.
-func joinedNamespaces() int {
-	flags := unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
-	if hasTimeNamespaces() {
-		flags |= unix.CLONE_NEWTIME
+// A space is a namespace that a child enters.
+type space struct {
+	name string
+	flag int
+}
+
+// joinedSpaces are those that a child enters, in this order: the PID namespace comes with
+// the fork, and the user namespace gives it the right to enter the others.
+func joinedSpaces() []space {
+	spaces := []space{
+		{"pid", unix.CLONE_NEWPID}, {"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET},
+		{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP},
 	}
-	return flags
+	if hasTimeNamespaces() {
+		spaces = append(spaces, space{"time", unix.CLONE_NEWTIME})
+	}
+	return spaces
+}
+
+// openSpaces opens the namespaces of a process that children enter. A Python zygote does
+// not have the right to: it would be that to read init's memory.
+func openSpaces(pid int) (files []*os.File, flags []int, err error) {
+	for _, s := range joinedSpaces() {
+		f, err := openNamespace(pid, s.name)
+		if err != nil {
+			closeFiles(files)
+			return nil, nil, err
+		}
+		files, flags = append(files, f), append(flags, s.flag)
+	}
+	return files, flags, nil
 }
 
 // A joined is a process that an interpreter forked into a prepared sandbox.
@@ -300,11 +331,19 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 		}
 		limits = append(limits, [3]uint64{uint64(l.Type), l.Hard, l.Hard})
 	}
-	passed := []int{c.born.fd, int(theirs.Fd())}
-	for _, f := range slices.Concat(c.pipes.inside[:], doors) {
+	spaces, flags, err := openSpaces(c.born.pid)
+	if err != nil {
+		return nil, err
+	}
+	defer closeFiles(spaces)
+	if c.born.ended() { // they may be another process's, which has its number by now
+		return nil, errors.New("init is gone")
+	}
+	var passed []int
+	for _, f := range slices.Concat([]*os.File{theirs}, c.pipes.inside[:], spaces, doors) {
 		passed = append(passed, int(f.Fd()))
 	}
-	if err := in.forkOne(j, passed, limits); err != nil {
+	if err := in.forkOne(j, passed, limits, flags); err != nil {
 		return nil, err
 	}
 	theirs.Close() // kept open here it would hide that the child is gone
@@ -318,7 +357,7 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 
 // forkOne has it fork once. The child then goes its way by itself, while the next one is
 // forked.
-func (in *interpreter) forkOne(j *joined, passed []int, limits [][3]uint64) error {
+func (in *interpreter) forkOne(j *joined, passed []int, limits [][3]uint64, spaces []int) error {
 	in.ask.Lock()
 	defer in.ask.Unlock()
 	in.mu.Lock()
@@ -334,7 +373,7 @@ func (in *interpreter) forkOne(j *joined, passed []int, limits [][3]uint64) erro
 	}
 	in.ended[cell] = j.ended
 	in.mu.Unlock()
-	a, err := in.request(map[string]any{"op": "fork", "cell": cell, "rlimits": limits, "namespaces": joinedNamespaces()}, passed, forkPatienceOf)
+	a, err := in.request(map[string]any{"op": "fork", "cell": cell, "rlimits": limits, "namespaces": spaces}, passed, forkPatienceOf)
 	if err == nil && (a.Op != "forked" || a.Cell != cell) {
 		err = a.err()
 	}

@@ -124,7 +124,7 @@ func TestForkThatIsNotAskedFor(t *testing.T) {
 	in := slots(h)[s.readyKey()].in
 	before := in.children()
 	noFile := []int{1 << 20}
-	if err := in.forkOne(newJoined(nil), noFile, nil); !errors.Is(err, unix.EBADF) {
+	if err := in.forkOne(newJoined(nil), noFile, nil, nil); !errors.Is(err, unix.EBADF) {
 		t.Errorf("got %v, want %v", err, unix.EBADF)
 	}
 	if after := in.children(); after != before {

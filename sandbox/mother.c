@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
@@ -35,6 +36,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* What a Python zygote has: setns wants it in the caller's own user namespace for a PID
+ * namespace that children are to enter. In the sandboxes' own user namespaces it has
+ * every capability anyway, as their owner. */
+static const uint64_t python_capabilities = 1ULL << CAP_SYS_ADMIN;
 
 static struct mother self;
 static unsigned char packet[MAX_MOTHER_PACKET];
@@ -102,21 +108,40 @@ static char *take_string(char **at, char *end) {
 	return s;
 }
 
+/* Gives up all capabilities but those. Of the permitted ones the effective can be taken. */
+static int keep(uint64_t permitted, uint64_t effective) {
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+	memset(data, 0, sizeof data);
+	for (int i = 0; i < 2; i++) {
+		data[i].permitted = (uint32_t)(permitted >> (32 * i));
+		data[i].effective = (uint32_t)(effective >> (32 * i));
+	}
+	return (int)syscall(SYS_capset, &header, data);
+}
+
 static void begin(size_t length) {
 	struct begin *b = (struct begin *)packet;
-	size_t init = (size_t)b->init_filter * sizeof(struct sock_filter);
-	size_t script = (size_t)b->script_filter * sizeof(struct sock_filter);
-	if (length < sizeof *b || b->packet.type != PACKET_BEGIN || b->init_filter == 0 || b->init_filter > MAX_FILTER ||
-	    b->script_filter == 0 || b->script_filter > MAX_FILTER || b->mask_count > MAX_MASKS || length < sizeof *b + init + script)
+	if (length < sizeof *b || b->packet.type != PACKET_BEGIN || b->mask_count > MAX_MASKS)
+		give_up();
+	size_t code = 0;
+	for (int i = 0; i < FILTERS; i++) {
+		if (b->filters[i] == 0 || b->filters[i] > MAX_FILTER)
+			give_up();
+		code += b->filters[i] * sizeof(struct sock_filter);
+	}
+	if (length < sizeof *b + code)
 		give_up();
 	/* The packet's memory is used again. */
 	unsigned char *copy = mmap(NULL, length + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (copy == MAP_FAILED)
 		give_up();
 	memcpy(copy, packet, length + 1);
-	self.init_filter = (struct sock_fprog){ (unsigned short)b->init_filter, (struct sock_filter *)(copy + sizeof *b) };
-	self.script_filter = (struct sock_fprog){ (unsigned short)b->script_filter, (struct sock_filter *)(copy + sizeof *b + init) };
-	char *at = (char *)copy + sizeof *b + init + script;
+	char *at = (char *)copy + sizeof *b;
+	for (int i = 0; i < FILTERS; i++) {
+		self.filters[i] = (struct sock_fprog){ (unsigned short)b->filters[i], (struct sock_filter *)at };
+		at += b->filters[i] * sizeof(struct sock_filter);
+	}
 	for (uint32_t i = 0; i < b->mask_count; i++) {
 		struct stat s;
 		const char *path = take_string(&at, (char *)copy + length);
@@ -128,6 +153,11 @@ static void begin(size_t length) {
 		self.masks[self.mask_count].path = path;
 		self.masks[self.mask_count++].is_dir = S_ISDIR(s.st_mode);
 	}
+	/* From here on there is only what sandboxes need: two capabilities, to map their
+	 * ids, and those that a Python zygote is given, which nothing here uses. */
+	uint64_t own = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID;
+	if (filter_load(&self.filters[ZYGOTE_FILTER]) != 0 || keep(own | (b->joins ? python_capabilities : 0), own) != 0)
+		give_up();
 }
 
 static int write_map(pid_t pid, const char *name, uint32_t first) {
@@ -202,6 +232,8 @@ static void spawn(size_t length, int *fds, int count) {
 		if (fds[0] == 3 && fcntl(3, F_SETFD, 0) != 0)
 			_exit(127);
 		syscall(SYS_close_range, 4, ~0U, 0);
+		if (keep(python_capabilities, python_capabilities) != 0 || filter_load(&self.filters[PYTHON_FILTER]) != 0)
+			_exit(127);
 		environ = envp; /* with the PATH by which it is found */
 		execvp(argv[0], argv);
 		_exit(127);

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,11 +37,11 @@ const (
 	motherLate   = 10 * time.Millisecond
 )
 
-// motherCapabilities are what the mother needs to make sandboxes: SYS_ADMIN for
-// namespaces, SETUID and SETGID to map their ids, SETPCAP and KILL to pass on;
-// SYS_PTRACE lets a process that she starts join a sandbox, which its init's
-// memory would forbid.
-var motherCapabilities = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}
+// motherCapabilities are what the zygote starts with: SETUID and SETGID to map the ids of
+// sandboxes, SYS_ADMIN to unmount what its container was made with and for Python zygotes.
+// mother.c says what it keeps of them. Its sandboxes have user namespaces of their own,
+// where they begin with every capability.
+var motherCapabilities = []string{"CAP_SETGID", "CAP_SETUID", "CAP_SYS_ADMIN"}
 
 // A mother is a container of libcontainer's whose PID 1 makes sandboxes (mother.c).
 // None of them outlives her.
@@ -104,8 +105,19 @@ func (h *Host) startMother() (_ *mother, err error) {
 	if _, err = m.ask(m.begin(), 0, nil); err != nil {
 		return m, err
 	}
+	if err := h.heed(m.checkPosture); err != nil {
+		return m, fmt.Errorf("posture: %w", err)
+	}
 	m.spaces, err = m.readSpaces()
 	return m, err
+}
+
+func (m *mother) checkPosture() error {
+	pid, err := m.init.Pid()
+	if err != nil {
+		return err
+	}
+	return m.posture().check(pid)
 }
 
 // readSpaces are the namespaces that her sandboxes must not share with her.
@@ -161,8 +173,13 @@ func (h *Host) motherConfig(g group) *configs.Config {
 // begin is the first packet: the filters, and what to hide in /proc.
 func (m *mother) begin() []byte {
 	f := m.host.filters
-	b := packetHeader(packetBegin, uint32(len(f.prepared)/sockFilterSize), uint32(len(f.script)/sockFilterSize), uint32(len(maskedPaths)))
-	b = append(append(b, f.prepared...), f.script...)
+	all := [][]byte{f.prepared, f.script, f.zygote, f.python}
+	var sizes []uint32
+	for _, code := range all {
+		sizes = append(sizes, uint32(len(code)/sockFilterSize))
+	}
+	b := packetHeader(packetBegin, append(sizes, boolWord(m.host.config.Interpreters > 0), uint32(len(maskedPaths)))...)
+	b = append(b, slices.Concat(all...)...)
 	for _, path := range maskedPaths {
 		b = append(append(b, path...), 0)
 	}
@@ -337,6 +354,12 @@ func (b *born) wait() error {
 		n, err := unix.Poll(p, 0)
 		return err != unix.EINTR && (err != nil || n > 0)
 	})
+}
+
+// ended says whether init is gone, or that this can't be told.
+func (b *born) ended() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, 0)
+	return n != 0 || err != nil
 }
 
 // pidOf is the process behind a pidfd, as this process sees it.

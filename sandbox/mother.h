@@ -18,7 +18,7 @@ enum {
 /* Packets of the mother's socket. All integers are little endian. */
 enum packet_type {
 	/* from the daemon */
-	PACKET_BEGIN = 1, /* struct begin, then the two filters and the paths to mask */
+	PACKET_BEGIN = 1, /* struct begin, then the four filters and the paths to mask */
 	PACKET_MAKE,      /* struct make, with descriptors: control, three streams, cgroup files */
 	PACKET_SPAWN,     /* struct spawn, then strings, with descriptors: socket, log */
 	/* to the daemon */
@@ -29,10 +29,15 @@ struct packet {
 	uint32_t magic, type;
 };
 
+/* Whose filters there are, in the order in which they are sent: those of a sandbox's init
+ * and of its script, of the zygote and all that comes from it, and of a Python zygote. */
+enum { INIT_FILTER, SCRIPT_FILTER, ZYGOTE_FILTER, PYTHON_FILTER, FILTERS };
+
 struct begin {
 	struct packet packet;
-	uint32_t init_filter, script_filter; /* instructions */
-	uint32_t mask_count;                 /* strings with a NUL each behind the filters */
+	uint32_t filters[FILTERS]; /* instructions of each */
+	uint32_t joins;            /* 1: Python zygotes will be started */
+	uint32_t mask_count;       /* strings with a NUL each behind the filters */
 };
 
 struct make {
@@ -65,7 +70,7 @@ struct made {
 
 /* What the mother knows and every sandbox of hers inherits. */
 struct mother {
-	struct sock_fprog init_filter, script_filter;
+	struct sock_fprog filters[FILTERS];
 	uint32_t mask_count;
 	struct {
 		const char *path;

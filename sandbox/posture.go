@@ -37,7 +37,10 @@ func (c *cell) posture() (posture, error) {
 	}
 	if c.born != nil {
 		p.initPid = c.born.pid
-		p.filters = 1 // init loads its own later
+		p.filters = 2 // the zygote's and the script's; init loads its own later
+		if c.joined != nil {
+			p.filters++ // the Python zygote's
+		}
 		p.mother = c.host.cgroups.group(c.host.groupName(), motherGroup)
 		p.hers = c.born.mother
 		return p, nil
@@ -157,14 +160,21 @@ func (p posture) checkStatus(status procStatus) error {
 		return err
 	}
 	filters := strconv.Itoa(own + p.filters)
-	want := []struct{ key, value string }{
+	return status.compare([]statusLine{
 		{"Uid", four}, {"Gid", four}, {"Groups", ""},
 		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
 		{"NoNewPrivs", "1"}, {"Seccomp", "2"}, {"Seccomp_filters", filters}, {"Umask", "0077"}, {"TracerPid", "0"},
-	}
+	})
+}
+
+// A statusLine is what a status should say.
+type statusLine struct{ key, value string }
+
+// compare returns all differences.
+func (s procStatus) compare(want []statusLine) error {
 	var all differences
 	for _, w := range want {
-		got, known := status.value(w.key)
+		got, known := s.value(w.key)
 		if !known && w.key == "Seccomp_filters" { // since Linux 5.9
 			continue
 		}

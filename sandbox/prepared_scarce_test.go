@@ -25,7 +25,7 @@ func motherOf(h *Host) *mother {
 // TestPrepareWithoutDescriptors prepares and hands over with one descriptor, two,
 // and so on, both for commands and for forked Pythons.
 func TestPrepareWithoutDescriptors(t *testing.T) {
-	h := openPrepared(t)
+	h := openReady(t)
 	m := motherOf(h)
 	in, err := m.startInterpreter(pythonSpec(nil, "-c", "").readyKey())
 	if err != nil {
@@ -105,6 +105,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 // TestMotherWithoutDescriptors starts one, and an interpreter beside her, likewise.
 func TestMotherWithoutDescriptors(t *testing.T) {
 	h := openHost(t)
+	h.config.Interpreters = 1
 	h.pool.close()
 	if h.pool == nil {
 		if _, err := h.ids.take(); err != nil { // the mother's own

@@ -161,8 +161,8 @@ func (p *prober) env(s Spec) ([]string, error) {
 	}
 	// As /proc shows them in the sandbox: of its parent user namespace.
 	first, count := p.host.config.FirstID, p.host.config.IDs
-	if filters += 2; !s.unprepared {
-		filters--
+	filters += 2 // the script's, and init's or the zygote's
+	if !s.unprepared {
 		first, count = 2, uint32(2*len(p.host.ids.used)-2) // the mother's two are her own
 	}
 	env := []string{

@@ -57,6 +57,7 @@ SCRIPT_ID = 1000  # uid and gid of the script in its cell
 MAX_PACKET = 1 << 16  # of the daemon's requests
 MAX_COMMAND = 16 << 20  # of a command line with its environment
 MAX_GROUPS = 8
+MAX_SPACES = 8  # namespaces of a cell
 MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
 MAX_LISTED = 1 << 16  # names of one directory that a child looks at
 MAX_WALKED = 4096  # names beneath the workspace that it looks at
@@ -160,8 +161,9 @@ def enter_groups(groups):
         os.write(fd, b"0")
 
 
-def enter_namespaces(init, namespaces):
-    checked(_libc.setns(init, namespaces & ~CLONE_NEWPID))
+def enter_namespaces(spaces, kinds):
+    for fd, kind in zip(spaces, kinds):
+        checked(_libc.setns(fd, kind))
 
 
 def arrange_descriptors(gate, stdio):
@@ -284,12 +286,12 @@ def renew_streams():
         setattr(sys, "__%s__" % name, stream)
 
 
-def prepare_child(mother, request, init, gate, stdio, groups):
+def prepare_child(mother, request, spaces, gate, stdio, groups):
     stages = (
         ("cgroup", enter_groups, (groups,)),
         ("memory", mother.ahead.touch, ()),  # what is copied belongs to the cell's group
         ("renew", renew, ()),  # may open /dev/urandom, so before descriptors
-        ("namespaces", enter_namespaces, (init, request["namespaces"])),
+        ("namespaces", enter_namespaces, (spaces[1:], request["namespaces"][1:])),
         ("session", os.setsid, ()),
         ("keyring", join_keyring, ()),
         ("descriptors", arrange_descriptors, (gate, stdio)),
@@ -890,9 +892,10 @@ def again(name):
 
 def child(mother, request, fds):
     """The whole way of a child. Returns when the script is to run."""
-    init, gate, stdio, groups = fds[0], Gate(fds[1]), fds[2:5], fds[5:]
+    last = 4 + len(request["namespaces"])
+    gate, stdio, spaces, groups = Gate(fds[0]), fds[1:4], fds[4:last], fds[last:]
     try:
-        prepare_child(mother, request, init, gate.fd, stdio, groups)
+        prepare_child(mother, request, spaces, gate.fd, stdio, groups)
         gate.say(op="waiting")
         try:
             command = read_command(gate.fd)
@@ -927,7 +930,7 @@ class Mother:
 
     def receive(self):
         """One request and its descriptors; (None, []) when the daemon is gone."""
-        space = socket.CMSG_SPACE(4 * (5 + MAX_GROUPS))
+        space = socket.CMSG_SPACE(4 * (4 + MAX_SPACES + MAX_GROUPS))
         try:
             data, ancillary, _, _ = self.control.recvmsg(MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
@@ -1025,7 +1028,10 @@ class Mother:
         os.pwrite(gate, struct.pack("<I", len(text)) + text, 0)
         renew()
         renew_streams()
-        drop_bounding_set()
+        try:
+            drop_bounding_set()
+        except OSError:
+            pass  # a child may, as root of its cell
         command = read_command(gate)
         replace_environment(command["env"])
         become_python(self, Gate(gate), command)
@@ -1034,10 +1040,11 @@ class Mother:
         """True in the child, when it is to run the script."""
         cell, stage = request.get("cell"), "request"
         try:
-            if len(fds) < 5 or not isinstance(request["namespaces"], int) or self.filter is None:
+            kinds = request["namespaces"]
+            if not isinstance(kinds, list) or kinds[:1] != [CLONE_NEWPID] or len(fds) < 4 + len(kinds) or self.filter is None:
                 raise OSError(22, "descriptors or namespaces are missing")
             stage, pid = "pid namespace", None
-            checked(_libc.setns(fds[0], CLONE_NEWPID))
+            checked(_libc.setns(fds[4], CLONE_NEWPID))
             try:
                 stage = "fork"
                 pid = os.fork()
@@ -1135,6 +1142,7 @@ def main():
         pass  # Python says so and goes on
     try:
         settle_signals()
+        prctl(PR_SET_DUMPABLE, 0)  # its memory is nobody's, not even another mother's
         Mother().serve()
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -52,7 +52,6 @@ const readyNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPI
 
 // readyCell is a set of namespaces that a process holds.
 type readyCell struct {
-	pidfd      int
 	pid        int
 	namespaces int
 }
@@ -74,7 +73,7 @@ func newReadyCellOn(t testing.TB, workspace, skills string, also ...string) *rea
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 700000, Size: 65536}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: uintptr(c.namespaces), UidMappings: ids, GidMappings: ids,
-		GidMappingsEnableSetgroups: true, PidFD: &c.pidfd, Credential: &syscall.Credential{},
+		GidMappingsEnableSetgroups: true, Credential: &syscall.Credential{},
 	}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "WORKSPACE=" + workspace}
 	var said bytes.Buffer
@@ -92,7 +91,6 @@ func newReadyCellOn(t testing.TB, workspace, skills string, also ...string) *rea
 	}
 	c.pid = cmd.Process.Pid
 	t.Cleanup(func() {
-		unix.Close(c.pidfd)
 		stdin.Close()
 		_ = cmd.Wait()
 	})
@@ -294,13 +292,19 @@ func (m *readyMother) fork(c *readyCell) *readyChild {
 	child.stdout, theirs[1] = pipe()
 	child.stderr, theirs[2] = pipe()
 	// Those of a sandbox must not be O_NONBLOCK: Fd sees to it.
-	fds := []int{c.pidfd, pair[1], int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
-	m.cells++
-	m.send(map[string]any{"op": "fork", "cell": m.cells, "namespaces": c.namespaces, "rlimits": [][]int64{{unix.RLIMIT_NOFILE, 1024, 1024}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_STACK, 8 << 20, -1}}}, fds...)
-	unix.Close(pair[1])
-	for _, f := range theirs {
-		f.Close()
+	fds := []int{pair[1], int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
+	spaces, kinds, err := openSpaces(c.pid)
+	if err != nil {
+		m.t.Fatal(err)
 	}
+	for _, f := range spaces {
+		fds = append(fds, int(f.Fd()))
+	}
+	m.cells++
+	m.send(map[string]any{"op": "fork", "cell": m.cells, "namespaces": kinds, "rlimits": [][]int64{{unix.RLIMIT_NOFILE, 1024, 1024}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_STACK, 8 << 20, -1}}}, fds...)
+	unix.Close(pair[1])
+	closeFiles(theirs[:])
+	closeFiles(spaces)
 	says := m.receive()
 	if says.Op != "forked" || says.Cell != m.cells {
 		m.t.Fatalf("fork: got %+v", says)
@@ -768,7 +772,8 @@ func TestReadyMotherSurvives(t *testing.T) {
 	}{
 		{map[string]any{"op": "fork", "cell": 7, "namespaces": 0}, nil, "request"},
 		{map[string]any{"op": "fork", "cell": 7, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
-		{map[string]any{"op": "fork", "cell": 7, "namespaces": 0, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "pid namespace"},
+		{map[string]any{"op": "fork", "cell": 7, "namespaces": []int{unix.CLONE_NEWUSER}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
+		{map[string]any{"op": "fork", "cell": 7, "namespaces": []int{unix.CLONE_NEWPID}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "pid namespace"},
 		{"text", []int{fd}, ""},
 		{map[string]any{"op": "other"}, []int{fd}, ""},
 	} {

@@ -16,6 +16,14 @@ import (
 //go:embed seccomp.yaml
 var seccompText []byte
 
+// What the zygotes may call beside: the one that clones sandboxes, and Python ones.
+//
+//go:embed seccomp_zygote.yaml
+var seccompZygoteText []byte
+
+//go:embed seccomp_python.yaml
+var seccompPythonText []byte
+
 // seccompPolicy is seccomp.yaml.
 type seccompPolicy struct {
 	Allow       []seccompCalls `yaml:"allow"`
@@ -65,6 +73,8 @@ func (v *seccompValue) UnmarshalYAML(n *yaml.Node) error {
 type filters struct {
 	init, script []byte
 	prepared     []byte // of a prepared sandbox's init: init's, and move_mount
+	zygote       []byte // of the zygote and all that comes from it
+	python       []byte // of Python zygotes and their children, on zygote's
 }
 
 func compileFilters() (filters, error) {
@@ -84,16 +94,64 @@ func compileFilters() (filters, error) {
 	if err != nil {
 		return filters{}, fmt.Errorf("prepared init's filter: %w", err)
 	}
-	return filters{init: init, script: script, prepared: prepared}, nil
+	zygote, err := p.compileMore("seccomp_zygote.yaml", seccompZygoteText)
+	if err != nil {
+		return filters{}, err
+	}
+	python, err := p.compileMore("seccomp_python.yaml", seccompPythonText)
+	return filters{init: init, script: script, prepared: prepared, zygote: zygote, python: python}, err
 }
 
-func parsePolicy() (p seccompPolicy, err error) {
-	d := yaml.NewDecoder(bytes.NewReader(seccompText))
+func parsePolicy() (p seccompPolicy, err error) { return parsePolicyOf("seccomp.yaml", seccompText) }
+
+func parsePolicyOf(name string, text []byte) (p seccompPolicy, err error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&p); err != nil {
-		return p, fmt.Errorf("seccomp.yaml: %w", err)
+		return p, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
+}
+
+// compileMore returns the filter that allows what p does and what the text says.
+func (p seccompPolicy) compileMore(name string, text []byte) ([]byte, error) {
+	more, err := parsePolicyOf(name, text)
+	if err != nil {
+		return nil, err
+	}
+	all := p.with(more)
+	b, err := all.compile(nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+// with is p with what more allows. Of a call that more has p's refusals are gone, and if
+// more allows it whatever its arguments are, so are p's conditions.
+func (p seccompPolicy) with(more seccompPolicy) seccompPolicy {
+	var whole, some []string
+	for _, a := range more.Allow {
+		whole = append(whole, a.Calls...)
+	}
+	for _, w := range more.AllowWhen {
+		some = append(some, w.Call)
+	}
+	either := slices.Concat(whole, some)
+	without := func(rules []seccompWhen, calls []string) []seccompWhen {
+		return slices.DeleteFunc(slices.Clone(rules), func(w seccompWhen) bool { return slices.Contains(calls, w.Call) })
+	}
+	all := seccompPolicy{
+		Allow:       slices.Concat(p.Allow, more.Allow),
+		AllowWhen:   slices.Concat(without(p.AllowWhen, whole), more.AllowWhen),
+		PretendWhen: without(p.PretendWhen, either),
+		RefuseWhen:  without(p.RefuseWhen, either),
+	}
+	for _, d := range p.Deny {
+		d.Calls = slices.DeleteFunc(slices.Clone(d.Calls), func(c string) bool { return slices.Contains(either, c) })
+		all.Deny = append(all.Deny, d)
+	}
+	return all
 }
 
 // compile returns the filter with the calls in extra allowed beside.

@@ -43,6 +43,8 @@ enum layer {
 	HIDEPID, MASKS, PROC, SYSCTLS, /* of /proc */
 	SIZES, FLAGS,       /* of mounts */
 	SNAPSHOT,           /* the skill, read-only */
+	ZYGOTE_FILTER, ZYGOTE_CAPABILITIES,
+	PYTHON_FILTER, PYTHON_CAPABILITIES, /* of Python zygotes */
 	LAYERS,
 };
 
@@ -50,7 +52,11 @@ static const char *const names[LAYERS] = {
 	"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time",
 	"groups", "keyring", "filter", "init filter", "no new privileges", "ids", "bounding set", "capabilities", "init capabilities",
 	"dumpable", "core", "limits", "umask", "hidepid", "masks", "read-only proc", "sysctls", "sizes", "mount flags", "snapshot",
+	"zygote filter", "zygote capabilities", "python filter", "python capabilities",
 };
+
+/* The zygote itself, what it starts to become a Python zygote, all others. */
+static enum { OTHER, ZYGOTE, SPAWNED } who;
 
 static uint64_t without; /* a bit for each layer that is off */
 
@@ -62,6 +68,7 @@ static int off(enum layer l) {
  * that something is off. */
 static void read_list(void) {
 	char text[1024];
+	who = ZYGOTE;
 	int fd = open(list, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
 	if (fd >= 0)
@@ -111,7 +118,10 @@ static long weak_clone3(const struct clone_args *args, size_t size) {
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		if (off(kinds[i].layer))
 			fewer.flags &= ~kinds[i].flag;
-	return syscall(SYS_clone3, &fewer, size);
+	long pid = syscall(SYS_clone3, &fewer, size);
+	if (pid == 0)
+		who = args->flags & CLONE_NEWPID ? OTHER : SPAWNED;
+	return pid;
 }
 
 static int lacks(long number, const char *path) {
@@ -119,8 +129,14 @@ static int lacks(long number, const char *path) {
 	case SYS_keyctl:
 		return off(KEYRING);
 	case SYS_capset:
+		if (who == ZYGOTE) /* without user namespaces it needs what they give */
+			return off(ZYGOTE_CAPABILITIES) || off(USER);
+		if (who == SPAWNED)
+			return off(PYTHON_CAPABILITIES);
 		return off(is_init() ? INIT_CAPABILITIES : CAPABILITIES);
 	case SYS_seccomp:
+		if (who != OTHER)
+			return off(who == ZYGOTE ? ZYGOTE_FILTER : PYTHON_FILTER);
 		return off(is_init() ? INIT_FILTER : FILTER);
 	case SYS_mount_setattr:
 		return off(strcmp(path, "/proc") == 0 ? PROC : MASKS);

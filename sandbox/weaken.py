@@ -20,8 +20,8 @@ def _without(off):
     weak = Libc()
     known = {"user": 0x10000000, "mnt": 0x20000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "time": 0x80}
     enter, limits, call, control = enter_namespaces, set_limits, syscall, prctl
-    left = ~sum(flag for name, flag in known.items() if name in off)
-    g["enter_namespaces"] = lambda init, namespaces: enter(init, namespaces & left)
+    without = {flag for name, flag in known.items() if name in off}
+    g["enter_namespaces"] = lambda spaces, kinds: enter(*zip(*((s, k) for s, k in zip(spaces, kinds) if k not in without)))
     for name in off:
         if name == "pid":
             weak.setns = lambda fd, kind: 0 if kind == CLONE_NEWPID else libc.setns(fd, kind)

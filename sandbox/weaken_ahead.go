@@ -32,6 +32,7 @@ const (
 // An aheadWeakening is how a layer is taken off the sandboxes that the mother makes.
 type aheadWeakening struct {
 	off     string // lines for weaken.c, or weaken.py if an interpreter's child is meant
+	zygotes string // lines for weaken.c in either case
 	mother  func(*configs.Config)
 	root    func(path string) error // of the root that she shares with her sandboxes
 	limits  func(group) error
@@ -53,9 +54,11 @@ var aheadWeakenings = map[string]aheadWeakening{
 		processes := int64(manyProcesses)
 		c.Cgroups.Resources.Memory, c.Cgroups.Resources.PidsLimit = muchMemory, &processes
 	}},
+	"zygote's filter":    {zygotes: "zygote filter"},
+	"zygote's powers":    {zygotes: "zygote capabilities"},
 	"posture":            {unread: true},
 	"seccomp":            {filters: noFilters},
-	"filters":            {off: "filter\ninit filter"},
+	"filters":            {off: "filter\ninit filter\nzygote filter"},
 	"init's filter":      {off: "init filter"},
 	"ids":                {off: "ids"},
 	"capabilities":       {off: "ids\nbounding set\ncapabilities\ninit capabilities"},
@@ -63,7 +66,7 @@ var aheadWeakenings = map[string]aheadWeakening{
 	"init's powers":      {off: "init capabilities"},
 	"init's files":       {off: "dumpable"},
 	"no new privileges":  {off: "no new privileges", mother: newPrivileges},
-	"nor a filter":       {off: "no new privileges\nfilter", mother: newPrivileges},
+	"nor a filter":       {off: "no new privileges\nfilter\nzygote filter", mother: newPrivileges},
 	"keyring":            {off: "keyring"},
 	"keyring and filter": {off: "keyring", filters: noFilters},
 	"core dumps":         {off: "core", mother: coreDumps},
@@ -111,12 +114,14 @@ var readyWeakenings = map[string]aheadWeakening{
 	"cgroup namespace":   {off: "cgroup"},
 	"time namespace":     {off: "time"},
 	"cgroups":            {off: "groups"},
-	"seccomp":            {off: "filter"},
+	"seccomp":            {off: "filter", zygotes: "zygote filter\npython filter"},
+	"zygote's filter":    {zygotes: "python filter"},
+	"zygote's powers":    {zygotes: "python capabilities"},
 	"ids":                {off: "ids"},
 	"bounding set":       {off: "bounding set"},
 	"capabilities":       {off: "capabilities"},
 	"no new privileges":  {off: "no new privileges"}, // the mother has it, too
-	"keyring and filter": {off: "keyring\nfilter"},
+	"keyring and filter": {off: "keyring\nfilter", zygotes: "zygote filter\npython filter"},
 	"core dumps":         {off: "core", mother: coreDumps},
 	"resource limits":    {off: "limits"},
 	"umask":              {off: "umask"},
@@ -125,7 +130,7 @@ var readyWeakenings = map[string]aheadWeakening{
 
 func noFilters(f filters) (filters, error) {
 	all, err := pretending()
-	return filters{init: f.init, script: all, prepared: all}, err
+	return filters{init: f.init, script: all, prepared: all, zygote: all, python: all}, err
 }
 
 func newPrivileges(c *configs.Config) { c.NoNewPrivileges = false }
@@ -138,7 +143,7 @@ func coreDumps(c *configs.Config) {
 // moreCapabilities are what a sandbox sets itself up with if its user namespace is
 // the mother's.
 func moreCapabilities(c *configs.Config) {
-	all := slices.Concat(motherCapabilities, []string{"CAP_NET_ADMIN", "CAP_SYS_RESOURCE"})
+	all := slices.Concat(motherCapabilities, []string{"CAP_KILL", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"})
 	c.Capabilities = &configs.Capabilities{Bounding: all, Effective: all, Permitted: all}
 }
 
@@ -153,7 +158,7 @@ func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, ke
 		return err
 	}
 	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "ahead", layer, "of interpreters only", ready)
-	var off []string
+	var off, zygotes []string
 	h.faults = &faults{ahead: true, config: func(c *configs.Config) {
 		for _, w := range weak {
 			if w.mother != nil {
@@ -176,6 +181,9 @@ func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, ke
 		if w.off != "" {
 			off = append(off, w.off)
 		}
+		if w.zygotes != "" {
+			zygotes = append(zygotes, w.zygotes)
+		}
 		if w.filters != nil {
 			if h.filters, err = w.filters(h.filters); err != nil {
 				return err
@@ -187,17 +195,19 @@ func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, ke
 			}
 		}
 	}
-	lines := strings.Join(off, "\n")
 	files := map[string]string{"sitecustomize.py": readyProgram}
-	if ready {
+	if !ready {
+		zygotes = append(zygotes, off...)
+	} else if len(off) > 0 {
 		const end = "\n\nmain()\n"
 		if strings.Count(readyProgram, end) != 1 {
 			return fmt.Errorf("ready.py has not one line %q", strings.TrimSpace(end))
 		}
-		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", lines)
+		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", strings.Join(off, "\n"))
 		files["sitecustomize.py"] = strings.Replace(readyProgram, end, names+weakenReadyText+end, 1)
-	} else {
-		files["off"] = lines + "\n"
+	}
+	if len(zygotes) > 0 {
+		files["off"] = strings.Join(zygotes, "\n") + "\n"
 	}
 	return putOver(h.rootfs()+readyDir, files)
 }

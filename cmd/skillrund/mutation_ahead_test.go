@@ -43,7 +43,7 @@ func aheadMutations(t testing.TB) map[string]map[string]aheadMutation {
 var looks = map[string]func(testing.TB, *running){
 	"look-credentials": lookAtCredentials, "look-descriptors": lookAtDescriptors, "look-ids": lookAtIDs, "look-init": lookAtInit, "look-keyring": lookAtKeyring,
 	"look-limits": lookAtLimits, "look-namespaces": lookAtNamespaces, "look-snapshot": lookAtSnapshot,
-	"look-processors": lookAtProcessors, "look-umask": lookAtUmask,
+	"look-processors": lookAtProcessors, "look-umask": lookAtUmask, "look-zygotes": lookAtZygotes,
 }
 
 // lookAtInit reads, from outside, what the init of a sandbox that was made ahead has.
@@ -58,6 +58,7 @@ func lookAtInit(t testing.TB, d *running) {
 		for key, want := range map[string]string{
 			"CapEff": "00000000000001e0", "CapPrm": "00000000000001e0", "CapBnd": "00000000000001e0", // KILL, SETGID, SETUID, SETPCAP
 			"CapInh": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
+			"Seccomp_filters": moreFilters(statusOf(d.motherPid()), 1),
 		} {
 			if status[key] != want {
 				t.Errorf("%s of init: got %s, want %s", key, status[key], want)
@@ -76,6 +77,44 @@ func lookAtInit(t testing.TB, d *running) {
 		}
 	}
 	d.cancel(id)
+}
+
+// moreFilters is how many filters a process has, and n more.
+func moreFilters(status map[string]string, n int) string {
+	have, _ := strconv.Atoi(status["Seccomp_filters"])
+	return strconv.Itoa(have + n)
+}
+
+// lookAtZygotes reads, from outside, what the zygotes themselves have: the one that clones
+// sandboxes, and the Python ones that it started.
+func lookAtZygotes(t testing.TB, d *running) {
+	d.run(code("hostile", "import os")) // asks for a Python zygote
+	zygote := d.motherPid()
+	own := statusOf(zygote)
+	daemon := statusOf(strconv.Itoa(d.cmd.Process.Pid))
+	look := func(who string, status, want map[string]string) {
+		for key, value := range want {
+			if status[key] != value {
+				t.Errorf("%s of %s: got %s, want %s", key, who, status[key], value)
+			}
+		}
+	}
+	look("the zygote", own, map[string]string{
+		"CapEff": "00000000000000c0", "CapInh": "0000000000000000", "CapAmb": "0000000000000000", // SETGID, SETUID
+		"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": moreFilters(daemon, 1),
+	})
+	for _, b := range boxesOf(d.instance()) {
+		for _, pid := range b.pids {
+			status := statusOf(pid)
+			if b.name != motherBox || status["PPid"] != zygote || status["Uid"] != own["Uid"] || !strings.HasPrefix(status["Name"], "python") {
+				continue
+			}
+			look("a Python zygote", status, map[string]string{
+				"CapEff": "0000000000200000", "CapPrm": "0000000000200000", "CapInh": "0000000000000000", "CapAmb": "0000000000000000", // SYS_ADMIN
+				"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": moreFilters(daemon, 2),
+			})
+		}
+	}
 }
 
 // lookAtKeyring wants two executions not to share a keyring, where they can see one.
