@@ -258,7 +258,8 @@ func sendPacket(f *os.File, packet []byte, fds []int) error {
 	return errors.Join(err, serr)
 }
 
-// receivePacket fills b and returns how much of it and the descriptors that came along.
+// receivePacket fills b and returns how much of it and the descriptors that came along,
+// none of which stays open if it fails.
 func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -281,11 +282,13 @@ func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 	for _, m := range messages {
 		got, err := unix.ParseUnixRights(&m)
 		if err != nil {
+			closeAll(fds)
 			return 0, nil, err
 		}
 		fds = append(fds, got...)
 	}
-	if n == 0 {
+	if n == 0 { // or a packet with nothing but descriptors, which nobody sends
+		closeAll(fds)
 		return 0, nil, errors.New("gone")
 	}
 	return n, fds, nil

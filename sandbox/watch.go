@@ -23,6 +23,9 @@ const (
 // memory ran out, which it does before it kills anybody.
 const oomPeriod = 10 * time.Millisecond
 
+// lastSignal is Linux's SIGRTMAX.
+const lastSignal = 64
+
 // A watch waits for a program's end and for the reasons to bring it about. The
 // first reason is the one that the Exit carries.
 type watch struct {
@@ -191,7 +194,17 @@ func (p *Process) readEnd() endFrame {
 	if err != nil {
 		return endFrame{err: err}
 	}
-	return endFrame{status: syscall.WaitStatus(words[0]), byDeadline: words[1] != 0}
+	return endOf(int(words[0]), words[1] != 0)
+}
+
+// endOf is the end that a wait status stands for. A status of a process that lives, or
+// with a signal that there is not, comes from one who lies: nothing is known then.
+func endOf(status int, byDeadline bool) endFrame {
+	s := syscall.WaitStatus(status)
+	if !s.Exited() && (!s.Signaled() || s.Signal() > lastSignal) {
+		return endFrame{err: fmt.Errorf("wait status %#x is no end", uint32(s))}
+	}
+	return endFrame{status: s, byDeadline: byDeadline}
 }
 
 // readJoinedEnd waits for the end of a process that an interpreter forked, which
@@ -218,7 +231,7 @@ func (p *Process) readJoinedEnd() endFrame {
 	case !known:
 		return endFrame{err: errors.New("its interpreter is gone")}
 	}
-	return endFrame{status: syscall.WaitStatus(status), byDeadline: words[1] != 0}
+	return endOf(status, words[1] != 0)
 }
 
 // reap waits for init itself, with whom the last process of the sandbox ends.

@@ -28,8 +28,8 @@ scripts='^TestReadyScripts$'
 scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|segv|sig|stdin|stdout|subprocess|threads)"
 
 # They take much and say the same on every kernel: output and input of 50 MiB, patterns
-# of file names, a start for each number of descriptors.
-elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors)$'
+# of file names, a start for each number of descriptors. Or need a compiler.
+elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors|FuzzInit|FuzzZygote|TestCompiledGuards)$'
 
 # What the kernel does otherwise for a sandbox that was made ahead, which enters its
 # cgroup otherwise: limits, counters, ends, what is read back and what is left.

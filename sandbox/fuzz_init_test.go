@@ -1,0 +1,221 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxHarnessInput is MAX_INPUT of testdata/harness/main.c.
+const maxHarnessInput = 1 << 16
+
+// A harness is a process that runs the C code of init, of the zygote of sandboxes and of
+// the commands that they start with AddressSanitizer and UBSan. What these ask of the
+// kernel is answered from the input (testdata/harness/fake.c).
+type harness struct {
+	cmd    *exec.Cmd
+	in     *os.File
+	out    *os.File
+	input  *os.File // what runs, for the report of a crash
+	stderr *os.File
+}
+
+// The processes of the harness: one for each process of a fuzz test.
+var startedHarness = sync.OnceValues(startHarness)
+
+func startHarness() (*harness, error) {
+	dir, err := os.MkdirTemp("", "skillrun-harness-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "harness")
+	if err := compileHarness(dir, program); err != nil {
+		return nil, err
+	}
+	// Many variants of an input are for a search, few for a run of the corpus.
+	variants := "8"
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		variants = "64"
+	}
+	h := &harness{cmd: exec.Command(program, variants)}
+	h.cmd.Env = []string{"ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", "UBSAN_OPTIONS=print_stacktrace=1"}
+	var files [2]*os.File
+	for i := range files {
+		fd, err := unix.MemfdCreate("harness", unix.MFD_CLOEXEC)
+		if err != nil {
+			return nil, err
+		}
+		files[i] = os.NewFile(uintptr(fd), "harness")
+	}
+	h.input, h.stderr = files[0], files[1]
+	if err := h.input.Truncate(4 + maxHarnessInput); err != nil {
+		return nil, err
+	}
+	theirIn, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	out, theirOut, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer theirIn.Close()
+	defer theirOut.Close()
+	h.in, h.out = in, out
+	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr, h.cmd.ExtraFiles = theirIn, theirOut, h.stderr, []*os.File{h.input}
+	return h, h.cmd.Start() // it ends with this process, whose pipe it reads
+}
+
+// compileHarness compiles what ships, with the flags of this package but for those that
+// the sanitizers do better.
+func compileHarness(dir, program string) error {
+	flags := strings.Fields("-std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
+	const own = "testdata/harness/"
+	var all sync.WaitGroup
+	var objects []string
+	results := map[string]chan error{}
+	compile := func(source string, more ...string) {
+		object := filepath.Join(dir, strings.ReplaceAll(source, "/", "_")+".o")
+		objects = append(objects, object)
+		done := make(chan error, 1)
+		results[source] = done
+		all.Go(func() {
+			args := append(append(append([]string{}, flags...), more...), "-c", "-o", object, source)
+			if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+				done <- fmt.Errorf("gcc %s: %w\n%s", source, err, text)
+			}
+			close(done)
+		})
+	}
+	for _, source := range []string{own + "init.c", own + "mother.c", "init_program.c", "init_glob.c", "init_child.c", "init_cell.c"} {
+		compile(source, "-fsanitize-coverage=trace-pc", "-include", own+"fake.h")
+	}
+	compile(own + "fake.c")
+	compile(own + "main.c")
+	all.Wait()
+	for _, done := range results {
+		if err := <-done; err != nil {
+			return err
+		}
+	}
+	text, err := exec.Command("gcc", append(append(append([]string{}, flags...), "-o", program), objects...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("gcc: %w\n%s", err, text)
+	}
+	return nil
+}
+
+// Which program runs.
+const (
+	harnessInit   = 0
+	harnessZygote = 1
+)
+
+// run gives the harness one input: how system calls end, a byte each, and what the peers
+// of the program send.
+func (h *harness) run(t *testing.T, which byte, choices, text []byte) {
+	const head = 4
+	if len(choices) > 1<<12 || head+len(choices)+len(text) > maxHarnessInput {
+		return
+	}
+	input := append([]byte{which, byte(len(choices)), byte(len(choices) >> 8), 0}, choices...)
+	input = append(input, text...)
+	b := append(binary.LittleEndian.AppendUint32(nil, uint32(len(input))), input...)
+	_, err := h.in.Write(b)
+	answer := make([]byte, 1)
+	if err == nil {
+		_, err = h.out.Read(answer)
+	}
+	if err == nil {
+		return
+	}
+	_ = h.cmd.Wait()
+	said, _ := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", h.stderr.Fd()))
+	ran := make([]byte, 4+maxHarnessInput)
+	_, _ = h.input.ReadAt(ran, 0)
+	ran = ran[4 : 4+min(int(binary.LittleEndian.Uint32(ran)), maxHarnessInput)]
+	t.Fatalf("the C code ended by %v\n%s\nby input %x", h.cmd.ProcessState, said, ran)
+}
+
+func fuzzHarness(f *testing.F, which byte) {
+	h, err := startedHarness()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, choices, text []byte) { h.run(t, which, choices, text) })
+}
+
+// oneInstruction is a filter that allows everything.
+var oneInstruction = []byte{6, 0, 0, 0, 0, 0, 0xff, 0x7f}
+
+// harnessProgram is the payload of frameProgram for a plan that has a part of everything.
+func harnessProgram(f testing.TB, own filters) []byte {
+	f.Helper()
+	one := with(Command{Args: []string{"ls", "*.[a-z]", `-\*`}, Globs: []Glob{{Arg: 1, Pattern: "*.[a-z]*"}, {Arg: 2, Pattern: `?/[[:alpha:]]*`}}},
+		Redirect{FD: 1, Kind: Write, Path: "out"}, Redirect{FD: 2, Kind: Dup, From: 1}, Redirect{FD: 0, Kind: Text, Text: "text"})
+	one.PipeStderr = true
+	s := Spec{Dir: "a/b", Env: []string{"PATH=/usr/bin::/bin"}, Program: Program{
+		{Pipeline: []Command{one, cmd("cat")}}, {When: 1, Pipeline: []Command{cmd("/bin/echo", "hi")}}, {When: 2, Pipeline: []Command{cmd("false")}},
+	}}.withDefaults()
+	b, err := encodeProgram(own, s, time.Minute)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return b
+}
+
+// FuzzInit: the frames of a daemon, the reports and ends of children, the names in a
+// script's directories and the errors of the kernel, to init and to its children up to
+// their exec.
+func FuzzInit(f *testing.F) {
+	program := appendFrame(nil, frameProgram, harnessProgram(f, filters{init: oneInstruction, script: oneInstruction}))
+	word := binary.LittleEndian.AppendUint32(nil, 15)
+	all := appendFrame(appendFrame(appendFrame(append([]byte{}, program...), frameGo, nil), frameSignal, word), frameTerm, nil)
+	f.Add(make([]byte, 200), appendFrame(all, frameKill, nil))
+	f.Add([]byte{}, appendFrame(append([]byte{}, program...), frameGo, nil))
+	// The fourteenth call is the first fork: here, as its child.
+	child := make([]byte, 80)
+	child[14] = 1
+	f.Add(child, append(append([]byte{}, program...), strings.Repeat("\x03a.b\x05-c.dé\x01\xff", 6)...))
+	f.Add([]byte{}, []byte("no frame"))
+	fuzzHarness(f, harnessInit)
+}
+
+// FuzzZygote: the packets of a daemon to the zygote of sandboxes, and then the frames to
+// the init of a sandbox that it made, to which a prewarmed child or another process
+// belongs.
+func FuzzZygote(f *testing.F) {
+	packet := func(b []byte) []byte { return append([]byte{byte(len(b)), byte(len(b) >> 8)}, b...) }
+	begin := packetHeader(packetBegin, 1, 1, 2)
+	begin = append(append(append(begin, oneInstruction...), oneInstruction...), "/proc/kcore\x00/proc/fs\x00"...)
+	sandboxOf := func(waits uint32) []byte {
+		b := packetHeader(packetMake, 1, 2, 1024, waits, 100, 1, 2, 0)
+		b = binary.LittleEndian.AppendUint64(b, 1<<20)
+		for range 2 {
+			b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, unix.RLIMIT_NOFILE), 1024)
+		}
+		return append(b, make([]byte, makeBytes-len(b))...)
+	}
+	spawn := append(packetHeader(packetSpawn, 1, 1, 1), "python3\x00A=b\x00"...)
+	// As many calls as come before the packet's descriptors are counted.
+	before := make([]byte, 12)
+	choices := func(then ...byte) []byte { return append(append([]byte{}, before...), then...) }
+	start := append(packet(begin), packet(sandboxOf(1))...)
+	f.Add(choices(5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2), append(append([]byte{}, start...), packet(spawn)...))
+	mounts := appendFrame(nil, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
+	program := appendFrame(append([]byte{}, mounts...), frameProgram, harnessProgram(f, filters{}))
+	f.Add(choices(5, 0, 0, 1), append(append([]byte{}, start...), program...))
+	joined := appendFrame(append([]byte{}, mounts...), frameJoined, encodeJoined(7, time.Minute))
+	f.Add(choices(5, 0, 0, 1), append(append(packet(begin), packet(sandboxOf(0))...), appendFrame(joined, frameFinish, nil)...))
+	fuzzHarness(f, harnessZygote)
+}

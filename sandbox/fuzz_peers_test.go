@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"io"
+	"os"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// says writes what a lying peer says and ends its half of the connection.
+func says(t *testing.T, peer *os.File, b []byte) {
+	t.Helper()
+	go func() {
+		_, _ = peer.Write(b)
+		peer.Close()
+	}()
+}
+
+// packets cuts b into packets, each with its length and a number of descriptors in front.
+func packets(b []byte) (all [][]byte, fds []int) {
+	for len(b) >= 2 && len(all) < 16 {
+		n := min(int(b[0]), len(b)-2)
+		all, fds = append(all, b[2:2+n]), append(fds, int(b[1]%8))
+		b = b[2+n:]
+	}
+	return all, fds
+}
+
+// sendAll sends packets by the system call itself: Go's function sends a byte where a
+// packet has descriptors and nothing else.
+func sendAll(t *testing.T, peer *os.File, b []byte) {
+	t.Helper()
+	all, fds := packets(b)
+	for i, p := range all {
+		rights := unix.UnixRights(make([]int, fds[i])...) // copies of standard input
+		p = append(p, 0)
+		iov := unix.Iovec{Base: &p[0], Len: uint64(len(p) - 1)}
+		m := unix.Msghdr{Iov: &iov, Iovlen: 1}
+		if fds[i] > 0 {
+			m.Control, m.Controllen = &rights[0], uint64(len(rights))
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_SENDMSG, peer.Fd(), uintptr(unsafe.Pointer(&m)), unix.MSG_NOSIGNAL); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+}
+
+// FuzzInitSays: an init that lies to the daemon, to the end of an execution. What an Exit
+// says is one of what can happen to a program.
+func FuzzInitSays(f *testing.F) {
+	words := func(w ...uint32) []byte { return packetHeader(w[0], w[1:]...)[4:] }
+	frames := func(last []byte) []byte {
+		b := appendFrame(appendFrame(nil, frameHello, nil), frameReady, words(2))
+		return append(appendFrame(b, frameStarted, nil), last...)
+	}
+	f.Add(frames(appendFrame(nil, frameEnd, words(3<<8, 0))))
+	f.Add(frames(appendFrame(nil, frameEnd, words(9, 1))))
+	f.Add(frames(appendFrame(nil, frameEnd, words(0x137f, 0))))
+	f.Add(frames(appendFrame(nil, frameFailed, words(5, 1))))
+	f.Add(appendFrame(nil, frameFailed, words(0xffffffff, 0xffffffff)))
+	f.Add(frames(appendFrame(nil, frameEnd, make([]byte, 60))))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ours, theirs := peers(t, unix.SOCK_STREAM)
+		defer ours.Close()
+		says(t, theirs, b)
+		c := &control{file: ours}
+		for _, want := range []struct {
+			kind  uint32
+			words int
+		}{{frameHello, 0}, {frameReady, 1}, {frameStarted, 0}} {
+			got, err := c.expect(want.kind, want.words)
+			if err == nil && len(got) != want.words {
+				t.Fatalf("frame %d has %d words", want.kind, len(got))
+			}
+			if err != nil {
+				_ = err.Error() // which is told
+				return
+			}
+		}
+		w := &watch{p: &Process{cell: &cell{control: c}}}
+		w.conclude(w.p.readEnd())
+		isAnEnd(t, w.exit)
+	})
+}
+
+// isAnEnd: a program exits with a code of a byte or is ended by a signal.
+func isAnEnd(t *testing.T, e Exit) {
+	t.Helper()
+	exited := e.Signal == 0 && e.Code >= 0 && e.Code <= 255
+	signaled := e.Signal > 0 && e.Signal <= 64 && e.Code == 0
+	if !exited && !signaled {
+		t.Errorf("no program ends so: %+v", e)
+	}
+}
+
+// FuzzZygoteSays: a zygote of sandboxes that lies to the daemon. No descriptor that it
+// sends stays open.
+func FuzzZygoteSays(f *testing.F) {
+	packet := func(fds byte, b []byte) []byte { return append([]byte{byte(len(b)), fds}, b...) }
+	answer := packetHeader(packetMade, 7, 0)
+	f.Add(packet(1, answer))
+	f.Add(append(packet(2, answer), packet(1, answer)...))
+	f.Add(packet(3, nil))
+	f.Add(packet(0, packetHeader(packetMade, 7, uint32(unix.ENOSPC))))
+	f.Add(packet(7, packetHeader(packetMake, 7, 0)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := openFiles(t)
+		ours, theirs := peers(t, unix.SOCK_SEQPACKET)
+		sendAll(t, theirs, b)
+		m := &mother{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours, patience: time.Millisecond}
+		for range 2 {
+			if born, err := m.make(Spec{}.withDefaults(), slot{index: 7}, make([]int, 4), true); err == nil {
+				t.Errorf("a sandbox was made: process %d", born.pid)
+			}
+		}
+		ours.Close()
+		theirs.Close()
+		if after := openFiles(t); after != before {
+			t.Errorf("%d descriptors are open, %d were before", after, before)
+		}
+	})
+}
+
+// FuzzForkServerSays: a fork server that lies to the daemon, and a child of it that lies
+// at its start barrier. Who waits for a child's end is told, whatever they say.
+func FuzzForkServerSays(f *testing.F) {
+	packet := func(s string) []byte { return append([]byte{byte(len(s)), 0}, s...) }
+	f.Add(packet(`{"op":"ready","python":"3.11","imported":["json"]}`), []byte(`{"op":"started"}`+"\n"))
+	f.Add(append(packet(`{"op":"forked","cell":7}`), packet(`{"op":"ended","cell":7,"status":256}`)...), []byte(`{"op":"started","by":"exec"}`+"\n"))
+	f.Add(packet(`{"op":"ended","cell":7,"status":-1}`), []byte(`{"op":"failed","stage":"exec","errno":2}`+"\n"))
+	f.Add(packet(`{"op":"failed","stage":"`+"\xff"+`","errno":-1}`), []byte("no JSON\n"))
+	f.Add([]byte{0, 3}, []byte{})
+	f.Fuzz(func(t *testing.T, b, line []byte) {
+		before := openFiles(t)
+		ours, theirs := peers(t, unix.SOCK_SEQPACKET)
+		in := &interpreter{socket: ours, gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int32]chan int{7: make(chan int, 1)}}
+		ended := in.ended[7]
+		sendAll(t, theirs, b)
+		go in.listen()
+		go func() { // reads what is asked, then is gone
+			_, got, _ := receivePacket(theirs, make([]byte, maxReadyPacket))
+			closeAll(got)
+			theirs.Close()
+		}()
+		if a, err := in.request(map[string]any{"op": "init"}, nil, time.Minute); err == nil {
+			_ = a.err().Error()
+		}
+		in.socket.Close()
+		<-in.gone
+		if status, known := <-ended; known {
+			w := &watch{p: &Process{}}
+			w.conclude(endOf(status, false))
+			isAnEnd(t, w.exit)
+		}
+		theirs.Close()
+		gate, child := peers(t, unix.SOCK_STREAM)
+		says(t, child, line)
+		if err := newJoined(gate).run(pythonSpec(nil, "-c", "")); err != nil {
+			_ = err.Error()
+		}
+		_, _ = io.Copy(io.Discard, gate)
+		gate.Close()
+		if after := openFiles(t); after > before {
+			t.Errorf("%d descriptors are open, %d were before", after, before)
+		}
+	})
+}

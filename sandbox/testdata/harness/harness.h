@@ -1,0 +1,12 @@
+#ifndef SKILLRUN_HARNESS_H
+#define SKILLRUN_HARNESS_H
+
+#include "fake.h"
+
+#include <stddef.h>
+
+/* Runs init or the zygote to its end. The input: which of them, the number of choices
+ * in two bytes, a byte for nothing, the choices, and what peers send. */
+void harness_run(const uint8_t *input, size_t length);
+
+#endif
