@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -65,6 +66,7 @@ type config struct {
 	} `yaml:"limits"`
 	Concurrency struct {
 		Running      int      `yaml:"running"`
+		Reserved     int      `yaml:"reserved"`
 		Queued       int      `yaml:"queued"`
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
@@ -166,6 +168,7 @@ func defaultConfig() config {
 	c.Limits.Default, c.Limits.Max = fromLimits(b.Default), fromLimits(b.Max)
 	c.Limits.CommandWallTime = duration(b.CommandWall)
 	c.Concurrency.Running = min(8*runtime.NumCPU(), mostRunning)
+	c.Concurrency.Reserved = 2
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
 	c.Prepared.Mother, c.Prepared.Sandboxes, c.Prepared.Interpreters = true, 8, 4
@@ -303,12 +306,12 @@ func (c *config) validate() error {
 	}
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > 1<<32-2 {
 		bad("ids.count", "%d from %d; need at least 2, below 4294967294", c.IDs.Count, c.IDs.First)
-	} else if need, room := uint64(max(0, c.Concurrency.Running))+uint64(max(0, c.Prepared.Sandboxes))+buildsAtOnce, uint64(max(0, sandbox.Room(c.IDs.Count))); need > room {
+	} else if need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count))); need > room {
 		key, which := "ids.count", fmt.Sprintf("%d are", c.IDs.Count)
 		if most := uint64(sandbox.Room(1 << 31)); need > most {
 			key, which, room = "concurrency.running", "all that a daemon takes are", most
 		}
-		bad(key, "%s ids for %d sandboxes; concurrency.running, prepared.sandboxes and a build need %d", which, room, need)
+		bad(key, "%s ids for %d sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d", which, room, need)
 	}
 	lowerable := sandbox.Lowerable()
 	for i, name := range c.Boundaries.AllowMissing {
@@ -341,8 +344,8 @@ func (c *config) validate() error {
 	if p := c.Prepared; !p.Mother && p.Sandboxes+p.Interpreters > 0 {
 		bad("prepared.mother", "must be true, or prepared.sandboxes and prepared.interpreters 0: she makes both")
 	}
-	if c.Concurrency.Queued < 0 || c.Grace < 0 || c.CancelGrace < 0 {
-		bad("concurrency.queued, grace, cancel_grace", "must not be negative")
+	if c.Concurrency.Queued < 0 || c.Concurrency.Reserved < 0 || c.Grace < 0 || c.CancelGrace < 0 {
+		bad("concurrency.queued, concurrency.reserved, grace, cancel_grace", "must not be negative")
 	}
 	if c.Environments.Index != "" {
 		if _, err := environment.ParseIndex(c.Environments.Index); err != nil {
@@ -374,6 +377,16 @@ func (c *config) validate() error {
 		bad("limits.max.wall_time", "%s; at most 600s", time.Duration(c.Limits.Max.WallTime))
 	}
 	return errors.Join(errs...)
+}
+
+// sandboxesAtOnce is how many there can be. What is out of its range counts as well, and
+// no sum is too large for the type.
+func (c *config) sandboxesAtOnce() uint64 {
+	sum := uint64(buildsAtOnce)
+	for _, n := range []int{c.Concurrency.Running, c.Concurrency.Reserved, c.Prepared.Sandboxes} {
+		sum += uint64(min(max(0, n), math.MaxUint32))
+	}
+	return sum
 }
 
 // below checks that every default is set and within its maximum.

@@ -168,7 +168,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	d.executor, err = executor.New(ctx, executor.Config{
 		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(), Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), KeyFile: filepath.Join(c.StateDir, "request.key"),
-		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
+		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, Reserved: c.Concurrency.Reserved, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
 		Keep: workspace.CollectLimits{
 			Files: c.Artifacts.Files, FileBytes: int64(c.Artifacts.FileBytes), TotalBytes: int64(c.Artifacts.TotalBytes),

@@ -48,6 +48,9 @@ type Config struct {
 	KeyFile    string
 	MaxRunning int
 	MaxQueued  int
+	// Reserved is how many more than MaxRunning may run of callers of whom nothing runs,
+	// so that nobody waits for one caller's long executions.
+	Reserved int
 	// QueueTimeout is how long a request waits for a slot that doesn't say.
 	QueueTimeout time.Duration
 	// Grace is between SIGTERM and SIGKILL when time is up.
@@ -93,7 +96,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 	}
 	x := &Executor{
 		Config:    c,
-		admission: newAdmission(c.MaxRunning, c.MaxQueued),
+		admission: newAdmission(c.MaxRunning, c.MaxQueued, c.Reserved),
 		hashKey:   key,
 		live:      map[string]*run{},
 	}
@@ -124,7 +127,7 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
 	}
-	place, err := x.admission.enter()
+	place, err := x.admission.enter(req.Principal)
 	if err != nil {
 		return "", false, err
 	}
