@@ -18,6 +18,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -87,7 +88,7 @@ func serve(c config, bundle string) error {
 	}
 	for _, l := range listeners.mcp {
 		log.Info("listening for MCP", "network", l.Addr().Network(), "address", l.Addr().String())
-		serving.Go(func() { failed <- d.mcp.Serve(server.PeerListener(l, log)) })
+		serving.Go(func() { failed <- d.mcp.Serve(l) })
 	}
 	var background sync.WaitGroup
 	background.Go(func() { d.watchSkills(ctx) })
@@ -188,7 +189,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		return d, err
 	}
 	d.mcp = mcp.New(mcp.Config{
-		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: server.PeerOf, Explain: d.server.Explain,
+		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: ingress.Identify, Explain: d.server.Explain,
 		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: d.server.Hold, Log: log,
 	})
 	return d, nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -59,6 +60,11 @@ func refuseStopping() *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: codeBusy, reason: errStopping.Message}
 }
 
+// refuseBusy refuses a message for which there is no memory now.
+func refuseBusy() *refusal {
+	return refuse(http.StatusServiceUnavailable, "the requests that the daemon holds are all that it may: try again when some have ended")
+}
+
 // ServeHTTP answers one request. It must have come through Serve, which knows who
 // is at the other end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +86,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		release, ok := s.holdMessage(r)
 		if !ok {
-			refuse(http.StatusServiceUnavailable, "the requests that the daemon holds are all that it may: try again when some have ended").write(w)
+			refuseBusy().write(w)
 			return
 		}
 		defer release()
@@ -89,6 +95,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	defer connectionOf(r).Begin()()
 	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == methodListen {
 		// It would end only with its caller, and hold up a graceful stop.
 		defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
@@ -113,6 +120,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bear(c, s.stateful, w, r)
 }
 
+// connectionOf returns the connection that a request came on, which must have come
+// through Serve.
+func connectionOf(r *http.Request) *ingress.Conn { return r.Context().Value(connKey{}).(*ingress.Conn) }
+
 // admit says who sends a request and whether it may come in.
 func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal) {
 	if s.stopping.Err() != nil {
@@ -124,8 +135,7 @@ func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal)
 	if err := notABrowser(r); err != nil {
 		return who, err
 	}
-	addr, _ := r.Context().Value(addrKey{}).(net.Addr)
-	who, err := s.identify(addr)
+	who, err := s.identify(connectionOf(r).RemoteAddr())
 	if err != nil {
 		return who, refuse(http.StatusUnauthorized, "not identified: %v", err)
 	}
@@ -166,9 +176,6 @@ func trimBrackets(host string) string {
 // holdMessage counts a message that is announced among those that the daemon holds,
 // before it is read. One that doesn't say how long it is counts as the largest.
 func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
-	if s.hold == nil {
-		return func() {}, true
-	}
 	size := r.ContentLength
 	if size < 0 || size > s.maxMessage {
 		size = s.maxMessage

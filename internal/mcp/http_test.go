@@ -315,6 +315,42 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// At the bound of all, a principal who has few sessions has room made by who has most,
+// and nobody's by who has fewer.
+func TestSessionsOfOthersMakeRoom(t *testing.T) {
+	d := startDaemon(t, nil)
+	bob := principal("default", "bob")
+	mine, yours := d.open(t, d.mine), d.open(t, d.socket(bob))
+	d.sessions.mu.Lock()
+	var fill []string
+	for i := range maxSessions - 2 { // as if others had them, in use but for one
+		n := &session{who: principal("default", fmt.Sprint("other", i%4)), requests: 1}
+		n.here, n.cancel = context.WithCancelCause(t.Context())
+		id := fmt.Sprint("fill", i)
+		d.sessions.byID[id], fill = n, append(fill, id)
+	}
+	d.sessions.mu.Unlock()
+	defer func() {
+		d.sessions.mu.Lock()
+		defer d.sessions.mu.Unlock()
+		for _, id := range fill {
+			delete(d.sessions.byID, id)
+		}
+	}()
+	// Everyone else's are in use, so alice's own makes room for hers, and carol has bob's.
+	again := d.open(t, d.mine)
+	if got := mine.ping(); got != 404 {
+		t.Errorf("alice's first: %d, want 404", got)
+	}
+	again.request("DELETE", "").Body.Close()
+	if got := d.open(t, d.mine).ping(); got != 200 {
+		t.Errorf("alice's third: %d", got)
+	}
+	if got := yours.ping(); got != 200 {
+		t.Errorf("bob's: %d", got)
+	}
+}
+
 func TestIdleSessionsEnd(t *testing.T) {
 	d := startDaemon(t, nil)
 	d.sessions.idle = time.Nanosecond

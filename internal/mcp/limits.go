@@ -5,11 +5,10 @@ import "time"
 // DefaultMaxMessageBytes is the default of Config.MaxMessageBytes.
 const DefaultMaxMessageBytes = 16 << 20
 
-// Bounds on connections, requests and sessions. The number of connections is
-// bounded by the listener.
+// Bounds on requests and sessions. How many connections there may be, and how long a
+// request's header may take, says ingress.
 const (
 	maxHeaderBytes = 16 << 10
-	headerTimeout  = 10 * time.Second // to send a request's header
 	bodyTimeout    = 30 * time.Second // to send its body
 	idleTimeout    = 2 * time.Minute  // between two requests of a connection
 	// A client that doesn't take what it is sent for so long is gone.
@@ -19,8 +18,11 @@ const (
 	// maxCalls bounds the requests under way on one connection without HTTP. With
 	// HTTP every request has a connection.
 	maxCalls = 64
-	// Sessions of all principals, and of one. A principal's new session takes the
-	// place of the one that it has left alone for longest.
+	// maxSmall bounds messages other than calls of tools, and what a call says of its
+	// caller: sessions keep some of these for as long as they live.
+	maxSmall = 64 << 10
+	// Sessions of all principals, and of one. A new session takes the place of the one
+	// that was left alone for longest, of its principal or of who has most.
 	maxSessions          = 1024
 	maxPrincipalSessions = 256
 	// maxSessionIdle is how long a session lives without a request and without an

@@ -3,6 +3,7 @@ package mcp
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,12 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 	ctx, gone := context.WithCancelCause(s.broken)
 	defer gone(errGone)
 	c.here = ctx
-	l := &lineConn{conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, gone: gone, calls: map[jsonrpc.ID]bool{}}
+	counted := connectionOf(r)
+	counted.Begin()() // it has asked for something
+	l := &lineConn{
+		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime,
+		hold: s.hold, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
+	}
 	hello := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + LinesProtocol + "\r\n\r\n"
 	if l.write([]byte(hello)) != nil {
 		return
@@ -59,6 +65,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 	defer context.AfterFunc(s.stopping, l.finish)()
 	defer context.AfterFunc(s.broken, func() { conn.Close() })()
 	ss.Wait()
+	l.forget()
 }
 
 // beginLines counts a connection that Stop has to wait for.
@@ -74,19 +81,38 @@ func (s *Server) beginLines() bool {
 
 // A lineConn is the server's end of such a connection.
 type lineConn struct {
-	conn net.Conn
-	r    *bufio.Reader
-	max  int // bytes of a line
-	gone context.CancelCauseFunc
+	conn     net.Conn
+	r        *bufio.Reader
+	max      int                        // bytes of a line
+	hold     func(int64) (func(), bool) // counts bytes of lines among those in memory
+	begin    func() func()              // of a call on the connection
+	lineTime time.Duration              // for a line to arrive
+	gone     context.CancelCauseFunc
 	// patience with a client that doesn't take what it is sent
 	patience time.Duration
 
 	writing sync.Mutex
 
 	mu        sync.Mutex
-	calls     map[jsonrpc.ID]bool // that wait for their response; false: they only listen
-	answers   int                 // being written
+	calls     map[jsonrpc.ID]lineCall // that wait for their response
+	answers   int                     // being written
 	finishing bool
+}
+
+// A lineCall is a call under way.
+type lineCall struct {
+	ends bool   // false: it only listens
+	done func() // gives back what it holds
+}
+
+// forget gives back what calls hold whose answers nobody will take.
+func (l *lineConn) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, c := range l.calls {
+		delete(l.calls, id)
+		c.done()
+	}
 }
 
 // finish takes no new call and closes the connection after the last one.
@@ -100,8 +126,8 @@ func (l *lineConn) finish() {
 func (l *lineConn) closeIfDone() {
 	l.mu.Lock()
 	done := l.finishing && l.answers == 0
-	for _, ends := range l.calls {
-		done = done && !ends
+	for _, c := range l.calls {
+		done = done && !c.ends
 	}
 	l.mu.Unlock()
 	if done {
@@ -118,6 +144,9 @@ func (l *lineConn) SessionID() string { return "" }
 // Close ends the connection. It may be called more than once.
 func (l *lineConn) Close() error { return l.conn.Close() }
 
+// errNoRoom says that there is no memory for a line; all of it has been read.
+var errNoRoom = errors.New("no room for the line")
+
 // errLongLine says that a line is past the bound; all of it has been read.
 var errLongLine = errors.New("line too long")
 
@@ -125,11 +154,13 @@ var errLongLine = errors.New("line too long")
 // here and now: who sends only that, and doesn't take the answers, blocks itself.
 func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 	for {
-		line, err := l.readLine()
+		line, release, err := l.readLine()
 		var answer []byte
 		switch {
 		case errors.Is(err, errLongLine):
 			answer = refuse(0, "the message is larger than %d bytes", l.max).encoded()
+		case errors.Is(err, errNoRoom):
+			answer = refuseBusy().encoded()
 		case err != nil:
 			l.gone(errGone)
 			return nil, err
@@ -137,9 +168,10 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 			continue
 		default:
 			var msg jsonrpc.Message
-			if msg, answer = l.take(line); answer == nil {
+			if msg, answer = l.take(line, release); answer == nil {
 				return msg, nil
 			}
+			release()
 		}
 		if err := l.write(append(answer, '\n')); err != nil {
 			l.gone(errGone)
@@ -148,8 +180,9 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take makes a message of a line, or an answer to what can't be one.
-func (l *lineConn) take(line []byte) (msg jsonrpc.Message, answer []byte) {
+// take makes a message of a line, or an answer to what can't be one. A call holds what
+// release gives back until it is answered.
+func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answer []byte) {
 	if _, bad := readEnvelope(line); bad != nil {
 		return nil, bad.encoded()
 	}
@@ -159,6 +192,7 @@ func (l *lineConn) take(line []byte) (msg jsonrpc.Message, answer []byte) {
 	}
 	call, ok := msg.(*jsonrpc.Request)
 	if !ok || !call.IsCall() {
+		release() // it is small, or nobody will do anything with it
 		return msg, nil
 	}
 	l.mu.Lock()
@@ -172,7 +206,13 @@ func (l *lineConn) take(line []byte) (msg jsonrpc.Message, answer []byte) {
 	case len(l.calls) >= maxCalls:
 		return nil, answerTo(call.ID, codeBusy, fmt.Sprintf("%d requests are under way on this connection, which is all that it may have; wait for one", maxCalls))
 	}
-	l.calls[call.ID] = call.Method != methodListen
+	ends := call.Method != methodListen
+	done := release
+	if ends {
+		end := l.begin()
+		done = func() { end(); release() }
+	}
+	l.calls[call.ID] = lineCall{ends, done}
 	return msg, nil
 }
 
@@ -185,26 +225,45 @@ func answerTo(id jsonrpc.ID, code int64, text string) []byte {
 	return data
 }
 
-// readLine returns a line without its end.
-func (l *lineConn) readLine() ([]byte, error) {
-	var line []byte
-	long := false
+// readLine returns a line without its end, and what gives its memory back.
+func (l *lineConn) readLine() (line []byte, release func(), err error) {
+	line, err = l.r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return l.readLong(bytes.Clone(line))
+	}
+	return bytes.Clone(bytes.TrimSuffix(line, []byte("\n"))), func() {}, err
+}
+
+// readLong reads on in a line that is longer than a buffer, for which there is a limited
+// time. It counts as the largest there is until its end has come, and then by its size.
+// What is refused is read, too, and dropped.
+func (l *lineConn) readLong(line []byte) (_ []byte, release func(), err error) {
+	l.conn.SetReadDeadline(time.Now().Add(l.lineTime))
+	defer l.conn.SetReadDeadline(time.Time{})
+	release, ok := l.hold(int64(l.max))
+	if !ok {
+		release, err = func() {}, errNoRoom
+	}
 	for {
-		piece, err := l.r.ReadSlice('\n')
-		if long = long || len(line)+len(piece) > l.max+1; long {
-			line = nil
-		} else {
+		piece, readErr := l.r.ReadSlice('\n')
+		if err == nil && len(line)+len(piece) > l.max+1 {
+			err = errLongLine
+		}
+		if err == nil {
 			line = append(line, piece...)
 		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err != nil:
-			return nil, err
-		case long:
-			return nil, errLongLine
-		default:
-			return line[:len(line)-1], nil
+		if errors.Is(readErr, bufio.ErrBufferFull) {
+			continue
 		}
+		release()
+		if err = cmp.Or(readErr, err); err != nil {
+			return nil, nil, err
+		}
+		line = line[:len(line)-1]
+		if release, ok = l.hold(int64(len(line))); !ok {
+			return nil, nil, errNoRoom
+		}
+		return line, release, nil
 	}
 }
 
@@ -221,7 +280,10 @@ func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if isAnswer {
 		// The id is free before the client can know that it is.
 		l.mu.Lock()
-		delete(l.calls, answer.ID)
+		if c, ok := l.calls[answer.ID]; ok {
+			delete(l.calls, answer.ID)
+			defer c.done()
+		}
 		l.answers++
 		l.mu.Unlock()
 		defer func() {

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -158,6 +161,107 @@ func TestLinesFlood(t *testing.T) {
 	p.Close()
 	if got := d.open(t, d.mine).ping(); got != 200 {
 		t.Errorf("others: %d", got)
+	}
+}
+
+// A long line counts as the largest while it comes, then by its size until it is
+// answered. One for which there is no room is refused, and the connection goes on.
+func TestLinesAreHeld(t *testing.T) {
+	var mu sync.Mutex
+	var asked []int64
+	held, room := int64(0), true
+	inCall, release := make(chan int64), make(chan struct{})
+	d := startDaemon(t, func(c *Config) {
+		c.MaxMessageBytes = 1 << 20
+		c.Hold = func(n int64) (func(), bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !room {
+				return nil, false
+			}
+			asked, held = append(asked, n), held+n
+			return func() { mu.Lock(); defer mu.Unlock(); held -= n }, true
+		}
+		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
+			mu.Lock()
+			now := held
+			mu.Unlock()
+			inCall <- now
+			<-release
+			return toolview.Result{Content: "done"}, nil
+		})
+	})
+	p := d.pipe(t)
+	call := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fake","arguments":{"x":"` + strings.Repeat("a", 100_000) + `"}}}`
+	p.send(call)
+	if got := <-inCall; got != int64(len(call)) {
+		t.Errorf("%d bytes are held while the call runs, want %d", got, len(call))
+	}
+	release <- struct{}{}
+	p.receive()
+	mu.Lock()
+	for held != 0 { // it is given back behind the answer
+		mu.Unlock()
+		runtime.Gosched()
+		mu.Lock()
+	}
+	if len(asked) != 2 || asked[0] != 1<<20 || asked[1] != int64(len(call)) {
+		t.Errorf("asked for %v, want the largest and then the size", asked)
+	}
+	room = false
+	mu.Unlock()
+	p.send(call)
+	p.want(nil, "the requests that the daemon holds are all that it may")
+	p.send(`{"jsonrpc":"2.0","id":4,"method":"ping"}`)
+	if m := p.receive(); m["result"] == nil {
+		t.Errorf("after a refusal: %v", m)
+	}
+	mu.Lock()
+	room = true
+	mu.Unlock()
+	// A call whose caller goes gives back what it holds.
+	p.send(call)
+	<-inCall
+	p.Close()
+	close(release)
+	d.Stop(t.Context())
+	mu.Lock()
+	defer mu.Unlock()
+	if held != 0 {
+		t.Errorf("%d bytes are held in the end", held)
+	}
+}
+
+// A long line has a limited time to arrive.
+func TestLineThatDoesNotArrive(t *testing.T) {
+	d := startDaemon(t, nil)
+	d.bodyTime = 50 * time.Millisecond
+	p := d.pipe(t)
+	if _, err := io.WriteString(p, strings.Repeat("a", 100_000)); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := p.r.ReadString('\n'); err == nil {
+		t.Errorf("got %q, want the connection closed", line)
+	}
+}
+
+// What sessions keep, and all but calls of tools, is small.
+func TestLargeMessagesAreCallsOfTools(t *testing.T) {
+	d := startDaemon(t, nil)
+	large := strings.Repeat("a", maxSmall)
+	for _, message := range []string{
+		strings.Replace(initialize, `"name":"`, `"name":"`+large, 1),
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"fake","_meta":{"x":"` + large + `"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + large + `"}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{"x":"` + large + `"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized","params":{"x":"` + large + `"}}`,
+	} {
+		if _, bad := readEnvelope([]byte(message)); bad == nil || !strings.Contains(bad.reason, "larger than") {
+			t.Errorf("%.80s: %v, want it refused as too large", message, bad)
+		}
+	}
+	if got := d.open(t, d.mine).ping(); got != 200 {
+		t.Errorf("got %d", got)
 	}
 }
 

@@ -77,6 +77,9 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 		return none("id %s", why)
 	}
 	method, asked := fields["method"]
+	if len(body) > maxSmall && string(method) != `"tools/call"` {
+		return none("it is larger than %d bytes, which only tools/call may be", maxSmall)
+	}
 	if !asked {
 		if fields["result"] == nil && fields["error"] == nil {
 			return none("it has no method")
@@ -111,6 +114,9 @@ func checkParams(params json.RawMessage) (meta map[string]json.RawMessage, bad *
 	}
 	if why := notExact(fields["requestId"]); why != "" {
 		return nil, refuse(http.StatusBadRequest, "params.requestId %s", why)
+	}
+	if len(fields["_meta"]) > maxSmall {
+		return wrong("params._meta is larger than %d bytes", maxSmall)
 	}
 	if meta := fields["_meta"]; !null(meta) {
 		fields = object(meta)

@@ -26,6 +26,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -98,6 +99,9 @@ func New(c Config) *Server {
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
 	}
+	if c.Hold == nil {
+		c.Hold = func(int64) (func(), bool) { return func() {}, true }
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -128,12 +132,12 @@ func New(c Config) *Server {
 	})
 	s.http = &http.Server{
 		Handler:           s,
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: ingress.HelloTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, addrKey{}, c.RemoteAddr())
+			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
 	s.background.Go(s.watchSkills)
@@ -143,7 +147,7 @@ func New(c Config) *Server {
 // Serve answers the calls that come in on l until the server stops. It may be
 // called for any number of listeners at once, and closes l. A stop is no error.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(l)
+	err := s.http.Serve(ingress.Listen(l, s.log))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -180,7 +184,7 @@ type caller struct {
 }
 
 type (
-	addrKey   struct{} // of a connection's context: its remote address
+	connKey   struct{} // of a connection's context: the net.Conn
 	callerKey struct{} // of a connection without HTTP: its *caller
 )
 

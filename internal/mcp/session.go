@@ -70,30 +70,42 @@ func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
 	return nil
 }
 
-// makeRoom ends the session that its principal has left alone for longest, if that
-// principal has too many, or all have.
+// makeRoom ends an idle session if there are too many. Ending one beats refusing the new
+// one: most clients never end theirs, and one whose session is gone gets 404, for which
+// the protocol has it open a new one.
 func (t *sessions) makeRoom(who permission.Principal) error {
-	own := 0
-	var oldest *session
+	own := map[permission.Principal]int{}
 	for _, n := range t.byID {
-		if n.who != who {
-			continue
-		}
-		own++
-		if n.requests == 0 && n.here.Err() == nil && (oldest == nil || n.used.Before(oldest.used)) {
-			oldest = n
-		}
+		own[n.who]++
 	}
-	if own < maxPrincipalSessions && len(t.byID) < maxSessions {
+	full := own[who] >= maxPrincipalSessions
+	if !full && len(t.byID) < maxSessions {
 		return nil
 	}
-	if oldest == nil {
+	out := t.spare(who, own, full)
+	if out == nil {
 		return &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf(
-			"too many sessions: %d of %d, %d of %d are yours; end one (DELETE) or try again later", len(t.byID), maxSessions, own, maxPrincipalSessions)}
+			"too many sessions: %d of %d, %d of %d are yours; end one (DELETE) or try again later", len(t.byID), maxSessions, own[who], maxPrincipalSessions)}
 	}
-	delete(t.byID, oldest.sdk.ID())
-	t.end(oldest, errors.New("a newer session took its place"))
+	delete(t.byID, out.sdk.ID())
+	t.end(out, errors.New("a newer session took its place"))
 	return nil
+}
+
+// spare returns the session whose room a new one of who gets: of those that nobody uses
+// now the one that was left alone for longest, of the principal with the most sessions, or
+// with full of who. It is nil if all are in use, or are of principals who have no more
+// than who.
+func (t *sessions) spare(who permission.Principal, own map[permission.Principal]int, full bool) (best *session) {
+	for _, n := range t.byID {
+		switch {
+		case n.requests > 0 || n.here.Err() != nil:
+		case n.who != who && (full || own[n.who] <= own[who]):
+		case best == nil || own[n.who] > own[best.who] || own[n.who] == own[best.who] && n.used.Before(best.used):
+			best = n
+		}
+	}
+	return best
 }
 
 // enter begins a request of a session. False: there is none, or it is another's.

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/skillrun/skillrun/internal/ingress"
 	"google.golang.org/grpc/tap"
 )
 
@@ -66,6 +68,17 @@ func newMeteredConn(conn net.Conn, b *budget) *meteredConn {
 type metered struct{ conn *meteredConn }
 
 func (m metered) meter() *meteredConn { return m.conn }
+
+// connectionOf returns the connection of a call, or nil if none is counted.
+func connectionOf(ctx context.Context) *ingress.Conn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if auth, ok := p.AuthInfo.(interface{ meter() *meteredConn }); ok {
+			conn, _ := auth.meter().Conn.(*ingress.Conn)
+			return conn
+		}
+	}
+	return nil
+}
 
 // tapped is called by a connection's reader for each call that comes in.
 func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -144,7 +145,7 @@ func FuzzRequest(f *testing.F) {
 		x.Log, c.Log = slog.New(log), slog.New(log)
 		c.MaxMessageBytes = 1 << 20
 		c.Identify = func(context.Context) (permission.Principal, error) {
-			return permission.Principal{Tenant: defaultTenant, Name: "fuzz"}, nil
+			return permission.Principal{Tenant: ingress.DefaultTenant, Name: "fuzz"}, nil
 		}
 	})
 	methods := fuzzedMethods()
@@ -213,7 +214,7 @@ func (d *daemon) send(t testing.TB, method string, data []byte) (codes.Code, str
 		var event pb.ExecutionEvent
 		if (method == pb.ExecutionService_Execute_FullMethodName || method == pb.ExecutionService_ExecuteInteractive_FullMethodName) &&
 			proto.Unmarshal(answer, &event) == nil && event.GetHeader() != nil {
-			who := permission.Principal{Tenant: defaultTenant, Name: "fuzz"}
+			who := permission.Principal{Tenant: ingress.DefaultTenant, Name: "fuzz"}
 			if _, err := d.x.Cancel(ctx, who, event.ExecutionId, "fuzz", "", 0); err != nil {
 				t.Errorf("cancel: %v", err)
 			}

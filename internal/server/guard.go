@@ -12,6 +12,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -47,7 +48,16 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 				}
 			}()
 		}
-		return handler(srv, &guardedStream{ServerStream: ss, ctx: ctx, bidirectional: s.bidirectional[info.FullMethod]})
+		g := &guardedStream{ServerStream: ss, ctx: ctx, bidirectional: s.bidirectional[info.FullMethod]}
+		if accessTable[info.FullMethod] != anyone { // a probe keeps no other connection out
+			g.conn = connectionOf(ctx)
+		}
+		defer func() {
+			if g.end != nil {
+				g.end()
+			}
+		}()
+		return handler(srv, g)
 	})
 }
 
@@ -56,8 +66,10 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 type guardedStream struct {
 	grpc.ServerStream
 	ctx           context.Context
-	bidirectional bool  // the caller may send any number of messages
-	broken        error // of the last message
+	bidirectional bool          // the caller may send any number of messages
+	broken        error         // of the last message
+	conn          *ingress.Conn // nil: not counted as in use
+	end           func()        // of the request on conn; nil: none has come
 }
 
 func (s *guardedStream) Context() context.Context { return s.ctx }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -99,7 +101,7 @@ func TestPanicInStream(t *testing.T) {
 // A panic while events are sent breaks the stream, with all that follows from it.
 func TestPanicWhileFollowing(t *testing.T) {
 	d := startDaemon(t, nil)
-	who := permission.Principal{Tenant: defaultTenant, Name: "who"}
+	who := permission.Principal{Tenant: ingress.DefaultTenant, Name: "who"}
 	ctx := context.WithValue(t.Context(), callKey{}, &call{who: who})
 	req, err := newRequest(who, script("scripts/forever.sh"), false)
 	if err != nil {
@@ -271,7 +273,7 @@ func TestStopInAHurry(t *testing.T) {
 		t.Errorf("got %v", r.err)
 	}
 	// What it broke is cancelled before it returned.
-	e, err := d.x.Get(context.Background(), permission.Principal{Tenant: defaultTenant}, r.id)
+	e, err := d.x.Get(context.Background(), permission.Principal{Tenant: ingress.DefaultTenant}, r.id)
 	if err != nil || e.Outcome == nil || e.Outcome.Evidence.CancelledBy != byDisconnect {
 		t.Errorf("got %+v, %v", e, err)
 	}
@@ -286,45 +288,34 @@ func TestNoCompression(t *testing.T) {
 	}
 }
 
+// Who only connects keeps nobody out, neither who comes nor whose call is under way.
 func TestConnectionsAreBounded(t *testing.T) {
 	d := startDaemon(t, nil)
+	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
+	r := readUntil(t, s, err, "ready")
 	var open []net.Conn
-	defer func() {
-		for _, c := range open {
-			c.Close()
-		}
-	}()
-	// One is the client's own, once it has called.
-	healthOf(t, d.conn, "")
-	for range maxPeerConnections - 1 {
+	for range ingress.MaxPeerConnections {
 		c, err := net.Dial("unix", d.socket)
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer c.Close()
 		open = append(open, c)
 		// The server speaks first, once it has accepted.
 		if _, err := c.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("connection %d: %v", len(open), err)
 		}
 	}
-	// greeted says whether one more is let in.
-	greeted := func() bool {
-		over, err := net.Dial("unix", d.socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer over.Close()
-		_, err = over.Read(make([]byte, 1))
-		return err == nil
+	if _, err := io.Copy(io.Discard, open[0]); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the oldest one that never spoke: %v; want it closed", err)
 	}
-	if greeted() {
-		t.Error("one too many was let in")
-	}
-	healthOf(t, d.conn, "") // those who are in are served
 	if got := len(d.logs.with("WARN", "too many connections")); got != 1 {
 		t.Errorf("logged %d times, want once", got)
 	}
-	open[0].Close()
-	for !greeted() { // the server has yet to see that one left
+	if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: r.id, Reason: "enough"}); err != nil {
+		t.Fatal(err)
+	}
+	if r.until(s, func(*transcript) bool { return false }); r.err != nil {
+		t.Errorf("the call that was under way: %v", r.err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -73,7 +74,7 @@ func TestPeer(t *testing.T) {
 		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}, AuthInfo: plainPeer{}})
 	}
 	unix := func(uid uint32) context.Context {
-		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{}, AuthInfo: unixPeer{uid: uid}})
+		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{}, AuthInfo: unixPeer{user: ingress.User{UID: uid}}})
 	}
 	for _, c := range []struct {
 		name string
@@ -95,7 +96,7 @@ func TestPeer(t *testing.T) {
 			if (err != nil) != (c.want == "") || got.Name != c.want {
 				t.Errorf("got %v, %v; want %q", got, err, c.want)
 			}
-			if err == nil && got.Tenant != defaultTenant {
+			if err == nil && got.Tenant != ingress.DefaultTenant {
 				t.Errorf("tenant %q", got.Tenant)
 			}
 		})
@@ -104,7 +105,7 @@ func TestPeer(t *testing.T) {
 
 func TestAnonymous(t *testing.T) {
 	got, err := Anonymous(t.Context())
-	if want := (permission.Principal{Tenant: defaultTenant, Name: "anonymous"}); got != want || err != nil {
+	if want := (permission.Principal{Tenant: ingress.DefaultTenant, Name: "anonymous"}); got != want || err != nil {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 }
@@ -128,12 +129,12 @@ func TestHandshakeNeedsPeer(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	_, _, err := peerCredentials{}.ServerHandshake(addressed{a, peerAddr{a.RemoteAddr(), 0, broken}})
+	_, _, err := peerCredentials{}.ServerHandshake(addressed{a, ingress.User{Addr: a.RemoteAddr(), Err: broken}})
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
-	_, info, err := peerCredentials{}.ServerHandshake(addressed{a, peerAddr{a.RemoteAddr(), 7, nil}})
-	if who, ok := info.(unixPeer); err != nil || !ok || who.uid != 7 {
+	_, info, err := peerCredentials{}.ServerHandshake(addressed{a, ingress.User{Addr: a.RemoteAddr(), UID: 7}})
+	if who, ok := info.(unixPeer); err != nil || !ok || who.user.UID != 7 {
 		t.Errorf("got %v, %v", info, err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/skillrun/skillrun/internal/ingress"
 )
 
 // Defaults of Config.
@@ -14,23 +16,20 @@ const (
 	DefaultKeepaliveInterval = 15 * time.Second
 )
 
-// Bounds on connections. gRPC's own defaults are unlimited, or far larger.
+// Bounds on what a connection holds. gRPC's own defaults are unlimited, or far larger.
+// How many connections there may be, and how long one may take to begin, says ingress.
 const (
-	maxConnections     = 256 // of one listener
-	maxPeerConnections = 128 // of one user, or one address
-	maxStreams         = 100 // of one connection
-	maxHeaderBytes     = 16 << 10
+	maxStreams     = 100 // of one connection
+	maxHeaderBytes = 16 << 10
 	// What a call may send before its handler asks for it, at least, and all calls of a
 	// connection together before the connection is read. They don't grow.
 	streamWindow     = 64 << 10
 	connectionWindow = 1 << 20
 	// Answers are collected into a write of so much. Connections share what they
 	// don't use: gRPC's default.
-	writeBuffer       = 128 << 10
-	connectionTimeout = 20 * time.Second // for the handshake
-	maxIdle           = time.Minute
-	refusedInterval   = 10 * time.Second // between two lines of the log about connections that were refused
-	maxAge            = 30 * time.Minute
+	writeBuffer = 128 << 10
+	maxIdle     = time.Minute
+	maxAge      = 30 * time.Minute
 	// What is under way when a connection gets too old may end on it. Longer than
 	// an execution can take with its time in the queue (600 s each), so that age
 	// alone never breaks the stream that started one.
@@ -72,7 +71,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(s.maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.ConnectionTimeout(connectionTimeout),
+		grpc.ConnectionTimeout(ingress.HelloTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     maxIdle,
 			MaxConnectionAge:      maxAge,

@@ -105,6 +105,9 @@ func (s *guardedStream) receive(m any) error {
 	if err := intakeOf(s.ctx).received(); err != nil {
 		return err
 	}
+	if s.end == nil { // the first message, which the handler itself asks for
+		s.end = s.conn.Begin()
+	}
 	return in.err
 }
 

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -128,7 +129,7 @@ func New(c Config) (*Server, error) {
 // Serve answers the calls that come in on l, until the server stops. It may be
 // called for any number of listeners at once, and closes l. A stop is no error.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.grpc.Serve(PeerListener(l, s.log))
+	err := s.grpc.Serve(ingress.Listen(l, s.log))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
