@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -395,23 +394,6 @@ func TestMCPSessionOfAnotherUser(t *testing.T) {
 
 // userClient reaches a socket as a user.
 func userClient(socket string, uid int) *http.Client {
-	type dialed struct {
-		conn net.Conn
-		err  error
-	}
-	return &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		done := make(chan dialed)
-		go func() {
-			// The user ids of this thread alone, which ends with its goroutine.
-			runtime.LockOSThread()
-			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
-				done <- dialed{nil, errno}
-				return
-			}
-			conn, err := net.Dial("unix", socket)
-			done <- dialed{conn, err}
-		}()
-		d := <-done
-		return d.conn, d.err
-	}}}
+	dial := asUser(socket, uid)
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
 }
