@@ -76,6 +76,11 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 	if err := checkForm(req, kind); err != nil {
 		return nil, err
 	}
+	for _, f := range req.Files {
+		if reason := grant.RefusesFile(req.Dir, f.Path); reason != "" {
+			return nil, &InputError{Path: f.Path, Reason: reason}
+		}
+	}
 	if err := permission.CheckEnv(kind, req.Env); err != nil {
 		return nil, err
 	}

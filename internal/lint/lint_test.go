@@ -233,6 +233,9 @@ var toolRows = []row{
 		"warning tool-program-missing SKILL.md:4", "warning tool-program-missing SKILL.md:4",
 		"warning tool-program-missing SKILL.md:5", "warning tool-program-missing SKILL.md:5", "warning script-place run.sh:0",
 	}},
+	{"script of a rule missing", files{"SKILL.md": md("allowed-tools: Bash(python tools/a.py:*) Bash(python {baseDir}/scripts/b.py:*) Bash(python scripts/c.py)", ""), "scripts/c.py": ""}, []string{
+		"warning tool-program-missing SKILL.md:4", "warning tool-program-missing SKILL.md:4",
+	}},
 	{"rules twice", files{"SKILL.md": md("allowed-tools:\n  - Bash(git:*)\n  - Bash(git log:*)\n  - Read\n  - Read", "")}, []string{
 		"warning tool-rule-shadowed SKILL.md:7",
 	}},

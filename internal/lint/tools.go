@@ -19,6 +19,7 @@ func (c *check) tools() {
 			c.warn(c.manifest.file, line, RuleToolShadowed, "the rule %s adds nothing to %s: remove one of them", e.Text, e.Shadow)
 		case e.Program != "":
 			c.toolProgram(line, e)
+			c.toolCode(line, e)
 		}
 	}
 }
@@ -41,6 +42,18 @@ func (c *check) toolProgram(line int, e permission.Entry) {
 		if _, err := c.skill.Lookup(name); isMissing(err) {
 			c.warn(c.manifest.file, line, RuleToolProgram, "the rule %s allows %s, which the skill doesn't have", e.Text, name)
 		}
+	}
+}
+
+// toolCode looks for the script of a rule in the skill: a request may bring one that
+// the skill doesn't have.
+func (c *check) toolCode(line int, e permission.Entry) {
+	name := strings.TrimPrefix(e.Code, c.skill.BaseDir()+"/")
+	if name == "" || path.IsAbs(name) {
+		return
+	}
+	if _, err := c.skill.Lookup(name); isMissing(err) {
+		c.warn(c.manifest.file, line, RuleToolProgram, "the rule %s runs %s, which the skill doesn't have: add it, or a request may bring its own", e.Text, name)
 	}
 }
 

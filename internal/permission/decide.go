@@ -22,6 +22,9 @@ type Decision struct {
 	Missing string
 	// Plan is what runs. Nil if it is refused.
 	Plan Plan
+
+	scoped bool       // rules with limits cover it
+	code   []codeWord // of those commands that the rules limit to some code
 }
 
 // Decide checks a command line against the rules.
@@ -30,18 +33,50 @@ func (r Rules) Decide(command string) Decision {
 	if err != nil {
 		return Decision{Reason: err.Error()}
 	}
-	var covering []string
-	for _, c := range plan.commands() {
-		rule, refused := r.cover(c)
+	var texts []string
+	var covers []cover
+	commands := plan.commands()
+	for _, c := range commands {
+		covered, refused := r.cover(c)
 		if refused != nil {
 			return Decision{Reason: refused.reason, Missing: refused.missing}
 		}
-		if !slices.Contains(covering, rule) {
-			covering = append(covering, rule)
+		covers = append(covers, covered)
+		if !slices.Contains(texts, covered.rule) {
+			texts = append(texts, covered.rule)
 		}
 	}
-	rules := strings.Join(covering, ", ")
-	return Decision{Allowed: true, Reason: "covered by " + rules, Rule: rules, Plan: plan}
+	rules := strings.Join(texts, ", ")
+	d := Decision{Allowed: true, Reason: "covered by " + rules, Rule: rules, Plan: plan}
+	if r.Unscoped() {
+		return d
+	}
+	if reason := checkLine(commands, covers); reason != "" {
+		return Decision{Reason: reason}
+	}
+	d.scoped = true
+	at := 0
+	for _, step := range plan {
+		for i := range step.Pipeline {
+			c := &step.Pipeline[i]
+			c.Env = append(c.Env, covers[at].env...)
+			if covers[at].code != nil {
+				d.code = append(d.code, *covers[at].code)
+			}
+			at++
+		}
+	}
+	return d
+}
+
+// A cover is how a rule covers one simple command.
+type cover struct {
+	rule  string
+	args  []string // without nohup and the like
+	exact bool     // the rule has every word
+	// code is what the command runs if every rule that covers it says which. Nil: any.
+	code *codeWord
+	env  []string // added to the command's own
 }
 
 // A refusal says why no rule covers a command.
@@ -50,41 +85,68 @@ type refusal struct {
 	missing string
 }
 
-// cover returns the text of a rule that covers one simple command: the command
-// itself, or what a harmless wrapper around it runs.
-func (r Rules) cover(c SimpleCommand) (string, *refusal) {
+// cover finds the rule that covers one simple command: the command itself, or what a
+// harmless wrapper around it runs. A rule that doesn't say which code comes first.
+func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	var refused *refusal
 	first := len(c.Args) // the first pattern of file names
 	if len(c.Globs) > 0 {
 		first = c.Globs[0].Arg
 		if reason := globDanger(c.Args, first); reason != "" {
-			return "", &refusal{reason: reason}
+			return cover{}, &refusal{reason: reason}
 		}
 	}
 	innermost := c.Args
 	for inner := c.Args; inner != nil; inner = unwrap(inner) {
 		innermost = inner
 		if isBuiltin(inner[0]) {
-			return "", &refusal{reason: builtinReason(inner[0])}
+			return cover{}, &refusal{reason: builtinReason(inner[0])}
 		}
+		var found *cover
 		for _, one := range r.list {
 			if !one.matches(inner, first-(len(c.Args)-len(inner))) {
 				continue
 			}
 			exception := one.exception(inner)
 			if exception == "" {
-				return one.text, nil
+				c := one.coverOf(inner)
+				if c.code == nil {
+					return c, nil
+				}
+				if found == nil {
+					found = &c
+				}
+				continue
 			}
 			refused = &refusal{
 				reason:  fmt.Sprintf("%s is not covered by %s: %s", summary(inner), excerpt(one.text), exception),
 				missing: exactRule(inner),
 			}
 		}
+		if found != nil {
+			return *found, nil
+		}
 	}
 	if refused == nil {
 		refused = r.uncovered(innermost)
 	}
-	return "", refused
+	return cover{}, refused
+}
+
+func (r rule) coverOf(args []string) cover {
+	c := cover{rule: r.text, args: args, exact: r.kind == exactWords}
+	if r.kind == wholeTool {
+		return c
+	}
+	if code, ok := r.codeOf(args); ok {
+		c.code = &code
+	}
+	named := r.fixed
+	if c.exact {
+		named = len(args)
+	}
+	c.env = gitEnv(args, named)
+	return c
 }
 
 // exception says why a rule that matches does not cover after all, or "". Only
@@ -93,7 +155,10 @@ func (r rule) exception(args []string) string {
 	if r.kind != wildcardWords {
 		return ""
 	}
-	if !isRunner(args[0]) {
+	if word := r.leaves(args); word != "" {
+		return fmt.Sprintf("%s leaves the folder that the rule names by \"..\"", excerpt(word))
+	}
+	if runnerAt(args) < 0 {
 		return danger(args, r.fixed)
 	}
 	at := 0
@@ -101,7 +166,7 @@ func (r rule) exception(args []string) string {
 		at = payload(args[:r.fixed])
 	}
 	if at == 0 {
-		return fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(args[0]))
+		return fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
 	}
 	return danger(args[at:], r.fixed-at)
 }
@@ -156,7 +221,7 @@ func summary(args []string) string {
 // missingRule is a narrow rule that would cover args, or "" if it can't be
 // written down.
 func missingRule(args []string) string {
-	if isRunner(args[0]) || danger(args, 1) != "" {
+	if runnerAt(args) >= 0 || danger(args, 1) != "" {
 		return exactRule(args)
 	}
 	words := args[:1]

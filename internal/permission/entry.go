@@ -1,6 +1,9 @@
 package permission
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // An Entry is one rule of an allowed-tools field, for those who check the field
 // itself.
@@ -12,6 +15,9 @@ type Entry struct {
 	// Program is the command that it allows, with {baseDir} put in; empty if it is
 	// every command, a pattern, or the rule is none of Bash.
 	Program string
+	// Code is the script that it allows, if its words name one letter by letter, with
+	// {baseDir} put in.
+	Code string
 	// Shadow is the text of another rule that allows all that this one does, and
 	// comes first if they are the same. Empty: there is none.
 	Shadow string
@@ -27,6 +33,9 @@ func (r Rules) Entries() []Entry {
 		}
 		if one.fixed > 0 {
 			list[i].Program, _, _ = strings.Cut(one.pattern, boundary)
+			if code, ok := one.codeOf(one.words[:one.fixed]); ok && !code.module && code.name != list[i].Program {
+				list[i].Code = code.name
+			}
 		}
 		for j, other := range r.list {
 			// Of two that are the same, the second one is too many.
@@ -55,17 +64,12 @@ func (r rule) allowsAll(other rule) bool {
 		return false
 	}
 	// The other's wildcard counts as a letter here: only a wildcard of r takes it.
-	if !r.takes(other.pattern) || other.prefix && !r.takes(other.pattern+boundary+wildcard) {
+	if !r.takes(other.words) || other.prefix && !r.takes(append(slices.Clone(other.words), wildcard)) || r.leaves(other.words) != "" {
 		return false
 	}
-	words := strings.Split(other.pattern, boundary)
 	if other.kind == exactWords {
-		return r.exception(words) == ""
+		return r.exception(other.words) == ""
 	}
 	// What stands in a rule letter by letter may be a form that no wildcard covers.
-	return other.fixed == r.fixed || !guarded(words[0]) && !isRunner(words[0])
-}
-
-func (r rule) takes(text string) bool {
-	return matchWildcard(r.pattern, text) || r.prefix && matchWildcard(r.pattern+boundary+wildcard, text)
+	return other.fixed == r.fixed || !guarded(other.words[0]) && !isRunner(other.words[0])
 }

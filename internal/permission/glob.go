@@ -16,10 +16,10 @@ var direct = []string{"env", "xargs", "time", "setsid", "sh", "bash", "dash", "z
 // here, so none may stand where words are looked at: among the arguments of a
 // program with a guard, and in front of, or as, the program that a runner runs.
 func globDanger(args []string, first int) string {
-	if guarded(args[0]) {
+	if guarded(args[0]) && !guards[path.Base(args[0])].patterns {
 		return fmt.Sprintf("* ? and [...] are not expanded for %s, since what they match can't be checked: name the files, or quote the word to pass it on as it is", excerpt(args[0]))
 	}
-	if !isRunner(args[0]) {
+	if runnerAt(args) < 0 {
 		return ""
 	}
 	at := runs(args)

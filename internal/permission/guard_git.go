@@ -7,9 +7,12 @@ import (
 )
 
 // gitGlobal are git's options in front of the subcommand that make it run what
-// the command line says, git(1). Those that only move it elsewhere (-C, --git-dir)
-// pass: a repository of the workspace is no more trusted than any other.
-var gitGlobal = options{forms: []form{{short: 'c'}, {long: "config-env"}, {long: "exec-path"}}}
+// the command line says, or take any folder, with what is in it, for a repository,
+// git(1). -C and --work-tree pass: there git looks for a repository by itself, and
+// finds no bare one, see gitEnv.
+var gitGlobal = options{forms: []form{
+	{short: 'c'}, {long: "config-env"}, {long: "exec-path"}, {long: "git-dir"}, {exact: "bare", flag: true},
+}}
 
 // gitGlobalValued are git's global options whose value is a word of its own.
 var gitGlobalValued = []string{"-c", "-C", "--config-env", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source"}
@@ -27,14 +30,17 @@ var gitSubcommands = map[string]options{
 	"fetch": gitTransport, "pull": gitTransport, "push": gitTransport, "ls-remote": gitTransport,
 	"fetch-pack": gitTransport, "send-pack": gitTransport,
 	"clone": {valued: "objb", forms: []form{
-		{short: 'u', long: "upload-pack"}, {short: 'c', long: "config"}, {long: "template"},
+		{short: 'u', long: "upload-pack"}, {short: 'c', long: "config"}, {long: "template"}, {long: "separate-git-dir"},
 	}},
-	"init":      {valued: "b", forms: []form{{long: "template"}}},
-	"submodule": {forms: []form{{long: "template"}}},
-	"archive":   {forms: []form{{long: "exec"}, {short: 'o', long: "output", opens: true}}},
-	"rebase":    {valued: "sXC", forms: []form{{short: 'x', long: "exec"}}},
-	"grep":      {valued: "efmABC", forms: []form{{short: 'O', long: "open-files-in-pager"}}},
-	"diff":      gitOutput, "log": gitOutput, "show": gitOutput, "whatchanged": gitOutput, "diff-tree": gitOutput,
+	"init":        {valued: "b", forms: []form{{long: "template"}, {long: "separate-git-dir"}}},
+	"apply":       {valued: "pC", forms: []form{{long: "unsafe-paths"}}},
+	"fast-export": {forms: []form{{long: "export-marks", opens: true}}},
+	"fast-import": {forms: []form{{long: "export-marks", opens: true}, {long: "export-pack-edges", opens: true}, {long: "allow-unsafe-features"}}},
+	"submodule":   {forms: []form{{long: "template"}}},
+	"archive":     {forms: []form{{long: "exec"}, {short: 'o', long: "output", opens: true}}},
+	"rebase":      {valued: "sXC", forms: []form{{short: 'x', long: "exec"}}},
+	"grep":        {valued: "efmABC", forms: []form{{short: 'O', long: "open-files-in-pager"}}},
+	"diff":        gitOutput, "log": gitOutput, "show": gitOutput, "whatchanged": gitOutput, "diff-tree": gitOutput,
 	"diff-index": gitOutput, "diff-files": gitOutput, "shortlog": gitOutput, "reflog": gitOutput, "stash": gitOutput, "range-diff": gitOutput,
 	"format-patch": {forms: []form{{short: 'o', long: "output-directory", opens: true}}},
 }
@@ -42,7 +48,8 @@ var gitSubcommands = map[string]options{
 // gitRunners are subcommands that run what their arguments or the configuration
 // name. With a second word, only that form of the subcommand.
 var gitRunners = map[string]string{
-	"bisect": "run", "submodule": "foreach", "hook": "run", "filter-branch": "", "for-each-repo": "",
+	"maintenance": "start",
+	"bisect":      "run", "submodule": "foreach", "hook": "run", "filter-branch": "", "for-each-repo": "",
 	"difftool": "", "mergetool": "", "remote-ext": "", "remote-fd": "", "shell": "", "send-email": "",
 	"instaweb": "", "web--browse": "", "credential": "", "p4": "", "svn": "", "cvsimport": "", "cvsserver": "", "imap-send": "",
 	"daemon": "", "upload-pack": "", "receive-pack": "", "upload-archive": "", "gui": "", "citool": "",
@@ -51,27 +58,35 @@ var gitRunners = map[string]string{
 // gitRunningKey matches the keys of git's configuration that hold a program, the
 // place of one, or another configuration file, git-config(1).
 var gitRunningKey = regexp.MustCompile(`(?i)^(alias|pager|man|browser|web|instaweb|difftool|mergetool|filter|credential|gpg|` +
-	`include|includeif|uploadpack|receive|url|protocol|interactive|trailer|submodule|sendemail|guitool|hook|http|ssh|tar|extensions|safe|init)\.` +
+	`include|includeif|uploadpack|receive|url|protocol|interactive|trailer|submodule|rebase|gc|sendemail|guitool|hook|http|ssh|tar|extensions|safe|init)\.` +
 	`|^core\.(fsmonitor|pager|editor|sshcommand|hookspath|gitproxy|askpass|worktree|attributesfile|alternaterefscommand)` +
 	`|^sequence\.editor|^diff\.external|^diff\..*\.(command|textconv)|^merge\..*\.driver|^remote\..*\.(uploadpack|receivepack|vcs|proxy)`)
 
 // gitReading are the first words after "git config" that make it only read.
 var gitReading = []string{"--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list"}
 
-func gitDanger(args []string, fixed int) string {
+// gitSubcommandAt returns the position of the subcommand, or len(args).
+func gitSubcommandAt(args []string) int {
 	at := 1
 	for at < len(args) && strings.HasPrefix(args[at], "-") {
-		end := at + 1
 		if slices.Contains(gitGlobalValued, args[at]) {
-			end = min(at+2, len(args))
+			at++
 		}
-		if reason := gitGlobal.danger(args[:end], at, fixed); reason != "" && args[at] != "--exec-path" {
-			return reason
-		}
-		at = end
+		at++
+	}
+	return min(at, len(args))
+}
+
+func gitDanger(args []string, fixed int) string {
+	at := gitSubcommandAt(args)
+	if len(args) > 1 && args[1] == "--exec-path" {
+		return "" // it prints where the programs of git are, and ends
+	}
+	if reason := gitGlobal.danger(args[:at], 1, fixed); reason != "" {
+		return reason
 	}
 	for i, arg := range args {
-		if i >= fixed && gitTransportURL.MatchString(arg) {
+		if i >= fixed && (gitTransportURL.MatchString(arg) || ownedByGit(arg)) {
 			return beyondRule(arg)
 		}
 	}
@@ -105,7 +120,7 @@ func gitConfigDanger(rest []string, fixed int) string {
 		if arg == "-e" || len(arg) > 3 && strings.HasPrefix("--edit", arg) || arg == "edit" && i == 0 {
 			return beyondRule(arg)
 		}
-		if i >= fixed && gitRunningKey.MatchString(arg) {
+		if i >= fixed && (gitRunningKey.MatchString(arg) || strings.HasPrefix(arg, "--ren") || arg == "rename-section") {
 			return beyondRule(arg)
 		}
 	}

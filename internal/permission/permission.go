@@ -28,6 +28,9 @@
 // (env, xargs, sh, sudo and more; see runners.go) are covered only by a rule that
 // names what they run.
 //
+// What a rule names has to be what the skill has there: see files.go. A git that a rule
+// covers finds its programs set by the environment: see git_env.go.
+//
 // A rule does not make a program harmless. Bash(python:*) grants arbitrary code,
 // and so does a rule for node, perl, ruby, php, lua, sqlite3 or psql; make, npm,
 // cargo, pytest and pip run what files of the workspace say; git runs what the

@@ -66,6 +66,8 @@ type Grant struct {
 	source    Source
 	plan      Plan
 	network   bool
+	scoped    bool       // what RefusesFile looks at: see Decision
+	code      []codeWord // likewise
 }
 
 // Valid reports whether g approves anything.
@@ -139,7 +141,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 		if !d.Allowed {
 			return Grant{}, &Denied{Command: src.Command, Reason: d.Reason, Rule: d.Missing}
 		}
-		g.plan = d.Plan
+		g.plan, g.scoped, g.code = d.Plan, d.scoped, d.code
 	default:
 		return Grant{}, &Denied{Reason: "the request names neither a script nor code nor a command"}
 	}

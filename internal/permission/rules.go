@@ -37,6 +37,9 @@ type Problem struct {
 //	Bash(ls*)           a first word that begins so, then any others
 //	Bash(git * main)    an inner * is any text, one word or several
 //
+// In the first word * matches no "/". A * beside other text in a word matches no
+// "..": Bash(python3 scripts/*) stays in scripts.
+//
 // Names of other tools (Read, WebFetch(...)) say nothing about commands.
 func ParseRules(fields []string, baseDir string) Rules {
 	r := Rules{baseDir: baseDir}
@@ -129,9 +132,10 @@ type rule struct {
 	text    string // as written
 	problem string
 	kind    ruleKind
-	pattern string // words with boundary and wildcard
-	prefix  bool   // any further words may follow the pattern
-	fixed   int    // words at the front that stand in the rule letter by letter
+	words   []string // with wildcard
+	pattern string   // words with boundary between them
+	prefix  bool     // any further words may follow the pattern
+	fixed   int      // words at the front that stand in the rule letter by letter
 }
 
 var toolName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:/-]*$`)
@@ -198,7 +202,7 @@ func (r *rule) parseWords(body, baseDir string) error {
 	if err != nil {
 		return err
 	}
-	r.pattern = strings.Join(list, boundary)
+	r.words, r.pattern = list, strings.Join(list, boundary)
 	r.kind = exactWords
 	if r.prefix || strings.Contains(r.pattern, wildcard) {
 		r.kind = wildcardWords
@@ -209,8 +213,8 @@ func (r *rule) parseWords(body, baseDir string) error {
 	if r.fixed > 0 && isBuiltin(list[0]) {
 		return fmt.Errorf("%s is a shell builtin and no shell runs here", excerpt(list[0]))
 	}
-	if r.kind == wildcardWords && r.fixed > 0 && isRunner(list[0]) && payload(list[:r.fixed]) == 0 {
-		r.problem = fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(list[0]))
+	if r.kind == wildcardWords && r.fixed > 0 && runnerAt(list[:r.fixed]) >= 0 && payload(list[:r.fixed]) == 0 {
+		r.problem = fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(strings.Join(list[:runnerAt(list)+1], " ")))
 	}
 	return nil
 }
@@ -242,46 +246,4 @@ func ruleWords(text, baseDir string) ([]string, error) {
 		return nil, errors.New("the name of its command is empty")
 	}
 	return words, nil
-}
-
-// matches compares the words of a command with those of the rule. From the word
-// first on there are patterns of file names. They are compared as written; but
-// what a rule with a wildcard says in front, only a literal word does.
-func (r rule) matches(args []string, first int) bool {
-	text := strings.Join(args, boundary)
-	switch r.kind {
-	case wholeTool:
-		return true
-	case exactWords:
-		return text == r.pattern
-	case wildcardWords:
-		if first < r.fixed {
-			return false
-		}
-		return matchWildcard(r.pattern, text) || r.prefix && matchWildcard(r.pattern+boundary+wildcard, text)
-	}
-	return false
-}
-
-// matchWildcard reports whether text is pattern with each wildcard replaced by
-// some text. Each piece between two wildcards is taken where it is found first,
-// which loses no match, so the time is bounded by the product of the lengths.
-func matchWildcard(pattern, text string) bool {
-	pieces := strings.Split(pattern, wildcard)
-	first, last := pieces[0], pieces[len(pieces)-1]
-	if len(pieces) == 1 {
-		return pattern == text
-	}
-	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
-		return false
-	}
-	text = text[len(first) : len(text)-len(last)]
-	for _, piece := range pieces[1 : len(pieces)-1] {
-		_, after, found := strings.Cut(text, piece)
-		if !found {
-			return false
-		}
-		text = after
-	}
-	return true
 }

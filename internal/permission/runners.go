@@ -18,7 +18,8 @@ var builtins = strings.Fields(`
 func isBuiltin(name string) bool { return slices.Contains(builtins, name) }
 
 // runners are programs that run a program, or any line of text, that their
-// arguments or their input name.
+// arguments or their input name. Sources: their manuals, and gtfobins.org, functions
+// "shell" and "command".
 var runners = strings.Fields(`
 	env xargs parallel sem
 	sh bash rbash dash ash zsh ksh ksh93 mksh yash fish csh tcsh elvish nu xonsh pwsh powershell busybox toybox
@@ -30,9 +31,40 @@ var runners = strings.Fields(`
 	strace ltrace gdb lldb perf valgrind rr bpftrace
 	npx bunx pnpx uvx pipx npm-exec corepack dotenv direnv
 	ssh slogin rsh rlogin rexec sshpass autossh mosh ssh-agent scp sftp lftp ftp telnet socat nc ncat netcat
+	pipesz uclampset coresched faketime rlwrap sg newgrp hyperfine multitime pexec torsocks torify proxychains proxychains4 gtimeout gnice gnohup
+	gstdbuf genv gxargs softlimit chpst envdir envuidgid setuidgid setlock pgrphack tini dumb-init catatonit logsave
+	aws-vault chamber envchain cgexec xdotool
 	docker podman nerdctl buildah kubectl lxc lxc-attach ctr runc crun flatpak snap vagrant
 	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
 	ld.so`)
+
+// runnerWords are programs that are runners behind one of these words, or with it
+// behind their own options: "uv run", "mise x". Sources: their manuals.
+var runnerWords = map[string][]string{
+	"uv": {"run", "tool"}, "poetry": {"run", "shell"}, "pipenv": {"run", "shell"}, "pdm": {"run"}, "hatch": {"run", "shell"}, "rye": {"run"},
+	"pixi": {"run", "exec", "shell"}, "conda": {"run"}, "mamba": {"run"}, "micromamba": {"run"},
+	"pyenv": {"exec"}, "rbenv": {"exec"}, "nodenv": {"exec"}, "goenv": {"exec"}, "jenv": {"exec"}, "plenv": {"exec"},
+	"asdf": {"exec"}, "mise": {"x", "exec", "watch"}, "rtx": {"x", "exec"}, "volta": {"run"}, "fnm": {"exec"}, "rustup": {"run"}, "bundle": {"exec"},
+	"npm": {"exec", "x", "explore"}, "pnpm": {"exec", "dlx"}, "yarn": {"exec", "dlx"}, "bun": {"x"},
+	"nix": {"run", "shell", "develop"}, "guix": {"shell", "environment"}, "ip": {"netns", "vrf"}, "sops": {"exec-env", "exec-file"},
+	"doppler": {"run"}, "infisical": {"run"}, "dotenvx": {"run"}, "foreman": {"run"}, "op": {"run"}, "railway": {"run"},
+}
+
+// runnerAt returns the position of the word that makes args the call of a runner: 0
+// for xargs, that of run for "uv run". -1: args is none. A word behind options may be
+// the value of one, and counts.
+func runnerAt(args []string) int {
+	if isRunner(args[0]) {
+		return 0
+	}
+	words := runnerWords[path.Base(args[0])]
+	for i := 1; i < len(args) && len(words) > 0; i++ {
+		if slices.Contains(words, args[i]) && (i == 1 || strings.HasPrefix(args[1], "-")) {
+			return i
+		}
+	}
+	return -1
+}
 
 // isRunner reports whether name, with or without a directory, is a runner. The
 // dynamic loader runs the program that it is given, ld.so(8).
@@ -47,8 +79,9 @@ var shellVersion = regexp.MustCompile(`^(ba|da|z|k|c|tc)?sh-?[0-9][0-9.]*$`)
 
 // A runnerUsage says how to find, among a runner's arguments, what it runs.
 type runnerUsage struct {
-	valued   string // short options that take a value
-	operands int    // words that come before the program
+	valued   string   // short options that take a value
+	long     []string // long ones that do
+	operands int      // words that come before the program
 }
 
 // runnerUsages has the runners whose usage is more than options and a program.
@@ -60,7 +93,10 @@ var runnerUsages = map[string]runnerUsage{
 	"bash": {valued: "coO"}, "sh": {valued: "co"}, "dash": {valued: "co"}, "zsh": {valued: "co"}, "ksh": {valued: "co"},
 	"flock": {valued: "wEc", operands: 1}, "chroot": {operands: 1}, "setarch": {operands: 1}, "su": {operands: 1, valued: "cgGsw"},
 	"ssh": {valued: "BbcDEeFIiJLlmOopQRSWw", operands: 1}, "npx": {valued: "pc"}, "watch": {valued: "nq"},
-	"strace": {valued: "abeEIoOpPsSuUX"},
+	"strace": {valued: "abeEIoOpPsSuUX"}, "faketime": {valued: "pf", operands: 1}, "sg": {valued: "c", operands: 1},
+	"uclampset": {valued: "mMp"}, "pipesz": {valued: "snf"}, "hyperfine": {valued: "wmMrspcPDLuSn"}, "softlimit": {valued: "adflmoprst"}, "gtimeout": {valued: "sk", operands: 1},
+	"uv":  {valued: "pwC", long: []string{"--with", "--with-editable", "--with-requirements", "--python", "--directory", "--project", "--extra", "--group", "--package", "--index", "--env-file"}},
+	"nix": {operands: 1}, "ip": {operands: 2}, "rustup": {operands: 1}, "conda": {valued: "np"}, "npm": {valued: "pcw"},
 }
 
 var runnerAssignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
@@ -70,10 +106,16 @@ var runnerAssignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 func payload(words []string) int {
 	usage := runnerUsages[path.Base(words[0])]
 	operands := usage.operands
-	for i := 1; i < len(words); i++ {
+	start := runnerAt(words)
+	if start < 0 {
+		return 0 // the words end in front of what makes it a runner
+	}
+	for i := start + 1; i < len(words); i++ {
 		word := words[i]
 		switch {
 		case word == "" || word == "-" || word == "--" || runnerAssignment.MatchString(word):
+		case slices.Contains(usage.long, word):
+			i++ // its value
 		case word[0] == '-':
 			if word[1] != '-' && strings.IndexByte(usage.valued, word[len(word)-1]) >= 0 {
 				i++ // its value

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
+)
+
+// repository is what makes a folder a repository of git, with a configuration.
+func repository(at, config string) map[string]string {
+	return map[string]string{at + "HEAD": "ref: refs/heads/main\n", at + "config": "[core]\n\trepositoryformatversion = 0\n" + config, at + "objects/x": "", at + "refs/x": ""}
+}
+
+const (
+	plant     = "echo RAN >&2"
+	plantFile = "#!/bin/sh\n" + plant + "\n"
+	plantCode = "import sys; sys.stderr.write('RAN\\n')\n"
+)
+
+// Every way around a rule is shown twice: by a skill that allows every command it runs
+// what the caller brought, and by a skill with the rule it is refused, with the field or
+// the rule that is to blame.
+func TestRulesAreNotPassedAround(t *testing.T) {
+	cases := []struct {
+		name, rules, command string
+		needs, dir           string
+		files                map[string]string
+		code                 codes.Code
+		says                 string
+	}{
+		{"configuration of git", "Bash(git status)", "git status", "git", "", repository(".git/", "\tfsmonitor = "+plant+"\n"), codes.InvalidArgument, ".git"},
+		{"configuration of git below", "Bash(git:*)", "git -C sub status", "git", "", repository("sub/.git/", "\tfsmonitor = "+plant+"\n"), codes.InvalidArgument, ".git"},
+		{"alias of git", "Bash(git st)", "git st", "git", "", repository(".git/", "[alias]\n\tst = !"+plant+"\n"), codes.InvalidArgument, ".git"},
+		{"directory of git", "Bash(git:*)", "git --git-dir=x --work-tree=. status", "git", "", repository("x/", "\tbare = false\n\tfsmonitor = "+plant+"\n"), codes.PermissionDenied, "--git-dir"},
+		{"setting of git", "Bash(git:*)", "git init -q . && git -c core.fsmonitor='" + plant + "' status", "git", "", nil, codes.PermissionDenied, "'-c'"},
+		{"copied configuration", "Bash(git:*) Bash(cp:*)", "git init -q . && cp c .git/config && git status", "git", "", map[string]string{"c": "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = " + plant + "\n"}, codes.PermissionDenied, ".git"},
+		{"redirected configuration", "Bash(git:*) Bash(cat:*)", "git init -q . && cat c > .git/config && git status", "git", "", map[string]string{"c": "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = " + plant + "\n"}, codes.PermissionDenied, ".git"},
+		{"output of git", "Bash(git:*)", "git init -q . && git config user.name a && git config user.email a@b && git commit -qm x --allow-empty && git log --format='[core]%nrepositoryformatversion = 0%nfsmonitor = " + plant + "' --output=.git/config && git status", "git", "", nil, codes.PermissionDenied, ".git"},
+		{"dot-dot", "Bash(python3 scripts/*)", "python3 scripts/../evil.py", "python3", "", map[string]string{"evil.py": plantCode}, codes.PermissionDenied, "leaves the folder"},
+		{"another script", "Bash(python3 scripts/*)", "python3 scripts/evil.py", "python3", "", map[string]string{"scripts/evil.py": plantCode}, codes.InvalidArgument, "scripts/"},
+		{"module beside the script", "Bash(python3 tools/json_tool.py:*)", "python3 tools/json_tool.py", "python3", "", map[string]string{"tools/json.py": plantCode}, codes.InvalidArgument, "beside"},
+		{"module beside a script of the root", "Bash(python3 main.py)", "python3 main.py", "python3", "", map[string]string{"json.py": plantCode}, codes.InvalidArgument, "load"},
+		{"package of the system", "Bash(python3 -m json.tool:*)", "python3 -m json.tool --help", "python3", "", map[string]string{"json/__init__.py": plantCode}, codes.InvalidArgument, "load"},
+		{"working directory", "Bash(python3 scripts/ok.py)", "python3 scripts/ok.py", "python3", "in", map[string]string{"in/scripts/ok.py": plantCode}, codes.InvalidArgument, "working_directory"},
+		{"redirected script", "Bash(python3 scripts/ok.py) Bash(cat:*)", "cat c > scripts/ok.py; python3 scripts/ok.py", "python3", "", map[string]string{"c": plantCode}, codes.PermissionDenied, "{baseDir}/scripts/ok.py"},
+		{"copied script", "Bash(python3 scripts/ok.py) Bash(cp:*)", "cp c scripts/ok.py; python3 scripts/ok.py", "python3", "", map[string]string{"c": plantCode}, codes.PermissionDenied, "{baseDir}/scripts/ok.py"},
+		{"program in a folder", "Bash(ls*)", "lsx/run", "ls", "", map[string]string{"lsx/run": plantFile}, codes.PermissionDenied, "Bash(ls*)"},
+		{"test of zip", "Bash(zip:*)", "zip -T -qTT '" + plant + " #' x.zip c", "zip", "", map[string]string{"c": "c"}, codes.PermissionDenied, "-qTT"},
+		{"options file of gcc", "Bash(gcc:*)", "gcc @options -c a.c", "gcc", "", map[string]string{"options": "-B.", "as": plantFile, "a.c": ""}, codes.PermissionDenied, "@options"},
+		{"programs of gcc", "Bash(gcc:*)", "gcc -B. -c a.c", "gcc", "", map[string]string{"as": plantFile, "a.c": ""}, codes.PermissionDenied, "-B."},
+		{"command of sqlite3", "Bash(sqlite3:*)", "sqlite3 x.db '.shell " + plant + "'", "sqlite3", "", nil, codes.PermissionDenied, ".shell"},
+		{"input of sqlite3", "Bash(sqlite3:*)", "sqlite3 x.db <<< '.shell " + plant + "'", "sqlite3", "", nil, codes.PermissionDenied, "-safe"},
+		{"configuration of wget", "Bash(wget:*)", "wget --config=c http://127.0.0.1/", "wget", "", map[string]string{"c": "use_askpass = ./ask\n", "ask": plantFile}, codes.PermissionDenied, "--config"},
+		{"runner hyperfine", "Bash(hyperfine:*)", "hyperfine -r 1 --show-output '" + plant + "'", "hyperfine", "", nil, codes.PermissionDenied, "name which"},
+	}
+	dir := newDir(t)
+	files := map[string]string{"scripts/ok.py": "print('ok')\n", "tools/json_tool.py": "import json\n", "main.py": "import json\n"}
+	writeSkill(t, dir, "open", "allowed-tools: Bash", files)
+	for i, c := range cases {
+		writeSkill(t, dir, fmt.Sprintf("scoped%d", i), "allowed-tools: "+c.rules, files)
+	}
+	d := startDaemonIn(t, dir, "")
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			d.t = t
+			request := func(skill string) *pb.ExecuteRequest {
+				req := command(skill, c.command)
+				req.WorkingDirectory = c.dir
+				for path, text := range c.files {
+					req.Files = append(req.Files, &pb.InputFile{Path: path, Executable: strings.HasPrefix(text, "#!"), Source: &pb.InputFile_Content{Content: []byte(text)}})
+				}
+				return req
+			}
+			r, err := d.try(request(fmt.Sprintf("scoped%d", i)))
+			if status.Code(err) != c.code {
+				t.Fatalf("%v, want %v; it ran: %v", err, c.code, r)
+			}
+			if message := status.Convert(err).Message(); !strings.Contains(message, c.says) {
+				t.Errorf("message %q, want one with %q", message, c.says)
+			}
+			if _, err := exec.LookPath(c.needs); err != nil {
+				t.Skipf("no %s here to show that the refusal is needed", c.needs)
+			}
+			if r := d.run(request("open")); !strings.Contains(r.stderr.String(), "RAN") {
+				t.Errorf("a skill that allows everything did not run what was brought: stdout %q, stderr %q", r.stdout.String(), r.stderr.String())
+			}
+		})
+	}
+}
+
+// What the environment of a covered git keeps off: a repository that an archive brings.
+func TestCoveredGitIgnoresARepositorysPrograms(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("no git here")
+	}
+	dir := newDir(t)
+	files := map[string]string{"unpack.py": "import shutil\nshutil.copytree('repo', '.git')\n"}
+	writeSkill(t, dir, "open", "allowed-tools: Bash", files)
+	writeSkill(t, dir, "scoped", "allowed-tools: Bash(python3 {baseDir}/unpack.py) Bash(git:*)", files)
+	d := startDaemonIn(t, dir, "")
+	for config, line := range map[string]string{
+		"\tfsmonitor = " + plant + "\n":          "git status",
+		"[alias]\n\tst = !" + plant + "\n":       "git st",
+		"\tfsmonitor = " + plant + " #\n":        "git -C . status",
+		"[core]\n\tsshCommand = " + plant + "\n": "git ls-remote ssh://x/y",
+	} {
+		for skill, ran := range map[string]bool{"open": true, "scoped": false} {
+			req := command(skill, "python3 {baseDir}/unpack.py && "+line)
+			for path, text := range repository("repo/", config) {
+				req.Files = append(req.Files, &pb.InputFile{Path: path, Source: &pb.InputFile_Content{Content: []byte(text)}})
+			}
+			if r := d.run(req); strings.Contains(r.stderr.String(), "RAN") != ran {
+				t.Errorf("%s with %q ran %v, want %v: %q", line, config, !ran, ran, r.stderr.String())
+			}
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package permission
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// An interpreter is a program that runs code which its arguments name: a rule such
+// as Bash(python:*) grants arbitrary code.
+type interpreter struct {
+	valued string // short options that take a value
+	inline string // short options whose value is the code itself
+	module string // short options whose value is the name of a module
+	// words stand between the program and the file, as in "deno run x.ts".
+	words []string
+}
+
+// interpreters: what they take is in their manuals, python(1), node(1), perlrun(1), ruby(1), php(1).
+var interpreters = map[string]interpreter{
+	"python": {valued: "WX", inline: "c", module: "m"}, "pypy": {valued: "WX", inline: "c", module: "m"},
+	"node": {valued: "rC", inline: "ep"}, "nodejs": {valued: "rC", inline: "ep"}, "tsx": {}, "ts-node": {inline: "ep"},
+	"bun": {inline: "e", words: []string{"run"}}, "deno": {words: []string{"run", "test"}}, "go": {words: []string{"run"}},
+	"ruby": {valued: "Ir", inline: "e"}, "perl": {valued: "I", inline: "eE"}, "php": {valued: "cdz", inline: "rBRE"},
+	"lua": {valued: "l", inline: "e"}, "luajit": {valued: "l", inline: "e"}, "texlua": {}, "Rscript": {inline: "e"}, "julia": {inline: "eE"},
+	"java": {}, "tclsh": {}, "guile": {inline: "c"}, "jshell": {}, "groovy": {inline: "e"}, "elixir": {inline: "e"}, "osascript": {inline: "e"},
+}
+
+var version = regexp.MustCompile(`-?[0-9][0-9.]*$`)
+
+func interpreterOf(name string) (interpreter, bool) {
+	base := path.Base(name)
+	if i, ok := interpreters[base]; ok {
+		return i, true
+	}
+	i, ok := interpreters[version.ReplaceAllString(base, "")] // python3.11
+	return i, ok
+}
+
+var shells = strings.Fields("sh bash rbash dash ash zsh ksh ksh93 mksh yash fish csh tcsh")
+
+// A codeWord is a word of a command that names code in the workspace.
+type codeWord struct {
+	name   string
+	module bool // the name of a module, which is looked for in the working directory
+}
+
+// codeAt returns the position of the word of args that names a file, or a module, of
+// code, or -1.
+func codeAt(args []string) (at int, module bool) {
+	name := args[0]
+	if strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
+		return 0, false
+	}
+	if runnerAt(args) >= 0 {
+		at := payload(args)
+		if at == 0 {
+			return -1, false
+		}
+		if slices.Contains(shells, path.Base(name)) {
+			return at, false
+		}
+		inner, module := codeAt(args[at:])
+		if inner < 0 {
+			return -1, false
+		}
+		return at + inner, module
+	}
+	if i, ok := interpreterOf(name); ok {
+		return i.codeAt(args)
+	}
+	if strings.HasPrefix(name, "/") {
+		return 0, false
+	}
+	return -1, false
+}
+
+func (in interpreter) codeAt(args []string) (at int, module bool) {
+	for i := 1; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case len(arg) < 2 || arg[0] != '-':
+			if !slices.Contains(in.words, arg) {
+				return i, false
+			}
+			continue
+		case arg[1] == '-':
+			continue
+		}
+		kind, value := in.option(arg)
+		if value {
+			i++
+		}
+		switch {
+		case kind == 'c' || i == len(args):
+			return -1, false
+		case kind == 'm':
+			return i, true
+		}
+	}
+	return -1, false
+}
+
+// option says what a cluster of short options brings: code ('c'), a module ('m') or
+// neither (0), and whether the next word is its value.
+func (in interpreter) option(cluster string) (kind byte, value bool) {
+	for j := 1; j < len(cluster); j++ {
+		last := j+1 == len(cluster)
+		switch c := cluster[j]; {
+		case strings.IndexByte(in.inline, c) >= 0:
+			return 'c', last
+		case strings.IndexByte(in.module, c) >= 0:
+			return 'm', last
+		case strings.IndexByte(in.valued, c) >= 0:
+			return 0, last
+		}
+	}
+	return 0, false
+}
+
+// codeOf returns the code that args run, if the rule says which: letter by letter or
+// by a word that is more than a wildcard. Bash(python:*) says nothing about it.
+func (r rule) codeOf(args []string) (codeWord, bool) {
+	at, module := codeAt(args)
+	switch {
+	case at < 0 || r.kind == wholeTool:
+		return codeWord{}, false
+	case r.kind == wildcardWords && at >= r.fixed && (at > r.fixed || at >= len(r.words) || r.words[at] == wildcard):
+		return codeWord{}, false
+	}
+	word := args[at]
+	if module {
+		word = strings.TrimPrefix(word, "-m")
+	}
+	return codeWord{name: word, module: module}, true
+}

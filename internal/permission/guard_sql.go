@@ -1,0 +1,154 @@
+package permission
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// sqliteHarmless are the dot commands of sqlite3 that only show and format, sqlite3(1).
+var sqliteHarmless = strings.Fields(`.tables .schema .fullschema .indexes .indices .databases .dbinfo .dump .mode .headers .header
+	.width .nullvalue .separator .show .timer .echo .changes .stats .print .exit .quit .help .bail .eqp .explain .timeout .sha3sum .version .limit .lint .recover`)
+
+// sqliteFunctions run a program, load code or write a file, in SQL of sqlite3(1).
+var sqliteFunctions = regexp.MustCompile(`(?i)\b(edit|load_extension|writefile|fts3_tokenizer|zipfile)\b`)
+
+// sqliteDanger looks at the commands of sqlite3: .shell, .system, .load, .read, .import
+// and .output run programs or code (gtfobins/sqlite3). With -safe sqlite3 refuses
+// all of that by itself. Without a command it reads some from standard input.
+func sqliteDanger(args []string, fixed int) string {
+	operands := 0
+	for i := 1; i < len(args); i++ {
+		arg := args[i]
+		name := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
+		switch {
+		case arg == "-safe" || arg == "--safe":
+			return ""
+		case arg == "-version" || arg == "--version" || arg == "-help" || arg == "--help":
+			return ""
+		case name == "cmd" && name != arg:
+			if i++; i < len(args) && i >= fixed && sqliteRuns(args[i]) {
+				return beyondRule(args[i])
+			}
+		case slices.Contains([]string{"init", "A", "vfs", "interactive"}, name) && name != arg:
+			if i+1 >= fixed {
+				return beyondRule(arg)
+			}
+		case name != arg && slices.Contains([]string{"separator", "newline", "nullvalue", "maxsize", "heap", "lookaside", "mmap", "pagecache"}, name):
+			i++
+		case name != arg:
+		default:
+			if operands++; operands > 1 && i >= fixed && sqliteRuns(arg) {
+				return beyondRule(arg)
+			}
+		}
+	}
+	if operands < 2 {
+		return "sqlite3 would take commands from standard input, which can't be checked: write the SQL as an argument, or use -safe"
+	}
+	return ""
+}
+
+func sqliteRuns(text string) bool {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimLeft(line, " \t\n;"); strings.HasPrefix(line, ".") {
+			words := strings.Fields(line)
+			if !slices.Contains(sqliteHarmless, strings.ToLower(words[0])) || strings.Contains(line, "|") {
+				return true
+			}
+		}
+	}
+	return sqliteFunctions.MatchString(text)
+}
+
+// psqlHarmless matches the backslash commands of psql that only show: \d and its
+// kind, \l, \conninfo, \x and the like, psql(1).
+var psqlHarmless = regexp.MustCompile(`^\\(d[A-Za-z]*\+?|l\+?|list|conninfo|encoding|x|timing|pset|a|t|sf\+?|sv\+?|z|\?|h|q|du|dn)(\s|$)`)
+
+var psqlFiles = options{source: "psql(1); gtfobins/psql", valued: "dhpUvFRTP", forms: []form{
+	{short: 'f', long: "file"}, {short: 'o', long: "output", opens: true}, {short: 'L', long: "log-file", opens: true},
+}}
+
+// psqlDanger looks at the commands of psql: \! and what sends or takes through a
+// pipe runs a program, \i a script.
+func psqlDanger(args []string, fixed int) string {
+	if reason := psqlFiles.danger(args, 1, fixed); reason != "" {
+		return reason
+	}
+	given := false
+	for i := 1; i < len(args); i++ {
+		text, is := optionValue(args, &i, 'c', "command")
+		given = given || is || strings.HasPrefix("--list", args[i]) && len(args[i]) > 2 || strings.HasPrefix(args[i], "-l") || args[i] == "--version" || args[i] == "-V"
+		if is && i >= fixed && strings.Contains(text, `\`) && !psqlHarmless.MatchString(strings.TrimSpace(text)) {
+			return beyondRule(text)
+		}
+	}
+	if !given && !slices.Contains(args, "-f") {
+		return "psql would take commands from standard input, which can't be checked: write the command behind -c"
+	}
+	return ""
+}
+
+var mysqlFiles = options{source: "mysql(1); gtfobins/mysql", valued: "DhPpuSe", forms: []form{
+	{long: "pager"}, {long: "tee", opens: true}, {long: "defaults-file"}, {long: "defaults-extra-file"}, {long: "plugin-dir"}, {long: "init-command"}, {long: "default-auth"},
+}}
+
+var mysqlRuns = regexp.MustCompile(`(?i)\\[!.PTe]|(^|;|\n)\s*(system|source|pager|tee|edit)\b`)
+
+// mysqlDanger looks at the commands of mysql: system and \! run a program.
+func mysqlDanger(args []string, fixed int) string {
+	if reason := mysqlFiles.danger(args, 1, fixed); reason != "" {
+		return reason
+	}
+	given := slices.Contains(args, "--version") || slices.Contains(args, "-V") || slices.Contains(args, "--help")
+	for i := 1; i < len(args); i++ {
+		text, is := optionValue(args, &i, 'e', "execute")
+		given = given || is
+		if is && i >= fixed && mysqlRuns.MatchString(text) {
+			return beyondRule(text)
+		}
+	}
+	if !given {
+		return "mysql would take commands from standard input, which can't be checked: write the command behind -e"
+	}
+	return ""
+}
+
+// optionValue returns the value of the option at *i, if it is this one, and leaves *i
+// at the word of the value. A cluster is taken for the option too if it has its letter.
+func optionValue(args []string, i *int, short byte, long string) (value string, is bool) {
+	arg := args[*i]
+	if name, value, attached := strings.Cut(arg, "="); len(name) > 2 && strings.HasPrefix("--"+long, name) {
+		if !attached && *i+1 < len(args) {
+			*i++
+			value = args[*i]
+		}
+		return value, true
+	}
+	at := strings.IndexByte(arg, short)
+	if len(arg) < 2 || arg[0] != '-' || arg[1] == '-' || at < 0 {
+		return "", false
+	}
+	if value = arg[at+1:]; value == "" && *i+1 < len(args) {
+		*i++
+		value = args[*i]
+	}
+	return value, true
+}
+
+// exiftoolDanger looks for Perl in the words of exiftool: -if and -p take
+// expressions, -config and -@ files, and ${TAG;EXPRESSION} may stand in every value,
+// exiftool(1). Its options are the same in upper case.
+func exiftoolDanger(args []string, fixed int) string {
+	for i := max(fixed, 1); i < len(args); i++ {
+		arg := strings.ToLower(args[i])
+		name := strings.TrimRight(arg, "0123456789")
+		switch {
+		case slices.Contains([]string{"-if", "-config", "-@", "-p", "-printformat", "-api", "-userparam", "-execute", "-stay_open", "-common_args", "-fileorder", "-diff"}, name),
+			strings.Contains(arg, "${"), strings.Contains(arg, "#["):
+			return fmt.Sprintf("%s can hold Perl, which only a rule with the exact command allows", excerpt(args[i]))
+		}
+	}
+	return ""
+}
