@@ -30,6 +30,7 @@ type shippedCase struct {
 	}
 	Expect struct {
 		Denied         bool
+		Refused        string
 		ExitCode       int32 `json:"exit_code"`
 		Stdout, Stderr *string
 		StdoutContains []string `json:"stdout_contains"`
@@ -81,6 +82,10 @@ func (d *running) runShipped(skill string, c shippedCase) {
 	r, err := d.try(req)
 	if c.Expect.Denied {
 		wantStatus(t, err, "PermissionDenied", "COMMAND_NOT_ALLOWED")
+		return
+	}
+	if c.Expect.Refused != "" {
+		wantStatus(t, err, "InvalidArgument", c.Expect.Refused)
 		return
 	}
 	if err != nil {
