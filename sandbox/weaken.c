@@ -169,7 +169,7 @@ int weak_mount(const char *source, const char *target, const char *type, unsigne
 		return 0;
 	if (off(HIDEPID) && type && strcmp(type, "proc") == 0)
 		options = NULL;
-	if (off(SIZES) && type && strcmp(type, "tmpfs") == 0) {
+	else if (off(SIZES) && type && strcmp(type, "tmpfs") == 0) {
 		const char *size = strstr(options, ",size=");
 		snprintf(fewer, sizeof fewer, "%.*s", size ? (int)(size - (const char *)options) : 0, (const char *)options);
 		options = fewer;
