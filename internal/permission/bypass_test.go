@@ -108,6 +108,7 @@ func TestOptionSpellings(t *testing.T) {
 		{`mysql db`, false},
 		{`mysql -e 'select 1' db`, true},
 		{"less +!id f", false},
+		{"rsync --daemon --config=x", false},
 		{"openssl req -engine ./x.so", false},
 		{"cmake -P x.cmake", false},
 		{"cmake -E env id", false},
@@ -165,6 +166,9 @@ func TestRunnersOfTheAttack(t *testing.T) {
 		{"Bash(npm:*)", "npm install --global x", true},
 		{"Bash(poetry run python scripts/*)", "poetry run python scripts/../evil.py", false},
 		{"Bash(hyperfine ls)", "hyperfine ls", true},
+		{"Bash(xargs git log:*)", "xargs git log -n 1", false}, // --output=.git/config may come from there
+		{"Bash(xargs git log)", "xargs git log", true},
+		{"Bash(xargs cat:*)", "xargs cat", true},
 	})
 }
 
@@ -225,6 +229,16 @@ func TestLinesThatWriteWhatTheyRun(t *testing.T) {
 		{rules, "cat .git/HEAD && git status", true},
 		{rules, "ls .git; git status", true},
 		{rules, "cp .gitignore x && git status", true},
+		{rules, "cp x .g*/config && git status", false},
+		{rules, "cp x .gi?/config && git status", false},
+		{rules, "cp *.csv data && git status", true},
+		{rules, "cp * data && git status", true},
+		{rules, "cp x scr*ts && python3 scripts/x.py", false},
+		{rules, "cp x [s]cripts/x.py && python3 scripts/x.py", false},
+		{rules, "cp x [!a]cripts/x.py && python3 scripts/x.py", false},
+		{rules, "cp x [[:alpha:]]cripts/x.py && python3 scripts/x.py", false},
+		{rules, "cp x [.]git/config && git status", false},
+		{rules, "cp *.csv data && python3 scripts/x.py", true},
 		{rules, "cp x scripts/x.py && python3 scripts/x.py", false},
 		{rules, "python3 scripts/x.py || cp x scripts/x.py", false},
 		{rules, "cp -t scripts x.py && python3 scripts/x.py", false},

@@ -2,6 +2,7 @@ package permission
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -167,6 +168,9 @@ func (r rule) exception(args []string) string {
 	}
 	if at == 0 {
 		return fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
+	}
+	if base := path.Base(args[0]); guarded(args[at]) && (base == "xargs" || base == "gxargs" || base == "parallel") {
+		return fmt.Sprintf("%s takes words for %s from standard input, which can't be checked", excerpt(args[0]), excerpt(args[at]))
 	}
 	return danger(args[at:], r.fixed-at)
 }

@@ -28,6 +28,9 @@ func (g Grant) RefusesFile(dir, name string) string {
 		return "git runs what the files in .git say, and the skill's allowed-tools limits what may run: " +
 			"send a bundle or an archive that a script of the skill unpacks"
 	}
+	if slices.Contains(startFiles, path.Base(name)) {
+		return "a program that starts beside it runs it, and the skill's allowed-tools limits what may run: give it another name"
+	}
 	if strings.HasPrefix(name, "scripts/") && g.skill.Has("scripts") {
 		return "scripts/ holds the scripts of the skill, and its allowed-tools limits what may run: put the file into another folder"
 	}
@@ -76,6 +79,10 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 	file = path.Join(dir, name)
 	return file, !strings.HasPrefix(name, "/") && file != ".." && !strings.HasPrefix(file, "../")
 }
+
+// startFiles are run by R and Octave when they start in their folder, whatever script
+// they are given: Startup(R), octave(1).
+var startFiles = strings.Fields(".Rprofile .Renviron .octaverc")
 
 // codeSuffixes end the names of files that a program loads as code if they lie beside
 // it, or in the folder that it starts in.
@@ -143,7 +150,7 @@ func checkLine(commands []SimpleCommand, covers []cover) string {
 			continue
 		}
 		for _, arg := range covers[i].args[1:] {
-			if git && covers[i].env == nil && slices.ContainsFunc(names(arg), ownedByGit) {
+			if git && covers[i].env == nil && (slices.ContainsFunc(names(arg), ownedByGit) || couldName(arg, ".git")) {
 				return fmt.Sprintf("%s of %s: the same line runs git, which runs what the files in .git say", excerpt(arg), excerpt(c.Args[0]))
 			}
 			if one := replaced(code, arg); one != "" {
@@ -174,8 +181,27 @@ func replaced(code []codeWord, word string) string {
 				return c.name
 			}
 		}
+		if slices.ContainsFunc(parts, func(part string) bool { return couldName(word, part) }) {
+			return c.name
+		}
 	}
 	return ""
+}
+
+// couldName reports whether a pattern of file names has a component that matches name.
+// As in a shell, a wildcard at its begin matches no dot.
+func couldName(pattern, name string) bool {
+	if !strings.ContainsAny(pattern, "*?[") {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(pattern, "/"), func(part string) bool {
+		hidden := strings.HasPrefix(name, ".") && strings.HasPrefix(part, "*")
+		if at := strings.IndexByte(part, '['); at >= 0 {
+			part = part[:at] + "*" // shells know more forms of [...] than package path
+		}
+		matched, err := path.Match(part, name)
+		return strings.ContainsAny(part, "*?") && !hidden && (matched || err != nil)
+	})
 }
 
 // names returns the pieces of a word that could be paths: all of it, and what stands

@@ -21,6 +21,7 @@ func TestRefusesFile(t *testing.T) {
 		{"Bash(git:*) Bash(*)", "git status", "", ".git/config", ""},
 		{"Bash(ls:*)", "ls", "", "scripts/evil.py", "another folder"},
 		{"Bash(ls:*)", "ls", "", "scripts2/evil.py", ""},
+		{"Bash(Rscript {baseDir}/main.py)", "Rscript {baseDir}/main.py", "", ".Rprofile", "another name"},
 		{"Bash(python3 scripts/*)", "python3 scripts/evil.py", "", "scripts/evil.py", "another folder"},
 		{"Bash(python3 scripts/x.py)", "python3 scripts/x.py", "", "scripts/json.py", "another folder"},
 		{"Bash(python3 scripts/x.py)", "python3 scripts/x.py", "evil", "evil/scripts/x.py", "working_directory"},

@@ -58,7 +58,7 @@ var guards = map[string]options{
 	"sdiff":   {source: "sdiff(1)", forms: []form{{long: "diff-program"}, {short: 'o', long: "output", opens: true}}},
 	"diff3":   {source: "diff3(1)", forms: []form{{long: "diff-program"}}},
 	"man":     {source: "man(1)", forms: []form{{short: 'P', long: "pager"}, {short: 'H', long: "html"}, {short: 'C', long: "config-file"}}},
-	"rsync":   {source: "rsync(1)", valued: "fBTM", forms: []form{{short: 'e', long: "rsh"}, {long: "rsync-path"}}},
+	"rsync":   {source: "rsync(1)", valued: "fBTM", forms: []form{{short: 'e', long: "rsh"}, {long: "rsync-path"}, {long: "daemon"}}},
 	"wget":    {source: "wget(1); gtfobins/wget", valued: "aioBtOTwQPUlARDI", forms: []form{{short: 'e', long: "execute"}, {long: "use-askpass"}, {long: "config"}}},
 	"curl":    {source: "curl(1); gtfobins/curl", valued: "AbcCdDeEFhHmoPQrtTuUwxXyYz", patterns: true, forms: []form{{short: 'K', long: "config"}, {long: "engine"}}},
 	"zip":     {source: "zip(1); gtfobins/zip", forms: []form{{cluster: "TT"}, {long: "unzip-command"}}},
