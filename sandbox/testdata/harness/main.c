@@ -11,7 +11,7 @@
 
 void harness_run(const uint8_t *input, size_t length);
 
-enum { MAX_INPUT = 1 << 16, MAX_KEPT = 4096, EDGES = 1 << 16, PATIENCE = 20 };
+enum { MAX_INPUT = 1 << 16, MAX_KEPT = 4096, EDGES = 1 << 13, PATIENCE = 20 };
 
 static uint8_t edges[EDGES], seen[EDGES];
 static uintptr_t before;
