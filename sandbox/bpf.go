@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 )
@@ -45,6 +46,32 @@ func shorten(program []byte) []byte {
 		return program
 	}
 	return encodeBPF(short)
+}
+
+// joinFilters returns the program that answers the calls with these numbers as their
+// part does, and all others as plain does.
+func joinFilters(plain []bpfInstruction, parts map[uint32][]bpfInstruction) []bpfInstruction {
+	const head = 2 // of every program: the look at the one architecture
+	numbers := slices.Sorted(maps.Keys(parts))
+	out := []bpfInstruction{
+		plain[0],
+		{code: bpfEqual, k: plain[1].k, jt: 1},
+		plain[head+int(plain[1].jf)], // another one's call, whatever its number
+		{code: bpfLoad, k: loadNumber},
+	}
+	for _, n := range numbers {
+		out = append(out, bpfInstruction{code: bpfEqual, k: n, jf: 1}, bpfInstruction{code: bpfJump, k: n})
+	}
+	out = append(out, bpfInstruction{code: bpfJump})
+	to := func(at, target int) { out[at] = bpfInstruction{code: bpfJump, k: uint32(target - at - 1)} }
+	to(len(out)-1, len(out)+int(plain[1].jt))
+	out = append(out, plain[head:]...)
+	for i, n := range numbers {
+		part := parts[n]
+		to(5+2*i, len(out)+int(part[1].jt))
+		out = append(out, part[head:]...)
+	}
+	return out
 }
 
 func decodeBPF(b []byte) []bpfInstruction {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -156,18 +157,53 @@ func (p seccompPolicy) with(more seccompPolicy) seccompPolicy {
 
 // compile returns the filter with the calls in extra allowed beside.
 func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
-	long, err := p.compileLong(extra)
+	native, err := seccomp.GetNativeArch()
+	if err != nil {
+		return nil, err
+	}
+	long, err := p.compileLong(native, extra)
 	return shorten(long), err
 }
 
-// compileLong is the same as libseccomp writes it.
-func (p *seccompPolicy) compileLong(extra []string) ([]byte, error) {
+// compileLong is the same as libseccomp writes it, for any architecture. Calls with
+// conditions come from filters of their own: libseccomp 2.5.4 merges equal comparisons
+// of different calls and forgets that one of them has another argument loaded, so that
+// together they let calls pass that no rule allows.
+func (p *seccompPolicy) compileLong(arch seccomp.ScmpArch, extra []string) ([]byte, error) {
+	plain, err := export(arch, func(f *seccomp.ScmpFilter) error { return p.fillPlain(f, extra) })
+	if err != nil {
+		return nil, err
+	}
+	parts := map[uint32][]bpfInstruction{}
+	for _, name := range p.conditional() {
+		number, err := seccomp.GetSyscallFromNameByArch(name, arch)
+		if err != nil || number < 0 {
+			continue // not of this architecture: ENOSYS
+		}
+		part, err := export(arch, func(f *seccomp.ScmpFilter) error { return p.fillConditional(f, name) })
+		if err != nil {
+			return nil, err
+		}
+		parts[uint32(number)] = decodeBPF(part)
+	}
+	return encodeBPF(joinFilters(decodeBPF(plain), parts)), nil
+}
+
+// export compiles one filter.
+func export(arch seccomp.ScmpArch, fill func(*seccomp.ScmpFilter) error) ([]byte, error) {
 	nosys := seccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
 	f, err := seccomp.NewFilter(nosys)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Release()
+	if native, err := seccomp.GetNativeArch(); err != nil {
+		return nil, err
+	} else if arch != native {
+		if err := errors.Join(f.AddArch(arch), f.RemoveArch(native)); err != nil {
+			return nil, err
+		}
+	}
 	// Another architecture's call (int 0x80, x32) answers ENOSYS as well. To
 	// kill would be as safe and tells a confused program nothing.
 	if err := f.SetBadArchAction(nosys); err != nil {
@@ -175,14 +211,24 @@ func (p *seccompPolicy) compileLong(extra []string) ([]byte, error) {
 	}
 	// A binary tree instead of a list; older libraries only know the list.
 	_ = f.SetOptimize(2)
-	if err := p.fill(f, extra); err != nil {
+	if err := fill(f); err != nil {
 		return nil, err
 	}
 	return exportBPF(f)
 }
 
-// fill adds all rules to f, for each architecture that it has.
-func (p *seccompPolicy) fill(f *seccomp.ScmpFilter, extra []string) error {
+// conditional are the calls whose arguments matter.
+func (p *seccompPolicy) conditional() (names []string) {
+	for _, w := range slices.Concat(p.AllowWhen, p.PretendWhen, p.RefuseWhen) {
+		names = append(names, w.Call)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// fillPlain adds the rules about calls whose arguments don't matter to f, for each
+// architecture that it has.
+func (p *seccompPolicy) fillPlain(f *seccomp.ScmpFilter, extra []string) error {
 	eperm := seccomp.ActErrno.SetReturnCode(int16(unix.EPERM))
 	for _, d := range p.Deny {
 		for _, name := range d.Calls {
@@ -206,22 +252,27 @@ func (p *seccompPolicy) fill(f *seccomp.ScmpFilter, extra []string) error {
 			return err
 		}
 	}
-	for _, w := range p.AllowWhen {
-		if err := addRules(f, w.Call, seccomp.ActAllow, w.Args); err != nil {
-			return err
-		}
-	}
-	for _, w := range p.PretendWhen {
-		if err := addRules(f, w.Call, seccomp.ActErrno.SetReturnCode(0), w.Args); err != nil {
-			return err
-		}
-	}
-	for _, w := range p.RefuseWhen {
-		if err := addRules(f, w.Call, seccomp.ActErrno.SetReturnCode(w.Errno), w.Args); err != nil {
-			return err
-		}
-	}
 	return nil
+}
+
+// fillConditional adds the rules about one call with conditions.
+func (p *seccompPolicy) fillConditional(f *seccomp.ScmpFilter, call string) error {
+	add := func(rules []seccompWhen, action func(seccompWhen) seccomp.ScmpAction) error {
+		for _, w := range rules {
+			if w.Call != call {
+				continue
+			}
+			if err := addRules(f, w.Call, action(w), w.Args); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return errors.Join(
+		add(p.AllowWhen, func(seccompWhen) seccomp.ScmpAction { return seccomp.ActAllow }),
+		add(p.PretendWhen, func(seccompWhen) seccomp.ScmpAction { return seccomp.ActErrno.SetReturnCode(0) }),
+		add(p.RefuseWhen, func(w seccompWhen) seccomp.ScmpAction { return seccomp.ActErrno.SetReturnCode(w.Errno) }),
+	)
 }
 
 // addRules adds one rule for each combination of the arguments' values.

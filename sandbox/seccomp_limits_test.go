@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -29,25 +28,7 @@ var filterArchs = []filterArch{
 // compileFor is compileLong for an architecture, be it this machine's or not.
 func compileFor(t *testing.T, p seccompPolicy, a filterArch, extra []string) []byte {
 	t.Helper()
-	nosys := seccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
-	f, err := seccomp.NewFilter(nosys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Release()
-	if runtime.GOARCH != a.name {
-		if err := f.AddArch(a.scmp); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.RemoveArch(seccomp.ArchNative); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_ = f.SetOptimize(2)
-	if err := p.fill(f, extra); err != nil {
-		t.Fatal(err)
-	}
-	b, err := exportBPF(f)
+	b, err := p.compileLong(a.scmp, extra)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +65,12 @@ func answer(t *testing.T, vm *bpf.VM, arch, call uint32, args ...uint64) string 
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch action := uint32(n); action {
+	return actionName(uint32(n))
+}
+
+// actionName names what a filter returns.
+func actionName(action uint32) string {
+	switch action {
 	case unix.SECCOMP_RET_ALLOW:
 		return "allowed"
 	case unix.SECCOMP_RET_ERRNO:
