@@ -248,10 +248,34 @@ def restrict_writing():
     os.close(rules)
 
 
-def renew():
-    """What imports made that must not be the same in two children. random
-    reseeds itself after a fork, and os, time and secrets keep nothing."""
+def watch_generators(found):
+    """Notes in found each generator of random numbers that an import makes without a seed.
+    Returns the function that ends this. numpy's own generator is not among them."""
+    import random
+
+    init = random.Random.__init__
+
+    def noted(self, x=None):
+        init(self, x)
+        if x is None and not isinstance(self, random.SystemRandom):
+            found.append(self)
+
+    def stop():
+        random.Random.__init__ = init
+
+    random.Random.__init__ = noted
+    return stop
+
+
+def renew(generators=()):
+    """What imports made that must not be the same in two children. The random module
+    reseeds its own generator after a fork, and os, time and secrets keep nothing."""
     loaded = sys.modules.get
+    for generator in generators:
+        generator.seed()
+    dummy = getattr(loaded("sympy"), "Dummy", None)
+    if hasattr(dummy, "_base_dummy_index"):  # numbers of a script's symbols, which shall differ between processes
+        dummy._base_dummy_index = 10**6 + int.from_bytes(os.urandom(4), "little") % (8 * 10**6)
     if loaded("_ssl"):
         # libcrypto reseeds when getpid() has changed, which in another PID
         # namespace it need not have.
@@ -267,6 +291,15 @@ def renew():
         loaded("threading").main_thread()._set_native_id()
     if loaded("uuid"):
         loaded("uuid")._node = loaded("uuid")._last_timestamp = None
+
+
+def renew_clock():
+    """The time from which logging counts, which is that of its import."""
+    logging = sys.modules.get("logging")
+    if logging:
+        import time
+
+        logging._startTime = time.time() if type(logging._startTime) is float else time.time_ns()
 
 
 def renew_streams():
@@ -290,7 +323,7 @@ def prepare_child(mother, request, spaces, gate, stdio, groups):
     stages = (
         ("cgroup", enter_groups, (groups,)),
         ("memory", mother.ahead.touch, ()),  # what is copied belongs to the cell's group
-        ("renew", renew, ()),  # may open /dev/urandom, so before descriptors
+        ("renew", renew, (mother.generators,)),  # may open /dev/urandom, so before descriptors
         ("namespaces", enter_namespaces, (spaces[1:], request["namespaces"][1:])),
         ("session", os.setsid, ()),
         ("keyring", join_keyring, ()),
@@ -708,6 +741,7 @@ def reconfigure(mother, command):
     if command.get("path"):
         again("sitecustomize")
     set_time_zone(command["env"])
+    renew_clock()
     configure(command["argv"], mother.layout[4])
     renew_main()
     spare(mother)
@@ -927,6 +961,7 @@ class Mother:
         self.layout = memory_layout()
         self.filter = self.last_filter = self.way_out = None
         self.ahead = Ahead()
+        self.generators = []  # of random numbers, that children seed
 
     def receive(self):
         """One request and its descriptors; (None, []) when the daemon is gone."""
@@ -962,12 +997,15 @@ class Mother:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         if {"hashlib", "ssl"} & set(request["imports"]):
             keep_openssl()
+        stop = watch_generators(self.generators) if request["imports"] else None
         for name in request["imports"]:
             try:
                 __import__(name)
                 imported.append(name)
             except BaseException:
                 failed.append(name)
+        if stop:
+            stop()
         del os.environ["OPENBLAS_NUM_THREADS"]
         if len(os.listdir("/proc/self/task")) != 1:
             self.send(op="failed", stage="threads", errno=0)
@@ -1026,7 +1064,7 @@ class Mother:
         command = {"argv": [self.name, "/proc/self/fd/%d" % script], "env": dict(os.environ)}
         text = json.dumps(command).encode()
         os.pwrite(gate, struct.pack("<I", len(text)) + text, 0)
-        renew()
+        renew(self.generators)
         renew_streams()
         try:
             drop_bounding_set()
