@@ -67,6 +67,7 @@ type interpreter struct {
 	socket *os.File
 	pidfd  *os.File
 	gone   chan struct{} // closed when it is
+	has    modules       // of zygoteModules, those that it has imported
 
 	ask sync.Mutex // one fork at a time
 
@@ -86,6 +87,7 @@ type readyAnswer struct {
 	Python   string   `json:"python"`
 	Imported []string `json:"imported"`
 	Failed   []string `json:"failed"`
+	Has      []string `json:"has"`
 }
 
 func (a readyAnswer) err() error {
@@ -153,6 +155,7 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	if err := m.host.heed(func() error { return m.pythonPosture().check(pid) }); err != nil {
 		return nil, fmt.Errorf("posture: %w", err)
 	}
+	in.has = moduleSet(a.Has)
 	m.host.log().Debug("interpreter is ready", "program", k.name(), "version", a.Python, "imported", a.Imported, "failed", a.Failed)
 	return in, nil
 }

@@ -34,11 +34,11 @@ func pythonSpec(imports []string, args ...string) Spec {
 func waitForReady(t testing.TB, h *Host, s Spec) {
 	t.Helper()
 	key := s.withDefaults().profile()
-	key.ready = s.readyKey()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		h.pool.mu.Lock()
+		key.ready = h.pool.serving(s.readyKey(), s.Caller)
 		f := h.pool.shelves[key]
-		ready := f != nil && len(f.ready) > 0
+		ready := key.ready != (readyKey{}) && f != nil && len(f.ready) > 0
 		h.pool.mu.Unlock()
 		if ready {
 			return

@@ -62,6 +62,9 @@ type pool struct {
 	shelves map[profile]*shelf
 	ready   map[readyKey]*readySlot
 	rest    time.Time // until then no interpreter is started
+	starter string    // the caller for whom one was started last
+	// Until then the starter starts no other: another caller could not start one during rest.
+	turnEnds time.Time
 
 	mostBehind int // maxBehind or less
 	behindMu   sync.Mutex
@@ -76,13 +79,6 @@ type pool struct {
 type endedCell struct {
 	bytes   int64 // that it took at its peak
 	destroy func()
-}
-
-// A readySlot is an interpreter, or that one is being started.
-type readySlot struct {
-	in     *interpreter // nil: not yet
-	failed bool         // it can't be started
-	asked  time.Time
 }
 
 // A shelf holds the prepared sandboxes of one profile.
@@ -130,8 +126,8 @@ func (p *pool) take(s Spec) *cell {
 	}
 	key := s.profile()
 	if k := s.readyKey(); k != (readyKey{}) && p.interpreters > 0 {
-		key.ready = k
-		in := p.askInterpreter(k)
+		var in *interpreter
+		key.ready, in = p.askInterpreter(k, s.Caller)
 		c, m := p.pick(key, s)
 		if c != nil {
 			return c
@@ -237,51 +233,6 @@ func (f *shelf) best(s Spec) int {
 	return best
 }
 
-// askInterpreter returns the one for k. If there is none it has one started, unless
-// too many are busy.
-func (p *pool) askInterpreter(k readyKey) *interpreter {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r := p.ready[k]; r != nil {
-		r.asked = time.Now()
-		return r.in
-	}
-	if p.mother == nil || time.Now().Before(p.rest) || len(p.ready) >= p.interpreters && !p.dropInterpreter() {
-		return nil
-	}
-	r := &readySlot{asked: time.Now()}
-	p.ready[k] = r
-	m := p.mother
-	p.rest = time.Now().Add(importPatience) // one at a time
-	p.done.Go(func() {
-		begin := time.Now()
-		in, err := m.startInterpreter(k)
-		p.mu.Lock()
-		p.rest = time.Now().Add(startShare * time.Since(begin))
-		p.mu.Unlock()
-		if err != nil {
-			// It stays in its slot: started again and again it would fail as well.
-			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name(), "imports", k.modules(), "error", err)
-			p.mu.Lock()
-			r.failed = true
-			p.mu.Unlock()
-			return
-		}
-		p.mu.Lock()
-		if p.ready[k] != r { // the mother is gone meanwhile, or the pool is
-			p.mu.Unlock()
-			in.close()
-			return
-		}
-		r.in = in
-		p.mu.Unlock()
-		p.stir()
-		<-in.gone
-		p.forgetInterpreter(k, r)
-	})
-	return nil
-}
-
 // forgetInterpreter makes room for another start, and takes away what the one that is
 // gone forked ahead, which ended with it.
 func (p *pool) forgetInterpreter(k readyKey, r *readySlot) {
@@ -290,25 +241,6 @@ func (p *pool) forgetInterpreter(k readyKey, r *readySlot) {
 	if p.ready[k] == r {
 		p.drop(k)
 	}
-}
-
-// dropInterpreter ends the one that was asked for longest ago and has no child that
-// runs. p.mu is held.
-func (p *pool) dropInterpreter() bool {
-	var oldest readyKey
-	for k, r := range p.ready {
-		if p.running(k) > 0 {
-			continue
-		}
-		if oldest == (readyKey{}) || r.asked.Before(p.ready[oldest].asked) {
-			oldest = k
-		}
-	}
-	if oldest == (readyKey{}) {
-		return false
-	}
-	p.drop(oldest)
-	return true
 }
 
 // drop ends an interpreter and what it forked ahead. p.mu is held.
@@ -609,7 +541,7 @@ func (p *pool) shrink() {
 	var spare []*cell
 	p.mu.Lock()
 	for k, r := range p.ready {
-		if time.Since(r.asked) > interpreterIdle && p.running(k) == 0 {
+		if time.Since(r.last()) > interpreterIdle && p.running(k) == 0 {
 			p.drop(k)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -376,7 +377,7 @@ func TestInterpretersMakeRoom(t *testing.T) {
 		}
 		waitForReady(t, h, s)
 	}
-	first, second := pythonSpec(nil, "-c", "pass"), pythonSpec([]string{"json"}, "-c", "pass")
+	first, second := pythonSpec(nil, "-c", "pass"), pythonSpec([]string{"csv"}, "-c", "pass")
 	ask(first)
 	ask(second)
 	if n := len(slots(h)); n != 1 || slots(h)[second.readyKey()] == nil {
@@ -385,7 +386,7 @@ func TestInterpretersMakeRoom(t *testing.T) {
 	// A program that is not there says nothing of what a ready one says.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		rested() // nothing is started while all that there are have children that run
-		h.pool.askInterpreter(noPython())
+		h.pool.askInterpreter(noPython(), "")
 		if r := slots(h)[noPython()]; r != nil && r.failed {
 			break
 		}
@@ -401,7 +402,7 @@ func TestInterpretersMakeRoom(t *testing.T) {
 		}
 		h.pool.mu.Lock()
 		for _, r := range h.pool.ready {
-			r.asked = time.Now().Add(-2 * interpreterIdle)
+			r.ask("", time.Now().Add(-2*interpreterIdle))
 		}
 		for _, f := range h.pool.shelves {
 			f.asked = time.Now().Add(-2 * poolIdle)
@@ -418,7 +419,7 @@ func slots(h *Host) map[readyKey]*readySlot {
 	defer h.pool.mu.Unlock()
 	all := map[readyKey]*readySlot{}
 	for k, r := range h.pool.ready {
-		all[k] = &readySlot{r.in, r.failed, r.asked}
+		all[k] = &readySlot{r.in, r.failed, r.has, maps.Clone(r.asked)}
 	}
 	return all
 }

@@ -1022,7 +1022,7 @@ class Mother:
         self.blocks = _blocks()
         if not lasts and self.try_way_out():
             return True
-        self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed)
+        self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed, has=[n for n in MODULES if n in sys.modules])
         return False
 
     def try_way_out(self):

@@ -23,6 +23,9 @@ type Spec struct {
 	// Python, if the program is one and may be forked from an interpreter that is
 	// ready. Nil, or none ready: it is executed.
 	Python *Python
+	// Caller is whose program this is, as the user of this package tells callers apart.
+	// What is kept for future programs is shared out among callers; "" is one of them.
+	Caller string
 
 	unprepared bool // made by libcontainer, whatever is there
 }

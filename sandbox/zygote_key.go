@@ -42,9 +42,9 @@ func PythonModules() []string { return slices.Clone(zygoteModules) }
 
 // readyKey is what interpreters differ in. The zero readyKey is none.
 type readyKey struct {
-	program  uint16    // 1 + index of zygotePrograms
-	settings uint8     // a bit for each of zygoteSettings
-	imports  [4]uint64 // a bit for each of zygoteModules
+	program  uint16 // 1 + index of zygotePrograms
+	settings uint8  // a bit for each of zygoteSettings
+	imports  modules
 }
 
 // newReadyKey is the key of a program with this name, these variables and imports. It is

@@ -75,6 +75,24 @@ func TestRequestChangedAfterTheCheckHasNoEffect(t *testing.T) {
 	})
 }
 
+// Two principals are never one caller of the sandboxes.
+func TestCallersOfSandboxes(t *testing.T) {
+	seen := map[string]permission.Principal{}
+	for _, who := range []permission.Principal{{}, {Tenant: "a", Name: "b"}, {Tenant: "a b"}, {Name: "a b"}, {Tenant: "a\" \"b"}, {Tenant: "a", Name: "uid:1"}, {Tenant: "b", Name: "uid:1"}} {
+		caller := callerOf(who)
+		if other, ok := seen[caller]; ok {
+			t.Errorf("%+v and %+v are both %s", who, other, caller)
+		}
+		seen[caller] = who
+	}
+	x := newExecutor(t, t.TempDir(), nil)
+	req := scriptRequest()
+	e := newTestExecution(t, x, req, req.Skill, req.Source)
+	if got, want := newSpec(e.grant, e.settings).Caller, callerOf(req.Principal); got != want {
+		t.Errorf("got caller %s, want %s", got, want)
+	}
+}
+
 // specOf checks a source, changes the rest of the request, and returns the Spec that comes
 // of both, without the ID, which is always another one.
 func specOf(t *testing.T, x *Executor, req Request, source permission.Source, change func(*Request)) sandbox.Spec {

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/permission"
@@ -43,6 +44,7 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 		Network: sandbox.NetworkNone,
 		Root:    s.invocation.Image.Name,
 		Python:  s.python,
+		Caller:  callerOf(grant.Principal()),
 	}
 	for _, m := range s.invocation.Mounts {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
@@ -51,6 +53,11 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 		spec.Network = sandbox.NetworkHost
 	}
 	return spec
+}
+
+// callerOf tells principals apart for package sandbox, which knows none.
+func callerOf(who permission.Principal) string {
+	return strconv.Quote(who.Tenant) + " " + strconv.Quote(who.Name)
 }
 
 // programOf returns what the sandbox's init runs: of a command the plan that was checked,

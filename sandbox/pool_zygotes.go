@@ -1,0 +1,241 @@
+package sandbox
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// The pool keeps a few Python zygotes, of the kinds that programs ask for. A caller is
+// an opaque string (Spec.Caller). No caller can take the zygotes of another: when the
+// pool is full, a caller whose zygotes are at least its share gives up one of its own.
+
+// maxCallers bounds how many callers a Python zygote remembers.
+const maxCallers = 64
+
+// slowModules make each forked child end slowly, whether its program uses them or not
+// (_ACTING in ready.py).
+var slowModules = moduleSet([]string{"sqlite3"})
+
+// A readySlot is an interpreter, or that one is being started.
+type readySlot struct {
+	in     *interpreter // nil: not yet
+	failed bool         // it can't be started
+	has    modules      // what was asked for, and what that imports
+	asked  map[string]time.Time
+}
+
+// ask notes that a caller asks for it.
+func (r *readySlot) ask(caller string, now time.Time) {
+	if _, known := r.asked[caller]; !known && len(r.asked) >= maxCallers {
+		delete(r.asked, slices.MinFunc(slices.Collect(maps.Keys(r.asked)), func(a, b string) int { return r.asked[a].Compare(r.asked[b]) }))
+	}
+	r.asked[caller] = now
+}
+
+// last is when anybody asked for it.
+func (r *readySlot) last() (last time.Time) {
+	for _, at := range r.asked {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// users are the callers that asked for it not long ago.
+func (r *readySlot) users(now time.Time) (users []string) {
+	for caller, at := range r.asked {
+		if now.Sub(at) < interpreterIdle {
+			users = append(users, caller)
+		}
+	}
+	return users
+}
+
+// askInterpreter returns the Python zygote for k, and its key: one with these modules, or
+// one of the same caller with more. If there is none it has one started where it may.
+func (p *pool) askInterpreter(k readyKey, caller string) (readyKey, *interpreter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	at := p.serving(k, caller)
+	if own := p.ready[k]; own != nil {
+		own.ask(caller, now)
+	} else if p.mother != nil {
+		if start, ok := p.choose(k, caller, at != readyKey{}, now); ok {
+			p.startSlot(start, &readySlot{asked: map[string]time.Time{caller: now}, has: start.imports})
+		}
+	}
+	if r := p.ready[at]; r != nil { // it may have gone for the one that is started
+		r.ask(caller, now)
+		return at, r.in
+	}
+	return k, nil
+}
+
+// serving is the zygote that a program of k is forked from: its own, else the smallest of
+// those that this caller uses anyway, so that no caller sees what others import. To fork
+// from one with more modules takes a little longer, and to start a Python much longer.
+// Zero: none is ready. p.mu is held.
+func (p *pool) serving(k readyKey, caller string) (best readyKey) {
+	if r := p.ready[k]; r != nil && r.in != nil {
+		return k
+	}
+	for key, r := range p.ready {
+		_, uses := r.asked[caller]
+		if r.in == nil || !uses || !key.same(k) || !r.has.covers(k.imports) || r.has.and(slowModules) != k.imports.and(slowModules) {
+			continue
+		}
+		b := p.ready[best]
+		if b == nil || r.has.count() < b.has.count() || r.has.count() == b.has.count() && r.last().After(b.last()) {
+			best = key
+		}
+	}
+	return best
+}
+
+// choose says which zygote is started for k, and makes room for it. False: it is too
+// early, or none may go for it. served says that another one serves k. p.mu is held.
+func (p *pool) choose(k readyKey, caller string, served bool, now time.Time) (start readyKey, ok bool) {
+	if now.Before(p.rest) {
+		if caller != p.starter {
+			p.turnEnds = now.Add(poolIdle)
+		}
+		return k, false
+	}
+	if caller == p.starter && now.Before(p.turnEnds) {
+		return k, false
+	}
+	if len(p.ready) >= p.interpreters {
+		old, ok := p.victim(caller, served, now)
+		if !ok {
+			return k, false
+		}
+		if all := k.with(old); p.mayMerge(k, old, caller, now) && p.ready[all] == nil {
+			k = all
+		}
+		p.drop(old)
+	}
+	p.starter, p.turnEnds = caller, time.Time{}
+	p.rest = now.Add(importPatience) // one at a time
+	return k, true
+}
+
+// mayMerge says whether a zygote for k may have the modules of an old one, which goes for
+// it, as well: then it serves the programs of both. p.mu is held.
+func (p *pool) mayMerge(k, old readyKey, caller string, now time.Time) bool {
+	r := p.ready[old]
+	return r.in != nil && old.same(k) && k.imports.and(slowModules) == old.imports.and(slowModules) && slices.Equal(r.users(now), []string{caller})
+}
+
+// victim is the zygote that goes for a new one of the caller's: the least recently asked
+// that no program of uses. Who has less than a share takes from those who have more; who
+// has a share, from its own. served: only one that nobody asked for lately. p.mu is held.
+func (p *pool) victim(caller string, served bool, now time.Time) (oldest readyKey, ok bool) {
+	held := map[string]int{caller: 0}
+	for _, r := range p.ready {
+		for _, user := range r.users(now) {
+			held[user]++
+		}
+	}
+	share := max(1, p.interpreters/len(held))
+	find := func(may func(user string) bool) {
+		for key, r := range p.ready {
+			refuses := func(user string) bool { return !may(user) }
+			if p.running(key) > 0 || served && now.Sub(r.last()) < poolIdle || slices.ContainsFunc(r.users(now), refuses) {
+				continue
+			}
+			if !ok || r.last().Before(p.ready[oldest].last()) {
+				oldest, ok = key, true
+			}
+		}
+	}
+	if held[caller] < share {
+		find(func(user string) bool { return user != caller && held[user] > share })
+	}
+	if !ok {
+		find(func(user string) bool { return user == caller })
+	}
+	return oldest, ok
+}
+
+// startSlot starts the zygote of a slot in the background. p.mu is held.
+func (p *pool) startSlot(k readyKey, r *readySlot) {
+	p.ready[k] = r
+	m := p.mother
+	p.done.Go(func() {
+		begin := time.Now()
+		in, err := m.startInterpreter(k)
+		p.mu.Lock()
+		p.rest = time.Now().Add(startShare * time.Since(begin))
+		p.mu.Unlock()
+		if err != nil {
+			// It stays in its slot: started again and again it would fail as well.
+			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name(), "imports", k.modules(), "error", err)
+			p.mu.Lock()
+			r.failed = true
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Lock()
+		if p.ready[k] != r { // the mother is gone meanwhile, or the pool is
+			p.mu.Unlock()
+			in.close()
+			return
+		}
+		r.in, r.has = in, r.has.or(in.has)
+		p.mu.Unlock()
+		p.stir()
+		<-in.gone
+		p.forgetInterpreter(k, r)
+	})
+}
+
+// modules is a set of zygoteModules: a bit for each.
+type modules [4]uint64
+
+// moduleSet is the set of these names, as far as they are in the list.
+func moduleSet(names []string) (m modules) {
+	for _, name := range names {
+		if i := slices.Index(zygoteModules, name); i >= 0 {
+			m[i/64] |= 1 << (i % 64)
+		}
+	}
+	return m
+}
+
+func (m modules) or(n modules) modules {
+	for i := range m {
+		m[i] |= n[i]
+	}
+	return m
+}
+
+func (m modules) and(n modules) modules {
+	for i := range m {
+		m[i] &= n[i]
+	}
+	return m
+}
+
+func (m modules) covers(n modules) bool { return m.and(n) == n }
+
+func (m modules) count() (n int) {
+	for _, word := range m {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
+
+// same says whether two keys differ in their modules only.
+func (k readyKey) same(other readyKey) bool {
+	return k.program == other.program && k.settings == other.settings
+}
+
+// with is k with the modules of another key, too.
+func (k readyKey) with(other readyKey) readyKey {
+	k.imports = k.imports.or(other.imports)
+	return k
+}

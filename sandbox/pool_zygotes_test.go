@@ -1,0 +1,175 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// zygotePool is a pool whose zygotes stand at once, and are no processes.
+type zygotePool struct {
+	*pool
+	now time.Time
+}
+
+func newZygotePool(size int) *zygotePool {
+	return &zygotePool{&pool{interpreters: size, ready: map[readyKey]*readySlot{}, shelves: map[profile]*shelf{}}, time.Now()}
+}
+
+// keyOf is the key of a Python that needs modules, separated by blanks.
+func keyOf(modules string) readyKey {
+	return readyKey{program: 1, imports: moduleSet(strings.Fields(modules))}
+}
+
+// ask has a caller ask for a zygote with modules, some seconds after the last one, and
+// reports what it is forked from: the modules of a zygote, or "" if it is executed.
+func (p *zygotePool) ask(caller, modules string) string {
+	p.now = p.now.Add(2 * time.Second)
+	k := keyOf(modules)
+	at := p.serving(k, caller)
+	if own := p.ready[k]; own != nil {
+		own.ask(caller, p.now)
+	} else {
+		if start, ok := p.choose(k, caller, at != readyKey{}, p.now); ok {
+			p.ready[start] = &readySlot{in: &interpreter{}, has: start.imports, asked: map[string]time.Time{caller: p.now}}
+		}
+	}
+	if r := p.ready[at]; r != nil {
+		r.ask(caller, p.now)
+		return strings.Join(at.modules(), " ")
+	}
+	return ""
+}
+
+// stand is what zygotes stand: the modules of each, and who asked for it.
+func (p *zygotePool) stand() (all []string) {
+	for k, r := range p.ready {
+		users := r.users(p.now)
+		slices.Sort(users)
+		all = append(all, fmt.Sprintf("%s: %s", strings.Join(k.modules(), " "), strings.Join(users, " ")))
+	}
+	slices.Sort(all)
+	return all
+}
+
+var tenKinds = []string{"csv", "html", "copy", "glob", "json", "math", "random", "shlex", "string", "uuid"}
+
+// A caller who asks for many kinds of zygotes gives up its own, whoever came first.
+func TestCallersKeepTheirZygotes(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		size  int
+		steps string // caller:modules, several times
+		want  []string
+	}{
+		{"another comes", 4, "a:pandas a:numpy " + kindsOf("b") + kindsOf("b"), []string{"numpy: a", "pandas: a"}},
+		{"another was first", 4, kindsOf("b") + "a:pandas a:numpy " + kindsOf("b"), []string{"numpy: a", "pandas: a"}},
+		{"one of few", 2, "a:pandas " + kindsOf("b") + kindsOf("b"), []string{"pandas: a"}},
+		{"three callers", 4, "a:pandas c:sympy " + kindsOf("b") + kindsOf("b"), []string{"pandas: a", "sympy: c"}},
+		{"more callers than zygotes", 2, "a:pandas c:sympy " + kindsOf("b"), []string{"pandas: a", "sympy: c"}},
+		{"what both use", 2, "a:pandas b:pandas " + kindsOf("b"), []string{"pandas: a b"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newZygotePool(tt.size)
+			for _, step := range strings.Fields(tt.steps) {
+				caller, modules, _ := strings.Cut(step, ":")
+				p.ask(caller, modules)
+				p.rest = time.Time{}
+				if len(p.ready) > tt.size {
+					t.Fatalf("after %s there are %d zygotes: %q", step, len(p.ready), p.stand())
+				}
+			}
+			stand := p.stand()
+			for _, want := range tt.want {
+				if !slices.Contains(stand, want) {
+					t.Errorf("got %q, want among them %q", stand, want)
+				}
+			}
+		})
+	}
+}
+
+func kindsOf(caller string) string {
+	var steps strings.Builder
+	for _, kind := range tenKinds {
+		steps.WriteString(caller + ":" + kind + " ")
+	}
+	return steps.String()
+}
+
+// One caller with more kinds than there are zygotes: what one gives up another has, so
+// that soon all of them are served.
+func TestZygotesServeManyKinds(t *testing.T) {
+	p := newZygotePool(4)
+	for range 2 {
+		for _, kind := range tenKinds {
+			p.ask("a", kind)
+			p.rest = time.Time{}
+		}
+	}
+	before := p.stand()
+	for _, kind := range tenKinds {
+		if p.ask("a", kind) == "" {
+			t.Errorf("%s is executed; there are %q", kind, p.stand())
+		}
+	}
+	if after := p.stand(); !slices.Equal(after, before) {
+		t.Errorf("got %q, and then %q", before, after)
+	}
+}
+
+// What a zygote serves beside its own kind.
+func TestZygoteThatServes(t *testing.T) {
+	for _, tt := range []struct{ name, there, users, caller, asked, want string }{
+		{"the same", "csv", "a", "a", "csv", "csv"},
+		{"the same, of another caller", "csv", "b", "a", "csv", "csv"},
+		{"more than is needed", "csv html", "a", "a", "csv", "csv html"},
+		{"more, of another caller", "csv html", "b", "a", "csv", ""}, // who would see what it imports
+		{"less than is needed", "csv", "a", "a", "csv html", ""},
+		{"with a slow end", "csv sqlite3", "a", "a", "csv", ""},
+		{"with a slow end that is needed", "csv html sqlite3", "a", "a", "csv sqlite3", "csv html sqlite3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newZygotePool(1)
+			p.ready[keyOf(tt.there)] = &readySlot{in: &interpreter{}, has: keyOf(tt.there).imports, asked: map[string]time.Time{tt.users: p.now}}
+			got := strings.Join(p.serving(keyOf(tt.asked), tt.caller).modules(), " ")
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			other := keyOf(tt.asked)
+			other.settings = 1
+			if at := p.serving(other, tt.caller); at != (readyKey{}) {
+				t.Errorf("with other settings: got %q", at.modules())
+			}
+		})
+	}
+}
+
+// Between two starts there is a rest; who could not start one for it comes before who did.
+func TestZygoteStartsInTurns(t *testing.T) {
+	p := newZygotePool(8)
+	starts := ""
+	for _, step := range []struct {
+		caller, modules string
+		rest            bool // the rest is not over
+	}{
+		{"a", "csv", false}, {"a", "html", true}, {"b", "copy", true},
+		{"a", "html", false}, // it is b's turn
+		{"b", "copy", false}, {"b", "glob", true}, {"b", "glob", false}, {"a", "html", false},
+	} {
+		p.rest = time.Time{}
+		if step.rest {
+			p.rest = p.now.Add(time.Hour)
+		}
+		before := len(p.ready)
+		p.ask(step.caller, step.modules)
+		if len(p.ready) > before {
+			starts += step.caller + ":" + step.modules + " "
+		}
+	}
+	if want := "a:csv b:copy b:glob a:html "; starts != want {
+		t.Errorf("started: got %q, want %q", starts, want)
+	}
+}
