@@ -471,3 +471,29 @@ func lineHogs(t *testing.T, _ *running, _ hostileCase) {
 	}
 	d.works()
 }
+
+// budgetHog announces messages that never come, until there is memory for no more.
+func budgetHog(t *testing.T, _ *running, _ hostileCase) {
+	const message = 16 << 20
+	d := startForAll(t, fmt.Sprintf("request_bytes: %d\n", 4*message))
+	dial := asUser(d.dir+"/mcp.sock", nobody)
+	for range 4 {
+		conn, err := dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", message)
+	}
+	large := code("hostile", "import sys; print(len(sys.stdin.buffer.read()))")
+	large.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: make([]byte, message/4)}
+	hostile, other := *d, *d
+	hostile.runs = asUser(d.dir+"/s.sock", nobody).executions(t)
+	other.runs = asUser(d.dir+"/s.sock", nobody-1).executions(t)
+	var err error
+	for err == nil { // until the announcements have come in
+		_, err = hostile.try(large)
+	}
+	wantStatus(t, err, "ResourceExhausted", "REQUESTS_FULL")
+	other.run(large).wantStdout(t, fmt.Sprintln(message/4))
+}

@@ -48,6 +48,7 @@ var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"api-26-slot-hog":           slotHog,
 	"api-27-session-hogs":       sessionHogs,
 	"api-28-line-hogs":          lineHogs,
+	"api-29-budget-hog":         budgetHog,
 
 	"fault-01-sigkill-midrun":                killedMidRun,
 	"fault-02-pdeathsig-cleared":             parentDeathSignalCleared,

@@ -148,6 +148,9 @@ type Conn struct {
 // RemoteAddr is what Identify makes a principal of.
 func (c *Conn) RemoteAddr() net.Addr { return c.addr }
 
+// Peer is one name for all connections of a caller.
+func (c *Conn) Peer() string { return c.peer }
+
 // Begin says that a whole request has come, until end is called: such a connection is
 // not closed to make room for another. A nil Conn begins nothing.
 func (c *Conn) Begin() (end func()) {

@@ -180,7 +180,7 @@ func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	if size < 0 || size > s.maxMessage {
 		size = s.maxMessage
 	}
-	return s.hold(size)
+	return s.hold(connectionOf(r).Peer(), size)
 }
 
 // readMessage reads a request's body, one JSON-RPC message, before anything else

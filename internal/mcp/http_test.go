@@ -76,7 +76,7 @@ func TestMessagesAreHeld(t *testing.T) {
 	held, room := int64(0), true
 	d := startDaemon(t, func(c *Config) {
 		c.MaxMessageBytes = 10_000
-		c.Hold = func(n int64) (func(), bool) {
+		c.Hold = func(_ string, n int64) (func(), bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !room {

@@ -51,7 +51,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 	counted.Begin()() // it has asked for something
 	l := &lineConn{
 		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime,
-		hold: s.hold, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
+		hold: func(n int64) (func(), bool) { return s.hold(counted.Peer(), n) }, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
 	}
 	hello := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + LinesProtocol + "\r\n\r\n"
 	if l.write([]byte(hello)) != nil {

@@ -56,9 +56,10 @@ type Config struct {
 	OpenWorld bool
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int64
-	// Hold counts a message of so many bytes among those that are in memory, until
-	// release is called, or says that there is no room for it. Nil: there always is.
-	Hold func(bytes int64) (release func(), ok bool)
+	// Hold counts a message of so many bytes, from who is at the other end of the
+	// connection, among those that are in memory, until release is called, or says that
+	// there is no room for it. Nil: there always is.
+	Hold func(peer string, bytes int64) (release func(), ok bool)
 	// Log gets every error that is ours. Nil: slog.Default().
 	Log *slog.Logger
 }
@@ -72,7 +73,7 @@ type Server struct {
 	explain    func(error) string
 	openWorld  bool
 	maxMessage int64
-	hold       func(int64) (func(), bool)
+	hold       func(string, int64) (func(), bool)
 	patience   time.Duration // with a client that doesn't take what it is sent
 	keepalive  time.Duration
 	bodyTime   time.Duration // for a message to arrive
@@ -100,7 +101,7 @@ func New(c Config) *Server {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
 	}
 	if c.Hold == nil {
-		c.Hold = func(int64) (func(), bool) { return func() {}, true }
+		c.Hold = func(string, int64) (func(), bool) { return func() {}, true }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

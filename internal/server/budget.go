@@ -17,18 +17,22 @@ const (
 	// stalledAfter is how long a message may take that is in the way of others.
 	stalledAfter = 20 * time.Second
 	retryBudget  = time.Second
+	// callerShare is the part of the budget that each caller may hold though others have
+	// taken all of it.
+	callerShare = 8
 )
 
 // A budget is how many bytes of requests may be in memory at the same time: being
 // received, waiting, or held by what they started. A message is counted from the
 // five bytes that announce its size, before gRPC makes room for it, until nobody has
 // it any more. Small ones may use half as much again, so that large ones don't keep
-// them out.
+// them out, and callers who hold little twice as much, so that others don't.
 type budget struct {
 	limit, maxMessage int64
 
 	mu        sync.Mutex
 	used      int64
+	callers   map[string]int64      // what each of them uses; no zeros
 	receiving map[*intake]time.Time // incomplete ones of more than one frame, and since when
 }
 
@@ -48,35 +52,46 @@ func (e *sizeError) Error() string {
 }
 
 func newBudget(limit, maxMessage int64) *budget {
-	return &budget{limit: limit, maxMessage: maxMessage, receiving: map[*intake]time.Time{}}
+	return &budget{limit: limit, maxMessage: maxMessage, callers: map[string]int64{}, receiving: map[*intake]time.Time{}}
 }
 
-// take takes n bytes for a message, or returns false.
-func (b *budget) take(n int64) bool {
+// take takes n bytes for a message of a caller, or returns false.
+func (b *budget) take(who string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	limit := b.limit
 	if n <= smallMessage {
 		limit += limit / 2
 	}
+	if b.callers[who]+n <= b.limit/callerShare {
+		limit = 2 * b.limit
+	}
 	if b.used+n > limit && n > tinyMessage {
 		b.breakStalled()
 		return false
 	}
-	b.used += n
+	b.add(who, n)
 	return true
 }
 
-// Hold counts n bytes of a request that came by another way than gRPC, until release
-// is called. Not ok: there is no room for it now.
-func (s *Server) Hold(n int64) (release func(), ok bool) {
-	if !s.budget.take(n) {
+// add adds n bytes to what a caller uses. b.mu is held.
+func (b *budget) add(who string, n int64) {
+	b.used += n
+	if b.callers[who] += n; b.callers[who] == 0 {
+		delete(b.callers, who)
+	}
+}
+
+// Hold counts n bytes of a caller's request that came by another way than gRPC, until
+// release is called. Not ok: there is no room for it now.
+func (s *Server) Hold(who string, n int64) (release func(), ok bool) {
+	if !s.budget.take(who, n) {
 		return nil, false
 	}
 	return sync.OnceFunc(func() {
 		s.budget.mu.Lock()
 		defer s.budget.mu.Unlock()
-		s.budget.used -= n
+		s.budget.add(who, -n)
 	}), true
 }
 
@@ -94,6 +109,7 @@ func (b *budget) breakStalled() {
 // An intake is what one call has sent and the daemon holds.
 type intake struct {
 	*budget
+	who     string // the caller
 	abandon func() // ends the connection
 
 	// By the connection's reader alone.
@@ -121,13 +137,13 @@ func (in *intake) admit(n int64) bool {
 	if n > in.maxMessage {
 		return in.refuse(&sizeError{n, in.maxMessage})
 	}
-	if !in.take(n) {
+	if !in.take(in.who, n) {
 		return in.refuse(&budgetError{in.limit})
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.holders == 0 { // the call is over
-		in.used -= n
+		in.add(in.who, -n)
 		return true
 	}
 	if in.held += n; in.parse.messages > 0 {
@@ -211,5 +227,5 @@ func (in *intake) forget(n int64) {
 // free gives n bytes back. in.mu is held.
 func (in *intake) free(n int64) {
 	in.held -= n
-	in.used -= n
+	in.add(in.who, -n)
 }

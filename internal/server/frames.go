@@ -90,9 +90,17 @@ func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	return nil, status.Error(codes.Internal, "the connection is not counted")
 }
 
+// peer names who is at the other end.
+func (m *meteredConn) peer() string {
+	if conn, ok := m.Conn.(*ingress.Conn); ok {
+		return conn.Peer()
+	}
+	return ""
+}
+
 // begin notes a call.
 func (m *meteredConn) begin(ctx context.Context) context.Context {
-	in := &intake{budget: m.budget, holders: 1, abandon: func() { m.Conn.Close() }}
+	in := &intake{budget: m.budget, who: m.peer(), holders: 1, abandon: func() { m.Conn.Close() }}
 	stream := m.stream
 	m.mu.Lock()
 	m.intakes[stream] = in

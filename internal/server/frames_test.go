@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -218,7 +219,7 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 	in := intakeOf(m.begin(ctx))
 	io.ReadFull(m, make([]byte, frameHeaderBytes+100))
 
-	if b.take(500_000) {
+	if b.take("one", 500_000) {
 		t.Fatal("there is room for another")
 	}
 	b.mu.Lock()
@@ -228,7 +229,7 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 	if !ok {
 		t.Fatal("the message is not known as incomplete")
 	}
-	if b.take(500_000) {
+	if b.take("one", 500_000) {
 		t.Fatal("there is room before it has ended")
 	}
 	<-conn.closed
@@ -236,7 +237,7 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 	cancel()             // as gRPC does for the calls of a connection that is gone
 	release()
 	waitFree(t, b)
-	if !b.take(500_000) {
+	if !b.take("one", 500_000) {
 		t.Error("there is no room after it has ended")
 	}
 }
@@ -280,30 +281,59 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 		{1 << 20, true}, {smallMessage + 1, false}, {smallMessage, true}, {1, true},
 		{1<<19 - smallMessage - 1, false}, {1 << 15, true},
 	} {
-		if got := b.take(step.size); got != step.want {
+		if got := b.take("one", step.size); got != step.want {
 			t.Errorf("%d: got %v, want %v", step.size, got, step.want)
 		}
 	}
-	b.used = 1 << 40
-	if !b.take(tinyMessage) || b.take(tinyMessage+1) {
+	b.add("one", 1<<40)
+	if !b.take("one", tinyMessage) || b.take("one", tinyMessage+1) {
 		t.Error("beyond all bounds: want what is tiny, and no more")
+	}
+}
+
+// One caller who holds all that there may be leaves each other one a share, and not all
+// of them without end.
+func TestOneCallerLeavesRoomForOthers(t *testing.T) {
+	const limit = 1 << 20
+	b := newBudget(limit, limit)
+	for b.take("hog", smallMessage+1) {
+	}
+	for b.take("hog", smallMessage) {
+	}
+	const half = limit / callerShare / 2
+	for i := range limit / 2 / half / 2 {
+		who := fmt.Sprint("other", i)
+		for range 2 {
+			if !b.take(who, half) {
+				t.Fatalf("%s has no room for its share", who)
+			}
+		}
+		if b.take(who, half) {
+			t.Errorf("%s has more than its share of a full budget", who)
+		}
+	}
+	if b.take("one more", half) {
+		t.Error("the budget has no end")
+	}
+	if b.used > 2*limit {
+		t.Errorf("%d bytes are used, at most %d may be", b.used, 2*limit)
 	}
 }
 
 // What comes by another way is counted in the same budget, once.
 func TestHold(t *testing.T) {
 	s := &Server{budget: newBudget(1<<20, 1<<20)}
-	release, ok := s.Hold(1 << 20)
+	release, ok := s.Hold("one", 1<<20)
 	if !ok {
 		t.Fatal("there is no room at first")
 	}
-	if _, ok := s.Hold(1 << 20); ok || s.budget.take(1<<19+1) {
+	if _, ok := s.Hold("one", 1<<20); ok || s.budget.take("one", 1<<19+1) {
 		t.Error("there is room for more than there may be")
 	}
 	release()
 	release()
-	if s.budget.used != 0 {
-		t.Errorf("%d bytes are still counted", s.budget.used)
+	if s.budget.used != 0 || len(s.budget.callers) != 0 {
+		t.Errorf("%d bytes of %v are still counted", s.budget.used, s.budget.callers)
 	}
 }
 

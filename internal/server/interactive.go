@@ -54,7 +54,7 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 // executeUploaded receives the streamed files of a request, if it has any, and
 // executes it. The files are gone when it returns: the executor has its own.
 func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.ExecuteRequest, req executor.Request) (id string, duplicate bool, err error) {
-	up, err := c.uploads.open(start.GetFiles())
+	up, err := c.uploads.open(req.Principal, start.GetFiles())
 	if err != nil {
 		return "", false, err
 	}

@@ -170,8 +170,8 @@ func TestInteractiveUpload(t *testing.T) {
 	if r.stdout != want {
 		t.Errorf("got %q, want %q", r.stdout, want)
 	}
-	if n := left(t, d.uploads); n != 0 || d.uploads.free.Load() != maxStagedBytes {
-		t.Errorf("%d entries left, %d bytes free", n, d.uploads.free.Load())
+	if n := left(t, d.uploads); n != 0 || d.uploads.room() != maxStagedBytes {
+		t.Errorf("%d entries left, %d bytes free", n, d.uploads.room())
 	}
 }
 
@@ -221,8 +221,8 @@ func TestInteractiveRefusals(t *testing.T) {
 				t.Fatalf("accepted: %v", r.raw)
 			}
 			wantRefusal(t, r.err, c.want)
-			if n := left(t, d.uploads); n != 0 || d.uploads.free.Load() != maxStagedBytes {
-				t.Errorf("%d entries left, %d bytes free", n, d.uploads.free.Load())
+			if n := left(t, d.uploads); n != 0 || d.uploads.room() != maxStagedBytes {
+				t.Errorf("%d entries left, %d bytes free", n, d.uploads.room())
 			}
 		})
 	}
@@ -298,8 +298,8 @@ func TestInteractiveDisconnectDuringUpload(t *testing.T) {
 	cancel()
 	readAll(t, s, nil)
 	d.Stop(context.Background()) // every call is over
-	if n := left(t, d.uploads); n != 0 || d.uploads.free.Load() != maxStagedBytes {
-		t.Errorf("%d entries left, %d bytes free", n, d.uploads.free.Load())
+	if n := left(t, d.uploads); n != 0 || d.uploads.room() != maxStagedBytes {
+		t.Errorf("%d entries left, %d bytes free", n, d.uploads.room())
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -23,16 +23,21 @@ const (
 	maxUploadBytes = 1 << 30 // of one request
 	maxUploadFiles = 1000    // of one request
 	maxUploadTime  = 10 * time.Minute
-	// maxStagedBytes bounds what all requests together have announced.
-	maxStagedBytes = 4 << 30
+	// maxStagedBytes bounds what all requests together have announced, and
+	// maxCallerStagedBytes those of one caller.
+	maxStagedBytes       = 4 << 30
+	maxCallerStagedBytes = 3 << 30
 )
 
 const uploadPrefix = "upload-"
 
 // uploads is the room for streamed input files.
 type uploads struct {
-	dir  string
-	free atomic.Int64
+	dir string
+
+	mu      sync.Mutex
+	free    int64
+	callers map[permission.Principal]int64 // what each has announced; no zeros
 }
 
 // newUploads makes dir and removes what an earlier server left in it.
@@ -49,9 +54,7 @@ func newUploads(dir string) (*uploads, error) {
 			return nil, err
 		}
 	}
-	u := &uploads{dir: dir}
-	u.free.Store(maxStagedBytes)
-	return u, nil
+	return &uploads{dir: dir, free: maxStagedBytes, callers: map[permission.Principal]int64{}}, nil
 }
 
 // An upload is the streamed files of one request. Whoever opened it removes it.
@@ -72,7 +75,7 @@ type uploadFile struct {
 }
 
 // open checks what a request announces and takes the room for it.
-func (u *uploads) open(files []*pb.InputFile) (*upload, error) {
+func (u *uploads) open(who permission.Principal, files []*pb.InputFile) (*upload, error) {
 	up := &upload{files: map[string]*uploadFile{}, remove: func() error { return nil }}
 	total := int64(0)
 	for i, f := range files {
@@ -98,23 +101,43 @@ func (u *uploads) open(files []*pb.InputFile) (*upload, error) {
 	if len(up.files) == 0 {
 		return up, nil
 	}
-	if free := u.free.Add(-total); free < 0 {
-		u.free.Add(total)
-		return nil, &uploadsFullError{asked: total, free: max(free+total, 0)}
+	if err := u.take(who, total); err != nil {
+		return nil, err
 	}
-	return up, u.stage(up, total)
+	return up, u.stage(up, func() { u.give(who, total) })
 }
 
-// stage makes the files, empty. It gives total back if it can't.
-func (u *uploads) stage(up *upload, total int64) error {
+// take takes room for n bytes of a caller's, of which others have some left.
+func (u *uploads) take(who permission.Principal, n int64) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if free := min(u.free, maxCallerStagedBytes-u.callers[who]); n > free {
+		return &uploadsFullError{asked: n, free: free}
+	}
+	u.free -= n
+	u.callers[who] += n
+	return nil
+}
+
+func (u *uploads) give(who permission.Principal, n int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.free += n
+	if u.callers[who] -= n; u.callers[who] == 0 {
+		delete(u.callers, who)
+	}
+}
+
+// stage makes the files, empty. What is removed, or can't be made, gives its room back.
+func (u *uploads) stage(up *upload, give func()) error {
 	dir, err := os.MkdirTemp(u.dir, uploadPrefix)
 	if err != nil {
-		u.free.Add(total)
+		give()
 		return err
 	}
 	up.dir = dir
 	up.remove = sync.OnceValue(func() error {
-		defer u.free.Add(total)
+		defer give()
 		return os.RemoveAll(dir)
 	})
 	for path, f := range up.files {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -29,6 +31,15 @@ func announce(path, content string) *pb.InputFile {
 
 func chunk(path string, offset int, data string) *pb.FileChunk {
 	return &pb.FileChunk{Path: path, OffsetBytes: uint64(offset), Data: []byte(data)}
+}
+
+var uploader = permission.Principal{Tenant: ingress.DefaultTenant, Name: "uploader"}
+
+// room is how much may be announced now by callers who have announced nothing.
+func (u *uploads) room() int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.free
 }
 
 func testUploads(t *testing.T) *uploads {
@@ -52,7 +63,7 @@ func left(t *testing.T, u *uploads) int {
 
 func TestUpload(t *testing.T) {
 	u := testUploads(t)
-	up, err := u.open([]*pb.InputFile{
+	up, err := u.open(uploader, []*pb.InputFile{
 		announce("a", "hello world"),
 		{Path: "inline", Source: &pb.InputFile_Content{Content: []byte("x")}},
 		announce("b", "xyz"),
@@ -90,7 +101,7 @@ func TestUpload(t *testing.T) {
 			t.Errorf("file %d: got %q, %v; want %q", i, got, err, want)
 		}
 	}
-	if got := u.free.Load(); got != maxStagedBytes-14 {
+	if got := u.room(); got != maxStagedBytes-14 {
 		t.Errorf("%d bytes free with an upload, want 14 less than %d", got, int64(maxStagedBytes))
 	}
 	for range 2 {
@@ -98,8 +109,8 @@ func TestUpload(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := left(t, u); n != 0 || u.free.Load() != maxStagedBytes {
-		t.Errorf("%d entries left, %d bytes free", n, u.free.Load())
+	if n := left(t, u); n != 0 || u.room() != maxStagedBytes {
+		t.Errorf("%d entries left, %d bytes free", n, u.room())
 	}
 }
 
@@ -127,13 +138,13 @@ func TestUploadRefusesAnnouncement(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u := testUploads(t)
-			_, err := u.open(c.files)
+			_, err := u.open(uploader, c.files)
 			bad, ok := errors.AsType[*executor.RequestError](err)
 			if !ok || bad.Field != c.field {
 				t.Errorf("got %v, want an error about %s", err, c.field)
 			}
-			if left(t, u) != 0 || u.free.Load() != maxStagedBytes {
-				t.Errorf("%d entries left, %d bytes free", left(t, u), u.free.Load())
+			if left(t, u) != 0 || u.room() != maxStagedBytes {
+				t.Errorf("%d entries left, %d bytes free", left(t, u), u.room())
 			}
 		})
 	}
@@ -154,7 +165,7 @@ func TestUploadRefusesChunk(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u := testUploads(t)
-			up, err := u.open([]*pb.InputFile{announce("a", "hello")})
+			up, err := u.open(uploader, []*pb.InputFile{announce("a", "hello")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,39 +195,53 @@ func TestUploadRefusesChunk(t *testing.T) {
 // An empty file has a digest too.
 func TestUploadChecksEmptyFile(t *testing.T) {
 	u := testUploads(t)
-	_, err := u.open([]*pb.InputFile{{Path: "a", Source: &pb.InputFile_Streamed{Streamed: &pb.StreamedFile{Sha256: sum("x")}}}})
+	_, err := u.open(uploader, []*pb.InputFile{{Path: "a", Source: &pb.InputFile_Streamed{Streamed: &pb.StreamedFile{Sha256: sum("x")}}}})
 	if _, ok := errors.AsType[*digestError](err); !ok {
 		t.Errorf("got %v, want a digest that differs", err)
 	}
-	if left(t, u) != 0 || u.free.Load() != maxStagedBytes {
-		t.Errorf("%d entries left, %d bytes free", left(t, u), u.free.Load())
+	if left(t, u) != 0 || u.room() != maxStagedBytes {
+		t.Errorf("%d entries left, %d bytes free", left(t, u), u.room())
 	}
 }
 
 func TestUploadsAreBoundedTogether(t *testing.T) {
 	u := testUploads(t)
 	var open []*upload
-	for range maxStagedBytes / maxUploadBytes {
-		up, err := u.open([]*pb.InputFile{{Path: "a", Source: &pb.InputFile_Streamed{
+	largest := func(who permission.Principal) error {
+		up, err := u.open(who, []*pb.InputFile{{Path: "a", Source: &pb.InputFile_Streamed{
 			Streamed: &pb.StreamedFile{SizeBytes: maxUploadBytes, Sha256: sum("")},
 		}}})
-		if err != nil {
+		if err == nil {
+			open = append(open, up)
+		}
+		return err
+	}
+	for range maxCallerStagedBytes / maxUploadBytes {
+		if err := largest(uploader); err != nil {
 			t.Fatal(err)
 		}
-		open = append(open, up)
 	}
-	_, err := u.open([]*pb.InputFile{announce("a", "x")})
+	other := permission.Principal{Name: "another"}
+	if err := largest(uploader); err == nil {
+		t.Error("one caller has all the room")
+	} else if err := largest(other); err != nil {
+		t.Errorf("another: %v", err)
+	}
+	_, err := u.open(other, []*pb.InputFile{announce("a", "x")})
 	if full, ok := errors.AsType[*uploadsFullError](err); !ok || full.asked != 1 || full.free != 0 {
 		t.Errorf("got %v, want no room", err)
 	}
 	open[0].remove()
-	up, err := u.open([]*pb.InputFile{announce("a", "x")})
+	up, err := u.open(uploader, []*pb.InputFile{announce("a", "x")})
 	if err != nil {
 		t.Fatalf("after one is removed: %v", err)
 	}
 	up.remove()
 	for _, up := range open {
 		up.remove()
+	}
+	if u.room() != maxStagedBytes || len(u.callers) != 0 {
+		t.Errorf("%d bytes are free in the end, and %v are counted", u.room(), u.callers)
 	}
 }
 
