@@ -108,6 +108,17 @@ const (
 	stepMemory    = "memory"
 )
 
+// scarcity says what the daemon lacks. Anything else is ours, and in the log.
+func scarcity(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return "its disk is full"
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return "it has too many files open"
+	}
+	return "internal error"
+}
+
 // outcome is the end of a program that ran.
 func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	out := r.blank()
@@ -152,7 +163,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	}
 	if exit.CollectErr != nil {
 		r.logger.Error("artifacts", "execution", r.id, "err", exit.CollectErr)
-		out.Refused = append(out.Refused, "every file: the daemon could not keep them (internal error)")
+		out.Refused = append(out.Refused, "every file: the daemon could not keep them ("+scarcity(exit.CollectErr)+")")
 	}
 	out.Advice = advise(out, errors.Join(lost[:]...))
 	if errors.Is(err, sandbox.ErrLost) {

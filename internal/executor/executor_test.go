@@ -282,6 +282,32 @@ func TestManyLongArtifactsFit(t *testing.T) {
 	}
 }
 
+// Artifacts that can't be kept don't take the program's end away, and the outcome
+// says what the daemon lacks, if that is something that whoever runs it can give.
+func TestArtifactsNotKept(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{&os.PathError{Op: "write", Path: "/state/0", Err: syscall.ENOSPC}, "its disk is full"},
+		{&os.PathError{Op: "write", Path: "/state/0", Err: syscall.EDQUOT}, "its disk is full"},
+		{fmt.Errorf("artifacts: %w", &os.PathError{Op: "open", Path: "/state/0", Err: syscall.EMFILE}), "it has too many files open"},
+		{errors.New("odd"), "internal error"},
+	} {
+		f := newFake()
+		x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+			f.exit <- sandbox.Exit{End: sandbox.Exited, CollectErr: test.err}
+			return f, nil
+		})
+		events := follow(t, x, execute(t, x, scriptRequest()))
+		out := events[len(events)-1].Outcome
+		want := "every file: the daemon could not keep them (" + test.want + ")"
+		if out.End != Exited || len(out.Refused) != 1 || out.Refused[0] != want {
+			t.Errorf("%v: got %s, %q, want %q", test.err, out.End, out.Refused, want)
+		}
+	}
+}
+
 // A later cancel can shorten the grace of an earlier one; its cause stays the
 // first's.
 func TestSoonerCancelHolds(t *testing.T) {
