@@ -144,6 +144,34 @@ func TestDuplicateAcrossRoots(t *testing.T) {
 	}
 }
 
+// A folder can't take the name of another folder's skill, be it there first or later.
+func TestNameOfAnotherFolder(t *testing.T) {
+	root := t.TempDir()
+	files{"demo/SKILL.md": named("demo"), "demo/from": "demo"}.write(t, root)
+	from := func(r *Registry) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(resolve(t, r, "demo").Dir, "from"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	r := open(t, RegistryConfig{Roots: []string{root}})
+	files{"a/SKILL.md": named("demo"), "a/from": "a"}.write(t, root)
+	if _, err := r.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := from(r); got != "demo" {
+		t.Errorf("after a reload: from %q, want demo", got)
+	}
+	if p, found := problemOf(r, filepath.Join(root, "a")); !found || !errors.As(p.Err, new(*DuplicateError)) {
+		t.Errorf("problem of the other folder: %+v", p)
+	}
+	if got := from(open(t, RegistryConfig{Roots: []string{root}})); got != "demo" {
+		t.Errorf("after a start: from %q, want demo", got)
+	}
+}
+
 // The same root twice is no conflict.
 func TestRootTwice(t *testing.T) {
 	root, _ := skillDir(t, nil)

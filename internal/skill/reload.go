@@ -25,7 +25,9 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 		byName: map[string]*Skill{}, byFolder: map[string]*Skill{}, replaced: make(chan struct{}),
 	}}
 	for _, root := range r.config.Roots {
+		from := len(l.found)
 		l.root(ctx, root)
+		ownNamesFirst(l.found[from:])
 		if err := ctx.Err(); err != nil {
 			l.discard()
 			return Changes{}, err
@@ -82,6 +84,19 @@ func (l *loading) root(ctx context.Context, root string) {
 		}
 		l.found = append(l.found, candidate{f.path, sk, st})
 	}
+}
+
+// ownNamesFirst sorts the folders of one root: those that are called as their skill go
+// before others. So no skill takes the name of another one's folder, whatever its own
+// is called.
+func ownNamesFirst(found []candidate) {
+	other := func(c candidate) int {
+		if filepath.Base(c.folder) == c.skill.Name {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(found, func(a, b candidate) int { return other(a) - other(b) })
 }
 
 // keep goes on with the skill that a folder had before, if it had one.
