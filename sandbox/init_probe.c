@@ -207,6 +207,12 @@ static void try_sockets(void) {
 			say("socket families", 0, "a %s socket can be made", kinds[i].name);
 			return;
 		}
+		/* The kernel makes two before it says that the family has no pairs. */
+		if (kinds[i].family != AF_INET && kinds[i].family != AF_INET6 &&
+			!refused(syscall(SYS_socketpair, kinds[i].family, kinds[i].type | SOCK_CLOEXEC, kinds[i].protocol, NULL))) {
+			say("socket families", 0, "a pair of %s sockets reached the kernel (%s)", kinds[i].name, strerror(errno));
+			return;
+		}
 	}
 	say("socket families", 1, "only local, TCP and UDP");
 }

@@ -109,6 +109,10 @@ call("socket INET6 dgram cloexec", 41, 10, 2 | 0o2000000, 17)
 call("socket INET raw", 41, 2, 3, 1)
 call("socket ping", 41, 2, 2, 1)
 call("socket MPTCP", 41, 2, 1, 262)
+call("socketpair UNIX", 53, 1, 1, 0, 0)
+call("socketpair INET", 53, 2, 1, 0, 0)
+call("socketpair TIPC", 53, 30, 5, 0, 0)
+call("socketpair VSOCK with high bits", 53, 40 + (1 << 32), 2, 0, 0)
 call("ioctl TIOCSTI", 16, 0, 0x5412, 0)
 call("ioctl TIOCSTI with high bits", 16, 0, 0x5412 + (1 << 32), 0)
 call("fcntl GETFL", 72, 0, 3, 0)
@@ -154,6 +158,10 @@ socket INET6 dgram cloexec ok
 socket INET raw ENOSYS
 socket ping ENOSYS
 socket MPTCP ENOSYS
+socketpair UNIX EFAULT
+socketpair INET ENOSYS
+socketpair TIPC ENOSYS
+socketpair VSOCK with high bits ENOSYS
 ioctl TIOCSTI ENOSYS
 ioctl TIOCSTI with high bits ENOSYS
 fcntl GETFL ok
