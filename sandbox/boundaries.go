@@ -127,7 +127,7 @@ func missing(all []Boundary, tolerated []string) (errs []error) {
 
 // neededCapabilities by number, with what uses them.
 var neededCapabilities = map[int]string{
-	unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_FOWNER: "FOWNER", unix.CAP_KILL: "KILL",
+	unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_FOWNER: "FOWNER", unix.CAP_KILL: "KILL", unix.CAP_MKNOD: "MKNOD",
 	unix.CAP_SETGID: "SETGID", unix.CAP_SETUID: "SETUID", unix.CAP_SETPCAP: "SETPCAP", unix.CAP_SYS_ADMIN: "SYS_ADMIN",
 	unix.CAP_SYS_PTRACE: "SYS_PTRACE",
 }

@@ -50,7 +50,7 @@ var readonlyPaths = []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq
 func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs.Config {
 	c := &configs.Config{
 		Version:         specs.Version,
-		Rootfs:          h.rootOf(s.Root),
+		Rootfs:          st.root(),
 		Readonlyfs:      true,
 		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
 		Hostname:        hostname,
@@ -65,8 +65,7 @@ func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs
 		ReadonlyPaths:   readonlyPaths,
 		Rlimits:         rlimits(s),
 		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: resources(s, g)},
-		Devices:         deviceNodes(),
-		Mounts:          mounts(s, h.linksOf(s.Root), st),
+		Mounts:          mounts(s, st),
 		// Limits of the sandbox's own user namespace, so root of it is bound, too.
 		Sysctl: map[string]string{
 			"user.max_user_namespaces":   "0",
@@ -220,15 +219,16 @@ const (
 	withExec = unix.MS_NOSUID | unix.MS_NODEV
 )
 
-// mounts lists what libcontainer mounts over the shared root, in order. The
-// root itself brings /usr and the files of /etc along.
-func mounts(s Spec, links string, st *staging) []*configs.Mount {
+// mounts lists what libcontainer mounts over the root, in order. The root itself brings
+// /usr and the files of /etc along.
+func mounts(s Spec, st *staging) []*configs.Mount {
 	tmpfs := func(target string, flags int, options string, args ...any) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: fmt.Sprintf(options, args...)}
 	}
 	list := []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec, Data: "hidepid=2"},
-		tmpfs("/dev", unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME, devOptions),
+		// With this libcontainer makes no devices: it would bind the machine's own.
+		{Source: st.devices(), Destination: "/dev", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC},
 		tmpfs("/dev/shm", noExec, "mode=1777,size=%d,nr_inodes=%d", shmBytes, shmFiles),
 		// Programs may be executed from /tmp, which is TMPDIR: published
 		// skills build small ones there. It gives them nothing that
@@ -237,19 +237,18 @@ func mounts(s Spec, links string, st *staging) []*configs.Mount {
 		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, s.Workspace.SizeBytes, tmpFiles),
 		{Source: st.mount, Destination: workspaceDir, Device: "bind", Flags: unix.MS_BIND | withExec},
 	}
-	// With the host's network go the host's name servers.
-	if servers, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil && s.Network == NetworkHost {
-		list = append(list, &configs.Mount{Source: servers, Destination: "/etc/resolv.conf", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec})
+	if st.servers != "" {
+		list = append(list, &configs.Mount{Source: st.servers, Destination: "/etc/resolv.conf", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec})
 	}
 	for _, top := range []string{"/skills", "/opt"} {
-		list = append(list, mountsUnder(top, s, links, st)...)
+		list = append(list, mountsUnder(top, s, st)...)
 	}
 	return list
 }
 
 // mountsUnder puts a tmpfs over top, so that one sandbox's mount points are
 // not seen in another, and the mounts of s into it.
-func mountsUnder(top string, s Spec, links string, st *staging) []*configs.Mount {
+func mountsUnder(top string, s Spec, st *staging) []*configs.Mount {
 	readOnly := unix.MS_BIND | unix.MS_RDONLY | withExec
 	var list []*configs.Mount
 	for i, m := range s.Mounts {
@@ -260,8 +259,8 @@ func mountsUnder(top string, s Spec, links string, st *staging) []*configs.Mount
 			list = append(list, &configs.Mount{
 				Source: "tmpfs", Destination: top, Device: "tmpfs", Flags: unix.MS_RDONLY | noExec, Data: tinyOptions,
 			})
-			if top == "/opt" { // which holds the links in the shared root
-				list = append(list, &configs.Mount{Source: links, Destination: filepath.Dir(linksDir), Device: "bind", Flags: readOnly})
+			if top == "/opt" { // which holds the links in the root
+				list = append(list, &configs.Mount{Source: st.links, Destination: filepath.Dir(linksDir), Device: "bind", Flags: readOnly})
 			}
 		}
 		list = append(list, &configs.Mount{Source: st.skill[i], Destination: m.Target, Device: "bind", Flags: readOnly})

@@ -88,6 +88,7 @@ type Host struct {
 	bound   bool       // RunDir is mounted on itself by us
 	faults  *faults    // nil but in tests
 	pool    *pool      // nil: nothing is made ahead
+	beneath []string   // places of the directories that are mounted in the host's root
 	*instance
 
 	mu      sync.Mutex
@@ -140,13 +141,10 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := makeRootfs(h.rootfs(), h.config.Links); err != nil {
 		return err
 	}
-	if err := os.Mkdir(h.links(), 0o755); err != nil {
+	if h.beneath, err = directoriesMounted(h.rootfs()); err != nil {
 		return err
 	}
 	if err := h.makeRoots(); err != nil {
-		return err
-	}
-	if err := bindReadOnly(h.rootfs()+filepath.Dir(linksDir), h.links()); err != nil {
 		return err
 	}
 	if err := h.weaken(); err != nil {
@@ -227,6 +225,17 @@ type faults struct {
 	// would be noticed first, is only logged; nil: it is refused.
 	limits func(group) error
 	unread bool // no posture is read back: the benchmark says what that costs
+	// trees changes the mounts of which a root consists, before they are put anywhere;
+	// may be nil.
+	trees func(*Host, *staging, *mountList) error
+}
+
+// change changes the mounts of a root.
+func (f *faults) change(h *Host, st *staging, l *mountList, ahead bool) error {
+	if f == nil || f.trees == nil || f.ahead != ahead {
+		return nil
+	}
+	return f.trees(h, st, l)
 }
 
 // ask changes what libcontainer is asked for, the mother or a sandbox.
@@ -276,10 +285,6 @@ var cellsOptions = fmt.Sprintf("mode=711,size=64k,nr_inodes=%d", blockIDs)
 
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }
 
-// links shows the directory of linksDir again, for sandboxes in which a mount
-// hides it in the root.
-func (h *Host) links() string { return filepath.Join(h.instance.run, "links") }
-
 func (h *Host) containers() string { return filepath.Join(h.instance.state, "containers") }
 func (h *Host) groupName() string  { return groupPrefix + h.instance.name }
 func (h *Host) log() *slog.Logger  { return h.config.Log }
@@ -315,7 +320,6 @@ func (h *Host) free() error {
 	err := errors.Join(
 		h.cgroups.group(h.groupName()).clear(sweepPatience),
 		h.freeRoots(),
-		detach(h.links()),
 		detach(h.rootfs()),
 		detach(h.cells()),
 	)

@@ -29,7 +29,8 @@ enum { FIRST_SPARE_FD = 64 };
 enum { CLEAN = MS_NOSUID | MS_NODEV };
 
 /* Puts the sandbox's own descriptors where init expects them and closes the
- * rest. Answers the number of cgroup files, which are then fds[0] and on. */
+ * rest. Answers the number of those that are left in fds: the root's mounts and the
+ * cgroup files. */
 static int arrange(int *fds, int count, int *mapped) {
 	*mapped = fcntl(*mapped, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
 	for (int i = 0; i < count; i++)
@@ -64,11 +65,29 @@ static void enter_groups(const int *fds, int count) {
 			send_failed(STAGE_CGROUP, errno);
 	if (unshare(CLONE_NEWCGROUP) != 0)
 		send_failed(STAGE_CGROUP, errno);
-	syscall(SYS_close_range, FIRST_SPARE_FD, ~0U, 0);
 }
 
 static void mount_or_fail(const char *type, const char *target, unsigned long flags, const char *options) {
 	if (mount(type, target, type, flags, options) != 0)
+		send_failed(STAGE_MOUNTS, errno);
+}
+
+/* Into a root of its own, of the mounts that came along. What was the mother's, and
+ * shared, is gone behind it. A proc can only be mounted while another one is seen, so
+ * the new one comes before. */
+static void enter_root(const struct mother *mother, const int *trees) {
+	static const char top[] = "/workspace"; /* any directory of hers */
+	char path[512];
+	for (uint32_t i = 0; i < mother->place_count; i++) {
+		int n = snprintf(path, sizeof path, "%s%s", top, mother->places[i]);
+		if (n < 0 || n >= (int)sizeof path || syscall(SYS_move_mount, trees[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+			send_failed(STAGE_MOUNTS, errno);
+	}
+	if (chdir(top) != 0)
+		send_failed(STAGE_MOUNTS, errno);
+	mount_or_fail("proc", "proc", CLEAN | MS_NOEXEC, "hidepid=2");
+	/* The old root comes to lie over the new one (pivot_root(2)). */
+	if (syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
 		send_failed(STAGE_MOUNTS, errno);
 }
 
@@ -80,8 +99,7 @@ static void set_sysctl(const char *path, const char *value) {
 	close(fd);
 }
 
-static void mount_proc(const struct mother *mother) {
-	mount_or_fail("proc", "/proc", CLEAN | MS_NOEXEC, "hidepid=2");
+static void restrict_proc(const struct mother *mother) {
 	set_sysctl("/proc/sys/user/max_user_namespaces", "0");
 	set_sysctl("/proc/sys/user/max_net_namespaces", "0");
 	set_sysctl("/proc/sys/user/max_inotify_instances", "16");
@@ -91,7 +109,7 @@ static void mount_proc(const struct mother *mother) {
 	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };
 	if (syscall(SYS_mount_setattr, AT_FDCWD, "/proc", 0, &readonly, sizeof readonly) != 0)
 		send_failed(STAGE_MOUNTS, errno);
-	/* /run of the shared root is empty, and read-only. */
+	/* /run of the root is empty, and read-only. */
 	const char *over[] = { "/dev/null", "/run" };
 	for (uint32_t i = 0; i < mother->mask_count; i++) {
 		const char *path = mother->masks[i].path;
@@ -162,13 +180,15 @@ void cell_set_up(const struct mother *mother, const struct make *make, int *fds,
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: her end is the end of all her PID namespaces */
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
 	signal(SIGCHLD, SIG_DFL);
-	int groups = arrange(fds, count, &mapped);
+	int places = (int)mother->place_count, rest = arrange(fds, count, &mapped);
 	become_root(mapped);
-	enter_groups(fds, groups);
+	enter_groups(fds + places, rest - places);
 	syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
 		send_failed(STAGE_MOUNTS, errno);
-	mount_proc(mother);
+	enter_root(mother, fds);
+	syscall(SYS_close_range, FIRST_SPARE_FD, ~0U, 0);
+	restrict_proc(mother);
 	mount_own(make);
 	raise_loopback();
 	limit(make);

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -784,6 +785,22 @@ static void try_devices(void) {
 	say("devices", count == LENGTH(nodes), "%zu of %zu harmless ones", count, LENGTH(nodes));
 }
 
+/* The daemon has locks on what its own paths lead to, of the same files. */
+static void try_inodes(void) {
+	char path[PATH_MAX];
+	size_t count = 0;
+	for (const char *line = told("PROBE_LOCKED"); *line; line += strcspn(line, "\n"), line += *line == '\n', count++) {
+		snprintf(path, sizeof path, "%.*s", (int)strcspn(line, "\n"), line);
+		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
+			say("inodes of its own", 0, "%.300s: %s", path, errno == EWOULDBLOCK ? "has a lock of the daemon's" : strerror(errno));
+			return;
+		}
+		close(fd);
+	}
+	say("inodes of its own", count > 0, "none of %zu locks of the daemon is seen", count);
+}
+
 static void try_nodes(void) {
 	static const struct { const char *name; mode_t mode; unsigned major, minor; } nodes[] = {
 		{ "a disk", S_IFBLK | 0600, 8, 0 }, { "memory", S_IFCHR | 0600, 1, 1 }, { "a terminal", S_IFCHR | 0600, 5, 0 },
@@ -960,6 +977,7 @@ static void try_all(char **env) {
 	try_host_files();
 	try_others_of_host();
 	try_devices();
+	try_inodes();
 	try_nodes();
 	try_masks();
 	try_sysctl();

@@ -23,11 +23,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -54,7 +56,7 @@ static _Noreturn void give_up(void) {
 static size_t receive(int *fds, int room, int *count) {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * (4 + MAX_GROUPS))];
+		char bytes[CMSG_SPACE(sizeof(int) * MAX_MAKE_FDS)];
 	} control;
 	struct iovec iov = { packet, sizeof packet - 1 };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
@@ -122,7 +124,8 @@ static int keep(uint64_t permitted, uint64_t effective) {
 
 static void begin(size_t length) {
 	struct begin *b = (struct begin *)packet;
-	if (length < sizeof *b || b->packet.type != PACKET_BEGIN || b->mask_count > MAX_MASKS)
+	if (length < sizeof *b || b->packet.type != PACKET_BEGIN || b->mask_count > MAX_MASKS ||
+	    b->place_count == 0 || b->place_count > MAX_PLACES)
 		give_up();
 	size_t code = 0;
 	for (int i = 0; i < FILTERS; i++) {
@@ -153,6 +156,8 @@ static void begin(size_t length) {
 		self.masks[self.mask_count].path = path;
 		self.masks[self.mask_count++].is_dir = S_ISDIR(s.st_mode);
 	}
+	for (uint32_t i = 0; i < b->place_count; i++)
+		self.places[self.place_count++] = take_string(&at, (char *)copy + length);
 	/* From here on there is only what sandboxes need: two capabilities, to map their
 	 * ids, and those that a Python zygote is given, which nothing here uses. */
 	uint64_t own = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID;
@@ -174,7 +179,8 @@ static int write_map(pid_t pid, const char *name, uint32_t first) {
 
 static void make(size_t length, int *fds, int count) {
 	struct make *m = (struct make *)packet;
-	if (length != sizeof *m || m->rlimit_count > MAX_RLIMITS || m->group_count > MAX_GROUPS || count != 4 + (int)m->group_count)
+	if (length != sizeof *m || m->rlimit_count > MAX_RLIMITS || m->group_count > MAX_GROUPS ||
+	    count != 4 + (int)(self.place_count + m->group_count))
 		give_up();
 	int mapped[2], pidfd = -1;
 	struct clone_args args = {
@@ -235,7 +241,9 @@ static void spawn(size_t length, int *fds, int count) {
 		if (keep(python_capabilities, python_capabilities) != 0 || filter_load(&self.filters[PYTHON_FILTER]) != 0)
 			_exit(127);
 		environ = envp; /* with the PATH by which it is found */
-		execvp(argv[0], argv);
+		char program[2 * PATH_MAX];
+		if (program_copy(argv[0], getenv("PATH"), program, sizeof program) == 0)
+			execv(program, argv);
 		_exit(127);
 	}
 	answer(s->number, pid < 0 ? errno : 0, pid < 0 ? -1 : pidfd);
@@ -244,7 +252,7 @@ static void spawn(size_t length, int *fds, int count) {
 }
 
 static _Noreturn void run(void) {
-	int fds[4 + MAX_GROUPS], count;
+	int fds[MAX_MAKE_FDS], count;
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	prctl(PR_SET_NAME, "mother", 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
@@ -257,7 +265,7 @@ static _Noreturn void run(void) {
 	begin(receive(fds, 0, &count));
 	answer(0, 0, -1);
 	for (;;) {
-		size_t length = receive(fds, 4 + MAX_GROUPS, &count);
+		size_t length = receive(fds, MAX_MAKE_FDS, &count);
 		switch (((struct packet *)packet)->type) {
 		case PACKET_MAKE:
 			make(length, fds, count);

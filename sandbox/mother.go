@@ -56,11 +56,12 @@ type mother struct {
 	socket    *os.File
 	gone      chan struct{}     // closed when she is
 	spaces    map[string]string // her namespaces, by name
+	places    []string          // of the mounts of which the root of a sandbox consists
 }
 
 // startMother builds the container and hands the mother what all her sandboxes have.
 func (h *Host) startMother() (_ *mother, err error) {
-	m := &mother{host: h, group: h.cgroups.group(h.groupName(), motherGroup), gone: make(chan struct{})}
+	m := &mother{host: h, places: h.places(), group: h.cgroups.group(h.groupName(), motherGroup), gone: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("mother: %w", err), m.destroy())
@@ -159,9 +160,11 @@ func (h *Host) motherConfig(g group) *configs.Config {
 		Mounts: []*configs.Mount{
 			// Whole, or the kernel would let nobody beneath mount another.
 			{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec},
-			// Her sandboxes share it. Nothing in it can be changed.
+			// Her own, and that of Pythons beside her. Nothing in it can be changed.
 			tmpfs("/dev", devOptions, unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME|unix.MS_RDONLY),
 			tmpfs("/dev/shm", "mode=755,size=4k,nr_inodes=2", noExec|unix.MS_RDONLY),
+			// What Python zygotes are executed from (zygote_program.c).
+			tmpfs(workspaceDir, "mode=755,size=256m,nr_inodes=256", withExec),
 		},
 	}
 	if c.Namespaces.Contains(configs.NEWTIME) {
@@ -178,9 +181,9 @@ func (m *mother) begin() []byte {
 	for _, code := range all {
 		sizes = append(sizes, uint32(len(code)/sockFilterSize))
 	}
-	b := packetHeader(packetBegin, append(sizes, boolWord(m.host.config.Interpreters > 0), uint32(len(maskedPaths)))...)
+	b := packetHeader(packetBegin, append(sizes, boolWord(m.host.config.Interpreters > 0), uint32(len(maskedPaths)), uint32(len(m.places)))...)
 	b = append(b, slices.Concat(all...)...)
-	for _, path := range maskedPaths {
+	for _, path := range slices.Concat(maskedPaths, m.places) {
 		b = append(append(b, path...), 0)
 	}
 	return b
@@ -295,11 +298,11 @@ func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 }
 
 // make has the mother clone a sandbox. fds are its control socket, its three
-// streams and the files of its cgroups. executes: its init forks the first process.
+// streams, the mounts of its root and the files of its cgroups. executes: its init forks the first process.
 func (m *mother) make(s Spec, slot slot, fds []int, executes bool) (*born, error) {
 	limits := rlimits(s)
 	b := packetHeader(packetMake, uint32(slot.index), slot.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
-		tmpFiles, uint32(len(fds)-4), uint32(len(limits)), 0)
+		tmpFiles, uint32(len(fds)-4-len(m.places)), uint32(len(limits)), 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
 	for _, l := range limits {
 		b = binary.LittleEndian.AppendUint64(b, uint64(l.Type))

@@ -13,13 +13,17 @@ enum {
 	MAX_GROUPS = 8,              /* cgroup files of one sandbox */
 	MAX_MASKS = 64,
 	MAX_ARGS = 64,               /* of a helper program */
+	MAX_PLACES = 16,             /* mounts of which a sandbox's root consists */
+	MAX_MAKE_FDS = 4 + MAX_PLACES + MAX_GROUPS,
 };
 
 /* Packets of the mother's socket. All integers are little endian. */
 enum packet_type {
 	/* from the daemon */
-	PACKET_BEGIN = 1, /* struct begin, then the four filters and the paths to mask */
-	PACKET_MAKE,      /* struct make, with descriptors: control, three streams, cgroup files */
+	PACKET_BEGIN = 1, /* struct begin, then the four filters and the paths to mask and the
+	                   * places of a root's mounts */
+	PACKET_MAKE,      /* struct make, with descriptors: control, three streams, a mount for each place,
+	                   * cgroup files */
 	PACKET_SPAWN,     /* struct spawn, then strings, with descriptors: socket, log */
 	/* to the daemon */
 	PACKET_MADE = 16, /* struct made, with a pidfd unless it failed */
@@ -37,7 +41,7 @@ struct begin {
 	struct packet packet;
 	uint32_t filters[FILTERS]; /* instructions of each */
 	uint32_t joins;            /* 1: Python zygotes will be started */
-	uint32_t mask_count;       /* strings with a NUL each behind the filters */
+	uint32_t mask_count, place_count; /* strings with a NUL each behind the filters */
 };
 
 struct make {
@@ -76,8 +80,11 @@ struct mother {
 		const char *path;
 		int is_dir;
 	} masks[MAX_MASKS];
+	uint32_t place_count;
+	const char *places[MAX_PLACES]; /* "/" first, each before what is in it */
 };
 
+int program_copy(const char *name, const char *search, char *path, size_t size);
 /* The descriptors are those of PACKET_MAKE; mapped has a byte when the ids are set. */
 void cell_set_up(const struct mother *mother, const struct make *make, int *fds, int count, int mapped);
 void cell_give_up_mounting(void);

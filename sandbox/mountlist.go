@@ -130,7 +130,11 @@ func (c *cell) executionMounts() (*mountList, error) {
 	l := &mountList{}
 	s := c.spec
 	skills, opt := s.pointsUnder("/skills"), s.pointsUnder("/opt")
-	if err := c.staging.makeRoom(s.Workspace, len(s.Workspace.Lower)+len(skills)+len(opt)); err != nil {
+	points := len(s.Workspace.Lower) + len(skills) + len(opt) + len(s.Mounts)
+	if len(opt) > 0 {
+		points += linkInodes(c.host.linksOf(""))
+	}
+	if err := c.staging.makeRoom(s.Workspace, points); err != nil {
 		return l, err
 	}
 	if err := c.staging.overlay(s.Workspace, c.userns); err != nil {
@@ -178,19 +182,42 @@ func (c *cell) mountsUnder(l *mountList, top string, points []string) error {
 		return err
 	}
 	if top == "/opt" {
-		tree, err := cloneMount(c.host.links())
+		tree, err := c.linksTree()
 		if err := l.add(tree, err, path.Dir(linksDir)); err != nil {
 			return err
 		}
 	}
-	for _, m := range c.spec.Mounts {
+	for i, m := range c.spec.Mounts {
 		if !strings.HasPrefix(m.Target, top+"/") {
 			continue
 		}
-		tree, err := cloneMapped(m.Source, m.mapping(c.userns))
+		tree, err := c.staging.ownMount(c.spec.Workspace, i, m, c.userns)
 		if err := l.add(tree, err, m.Target); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// linksTree is a mount of what goes above linksDir that nobody sees yet.
+func (c *cell) linksTree() (int, error) {
+	dir, err := c.staging.linksIn(c.host.linksOf(""))
+	if err != nil {
+		return -1, err
+	}
+	tree, err := cloneMount(dir)
+	if err != nil {
+		return -1, err
+	}
+	return tree, lockMount(tree, lockedDown)
+}
+
+// lockMount sets flags of a mount that nobody sees yet, which it closes if it can't.
+func lockMount(tree int, flags uint64) error {
+	attr := unix.MountAttr{Attr_set: flags, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		unix.Close(tree)
+		return fmt.Errorf("make mount read-only: %w", err)
 	}
 	return nil
 }

@@ -35,8 +35,8 @@ func (s Spec) blank() Spec {
 }
 
 // preparedPoints is how many mount points the workspace of a prepared sandbox has
-// room for: one lower layer, and a skill's with the directory above it.
-const preparedPoints = 3
+// room for: one lower layer, and a skill's with the directory above it and its layer.
+const preparedPoints = 4
 
 // prepare makes a sandbox like that of s, up to the first process, which has dropped
 // everything, has been looked at and waits for what it is to execute: a child of its
@@ -122,8 +122,17 @@ func (c *cell) beBorn(m *mother, in *interpreter) error {
 		defer null.Close()
 		streams = [3]*os.File{null, null, null}
 	}
+	root, err := c.host.rootTrees(c.staging, "", true)
+	defer root.close()
+	if err != nil {
+		return step("root", err)
+	}
 	var fds []int
-	for _, f := range slices.Concat([]*os.File{theirs}, streams[:], doors) {
+	for _, f := range slices.Concat([]*os.File{theirs}, streams[:]) {
+		fds = append(fds, int(f.Fd()))
+	}
+	fds = append(fds, root.trees...)
+	for _, f := range doors {
 		fds = append(fds, int(f.Fd()))
 	}
 	if c.born, err = m.make(c.spec, c.slot, fds, in == nil); err != nil {

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // probeArg is the argument by which init_probe.c recognises that it is to try a
@@ -77,6 +79,7 @@ type prober struct {
 	port      string // on loopback; empty if there is none
 	abstract  string
 	socket    string
+	locked    []*os.File
 	listeners []net.Listener
 }
 
@@ -110,7 +113,35 @@ func (p *prober) listen() (err error) {
 			return err
 		}
 	}
+	if err := p.lock(); err != nil {
+		return err
+	}
 	return os.Chmod(p.socket, 0o777)
+}
+
+// lockedPaths are where a sandbox has files that others have as well.
+var lockedPaths = []string{"/", "/etc", "/etc/passwd", "/usr", "/usr/bin", "/dev/null"}
+
+// lock takes shared locks of those files, which a sandbox would meet if they were the
+// same to the kernel.
+func (p *prober) lock() error {
+	paths := []string{"/usr", "/usr/bin", "/dev/null"}
+	for _, path := range lockedPaths {
+		if path != "/dev/null" {
+			paths = append(paths, p.host.rootfs()+path)
+		}
+	}
+	for _, path := range paths {
+		f, err := openQuiet(path, unix.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		p.locked = append(p.locked, f)
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil && err != unix.EWOULDBLOCK { // somebody's; as good
+			return fmt.Errorf("lock %s: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // maxSocketPath is what sun_path holds with its NUL, unix(7).
@@ -132,6 +163,7 @@ func (p *prober) close() {
 	for _, l := range p.listeners {
 		l.Close() // which removes the socket
 	}
+	closeFiles(p.locked)
 }
 
 // spec is the sandbox that is tried.
@@ -169,6 +201,7 @@ func (p *prober) env(s Spec) ([]string, error) {
 		fmt.Sprintf("PROBE_FIRST_ID=%d", first), fmt.Sprintf("PROBE_IDS=%d", count), fmt.Sprintf("PROBE_FILTERS=%d", filters),
 		"PROBE_RLIMITS=" + strings.Join(limits, " "),
 		"PROBE_ROOT=" + strings.Join(rootTable(p.host.config.Links), "\n"),
+		"PROBE_LOCKED=" + strings.Join(lockedPaths, "\n"),
 		"PROBE_MOUNTS=" + strings.Join(mountPoints(), "\n"),
 		"PROBE_PORT=" + p.port, "PROBE_ABSTRACT=" + p.abstract, "PROBE_SOCKET=" + p.socket,
 		"PROBE_FILE=" + filepath.Join(p.host.instance.state, "lock"),
@@ -192,16 +225,7 @@ func (p *prober) env(s Spec) ([]string, error) {
 // mountPoints are those of a sandbox without mounts of its own, if they are there.
 // Beneath those that end in a slash the machine may have mounted more.
 func mountPoints() []string {
-	points := []string{"/", "/usr", "/usr/", "/proc", "/dev", "/dev/shm", "/tmp", homeDir, workspaceDir}
-	for _, d := range deviceNames {
-		points = append(points, "/dev/"+d.name)
-	}
-	for _, f := range hostFiles {
-		found, _ := filepath.Glob(f.path) // of a pattern that makeRootfs has read
-		for _, path := range found {
-			points = append(points, path, path+"/")
-		}
-	}
+	points := []string{"/", "/usr", "/usr/", "/proc", "/dev", "/dev/shm", "/tmp", homeDir, workspaceDir, largeDir, largeDir + "/"}
 	return slices.Concat(points, maskedPaths, readonlyPaths)
 }
 

@@ -50,6 +50,7 @@ var checks = []check{
 	{"files of the host are hidden", "files", "secrets, sockets and state of the machine are not there", howMounts},
 	{"nothing else of the host", "files", "of the machine's directories only /usr and a short table are there", howMounts},
 	{"devices", "files", "/dev has only null, zero, full, random and urandom", howMounts},
+	{"inodes of its own", "files", "no lock and no watch shows what other sandboxes and the machine do with the same files", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay), and a /usr on which overlays can be laid: not itself two overlays deep"},
 	{"new devices", "files", "a script can't make a node of a disk or of memory", howFilter},
 	{"masked files of the kernel", "files", "addresses, logs and hardware of the machine stay unknown", "a /proc with nothing mounted over its parts, and a kernel on which files can be mounted over others"},
 	{"settings of the kernel", "files", "sysctl, core_pattern and sysrq can't be changed", "a /proc/sys that can be mounted read-only"},

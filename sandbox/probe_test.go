@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/opencontainers/cgroups"
-	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 )
@@ -273,6 +272,7 @@ func onANetwork() []string {
 // A mutation takes one layer away.
 type mutation struct {
 	name    string
+	trees   func(*Host, *staging, *mountList) error
 	config  func(*configs.Config)
 	limits  func(group) error
 	filters func(filters) filters
@@ -331,10 +331,17 @@ var mutations = []mutation{
 	{name: "/sys", config: addMount(configs.Mount{
 		Source: "/sys", Destination: "/opt", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
 	}), want: []string{"mounts"}},
-	{name: "another device", config: func(c *configs.Config) {
-		c.Devices = append(c.Devices, &devices.Device{
-			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Minor: 0, Permissions: "rw", Allow: true},
-		})
+	{name: "inodes of the host", trees: func(_ *Host, st *staging, l *mountList) error {
+		tree, err := cloneMount("/usr")
+		if err != nil {
+			return err
+		}
+		unix.Close(l.trees[1])
+		l.trees[1] = tree
+		return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: lockedDown, Propagation: unix.MS_PRIVATE})
+	}, want: []string{"inodes of its own"}},
+	{name: "another device", trees: func(_ *Host, st *staging, _ *mountList) error {
+		return unix.Mknod(filepath.Join(st.devices(), "tty"), unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0)))
 	}, want: []string{"devices", "files of the host are hidden"}},
 	{name: "no bound of /tmp", config: changeMount("/tmp", func(m *configs.Mount) { m.Data = "mode=1777" }), want: []string{"disk limit"}},
 	{name: "core dumps", config: func(c *configs.Config) {
@@ -369,6 +376,7 @@ func TestProbeNamesWhatIsWeak(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			h := openHost(t)
 			h.faults = &faults{config: func(*configs.Config) {}, limits: func(group) error { return nil }}
+			h.faults.trees = m.trees
 			if m.config != nil {
 				h.faults.config = m.config
 			}

@@ -1010,6 +1010,10 @@ class Mother:
         if len(os.listdir("/proc/self/task")) != 1:
             self.send(op="failed", stage="threads", errno=0)
             self.end()
+        if os.stat("/proc/self/exe").st_mode & 0o044:
+            # What all children have as /proc/self/exe they could lock and watch.
+            self.send(op="failed", stage="program", errno=0)
+            self.end()
         for finder in sys.meta_path:
             finder.find_spec("usercustomize", None)  # Python will; it reads sys.path's directories
         self.preloaded = {n for n in sys.modules if "." not in n} - _bare

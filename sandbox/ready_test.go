@@ -143,6 +143,20 @@ func startReadyMother(t testing.TB, python string, landlock bool, imports ...str
 }
 
 // startReadyMotherIn starts one with another environment.
+// unreadableCopy is what the zygote of sandboxes executes (zygote_program.c).
+func unreadableCopy(t testing.TB, program string) string {
+	t.Helper()
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), filepath.Base(program))
+	if err := os.WriteFile(path, text, 0o511); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func startReadyMotherIn(t testing.TB, env []string, python string, landlock bool, imports ...string) *readyMother {
 	t.Helper()
 	text, err := os.ReadFile("ready.py")
@@ -171,7 +185,7 @@ func startMotherOf(t testing.TB, text []byte, env []string, python string, landl
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	m := &readyMother{t: t, control: pair[0], python: python, env: env}
-	m.cmd = &exec.Cmd{Path: python, Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, m.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
+	m.cmd = &exec.Cmd{Path: unreadableCopy(t, python), Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, m.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
 	if python != "/usr/bin/python3" {
 		m.cmd.Args[0] = python
 	}

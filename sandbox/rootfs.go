@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,11 +21,12 @@ const (
 	linksDir     = "/opt/skillrun/bin"
 )
 
-// hostFile is a file or directory of the host that sandboxes see, read-only.
+// hostFile is a file or directory of the host that sandboxes see a copy of, as it is
+// when the Host is opened.
 type hostFile struct{ path, why string }
 
 // hostFiles are all that a sandbox sees of the host beside /usr, if they
-// exist. Everything else beneath /etc is made up.
+// exist. Everything else beneath /etc is made up. One of them, largeDir, is no copy.
 var hostFiles = []hostFile{
 	{"/etc/alternatives", "Debian's links to the chosen of several programs, from /usr/bin"},
 	{"/etc/ssl/certs", "the machine's trusted certificates"},
@@ -64,9 +66,12 @@ const hostname = "sandbox"
 // emptyDirs are mount points, and directories that programs expect.
 var emptyDirs = []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills", linksDir, "/var", "/run"}
 
-// makeRootfs builds at dir, which exists, the root that all sandboxes of a
-// Host share: a small tmpfs with read-only mounts of the host in it. It is
-// changed by nobody afterwards, and mounted read-only.
+// largeDir can have a hundred megabytes, of which few are read: it is mounted, as /usr is.
+const largeDir = "/var/lib/texmf"
+
+// makeRootfs builds at dir, which exists, the root of which all sandboxes of a Host have
+// an overlay (view.go): a small tmpfs with copies and read-only mounts of the host in it.
+// It is changed by nobody afterwards, and mounted read-only.
 func makeRootfs(dir string, links map[string]string) error {
 	if err := mountTmpfs(dir, rootfsOptions); err != nil {
 		return err
@@ -95,8 +100,8 @@ func makeRootfs(dir string, links map[string]string) error {
 	return makeReadOnly(dir)
 }
 
-// rootfsOptions bound what is made up of a root.
-const rootfsOptions = "mode=755,size=1m,nr_inodes=512"
+// rootfsOptions bound what is made up of a root, and copied from the host's /etc.
+const rootfsOptions = "mode=755,size=64m,nr_inodes=16384"
 
 func makeEmptyDirs(dir string) error {
 	for _, d := range emptyDirs {
@@ -200,7 +205,7 @@ func placeLinks(dir string, lists ...map[string]string) error {
 	return nil
 }
 
-// showHostFiles mounts what matches pattern on the host at the same path beneath dir.
+// showHostFiles puts what matches pattern on the host at the same path beneath dir.
 func showHostFiles(dir, pattern string) error {
 	found, err := filepath.Glob(pattern)
 	if err != nil {
@@ -211,7 +216,13 @@ func showHostFiles(dir, pattern string) error {
 		if err != nil {
 			continue // a dangling link shows nothing
 		}
-		if err := makeTarget(dir+path, info.IsDir()); err != nil {
+		if path != largeDir || !info.IsDir() {
+			if err := copyHostFile(path, dir+path); err != nil {
+				return fmt.Errorf("copy %s: %w", path, err)
+			}
+			continue
+		}
+		if err := os.MkdirAll(dir+path, 0o755); err != nil {
 			return err
 		}
 		if err := bindReadOnly(path, dir+path); err != nil {
@@ -221,11 +232,45 @@ func showHostFiles(dir, pattern string) error {
 	return nil
 }
 
-func makeTarget(path string, isDir bool) error {
-	if isDir {
-		return os.MkdirAll(path, 0o755)
+// copyHostFile copies what of a file or directory everybody may read to target. Links in
+// it stay links.
+func copyHostFile(path, target string) error {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
 	}
-	return writeFile(path, "")
+	return filepath.WalkDir(resolved, func(at string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		to := target + strings.TrimPrefix(at, resolved)
+		switch mode := info.Mode(); {
+		case mode.IsDir() && mode.Perm()&0o005 == 0o005:
+			return os.MkdirAll(to, 0o755)
+		case mode.IsDir():
+			return filepath.SkipDir
+		case mode&fs.ModeSymlink != 0:
+			link, err := os.Readlink(at)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, to)
+		case mode.IsRegular() && mode.Perm()&0o004 != 0:
+			text, err := os.ReadFile(at)
+			if err != nil {
+				return err
+			}
+			if err := writeFile(to, string(text)); err != nil {
+				return err
+			}
+			return os.Chmod(to, mode.Perm()&0o755) // scripts of /etc may be programs
+		}
+		return nil
+	})
 }
 
 func writeFile(path, text string) error {

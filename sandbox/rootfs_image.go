@@ -73,22 +73,19 @@ func (h *Host) knowsRoot(name string) error {
 	return fmt.Errorf("root file system %q: this host has none of that name", name)
 }
 
-// rootOf is where a root is mounted that knowsRoot; the empty name is the host's
-// own.
+// rootOf is where the layers of a root are mounted.
 func (h *Host) rootOf(name string) string {
-	if name == "" {
-		return h.rootfs()
-	}
 	return filepath.Join(h.instance.run, "root-"+name)
 }
 
-// linksOf shows the directory of linksDir of a root again, for sandboxes in which
-// a mount hides it.
-func (h *Host) linksOf(name string) string {
-	if name == "" {
-		return h.links()
+// linksOf are the links of a root, path to target.
+func (h *Host) linksOf(name string) map[string]string {
+	for _, r := range h.config.Roots {
+		if name != "" && r.Name == name {
+			return r.Links
+		}
 	}
-	return filepath.Join(h.instance.run, "links-"+name)
+	return h.config.Links
 }
 
 // makeRoots mounts every root of the configuration.
@@ -105,7 +102,7 @@ func (h *Host) makeRoots() error {
 func (h *Host) freeRoots() error {
 	var errs []error
 	for _, r := range h.config.Roots {
-		errs = append(errs, detach(h.linksOf(r.Name)), detach(h.rootOf(r.Name)))
+		errs = append(errs, detach(h.rootOf(r.Name)))
 	}
 	return errors.Join(errs...)
 }
@@ -114,29 +111,26 @@ func (h *Host) makeRoot(r Root) error {
 	if err := CheckRootDir(r.Dir); err != nil {
 		return err
 	}
-	root, links, scratch := h.rootOf(r.Name), h.linksOf(r.Name), filepath.Join(h.instance.run, "scratch")
-	for _, dir := range []string{root, links, scratch} {
-		if err := makeOpenDir(dir); err != nil {
-			return err
-		}
-	}
-	if err := layRoot(scratch, root, r); err != nil {
+	dir := h.rootOf(r.Name)
+	if err := makeOpenDir(dir); err != nil {
 		return err
 	}
-	if err := os.Remove(scratch); err != nil {
-		return err
-	}
-	return bindReadOnly(root+filepath.Dir(linksDir), links)
+	return layRoot(dir, r)
 }
 
-// layRoot mounts at target what we make up over r's directory. The two layers are
-// mounted at scratch only until the overlay, which nobody can write to, has them.
-func layRoot(scratch, target string, r Root) (err error) {
-	if err := mountTmpfs(scratch, rootfsOptions); err != nil {
+// layersOf are what we make up and what it lies over, of a root whose layers layRoot
+// mounted at dir.
+func layersOf(dir string) (made, below string) {
+	return filepath.Join(dir, "made"), filepath.Join(dir, "below")
+}
+
+// layRoot mounts at dir what we make up and r's directory, the layers of which each
+// sandbox has an overlay.
+func layRoot(dir string, r Root) error {
+	if err := mountTmpfs(dir, rootfsOptions); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, detach(scratch)) }()
-	made, below := filepath.Join(scratch, "made"), filepath.Join(scratch, "below")
+	made, below := layersOf(dir)
 	for _, dir := range []string{made, below} {
 		if err := makeOpenDir(dir); err != nil {
 			return err
@@ -145,14 +139,7 @@ func layRoot(scratch, target string, r Root) (err error) {
 	if err := bindMapped(r.Dir, below, nil); err != nil {
 		return err
 	}
-	if err := makeOver(made, r.Links); err != nil {
-		return err
-	}
-	options := "redirect_dir=nofollow,metacopy=off,index=off,xino=off,lowerdir=" + made + ":" + below
-	if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return fmt.Errorf("overlay: %w", err)
-	}
-	return nil
+	return makeOver(made, r.Links)
 }
 
 // makeOver makes the layer that lies over a root: mount points, what is made up,

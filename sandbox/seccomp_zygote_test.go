@@ -205,6 +205,9 @@ func TestZygotesAreRefused(t *testing.T) {
 				"pivot_root", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot", "request_key", "sethostname", "shmget",
 				"swapon", "umount2", "userfaultfd",
 			} {
+				if name == "zygote" && (call == "pivot_root" || call == "umount2") {
+					continue // by which a sandbox enters a root of its own
+				}
 				n, err := seccomp.GetSyscallFromNameByArch(call, a.scmp)
 				if err != nil {
 					t.Fatalf("%s: %v", call, err)

@@ -105,6 +105,9 @@ func (c *cell) build(ctx context.Context) (err error) {
 	if c.staging, err = stage(c.dir, c.spec, c.slot.script()); err != nil {
 		return &SetupError{Step: "workspace", Err: err}
 	}
+	if err := c.host.stageRoot(c.staging, c.spec); err != nil {
+		return &SetupError{Step: "root", Err: err}
+	}
 	if c.pipes, err = newPipes(); err != nil {
 		return &SetupError{Step: "pipes", Err: err}
 	}

@@ -48,7 +48,6 @@ func TestStepsNameTheirObject(t *testing.T) {
 		{"link that is there", func() error { return makeLinks(dir, map[string]string{"/": "x"}) }, "file exists"},
 		{"odd pattern", func() error { return showHostFiles(dir, "[") }, "syntax error in pattern"},
 		{"shown beneath a file", func() error { return showHostFiles(file, "/etc/passwd") }, file},
-		{"directory beneath a file", func() error { return makeTarget(beneath, true) }, file},
 		{"text beneath a file", func() error { return writeFile(beneath, "") }, file},
 		{"text over a file", func() error { return writeFile(file, "") }, "file exists"},
 

@@ -36,7 +36,7 @@ func TestView(t *testing.T) {
 	h := openHost(t)
 	for _, tt := range []struct{ name, script, want string }{
 		{"root", "ls -A / | tr '\\n' ' '", "bin dev etc home lib lib64 opt proc run sbin skills tmp usr var workspace "},
-		{"dev", "ls -A /dev | grep -v core | tr '\\n' ' '", "fd full null ptmx random shm stderr stdin stdout urandom zero "},
+		{"dev", "ls -A /dev | grep -v core | tr '\\n' ' '", "fd full null random shm stderr stdin stdout urandom zero "},
 		{"empty", "ls -A /workspace /tmp /home/skill /dev/shm /run /skills | grep -v : | tr -d '\\n'", ""},
 		{"descriptors", "ls /proc/self/fd | tr '\\n' ' '", "0 1 2 3 "}, // 3 is of ls
 		{"kinds", "for i in 0 1 2; do stat -Lc %F /proc/self/fd/$i; done | uniq", "fifo\n"},
@@ -75,32 +75,24 @@ func TestMountTable(t *testing.T) {
 	skill := newSnapshot(t, nil)
 	got := run(t, h, Spec{Program: command("cat", "/proc/self/mountinfo"), Env: testEnv, Mounts: []Mount{{Source: skill, Target: "/skills/s", Owned: true}}}, "")
 	want := map[string]string{ // mount point: type and the flags that matter
-		"/":           "tmpfs ro,nosuid,nodev",
-		"/usr":        "* ro,nosuid,nodev",
+		"/":           "overlay ro,nosuid,nodev",
+		"/usr":        "overlay ro,nosuid,nodev",
 		"/proc":       "proc rw,nosuid,nodev,noexec",
-		"/dev":        "tmpfs rw,nosuid,noexec",
+		"/dev":        "tmpfs ro,nosuid,noexec",
 		"/dev/shm":    "tmpfs rw,nosuid,nodev,noexec",
 		"/tmp":        "tmpfs rw,nosuid,nodev",
 		"/home/skill": "tmpfs rw,nosuid,nodev",
 		"/workspace":  "overlay rw,nosuid,nodev",
 		"/skills":     "tmpfs ro,nosuid,nodev,noexec",
-		"/skills/s":   "* ro,nosuid,nodev",
+		"/skills/s":   "overlay ro,nosuid,nodev",
 	}
 	readonly := readonlyPaths
 	if h.pool != nil {
-		// The mother's devices, which all her sandboxes share, and a /proc of
-		// which nothing can be written.
-		want["/dev"], want["/proc"] = "tmpfs ro,nosuid,noexec", "proc ro,nosuid,nodev,noexec"
+		want["/proc"] = "proc ro,nosuid,nodev,noexec" // of which nothing can be written
 		readonly = nil
 	}
-	for _, d := range deviceNames {
-		want["/dev/"+d.name] = "*"
-	}
-	for _, f := range hostFiles {
-		found, _ := filepath.Glob(f.path)
-		for _, p := range found {
-			want[p] = "* ro,nosuid,nodev"
-		}
+	if _, err := os.Stat(largeDir); err == nil {
+		want[largeDir] = "overlay ro,nosuid,nodev"
 	}
 	top := map[string]string{} // of several mounts at a point the last is seen
 	for line := range strings.Lines(got.stdout) {

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
-	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	seccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
@@ -36,7 +36,8 @@ type weakening struct {
 	config  func(*configs.Config)
 	limits  func(group) error
 	filters func(filters) (filters, error)
-	unread  bool // faults.unread
+	trees   func(*Host, *staging, *mountList) error // faults.trees
+	unread  bool                                    // faults.unread
 }
 
 const andLayer = " + "
@@ -125,11 +126,8 @@ var weakenings = map[string]weakening{
 			m.Flags &^= unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 		}
 	}},
-	"devices": {config: func(c *configs.Config) {
-		c.Devices = append(c.Devices, &devices.Device{
-			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Permissions: "rw", Allow: true},
-		})
-	}},
+	"devices": {trees: addTerminal},
+	"inodes":  {trees: sharedInodes},
 	"files of the host": {config: func(c *configs.Config) {
 		c.Mounts = append(c.Mounts, &configs.Mount{
 			Source: "/var", Destination: "/var", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
@@ -177,6 +175,14 @@ func (h *Host) weaken() error {
 			return err
 		}
 	}
+	h.faults.trees = func(h *Host, st *staging, l *mountList) (err error) {
+		for _, w := range all {
+			if w.trees != nil && !(kept && strings.Contains(st.dir, "/probe-")) {
+				err = errors.Join(err, w.trees(h, st, l))
+			}
+		}
+		return err
+	}
 	for _, w := range all {
 		h.faults.unread = h.faults.unread || w.unread
 		if w.filters == nil {
@@ -223,6 +229,31 @@ func hostProc(c *configs.Config) {
 		}
 	}
 	c.MaskPaths, c.ReadonlyPaths = nil, nil
+}
+
+// addTerminal makes a device that is the machine's.
+func addTerminal(_ *Host, st *staging, _ *mountList) error {
+	path := filepath.Join(st.devices(), "tty")
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0))); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o666)
+}
+
+// sharedInodes shows the layers of the root themselves, and the machine's own /dev/null.
+func sharedInodes(h *Host, _ *staging, l *mountList) error {
+	for i, layer := range h.rootLayers("") {
+		tree, err := cloneMount(layer.dirs[0])
+		if err != nil {
+			return err
+		}
+		if err := lockMount(tree, lockedDown); err != nil {
+			return err
+		}
+		unix.Close(l.trees[i])
+		l.trees[i] = tree
+	}
+	return nil
 }
 
 // pretending is a filter that lets every call pass but these, which do nothing and

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +33,8 @@ type aheadWeakening struct {
 	off     string // lines for weaken.c, or weaken.py if an interpreter's child is meant
 	zygotes string // lines for weaken.c in either case
 	mother  func(*configs.Config)
-	root    func(path string) error // of the root that she shares with her sandboxes
+	host    func(*Host) error // before she is started
+	trees   func(*Host, *staging, *mountList) error
 	limits  func(group) error
 	filters func(filters) (filters, error)
 	unread  bool // faults.unread
@@ -79,19 +79,16 @@ var aheadWeakenings = map[string]aheadWeakening{
 	"sizes":              {off: "sizes"},
 	"mount flags":        {off: "mount flags"},
 	"snapshot":           {off: "snapshot\ninit filter"}, // which would refuse to change the mount
-	"read-only root": {mother: func(c *configs.Config) { c.Readonlyfs = false }, root: func(path string) error {
-		return unix.MountSetattr(unix.AT_FDCWD, path, 0, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+	"read-only root": {trees: func(_ *Host, _ *staging, l *mountList) error {
+		return unix.MountSetattr(l.trees[0], "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
 	}},
-	"files of the host": {mother: func(c *configs.Config) {
-		c.Mounts = append(c.Mounts, &configs.Mount{
-			Source: "/var", Destination: "/var", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
-		})
+	// In the others, too: it is one table.
+	"files of the host": {host: func(h *Host) error {
+		h.beneath = append(h.beneath, "/var")
+		return bindReadOnly("/var", h.rootfs()+"/var")
 	}},
-	"devices": {mother: func(c *configs.Config) {
-		c.Devices = append(slices.Clone(c.Devices), &devices.Device{
-			Path: "/dev/tty", FileMode: 0o666, Rule: devices.Rule{Type: devices.CharDevice, Major: 5, Permissions: "rw", Allow: true},
-		})
-	}},
+	"devices":        {trees: addTerminal},
+	"inodes":         {trees: sharedInodes},
 	"oom score":      {mother: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
 	"memory limit":   {limits: weakenings["memory limit"].limits},
 	"process limit":  {limits: weakenings["process limit"].limits},
@@ -166,6 +163,14 @@ func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, ke
 			}
 		}
 	}}
+	h.faults.trees = func(h *Host, st *staging, l *mountList) (err error) {
+		for _, w := range weak {
+			if w.trees != nil {
+				err = errors.Join(err, w.trees(h, st, l))
+			}
+		}
+		return err
+	}
 	if !kept {
 		h.faults.limits = func(g group) (err error) {
 			for _, w := range weak {
@@ -189,8 +194,8 @@ func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, ke
 				return err
 			}
 		}
-		if w.root != nil {
-			if err := w.root(h.rootfs()); err != nil {
+		if w.host != nil {
+			if err := w.host(h); err != nil {
 				return err
 			}
 		}

@@ -17,11 +17,15 @@ type staging struct {
 	mount  string // the merged workspace
 	points int    // mount points that there is room for
 	skill  []string
-	upper  *os.Root // stays open after the detach
+	// Of a sandbox that libcontainer makes.
+	links   string   // what goes above linksDir where a mount hides it
+	servers string   // the host's name servers, for those who have its network; else empty
+	upper   *os.Root // stays open after the detach
 }
 
-// inodes that the staging itself needs on the tmpfs, beside lowers and mounts.
-const stagingInodes = 8
+// stagingInodes are those that the staging itself needs on the tmpfs, beside lowers and
+// mounts.
+var stagingInodes = 10 + deviceInodes
 
 // stage mounts the workspace and the extra directories of s beneath dir, which
 // exists, for the script's host id.
@@ -31,7 +35,7 @@ func stage(dir string, s Spec, script uint32) (_ *staging, err error) {
 		return nil, err
 	}
 	defer userns.Close()
-	st, err := newStaging(dir, s.Workspace, len(s.Workspace.Lower)+len(s.Mounts), script)
+	st, err := newStaging(dir, s.Workspace, len(s.Workspace.Lower)+2*len(s.Mounts), script)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +52,13 @@ func stage(dir string, s Spec, script uint32) (_ *staging, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := bindMapped(m.Source, target, m.mapping(userns)); err != nil {
+		tree, err := st.ownMount(s.Workspace, i, m, userns)
+		if err != nil {
+			return nil, err
+		}
+		err = attach(tree, target)
+		unix.Close(tree)
+		if err != nil {
 			return nil, err
 		}
 		st.skill = append(st.skill, target)
@@ -76,7 +86,7 @@ func newStaging(dir string, w Workspace, points int, script uint32) (_ *staging,
 			st.close()
 		}
 	}()
-	for _, name := range []string{"upper", "work", "merged"} {
+	for _, name := range []string{"upper", "work", "merged", "empty"} {
 		if _, err := makeDir(dir, name); err != nil {
 			return nil, err
 		}
@@ -123,11 +133,7 @@ func (st *staging) overlay(w Workspace, userns *os.File) error {
 		lowers = append(lowers, target)
 	}
 	if len(lowers) == 0 { // an overlay needs one
-		target, err := makeDir(st.dir, "empty")
-		if err != nil {
-			return err
-		}
-		lowers = []string{target}
+		lowers = []string{filepath.Join(st.dir, "empty")}
 	}
 	// Without redirects and metadata-only copies the upper layer holds every
 	// change whole, so it is the list of artifacts. The price is EXDEV when a

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +21,7 @@ var protocols = map[string]func(testing.TB, *running, hostileCase){
 
 	"concurrent: start A, then B 0.5 s later: B must not see A's locks":                                                            runBesideOne,
 	"concurrent: two runs; host side: the two host uid ranges are disjoint, both >= 65536, and not reused before cleanup finished": idsAreApart,
+	"concurrent: start A, then B and host programs: A must not see what they open":                                                 runWatched,
 	"run two at once plus a host-side connect to 127.0.0.1:18080":                                                                  runTwoListeners,
 }
 
@@ -34,6 +37,32 @@ func runBesideOne(t testing.TB, d *running, c hostileCase) {
 	first, release := startHeld(t, d, c)
 	second := newTrial(t, d, c)
 	second.run()
+	release()
+	newTrialOf(t, d, c, first()).judge()
+}
+
+// runWatched is runBesideOne, with opens of the same files by the host and the daemon.
+func runWatched(t testing.TB, d *running, c hostileCase) {
+	first, release := startHeld(t, d, c)
+	newTrial(t, d, c).run()
+	for _, path := range []string{"/", "/usr", "/usr/bin", "/usr/bin/env", "/etc", "/etc/passwd", "/etc/services", "/dev/null"} {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = f.Read(make([]byte, 1)) // not of directories
+		f.Close()
+	}
+	if out, err := exec.Command("/usr/bin/python3", "-c", "import ctypes").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s, err := d.skills.ReadSkillFile(t.Context(), &pb.ReadSkillFileRequest{Skill: "hostile", Path: "data/lock"})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	release()
 	newTrialOf(t, d, c, first()).judge()
 }

@@ -1,0 +1,283 @@
+package sandbox
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whatever a program can open for reading it can also watch (inotify) and lock (flock,
+// fcntl), and both say what others do with the same inode: with the same file of the
+// host, or of a skill. So each sandbox sees shared files through read-only overlays of
+// its own. An overlay has an inode for each file of its layers, which no other mount
+// has; the pages stay shared.
+//
+// Which trees those are is one table, rootLayers. Everything else that a sandbox sees is
+// in file systems of its own.
+
+// A layered tree is one overlay: directories of this process's mount namespace,
+// uppermost first, and where in the sandbox it is mounted.
+type layered struct {
+	place string
+	dirs  []string
+}
+
+// maxPlaces bounds the mounts of which a root consists (MAX_PLACES of mother.h, which
+// counts /dev as well).
+const maxPlaces = 15
+
+// rootLayers are the trees of the root that a Spec names, each before what is mounted
+// in it.
+func (h *Host) rootLayers(root string) []layered {
+	if root != "" {
+		made, below := layersOf(h.rootOf(root))
+		return []layered{{"/", []string{made, below}}}
+	}
+	all := []layered{{"/", []string{h.rootfs()}}}
+	for _, place := range h.beneath {
+		all = append(all, layered{place, []string{h.rootfs() + place}})
+	}
+	return all
+}
+
+// places are where the mounts of which the host's root consists go in a sandbox.
+func (h *Host) places() []string {
+	var places []string
+	for _, t := range h.rootLayers("") {
+		places = append(places, t.place)
+	}
+	return append(places, "/dev")
+}
+
+// directoriesMounted lists the directories that are mounted beneath dir, without dir in
+// front, each before what is mounted in it. Files that somebody mounted there are not
+// seen in sandboxes: there is no overlay of a file.
+func directoriesMounted(dir string) ([]string, error) {
+	points, err := mountsBeneath(dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(points) // oldest first
+	var places []string
+	for _, p := range points {
+		info, err := os.Lstat(p)
+		if err != nil {
+			return nil, err
+		}
+		if place := strings.TrimPrefix(p, dir); place != "" && info.IsDir() && !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	if len(places) >= maxPlaces {
+		return nil, fmt.Errorf("%d directories are mounted beneath /usr: at most %d", len(places)-1, maxPlaces-2)
+	}
+	return places, nil
+}
+
+// layTree is a mount of dirs, uppermost first, that nobody sees yet. Nothing can be
+// changed in it, and no inode of it is in another mount.
+func (st *staging) layTree(dirs ...string) (int, error) {
+	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("overlay: %w", err)
+	}
+	defer unix.Close(fs)
+	// By descriptors, since fsconfig takes no more than 256 bytes. An overlay that can't
+	// be written to must have two layers.
+	var lowers []string
+	for _, dir := range append(slices.Clone(dirs), filepath.Join(st.dir, "empty")) {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, fmt.Errorf("open %s: %w", dir, err)
+		}
+		defer unix.Close(fd)
+		lowers = append(lowers, fmt.Sprintf("/proc/self/fd/%d", fd))
+	}
+	options := [][2]string{
+		{"source", "overlay"}, {"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"},
+		{"lowerdir", strings.Join(lowers, ":")},
+	}
+	for _, o := range options {
+		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
+			return -1, fmt.Errorf("overlay of %s: %s: %w", strings.Join(dirs, ", "), o[0], err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, fmt.Errorf("overlay of %s: %w", strings.Join(dirs, ", "), err)
+	}
+	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, lockedDown)
+	if err != nil {
+		return -1, fmt.Errorf("mount overlay of %s: %w", strings.Join(dirs, ", "), err)
+	}
+	return tree, nil
+}
+
+// rootTrees are the mounts of the root that a Spec names. ahead: for the mother's sandbox.
+func (h *Host) rootTrees(st *staging, root string, ahead bool) (*mountList, error) {
+	l, err := st.rootTrees(h.rootLayers(root))
+	if err == nil {
+		err = h.faults.change(h, st, l, ahead)
+	}
+	return l, err
+}
+
+// rootTrees are the mounts of a root, in the order in which they are put into their
+// places, with /dev as the last.
+func (st *staging) rootTrees(all []layered) (*mountList, error) {
+	l := &mountList{}
+	for _, t := range all {
+		tree, err := st.layTree(t.dirs...)
+		if err := l.add(tree, err, t.place); err != nil {
+			return l, err
+		}
+	}
+	tree, err := st.deviceTree()
+	return l, l.add(tree, err, "/dev")
+}
+
+// deviceLinks are what programs expect in /dev beside devices.
+var deviceLinks = map[string]string{
+	"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+}
+
+// deviceInodes are those that deviceTree takes of the staging's tmpfs.
+var deviceInodes = 2 + len(deviceNames) + len(deviceLinks)
+
+// deviceTree is a mount of /dev that nobody sees yet. Its nodes are made, not the
+// machine's own: an overlay that a sandbox could see would do as well, but for device
+// nodes it has no other inodes than its layers on all kernels.
+func (st *staging) deviceTree() (int, error) {
+	dev, err := makeDir(st.dir, "dev")
+	if err != nil {
+		return -1, err
+	}
+	if _, err := makeDir(dev, "shm"); err != nil {
+		return -1, err
+	}
+	for _, d := range deviceNames {
+		path := filepath.Join(dev, d.name)
+		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, uint32(d.minor)))); err != nil {
+			return -1, fmt.Errorf("make device %s: %w", d.name, err)
+		}
+		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
+			return -1, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(deviceLinks)) {
+		if err := os.Symlink(deviceLinks[name], filepath.Join(dev, name)); err != nil {
+			return -1, err
+		}
+	}
+	tree, err := cloneMount(dev)
+	if err != nil {
+		return -1, err
+	}
+	attr := unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC, Attr_clr: unix.MOUNT_ATTR_NODEV,
+		Propagation: unix.MS_PRIVATE,
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		unix.Close(tree)
+		return -1, fmt.Errorf("mount of devices: %w", err)
+	}
+	return tree, nil
+}
+
+// root is where showRoot mounts the root for libcontainer, and devices its /dev.
+func (st *staging) root() string    { return filepath.Join(st.dir, "root") }
+func (st *staging) devices() string { return filepath.Join(st.dir, "dev") }
+
+// showRoot mounts a root for libcontainer, which takes directories. It closes l.
+func (st *staging) showRoot(l *mountList) error {
+	defer l.close()
+	if _, err := makeDir(st.dir, "root"); err != nil {
+		return err
+	}
+	for i, tree := range l.trees {
+		target := st.root() + l.targets[i]
+		if l.targets[i] == "/dev" {
+			target = st.devices()
+		}
+		if err := attach(tree, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownMount is a mount of m's directory that nobody sees yet, as layTree makes it. Its
+// layer is mounted beside the workspace's; if it is one of those it is taken.
+func (st *staging) ownMount(w Workspace, i int, m Mount, userns *os.File) (int, error) {
+	if at := slices.Index(w.Lower, m.Source); at >= 0 && m.Owned {
+		return st.layTree(filepath.Join(st.dir, lowerName(at)))
+	}
+	target, err := makeDir(st.dir, fmt.Sprintf("below%d", i))
+	if err != nil {
+		return -1, err
+	}
+	if err := bindMapped(m.Source, target, m.mapping(userns)); err != nil {
+		return -1, err
+	}
+	return st.layTree(target)
+}
+
+// linksIn makes the links of linksDir again, for a sandbox in which a mount hides those
+// of the root, and returns the directory that goes above linksDir.
+func (st *staging) linksIn(links map[string]string) (string, error) {
+	top := filepath.Join(st.dir, "links")
+	own := map[string]string{}
+	for path, target := range links {
+		if filepath.Dir(path) == linksDir {
+			own[path] = target
+		}
+	}
+	if err := os.MkdirAll(top+linksDir, 0o755); err != nil {
+		return "", err
+	}
+	return top + filepath.Dir(linksDir), placeLinks(top, own)
+}
+
+// linkInodes are those that linksIn takes.
+func linkInodes(links map[string]string) int { return 4 + len(links) }
+
+// stageRoot gives st what of a sandbox that libcontainer makes is not s's own.
+func (h *Host) stageRoot(st *staging, s Spec) (err error) {
+	links := h.linksOf(s.Root)
+	if err := st.makeRoom(s.Workspace, st.points+linkInodes(links)); err != nil {
+		return err
+	}
+	trees, err := h.rootTrees(st, s.Root, false)
+	if err != nil {
+		trees.close()
+		return err
+	}
+	if err := st.showRoot(trees); err != nil {
+		return err
+	}
+	if st.links, err = st.linksIn(links); err != nil {
+		return err
+	}
+	if s.Network == NetworkHost {
+		return st.copyServers()
+	}
+	return nil
+}
+
+// copyServers has the host's name servers go with the host's network.
+func (st *staging) copyServers() error {
+	text, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return nil // a machine without asks nobody either
+	}
+	path := filepath.Join(st.dir, "resolv.conf")
+	if err := writeFile(path, string(text)); err != nil {
+		return err
+	}
+	st.servers = path
+	return nil
+}
