@@ -15,8 +15,8 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// An ArgumentsError says why the arguments of a call don't fit the tool's schema,
-// and what would.
+// An ArgumentsError says which argument of a call does not fit the tool's schema, and
+// which value would.
 type ArgumentsError struct {
 	Tool   string
 	Field  string // empty: the arguments as a whole
@@ -30,8 +30,8 @@ func (e *ArgumentsError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.Tool, e.Field, e.Reason)
 }
 
-// schema is as much of JSON Schema as the tools' parameters use. A test holds
-// every tool to it.
+// schema is the part of JSON Schema that the tools' parameters use. A test checks that
+// no tool uses more.
 type schema struct {
 	Type       string              `json:"type"`
 	Properties map[string]property `json:"properties"`
@@ -46,10 +46,10 @@ type property struct {
 	Maximum     *float64 `json:"maximum"`
 }
 
-// checkArguments holds the arguments of a call against the tool's schema: an
-// object with the required fields and no unknown ones, each of its type. An
-// optional field that is null is left out: models send it for "none". What comes
-// back has no null on the top level.
+// checkArguments checks the arguments of a call against the tool's schema: an object
+// with all required fields, no unknown ones, and values of the right types. It drops
+// optional fields that are null, because models send null for "not set". The result has
+// no null at the top level.
 func checkArguments(t Tool, arguments json.RawMessage) (json.RawMessage, error) {
 	bad := func(field, format string, args ...any) error {
 		return &ArgumentsError{Tool: t.Name, Field: field, Reason: fmt.Sprintf(format, args...)}
@@ -102,13 +102,13 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one JSON value")
 	}
-	if fields == nil { // null
+	if fields == nil { // the text was null
 		return nil, errors.New("no object")
 	}
 	return fields, nil
 }
 
-// fieldList names the fields of a schema, the required ones first.
+// fieldList lists the fields of a schema, required ones first.
 func fieldList(s schema) string {
 	if len(s.Properties) == 0 {
 		return "no fields"
@@ -122,7 +122,7 @@ func fieldList(s schema) string {
 	return strings.Join(list, ", ")
 }
 
-// refuse says why a value is none of this property, or "".
+// refuse says why a value does not fit this property. Empty: it fits.
 func (p property) refuse(value json.RawMessage) string {
 	var got any
 	if err := json.Unmarshal(value, &got); err != nil {
@@ -150,7 +150,7 @@ func (p property) refuse(value json.RawMessage) string {
 	return ""
 }
 
-// decode reads arguments that were checked.
+// decode unmarshals checked arguments.
 func decode[T any](c call) (T, error) {
 	var v T
 	if err := json.Unmarshal(c.arguments, &v); err != nil {
@@ -159,5 +159,5 @@ func decode[T any](c call) (T, error) {
 	return v, nil
 }
 
-// seconds is a time as schemas have it.
+// seconds converts a schema's number of seconds to a duration.
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

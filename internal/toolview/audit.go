@@ -13,31 +13,33 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// AuditArguments says what the audit log has of a script's arguments.
+// AuditArguments selects how the audit log shows a script's arguments.
 type AuditArguments string
 
 // The zero AuditArguments is AuditOff.
 const (
 	// AuditOff leaves them out.
 	AuditOff AuditArguments = "off"
-	// AuditHash has a keyed hash, so that equal ones can be told and none guessed.
+	// AuditHash logs a keyed hash: equal arguments have equal hashes, and nobody
+	// without the key can guess the arguments.
 	AuditHash AuditArguments = "hash"
-	// AuditTruncated has their first characters. They may hold secrets.
+	// AuditTruncated logs their first 256 characters, which may hold secrets.
 	AuditTruncated AuditArguments = "truncated"
 )
 
-// auditCharacters is how much of a text the published audit log has.
+// auditCharacters is the published length of a text in the audit log, in characters.
 const auditCharacters = 256
 
-// auditArguments is what the audit log has of arguments, which are those that the
-// script reads: however a caller wrote them, equal ones look the same.
+// auditArguments returns the arguments as the audit log shows them. It takes them in the
+// encoding that the script reads, so equal arguments look equal however they were
+// written.
 func (v *View) auditArguments(arguments string) string {
 	if v.auditMode != AuditHash && v.auditMode != AuditTruncated {
 		return string(AuditOff)
 	}
 	text, err := executor.EncodeArguments(arguments)
 	if err != nil {
-		return "invalid" // and then nothing ran
+		return "invalid" // the request was refused
 	}
 	if v.auditMode == AuditHash {
 		return "hmac-sha256:" + v.x.KeyedHash("audit.arguments", text)
@@ -45,7 +47,7 @@ func (v *View) auditArguments(arguments string) string {
 	return strconv.Quote(clip(string(text)))
 }
 
-// clip cuts a text to what the audit log has of one, and says so.
+// clip truncates a text to auditCharacters and marks the cut.
 func clip(s string) string {
 	if first := firstCharacters(s); first != s {
 		return first + "..."
@@ -53,7 +55,7 @@ func clip(s string) string {
 	return s
 }
 
-// firstCharacters is s[:256] in Python.
+// firstCharacters returns Python's s[:256].
 func firstCharacters(s string) string {
 	n := 0
 	for i := range s {
@@ -64,8 +66,8 @@ func firstCharacters(s string) string {
 	return s
 }
 
-// auditValue is a value of a line of the audit log, quoted if it could be taken for
-// more than a value.
+// auditValue returns a value for a line of the audit log, in quotes if it could be read
+// as more than one value.
 func auditValue(s string) string {
 	if s == "" || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool {
 		return r == ',' || r == '=' || r == '|' || r == '"' || r == '\\' || r == ' ' || !strconv.IsPrint(r)
@@ -75,10 +77,9 @@ func auditValue(s string) string {
 	return s
 }
 
-// A scriptAudit writes what the contract of ScriptExecutor promises to log about
-// one execution. The handler of the log quotes a message, so a name or an output
-// with a line end makes no second line; values are quoted so that none can pass for
-// the next field.
+// A scriptAudit logs one execution as the contract of ScriptExecutor promises. The log
+// handler quotes messages, so a line end in a name or in output starts no second line.
+// Values are quoted so that none can pass for another field.
 type scriptAudit struct {
 	log           *slog.Logger
 	run           run
@@ -107,7 +108,7 @@ func (a scriptAudit) ended(ctx context.Context, s ScriptResult) {
 	a.line(ctx, strconv.Itoa(s.ExitCode), float64(s.ExecutionTimeMS), signal)
 }
 
-// failed logs an execution that came to no result.
+// failed logs an execution without a result.
 func (a scriptAudit) failed(ctx context.Context, err error) {
 	name, took, code := auditValue(path.Base(a.script)), float64(milliseconds(a.run.Usage.Wall)), "None"
 	if a.run.ExitCode != nil {
@@ -123,7 +124,7 @@ func (a scriptAudit) truncation(ctx context.Context, stream, name string, t exec
 	}
 }
 
-// line is the one line that every execution leaves.
+// line logs the audit line that every execution leaves.
 func (a scriptAudit) line(ctx context.Context, code string, took float64, signal string) {
 	a.say(ctx, slog.LevelInfo, "AUDIT: Script execution - timestamp=%s, skill=%s, script=%s, args=%s, exit_code=%s, execution_time_ms=%.2f, signal=%s, stdout_truncated=%s, stderr_truncated=%s",
 		time.Now().UTC().Format(time.RFC3339Nano), auditValue(a.skill), auditValue(a.script), a.arguments, code, took, signal,

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 )
 
-// BuiltInSkill is the skill whose folder, empty but for its SKILL.md, is the run
-// directory of RunPython without a skill. Its name is outside of the published
-// grammar, so no valid skill has it; its root comes first, so no other one gets it.
+// BuiltInSkill names the skill whose folder is the run directory of RunPython without a
+// skill; the folder has only a SKILL.md. The published grammar does not allow the name,
+// so no valid skill has it. Its root comes first, so no other skill replaces it.
 const BuiltInSkill = "skillrun.run-python"
 
-// builtInManifest keeps the skill out of lists.
+// builtInManifest hides the skill from lists.
 const builtInManifest = `---
 name: ` + BuiltInSkill + `
 description: The empty run directory of the tool RunPython.
@@ -25,9 +25,9 @@ python: embedded
 The tool RunPython runs here when its call names no skill.
 `
 
-// WriteBuiltIn writes the built-in skill to a folder of its own in dir, which is
-// made if need be, and returns that folder: the first root of the registry. A
-// folder that is as it should be is not touched.
+// WriteBuiltIn writes the built-in skill to a folder in dir, which it creates if
+// needed, and returns that folder: the first root of the registry. It leaves a correct
+// folder untouched.
 func WriteBuiltIn(dir string) (root string, err error) {
 	root = filepath.Join(dir, "run-python")
 	manifest := filepath.Join(root, "SKILL.md")

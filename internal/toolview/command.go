@@ -17,17 +17,17 @@ import (
 type CommandRequest struct {
 	// Skill is a name, or name@sha256:digest.
 	Skill string
-	// Command is one line. {baseDir} in it is the skill's folder.
+	// Command is one line. {baseDir} stands for the skill's folder.
 	Command string
-	// WorkingDir is relative to the skill, or absolute beneath its folder in a
-	// sandbox. Empty: the skill.
+	// WorkingDir is relative to the skill, or absolute beneath the skill's folder in a
+	// sandbox. Empty: the skill's folder.
 	WorkingDir string
 	// Env is added to the environment.
 	Env map[string]string
-	// Timeout zero: the skill's max_execution_time, else the daemon's default.
+	// Timeout of zero means the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
-	// KeepBytes bounds what the result has of each stream; the execution keeps more.
-	// Zero: all that it keeps.
+	// KeepBytes bounds each stream in the result; the execution keeps more. Zero: no
+	// bound beyond the execution's.
 	KeepBytes int64
 }
 
@@ -38,23 +38,23 @@ type CommandResult struct {
 	Stdout        string  `json:"stdout"`
 	Stderr        string  `json:"stderr"`
 	ExecutionTime float   `json:"execution_time"` // seconds
-	Command       string  `json:"command"`        // as it was asked for
-	Error         *string `json:"error"`          // nil: it succeeded
+	Command       string  `json:"command"`        // as requested
+	Error         *string `json:"error"`          // nil on success
 
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
-	Truncated   bool                `json:"-"` // it printed more than was kept
+	Truncated   bool                `json:"-"` // output is missing
 }
 
-// didNotEnd is the exit code of a command that was not allowed, could not start, or
-// did not end by itself.
+// didNotEnd is the exit code of a command that was refused, could not start, or was
+// ended by the daemon.
 const didNotEnd = -1
 
-// ExecuteCommand runs a command line that the skill's allowed-tools cover: the
-// ScriptExecutor.execute of the Agent Skills guide and specification. A command that
-// is not allowed, can't start or fails is a result. An error says that the request
-// is wrong in itself, that the skill is not there, that the daemon has no room, or
-// that it broke. The result of an error names the execution, if there is one.
+// ExecuteCommand runs a command line that the skill's allowed-tools cover:
+// ScriptExecutor.execute of the Agent Skills guide and specification. A command that is
+// refused, can't start or fails is a result. An error means that the request is
+// malformed, the skill does not exist, the daemon has no room, or the daemon failed. The
+// result that comes with an error has the execution's ID, if there is one.
 func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req CommandRequest, sink Sink) (CommandResult, error) {
 	sk, err := v.skills.Resolve(req.Skill)
 	if err != nil {
@@ -67,7 +67,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 	}
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
-		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
+		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
 		Source:    permission.Source{Kind: permission.Command, Command: req.Command},
 		Dir:       dir,
 		Env:       req.Env,
@@ -118,19 +118,18 @@ func (c CommandResult) fill(r run) (CommandResult, error) {
 	return c, nil
 }
 
-// because is the result with an error.
+// because returns the result with an error text.
 func (c CommandResult) because(format string, args ...any) CommandResult {
 	why := fmt.Sprintf(format, args...)
 	c.Error = &why
 	return c
 }
 
-// workspaceDir is the skill's folder as a program may write to it: where commands
-// start.
+// workspaceDir is the writable view of the skill's folder, where commands start.
 const workspaceDir = "/workspace"
 
-// commandDir is a working directory relative to the workspace. False: it is outside
-// of the skill.
+// commandDir returns a working directory relative to the workspace. ok is false if it
+// lies outside of the skill.
 func commandDir(sk *skill.Skill, dir string) (string, bool) {
 	dir = sk.Within(sk.Expand(dir))
 	if rest, ok := strings.CutPrefix(dir, workspaceDir); ok && (rest == "" || rest[0] == '/') {

@@ -11,8 +11,8 @@ import (
 
 // A ScriptPathError is the ValueError of the published validate_script_path.
 type ScriptPathError struct {
-	Path    string // as it was asked for
-	Missing bool   // nothing is there; else it is not where scripts may be
+	Path    string // as requested
+	Missing bool   // false: it exists, but not where scripts may be
 	outside bool
 }
 
@@ -26,9 +26,9 @@ func (e *ScriptPathError) Error() string {
 	return "Script must be in scripts/ directory: " + e.Path
 }
 
-// ValidateScriptPath returns where a script of a skill lies in a sandbox, links
-// followed. The error is a *ScriptPathError, what the skill says of an entry that
-// must not be used, or that there is no such skill.
+// ValidateScriptPath returns the path of a skill's script in a sandbox, with links
+// resolved. The error is a *ScriptPathError, the skill's error for a refused entry, or
+// that the skill does not exist.
 func (v *View) ValidateScriptPath(ctx context.Context, ref, scriptPath string) (string, error) {
 	sk, err := v.skills.Resolve(ref)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// dumps is v as Python's json.dumps(v) prints it: ", " and ": " between parts,
-// everything but printable ASCII as \uXXXX. Fields keep the order of their struct.
-// A float64 in v must be a [float].
+// dumps encodes v as Python's json.dumps(v) does: with ", " and ": " as separators and
+// everything but printable ASCII as \uXXXX. Fields keep the order of their struct. Floats
+// in v must have the type [float], not float64.
 func dumps(v any) json.RawMessage {
 	var plain bytes.Buffer
 	enc := json.NewEncoder(&plain)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic("toolview: " + err.Error()) // of types that are ours: a bug
+		panic("toolview: " + err.Error()) // v has fixed types of this package, so this is a bug
 	}
 	in := bytes.TrimSuffix(plain.Bytes(), []byte("\n"))
 	out := make([]byte, 0, len(in)+len(in)/8)
@@ -51,11 +51,11 @@ func appendEscaped(out []byte, r rune) []byte {
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// A float prints as Python prints one: 2.0, not 2.
+// A float is encoded as in Python: 2.0, not 2.
 type float float64
 
-// MarshalJSON is float.__repr__ for numbers from 0.0001 to below 1e16, and JSON of
-// the same value for others.
+// MarshalJSON returns Python's float.__repr__ for numbers from 0.0001 to below 1e16, and
+// Go's encoding for others.
 func (f float) MarshalJSON() ([]byte, error) {
 	text := strconv.FormatFloat(float64(f), 'f', -1, 64)
 	if !bytes.ContainsRune([]byte(text), '.') {

@@ -17,34 +17,34 @@ import (
 type PythonScriptCall struct {
 	Skill  string
 	Script string // Python code
-	// Timeout zero: the skill's max_execution_time, else the daemon's default.
+	// Timeout of zero means the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
-	// KeepBytes bounds what the result has of each stream; the execution keeps more.
-	// Zero: all that it keeps.
+	// KeepBytes bounds each stream in the result; the execution keeps more. Zero: no
+	// bound beyond the execution's.
 	KeepBytes int64
 }
 
-// A PythonScriptResult is what run_python_script returns: what a program did, or
+// A PythonScriptResult is the result of run_python_script: the end of a program, or
 // Error alone.
 type PythonScriptResult struct {
-	// Ran tells the two apart. If it is false, only Error and ExecutionID count.
+	// Ran reports whether a program ran. If not, only Error and ExecutionID are set.
 	Ran            bool
 	SkillName      string
 	Stdout, Stderr string
 	Returncode     int // -N for signal N, -1 if TimedOut
 	TimedOut       bool
-	// Error is empty if the contract has none: the program ended by itself or by a
-	// signal, and all of its output is here.
+	// Error is empty where the contract has no error: the program ended by itself or by a
+	// signal, and its output is complete.
 	Error string
-	// Success says that the program ended by itself with 0, whether or not all of its
-	// output is here.
+	// Success reports that the program exited with 0, whether or not its output is
+	// complete.
 	Success bool
 
 	ExecutionID string // empty: nothing ran
 	Artifacts   []executor.Artifact
 }
 
-// JSON is the result as Python's json.dumps prints the contract's object.
+// JSON returns the contract's object as Python's json.dumps prints it.
 func (r PythonScriptResult) JSON() []byte {
 	if !r.Ran {
 		return dumps(struct {
@@ -61,10 +61,10 @@ func (r PythonScriptResult) JSON() []byte {
 	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error})
 }
 
-// RunPythonScript runs Python code in a skill's virtual environment: the contract
-// of run_python_script. What its table of errors names, and every other request
-// that can't run as it is, is a result; an error is the daemon's. The result of an
-// error names the execution, if there is one.
+// RunPythonScript runs Python code in a skill's virtual environment: the contract of
+// run_python_script. Every refusal of the request, including those of the contract's table
+// of errors, is a result. An error means that the daemon failed; its result has
+// the execution's ID if there is one.
 func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c PythonScriptCall, sink Sink) (PythonScriptResult, error) {
 	sk, err := v.skills.Resolve(c.Skill)
 	if err != nil {
@@ -75,11 +75,11 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 	}
 	code := c.Script
 	if code == "" {
-		code = "\n" // python -c takes an empty text, an execution does not
+		code = "\n" // python -c accepts empty code, an execution does not
 	}
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
-		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
+		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
 		Source:    permission.Source{Kind: permission.Code, Code: code},
 		Limits:    executor.Limits{Wall: c.Timeout},
 	}, c.KeepBytes, sink)
@@ -94,7 +94,8 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 	return newPythonScriptResult(c.Skill, r), nil
 }
 
-// pythonScriptRefusal is a row of the contract's table of errors, or err.
+// pythonScriptRefusal returns the result that the contract's table of errors has for
+// err, or err itself.
 func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 	result := func(format string, args ...any) (PythonScriptResult, error) {
 		return PythonScriptResult{Error: fmt.Sprintf(format, args...)}, nil
@@ -114,7 +115,7 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 	return PythonScriptResult{}, err
 }
 
-// newPythonScriptResult puts an outcome into the contract's words.
+// newPythonScriptResult converts an outcome to the contract's result.
 func newPythonScriptResult(name string, r run) PythonScriptResult {
 	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts}
 	out.Stdout, out.Stderr = r.texts()
@@ -137,7 +138,7 @@ func newPythonScriptResult(name string, r run) PythonScriptResult {
 	return out
 }
 
-// secondsText prints a time as a number of seconds without needless digits.
+// secondsText prints a duration in seconds without trailing zeros.
 func secondsText(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 }

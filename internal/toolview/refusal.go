@@ -8,8 +8,8 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// A refusable is an error that is about the request or its skill: whoever wrote
-// them can act on it. Every other error is about the daemon.
+// refusable lists the errors that the author of the request or of the skill can act on.
+// Every other error is about the daemon.
 var refusable = []func(error) bool{
 	is[*skill.InvalidNameError], is[*skill.InvalidPinError], is[*skill.DigestMismatch], is[*skill.PathError],
 	func(err error) bool { return errors.Is(err, skill.ErrNotFound) },
@@ -25,9 +25,8 @@ func is[E error](err error) bool {
 	return ok
 }
 
-// refused reports whether err says that the request can't run as it is, so that it
-// belongs into a result. Other errors stay errors: no room, draining, the caller
-// gone, and what is ours.
+// refused reports whether err is about the request, so that it becomes a result. Other
+// errors remain errors: no room, draining, a caller that went away, internal failures.
 func refused(err error) bool {
 	for _, match := range refusable {
 		if match(err) {
@@ -37,7 +36,8 @@ func refused(err error) bool {
 	return false
 }
 
-// withDir says an error about the working directory in the words of a tool's request.
+// withDir renames the field of an error about the working directory to the tool's name
+// for it.
 func withDir(err error, field string) error {
 	if e, ok := errors.AsType[*executor.RequestError](err); ok && e.Field == "working_directory" {
 		return &executor.RequestError{Field: field, Reason: e.Reason}

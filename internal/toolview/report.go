@@ -9,29 +9,29 @@ import (
 	"strconv"
 )
 
-// runnerText defines what runs a program of RunPython.
+// runnerText is the Python code that runs a program of RunPython.
 //
 //go:embed runner.py
 var runnerText string
 
-// A runner starts a program of RunPython, and prints to stderr how it ended if that
-// was an exception: the traceback as python prints it, and then one line,
+// A runner starts a program of RunPython. If an exception ends the program, the runner
+// prints the traceback to stderr as python does, and then one line,
 //
 //	[TOKEN SIZE MESSAGE]
 //
-// with the size of the traceback in bytes and the message in hexadecimal digits. The
-// token is one call's own, so nothing that a program prints by chance, or shows of
-// another call, is taken for it. A program that looks for its token can lie about its
-// own exception, and about nothing else.
+// with the size of the traceback in bytes and the message in hexadecimal digits. Each
+// call has its own random token, so no text that a program prints by chance, or repeats
+// from another call, looks like this line. A program that searches its memory for the
+// token can lie about its own exception, and about nothing else.
 type runner struct {
 	token string
-	// file says that the text of the program is the path of a file.
+	// file says that the program's text is the path of a file.
 	file bool
 }
 
 func newRunner(file bool) runner { return runner{token: "exception " + rand.Text(), file: file} }
 
-// text is Python code for executor.Request.Runner.
+// text returns the Python code for executor.Request.Runner.
 func (r runner) text() string {
 	file := "False"
 	if r.file {
@@ -40,14 +40,14 @@ func (r runner) text() string {
 	return runnerText + fmt.Sprintf("type(_run)(_run.__code__, {'__builtins__': __builtins__})(globals(), '%s', %s)\n", r.token, file)
 }
 
-// An exception is what ended a program.
+// An exception is the Python exception that ended a program.
 type exception struct {
-	message   string // str() of it, or its type if that is empty
+	message   string // str() of the exception, or its type if that is empty
 	traceback []byte // as python prints it
 }
 
-// cut takes the runner's report out of stderr. What is left is what the program
-// printed itself. False: there is none.
+// cut removes the runner's report from stderr and returns the program's own output. ok
+// is false if there is no report.
 func (r runner) cut(stderr []byte) (left []byte, e exception, ok bool) {
 	begin := []byte("[" + r.token + " ")
 	at := bytes.LastIndex(stderr, begin)

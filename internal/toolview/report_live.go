@@ -6,22 +6,22 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// A quietSink passes output on without the runner's line, which comes in pieces.
+// A quietSink forwards output without the runner's line, which may arrive in pieces.
 type quietSink struct {
 	to    Sink
-	begin []byte // of the line
-	held  []byte // of stderr: it may be the line's begin
+	begin []byte // the start of the line
+	held  []byte // a tail of stderr that may be the start of the line
 	at    uint64 // offset of held
-	line  bool   // within the line
+	line  bool   // the line has begun
 }
 
-// quiet returns a sink that passes everything on to another but r's line. Its last
-// must be called after the last output. Nil stays nil.
+// quiet returns a sink that forwards everything but r's line. The caller calls last
+// after the last output. A nil sink stays nil.
 func (r runner) quiet(to Sink) *quietSink {
 	return &quietSink{to: to, begin: []byte("[" + r.token + " ")}
 }
 
-// sink is what a run calls.
+// sink returns the function that a run calls with output.
 func (q *quietSink) sink() Sink {
 	if q.to == nil {
 		return nil
@@ -38,7 +38,7 @@ func (q *quietSink) sink() Sink {
 	}
 }
 
-// pass passes on what can't be of the line.
+// pass forwards the bytes that cannot belong to the line.
 func (q *quietSink) pass() error {
 	for {
 		if q.line {
@@ -65,7 +65,7 @@ func (q *quietSink) pass() error {
 	}
 }
 
-// last passes on what was held back and is no line after all.
+// last forwards the held bytes, which turned out not to be the line.
 func (q *quietSink) last() error {
 	if q.to == nil || q.line {
 		return nil

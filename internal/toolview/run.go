@@ -10,22 +10,22 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// byCaller is who cancels an execution whose caller has gone.
+// byCaller is Evidence.CancelledBy of an execution whose caller went away.
 const byCaller = "disconnect"
 
-// A Sink gets what a program prints while it runs. An error ends the execution.
-// Nil: nobody looks.
+// A Sink receives a program's output while the program runs. An error cancels the
+// execution. Nil: the output is only collected.
 type Sink func(executor.Output) error
 
 // A run is one execution from its header to its outcome.
 type run struct {
 	id             string
-	stdout, stderr []byte // up to the limit of each, and up to keep
-	keep           int64  // bytes of each stream; 0: all that the execution kept
+	stdout, stderr []byte // each up to its limit and up to keep
+	keep           int64  // bytes of each stream; 0: everything the execution kept
 	executor.Outcome
 }
 
-// outputLimit is how much of each stream there can be here, in bytes.
+// outputLimit is the maximum of each stream in a result, in bytes.
 func (r run) outputLimit() int64 {
 	if r.keep > 0 {
 		return min(r.keep, r.Limits.OutputBytes)
@@ -33,14 +33,14 @@ func (r run) outputLimit() int64 {
 	return r.Limits.OutputBytes
 }
 
-// stdoutCut and stderrCut report whether the program printed more than is here.
+// stdoutCut and stderrCut report whether the result lacks part of the stream.
 func (r run) stdoutCut() bool { return r.Outcome.Stdout.TotalBytes > int64(len(r.stdout)) }
 func (r run) stderrCut() bool { return r.Outcome.Stderr.TotalBytes > int64(len(r.stderr)) }
 
-// cut is either of them.
+// cut reports whether the result lacks part of either stream.
 func (r run) cut() bool { return r.stdoutCut() || r.stderrCut() }
 
-// keepMore adds a piece of output to what is kept of its stream.
+// keepMore appends a piece of output to the kept part of its stream.
 func (r *run) keepMore(kept, data []byte) []byte {
 	if r.keep > 0 {
 		data = data[:min(int64(len(data)), r.keep-int64(len(kept)))]
@@ -48,7 +48,7 @@ func (r *run) keepMore(kept, data []byte) []byte {
 	return append(kept, data...)
 }
 
-// why says, in one sentence, why a run is not what its caller asked for.
+// why explains, in one sentence, why a run failed.
 func (r run) why() string {
 	switch {
 	case r.End == executor.Cancelled:
@@ -61,15 +61,14 @@ func (r run) why() string {
 	return fmt.Sprintf("It ended as %s.", r.End)
 }
 
-// cutText says that output is missing here.
+// cutText is the sentence about missing output.
 func (r run) cutText() string {
 	return fmt.Sprintf("It printed more than %d bytes, which is what a result holds of each stream; the rest is kept with execution %s. Write large results to a file: files come back as artifacts.", r.outputLimit(), r.id)
 }
 
-// run executes a request and waits for its outcome. An error means that nothing
-// ran, or that the caller went away, and then the execution is cancelled. keep
-// bounds what the result has of each stream, in bytes; the execution keeps more. 0:
-// all that it keeps.
+// run executes a request and waits for its outcome. An error means that nothing ran, or
+// that the caller went away; then the execution is cancelled. keep bounds each stream of
+// the result, in bytes; the execution keeps more. 0: everything that it keeps.
 func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink Sink) (r run, err error) {
 	r.keep = keep
 	id, _, err := v.x.Execute(ctx, req)
@@ -115,7 +114,7 @@ func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink S
 	}
 }
 
-// texts are both streams as text. What is cut ends with a whole character.
+// texts returns both streams as text. A truncated stream ends with a whole character.
 func (r run) texts() (stdout, stderr string) {
 	out, errs := r.stdout, r.stderr
 	if r.stdoutCut() {
@@ -127,9 +126,9 @@ func (r run) texts() (stdout, stderr string) {
 	return text(out), text(errs)
 }
 
-// text is output as a contract of text has it: what is not UTF-8 becomes U+FFFD, one
-// for the longest beginning of a character that can't go on (Unicode, section 3.9, as
-// Python's "replace" does), and line ends stay.
+// text converts output to valid UTF-8 and keeps its line ends. Each invalid sequence
+// becomes one U+FFFD, as Python's "replace" does: one for each maximal subpart of a
+// character (Unicode, section 3.9).
 func text(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -146,12 +145,12 @@ func text(b []byte) string {
 	return string(out)
 }
 
-// begun is how many bytes of b, which begins with no character, belong to the beginning
-// of one; at least 1.
+// begun returns the length of the incomplete character at the start of b, at least 1. b
+// must not start with a complete character.
 func begun(b []byte) int {
 	for n := min(len(b), utf8.UTFMax-1); n > 1; n-- {
-		// What some bytes behind it would complete is the beginning of a character:
-		// DecodeRune can't say so of what is followed by others.
+		// b[:n] is the start of a character if more bytes could complete it. DecodeRune
+		// cannot tell, because other bytes follow.
 		if !utf8.FullRune(b[:n]) {
 			return n
 		}

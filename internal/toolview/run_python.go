@@ -15,14 +15,14 @@ import (
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
-// RunPythonTimeout is how long RunPython runs if its call doesn't say: a bound of
-// the view's own, lowered to the skill's and the daemon's.
+// RunPythonTimeout is the default timeout of RunPython. The skill's and the daemon's
+// limits lower it.
 const RunPythonTimeout = 60 * time.Second
 
 // runDirectory is the run directory inside a sandbox.
 const runDirectory = "/workspace"
 
-// errorPrefix begins every text of RunPython that is no success.
+// errorPrefix starts every text of RunPython that is a failure.
 const errorPrefix = "Error: "
 
 // The contract's texts.
@@ -35,32 +35,32 @@ const (
 // A PythonCall is a call of RunPython.
 type PythonCall struct {
 	Code string
-	// ScriptPath is a .py file of the run directory: of the skill or of Files. It
-	// counts if both are set. A blank one is none.
+	// ScriptPath is a .py file in the run directory, from the skill or from Files. It wins
+	// over Code. Blank: not set.
 	ScriptPath string
-	// WorkingDirectory is a directory of the run directory. Blank: that itself.
+	// WorkingDirectory is a directory in the run directory. Blank: the run directory.
 	WorkingDirectory string
-	// Timeout zero: RunPythonTimeout.
+	// Timeout of zero means RunPythonTimeout.
 	Timeout time.Duration
-	// Skill is whose folder the run directory shows. Empty: an empty folder.
+	// Skill names the skill whose folder is the run directory. Empty: an empty folder.
 	Skill string
-	// Files are put into the run directory.
+	// Files are placed in the run directory.
 	Files []workspace.Input
-	// KeepBytes bounds what the result has of each stream; the execution keeps more.
-	// Zero: all that it keeps.
+	// KeepBytes bounds each stream in the result; the execution keeps more. Zero: no
+	// bound beyond the execution's.
 	KeepBytes int64
 }
 
-// A PythonResult is what RunPython returns: one text, whatever happened.
+// A PythonResult is the result of RunPython: always one text.
 type PythonResult struct {
 	Text        string
 	ExecutionID string // empty: nothing ran
 	Artifacts   []executor.Artifact
 }
 
-// RunPython runs Python code or a file on the embedded CPython: the contract of
-// the built-in tool of that name. Every outcome, and every request that can't run
-// as it is, is text; an error is the daemon's.
+// RunPython runs Python code or a file on the embedded CPython: the contract of the
+// built-in tool of that name. Every outcome and every refusal of the request is text. An
+// error means that the daemon failed.
 func (v *View) RunPython(ctx context.Context, who permission.Principal, c PythonCall, sink Sink) (PythonResult, error) {
 	if blank(c.Code) && blank(c.ScriptPath) {
 		return PythonResult{Text: textNothingToRun}, nil
@@ -92,14 +92,14 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	live := by.quiet(sink)
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
-		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
+		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
 		Source:    source,
 		Dir:       dir,
 		Files:     c.Files,
 		Limits:    executor.Limits{Wall: wall},
 		Python:    runtime.Embedded,
 		Runner:    by.text(),
-	}, 0, live.sink()) // all of it: what the runner says comes last
+	}, 0, live.sink()) // keep everything: the runner's report comes last
 	if err == nil {
 		err = live.last()
 	}
@@ -116,7 +116,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
-// pythonRefusal is the text of a request that can't run, or err.
+// pythonRefusal returns the text for a refused request, or err itself.
 func pythonRefusal(err error) (PythonResult, error) {
 	if !refused(err) {
 		return PythonResult{}, err
@@ -124,9 +124,10 @@ func pythonRefusal(err error) (PythonResult, error) {
 	return PythonResult{Text: errorPrefix + err.Error()}, nil
 }
 
-// source is what runs: the code, or the file where it lies. An input is no part of
-// the skill, so it can't be an execution's script: it is code that isFile says is the
-// path of a file, for the runner. refusal is the contract's text if it can't run.
+// source returns the source to run: the code or the file. An input file is not part of
+// the skill and so cannot be an execution's script. For it source returns code that is
+// the file's path, with isFile set for the runner. refusal is the contract's text if the
+// call is refused.
 func (c PythonCall) source(sk *skill.Skill) (source permission.Source, isFile bool, refusal string) {
 	if blank(c.ScriptPath) {
 		return permission.Source{Kind: permission.Code, Code: c.Code}, false, ""
@@ -153,8 +154,8 @@ func (c PythonCall) source(sk *skill.Skill) (source permission.Source, isFile bo
 	return source, false, textNoScript
 }
 
-// directory is where the program starts, relative to the run directory. False: it
-// does not lie there.
+// directory returns the program's directory, relative to the run directory. ok is false
+// if it lies outside.
 func (c PythonCall) directory(sk *skill.Skill) (string, bool) {
 	if blank(c.WorkingDirectory) {
 		return "", true
@@ -171,8 +172,8 @@ func (c PythonCall) directory(sk *skill.Skill) (string, bool) {
 	return dir, true
 }
 
-// beneathRunDirectory takes a path as a caller gives it: relative to the run
-// directory or absolute in it, without "..". What it returns is relative.
+// beneathRunDirectory returns a caller's path relative to the run directory. The path
+// may be relative, or absolute in the run directory, without "..".
 func beneathRunDirectory(p string) (string, bool) {
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
@@ -187,14 +188,14 @@ func beneathRunDirectory(p string) (string, bool) {
 	return p, !path.IsAbs(p)
 }
 
-// escapes reports whether a path of a skill leads out of it.
+// escapes reports whether err says that a path leads out of its skill.
 func escapes(err error) bool {
 	bad, ok := errors.AsType[*skill.PathError](err)
 	return ok && bad.Reason == skill.ReasonEscapes
 }
 
-// pythonText puts an outcome into the contract's words, with up to keep bytes of what
-// was printed to each stream. 0: all.
+// pythonText converts an outcome to the contract's text, with up to keep bytes of each
+// stream. 0: all.
 func pythonText(r run, by runner, keep int64) string {
 	left, exception, raised := by.cut(r.stderr)
 	r.Outcome.Stderr.TotalBytes -= int64(len(r.stderr) - len(left))
@@ -217,7 +218,7 @@ func pythonText(r run, by runner, keep int64) string {
 	return joinPrinted(errorPrefix+r.why(), stdout, traceback+stderr)
 }
 
-// cutNote is a line in brackets if the program printed more than is here.
+// cutNote returns a line in brackets if output is missing, else "".
 func (r run) cutNote() string {
 	if !r.cut() {
 		return ""
@@ -225,11 +226,10 @@ func (r run) cutNote() string {
 	return "\n[" + r.cutText() + "]"
 }
 
-// printed is what a program printed, as the contract has it.
+// printed returns a program's output in the contract's form.
 func printed(stdout, stderr string) string { return "Stdout:\n" + stdout + "\nStderr:\n" + stderr }
 
-// joinPrinted puts what a program printed behind the reason of its failure, if it
-// printed anything.
+// joinPrinted appends a program's output, if any, to the reason of its failure.
 func joinPrinted(reason, stdout, stderr string) string {
 	if stdout == "" && stderr == "" {
 		return reason

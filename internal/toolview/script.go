@@ -12,9 +12,9 @@ import (
 
 // Bounds of ExecuteScript.
 const (
-	// MaxScriptTimeout is the published bound; a skill may have a lower one.
+	// MaxScriptTimeout is the published maximum. A skill's own maximum may be lower.
 	MaxScriptTimeout = 600 * time.Second
-	// MaxScriptOutput is how much of a stream a result can hold, in bytes: it is one
+	// MaxScriptOutput bounds each stream of a result, in bytes, because a result is one
 	// message.
 	MaxScriptOutput = 64 << 20
 )
@@ -23,18 +23,18 @@ const (
 type ScriptRequest struct {
 	// Skill is a name, or name@sha256:digest.
 	Skill string
-	// ScriptPath is relative to the skill, or absolute beneath its folder in a
+	// ScriptPath is relative to the skill, or absolute beneath the skill's folder in a
 	// sandbox.
 	ScriptPath string
-	// Arguments is the text of one JSON object, for standard input. Empty: {}.
+	// Arguments is one JSON object as text, for standard input. Empty: {}.
 	Arguments string
-	// Timeout zero: the skill's max_execution_time, else the daemon's default.
+	// Timeout of zero means the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
-	// MaxOutputSize is how many bytes of each stream are kept. 0: the daemon's
-	// default.
+	// MaxOutputSize bounds each stream that the execution keeps, in bytes. 0: the
+	// daemon's default.
 	MaxOutputSize int64
-	// KeepBytes bounds what the result has of each stream; the execution keeps more.
-	// Zero: all that it keeps.
+	// KeepBytes bounds each stream in the result; the execution keeps more. Zero: no
+	// bound beyond the execution's.
 	KeepBytes int64
 }
 
@@ -44,7 +44,7 @@ type ScriptResult struct {
 	Stdout          string  `json:"stdout"`
 	Stderr          string  `json:"stderr"`
 	ExecutionTimeMS float   `json:"execution_time_ms"` // above 0
-	ScriptPath      string  `json:"script_path"`       // relative to the skill, links followed
+	ScriptPath      string  `json:"script_path"`       // relative to the skill, links resolved
 	Signal          *string `json:"signal"`            // nil: no signal ended it
 	SignalNumber    *int    `json:"signal_number"`
 	Timeout         bool    `json:"timeout"`
@@ -58,9 +58,9 @@ type ScriptResult struct {
 }
 
 // ExecuteScript runs a script of a skill with JSON arguments: skillkit's
-// ScriptExecutor.execute. What that raises is an *Exception; another error says
-// that the skill is not there, that the daemon has no room, or that it broke. The
-// result of an error names the execution, if there is one.
+// ScriptExecutor.execute. Errors that skillkit raises are an *Exception. Any other error
+// means that the skill does not exist, the daemon has no room, or the daemon failed. The
+// result that comes with an error has the execution's ID, if there is one.
 func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req ScriptRequest, sink Sink) (ScriptResult, error) {
 	sk, err := v.skills.Resolve(req.Skill)
 	if err != nil {
@@ -88,7 +88,7 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 	}
 	r, err := v.run(ctx, executor.Request{
 		Principal: who,
-		Skill:     sk.Name + "@" + sk.Digest, // what was looked at
+		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
 		Source:    permission.Source{Kind: permission.Script, Script: entry.Path},
 		Stdin:     executor.Stdin{JSON: &req.Arguments},
 		Limits:    executor.Limits{Wall: req.Timeout, OutputBytes: output},
@@ -110,14 +110,14 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 	return done, nil
 }
 
-// defaultOutput is what is kept of a stream if the request doesn't say: the
-// daemon's default, as far as a result can hold it.
+// defaultOutput is the default of MaxOutputSize: the daemon's default, at most
+// MaxScriptOutput.
 func (v *View) defaultOutput(sk *skill.Skill) (int64, error) {
 	limits, err := v.x.EffectiveLimits(executor.Limits{}, permission.Script, sk)
 	return min(limits.OutputBytes, MaxScriptOutput), err
 }
 
-// fill turns the outcome of a program that ran into the contract's fields.
+// fill converts the outcome of a program that ran to the contract's fields.
 func (s *ScriptResult) fill(r run) {
 	s.ExitCode, s.Timeout = *r.ExitCode, r.TimedOut
 	s.StdoutTruncated, s.StderrTruncated = r.stdoutCut(), r.stderrCut()
@@ -127,8 +127,8 @@ func (s *ScriptResult) fill(r run) {
 	case s.Timeout:
 		s.Stderr += "\nTimeout"
 	case r.End == executor.OOMKilled:
-		// The contract has no word for it; without one it would be a SIGKILL from
-		// nowhere.
+		// The contract has no field for this. Without this line the caller would see a
+		// SIGKILL without a reason.
 		s.Stderr += "\nOut of memory: " + r.why()
 	}
 	if r.Signal != "" {
@@ -139,14 +139,14 @@ func (s *ScriptResult) fill(r run) {
 	s.Success, s.Signaled = s.ExitCode == 0, s.Signal != nil
 }
 
-// milliseconds is a measured time; what is below the clock's resolution is a
-// microsecond, since the contract promises more than 0.
+// milliseconds converts a measured time. A time below the clock's resolution becomes a
+// microsecond, because the contract promises a value above 0.
 func milliseconds(d time.Duration) float {
 	return float(max(d, time.Microsecond).Microseconds()) / 1000
 }
 
-// marked is output as text, and, if something is missing at its end, with the
-// contract's marker behind the last whole character.
+// marked returns output as text. If it is truncated, the contract's marker follows the
+// last whole character.
 func marked(output []byte, truncated bool, stream string, limit int64) string {
 	if !truncated {
 		return text(output)
@@ -154,8 +154,8 @@ func marked(output []byte, truncated bool, stream string, limit int64) string {
 	return text(output[:wholeRunes(output)]) + "\n[... " + stream + " TRUNCATED: exceeded " + limitText(limit) + " limit ...]"
 }
 
-// limitText is an output limit as the marker words it: the contract's own is 10
-// MiB, and called 10MB.
+// limitText prints an output limit for the marker. The contract calls its own limit of 10
+// MiB "10MB".
 func limitText(limit int64) string {
 	if limit >= 1<<20 && limit%(1<<20) == 0 {
 		return fmt.Sprintf("%dMB", limit>>20)

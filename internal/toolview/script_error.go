@@ -24,10 +24,10 @@ const (
 	OSError                    = "OSError"
 )
 
-// An Exception is what a published contract raises.
+// An Exception is an exception that a published contract raises.
 type Exception struct {
 	Name string // one of the constants
-	Text string // what str() of it gives
+	Text string // the result of str()
 }
 
 func (e *Exception) Error() string { return e.Text }
@@ -36,18 +36,18 @@ func raise(name, format string, args ...any) *Exception {
 	return &Exception{Name: name, Text: fmt.Sprintf(format, args...)}
 }
 
-// TimeoutOutOfRange is the refusal of a timeout.
+// TimeoutOutOfRange returns the exception for a timeout out of range.
 func TimeoutOutOfRange(d time.Duration) *Exception {
 	return raise(ValueError, "Timeout must be above 0 and at most %s seconds, got %s", secondsText(MaxScriptTimeout), secondsText(d))
 }
 
-// A NoSlotError is an execution that no slot became free for in time. Nothing ran.
+// A NoSlotError reports that no slot became free in time. Nothing ran.
 type NoSlotError struct{ Advice string }
 
 func (e *NoSlotError) Error() string { return e.Advice }
 
-// raised is the error of a run that is no result of a script, or nil: nothing ran,
-// or somebody ended it.
+// raised returns the error of a run that is not a result of the script: nothing ran, or
+// the run was cancelled. Otherwise nil.
 func (r run) raised() error {
 	switch r.End {
 	case executor.TimedOut:
@@ -62,7 +62,7 @@ func (r run) raised() error {
 	return nil
 }
 
-// timeLimit is the limit that a run whose time was up ran into.
+// timeLimit returns the limit that a timed-out run exceeded.
 func (r run) timeLimit() time.Duration {
 	if r.Evidence.Deadline == executor.CPUDeadline {
 		return r.Limits.CPU
@@ -70,7 +70,8 @@ func (r run) timeLimit() time.Duration {
 	return r.Limits.Wall
 }
 
-// setupError is why nothing ran: an OSError about the request, or an error of ours.
+// setupError says why nothing ran: an OSError if the request is the cause, else an
+// internal error.
 func (r run) setupError() error {
 	switch r.Evidence.SetupStep {
 	case "exec", "directory", "memory":
@@ -79,8 +80,8 @@ func (r run) setupError() error {
 	return fmt.Errorf("execution %s: setup failed at step %q", r.id, r.Evidence.SetupStep)
 }
 
-// refuseScript turns the refusal of a request into the exception that the contract
-// has for it. Other errors stay as they are.
+// refuseScript converts a refusal to the contract's exception. Other errors stay as they
+// are.
 func (v *View) refuseScript(ctx context.Context, sk *skill.Skill, req ScriptRequest, err error) error {
 	if e, ok := errors.AsType[*skill.PathError](err); ok {
 		x := pathException(sk, req.ScriptPath, e)
@@ -104,7 +105,7 @@ func (v *View) refuseScript(ctx context.Context, sk *skill.Skill, req ScriptRequ
 	return err
 }
 
-// limitOfTool says a limit in the words of a tool's request.
+// limitOfTool renames the limit of an error to the tool's name for it.
 func limitOfTool(e *executor.LimitError) *executor.LimitError {
 	of := *e
 	switch e.Field {
@@ -116,7 +117,7 @@ func limitOfTool(e *executor.LimitError) *executor.LimitError {
 	return &of
 }
 
-// pathException is what the contract raises about a path.
+// pathException returns the contract's exception for a path.
 func pathException(sk *skill.Skill, asked string, e *skill.PathError) *Exception {
 	resolved := path.Join(sk.BaseDir(), e.Resolved)
 	switch e.Reason {
@@ -140,8 +141,8 @@ func pathException(sk *skill.Skill, asked string, e *skill.PathError) *Exception
 	return raise(PathSecurityError, "Script path is not valid: %s", strings.ToValidUTF8(asked, "\uFFFD"))
 }
 
-// setIDException has the text of the published document first, and then that of the
-// library which it describes.
+// setIDException has first the text of the published document, then that of the library
+// that the document describes.
 func setIDException(asked string, mode uint32) *Exception {
 	setuid, setgid := mode&0o4000 != 0, mode&0o2000 != 0
 	bit := "setuid"
@@ -164,7 +165,7 @@ func pythonBool(b bool) string {
 	return "False"
 }
 
-// Unserializable is the refusal of arguments that no JSON text can be made of.
+// Unserializable returns the exception for arguments that cannot become JSON text.
 func Unserializable(err error) *Exception {
 	return raise(ArgumentSerializationError, "Cannot serialize arguments: %s", err)
 }

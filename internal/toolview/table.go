@@ -10,27 +10,27 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// A row is a function tool: what a model is shown, and what a call does.
+// A row is a function tool: its description for models and its implementation.
 type row struct {
 	Tool
 	call func(ctx context.Context, v *View, c call) (Result, error)
 }
 
-// A call is one call of a tool, its arguments checked against the schema.
+// A call is one call of a tool. Its arguments fit the schema.
 type call struct {
 	who       permission.Principal
 	arguments json.RawMessage
 	sink      Sink
 }
 
-// MaxToolOutput bounds what the result of a function tool has of each output
-// stream, in bytes: more than a model reads, and little enough that the result,
-// where six characters may stand for one byte, fits into a message of 4 MiB. The
-// sink gets everything, and so does whoever attaches to the execution.
+// MaxToolOutput bounds each output stream in the result of a function tool, in bytes. It
+// is more than a model reads. It is small enough that a result fits into a message of 4
+// MiB, even if each byte needs six characters. The sink, and every client that attaches
+// to the execution, gets all output.
 const MaxToolOutput = 256 << 10
 
-// table has every tool, in the order in which models are shown them: first what
-// finds a skill, then what runs one.
+// table lists every tool in the order in which models see them: tools that find a skill
+// first, then those that run one.
 var table = []row{
 	listSkillsTool,
 	activateSkillTool,
@@ -41,7 +41,7 @@ var table = []row{
 	runPythonTool,
 }
 
-// An UnknownToolError is a call of a tool that is not there.
+// An UnknownToolError reports a call of a tool that does not exist.
 type UnknownToolError struct{ Name string }
 
 func (e *UnknownToolError) Error() string {
@@ -52,8 +52,8 @@ func (e *UnknownToolError) Error() string {
 	return fmt.Sprintf("there is no tool %.80q; the tools are %s", e.Name, strings.Join(names, ", "))
 }
 
-// Tools returns the function tools, always the same ones in the same order. What
-// they hold must not be changed.
+// Tools returns the function tools, always in the same order. The caller must not change
+// them.
 func (v *View) Tools() []Tool {
 	tools := make([]Tool, len(table))
 	for i, r := range table {
@@ -62,13 +62,13 @@ func (v *View) Tools() []Tool {
 	return tools
 }
 
-// Call runs a tool with the arguments that a model gave: the text of a JSON
-// object, or nothing for {}. sink gets what the tool's program prints.
+// Call runs a tool with a model's arguments: a JSON object as text, or nothing for {}.
+// sink receives the output of the tool's program.
 //
-// What a model can act on is a Result with IsError: a program that failed, a
-// skill that is not there, a command that is not allowed. An error is an
-// *UnknownToolError, an *ArgumentsError, or says that nothing ran for a reason that
-// is not the model's: no room, draining, the caller gone, a failure of ours.
+// A problem that the model can act on is a Result with IsError: a program that failed, an
+// unknown skill, a refused command. An error is an *UnknownToolError, an *ArgumentsError,
+// or says that nothing ran for a reason beyond the model: no room, draining, a caller that
+// went away, an internal failure.
 func (v *View) Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink Sink) (Result, error) {
 	i := slices.IndexFunc(table, func(r row) bool { return r.Name == name })
 	if i < 0 {
@@ -82,8 +82,8 @@ func (v *View) Call(ctx context.Context, who permission.Principal, name string, 
 	return r.call(ctx, v, call{who: who, arguments: checked, sink: sink})
 }
 
-// Definition is the tool as platforms take it: {"type": "function", "function":
-// {"name", "description", "parameters"}}.
+// Definition returns the tool in the form that platforms take: {"type": "function",
+// "function": {"name", "description", "parameters"}}.
 func (t Tool) Definition() json.RawMessage {
 	type function struct {
 		Name        string          `json:"name"`

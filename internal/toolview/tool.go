@@ -12,23 +12,23 @@ type Tool struct {
 	Description string
 	// Parameters is the JSON Schema of its arguments, an object.
 	Parameters json.RawMessage
-	// Output is the JSON Schema of Result.Structured. Nil: the result is text only.
+	// Output is the JSON Schema of Result.Structured. Nil: results are text only.
 	Output json.RawMessage
-	// ReadOnly says that it runs no program and changes nothing.
+	// ReadOnly says that the tool runs no program and changes nothing.
 	ReadOnly bool
 }
 
-// A Result is what a model gets for one call of a tool.
+// A Result is the answer of a tool to a model.
 type Result struct {
-	// Content is the result as its contract prints it.
+	// Content is the result in the contract's text form.
 	Content string
-	// Structured is the same as a JSON object. Nil: the tool has none.
+	// Structured is the result as a JSON object. Nil: the tool has no such form.
 	Structured json.RawMessage
-	// IsError says that the call failed; Content says why. A program that ended well and
-	// printed more than Content has did not fail.
+	// IsError says that the call failed; Content says why. A program that exited with 0
+	// did not fail, even if its output is truncated.
 	IsError bool
 	// ExecutionID is empty if nothing ran.
 	ExecutionID string
-	// Artifacts are the first files that the program left.
+	// Artifacts are the first of the program's artifacts.
 	Artifacts []executor.Artifact
 }

@@ -118,8 +118,8 @@ var bashTool = row{
 	},
 }
 
-// refusedCall is the result of a call that could not run as it is: {"error": ...},
-// with the exception's name in front if the contract has one. Other errors stay.
+// refusedCall returns the result of a refused call: {"error": ...}, with the exception's
+// name in front if the contract has one. Other errors stay errors.
 func refusedCall(id string, err error) (Result, error) {
 	if !refused(err) {
 		return Result{ExecutionID: id}, err

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// runPythonScriptTool has the published name and schema. What the published
-// description says of the file system is not so here.
+// runPythonScriptTool has the published name and schema. Its description differs from the
+// published one, which describes another file system.
 var runPythonScriptTool = row{
 	Tool: Tool{
 		Name: "run_python_script",

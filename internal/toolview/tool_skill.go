@@ -11,16 +11,16 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// What a model is given at once, in bytes of text.
+// Bounds of one answer, in bytes of text.
 const (
-	// MaxListedText bounds the names and descriptions of list_skills.
+	// MaxListedText bounds the names and descriptions in list_skills.
 	MaxListedText = 1 << 20
 	// DefaultReadBytes and MaxReadBytes bound one read_skill_file.
 	DefaultReadBytes = 64 << 10
 	MaxReadBytes     = 1 << 20
 )
 
-// say is a result that says why a call failed.
+// say returns the result of a failed call.
 func say(format string, args ...any) Result {
 	return Result{Content: fmt.Sprintf(format, args...), IsError: true}
 }
@@ -135,7 +135,7 @@ var activateSkillTool = row{
 	},
 }
 
-// resolve finds a skill, or says why not.
+// resolve finds a skill, or returns a result that says why it can't.
 func (v *View) resolve(ref string) (*skill.Skill, Result) {
 	sk, err := v.skills.Resolve(ref)
 	if errors.Is(err, skill.ErrNotFound) {
@@ -234,8 +234,7 @@ func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 	return Result{Content: content, Structured: dumps(out)}, nil
 }
 
-// wholeRunes is how much of text is not the begin of a character that goes on
-// behind it.
+// wholeRunes returns the length of text without an incomplete character at its end.
 func wholeRunes(text []byte) int {
 	for i := 1; i <= utf8.UTFMax-1 && i <= len(text); i++ {
 		if b := text[len(text)-i]; utf8.RuneStart(b) {
@@ -248,7 +247,7 @@ func wholeRunes(text []byte) int {
 	return len(text)
 }
 
-// isText reports whether a model can read data.
+// isText reports whether data is text that a model can read.
 func isText(data []byte) bool {
 	for _, b := range data {
 		if b == 0 {

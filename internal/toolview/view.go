@@ -1,8 +1,8 @@
-// Package toolview gives published tool contracts as views over an execution: the
-// names, messages and shapes that their callers know. It runs nothing itself and
-// decides nothing that the executor decides; a view turns a contract's request
-// into an [executor.Request], and the outcome, or the refusal, into the contract's
-// result. docs/contracts.md has the promises, one by one.
+// Package toolview implements published tool contracts as views over an execution, with
+// the names, messages and shapes that callers of these contracts know. It runs nothing
+// itself and repeats no decision of the executor. A view converts a contract's request to
+// an [executor.Request], and the outcome or the refusal to the contract's result.
+// docs/contracts.md lists the promises one by one.
 package toolview
 
 import (
@@ -12,18 +12,18 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// Config is what a View is made of. Executor and Skills must be set.
+// Config is the configuration of a View. Executor and Skills must be set.
 type Config struct {
 	Executor *executor.Executor
 	Skills   *skill.Registry
-	// AuditArguments is what the log has of a script's arguments. Empty: AuditOff.
+	// AuditArguments selects how the log shows a script's arguments. Empty: AuditOff.
 	AuditArguments AuditArguments
-	// Log gets what the contracts promise to log. Nil: slog.Default().
+	// Log receives the lines that the contracts promise. Nil: slog.Default().
 	Log *slog.Logger
 }
 
-// A View answers calls in the words of the published contracts. Its methods may
-// be called at the same time.
+// A View answers calls of the published contracts. Its methods may be called
+// concurrently.
 type View struct {
 	x      *executor.Executor
 	skills *skill.Registry
