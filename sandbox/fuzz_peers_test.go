@@ -140,7 +140,9 @@ func FuzzForkServerSays(f *testing.F) {
 		ended := in.ended[7]
 		sendAll(t, theirs, b)
 		go in.listen()
+		read := make(chan struct{})
 		go func() { // reads what is asked, then is gone
+			defer close(read)
 			_, got, _ := receivePacket(theirs, make([]byte, maxReadyPacket))
 			closeAll(got)
 			theirs.Close()
@@ -150,6 +152,7 @@ func FuzzForkServerSays(f *testing.F) {
 		}
 		in.socket.Close()
 		<-in.gone
+		<-read // its descriptor closes when it has read
 		if status, known := <-ended; known {
 			w := &watch{p: &Process{}}
 			w.conclude(endOf(status, false))
