@@ -43,6 +43,7 @@
  * namespace that children are to enter. In the sandboxes' own user namespaces it has
  * every capability anyway, as their owner. */
 static const uint64_t python_capabilities = 1ULL << CAP_SYS_ADMIN;
+static const uint64_t own_capabilities = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID;
 
 static struct mother self;
 static unsigned char packet[MAX_MOTHER_PACKET];
@@ -159,9 +160,8 @@ static void begin(size_t length) {
 	for (uint32_t i = 0; i < b->place_count; i++)
 		self.places[self.place_count++] = take_string(&at, (char *)copy + length);
 	/* From here on there is only what sandboxes need: two capabilities, to map their
-	 * ids, and those that a Python zygote is given, which nothing here uses. */
-	uint64_t own = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID;
-	if (filter_load(&self.filters[ZYGOTE_FILTER]) != 0 || keep(own | (b->joins ? python_capabilities : 0), own) != 0)
+	 * ids, and those that a Python zygote is given, which only spawn uses. */
+	if (filter_load(&self.filters[ZYGOTE_FILTER]) != 0 || keep(own_capabilities | (b->joins ? python_capabilities : 0), own_capabilities) != 0)
 		give_up();
 }
 
@@ -228,8 +228,12 @@ static void spawn(size_t length, int *fds, int count) {
 		envp[i] = take_string(&at, end);
 	envp[s->env_count] = NULL;
 	int pidfd = -1;
-	struct clone_args args = { .flags = CLONE_PIDFD, .pidfd = (uintptr_t)&pidfd, .exit_signal = SIGCHLD };
+	struct clone_args args = { .flags = CLONE_PIDFD | CLONE_NEWNS, .pidfd = (uintptr_t)&pidfd, .exit_signal = SIGCHLD };
+	if (keep(own_capabilities | python_capabilities, own_capabilities | python_capabilities) != 0)
+		give_up();
 	pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+	if (pid != 0 && keep(own_capabilities | python_capabilities, own_capabilities) != 0)
+		give_up();
 	if (pid == 0) {
 		int null = open("/dev/null", O_RDONLY);
 		signal(SIGCHLD, SIG_DFL);
@@ -238,12 +242,13 @@ static void spawn(size_t length, int *fds, int count) {
 		if (fds[0] == 3 && fcntl(3, F_SETFD, 0) != 0)
 			_exit(127);
 		syscall(SYS_close_range, 4, ~0U, 0);
+		environ = envp; /* with the PATH by which it is found */
+		char program[PATH_MAX];
+		if (program_cover(argv[0], getenv("PATH"), program, sizeof program) != 0)
+			_exit(127);
 		if (keep(python_capabilities, python_capabilities) != 0 || filter_load(&self.filters[PYTHON_FILTER]) != 0)
 			_exit(127);
-		environ = envp; /* with the PATH by which it is found */
-		char program[2 * PATH_MAX];
-		if (program_copy(argv[0], getenv("PATH"), program, sizeof program) == 0)
-			execv(program, argv);
+		execv(program, argv);
 		_exit(127);
 	}
 	answer(s->number, pid < 0 ? errno : 0, pid < 0 ? -1 : pidfd);

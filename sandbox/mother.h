@@ -84,7 +84,7 @@ struct mother {
 	const char *places[MAX_PLACES]; /* "/" first, each before what is in it */
 };
 
-int program_copy(const char *name, const char *search, char *path, size_t size);
+int program_cover(const char *name, const char *search, char *path, size_t size);
 /* The descriptors are those of PACKET_MAKE; mapped has a byte when the ids are set. */
 void cell_set_up(const struct mother *mother, const struct make *make, int *fds, int count, int mapped);
 void cell_give_up_mounting(void);

@@ -1,17 +1,19 @@
 /* The program of a Python zygote. /proc/self/exe of each of its forked children is the
  * file that the zygote was executed from, by whichever mount: the one file that scripts of
  * different sandboxes would share, and could lock and watch if they could read it. So the
- * zygote is executed from a copy that its children may execute and not read. It lies in a
- * tmpfs that no sandbox has, at the path that the program has in a sandbox: the path that
- * the kernel names in /proc/self/exe. */
+ * zygote is executed from a copy that its children may execute and not read. The copy is in
+ * a tmpfs that no sandbox has. In the mount namespace of the zygote it is mounted over the
+ * program itself, because the kernel names that path in the link /proc/self/exe. */
 #define _GNU_SOURCE
 #include "mother.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,17 +37,6 @@ static int open_by_path(const char *name, const char *path) {
 	return -1;
 }
 
-static int make_directories(char *path) {
-	for (char *at = path + sizeof copies; (at = strchr(at, '/')); at++) {
-		*at = 0;
-		int made = mkdir(path, 0755);
-		*at = '/';
-		if (made != 0 && errno != EEXIST)
-			return -1;
-	}
-	return 0;
-}
-
 static int copy_bytes(int from, int to, off_t size) {
 	while (size > 0) {
 		ssize_t n = sendfile(to, from, NULL, (size_t)size);
@@ -56,26 +47,39 @@ static int copy_bytes(int from, int to, off_t size) {
 	return 0;
 }
 
-/* Copies the program and leaves the copy's path in path. Each start copies again: the
- * host's program may be another one now. */
-int program_copy(const char *name, const char *search, char *path, size_t size) {
-	char link[64], real[PATH_MAX], fresh[PATH_MAX];
+/* Copies the program, unless an earlier zygote did. The name says which file it is a copy
+ * of, since the host's program may be another one by now. A name that once has a copy keeps
+ * it: the kernel would call the program of a running zygote "(deleted)". */
+static int copy_program(int from, const struct stat *s, char *copy, size_t size) {
+	char fresh[64];
+	snprintf(fresh, sizeof fresh, "%s/new-%d", copies, (int)getpid());
+	snprintf(copy, size, "%s/%ju-%ju-%jd.%09ld", copies, (uintmax_t)s->st_dev, (uintmax_t)s->st_ino,
+		(intmax_t)s->st_ctim.tv_sec, s->st_ctim.tv_nsec);
+	if (access(copy, F_OK) == 0)
+		return 0;
+	unlink(fresh); /* of a start that failed */
+	int to = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0500);
+	if (to < 0 || copy_bytes(from, to, s->st_size) != 0 || fchmod(to, 0511) != 0 || close(to) != 0)
+		return -1;
+	if (link(fresh, copy) != 0 && errno != EEXIST)
+		return -1;
+	return unlink(fresh);
+}
+
+/* Mounts a copy of the program over the program and leaves the program's path in path.
+ * The caller has a mount namespace of its own and the right to mount in it. */
+int program_cover(const char *name, const char *search, char *path, size_t size) {
+	char link[64], copy[128];
 	struct stat s;
 	int from = open_by_path(name, search);
 	if (from < 0 || fstat(from, &s) != 0 || !S_ISREG(s.st_mode))
 		return -1;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", from);
-	ssize_t n = readlink(link, real, sizeof real - 1);
+	ssize_t n = readlink(link, path, size - 1);
 	if (n <= 0)
 		return -1;
-	real[n] = 0;
-	int length = snprintf(path, size, "%s%s", copies, real);
-	int other = snprintf(fresh, sizeof fresh, "%s/%d", copies, (int)getpid());
-	if (length < 0 || (size_t)length >= size || other < 0 || (size_t)other >= sizeof fresh || make_directories(path) != 0)
-		return -1;
-	int to = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0500);
-	if (to < 0 || copy_bytes(from, to, s.st_size) != 0 || fchmod(to, 0511) != 0 || close(to) != 0)
-		return -1;
+	path[n] = 0;
+	int failed = copy_program(from, &s, copy, sizeof copy);
 	close(from);
-	return rename(fresh, path);
+	return failed ? -1 : mount(copy, path, NULL, MS_BIND, NULL);
 }
