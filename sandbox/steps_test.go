@@ -95,7 +95,7 @@ func TestStageLeavesNothing(t *testing.T) {
 	for name, change := range map[string]func(*Spec){
 		"lower that is not there": func(s *Spec) { s.Workspace.Lower = []string{lower, lower + "/none"} },
 		"mount that is not there": func(s *Spec) { s.Mounts = []Mount{{Source: lower + "/none", Target: "/skills/x"}} },
-		"no room":                 func(s *Spec) { s.Workspace.Files = -5 },
+		"no room":                 func(s *Spec) { s.Workspace.Files = -1000 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -311,7 +311,7 @@ func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, la
 // says so, and what runs runs in sandboxes that libcontainer makes, which are whole.
 func wantPostureHeeded(t *testing.T, daemon string, cases map[string]hostileCase) {
 	for layer, w := range map[string]string{
-		"ahead: network": "net namespace: got the mother's", "ahead: bounding set": "CapBnd: got ", "ready: seccomp": "Seccomp: got ",
+		"ahead: network": "net namespace: got the mother's", "ahead: bounding set": "CapBnd: got ", "ready: capabilities": "CapEff: got ",
 	} {
 		t.Run(layer, func(t *testing.T) {
 			d := startWeakenedAhead(t, daemon, layer+", read back", 4)

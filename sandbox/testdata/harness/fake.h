@@ -53,6 +53,7 @@ ssize_t fake_write(int fd, const void *buffer, size_t length);
 #define close(fd) fake_close(fd)
 #define dup2(from, to) (fake_call() ? -1 : (to))
 #define dup3(from, to, flags) (fake_call() ? -1 : (to))
+#define execv(path, argv) fake_execve(path, argv, environ)
 #define execve(path, argv, env) fake_execve(path, argv, env)
 #define execvp(path, argv) fake_execve(path, argv, environ)
 #define fchdir(fd) fake_call()

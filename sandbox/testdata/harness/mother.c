@@ -1,6 +1,14 @@
 /* The zygote of sandboxes. */
 #include "../../mother.c"
 
+/* In place of zygote_program.c, which copies and mounts and reads nothing of a packet but
+ * the name. */
+int program_cover(const char *name, const char *search, char *path, size_t size) {
+	(void)search;
+	snprintf(path, size, "%s", name);
+	return fake_call();
+}
+
 _Noreturn void harness_mother(void) {
 	memset(&self, 0, sizeof self);
 	run();
