@@ -573,6 +573,11 @@ static long fill_connection(int server, const struct sockaddr_in *address) {
 static void try_socket_buffers(void) {
 	long most = told_number("PROBE_SOCKETS"), held = 0;
 	int report[2];
+	if (most == 0) { /* cgroup v2 */
+		const char *uncounted = told("PROBE_SOCKETS_UNCOUNTED");
+		say("socket buffers", !*uncounted, "%s", *uncounted ? uncounted : "the memory limit counts them");
+		return;
+	}
 	pid_t pid = pipe2(report, O_CLOEXEC) == 0 ? fork() : -1;
 	if (pid == 0) {
 		struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };

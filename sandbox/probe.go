@@ -187,6 +187,10 @@ func (p *prober) env(s Spec) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	commandLine, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return nil, err
+	}
 	var limits []string
 	for resource, value := range wantRlimits(s) {
 		limits = append(limits, fmt.Sprintf("%d=%d", resource, value))
@@ -206,7 +210,7 @@ func (p *prober) env(s Spec) ([]string, error) {
 		"PROBE_PORT=" + p.port, "PROBE_ABSTRACT=" + p.abstract, "PROBE_SOCKET=" + p.socket,
 		"PROBE_FILE=" + filepath.Join(p.host.instance.state, "lock"),
 		fmt.Sprintf("PROBE_DISK=%d", s.Workspace.SizeBytes), fmt.Sprintf("PROBE_FILES=%d", s.Workspace.Files),
-		fmt.Sprintf("PROBE_SOCKETS=%d", p.host.socketBound(s.Limits.MemoryBytes)),
+		fmt.Sprintf("PROBE_SOCKETS=%d", p.host.socketBound(s.Limits.MemoryBytes)), "PROBE_SOCKETS_UNCOUNTED=" + uncountedSockets(string(commandLine)),
 		fmt.Sprintf("PROBE_MEMORY=%d", 3*s.Limits.MemoryBytes), fmt.Sprintf("PROBE_PROCESSES=%d", s.Limits.Processes),
 	}
 	for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {

@@ -1,6 +1,10 @@
 package sandbox
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // socketLimit is the file by which cgroup v1 bounds the buffers of TCP and UDP. It has
 // a count of its own there: the memory limit doesn't see them. On v2 they are charged to
@@ -24,12 +28,28 @@ func (g group) limitSockets(memory int64) error {
 	return g.write("memory", socketLimit, strconv.FormatInt(socketBytes(memory), 10))
 }
 
-// socketBound is what a sandbox with that much memory may at most hold in buffers of
-// TCP. On v1 each connection gets a little beyond the limit, so that it can go on
+// socketBound is the most that a sandbox with that much memory may hold in buffers of TCP
+// on v1. Each connection gets a little beyond the limit, so that it can go on
 // (sk_stream_moderate_sndbuf): as much again is more than the probe's files are good for.
+//
+// On v2 it is 0 and the probe fills no buffers: at the memory limit the kernel would kill
+// the probe before its report. uncountedSockets says what could be wrong there.
 func (h *Host) socketBound(memory int64) int64 {
 	if h.cgroups.unified {
-		return memory
+		return 0
 	}
 	return 2 * socketBytes(memory)
+}
+
+// uncountedSockets returns why the memory limit of cgroup v2 doesn't count buffers of
+// sockets, or "". The kernel's command line is the only thing that can keep it from that
+// (cgroup.memory in kernel-parameters.txt).
+func uncountedSockets(commandLine string) string {
+	for _, word := range strings.Fields(commandLine) {
+		options, ok := strings.CutPrefix(word, "cgroup.memory=")
+		if ok && slices.Contains(strings.Split(options, ","), "nosocket") {
+			return "the kernel was started with " + word
+		}
+	}
+	return ""
 }
