@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -47,6 +49,9 @@ func runWatched(t testing.TB, d *running, c hostileCase) {
 	newTrial(t, d, c).run()
 	for _, path := range []string{"/", "/usr", "/usr/bin", "/usr/bin/env", "/etc", "/etc/passwd", "/etc/services", "/dev/null"} {
 		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) { // /etc/services of a small machine
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
