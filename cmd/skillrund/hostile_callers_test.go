@@ -96,6 +96,12 @@ func (f dialFunc) askGRPC(t *testing.T) error {
 // post sends one message on a connection of its own.
 func (f dialFunc) post(t *testing.T, session, message string) (*http.Response, string, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return f(ctx) }}}
+	return postMCP(t, client, session, message)
+}
+
+// postMCP sends one message to the MCP endpoint, in a session unless that is empty, and
+// returns the response and its whole body.
+func postMCP(t *testing.T, client *http.Client, session, message string) (*http.Response, string, error) {
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/mcp", strings.NewReader(message))
 	if err != nil {
 		return nil, "", err

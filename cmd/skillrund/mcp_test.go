@@ -349,22 +349,10 @@ func TestMCPSessionOfAnotherUser(t *testing.T) {
 	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
 	post := func(c *http.Client, session, message string) (status int, id string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/mcp", strings.NewReader(message))
+		resp, _, err := postMCP(t, c, session, message)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Accept", "application/json, text/event-stream")
-		if session != "" {
-			req.Header.Set("Mcp-Session-Id", session)
-			req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
-		}
-		resp, err := c.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode, resp.Header.Get("Mcp-Session-Id")
 	}
 	const run = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"calculator","script_path":"scripts/calc.py","arguments":{"expression":"1"}}}}`
