@@ -154,8 +154,8 @@ func TestUnreadableRequirements(t *testing.T) {
 	s := newRootfs(t, debian).store()
 	for text, want := range map[string]string{
 		strings.Repeat("# x\n", 1<<18+1):          "requirements.txt: is 1048580 bytes long",
-		"\xff\xfes\x00i\x00x\x00":                 "requirements.txt: is no UTF-8 text",
-		"pandas\nsix" + strings.Repeat("x", 2000): "requirements.txt:2: a requirement of 2003 bytes",
+		"\xff\xfes\x00i\x00x\x00":                 "requirements.txt: is not UTF-8 text",
+		"pandas\nsix" + strings.Repeat("x", 2000): "requirements.txt:2: requirement of 2003 bytes",
 	} {
 		sk := newSkill(t, "", map[string]string{"requirements.txt": text})
 		_, run := s.Acquire(Use{Tenant: "acme", Skill: sk, Python: python311, RunsPython: true})

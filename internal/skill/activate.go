@@ -7,40 +7,40 @@ import (
 	"time"
 )
 
-// Activation is what an agent needs to work with a skill.
+// Activation holds everything that an agent needs to start working with a skill.
 type Activation struct {
 	Name         string
 	Digest       string
-	Instructions string // the text after the front matter, {baseDir} resolved
+	Instructions string // the text after the front matter, with {baseDir} replaced
 	BaseDir      string
-	AllowedTools []string // {baseDir} resolved
+	AllowedTools []string // with {baseDir} replaced
 	Model        string
-	Messages     []Message // in the order in which they are added
+	Messages     []Message // in the order in which the agent adds them
 	Context      Context
 }
 
-// DefaultCommandTime is how long a command may run if the skill doesn't say: what
-// the published constraints have.
+// DefaultCommandTime limits a command of a skill that sets no max_execution_time. The
+// published tool contract says 300 seconds.
 const DefaultCommandTime = 300 * time.Second
 
-// A Context is what the published flow adds to an agent's context: nothing for a
-// skill without a scripts folder.
+// A Context is what the published activation flow adds to an agent's context. It is the
+// zero Context for a skill without a scripts folder.
 type Context struct {
 	BaseDir        string       // "" without a script executor
 	ScriptExecutor bool         // the skill has a scripts folder
 	Constraints    *Constraints // nil without a script executor
 }
 
-// Constraints are the published bounds of a skill's commands.
+// Constraints are the published limits of a skill's commands.
 type Constraints struct {
 	MaxExecutionTime time.Duration
-	MaxMemoryBytes   int64 // 0: none of the skill's own
+	MaxMemoryBytes   int64 // 0: the skill sets no max_memory
 	NetworkAccess    bool
 	AllowedCommands  []string // the entries of allowed-tools
-	WorkingDirectory string   // inside a sandbox
+	WorkingDirectory string   // a path inside the sandbox
 }
 
-// MessageType is what a message of an activation is for.
+// MessageType is the purpose of a message of an activation.
 type MessageType string
 
 const (
@@ -56,16 +56,16 @@ const (
 type Message struct {
 	Role   string // "user"
 	Type   MessageType
-	IsMeta bool // for the model, not for the user's eyes
-	// Content is text; of MessagePermissions it is the published JSON object.
+	IsMeta bool // shown to the model only
+	// Content is text. In a MessagePermissions it is the published JSON object.
 	Content      string
-	AllowedTools []string // of MessagePermissions
-	Model        string   // likewise
+	AllowedTools []string // only in MessagePermissions
+	Model        string   // only in MessagePermissions; "": the skill names none
 }
 
-// Activate resolves what the skill says and puts it into the published pattern: a
-// visible message of metadata, a hidden one with the full prompt, and, if the
-// skill names allowed tools, one with the permissions.
+// Activate builds the messages of the published activation flow: a visible message that
+// the skill is active, a hidden one with the full instructions, and, if the skill has
+// allowed-tools, a hidden one with the permissions. Every {baseDir} is replaced.
 func (s *Skill) Activate() Activation {
 	a := Activation{
 		Name:         s.Name,
@@ -93,12 +93,12 @@ func (s *Skill) Activate() Activation {
 	return a
 }
 
-// permissions is the content of the published message.
+// permissions returns the JSON content of a MessagePermissions.
 func permissions(tools []string, model string) string {
 	content := struct {
 		Type         MessageType `json:"type"`
 		AllowedTools []string    `json:"allowedTools"`
-		Model        *string     `json:"model"` // null: none
+		Model        *string     `json:"model"` // null: the skill names none
 	}{Type: MessagePermissions, AllowedTools: tools}
 	if model != "" {
 		content.Model = &model
@@ -107,7 +107,7 @@ func permissions(tools []string, model string) string {
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(content); err != nil {
-		panic("skill: " + err.Error()) // strings always encode
+		panic("skill: " + err.Error()) // cannot happen: strings always encode
 	}
 	return strings.TrimSuffix(text.String(), "\n")
 }
@@ -129,5 +129,5 @@ func (s *Skill) constraints(tools []string) *Constraints {
 	return c
 }
 
-// workingDirectory is where programs start: the skill's folder, copied on write.
+// workingDirectory is where programs start: a copy-on-write view of the skill's folder.
 const workingDirectory = "/workspace"

@@ -37,7 +37,7 @@ Run {baseDir}/scripts/x.py, ${CLAUDE_PLUGIN_ROOT}/y or $CLAUDE_SKILL_DIR.
 	}
 }
 
-// The third message is there only if the skill names tools.
+// The message with the permissions is only there if the skill names tools.
 func TestActivateWithoutTools(t *testing.T) {
 	for _, m := range []Manifest{{}, {HasAllowedTools: true}, {Model: "large"}} {
 		a := (&Skill{Name: "demo", Manifest: m, Body: "Do it."}).Activate()
@@ -47,7 +47,7 @@ func TestActivateWithoutTools(t *testing.T) {
 	}
 }
 
-// What the published flow adds to an agent's context, and when.
+// TestContractActivationContext checks the published context of an activation.
 func TestContractActivationContext(t *testing.T) {
 	const script = "print('Analysis complete')"
 	for _, tt := range []struct {
@@ -84,8 +84,7 @@ func TestContractActivationContext(t *testing.T) {
 	}
 }
 
-// A model that the skill doesn't name is null, and nothing is escaped that JSON
-// needs not.
+// A missing model is null, and only characters that JSON requires are escaped.
 func TestContractCommandPermissions(t *testing.T) {
 	s := load(t, files{"SKILL.md": "---\nname: demo\ndescription: Shows things.\nallowed-tools: [Bash(a && b <c>), Read]\n---\n"})
 	messages := s.Activate().Messages

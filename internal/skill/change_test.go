@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file that changes while its content is read.
+// A change of a file while its content is read is noticed.
 func TestContentChanges(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -49,7 +49,7 @@ func TestContentChanges(t *testing.T) {
 	}
 }
 
-// The manifest that is parsed is the one that was hashed.
+// The parsed manifest is the one that was hashed.
 func TestManifestChanges(t *testing.T) {
 	_, dir := skillDir(t, nil)
 	e, err := (&Skill{tree: *mustScan(t, dir)}).Lookup("SKILL.md")
@@ -80,7 +80,7 @@ func TestWhileChanging(t *testing.T) {
 	other := errors.New("other")
 	tests := []struct {
 		name  string
-		errs  []error // of each attempt, the last one repeated
+		errs  []error // of the attempts; the last one repeats
 		tries int
 		want  error
 	}{
@@ -110,7 +110,7 @@ func TestWhileChanging(t *testing.T) {
 	}
 }
 
-// stopsAfter is a context that is cancelled when it was asked so many times.
+// stopsAfter is a context that is cancelled after a number of calls of Err.
 type stopsAfter struct {
 	context.Context
 	left int
@@ -123,7 +123,7 @@ func (c *stopsAfter) Err() error {
 	return nil
 }
 
-// Wherever a reload is stopped, it leaves nothing behind and changes nothing.
+// A reload that is stopped, at any point, leaves no files and changes nothing.
 func TestReloadStoppedAnywhere(t *testing.T) {
 	root := t.TempDir()
 	files{"a/SKILL.md": named("a"), "a/x": "x", "b/SKILL.md": named("b")}.write(t, root)
@@ -140,7 +140,7 @@ func TestReloadStoppedAnywhere(t *testing.T) {
 			t.Fatalf("stopped after %d: %v, skills %v, problems %v", n, err, names(r.List()), r.Problems())
 		}
 		if got := storeNames(t, r.store.dir); len(got) != 0 {
-			t.Fatalf("stopped after %d: left behind %v", n, got)
+			t.Fatalf("stopped after %d: remaining files %v", n, got)
 		}
 	}
 	if stopped < 5 || len(r.List()) != 2 {
@@ -178,15 +178,15 @@ func TestOpenAtOnce(t *testing.T) {
 	}
 }
 
-// A store that is full keeps the skills that it has, says so, and goes on when
-// there is room again.
+// A registry whose store is full keeps its skills, reports the problem, and loads again
+// when the store has room.
 func TestStoreFull(t *testing.T) {
 	needRoot(t)
 	root, dir := skillDir(t, files{"x": "small"})
 	store := t.TempDir()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// A small file system that only this thread, which ends here, can see.
+		// A small file system that only this thread can see. The thread ends with the test.
 		runtime.LockOSThread()
 		err := errors.Join(
 			unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
@@ -232,8 +232,8 @@ func TestStoreFull(t *testing.T) {
 	wg.Wait()
 }
 
-// Changes that go on and on are waited for, but not for ever; what doesn't
-// concern the roots isn't waited for at all.
+// Changes that go on are waited for at most watchMost. Changes outside the roots do not
+// count.
 func TestAwaitChange(t *testing.T) {
 	r := &Registry{config: RegistryConfig{Roots: []string{"/srv/skills"}, Log: slog.New(slog.DiscardHandler)}}
 	run := func(t *testing.T, send func(w *fsnotify.Watcher)) (time.Duration, error) {
@@ -274,7 +274,7 @@ func TestAwaitChange(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // its clock is not the real one
+			synctest.Test(t, func(t *testing.T) { // with a fake clock
 				if took, err := run(t, tt.send); took != tt.took || !errors.Is(err, tt.err) {
 					t.Errorf("took %v, %v, want %v, %v", took, err, tt.took, tt.err)
 				}

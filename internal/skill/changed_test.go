@@ -31,11 +31,11 @@ func TestChanged(t *testing.T) {
 	}
 	<-changed
 	if got := r.List(); len(got) != 1 {
-		t.Errorf("the channel was closed before the skill was there: %v", got)
+		t.Errorf("the channel was closed before the skill was loaded: %v", got)
 	}
 	select {
 	case <-r.Changed():
-		t.Error("the next channel is closed already")
+		t.Error("the next channel is already closed")
 	default:
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A snapshot's entries have an owner and times of their own, so that a change to
-// one shows, and so that the same skill looks the same everywhere. The time is
-// after 1980, before which zip files can't go.
+// All entries of a snapshot have the same owner and time. Any change to an entry
+// therefore shows (see verify), and a skill looks the same on every machine. The time is
+// after 1980 because zip files cannot hold earlier ones.
 const (
 	snapshotUID = 1000
 	snapshotGID = 1000
@@ -18,7 +18,7 @@ const (
 
 var snapshotTime = time.Unix(1_577_836_800, 0) // 2020-01-01T00:00:00Z
 
-// create makes the copy of a file. It is nil if nothing is copied.
+// create creates the copy of a file. It returns nil if the scan only reads.
 func (s *scan) create(e Entry) (*os.File, error) {
 	if s.dst == "" {
 		return nil, nil
@@ -26,9 +26,9 @@ func (s *scan) create(e Entry) (*os.File, error) {
 	return os.OpenFile(filepath.Join(s.dst, e.Path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// finish makes the links, which can be judged only when the whole tree is known,
-// and, when nothing is made any more that would change the time of a directory,
-// gives everything the owner, mode and time that a snapshot has.
+// finish creates the links and then sets owner, mode and time of every entry. Links come
+// after the scan because only a complete tree says which links may be kept. The stamps come
+// last because creating an entry changes the time of its directory.
 func (s *scan) finish() error {
 	for _, l := range s.tree.links() {
 		if err := os.Symlink(l.Target, filepath.Join(s.dst, l.Path)); err != nil {
@@ -49,7 +49,7 @@ func (s *scan) finish() error {
 	return stamp(s.dst, Entry{Kind: KindDir})
 }
 
-// links are the links that a snapshot holds.
+// links returns the links that a snapshot holds.
 func (t *tree) links() []Entry {
 	var list []Entry
 	for _, e := range t.entries {
@@ -65,7 +65,7 @@ func (t *tree) links() []Entry {
 	return list
 }
 
-// stamp gives a path in a new snapshot its owner, mode and time.
+// stamp sets the owner, mode and time of one path in a new snapshot.
 func stamp(path string, e Entry) error {
 	if err := os.Lchown(path, snapshotUID, snapshotGID); err != nil {
 		return err
@@ -82,7 +82,7 @@ func stamp(path string, e Entry) error {
 	return nil
 }
 
-// mode is the permissions that an entry has in a snapshot.
+// mode returns the permission bits of an entry in a snapshot.
 func (e Entry) mode() uint32 {
 	if e.Kind == KindFile && !e.Executable {
 		return 0o644

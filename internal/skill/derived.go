@@ -1,12 +1,12 @@
 package skill
 
-// Derived returns what make makes of a skill. It is made once for a key and kept as
-// long as the skill: a skill doesn't change, and what is made of it must not either.
-// Callers that come at the same time may each make it, and get the same one. With an
-// error nothing is kept.
+// Derived returns a value that is computed from a skill, such as a parsed file. The first
+// successful result is kept as long as the skill; errors are not kept. Since a skill never
+// changes, callers must not change the value either. Concurrent callers may each run
+// make, but all of them get the same result.
 //
-// A key is compared as that of a map, so its type should be the caller's own, as of a
-// context's values. Of one type there must be no more keys than files in the skill.
+// As with context.Context, the key should have a type that only the caller's package
+// can make. A caller must not use more keys than the skill has files.
 func Derived[T any](s *Skill, key any, make func() (T, error)) (T, error) {
 	if kept, ok := s.derived.Load(key); ok {
 		return kept.(T), nil

@@ -6,25 +6,25 @@ import (
 	"testing"
 )
 
-// What is derived is kept by its key, but for errors, and every caller gets the same.
+// A result is kept by its key, errors are not kept, and all callers get the same result.
 func TestDerived(t *testing.T) {
 	type one struct{}
 	type two struct{ path string }
 	s := &Skill{}
 	wrong := errors.New("wrong")
 	if got, err := Derived(s, one{}, func() (*int, error) { return nil, wrong }); got != nil || err != wrong {
-		t.Fatalf("of an error: %v, %v", got, err)
+		t.Fatalf("after an error: %v, %v", got, err)
 	}
 	first := new(int)
 	if got, err := Derived(s, one{}, func() (*int, error) { return first, nil }); got != first || err != nil {
 		t.Fatalf("got %p, %v, want %p", got, err, first)
 	}
 	if got, err := Derived(s, one{}, func() (*int, error) { return nil, wrong }); got != first || err != nil {
-		t.Errorf("it was made again: %v, %v", got, err)
+		t.Errorf("made a second time: %v, %v", got, err)
 	}
 	for _, key := range []any{two{"a"}, two{"b"}} {
 		if got, err := Derived(s, key, func() (any, error) { return key, nil }); got != key || err != nil {
-			t.Errorf("of %v: %v, %v", key, got, err)
+			t.Errorf("key %v: %v, %v", key, got, err)
 		}
 	}
 	var all sync.WaitGroup

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// comments is how a language writes them: to the end of the line, and in blocks.
+// comments is a language's comment syntax: line comments and block comments.
 type comments struct {
 	line   []string
 	blocks [][2]string
@@ -24,11 +24,11 @@ var commentsOf = map[string]comments{
 	"sh":         {[]string{"#"}, nil},
 }
 
-// encodingLine is a comment for the interpreter in the first two lines, see PEP 263.
+// encodingLine matches an encoding declaration in the first two lines, see PEP 263.
 var encodingLine = regexp.MustCompile(`^#.*coding[:=]`)
 
 // describe returns the first comment block or docstring in the first 50 lines of a
-// script, without its marks, at most 500 characters.
+// script, without comment marks, at most 500 characters.
 func describe(language string, head []byte) string {
 	text := strings.ToValidUTF8(strings.ReplaceAll(string(head), "\r\n", "\n"), "\ufffd")
 	text = strings.TrimPrefix(text, "\ufeff")
@@ -55,14 +55,14 @@ func describe(language string, head []byte) string {
 	return ""
 }
 
-// lineComment is the text of a line that is nothing but a comment.
+// lineComment returns the text of a line that has only a comment.
 func (c comments) lineComment(line string) (string, bool) {
 	for _, mark := range c.line {
 		if len(line) < len(mark) || !strings.EqualFold(line[:len(mark)], mark) {
 			continue
 		}
 		text := line[len(mark):]
-		if !strings.HasSuffix(mark, " ") { // a word ends itself, a sign may be repeated
+		if !strings.HasSuffix(mark, " ") { // a sign such as # may be repeated, a word such as rem may not
 			text = strings.TrimLeft(text, mark)
 		}
 		return strings.TrimSpace(text), true
@@ -70,7 +70,7 @@ func (c comments) lineComment(line string) (string, bool) {
 	return "", false
 }
 
-// run is the comment lines that lines starts with.
+// run returns the text of the comment lines at the start of lines.
 func (c comments) run(lines []string) []string {
 	var text []string
 	for _, line := range lines {
@@ -83,8 +83,8 @@ func (c comments) run(lines []string) []string {
 	return text
 }
 
-// block is the block comment that begins in line and goes on in rest. One that is
-// not closed goes on to the end of what was read.
+// block returns the text of a block comment that begins in line and goes on in rest. A
+// block that is not closed goes on to the last line of rest.
 func (c comments) block(line string, rest []string) ([]string, bool) {
 	for _, mark := range c.blocks {
 		inner, ok := strings.CutPrefix(line, mark[0])
@@ -111,8 +111,8 @@ func (c comments) block(line string, rest []string) ([]string, bool) {
 	return nil, false
 }
 
-// shorten joins lines and cuts at a word. Control characters go: a description is
-// printed on terminals.
+// shorten joins lines and cuts the text at a word. It drops control characters, since
+// descriptions are printed on terminals.
 func shorten(lines []string) string {
 	text := strings.Map(func(r rune) rune {
 		if isControl(r) && r != '\n' && r != '\t' {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A folder that was exchanged while it was read is read again: the one that was
-// read may be written to by now.
+// A folder that was exchanged during the read is read again, because an installer may still
+// write to the folder that was read.
 func TestExchangedFolderIsNotTheSame(t *testing.T) {
 	at := t.TempDir()
 	for _, name := range []string{"a", "b"} {
@@ -31,7 +31,7 @@ func TestExchangedFolderIsNotTheSame(t *testing.T) {
 		t.Errorf("untouched: %v", err)
 	}
 	if err := (folder{root: root, name: "x", path: at, self: true}).still(root); err != nil {
-		t.Errorf("the root itself: %v", err)
+		t.Errorf("root as a skill folder: %v", err)
 	}
 	for _, step := range [][2]string{{"a", "old"}, {"b", "a"}} {
 		if err := os.Rename(filepath.Join(at, step[0]), filepath.Join(at, step[1])); err != nil {
@@ -48,6 +48,6 @@ func TestExchangedFolderIsNotTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.still(dir); err != nil {
-		t.Errorf("back again: %v", err)
+		t.Errorf("exchanged back: %v", err)
 	}
 }

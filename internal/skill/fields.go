@@ -17,21 +17,21 @@ type field struct {
 	value *yaml.Node
 }
 
-// fieldReader reads fields leniently, one method a type. A method takes its field
-// out of rest, so that what is left is unknown; a value that it can't use goes
-// back there and becomes a finding.
+// fieldReader reads fields leniently, with one method for each type. A method removes its
+// field from rest, so the fields that remain there are unknown. A value of the wrong type
+// is a finding and goes to kept, so that nothing is lost.
 type fieldReader struct {
 	*findings
 	first int // line of the front matter
 	lines map[string]int
 	rest  map[string]field
 	kept  map[string]any
-	// itemLines are the lines of a list's items, by field.
+	// itemLines has the lines of each list's items, by the name of the field.
 	itemLines map[string][]int
 }
 
-// readFields indexes a mapping. Of a repeated key the last one counts, as with
-// most parsers.
+// readFields indexes a mapping. If a key is repeated, the last one counts, as in most
+// YAML parsers.
 func readFields(root *yaml.Node, f *findings) *fieldReader {
 	r := &fieldReader{
 		findings: f,
@@ -83,14 +83,14 @@ func (r *fieldReader) manifest() Manifest {
 	return m
 }
 
-// take removes a field from rest. An absent one and a null one are the same.
+// take removes a field from rest. A null field counts as absent.
 func (r *fieldReader) take(name string) (field, bool) {
 	f, ok := r.rest[name]
 	delete(r.rest, name)
 	return f, ok && f.value.ShortTag() != "!!null"
 }
 
-// misfit keeps a value that its field can't hold.
+// misfit reports a value of the wrong type and keeps it.
 func (r *fieldReader) misfit(name string, f field, want string) {
 	r.error(f.line, RuleFieldType, "Field '%s' must be %s", name, want)
 	r.kept[name] = plain(f.value)
@@ -111,7 +111,7 @@ func (r *fieldReader) text(name string) string {
 	return strings.TrimSpace(f.value.Value)
 }
 
-// word reads one of a few words. Another one is as good as none.
+// word reads a field that allows only a few words. Any other value is reported and ignored.
 func (r *fieldReader) word(name string, words ...string) string {
 	f, ok := r.take(name)
 	if !ok {
@@ -143,7 +143,7 @@ func (r *fieldReader) flag(name string) bool {
 	return false
 }
 
-// amount is a number above 0. One that is not is as good as none.
+// amount reads a number above 0. Any other value is reported and ignored.
 func (r *fieldReader) amount(name, unit string) (float64, field, bool) {
 	f, ok := r.take(name)
 	if !ok {
@@ -181,7 +181,7 @@ func (r *fieldReader) seconds(name string) time.Duration {
 		r.error(f.line, RuleFieldValue, "Field '%s' must be at most %g: it is lowered to that", name, MaxExecutionTime.Seconds())
 		return MaxExecutionTime
 	}
-	// 0 means that there is no value, so the smallest value is not 0.
+	// 0 means that no value is given, so a tiny value becomes 1 ns.
 	return max(time.Duration(v*float64(time.Second)), 1)
 }
 
@@ -195,13 +195,13 @@ func (r *fieldReader) megabytes(name string) int64 {
 		v = maxMemoryMB
 	}
 	if v*(1<<20) < MinMemoryBytes {
-		r.error(f.line, RuleFieldValue, "Field '%s' must be at least %d, in MB, for a sandbox to start: it is ignored", name, MinMemoryBytes>>20)
+		r.error(f.line, RuleFieldValue, "Field '%s' must be at least %d (MB), which a sandbox needs to start: it is ignored", name, MinMemoryBytes>>20)
 		return 0
 	}
 	return int64(v * (1 << 20))
 }
 
-// texts reads a list of strings. A single string is split.
+// texts reads a list of strings. It splits a single string into a list.
 func (r *fieldReader) texts(name string, split func(string) []string) []string {
 	f, ok := r.take(name)
 	if !ok {
@@ -220,8 +220,8 @@ func (r *fieldReader) texts(name string, split func(string) []string) []string {
 	return nil
 }
 
-// items are the scalars of a list. If there is anything else, the list is kept as
-// a whole too.
+// items returns the scalars of a list. If the list has anything else, the whole list is
+// also kept.
 func (r *fieldReader) items(name string, f field) []string {
 	list := make([]string, 0, len(f.value.Content))
 	odd := false
@@ -241,8 +241,8 @@ func (r *fieldReader) items(name string, f field) []string {
 	return list
 }
 
-// tools reads allowed-tools: a string, or a list whose items may themselves be
-// such strings.
+// tools reads allowed-tools. The value is a string with several entries, or a list of such
+// strings.
 func (r *fieldReader) tools(name string) (entries []string, given bool) {
 	f, ok := r.take(name)
 	if !ok {
@@ -261,7 +261,7 @@ func (r *fieldReader) tools(name string) (entries []string, given bool) {
 	return nil, true
 }
 
-// textMap reads metadata. A value that is no scalar is kept as JSON.
+// textMap reads metadata. A value that is not a scalar becomes JSON text.
 func (r *fieldReader) textMap(name string) map[string]string {
 	f, ok := r.take(name)
 	if !ok {
@@ -297,8 +297,8 @@ func (r *fieldReader) textMap(name string) map[string]string {
 	return m
 }
 
-// unknown is what no method has taken, and what didn't fit. Nil if there is
-// nothing.
+// unknown returns the fields that no method has taken and the values of the wrong type,
+// or nil if there are none.
 func (r *fieldReader) unknown() map[string]any {
 	for _, name := range sortedKeys(r.rest) {
 		f := r.rest[name]
@@ -311,7 +311,7 @@ func (r *fieldReader) unknown() map[string]any {
 	return r.kept
 }
 
-// commas splits at commas.
+// commas splits text at commas and drops blank items.
 func commas(text string) []string {
 	var list []string
 	for item := range strings.SplitSeq(text, ",") {
@@ -322,7 +322,8 @@ func commas(text string) []string {
 	return list
 }
 
-// whole doesn't split: a comma is part of a requirement such as pandas>=2,<3.
+// whole returns text as one item: in a requirement such as pandas>=2,<3 the comma splits
+// nothing.
 func whole(text string) []string {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil

@@ -10,10 +10,10 @@ import (
 type Severity uint8
 
 const (
-	// SeverityError is for what breaks the published rules.
+	// SeverityError marks a breach of the published rules.
 	SeverityError Severity = iota + 1
-	// SeverityWarning is for what is likely to break or is not portable, and for
-	// everything that loading let pass.
+	// SeverityWarning marks something that is likely to break or not portable. Loading
+	// reports everything that it tolerates as a warning.
 	SeverityWarning
 )
 
@@ -27,13 +27,13 @@ func (s Severity) String() string {
 	return "unspecified"
 }
 
-// Finding is something that validation or loading noticed.
+// Finding is one problem that validation or loading noticed.
 type Finding struct {
 	Severity Severity
 	File     string // relative to the skill
-	Line     int    // from 1; 0: the file as a whole
+	Line     int    // from 1; 0: the whole file
 	Rule     string // one of the Rule constants
-	Message  string // what is wrong, and what to do where that isn't plain
+	Message  string // the problem and, unless it is obvious, the remedy
 }
 
 func (f Finding) String() string {
@@ -44,8 +44,8 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s", at, f.Message)
 }
 
-// Stable names of the rules. Where a published validator has a text for one, the
-// message is that text.
+// Names of the rules; they never change. If a published validator has a text for a rule,
+// the finding's message is that text.
 const (
 	RuleManifestMissing   = "manifest-missing"
 	RuleManifestName      = "manifest-name"
@@ -81,17 +81,17 @@ const (
 	RuleTooMany           = "too-many-findings"
 )
 
-// ManifestError says why a SKILL.md can't be loaded: the first of its findings
-// that loading can't let pass. Its rule tells the cases apart.
+// ManifestError says why a SKILL.md cannot be loaded. It holds the first finding that
+// prevents loading; Finding.Rule tells the cases apart.
 type ManifestError struct{ Finding Finding }
 
 func (e *ManifestError) Error() string { return e.Finding.String() }
 
-// findings collects what a check notices about one file.
+// findings collects the findings about one file.
 type findings struct {
 	file  string
 	list  []Finding
-	fatal *Finding // the first that loading can't let pass
+	fatal *Finding // the first one that prevents loading
 }
 
 func (f *findings) add(s Severity, line int, rule, format string, args ...any) {
@@ -111,7 +111,7 @@ func (f *findings) warn(line int, rule, format string, args ...any) {
 	f.add(SeverityWarning, line, rule, format, args...)
 }
 
-// stop records an error that loading can't let pass.
+// stop records an error that prevents loading.
 func (f *findings) stop(line int, rule, format string, args ...any) {
 	f.error(line, rule, format, args...)
 	if f.fatal == nil {
@@ -119,7 +119,7 @@ func (f *findings) stop(line int, rule, format string, args ...any) {
 	}
 }
 
-// err is the reason not to load, or nil.
+// err returns a *ManifestError if something prevents loading, else nil.
 func (f *findings) err() error {
 	if f.fatal == nil {
 		return nil
@@ -127,7 +127,7 @@ func (f *findings) err() error {
 	return &ManifestError{*f.fatal}
 }
 
-// sortFindings puts findings in the order of files and lines.
+// sortFindings sorts findings by file and line.
 func sortFindings(list []Finding) {
 	slices.SortStableFunc(list, func(a, b Finding) int {
 		if c := strings.Compare(a.File, b.File); c != 0 {
@@ -137,7 +137,8 @@ func sortFindings(list []Finding) {
 	})
 }
 
-// asWarnings is what is left of findings when a skill loads in spite of them.
+// asWarnings returns copies of findings as warnings, for a skill that loads in spite of
+// them.
 func asWarnings(list []Finding) []Finding {
 	out := slices.Clone(list)
 	for i := range out {

@@ -6,20 +6,20 @@ import (
 	"unicode/utf8"
 )
 
-// source is a SKILL.md split at its delimiters, with LF line ends.
+// source is a SKILL.md that is split at its delimiters. Line ends are LF.
 type source struct {
 	yaml     string
-	yamlLine int // of the first line of yaml
+	yamlLine int // number of the first line of yaml, from 1
 	body     string
 	bodyLine int
 }
 
 const delimiter = "---"
 
-// splitFrontMatter finds the front matter: what stands between a first line "---"
-// and the next line that is exactly "---". Indented dashes, as in a block scalar,
-// and dashes within a line don't end it. Line ends may be CRLF; a byte order mark
-// and blank lines before the first delimiter are let pass.
+// splitFrontMatter finds the front matter: the lines between a first line "---" and the
+// next line "---". Indented dashes, as in a block scalar, and dashes within a line do not
+// end it. A byte order mark, CRLF line ends and blank lines before the first delimiter are
+// tolerated and reported. It returns false if loading cannot go on.
 func splitFrontMatter(data []byte, f *findings) (source, bool) {
 	if len(data) > MaxManifestBytes {
 		f.stop(0, RuleManifestSize, "is %d bytes long, the maximum is %d", len(data), MaxManifestBytes)
@@ -78,7 +78,7 @@ func isDelimiter(line string) bool {
 	return strings.TrimRight(line, " \t\n") == delimiter
 }
 
-// invalidLine is the line of the first byte that is not UTF-8.
+// invalidLine returns the line of the first byte that is not valid UTF-8.
 func invalidLine(text string) int {
 	line := 1
 	for i := 0; i < len(text); {

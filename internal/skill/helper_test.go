@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// files is a folder's content: path -> text. A path that ends in "/" is a
-// directory, one that ends in "*" is executable, a text that starts with "-> " is
-// a link's target.
+// files maps the paths of a folder to their content. A path that ends in "/" is a
+// directory, one that ends in "*" is executable, and a text that starts with "-> " is a
+// link's target.
 type files map[string]string
 
 const minimal = "---\nname: demo\ndescription: Shows things.\n---\nDo it.\n"
@@ -49,7 +49,7 @@ func skillDir(t *testing.T, content files) (root, dir string) {
 	return root, dir
 }
 
-// needRoot skips where snapshots can't be given to their owner.
+// needRoot skips a test without root, which alone can give a snapshot to its owner.
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -57,7 +57,7 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// open opens a registry over roots, with a store of its own unless c has one.
+// open opens a registry over roots. Without c.Dir it gets a new store.
 func open(t testing.TB, c RegistryConfig) *Registry {
 	t.Helper()
 	needRoot(t)
@@ -72,7 +72,7 @@ func open(t testing.TB, c RegistryConfig) *Registry {
 	return r
 }
 
-// load imports the one skill "demo".
+// load imports a skill "demo" and returns it.
 func load(t *testing.T, content files) *Skill {
 	t.Helper()
 	root, _ := skillDir(t, content)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A skill folder that is swapped, again and again, for a link to a skill that its
-// owner may not read: that one is never imported.
+// A skill folder is swapped again and again with a link to a skill that the folder's owner
+// may not read. The linked skill is never imported.
 func TestFolderSwappedForLink(t *testing.T) {
 	base := t.TempDir()
 	root, private, spare := filepath.Join(base, "root"), filepath.Join(base, "private"), filepath.Join(base, "spare")
@@ -49,14 +49,13 @@ func TestFolderSwappedForLink(t *testing.T) {
 	swapping.Wait()
 }
 
-// What a refused entry is in the folder doesn't reach the snapshot, and isn't
-// opened on the way there.
+// The snapshot has no refused entries, and importing never opens them.
 func TestRefusedIsNotImported(t *testing.T) {
 	root, dir := skillDir(t, files{"out": "-> /etc/shadow", "loop": "-> loop", "outdir": "-> /etc", "ok": "x", "venv/bin/python": "-> /usr/bin/python3"})
 	at := func(p string) string { return filepath.Join(dir, p) }
 	mustDo(t, os.WriteFile(at("suid"), []byte("x"), 0o755))
 	mustDo(t, os.Chmod(at("suid"), 0o755|os.ModeSetuid))
-	mustDo(t, unix.Mkfifo(at("fifo"), 0o644)) // opening it would wait for ever
+	mustDo(t, unix.Mkfifo(at("fifo"), 0o644)) // opening it would block
 	mustDo(t, os.MkdirAll(at("bad\nname/inner"), 0o755))
 	s := resolve(t, open(t, RegistryConfig{Roots: []string{root}}), "demo")
 
@@ -79,7 +78,7 @@ func TestRefusedIsNotImported(t *testing.T) {
 	}
 }
 
-// A skill with thousands of files is one skill.
+// A skill may have thousands of files.
 func TestManyFiles(t *testing.T) {
 	root := manyFiles(t, 1500)
 	r := open(t, RegistryConfig{Roots: []string{root}})
@@ -95,7 +94,7 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// A root with more names than anybody has skills.
+// A root with too many names is a problem.
 func TestCrowdedRoot(t *testing.T) {
 	root := memoryDir(t)
 	for i := range maxRootNames + 1 {
@@ -108,8 +107,8 @@ func TestCrowdedRoot(t *testing.T) {
 	}
 }
 
-// memoryDir is a directory in memory, if the machine has one, for trees that are
-// large only to be refused.
+// memoryDir returns a directory in memory if the machine has one, for trees that would
+// take long to write on disk.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "skill-test-")
@@ -148,7 +147,7 @@ func TestExcluded(t *testing.T) {
 	}
 }
 
-// The text of a reason is part of the digest: it must never change.
+// The reasons' texts are part of the digest: they must never change.
 func TestRefusedWhyText(t *testing.T) {
 	want := []string{"unknown", "leaves-skill", "venv-interpreter", "link-loop", "set-id", "not-regular", "bad-name", "too-deep", "unreadable", "unknown"}
 	for i, w := range want {
@@ -171,8 +170,7 @@ func TestOrChanging(t *testing.T) {
 	}
 }
 
-// Entries are cut where a reader of the line would cut them, and never inside
-// parentheses.
+// Entries are split at commas and blanks, but never inside parentheses.
 func FuzzSplitTools(f *testing.F) {
 	for _, s := range []string{"Bash(git:*), Read", `"Read,Write"`, "Bash (a b)", "Bash(", ")(", "a,,b", "Bash((a) b) c"} {
 		f.Add(s)
@@ -185,7 +183,7 @@ func FuzzSplitTools(f *testing.F) {
 			if head, _, _ := strings.Cut(entry, "("); strings.ContainsAny(head, " \t\r\n,") {
 				t.Errorf("%q has the entry %q", text, entry)
 			}
-			// What is left of one entry is that entry.
+			// Splitting an entry again gives the same entry.
 			if strings.Count(entry, "(") == strings.Count(entry, ")") && !strings.ContainsAny(entry, `"'`) {
 				if again := splitTools(entry); len(again) != 1 || again[0] != entry {
 					t.Errorf("%q has the entry %q, which is %q", text, entry, again)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links are resolved in memory. The kernel, asked to stay beneath the folder, must
-// come to the same end for every path through random trees of links.
+// Links are resolved in memory. For every path through random trees of links, the result
+// must be the same as the kernel's with RESOLVE_BENEATH.
 func TestResolveLikeTheKernel(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	for seed := range uint64(40) {
@@ -70,12 +70,12 @@ func randomPath(rnd *rand.Rand, names []string, most int) string {
 	return strings.Join(parts, "/")
 }
 
-// kernelResolve opens a path beneath dir and asks where it is.
+// kernelResolve opens a path beneath dir and returns the path of the opened file.
 func kernelResolve(t *testing.T, fd int, dir, p string) (string, Reason) {
 	t.Helper()
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
 	got, err := unix.Openat2(fd, p, how)
-	for errors.Is(err, unix.EAGAIN) { // somebody renamed something somewhere, see openat2(2)
+	for errors.Is(err, unix.EAGAIN) { // EAGAIN after a rename anywhere on the system, see openat2(2)
 		got, err = unix.Openat2(fd, p, how)
 	}
 	switch {
@@ -93,7 +93,7 @@ func kernelResolve(t *testing.T, fd int, dir, p string) (string, Reason) {
 	return strings.TrimPrefix(strings.TrimPrefix(at, dir), "/"), 0
 }
 
-// As many links in a row as the kernel follows, and one more.
+// A chain of as many links as the kernel follows works, and one more does not.
 func TestLinkChain(t *testing.T) {
 	for _, n := range []int{maxLinks, maxLinks + 1} {
 		f := files{"l0": "x"}
@@ -110,7 +110,7 @@ func TestLinkChain(t *testing.T) {
 	}
 }
 
-// Whatever a valid name is, it is one directory beneath /skills.
+// Every valid name is a single directory beneath /skills.
 func FuzzName(f *testing.F) {
 	for _, s := range []string{"demo", "..", "a/b", ".", "a\x00", "\u2028", "a@sha256:b", "...", strings.Repeat("😀", 64)} {
 		f.Add(s)

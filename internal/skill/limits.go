@@ -2,17 +2,16 @@ package skill
 
 import "time"
 
-// Bounds of what is read from a skill folder. Those of a whole skill can be set,
-// see Bounds.
+// Limits on reading a skill folder. [Bounds] can change the first two.
 const (
 	DefaultMaxFiles = 100_000
 	DefaultMaxBytes = 1 << 30
 
-	MaxManifestBytes    = 1 << 20  // SKILL.md as a whole
-	MaxFrontMatterBytes = 64 << 10 // its front matter
+	MaxManifestBytes    = 1 << 20  // bytes of SKILL.md
+	MaxFrontMatterBytes = 64 << 10 // bytes of its front matter
 	maxYAMLDepth        = 32
-	maxYAMLNodes        = 10_000  // visited, so each use of an alias counts
-	maxYAMLBytes        = 1 << 20 // of scalars, likewise
+	maxYAMLNodes        = 10_000  // each use of an alias counts
+	maxYAMLBytes        = 1 << 20 // bytes of scalars; each use of an alias counts
 	maxFindings         = 1_000
 
 	MaxNameRunes          = 64
@@ -21,23 +20,23 @@ const (
 	maxCompatibilityRunes = 500
 
 	maxPathBytes  = 1024 // beneath the skill; leaves room for any prefix within PATH_MAX
-	maxPathDepth  = 64   // each level holds a descriptor while it is read
-	maxLinks      = 40   // as the kernel, path_resolution(7)
-	maxLinkSteps  = 256  // components looked at for one path
+	maxPathDepth  = 64   // reading holds one open descriptor for each level
+	maxLinks      = 40   // the kernel's limit, see path_resolution(7)
+	maxLinkSteps  = 256  // components followed for one path
 	maxRootNames  = 10_000
 	maxWatches    = 8192
-	scanAttempts  = 3 // reads of a folder that changes meanwhile
-	maxScriptHead = 16 << 10
+	scanAttempts  = 3        // attempts at a folder that changes during the read
+	maxScriptHead = 16 << 10 // bytes that detection and description see
 
-	maxScriptLevels      = 5
+	maxScriptLevels      = 5 // folders beneath scripts/
 	maxDescriptionLines  = 50
-	maxScriptDescription = 500
+	maxScriptDescription = 500 // characters
 
-	// MaxExecutionTime is the highest value that max_execution_time can have.
+	// MaxExecutionTime is the highest max_execution_time that a skill can set.
 	MaxExecutionTime = 600 * time.Second
-	maxMemoryMB      = 1 << 20 // a TiB
-	// MinMemoryBytes is the least memory in which a sandbox and a small program
-	// start. Below it the start would fail, or only seem to work.
+	maxMemoryMB      = 1 << 20 // 1 TiB
+	// MinMemoryBytes is the least memory in which a sandbox and a small program can
+	// start. With less, the start fails, or only seems to succeed.
 	MinMemoryBytes = 8 << 20
 )
 

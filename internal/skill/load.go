@@ -19,12 +19,12 @@ import (
 //lint:ignore ST1005 a published text
 var ErrNoManifest = errors.New("Missing required file: SKILL.md")
 
-// manifestNames are the names under which a manifest is found, the right one first.
+// manifestNames are the accepted names of a manifest, the preferred one first.
 var manifestNames = []string{"SKILL.md", "skill.md"}
 
 const changingPause = 50 * time.Millisecond
 
-// reading is a folder that was read, before anything is decided about it.
+// reading is everything that one read of a folder found.
 type reading struct {
 	tree *tree
 	doc  *document
@@ -33,9 +33,9 @@ type reading struct {
 	needsFindings []Finding
 }
 
-// read scans a folder and parses its manifest. folder is the name that the skill
-// should have, see parseDocument. A folder that changes meanwhile is read again, a
-// few times.
+// read scans a folder and parses its manifest. The skill should be named folder, see
+// parseDocument. If the folder changes during the read, it is read again, up to
+// scanAttempts times.
 func read(ctx context.Context, dir *os.File, folder string, b Bounds) (*reading, error) {
 	var r *reading
 	err := whileChanging(ctx, func() (err error) {
@@ -45,7 +45,7 @@ func read(ctx context.Context, dir *os.File, folder string, b Bounds) (*reading,
 	return r, err
 }
 
-// whileChanging repeats f while it says ErrChanging.
+// whileChanging repeats f as long as it returns ErrChanging, up to scanAttempts times.
 func whileChanging(ctx context.Context, f func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := f()
@@ -61,7 +61,7 @@ func whileChanging(ctx context.Context, f func() error) error {
 }
 
 func readOnce(ctx context.Context, dir *os.File, folder string, b Bounds) (*reading, error) {
-	// A folder that is no skill may be anything, and large: look before reading.
+	// A folder without a manifest can be anything, and large, so it is not scanned.
 	if !hasManifest(int(dir.Fd())) {
 		return nil, ErrNoManifest
 	}
@@ -73,7 +73,7 @@ func readOnce(ctx context.Context, dir *os.File, folder string, b Bounds) (*read
 	if name == "" {
 		return nil, ErrChanging
 	}
-	e, err := (&Skill{tree: *t}).Lookup(name) // it may be a link inside the skill
+	e, err := (&Skill{tree: *t}).Lookup(name) // the manifest may be a link inside the skill
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,8 @@ func readOnce(ctx context.Context, dir *os.File, folder string, b Bounds) (*read
 	return r, err
 }
 
-// hasManifest looks for a manifest's name, whatever it is the name of.
+// hasManifest reports whether the directory has an entry with a manifest's name, of any
+// kind.
 func hasManifest(dir int) bool {
 	return slices.ContainsFunc(manifestNames, func(name string) bool {
 		var st unix.Stat_t
@@ -103,7 +104,7 @@ func hasManifest(dir int) bool {
 	})
 }
 
-// manifestName is the first of manifestNames that the tree has, or "".
+// manifestName returns the first of manifestNames that the tree has, or "".
 func manifestName(t *tree) string {
 	for _, name := range manifestNames {
 		if _, ok := t.at[name]; ok {
@@ -113,8 +114,8 @@ func manifestName(t *tree) string {
 	return ""
 }
 
-// readBeneath reads a file that a scan has seen, and makes sure that it is the
-// same.
+// readBeneath reads a file that a scan has seen. It returns ErrChanging unless the content
+// has the hash that the scan computed.
 func readBeneath(dir int, e Entry) ([]byte, error) {
 	fd, err := unix.Openat2(dir, e.Path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
@@ -138,8 +139,8 @@ func readBeneath(dir int, e Entry) ([]byte, error) {
 	return text, nil
 }
 
-// load imports a folder. The skill's snapshot is complete, but has its name only
-// when st, if it is not nil, is published.
+// load imports a folder. If st is not nil, the snapshot is complete but has a temporary
+// name, and the caller must publish or remove it.
 func (s *store) load(ctx context.Context, f folder, b Bounds) (sk *Skill, st *staged, err error) {
 	err = whileChanging(ctx, func() error {
 		dir, err := f.open()
@@ -158,8 +159,9 @@ func (s *store) load(ctx context.Context, f folder, b Bounds) (sk *Skill, st *st
 		if err != nil {
 			return err
 		}
-		// Who installs a skill by exchanging folders may write to the old one from
-		// then on, and what is half written stands still between two writes.
+		// An installer that exchanges two folders may go on writing to the old one. Between
+		// two writes a half-written skill looks unchanged, so check that dir is not the old
+		// one.
 		if err := f.still(dir); err != nil {
 			if staged != nil {
 				os.RemoveAll(staged.tmp)
@@ -172,6 +174,7 @@ func (s *store) load(ctx context.Context, f folder, b Bounds) (sk *Skill, st *st
 	return sk, st, err
 }
 
+// newSkill builds a Skill from a reading. dir is the snapshot.
 // newSkill puts together what reading a folder gave.
 func newSkill(r *reading, dir string) *Skill {
 	all := r.validate()
@@ -192,12 +195,12 @@ func newSkill(r *reading, dir string) *Skill {
 	}
 }
 
-// folder is where a skill may be: a directory in a root, or a root itself.
+// folder is a directory that may be a skill: one in a root, or the root itself.
 type folder struct {
 	root *os.File
-	name string // of the directory, for the rule that the skill has its name
-	path string // for people
-	self bool   // the root itself
+	name string // of the directory; the skill should have the same name
+	path string // for messages
+	self bool   // it is the root itself
 }
 
 func (f folder) open() (*os.File, error) {
@@ -212,7 +215,7 @@ func (f folder) open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.path), nil
 }
 
-// still reports ErrChanging if dir is no longer what has the folder's name.
+// still returns ErrChanging if the folder's path no longer leads to dir.
 func (f folder) still(dir *os.File) error {
 	now, err := f.open()
 	if err != nil {
@@ -233,8 +236,9 @@ func (f folder) still(dir *os.File) error {
 	return nil
 }
 
-// foldersOf lists what may be skills in a root, by name. Files and hidden
-// directories are none; a link is not followed, and is returned as a problem.
+// foldersOf lists the directories of a root that may be skills, by name. If the root itself
+// has a manifest, it is the only one. Files and hidden directories are skipped. A link is
+// not followed; it is returned as a problem.
 func foldersOf(root *os.File) (found []folder, problems []Problem, err error) {
 	if hasManifest(int(root.Fd())) {
 		return []folder{{root: root, name: filepath.Base(root.Name()), path: root.Name(), self: true}}, nil, nil
@@ -254,7 +258,7 @@ func foldersOf(root *os.File) (found []folder, problems []Problem, err error) {
 		f := folder{root: root, name: name, path: strings.TrimSuffix(root.Name(), "/") + "/" + name}
 		var st unix.Stat_t
 		if err := unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			continue // gone by now
+			continue // removed since the directory was read
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// Lookup finds a regular file of the skill. The path is relative to the skill;
-// "." and ".." in it are taken lexically, links are followed inside the skill. The
-// entry's Path is where they lead. The error is a *PathError.
+// Lookup finds a regular file of the skill. The path is relative to the skill's folder; "."
+// and ".." are resolved as text, and links are followed inside the skill. The entry's Path
+// is the file that the links lead to. Any error is a *PathError.
 func (s *Skill) Lookup(p string) (Entry, error) {
 	fail := func(reason Reason, resolved string, r *Refused) (Entry, error) {
 		return Entry{}, &PathError{Path: p, Reason: reason, Resolved: resolved, Refused: r}
@@ -39,11 +39,13 @@ func (s *Skill) Lookup(p string) (Entry, error) {
 	return at.entry, nil
 }
 
-// ErrBusy says that a file of a snapshot can't be opened now: somebody holds a lease on
-// it (fcntl(2), F_SETLEASE).
+// ErrBusy says that a file of a snapshot cannot be opened now because a process holds a
+// lease on it (fcntl(2), F_SETLEASE). Try again later.
 var ErrBusy = errors.New("file is busy")
 
-// Open opens what Lookup finds, without waiting. The caller closes the file.
+// Open opens the file that Lookup finds. It never blocks: a file with a lease gives
+// ErrBusy.
+// The error is a *PathError if Lookup fails. The caller closes the file.
 func (s *Skill) Open(p string) (*os.File, Entry, error) {
 	e, err := s.Lookup(p)
 	if err != nil {
@@ -68,12 +70,12 @@ func (s *Skill) Open(p string) (*os.File, Entry, error) {
 	return f, e, nil
 }
 
-// Has reports whether the skill has anything at a relative path, refused or not,
-// or something there that is no directory further up: whether a file put at that
-// path would collide with the skill. Links are not followed.
+// Has reports whether an input file at the relative path p would collide with the skill:
+// the skill has an entry at p, refused or not, or one of p's parents is not a directory in
+// the skill. Links are not followed.
 func (s *Skill) Has(p string) bool { return s.tree.has(p) }
 
-// Entries yields every entry that is not refused, in byte order of its path.
+// Entries yields every entry that is not refused, in byte order of the paths.
 func (s *Skill) Entries() iter.Seq[Entry] { return slices.Values(s.tree.entries) }
 
 // RefusedAt returns the refused entry at a relative path, without following links.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linked is a skill with links of every kind.
+// linked is a skill with every kind of link.
 var linked = files{
 	"scripts/run.py*":     "print(1)",
 	"scripts/deep/x.sh":   "true",
@@ -23,7 +23,7 @@ var linked = files{
 	"dirlink":             "-> scripts/deep",
 	"scripts/up":          "-> ../data.csv",
 	"scripts/deep/around": "-> ../../scripts/./deep/../run.py",
-	"through":             "-> dirlink/../run.py", // the kernel's way: scripts/run.py
+	"through":             "-> dirlink/../run.py", // scripts/run.py for the kernel; run.py as text
 	"chain":               "-> in",
 	"dangling":            "-> nothing",
 	"loop1":               "-> loop2",
@@ -33,7 +33,7 @@ var linked = files{
 	"abs":                 "-> /etc/passwd",
 	"outdir":              "-> /etc",
 	"via":                 "-> out",
-	"sly":                 "-> dirlink/../../../x", // textually inside
+	"sly":                 "-> dirlink/../../../x", // inside the skill only as text
 	"back":                "-> ../demo/data.csv",   // leaves and comes back
 	"home":                "-> .",
 	"filedot":             "-> data.csv/.",
@@ -139,7 +139,7 @@ func TestPathErrorText(t *testing.T) {
 		want string
 	}{
 		{PathError{Path: ".", Reason: ReasonOutside}, "path '.' is not a file of the skill"},
-		{PathError{Path: "../x", Reason: ReasonEscapes, Resolved: "../x"}, "../x: escapes the skill, it leads to ../x"},
+		{PathError{Path: "../x", Reason: ReasonEscapes, Resolved: "../x"}, "../x: escapes the skill: it leads to ../x"},
 		{PathError{Path: "x", Reason: ReasonNotFound}, "x: not found in the skill"},
 		{PathError{Path: "x", Reason: ReasonDirectory}, "x: is a directory"},
 		{PathError{Path: "x", Reason: ReasonLoop}, "x: too many links"},
@@ -170,8 +170,7 @@ func TestHas(t *testing.T) {
 			t.Errorf("Has(%q) = %t, want %t", p, got, want)
 		}
 	}
-	// A refused entry is not mistaken for the directory that has its place in the
-	// other list.
+	// has must not confuse an index of refused with the same index of entries.
 	_, dir = skillDir(t, files{"0/": "", "out": "-> /etc"})
 	s = &Skill{tree: *mustScan(t, dir)}
 	if !s.Has("out/x") || s.Has("0/x") {
@@ -195,7 +194,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("Open(out) = %v, want a *PathError", err)
 	}
 
-	// A snapshot that was tampered with gives nothing.
+	// Open refuses a snapshot that was changed.
 	at := filepath.Join(s.Dir, "a/b.txt")
 	mustDo(t, os.Remove(at))
 	if _, _, err := s.Open("l"); err == nil {
@@ -212,9 +211,9 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A lease is what makes an open wait. The open must say so at once.
+// Open never blocks on a file lease: it returns ErrBusy at once.
 func TestOpenBusy(t *testing.T) {
-	signal.Ignore(syscall.SIGIO) // which the holder of a lease is sent
+	signal.Ignore(syscall.SIGIO) // the kernel sends it to the holder of the lease
 	t.Cleanup(func() { signal.Reset(syscall.SIGIO) })
 	s := load(t, files{"a.txt": "text"})
 	holder, err := os.Open(filepath.Join(s.Dir, "a.txt"))
@@ -245,7 +244,7 @@ func TestEntriesAndRefused(t *testing.T) {
 	}
 	for _, p := range []string{"a", "none", "out/x"} {
 		if r, ok := s.RefusedAt(p); ok {
-			t.Errorf("RefusedAt(%s) = %+v, want none", p, r)
+			t.Errorf("RefusedAt(%s) = %+v, want no refused entry", p, r)
 		}
 	}
 }

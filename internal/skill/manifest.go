@@ -2,20 +2,21 @@ package skill
 
 import "time"
 
-// Manifest is the front matter of a SKILL.md. A field that is absent, null or of
-// a type that can't be read as its own has its zero value; in the last case it is
-// also kept in Unknown, so that nothing is lost.
+// Manifest is the front matter of a SKILL.md. An absent or null field has its zero value.
+// So has a field whose value has the wrong type; that value is kept in Unknown, so that
+// nothing is lost.
 type Manifest struct {
 	Name        string
 	Description string
 	License     string
-	// Compatibility says in prose what the skill needs.
+	// Compatibility describes the skill's needs, as prose.
 	Compatibility string
-	// Metadata holds what its author added. A value that is no scalar is JSON text.
+	// Metadata holds further fields of the author. A value that is not a scalar is
+	// JSON text.
 	Metadata map[string]string
 	// AllowedTools are the entries of allowed-tools, split but not interpreted.
 	AllowedTools []string
-	// HasAllowedTools tells an empty allowed-tools from none at all.
+	// HasAllowedTools tells an empty allowed-tools from a missing one.
 	HasAllowedTools bool
 
 	Version        string
@@ -25,37 +26,37 @@ type Manifest struct {
 	RequiredTools  []string
 	OptionalTools  []string
 	Model          string
-	// Mode says that the skill changes the agent's behaviour and is no task.
+	// Mode says that the skill changes the agent's behaviour instead of doing a task.
 	Mode      bool
 	WhenToUse string
-	// DisableModelInvocation keeps the skill out of what a model is shown.
+	// DisableModelInvocation hides the skill from models.
 	DisableModelInvocation bool
 
 	MaxExecutionTime time.Duration // in (0, 600 s]; 0: not given
-	MaxMemoryBytes   int64         // 0: not given; max_memory counts MiB
+	MaxMemoryBytes   int64         // 0: not given; from max_memory, which is in MiB
 	NetworkAccess    bool
 	Python           string // auto, system, embedded; empty: not given
 	PythonPackages   []string
 	SystemPackages   []string
 
-	// Unknown holds every other field, as nil, bool, float64, string, []any and
-	// map[string]any.
+	// Unknown holds all other fields. The values are nil, bool, float64, string, []any
+	// and map[string]any.
 	Unknown map[string]any
 }
 
-// document is a SKILL.md that was read, and what reading it noticed.
+// document is a parsed SKILL.md with the findings of the parser.
 type document struct {
 	Manifest
 	body     string
 	bodyLine int
-	// itemLines are the lines of a list's items, by field.
+	// itemLines has the lines of each list's items, by the name of the field.
 	itemLines map[string][]int
 	findings
 }
 
-// parseDocument reads a SKILL.md. file is its name in findings, folder the name
-// that its skill should have (empty: not checked). What loading can't let pass is
-// in document.err; the rest of the document is then as far as it could be read.
+// parseDocument reads a SKILL.md. Findings name it as file. folder is the name that the
+// skill should have; empty skips that check. If something prevents loading, document.err
+// returns it, and the document holds whatever could be read.
 func parseDocument(data []byte, file, folder string) *document {
 	d := &document{findings: findings{file: file}}
 	src, ok := splitFrontMatter(data, &d.findings)

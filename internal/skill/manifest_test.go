@@ -14,12 +14,12 @@ import (
 	"unicode/utf8"
 )
 
-// withFields is a SKILL.md that has the required fields and more.
+// withFields returns a SKILL.md with the required fields and the given ones.
 func withFields(fields string) string {
 	return "---\nname: demo\ndescription: d\n" + fields + "\n---\nbody\n"
 }
 
-// rules are "rule:line" of every finding.
+// rules formats findings as "rule:line".
 func rules(list []Finding) []string {
 	var out []string
 	for _, f := range list {
@@ -137,7 +137,7 @@ func TestManifestFields(t *testing.T) {
 	}
 }
 
-// What stands between the delimiters, and what doesn't.
+// Only the text between the delimiters is front matter.
 func TestManifestLayout(t *testing.T) {
 	tests := []struct {
 		name        string
@@ -188,7 +188,7 @@ func TestManifestLayout(t *testing.T) {
 	}
 }
 
-// What keeps a manifest from loading, with the rule and line that say why.
+// Each of these prevents loading. The error has the rule and the line.
 func TestManifestErrors(t *testing.T) {
 	nest := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
@@ -246,7 +246,7 @@ func TestManifestErrors(t *testing.T) {
 			if f.Rule != tt.rule || f.Severity != SeverityError || f.File != "SKILL.md" {
 				t.Errorf("finding = %+v, want an error of rule %s", f, tt.rule)
 			}
-			// yaml.v3 is vague about the line of a syntax error.
+			// yaml.v3 may report a syntax error up to two lines late.
 			if near := f.Rule == RuleYAML && f.Line >= tt.line && f.Line <= tt.line+2; f.Line != tt.line && !near {
 				t.Errorf("line = %d, want %d: %v", f.Line, tt.line, f)
 			}
@@ -254,7 +254,7 @@ func TestManifestErrors(t *testing.T) {
 	}
 }
 
-// The seeds of the fuzz test: a manifest with every field, and odd ones.
+// The files in testdata/manifests are also the seeds of the fuzz test.
 func TestManifestFiles(t *testing.T) {
 	read := func(name string) *document {
 		text, err := os.ReadFile(filepath.Join("testdata/manifests", name))
@@ -294,7 +294,7 @@ func TestManifestFiles(t *testing.T) {
 	}
 }
 
-// Both missing fields are found at once, not one after the other.
+// Several missing fields are all reported, not just the first.
 func TestEveryMissingFieldIsFound(t *testing.T) {
 	got := rules(ValidateText("---\nlicense: x\n---\n", ""))
 	want := []string{"name-missing:2", "description-missing:2"}
@@ -313,7 +313,7 @@ func TestFindingsAreBounded(t *testing.T) {
 		t.Fatalf("%d findings, want %d", len(got), maxFindings+1)
 	}
 	if !slices.ContainsFunc(got, func(f Finding) bool { return f.Rule == RuleTooMany }) {
-		t.Error("nothing says that findings were left out")
+		t.Error("no finding says that others were left out")
 	}
 }
 
@@ -346,7 +346,7 @@ func TestSplitTools(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, parsing ends, and what it gives can be sent on.
+// Parsing ends for any input, and its results are valid UTF-8 and JSON.
 func FuzzParseDocument(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/manifests/*.md")
 	if err != nil || len(seeds) == 0 {
@@ -369,7 +369,7 @@ func FuzzParseDocument(f *testing.F) {
 		}
 		for _, x := range d.list {
 			if x.Line < 0 || x.Line > 1+strings.Count(string(text), "\n")+1 || !utf8.ValidString(x.Message) {
-				t.Errorf("finding %+v is off", x)
+				t.Errorf("invalid finding %+v", x)
 			}
 		}
 		if d.err() != nil {

@@ -10,7 +10,9 @@ import (
 
 var requirementHash = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})$`)
 
-// scripts reads the metadata of every Python script that detection found.
+// requirementHash matches a value of pip's --hash option.
+
+// scripts reads the inline metadata (PEP 723) of the skill's Python scripts.
 func (n *needsReader) scripts() error {
 	read := 0
 	for _, sc := range n.tree.scripts {
@@ -39,7 +41,7 @@ func (n *needsReader) scripts() error {
 	return nil
 }
 
-// metadata reads the block of one script.
+// metadata reads the metadata block of one script.
 func (n *needsReader) metadata(script, text string) {
 	block, first, err := metadataBlock(text)
 	n.file = script
@@ -71,7 +73,7 @@ func (n *needsReader) metadata(script, text string) {
 				return first + 1 + i
 			}
 		}
-		return first // written with escapes
+		return first // the text is written with escapes
 	}
 	for _, dep := range fields.Dependencies {
 		dep = strings.TrimSpace(dep)
@@ -89,9 +91,9 @@ func (n *needsReader) metadata(script, text string) {
 	}
 }
 
-// metadataBlock finds the block of inline script metadata, and the line that opens
-// it: 0 if there is none. Every line of it is a comment; of several lines that
-// could close it the last of the comment counts, as the specification has it.
+// metadataBlock finds the block of inline script metadata and the line that opens it, which
+// is 0 if the script has no block. All lines of the block are comments. If several of them
+// could close the block, the last one does, as PEP 723 says.
 func metadataBlock(text string) (block string, first int, err error) {
 	lines := strings.Split(text, "\n")
 	for i := range lines {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// InvalidNameError says that a name can't be the name of any skill.
+// InvalidNameError says that no skill can have the name.
 type InvalidNameError struct {
 	Name   string
 	Reason string // "must not contain '/', '\', or '..'", and the like
@@ -18,11 +18,11 @@ func (e *InvalidNameError) Error() string {
 	return fmt.Sprintf("Invalid skill name: '%s'. Skill names %s", printable(e.Name), e.Reason)
 }
 
-// ValidName reports whether a skill can be looked up by name: not empty, without
-// '/', '\', "..", control characters and line separators, valid UTF-8, at most 64
-// characters (and 255 bytes, since the name is a directory in the sandbox). It is
-// wider than the published grammar, which validation checks. Names are compared
-// byte by byte: one that only looks like another is another.
+// ValidName reports whether a skill can be looked up by name. A name is valid UTF-8, not
+// empty, at most 64 characters long (and 255 bytes, since it names a directory in the
+// sandbox), and has no '/', '\', "..", control characters or line separators. The
+// published grammar, which validation checks, is narrower. Names are compared byte by
+// byte, so names that only look alike are different.
 //
 // The error is an *InvalidNameError.
 func ValidName(name string) error {
@@ -46,13 +46,13 @@ func ValidName(name string) error {
 	return nil
 }
 
-// isControl reports whether r could forge a line of a log or a terminal.
+// isControl reports whether r could forge a line in a log or on a terminal.
 func isControl(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp)
 }
 
-// printable makes text that a stranger chose fit for a message: no control
-// characters, valid UTF-8, not long.
+// printable makes text from a skill safe for a message: valid UTF-8, control characters
+// escaped, cut after 200 bytes.
 func printable(s string) string {
 	const most = 200
 	var b strings.Builder

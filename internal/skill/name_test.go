@@ -18,8 +18,8 @@ func TestValidName(t *testing.T) {
 		{".a", ""},
 		{"a@b", ""},
 		{"日本語", ""},
-		{"ｄｅｍｏ", ""}, // looks like demo, is a name of its own
-		{"a∕b", ""},  // U+2215, no separator
+		{"ｄｅｍｏ", ""}, // looks like demo, but is a different name
+		{"a∕b", ""},  // U+2215 is not a separator
 		{strings.Repeat("é", 64), ""},
 		{"", "must not be empty"},
 		{".", "must not be '.'"},
@@ -36,7 +36,7 @@ func TestValidName(t *testing.T) {
 		{"a\u2028b", "must not contain control characters"},
 		{"a\xffb", "must be valid UTF-8"},
 		{strings.Repeat("a", 65), "must be at most 64 characters long"},
-		{strings.Repeat("😀", 64), "must be at most 64 characters long"}, // 256 bytes: no file name
+		{strings.Repeat("😀", 64), "must be at most 64 characters long"}, // 256 bytes: longer than NAME_MAX
 		{"a@sha256:b", "must not contain '@sha256:'"},
 	}
 	for _, tt := range tests {
@@ -73,7 +73,7 @@ func TestParseRef(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	tests := []struct {
 		ref, name, digest string
-		wantName, wantPin bool // which error
+		wantName, wantPin bool // expected type of the error
 	}{
 		{ref: "demo", name: "demo"},
 		{ref: "demo@" + digest, name: "demo", digest: digest},
@@ -84,7 +84,7 @@ func TestParseRef(t *testing.T) {
 		{ref: "../x@" + digest, wantName: true},
 		{ref: "demo@sha256:", wantPin: true},
 		{ref: "demo@sha256:12", wantPin: true},
-		{ref: "demo@" + strings.ToUpper(digest), name: "demo@" + strings.ToUpper(digest), wantName: true}, // too long a name
+		{ref: "demo@" + strings.ToUpper(digest), name: "demo@" + strings.ToUpper(digest), wantName: true}, // the name is too long
 		{ref: "demo@sha256:" + strings.Repeat("0A", 32), wantPin: true},
 		{ref: "demo@" + digest + "\n", wantPin: true},
 		{ref: "demo@" + digest + "@" + digest, wantPin: true},

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// ErrNotFound says that no skill of that name is loaded.
+// ErrNotFound says that no skill with the name is loaded.
 var ErrNotFound = errors.New("skill not found")
 
-// DigestMismatch says that a skill is there, but not in the pinned version.
+// DigestMismatch says that the skill is loaded with another digest than the pinned one.
 type DigestMismatch struct{ Name, Want, Have string }
 
 func (e *DigestMismatch) Error() string {
 	return fmt.Sprintf("%s: digest mismatch: want %s, have %s", e.Name, e.Want, e.Have)
 }
 
-// InvalidPinError says that what follows the name in a reference is no digest.
+// InvalidPinError says that the text after the name in a reference is not a digest.
 type InvalidPinError struct{ Name, Digest string }
 
 func (e *InvalidPinError) Error() string {
@@ -28,8 +28,9 @@ const pinMark = "@sha256:"
 
 var digestGrammar = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// ParseRef splits "name" or "name@sha256:<64 hex digits>". The digest is empty if
-// the reference has none. The error is an *InvalidNameError or *InvalidPinError.
+// ParseRef splits "name" or "name@sha256:<64 hex digits>". The digest includes "sha256:"
+// and is empty if the reference has none. The error is an *InvalidNameError or an
+// *InvalidPinError.
 func ParseRef(ref string) (name, digest string, err error) {
 	name, _, pinned := strings.Cut(ref, pinMark)
 	if err := ValidName(name); err != nil {

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// RefusedWhy is the reason for which an entry is refused.
+// RefusedWhy is the reason why an entry is refused.
 type RefusedWhy uint8
 
 const (
-	// LeavesSkill: a link that leads out of the skill, directly or through others.
+	// LeavesSkill: a link that leads out of the skill, directly or through other links.
 	LeavesSkill RefusedWhy = iota + 1
-	// VenvInterpreter: LeavesSkill, but it is the interpreter of a virtual
-	// environment (venv/bin/python*, .venv/bin/python*), where that is how they are
-	// made. It is the one kind that is kept in the snapshot, as it was written.
+	// VenvInterpreter: a link that leaves the skill, but is the interpreter of a virtual
+	// environment (venv/bin/python*, .venv/bin/python*), which venv creates that way.
+	// Only refused entries of this kind are kept in the snapshot, unchanged.
 	VenvInterpreter
-	// LinkLoop: a link that leads back to itself, or takes too many steps.
+	// LinkLoop: a link that leads back to itself or exceeds maxLinks or maxLinkSteps.
 	LinkLoop
 	// SetID: a file with the setuid or setgid bit.
 	SetID
@@ -25,13 +25,13 @@ const (
 	NotRegular
 	// BadName: a name that is not UTF-8 or has control characters.
 	BadName
-	// TooDeep: nested too deep, or its path is too long.
+	// TooDeep: nested deeper than maxPathDepth, or with a path longer than maxPathBytes.
 	TooDeep
-	// Unreadable: it may not be read.
+	// Unreadable: the daemon has no permission to read it.
 	Unreadable
 )
 
-// String is part of the digest and therefore never changes.
+// String returns the reason's text. The texts are part of the digest and never change.
 func (w RefusedWhy) String() string {
 	switch w {
 	case LeavesSkill:
@@ -54,19 +54,19 @@ func (w RefusedWhy) String() string {
 	return "unknown"
 }
 
-// Refused is an entry that is known but must not be used. The snapshot doesn't
-// hold it, except for a VenvInterpreter.
+// Refused is an entry that the skill has but nobody may use. The snapshot does not hold
+// it, except for a VenvInterpreter.
 type Refused struct {
-	Path   string // printable: a BadName is escaped
+	Path   string // fit for printing: a BadName is escaped
 	Why    RefusedWhy
-	Reason string // a sentence about the entry
-	Mode   uint32 // st_mode, of a SetID
-	// Target is where a link that LeavesSkill or a VenvInterpreter leads in the end:
-	// an absolute path, or one relative to the skill that starts with "..".
+	Reason string // a sentence whose subject is the entry
+	Mode   uint32 // st_mode; only for a SetID
+	// Target is the final target of a LeavesSkill or VenvInterpreter link: an absolute
+	// path, or one relative to the skill that starts with "..".
 	Target string
 
 	raw    string // the path's bytes
-	target string // a link's text
+	target string // a link's target as written
 }
 
 func refuse(raw string, why RefusedWhy, reason string) Refused {
@@ -97,7 +97,7 @@ func isVenvInterpreter(p string) bool {
 	return (dir == "venv/bin/" || dir == ".venv/bin/") && strings.HasPrefix(name, "python")
 }
 
-// displayPath is a path as text: as it is, or escaped as in Go source.
+// displayPath returns a path fit for messages: escaped as in Go source if it is a BadName.
 func displayPath(raw string) string {
 	if badName(raw) {
 		q := strconv.Quote(raw)

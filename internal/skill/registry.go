@@ -11,49 +11,51 @@ import (
 	"sync/atomic"
 )
 
-// ErrLinkedFolder says that a root has a link where a skill folder could be.
-// Following it would let whoever may write to a root import any folder that the
-// daemon can read; its target can be made a root of its own.
+// ErrLinkedFolder says that a root has a link in place of a skill folder. If links were
+// followed, anyone who may write to a root could import any folder that the daemon can
+// read.
+// Configure the link's target as a root instead.
 var ErrLinkedFolder = errors.New("is a link, which is not followed: make its target a root")
 
-// DuplicateError says that a skill's name is taken by a folder that comes earlier.
+// DuplicateError says that a folder's skill has the name of another folder's skill.
 type DuplicateError struct {
 	Name   string
-	Kept   string // the folder whose skill has the name
-	Folder string // the one that doesn't load
+	Kept   string // the folder that is loaded under the name
+	Folder string // the folder that is not loaded
 }
 
 func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("skill %q is already loaded from %s: %s is left out", e.Name, e.Kept, e.Folder)
 }
 
-// Problem is a folder, or a root, that did not load.
+// Problem is a folder or root that did not load.
 type Problem struct {
 	Folder string
-	// Kept is the name of the skill that stays loaded from the folder's previous
-	// content, or empty.
+	// Kept is the name of the skill that stays loaded from the folder's former content;
+	// empty if the folder had none.
 	Kept string
-	// Err tells why: ErrNoManifest, ErrChanging or ErrLinkedFolder, a
-	// *ManifestError, *BoundError, *DuplicateError, or *PathError (the manifest is
-	// refused), or what the system said.
+	// Err is ErrNoManifest, ErrChanging, ErrLinkedFolder, a *ManifestError, a
+	// *BoundError, a *DuplicateError, a *PathError (the manifest is refused), or an error
+	// of the operating system.
 	Err error
 }
 
-// RegistryConfig says where skills are and where their snapshots go.
+// RegistryConfig says where the skills are and where their snapshots go.
 type RegistryConfig struct {
-	// Roots are directories that hold skill folders, or are skill folders. In case
-	// of two skills of one name the first root wins, then the first folder name.
+	// Roots are directories that hold skill folders, or are skill folders. If two skills
+	// have the same name, the skill of the earlier root wins, then the one whose folder has
+	// the skill's name, then the one whose folder comes first in byte order.
 	Roots []string
-	// Dir is the directory of the snapshots. It is made if need be, and must not be
-	// used for anything else. Several processes may share it.
+	// Dir is the directory of the snapshots. OpenRegistry creates it if it is missing.
+	// Nothing else may use it, except for registries of other processes.
 	Dir      string
-	MaxFiles int   // see Bounds
-	MaxBytes int64 // see Bounds
-	Log      *slog.Logger
+	MaxFiles int          // see Bounds
+	MaxBytes int64        // see Bounds
+	Log      *slog.Logger // nil: no log
 }
 
-// Registry holds the skills of its roots, each in the last version that could be
-// loaded. It is safe for concurrent use. Looking up never waits for loading.
+// Registry holds the skills of its roots, each in the last version that loaded. It is safe
+// for concurrent use, and looking up a skill never waits for loading.
 type Registry struct {
 	config RegistryConfig
 	bounds Bounds
@@ -63,21 +65,21 @@ type Registry struct {
 	now     atomic.Pointer[snapshotOfRoots]
 }
 
-// snapshotOfRoots is what a reload found. It is immutable.
+// snapshotOfRoots is the result of one reload. It is immutable.
 type snapshotOfRoots struct {
 	byName   map[string]*Skill
 	list     []*Skill
-	byFolder map[string]*Skill // what each folder's last good version is
+	byFolder map[string]*Skill // each folder's last version that loaded
 	problems []Problem
-	replaced chan struct{} // closed when the next one is there
+	replaced chan struct{} // closed when the next result is in place
 }
 
-// Changes are the names of the skills that a reload changed, each list in order.
+// Changes names the skills that a reload changed. Each list is sorted.
 type Changes struct{ Added, Updated, Removed []string }
 
-// OpenRegistry loads every skill of the roots. A folder or root that can't be
-// loaded is a Problem, not an error. Snapshots that no skill needs any more are
-// removed here, and only here, unless another process uses the directory.
+// OpenRegistry loads every skill of the roots. A folder or root that cannot be loaded is a
+// Problem, not an error. OpenRegistry is also the only place that removes unused snapshots;
+// it keeps them if another process uses the directory. The caller must call Close.
 func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -109,7 +111,7 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	return r, nil
 }
 
-// sweep removes unused snapshots and then lets other processes in.
+// sweep removes unused snapshots. It then shares the lock, which lets other processes in.
 func (r *Registry) sweep() error {
 	inUse := map[string]bool{}
 	for _, s := range r.List() {
@@ -117,7 +119,7 @@ func (r *Registry) sweep() error {
 	}
 	removed, err := r.store.sweep(inUse)
 	if err != nil {
-		// What can't be removed costs space and nothing else.
+		// A snapshot that remains only costs disk space.
 		r.config.Log.Warn("unused skill snapshots remain", "error", err)
 	}
 	if removed > 0 {
@@ -126,15 +128,15 @@ func (r *Registry) sweep() error {
 	return r.store.share()
 }
 
-// Close gives the directory of the snapshots free. Skills stay usable until
-// another process sweeps it.
+// Close releases the directory of the snapshots. Skills stay usable until another process
+// removes their snapshots.
 func (r *Registry) Close() error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	return r.store.close()
 }
 
-// Resolve finds a skill by name, or by name@sha256:<digest>. The error is an
+// Resolve finds a skill by "name" or "name@sha256:<digest>". The error is an
 // *InvalidNameError, an *InvalidPinError, a *DigestMismatch, or wraps ErrNotFound.
 func (r *Registry) Resolve(ref string) (*Skill, error) {
 	name, digest, err := ParseRef(ref)
@@ -151,13 +153,12 @@ func (r *Registry) Resolve(ref string) (*Skill, error) {
 	return s, nil
 }
 
-// List returns every skill, by name.
+// List returns all skills, sorted by name.
 func (r *Registry) List() []*Skill { return slices.Clone(r.now.Load().list) }
 
-// Changed returns a channel that is closed after the next reload, whether or not it
-// changed a skill. Call it before List, and no change is missed.
+// Changed returns a channel that is closed after the next reload, whether or not a skill
+// changed. To miss no change, call Changed before List.
 func (r *Registry) Changed() <-chan struct{} { return r.now.Load().replaced }
 
-// Problems returns the folders and roots that did not load, in the order in which
-// they are read.
+// Problems returns the folders and roots that did not load, in reading order.
 func (r *Registry) Problems() []Problem { return slices.Clone(r.now.Load().problems) }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// named is a SKILL.md.
+// named returns a SKILL.md with the name.
 func named(name string) string {
 	return "---\nname: " + name + "\ndescription: d\n---\nbody\n"
 }
@@ -31,7 +31,7 @@ func names(list []*Skill) []string {
 	return out
 }
 
-// problemOf finds what is said about a folder.
+// problemOf returns the problem of a folder.
 func problemOf(r *Registry, folder string) (Problem, bool) {
 	list := r.Problems()
 	i := slices.IndexFunc(list, func(p Problem) bool { return p.Folder == folder })
@@ -61,8 +61,8 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// Every folder that can't be loaded is a problem with a type of its own, and the
-// others load.
+// Every folder that cannot be loaded is a problem with a typed error, and the other folders
+// load.
 func TestProblems(t *testing.T) {
 	root := t.TempDir()
 	files{
@@ -127,7 +127,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Of two skills of one name the first root wins, whatever the folders are called.
+// If two roots have a skill of the same name, the first root wins.
 func TestDuplicateAcrossRoots(t *testing.T) {
 	a, b := t.TempDir(), t.TempDir()
 	files{"z/SKILL.md": named("demo"), "z/from": "a"}.write(t, a)
@@ -144,7 +144,7 @@ func TestDuplicateAcrossRoots(t *testing.T) {
 	}
 }
 
-// A folder can't take the name of another folder's skill, be it there first or later.
+// A folder cannot take the name of another folder's skill, whichever comes first.
 func TestNameOfAnotherFolder(t *testing.T) {
 	root := t.TempDir()
 	files{"demo/SKILL.md": named("demo"), "demo/from": "demo"}.write(t, root)
@@ -172,7 +172,7 @@ func TestNameOfAnotherFolder(t *testing.T) {
 	}
 }
 
-// The same root twice is no conflict.
+// The same root may be given twice.
 func TestRootTwice(t *testing.T) {
 	root, _ := skillDir(t, nil)
 	r := open(t, RegistryConfig{Roots: []string{root, root + "/."}})
@@ -194,7 +194,7 @@ func TestResolve(t *testing.T) {
 	if !errors.As(err, &mismatch) || *mismatch != (DigestMismatch{"demo", other, s.Digest}) {
 		t.Errorf("err = %v, want a *DigestMismatch", err)
 	}
-	for _, ref := range []string{"none", "Demo", "ｄｅｍｏ", "demо", "demo ", "none@" + other} { // the о of the fourth is Cyrillic
+	for _, ref := range []string{"none", "Demo", "ｄｅｍｏ", "demо", "demo ", "none@" + other} { // the fourth name has a Cyrillic o
 		if _, err := r.Resolve(ref); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Resolve(%q) = %v, want ErrNotFound", ref, err)
 		}
@@ -241,15 +241,15 @@ func TestReload(t *testing.T) {
 	if p, _ := problemOf(r, at("c")); p.Kept != "c" || !errors.As(p.Err, new(*ManifestError)) {
 		t.Errorf("problem of c: %+v", p)
 	}
-	// What runs from a former version is still there.
+	// The snapshots of former versions still exist.
 	for _, s := range had {
 		if err := verify(s.Dir, &s.tree); err != nil {
 			t.Errorf("former version of %s: %v", s.Name, err)
 		}
 	}
 
-	// Still broken: still kept. No manifest at all is broken too. A folder that is
-	// gone is gone.
+	// c is still broken and keeps its version, even without any manifest. A folder that is
+	// gone loses its skill.
 	reload(Changes{})
 	mustDo(t, os.Remove(at("c/SKILL.md")))
 	reload(Changes{})
@@ -259,21 +259,21 @@ func TestReload(t *testing.T) {
 		t.Errorf("problems %v, want none", p)
 	}
 
-	// Another name in the same folder.
+	// A folder gets a skill of another name.
 	mustDo(t, os.WriteFile(at("d/SKILL.md"), []byte(named("e")), 0o644))
 	reload(Changes{Added: []string{"e"}, Removed: []string{"d"}})
 
-	// The root itself.
+	// The root is moved away.
 	mustDo(t, os.Rename(root, root+"2"))
 	reload(Changes{Removed: []string{"a", "e"}})
-	mustDo(t, os.WriteFile(root, nil, 0o644)) // no directory
+	mustDo(t, os.WriteFile(root, nil, 0o644)) // not a directory
 	reload(Changes{})
 	mustDo(t, os.Remove(root))
 	mustDo(t, os.Rename(root+"2", root))
 	reload(Changes{Added: []string{"a", "e"}})
 }
 
-// A root that can't be read for a while doesn't take its skills away.
+// A root that cannot be read keeps its skills.
 func TestUnreadableRoot(t *testing.T) {
 	root, dir := skillDir(t, nil)
 	files{"SKILL.md": named("alone")}.write(t, filepath.Join(root, "x/alone"))
@@ -295,7 +295,7 @@ func TestUnreadableRoot(t *testing.T) {
 	}
 }
 
-// The error of a reload that was stopped changes nothing.
+// A reload that is stopped changes nothing.
 func TestReloadStopped(t *testing.T) {
 	root, dir := skillDir(t, nil)
 	r := open(t, RegistryConfig{Roots: []string{root}})
@@ -310,7 +310,7 @@ func TestReloadStopped(t *testing.T) {
 		t.Error("the stopped reload had an effect")
 	}
 	if got := storeNames(t, r.store.dir); len(got) != 1 {
-		t.Errorf("left behind: %v", got)
+		t.Errorf("remaining files: %v", got)
 	}
 }
 
@@ -324,11 +324,11 @@ func TestReloadLogsOnce(t *testing.T) {
 	}
 	log.Reset()
 	if _, err := r.Reload(context.Background()); err != nil || log.Len() > 0 {
-		t.Errorf("a reload without news: %v, log: %s", err, &log)
+		t.Errorf("a reload without changes: %v, log: %s", err, &log)
 	}
 }
 
-// Readers see whole versions while skills change and reloads overlap.
+// Readers see complete versions while skills change and reloads overlap.
 func TestConcurrentReload(t *testing.T) {
 	root, dir := skillDir(t, files{"v": "0"})
 	r := open(t, RegistryConfig{Roots: []string{root}})
@@ -377,7 +377,7 @@ func TestOpenRegistryFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	mustDo(t, os.WriteFile(file, nil, 0o644))
 	if _, err := OpenRegistry(context.Background(), RegistryConfig{Dir: file}); err == nil || !strings.HasPrefix(err.Error(), "skill snapshots: ") {
-		t.Errorf("err = %v, want one about the snapshots", err)
+		t.Errorf("err = %v, want an error that names the snapshots", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -385,7 +385,7 @@ func TestOpenRegistryFails(t *testing.T) {
 	if _, err := OpenRegistry(ctx, RegistryConfig{Dir: dir, Roots: []string{t.TempDir()}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
-	open(t, RegistryConfig{Dir: dir}) // the lock is free again
+	open(t, RegistryConfig{Dir: dir}) // fails if the lock is still held
 }
 
 func TestEffectiveVersion(t *testing.T) {

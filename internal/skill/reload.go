@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// Reload reads the roots again. A folder that can't be loaded any more keeps the
-// skill that it had, and is a Problem; one that is gone takes its skill with it.
-// Whoever holds a Skill can go on using it. The error is only about the registry
-// itself, or ctx; nothing has changed then.
+// Reload reads the roots again. If a folder can no longer be loaded, it keeps its former
+// skill and is a Problem. If a folder is gone, so is its skill. Callers may go on using
+// a Skill that they hold. An error is about the registry as a whole, or ctx; in that case
+// nothing has changed.
 func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 	r.loading.Lock()
 	defer r.loading.Unlock()
@@ -52,14 +52,14 @@ type loading struct {
 	found    []candidate
 }
 
-// candidate is a folder that has a skill: a new one, or the one that it had.
+// candidate is a folder with its skill: a newly loaded one, or the one it had before.
 type candidate struct {
 	folder string
 	skill  *Skill
-	staged *staged // to be published before the skill may be used
+	staged *staged // must be published before the skill may be used; nil: already published
 }
 
-// root loads what is in one root.
+// root loads the folders of one root.
 func (l *loading) root(ctx context.Context, root string) {
 	dir, err := os.Open(root)
 	if err != nil {
@@ -86,9 +86,9 @@ func (l *loading) root(ctx context.Context, root string) {
 	}
 }
 
-// ownNamesFirst sorts the folders of one root: those that are called as their skill go
-// before others. So no skill takes the name of another one's folder, whatever its own
-// is called.
+// ownNamesFirst sorts the folders of one root: folders that have the name of their skill
+// come first. So a skill that calls itself like another skill's folder cannot displace that
+// skill.
 func ownNamesFirst(found []candidate) {
 	other := func(c candidate) int {
 		if filepath.Base(c.folder) == c.skill.Name {
@@ -99,7 +99,7 @@ func ownNamesFirst(found []candidate) {
 	slices.SortStableFunc(found, func(a, b candidate) int { return other(a) - other(b) })
 }
 
-// keep goes on with the skill that a folder had before, if it had one.
+// keep records why a folder did not load and keeps its former skill, if it had one.
 func (l *loading) keep(folder string, err error) {
 	p := Problem{Folder: folder, Err: err}
 	if had := l.old.byFolder[folder]; had != nil {
@@ -109,8 +109,8 @@ func (l *loading) keep(folder string, err error) {
 	l.next.problems = append(l.next.problems, p)
 }
 
-// lostRoot keeps the skills of a root that can't be read. One that doesn't exist
-// has none.
+// lostRoot keeps the skills of a root that cannot be read. A root that does not exist
+// loses its skills.
 func (l *loading) lostRoot(root string, err error) {
 	l.next.problems = append(l.next.problems, Problem{Folder: root, Err: err})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,8 +123,8 @@ func (l *loading) lostRoot(root string, err error) {
 	}
 }
 
-// publish makes the new snapshots durable and gives them their names. A skill
-// whose snapshot can't be published is a problem of its own.
+// publish makes the new snapshots durable and gives them their final names. If one of
+// them fails, the reload fails.
 func (l *loading) publish() error {
 	store := l.registry.store
 	staged := slices.ContainsFunc(l.found, func(c candidate) bool { return c.staged != nil })
@@ -147,7 +147,7 @@ func (l *loading) publish() error {
 	return store.sync()
 }
 
-// discard removes what was staged and is not needed.
+// discard removes the snapshots that were staged and not published.
 func (l *loading) discard() {
 	for _, c := range l.found {
 		if c.staged != nil {
@@ -156,7 +156,7 @@ func (l *loading) discard() {
 	}
 }
 
-// settle decides which folder has which name, and sorts.
+// settle decides which folder has which name, and sorts the skills.
 func (l *loading) settle() {
 	n := l.next
 	folderOf := map[string]string{}
@@ -194,7 +194,7 @@ func compare(old, next *snapshotOfRoots) Changes {
 	return c
 }
 
-// log tells what changed, and which problems are new.
+// log logs the changes, and those problems that the reload before did not have.
 func (r *Registry) log(old, next *snapshotOfRoots, c Changes) {
 	if len(c.Added)+len(c.Updated)+len(c.Removed) > 0 {
 		r.config.Log.Info("skills loaded", "added", c.Added, "updated", c.Updated, "removed", c.Removed, "total", len(next.list))

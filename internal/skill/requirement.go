@@ -6,35 +6,35 @@ import (
 	"strings"
 )
 
-// Requirement is a package that a skill says it needs.
+// Requirement is a package that a skill declares.
 type Requirement struct {
-	// Text is as written, without options: "pandas>=2.0.0", "jq".
+	// Text is the requirement as written, without options: "pandas>=2.0.0", "jq".
 	Text string
-	// System says that it is a package of the system, and not of Python.
+	// System marks a system package. Others are Python packages.
 	System bool
-	File   string // where it stands, relative to the skill
+	File   string // the file that declares it, relative to the skill
 	Line   int    // from 1; 0: not known
-	// Script is the only script that needs it. Empty: every one.
+	// Script is the only script that needs it. Empty: all scripts do.
 	Script string
-	// Hashes are the values of --hash, "sha256:...". Empty: any file will do.
+	// Hashes are the values of --hash, "sha256:...". Empty: every file is accepted.
 	Hashes []string
 }
 
-// PythonVersion is what a script says of the interpreter (requires-python).
+// PythonVersion is the interpreter version that a script requires (requires-python).
 type PythonVersion struct {
 	Script    string
 	Specifier string // ">=3.11"
 	Line      int
 }
 
-// PythonRequirement is a requirement of a Python package taken apart, as the
-// specification of dependency specifiers has it (PEP 508).
+// PythonRequirement holds the parts of a Python requirement, as in the specification of
+// dependency specifiers (PEP 508).
 type PythonRequirement struct {
-	Name      string // as written, see NormalName
+	Name      string // as written; compare with NormalName
 	Extras    []string
 	Specifier string // ">=2,<3", or empty
-	URL       string // of "name @ URL"
-	Marker    string // what follows ";", or empty
+	URL       string // from "name @ URL", or empty
+	Marker    string // the text after ";", or empty
 }
 
 var (
@@ -44,12 +44,12 @@ var (
 	nameRuns      = regexp.MustCompile(`[-_.]+`)
 )
 
-// NormalName is a package's name as names are compared (PEP 503).
+// NormalName returns a package name in the form in which names are compared (PEP 503).
 func NormalName(name string) string {
 	return strings.ToLower(nameRuns.ReplaceAllString(name, "-"))
 }
 
-// Pinned reports whether only one version will do.
+// Pinned reports whether the requirement allows only one version.
 func (r PythonRequirement) Pinned() bool {
 	for clause := range strings.SplitSeq(r.Specifier, ",") {
 		clause = strings.TrimSpace(clause)
@@ -60,15 +60,15 @@ func (r PythonRequirement) Pinned() bool {
 	return false
 }
 
-// ParseRequirement takes the text of a Python requirement apart. The versions and
-// the marker are checked for their form only.
+// ParseRequirement parses the text of a Python requirement. It checks only the form of the
+// versions, and nothing of the marker or URL.
 func ParseRequirement(text string) (PythonRequirement, error) {
 	fail := func(what string) (PythonRequirement, error) {
 		return PythonRequirement{}, fmt.Errorf("requirement %.80q: %s", text, what)
 	}
 	rest := strings.TrimSpace(text)
 	if len(rest) > maxRequirementBytes || strings.ContainsFunc(rest, isControl) {
-		return fail("too long, or with control characters")
+		return fail("is too long or has control characters")
 	}
 	r := PythonRequirement{Name: packageName.FindString(rest)}
 	if r.Name == "" {
@@ -82,14 +82,14 @@ func ParseRequirement(text string) (PythonRequirement, error) {
 		}
 		for _, extra := range commas(extras) {
 			if !extraName.MatchString(extra) {
-				return fail("an extra that is no name")
+				return fail("an extra is not a valid name")
 			}
 			r.Extras = append(r.Extras, extra)
 		}
 		rest = strings.TrimSpace(after)
 	}
 	if url, ok := strings.CutPrefix(rest, "@"); ok {
-		// Only blanks end a URL: it may hold a semicolon.
+		// Only a blank ends a URL, which may hold a semicolon.
 		url, marker, _ := strings.Cut(strings.TrimSpace(url)+" ", " ")
 		if r.URL = url; url == "" {
 			return fail("'@' without a URL")
@@ -97,7 +97,7 @@ func ParseRequirement(text string) (PythonRequirement, error) {
 		if marker = strings.TrimSpace(marker); marker != "" {
 			var ok bool
 			if r.Marker, ok = strings.CutPrefix(marker, ";"); !ok {
-				return fail("more than a URL after '@'")
+				return fail("only ';' and a marker may follow the URL")
 			}
 		}
 		r.Marker = strings.TrimSpace(r.Marker)

@@ -8,72 +8,70 @@ import (
 	"strings"
 )
 
-// Bounds on what a skill declares. What is beyond them is a finding and is left
-// out.
+// Limits on the requirements of a skill. Anything beyond them is a finding and is left out.
 const (
 	maxRequirements        = 1000
 	maxRequirementBytes    = 1000
 	maxRequirementFile     = 1 << 20 // bytes of a requirements.txt
-	maxRequirementFiles    = 32      // read through -r
+	maxRequirementFiles    = 32      // in all, included ones too
 	maxRequirementIncludes = 8       // levels of -r
 	maxMetadataScript      = 1 << 20 // bytes of a script that is searched for metadata
 	maxMetadataScripts     = 1000
-	maxMetadataBytes       = 64 << 10 // of one block
+	maxMetadataBytes       = 64 << 10 // of one block (PEP 723)
 )
 
 // requirementFiles are the files of a skill that list Python packages.
 var requirementFiles = []string{"requirements.txt", "scripts/requirements.txt"}
 
-// Requirements is what the skill says it needs: of the front matter's
-// python_packages and system_packages, of requirements.txt in its root and in
-// scripts/, and of the metadata blocks of its Python scripts (PEP 723). A text
-// that is no valid requirement is in it, too, see ParseRequirement, and is a
-// finding of Validate.
+// Requirements returns the packages that the skill declares: in python_packages and
+// system_packages of the front matter, in requirements.txt and scripts/requirements.txt,
+// and in the metadata blocks of its Python scripts (PEP 723). The list also has texts that
+// ParseRequirement rejects; each of these is a finding of Validate.
 func (s *Skill) Requirements() []Requirement { return slices.Clone(s.needs.list) }
 
-// PythonVersions is what scripts say of their interpreter, in the order of their
-// paths.
+// PythonVersions returns the interpreter versions that scripts require, sorted by the
+// scripts' paths.
 func (s *Skill) PythonVersions() []PythonVersion { return slices.Clone(s.needs.versions) }
 
-// An UnreadableRequirement is a file, or a line of it, that lists Python packages in a
-// way that can't be read, so that nobody knows what the skill needs.
+// An UnreadableRequirement is a file, or a line of one, that lists Python packages but
+// cannot be read. The skill's requirements are then incomplete.
 type UnreadableRequirement struct {
 	File   string // relative to the skill
 	Line   int    // from 1; 0: the whole file
 	Reason string
 }
 
-// UnreadableRequirements is what Requirements had to leave out. Each is a finding of
-// Validate, too.
+// UnreadableRequirements returns the declarations that Requirements left out. Each is also
+// a finding of Validate.
 func (s *Skill) UnreadableRequirements() []UnreadableRequirement {
 	return slices.Clone(s.needs.unreadable)
 }
 
-// needs is what a skill declares.
+// needs holds everything that a skill declares.
 type needs struct {
 	list       []Requirement
 	unreadable []UnreadableRequirement
 	versions   []PythonVersion
 }
 
-// A needsReader collects what a skill declares. open reads a file of it.
+// A needsReader collects the declarations of one skill. open reads a file of the skill.
 type needsReader struct {
 	needs
 	*findings
 	tree *tree
 	open func(Entry) ([]byte, error)
-	full bool
-	read map[string]bool // requirement files
+	full bool            // maxRequirements is reached and reported
+	read map[string]bool // requirement files that were read, by path
 }
 
-// readNeeds collects what a folder that was read declares. An error is that of
-// open; everything else is a finding.
+// readNeeds collects the declarations of a folder. An error comes from open; everything
+// else is a finding.
 func readNeeds(r *reading, open func(Entry) ([]byte, error)) (needs, []Finding, error) {
 	n := &needsReader{findings: &findings{}, tree: r.tree, open: open, read: map[string]bool{}}
 	n.frontMatter(r.doc)
 	for _, name := range requirementFiles {
 		if r.tree.resolve(name).reason != 0 {
-			continue // there is none, or it is refused, which is a finding of its own
+			continue // missing, or refused, which validate reports
 		}
 		if err := n.requirementFile(name, 1); err != nil {
 			return needs{}, nil, err
@@ -85,7 +83,7 @@ func readNeeds(r *reading, open func(Entry) ([]byte, error)) (needs, []Finding, 
 	return n.needs, n.findings.list, nil
 }
 
-// refuse notes what can't be read.
+// refuse reports a declaration that cannot be read.
 func (n *needsReader) refuse(line int, rule, format string, args ...any) {
 	n.error(line, rule, format, args...)
 	n.needs.unreadable = append(n.needs.unreadable, UnreadableRequirement{n.file, line, fmt.Sprintf(format, args...)})
@@ -99,12 +97,12 @@ func (n *needsReader) add(r Requirement) {
 		return
 	case len(n.needs.list) >= maxRequirements:
 		if !n.full {
-			n.refuse(r.Line, RuleRequirement, "more than %d requirements: the rest is not read", maxRequirements)
+			n.refuse(r.Line, RuleRequirement, "more than %d requirements: the rest is ignored", maxRequirements)
 		}
 		n.full = true
 		return
 	case len(r.Text) > maxRequirementBytes || strings.ContainsFunc(r.Text, isControl):
-		n.refuse(r.Line, RuleRequirement, "a requirement of %d bytes (the maximum is %d), or with control characters, can't be read", len(r.Text), maxRequirementBytes)
+		n.refuse(r.Line, RuleRequirement, "requirement of %d bytes is ignored: it is longer than %d bytes or has control characters", len(r.Text), maxRequirementBytes)
 		return
 	}
 	if !r.System {
@@ -136,8 +134,8 @@ func (n *needsReader) frontMatter(d *document) {
 	}
 }
 
-// requirementFile reads a file of pip's format, of which only requirements, -r and
-// --hash count: a skill doesn't choose where packages come from.
+// requirementFile reads a file in pip's format. Only requirements, -r and --hash count,
+// because the daemon decides where packages come from.
 func (n *needsReader) requirementFile(name string, level int) error {
 	at := n.tree.resolve(name)
 	n.file = name
@@ -160,7 +158,7 @@ func (n *needsReader) requirementFile(name string, level int) error {
 		return err
 	}
 	if bytes.IndexByte(text, 0) >= 0 || bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
-		n.refuse(0, RuleRequirementFile, "is no UTF-8 text (UTF-16?) and can't be read: write it as UTF-8")
+		n.refuse(0, RuleRequirementFile, "is not UTF-8 text (UTF-16?): save it as UTF-8")
 		return nil
 	}
 	for _, l := range logicalLines(string(text)) {
@@ -171,14 +169,14 @@ func (n *needsReader) requirementFile(name string, level int) error {
 	return nil
 }
 
-// logicalLine is a line with what continues it, and where it begins.
+// logicalLine is a line joined with its continuation lines. line is the first one's number.
 type logicalLine struct {
 	text string
 	line int
 }
 
-// logicalLines joins lines that end in a backslash and takes comments away, as pip
-// does: a comment is a # at the start or after a blank.
+// logicalLines joins lines that end in a backslash and removes comments, as pip does. A
+// comment begins with a # at the start of a line or after a blank.
 func logicalLines(text string) []logicalLine {
 	var out []logicalLine
 	var parts []string
@@ -236,11 +234,11 @@ func (n *needsReader) requirementLine(name string, l logicalLine, level int) err
 	words := strings.Fields(l.text)
 	if strings.HasPrefix(l.text, "-") {
 		option, _, _ := strings.Cut(words[0], "=")
-		n.error(l.line, RuleRequirementOption, "option %s is ignored: where packages come from, and how, is the daemon's configuration", printable(option))
+		n.error(l.line, RuleRequirementOption, "option %s is ignored: the daemon's configuration decides where packages come from", printable(option))
 		return nil
 	}
 	r := Requirement{File: name, Line: l.line}
-	// What follows the first option is options.
+	// Everything after the first option is options too.
 	end := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "--") })
 	if end < 0 {
 		end = len(words)
@@ -261,7 +259,7 @@ func (n *needsReader) requirementLine(name string, l logicalLine, level int) err
 		if !requirementHash.MatchString(value) {
 			n.error(l.line, RuleRequirement, "--hash=%s: want sha256:, sha384: or sha512: and hex digits", printable(value))
 		}
-		// Kept as it is: a hash that can't match must not become no hash.
+		// Keep an invalid hash: without it the requirement would accept every file.
 		r.Hashes = append(r.Hashes, value)
 	}
 	n.add(r)

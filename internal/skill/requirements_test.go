@@ -40,7 +40,7 @@ func TestRequirementsOfEverySource(t *testing.T) {
 	}
 }
 
-// A skill doesn't choose where packages come from.
+// A skill cannot choose where packages come from.
 func TestRequirementFindings(t *testing.T) {
 	block := func(inner string) string { return "# /// script\n" + inner + "# ///\n" }
 	cases := []struct {
@@ -110,7 +110,7 @@ func TestRequirementsAreBounded(t *testing.T) {
 	}
 }
 
-// Of several lines that could close a block the last of the comment counts.
+// If several lines could close a block, the last one does.
 func TestMetadataBlockEndsLate(t *testing.T) {
 	block, first, err := metadataBlock("x\r\n# /// script\r\n# a = 1\r\n# ///\r\n# b = 2\r\n# ///\r\n# c\r\n")
 	if want := "a = 1\n///\nb = 2\n"; block != want || first != 2 || err != nil {

@@ -7,24 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// Reason tells the errors of a path apart.
+// Reason says why a path names no usable file.
 type Reason uint8
 
 const (
-	// ReasonOutside: the path is empty or the skill itself.
+	// ReasonOutside: the path is empty or leads to the skill's folder itself.
 	ReasonOutside Reason = iota + 1
 	// ReasonEscapes: the path is absolute, climbs out with "..", or goes through a
 	// link that leaves the skill.
 	ReasonEscapes
-	// ReasonNotFound: nothing is there.
+	// ReasonNotFound: the skill has nothing at the path.
 	ReasonNotFound
-	// ReasonDirectory: it is a directory.
+	// ReasonDirectory: the path leads to a directory.
 	ReasonDirectory
-	// ReasonRefused: it is there and must not be used; see PathError.Refused.
+	// ReasonRefused: the path leads to a refused entry; see PathError.Refused.
 	ReasonRefused
-	// ReasonLoop: its links lead nowhere.
+	// ReasonLoop: following the path's links exceeds maxLinks or maxLinkSteps.
 	ReasonLoop
-	// ReasonBadPath: NUL, control characters, not UTF-8, or too long.
+	// ReasonBadPath: the path has NUL or control characters, is not UTF-8, or is too long.
 	ReasonBadPath
 )
 
@@ -32,11 +32,11 @@ const (
 type PathError struct {
 	Path   string // as it was given
 	Reason Reason
-	// Resolved is the path as far as it could be followed; with ReasonNotFound, the rest
-	// is behind it. With ReasonEscapes it is where the path leads: absolute, or relative
-	// to the skill and starting with "..".
+	// Resolved is the path as far as it could be followed. With ReasonNotFound, the
+	// remaining components are appended. With ReasonEscapes it is where the path leads: an
+	// absolute path, or one relative to the skill that starts with "..".
 	Resolved string
-	// Refused is the entry that stopped it, if one did.
+	// Refused is the refused entry on the path; nil if there was none.
 	Refused *Refused
 }
 
@@ -49,7 +49,7 @@ func (e *PathError) Error() string {
 		if path.IsAbs(e.Path) {
 			return p + ": lies outside of the skill; give a path relative to the skill, or beneath its own folder"
 		}
-		return p + ": escapes the skill, it leads to " + printable(e.Resolved)
+		return p + ": escapes the skill: it leads to " + printable(e.Resolved)
 	case ReasonNotFound:
 		return p + ": not found in the skill"
 	case ReasonDirectory:
@@ -62,8 +62,8 @@ func (e *PathError) Error() string {
 	return "path '" + p + "' is not a valid path"
 }
 
-// spot is where following a path ended. Without a reason, it is an entry that is
-// no link, or the root (path "").
+// spot is the end of following a path. If reason is 0, entry is a file, a directory or
+// (path "") the root, never a link.
 type spot struct {
 	path    string
 	entry   Entry
@@ -71,11 +71,10 @@ type spot struct {
 	refused *Refused
 }
 
-// resolve follows p from the skill's root as the kernel would, links and "..",
-// but within the tree and its bounds. What it costs is bounded by maxLinkSteps,
-// however long the targets are.
+// resolve follows p from the skill's root through links and "..", as the kernel would, but
+// inside the tree. maxLinks and maxLinkSteps bound the cost, however long the targets are.
 func (t *tree) resolve(p string) spot {
-	pending := []string{p} // what is left to follow, the next part last
+	pending := []string{p} // the parts still to follow, the next one last
 	at := spot{entry: Entry{Kind: KindDir}}
 	links := 0
 	for steps := 0; len(pending) > 0; steps++ {
@@ -123,8 +122,8 @@ func (t *tree) resolve(p string) spot {
 	return at
 }
 
-// outside is a path beyond what the skill has: where it was left and what was still
-// to follow.
+// outside joins the point where a path left the tree with the parts that were still to
+// follow.
 func outside(left string, pending []string) string {
 	for _, p := range slices.Backward(pending) {
 		left = path.Join(left, p)
@@ -132,7 +131,7 @@ func outside(left string, pending []string) string {
 	return left
 }
 
-// dir is the spot of a directory that was passed before.
+// dir returns the spot of a directory that was passed before.
 func (t *tree) dir(p string) spot {
 	if p == "" {
 		return spot{entry: Entry{Kind: KindDir}}
@@ -140,7 +139,7 @@ func (t *tree) dir(p string) spot {
 	return spot{path: p, entry: t.entries[t.at[p].index]}
 }
 
-// stopped is the end of a path at a refused entry.
+// stopped returns the end of a path that meets a refused entry.
 func stopped(p string, r *Refused, pending []string) spot {
 	s := spot{path: p, reason: ReasonRefused, refused: r}
 	switch r.Why {
@@ -152,7 +151,7 @@ func stopped(p string, r *Refused, pending []string) spot {
 	return s
 }
 
-// badName reports whether a path can't be shown and compared as text.
+// badName reports whether a path cannot be shown and compared as text.
 func badName(p string) bool {
 	return !utf8.ValidString(p) || strings.ContainsFunc(p, isControl)
 }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// checkRequired applies the published rules for name, description and
-// compatibility. Without a usable name and a description a skill doesn't load.
+// checkRequired applies the published rules for name, description and compatibility. A
+// skill without a usable name and a description does not load.
 func checkRequired(m *Manifest, r *fieldReader, folder string) {
 	checkName(m, r, folder)
 
@@ -31,9 +31,9 @@ func checkRequired(m *Manifest, r *fieldReader, folder string) {
 	}
 }
 
-// checkName applies the lookup rule, which a skill needs to load, and the
-// published grammar: lowercase letters, digits and single hyphens, equal to the
-// folder's name.
+// checkName applies two rules. ValidName must hold for a skill to load. The published
+// grammar is stricter: lowercase letters, digits and single hyphens, equal to the folder's
+// name.
 func checkName(m *Manifest, r *fieldReader, folder string) {
 	line := r.lines["name"]
 	switch {

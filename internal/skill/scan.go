@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BoundError says that a skill is larger than it may be.
+// BoundError says that a skill exceeds one of its Bounds, or a root maxRootNames.
 type BoundError struct {
-	What string // "entries" or "bytes"
+	What string // "entries", "bytes" or "folders"
 	Most int64
 }
 
@@ -25,28 +25,28 @@ func (e *BoundError) Error() string {
 	return fmt.Sprintf("skill has more than %d %s", e.Most, e.What)
 }
 
-// ErrChanging says that a skill's folder changed while it was read.
+// ErrChanging says that a skill's folder changed during the read.
 var ErrChanging = errors.New("changed while it was read")
 
-// scan reads a folder that anybody may change meanwhile. Every name is looked up
-// beneath the descriptor of its directory and no link is followed, so nothing
-// outside the folder is opened. What it finds is compared with what it then opens:
-// a difference is ErrChanging.
+// scan reads a folder that other processes may change at the same time. Each name is opened
+// relative to the descriptor of its directory, and no link is followed, so the scan never
+// opens anything outside the folder. It compares each file with what it saw before opening
+// it; a difference is ErrChanging.
 type scan struct {
 	ctx    context.Context
 	bounds Bounds
-	dst    string // directory to copy into, "": only read
+	dst    string // directory to copy into; "": only read
 	tree   *tree
-	seen   int
+	seen   int // entries so far, refused ones too
 	hash   hash.Hash
 	buf    []byte
 }
 
-// scanTree reads the folder src. With dst, an empty directory that nobody else can
-// reach, it also copies what is not refused.
+// scanTree reads the folder src. If dst is not "", it must be an empty directory that only
+// the daemon can reach; scanTree then copies every entry there that is not refused.
 func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, error) {
 	s := newScan(ctx, dst, b)
-	// A descriptor of its own: reading names moves the offset.
+	// Opened again, because reading names moves the offset of src.
 	dir, err := openat(int(src.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func newScan(ctx context.Context, dst string, b Bounds) *scan {
 	}
 }
 
-// dir reads what is in a directory and closes it.
+// dir reads the entries of a directory and closes fd.
 func (s *scan) dir(fd int, prefix string, depth int) error {
 	f := os.NewFile(uintptr(fd), prefix)
 	defer f.Close()
@@ -86,7 +86,7 @@ func (s *scan) dir(fd int, prefix string, depth int) error {
 	return s.ctx.Err()
 }
 
-// names lists a directory in byte order, without what is excluded.
+// names lists a directory in byte order, without excluded names.
 func (s *scan) names(f *os.File) ([]string, error) {
 	var names []string
 	for {
@@ -181,8 +181,8 @@ func (s *scan) file(dir int, name, path string, st *unix.Stat_t) error {
 	if s.tree.bytes+st.Size > s.bounds.MaxBytes {
 		return &BoundError{"bytes", s.bounds.MaxBytes}
 	}
-	// Should a FIFO or a leased file stand there by now, O_NONBLOCK keeps the open
-	// from waiting for its other side; see open(2) and fcntl(2).
+	// O_NONBLOCK, because a FIFO or a leased file may have replaced the file since the
+	// Fstatat. Opening either would block; see open(2) and fcntl(2).
 	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if errors.Is(err, unix.EACCES) {
 		s.refuse(path, Unreadable, "may not be read")
@@ -223,8 +223,8 @@ func (s *scan) file(dir int, name, path string, st *unix.Stat_t) error {
 	return nil
 }
 
-// content reads exactly the bytes that the file had when it was opened, and makes
-// sure that it still has them at the end.
+// content reads exactly st.Size bytes and then checks that the file has not changed since
+// st was taken.
 func (s *scan) content(fd int, st *unix.Stat_t, out *os.File, head *scriptHead) error {
 	s.hash.Reset()
 	left := st.Size
@@ -256,7 +256,7 @@ func (s *scan) content(fd int, st *unix.Stat_t, out *os.File, head *scriptHead) 
 	return same(fd, st)
 }
 
-// openat opens one name in a directory and follows no link.
+// openat opens one name in a directory. It follows no link and retries after EINTR.
 func openat(dir int, name string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -266,7 +266,7 @@ func openat(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// same reports ErrChanging if an open file is not what it was found to be.
+// same returns ErrChanging if an open file differs from what Fstatat saw.
 func same(fd int, want *unix.Stat_t) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -282,8 +282,8 @@ func same(fd int, want *unix.Stat_t) error {
 	return nil
 }
 
-// orChanging is ErrChanging for an error that says that an entry is gone or became
-// something else.
+// orChanging returns ErrChanging if err says that an entry is gone or has become something
+// else, else err.
 func orChanging(err error) error {
 	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EINVAL, unix.ENXIO, unix.EAGAIN, unix.ESTALE} {
 		if errors.Is(err, e) {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Entries that must not be used stay known, and the rest of the skill is there.
+// Refused entries are listed, and the rest of the skill is complete.
 func TestRefused(t *testing.T) {
 	_, dir := skillDir(t, files{"ok.py": "x", "abs": "-> /etc/passwd", "loop": "-> loop", "venv/bin/python3.11": "-> /usr/bin/python3.11", "venv/bin/pip": "-> /usr/bin/pip",
 		".venv/bin/python": "-> /usr/bin/python3", "other/bin/python": "-> /usr/bin/python3", "x/venv/bin/python": "-> /usr/bin/python3",
@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 	for _, r := range tr.refused {
 		got[r.Path] = r
 		if r.Reason == "" {
-			t.Errorf("%s: no reason", r.Path)
+			t.Errorf("%s: empty reason", r.Path)
 		}
 	}
 	for p, why := range want {
@@ -68,7 +68,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Without privilege, what may not be read is refused too.
+// Entries that a normal user may not read are refused.
 func TestRefusedUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything; see TestUnreadableAsAnotherUser")
@@ -84,7 +84,7 @@ func TestRefusedUnreadable(t *testing.T) {
 	}
 }
 
-// The same for a thread that gives its privilege up.
+// The same as root, on a thread that gives up its privileges.
 func TestUnreadableAsAnotherUser(t *testing.T) {
 	needRoot(t)
 	_, dir := skillDir(t, files{"f": "x", "d/x": "x"})
@@ -102,13 +102,13 @@ func TestUnreadableAsAnotherUser(t *testing.T) {
 	}
 }
 
-// Trees that are made to cost much cost little.
+// Trees that are built to be expensive are cheap to read.
 func TestHostileTrees(t *testing.T) {
 	t.Run("deep", func(t *testing.T) {
 		dir := memoryDir(t)
 		fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0)
 		mustDo(t, err)
-		for range 2000 { // deeper than any path can say
+		for range 2000 { // deeper than PATH_MAX
 			mustDo(t, unix.Mkdirat(fd, "ddd", 0o755))
 			next, err := unix.Openat(fd, "ddd", unix.O_DIRECTORY|unix.O_RDONLY, 0)
 			mustDo(t, err)
@@ -133,12 +133,12 @@ func TestHostileTrees(t *testing.T) {
 	t.Run("link farm", func(t *testing.T) {
 		dir := t.TempDir()
 		f := files{"d/d/": ""}
-		// Each link goes through the one before it, twice: 2^n ways.
+		// Each link goes through the one before it, twice: 2^n paths.
 		for i := 1; i < 100; i++ {
 			f[fmt.Sprintf("l%d", i)] = fmt.Sprintf("-> l%d/../l%d", i-1, i-1)
 		}
 		f["l0"] = "-> d"
-		// Long targets that lead nowhere.
+		// Long targets that do not exist.
 		for i := range 500 {
 			f[fmt.Sprintf("far%d", i)] = "-> " + strings.Repeat("d/../", 800) + "d"
 		}
@@ -197,8 +197,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// same and content notice what happens between looking at a file and having read
-// it.
+// same and content notice a file that changes between the Fstatat and the end of the read.
 func TestChangeIsNoticed(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -252,8 +251,9 @@ func TestChangeIsNoticed(t *testing.T) {
 	}
 }
 
-// A directory that is swapped for a link out of the skill, again and again, while
-// the skill is read: nothing from outside ever gets in.
+// A directory is swapped again and again with a link out of the skill while the skill is
+// read.
+// The result never has content from outside.
 func TestSwappedWhileRead(t *testing.T) {
 	root, dir := skillDir(t, files{"cur/secret.txt": "harmless", "real/": ""})
 	files{"outside/secret.txt": "stolen"}.write(t, root)
@@ -303,13 +303,13 @@ func TestScanStopsWithContext(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread without privilege. The thread ends with it.
+// asNobody runs f on a thread with the ids of nobody. The thread ends with f.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		runtime.LockOSThread() // and never unlocked
-		// Raw system calls change this thread only.
+		runtime.LockOSThread() // never unlocked, so that the thread ends
+		// Raw system calls change the ids of this thread only.
 		if _, _, e := syscall.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); e != 0 {
 			t.Errorf("setresuid: %v", e)
 			return

@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// Script is a program of a skill that detection found. Any regular file can be
-// run; this is the list that a model is shown.
+// Script is a program that detection found in a skill. Any regular file can be run; scripts
+// are those that a model is shown.
 type Script struct {
 	Path        string // relative to the skill
 	Language    string // python, bash, sh, node, ruby, perl, batch, powershell, or "" if not known
 	Description string // its first comment or docstring, at most 500 characters
 }
 
-// languageOf is the language that an extension stands for, in lower case.
+// languageOf maps a lowercase file extension to its language.
 var languageOf = map[string]string{
 	".py": "python", ".sh": "bash", ".js": "node", ".rb": "ruby", ".pl": "perl",
 	".bat": "batch", ".cmd": "batch", ".ps1": "powershell",
 }
 
-// runnable are the languages that Linux has an interpreter for.
+// runnable has the languages that have an interpreter on Linux.
 var runnable = map[string]bool{"python": true, "bash": true, "sh": true, "node": true, "ruby": true, "perl": true}
 
-// mayBeScript reports whether a script is looked for at p: in the skill's root, or
-// in scripts/ down to 5 levels below it; not in hidden, cache or dependency
-// directories.
+// mayBeScript reports whether detection looks at p. It looks in the skill's root and in
+// scripts/ down to maxScriptLevels below it, except in hidden directories, node_modules
+// and venv.
 func mayBeScript(p string) bool {
 	for part := range strings.SplitSeq(p, "/") {
 		if strings.HasPrefix(part, ".") || part == "node_modules" || part == "venv" {
@@ -39,9 +39,10 @@ func mayBeScript(p string) bool {
 	return (dir == "scripts" || strings.HasPrefix(dir, "scripts/")) && strings.Count(dir, "/") <= maxScriptLevels
 }
 
-// detectScript judges a file by its name and its first bytes: by the extension,
-// else by its shebang. Text and data are no scripts; a file of scripts/ that is
-// executable but tells nothing about itself is one of unknown language.
+// detectScript decides by the file's extension, else by its shebang, whether a file is a
+// script.
+// Text and data files are not. An executable file in scripts/ without extension and shebang
+// is a script of unknown language.
 func detectScript(p string, executable bool, head []byte) (Script, bool) {
 	ext := strings.ToLower(path.Ext(p))
 	language, ok := languageOf[ext]
@@ -63,8 +64,8 @@ func detectScript(p string, executable bool, head []byte) (Script, bool) {
 	return sc, true
 }
 
-// shebangProgram is the name of the program that a first line "#!..." asks for,
-// through env or directly.
+// shebangProgram returns the base name of the program in a first line "#!...", also behind
+// env. It returns false if there is no such line.
 func shebangProgram(head []byte) (string, bool) {
 	line, ok := bytes.CutPrefix(head, []byte("#!"))
 	if !ok {
@@ -86,7 +87,7 @@ func shebangProgram(head []byte) (string, bool) {
 	return "", true
 }
 
-// languageOfProgram knows interpreters with and without a version, as python3.11.
+// languageOfProgram maps an interpreter, with or without a version such as python3.11.
 func languageOfProgram(name string) string {
 	switch base := strings.TrimRight(name, "0123456789."); base {
 	case "python", "bash", "node", "ruby", "perl", "sh":
@@ -99,7 +100,7 @@ func languageOfProgram(name string) string {
 	return ""
 }
 
-// scriptHead keeps the beginning of a file.
+// scriptHead keeps the first maxScriptHead bytes of a file.
 type scriptHead struct{ bytes []byte }
 
 func (h *scriptHead) write(b []byte) {

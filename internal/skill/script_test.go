@@ -44,7 +44,7 @@ func TestDetectScripts(t *testing.T) {
 		{"scripts/x.json", "", "", false},
 		{"scripts/x.txt", py, "", false},
 		{"scripts/x.mjs", "#!/usr/bin/env node\n", "node", true},
-		{"scripts/x.py", "#!/bin/bash\n", "python", true}, // the extension comes first
+		{"scripts/x.py", "#!/bin/bash\n", "python", true}, // the extension wins
 		{"scripts/link.py", "-> ../SKILL.md", "", false},
 	}
 	for _, tt := range tests {
@@ -137,8 +137,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// A binary has no description, however much # is in it, and a long script is
-// judged by its beginning.
+// A binary has no description, even if it has a #. A long script is judged by its first
+// bytes.
 func TestScriptContent(t *testing.T) {
 	_, dir := skillDir(t, files{
 		"scripts/elf*":    "\x7fELF\x00\n# not a comment\n",

@@ -1,17 +1,17 @@
-// Package skill knows what a skill is: a folder with a SKILL.md, imported once
-// into an immutable snapshot that is named by its digest.
+// Package skill imports skills. A skill is a folder with a SKILL.md; it is imported once
+// into an immutable snapshot that is named by its digest. Start with [Registry], which
+// finds and loads skills, and [Skill], one loaded version.
 //
-// The flow is one way. A Registry finds skill folders in its roots. Each folder
-// is read beneath a descriptor (scan.go), which gives a tree: its entries, those
-// that are refused, and their digest (tree.go). Its SKILL.md is parsed
-// leniently (manifest.go), the tree is copied into the store under its digest
-// (store.go), and the result is a Skill, which never changes. Everything that is
-// asked of a Skill later (Lookup, Has, Activate, Validate) is answered from memory;
-// only Open touches the snapshot.
+// Data flows one way. A Registry finds skill folders in its roots. Reading a folder
+// (scan.go) gives a tree: the folder's entries, the refused entries, and the digest
+// of both (tree.go). SKILL.md is parsed leniently (manifest.go). The tree is copied
+// into the store under its digest (store.go). The result is a Skill, which never changes.
+// Its methods Lookup, Has, Activate and Validate answer from memory; only Open reads
+// the snapshot.
 //
-// A folder is input from a stranger: it may be broken, hostile, or changing while
-// it is read. A folder that can't be loaded is a Problem; an entry that must not be
-// used is Refused, and the rest of its skill works.
+// Skill folders are untrusted input: a folder may be broken, hostile, or changing during
+// the read. A folder that cannot be loaded is a [Problem]. An entry that must not be used
+// is [Refused], and the rest of its skill works.
 package skill
 
 import (
@@ -20,45 +20,44 @@ import (
 	"sync"
 )
 
-// Skill is one version of a skill. It is immutable and safe for concurrent use;
-// whoever holds one may go on using it after the registry has moved on.
+// Skill is one version of a skill. It is immutable and safe for concurrent use. A caller
+// may go on using it after the registry has loaded another version.
 type Skill struct {
 	Name   string
 	Digest string // "sha256:" and 64 hex digits, see tree.go
-	// Manifest is the front matter, Body the text after it with LF line ends.
+	// Manifest is the front matter. Body is the text after it, with LF line ends.
 	Manifest Manifest
 	Body     string
-	// Dir is the snapshot on the host. Its entries belong to 1000:1000 and must not
-	// be changed; the directory above it is open to root only.
+	// Dir is the snapshot's path on the host. Its entries belong to 1000:1000; nothing
+	// may change them. The directory above it is open to the daemon's user only.
 	Dir     string
-	Scripts []Script // in the order of their paths
-	// Warnings is what loading noticed and let pass.
+	Scripts []Script // sorted by path
+	// Warnings are the findings that loading tolerated.
 	Warnings []Finding
-	Refused  []Refused // in the order of their paths
-	// FileCount and SizeBytes count regular files that are not refused.
+	Refused  []Refused // sorted by path
+	// FileCount and SizeBytes cover the regular files that are not refused.
 	FileCount int
 	SizeBytes int64
 
 	tree     tree
 	needs    needs
-	findings []Finding // of strict validation
+	findings []Finding // see Validate
 	derived  sync.Map  // see Derived
 }
 
-// BaseDirVar is what a skill writes where it means its own folder.
+// BaseDirVar is the placeholder for the skill's folder in instructions and rules.
 const BaseDirVar = "{baseDir}"
 
-// baseDirVars are BaseDirVar and the spelling that other agents use for it.
+// baseDirVars are BaseDirVar and the spellings of other agents.
 var baseDirVars = []string{BaseDirVar, "${CLAUDE_SKILL_DIR}", "${CLAUDE_PLUGIN_ROOT}"}
 
-// BaseDir is the skill's folder inside every sandbox. A name may hold blanks and
-// characters that mean something to a shell: whoever puts the path into a command
-// line has to quote it.
+// BaseDir returns the path of the skill's folder inside every sandbox. A skill's name may
+// have blanks and shell metacharacters, so quote the path in a command line.
 func (s *Skill) BaseDir() string { return "/skills/" + s.Name }
 
-// Within makes a path as instructions have it relative to the skill: one that begins
-// with {baseDir} or one of its other spellings, or an absolute one that lies beneath
-// BaseDir. Any other path stays as it is, and [Skill.Lookup] judges it.
+// Within converts a path from a skill's instructions into one relative to the skill. It
+// accepts paths that begin with {baseDir} or another spelling of it, and absolute paths
+// beneath BaseDir. Any other path is returned unchanged, for [Skill.Lookup] to judge.
 func (s *Skill) Within(p string) string {
 	abs := p
 	for _, v := range baseDirVars {
@@ -76,7 +75,7 @@ func (s *Skill) Within(p string) string {
 	return abs
 }
 
-// Expand replaces {baseDir}, and its other spellings ${CLAUDE_SKILL_DIR} and
+// Expand replaces {baseDir} and its other spellings, ${CLAUDE_SKILL_DIR} and
 // ${CLAUDE_PLUGIN_ROOT}, by BaseDir.
 func (s *Skill) Expand(text string) string {
 	for _, v := range baseDirVars {
@@ -85,8 +84,7 @@ func (s *Skill) Expand(text string) string {
 	return text
 }
 
-// EffectiveVersion is the front matter's version, else metadata.version, else
-// "0.0.0".
+// EffectiveVersion returns the front matter's version, else metadata.version, else "0.0.0".
 func (s *Skill) EffectiveVersion() string {
 	if v := s.Manifest.Version; v != "" {
 		return v

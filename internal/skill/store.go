@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store keeps snapshots: one directory each, named by the hex digits of its
-// digest. A snapshot appears under its name when it is complete and on disk, and
-// is never changed after that. Names with the prefixes below are in the making, or
-// were found damaged and moved out of the way of what still runs from them.
+// store keeps snapshots: one directory for each, named by the hex digits of its digest. A
+// snapshot gets this name when it is complete and on disk, and never changes afterwards.
+// Directories with newPrefix are incomplete. Directories with oldPrefix hold damaged
+// snapshots, which running programs may still use.
 //
-// Several processes may share a store. Each holds its lock shared while it uses
-// it; snapshots are removed only by one that has the lock to itself.
+// Several processes may share a store. Each holds a shared flock(2) on the lock file while
+// it uses the store. Only a process with an exclusive lock may remove snapshots.
 type store struct {
 	dir  string
 	lock *os.File
@@ -37,8 +37,8 @@ const (
 
 var snapshotName = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// openStore creates or opens a store. alone says whether no other process uses it:
-// if so, the caller may sweep, and must call share when it is done.
+// openStore creates or opens a store. alone says whether this process has the lock to
+// itself. If so, the caller may sweep, and must then call share.
 func openStore(ctx context.Context, dir string) (s *store, alone bool, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -69,8 +69,8 @@ func openStore(ctx context.Context, dir string) (s *store, alone bool, err error
 	return s, alone, nil
 }
 
-// acquire takes the lock, exclusively if it is free. It waits only while another
-// process has it to itself.
+// acquire takes the lock: exclusively if it is free, else shared. It waits only while
+// another process holds it exclusively.
 func (s *store) acquire(ctx context.Context) (alone bool, err error) {
 	for {
 		for _, how := range []int{unix.LOCK_EX, unix.LOCK_SH} {
@@ -90,17 +90,18 @@ func (s *store) acquire(ctx context.Context) (alone bool, err error) {
 	}
 }
 
-// share lets other processes in.
+// share turns an exclusive lock into a shared one, which lets other processes in.
 func (s *store) share() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_SH) }
 
 func (s *store) close() error { return s.lock.Close() }
 
-// staged is a snapshot that is copied but has no name yet.
+// staged is a complete snapshot under a temporary name.
 type staged struct{ tmp, final string }
 
-// stage makes sure that the store has a copy of t, which was just read from src.
-// dir is where the snapshot is, or will be once st is published; st is nil if it
-// is there already. If src has changed since, it is ErrChanging.
+// stage makes sure that the store has a copy of t, which was just read from src. dir is the
+// final path of the snapshot. st is nil if the snapshot is already there; otherwise the
+// caller must publish it or remove st.tmp. If src has changed since, the error is
+// ErrChanging.
 func (s *store) stage(ctx context.Context, src *os.File, t *tree, b Bounds) (dir string, st *staged, err error) {
 	final := filepath.Join(s.dir, strings.TrimPrefix(t.digest, "sha256:"))
 	if _, err := os.Lstat(final); err == nil {
@@ -126,8 +127,8 @@ func (s *store) stage(ctx context.Context, src *os.File, t *tree, b Bounds) (dir
 	return final, &staged{tmp, final}, nil
 }
 
-// flush puts everything that is staged on disk: one syncfs(2) instead of an fsync
-// for each of thousands of files.
+// flush writes all staged snapshots to disk. One syncfs(2) replaces an fsync for each of
+// thousands of files.
 func (s *store) flush() error {
 	dir, err := os.Open(s.dir)
 	if err != nil {
@@ -140,9 +141,9 @@ func (s *store) flush() error {
 	return nil
 }
 
-// publish gives a snapshot its name, durably once sync has returned. If the name
-// is there by now, another process or another folder was first, with the same
-// content.
+// publish renames a snapshot to its final name, which is durable once sync has returned. If
+// the name exists by now, another process or folder has published the same content, and the
+// copy is removed.
 func (s *store) publish(st *staged) error {
 	err := os.Rename(st.tmp, st.final)
 	if errors.Is(err, fs.ErrExist) {
@@ -151,7 +152,7 @@ func (s *store) publish(st *staged) error {
 	return err
 }
 
-// sync makes the names of snapshots durable.
+// sync makes the final names of snapshots durable.
 func (s *store) sync() error {
 	dir, err := os.Open(s.dir)
 	if err != nil {
@@ -161,8 +162,8 @@ func (s *store) sync() error {
 	return dir.Sync()
 }
 
-// moveAside takes a damaged snapshot's name away. What runs from it isn't
-// disturbed; a later sweep removes it.
+// moveAside renames a damaged snapshot. Running programs keep their files; a later sweep
+// removes them.
 func (s *store) moveAside(final string) error {
 	old, err := os.MkdirTemp(s.dir, oldPrefix)
 	if err != nil {
@@ -171,9 +172,9 @@ func (s *store) moveAside(final string) error {
 	return os.Rename(final, filepath.Join(old, "snapshot"))
 }
 
-// verify checks without reading contents that a snapshot is what was put there:
-// every entry, its kind, owner, permissions, size and target, the time that
-// writing to it would have changed, and nothing beside them.
+// verify checks that a snapshot is unchanged, without reading contents. It checks the kind,
+// owner, permissions, size and link target of every entry, the modification time, which any
+// write would have changed, and that the snapshot has no other entries.
 func verify(dir string, t *tree) error {
 	want := make(map[string]Entry, len(t.entries)+1)
 	for _, e := range t.entries {
@@ -229,8 +230,8 @@ func verifyEntry(p string, d fs.DirEntry, e Entry) error {
 	return nil
 }
 
-// sweep removes what is left over: snapshots that are not in use, and what was
-// never finished. Only for a caller that is alone. What it doesn't know it leaves.
+// sweep removes snapshots that are not in use, and incomplete and damaged ones. It keeps
+// entries with other names. The caller must hold the lock exclusively.
 func (s *store) sweep(inUse map[string]bool) (removed int, err error) {
 	names, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"testing"
 )
 
-// A snapshot has the owner, permissions and contents that it should, whatever the
-// folder it came from was like.
+// A snapshot has fixed owners, permissions and times, whatever those of its folder are.
 func TestSnapshot(t *testing.T) {
 	needRoot(t)
 	root, dir := skillDir(t, files{
@@ -69,14 +68,15 @@ func TestSnapshot(t *testing.T) {
 	if s.FileCount != 3 || s.SizeBytes != int64(len(minimal)+8) {
 		t.Errorf("%d files, %d bytes, want 3 and %d", s.FileCount, s.SizeBytes, len(minimal)+8)
 	}
-	// The snapshot is itself a tree of the same digest, but for what is refused.
+	// Read as a skill folder, the snapshot has the same files. Only the venv's link is
+	// refused.
 	if tr := mustScan(t, s.Dir); tr.files != 3 || len(tr.refused) != 1 {
 		t.Errorf("the snapshot has %d files and refused %v", tr.files, tr.refused)
 	}
 }
 
-// A snapshot that is right is used again, a damaged one is replaced, and what runs
-// from the damaged one goes on.
+// An intact snapshot is used again. A damaged one is replaced, and programs that run from
+// it keep their files.
 func TestDamagedSnapshot(t *testing.T) {
 	at := func(s *Skill, p string) string { return filepath.Join(s.Dir, p) }
 	tests := []struct {
@@ -165,7 +165,7 @@ func inodeOf(t *testing.T, p string) uint64 {
 	return fi.Sys().(*syscall.Stat_t).Ino
 }
 
-// Only a registry that is alone removes anything, and only what it knows.
+// Only a registry with the exclusive lock removes anything, and only names of the store.
 func TestSweep(t *testing.T) {
 	root, dir := skillDir(t, nil)
 	store := filepath.Join(t.TempDir(), "deep", "snapshots")
@@ -174,7 +174,7 @@ func TestSweep(t *testing.T) {
 	old := resolve(t, first, "demo")
 	files{"new-1/x": "", "old-1/snapshot/x": "", "other": "", strings.Repeat("z", 64): ""}.write(t, store)
 
-	// A new version: what runs from the old one is not disturbed.
+	// After an update, the former version's snapshot still exists.
 	files{"more": "x"}.write(t, dir)
 	if _, err := first.Reload(context.Background()); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestSweep(t *testing.T) {
 	}
 	stays(old.Dir, true)
 
-	// A second registry, while the first one is open, as when a daemon is replaced.
+	// A second registry opens while the first is open, as during the update of a daemon.
 	second := open(t, config)
 	stays(old.Dir, true)
 	stays(filepath.Join(store, "new-1"), true)
@@ -204,7 +204,7 @@ func TestSweep(t *testing.T) {
 	stays(filepath.Join(store, strings.Repeat("z", 64)), true)
 }
 
-// A store that another process has to itself is waited for, as long as ctx allows.
+// Opening waits, within ctx, for a process that holds the lock exclusively.
 func TestStoreWaits(t *testing.T) {
 	dir := t.TempDir()
 	s, alone, err := openStore(context.Background(), dir)
@@ -248,12 +248,12 @@ func TestStoreDirectory(t *testing.T) {
 		mustDo(t, os.Mkdir(dir, 0o755))
 		mustDo(t, os.Lchown(dir, 1000, 1000))
 		if _, _, err := openStore(context.Background(), dir); err == nil {
-			t.Error("a directory that belongs to somebody else was accepted")
+			t.Error("a directory that belongs to another user was accepted")
 		}
 	}
 }
 
-// Two folders with the same content, staged at once, share one snapshot.
+// Two folders with the same content, staged at the same time, share one snapshot.
 func TestPublishTwice(t *testing.T) {
 	needRoot(t)
 	_, dir := skillDir(t, files{"x": "x"})
@@ -282,11 +282,11 @@ func TestPublishTwice(t *testing.T) {
 		t.Errorf("the store has %v, want one snapshot", names)
 	}
 	if _, st, err := s.stage(context.Background(), src, tr, Bounds{}); st != nil || err != nil {
-		t.Errorf("stage of what is there = %v, %v, want nothing to publish", st, err)
+		t.Errorf("staging an existing snapshot = %v, %v, want nothing to publish", st, err)
 	}
 }
 
-// What can't be imported leaves nothing behind.
+// A failed import leaves no files.
 func TestStageFails(t *testing.T) {
 	needRoot(t)
 	_, dir := skillDir(t, files{"x": "x"})
@@ -306,7 +306,7 @@ func TestStageFails(t *testing.T) {
 		t.Errorf("err = %v, want a *BoundError", err)
 	}
 	if names := storeNames(t, s.dir); len(names) != 0 {
-		t.Errorf("left behind: %v", names)
+		t.Errorf("remaining files: %v", names)
 	}
 }
 
@@ -321,7 +321,7 @@ func storeNames(t *testing.T, dir string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return n == lockName })
 }
 
-// manyFiles is a root with one skill of n files.
+// manyFiles returns a root with one skill of n files.
 func manyFiles(tb testing.TB, n int) string {
 	root := tb.TempDir()
 	dir := filepath.Join(root, "demo")

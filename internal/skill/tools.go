@@ -2,15 +2,15 @@ package skill
 
 import "strings"
 
-// splitTools splits the text of an allowed-tools field at commas and blanks
-// outside parentheses. Quotes around an entry go. A blank before a parenthesis
-// separates nothing: "Bash (git:*)" must not become an unscoped "Bash".
+// splitTools splits the text of an allowed-tools field at commas and at blanks outside
+// parentheses. It removes quotes around an entry. A blank before a parenthesis does not
+// split: "Bash (git:*)" must not become an unscoped "Bash".
 func splitTools(text string) []string {
 	var (
 		entries []string
 		entry   strings.Builder
 		depth   int
-		blank   bool // between the entry so far and what comes
+		blank   bool // blanks follow the entry so far
 	)
 	flush := func() {
 		if e := strings.Trim(entry.String(), `"'`); e != "" {

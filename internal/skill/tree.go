@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Kind is what an entry of a skill is.
+// Kind is the type of an entry.
 type Kind uint8
 
 const (
@@ -23,54 +23,54 @@ const (
 type Entry struct {
 	Path       string // relative to the skill, without links in it
 	Kind       Kind
-	Size       int64  // of a file
-	Executable bool   // of a file: the snapshot has it as 0755, else 0644
-	SHA256     string // of a file's content, in hex
-	Target     string // of a link
+	Size       int64  // in bytes; only of a file
+	Executable bool   // only of a file; mode 0755 in the snapshot, else 0644
+	SHA256     string // of a file's content, in lowercase hex
+	Target     string // of a link, as written
 }
 
-// tree is what a skill's folder holds. It is filled by a scan and immutable
-// afterwards. The zero tree is empty.
+// tree is the content of a skill's folder. A scan fills it; afterwards it is immutable. The
+// zero tree is empty.
 type tree struct {
 	entries []Entry   // in byte order of Path, without the root
-	refused []Refused // likewise
-	scripts []Script  // likewise
+	refused []Refused // in byte order of raw
+	scripts []Script  // in byte order of Path
 	at      map[string]place
-	files   int
-	bytes   int64
+	files   int   // regular files
+	bytes   int64 // of the regular files
 	digest  string
 }
 
-// place is where a path is: an index of entries, or of refused.
+// place is the position of a path in entries or, if refused is set, in refused.
 type place struct {
 	index   int
 	refused bool
 }
 
-// Version 1 of the digest of a tree: the SHA-256 of
+// digestHeader begins version 1 of a tree's digest. The digest is the SHA-256 of
 //
 //	"skillrun tree 1" NUL
 //
-// and then, for each entry beneath the root in byte order of its path, of
+// followed, for each entry beneath the root in byte order of its path, by
 //
 //	kind NUL path NUL value NUL
 //
-// where path is relative, its components joined by "/", and kind and value are
+// path is relative, with components joined by "/". kind and value are
 //
 //	dir      nothing
-//	file     SHA-256 of the content, in lowercase hex; executable for nobody
-//	exec     likewise; executable for somebody
+//	file     SHA-256 of the content, in lowercase hex; no execute permission bit is set
+//	exec     the same; at least one execute permission bit is set
 //	link     the target, as written
-//	refused  why it is refused (RefusedWhy), and for a link ":" and its target as written
+//	refused  the reason (RefusedWhy), and for a link ":" and its target as written
 //
-// Owner, group, times, the rest of the permissions, extended attributes and hard
-// links have no influence. What is excluded (see excluded) is not there at all. A
-// refused entry stands for itself and, if it is a directory, for everything in it;
-// its content has no influence since no snapshot holds it.
+// Owner, group, times, other permissions, extended attributes and hard links do not
+// count. Excluded names (see excluded) do not count either. A refused directory stands for
+// everything in it. The content of a refused entry does not count, since no snapshot
+// holds it.
 const digestHeader = "skillrun tree 1"
 
-// seal sorts the tree, marks the links that must not be followed, and computes
-// index and digest. Links can be judged only when everything else is known.
+// seal sorts the tree, refuses bad links, and computes index and digest. It runs after the
+// scan, because a link can only be judged when every other entry is known.
 func (t *tree) seal() {
 	slices.SortFunc(t.entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
 	slices.SortFunc(t.refused, func(a, b Refused) int { return cmp.Compare(a.raw, b.raw) })
@@ -92,8 +92,8 @@ func (t *tree) index() {
 	}
 }
 
-// refuseLinks moves every link whose target is outside, or can't be found within
-// bounds, from entries to refused.
+// refuseLinks moves links from entries to refused if they leave the skill or exceed the
+// limits on following links.
 func (t *tree) refuseLinks() {
 	var bad []Refused
 	kept := make([]Entry, 0, len(t.entries))
@@ -156,8 +156,7 @@ func (e Entry) digestKind() string {
 	return "file"
 }
 
-// has reports whether anything is at p, or p lies beneath something that is no
-// directory.
+// has reports whether the tree has an entry at p, or a parent of p that is not a directory.
 func (t *tree) has(p string) bool {
 	p = path.Clean(p)
 	if p == "." {
@@ -174,10 +173,10 @@ func (t *tree) has(p string) bool {
 	return false
 }
 
-// excluded reports whether a name is no part of a skill: the private data of
-// version control and caches that tools write beside the sources. They would
-// change the digest without changing the skill. node_modules and virtual
-// environments are part of it, since scripts use them.
+// excluded reports whether a name is never part of a skill: private data of version
+// control, and caches that tools write next to the sources. Caches would change the digest
+// although the skill is the same. node_modules and virtual environments are included, since
+// scripts use them.
 func excluded(name string) bool {
 	switch name {
 	case ".git", ".hg", ".svn", ".jj", ".bzr", "CVS",
@@ -193,7 +192,7 @@ func hexSHA256(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// join is path.Join for a clean directory, "" being the root.
+// join is path.Join for a clean directory. "" is the root.
 func join(dir, name string) string {
 	if dir == "" {
 		return name
@@ -201,7 +200,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// parent is the directory of a clean path, "" being the root.
+// parent returns the directory of a clean path. "" is the root.
 func parent(p string) string {
 	return p[:max(strings.LastIndexByte(p, '/'), 0)]
 }

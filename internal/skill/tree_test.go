@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The format in tree.go, written out by hand: it must never change.
+// The format in tree.go, written out by hand. It must never change.
 func TestDigestFormat(t *testing.T) {
 	dir := t.TempDir()
 	files{
@@ -48,7 +48,7 @@ func TestDigestFormat(t *testing.T) {
 	}
 }
 
-// What a digest depends on, and what it doesn't.
+// The digest depends on these properties, and on no others.
 func TestDigestCovers(t *testing.T) {
 	base := files{"SKILL.md": minimal, "run.sh*": "true", "d/x": "x", "l": "-> d/x", "out": "-> /a", "e/": ""}
 	at := func(dir, p string) string { return filepath.Join(dir, p) }
@@ -109,7 +109,7 @@ func TestDigestCovers(t *testing.T) {
 	}
 }
 
-// Moving bytes between a path and its value must not give the same digest.
+// Moving bytes between a path and its value changes the digest.
 func TestDigestIsUnambiguous(t *testing.T) {
 	seen := map[string]int{}
 	for i, f := range []files{

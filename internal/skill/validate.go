@@ -10,29 +10,29 @@ import (
 	"strings"
 )
 
-// Validate returns what strict validation finds in a loaded skill, by file and line.
+// Validate returns the findings of strict validation, sorted by file and line.
 func (s *Skill) Validate() []Finding { return slices.Clone(s.findings) }
 
-// ValidateText checks the text of a SKILL.md by itself. folder is the name of the
-// folder that it would stand in; empty, that is not checked.
+// ValidateText checks the text of a SKILL.md. folder is the name of its folder; if it is
+// empty, the rule that the skill has the folder's name is skipped.
 func ValidateText(skillMD, folder string) []Finding {
 	d := parseDocument([]byte(skillMD), manifestNames[0], folder)
 	sortFindings(d.list)
 	return d.list
 }
 
-// ValidateDir checks a skill folder. It needs no privilege and writes nothing. A
-// folder that would not load has a finding that says why; the error says that it
-// couldn't be read at all.
+// ValidateDir checks a skill folder. It needs no privilege and writes nothing. If the
+// folder would not load, a finding says why. The error is not nil only if the folder could
+// not be read.
 func ValidateDir(dir string) ([]Finding, error) {
 	_, found, err := ReadDir(dir)
 	return found, err
 }
 
-// ReadDir reads a skill folder where it stands, for those who only look at it, and
-// returns what ValidateDir finds. The skill's Dir is the folder itself: nothing is
-// copied, and a file that changes later is an error of Open. It may be one that
-// would not load; nil if there is nothing to look at, and a finding says why.
+// ReadDir reads a skill folder in place and copies nothing. It returns the findings of
+// ValidateDir and a Skill whose Dir is the folder itself. If a file changes later,
+// Skill.Open returns an error for it. The Skill may be one that would not load. It is nil
+// if the folder has no readable manifest; a finding then says why.
 func ReadDir(dir string) (*Skill, []Finding, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -66,12 +66,12 @@ func ReadDir(dir string) (*Skill, []Finding, error) {
 	return nil, nil, err
 }
 
-// validate is every finding about a folder that was read.
+// validate returns all findings about a folder, sorted by file and line.
 func (r *reading) validate() []Finding {
 	all := findings{file: r.doc.file, list: r.doc.list}
 	r.checkReferences(&all)
 	for _, e := range r.tree.refused {
-		if e.Why != VenvInterpreter { // that one is as it should be
+		if e.Why != VenvInterpreter { // expected: venv makes this link
 			all.file = e.Path
 			all.error(0, RuleRefused, "%s: it can't be used", e.Reason)
 		}
@@ -87,11 +87,11 @@ func (r *reading) validate() []Finding {
 	return all.list
 }
 
-// baseDirReference is a path beneath {baseDir} in prose or in a command.
+// baseDirReference matches a path beneath {baseDir} in prose or in a command.
 var baseDirReference = regexp.MustCompile(`(?:\{baseDir\}|\$\{CLAUDE_SKILL_DIR\})/([\pL\pN_./-]+)([<*$\[{]?)`)
 
-// checkReferences looks for files that the instructions name and the skill
-// doesn't have. Placeholders and patterns are not judged.
+// checkReferences looks for files that the instructions name but the skill does not have.
+// It skips placeholders and patterns.
 func (r *reading) checkReferences(f *findings) {
 	for i, line := range strings.Split(r.doc.body, "\n") {
 		for _, m := range baseDirReference.FindAllStringSubmatch(line, -1) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// texts are findings as "severity rule file:line: message".
+// texts formats findings as "severity rule file:line: message".
 func texts(list []Finding) []string {
 	var out []string
 	for _, f := range list {
@@ -84,7 +84,7 @@ func TestValidateText(t *testing.T) {
 	}
 }
 
-// A folder, and the skill that is loaded from it, have the same findings.
+// Validating a folder and loading it give the same findings.
 func TestValidateDir(t *testing.T) {
 	root, dir := skillDir(t, files{
 		"SKILL.md": "---\nname: Demo\ndescription: d\n---\n\nRun {baseDir}/scripts/ok.py and\n`{baseDir}/scripts/none.py`,\n" +
@@ -121,7 +121,7 @@ func TestValidateDir(t *testing.T) {
 	}
 }
 
-// Why a folder would not load is a finding too.
+// If a folder would not load, a finding says why.
 func TestValidateDirUnloadable(t *testing.T) {
 	tests := []struct {
 		name string
@@ -160,8 +160,7 @@ func TestValidateDirUnloadable(t *testing.T) {
 	}
 }
 
-// A folder is read where it stands: a file that changes afterwards is not taken
-// for what was read.
+// ReadDir does not copy the folder. A file that changes afterwards cannot be opened.
 func TestReadDir(t *testing.T) {
 	_, dir := skillDir(t, files{"scripts/a.py": "print(1)\n"})
 	sk, list, err := ReadDir(dir)

@@ -12,16 +12,16 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A change is followed by others; reloading waits until it has been quiet for a
-// moment, but not for ever.
+// Changes come in bursts. A reload waits until nothing has changed for watchQuiet, but no
+// longer than watchMost after the first change.
 const (
 	watchQuiet = 100 * time.Millisecond
 	watchMost  = 2 * time.Second
 )
 
-// Watch reloads whenever something in the roots changes, until ctx ends (nil) or
-// watching becomes impossible. It begins with a reload, so that nothing that
-// happened before is missed. SIGHUP and Watch may both lead to Reload.
+// Watch reloads whenever something in the roots changes. It begins with a reload, so that
+// changes before the call count too. It returns nil when ctx ends, or an error if watching
+// becomes impossible. Reload may be called at the same time, for example on SIGHUP.
 func (r *Registry) Watch(ctx context.Context) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -29,7 +29,7 @@ func (r *Registry) Watch(ctx context.Context) error {
 	}
 	defer w.Close()
 	for {
-		// The watches come first: what changes during the reload is seen afterwards.
+		// Watches come before the reload, so that changes during the reload are seen.
 		r.addWatches(w)
 		if _, err := r.Reload(ctx); err != nil && ctx.Err() == nil {
 			r.config.Log.Error("skills not reloaded", "error", err)
@@ -43,7 +43,7 @@ func (r *Registry) Watch(ctx context.Context) error {
 	}
 }
 
-// awaitChange returns when something has changed and it is quiet again.
+// awaitChange returns after a change, once it has been quiet, see watchQuiet.
 func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
 	var quiet, most <-chan time.Time
 	for {
@@ -65,7 +65,7 @@ func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
 			if !ok {
 				return fsnotify.ErrClosed
 			}
-			// Events that were lost are a change too.
+			// Lost events count as a change.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				r.config.Log.Warn("watch skills", "error", err)
 				continue
@@ -78,8 +78,8 @@ func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// concerns reports whether a change at a path can change a skill. The directory
-// above a root is watched only for the root itself.
+// concerns reports whether a change at a path can change a skill. Of the directory above a
+// root only the root itself counts.
 func (r *Registry) concerns(name string) bool {
 	if excluded(filepath.Base(name)) {
 		return false
@@ -90,9 +90,9 @@ func (r *Registry) concerns(name string) bool {
 	})
 }
 
-// addWatches watches every directory of the roots, and the one above each root, in
-// case the root itself comes, goes or is replaced. Adding a watch again is
-// harmless. What can't be watched is still seen by the next Reload.
+// addWatches watches every directory of the roots. It also watches the directory above each
+// root, because the root itself may appear, go or be replaced. Adding a watch twice is
+// harmless. Changes in directories that cannot be watched are seen by the next Reload.
 func (r *Registry) addWatches(w *fsnotify.Watcher) {
 	count := 0
 	add := func(dir string) error {
@@ -105,7 +105,7 @@ func (r *Registry) addWatches(w *fsnotify.Watcher) {
 		if err := add(filepath.Dir(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.config.Log.Warn("directory is not watched", "dir", filepath.Dir(root), "error", err)
 		}
-		// The root may be a link; nothing beneath it is followed.
+		// The root may be a link, but nothing beneath it is followed.
 		if err := add(root); err != nil {
 			continue
 		}

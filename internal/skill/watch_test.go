@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// loadedHandler sends a token whenever a registry says that skills have changed.
+// loadedHandler sends a token whenever a registry logs that skills have changed.
 type loadedHandler struct {
 	slog.Handler
 	loaded chan struct{}
@@ -23,7 +23,7 @@ func (h loadedHandler) Handle(_ context.Context, r slog.Record) error {
 
 func (h loadedHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-// Each change, made when the one before it was seen, is seen.
+// Every change is noticed. Each step waits until the step before it was noticed.
 func TestWatch(t *testing.T) {
 	base := t.TempDir()
 	root, late, alone := filepath.Join(base, "root"), filepath.Join(base, "late"), filepath.Join(base, "alone")
@@ -34,10 +34,10 @@ func TestWatch(t *testing.T) {
 		Roots: []string{root, late, alone},
 		Log:   slog.New(loadedHandler{slog.DiscardHandler, loaded}),
 	})
-	<-loaded // of opening
+	<-loaded // from OpenRegistry
 
 	ctx, cancel := context.WithCancel(context.Background())
-	files{"early/SKILL.md": named("early")}.write(t, root) // before the watch begins
+	files{"early/SKILL.md": named("early")}.write(t, root) // before Watch starts
 	ended := make(chan error, 1)
 	go func() { ended <- r.Watch(ctx) }()
 

@@ -12,11 +12,11 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// parseYAML reads front matter into nodes and checks that it is a mapping within
-// the bounds, so that whoever walks the nodes afterwards needs no bound of its
-// own. Aliases are followed by those walks and counted here as what they stand for.
+// parseYAML parses front matter into nodes. It checks that the front matter is a mapping,
+// and it checks the limits of size and depth, so that later walks of the nodes need no
+// limits. An alias counts as much as the node that it stands for.
 func parseYAML(src source, f *findings) (*yaml.Node, bool) {
-	// Blank lines in front make yaml's line numbers those of the file.
+	// Blank lines in front make yaml.v3's line numbers equal to those of the file.
 	text := strings.Repeat("\n", src.yamlLine-1) + src.yaml
 	doc, more, err := decodeYAML(text)
 	if err != nil {
@@ -39,10 +39,9 @@ func parseYAML(src source, f *findings) (*yaml.Node, bool) {
 	return root, true
 }
 
-// decodeYAML returns the first document, nil if there is none, and whether
-// anything follows it. yaml.v3 has panicked on malformed input before
-// (CVE-2022-28948) and has no maintainer any more; a stranger's SKILL.md must not
-// end the process.
+// decodeYAML returns the first document, or nil, and whether another document follows.
+// It recovers from panics: yaml.v3 has panicked on malformed input before
+// (CVE-2022-28948), is no longer maintained, and a SKILL.md must not end the daemon.
 func decodeYAML(text string) (doc *yaml.Node, more bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -61,8 +60,8 @@ func decodeYAML(text string) (doc *yaml.Node, more bool, err error) {
 
 var yamlErrorLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
 
-// yamlError splits an error of yaml.v3 into line and message. An error without a
-// line gets that of the front matter.
+// yamlError splits an error of yaml.v3 into line and message. An error without a line gets
+// the line first, where the front matter begins.
 func yamlError(err error, first int) (int, string) {
 	message := err.Error()
 	m := yamlErrorLine.FindStringSubmatch(message)
@@ -70,7 +69,7 @@ func yamlError(err error, first int) (int, string) {
 	return max(line, first), strings.TrimPrefix(message, m[0])
 }
 
-// yamlBudget counts what walking a node visits.
+// yamlBudget counts the nodes and bytes of a walk, see maxYAMLNodes and maxYAMLBytes.
 type yamlBudget struct{ nodes, bytes int }
 
 func (b *yamlBudget) spend(n *yaml.Node, depth int) error {
@@ -93,7 +92,7 @@ func (b *yamlBudget) spend(n *yaml.Node, depth int) error {
 	return nil
 }
 
-// deref is what an alias stands for. An alias never names another alias.
+// deref returns the node that an alias stands for. An alias never refers to another alias.
 func deref(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -101,9 +100,9 @@ func deref(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// plain is a node as JSON has it: nil, bool, float64, string, []any or
-// map[string]any. What JSON can't hold exactly (large integers, infinities, dates,
-// binary) stays the text that was written.
+// plain converts a node into a JSON value: nil, bool, float64, string, []any or
+// map[string]any. A value that JSON cannot hold exactly (large integer, infinity, date,
+// binary) stays text as written.
 func plain(n *yaml.Node) any {
 	n = deref(n)
 	switch n.Kind {
@@ -135,7 +134,7 @@ func plain(n *yaml.Node) any {
 	return n.Value
 }
 
-// keyText is a mapping's key as text; a key that is no scalar is shown as YAML.
+// keyText returns a mapping's key as text. A key that is not a scalar is formatted by fmt.
 func keyText(n *yaml.Node) string {
 	n = deref(n)
 	if n.Kind == yaml.ScalarNode {
@@ -144,7 +143,7 @@ func keyText(n *yaml.Node) string {
 	return fmt.Sprint(plain(n))
 }
 
-// number is the finite value of a scalar that is written as a number.
+// number returns the finite value of a scalar that is written as a number.
 func number(n *yaml.Node) (float64, bool) {
 	var v float64
 	if err := n.Decode(&v); err != nil || math.IsInf(v, 0) || math.IsNaN(v) {

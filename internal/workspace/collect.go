@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Defaults of CollectLimits.
+// Defaults of CollectLimits. Sizes are in bytes.
 const (
 	DefaultArtifacts     = 10_000
 	DefaultArtifactBytes = 256 << 20
@@ -23,29 +23,29 @@ const (
 	DefaultEntries       = 100_000
 )
 
-// Bounds of what is said about the rest.
+// Limits on the report of everything that is not an artifact.
 const (
-	// MaxRefused bounds the lines of Collected.Refused.
+	// MaxRefused is the maximum number of lines in Collected.Refused.
 	MaxRefused = 100
-	// maxShownPath bounds the part of a path that such a line shows.
+	// maxShownPath is how many bytes of a path such a line shows.
 	maxShownPath = 256
-	// MaxDeleted bounds Collected.Deleted.
+	// MaxDeleted is the maximum number of paths in Collected.Deleted.
 	MaxDeleted = 100_000
 )
 
-// CollectLimits bounds what is kept of a workspace. Zero fields are the defaults.
+// CollectLimits limits what Collect keeps of a workspace. A zero field means its default.
 type CollectLimits struct {
-	// Files is how many artifacts there can be, FileBytes how large each,
-	// TotalBytes how large all together. Holes of a file count as bytes; a file
-	// that has two names is two artifacts.
+	// Files is the maximum number of artifacts, FileBytes the size of each, and
+	// TotalBytes the size of all together. The holes of a sparse file count as bytes. A
+	// file with two hard links is two artifacts.
 	Files      int
 	FileBytes  int64
 	TotalBytes int64
-	// Depth is how many components an artifact's path can have. It bounds the
-	// descriptors that Collect holds, too.
+	// Depth is the maximum number of components in an artifact's path. Collect holds one
+	// open descriptor for each level.
 	Depth int
-	// Entries is how many names Collect looks at, of whatever kind. It bounds the
-	// time and the memory that a workspace of nothing but names costs us.
+	// Entries is the maximum number of directory entries, of any kind, that Collect
+	// looks at. It limits the time and memory for a workspace full of names.
 	Entries int
 }
 
@@ -59,38 +59,40 @@ func (l CollectLimits) withDefaults() CollectLimits {
 	}
 }
 
-// Artifact is a regular file that the program made or changed.
+// Artifact is a regular file that the program created or changed.
 type Artifact struct {
-	// Path is relative to the workspace, in the exact bytes of its names.
+	// Path is relative to the workspace. Its bytes are those of the names on disk, which
+	// need not be UTF-8.
 	Path      string
 	SizeBytes int64
-	// SHA256 is 64 hex digits.
+	// SHA256 is the hash of the content, in 64 lowercase hex digits.
 	SHA256 string
-	// Executable is whether any execute bit is set.
+	// Executable is true if any execute bit is set.
 	Executable bool
 }
 
-// Collected is what a program left of its workspace.
+// Collected is the result of Collect.
 type Collected struct {
-	// Artifacts, ordered by the bytes of their paths. The content of the one at
-	// position i is the file i of the directory they were collected into.
+	// Artifacts is sorted by the bytes of the paths. The content of Artifacts[i] is the
+	// file named i in the directory that Collect copied to.
 	Artifacts []Artifact
-	// Refused says what else is there and why it is no artifact: at most
-	// MaxRefused lines "path: reason", the path quoted if it isn't plain.
+	// Refused has a line "path: reason" for each entry that is not an artifact and not
+	// a directory, at most MaxRefused. Unusual paths are quoted as in Go source.
 	Refused []string
-	// Deleted has the paths at which something of the lower layers is gone, in
-	// the order of Artifacts; at most MaxDeleted. Of a directory that was deleted
-	// and made again everything is gone, and what is in it now is new.
+	// Deleted has the paths of the inputs and skill files that the program deleted, in the
+	// order of Artifacts, at most MaxDeleted. If a program deletes a directory and creates
+	// it again, the directory is listed, and every file in it is an artifact.
 	Deleted []string
 }
 
-// Collect copies out of changes, the overlay's upper layer, each regular file
-// whose content or executable bit is not what the lower layers show there; files
-// that were only touched, or written as they were, are no artifacts. Every
-// process of the sandbox must be dead; a file that changes all the same is
-// refused. The copies are the caller's own, in files named 0, 1, 2, ... of the
-// directory into, which is made once there is one. An error is ours, and then
-// copies may be left.
+// Collect copies regular files from changes, the overlay's upper layer, whose content or
+// executable bits differ from the lower layers. A file that was only touched, or written
+// with the same content, is not an artifact.
+//
+// The copies are files named 0, 1, 2, ... in the directory into, which is created for the
+// first one. They are new files, so a program cannot change them later. The caller must
+// end every process of the sandbox first; Collect refuses a file that changes in spite of
+// that. An error means that the daemon failed, and copies may remain in into.
 func (w *Workspace) Collect(changes *os.Root, into string, l CollectLimits) (Collected, error) {
 	c := &collector{limits: l.withDefaults(), lowerDirs: w.lower, into: into}
 	defer c.close()
@@ -105,19 +107,19 @@ func (w *Workspace) Collect(changes *os.Root, into string, l CollectLimits) (Col
 	return c.result(), nil
 }
 
-// collector is one Collect on its way.
+// collector is the state of one Collect.
 type collector struct {
 	limits    CollectLimits
 	lowerDirs []string
-	lower     []*os.File // open once there is something to compare with them
+	lower     []*os.File // opened by the first directory that is not empty
 	into      string
-	made      bool // into is there
+	made      bool // into exists
 	buf       []byte
 	other     []byte
 	bytes     int64
-	entries   int // looked at
+	entries   int // entries seen so far
 	got       Collected
-	refused   int // all of them, also those that have no line
+	refused   int // refused entries so far, with and without a line
 }
 
 func (c *collector) openLower() error {
@@ -145,12 +147,13 @@ type entry struct {
 
 func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 
-// walk collects what is in dir, whose path, with a slash at its end, is prefix.
-// depth is that of its entries. fresh says that no lower layer shows through.
+// walk collects the entries of dir. prefix is the path of dir with a slash at its end,
+// depth the number of components in the paths of its entries. fresh says that no lower
+// layer is visible in dir.
 func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) error {
 	entries, more, err := readDir(dir, c.limits.Entries-c.entries)
 	if c.entries += len(entries); more {
-		c.refuse(append(prefix[:len(prefix):len(prefix)], '.'), fmt.Sprintf("more than %d entries: the rest was not looked at", c.limits.Entries))
+		c.refuse(append(prefix[:len(prefix):len(prefix)], '.'), fmt.Sprintf("more than %d entries: the rest was skipped", c.limits.Entries))
 	}
 	if err == nil && len(entries) > 0 && c.lower == nil {
 		err = c.openLower()
@@ -182,7 +185,7 @@ func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) err
 	return nil
 }
 
-// enter goes into a directory.
+// enter walks a subdirectory.
 func (c *collector) enter(parent *os.File, e *entry, path []byte, depth int, fresh bool) error {
 	dir, err := openSame(parent, e, unix.O_DIRECTORY)
 	if errors.Is(err, errChanged) {
@@ -199,9 +202,9 @@ func (c *collector) enter(parent *os.File, e *entry, path []byte, depth int, fre
 	return errors.Join(c.walk(dir, append(path, '/'), depth+1, fresh), dir.Close())
 }
 
-// readDir returns the entries of dir in the order of the paths beneath it, where
-// a directory's name goes on with a slash. Of more than most it returns any so many,
-// and that there are more.
+// readDir returns at most most entries of dir, and whether there are more. They are sorted
+// by the paths beneath them, so a directory sorts as its name with a slash. If there are
+// more, the selection is arbitrary.
 func readDir(dir *os.File, most int) (entries []entry, more bool, err error) {
 	names, err := dir.Readdirnames(most + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -234,7 +237,7 @@ func comparePaths(a, b *entry) int {
 	return strings.Compare(a.rest(n), b.rest(n))
 }
 
-// rest is what follows the first n bytes of the entry's path.
+// rest returns the entry's path, with a slash after a directory, without its first n bytes.
 func (e *entry) rest(n int) string {
 	if e.is(unix.S_IFDIR) {
 		return e.name[n:] + "/"
@@ -242,11 +245,12 @@ func (e *entry) rest(n int) string {
 	return e.name[n:]
 }
 
-// errChanged says that the tree isn't still any more.
+// errChanged says that an entry changed during Collect.
 var errChanged = errors.New("changed while it was read")
 
-// openSame opens the entry of dir if it is still the one that was seen. The flags
-// keep it from following a link and from waiting for a writer of a fifo.
+// openSame opens an entry of dir and returns errChanged unless it is the entry that readDir
+// saw. O_NOFOLLOW refuses a link. O_NONBLOCK keeps the open from waiting for the writer of
+// a FIFO.
 func openSame(dir *os.File, e *entry, flags int) (*os.File, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(dir.Fd()), e.name, flags, 0)
@@ -268,14 +272,14 @@ func openSame(dir *os.File, e *entry, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// isWhiteout says whether a lower layer's entry was deleted here
-// (Documentation/filesystems/overlayfs.rst, "whiteouts and opaque directories").
+// isWhiteout reports whether the program deleted an entry of a lower layer at this path.
+// See "whiteouts and opaque directories" in Documentation/filesystems/overlayfs.rst.
 func isWhiteout(st *unix.Stat_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
-// isOpaque says whether dir hides the directories of the lower layers. Programs
-// can't set the attribute: it takes CAP_SYS_ADMIN.
+// isOpaque reports whether dir hides the directories of the lower layers. A program cannot
+// forge the attribute: setting trusted.* needs CAP_SYS_ADMIN, see xattr(7).
 func isOpaque(dir *os.File) bool {
 	var value [1]byte
 	n, err := unix.Fgetxattr(int(dir.Fd()), "trusted.overlay.opaque", value[:])
@@ -307,7 +311,7 @@ func (c *collector) refuse(path []byte, reason string) {
 	}
 }
 
-// show is a path on one line.
+// show formats a path for one line of text.
 func show(path []byte) string {
 	more := ""
 	if len(path) > maxShownPath {

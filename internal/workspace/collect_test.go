@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// upper is an upper layer made by hand.
+// upper is an upper layer that a test builds by hand.
 type upper struct {
 	t   testing.TB
 	dir string
@@ -72,9 +72,9 @@ func (u upper) root() *os.Root {
 	return root
 }
 
-// collect collects u's layer above the workspace and checks that each artifact
-// is the file it says it is. It returns them as "path=content", with a "*" after
-// the path of an executable.
+// collect runs Collect with u as the upper layer and checks size, hash, mode and owner of
+// each copy. It returns the artifacts as "path=content", with a "*" after an executable's
+// path.
 func (u upper) collect(w *Workspace, l CollectLimits) (Collected, []string) {
 	u.t.Helper()
 	into := filepath.Join(u.t.TempDir(), "artifacts")
@@ -86,7 +86,7 @@ func (u upper) collect(w *Workspace, l CollectLimits) (Collected, []string) {
 		data, err := os.ReadFile(path)
 		u.must(err)
 		if int64(len(data)) != a.SizeBytes || fmt.Sprintf("%x", sha256.Sum256(data)) != a.SHA256 {
-			u.t.Errorf("%q isn't what its row says", a.Path)
+			u.t.Errorf("%q has another size or hash than its Artifact says", a.Path)
 		}
 		fi, err := os.Lstat(path)
 		u.must(err)
@@ -154,7 +154,7 @@ func TestCollect(t *testing.T) {
 			u.node("sub/deep", unix.S_IFCHR, 0)
 			u.file("sub/new", "n", 0o644)
 		}, []string{"sub/new=n"}, nil, []string{"data.txt", "sub/deep"}},
-		// Nothing of the lower layers shows there, so it is all new.
+		// The directory hides the lower layers, so everything in it is new.
 		{"made again", func(u upper) {
 			u.opaque("sub")
 			u.file("sub/deep/x", "deep", 0o644)
@@ -169,7 +169,7 @@ func TestCollect(t *testing.T) {
 			u.node("sock", unix.S_IFSOCK, 0)
 		}, nil, []string{"dangling: symbolic link", "directory: symbolic link", "disk: device", "fifo: named pipe",
 			"l: symbolic link", "null: device", "sock: socket"}, nil},
-		{"block device 0:0 is no whiteout", func(u upper) { u.node("b", unix.S_IFBLK, 0) }, nil, []string{"b: device"}, nil},
+		{"block device 0:0 is not a whiteout", func(u upper) { u.node("b", unix.S_IFBLK, 0) }, nil, []string{"b: device"}, nil},
 		{"nobody may read", func(u upper) {
 			u.file("closed/secret", "read", 0)
 			u.must(os.Chmod(u.path("closed"), 0))
@@ -209,8 +209,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// Inputs as they were are no artifacts, changed ones are, and an input hides what
-// is in lower layers.
+// An unchanged input is not an artifact, a changed one is, and an input hides the file of a
+// lower layer.
 func TestCollectInputs(t *testing.T) {
 	u := newUpper(t)
 	skill := snapshot(t, map[string]string{"data/skill": "skill"})
@@ -227,7 +227,7 @@ func TestCollectInputs(t *testing.T) {
 	_, artifacts := u.collect(w, CollectLimits{})
 	checkLines(t, "artifacts", artifacts, []string{"data/in2=in and more", "tool2=#!"})
 
-	// The snapshot got a file at an input's path: it doesn't show.
+	// A file in the snapshot at an input's path is hidden.
 	u.must(os.WriteFile(filepath.Join(skill, "data/in2"), []byte("in and more"), 0o644))
 	_, artifacts = u.collect(w, CollectLimits{})
 	checkLines(t, "artifacts", artifacts, []string{"data/in2=in and more", "tool2=#!"})
@@ -244,7 +244,7 @@ func TestCollectLimits(t *testing.T) {
 		{"count", CollectLimits{Files: 2}, []string{"a=1", "b=22"}, []string{"c: more than 2 artifacts", "d/e: more than 2 artifacts"}},
 		{"each", CollectLimits{FileBytes: 2}, []string{"a=1", "b=22"}, []string{"c: larger than 2 bytes", "d/e: larger than 2 bytes"}},
 		{"together", CollectLimits{TotalBytes: 7}, []string{"a=1", "b=22", "c=333"}, []string{"d/e: artifacts are larger than 7 bytes together"}},
-		// The next one may fit.
+		// A file beyond the total is refused, and Collect goes on with the next.
 		{"together, one out", CollectLimits{TotalBytes: 5}, []string{"a=1", "b=22"},
 			[]string{"c: artifacts are larger than 5 bytes together", "d/e: artifacts are larger than 5 bytes together"}},
 		{"depth", CollectLimits{Depth: 1}, []string{"a=1", "b=22", "c=333"}, []string{"d/e: deeper than 1"}},
@@ -279,8 +279,8 @@ func TestCollectRefusedLines(t *testing.T) {
 	}
 }
 
-// A huge file of holes costs neither time nor space: too large, it is not read;
-// else the copy has the holes too.
+// A huge sparse file costs neither time nor disk space. If it is too large it is not read;
+// otherwise the copy is sparse too.
 func TestCollectSparse(t *testing.T) {
 	u := newUpper(t)
 	u.file("tera", "", 0o644)
@@ -302,7 +302,7 @@ func TestCollectSparse(t *testing.T) {
 	copied, err := os.ReadFile(filepath.Join(into, "0"))
 	u.must(err)
 	if !bytes.Equal(copied, want) || got.Artifacts[0].SHA256 != fmt.Sprintf("%x", sha256.Sum256(want)) {
-		t.Error("the copy is another file")
+		t.Error("the copy has other content")
 	}
 	fi, err := os.Stat(filepath.Join(into, "0"))
 	u.must(err)
@@ -311,7 +311,7 @@ func TestCollectSparse(t *testing.T) {
 	}
 }
 
-// What was seen and what is opened may differ if something still runs.
+// A path may change between Fstatat and open if a process still runs.
 func TestCollectChanging(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -341,7 +341,7 @@ func TestCollectChanging(t *testing.T) {
 			u.must(c.file(dir, &entries[0], []byte("x"), false))
 			checkLines(t, "refused", c.got.Refused, []string{"x: changed while it was read"})
 			if left, err := os.ReadDir(c.into); len(left) != 0 || err != nil {
-				t.Errorf("left behind: %v, %v", left, err)
+				t.Errorf("remaining files: %v, %v", left, err)
 			}
 		})
 	}
@@ -360,7 +360,7 @@ func TestCollectChanging(t *testing.T) {
 	})
 }
 
-// A tree deeper than any path, as a program can make it with chdir.
+// A tree deeper than PATH_MAX, which a program can build with chdir.
 func TestCollectDeep(t *testing.T) {
 	const depth = 10_000
 	u := newUpper(t)
@@ -374,7 +374,7 @@ func TestCollectDeep(t *testing.T) {
 		dir = next
 	}
 	unix.Close(dir)
-	// The testing package's own clean-up copes, but is slow.
+	// RemoveAll is faster here than the clean-up of the testing package.
 	defer os.RemoveAll(filepath.Join(u.dir, "d"))
 	u.file("e", "still found", 0o644)
 	got, artifacts := u.collect(&Workspace{}, CollectLimits{})
@@ -382,7 +382,7 @@ func TestCollectDeep(t *testing.T) {
 	if len(got.Refused) != 1 || !strings.HasSuffix(got.Refused[0], ": deeper than 128") {
 		t.Errorf("got %q", got.Refused)
 	}
-	// Where the depth would allow it, the length of the path doesn't.
+	// With a larger depth, the length of the path is the limit.
 	got, _ = u.collect(&Workspace{}, CollectLimits{Depth: depth})
 	if len(got.Refused) != 1 || !strings.HasSuffix(got.Refused[0], "path is longer than 4096 bytes") {
 		t.Errorf("got %q", got.Refused)
@@ -414,7 +414,7 @@ func TestCollectMany(t *testing.T) {
 	}
 }
 
-// However many names there are, in one directory or in many, so many are looked at.
+// Collect looks at no more than Entries names, in one directory or in many.
 func TestCollectEntries(t *testing.T) {
 	u := newUpper(t)
 	for i := range 30 {
@@ -425,7 +425,7 @@ func TestCollectEntries(t *testing.T) {
 		{59, 29, 1},
 		{40, 10, 20},
 		{30, 0, 30},
-		{29, 0, 30}, // and one for the top
+		{29, 0, 30}, // 29 directories, and one line for the top
 		{1, 0, 2},
 	} {
 		got, artifacts := u.collect(&Workspace{}, CollectLimits{Entries: tt.entries})
@@ -433,7 +433,7 @@ func TestCollectEntries(t *testing.T) {
 			t.Errorf("%d: got %d artifacts and %q, want %d and %d", tt.entries, len(artifacts), got.Refused, tt.artifacts, tt.refused)
 		}
 		for _, line := range got.Refused {
-			if !strings.HasSuffix(line, fmt.Sprintf("/.: more than %d entries: the rest was not looked at", tt.entries)) && !strings.HasPrefix(line, ".: more than") {
+			if !strings.HasSuffix(line, fmt.Sprintf("/.: more than %d entries: the rest was skipped", tt.entries)) && !strings.HasPrefix(line, ".: more than") {
 				t.Errorf("%d: got %q", tt.entries, line)
 			}
 		}
@@ -465,7 +465,7 @@ func TestCollectFails(t *testing.T) {
 	}
 }
 
-// The descriptors are all given back, and none of the tree's files is waited for.
+// Collect closes all its descriptors and never waits for a FIFO.
 func TestCollectDescriptors(t *testing.T) {
 	u := newUpper(t)
 	u.file("a/b/c/d", "x", 0o644)

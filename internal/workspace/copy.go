@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyBytes is how much of a file is copied or compared at once. A piece that is
-// all zero is left a hole.
+// copyBytes is the number of bytes that are copied or compared at once. A block of zeroes
+// becomes a hole in the copy.
 const copyBytes = 128 << 10
 
-// file makes an artifact of a regular file, if it is one.
+// file makes an artifact of a regular file if it has changed and the limits allow it.
 func (c *collector) file(dir *os.File, e *entry, path []byte, fresh bool) error {
 	f, err := openSame(dir, e, 0)
 	if errors.Is(err, errChanged) {
@@ -55,7 +55,7 @@ func (c *collector) file(dir *os.File, e *entry, path []byte, fresh bool) error 
 	return nil
 }
 
-// overLimit says which bound one more artifact of this size would pass.
+// overLimit names the limit that one more artifact of this size would exceed, or is empty.
 func (c *collector) overLimit(size int64) string {
 	switch {
 	case len(c.got.Artifacts) >= c.limits.Files:
@@ -68,7 +68,7 @@ func (c *collector) overLimit(size int64) string {
 	return ""
 }
 
-// unchanged says whether f is what the lower layers show at its path.
+// unchanged reports whether f equals the file that the lower layers show at its path.
 func (c *collector) unchanged(f *os.File, e *entry, path []byte) (bool, error) {
 	for _, layer := range c.lower {
 		lower, err := openBeneath(layer, string(path))
@@ -84,8 +84,8 @@ func (c *collector) unchanged(f *os.File, e *entry, path []byte) (bool, error) {
 	return false, nil
 }
 
-// openBeneath opens what a lower layer has at path, without passing through a
-// link. Nil: nothing that could be the same as a regular file.
+// openBeneath opens a path in a lower layer without following links. It returns nil if the
+// layer has no file there that could equal a regular file.
 func openBeneath(layer *os.File, path string) (*os.File, error) {
 	fd, err := unix.Openat2(int(layer.Fd()), path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
@@ -100,7 +100,7 @@ func openBeneath(layer *os.File, path string) (*os.File, error) {
 	return nil, &os.PathError{Op: "openat2", Path: strconv.Quote(path), Err: err}
 }
 
-// same compares kind, executable bit and content.
+// same compares type, executable bits and content.
 func (c *collector) same(f *os.File, e *entry, lower *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(lower.Fd()), &st); err != nil {
@@ -134,8 +134,8 @@ func (c *collector) buffers() {
 	}
 }
 
-// copy copies size bytes of f to the next artifact's file and returns their
-// SHA-256. errChanged: f is not that long.
+// copy copies size bytes of f to the file of the next artifact and returns their SHA-256.
+// It returns errChanged if f has another size by now.
 func (c *collector) copy(f *os.File, size int64) (sum string, err error) {
 	c.buffers()
 	if !c.made {
@@ -158,7 +158,7 @@ func (c *collector) copy(f *os.File, size int64) (sum string, err error) {
 }
 
 func (c *collector) copyTo(to *os.File, digest hash.Hash, f *os.File, size int64) error {
-	clear(c.other) // of zeroes, to compare with
+	clear(c.other) // zeroes, for finding holes
 	for pos := int64(0); pos < size; {
 		n, err := f.ReadAt(c.buf[:min(copyBytes, size-pos)], pos)
 		if err == io.EOF && pos+int64(n) < size {

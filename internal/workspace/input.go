@@ -10,33 +10,32 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is put into a workspace.
+// Limits on input files.
 const (
-	// MaxInputs bounds the input files together with the directories they need.
+	// MaxInputs is the maximum number of input files and of directories for them.
 	MaxInputs = 10_000
-	// MaxInputBytes bounds their contents together.
+	// MaxInputBytes is the maximum size of all contents together.
 	MaxInputBytes = 1 << 30
-	// MaxPathBytes bounds a path, of inputs and of artifacts: the kernel takes no
-	// longer one at once.
+	// MaxPathBytes is the maximum length of the path of an input or artifact. It is
+	// PATH_MAX, the longest path that one system call takes.
 	MaxPathBytes = 4096
-	// MaxNameBytes bounds each of its components, as file systems do.
+	// MaxNameBytes is the maximum length of a path component. It is NAME_MAX.
 	MaxNameBytes = 255
 )
 
 // Input is a file to put into the workspace.
 type Input struct {
-	// Path is relative to the workspace: UTF-8, without control characters and
-	// without components that are empty, "." or "..".
+	// Path is relative to the workspace. It is UTF-8 without control characters, and no
+	// component is empty, "." or "..".
 	Path    string
 	Content []byte
-	// Source, if set, is a regular file on the host that becomes the input in
-	// place of Content: Stage moves it, or copies it if it is on another file
-	// system.
+	// Source, if not empty, is a regular file on the host that replaces Content. Stage
+	// moves it into the workspace, or copies it if it is on another file system.
 	Source     string
 	Executable bool
 }
 
-// InputError says that an input can't be put where it was asked to be.
+// InputError says that an input file cannot have its path.
 type InputError struct {
 	Path   string
 	Reason string
@@ -44,9 +43,9 @@ type InputError struct {
 
 func (e *InputError) Error() string { return fmt.Sprintf("input %q: %s", e.Path, e.Reason) }
 
-const skillHasIt = "the skill has something there"
+const skillHasIt = "the skill has a file or directory there"
 
-// pathReason says why p can't be an input's path; empty: it can.
+// pathReason says why p cannot be the path of an input, or is empty.
 func pathReason(p string) string {
 	switch {
 	case p == "":
@@ -73,14 +72,14 @@ func pathReason(p string) string {
 	return ""
 }
 
-// plan is what will be staged: every path is good and at one place.
+// plan lists what Stage will write. All paths are valid and distinct.
 type plan struct {
 	files []Input
-	dirs  map[string]fs.FileMode // that the files need, with the mode each gets
+	dirs  map[string]fs.FileMode // parents of the files, with their modes
 }
 
-// newPlan checks the inputs against each other and against the snapshot, which
-// may be nil, as may has.
+// newPlan checks the inputs against each other and against the snapshot. Both snapshot and
+// has may be nil.
 func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, error) {
 	p := plan{files: inputs, dirs: map[string]fs.FileMode{}}
 	files := make(map[string]bool, len(inputs))
@@ -94,7 +93,7 @@ func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, er
 		switch bytes += size; {
 		case reason != "":
 		case files[in.Path]:
-			reason = "the path is there twice"
+			reason = "the path is given twice"
 		case bytes > MaxInputBytes:
 			reason = fmt.Sprintf("the input files are more than %d bytes", MaxInputBytes)
 		case has != nil && has(in.Path):
@@ -115,15 +114,15 @@ func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, er
 	}
 	for _, in := range inputs {
 		if _, ok := p.dirs[in.Path]; ok {
-			return plan{}, &InputError{Path: in.Path, Reason: "another input has it as a directory"}
+			return plan{}, &InputError{Path: in.Path, Reason: "another input uses the path as a directory"}
 		}
 	}
 	return p, nil
 }
 
-// addDirs notes the directories that file needs. reason says what in the
-// snapshot is in the way of it or of them. It goes from the top, so that no link
-// is ever passed through.
+// addDirs adds the parents of file to the plan. reason says which entry of the snapshot
+// prevents the file or a parent. It checks parents from the top, so that Lstat never goes
+// through a link.
 func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error) {
 	there := snapshot != nil
 	for i, c := range []byte(file) {
@@ -141,7 +140,8 @@ func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error
 			case !fi.IsDir():
 				return fmt.Sprintf("the skill's %q is not a directory", dir), nil
 			default:
-				// The overlay shows the upper one of two directories.
+				// The overlay shows the mode of the upper directory, so copy the
+				// snapshot's.
 				mode = fi.Mode().Perm()
 			}
 		}
@@ -159,7 +159,7 @@ func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error
 	return skillHasIt, nil
 }
 
-// size is how long the input is.
+// size returns the length of the input's content in bytes.
 func (in Input) size() (int64, error) {
 	if in.Source == "" {
 		return int64(len(in.Content)), nil

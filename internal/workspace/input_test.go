@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// snapshot makes a skill's files: paths with their contents; a path that ends in
-// "/" is a directory, a content "-> x" a link to x.
+// snapshot creates a skill's files from paths and contents. A path that ends in "/" is a
+// directory. A content "-> x" makes a link to x.
 func snapshot(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestStageRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		inputs []Input
-		path   string // of the error; empty: the last one's
+		path   string // in the error; empty: that of the last input
 		reason string
 	}{
 		{"empty", content(""), "", "is empty"},
@@ -123,7 +123,7 @@ func TestStageRefuses(t *testing.T) {
 				t.Errorf("got %v, want %q about %q", bad, test.reason, want)
 			}
 			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("left behind: %v", err)
+				t.Errorf("remaining files: %v", err)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestStageTooManyBytes(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(source); err != nil {
-		t.Errorf("refused, but moved: %v", err)
+		t.Errorf("the source of a refused input was moved: %v", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestStage(t *testing.T) {
 	elsewhere.WriteString("elsewhere")
 	elsewhere.Close()
 
-	// Modes are what they should be, whatever the umask.
+	// The modes do not depend on the umask.
 	defer syscall.Umask(syscall.Umask(0o077))
 	dir := filepath.Join(t.TempDir(), "staged")
 	inputs := append(content("in.csv", "data/in.csv", "odd/in", "a/b/c", "ünï/☃", "...", " ", long+"/"+long),
@@ -233,14 +233,14 @@ func TestStage(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("left behind: %v", err)
+		t.Errorf("remaining files: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(skill, "data/x")); err != nil {
-		t.Errorf("the skill: %v", err)
+		t.Errorf("the skill has changed: %v", err)
 	}
 }
 
-// Without inputs nothing is made.
+// Without inputs, Stage creates no directory.
 func TestStageNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "staged")
 	for _, skill := range []string{"", t.TempDir()} {
@@ -252,7 +252,7 @@ func TestStageNothing(t *testing.T) {
 			t.Errorf("got %v", w.Lower())
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("made: %v", err)
+			t.Errorf("created: %v", err)
 		}
 		if err := w.Remove(); err != nil {
 			t.Error(err)
@@ -260,7 +260,7 @@ func TestStageNothing(t *testing.T) {
 	}
 }
 
-// What is ours to get right is no InputError, and leaves nothing.
+// An error of the daemon is not an InputError, and no files remain.
 func TestStageFails(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink("/etc/passwd", link); err != nil {
@@ -283,7 +283,7 @@ func TestStageFails(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("left behind: %v", err)
+				t.Errorf("remaining files: %v", err)
 			}
 		})
 	}
@@ -306,7 +306,7 @@ func FuzzInputPath(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, p string) {
 		if pathReason(p) == "" && !fs.ValidPath(p) {
-			t.Errorf("%q is taken", p)
+			t.Errorf("%q is accepted", p)
 		}
 	})
 }

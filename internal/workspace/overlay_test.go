@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A real overlay, mounted as the sandbox mounts it, with what programs do in it.
+// Collect reads a real overlay, mounted like the sandbox's, after typical changes.
 func TestCollectFromOverlay(t *testing.T) {
 	skill := snapshot(t, map[string]string{
 		"SKILL.md": "skill", "data.txt": "data", "run.sh": "#!", "gone.txt": "x", "gone/x": "x", "again/x": "x", "again/y": "y",
@@ -42,7 +42,7 @@ func TestCollectFromOverlay(t *testing.T) {
 		t.Helper()
 		u.must(os.WriteFile(in(name), []byte(data), 0o644))
 	}
-	// Both layers show in one directory.
+	// The directory shows the entries of both layers.
 	for _, name := range []string{"sub/keep", "sub/in.csv"} {
 		if _, err := os.Stat(in(name)); err != nil {
 			t.Error(err)
@@ -50,7 +50,7 @@ func TestCollectFromOverlay(t *testing.T) {
 	}
 	write("out.txt", "out")
 	write("sub/new", "new")
-	write("in.csv", "1,2")       // rewritten as it was
+	write("in.csv", "1,2")       // rewritten with the same content
 	write("sub/in.csv", "3,4,5") // changed
 	u.must(os.Chmod(in("SKILL.md"), 0o600))
 	u.must(os.Chtimes(in("data.txt"), time.Unix(0, 0), time.Unix(1, 0)))

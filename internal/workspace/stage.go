@@ -14,15 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stage makes the lower layers of a workspace: the inputs above the snapshot, a
-// host directory. has says whether the skill has anything at a path, or a file
-// where the path has a directory; it may know more than the snapshot holds. Nil:
-// the snapshot alone is asked. An empty snapshot: there is none.
+// Stage creates the lower layers of a workspace: the inputs, above the snapshot. snapshot
+// is a directory on the host, or empty if there is no skill. has reports whether an input
+// at a path would collide with the skill (see skill.Skill.Has). It knows refused entries,
+// which the snapshot does not hold. If has is nil, only the snapshot is checked.
 //
-// dir, which must not exist, becomes the place of the staged inputs, if there are
-// any; it is closed to all but its owner, and what is in it belongs to Owner. An
-// input that can't be there is an *InputError; then, and after any other error,
-// nothing is left of dir. Sources that were moved by then are gone.
+// dir must not exist. If there are inputs, Stage creates it with mode 0700 and gives the
+// files in it to Owner. An input with an invalid path is an *InputError. After any
+// error Stage has removed dir, together with the sources that were already moved there.
 func Stage(dir, snapshot string, has func(path string) bool, inputs []Input) (*Workspace, error) {
 	w := &Workspace{}
 	if snapshot != "" {
@@ -47,7 +46,7 @@ func Stage(dir, snapshot string, has func(path string) bool, inputs []Input) (*W
 	return w, nil
 }
 
-// planBeside is newPlan with the snapshot opened.
+// planBeside opens the snapshot and calls newPlan.
 func planBeside(snapshot string, has func(string) bool, inputs []Input) (plan, error) {
 	if snapshot == "" {
 		return newPlan(nil, has, inputs)
@@ -60,7 +59,7 @@ func planBeside(snapshot string, has func(string) bool, inputs []Input) (plan, e
 	return newPlan(root, has, inputs)
 }
 
-// write makes layer and everything planned in it.
+// write creates the directory layer and the planned files in it.
 func (p plan) write(layer string) error {
 	if err := os.Mkdir(layer, 0o700); err != nil {
 		return err
@@ -73,7 +72,7 @@ func (p plan) write(layer string) error {
 	if err := give(root, ".", 0o755); err != nil {
 		return err
 	}
-	// In this order a directory comes before what is in it.
+	// Sorted, a directory comes before its entries.
 	for _, dir := range slices.Sorted(maps.Keys(p.dirs)) {
 		if err := root.Mkdir(dir, 0o700); err != nil {
 			return err
@@ -90,7 +89,7 @@ func (p plan) write(layer string) error {
 	return nil
 }
 
-// give makes path the sandbox's, with a mode that no umask touches.
+// give sets the owner of path and its mode, regardless of the umask.
 func give(root *os.Root, path string, mode fs.FileMode) error {
 	if err := root.Chown(path, Owner, Owner); err != nil {
 		return err
@@ -98,7 +97,7 @@ func give(root *os.Root, path string, mode fs.FileMode) error {
 	return root.Chmod(path, mode)
 }
 
-// write puts the input at its place.
+// write creates the input's file.
 func (in Input) write(root *os.Root) error {
 	var err error
 	if in.Source != "" {
@@ -119,7 +118,7 @@ func (in Input) write(root *os.Root) error {
 	return give(root, in.Path, mode)
 }
 
-// fill makes a file and its content.
+// fill creates a file and calls content to write it.
 func fill(root *os.Root, path string, content func(*os.File) error) error {
 	f, err := root.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -128,14 +127,14 @@ func fill(root *os.Root, path string, content func(*os.File) error) error {
 	return errors.Join(content(f), f.Close())
 }
 
-// move makes the source the input.
+// move renames the source to the input's path, or copies it from another file system.
 func (in Input) move(root *os.Root) error {
 	dir, err := root.Open(path.Dir(in.Path))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	// The plan has each path once, so nothing is replaced.
+	// Renameat replaces nothing, because the plan has each path only once.
 	err = unix.Renameat(unix.AT_FDCWD, in.Source, int(dir.Fd()), path.Base(in.Path))
 	if err != unix.EXDEV {
 		if err != nil {

@@ -1,31 +1,32 @@
-// Package workspace says what /workspace is made of and what is kept of it.
+// Package workspace prepares /workspace for an execution and collects the results. Start
+// with [Stage], which returns a [Workspace], and [Workspace.Collect].
 //
-// Before the start, Stage puts the input files beside the skill's snapshot: both
-// become lower layers of an overlay, and stay as they are. Afterwards Collect
-// takes from the overlay's upper layer what the program made or changed.
+// /workspace is an overlay. Before the program starts, Stage prepares the lower layers: the
+// input files, above the skill's snapshot. The program cannot change them. After the
+// program, Collect copies the files that it created or changed from the upper layer.
 //
-// What a program left is hostile. It is reached from one descriptor, a component
-// at a time, never through a link; only regular files are opened, and what was
-// opened is looked at again before it is read. Names are bytes, and become part
-// of no path outside: an artifact's file is named by its number.
+// The upper layer is untrusted. Collect opens it through one descriptor, one component at a
+// time, and follows no link. It opens only regular files and checks each again after
+// opening it. It never uses a program's file name in a path on the host: the copies have
+// numbers as names.
 package workspace
 
 import "os"
 
-// Owner is the user and group that lower layers belong to, as the sandbox wants
-// them.
+// Owner is the user id and group id of the lower layers' files, which package sandbox
+// requires.
 const Owner = 1000
 
-// Workspace is the lower layers of one execution's workspace.
+// Workspace holds the lower layers of one execution's workspace.
 type Workspace struct {
-	dir   string // of the staged inputs; empty: there are none
+	dir   string // of the staged inputs; empty if there are none
 	lower []string
 }
 
 // Lower returns the lower layers' host directories, topmost first.
 func (w *Workspace) Lower() []string { return w.lower }
 
-// Remove deletes the staged inputs. It can be called again.
+// Remove deletes the staged inputs. Calling it again is harmless.
 func (w *Workspace) Remove() error {
 	if w.dir == "" {
 		return nil
