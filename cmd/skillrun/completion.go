@@ -184,7 +184,7 @@ func (f *runFlags) complete(cmd *cobra.Command) {
 	completeWith(cmd, "on-disconnect", cobra.FixedCompletions([]string{"cancel", "continue"}, cobra.ShellCompDirectiveNoFileComp))
 	completeFolder(cmd, "artifacts")
 	completeNothing(cmd, "code", "args", "env", "secret-env", "dir", "label", "key", "timeout", "cpu-time", "queue-timeout",
-		"memory", "output", "workspace", "processes", "cpus")
+		"memory", "output", "workspace", "workspace-files", "processes", "open-files", "cpus")
 }
 
 // completeWith completes the value of a flag.

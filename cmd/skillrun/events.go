@@ -56,7 +56,7 @@ func (a *app) notices(id string, o *pb.Outcome) {
 		a.note("execution %s: not an artifact: %s", id, line)
 	}
 	if o.GetAdvice() != "" {
-		a.note("execution %s: %s", id, o.GetAdvice())
+		a.note("execution %s: %s", id, userWords(o.GetAdvice()))
 	}
 	if !a.verbose {
 		return

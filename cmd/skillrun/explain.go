@@ -37,9 +37,11 @@ func (a *app) explain(err error) string {
 			return printable(fmt.Sprintf("%sdaemon at %s: %s (it is older than this client, %s: update it)", object, a.at(), cause, version))
 		}
 	}
-	for _, field := range d.fields {
-		if !strings.Contains(cause, field) {
-			cause = field + ": " + cause
+	if text, ok := limitText(d); ok {
+		cause = text
+	} else {
+		for _, path := range d.fields {
+			cause = fieldText(cause, path)
 		}
 	}
 	notes := append([]string{}, d.notes...)
@@ -123,10 +125,6 @@ func hint(d details, cause string) string {
 		return "'skillrun ps --all' lists what there is"
 	case "COMMAND_NOT_ALLOWED":
 		return value("allowed-tools would need %s", "missing_rule")
-	case "LIMIT_TOO_LARGE":
-		return value("at most %s", "ceiling")
-	case "LIMIT_TOO_SMALL":
-		return value("at least %s", "floor")
 	case "DIGEST_MISMATCH":
 		return value("it is %s now", "current_digest")
 	case "IDEMPOTENCY_KEY_REUSED":

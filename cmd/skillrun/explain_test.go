@@ -39,12 +39,38 @@ func TestRefusals(t *testing.T) {
 		{refusal(codes.FailedPrecondition, "UNKNOWN_EXTENSION", "x.xyz: no interpreter"), 126, "run demo: x.xyz: no interpreter (UNKNOWN_EXTENSION)"},
 		{refusal(codes.PermissionDenied, "COMMAND_NOT_ALLOWED", "'rm' is not covered", meta("missing_rule", "Bash(rm:*)")), 126,
 			"run demo: 'rm' is not covered (COMMAND_NOT_ALLOWED; allowed-tools would need Bash(rm:*))"},
-		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "601s is too much", field("limits.wall_time"), meta("ceiling", "600s", "set_by", "daemon")), 126,
-			"run demo: limits.wall_time: 601s is too much (LIMIT_TOO_LARGE; at most 600s)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "601s is too much", field("limits.wall_time"), meta("asked", "10m1s", "ceiling", "10m0s", "set_by", "daemon")), 126,
+			"run demo: --timeout 10m1s is too large; the daemon allows at most 10m (limits.max.wall_time in its configuration) (LIMIT_TOO_LARGE)"},
 		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time: 601s is above 600s", field("limits.wall_time"), meta("ceiling", "600s")), 126,
-			"run demo: limits.wall_time: 601s is above 600s (LIMIT_TOO_LARGE)"},
-		{refusal(codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes: 1", field("limits.memory_bytes"), meta("floor", "16 MiB")), 126,
-			"run demo: limits.memory_bytes: 1 (LIMIT_TOO_SMALL; at least 16 MiB)"},
+			"run demo: --timeout: 601s is above 600s (LIMIT_TOO_LARGE)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time: 1m1s is too much", field("limits.wall_time"), meta("asked", "1m1s", "ceiling", "1m0s", "set_by", "skill")), 126,
+			"run demo: --timeout 1m1s is too large; the skill allows at most 1m (max_execution_time in its SKILL.md) (LIMIT_TOO_LARGE)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.memory_bytes: too much", field("limits.memory_bytes"), meta("asked", "106300440576 bytes", "ceiling", "4294967296 bytes", "set_by", "daemon")), 126,
+			"run demo: --memory 99 GiB is too large; the daemon allows at most 4 GiB (limits.max.memory in its configuration) (LIMIT_TOO_LARGE)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "too much", field("limits.memory_bytes"), meta("asked", "4294967297 bytes", "ceiling", "4294967296 bytes", "set_by", "daemon")), 126,
+			"run demo: --memory 4294967297 bytes is too large; the daemon allows at most 4 GiB (limits.max.memory in its configuration) (LIMIT_TOO_LARGE)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_LARGE", "too much", field("limits.milli_cpus"), meta("asked", "8000", "ceiling", "1500", "set_by", "daemon")), 126,
+			"run demo: --cpus 8 is too large; the daemon allows at most 1.5 (limits.max.cpus in its configuration) (LIMIT_TOO_LARGE)"},
+		{refusal(codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes: 1", field("limits.memory_bytes"), meta("asked", "1048576 bytes", "floor", "16777216 bytes")), 126,
+			"run demo: --memory 1 MiB is too small; the minimum is 16 MiB (LIMIT_TOO_SMALL)"},
+		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "queue_timeout: must be between 0 and 10m0s", field("queue_timeout")), 126,
+			"run demo: --queue-timeout: must be between 0 and 10m0s (INVALID_REQUEST)"},
+		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "labels: the key has 70 characters", field("labels")), 126,
+			"run demo: --label: the key has 70 characters (INVALID_REQUEST)"},
+		{refusal(codes.InvalidArgument, "INVALID_REQUEST", "args[3]: has a NUL byte", field("args[3]")), 126,
+			"run demo: argument 4: has a NUL byte (INVALID_REQUEST)"},
+		{refusal(codes.InvalidArgument, "INVALID_INPUT_FILE", `input "x": the skill has something there`, field("files")), 126,
+			`run demo: --file: input "x": the skill has something there (INVALID_INPUT_FILE)`},
+		{refusal(codes.InvalidArgument, "INVALID_REQUEST", `files[1].path: "x" comes twice`, field("files[1].path")), 126,
+			`run demo: --file: "x" comes twice (INVALID_REQUEST)`},
+		{refusal(codes.InvalidArgument, "ENV_NOT_ALLOWED", "env PATH: the sandbox sets it", field("env")), 126,
+			"run demo: --env PATH: the sandbox sets it (ENV_NOT_ALLOWED)"},
+		{refusal(codes.InvalidArgument, "ENV_NOT_ALLOWED", "secret_env PATH: the sandbox sets it", field("secret_env")), 126,
+			"run demo: --secret-env PATH: the sandbox sets it (ENV_NOT_ALLOWED)"},
+		{refusal(codes.InvalidArgument, "UNKNOWN_LANGUAGE", `"cobol": no such language`, field("code.language")), 126,
+			`run demo: --language: "cobol": no such language (UNKNOWN_LANGUAGE)`},
+		{refusal(codes.InvalidArgument, "INVALID_SKILL_NAME", "Invalid skill name: 'A'.", field("skill")), 126,
+			"run demo: Invalid skill name: 'A'. (INVALID_SKILL_NAME)"},
 		{refusal(codes.FailedPrecondition, "DIGEST_MISMATCH", "mismatch", meta("current_digest", "sha256:ab")), 126,
 			"run demo: mismatch (DIGEST_MISMATCH; it is sha256:ab now)"},
 		{refusal(codes.AlreadyExists, "IDEMPOTENCY_KEY_REUSED", "key is taken", meta("execution_id", "e0")), 126,
@@ -63,6 +89,19 @@ func TestRefusals(t *testing.T) {
 		if want := (result{test.code, "", "skillrun: " + test.want + "\n"}); got != want {
 			t.Errorf("got %+v\nwant %+v", got, want)
 		}
+	}
+}
+
+// TestUnknownSignal: the answer names the argument and lists what it can be.
+func TestUnknownSignal(t *testing.T) {
+	f := &fake{answers: map[string]any{"Signal": func(r *pb.SignalRequest) (*pb.SignalResponse, error) {
+		return nil, refusal(codes.InvalidArgument, "INVALID_REQUEST", `signal: "`+r.GetSignal()+`" is not a signal that can be sent; choose one of SIGHUP, SIGINT`,
+			&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "signal"}}})
+	}}}
+	got := f.client(t, nil, "signal", "e1", "foo")
+	want := result{126, "", `skillrun: signal e1: SIGNAL: "SIGFOO" is not a signal that can be sent; choose one of SIGHUP, SIGINT (INVALID_REQUEST)` + "\n"}
+	if got != want {
+		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 }
 

@@ -66,7 +66,7 @@ func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 
 // positive refuses values that the daemon would take for "not set".
 func positive(cmd *cobra.Command) error {
-	for _, name := range []string{"timeout", "cpu-time", "queue-timeout", "processes"} {
+	for _, name := range []string{"timeout", "cpu-time", "queue-timeout", "processes", "workspace-files", "open-files"} {
 		flag := cmd.Flags().Lookup(name)
 		if value := flag.Value.String(); flag.Changed && (value == "0" || value == "0s" || value[0] == '-') {
 			return usage(cmd, fmt.Errorf("--%s %s: must be more than 0", name, value))

@@ -131,8 +131,8 @@ func TestRunRequest(t *testing.T) {
 			{Path: "a:b", Source: content("#!"), Executable: true}, {Path: "in.csv", Source: content("x,y")}}}},
 		{[]string{"--network=false", "--on-disconnect", "continue", "--queue-timeout", "1s", "demo", "x.py"}, &pb.ExecuteRequest{
 			Source: script("x.py"), Network: proto.Bool(false), OnDisconnect: pb.OnDisconnect_ON_DISCONNECT_CONTINUE, QueueTimeout: durationpb.New(time.Second)}},
-		{[]string{"--cpu-time", "2s", "--cpus", "0.5", "--processes", "3", "--output", "1k", "--workspace", "2MiB", "--network", "demo", "x.py"}, &pb.ExecuteRequest{
-			Source: script("x.py"), Network: proto.Bool(true), Limits: &pb.Limits{CpuTime: durationpb.New(2 * time.Second), MilliCpus: 500, Processes: 3, OutputBytes: 1024, WorkspaceBytes: 2 << 20}}},
+		{[]string{"--cpu-time", "2s", "--cpus", "0.5", "--processes", "3", "--output", "1k", "--workspace", "2MiB", "--workspace-files", "7", "--open-files", "40", "--network", "demo", "x.py"}, &pb.ExecuteRequest{
+			Source: script("x.py"), Network: proto.Bool(true), Limits: &pb.Limits{CpuTime: durationpb.New(2 * time.Second), MilliCpus: 500, Processes: 3, OutputBytes: 1024, WorkspaceBytes: 2 << 20, WorkspaceFiles: 7, OpenFiles: 40}}},
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -180,6 +180,8 @@ func TestRunRefusesHere(t *testing.T) {
 		{[]string{"--timeout", "soon", "demo", "x.py"}, 125, "invalid argument"},
 		{[]string{"--memory", "0", "demo", "x.py"}, 125, "want a size above 0"},
 		{[]string{"--processes", "0", "demo", "x.py"}, 125, "--processes 0: must be more than 0"},
+		{[]string{"--workspace-files", "0", "demo", "x.py"}, 125, "--workspace-files 0: must be more than 0"},
+		{[]string{"--open-files", "0", "demo", "x.py"}, 125, "--open-files 0: must be more than 0"},
 		{[]string{"--cpus", "0", "demo", "x.py"}, 125, "want a number of processors above 0"},
 		{[]string{"--cpus", "NaN", "demo", "x.py"}, 125, "want a number of processors above 0"},
 		{[]string{"--cpus", "1e9", "demo", "x.py"}, 125, "want a number of processors above 0"},

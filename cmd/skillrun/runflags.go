@@ -37,6 +37,8 @@ type runFlags struct {
 	memory           size
 	output, writable size
 	processes        uint32
+	writableFiles    uint32
+	openFiles        uint32
 	cpus             cpus
 }
 
@@ -63,7 +65,9 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.memory, "memory", "memory that it may use, such as 256m")
 	flags.Var(&f.output, "output", "bytes of each of stdout and stderr that are delivered")
 	flags.Var(&f.writable, "workspace", "bytes that it may write to its workspace")
+	flags.Uint32Var(&f.writableFiles, "workspace-files", 0, "files and directories that it may create in its workspace")
 	flags.Uint32Var(&f.processes, "processes", 0, "processes and threads that it may have")
+	flags.Uint32Var(&f.openFiles, "open-files", 0, "files that each of its processes may have open")
 }
 
 // check refuses what the daemon would take for "not set", and what can't go
@@ -95,7 +99,8 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 	cmd.QueueTimeout = f.queueTimeout
 	cmd.Limits = skillrun.Limits{
 		WallTime: f.timeout, CPUTime: f.cpu, MemoryBytes: uint64(f.memory), Processes: f.processes,
-		OutputBytes: uint64(f.output), WorkspaceBytes: uint64(f.writable), MilliCPUs: uint32(f.cpus),
+		OutputBytes: uint64(f.output), WorkspaceBytes: uint64(f.writable), WorkspaceFiles: f.writableFiles,
+		OpenFiles: f.openFiles, MilliCPUs: uint32(f.cpus),
 	}
 	if f.networkSet {
 		cmd.Network = &f.network

@@ -73,7 +73,7 @@ func executionTable(e *pb.Execution) *table {
 	for _, line := range o.GetArtifactsRefused() {
 		t.field("not an artifact", line)
 	}
-	t.field("advice", o.GetAdvice())
+	t.field("advice", userWords(o.GetAdvice()))
 	return t
 }
 

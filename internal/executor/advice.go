@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -13,15 +14,15 @@ func advise(out Outcome, lost error) string {
 	case TimedOut:
 		switch out.Evidence.Deadline {
 		case CPUDeadline:
-			return fmt.Sprintf("It used its %s of processor time; give it more with limits.cpu_time or let it do less.", l.CPU)
+			return fmt.Sprintf("It used all of its %s of processor time; raise limits.cpu_time or let it do less.", l.CPU)
 		case QueueDeadline:
 			return "No slot became free in time and nothing ran; try again later or with a longer queue_timeout."
 		}
-		return fmt.Sprintf("It ran longer than %s; raise limits.wall_time (the skill's max_execution_time is its ceiling) or let it do less.", l.Wall)
+		return fmt.Sprintf("It ran longer than %s; raise limits.wall_time (up to the skill's max_execution_time, if it has one) or let it do less.", l.Wall)
 	case OOMKilled:
-		return fmt.Sprintf("It needed more than its %s of memory; raise limits.memory_bytes (the skill's max_memory is its ceiling) or let it work in smaller pieces. Files in /workspace and /tmp count.", size(l.MemoryBytes))
+		return fmt.Sprintf("It needed more than its %s of memory; raise limits.memory_bytes (up to the skill's max_memory, if it has one) or let it work in smaller pieces. Files in /workspace, /tmp, HOME and /dev/shm count as memory.", size(l.MemoryBytes))
 	case DaemonLost:
-		return "The daemon died while it ran, so how it ended is not known; it was killed with the daemon. Run it again only if doing its work twice does no harm."
+		return "The daemon died before this execution ended, and the program was killed with it; how far the program came is not known. Run it again only if doing its work twice does no harm."
 	case SetupFailed:
 		switch out.Evidence.SetupStep {
 		case stepExec, stepDirectory, stepMemory:
@@ -30,12 +31,12 @@ func advise(out Outcome, lost error) string {
 		return "Nothing ran: the sandbox could not be made; the daemon's log says why under this execution's ID."
 	case Signaled:
 		if out.Signal == "SIGXFSZ" {
-			return fmt.Sprintf("It tried to write a file larger than its workspace may be, %s; raise limits.workspace_bytes (and limits.memory_bytes, which the workspace counts towards).", size(l.WorkspaceBytes))
+			return fmt.Sprintf("It tried to write a file larger than its workspace, %s; raise limits.workspace_bytes, and limits.memory_bytes with it: the workspace counts as memory.", size(l.WorkspaceBytes))
 		}
 		if out.Signal == "SIGSEGV" || out.Signal == "SIGBUS" || out.Signal == "SIGABRT" || out.Signal == "SIGILL" {
 			return "It crashed with " + out.Signal + ": a bug in the program or in a native library that it uses."
 		}
-		return "It was ended by " + out.Signal + ", which one of its own processes sent or the kernel raised."
+		return "It was ended by " + out.Signal + ". One of its own processes, the kernel or a caller's Signal request sent the signal."
 	case Cancelled:
 		return ""
 	}
@@ -47,24 +48,71 @@ func advise(out Outcome, lost error) string {
 	case out.Stdout.Truncated() || out.Stderr.Truncated():
 		return fmt.Sprintf("It printed more than %s to %s and the rest was dropped; write large results to a file, which comes back as an artifact, or raise limits.output_bytes.", size(l.OutputBytes), truncatedStreams(out))
 	case len(out.Refused) > 0:
-		return "Some of what it left in /workspace is not kept; artifacts_refused says what and why."
+		return "Some files that it left in /workspace were not kept; artifacts_refused lists them with the reasons."
 	}
 	return ""
 }
 
-// adviseOn says what can be done about a failure that the program itself named in
-// its last words. It is a guess, and only made of words that the kernel's errors
-// give.
-func adviseOn(stderr string, l Limits) string {
+// Messages of the kernel's errors, strerror(3).
+const (
+	textReadOnly    = "Read-only file system"
+	textNoSpace     = "No space left on device"
+	textTooLarge    = "File too large"
+	textUnreachable = "Network is unreachable"
+	textNoName      = "Temporary failure in name resolution" // of getaddrinfo(3)
+)
+
+// adviseOn says what can be done about a failure that the end of stderr names. It is a
+// guess: the program may print a kernel's message for another reason. network says
+// whether the execution has a network.
+func adviseOn(stderr string, l Limits, network bool) string {
 	switch {
-	case strings.Contains(stderr, "Read-only file system"):
-		return "It seems to write where it may not: the skill's own folder is read-only; write to the working directory or to /tmp instead, or run the script as a command (python scripts/x.py), whose folder is in the workspace."
-	case strings.Contains(stderr, "No space left on device"), strings.Contains(stderr, "File too large"):
-		return fmt.Sprintf("It seems to have filled its workspace, HOME or /tmp: each holds %s, and the workspace %d files; raise limits.workspace_bytes or limits.workspace_files.", size(l.WorkspaceBytes), l.WorkspaceFiles)
-	case strings.Contains(stderr, "Temporary failure in name resolution"), strings.Contains(stderr, "Network is unreachable"):
-		return "It seems to need a network, which it does not have: the skill must ask for it (network_access: true) and the daemon grant it."
+	case strings.Contains(stderr, textReadOnly):
+		return adviseReadOnly(stderr)
+	case strings.Contains(stderr, textNoSpace), strings.Contains(stderr, textTooLarge):
+		return fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", size(l.WorkspaceBytes), l.WorkspaceFiles)
+	case strings.Contains(stderr, textUnreachable), strings.Contains(stderr, textNoName):
+		if network {
+			return "This machine's network or its name resolution seems to have failed; try again later."
+		}
+		return "It seems to need a network, and it has none: the skill must ask for one (network_access: true) and the daemon must grant it."
 	}
 	return ""
+}
+
+// absolutePath finds a path in a message such as "touch: cannot touch '/usr/x': ..." or
+// "open /usr/x: ...".
+var absolutePath = regexp.MustCompile(`(?:^|[\s'"\x60(=])(/[^\s'"\x60:,;)]+)`)
+
+// adviseReadOnly names the read-only path, if the line with the error has one, and the
+// directories that the program can write to.
+func adviseReadOnly(stderr string) string {
+	at := readOnlyPath(stderr)
+	const writable = "It can write to /workspace, to HOME (/home/skill) and to TMPDIR (/tmp)."
+	switch {
+	case strings.HasPrefix(at, "/skills/"):
+		return "It tried to write to " + at + ": the folders of skills are read-only. " + writable + " A script that writes next to itself works as a command (python scripts/x.py): it is then a copy in /workspace."
+	case at != "":
+		return "It tried to write to " + at + ", which is read-only in the sandbox. " + writable
+	}
+	return "It tried to write to a read-only part of the sandbox. " + writable
+}
+
+// readOnlyPath returns the path of the last such error: the one behind the kernel's
+// message, as Python prints it, else the last one before the message, as a shell does.
+func readOnlyPath(stderr string) (at string) {
+	for line := range strings.Lines(stderr) {
+		before, after, ok := strings.Cut(line, textReadOnly)
+		if !ok {
+			continue
+		}
+		if found := absolutePath.FindStringSubmatch(after); found != nil {
+			at = found[1]
+		} else if found := absolutePath.FindAllStringSubmatch(before, -1); found != nil {
+			at = found[len(found)-1][1]
+		}
+	}
+	return at
 }
 
 func truncatedStreams(out Outcome) string {

@@ -167,10 +167,10 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	}
 	out.Advice = advise(out, errors.Join(lost[:]...))
 	if errors.Is(err, sandbox.ErrLost) {
-		out.Advice = "Its sandbox was killed from outside, by the machine's operator or because the whole machine ran out of memory; what it did until then is done."
+		out.Advice = "Its sandbox was killed from outside: by the machine's operator, or because the whole machine ran out of memory. Whatever the program had done by then stays done."
 	}
 	if out.Advice == "" && code != 0 {
-		out.Advice = adviseOn(s.stderr.ending(), r.limits)
+		out.Advice = adviseOn(s.stderr.ending(), r.limits, r.grant.Network())
 	}
 	return out
 }

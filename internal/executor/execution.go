@@ -3,6 +3,7 @@ package executor
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -85,6 +86,9 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 		return nil, err
 	}
 	if err := permission.CheckEnv(kind, plain(req.SecretEnv)); err != nil {
+		if refused, ok := errors.AsType[*permission.EnvError](err); ok {
+			refused.Secret = true
+		}
 		return nil, err
 	}
 	limits, err := x.Bounds.effective(req.Limits, kind, grant.Skill().Manifest)

@@ -735,7 +735,12 @@ func TestAdviceOnLastWords(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"OSError: [Errno 30] Read-only file system: '/skills/demo/x'\n", 1, "working directory"},
+		{"OSError: [Errno 30] Read-only file system: '/skills/demo/x'\n", 1, "/skills/demo/x: the folders of skills are read-only. It can write to /workspace"},
+		{"OSError: [Errno 30] Read-only file system: '/usr/lib/x'\n", 1, "It tried to write to /usr/lib/x, which is read-only in the sandbox. It can write to /workspace, to HOME (/home/skill) and to TMPDIR (/tmp)."},
+		{"touch: cannot touch '/etc/x': Read-only file system\n", 1, "It tried to write to /etc/x, which"},
+		{"open /opt/skillrun/bin/x: Read-only file system\n", 1, "It tried to write to /opt/skillrun/bin/x, which"},
+		{"/bin/sh: 1: cannot create /x: Read-only file system\n", 1, "It tried to write to /x, which"},
+		{"Read-only file system\n", 1, "a read-only part of the sandbox. It can write to /workspace"},
 		{strings.Repeat("x", 5000) + "OSError: [Errno 28] No space left on device", 1, "limits.workspace_bytes"},
 		{"No space left on device\n" + strings.Repeat("x", 5000), 1, ""},
 		{"socket.gaierror: [Errno -3] Temporary failure in name resolution\n", 1, "network_access"},

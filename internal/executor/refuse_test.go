@@ -193,10 +193,32 @@ func TestAdviceOnOutcomes(t *testing.T) {
 		{Outcome{End: Exited, Refused: []string{"x"}}, nil, "artifacts_refused"},
 		{Outcome{End: Exited}, errors.New("disk full"), "could not store all of the output"},
 		{Outcome{End: Exited}, nil, ""},
+		{Outcome{End: Signaled, Signal: "SIGUSR1"}, nil, "a caller's Signal request sent the signal"},
 	} {
 		tt.out.Limits = l
 		if got := advise(tt.out, tt.lost); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%+v, %v: got %q, want %q in it", tt.out, tt.lost, got, tt.want)
+		}
+	}
+}
+
+// A program that has a network is not told that it has none, and only a path of the
+// skill's folder is called that.
+func TestAdviceIsTrue(t *testing.T) {
+	for _, tt := range []struct {
+		stderr    string
+		network   bool
+		want, not string
+	}{
+		{"Network is unreachable", false, "network_access: true", ""},
+		{"Network is unreachable", true, "This machine's network", "it has none"},
+		{"Read-only file system: '/usr/x'", false, "/usr/x", "skill's"},
+		{"Read-only file system: '/usr/x'", false, "/usr/x", "of skills"},
+		{"'/skills/a': permission\n'/usr/x': Read-only file system", false, "/usr/x", "of skills"},
+	} {
+		got := adviseOn(tt.stderr, Limits{}, tt.network)
+		if !strings.Contains(got, tt.want) || tt.not != "" && strings.Contains(got, tt.not) {
+			t.Errorf("%q: got %q, want %q and not %q", tt.stderr, got, tt.want, tt.not)
 		}
 	}
 }

@@ -25,13 +25,23 @@ const (
 type EnvError struct {
 	Name   string
 	Reason string
+	Secret bool // the variable is in the request's secret_env, not in its env
 }
 
 func (e *EnvError) Error() string {
+	field := e.Field()
 	if e.Name == "" {
-		return "env: " + e.Reason
+		return field + ": " + e.Reason
 	}
-	return fmt.Sprintf("env %s: %s", excerpt(e.Name), e.Reason)
+	return fmt.Sprintf("%s %s: %s", field, excerpt(e.Name), e.Reason)
+}
+
+// Field is the field of the request that holds the variable, as the contract names it.
+func (e *EnvError) Field() string {
+	if e.Secret {
+		return "secret_env"
+	}
+	return "env"
 }
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

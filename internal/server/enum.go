@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +64,7 @@ func words[N interface {
 	return out, nil
 }
 
-// signals are those that a caller may send.
+// signals are the signals that a caller may send, as the contract lists them at SendSignal.
 var signals = []syscall.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGKILL,
 	unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGSTOP, unix.SIGWINCH,
@@ -75,5 +76,13 @@ func newSignal(name string) (syscall.Signal, error) {
 			return sig, nil
 		}
 	}
-	return 0, invalid("signal", "%q is not one that can be sent; see the list at SendSignal", clip(name, maxStatusField))
+	return 0, invalid("signal", "%q is not a signal that can be sent; choose one of %s", clip(name, maxStatusField), signalNames())
+}
+
+func signalNames() string {
+	var names []string
+	for _, sig := range signals {
+		names = append(names, unix.SignalName(sig))
+	}
+	return strings.Join(names, ", ")
 }

@@ -111,9 +111,9 @@ var table = []row{
 	// What the request asks for.
 	typed(func(e *executor.LimitError) verdict {
 		v := verdict{code: codes.InvalidArgument, reason: "LIMIT_TOO_LARGE", field: e.Field,
-			metadata: map[string]string{"ceiling": e.Ceiling, "set_by": e.SetBy}}
+			metadata: map[string]string{"asked": e.Asked, "ceiling": e.Ceiling, "set_by": e.SetBy}}
 		if e.TooSmall {
-			v.reason, v.metadata = "LIMIT_TOO_SMALL", map[string]string{"floor": e.Ceiling}
+			v.reason, v.metadata = "LIMIT_TOO_SMALL", map[string]string{"asked": e.Asked, "floor": e.Ceiling}
 		}
 		return v
 	}),
@@ -132,7 +132,7 @@ var table = []row{
 		return verdict{code: codes.DataLoss, reason: "FILE_DIGEST_MISMATCH", metadata: map[string]string{"path": e.path}}
 	}),
 	typed(func(e *permission.EnvError) verdict {
-		return verdict{code: codes.InvalidArgument, reason: "ENV_NOT_ALLOWED", field: "env",
+		return verdict{code: codes.InvalidArgument, reason: "ENV_NOT_ALLOWED", field: e.Field(),
 			metadata: map[string]string{"name": e.Name}}
 	}),
 	typed(func(e *executor.KeyConflictError) verdict {

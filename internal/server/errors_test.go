@@ -52,12 +52,12 @@ var errorCases = []struct {
 	{
 		err:  &executor.LimitError{Field: "limits.wall_time", Asked: "601s", Ceiling: "600s", SetBy: "daemon"},
 		want: refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"},
-		meta: map[string]string{"ceiling": "600s", "set_by": "daemon"},
+		meta: map[string]string{"asked": "601s", "ceiling": "600s", "set_by": "daemon"},
 	},
 	{
 		err:  &executor.LimitError{Field: "limits.memory_bytes", Asked: "1 bytes", Ceiling: "8388608 bytes", TooSmall: true},
 		want: refusal{codes.InvalidArgument, "LIMIT_TOO_SMALL", "limits.memory_bytes"},
-		meta: map[string]string{"floor": "8388608 bytes"},
+		meta: map[string]string{"asked": "1 bytes", "floor": "8388608 bytes"},
 	},
 	{err: &executor.ArgumentError{Size: 10_000_001}, want: refusal{codes.InvalidArgument, "ARGUMENTS_TOO_LARGE", "json_arguments"}},
 	{err: &executor.ArgumentError{Reason: "not an object"}, want: refusal{codes.InvalidArgument, "INVALID_ARGUMENTS", "json_arguments"}},

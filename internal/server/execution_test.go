@@ -153,7 +153,7 @@ func TestRefusals(t *testing.T) {
 		{"network that is not asked for", func(m *pb.ExecuteRequest) { m.Network = &yes }, refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
 		{"network that is not granted", func(m *pb.ExecuteRequest) { m.Skill, m.Source = "plain", code("sh", ":").Source }, refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
 		{"environment", func(m *pb.ExecuteRequest) { m.Env = map[string]string{"LD_PRELOAD": "x"} }, refusal{codes.InvalidArgument, "ENV_NOT_ALLOWED", "env"}},
-		{"secret environment", func(m *pb.ExecuteRequest) { m.SecretEnv = map[string]string{"PATH": "x"} }, refusal{codes.InvalidArgument, "ENV_NOT_ALLOWED", "env"}},
+		{"secret environment", func(m *pb.ExecuteRequest) { m.SecretEnv = map[string]string{"PATH": "x"} }, refusal{codes.InvalidArgument, "ENV_NOT_ALLOWED", "secret_env"}},
 		{"wall time zero", wall(0), refusal{codes.InvalidArgument, "INVALID_REQUEST", "limits.wall_time"}},
 		{"wall time negative", wall(-time.Second), refusal{codes.InvalidArgument, "INVALID_REQUEST", "limits.wall_time"}},
 		{"wall time above the daemon's", wall(601 * time.Second), refusal{codes.InvalidArgument, "LIMIT_TOO_LARGE", "limits.wall_time"}},

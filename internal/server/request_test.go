@@ -142,6 +142,15 @@ func TestNewSignal(t *testing.T) {
 	}
 }
 
+// Whoever names a signal that does not exist is told which do.
+func TestUnknownSignalListsTheSignals(t *testing.T) {
+	_, err := newSignal("SIGFOO")
+	want := `signal: "SIGFOO" is not a signal that can be sent; choose one of SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGKILL, SIGUSR1, SIGUSR2, SIGCONT, SIGSTOP, SIGWINCH`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
 // Whatever bytes a caller sends, conversion ends in a request or in an error that
 // the table knows.
 func FuzzNewRequest(f *testing.F) {
