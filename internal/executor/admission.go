@@ -10,41 +10,43 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// errQueueTime: no slot became free in time.
+// errQueueTime means that no slot became free before the queue timeout.
 var errQueueTime = errors.New("no slot became free in time")
 
-// retryAfter is what a refused caller is told to wait.
+// retryAfter is the wait that a refused caller is told.
 const retryAfter = time.Second
 
-// Whoever has less than its share of a full queue finds a place beyond its end: a
-// share is one of so many parts of maxQueued, for so many callers.
+// A caller's share of the queue is maxQueued/queueShares, rounded up. A caller with fewer
+// waiting executions than its share may still queue when the queue is full, until the
+// queue holds maxQueued plus queueLatecomer shares.
 const (
 	queueShares    = 16
 	queueLatecomer = 4
 )
 
-// admission hands out slots to at most maxRunning executions; at most maxQueued wait.
-// Slots that become free go round the callers that wait, and each caller's go first
-// come, first served. So that one caller can't keep the others out, there is more for
-// those who have little: reserved slots for callers of whom nothing runs, and places
-// in the queue for callers of whom few wait.
+// admission limits how many executions run and wait: at most maxRunning hold a slot, and
+// at most maxQueued wait for one. Free slots go to the waiting callers in turn; one
+// caller's executions start in the order in which they came.
+//
+// Two extras keep one caller from locking the others out: reserved slots, for callers
+// with nothing running, and the late shares of the queue (see queueShares).
 type admission struct {
 	maxRunning, maxQueued, reserved int
 
 	mu       sync.Mutex
 	running  int
 	queued   int
-	callers  map[permission.Principal]*line // of whom something runs or waits
-	turns    *list.List                     // of *line: those that wait, the next one first
+	callers  map[permission.Principal]*line // every caller with something running or waiting
+	turns    *list.List                     // of *line: the callers that wait, the next one first
 	draining bool
 }
 
-// A line is what runs and waits of one caller.
+// A line counts one caller's running executions and lists its waiting ones.
 type line struct {
 	who     permission.Principal
 	running int
-	waiting *list.List    // of *place, in the order they came
-	turn    *list.Element // nil: nothing waits
+	waiting *list.List    // of *ticket, the oldest first
+	turn    *list.Element // in admission.turns; nil: nothing waits
 }
 
 func newAdmission(maxRunning, maxQueued, reserved int) *admission {
@@ -54,18 +56,18 @@ func newAdmission(maxRunning, maxQueued, reserved int) *admission {
 	}
 }
 
-// A place is a right to wait for a slot, or a slot. It must be left exactly
-// once.
-type place struct {
+// A ticket admits one execution: it waits for a slot or holds one. Its owner must call
+// release exactly once.
+type ticket struct {
 	a     *admission
 	line  *line
-	ready chan struct{} // closed when the place has become a slot
-	elem  *list.Element // nil once it is a slot
+	ready chan struct{} // closed when the ticket gets its slot
+	elem  *list.Element // in line.waiting; nil once the ticket holds a slot
 }
 
-// enter takes a place without waiting: a slot if one is free, else a place in
-// the queue, else an error.
-func (a *admission) enter(who permission.Principal) (*place, error) {
+// enter returns a ticket without waiting. The ticket holds a slot if one is free, else it
+// is queued. The error is a *SaturatedError if the queue is full, or ErrDraining.
+func (a *admission) enter(who permission.Principal) (*ticket, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.draining {
@@ -75,13 +77,13 @@ func (a *admission) enter(who permission.Principal) (*place, error) {
 	if l == nil {
 		l = &line{who: who, waiting: list.New()}
 	}
-	p := &place{a: a, line: l, ready: make(chan struct{})}
+	t := &ticket{a: a, line: l, ready: make(chan struct{})}
 	switch {
-	case a.mayRun(l): // so nobody waits who came before and may, too
-		a.start(p)
+	case a.mayRun(l): // no earlier ticket is passed over: a waiting caller may not run
+		a.start(t)
 	case a.mayWait(l):
 		a.queued++
-		p.elem = l.waiting.PushBack(p)
+		t.elem = l.waiting.PushBack(t)
 		if l.turn == nil {
 			l.turn = a.turns.PushBack(l)
 		}
@@ -89,38 +91,40 @@ func (a *admission) enter(who permission.Principal) (*place, error) {
 		return nil, &SaturatedError{Running: a.running, Queued: a.queued, RetryAfter: retryAfter}
 	}
 	a.callers[who] = l
-	return p, nil
+	return t, nil
 }
 
-// mayRun says whether a caller may have a slot now. Of those who wait nobody may.
+// mayRun reports whether a caller may have a slot now. It is false for every waiting
+// caller: startWaiting has served the others.
 func (a *admission) mayRun(l *line) bool {
 	return a.running < a.maxRunning || l.running == 0 && a.running < a.maxRunning+a.reserved
 }
 
+// mayWait reports whether the queue takes one more execution of a caller.
 func (a *admission) mayWait(l *line) bool {
 	share := (a.maxQueued + queueShares - 1) / queueShares
 	return a.queued < a.maxQueued || l.waiting.Len() < share && a.queued < a.maxQueued+queueLatecomer*share
 }
 
-// start makes a slot of a place.
-func (a *admission) start(p *place) {
+// start gives a ticket its slot.
+func (a *admission) start(t *ticket) {
 	a.running++
-	p.line.running++
-	close(p.ready)
+	t.line.running++
+	close(t.ready)
 }
 
-// wait returns when the place is a slot, or with errQueueTime, or with the
-// cause of ctx.
-func (p *place) wait(ctx context.Context, timeout time.Duration) error {
+// wait returns nil once the ticket holds a slot. The error is errQueueTime or the cause
+// of ctx; the ticket must be released then, too.
+func (t *ticket) wait(ctx context.Context, timeout time.Duration) error {
 	select {
-	case <-p.ready:
+	case <-t.ready:
 		return nil
 	default:
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case <-p.ready:
+	case <-t.ready:
 		return nil
 	case <-timer.C:
 		return errQueueTime
@@ -129,25 +133,25 @@ func (p *place) wait(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// leave gives the slot to the next in the queue, or the place up.
-func (p *place) leave() {
-	a := p.a
+// release takes the ticket out of the queue, or frees its slot for the next one.
+func (t *ticket) release() {
+	a := t.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if p.elem != nil {
-		a.unqueue(p)
+	if t.elem != nil {
+		a.unqueue(t)
 	} else {
 		a.running--
-		p.line.running--
+		t.line.running--
 		a.startWaiting()
 	}
-	if p.line.running == 0 && p.line.turn == nil {
-		delete(a.callers, p.line.who)
+	if t.line.running == 0 && t.line.turn == nil {
+		delete(a.callers, t.line.who)
 	}
 }
 
-// startWaiting gives slots to those who wait, one for each caller in turn, until nobody
-// may have one.
+// startWaiting gives free slots to waiting tickets, one for each caller in turn, until no
+// waiting caller may have one.
 func (a *admission) startWaiting() {
 	for turn := a.turns.Front(); turn != nil; {
 		l := turn.Value.(*line)
@@ -155,26 +159,26 @@ func (a *admission) startWaiting() {
 			turn = turn.Next()
 			continue
 		}
-		p := l.waiting.Front().Value.(*place)
+		t := l.waiting.Front().Value.(*ticket)
 		a.turns.MoveToBack(turn)
-		a.unqueue(p)
-		a.start(p)
+		a.unqueue(t)
+		a.start(t)
 		turn = a.turns.Front()
 	}
 }
 
-// unqueue takes a place out of its caller's line.
-func (a *admission) unqueue(p *place) {
+// unqueue takes a ticket out of its caller's line.
+func (a *admission) unqueue(t *ticket) {
 	a.queued--
-	p.line.waiting.Remove(p.elem)
-	p.elem = nil
-	if p.line.waiting.Len() == 0 {
-		a.turns.Remove(p.line.turn)
-		p.line.turn = nil
+	t.line.waiting.Remove(t.elem)
+	t.elem = nil
+	if t.line.waiting.Len() == 0 {
+		a.turns.Remove(t.line.turn)
+		t.line.turn = nil
 	}
 }
 
-// close refuses everyone who comes from now on.
+// close makes enter refuse every later request. Tickets that wait stay in the queue.
 func (a *admission) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -17,12 +17,12 @@ var (
 	carol = permission.Principal{Tenant: "default", Name: "carol"}
 )
 
-func enter(t *testing.T, a *admission) *place {
+func enter(t *testing.T, a *admission) *ticket {
 	t.Helper()
 	return enterAs(t, a, alice)
 }
 
-func enterAs(t *testing.T, a *admission, who permission.Principal) *place {
+func enterAs(t *testing.T, a *admission, who permission.Principal) *ticket {
 	t.Helper()
 	p, err := a.enter(who)
 	if err != nil {
@@ -36,20 +36,20 @@ func TestAdmissionServesFirstComeFirst(t *testing.T) {
 		a := newAdmission(1, 3, 0)
 		running := enter(t, a)
 		if err := running.wait(t.Context(), 0); err != nil {
-			t.Fatalf("the first place is not a slot: %v", err)
+			t.Fatalf("the first ticket has no slot: %v", err)
 		}
 		var order []int
 		for i := range 3 {
-			p := enter(t, a)
+			waiting := enter(t, a)
 			go func() {
-				if err := p.wait(t.Context(), time.Minute); err == nil {
+				if err := waiting.wait(t.Context(), time.Minute); err == nil {
 					order = append(order, i)
 				}
-				p.leave()
+				waiting.release()
 			}()
 			synctest.Wait()
 		}
-		running.leave()
+		running.release()
 		synctest.Wait()
 		if len(order) != 3 || order[0] != 0 || order[1] != 1 || order[2] != 2 {
 			t.Errorf("got %v, want [0 1 2]", order)
@@ -67,20 +67,20 @@ func TestAdmissionRefusesWhenFull(t *testing.T) {
 	if _, err := a.enter(alice); !errors.As(err, &full) || full.Running != 1 || full.Queued != 1 || full.RetryAfter <= 0 {
 		t.Errorf("got %v, want a SaturatedError with 1 running and 1 queued", err)
 	}
-	queued.leave()
+	queued.release()
 	if _, err := a.enter(alice); err != nil {
 		t.Errorf("after one left the queue: %v", err)
 	}
-	running.leave()
+	running.release()
 }
 
 func TestAdmissionQueueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(1, 1, 0)
 		enter(t, a)
-		p := enter(t, a)
+		waiting := enter(t, a)
 		began := time.Now()
-		if err := p.wait(t.Context(), 30*time.Second); !errors.Is(err, errQueueTime) {
+		if err := waiting.wait(t.Context(), 30*time.Second); !errors.Is(err, errQueueTime) {
 			t.Errorf("got %v, want errQueueTime", err)
 		}
 		if waited := time.Since(began); waited != 30*time.Second {
@@ -92,26 +92,25 @@ func TestAdmissionQueueTime(t *testing.T) {
 func TestAdmissionCancelledWhileWaiting(t *testing.T) {
 	a := newAdmission(1, 1, 0)
 	enter(t, a)
-	p := enter(t, a)
+	waiting := enter(t, a)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := &cancellation{by: "someone"}
 	cancel(cause)
-	if err := p.wait(ctx, time.Hour); !errors.Is(err, cause) {
+	if err := waiting.wait(ctx, time.Hour); !errors.Is(err, cause) {
 		t.Errorf("got %v, want the cause", err)
 	}
-	p.leave()
+	waiting.release()
 	if r, q, _ := a.counts(); r != 1 || q != 0 {
 		t.Errorf("got %d running, %d queued; want 1, 0", r, q)
 	}
 }
 
-// A slot that is handed to a place whose owner gives up at the same moment must
-// not be lost.
-func TestAdmissionSlotHandedToOneWhoLeaves(t *testing.T) {
+// A slot must not be lost if it goes to a ticket whose owner gives up at that moment.
+func TestAdmissionSlotHandedToReleasedTicket(t *testing.T) {
 	a := newAdmission(1, 2, 0)
 	first, second := enter(t, a), enter(t, a)
-	first.leave()  // second has the slot now
-	second.leave() // without ever having waited
+	first.release()  // its slot goes to second
+	second.release() // which has never waited for it
 	if r, q, _ := a.counts(); r != 0 || q != 0 {
 		t.Errorf("got %d running, %d queued; want none", r, q)
 	}
@@ -126,12 +125,12 @@ func TestAdmissionDraining(t *testing.T) {
 		t.Errorf("got %v, want ErrDraining", err)
 	}
 	if err := queued.wait(t.Context(), 0); !errors.Is(err, errQueueTime) {
-		t.Errorf("who waited before is out: %v", err)
+		t.Errorf("a ticket that waited before the drain lost its turn: %v", err)
 	}
 }
 
-// isSlot reports whether a place is a slot, without waiting.
-func isSlot(p *place) bool {
+// hasSlot reports whether a ticket holds a slot, without waiting.
+func hasSlot(p *ticket) bool {
 	select {
 	case <-p.ready:
 		return true
@@ -140,43 +139,43 @@ func isSlot(p *place) bool {
 	}
 }
 
-// One caller may have every slot and every place. Another one, of whom nothing runs,
-// runs at once all the same, and a second one of theirs waits.
+// One caller takes every slot and the whole queue. The first execution of another caller
+// still runs at once, and its second one waits.
 func TestAdmissionReservesSlots(t *testing.T) {
 	a := newAdmission(2, 2, 1)
-	hog := []*place{enter(t, a), enter(t, a), enter(t, a)}
-	if !isSlot(hog[0]) || !isSlot(hog[1]) || isSlot(hog[2]) {
-		t.Fatal("one caller has not exactly the slots of all")
+	hog := []*ticket{enter(t, a), enter(t, a), enter(t, a)}
+	if !hasSlot(hog[0]) || !hasSlot(hog[1]) || hasSlot(hog[2]) {
+		t.Fatal("want the first two of one caller's three to run")
 	}
 	first, second := enterAs(t, a, bob), enterAs(t, a, bob)
-	if !isSlot(first) || isSlot(second) {
-		t.Error("a caller of whom nothing runs has to wait, or has two reserved slots")
+	if !hasSlot(first) || hasSlot(second) {
+		t.Error("want the first of bob's two to run in the reserved slot")
 	}
-	if third := enterAs(t, a, carol); isSlot(third) {
+	if third := enterAs(t, a, carol); hasSlot(third) {
 		t.Error("more run than there are slots")
 	}
-	// The reserved slot is the next one's of whom nothing runs, whoever came before.
-	first.leave()
-	if !isSlot(second) || isSlot(hog[2]) {
-		t.Error("the reserved slot went to a caller of whom something runs")
+	// The reserved slot goes to bob, with nothing running, and not to alice, who waited longer.
+	first.release()
+	if !hasSlot(second) || hasSlot(hog[2]) {
+		t.Error("the reserved slot went to a caller with something running")
 	}
 }
 
-// A free slot that a waiting caller may have, is had.
+// No slot stays free while a caller waits that may have it.
 func TestAdmissionLeavesNoSlotFree(t *testing.T) {
 	a := newAdmission(1, 4, 1)
 	mine, yours := enter(t, a), enterAs(t, a, bob)
-	next := []*place{enter(t, a), enter(t, a)}
-	mine.leave() // of alice nothing runs now, so the reserved slot is hers
-	if !isSlot(next[0]) || isSlot(next[1]) {
-		t.Error("want one of alice's two to run beside bob's")
+	next := []*ticket{enter(t, a), enter(t, a)}
+	mine.release() // alice has nothing running now, so she may have the reserved slot
+	if !hasSlot(next[0]) || hasSlot(next[1]) {
+		t.Error("want one of alice's two to run together with bob's")
 	}
-	yours.leave()
-	next[0].leave()
-	if !isSlot(next[1]) {
-		t.Error("a slot stays free while somebody waits")
+	yours.release()
+	next[0].release()
+	if !hasSlot(next[1]) {
+		t.Error("a slot stays free while a ticket waits")
 	}
-	next[1].leave()
+	next[1].release()
 	if r, q, _ := a.counts(); r != 0 || q != 0 || len(a.callers) != 0 || a.turns.Len() != 0 {
 		t.Errorf("left %d running, %d queued, %d callers, %d turns", r, q, len(a.callers), a.turns.Len())
 	}
@@ -185,7 +184,7 @@ func TestAdmissionLeavesNoSlotFree(t *testing.T) {
 func TestAdmissionGoesRoundTheCallers(t *testing.T) {
 	a := newAdmission(1, 9, 0)
 	running := enter(t, a)
-	names := map[*place]string{}
+	names := map[*ticket]string{}
 	for range 3 {
 		names[enter(t, a)] = "a"
 	}
@@ -195,9 +194,9 @@ func TestAdmissionGoesRoundTheCallers(t *testing.T) {
 	names[enterAs(t, a, carol)] = "c"
 	order := ""
 	for len(names) > 0 {
-		running.leave()
+		running.release()
 		for p, name := range names {
-			if isSlot(p) {
+			if hasSlot(p) {
 				order += name
 				running = p
 				delete(names, p)
@@ -209,8 +208,9 @@ func TestAdmissionGoesRoundTheCallers(t *testing.T) {
 	}
 }
 
-// A queue that one caller has filled has places for others, and not without end.
-func TestAdmissionKeepsPlacesInTheQueue(t *testing.T) {
+// Other callers can still use their shares of a queue that one caller has filled; the
+// queue stays bounded.
+func TestAdmissionKeepsSharesOfTheQueue(t *testing.T) {
 	const queued = 32 // so that a share is 2
 	a := newAdmission(1, queued, 0)
 	for range 1 + queued {
@@ -225,7 +225,7 @@ func TestAdmissionKeepsPlacesInTheQueue(t *testing.T) {
 		return err != nil
 	}
 	if !refused(alice) {
-		t.Error("who has filled the queue gets one more place")
+		t.Error("the caller that filled the queue gets one more ticket")
 	}
 	for i := range queueLatecomer {
 		who := permission.Principal{Name: fmt.Sprint(i)}
@@ -244,6 +244,6 @@ func TestAdmissionKeepsPlacesInTheQueue(t *testing.T) {
 	if a := newAdmission(1, 0, 0); enter(t, a) == nil {
 		t.Error("no slot")
 	} else if _, err := a.enter(bob); err == nil {
-		t.Error("somebody waits where nobody may")
+		t.Error("a ticket waits in a queue of length 0")
 	}
 }

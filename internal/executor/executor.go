@@ -127,20 +127,20 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
 	}
-	place, err := x.admission.enter(req.Principal)
+	ticket, err := x.admission.enter(req.Principal)
 	if err != nil {
 		return "", false, err
 	}
 	e, earlier, err := x.accept(ctx, req)
 	if e == nil {
-		place.leave()
+		ticket.release()
 		return earlier, earlier != "", err
 	}
 	r := newRun(e)
 	x.mu.Lock()
 	x.live[e.id] = r
 	x.mu.Unlock()
-	x.runs.Go(func() { x.run(r, place) })
+	x.runs.Go(func() { x.run(r, ticket) })
 	goruntime.Gosched() // let the program start before a reader of its events
 	return e.id, false, nil
 }
@@ -192,12 +192,12 @@ func sameRequest(err error, hash []byte) (id string, _ error) {
 
 // run takes a recorded execution to its outcome. It never fails: what goes wrong
 // is the outcome.
-func (x *Executor) run(r *run, place *place) {
+func (x *Executor) run(r *run, ticket *ticket) {
 	defer x.forget(r)
-	defer place.leave()
+	defer ticket.release()
 	defer r.removeWorkspace()
 
-	if err := place.wait(r.ctx, r.queueTimeout); err != nil {
+	if err := ticket.wait(r.ctx, r.queueTimeout); err != nil {
 		x.end(r, r.neverRan(err))
 		return
 	}

@@ -679,7 +679,7 @@ func TestKeyIsClaimedOnce(t *testing.T) {
 		}
 	}
 	if running, queued, _ := x.Counts(); running+queued != 0 {
-		t.Errorf("%d slots and %d places are not given back", running, queued)
+		t.Errorf("%d slots and %d queued tickets are not given back", running, queued)
 	}
 }
 
