@@ -1,6 +1,6 @@
 """A LangChain deepagents agent that works with skills, in one of two ways: with the
 tools of skill_tools, for all skills, or with a backend whose `execute` tool runs
-the commands of one skill, beside the agent's own file tools on the same folder.
+the commands of one skill, while the agent's file tools work on the same folder.
 """
 
 import os
@@ -13,8 +13,8 @@ from skill_tools import INSTRUCTION, MOST_CHARACTERS, answer, run, skill_tools
 
 
 def build(client: skillrun.Client, folder: "os.PathLike[str]", model: Any = None) -> Any:
-    """Returns an agent with the tools of all skills. create_deep_agent takes functions as
-    they are, and makes tools of them as @tool does."""
+    """Returns an agent with the tools of all skills. create_deep_agent takes plain
+    functions and makes tools of them, like @tool."""
     from deepagents import create_deep_agent
 
     return create_deep_agent(model=model, tools=skill_tools(client, folder), system_prompt=INSTRUCTION)
@@ -31,7 +31,7 @@ def build_with_backend(client: skillrun.Client, skill: str, folder: "os.PathLike
 def backend(client: skillrun.Client, skill: str, folder: "os.PathLike[str]") -> Any:
     """Returns a deepagents backend: files lie in the folder, which the file tools show as
     /, and `execute` runs a command line in a sandbox that starts in a copy of it. Only
-    what the skill's allowed-tools cover runs, whatever the agent asks for."""
+    commands that the skill's allowed-tools cover run."""
     from deepagents.backends.filesystem import FilesystemBackend
     from deepagents.backends.protocol import ExecuteResponse, SandboxBackendProtocol
 
@@ -53,7 +53,7 @@ def backend(client: skillrun.Client, skill: str, folder: "os.PathLike[str]") -> 
                 output = "\n".join([output.rstrip("\n"), said["stderr"]]).lstrip("\n")
             if said.get("error"):
                 output = "\n".join(filter(None, [output.rstrip("\n"), said["error"]]))
-            # A command that was refused has no exit code: 126 is what a shell says then.
+            # A refused command has no exit code; shells use 126 for that.
             code = said["exit_code"] if said.get("exit_code") is not None else 126
             truncated = any(len(said.get(stream, "")) > MOST_CHARACTERS for stream in ("stdout", "stderr"))
             return ExecuteResponse(output=output, exit_code=code, truncated=truncated)

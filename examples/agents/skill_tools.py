@@ -1,30 +1,30 @@
 """Function tools that let an agent work with skills, for any framework that takes plain
-Python functions: it reads name, docstring and type hints, calls them with keyword
-arguments, and gives what they return to its model as JSON.
+Python functions. Such a framework reads name, docstring and type hints, calls the function
+with keyword arguments, and gives its result to the model as JSON.
 """
 
-# No `from __future__ import annotations`: some frameworks read the hints as they are.
+# No `from __future__ import annotations`: some frameworks need type hints, not strings.
 import os
 import pathlib
 from typing import Any, Callable, Dict, List, Optional
 
 import skillrun
 
-# What a model gets of each stream of one call, in characters: the rest costs more
-# than it helps.
+# Most characters of each stream of one call that a model gets; more would cost more than it
+# helps.
 MOST_CHARACTERS = 30_000
 
-# What an agent has to know beside the tools' own descriptions.
+# The system prompt for an agent, in addition to the tools' descriptions.
 INSTRUCTION = """You have skills: folders of instructions and scripts for certain tasks.
 Call list_skills, and before you use a skill activate it and follow its instructions.
 Run its scripts with run_skill_script, and the command lines that its instructions show
-with bash. Both run in a sandbox and start in a folder of files that you keep: what a
-call writes there is listed in "files" and is there in the next call."""
+with bash. Both run in a sandbox and start in a folder of files that you keep: "files"
+lists the files that a call wrote, and the next call finds them."""
 
 
 def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Callable[..., Dict[str, Any]]]:
-    """Returns the tools of one conversation. Its files lie in a folder of this machine,
-    which must be there: each call gets a copy, and what it makes is saved there."""
+    """Returns the tools of one conversation. Its files are in a folder of this machine,
+    which must exist: each call gets a copy, and its results are saved there."""
     root = pathlib.Path(folder)
 
     def list_skills() -> Dict[str, Any]:
@@ -60,7 +60,7 @@ def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Cal
         Args:
             skill: Name of the skill.
             script_path: Path of the script in the skill, such as scripts/extract.py.
-            args: Command line arguments, each one a string of its own.
+            args: Command line arguments, one string for each.
             arguments: JSON object for the script's standard input, if it reads one.
             timeout_seconds: How long it may take; the skill's own limit if left out.
         """
@@ -117,8 +117,8 @@ def inputs(root: pathlib.Path) -> Dict[str, pathlib.Path]:
 
 
 def answer(call: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
-    """Gives a model what it can act on. What is not its business, a daemon that is away
-    or broken, stays an exception for those who run the agent."""
+    """Turns errors that a model can correct into results. A missing or broken daemon stays an
+    exception, for the operator of the agent."""
     try:
         return call()
     except (skillrun.InvalidRequest, skillrun.NotFound, skillrun.Denied, skillrun.FailedPrecondition) as error:

@@ -1,8 +1,8 @@
 """Stand-ins for the agent frameworks, which can't be installed everywhere: each has the
-call shapes that its framework documents, and no model. They check what the framework
-would check, derive the schema as it would, and call the tools as it would.
+call shapes that its framework documents, and no model. They make the framework's
+checks, derive the schema as it would, and call the tools as it would.
 
-They are not the frameworks. What they show is that the tools have the shapes.
+They are not the frameworks. They show that the tools have the documented shapes.
 """
 
 import abc
