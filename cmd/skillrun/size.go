@@ -1,26 +1,25 @@
 package main
 
 import (
-	"fmt"
-	"strconv"
+	"errors"
 	"strings"
+
+	"github.com/docker/go-units"
 )
 
-// size is a number of bytes on the command line: 1000, 64k, 512m, 1g, also KiB,
-// MiB and GiB. A unit is a power of 1024, as for docker run.
+// size is a number of bytes on the command line, as docker run takes it: 1000, 64k, 512m,
+// 1.5g, 2GiB. Every unit is a power of 1024.
 type size uint64
 
+// maxSize bounds a size: a conversion of a larger float64 to int64 differs between machines.
+const maxSize = 1 << 60
+
 func (s *size) Set(text string) error {
-	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-	unit := strings.ToLower(text[len(number):])
-	shift, ok := map[string]uint{
-		"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30,
-	}[unit]
-	n, err := strconv.ParseUint(number, 10, 64)
-	if !ok || err != nil || n == 0 || n<<shift>>shift != n {
-		return fmt.Errorf("want a size above 0 such as 64k, 512m or 1g")
+	n, err := units.RAMInBytes(text)
+	if err != nil || n <= 0 || n > maxSize {
+		return errors.New("want a size above 0 such as 64k, 512m or 1g")
 	}
-	*s = size(n << shift)
+	*s = size(n)
 	return nil
 }
 
@@ -33,17 +32,8 @@ func (s *size) String() string {
 
 func (*size) Type() string { return "size" }
 
-// bytesText writes a number of bytes for people.
+// bytesText writes a number of bytes for people, with at most one decimal: 1.5 MiB.
 func bytesText(n uint64) string {
-	value, unit := float64(n), ""
-	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if value < 1024 {
-			break
-		}
-		value, unit = value/1024, next
-	}
-	if unit == "" {
-		return fmt.Sprintf("%d B", n)
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + unit
+	text := units.CustomSize("%.1f %s", float64(n), 1024, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"})
+	return strings.Replace(text, ".0 ", " ", 1)
 }

@@ -4,8 +4,8 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/rivo/uniseg"
 	"golang.org/x/term"
 )
 
@@ -59,7 +59,7 @@ func (t *table) write(w io.Writer, coloured bool) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(printable(c.text)))
+			widths[i] = max(widths[i], uniseg.StringWidth(printable(c.text)))
 		}
 	}
 	var b strings.Builder
@@ -72,7 +72,7 @@ func (t *table) write(w io.Writer, coloured bool) error {
 				b.WriteString(text)
 			}
 			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+2))
+				b.WriteString(strings.Repeat(" ", widths[i]-uniseg.StringWidth(text)+2))
 			}
 		}
 		b.WriteByte('\n')

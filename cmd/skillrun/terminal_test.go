@@ -56,13 +56,14 @@ func TestTable(t *testing.T) {
 	var table table
 	table.header("A", "B")
 	table.add(cell{"é\x1b[1m", green}, cell{"x", ""})
+	table.add(plain("日本", "y")...) // each fills two columns of a terminal
 	table.add(plain("long enough", "")...)
 	for _, test := range []struct {
 		coloured bool
 		want     string
 	}{
-		{false, "A            B\né\\x1b[1m     x\nlong enough  \n"},
-		{true, "\x1b[1mA\x1b[0m            \x1b[1mB\x1b[0m\n\x1b[32mé\\x1b[1m\x1b[0m     x\nlong enough  \n"},
+		{false, "A            B\né\\x1b[1m     x\n日本         y\nlong enough  \n"},
+		{true, "\x1b[1mA\x1b[0m            \x1b[1mB\x1b[0m\n\x1b[32mé\\x1b[1m\x1b[0m     x\n日本         y\nlong enough  \n"},
 	} {
 		var b bytes.Buffer
 		if err := table.write(&b, test.coloured); err != nil || b.String() != test.want {
@@ -99,7 +100,8 @@ func TestSize(t *testing.T) {
 		want size // 0: refused
 	}{
 		{"1", 1}, {"1000", 1000}, {"2k", 2048}, {"2K", 2048}, {"2KiB", 2048}, {"3m", 3 << 20}, {"1g", 1 << 30}, {"7b", 7},
-		{"0", 0}, {"", 0}, {"m", 0}, {"-1", 0}, {"1.5g", 0}, {"1t", 0}, {"99999999999999g", 0}, {"1 m", 0},
+		{"2KB", 2048}, {"1.5g", 3 << 29}, {"1t", 1 << 40}, {"1 m", 1 << 20},
+		{"0", 0}, {"", 0}, {"m", 0}, {"-1", 0}, {"0.5", 0}, {"1x", 0}, {"99999999999999g", 0}, {"1e400", 0},
 	}
 	for _, test := range tests {
 		var got size
@@ -107,7 +109,7 @@ func TestSize(t *testing.T) {
 			t.Errorf("%q: got %d, %v, want %d", test.text, got, err, test.want)
 		}
 	}
-	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 512 << 20: "512 MiB", 3 << 40: "3 TiB"} {
+	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 1234567: "1.2 MiB", 512 << 20: "512 MiB", 3 << 40: "3 TiB"} {
 		if got := bytesText(n); got != want {
 			t.Errorf("%d: got %q, want %q", n, got, want)
 		}

@@ -86,7 +86,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"not YAML", "a: [\n", "line 1"},
 		{"two documents", "network: none\n---\nnetwork: none\n", "more than one document"},
 		{"duration", "grace: 5 minutes\n", `line 1: "5 minutes" is not a duration`},
-		{"size", "message_bytes: 16MB\n", `line 1: "16MB" is not a size`},
+		{"size", "message_bytes: 16XB\n", `line 1: "16XB" is not a size`},
 		{"negative size", "message_bytes: -1\n", `"-1" is not a size`},
 		{"size overflow", "message_bytes: 99999999999GiB\n", "is not a size"},
 		{"file mode", "listen: {unix_mode: 999}\n", "is not a file mode"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/go-units"
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillrun/skillrun/internal/executor"
@@ -25,24 +26,19 @@ func (d *duration) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// size is a number of bytes, bare or with KiB, MiB or GiB.
+// size is a number of bytes, as on the command line: 1048576, 512MiB, 1.5g. Every unit is
+// a power of 1024.
 type size int64
 
+// maxSize bounds a size: a conversion of a larger float64 to int64 differs between machines.
+const maxSize = 1 << 60
+
 func (s *size) UnmarshalYAML(node *yaml.Node) error {
-	number, factor := node.Value, int64(1)
-	for _, unit := range []struct {
-		suffix string
-		factor int64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}} {
-		if n, ok := strings.CutSuffix(node.Value, unit.suffix); ok {
-			number, factor = strings.TrimSpace(n), unit.factor
-		}
-	}
-	v, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || v < 0 || v > math.MaxInt64/factor {
+	n, err := units.RAMInBytes(node.Value)
+	if err != nil || n < 0 || n > maxSize {
 		return fmt.Errorf("line %d: %q is not a size such as 1048576, 512MiB or 2GiB", node.Line, node.Value)
 	}
-	*s = size(v * factor)
+	*s = size(n)
 	return nil
 }
 

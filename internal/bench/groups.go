@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"time"
+
+	"github.com/docker/go-units"
 )
 
 // groups are all that is measured, in the order of the table. A row's name stays what
@@ -62,7 +64,7 @@ func groups(s scale) []group {
 			free("first-byte-p95", "first byte of output after the script wrote it, p95", "ms"),
 		}, python(firstByte)},
 		{"streaming", []Row{
-			valueAtLeast(400).row("stream-rate", "one script's "+sizeText(s.streamBytes)+" of output", "MiB/s"),
+			valueAtLeast(400).row("stream-rate", "one script's "+units.BytesSize(float64(s.streamBytes))+" of output", "MiB/s"),
 			valueAtMost(16).row("stream-memory", "what the daemon's memory grew by meanwhile", "MiB"),
 		}, python(streaming)},
 		{"ready", []Row{
@@ -103,12 +105,4 @@ func grouped(n int) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
-}
-
-// sizeText writes a number of bytes for people.
-func sizeText(n int) string {
-	if n >= 1<<30 {
-		return fmt.Sprintf("%d GiB", n>>30)
-	}
-	return fmt.Sprintf("%d MiB", n>>20)
 }
