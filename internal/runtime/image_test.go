@@ -155,10 +155,10 @@ func TestRefusedInImage(t *testing.T) {
 		set  *Set
 		want string
 	}{
-		{bare, "it was made with Python 3.11, but no Python is available in image bare"},
-		{old, "it was made with Python 3.11, but only 3.9 is available in image old"},
-		{old.With(System), "it was made with Python 3.11, but the requested system Python in image old has version 3.9"},
-		{bare.With(System), "it was made with Python 3.11, but the requested system Python is not available in image bare"},
+		{bare, "it was made with Python 3.11, and no Python is available in image bare"},
+		{old, "it was made with Python 3.11, and only 3.9 is available in image old"},
+		{old.With(System), "it was made with Python 3.11, and the requested system Python in image old has version 3.9"},
+		{bare.With(System), "it was made with Python 3.11, and the requested system Python is not available in image bare"},
 	} {
 		_, err := c.set.ForScript(venv, "a.py")
 		var unusable *VenvError

@@ -145,13 +145,13 @@ func TestChoiceWithVenv(t *testing.T) {
 		{both, "3.11.2", System, "", "", "/usr/bin/python3.11", ""},
 		// If the caller insists, the venv is ignored. A skill cannot do that.
 		{both, "3.11.2", Embedded, "", "", "/opt/python/bin/python3", ""},
-		{both, "3.11.2", "", Embedded, "", "", "made with Python 3.11, but the requested embedded Python has version 3.14"},
-		{both, "3.14.0", "", System, "", "", "made with Python 3.14, but the requested system Python has version 3.11, 3.12"},
+		{both, "3.11.2", "", Embedded, "", "", "made with Python 3.11, and the requested embedded Python has version 3.14"},
+		{both, "3.14.0", "", System, "", "", "made with Python 3.14, and the requested system Python has version 3.11, 3.12"},
 		{both, "3.11.2", Auto, Embedded, "", "/usr/bin/python3.11", ""},
-		{systemOnly, "3.14.0", "", "", "", "", "made with Python 3.14, but only 3.11, 3.12 is available"},
+		{systemOnly, "3.14.0", "", "", "", "", "made with Python 3.14, and only 3.11, 3.12 is available"},
 		{systemOnly, "3.11.2", Embedded, "", "", "", "the requested embedded Python is not available"},
 		{embeddedOnly, "3.14.0", "", "", "", "/opt/python/bin/python3", ""},
-		{embeddedOnly, "3.11.2", "", "", "", "", "made with Python 3.11, but only 3.14 is available"},
+		{embeddedOnly, "3.11.2", "", "", "", "", "made with Python 3.11, and only 3.14 is available"},
 		{none, "3.11.2", "", "", "", "", "no Python is available"},
 	} {
 		set := *c.set

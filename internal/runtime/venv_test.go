@@ -32,7 +32,7 @@ func TestVenv(t *testing.T) {
 		{"as virtualenv makes it", map[string]string{"venv/pyvenv.cfg": "home = /x\nversion_info = 3.11.9.final.0\n", "venv/bin/python": "-> /home/me/.pyenv/bin/python3.11"}, "/usr/bin/python3.11", env, ""},
 		{"a copied interpreter", map[string]string{"venv/pyvenv.cfg": "Version=3.11.2", "venv/bin/python": "ELF"}, "/usr/bin/python3.11", env, ""},
 		{"only python3", map[string]string{"venv/pyvenv.cfg": "version = 3.11\r\n", "venv/bin/python3": "-> /usr/bin/python3"}, "/usr/bin/python3.11", env, ""},
-		{"a version that is not installed", map[string]string{"venv/pyvenv.cfg": "version = 3.9.1\n", "venv/bin/python": "-> /usr/bin/python3.9"}, "", nil, "3.9, but only 3.11, 3.12"},
+		{"a version that is not installed", map[string]string{"venv/pyvenv.cfg": "version = 3.9.1\n", "venv/bin/python": "-> /usr/bin/python3.9"}, "", nil, "3.9, and only 3.11, 3.12"},
 		{"no configuration", map[string]string{"venv/bin/python": "-> /usr/bin/python3"}, "", nil, "pyvenv.cfg"},
 		{"no version", map[string]string{"venv/pyvenv.cfg": "home = /usr/bin\nversion\nversion = three\n", "venv/bin/python": "-> /usr/bin/python3"}, "", nil, "no version"},
 		{"no interpreter", map[string]string{"venv/pyvenv.cfg": "version = 3.11.2\n"}, "", nil, "bin/python"},
