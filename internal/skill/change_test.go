@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -209,7 +210,7 @@ func TestStoreFull(t *testing.T) {
 			return
 		}
 		big := filepath.Join(dir, "big")
-		if err := os.WriteFile(big, make([]byte, 1<<20), 0o644); err != nil {
+		if err := os.WriteFile(big, bytes.Repeat([]byte("x"), 1<<20), 0o644); err != nil {
 			t.Error(err)
 		}
 		c, err := r.Reload(context.Background())

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,6 +25,9 @@ type BoundError struct {
 func (e *BoundError) Error() string {
 	return fmt.Sprintf("skill has more than %d %s", e.Most, e.What)
 }
+
+// scanBytes is the most that one read of a file returns.
+const scanBytes = 128 << 10
 
 // ErrChanging says that a skill's folder changed during the read.
 var ErrChanging = errors.New("changed while it was read")
@@ -66,7 +70,7 @@ func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, e
 func newScan(ctx context.Context, dst string, b Bounds) *scan {
 	return &scan{
 		ctx: ctx, bounds: b.withDefaults(), dst: dst,
-		tree: new(tree), hash: sha256.New(), buf: make([]byte, 128<<10),
+		tree: new(tree), hash: sha256.New(), buf: make([]byte, scanBytes),
 	}
 }
 
@@ -245,7 +249,7 @@ func (s *scan) content(fd int, st *unix.Stat_t, out *os.File, head *scriptHead) 
 			head.write(s.buf[:n])
 		}
 		if out != nil {
-			if _, err := out.Write(s.buf[:n]); err != nil {
+			if err := writeSparse(out, s.buf[:n]); err != nil {
 				return err
 			}
 		}
@@ -253,7 +257,26 @@ func (s *scan) content(fd int, st *unix.Stat_t, out *os.File, head *scriptHead) 
 			return err
 		}
 	}
+	if out != nil {
+		if err := out.Truncate(st.Size); err != nil { // the file may end with a hole
+			return err
+		}
+	}
 	return same(fd, st)
+}
+
+// zeroes is compared with what is copied; scanBytes is the most that one read returns.
+var zeroes [scanBytes]byte
+
+// writeSparse appends a block to a new file. A block of zeroes becomes a hole, so that a
+// sparse file of a skill costs no more disk in its snapshot.
+func writeSparse(out *os.File, block []byte) error {
+	if bytes.Equal(block, zeroes[:len(block)]) {
+		_, err := out.Seek(int64(len(block)), io.SeekCurrent)
+		return err
+	}
+	_, err := out.Write(block)
+	return err
 }
 
 // openat opens one name in a directory. It follows no link and retries after EINTR.
