@@ -154,7 +154,7 @@ func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, ke
 	if err != nil {
 		return err
 	}
-	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "ahead", layer, "of interpreters only", ready)
+	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "ahead", layer, "of_interpreters_only", ready)
 	var off, zygotes []string
 	h.faults = &faults{ahead: true, config: func(c *configs.Config) {
 		for _, w := range weak {

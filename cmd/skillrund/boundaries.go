@@ -44,7 +44,7 @@ func (d *daemon) judge() (missing []string, err error) {
 		switch {
 		case b.Found:
 			if d.config.allows(b) {
-				d.log.Info("boundary found that the configuration allows to be missing: it need not", "name", b.Name)
+				d.log.Info("boundary present; remove it from boundaries.allow_missing", "name", b.Name)
 			}
 		case d.config.allows(b):
 			allowed = append(allowed, b.Name)
@@ -59,7 +59,7 @@ func (d *daemon) judge() (missing []string, err error) {
 		}
 	}
 	d.log.Info("boundaries tried", "found", len(d.probing.found)-len(missing)-len(allowed), "missing", len(missing), "allowed", len(allowed),
-		"took", d.probing.took.Round(time.Millisecond))
+		"took_ms", d.probing.took.Milliseconds())
 	return missing, nil
 }
 

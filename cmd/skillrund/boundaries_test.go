@@ -110,7 +110,7 @@ func TestAllowedMissingBoundary(t *testing.T) {
 	if out, code := d.doctor(); code != 1 || !strings.Contains(out, "allowed") {
 		t.Errorf("doctor: exit code %d\n%s", code, out)
 	}
-	if log := d.log.String(); !strings.Contains(log, "boundary missing, as the configuration allows") || !strings.Contains(log, "it need not") {
+	if log := d.log.String(); !strings.Contains(log, "boundary missing, as the configuration allows") || !strings.Contains(log, "remove it from boundaries.allow_missing") {
 		t.Error("the log says nothing of what is allowed")
 	}
 	d.stop()

@@ -206,7 +206,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 				d.reload(ctx)
 				continue
 			}
-			d.log.Info("draining", "signal", s.String(), "at most", time.Duration(d.config.Drain))
+			d.log.Info("draining", "signal", s.String(), "at_most_ms", time.Duration(d.config.Drain).Milliseconds())
 			draining = true
 		case err = <-failed:
 			draining = true

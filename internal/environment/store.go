@@ -352,7 +352,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 		return Environment{}, errors.Join(err, dir.remove())
 	}
 	s.config.Log.Info("environment built", "tenant", key.tenant, "skill", p.skill, "digest", env.Digest, "bytes", env.SizeBytes,
-		"packages", len(env.Packages), "took", env.BuildTime.Round(time.Millisecond))
+		"packages", len(env.Packages), "took_ms", env.BuildTime.Milliseconds())
 	return env, nil
 }
 

@@ -30,7 +30,7 @@ func loadKey(path string, log *slog.Logger) ([]byte, error) {
 			return nil, fmt.Errorf("%s: is no key of %d bytes and can't be put aside: %w", path, keyBytes, err)
 		}
 		log.Error("the key of request hashes is damaged and replaced by a new one: until the executions of before are removed, their idempotency keys are refused as reused, for the same request too",
-			"file", path, "kept as", aside)
+			"file", path, "kept_as", aside)
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("key of request hashes: %w", err)
 	}

@@ -32,15 +32,16 @@ import (
 // An item is an entry of an archive.
 type item struct {
 	name string
-	kind byte // tar's type; 0: a file, or a directory if the name ends in /
+	kind byte // 0: a file, or a directory if the name ends in /
 	text string
 	to   string
 	mode int64
-	size int64 // size in the header; 0: the length of text
+	size int64 // that the header claims; 0: text's
 	time time.Time
 }
 
-// archive returns the bytes of a layer. The test fails if package tar refuses an item.
+// archive makes a layer's bytes. An item that the writer of tar refuses is a mistake
+// of the test.
 func archive(t testing.TB, items ...item) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -88,12 +89,12 @@ func zipped(t testing.TB, b []byte) []byte {
 	return out.Bytes()
 }
 
-// layerOf returns a compressed layer with these items.
+// layerOf is a layer with these items, compressed.
 func layerOf(t testing.TB, items ...item) v1.Layer {
 	return static.NewLayer(zipped(t, archive(t, items...)), types.OCILayer)
 }
 
-// imageWith returns an image for this machine.
+// imageWith is an image for this machine.
 func imageWith(t testing.TB, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
@@ -117,12 +118,12 @@ func forMachine(t testing.TB, img v1.Image, on v1.Platform) v1.Image {
 	return img
 }
 
-// A depot is a registry on loopback with a handler in front of it.
+// A depot is a registry on loopback, and what stands before it.
 type depot struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []string                                                    // "GET /v2/..."
-	before func(w http.ResponseWriter, r *http.Request) (handled bool) // may be nil
+	before func(w http.ResponseWriter, r *http.Request) (handled bool) // nil: nothing
 }
 
 func newDepot(t testing.TB) *depot {
@@ -142,14 +143,14 @@ func newDepot(t testing.TB) *depot {
 	return d
 }
 
-// meet sets the handler in front of the registry.
+// meet puts something before the registry.
 func (d *depot) meet(before func(w http.ResponseWriter, r *http.Request) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.before = before
 }
 
-// count returns how many requests had this method and a path with this end.
+// count is how often something was asked for whose name ends like this.
 func (d *depot) count(method, end string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +165,7 @@ func (d *depot) count(method, end string) int {
 
 func (d *depot) host() string { return strings.TrimPrefix(d.URL, "http://") }
 
-// push puts an image or index into the registry and returns the source to pull it from.
+// push puts an image, or an index, into the registry and returns how to pull it.
 func (d *depot) push(t testing.TB, repository string, what remote.Taggable) Source {
 	t.Helper()
 	ref, err := name.ParseReference(d.host() + "/" + repository + ":latest")
@@ -186,7 +187,7 @@ func (d *depot) push(t testing.TB, repository string, what remote.Taggable) Sour
 	return Source{Reference: ref.Context().Name() + "@" + h.String(), Credentials: None}
 }
 
-// openStore opens a store in dir, or in a new directory if dir is empty.
+// openStore opens a store in dir; empty: a new one.
 func openStore(t testing.TB, dir string, change func(*Config)) *Store {
 	t.Helper()
 	if dir == "" {
@@ -204,7 +205,7 @@ func openStore(t testing.TB, dir string, change func(*Config)) *Store {
 	return s
 }
 
-// treeOf lists the entries below dir with mode and content or link target.
+// treeOf lists what is beneath dir: mode and content, a link's target.
 func treeOf(t testing.TB, dir string) []string {
 	t.Helper()
 	var list []string

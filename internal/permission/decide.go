@@ -13,23 +13,22 @@ import (
 // A Decision says whether a command line may run.
 type Decision struct {
 	Allowed bool
-	// Reason is one sentence: why the line is allowed or refused, and what would help.
+	// Reason is one sentence: why, or why not and what would help.
 	Reason string
-	// Rule has the rules that cover the line, as written and without repetitions, separated
-	// by ", ". Empty if the line is refused.
+	// Rule is the rules that cover the line, as written, each once, separated by
+	// ", ". Empty if it is refused.
 	Rule string
-	// Missing is a rule that would cover the first command without a rule. Empty if the
-	// line is allowed or no rule would help.
+	// Missing is a rule that would cover the command that none covers. Empty if it
+	// is allowed, or if no rule would help.
 	Missing string
-	// Plan is what to run. Nil if the line is refused.
+	// Plan is what runs. Nil if it is refused.
 	Plan Plan
 
-	scoped bool       // the line is allowed, and not by an unscoped Bash rule
-	code   []codeWord // of the commands whose rules name their code
+	scoped bool       // rules with limits cover it
+	code   []codeWord // of those commands that the rules limit to some code
 }
 
-// Decide checks a command line against the rules. Every simple command of the line must be
-// covered.
+// Decide checks a command line against the rules.
 func (r Rules) Decide(command string) Decision {
 	plan, err := parse(command, r.baseDir)
 	if err != nil {
@@ -71,15 +70,14 @@ func (r Rules) Decide(command string) Decision {
 	return d
 }
 
-// A cover says how a rule covers one simple command.
+// A cover is how a rule covers one simple command.
 type cover struct {
 	rule  string
-	args  []string // without wrappers, see unwrap
-	exact bool     // the rule has every word of the command
-	// code is the code to run, if all rules that cover the command name their code.
-	// Nil: any code.
+	args  []string // without nohup and the like
+	exact bool     // the rule has every word
+	// code is what the command runs if every rule that covers it says which. Nil: any.
 	code *codeWord
-	env  []string // added to the command's environment
+	env  []string // added to the command's own
 }
 
 // A refusal says why no rule covers a command.
@@ -88,12 +86,11 @@ type refusal struct {
 	missing string
 }
 
-// cover finds the rule that covers a simple command, or the command inside a harmless
-// wrapper (see unwrap). It prefers a rule that does not name the code, because such a rule
-// allows more.
+// cover finds the rule that covers one simple command: the command itself, or what a
+// harmless wrapper around it runs. A rule that doesn't say which code comes first.
 func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	var refused *refusal
-	first := len(c.Args) // position of the first pattern of file names
+	first := len(c.Args) // the first pattern of file names
 	if len(c.Globs) > 0 {
 		first = c.Globs[0].Arg
 		if reason := globDanger(c.Args, first); reason != "" {
@@ -153,8 +150,8 @@ func (r rule) coverOf(args []string) cover {
 	return c
 }
 
-// exception says why a rule does not cover args although it matches them, or is empty. It
-// looks only at the words that a wildcard matched.
+// exception says why a rule that matches does not cover after all, or "". Only
+// what a wildcard let in is looked at.
 func (r rule) exception(args []string) string {
 	if r.kind != wildcardWords {
 		return ""
@@ -170,7 +167,7 @@ func (r rule) exception(args []string) string {
 		at = payload(args[:r.fixed])
 	}
 	if at == 0 {
-		return fmt.Sprintf("%s runs other programs, so the rule must name the program to run", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
+		return fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
 	}
 	if base := path.Base(args[0]); guarded(args[at]) && (base == "xargs" || base == "gxargs" || base == "parallel") {
 		return fmt.Sprintf("%s takes words for %s from standard input, which can't be checked", excerpt(args[0]), excerpt(args[at]))
@@ -188,7 +185,7 @@ func builtinReason(name string) string {
 	return fmt.Sprintf("%s is a shell builtin and no shell runs here: name a program", excerpt(name))
 }
 
-// uncovered builds the refusal of a command that no rule matches.
+// uncovered is the refusal of a command that no rule matches.
 func (r Rules) uncovered(args []string) *refusal {
 	var bash []string
 	for _, one := range r.list {
@@ -216,8 +213,8 @@ func (r Rules) uncovered(args []string) *refusal {
 
 var subcommand = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// summary names a command in a sentence: the program, and the second word if it looks like
-// a subcommand.
+// summary names a command in a sentence: the program, and its subcommand if
+// the second word looks like one.
 func summary(args []string) string {
 	if len(args) > 1 && subcommand.MatchString(args[1]) {
 		return excerpt(args[0] + " " + args[1])
@@ -225,8 +222,8 @@ func summary(args []string) string {
 	return excerpt(args[0])
 }
 
-// missingRule returns a narrow rule that would cover args, or "" if args cannot be written
-// as a rule.
+// missingRule is a narrow rule that would cover args, or "" if it can't be
+// written down.
 func missingRule(args []string) string {
 	if runnerAt(args) >= 0 || danger(args, 1) != "" {
 		return exactRule(args)
@@ -238,8 +235,7 @@ func missingRule(args []string) string {
 	return asRule(words, ":*")
 }
 
-// exactRule returns the rule for exactly these words, or "" if they cannot be written as a
-// rule.
+// exactRule is the rule for exactly these words.
 func exactRule(args []string) string { return asRule(args, "") }
 
 func asRule(words []string, ending string) string {

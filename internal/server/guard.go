@@ -82,7 +82,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 	defer intakeOf(ctx).hold()()
 	defer func() {
 		s.log.Debug("call", "method", method, "reference", c.reference, "principal", c.who.Name,
-			"code", status.Code(err), "took", time.Since(began))
+			"code", status.Code(err), "took_ms", float64(time.Since(began).Microseconds())/1000)
 	}()
 	defer func() {
 		if p := recover(); p != nil {

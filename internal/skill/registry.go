@@ -120,7 +120,7 @@ func (r *Registry) sweep() error {
 	removed, err := r.store.sweep(inUse)
 	if err != nil {
 		// A snapshot that remains only costs disk space.
-		r.config.Log.Warn("unused skill snapshots remain", "error", err)
+		r.config.Log.Warn("unused skill snapshots remain", "err", err)
 	}
 	if removed > 0 {
 		r.config.Log.Info("unused skill snapshots removed", "count", removed)

@@ -205,7 +205,7 @@ func (r *Registry) log(old, next *snapshotOfRoots, c Changes) {
 	}
 	for _, p := range next.problems {
 		if !known[p.Folder+"\x00"+p.Err.Error()] {
-			r.config.Log.Warn("skill not loaded", "folder", p.Folder, "kept", p.Kept, "error", p.Err)
+			r.config.Log.Warn("skill not loaded", "folder", p.Folder, "kept", p.Kept, "err", p.Err)
 		}
 	}
 }

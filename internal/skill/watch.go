@@ -32,7 +32,7 @@ func (r *Registry) Watch(ctx context.Context) error {
 		// Watches come before the reload, so that changes during the reload are seen.
 		r.addWatches(w)
 		if _, err := r.Reload(ctx); err != nil && ctx.Err() == nil {
-			r.config.Log.Error("skills not reloaded", "error", err)
+			r.config.Log.Error("skills not reloaded", "err", err)
 		}
 		if err := r.awaitChange(ctx, w); err != nil {
 			if ctx.Err() != nil {
@@ -67,7 +67,7 @@ func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
 			}
 			// Lost events count as a change.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				r.config.Log.Warn("watch skills", "error", err)
+				r.config.Log.Warn("watch skills", "err", err)
 				continue
 			}
 		}
@@ -103,7 +103,7 @@ func (r *Registry) addWatches(w *fsnotify.Watcher) {
 	}
 	for _, root := range r.config.Roots {
 		if err := add(filepath.Dir(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.config.Log.Warn("directory is not watched", "dir", filepath.Dir(root), "error", err)
+			r.config.Log.Warn("directory is not watched", "dir", filepath.Dir(root), "err", err)
 		}
 		// The root may be a link, but nothing beneath it is followed.
 		if err := add(root); err != nil {
@@ -119,7 +119,7 @@ func (r *Registry) addWatches(w *fsnotify.Watcher) {
 			return add(filepath.Clean(p))
 		})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.config.Log.Warn("skills are not watched completely", "root", root, "error", err)
+			r.config.Log.Warn("skills are not watched completely", "root", root, "err", err)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func unpack(dir, target string) error {
 	if err != nil {
 		return err
 	}
-	// The extractor leaves its lock file.
+	// The extractor's own lock.
 	if err := os.Remove(dir + ".lock"); err != nil {
 		return err
 	}
