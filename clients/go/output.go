@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// muchBytes is the minimum size of a message for unmarshalOutput.
+	// muchBytes is from where on a message is looked at before it is decoded.
 	muchBytes = 32 << 10
-	// headBytes is the length of the head of such a message. The output's bytes must begin
-	// within it.
+	// headBytes is where in it the bytes of an output begin at the latest.
 	headBytes = 512
-	// maxOutput is the maximum size of a buffer that is reused for output.
+	// maxOutput bounds the buffers that are kept for output.
 	maxOutput = 1 << 20
 )
 
-// Numbers of the fields that hold the output's bytes.
+// The fields that lead to the bytes of an output.
 var (
 	outputField = fieldNumber(&pb.ExecutionEvent{}, "output")
 	dataField   = fieldNumber(&pb.Output{}, "data")
@@ -32,9 +31,8 @@ func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
 }
 
-// unmarshalOutput decodes a large output event and copies its bytes only once. It handles
-// events that end with these bytes, as daemons send them, and returns false for any other
-// message.
+// unmarshalOutput decodes an event with much output that ends with the output's bytes,
+// as daemons send it, with one copy of them. false: it is another message, or none.
 func unmarshalOutput(data mem.BufferSlice, e *pb.ExecutionEvent) bool {
 	size := data.Len()
 	if size < muchBytes {
@@ -67,9 +65,8 @@ func unmarshalOutput(data mem.BufferSlice, e *pb.ExecutionEvent) bool {
 	return true
 }
 
-// lastField finds the field with a number among the fields that begin at from. That field
-// must be of type bytes and end at size. tag is the offset of the field, bytes that of its
-// content.
+// lastField finds, among the fields that begin at from, the one with a number. It must
+// be the last one, of bytes up to size: tag is where it begins and bytes where these do.
 func lastField(head []byte, from, size int, field protowire.Number) (tag, bytes int, ok bool) {
 	for at := from; at < len(head); {
 		number, kind, n := protowire.ConsumeTag(head[at:])
@@ -90,19 +87,19 @@ func lastField(head []byte, from, size int, field protowire.Number) (tag, bytes 
 	return 0, 0, false
 }
 
-// outputs holds buffers of outputs that are no longer used.
+// outputs has the bytes of outputs that nobody needs any more.
 var outputs sync.Pool
 
-// newOutput returns n bytes with arbitrary content.
+// newOutput returns n bytes with anything in them.
 func newOutput(n int) []byte {
-	// A much larger buffer would stay in memory if the caller keeps a small output.
+	// One that is far larger would be held by who keeps a little.
 	if b, ok := outputs.Get().(*[]byte); ok && n <= cap(*b) && cap(*b) <= 2*n {
 		return (*b)[:n]
 	}
 	return make([]byte, n)
 }
 
-// doneWith reuses the bytes of an output. Only the caller may have a reference to them.
+// doneWith takes the bytes of an output that nobody has but the caller.
 func doneWith(o *pb.Output) {
 	if b := o.GetData(); cap(b) >= muchBytes && cap(b) <= maxOutput {
 		o.Data = nil

@@ -22,7 +22,7 @@ func outputEvent(size int) *pb.ExecutionEvent {
 	}
 }
 
-// inFrames splits a message into buffers as gRPC does.
+// inFrames is a message as gRPC hands it over.
 func inFrames(message []byte) mem.BufferSlice {
 	var s mem.BufferSlice
 	for part := range slices.Chunk(message, 16<<10) {
@@ -31,7 +31,8 @@ func inFrames(message []byte) mem.BufferSlice {
 	return s
 }
 
-// The client decodes every message as protobuf does, whatever the order of its fields.
+// What the client makes of a message is what protobuf makes of it, in whatever order
+// its fields are.
 func TestUnmarshalAnyMessage(t *testing.T) {
 	encode := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
@@ -85,7 +86,7 @@ func TestUnmarshalAnyMessage(t *testing.T) {
 	}
 }
 
-// Bytes that a caller may have kept are not reused; others may be.
+// Bytes that somebody may have kept are not used again; others may be.
 func TestKeptEventsStay(t *testing.T) {
 	var kept []*pb.ExecutionEvent
 	f := &follower{
@@ -99,7 +100,7 @@ func TestKeptEventsStay(t *testing.T) {
 	}
 	for i, e := range kept {
 		if b := e.GetOutput().GetData(); len(b) != muchBytes || b[0] != byte(i) || b[muchBytes-1] != byte(i) {
-			t.Errorf("the bytes of event %d have changed", i)
+			t.Errorf("event %d has other bytes than it came with", i)
 		}
 	}
 	f.shared, f.on = false, nil
@@ -108,11 +109,11 @@ func TestKeptEventsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e.GetOutput().GetData() != nil {
-		t.Error("the bytes of an event that is not shared are not reused")
+		t.Error("an event that nobody keeps still has its bytes")
 	}
 }
 
-// numbered returns the i-th event as received, with muchBytes times i bytes.
+// numbered is the i-th event as it is received: muchBytes times i.
 func numbered(t *testing.T, i int) *pb.ExecutionEvent {
 	t.Helper()
 	b, err := proto.Marshal(&pb.ExecutionEvent{Sequence: uint64(i + 1), Event: &pb.ExecutionEvent_Output{Output: &pb.Output{

@@ -88,8 +88,7 @@ func TestEnds(t *testing.T) {
 		{&pb.Outcome{End: pb.End_END_TIMED_OUT, TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_QUEUE}}, "timed out: waiting for a slot", -1},
 		{&pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: proto.Int32(-9)}, "out of memory", -9},
 		{&pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: proto.Int32(-15), Evidence: &pb.Evidence{CancelledBy: "ann", CancelReason: "enough"}}, "cancelled by ann: enough", -15},
-		// A child ran out of memory, so the execution failed although the program exited
-		// with 0.
+		// Out of memory in a child only: the program exited with 0, and yet it is no success.
 		{&pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: proto.Int32(0)}, "out of memory", 0},
 	}
 	for _, test := range tests {
@@ -138,7 +137,7 @@ func TestRefusalKeepsItsStatus(t *testing.T) {
 		return refusal(codes.Unavailable, "DRAINING", "draining")
 	}}
 	cmd := f.dial(t).Script("demo", "x.py")
-	cmd.IdempotencyKey = "k" // not sent again in spite of the key, because the daemon has answered
+	cmd.IdempotencyKey = "k" // even so: the daemon has decided
 	err := cmd.Run(t.Context())
 	if got, want := status.Code(err), codes.Unavailable; got != want {
 		t.Errorf("code: got %v, want %v", got, want)
@@ -364,7 +363,7 @@ func TestEndOfContextCancels(t *testing.T) {
 }
 
 func TestEndOfContextWithoutDaemon(t *testing.T) {
-	// Cancel answers UNIMPLEMENTED, but Wait must return.
+	// Cancel answers UNIMPLEMENTED: Wait must come back all the same.
 	f := &fake{execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
 		if err := newRecord().send(s, 0, 0); err != nil {
 			return err
@@ -415,7 +414,7 @@ func TestDetachLeavesItRunning(t *testing.T) {
 			return nil
 		},
 		cancel: func(*pb.CancelRequest) (*pb.Execution, error) {
-			t.Error("the execution was cancelled")
+			t.Error("it was cancelled")
 			return &pb.Execution{}, nil
 		},
 	}

@@ -62,7 +62,7 @@ func (a *app) explainMissingDaemon(err error) {
 	for _, line := range []string{
 		"no daemon answers at " + a.at() + ": " + connectCause(status.Convert(err).Message()),
 		"start it:          systemctl start skillrund, or as root: skillrund --config /etc/skillrun/skillrund.yaml",
-		"if it won't start: its log says which boundary is missing; skillrund --check reads the config alone",
+		"if it won't start: its log says which boundary is missing; skillrund --check finds mistakes in its configuration",
 		"if it is elsewhere: --address or " + addressVariable + ", unix:///path or host:port",
 	} {
 		a.note("%s", line)

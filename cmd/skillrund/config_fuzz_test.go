@@ -33,7 +33,9 @@ func FuzzConfig(f *testing.F) {
 			}
 			return
 		}
-		if err := c.validate(); err != nil {
+		var found problems
+		c.validate(found.bad)
+		if err := found.err(); err != nil {
 			t.Errorf("loaded, and not valid: %v", err)
 		}
 	})

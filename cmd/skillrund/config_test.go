@@ -80,73 +80,81 @@ limits: {default: {memory: 64MiB, wall_time: 1m30s, output: 1000}, max: {memory:
 
 func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"unknown key", "state_dir: x\nnetwrok: none\n", "line 2: unknown key netwrok"},
-		{"unknown nested key", "limits:\n  max:\n    memroy: 1GiB\n", "line 3: unknown key memroy"},
-		{"two unknown keys", "a: 1\nb: 2\n", "line 1: unknown key a; line 2: unknown key b"},
+		{"unknown key", "state_dir: x\nnetwrok: none\n", "line 2: netwrok: unknown key; did you mean network?"},
+		{"unknown nested key", "limits:\n  max:\n    memroy: 1GiB\n", "line 3: limits.max.memroy: unknown key; did you mean memory?"},
+		{"two unknown keys", "a: 1\nb: 2\n", "2 errors\n  line 1: a: unknown key; the keys here are listen, "},
 		{"not YAML", "a: [\n", "line 1"},
 		{"two documents", "network: none\n---\nnetwork: none\n", "more than one document"},
-		{"duration", "grace: 5 minutes\n", `line 1: "5 minutes" is not a duration`},
-		{"size", "message_bytes: 16XB\n", `line 1: "16XB" is not a size`},
+		{"duration", "grace: 5 minutes\n", `line 1: grace: "5 minutes" is not a duration; write 30s, 1m30s or 250ms`},
+		{"size", "message_bytes: 16XB\n", `line 1: message_bytes: "16XB" is not a size; write a number of bytes, or a number with a unit such as 512MiB or 2GiB`},
 		{"negative size", "message_bytes: -1\n", `"-1" is not a size`},
 		{"size overflow", "message_bytes: 99999999999GiB\n", "is not a size"},
 		{"file mode", "listen: {unix_mode: 999}\n", "is not a file mode"},
-		{"wrong type", "concurrency: {queued: many}\n", "line 1"},
-		{"network", "network: bridge\n", `network: "bridge"; must be none or host`},
-		{"an image's name", "images: {A/b: {rootfs: /x}}\n", "images.A/b: an image's name has"},
-		{"an image named host", "images: {host: {rootfs: /x}}\n", "images.host: an image's name has"},
+		{"wrong type", "concurrency: {queued: many}\n", `line 1: concurrency.queued: "many" is not a whole number`},
+		{"network", "network: bridge\n", `line 1: network: "bridge" is unknown; write none or host`},
+		{"an image's name", "images: {A/b: {rootfs: /x}}\n", `line 1: images.A/b: "A/b" cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host`},
+		{"an image named host", "images: {host: {rootfs: /x}}\n", `line 1: images.host: "host" cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host`},
 		{"an image of nothing", "images: {a: {}}\n", "images.a: set one of rootfs"},
 		{"an image of both", "images: {a: {rootfs: /x, image: b}}\n", "images.a: set one of rootfs"},
-		{"an image's unknown key", "images:\n  a: {dir: /x}\n", "line 2: unknown key dir"},
-		{"no reference", "images: {a: {image: 'http://x'}}\n", "images.a: image: \"http://x\" is not a valid reference"},
+		{"an image's unknown key", "images:\n  a: {dir: /x}\n", "line 2: images.a.dir: unknown key; the keys here are rootfs, image, credentials"},
+		{"no reference", "images: {a: {image: 'http://x'}}\n", "images.a: image: \"http://x\" is no reference"},
 		{"credentials", "images: {a: {image: x, credentials: mine}}\n", `images.a: credentials: "mine"; must be none or docker`},
-		{"credentials for a directory", "images: {a: {rootfs: /x, credentials: docker}}\n", "images.a.credentials: a directory needs none"},
+		{"credentials for a directory", "images: {a: {rootfs: /x, credentials: docker}}\n", "line 1: images.a.credentials: a directory needs no credentials; remove this key"},
 		{"the machine's root", "images: {a: {rootfs: /}}\n", "which no sandbox may see"},
-		{"a root with the state in it", "state_dir: /srv/x/state\nimages: {a: {rootfs: /srv/x}}\n", "/srv/x holds /srv/x/state, which no sandbox may see"},
+		{"a root with the state in it", "state_dir: /srv/x/state\nimages: {a: {rootfs: /srv/x}}\n", "line 2: images.a.rootfs: /srv/x contains /srv/x/state, which no sandbox may see; write a directory with the root file system alone"},
 		{"a root in the state", "state_dir: /srv/x\nimages: {a: {rootfs: /srv/x/record}}\n", "images.a.rootfs: /srv/x/record lies in /srv/x"},
-		{"an unknown runtime", "runtimes: {lua: host}\n", "runtimes.lua: unknown; there are default, python, bash, sh, node, ruby, perl"},
+		{"an unknown runtime", "runtimes: {lua: host}\n", "line 1: runtimes.lua: unknown; write one of default, python, bash, sh, node, ruby or perl"},
 		{"a runtime in no image", "runtimes: {bash: tools}\n", `runtimes.bash: "tools" is neither host nor a name of images`},
-		{"nothing may be pulled", "pull: {files: 0}\n", "pull.files: must be more than 0"},
-		{"python", "python: '3.14'\n", `python: "3.14"; must be auto, system or embedded`},
+		{"nothing may be pulled", "pull: {files: 0}\n", "line 1: pull.files: 0; must be more than 0"},
+		{"python", "python: '3.14'\n", `line 1: python: "3.14" is unknown; write auto, system or embedded`},
 		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
 		{"host network with TCP for MCP", "network: host\nlisten: {mcp_tcp: 127.0.0.1:1}\n", "listen.mcp_tcp asks for no credentials"},
-		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", "listen.mcp_tcp: \"0.0.0.0\" is reachable from outside"},
-		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "listen.mcp_unix: 121 bytes"},
-		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "the same as listen.unix"},
-		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", "reachable from outside"},
-		{"TCP for all by name", "listen: {tcp: ':1'}\n", "reachable from outside"},
+		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878`},
+		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "line 1: listen.mcp_unix: the path has 121 bytes; a socket's path has at most 107"},
+		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "/s is also listen.unix; give each socket its own path"},
+		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", `line 1: listen.tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878`},
+		{"TCP for all by name", "listen: {tcp: ':1'}\n", `line 1: listen.tcp: "" is reachable from other machines`},
 		{"TCP without a port", "listen: {tcp: 127.0.0.1}\n", "missing port"},
 		{"TCP port", "listen: {tcp: 127.0.0.1:http}\n", "is not a port"},
-		{"no listener", "listen: {unix: ''}\n", "neither unix nor tcp"},
+		{"no listener", "listen: {unix: ''}\n", "line 1: listen: unix and tcp are both empty, so no client could reach the daemon; set one of them"},
 		{"long socket", "listen: {unix: /" + strings.Repeat("x", 120) + "}\n", "at most 107"},
-		{"default above max", "limits: {max: {memory: 64MiB}}\n", "limits.default.memory: above limits.max.memory"},
-		{"zero default", "limits: {default: {processes: 0}}\n", "limits.default.processes: must be more than 0"},
-		{"too little memory", "limits: {default: {memory: 1MiB}}\n", "limits.default.memory: below the least"},
-		{"too few open files", "limits: {default: {open_files: 16}}\n", "limits.default.open_files: below the least"},
-		{"long wall time", "limits: {max: {wall_time: 601s}}\n", "at most 600s"},
+		{"default above max", "limits: {max: {memory: 64MiB}}\n", "line 1: limits.default.memory: 512MiB is above limits.max.memory, 64MiB; lower it or raise the maximum"},
+		{"zero default", "limits: {default: {processes: 0}}\n", "line 1: limits.default.processes: 0; must be more than 0"},
+		{"too little memory", "limits: {default: {memory: 1MiB}}\n", "line 1: limits.default.memory: 1MiB is too small to start a sandbox; write at least 8MiB"},
+		{"too few open files", "limits: {default: {open_files: 16}}\n", "line 1: limits.default.open_files: 16 are too few to start a program; write at least 32"},
+		{"long wall time", "limits: {max: {wall_time: 601s}}\n", "line 1: limits.max.wall_time: 10m1s is too long; write at most 10m0s"},
 		{"cgroup", "cgroup_parent: relative\n", "cgroup_parent"},
-		{"ids of accounts", "ids: {first: 1000}\n", "accounts live below 65536"},
+		{"ids of accounts", "ids: {first: 1000}\n", "line 1: ids.first: 1000 is in the range of accounts; write 65536 or more"},
 		{"few ids", "ids: {count: 40}\nconcurrency: {running: 4}\n", "ids.count: 40 are ids for 9 sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 16"},
 		{"hardly an id", "ids: {count: 2}\nprepared: {sandboxes: 0}\n", "ids.count: 2 are ids for 0 sandboxes"},
 		{"more than a number holds", "concurrency: {running: 9223372036854775807}\n", "concurrency.running: all that a daemon takes are ids for 1023 sandboxes"},
 		{"more than there are ids for", "concurrency: {running: 5000}\n", "concurrency.running: all that a daemon takes are ids for 1023 sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 5012"},
 		{"more reserved than a number holds", "concurrency: {running: 9223372036854775807, reserved: 9223372036854775807}\n", "all that a daemon takes are ids for 1023 sandboxes"},
-		{"fewer than none reserved", "concurrency: {reserved: -1}\n", "concurrency.reserved, grace, cancel_grace: must not be negative"},
+		{"fewer than none reserved", "concurrency: {reserved: -1}\n", "line 1: concurrency.reserved: -1 is negative; write 0 or more"},
 		{"ids past the end", "ids: {first: 4294967000, count: 1000}\n", "ids.count"},
-		{"a boundary that is none", "boundaries: {allow_missing: [swap, sawp]}\n", `boundaries.allow_missing: "sawp" is none that can be missing`},
-		{"a boundary that must be there", "boundaries: {allow_missing: [user namespace]}\n", `boundaries.allow_missing: "user namespace" is none that can be missing`},
-		{"a report that must be there", "boundaries: {allow_missing: [complete report]}\n", `"complete report" is none`},
+		{"a boundary that is none", "boundaries: {allow_missing: [swap, sawp]}\n", `line 1: boundaries.allow_missing[1]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries`},
+		{"a boundary that must be there", "boundaries: {allow_missing: [user namespace]}\n", `line 1: boundaries.allow_missing[0]: "user namespace" cannot be skipped; skillrund --doctor lists the boundaries`},
+		{"a report that must be there", "boundaries: {allow_missing: [complete report]}\n", `line 1: boundaries.allow_missing[0]: "complete report" cannot be skipped; skillrund --doctor lists the boundaries`},
 		{"a boundary twice", "boundaries: {allow_missing: [swap, swap]}\n", `"swap" is there twice`},
-		{"nothing runs", "concurrency: {running: 0}\n", "concurrency.running: must be more than 0"},
+		{"nothing runs", "concurrency: {running: 0}\n", "line 1: concurrency.running: 0; must be more than 0"},
 		{"log", "log: {format: xml}\n", "text or json"},
-		{"audit", "audit: {arguments: all}\n", `audit.arguments: "all"; must be off, hash or truncated`},
-		{"log level", "log: {level: loud}\n", "level"},
-		{"message size", "message_bytes: 1\n", "between 64KiB and 256MiB"},
-		{"processors", "limits: {default: {cpus: two}}\n", `line 1: "two" is not a number of processors`},
+		{"audit", "audit: {arguments: all}\n", `line 1: audit.arguments: "all" is unknown; write off, hash or truncated`},
+		{"log level", "log: {level: loud}\n", `line 1: log.level: "loud" is not a log level; write debug, info, warn or error`},
+		{"a switch", "shell: maybe\n", `line 1: shell: "maybe" is not true or false`},
+		{"a list", "skills: {a: b}\n", "line 1: skills: a mapping is not a list of texts; write [a, b]"},
+		{"no mapping", "limits:\n  default: 5\n", `line 2: limits.default: "5" is not a mapping; write keys with their values`},
+		{"a list for all", "- x\n", "line 1: a list is not a mapping"},
+		{"a key twice", "grace: 1s\ndrain: 1s\ngrace: 2s\n", "line 3: grace: the key is on line 1 already; remove one of the two"},
+		{"an id below zero", "ids: {first: -1}\n", `line 1: ids.first: "-1" is not a whole number`},
+		{"itself", "skills: &a [*a]\n", "line 1: skills: a list is not a list of texts"},
+		{"message size", "message_bytes: 1\n", "line 1: message_bytes: 1; must be 64KiB to 256MiB"},
+		{"processors", "limits: {default: {cpus: two}}\n", `line 1: limits.default.cpus: "two" is not a number of processors; write 0.01 or more, or 0 for no limit`},
 		{"too few processors", "limits: {default: {cpus: 0.009}}\n", `"0.009" is not a number of processors`},
 		{"no number of processors", "limits: {max: {cpus: .nan}}\n", `".nan" is not a number of processors`},
-		{"more processors than the most", "limits: {default: {cpus: 2}, max: {cpus: 1.5}}\n", "limits.default.cpus: above limits.max.cpus"},
-		{"mother", "prepared: {mother: false}\n", "prepared.mother: must be true, or prepared.sandboxes and prepared.interpreters 0"},
-		{"request bytes", "request_bytes: 1MiB\n", "at least message_bytes, 16777216"},
+		{"more processors than the most", "limits: {default: {cpus: 2}, max: {cpus: 1.5}}\n", "line 1: limits.default.cpus: 2 is above limits.max.cpus, 1.5; lower it or raise the maximum"},
+		{"mother", "prepared: {mother: false}\n", "line 1: prepared.mother: false; must be true, or prepared.sandboxes and prepared.interpreters 0: it makes both"},
+		{"log level's kind", "log: {level: [info]}\n", "line 1: log.level: a list is not a log level; write debug, info, warn or error"},
+		{"request bytes", "request_bytes: 1MiB\n", "line 1: request_bytes: 1MiB holds no message of message_bytes, 16MiB; write 0 or at least that"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := loadConfig(writeConfig(t, tt.text))
@@ -154,6 +162,128 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 				t.Errorf("got %v\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// One run reports every mistake of a file, each with its line, in the order of the file.
+func TestConfigReportsEverything(t *testing.T) {
+	path := writeConfig(t, `netwrok: none
+grace: 5 minutes
+limits:
+  default:
+    memory: 8GiB
+    cpus: two
+  max: {processes: 0, open_files: many}
+listen:
+  tcp: 0.0.0.0:1
+  unix_mode: 0999
+boundaries:
+  allow_missing:
+    - sawp
+    - swap
+    - swap
+shell: perhaps
+artifacts: 5
+images:
+  a: {rootfs: /}
+drain: 0s
+`)
+	_, err := loadConfig(path)
+	want := "config " + path + `: 14 errors
+  line 1: netwrok: unknown key; did you mean network?
+  line 2: grace: "5 minutes" is not a duration; write 30s, 1m30s or 250ms
+  line 5: limits.default.memory: 8GiB is above limits.max.memory, 4GiB; lower it or raise the maximum
+  line 6: limits.default.cpus: "two" is not a number of processors; write 0.01 or more, or 0 for no limit
+  line 7: limits.max.open_files: "many" is not a whole number in the range of the key
+  line 7: limits.max.processes: 0; must be more than 0
+  line 9: listen.tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878
+  line 10: listen.unix_mode: "0999" is not a file mode; write it in octal, such as 0660
+  line 13: boundaries.allow_missing[0]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries
+  line 15: boundaries.allow_missing[2]: "swap" is there twice; remove one of the two
+  line 16: shell: "perhaps" is not true or false
+  line 17: artifacts: "5" is not a mapping; write keys with their values
+  line 19: images.a.rootfs: / contains /var/lib/skillrun, which no sandbox may see; write a directory with the root file system alone
+  line 20: drain: 0s; must be more than 0`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+// inspect finds what the start would refuse, each with its key, and changes nothing.
+func TestInspectNamesKeys(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"file": 0o600, "socket": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/var/tmp", filepath.Join(dir, "root", "tmp")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "c.yaml")
+	text := `skills:
+  - none
+  - file
+state_dir: file/state
+run_dir: file
+listen: {unix: socket, mcp_unix: file/mcp.sock}
+environments: {wheels: nowhere}
+python: embedded
+images: {a: {rootfs: root}, b: {rootfs: gone}, unused: {rootfs: gone}}
+runtimes:
+  default: a
+  python: b
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, found, err := readConfig(path)
+	if err != nil || found.err() != nil {
+		t.Fatal(err, found.err())
+	}
+	c.inspect(t.Context(), filepath.Join(dir, "skillrun-python"), found.bad)
+	err = found.err()
+	if err == nil {
+		t.Fatal("nothing is wrong")
+	}
+	for _, want := range []string{
+		"line 2: skills[0]: stat " + dir + "/none: no such file or directory; write the folder",
+		"line 3: skills[1]: " + dir + "/file is not a directory",
+		"line 4: state_dir: stat " + dir + "/file/state: not a directory",
+		"line 5: run_dir: " + dir + "/file is not a directory",
+		"line 6: listen.unix: " + dir + "/socket exists and is not a socket; remove it",
+		"line 6: listen.mcp_unix: lstat " + dir + "/file/mcp.sock: not a directory",
+		"line 7: environments.wheels: stat " + dir + "/nowhere: no such file or directory",
+		"line 8: python: embedded needs the program skillrun-python beside skillrund: stat " + dir + "/skillrun-python: no such file or directory",
+		"line 9: images.a.rootfs: its /tmp is a link",
+		"line 9: images.b.rootfs: ",
+	} {
+		if !strings.Contains(err.Error(), "  "+want) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+	if n := len(err.(*configError).problems); n != 10 {
+		t.Errorf("%d problems, want 10: %v", n, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 4 {
+		t.Errorf("inspect made something: %v, %v", entries, err)
+	}
+}
+
+// A usable configuration passes, with directories that the daemon has yet to make.
+func TestInspectPasses(t *testing.T) {
+	path := writeConfig(t, "state_dir: a/b/c\nrun_dir: run\nlisten: {unix: run/s.sock}\n")
+	c, found, err := readConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.inspect(t.Context(), "", found.bad)
+	if err := found.err(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -208,8 +338,5 @@ func TestConfigOfImages(t *testing.T) {
 	}
 	if c, err = loadConfig(writeConfig(t, "runtimes:\nimages:\n")); err != nil || c.Runtimes["default"] != "host" {
 		t.Errorf("empty keys: got %v, %v", c.Runtimes, err)
-	}
-	if err := c.pinned(t.Context()); err != nil {
-		t.Errorf("without images: %v", err)
 	}
 }

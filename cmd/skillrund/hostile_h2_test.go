@@ -230,8 +230,9 @@ func (h *h2) untilClosed(what string) {
 	h.until(what+": closed", func() bool { return h.closed })
 }
 
-// slowLoris opens what takes long. The bounds are the server's own: 20 seconds for
-// a handshake, a minute for an idle connection; nothing here measures them.
+// slowLoris opens connections and requests and never finishes them. The server's own
+// bounds end them: 5 seconds for a handshake, a minute for an idle connection. Nothing
+// here measures these times.
 func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "")
 	d.works()

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,48 +44,53 @@ func (i imageConfig) source() image.Source {
 	return s
 }
 
-// checkImages reports what is wrong with images and runtimes, by their keys.
-func (c *config) checkImages(bad func(key, format string, args ...any)) {
+// checkImages reports mistakes in images and runtimes.
+func (c *config) checkImages(bad badFunc) {
 	if len(c.Images) > maxImages {
-		bad("images", "%d of them; at most %d", len(c.Images), maxImages)
+		bad("images", "%d images; write at most %d", len(c.Images), maxImages)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
-		i, key := c.Images[name], "images."+name
-		if !validImageName.MatchString(name) || name == hostRuntime {
-			bad(key, "an image's name has up to 64 of a-z, 0-9, '.', '_' and '-', and is not host")
-		}
-		switch {
-		case (i.Rootfs == "") == (i.Image == ""):
-			bad(key, "set one of rootfs, a directory, and image, a reference with a digest")
-		case i.Rootfs != "" && i.Credentials != "":
-			bad(key+".credentials", "a directory needs none")
-		case i.Rootfs != "":
-			c.checkRootfs(key+".rootfs", i.Rootfs, bad)
-		default:
-			if err := i.source().Check(); err != nil {
-				bad(key, "%v", err)
-			}
-		}
+		c.checkImage("images."+name, name, bad)
 	}
 	languages := append([]string{defaultRuntime}, runtime.Languages()...)
-	for _, what := range slices.Sorted(maps.Keys(c.Runtimes)) {
-		if !slices.Contains(languages, what) {
-			bad("runtimes."+what, "unknown; there are %s", strings.Join(languages, ", "))
+	for _, language := range slices.Sorted(maps.Keys(c.Runtimes)) {
+		key, name := "runtimes."+language, c.Runtimes[language]
+		if !slices.Contains(languages, language) {
+			bad(key, "unknown; write one of %s", orList(languages))
 		}
-		if _, ok := c.Images[c.Runtimes[what]]; !ok && c.Runtimes[what] != hostRuntime {
-			bad("runtimes."+what, "%q is neither host nor a name of images", c.Runtimes[what])
+		if _, ok := c.Images[name]; !ok && name != hostRuntime {
+			bad(key, "%q is neither host nor a name of images", name)
+		}
+	}
+}
+
+func (c *config) checkImage(key, name string, bad badFunc) {
+	if !validImageName.MatchString(name) || name == hostRuntime {
+		bad(key, "%q cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host", name)
+	}
+	i := c.Images[name]
+	switch {
+	case (i.Rootfs == "") == (i.Image == ""):
+		bad(key, "set one of rootfs (a directory) and image (a reference with a digest)")
+	case i.Rootfs != "" && i.Credentials != "":
+		bad(key+".credentials", "a directory needs no credentials; remove this key")
+	case i.Rootfs != "":
+		c.checkRootfs(key+".rootfs", i.Rootfs, bad)
+	default:
+		if err := i.source().Check(); err != nil {
+			bad(key, "%v", err)
 		}
 	}
 }
 
 // checkRootfs keeps the daemon's own files out of sandboxes.
-func (c *config) checkRootfs(key, dir string, bad func(key, format string, args ...any)) {
+func (c *config) checkRootfs(key, dir string, bad badFunc) {
 	for _, own := range []string{c.StateDir, c.RunDir} {
 		if rel, err := filepath.Rel(dir, own); err == nil && filepath.IsLocal(rel) {
-			bad(key, "%s holds %s, which no sandbox may see: give the root file system a directory of its own", dir, own)
+			bad(key, "%s contains %s, which no sandbox may see; write a directory with the root file system alone", dir, own)
 		}
 		if rel, err := filepath.Rel(own, dir); err == nil && filepath.IsLocal(rel) && rel != "." {
-			bad(key, "%s lies in %s, which is the daemon's own: give the root file system a directory of its own", dir, own)
+			bad(key, "%s lies in %s, which belongs to the daemon; write a directory with the root file system alone", dir, own)
 		}
 	}
 }
@@ -103,18 +107,6 @@ func (c *config) usedImages() []string {
 	return names
 }
 
-// pinned refuses references without a digest, with the line to write.
-func (c *config) pinned(ctx context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
-		if i := c.Images[name]; i.Image != "" {
-			if err := i.source().Pinned(ctx); err != nil {
-				return fmt.Errorf("images.%s.image: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
-
 // images are the root file systems beside the host's, each with the interpreters
 // that it has.
 type images struct {
@@ -125,9 +117,6 @@ type images struct {
 // openImages pulls what is not there. Executions never wait for that.
 func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err error) {
 	var all images
-	if err := c.pinned(ctx); err != nil {
-		return all, err
-	}
 	used := c.usedImages()
 	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
 		if !slices.Contains(used, name) {

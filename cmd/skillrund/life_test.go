@@ -347,7 +347,7 @@ func TestRetention(t *testing.T) {
 func TestCheckConfig(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c.yaml")
-	for text, want := range map[string]string{"network: none\n": "", "netwrok: none\n": "line 1: unknown key netwrok"} {
+	for text, want := range map[string]string{"network: none\n": "", "netwrok: none\n": "line 1: netwrok: unknown key; did you mean network?", "skills: [nowhere]\n": "line 1: skills[0]: "} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -32,12 +32,20 @@ func run(args []string, path string, check, try, version bool, grow int) error {
 		fmt.Println("skillrund", buildVersion())
 		return nil
 	}
-	c, err := loadConfig(path)
+	c, found, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	bundle, err := findBundle()
 	if err != nil {
 		return err
 	}
 	if check {
-		return c.pinned(context.Background())
+		c.inspect(context.Background(), bundle, found.bad)
+		return found.err()
+	}
+	if err := found.err(); err != nil {
+		return err
 	}
 	if try {
 		return doctor(c, os.Stdout)
@@ -45,15 +53,15 @@ func run(args []string, path string, check, try, version bool, grow int) error {
 	if grow != 0 {
 		return growRecord(c, grow)
 	}
-	bundle, err := findBundle()
-	if err != nil {
-		return err
-	}
 	// Before anything else is started: it executes this program anew.
 	if err := sandbox.Isolate(); err != nil {
 		return explainMachine(c, os.Stderr, err)
 	}
 	if err := os.Unsetenv(bundleVar); err != nil {
+		return err
+	}
+	c.inspect(context.Background(), bundle, found.bad)
+	if err := found.err(); err != nil {
 		return err
 	}
 	return serve(c, bundle)

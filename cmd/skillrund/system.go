@@ -50,7 +50,7 @@ func (d *daemon) capabilities() server.Capabilities {
 	b := d.config.bounds()
 	c := server.Capabilities{
 		Version: buildVersion(), Started: d.started, Default: b.Default, Max: b.Max,
-		MaxRunning: d.config.Concurrency.Running, MaxQueued: d.config.Concurrency.Queued,
+		MaxRunning: d.config.Concurrency.Running + d.config.Concurrency.Reserved, MaxQueued: d.config.Concurrency.Queued,
 		Network: d.config.Network, Cgroup: cgroupVersion(), Kernel: kernelRelease(), Retention: time.Duration(d.config.Retention.Age),
 	}
 	for _, b := range d.probing.found {

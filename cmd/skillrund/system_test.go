@@ -7,7 +7,7 @@ import (
 )
 
 func TestCapabilities(t *testing.T) {
-	d := startDaemon(t, "") // which waits for SERVING
+	d := startDaemon(t, "concurrency: {running: 3, reserved: 2}\n") // which waits for SERVING
 	c, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestCapabilities(t *testing.T) {
 			t.Errorf("no %s with a version among %v", want, c.Runtimes)
 		}
 	}
-	if c.Version == "" || c.Kernel == "" || c.Cgroup == "" || c.Network != "none" || c.MaxLimits.GetMemoryBytes() == 0 || c.DefaultLimits.GetWallTime() == nil || c.MaxRunning == 0 {
+	if c.Version == "" || c.Kernel == "" || c.Cgroup == "" || c.Network != "none" || c.MaxLimits.GetMemoryBytes() == 0 || c.DefaultLimits.GetWallTime() == nil || c.MaxRunning != 3+2 {
 		t.Errorf("got %v", c)
 	}
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"io/fs"
 	"math"
 	"strconv"
@@ -14,17 +14,29 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
+// errNotRead is the error of an UnmarshalYAML. The message comes from the type's wants.
+var errNotRead = errors.New("not such a value")
+
 // duration is written as Go writes it: 30s, 1m30s, 250ms.
 type duration time.Duration
 
 func (d *duration) UnmarshalYAML(node *yaml.Node) error {
 	v, err := time.ParseDuration(node.Value)
 	if err != nil {
-		return fmt.Errorf("line %d: %q is not a duration such as 30s or 1m30s", node.Line, node.Value)
+		return err
 	}
 	*d = duration(v)
 	return nil
 }
+
+func (d duration) String() string { return time.Duration(d).String() }
+
+func (duration) wants() string { return "a duration; write 30s, 1m30s or 250ms" }
+
+// number is a count in a message.
+type number int
+
+func (n number) String() string { return strconv.Itoa(int(n)) }
 
 // size is a number of bytes, as on the command line: 1048576, 512MiB, 1.5g. Every unit is
 // a power of 1024.
@@ -36,10 +48,27 @@ const maxSize = 1 << 60
 func (s *size) UnmarshalYAML(node *yaml.Node) error {
 	n, err := units.RAMInBytes(node.Value)
 	if err != nil || n < 0 || n > maxSize {
-		return fmt.Errorf("line %d: %q is not a size such as 1048576, 512MiB or 2GiB", node.Line, node.Value)
+		return errNotRead
 	}
 	*s = size(n)
 	return nil
+}
+
+// String writes the largest unit that keeps the number whole.
+func (s size) String() string {
+	for _, unit := range []struct {
+		suffix string
+		factor size
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if s >= unit.factor && s%unit.factor == 0 {
+			return strconv.FormatInt(int64(s/unit.factor), 10) + unit.suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+func (size) wants() string {
+	return "a size; write a number of bytes, or a number with a unit such as 512MiB or 2GiB"
 }
 
 // cpus is a number of processors, such as 0.5 or 2, in thousandths.
@@ -49,11 +78,15 @@ func (c *cpus) UnmarshalYAML(node *yaml.Node) error {
 	v, err := strconv.ParseFloat(node.Value, 64)
 	milli := math.Round(v * 1000)
 	if err != nil || !(v == 0 || milli >= executor.MinMilliCPUs && milli <= executor.MaxMilliCPUs) {
-		return fmt.Errorf("line %d: %q is not a number of processors such as 0.5 or 2, or 0 for no limit", node.Line, node.Value)
+		return errNotRead
 	}
 	*c = cpus(milli)
 	return nil
 }
+
+func (c cpus) String() string { return strconv.FormatFloat(float64(c)/1000, 'f', -1, 64) }
+
+func (cpus) wants() string { return "a number of processors; write 0.01 or more, or 0 for no limit" }
 
 // fileMode is written in octal: 0660.
 type fileMode fs.FileMode
@@ -61,8 +94,10 @@ type fileMode fs.FileMode
 func (m *fileMode) UnmarshalYAML(node *yaml.Node) error {
 	v, err := strconv.ParseUint(strings.TrimPrefix(node.Value, "0o"), 8, 9)
 	if err != nil {
-		return fmt.Errorf("line %d: %q is not a file mode such as 0660", node.Line, node.Value)
+		return err
 	}
 	*m = fileMode(v)
 	return nil
 }
+
+func (fileMode) wants() string { return "a file mode; write it in octal, such as 0660" }

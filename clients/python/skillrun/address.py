@@ -1,21 +1,21 @@
-"""Addresses of the daemon."""
+"""Where the daemon is."""
 
 from __future__ import annotations
 
 import os
 from typing import Optional
 
-# The environment variable that has the daemon's address.
+# Names the environment variable with the daemon's address.
 VARIABLE = "SKILLRUN_ADDRESS"
 
-# Where a daemon listens if its configuration does not say otherwise.
+# Where a daemon listens unless it is told otherwise.
 DEFAULT = "unix:///run/skillrun/skillrun.sock"
 
 
 def target(address: Optional[str]) -> str:
-    """Converts an address into a gRPC target. The address is "unix:///path", the absolute
-    path of a socket, "tcp://host:port" or "host:port". None means $SKILLRUN_ADDRESS, or
-    DEFAULT if that is empty. Raises ValueError for any other address."""
+    """Turns an address into a gRPC target: "unix:///path", the absolute path of a
+    socket, "tcp://host:port" or "host:port". None: $SKILLRUN_ADDRESS; if that is
+    empty too, DEFAULT. A ValueError if it is none of them."""
     address = address or os.environ.get(VARIABLE) or DEFAULT
     if address.startswith("/"):
         return "unix://" + address

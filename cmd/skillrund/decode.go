@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// decode reads a YAML file into c, which holds the defaults. It goes on after a mistake,
+// so that one run reports all of them; a value that can't be read keeps its default.
+// yaml.v3 itself stops at the first error of an Unmarshaler and names no keys.
+func (f *problems) decode(data []byte, c *config) {
+	f.lines = map[string]int{}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return // an empty file
+	} else if err != nil {
+		f.list = append(f.list, problem{text: strings.TrimPrefix(err.Error(), "yaml: ")})
+		return
+	}
+	f.value("", doc.Content[0], reflect.ValueOf(c).Elem())
+	var second yaml.Node
+	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
+		f.list = append(f.list, problem{line: max(second.Line, 1), text: "more than one document; remove the line --- and all that follows it"})
+	}
+}
+
+// value reads one node. A null keeps the default, but empties lists and maps.
+func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.ShortTag() == "!!null" {
+		if kind := out.Kind(); kind == reflect.Slice || kind == reflect.Map {
+			out.SetZero()
+		}
+		return
+	}
+	switch out.Kind() {
+	case reflect.Struct:
+		f.eachPair(key, node, func(name string, at *yaml.Node, value *yaml.Node) {
+			f.field(join(key, name), name, at, value, out)
+		})
+	case reflect.Map:
+		out.Set(reflect.MakeMap(out.Type()))
+		f.eachPair(key, node, func(name string, _ *yaml.Node, value *yaml.Node) {
+			entry := reflect.New(out.Type().Elem()).Elem()
+			f.value(join(key, name), value, entry)
+			out.SetMapIndex(reflect.ValueOf(name), entry)
+		})
+	default:
+		if err := node.Decode(out.Addr().Interface()); err != nil {
+			f.bad(key, "%s is not %s", shown(node), wanted(out.Interface()))
+		}
+		if node.Kind == yaml.SequenceNode {
+			for i, item := range node.Content {
+				f.lines[index(key, i)] = item.Line
+			}
+		}
+	}
+}
+
+// field reads the value of one key of a struct.
+func (f *problems) field(key, name string, at, value *yaml.Node, out reflect.Value) {
+	var names []string
+	for i := range out.NumField() {
+		tag := out.Type().Field(i).Tag.Get("yaml")
+		if tag == name {
+			f.value(key, value, out.Field(i))
+			return
+		}
+		names = append(names, tag)
+	}
+	text := "unknown key; the keys here are " + strings.Join(names, ", ")
+	if near := closest(name, names); near != "" {
+		text = "unknown key; did you mean " + near + "?"
+	}
+	f.list = append(f.list, problem{key, at.Line, text})
+}
+
+// eachPair calls g for every key of a mapping and notes its line.
+func (f *problems) eachPair(key string, node *yaml.Node, g func(name string, at, value *yaml.Node)) {
+	if node.Kind != yaml.MappingNode {
+		f.list = append(f.list, problem{key, node.Line, shown(node) + " is not a mapping; write keys with their values"})
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		at, value := node.Content[i], node.Content[i+1]
+		if first := seen[at.Value]; first > 0 {
+			f.list = append(f.list, problem{join(key, at.Value), at.Line, fmt.Sprintf("the key is on line %d already; remove one of the two", first)})
+			continue
+		}
+		seen[at.Value] = at.Line
+		if value.ShortTag() != "!!null" {
+			f.lines[join(key, at.Value)] = at.Line
+		}
+		g(at.Value, at, value)
+	}
+}
+
+// index is the key of one item of a list.
+func index(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
+
+func join(key, name string) string { return strings.TrimPrefix(key+"."+name, ".") }
+
+// shown is a value in a message. Lists and mappings are too long for one.
+func shown(node *yaml.Node) string {
+	switch node.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return fmt.Sprintf("%.80q", node.Value)
+}
+
+// wanted says what a value should have been.
+func wanted(v any) string {
+	switch v := v.(type) {
+	case interface{ wants() string }:
+		return v.wants()
+	case slog.Level:
+		return "a log level; write debug, info, warn or error"
+	case bool:
+		return "true or false"
+	case []string:
+		return "a list of texts; write [a, b]"
+	}
+	if kind := reflect.TypeOf(v).Kind(); kind >= reflect.Int && kind <= reflect.Uint64 {
+		return "a whole number in the range of the key"
+	}
+	return "a text"
+}
+
+// closest returns the name that is at most two edits away from a misspelled one.
+func closest(word string, names []string) string {
+	best, at := "", 3
+	for _, name := range names {
+		if d := edits(word, name); d < at {
+			best, at = name, d
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance of two words.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = slices.Min([]int{cost, row[j] + 1, row[j+1] + 1})
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A problem is one mistake in the configuration: the key, its line, and a text with the
+// value and what would be right. Line 0 means that the file does not have the key.
+type problem struct {
+	key  string
+	line int
+	text string
+}
+
+func (p problem) String() string {
+	var b strings.Builder
+	if p.line > 0 {
+		fmt.Fprintf(&b, "line %d: ", p.line)
+	}
+	if p.key != "" {
+		b.WriteString(p.key + ": ")
+	}
+	return b.String() + p.text
+}
+
+// A configError has every problem of one configuration.
+type configError struct {
+	path     string // empty: the defaults
+	problems []problem
+}
+
+func (e *configError) Error() string {
+	head := strings.TrimSpace("config " + e.path)
+	if len(e.problems) == 1 {
+		return head + ": " + e.problems[0].String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d errors", head, len(e.problems))
+	for _, p := range e.problems {
+		b.WriteString("\n  " + p.String())
+	}
+	return b.String()
+}
+
+// problems collects the mistakes of one configuration.
+type problems struct {
+	path  string
+	lines map[string]int // of every key that the file sets; see decode
+	list  []problem
+}
+
+// bad adds a problem with a value. The key may have a parent that could not be read, or
+// may be wrong already: then the new problem only follows from the first one.
+func (f *problems) bad(key, format string, args ...any) {
+	for _, p := range f.list {
+		if p.key == key || p.key != "" && strings.HasPrefix(key, p.key+".") {
+			return
+		}
+	}
+	f.list = append(f.list, problem{key, f.lineOf(key), fmt.Sprintf(format, args...)})
+}
+
+// lineOf is the line of a key. A key that is not in the file has the line of its parent.
+func (f *problems) lineOf(key string) int {
+	for key != "" {
+		if line := f.lines[key]; line > 0 {
+			return line
+		}
+		key = key[:max(0, strings.LastIndexAny(key, ".["))]
+	}
+	return 0
+}
+
+// err returns all problems in the order of the file, or nil.
+func (f *problems) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.list, func(a, b problem) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.key, b.key))
+	})
+	return &configError{f.path, f.list}
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/toolview"
+	"github.com/skillrun/skillrun/sandbox"
+)
+
+// A badFunc reports one mistake: the key, then the value and what would be right.
+type badFunc func(key, format string, args ...any)
+
+// maxSocketPath is what sun_path holds without its NUL, unix(7).
+const maxSocketPath = 107
+
+// maxWall is the longest wall time of an execution.
+const maxWall = duration(600 * time.Second)
+
+// validate reports everything that is wrong with the values themselves. It asks nothing
+// of this machine; see inspect.
+func (c *config) validate(bad badFunc) {
+	c.checkListen(bad)
+	c.checkImages(bad)
+	c.checkIDs(bad)
+	c.checkBoundaries(bad)
+	c.checkPrepared(bad)
+	c.checkRanges(bad)
+	c.checkLimits(bad)
+	oneOf(bad, "python", c.Python, "auto", "system", "embedded")
+	oneOf(bad, "log.format", c.Log.Format, "text", "json")
+	oneOf(bad, "audit.arguments", string(c.Audit.Arguments), string(toolview.AuditOff), string(toolview.AuditHash), string(toolview.AuditTruncated))
+	if c.StateDir == "" {
+		bad("state_dir", "is empty; write a directory such as /var/lib/skillrun")
+	}
+	if c.RunDir == "" {
+		bad("run_dir", "is empty; write a directory such as /run/skillrun")
+	}
+	if c.CgroupParent != "" && !filepath.IsAbs(c.CgroupParent) {
+		bad("cgroup_parent", "%q is not absolute; write it as /proc/self/cgroup does", c.CgroupParent)
+	}
+	if c.Environments.Index != "" {
+		if _, err := environment.ParseIndex(c.Environments.Index); err != nil {
+			bad("environments.index", "%v", err) // the value may hold a password, so it is not shown
+		}
+	}
+}
+
+// oneOf checks a key that has a few words for values.
+func oneOf(bad badFunc, key, value string, words ...string) {
+	if !slices.Contains(words, value) {
+		bad(key, "%q is unknown; write %s", value, orList(words))
+	}
+}
+
+// orList is "a, b or c".
+func orList(words []string) string {
+	text := ""
+	for i, word := range words {
+		switch {
+		case i == 0:
+			text = word
+		case i == len(words)-1:
+			text += " or " + word
+		default:
+			text += ", " + word
+		}
+	}
+	return text
+}
+
+func (c *config) checkListen(bad badFunc) {
+	l := c.Listen
+	if l.Unix == "" && l.TCP == "" {
+		bad("listen", "unix and tcp are both empty, so no client could reach the daemon; set one of them")
+	}
+	for _, socket := range []struct{ key, path string }{{"listen.unix", l.Unix}, {"listen.mcp_unix", l.MCPUnix}} {
+		if n := len(socket.path); n > maxSocketPath {
+			bad(socket.key, "the path has %d bytes; a socket's path has at most %d", n, maxSocketPath)
+		}
+	}
+	if l.MCPUnix != "" && l.MCPUnix == l.Unix {
+		bad("listen.mcp_unix", "%s is also listen.unix; give each socket its own path", l.MCPUnix)
+	}
+	oneOf(bad, "network", c.Network, "none", "host")
+	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}} {
+		if tcp.address == "" {
+			continue
+		}
+		if err := loopback(tcp.address); err != nil {
+			bad(tcp.key, "%v", err)
+		}
+		if c.Network == "host" {
+			bad("network", "host gives scripts this machine's network, and %s asks for no credentials: a script could call the daemon itself; remove one of the two", tcp.key)
+		}
+	}
+}
+
+// loopback refuses an address that other machines could reach: the daemon asks a TCP
+// client for no credentials.
+func loopback(address string) error {
+	const example = "such as 127.0.0.1:7878"
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port (%w); write an address %s", address, err, example)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q is not a port; write an address %s", port, example)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%q is reachable from other machines, and TCP asks for no credentials; write a loopback address %s", host, example)
+	}
+	return nil
+}
+
+func (c *config) checkIDs(bad badFunc) {
+	const lastID = 1<<32 - 2 // 1<<32 - 1 is no id, setreuid(2)
+	if c.IDs.First < 65536 {
+		bad("ids.first", "%d is in the range of accounts; write 65536 or more", c.IDs.First)
+	}
+	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > lastID {
+		bad("ids.count", "%d ids from %d on; need at least 2, below %d", c.IDs.Count, c.IDs.First, uint64(lastID))
+		return
+	}
+	need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count)))
+	if need <= room {
+		return
+	}
+	key, which := "ids.count", fmt.Sprintf("%d are", c.IDs.Count)
+	if most := uint64(sandbox.Room(1 << 31)); need > most {
+		key, which, room = "concurrency.running", "all that a daemon takes are", most
+	}
+	bad(key, "%s ids for %d sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d", which, room, need)
+}
+
+// sandboxesAtOnce is the largest number of sandboxes at one time. A value that is out of
+// its range is clamped, so that the sum fits its type.
+func (c *config) sandboxesAtOnce() uint64 {
+	sum := uint64(buildsAtOnce)
+	for _, n := range []int{c.Concurrency.Running, c.Concurrency.Reserved, c.Prepared.Sandboxes} {
+		sum += uint64(min(max(0, n), math.MaxUint32))
+	}
+	return sum
+}
+
+func (c *config) checkBoundaries(bad badFunc) {
+	lowerable := sandbox.Lowerable()
+	for i, name := range c.Boundaries.AllowMissing {
+		key := index("boundaries.allow_missing", i)
+		switch {
+		case !slices.Contains(lowerable, name):
+			bad(key, "%q cannot be skipped; skillrund --doctor lists the boundaries", name)
+		case slices.Contains(c.Boundaries.AllowMissing[:i], name):
+			bad(key, "%q is there twice; remove one of the two", name)
+		}
+	}
+}
+
+func (c *config) checkPrepared(bad badFunc) {
+	if n := c.Prepared.Sandboxes; n < 0 || n > maxPrepared {
+		bad("prepared.sandboxes", "%d; must be 0 to %d", n, maxPrepared)
+	}
+	if n := c.Prepared.Interpreters; n < 0 || n > maxPrepared {
+		bad("prepared.interpreters", "%d; must be 0 to %d", n, maxPrepared)
+	}
+	if p := c.Prepared; !p.Mother && p.Sandboxes+p.Interpreters > 0 {
+		bad("prepared.mother", "false; must be true, or prepared.sandboxes and prepared.interpreters 0: it makes both")
+	}
+}
+
+// checkRanges checks the keys that have a bound of their own.
+func (c *config) checkRanges(bad badFunc) {
+	for _, f := range []struct {
+		key   string
+		value fmt.Stringer
+		n     int64
+		least int64 // 0 or 1
+	}{
+		{"concurrency.running", number(c.Concurrency.Running), int64(c.Concurrency.Running), 1},
+		{"concurrency.reserved", number(c.Concurrency.Reserved), int64(c.Concurrency.Reserved), 0},
+		{"concurrency.queued", number(c.Concurrency.Queued), int64(c.Concurrency.Queued), 0},
+		{"concurrency.queue_timeout", c.Concurrency.QueueTimeout, int64(c.Concurrency.QueueTimeout), 1},
+		{"limits.command_wall_time", c.Limits.CommandWallTime, int64(c.Limits.CommandWallTime), 1},
+		{"grace", c.Grace, int64(c.Grace), 0},
+		{"cancel_grace", c.CancelGrace, int64(c.CancelGrace), 0},
+		{"keepalive", c.Keepalive, int64(c.Keepalive), 1},
+		{"drain", c.Drain, int64(c.Drain), 1},
+		{"artifacts.files", number(c.Artifacts.Files), int64(c.Artifacts.Files), 1},
+		{"artifacts.file_bytes", c.Artifacts.FileBytes, int64(c.Artifacts.FileBytes), 1},
+		{"artifacts.total_bytes", c.Artifacts.TotalBytes, int64(c.Artifacts.TotalBytes), 1},
+		{"retention.age", c.Retention.Age, int64(c.Retention.Age), 1},
+		{"retention.bytes", c.Retention.Bytes, int64(c.Retention.Bytes), 1},
+		{"environments.bytes", c.Environments.Bytes, int64(c.Environments.Bytes), 1},
+		{"environments.wall_time", c.Environments.WallTime, int64(c.Environments.WallTime), 1},
+		{"pull.wall_time", c.Pull.WallTime, int64(c.Pull.WallTime), 1},
+		{"pull.bytes", c.Pull.Bytes, int64(c.Pull.Bytes), 1},
+		{"pull.files", number(c.Pull.Files), int64(c.Pull.Files), 1},
+		{"snapshots.files", number(c.Snapshots.Files), int64(c.Snapshots.Files), 1},
+		{"snapshots.bytes", c.Snapshots.Bytes, int64(c.Snapshots.Bytes), 1},
+	} {
+		switch {
+		case f.n < 0 && f.least == 0:
+			bad(f.key, "%s is negative; write 0 or more", f.value)
+		case f.n <= 0 && f.least > 0:
+			bad(f.key, "%s; must be more than 0", f.value)
+		}
+	}
+	if c.Environments.Memory < minBuildMemory {
+		bad("environments.memory", "%s is too small for a build; write at least %s", c.Environments.Memory, size(minBuildMemory))
+	}
+	if least, most := size(64<<10), size(256<<20); c.MessageBytes < least || c.MessageBytes > most {
+		bad("message_bytes", "%s; must be %s to %s", c.MessageBytes, least, most)
+	}
+	if c.RequestBytes != 0 && c.RequestBytes < c.MessageBytes {
+		bad("request_bytes", "%s holds no message of message_bytes, %s; write 0 or at least that", c.RequestBytes, c.MessageBytes)
+	}
+}
+
+// checkLimits checks that every default is set and within its maximum.
+func (c *config) checkLimits(bad badFunc) {
+	l, most := c.Limits.Default, c.Limits.Max
+	for _, f := range []struct {
+		key            string
+		value, ceiling fmt.Stringer
+		n, top         int64
+		zero           bool // 0 is no bound
+	}{
+		{"wall_time", l.WallTime, most.WallTime, int64(l.WallTime), int64(most.WallTime), false},
+		{"cpu_time", l.CPUTime, most.CPUTime, int64(l.CPUTime), int64(most.CPUTime), true},
+		{"memory", l.Memory, most.Memory, int64(l.Memory), int64(most.Memory), false},
+		{"processes", number(l.Processes), number(most.Processes), int64(l.Processes), int64(most.Processes), false},
+		{"output", l.Output, most.Output, int64(l.Output), int64(most.Output), false},
+		{"workspace", l.Workspace, most.Workspace, int64(l.Workspace), int64(most.Workspace), false},
+		{"workspace_files", number(l.WorkspaceFiles), number(most.WorkspaceFiles), int64(l.WorkspaceFiles), int64(most.WorkspaceFiles), false},
+		{"open_files", number(l.OpenFiles), number(most.OpenFiles), int64(l.OpenFiles), int64(most.OpenFiles), false},
+	} {
+		def, top := "limits.default."+f.key, "limits.max."+f.key
+		if f.top <= 0 {
+			bad(top, "%s; must be more than 0", f.ceiling)
+		}
+		switch {
+		case f.n < 0 || f.n == 0 && !f.zero:
+			bad(def, "%s; must be more than 0", f.value)
+		case f.n > f.top && f.top > 0:
+			bad(def, "%s is above %s, %s; lower it or raise the maximum", f.value, top, f.ceiling)
+		}
+	}
+	if most.CPUs > 0 && l.CPUs > most.CPUs {
+		bad("limits.default.cpus", "%s is above limits.max.cpus, %s; lower it or raise the maximum", l.CPUs, most.CPUs)
+	}
+	if l.Memory > 0 && l.Memory < executor.MinMemoryBytes {
+		bad("limits.default.memory", "%s is too small to start a sandbox; write at least %s", l.Memory, size(executor.MinMemoryBytes))
+	}
+	if l.OpenFiles > 0 && l.OpenFiles < executor.MinOpenFiles {
+		bad("limits.default.open_files", "%d are too few to start a program; write at least %d", l.OpenFiles, executor.MinOpenFiles)
+	}
+	if wall := c.Limits.CommandWallTime; wall > most.WallTime && most.WallTime > 0 {
+		bad("limits.command_wall_time", "%s is above limits.max.wall_time, %s; lower it or raise the maximum", wall, most.WallTime)
+	}
+	if most.WallTime > maxWall {
+		bad("limits.max.wall_time", "%s is too long; write at most %s", most.WallTime, maxWall)
+	}
+}
