@@ -53,9 +53,9 @@ type plan struct {
 	key          string
 }
 
-// newPlan says what a skill's environment is made of: everything that it declares
-// for Python, of all its scripts. Requirements are written anew, so that nothing
-// of a skill's text is an option to pip.
+// newPlan lists the contents of a skill's environment: all Python requirements that the skill
+// and its scripts declare. It writes each requirement anew, so that no text of a skill is an
+// option of pip.
 func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, error) {
 	on := newPlatform(python.Python.Version, s.machine)
 	var lines []string
@@ -101,7 +101,7 @@ var (
 	hashForm   = regexp.MustCompile(`^sha(256|384|512):[0-9a-f]{64,128}$`)
 )
 
-// unreadable says what of a skill's requirements nobody can read.
+// unreadable returns an error with the requirements of a skill that can't be parsed.
 func unreadable(sk *skill.Skill) error {
 	for _, u := range sk.UnreadableRequirements() {
 		return &RequirementError{File: u.File, Line: u.Line, Reason: u.Reason}
@@ -141,8 +141,8 @@ func requirementLine(r skill.Requirement, on platform) (string, skill.PythonRequ
 	return line + "\n", p, nil
 }
 
-// build makes an environment in a sandbox of its own and copies it out into dir,
-// which is there. log gets what pip prints.
+// build makes an environment in a new sandbox and copies it out into dir, which must exist.
+// log gets pip's output.
 func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (frozen, error) {
 	inputs, err := s.buildInputs(p)
 	if err != nil {
@@ -205,8 +205,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	return s.compile(ctx, p, dir, result, s.config.Wall-time.Since(began))
 }
 
-// complete holds what is installed to what was asked for: install code may have
-// taken something away.
+// complete compares the installed packages with the plan: install code may have removed some.
 func (s *Store) complete(p *plan, got frozen) error {
 	have := installed{}
 	for _, text := range got.packages {
@@ -221,7 +220,7 @@ func (s *Store) complete(p *plan, got frozen) error {
 	return nil
 }
 
-// buildFailure says what is wrong with what a build left.
+// buildFailure turns an error about the result of a build into a typed one.
 func buildFailure(p *plan, err error) error {
 	var over *errOversize
 	var entry *entryError
@@ -295,8 +294,8 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 	return dir, nil
 }
 
-// spec is the sandbox of a build: no network, nothing of the skill or of any
-// tenant, and what an execution has of the host.
+// spec is the sandbox of a build. It has no network and no files of the skill or of any
+// tenant. Of the host it has what an execution has.
 func (s *Store) spec(p *plan, inputs string) (sandbox.Spec, error) {
 	options, _ := json.Marshal([]any{s.index != nil, s.config.Wheels != "", s.config.Sdists}) // can't fail
 	spec := s.baseSpec(p, []string{p.python.Python.Path, "-I", buildTarget + "/build.py", string(options)}, s.config.Wall)
@@ -340,7 +339,7 @@ func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spe
 // maxTail is how much of a build's last words is kept to explain a failure.
 const maxTail = 16 << 10
 
-// A tail passes on what a build prints and keeps the end of it.
+// A tail passes on a build's output and keeps the end of it.
 type tail struct {
 	to   io.Writer
 	last []byte

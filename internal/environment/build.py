@@ -17,8 +17,8 @@ FRAME = struct.Struct(">IcI")
 PENDING = 64  # frames of one answer that wait for pip
 TARGET = "/workspace/env"
 
-# Wheels are unpacked by pip itself. Install code, also of what a wheel names by a
-# URL, would be a program of its own: none starts.
+# pip itself unpacks wheels. Install code, also of a package that a wheel names by a URL,
+# would run as another program, and none starts.
 GUARD = """
 import runpy, sys
 def guard(event, args):
@@ -69,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             self.answer(frames)
         finally:
-            # What is still to come is read and dropped.
+            # The rest of the answer is read and dropped.
             threading.Thread(target=drop, args=(ident, frames), daemon=True).start()
 
     def answer(self, frames):

@@ -10,8 +10,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// What is prepared can be imported, with what it needs, and its programs run, by
-// the system's Python and by the embedded one.
+// Prepared packages and their dependencies can be imported, and their programs run, by the
+// system's Python and by the embedded one.
 func TestPreparedPackagesRun(t *testing.T) {
 	x := newIndex(t, base, top)
 	s := newStore(t, x.from)

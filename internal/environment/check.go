@@ -14,12 +14,12 @@ import (
 type Use struct {
 	Tenant string
 	Skill  *skill.Skill
-	// Python is the interpreter that the execution's Python programs run on; the
-	// zero Runtime: it has none.
+	// Python is the interpreter of the execution's Python programs. The zero Runtime means
+	// that it has no interpreter.
 	Python runtime.Runtime
 	// PythonRoot is where the embedded one lies on the host; else empty.
 	PythonRoot string
-	// Image is what the execution sees in place of this machine's files.
+	// Image replaces this machine's files for the execution.
 	Image runtime.Image
 	// RunsPython says that it runs Python programs, and Scripts which of the
 	// skill's, as far as is known.
@@ -52,7 +52,7 @@ func (s *Store) rootfs(image runtime.Image) string {
 	return image.Rootfs()
 }
 
-// check says what an execution without a prepared environment lacks.
+// check returns an error if an execution without a prepared environment lacks packages.
 func (s *Store) check(u Use) error {
 	if err := unreadable(u.Skill); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *Store) check(u Use) error {
 		}
 		p, err := skill.ParseRequirement(r.Text)
 		if _, there := have.Versions[skill.NormalName(p.Name)]; err == nil && p.URL != "" && there {
-			continue // nobody can say from where
+			continue // whether it came from that URL is unknown
 		}
 		if applies, merr := on.applies(p.Marker); err == nil && merr == nil && !applies {
 			continue
@@ -107,7 +107,7 @@ func interpreterFits(sk *skill.Skill, r skill.Requirement, p skill.PythonRequire
 	return nil
 }
 
-// invocationOf is what a plan needs to know of a use's Python.
+// invocationOf returns the Python of a use, as a plan needs it.
 func invocationOf(u Use) runtime.Invocation {
 	inv := runtime.Invocation{Python: u.Python, Image: u.Image}
 	if u.PythonRoot != "" {
@@ -199,7 +199,7 @@ const maxPassed = 10_000
 // stamp changes when something is installed or removed.
 func (s *Store) stamp(u Use) string {
 	if u.Image != (runtime.Image{}) {
-		return "" // it stays as it is
+		return "" // an image does not change
 	}
 	stamp := stampOf([]string{filepath.Join(s.config.Rootfs, filepath.Dir(dpkgStatus)), filepath.Join(s.config.Rootfs, "usr/local/bin")})
 	if !u.RunsPython {

@@ -149,7 +149,8 @@ func TestCheckBeforeARun(t *testing.T) {
 	}
 }
 
-// What nobody can read is an error, in the same words for an execution and for a build.
+// A requirement that can't be parsed is an error, in the same words for an execution and for a
+// build.
 func TestUnreadableRequirements(t *testing.T) {
 	s := newRootfs(t, debian).store()
 	for text, want := range map[string]string{
@@ -167,8 +168,7 @@ func TestUnreadableRequirements(t *testing.T) {
 	}
 }
 
-// What was found once is not looked for again until something is installed or
-// removed.
+// The result of a check is remembered until something is installed or removed.
 func TestCheckIsRememberedUntilAChange(t *testing.T) {
 	r := newRootfs(t, debian)
 	s := r.store()
@@ -177,7 +177,7 @@ func TestCheckIsRememberedUntilAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	metadata := filepath.Join(r.dir, "usr/lib/python3/dist-packages/pandas-1.5.3.dist-info/METADATA")
-	// Inside of a distribution: nobody does that, and it goes unnoticed.
+	// A change inside a distribution goes unnoticed: package managers don't do that.
 	if err := os.Remove(metadata); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestCheckOfTheEmbeddedPython(t *testing.T) {
 	}
 }
 
-// On a machine without dpkg nobody can say that a package is missing.
+// On a machine without dpkg no Debian package is reported as missing.
 func TestSystemPackagesWithoutDpkg(t *testing.T) {
 	r := newRootfs(t, map[string]string{"usr/bin/jq": ""})
 	sk := newSkill(t, "system_packages: [poppler-utils, jq]\n", nil)
@@ -261,8 +261,8 @@ func TestCheckCantRead(t *testing.T) {
 	}
 }
 
-// What an image has is not what this machine has, for packages of either kind, and what
-// is prepared for one is not for the other.
+// An image and this machine have different packages of both kinds. An environment that is
+// prepared for one does not serve the other.
 func TestPackagesOfAnImage(t *testing.T) {
 	s := newRootfs(t, map[string]string{"usr/bin/jq": "", "usr/lib/python3/dist-packages/six-1.16.0.egg-info": "", "var/lib/dpkg/status": ""}).store()
 	image := func(name string, files map[string]string) runtime.Image {
@@ -314,8 +314,8 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// BenchmarkAcquire is what the packages of a skill cost each execution: when the
-// interpreter has them by itself, and when they are prepared.
+// BenchmarkAcquire measures the cost of a skill's packages for each execution: if the
+// interpreter has them, and if they are prepared.
 func BenchmarkAcquire(b *testing.B) {
 	sk := newSkill(b, "system_packages: [jq]\n", map[string]string{"requirements.txt": "pandas\npillow\nPyYAML==6.*\n"})
 	u := Use{Tenant: "acme", Skill: sk, Python: python311, RunsPython: true}

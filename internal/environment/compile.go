@@ -17,11 +17,10 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// compile adds what Python makes of the sources of a frozen environment, since
-// executions can't write it. It happens in a sandbox of its own, in which no install
-// code has run and none runs: what is compiled follows from the sources, so from the
-// digest. Sources that don't compile stay as they are. wall is what is left of a
-// build's time.
+// compile adds Python's compiled files to a frozen environment, since executions can't write
+// them. It happens in another sandbox, in which no install code has run and none runs. So the
+// compiled files follow from the sources, and thus from the digest. Sources that don't compile
+// stay as they were. wall is the rest of a build's time.
 func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall time.Duration) (frozen, error) {
 	spec := s.baseSpec(p, []string{
 		p.python.Python.Path, "-I", "-X", "pycache_prefix=/workspace/" + builtDir,
@@ -53,7 +52,7 @@ func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall
 	return f, buildFailure(p, collectErr)
 }
 
-// collectCompiled moves what was compiled beside its sources.
+// collectCompiled moves the compiled files next to their sources.
 func (s *Store) collectCompiled(changes *os.Root, dir string, f *frozen) error {
 	into, err := os.OpenRoot(dir)
 	if err != nil {
@@ -122,7 +121,7 @@ func (c *compiledCopier) entry(dir *os.File, prefix, name string, depth int) err
 			return nil
 		}
 		if fi, err := c.into.Lstat(prefix + m[1] + ".py"); err != nil || !fi.Mode().IsRegular() {
-			return nil // of no source of its own
+			return nil // it has no source here
 		}
 		from, err := openBeneath(dir, name, 0)
 		if err != nil {

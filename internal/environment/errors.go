@@ -9,7 +9,7 @@ import (
 // PackagesError: Python packages that a skill needs are not there.
 type PackagesError struct {
 	Skill    string
-	Packages []string // "pandas>=2.0.0", and behind it what is there instead
+	Packages []string // "pandas>=2.0.0", then the version that was found
 	Python   string   // "system 3.11.2"
 }
 
@@ -59,7 +59,7 @@ func (e *InterpreterError) Error() string {
 	return fmt.Sprintf("%s of skill '%s' needs Python %s, and runs on %s: ask for another one (python: system or embedded)", e.Script, e.Skill, e.Want, e.Python)
 }
 
-// RequirementError: what a skill declares can't be read or can't be installed.
+// A RequirementError reports requirements of a skill that can't be read or can't be installed.
 type RequirementError struct {
 	Text   string
 	File   string
@@ -84,7 +84,7 @@ var ErrNoSource = errors.New("no source of packages is configured: set environme
 // ErrClosed: the store was closed during a build.
 var ErrClosed = errors.New("the daemon stops; prepare again later")
 
-// ErrNoPip: there is no pip to build with.
+// ErrNoPip says that a build has no pip.
 var ErrNoPip = errors.New("no pip is there to build with: it comes with the embedded Python, skillrun-python, which this daemon lacks or could not unpack: its log says which")
 
 // IndexError: the index can't be reached, or gave no usable answer.

@@ -66,7 +66,7 @@ func newFetcher(index *url.URL, sources bool, maxBytes int64, stall time.Duratio
 
 func (f *fetcher) close() { f.client.CloseIdleConnections() }
 
-// A response is what the sandbox gets for one request.
+// A response answers one request of the sandbox.
 type response struct {
 	status int
 	kind   string
@@ -79,8 +79,8 @@ var (
 	filePath    = regexp.MustCompile(`^/file/([0-9]{1,9})/([^/]{1,300})$`)
 )
 
-// get answers one request of the sandbox. What is no project and no file that a
-// page has named is a 404, asked of nobody.
+// get answers one request of the sandbox. A path that is neither a project nor a file that a
+// page has named is a 404, and no request leaves the daemon.
 func (f *fetcher) get(ctx context.Context, path string) response {
 	if m := projectPath.FindStringSubmatch(path); m != nil {
 		return f.page(ctx, m[1])
@@ -185,8 +185,8 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// open requests a URL. Credentials go to the index only. The body counts against
-// the bounds and ends in an error when nothing comes any more.
+// open requests a URL. Credentials go to the index only. The body counts against the bounds.
+// It ends in an error when the server stops sending.
 func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Response, io.ReadCloser, error) {
 	f.mu.Lock()
 	f.fetches++
@@ -235,9 +235,9 @@ func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// dial connects to the index wherever it is, and for files to public addresses
-// only: a page of the index must not make the daemon ask what is near it. An index
-// in a private network may name files there.
+// dial connects to the index at any address. It connects to files at public addresses only: a
+// page of the index must not make the daemon send requests to its own network. An index in a
+// private network may name files there.
 func (f *fetcher) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: min(dialTimeout, f.stall)}
 	if address == hostPort(f.index) {

@@ -49,7 +49,7 @@ func reason(f *fetcher) string {
 	return ""
 }
 
-// What is no project and no file that a page has named is asked of nobody.
+// A path that is neither a project nor a file that a page has named causes no request.
 func TestFetchesOnlyWhatPagesName(t *testing.T) {
 	x := newIndex(t, base)
 	f := fetcherOf(t, x.url())
@@ -111,7 +111,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// FuzzPages looks for a page that breaks out of what is written for the sandbox.
+// FuzzPages looks for a page that breaks out of the page that the relay writes for the
+// sandbox.
 func FuzzPages(f *testing.F) {
 	at, _ := url.Parse("https://index.example/simple/p/")
 	f.Add(`<a href="p-1.zip" data-yanked>`)
@@ -127,7 +128,7 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// What an index may not do to the daemon.
+// Attacks of an index on the daemon fail.
 func TestHostileIndexes(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was asked") }))
 	defer elsewhere.Close()
@@ -250,7 +251,7 @@ func TestStallingIndex(t *testing.T) {
 	}
 }
 
-// Credentials go to the index and to nobody else.
+// Credentials go to the index and to no other server.
 func TestCredentials(t *testing.T) {
 	x := newIndex(t, base)
 	var denied int
@@ -344,7 +345,7 @@ func TestMetadataFiles(t *testing.T) {
 	}
 }
 
-// What a build asks for is bounded and must be a request.
+// Requests of a build are bounded, and the relay takes nothing else.
 func TestRelayTakesRequestsOnly(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

@@ -32,7 +32,7 @@ const (
 // builtDir is where a build leaves its result, beneath the workspace.
 const builtDir = "env"
 
-// A frozen is what was taken out of a build.
+// A frozen describes the files that were copied out of a build.
 type frozen struct {
 	packages []string // "six==1.16.0", by name
 	digest   string
@@ -68,8 +68,8 @@ type entryError struct{ path, what string }
 
 func (e *entryError) Error() string { return fmt.Sprintf("%.200q is %s", e.path, e.what) }
 
-// freeze copies what lies at builtDir of changes into a directory. python is part
-// of the digest.
+// freeze copies the files at builtDir of changes into a directory. python is part of the
+// digest.
 func freeze(changes *os.Root, into, python string, maxBytes int64) (frozen, error) {
 	f := &freezer{into: into, maxBytes: maxBytes, packages: map[string]string{}, buf: make([]byte, 128<<10)}
 	top, err := openDir(changes, builtDir)
@@ -132,7 +132,7 @@ func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
 	}
 }
 
-// cacheName is the directory in which Python keeps what it has compiled.
+// cacheName is Python's directory for compiled files.
 const cacheName = "__pycache__"
 
 // Files of a package's metadata that are treated on their own.
@@ -158,7 +158,7 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	case pythonProgram.MatchString(at):
 		return nil // python is the interpreter, not a package's program
 	case name == cacheName:
-		return nil // compiled anew from what the digest says, see compile
+		return nil // compile makes it anew from the digest's sources
 	case requestedFile.MatchString(at):
 		return nil // says who asked for a package, and nothing of it
 	case directURL.MatchString(at):
@@ -205,7 +205,7 @@ func (f *freezer) mkdir(at string) error {
 	return os.Chmod(p, 0o755) // whatever the umask
 }
 
-// withoutDropped is a package's list of files without those that are not taken over.
+// withoutDropped is a package's list of files without the files that freeze drops.
 func withoutDropped(from io.Reader, at string) (io.Reader, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxRecord+1))
 	if err != nil {
@@ -264,8 +264,8 @@ func (f *freezer) link(dir *os.File, at, name string) error {
 	return nil
 }
 
-// checkLink refuses a link that leads out of the environment, by itself or through
-// another one.
+// checkLink refuses a link that leads out of the environment, directly or through another
+// link.
 func (f *freezer) checkLink(at string) error {
 	root, err := os.Open(f.into)
 	if err != nil {
@@ -286,7 +286,7 @@ func (f *freezer) note(kind, at, value string) {
 	f.lines = append(f.lines, kind+"\x00"+at+"\x00"+value+"\x00")
 }
 
-// readPackages lists what is installed.
+// readPackages lists the installed packages.
 func (f *freezer) readPackages() error {
 	infos, err := filepath.Glob(filepath.Join(f.into, "lib/python3*/site-packages/*.dist-info"))
 	if err != nil {
@@ -319,9 +319,9 @@ func readFile(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limit))
 }
 
-// Version 2 of the digest of an environment: the SHA-256 of "skillrun environment
-// 2", the interpreter, each package as name==version in order, and the lines of
-// note in order, each with a NUL behind it.
+// Version 2 of the digest of an environment: the SHA-256 of "skillrun environment 2", the
+// interpreter, each package as name==version in order, and the lines of note in order, each
+// followed by a NUL.
 func (f *freezer) result(python string) frozen {
 	keys := make([]string, 0, len(f.packages))
 	for k := range f.packages {

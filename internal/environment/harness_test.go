@@ -172,7 +172,7 @@ func newSkillNamed(t testing.TB, name, front string, files map[string]string) *s
 	return sk
 }
 
-// python is what a skill's Python runs on, of a kind.
+// python returns the Python of a kind that a skill runs on.
 func python(t testing.TB, sk *skill.Skill, kind runtime.Python) runtime.Invocation {
 	t.Helper()
 	openShared(t)
@@ -183,7 +183,7 @@ func python(t testing.TB, sk *skill.Skill, kind runtime.Python) runtime.Invocati
 	return inv
 }
 
-// prepare builds, and returns what was printed.
+// prepare builds an environment, and returns it with the build's output.
 func prepare(t *testing.T, s *Store, tenant string, sk *skill.Skill, kind runtime.Python) (Environment, string, error) {
 	t.Helper()
 	var log bytes.Buffer
@@ -210,8 +210,8 @@ func useOf(tenant string, sk *skill.Skill, inv runtime.Invocation, scripts ...st
 	return u
 }
 
-// run executes a program in a sandbox with a lease, as an execution would, and
-// returns what it printed.
+// run executes a program in a sandbox with a lease, as an execution would, and returns its
+// output.
 func run(t *testing.T, sk *skill.Skill, inv runtime.Invocation, l *Lease, args ...string) (string, sandbox.Exit) {
 	t.Helper()
 	spec := sandbox.Spec{
@@ -285,7 +285,7 @@ func (p pkg) wheel() (name string, data []byte) {
 	return fmt.Sprintf("%s-%s-py3-none-any.whl", strings.ReplaceAll(p.name, "-", "_"), p.version), out.Bytes()
 }
 
-// sdist makes a source distribution with a build backend of its own in backend.py.
+// sdist makes a source distribution whose build backend is backend.py.
 func (p pkg) sdist(backend string) (name string, data []byte) {
 	base := p.name + "-" + p.version
 	_, wheel := p.wheel()
@@ -307,7 +307,7 @@ func (p pkg) sdist(backend string) (name string, data []byte) {
 	return base + ".tar.gz", out.Bytes()
 }
 
-// An index is a simple index on loopback. Its pages are made of what it holds.
+// An index is a simple index on loopback. It makes its pages from its files.
 type index struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -391,7 +391,7 @@ var (
 		files: map[string]string{"sktop/__init__.py": "import skbase\ndef main():\n    print('top on', skbase.NAME)\n"}}
 )
 
-// left lists what a store's directory holds beside finished environments.
+// left lists the entries of a store's directory that are not finished environments.
 func left(t *testing.T, s *Store) []string {
 	t.Helper()
 	var found []string

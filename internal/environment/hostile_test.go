@@ -27,8 +27,7 @@ func entry(name string, mode fs.FileMode, data string) func(*zip.Writer) {
 	}
 }
 
-// A wheel is a stranger's archive. What it leaves is nowhere but in the
-// environment, as plain files.
+// A wheel is a stranger's archive. Its files end up only in the environment, as plain files.
 func TestHostileWheels(t *testing.T) {
 	outside := filepath.Join("/tmp", "skillrun-escaped")
 	for _, c := range []struct {
@@ -146,7 +145,7 @@ func TestInstallCodeIsConfined(t *testing.T) {
 	s := newStore(t, func(c *Config) { x.from(c); c.Sdists = true })
 	source(x, s, "pass")
 	sk := newSkill(t, "python_packages: [sksource]\n", nil)
-	// pip shows what a backend prints only if it fails.
+	// pip shows a backend's output only if the backend fails.
 	source(x, s, `raise SystemExit("stop")`)
 	_, log, err := prepare(t, s, "acme", sk, runtime.System)
 	var failed *BuildError
@@ -174,7 +173,7 @@ func TestSourcesAreOffByDefault(t *testing.T) {
 	}
 }
 
-// What install code leaves beside honest packages: no environment comes of it.
+// Files of install code that lie next to honest packages: no environment comes of them.
 func TestHostileResults(t *testing.T) {
 	for name, c := range map[string]struct{ after, want string }{
 		"a link out":              {`os.symlink("/etc/passwd", "/workspace/env/x")`, "a link that leads out"},
@@ -271,11 +270,11 @@ func unavailable(text string) func(error) bool {
 	}
 }
 
-// Install code may outlive its package's build and spoil what lies beside it. Nothing
+// Install code may outlive its package's build and spoil the files of other packages. Nothing
 // of that reaches a skill that asked for the honest package only.
 func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 	good := pkg{name: "skgood", version: "1.0", files: map[string]string{"skgood.py": "WHO = 'honest'\n"}}
-	// What a process that outlived its build does when pip is done.
+	// The code of a process that outlived its build, for when pip is done.
 	const spoil = `    import glob, importlib._bootstrap_external as b, importlib.util, shutil
     site = glob.glob("/workspace/env/lib/python3*/site-packages")[0]
     if os.path.exists(site + "/sksource.py"):
@@ -329,8 +328,8 @@ func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 	}
 }
 
-// A wheel that names what it needs by a URL gets nothing from there, and above all
-// no install code runs.
+// A wheel that names a dependency by a URL gets nothing from there, and above all no install
+// code runs.
 func TestDirectReferencesOfWheels(t *testing.T) {
 	wheels := tempDir(t)
 	if err := os.Chmod(wheels, 0o755); err != nil {

@@ -16,7 +16,8 @@ const maxMetadata = runtime.MaxMetadata
 // installed are the versions of distributions by their normal names.
 type installed map[string]string
 
-// lacks says what is wrong with a requirement: nothing is empty.
+// lacks says how the installed packages fail a requirement. An empty text means that they meet
+// it.
 func (in installed) lacks(r skill.PythonRequirement) string {
 	return lackOf(runtime.Packages{Versions: in}, r)
 }
@@ -46,9 +47,9 @@ func stampOf(dirs []string) string {
 	return stamp.String()
 }
 
-// inLibrary reports whether a name is that of a module of an interpreter's standard
-// library: that comes with the interpreter, and no index has it. What was found is
-// remembered: an execution asks.
+// inLibrary reports whether a name is a module of an interpreter's standard library. Such a
+// module comes with the interpreter, and no index has it. The result is remembered, because
+// every execution asks.
 func (s *Store) inLibrary(inv runtime.Invocation, name string) bool {
 	embedded := embeddedRoot(inv)
 	key := inv.Python.Version + "\x00" + inv.Image.Digest + "\x00" + embedded + "\x00" + name

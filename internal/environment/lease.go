@@ -21,16 +21,16 @@ import (
 const (
 	// Target is where an environment is mounted.
 	Target = "/opt/env"
-	// userTarget is where the list of two is mounted, for a skill that has a
-	// virtual environment of its own, too.
+	// userTarget is PYTHONUSERBASE for a skill that has its own virtual environment. It lists
+	// the packages of both.
 	userTarget = "/opt/userbase"
 )
 
-// A Lease is an environment in use: as long as it is held nobody removes it. The
-// zero Lease is none.
+// A Lease is an environment in use. While it is held, the environment is not removed. The zero
+// Lease holds nothing.
 type Lease struct {
 	Digest  string
-	Env     []string        // "NAME=value", in place of what the runtime says of the name
+	Env     []string        // "NAME=value"; it replaces the runtime's value of that name
 	Path    []string        // directories that come before the system's in PATH
 	Mounts  []runtime.Mount // read-only
 	release func()
@@ -43,10 +43,10 @@ func (l *Lease) Release() {
 	}
 }
 
-// Acquire says what an execution gets for the packages that its skill needs: the
-// prepared environment, or nothing if it needs none or finds them by itself. The
-// error is a *PackagesError, a *SystemPackagesError, an *InterpreterError or a
-// *RequirementError, or ours. The caller releases the lease.
+// Acquire leases the packages that a skill needs for an execution: the prepared environment,
+// or nothing if the skill needs none or the interpreter has them. The error is a
+// *PackagesError, a *SystemPackagesError, an *InterpreterError, a *RequirementError, or
+// internal. The caller releases the lease.
 func (s *Store) Acquire(u Use) (*Lease, error) {
 	requirements := u.Skill.Requirements()
 	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 && len(u.Skill.UnreadableRequirements()) == 0 {
@@ -74,7 +74,7 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 	return lease, nil
 }
 
-// find takes the environment that is prepared for a use, if there is one.
+// find leases the environment that is prepared for a use, or returns nil.
 func (s *Store) find(u Use, requirements []skill.Requirement) *kept {
 	forPython := slices.ContainsFunc(requirements, func(r skill.Requirement) bool { return !r.System })
 	if !forPython || u.Python == (runtime.Runtime{}) {
@@ -93,8 +93,8 @@ func (s *Store) find(u Use, requirements []skill.Requirement) *kept {
 	return s.take(tenantDir(u.Tenant), p.key)
 }
 
-// take leases what is prepared for a key, or returns nil. What is damaged is
-// dropped.
+// take leases the environment that is prepared for a key, or returns nil. It drops a damaged
+// environment.
 func (s *Store) take(tenantName, key string) *kept {
 	s.mu.Lock()
 	t := s.tenants[tenantName]
@@ -187,7 +187,7 @@ func (s *Store) both(k *kept, u Use) (string, error) {
 	return dir, nil
 }
 
-// readable opens what was just made to everybody, whatever the umask.
+// readable lets every user read a new directory, whatever the umask.
 func readable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -74,8 +74,8 @@ type markerReader struct {
 	depth    int
 }
 
-// applies reports whether a marker holds on a platform. An empty one does. The
-// error says that it is none; a name that nobody knows is one, too.
+// applies reports whether a marker holds on a platform. An empty marker holds. The error says
+// that the text is not a marker; an unknown name is an error, too.
 func (p platform) applies(marker string) (bool, error) {
 	list, err := tokens(marker)
 	if err != nil || len(list) == 0 {
@@ -175,7 +175,7 @@ func (r *markerReader) comparison() (bool, error) {
 	case ">=":
 		return left >= right, nil
 	}
-	return false, errMarker // ~= of what is no version
+	return false, errMarker // ~= of texts that are not versions
 }
 
 // markerNames are spellings from before PEP 508.

@@ -22,7 +22,7 @@ type link struct {
 	metadata string   // data-core-metadata: the page says that NAME.metadata is there
 }
 
-// maxLinks bounds what is read of one page.
+// maxLinks bounds the links of one page that are read.
 const maxLinks = 100_000
 
 var (
@@ -37,8 +37,8 @@ func isSource(name string) bool {
 	return strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".zip")
 }
 
-// readPage reads the links of a project's page (PEP 503). What is no link to a
-// distribution is left out.
+// readPage reads the links of a project's page (PEP 503). It leaves out links that are not
+// distributions.
 func readPage(r io.Reader, at *url.URL) ([]link, error) {
 	var links []link
 	z := xhtml.NewTokenizer(r)

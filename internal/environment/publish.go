@@ -18,11 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names in a store. An environment lies at TENANT/DIGEST, or TENANT/DIGEST.NUMBER if
-// it replaced one of the same digest: root, its manifest, and
-// a file whose time says when it was last used. TENANT/prepared/KEY holds the digest
-// that is prepared for a set of requirements. What begins with a dot is not
-// finished, or no longer wanted.
+// Names in a store. An environment lies at TENANT/DIGEST, or at TENANT/DIGEST.NUMBER if it
+// replaced an environment of the same digest. It has root, its manifest, and a file whose time
+// says when it was last used. TENANT/prepared/KEY holds the digest that is prepared for a set
+// of requirements. A name that begins with a dot is unfinished or to be removed.
 const (
 	newPrefix    = ".new-"
 	oldPrefix    = ".old-"
@@ -55,7 +54,7 @@ type kept struct {
 
 func (k *kept) root() string { return filepath.Join(k.dir, rootName) }
 
-// A manifest is what is written beside an environment.
+// A manifest is stored with an environment and describes it.
 type manifest struct {
 	Digest   string   `json:"digest"`
 	Packages []string `json:"packages"`
@@ -81,7 +80,7 @@ func (s *Store) newDir() (building, error) {
 	return b, nil
 }
 
-// load learns what is there, after it has removed what is not whole.
+// load removes incomplete environments and learns the others.
 func (s *Store) load() error {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 		return err
@@ -253,7 +252,8 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	return nil
 }
 
-// damaged is what is kept under a digest if it is not as it was published, else nil.
+// damaged returns the environment of a digest if it has changed since it was published, else
+// nil.
 func (s *Store) damaged(tenantName, digest string) *kept {
 	s.mu.Lock()
 	t := s.tenants[tenantName]
@@ -284,8 +284,8 @@ func (t *tenant) freeDir(digest string) string {
 	}
 }
 
-// retire ends an environment that has lost its place in the list. It stays where it is
-// as long as it is leased; without a manifest the next start removes it.
+// retire ends an environment that has lost its entry in the list. Its files stay while it is
+// leased; without a manifest the next start removes them.
 func (s *Store) retire(k *kept) {
 	k.gone = true
 	if err := os.Remove(filepath.Join(k.dir, manifestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -309,7 +309,7 @@ func (s *Store) tenant(name string) (*tenant, error) {
 	return t, nil
 }
 
-// remember writes down what is prepared for a key.
+// remember writes down the digest that is prepared for a key.
 func (t *tenant) remember(key, digest string) error {
 	dir := filepath.Join(t.dir, preparedName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -359,8 +359,8 @@ func (s *Store) drop(t *tenant, k *kept) error {
 	return nil
 }
 
-// unlock gives the lock back and removes what has lost its name meanwhile: large
-// trees take their time.
+// unlock releases the lock, then removes retired environments: removing a large tree takes
+// time.
 func (s *Store) unlock() {
 	trash := s.trash
 	s.trash = nil
@@ -433,9 +433,8 @@ func (s *Store) touch(k *kept) {
 	k.used = now
 }
 
-// inodesOf is a hash over every inode beneath root. Nothing is read: whoever
-// changes a file, its mode or its owner changes its ctime, which nobody can set
-// back.
+// inodesOf is a hash over every inode beneath root. It reads no file: a change of a file, its
+// mode or its owner changes its ctime, which no system call can set back.
 func inodesOf(root string) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

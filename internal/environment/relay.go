@@ -18,20 +18,20 @@ const (
 	relayFrameSize = 64 << 10
 )
 
-// Kinds of frames to the sandbox. A frame is the request's id and the length of
-// what follows, 32 bits each, big endian, the kind between them, and the payload.
+// Kinds of frames to the sandbox. A frame has the request's id (32 bits), the kind, the length
+// of the payload (32 bits) and the payload. Numbers are big endian.
 const (
 	frameHead = 'h' // JSON: status, type, length
 	frameData = 'd'
 	frameEnd  = 'e' // a payload means that the answer is not complete
 )
 
-// A relay reads requests, a line of JSON each, from a build's standard output and
-// writes answers to its standard input. What it is asked is a stranger's: it obeys
-// the fetcher's rules and these bounds, and nothing else.
+// A relay reads requests, one line of JSON each, from a build's standard output and writes
+// answers to its standard input. The requests come from a stranger's program, so the relay
+// obeys only the fetcher's rules and these bounds.
 type relay struct {
 	ctx     context.Context
-	fetch   *fetcher // nil: there is no index, and every answer is 404
+	fetch   *fetcher // nil: without an index every answer is 404
 	out     *io.PipeWriter
 	writing sync.Mutex
 	line    []byte
@@ -40,7 +40,7 @@ type relay struct {
 	running sync.WaitGroup
 }
 
-// newRelay returns a relay and what the build's standard input is to be.
+// newRelay returns a relay and the standard input for the build.
 func newRelay(ctx context.Context, f *fetcher) (*relay, *io.PipeReader) {
 	r, w := io.Pipe()
 	return &relay{ctx: ctx, fetch: f, out: w, slots: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r
@@ -48,7 +48,7 @@ func newRelay(ctx context.Context, f *fetcher) (*relay, *io.PipeReader) {
 
 var errRelay = errors.New("relay: not a request")
 
-// Write takes what the build prints on its standard output.
+// Write takes the build's standard output.
 func (r *relay) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
@@ -130,7 +130,7 @@ func (r *relay) frame(id uint32, kind byte, payload []byte) error {
 	return err
 }
 
-// close ends the relay after its build, and waits for what it was doing.
+// close ends the relay after its build, and waits for its requests under way.
 func (r *relay) close(in *io.PipeReader) {
 	in.Close() // a writer that waits gives up
 	r.running.Wait()

@@ -1,14 +1,13 @@
-// Package environment builds and keeps prepared environments: the Python packages
-// that a skill says it needs, installed once, shared read-only by the executions of
-// one tenant.
+// Package environment builds and keeps prepared environments: the Python packages that a skill
+// needs, installed once, shared read-only by the executions of one tenant.
 //
-// Install code is a stranger's program, so a build runs in a sandbox of its own
-// without a network (build.go, build.py). What pip asks of its index comes through
-// a pipe to a relay (relay.go), which fetches project pages of the configured index
-// and the files that they name, and nothing else (fetch.go, page.go). The result is
-// copied out beneath descriptors (freeze.go) and published under its digest, whole
-// or not at all (publish.go). An execution gets it by a lease (lease.go), or, if
-// nothing is prepared, is told before it starts what is missing (check.go).
+// Install code is a stranger's program, so a build runs in a new sandbox without a network
+// (build.go, build.py). pip's requests to its index go through a pipe to a relay (relay.go).
+// The relay fetches project pages of the configured index and the files that they name, and
+// nothing else (fetch.go, page.go). The result is copied out beneath descriptors (freeze.go)
+// and published under its digest, whole or not at all (publish.go). An execution gets it by a
+// lease (lease.go). If nothing is prepared, the execution is refused before it starts, with
+// the names of the missing packages (check.go).
 package environment
 
 import (
@@ -51,11 +50,11 @@ type Config struct {
 	Sdists bool
 	// Bytes bounds all environments together, and each. 0: DefaultBytes.
 	Bytes int64
-	// Wall and MemoryBytes bound one build; what it downloads and installs lies in
-	// that memory. 0: DefaultWall, DefaultMemory.
+	// Wall and MemoryBytes bound one build. The memory also holds the downloaded and the
+	// installed files. 0: DefaultWall, DefaultMemory.
 	Wall        time.Duration
 	MemoryBytes int64
-	// Log gets what those who run the daemon should know. Nil: none.
+	// Log gets messages for the operator. Nil: no log.
 	Log *slog.Logger
 }
 
@@ -73,7 +72,7 @@ const (
 	maxLog     = 1 << 20
 )
 
-// An Environment is what was prepared for a skill.
+// An Environment describes a prepared environment.
 type Environment struct {
 	// Digest is "sha256:" and 64 hex digits; empty: the skill needs no package.
 	Digest    string
@@ -109,7 +108,7 @@ type Store struct {
 	trash   []string        // directories without a name, to be removed without the lock
 }
 
-// A tenant's environments by digest, and what is prepared for which key.
+// A tenant's environments by digest, and the digest that is prepared for each key.
 type tenant struct {
 	dir      string
 	kept     map[string]*kept
@@ -118,8 +117,8 @@ type tenant struct {
 
 type flightKey struct{ tenant, key string }
 
-// Open opens a store: it removes what a crash left, learns what is there, and
-// removes what is beyond the bound.
+// Open opens a store. It removes the remains of a crash, learns the environments, and removes
+// those beyond the bound.
 func Open(c Config) (*Store, error) {
 	if c.Bytes == 0 {
 		c.Bytes = DefaultBytes
@@ -198,7 +197,7 @@ func (s *Store) identity(inv runtime.Invocation) string {
 	return text
 }
 
-// keyOf is what a set of requirements for an interpreter is remembered by.
+// keyOf is the key of a set of requirements for an interpreter.
 func (s *Store) keyOf(inv runtime.Invocation, requirements string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 2\x00%s\x00%t\x00%s", s.identity(inv), s.config.Sdists, requirements))
 	return hex.EncodeToString(sum[:])
@@ -215,15 +214,15 @@ func tenantDir(name string) string {
 	return "+" + hex.EncodeToString(sum[:])
 }
 
-// Prepare returns the environment of a skill for a tenant, and builds it if it is
-// not there or if rebuild asks for it. python is what the skill's Python runs on.
-// log gets what the build prints, as it comes; its error ends the wait. Callers
-// that want the same at the same time share one build, which goes on as long as one
-// of them waits.
+// Prepare returns the environment of a skill for a tenant. It builds the environment if there
+// is no such environment yet, or if rebuild is set. python is the skill's Python. log gets the
+// build's output as it comes; an error of log ends the wait. Callers that want the same
+// environment at the same time share one build, which goes on while at least one of them
+// waits.
 //
-// The error is a *RequirementError, ErrNoSource, ErrNoPip, an *IndexError, a
-// *NoPackageError, a *BuildError, a *TooLargeError, a *BusyError, what ctx says, or
-// ours. Nothing is left of a build that fails.
+// The error is a *RequirementError, ErrNoSource, ErrNoPip, an *IndexError, a *NoPackageError,
+// a *BuildError, a *TooLargeError, a *BusyError, the error of ctx, or internal. A build that
+// fails leaves no files.
 func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill, python runtime.Invocation, rebuild bool, log func([]byte) error) (Environment, error) {
 	p, err := s.newPlan(sk, python)
 	if err != nil {
@@ -253,7 +252,7 @@ func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill,
 	return f.follow(ctx, log)
 }
 
-// canBuild says what is missing to build anything.
+// canBuild returns an error if builds lack something.
 func (s *Store) canBuild() error {
 	if s.index == nil && s.config.Wheels == "" {
 		return ErrNoSource
@@ -269,7 +268,7 @@ func (s *Store) canBuild() error {
 	return nil
 }
 
-// A flight is one build and those who wait for it.
+// A flight is one build and its waiting callers.
 type flight struct {
 	cancel  context.CancelFunc
 	waiters int  // guarded by Store.mu
@@ -283,7 +282,7 @@ type flight struct {
 	err     error
 }
 
-// join returns the build that makes what is wanted, and starts it if there is none.
+// join returns the running build for a key, or starts one.
 func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +313,7 @@ func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	return f, nil
 }
 
-// leave ends a wait. A build that nobody waits for is ended.
+// leave ends a wait. It ends a build for which no caller waits.
 func (s *Store) leave(key flightKey, f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +321,7 @@ func (s *Store) leave(key flightKey, f *flight) {
 		return
 	}
 	f.cancel()
-	if s.flights[key] == f { // who comes now wants one that goes on
+	if s.flights[key] == f { // later callers get a new build
 		delete(s.flights, key)
 	}
 }
@@ -356,7 +355,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 	return env, nil
 }
 
-// Write takes what the build prints.
+// Write takes the build's output.
 func (f *flight) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -382,7 +381,7 @@ func (f *flight) wake() {
 	f.changed = make(chan struct{})
 }
 
-// follow hands on what the build prints until it ends.
+// follow passes the build's output on until the build ends.
 func (f *flight) follow(ctx context.Context, log func([]byte) error) (Environment, error) {
 	sent := 0
 	for {

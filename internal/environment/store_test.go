@@ -16,7 +16,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// keyFor is what a skill's requirements are remembered by.
+// keyFor is the key of a skill's requirements.
 func (s *Store) keyFor(t *testing.T, sk *skill.Skill, inv runtime.Invocation) string {
 	t.Helper()
 	p, err := s.newPlan(sk, inv)
@@ -83,7 +83,7 @@ func TestRequirementLinesAreWrittenAnew(t *testing.T) {
 	}
 }
 
-// What comes with the interpreter is nothing to install, and not asked of an index.
+// Packages that come with the interpreter are not installed, and no index is asked for them.
 func TestPlanLeavesOutTheInterpreter(t *testing.T) {
 	s := newStore(t, nil)
 	sk := newSkill(t, "python_packages: [json, os, 'argparse>=1.0', 'dataclasses>=0.6', 'python>=3.8', six]\n", nil)
@@ -256,7 +256,7 @@ func onlyFlight(s *Store) *flight {
 	return &flight{}
 }
 
-// waitFor waits for what nobody announces.
+// waitFor waits for a condition that no event announces.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
 	for ctx := t.Context(); !ok(); {
@@ -268,7 +268,7 @@ func waitFor(t *testing.T, ok func() bool) {
 	}
 }
 
-// A build that nobody waits for any more is ended, and leaves nothing.
+// A build whose last waiting caller has left is ended, and leaves no files.
 func TestBuildEndsWithItsLastCaller(t *testing.T) {
 	asked := make(chan struct{}, 8)
 	x := newIndex(t, base)
@@ -392,7 +392,7 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 	}
 }
 
-// What a crash left is removed at the start; what is whole stays, with its time.
+// A start removes the remains of a crash. Complete environments stay, with their times.
 func TestStartAfterACrash(t *testing.T) {
 	s := newStore(t, nil)
 	put(t, s, "acme", "a", 10)
@@ -498,8 +498,8 @@ func TestRebuild(t *testing.T) {
 	s.Close()
 }
 
-// A rebuild replaces what is there even if it comes out the same. Who uses the old one
-// keeps it until the end.
+// A rebuild replaces an environment even if the result is the same. A lease of the old
+// environment keeps it until the end.
 func TestRebuildReplacesTheSame(t *testing.T) {
 	x := newIndex(t, base)
 	s := newStore(t, x.from)

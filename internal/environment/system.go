@@ -13,7 +13,7 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// dpkgStatus is Debian's list of what is installed.
+// dpkgStatus is Debian's list of installed packages.
 const dpkgStatus = "var/lib/dpkg/status"
 
 // maxStatusLine bounds a line of it.

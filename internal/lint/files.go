@@ -20,7 +20,7 @@ type program struct {
 	lines      []string
 }
 
-// languages are those of the extensions that programs have.
+// languages maps the extensions of programs to their languages.
 var languages = map[string]string{
 	".py": "python", ".sh": "bash", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "node", ".rb": "ruby", ".pl": "perl",
 	".bat": "", ".cmd": "", ".ps1": "", ".php": "", ".lua": "", ".r": "", ".go": "", ".zsh": "", ".fish": "", ".jl": "", ".tcl": "", ".awk": "",
@@ -37,9 +37,9 @@ func (c *check) read(p string, most int64) (string, error) {
 	return strings.ToValidUTF8(string(data), "\ufffd"), err
 }
 
-// readPrograms finds the programs of the skill. What others wrote (packages in the
-// skill, virtual environments) and what is material (templates, examples, tests) is
-// not looked at: it is not run as it stands.
+// readPrograms finds the programs of the skill. It skips code of others (packages in the
+// skill, virtual environments) and material (templates, examples, tests), because nothing runs
+// those unchanged.
 func (c *check) readPrograms() error {
 	for e := range c.skill.Entries() {
 		if e.Kind != skill.KindFile || isForeign(e.Path) || isMaterial(e.Path) {

@@ -1,12 +1,11 @@
-// Package lint finds what will break when a skill runs in a sandbox, before it
-// runs: programs and packages that are not there, paths that lead nowhere, rules
-// of allowed-tools that never match. What the published rules say is package
-// skill's; the findings here are added to those.
+// Package lint finds out, before a skill runs, why it would fail in a sandbox: missing
+// programs and packages, paths that lead nowhere, rules of allowed-tools that never match.
+// Package skill checks the published rules of manifests; this package adds its findings to
+// those.
 //
-// It reads and never runs anything. Much of it looks at text that only a program
-// could understand, so some rules guess: a finding of one says "looks like", and
-// docs/validate.md says by what. An error is what breaks everywhere, a warning what
-// breaks on this machine, or is likely to.
+// It reads files and never runs anything. Some rules judge text that only a program could
+// understand, so they guess: such a finding says "looks like", and docs/validate.md gives its
+// grounds. An error fails everywhere. A warning fails on this machine, or is likely to.
 package lint
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// Bounds of what is looked at.
+// Bounds on the text that is read.
 const (
 	maxText     = 1 << 20 // of a file; the rest of it is not looked at
 	maxPrograms = 1_000

@@ -121,8 +121,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What a venv is told about the Python that comes with a daemon is true: where there
-// is none, it is not known.
+// The text about a venv is true about the Python that comes with a daemon: without a daemon,
+// nothing is known about it.
 func TestVenvWithoutDaemon(t *testing.T) {
 	const unknown = "only a daemon knows (skillrun validate demo asks it)"
 	for _, tt := range []struct {

@@ -9,7 +9,7 @@ import (
 type manifest struct {
 	file  string
 	lines []string
-	body  int // index of the first line behind the front matter
+	body  int // index of the first line after the front matter
 	// blocks are the fenced code blocks, spans the pieces of code in lines.
 	blocks []block
 	spans  []span
@@ -52,7 +52,7 @@ func (c *check) readManifest() error {
 	return nil
 }
 
-// frontMatterEnd is the index of the line behind the second "---", or 0.
+// frontMatterEnd is the index of the line after the second "---", or 0.
 func frontMatterEnd(lines []string) int {
 	marks := 0
 	for i, line := range lines {
@@ -95,15 +95,15 @@ type command struct {
 	text string
 }
 
-// placeholder is what stands for something else in a command of a manual.
+// placeholder matches a part of a manual's command that the reader must replace.
 var placeholder = regexp.MustCompile(`<[A-Za-z][^<>|&;]*>|\.\.\.|…|\[[A-Za-z-][^\]]*\]|\{[A-Za-z_ -]+\}|\byour[-_]|/path/to/`)
 
-// construct begins what goes on over several lines.
+// construct matches the beginning of a construct of several lines.
 var construct = regexp.MustCompile(`^\s*(?:for|while|until|if|case|function|select)\b|\(\)\s*\{|<<`)
 
-// commands are the command lines of a block of shell. A line that a backslash ends
-// goes on in the next. Lines with placeholders are none; behind a construct or a
-// quote that goes on, the rest of the block is one command.
+// commands returns the command lines of a block of shell. A line that ends in a backslash
+// continues in the next line. Lines with placeholders are left out. A construct or an open
+// quote makes the rest of the block one command.
 func (b block) commands() []command {
 	var list []command
 	session := b.language == "console" || strings.HasPrefix(b.language, "shell")

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// pythonNetwork are modules whose purpose is the network; a module beneath one
-// counts too. urllib.parse and http.server are none of them.
+// pythonNetwork has modules whose purpose is the network; their submodules count, too.
+// urllib.parse and http.server are not in it.
 var pythonNetwork = set(`
 	requests urllib.request urllib3 http.client socket aiohttp httpx websocket websockets ftplib smtplib imaplib poplib nntplib
 	telnetlib xmlrpc.client paramiko fabric grpc boto3 botocore google.cloud googleapiclient openai anthropic cohere replicate

@@ -16,7 +16,7 @@ import (
 // maxDpkgLine bounds a line of dpkg's status file, in bytes.
 const maxDpkgLine = 1 << 20
 
-// packages looks at what the skill declares and at what its Python imports.
+// packages compares the declared packages and the imports of the Python code.
 func (c *check) packages() error {
 	var here *installed
 	if c.machine != nil {
@@ -115,8 +115,8 @@ func (c *check) modules() map[string]bool {
 	return found
 }
 
-// provided reports whether one of the declared packages has a module, as far as
-// their names and what is well known of them tell.
+// provided reports whether one of the declared packages has a module, judged by their names
+// and by a table of well-known packages.
 func provided(module string, declared []string) bool {
 	names := distributions(module)
 	return slices.ContainsFunc(declared, func(d string) bool {
@@ -154,8 +154,7 @@ var brings = map[string]string{
 	"jinja2": "markupsafe", "flask": "jinja2 werkzeug click", "fastapi": "pydantic starlette", "httpx": "httpcore anyio", "setuptools": "pkg_resources",
 }
 
-// installed is what a machine has for a skill: what its Python finds by itself, and
-// packages of Debian.
+// installed has a machine's packages: those on its Python's path, and Debian's.
 type installed struct {
 	python runtime.Packages
 	system map[string]bool
@@ -171,9 +170,9 @@ func (c *check) installed() (*installed, error) {
 	return in, err
 }
 
-// pythonPackages are those that an execution would find without an environment. Where
-// the skill's Python is not known, as the embedded one is to daemons only, they are
-// those of the skill's own virtual environment.
+// pythonPackages returns the packages that an execution finds without an environment. If the
+// skill's Python is not known (only a daemon knows the embedded one), it returns the packages
+// of the skill's own virtual environment.
 func (c *check) pythonPackages() (runtime.Packages, error) {
 	if c.machine.Runtimes == nil {
 		return runtime.ReadPackages(c.machine.rootfs(), "", runtime.Runtime{}, c.skill)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is missing is said as it is, with what to do.
+// A finding about a missing package names the package and the remedy.
 func TestPackageMissingText(t *testing.T) {
 	for _, tt := range []struct {
 		text   string

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// absolute is a path of somebody's own machine. What begins in the middle of a
-// word, of a URL or behind a variable is none. A sandbox has /usr, a few of /etc,
-// /tmp, /workspace, /skills and /home/skill.
+// absolute matches a path of one person's machine. Text in the middle of a word, of a URL or
+// after a variable does not match. A sandbox has /usr, a few files of /etc, /tmp, /workspace,
+// /skills and /home/skill.
 var absolute = regexp.MustCompile(`(?:^|[^\w./~$}\])>*-])((?:/(?:home|Users|root|mnt|opt|srv|media|Volumes|Applications|private|Library)/|[A-Z]:\\{1,2}[A-Za-z])[^\s"'` + "`" + `<>|;,()]*)`)
 
 // absolutePath is the first path in text that a sandbox doesn't have, or "".
@@ -48,7 +48,7 @@ func (c *check) programPaths(p program) {
 	said := map[string]bool{}
 	for i, line := range p.withoutComments() {
 		if i == 0 && strings.HasPrefix(line, "#!") {
-			continue // the #! line has rules of its own
+			continue // other rules check the #! line
 		}
 		if at := absolutePath(line); at != "" && !said[at] {
 			said[at] = true

@@ -63,7 +63,7 @@ func scanPython(text string) pythonText {
 	return pythonText{strings.Split(string(code), "\n"), strings.Split(string(strs), "\n")}
 }
 
-// stringEnd is the index behind a string that begins at from.
+// stringEnd is the index after a string that begins at from.
 func stringEnd(text string, from int) int {
 	quote := text[from : from+1]
 	triple := strings.HasPrefix(text[from:], quote+quote+quote)
@@ -106,7 +106,7 @@ var (
 	moduleName = regexp.MustCompile(`^[A-Za-z_]\w*(?:\.\w+)*`)
 )
 
-// pythonImports lists what a source imports absolutely, in order.
+// pythonImports lists the absolute imports of a source, in order.
 func pythonImports(text string) []pythonImport {
 	var list []pythonImport
 	var guards []int // indents of the guards that the line is in

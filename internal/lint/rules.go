@@ -1,7 +1,7 @@
 package lint
 
-// Stable names of the rules, beside those of package skill. docs/validate.md has
-// each with the reason for it and what to do.
+// Stable names of the rules; package skill has more. docs/validate.md has each rule with its
+// reason and its remedy.
 const (
 	RuleAbsolutePath       = "absolute-path"
 	RuleCommandRefused     = "command-refused"

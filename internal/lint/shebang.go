@@ -129,8 +129,8 @@ func (c *check) interpreter(p program) {
 	}
 }
 
-// venvText says why a venv can't be used. Where there is no daemon, nothing is known
-// of the Python that comes with one.
+// venvText says why a venv can't be used. Without a daemon, nothing is known about the Python
+// that comes with one.
 func (c *check) venvText(e *runtime.VenvError) string {
 	made, _, known := strings.Cut(e.Reason, ", and ")
 	switch {

@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// awkDanger looks into awk programs: system() and | run a program, @ loads or
-// calls by name, and -f, -E, -i and -l take code that nobody looked at. That awk
-// writes files with > is left to the sandbox.
+// awkDanger checks awk programs. system() and | run a program, @ loads code or calls a
+// function by name, and -f, -E, -i and -l take code that is not checked. The sandbox decides
+// about files that awk writes with >. No option of awk replaces this check: mawk has no
+// sandbox mode, and gawk's refuses output to files, too.
 func awkDanger(args []string, fixed int) string {
 	var programs []int // positions in args
 	explicit := false
@@ -48,8 +49,8 @@ func awkDanger(args []string, fixed int) string {
 	return ""
 }
 
-// awkOption returns what an option of awk is for: F, v, e (program text), 0 (none
-// of them, no value) or f (anything that takes code). Unknown ones are f.
+// awkOption classifies an option of awk: F, v, e (program text), 0 (another option, without a
+// value) or f (an option that takes code). Unknown options are f.
 func awkOption(arg string) (option byte, attached bool) {
 	if long, ok := strings.CutPrefix(arg, "--"); ok {
 		name, _, attached := strings.Cut(long, "=")
@@ -114,9 +115,8 @@ func awkRuns(program string) bool {
 	return false
 }
 
-// awkDivides reports whether a / behind this text surely divides: a number, a
-// field or an element stands before it. A name could be a keyword before a
-// regular expression.
+// awkDivides reports whether a / after this text certainly divides: a number, a field or an
+// element stands before it. A name could be a keyword before a regular expression.
 func awkDivides(before string) bool {
 	operand := strings.TrimRight(before, " \t")
 	rest := strings.TrimRight(operand, "0123456789")

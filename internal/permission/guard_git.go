@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// gitGlobal are git's options in front of the subcommand that make it run what
-// the command line says, or take any folder, with what is in it, for a repository,
-// git(1). -C and --work-tree pass: there git looks for a repository by itself, and
-// finds no bare one, see gitEnv.
+// gitGlobal has git's options before the subcommand that make git run a program of the command
+// line, or use any folder as a repository, with the configuration in it: git(1). -C and
+// --work-tree pass: with them git searches for a repository, and finds no bare one, see
+// gitEnv.
 var gitGlobal = options{forms: []form{
 	{short: 'c'}, {long: "config-env"}, {long: "exec-path"}, {long: "git-dir"}, {exact: "bare", flag: true},
 }}
 
-// gitGlobalValued are git's global options whose value is a word of its own.
+// gitGlobalValued has git's global options whose value is the next word.
 var gitGlobalValued = []string{"-c", "-C", "--config-env", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source"}
 
 var gitTransport = options{forms: []form{{long: "upload-pack"}, {long: "receive-pack"}, {long: "exec"}}}

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// sedDanger looks into sed's scripts: e and w run a program and write a file, as
-// commands and as flags of s, and -f takes a script that nobody looked at.
-// --sandbox makes GNU sed refuse all of that by itself. -i passes: it writes the
-// files it is given, in place.
+// sedDanger checks sed's scripts. e runs a program and w writes a file, as commands and as
+// flags of s; -f takes a script that is not checked. With --sandbox GNU sed refuses all of
+// these. A rule that allows r or "w /dev/stdout" would break if that option were added to
+// every line, and busybox has no such option, so this check stays. -i passes: it writes the
+// files that it is given, in place.
 func sedDanger(args []string, fixed int) string {
 	var scripts, operands []int // positions in args
 	var text []string
@@ -199,7 +200,7 @@ func sedAddresses(s string) (rest string, ok bool) {
 	}
 }
 
-// afterDelimiter skips to behind the next delimiter that no backslash escapes.
+// afterDelimiter returns the text after the next delimiter that no backslash escapes.
 func afterDelimiter(s string, delimiter byte) (rest string, ok bool) {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
@@ -212,8 +213,8 @@ func afterDelimiter(s string, delimiter byte) (rest string, ok bool) {
 	return "", false
 }
 
-// afterRegexp skips a regular expression and the delimiter behind it. Versions of
-// sed differ on a delimiter inside brackets, so there ok is false.
+// afterRegexp returns the text after a regular expression and its delimiter. Versions of sed
+// differ on a delimiter inside brackets, so there ok is false.
 func afterRegexp(s string, delimiter byte) (rest string, ok bool) {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {

@@ -14,9 +14,9 @@ var sqliteHarmless = strings.Fields(`.tables .schema .fullschema .indexes .indic
 // sqliteFunctions run a program, load code or write a file, in SQL of sqlite3(1).
 var sqliteFunctions = regexp.MustCompile(`(?i)\b(edit|load_extension|writefile|fts3_tokenizer|zipfile)\b`)
 
-// sqliteDanger looks at the commands of sqlite3: .shell, .system, .load, .read, .import
-// and .output run programs or code (gtfobins/sqlite3). With -safe sqlite3 refuses
-// all of that by itself. Without a command it reads some from standard input.
+// sqliteDanger checks the commands of sqlite3: .shell, .system, .load, .read, .import and
+// .output run programs or code (gtfobins/sqlite3). With -safe sqlite3 refuses all of these.
+// Without a command it reads commands from standard input.
 func sqliteDanger(args []string, fixed int) string {
 	operands := 0
 	for i := 1; i < len(args); i++ {

@@ -17,7 +17,7 @@ type form struct {
 	// options that begin with one dash.
 	exact       string
 	abbreviated bool   // any abbreviation of exact, getopt_long_only(3)
-	begin       string // what a word begins with
+	begin       string // prefix of a word
 	cluster     string // stands in a word with one dash
 	// runs says which values are dangerous. Nil: all.
 	runs func(value string) bool
@@ -29,8 +29,8 @@ type form struct {
 // An options table describes the dangerous options of one program.
 type options struct {
 	source string // where it is known from: a manual, or gtfobins for gtfobins.org
-	// valued are the short options that take a value: what follows such a letter
-	// in a cluster is not an option.
+	// valued has the short options that take a value. In a cluster, the text after such a
+	// letter is a value and not an option.
 	valued string
 	// patterns of file names may be among the arguments: what one matches is never an
 	// option, and all forms are.
@@ -128,8 +128,8 @@ var (
 // isFile reports whether the value of an option that takes a name looks like a file.
 func isFile(value string) bool { return strings.ContainsAny(value, "./\\") }
 
-// isPlugin reports whether what a compiler passes to the linker loads a plugin or takes
-// more options from a file.
+// isPlugin reports whether a compiler's options for the linker load a plugin or take more
+// options from a file.
 func isPlugin(value string) bool {
 	return strings.Contains(value, "plugin") || strings.Contains(value, "@")
 }
@@ -161,9 +161,9 @@ func guarded(name string) bool {
 	return languages[name] != nil || len(guards[name].forms) > 0
 }
 
-// danger looks at args from position from on. It goes on behind "--" and at the
-// values of options, since "--" can itself be a value: rather refuse a file that
-// is named like an option.
+// danger checks args from position from on. It also checks words after "--" and values of
+// options, since "--" can itself be a value. So it may refuse a file that is named like an
+// option.
 func (o options) danger(args []string, from, fixed int) string {
 	for i := from; i < len(args); i++ {
 		arg := args[i]
@@ -230,8 +230,8 @@ var tarOptions = options{valued: "fbCgHKLNVXT", forms: []form{
 	{long: "to-command"}, {long: "checkpoint-action"}, {long: "rsh-command"}, {long: "rmt-command"},
 }}
 
-// tarDanger adds the old style, in which the first word is a cluster of options
-// without a dash, and each takes its value from the words behind it.
+// tarDanger adds the old style: the first word is a cluster of options without a dash, and
+// each option takes its value from the following words.
 func tarDanger(args []string, fixed int) string {
 	if len(args) > 1 && !strings.HasPrefix(args[1], "-") && strings.ContainsAny(args[1], "IF") {
 		return beyondRule(args[1])

@@ -16,8 +16,8 @@ func randomText(random *rand.Rand, atoms []string, most int) string {
 	return text.String()
 }
 
-// GNU sed's --sandbox refuses e, r and w while it reads a script: what is passed
-// here as harmless must not be refused there.
+// GNU sed's --sandbox refuses e, r and w while it reads a script. A script that the guard
+// passes must not be refused there.
 func TestSedGuardAgainstSed(t *testing.T) {
 	sed, err := exec.LookPath("sed")
 	if err != nil {

@@ -209,7 +209,7 @@ func TestDangerousForms(t *testing.T) {
 	}
 }
 
-// What a rule spells out was meant; what a wildcard lets in behind it was not.
+// Forms that a rule spells out are allowed. Forms that a wildcard admits after them are not.
 func TestFormsThatTheRuleNames(t *testing.T) {
 	decideRows(t, []row{
 		{"Bash(find . -exec grep:*)", "find . -exec grep x {} +", true},

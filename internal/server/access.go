@@ -8,15 +8,14 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// access says who may call a method. The zero access is nobody, and that is what
-// a method has that is not in the table: one that comes in with a library is
-// closed until someone opens it here.
+// access says who may call a method. The zero access is nobody, and a method that is not in
+// the table has it. So a method that a library adds is closed until someone opens it here.
 type access int
 
 const (
 	nobody  access = iota
 	anyone         // needs no identity: probes
-	callers        // everyone who has one
+	callers        // every caller with an identity
 )
 
 var accessTable = map[string]access{

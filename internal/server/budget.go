@@ -22,11 +22,11 @@ const (
 	callerShare = 8
 )
 
-// A budget is how many bytes of requests may be in memory at the same time: being
-// received, waiting, or held by what they started. A message is counted from the
-// five bytes that announce its size, before gRPC makes room for it, until nobody has
-// it any more. Small ones may use half as much again, so that large ones don't keep
-// them out, and callers who hold little twice as much, so that others don't.
+// A budget bounds the bytes of requests in memory: requests that are being received, that
+// wait, and that a running execution holds. A message counts from the five bytes that announce
+// its size, before gRPC makes room for it, until its last holder releases it. Small messages
+// may use half as much again, so that large messages don't keep them out. Callers who hold
+// little may use twice as much, so that other callers don't keep them out.
 type budget struct {
 	limit, maxMessage int64
 
@@ -36,7 +36,7 @@ type budget struct {
 	receiving map[*intake]time.Time // incomplete ones of more than one frame, and since when
 }
 
-// A budgetError is a message for which there is no room now.
+// A budgetError refuses a message because the budget has no room for it now.
 type budgetError struct{ limit int64 }
 
 func (e *budgetError) Error() string {
@@ -74,7 +74,7 @@ func (b *budget) take(who string, n int64) bool {
 	return true
 }
 
-// add adds n bytes to what a caller uses. b.mu is held.
+// add changes by n the bytes that a caller uses. The caller of add holds b.mu.
 func (b *budget) add(who string, n int64) {
 	b.used += n
 	if b.callers[who] += n; b.callers[who] == 0 {
@@ -82,8 +82,8 @@ func (b *budget) add(who string, n int64) {
 	}
 }
 
-// Hold counts n bytes of a caller's request that came by another way than gRPC, until
-// release is called. Not ok: there is no room for it now.
+// Hold counts n bytes of a request that did not come by gRPC, until release is called. It
+// returns false if the budget has no room for them now.
 func (s *Server) Hold(who string, n int64) (release func(), ok bool) {
 	if !s.budget.take(who, n) {
 		return nil, false
@@ -95,8 +95,8 @@ func (s *Server) Hold(who string, n int64) (release func(), ok bool) {
 	}), true
 }
 
-// breakStalled ends the connections of those who have kept others waiting: what they
-// hold is free once their calls have ended. b.mu is held.
+// breakStalled closes the connections of messages that have stalled for stalledAfter. Their
+// bytes become free when their calls have ended. The caller of breakStalled holds b.mu.
 func (b *budget) breakStalled() {
 	for in, since := range b.receiving {
 		if time.Since(since) >= stalledAfter {
@@ -118,7 +118,7 @@ type intake struct {
 	// By budget.mu.
 	holders int     // the stream, the handler, executions
 	held    int64   // of the budget
-	later   []int64 // sizes of the messages behind the first that are held
+	later   []int64 // sizes of the held messages, without the first
 	count   int     // of messages that the handler has got
 	refused error   // the message that the handler gets next is not the caller's
 }
@@ -159,9 +159,9 @@ func (in *intake) refuse(err error) bool {
 	return false
 }
 
-// received says that the handler has got a message, and returns why it is none. Of
-// those behind the first, two are counted: one that a program's standard input has
-// not taken yet, and the one that waits for that.
+// received notes that the handler has got a message, and returns the error if the message was
+// refused. Of the messages after the first, two count: one that the program has not read yet
+// from its standard input, and the next one, which waits for that.
 func (in *intake) received() error {
 	if in == nil {
 		return nil
@@ -189,7 +189,7 @@ func (in *intake) incomplete(yes bool) {
 	}
 }
 
-// hold keeps what is counted until the release that it returns is called.
+// hold keeps the bytes counted until release is called.
 func (in *intake) hold() (release func()) {
 	if in == nil {
 		return func() {}

@@ -22,8 +22,8 @@ func withInput(path string, n int) *pb.ExecuteRequest {
 	return m
 }
 
-// What requests hold together is bounded, as long as their executions live, whoever
-// listens; what is refused says so, and small calls are answered.
+// The memory of all requests together is bounded while their executions live, also if nothing
+// listens to them. A refusal says so, and small calls are answered.
 func TestRequestsTogetherAreBounded(t *testing.T) {
 	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.RequestBytes = 1<<20, 2<<20 })
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -62,7 +62,7 @@ func TestRequestsTogetherAreBounded(t *testing.T) {
 	waitFree(t, d.budget)
 }
 
-// What a request's files held is free as soon as they are on disk.
+// The bytes of a request's files are free as soon as the files are on disk.
 func TestStagedFilesAreNotHeld(t *testing.T) {
 	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.RequestBytes = 1<<20, 1<<20 })
 	for range 3 {
@@ -73,8 +73,8 @@ func TestStagedFilesAreNotHeld(t *testing.T) {
 	}
 }
 
-// A stream may bring more than there is room for at once: what the program has read
-// is free. At most four messages count at the same time, of which one is on its way.
+// A stream may bring more bytes than the budget has: the bytes that the program has read are
+// free. At most four messages count at the same time, and one of these is still arriving.
 func TestAStreamOfInputIsNotHeld(t *testing.T) {
 	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.RequestBytes = 1<<20, 4<<20 })
 	s, err := d.runs.ExecuteInteractive(t.Context())

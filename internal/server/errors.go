@@ -17,7 +17,7 @@ import (
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
-// What a refused caller is told to wait, where the error doesn't say.
+// Default time to wait for a refused caller.
 const (
 	retryDraining = time.Second
 	retryFull     = 10 * time.Second
@@ -25,16 +25,16 @@ const (
 	retryBusy     = time.Second
 )
 
-// A verdict is what a caller is told about an error.
+// A verdict is the answer to an error: code, text and details.
 type verdict struct {
 	code     codes.Code
 	reason   string            // of google.rpc.ErrorInfo; never changes
 	field    string            // of google.rpc.BadRequest, as the contract names it
-	quota    string            // of google.rpc.QuotaFailure: what is used up
+	quota    string            // of google.rpc.QuotaFailure: the resource that is used up
 	retry    time.Duration     // of google.rpc.RetryInfo
 	metadata map[string]string // of google.rpc.ErrorInfo
-	message  string            // empty: what the error says
-	log      bool              // those who run the daemon must know
+	message  string            // empty: the error's text
+	log      bool              // the operator must know
 }
 
 // A row gives the verdict on one kind of error.
@@ -108,7 +108,7 @@ var table = []row{
 			metadata: map[string]string{"last_sequence": strconv.FormatUint(e.last, 10)}}
 	}),
 
-	// What the request asks for.
+	// Errors in the request.
 	typed(func(e *executor.LimitError) verdict {
 		v := verdict{code: codes.InvalidArgument, reason: "LIMIT_TOO_LARGE", field: e.Field,
 			metadata: map[string]string{"asked": e.Asked, "ceiling": e.Ceiling, "set_by": e.SetBy}}
@@ -147,7 +147,7 @@ var table = []row{
 			metadata: map[string]string{"tool": e.Tool, "argument": e.Field}}
 	}),
 
-	// What the published contracts raise.
+	// Errors that the published contracts name.
 	exception(toolview.PathSecurityError, verdict{code: codes.InvalidArgument, reason: "PATH_SECURITY_ERROR", field: "script_path"}),
 	exception(toolview.ScriptPermissionError, verdict{code: codes.FailedPrecondition, reason: "SCRIPT_PERMISSION_ERROR"}),
 	exception(toolview.InterpreterNotFoundError, verdict{code: codes.FailedPrecondition, reason: "INTERPRETER_NOT_FOUND_ERROR"}),
@@ -233,7 +233,7 @@ var table = []row{
 		return verdict{code: codes.ResourceExhausted, reason: "BUILDS_FULL", quota: "builds of environments", retry: retryFull}
 	}),
 
-	// What the policy says.
+	// Errors of the policy.
 	typed(func(e *permission.Denied) verdict {
 		v := verdict{code: codes.PermissionDenied, reason: "COMMAND_NOT_ALLOWED",
 			metadata: map[string]string{"missing_rule": e.Rule}}
@@ -246,11 +246,11 @@ var table = []row{
 		return verdict{code: codes.FailedPrecondition, reason: "NETWORK_NOT_GRANTED"}
 	}),
 
-	// Executions and what they left.
+	// Errors about executions, their output and their artifacts.
 	sentinel(executor.ErrNotFound, verdict{code: codes.NotFound, reason: "EXECUTION_NOT_FOUND"}),
 	sentinel(executor.ErrNoArtifact, verdict{code: codes.NotFound, reason: "ARTIFACT_NOT_FOUND"}),
 	typed(func(e *executor.CorruptError) verdict {
-		// The reason is for the log: it can name what is the daemon's.
+		// Only the log has the reason: it can name files of the daemon.
 		return verdict{code: codes.DataLoss, reason: "OUTPUT_DAMAGED", metadata: map[string]string{"execution_id": e.ID},
 			message: "execution " + e.ID + ": what the daemon has stored of it is damaged", log: true}
 	}),

@@ -285,7 +285,7 @@ func TestOursIsNotInTheTable(t *testing.T) {
 	}
 }
 
-// What a message says of a full disk must not name the daemon's paths.
+// A message about a full disk must not name the daemon's paths.
 func TestDiskFullIsTerse(t *testing.T) {
 	for _, err := range []error{syscall.ENOSPC, &executor.DiskFullError{ID: "e1", Err: errors.New("/var/lib/skillrun/x")}} {
 		v, _ := classify(fmt.Errorf("write /var/lib/skillrun/x: %w", err))

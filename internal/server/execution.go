@@ -33,8 +33,8 @@ func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamin
 	return c.orCancel(ctx, f, m.GetOnDisconnect(), func() {})
 }
 
-// execute executes a request, which counts as held until it has ended, whatever
-// becomes of the call. What was in its files no longer does: it is on disk.
+// execute executes a request. The request's bytes count until the execution has ended, even if
+// the call ends before. The bytes of its files stop counting at once: they are on disk.
 func (s *Server) execute(ctx context.Context, req executor.Request) (id string, duplicate bool, err error) {
 	in := intakeOf(ctx)
 	release := in.hold()
@@ -88,7 +88,7 @@ func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingS
 	if err != nil {
 		return err
 	}
-	// A reader who waits for what it thinks is to come would pass over the outcome.
+	// A reader that waits for an event with such a number would miss the outcome.
 	if m.GetAfterSequence() > e.LastSeq {
 		return &sequenceError{m.GetAfterSequence(), e.LastSeq}
 	}

@@ -279,7 +279,7 @@ func TestDisconnect(t *testing.T) {
 				}
 				return
 			}
-			// It answers, so it lives; and it ends by itself.
+			// It answers, so it lives. Then it exits.
 			if _, err := d.runs.Signal(t.Context(), &pb.SignalRequest{ExecutionId: r.id, Signal: "SIGUSR1"}); err != nil {
 				t.Fatal(err)
 			}
@@ -292,8 +292,8 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// A reader that stops reading holds up nobody: the program ends, another reader
-// gets everything, and the slow one too when it goes on.
+// A reader that stops reading delays neither the program nor another reader. When it reads
+// again, it gets everything.
 func TestSlowReader(t *testing.T) {
 	d := startDaemon(t, nil)
 	const size = 5 << 20
@@ -359,8 +359,8 @@ func TestAttach(t *testing.T) {
 	wantRefusal(t, readAll(t, attached, err).err, refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""})
 }
 
-// On silence a stream shows that it lives, as often as it is configured, with
-// the last sequence that was sent.
+// A silent stream sends keepalives at the configured interval, each with the last sequence
+// number.
 func TestKeepalive(t *testing.T) {
 	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.KeepaliveInterval = 20 * time.Millisecond })
 	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
@@ -681,8 +681,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// What goes wrong on our side names the execution, and nothing of the cause; the
-// log has it once.
+// An internal error names the execution and not the cause. The log has the cause once.
 func TestUnreadableOutput(t *testing.T) {
 	d := startDaemon(t, nil)
 	for _, c := range []struct {
@@ -697,7 +696,7 @@ func TestUnreadableOutput(t *testing.T) {
 			refusal{codes.DataLoss, "OUTPUT_DAMAGED", ""}, "execution ID: what the daemon has stored of it is damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := d.execute(script("scripts/lots.sh", "200000")) // what is short has no spool
+			r := d.execute(script("scripts/lots.sh", "200000")) // shorter output has no spool
 			wantExit(t, r, 0)
 			spools, err := filepath.Glob(filepath.Join(d.dir, "record", "*", r.id))
 			if err != nil || len(spools) == 0 {

@@ -49,8 +49,8 @@ type played struct {
 func (p *played) Read(b []byte) (int, error) { return p.sent.Read(b) }
 func (p *played) Close() error               { close(p.closed); return nil }
 
-// readMetered reads what a client sent as gRPC does, with a call at each frame of
-// headers, and returns what gRPC gets and the calls by stream.
+// readMetered reads a client's bytes as gRPC does. It begins a call at each frame of headers.
+// It returns the bytes that gRPC gets, and the calls by stream.
 func readMetered(t *testing.T, b *budget, sent []byte) ([]byte, map[uint32]*intake) {
 	t.Helper()
 	m := newMeteredConn(&played{sent: bytes.NewReader(sent)}, b)
@@ -78,8 +78,8 @@ func readMetered(t *testing.T, b *budget, sent []byte) ([]byte, map[uint32]*inta
 	}
 }
 
-// Whatever a client cuts its messages into, what is admitted arrives as it was sent,
-// and is counted by its size.
+// An admitted message arrives unchanged and counts with its size, wherever the client cuts it
+// into frames.
 func TestMessagesAreCountedAsTheyCome(t *testing.T) {
 	three := slices.Concat(message(0), message(70_000), message(3))
 	short := slices.Concat(message(0), message(7_000), message(3))
@@ -146,8 +146,8 @@ func TestMessagesAreCountedAsTheyCome(t *testing.T) {
 	}
 }
 
-// What is refused arrives as an empty message, wherever its header was cut, and its
-// handler gets to know why.
+// A refused message arrives as an empty one, wherever its header was cut, and its handler
+// learns the reason.
 func TestRefusedMessagesArriveEmpty(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -159,7 +159,7 @@ func TestRefusedMessagesArriveEmpty(t *testing.T) {
 	} {
 		for cut := range 6 {
 			if _, large := tt.want.(*sizeError); large && cut > 1 && cut < 5 {
-				continue // it counts as the largest there may be, for which there is no room
+				continue // it counts as the largest message, which has no room
 			}
 			w := newWire()
 			w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
@@ -205,8 +205,8 @@ func TestAMessageOfUnknownSizeCountsAsTheLargest(t *testing.T) {
 	}
 }
 
-// Who keeps others waiting with a message that does not go on loses its connection;
-// who is only slow does not.
+// A client whose stalled message keeps other messages out loses its connection. A client that
+// is only slow keeps it.
 func TestAStalledMessageMakesRoom(t *testing.T) {
 	w := newWire()
 	w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
@@ -292,8 +292,8 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 	}
 }
 
-// One caller who holds all that there may be leaves each other one a share, and not all
-// of them without end.
+// One caller who has taken the whole budget leaves each other caller a share. All shares
+// together are bounded, too.
 func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	const limit = 1 << 20
 	b := newBudget(limit, limit)
@@ -321,7 +321,7 @@ func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// What comes by another way is counted in the same budget, once.
+// Requests that did not come by gRPC count in the same budget, once.
 func TestHold(t *testing.T) {
 	s := &Server{budget: newBudget(1<<20, 1<<20)}
 	release, ok := s.Hold("one", 1<<20)
@@ -338,8 +338,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// wholeFrames returns how many bytes the preface and the whole frames have at the start of
-// what a client sent. Behind a frame that is too large, none counts.
+// wholeFrames returns how many of a client's bytes are the preface and whole frames. A frame
+// that is too large ends them.
 func wholeFrames(sent []byte) int {
 	n := 0
 	for next := len(http2.ClientPreface); next <= len(sent); {

@@ -161,7 +161,7 @@ func FuzzRequest(f *testing.F) {
 			f.Add(uint8(i), data)
 		}
 	}
-	// What is asked for in earnest is accepted.
+	// Valid requests are accepted.
 	for method, m := range map[string]proto.Message{
 		pb.ExecutionService_Execute_FullMethodName:            seeds[pb.ExecutionService_Execute_FullMethodName][0],
 		pb.ExecutionService_ExecuteInteractive_FullMethodName: &pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Start{Start: script("scripts/hello.sh")}},
@@ -190,7 +190,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// send makes one call and returns how it ended. What it starts it cancels.
+// send makes one call and returns how it ended. It cancels an execution that the call started.
 func (d *daemon) send(t testing.TB, method string, data []byte) (codes.Code, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -74,8 +74,8 @@ type guardedStream struct {
 
 func (s *guardedStream) Context() context.Context { return s.ctx }
 
-// guard runs one call: who is it, may they, and what becomes of its error. A
-// panic in it is an error of ours; the daemon lives on.
+// guard runs one call. It identifies the caller, checks access, and turns the call's error
+// into a status. A panic becomes an internal error, and the daemon lives on.
 func (s *Server) guard(ctx context.Context, method string, run func(context.Context) error) (err error) {
 	c := &call{method: method, reference: newReference()}
 	began := time.Now()
@@ -104,7 +104,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 	return run(context.WithValue(ctx, callKey{}, c))
 }
 
-// unknownMethod is what a method that isn't there does.
+// unknownMethod answers calls of unknown methods.
 func unknownMethod(_ any, ss grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(ss)
 	return &unknownMethodError{method}

@@ -66,8 +66,8 @@ func reflected(t *testing.T, conn *grpc.ClientConn) ([]string, error) {
 
 var ourServices = []string{"skillrun.v1.ExecutionService", "skillrun.v1.SkillService", "skillrun.v1.SystemService"}
 
-// A panic in a call, or in what runs beside it, is an error of ours with a
-// reference to the log; the daemon lives on.
+// A panic in a call, or in a goroutine that the call spawned, becomes an internal error with a
+// reference to the log. The daemon lives on.
 func TestPanic(t *testing.T) {
 	d := startDaemon(t, func(_ *executor.Config, c *Config) {
 		c.Capabilities = func() Capabilities { panic("secret cause") }
@@ -136,8 +136,8 @@ func TestUnknownMethod(t *testing.T) {
 	}
 }
 
-// Every method that is registered is in the access table, and nothing else is: a
-// missing one would be closed, a left-over one open for whoever takes its name.
+// The access table has exactly the registered methods. A missing method would be closed; a
+// superfluous entry would open a later method of that name.
 func TestAccessTable(t *testing.T) {
 	d := startDaemon(t, nil)
 	registered := map[string]bool{}
@@ -223,8 +223,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A stop waits for the calls under way and not for those who only watch, and
-// nothing new comes in.
+// Stop waits for calls under way, but not for callers who only watch. It takes no new call.
 func TestStop(t *testing.T) {
 	d := startDaemon(t, nil)
 	watch, err := d.health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
@@ -260,7 +259,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A stop whose time is up breaks what is left, and returns.
+// A stop whose time is up breaks the remaining calls and returns.
 func TestStopInAHurry(t *testing.T) {
 	d := startDaemon(t, nil)
 	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))
@@ -272,7 +271,7 @@ func TestStopInAHurry(t *testing.T) {
 	if got := status.Code(r.err); got != codes.Unavailable {
 		t.Errorf("got %v", r.err)
 	}
-	// What it broke is cancelled before it returned.
+	// The execution of the broken call is cancelled before Stop returns.
 	e, err := d.x.Get(context.Background(), permission.Principal{Tenant: ingress.DefaultTenant}, r.id)
 	if err != nil || e.Outcome == nil || e.Outcome.Evidence.CancelledBy != byDisconnect {
 		t.Errorf("got %+v, %v", e, err)
@@ -288,7 +287,7 @@ func TestNoCompression(t *testing.T) {
 	}
 }
 
-// Who only connects keeps nobody out, neither who comes nor whose call is under way.
+// Connections without requests keep out neither new connections nor calls under way.
 func TestConnectionsAreBounded(t *testing.T) {
 	d := startDaemon(t, nil)
 	s, err := d.runs.Execute(t.Context(), script("scripts/forever.sh"))

@@ -186,7 +186,7 @@ type events interface {
 	Recv() (*pb.ExecutionEvent, error)
 }
 
-// A transcript is what a stream of events said.
+// A transcript collects the events of a stream.
 type transcript struct {
 	id             string
 	header         *pb.Header
@@ -288,14 +288,14 @@ func wantExit(t testing.TB, r *transcript, code int32) {
 	}
 }
 
-// refusal is what a status says.
+// refusal has the parts of a status that tests compare.
 type refusal struct {
 	code   codes.Code
 	reason string
 	field  string
 }
 
-// refused takes a status apart. Every status of ours has an ErrorInfo.
+// refused takes a status apart. Each status of this package has an ErrorInfo.
 func refused(t testing.TB, err error) (refusal, *status.Status) {
 	t.Helper()
 	st, ok := status.FromError(err)
@@ -336,7 +336,7 @@ func consecutive(sequences []uint64, first uint64) bool {
 	return len(sequences) > 0
 }
 
-// logs collects what a daemon logs.
+// logs collects a daemon's log.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -37,8 +37,8 @@ type unixPeer struct {
 
 func (unixPeer) AuthType() string { return "unix" }
 
-// peerCredentials is a transport without encryption that knows the user at the
-// other end of a Unix socket, and counts what comes in.
+// peerCredentials is a transport without encryption. It knows the user at the other end of a
+// Unix socket, and it counts the incoming messages.
 type peerCredentials struct{ budget *budget }
 
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -54,7 +54,7 @@ func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 	return m, unixPeer{level, metered{m}, user}, nil
 }
 
-// plainPeer is nobody in particular.
+// plainPeer is a peer without a known user.
 type plainPeer struct {
 	credentials.CommonAuthInfo
 	metered

@@ -46,7 +46,7 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 	// It ends when this method has returned and the input is closed, if not before.
 	input := &feed{Server: c.Server, stream: stream, id: id, stdin: in, ended: keyed, started: started}
 	c.spawn(input.run)
-	// The input ends behind a cancellation: a program must not take a broken stream
+	// The input ends after the cancellation. Otherwise a program could take a broken stream
 	// for the end of its input, and succeed with half of it.
 	return c.orCancel(ctx, f, start.GetOnDisconnect(), func() { in.Close() })
 }
@@ -119,7 +119,7 @@ func receiveFile(m *pb.ExecuteInteractiveRequest, up *upload) error {
 	return invalid("message", "%s before the announced files are complete", messageName(m))
 }
 
-// receiveError is what an error of Recv means while field is awaited.
+// receiveError turns the end of the stream into an error about the field that was expected.
 func receiveError(err error, field string) error {
 	if errors.Is(err, io.EOF) {
 		return invalid(field, "missing: the sending side was closed before it")
@@ -127,7 +127,7 @@ func receiveError(err error, field string) error {
 	return err
 }
 
-// A feed passes on what a caller sends to a program.
+// A feed passes a caller's messages on to a program.
 type feed struct {
 	*Server
 	stream  interactiveStream
@@ -137,9 +137,8 @@ type feed struct {
 	started <-chan struct{}
 }
 
-// run runs until the caller has no more to send, or is gone. A message that does
-// not belong here cancels the execution: after the header there is no other way
-// to refuse it.
+// run runs until the caller has no more to send, or is gone. A misplaced message cancels the
+// execution, because after the header the call cannot refuse it.
 func (f *feed) run() {
 	ctx := f.stream.Context()
 	for {
@@ -157,7 +156,7 @@ func (f *feed) run() {
 			return
 		}
 		if !received {
-			return // the follow sees it too, and knows what is to become of the execution
+			return // the follow sees the error too, and decides about the execution
 		}
 		if err != nil {
 			f.log.Error("input", "execution", f.id, "err", err)
@@ -165,15 +164,15 @@ func (f *feed) run() {
 	}
 }
 
-// misplaced reports whether an error is about a message that does not belong here,
-// or for which there is no place.
+// misplaced reports whether an error refuses a message: it does not belong here, or the budget
+// has no room for it.
 func misplaced(err error) bool {
 	return errors.As(err, new(*executor.RequestError)) || errors.As(err, new(*messageError)) ||
 		errors.As(err, new(*sizeError)) || errors.As(err, new(*budgetError))
 }
 
-// take passes on one message. A signal waits for the program to start, and with
-// it what comes after; one for a program that has ended is dropped.
+// take passes on one message. A signal waits until the program has started, and the messages
+// after the signal wait with it. A signal for a program that has ended is dropped.
 func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error {
 	switch m := m.GetMessage().(type) {
 	case *pb.ExecuteInteractiveRequest_Stdin:
@@ -206,7 +205,7 @@ func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error 
 	return invalid("message", "%s after the start", messageName(m))
 }
 
-// messageName names what a message carries, as the contract does.
+// messageName returns the contract's name of the field that a message sets.
 func messageName(m *pb.ExecuteInteractiveRequest) string {
 	d := m.ProtoReflect().WhichOneof(m.ProtoReflect().Descriptor().Oneofs().ByName("message"))
 	if d == nil {

@@ -41,7 +41,7 @@ func windowMessage() *pb.ExecuteInteractiveRequest {
 	return &pb.ExecuteInteractiveRequest{Message: &pb.ExecuteInteractiveRequest_Window{Window: &pb.Window{Columns: 80, Rows: 25}}}
 }
 
-// send sends messages. A call that has ended meanwhile is the reader's to see.
+// send sends messages. It ignores the error of a call that has ended: the reader sees it.
 func send(t testing.TB, s interactiveClient, messages ...*pb.ExecuteInteractiveRequest) {
 	t.Helper()
 	for _, m := range messages {
@@ -62,7 +62,7 @@ func (d *daemon) interact(ctx context.Context, messages ...*pb.ExecuteInteractiv
 	return s
 }
 
-// A dialogue: what is sent arrives while the program runs, and the other way.
+// A dialogue: input arrives while the program runs, and so does output.
 func TestInteractive(t *testing.T) {
 	d := startDaemon(t, nil)
 	m := script("scripts/echo.sh")
@@ -175,7 +175,7 @@ func TestInteractiveUpload(t *testing.T) {
 	}
 }
 
-// What is wrong before the header is refused, and nothing ran or stays.
+// An error before the header refuses the call. Nothing has run, and no file stays.
 func TestInteractiveRefusals(t *testing.T) {
 	d := startDaemon(t, nil)
 	upload := func(content string) *pb.ExecuteRequest {
@@ -288,7 +288,7 @@ func TestInteractiveDisconnect(t *testing.T) {
 	}
 }
 
-// A caller that goes away while it uploads leaves nothing behind.
+// A caller that disconnects during an upload leaves no files.
 func TestInteractiveDisconnectDuringUpload(t *testing.T) {
 	d := startDaemon(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

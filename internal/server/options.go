@@ -16,23 +16,23 @@ const (
 	DefaultKeepaliveInterval = 15 * time.Second
 )
 
-// Bounds on what a connection holds. gRPC's own defaults are unlimited, or far larger.
-// How many connections there may be, and how long one may take to begin, says ingress.
+// Bounds on the memory of a connection. gRPC's own defaults are unlimited, or far larger.
+// Package ingress bounds the number of connections and the time of their beginning.
 const (
 	maxStreams     = 100 // of one connection
 	maxHeaderBytes = 16 << 10
-	// What a call may send before its handler asks for it, at least, and all calls of a
-	// connection together before the connection is read. They don't grow.
+	// Bytes that gRPC takes in before the handler asks for them: of a call, and of all calls
+	// of a connection before it reads the connection again. They don't grow.
 	streamWindow     = 64 << 10
 	connectionWindow = 1 << 20
-	// Answers are collected into a write of so much. Connections share what they
-	// don't use: gRPC's default.
+	// gRPC collects answers into writes of this size: its default. Connections share idle
+	// buffers.
 	writeBuffer = 128 << 10
 	maxIdle     = time.Minute
 	maxAge      = 30 * time.Minute
-	// What is under way when a connection gets too old may end on it. Longer than
-	// an execution can take with its time in the queue (600 s each), so that age
-	// alone never breaks the stream that started one.
+	// When a connection reaches maxAge, its calls may go on for this long. It is longer than
+	// an execution can take with its time in the queue (600 s each), so that age alone never
+	// breaks the stream that started one.
 	ageGrace = 30 * time.Minute
 	// A peer that is silent for so long is asked whether it is there; without an
 	// answer its streams break, as they would if it had hung up.
@@ -44,7 +44,7 @@ const (
 
 // Bounds on what one answer holds.
 const (
-	// defaultPage and maxPage are what the contract says of page_size.
+	// defaultPage and maxPage are the contract's bounds of page_size.
 	defaultPage, maxPage = 100, 1000
 	// A client takes messages of 4 MiB unless told otherwise. Lists stay below it
 	// with room for what frames them.

@@ -13,9 +13,9 @@ func pageSize(asked uint32, def int) (int, error) {
 	return int(asked), nil
 }
 
-// fittingPage gets a page, and ever smaller ones until it fits into one message:
-// entries have no size that page_size could be derived from. A page of one entry
-// is returned as it is.
+// fittingPage gets a page, and ever smaller pages until one fits into a message: no size of an
+// entry is known from which a page_size could follow. It returns a page of one entry whatever
+// its size.
 func fittingPage[M proto.Message](size int, get func(size int) (M, error)) (M, error) {
 	for {
 		m, err := get(size)

@@ -7,7 +7,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// maxBuildChunk is how much of what a build prints goes into one message.
+// maxBuildChunk bounds how much of a build's output goes into one message.
 const maxBuildChunk = 64 << 10
 
 func (c skillCalls) PrepareSkill(m *pb.PrepareSkillRequest, stream grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {

@@ -26,7 +26,7 @@ func TestPrepareSkill(t *testing.T) {
 	}
 }
 
-// What a skill needs is listed with its place.
+// GetSkill lists each requirement with the place that states it.
 func TestGetSkillRequirements(t *testing.T) {
 	d := startDaemon(t, nil)
 	s, err := d.about.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "demo"})

@@ -17,13 +17,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// gRPC answers a request that it can't receive by itself, before any handler and
-// without details. So it hardly ever meets one: what is too large, or comes when
-// there is no room, is taken out before it (frames.go), and what can't be decoded is
-// taken here, and refused as every other error.
+// gRPC answers a request that it can't receive without asking a handler, and without details.
+// So gRPC hardly ever gets one: the connection empties messages that are too large or have no
+// room (frames.go), and the codec here keeps decoding errors for the handler.
 
-// maxFields bounds how many fields one message has, with those of the messages in
-// it: two bytes can become a hundred in memory.
+// maxFields bounds the fields of one message, including its nested messages: two bytes of
+// input can become a hundred in memory.
 const maxFields = 100_000
 
 // A messageError is a request that can't be decoded, such as one with a string that
@@ -64,8 +63,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// countFields returns how many more fields than those of a message there may be, or
-// less than zero. What can't be decoded it leaves to the decoder.
+// countFields subtracts the number of a message's fields from left. A negative result means
+// too many. It leaves malformed data to the decoder.
 func countFields(data []byte, desc protoreflect.MessageDescriptor, left int) int {
 	for len(data) > 0 && left >= 0 {
 		number, kind, n := protowire.ConsumeTag(data)
@@ -86,7 +85,7 @@ func countFields(data []byte, desc protoreflect.MessageDescriptor, left int) int
 	return left
 }
 
-// RecvMsg receives the next message of a stream. After an error there is none.
+// RecvMsg receives the next message of a stream. After an error it returns that error again.
 func (s *guardedStream) RecvMsg(m any) error {
 	if s.broken == nil {
 		s.broken = s.receive(m)
@@ -111,10 +110,9 @@ func (s *guardedStream) receive(m any) error {
 	return in.err
 }
 
-// A registrar registers services all of whose methods are streams of both directions
-// for gRPC. On the wire there is no difference; but of such a method gRPC receives
-// nothing before the handler asks for it, and leaves it to the handler what an error
-// of that becomes.
+// A registrar registers services with gRPC so that every method is a stream of both directions
+// (docs/decisions/0014). On the wire there is no difference. But gRPC then receives a message
+// only when the handler asks for it, and leaves the answer to an error to the handler.
 type registrar struct{ *Server }
 
 // RegisterService is what generated code calls.

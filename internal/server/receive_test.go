@@ -10,10 +10,10 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// raw is a message as it is on the wire.
+// raw is an encoded message.
 type raw []byte
 
-// rawCodec sends what it is given.
+// rawCodec sends raw messages unchanged.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error)   { return v.(raw), nil }

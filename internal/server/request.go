@@ -12,8 +12,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// invalid is an error about one field of a request. Only what has no meaning in
-// the executor's terms is refused here; the rest is refused where it is used.
+// invalid is an error about one field of a request. This package refuses only values that the
+// executor's types cannot express. The executor refuses the rest.
 func invalid(field, format string, args ...any) error {
 	return &executor.RequestError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }

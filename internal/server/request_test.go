@@ -74,7 +74,7 @@ func TestNewRequest(t *testing.T) {
 	}
 }
 
-// What is not set stays the executor's to derive.
+// Unset fields stay unset, so that the executor derives them.
 func TestNewRequestLeavesUnset(t *testing.T) {
 	got, err := newRequest(permission.Principal{}, script("x"), false)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestNewSignal(t *testing.T) {
 	}
 }
 
-// Whoever names a signal that does not exist is told which do.
+// A request for an unknown signal is answered with the list of signals.
 func TestUnknownSignalListsTheSignals(t *testing.T) {
 	_, err := newSignal("SIGFOO")
 	want := `signal: "SIGFOO" is not a signal that can be sent; choose one of SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGKILL, SIGUSR1, SIGUSR2, SIGCONT, SIGSTOP, SIGWINCH`

@@ -9,8 +9,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// wholeBytes is from how many bytes of output on a message has them as they are,
-// without a copy. Less is copied sooner than two buffers are handled.
+// wholeBytes is the size from which output goes into a message without a copy. Copying fewer
+// bytes is cheaper than handling two buffers.
 const wholeBytes = 4 << 10
 
 // The fields that lead to the bytes of an output.
@@ -50,8 +50,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// marshalOutput encodes an event with output: what comes before the bytes, and them.
-// The order of fields is free, so the output comes last and in it its bytes.
+// marshalOutput encodes an event with output: first the other fields, then the bytes. The
+// order of fields is free, so the output comes last, and its bytes last in it.
 func marshalOutput(e *pb.ExecutionEvent, whole func([]byte) mem.Buffer) (mem.BufferSlice, error) {
 	data := e.GetOutput().GetData()
 	output, err := proto.Marshal(&pb.Output{Stream: e.GetOutput().GetStream(), OffsetBytes: e.GetOutput().GetOffsetBytes()})

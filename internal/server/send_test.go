@@ -11,7 +11,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// What is sent of an output is what protobuf would send, whatever its size.
+// An outgoing message has the same bytes as protobuf's own encoding, whatever the output's
+// size.
 func TestOutputIsSentAsItIs(t *testing.T) {
 	for _, size := range []int{0, 1, wholeBytes - 1, wholeBytes, wholeBytes + 1, 16384, 1 << 20} {
 		want := &pb.ExecutionEvent{
@@ -38,7 +39,7 @@ func TestOutputIsSentAsItIs(t *testing.T) {
 	}
 }
 
-// A field that is added to an event would be left out of those that are encoded here.
+// marshalOutput would leave out a field that someone adds to an event. This test then fails.
 func TestOutputFieldsAreKnown(t *testing.T) {
 	for message, known := range map[proto.Message]int{&pb.Output{}: 3, &pb.ExecutionEvent{}: 3} {
 		fields := message.ProtoReflect().Descriptor().Fields()
@@ -54,8 +55,8 @@ func TestOutputFieldsAreKnown(t *testing.T) {
 	}
 }
 
-// What an outgoing holds is released once: of much output when gRPC is done with it,
-// of little at once, because that was copied.
+// An outgoing releases its buffer once: with much output when gRPC is done with it, with
+// little output at once, because that was copied.
 func TestOutgoingIsReleased(t *testing.T) {
 	for _, size := range []int{0, wholeBytes - 1, wholeBytes, 256 << 10} {
 		released := 0

@@ -1,12 +1,11 @@
-// Package server puts executions, skills and the daemon's own facts on gRPC. It
-// turns messages into requests, credentials into a principal, and errors into
-// codes; what is decided is decided elsewhere.
+// Package server puts executions, skills and the daemon's own facts on gRPC. It turns messages
+// into requests, credentials into a principal, and errors into codes. It decides nothing
+// itself.
 //
-// A call goes straight down: guard.go says who calls and whether they may, the
-// handler converts (request.go), asks the executor, and converts back (event.go).
-// Handlers return plain errors. errors.go has the one table that makes codes of
-// them; an error that is not in it is ours, and crosses the wire only as a
-// reference to a line of the log.
+// A call goes straight down. guard.go identifies the caller and checks access. The handler
+// converts (request.go), asks the executor, and converts back (event.go). Handlers return
+// plain errors. errors.go has the one table that turns them into codes. An error that is not
+// in the table is internal: the caller gets only a reference to a line of the log.
 package server
 
 import (
@@ -31,8 +30,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Config is what a Server is made of. Executor, Skills, Tools, Capabilities and
-// StagingDir must be set.
+// Config configures a Server. Executor, Skills, Tools, Capabilities and StagingDir must be
+// set.
 type Config struct {
 	Executor *executor.Executor
 	Skills   *skill.Registry
@@ -43,8 +42,8 @@ type Config struct {
 	// Capabilities returns what GetCapabilities reports. It is called for each
 	// call of it.
 	Capabilities func() Capabilities
-	// StagingDir is where streamed input files are collected. New makes it, and
-	// removes what an earlier server left there.
+	// StagingDir collects streamed input files. New makes it, and removes the files of an
+	// earlier server.
 	StagingDir string
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
@@ -54,8 +53,8 @@ type Config struct {
 	// KeepaliveInterval is how long a stream of events may be silent. Zero:
 	// DefaultKeepaliveInterval.
 	KeepaliveInterval time.Duration
-	// Identify says who calls; an error is UNAUTHENTICATED. Nil: by the peer, see
-	// Peer.
+	// Identify names the caller; an error is UNAUTHENTICATED. Nil: Peer, which names the
+	// caller by the connection.
 	Identify func(context.Context) (permission.Principal, error)
 	// Log gets every error that is ours. Nil: slog.Default().
 	Log *slog.Logger
@@ -165,8 +164,8 @@ func (s *Server) Stop(ctx context.Context) {
 	s.background.Wait()
 }
 
-// spawn runs f beside the calls, and past the end of the one that asked for it.
-// A panic in it ends f and not the daemon. Stop waits for it.
+// spawn runs f in a goroutine that may outlive the call. A panic in f ends f and not the
+// daemon. Stop waits for f.
 func (s *Server) spawn(f func()) {
 	s.background.Go(func() {
 		defer func() {

@@ -164,7 +164,7 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 		if err != nil {
 			return nil, err
 		}
-		// By what this daemon has, as an execution would find it.
+		// With this daemon's runtimes and packages, as an execution would find them.
 		if findings, err = lint.Skill(sk, &lint.Machine{Runtimes: c.x.Runtimes, HasPackages: c.x.HasPackages(caller(ctx), sk), Daemon: true}); err != nil {
 			return nil, err
 		}

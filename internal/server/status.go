@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// errorDomain is that of every google.rpc.ErrorInfo.
+// errorDomain is the domain of every google.rpc.ErrorInfo.
 const errorDomain = "skillrun"
 
 // A status travels in HTTP/2 trailers, of which some clients take no more than
@@ -24,7 +24,7 @@ const (
 	maxStatusField = 200
 )
 
-// An executionError is an error of ours about one execution.
+// An executionError is an internal error about one execution.
 type executionError struct {
 	id  string
 	err error
@@ -33,8 +33,7 @@ type executionError struct {
 func (e *executionError) Error() string { return "execution " + e.id + ": " + e.err.Error() }
 func (e *executionError) Unwrap() error { return e.err }
 
-// answer turns the error of a call into what its caller gets. Errors of ours are
-// logged here, and nowhere else.
+// answer turns a call's error into a status. It logs internal errors; nothing else does.
 func (s *Server) answer(ctx context.Context, c *call, err error) error {
 	if err == nil {
 		return nil
@@ -59,15 +58,15 @@ func (s *Server) answer(ctx context.Context, c *call, err error) error {
 	return internalError(c.reference, id)
 }
 
-// Explain returns what a caller is told about an error who does not speak gRPC: the
-// message of its status. An error of ours is logged here.
+// Explain returns an error's text for a caller who does not speak gRPC: the message of its
+// status. It logs an internal error.
 func (s *Server) Explain(err error) string {
 	c := &call{method: "mcp", reference: newReference()}
 	return status.Convert(s.answer(context.Background(), c, err)).Message()
 }
 
-// internalError says where in the log the cause is, and nothing of the cause. An
-// empty id means that there is no execution.
+// internalError names the line of the log with the cause, and not the cause. The id is empty
+// if the error is about no execution.
 func internalError(reference, id string) error {
 	v := verdict{code: codes.Internal, reason: "INTERNAL", metadata: map[string]string{"reference": reference}}
 	v.message = "internal error (reference " + reference + ")"

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// stdinBuffer is how much standard input waits for the program before its sender
-// has to. It lets a signal pass that was sent behind a little input which the
-// program never reads.
+// stdinBuffer is how many bytes of standard input wait for the program before the sender has
+// to wait. So a signal passes a little input that was sent before it and that the program
+// never reads.
 const stdinBuffer = 256 << 10
 
 // A stdin carries standard input from a stream to a program. The program sets
@@ -53,7 +53,7 @@ func (s *stdin) Read(p []byte) (int, error) {
 	return s.waiting.Read(p)
 }
 
-// Close ends the input behind what was written. It may be called again.
+// Close ends the input after the written bytes. It may be called again.
 func (s *stdin) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

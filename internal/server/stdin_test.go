@@ -54,8 +54,7 @@ func TestStdinHoldsTheSenderUp(t *testing.T) {
 	})
 }
 
-// The end of a call must free a sender that waits, and the program still gets
-// what was sent before.
+// The end of a call frees a waiting sender, and the program still gets the earlier input.
 func TestStdinClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newStdin()

@@ -10,7 +10,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Capabilities is what the daemon and its machine can do.
+// Capabilities describes the daemon and its machine.
 type Capabilities struct {
 	Version    string
 	Started    time.Time
@@ -36,10 +36,10 @@ type Boundary struct {
 // A Runtime is an interpreter that a sandbox sees.
 type Runtime struct{ Language, Path, Version, Image string }
 
-// An Image is a root file system of its own for sandboxes.
+// An Image is a root file system for sandboxes.
 type Image struct {
 	Name, Source string
-	Runtimes     []string // what runs in it
+	Runtimes     []string // "default", and languages as in Runtime
 }
 
 // systemCalls answers the calls of SystemService.

@@ -10,7 +10,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// executionHeader names the execution behind the result of a typed tool call.
+// executionHeader names the execution of a typed tool call.
 const executionHeader = "skillrun-execution-id"
 
 // toolCalls answers the calls of ToolService.
@@ -20,7 +20,7 @@ type toolCalls struct {
 	view *toolview.View
 }
 
-// nameExecution tells the caller which execution is behind a result. Empty: none.
+// nameExecution tells the caller the execution of a result. An empty id names nothing.
 func nameExecution(ctx context.Context, id string) error {
 	if id == "" {
 		return nil

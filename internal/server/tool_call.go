@@ -29,8 +29,8 @@ func (c toolCalls) ListTools(context.Context, *pb.ListToolsRequest) (*pb.ListToo
 	return out, nil
 }
 
-// CallTool sends output as fast as the caller reads. The script doesn't wait for
-// it: what it prints is on disk.
+// CallTool sends output as fast as the caller reads. The script doesn't wait for the caller,
+// because its output goes to disk.
 func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingServer[pb.CallToolResponse]) error {
 	ctx := stream.Context()
 	r, err := c.view.Call(ctx, caller(ctx), m.GetName(), json.RawMessage(m.GetArgumentsJson()), func(o executor.Output) error {

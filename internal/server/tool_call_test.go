@@ -23,8 +23,7 @@ import (
 
 func (d *daemon) tools() pb.ToolServiceClient { return pb.NewToolServiceClient(d.conn) }
 
-// The definitions are those of the table, as text that a platform hands on, and as
-// a message that says the same.
+// ListTools returns the table's definitions, as text for a platform and as an equal message.
 func TestListTools(t *testing.T) {
 	d := startDaemon(t, nil)
 	got, err := d.tools().ListTools(t.Context(), &pb.ListToolsRequest{})
@@ -56,7 +55,7 @@ func TestListTools(t *testing.T) {
 	}
 }
 
-// A callTranscript is what a call of a tool streamed.
+// A callTranscript collects the stream of a tool's call.
 type callTranscript struct {
 	stdout, stderr string
 	result         *pb.ToolResult
@@ -204,7 +203,7 @@ func TestFromPythonScriptResult(t *testing.T) {
 	}
 }
 
-// What a contract's object always has is in JSON, even if it is zero.
+// A field that the contract requires is in the JSON even if it is zero.
 func TestZeroValuesAreInJSON(t *testing.T) {
 	for want, m := range map[string]proto.Message{
 		`{"exit_code":0,"stdout":"","stderr":"","execution_time_ms":0,"script_path":"","timeout":false,"stdout_truncated":false,"stderr_truncated":false,"success":false,"signaled":false}`: fromScriptResult(toolview.ScriptResult{}),

@@ -55,8 +55,8 @@ func (c toolCalls) RunPython(ctx context.Context, m *pb.RunPythonRequest) (*pb.R
 	return &pb.RunPythonResponse{Text: new(text(r.Text))}, nil
 }
 
-// named tells the caller, and the log, which execution is behind a result or an
-// error. Empty: none.
+// named tells the caller, and the log, the execution of a result or of an error. An empty id
+// names nothing.
 func named(ctx context.Context, id string, err error) error {
 	if id == "" {
 		return err

@@ -29,8 +29,7 @@ func (c toolCalls) ExecuteScript(ctx context.Context, m *pb.ExecuteScriptRequest
 	return fromScriptResult(r), nil
 }
 
-// newArguments returns the text of the arguments: the caller's own, or that of the
-// object.
+// newArguments returns the arguments as text: the caller's text, or the encoded object.
 func newArguments(m *pb.ExecuteScriptRequest) (string, error) {
 	if m.GetArguments() == nil {
 		return m.GetArgumentsJson(), nil

@@ -23,8 +23,8 @@ const (
 	maxUploadBytes = 1 << 30 // of one request
 	maxUploadFiles = 1000    // of one request
 	maxUploadTime  = 10 * time.Minute
-	// maxStagedBytes bounds what all requests together have announced, and
-	// maxCallerStagedBytes those of one caller.
+	// maxStagedBytes bounds the announced bytes of all requests together, and
+	// maxCallerStagedBytes the announced bytes of one caller.
 	maxStagedBytes       = 4 << 30
 	maxCallerStagedBytes = 3 << 30
 )
@@ -40,7 +40,7 @@ type uploads struct {
 	callers map[permission.Principal]int64 // what each has announced; no zeros
 }
 
-// newUploads makes dir and removes what an earlier server left in it.
+// newUploads makes dir and removes the files of an earlier server from it.
 func newUploads(dir string) (*uploads, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func newUploads(dir string) (*uploads, error) {
 	return &uploads{dir: dir, free: maxStagedBytes, callers: map[permission.Principal]int64{}}, nil
 }
 
-// An upload is the streamed files of one request. Whoever opened it removes it.
+// An upload has the streamed files of one request. The caller of open must remove it.
 type upload struct {
 	dir    string // "" if nothing is streamed
 	files  map[string]*uploadFile
@@ -74,7 +74,7 @@ type uploadFile struct {
 	sum      hash.Hash
 }
 
-// open checks what a request announces and takes the room for it.
+// open checks the announced files and reserves room for them.
 func (u *uploads) open(who permission.Principal, files []*pb.InputFile) (*upload, error) {
 	up := &upload{files: map[string]*uploadFile{}, remove: func() error { return nil }}
 	total := int64(0)
@@ -128,7 +128,8 @@ func (u *uploads) give(who permission.Principal, n int64) {
 	}
 }
 
-// stage makes the files, empty. What is removed, or can't be made, gives its room back.
+// stage makes the files, empty. If it fails, and when the upload is removed, the room is free
+// again.
 func (u *uploads) stage(up *upload, give func()) error {
 	dir, err := os.MkdirTemp(u.dir, uploadPrefix)
 	if err != nil {
@@ -201,7 +202,7 @@ func (up *upload) add(m *pb.FileChunk) error {
 	return f.complete(m.GetPath())
 }
 
-// complete compares what came with what was announced.
+// complete compares the received bytes with the announced digest.
 func (f *uploadFile) complete(path string) error {
 	if have := hex.EncodeToString(f.sum.Sum(nil)); have != f.want {
 		return &digestError{path: path, want: f.want, have: have}

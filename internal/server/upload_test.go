@@ -51,7 +51,7 @@ func testUploads(t *testing.T) *uploads {
 	return u
 }
 
-// left is what is in the directory of uploads.
+// left counts the entries in the directory of uploads.
 func left(t *testing.T, u *uploads) int {
 	t.Helper()
 	list, err := os.ReadDir(u.dir)
