@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// dialTarget turns an address into a gRPC target.
+// dialTarget converts an address of Dial into a gRPC target.
 func dialTarget(address string) (string, error) {
 	switch {
 	case address == "":

@@ -15,12 +15,11 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// ErrCorrupt means that an artifact's bytes are not those that its SHA-256 was
-// made of.
+// ErrCorrupt means that an artifact's bytes do not match its SHA-256 or size.
 var ErrCorrupt = errors.New("corrupt")
 
-// Artifacts returns the files that an ended execution left, by path, page by
-// page. The loop ends after the first error.
+// Artifacts yields the artifacts of an ended execution, sorted by path. It fetches them
+// page by page. After the first error the loop ends.
 func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
 	return func(yield func(*pb.Artifact, error) bool) {
 		request := &pb.ListArtifactsRequest{ExecutionId: id, PageSize: 1000}
@@ -43,10 +42,10 @@ func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifac
 	}
 }
 
-// Download writes an artifact, as Artifacts or an outcome gave it, to w, and
-// checks its size and SHA-256. A stream that breaks is opened again where it
-// broke. On an error, which is [ErrCorrupt] if the bytes are wrong, w may have
-// taken some or all of them: keep them only if it is nil.
+// Download writes an artifact, which comes from Artifacts or an outcome, to w, and checks
+// its size and SHA-256. If the stream breaks, Download continues where it broke. The error
+// is [ErrCorrupt] if the bytes are wrong. After any error w may have received some or all
+// of the bytes, so keep them only if the error is nil.
 func (c *Client) Download(ctx context.Context, id string, a *pb.Artifact, w io.Writer) error {
 	d := &download{artifact: a, w: w}
 	request := &pb.GetArtifactRequest{ExecutionId: id, Path: a.GetPath(), RawPath: a.GetRawPath()}
@@ -72,16 +71,16 @@ func (c *Client) Download(ctx context.Context, id string, a *pb.Artifact, w io.W
 	return nil
 }
 
-// A download is an artifact on its way.
+// A download is the state of one Download.
 type download struct {
 	artifact *pb.Artifact
 	w        io.Writer
 	sum      io.Writer
-	at       uint64 // bytes taken
-	failed   bool   // for a reason that another stream can't heal
+	at       uint64 // bytes received
+	failed   bool   // for a reason that a new stream cannot change
 }
 
-// receive takes bytes until all are there or the stream breaks.
+// receive reads the stream until all bytes are there or the stream breaks.
 func (d *download) receive(ctx context.Context, c pb.ExecutionServiceClient, request *pb.GetArtifactRequest) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -115,7 +114,7 @@ func (d *download) take(piece *pb.GetArtifactResponse) error {
 		return fmt.Errorf("%w: a piece at %d follows byte %d", ErrCorrupt, piece.GetOffsetBytes(), d.at)
 	}
 	if d.at+uint64(len(piece.GetData())) > d.artifact.GetSizeBytes() {
-		return fmt.Errorf("%w: it is larger than %d bytes", ErrCorrupt, d.artifact.GetSizeBytes())
+		return fmt.Errorf("%w: the artifact is larger than %d bytes", ErrCorrupt, d.artifact.GetSizeBytes())
 	}
 	if _, err := d.w.Write(piece.GetData()); err != nil {
 		return err

@@ -25,8 +25,8 @@ func artifactOf(path string, data []byte) *pb.Artifact {
 	return &pb.Artifact{Path: path, SizeBytes: uint64(len(data)), Sha256: hex.EncodeToString(sum[:])}
 }
 
-// serveArtifact sends data from the asked offset in pieces of n bytes, and stops
-// without a word after most bytes (0: never).
+// serveArtifact sends data from the requested offset in pieces of n bytes. It ends the
+// stream without an error after most bytes (0: never).
 func serveArtifact(data []byte, n, most int) func(*pb.GetArtifactRequest, artifactServer) error {
 	return func(r *pb.GetArtifactRequest, s artifactServer) error {
 		if r.GetOffsetBytes() > uint64(len(data)) {
@@ -130,7 +130,7 @@ func TestArtifactPages(t *testing.T) {
 	}
 	for a := range c.Artifacts(t.Context(), "e1") {
 		if a.GetPath() == "b" {
-			break // asks for no more
+			break // fetches no further page
 		}
 	}
 }

@@ -12,29 +12,30 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// DefaultAddress is where a daemon listens unless it is told otherwise.
+// DefaultAddress is where a daemon listens if its configuration does not say otherwise.
 const DefaultAddress = "unix:///run/skillrun/skillrun.sock"
 
 const (
-	// maxReceive bounds one message of the daemon; its own bound is the same.
+	// maxReceive is the maximum size of a message from the daemon. The daemon has the same
+	// limit.
 	maxReceive = 16 << 20
 
-	// What a daemon may send before this side has read it, and what is read at once:
-	// much output is held up by gRPC's defaults of 64 and 32 KiB.
+	// The flow-control window and the read buffer. With gRPC's defaults of 64 and 32 KiB,
+	// large outputs wait for this side.
 	windowBytes = 1 << 20
 	readBytes   = 128 << 10
 
-	// The daemon refuses pings more often than every 30 s.
+	// The daemon refuses pings that come more often than every 30 s.
 	pingAfter   = 60 * time.Second
 	pingTimeout = 20 * time.Second
 
-	// A daemon that restarts is back within a second, so a lost connection is
-	// tried again sooner than gRPC's default of a second and up to two minutes.
+	// A daemon that restarts is back within a second. gRPC's default would wait from one
+	// second to two minutes before it connects again.
 	reconnectFirst = 100 * time.Millisecond
 	reconnectMost  = 2 * time.Second
 )
 
-// A Client talks to one daemon. It may be used by any number of goroutines.
+// A Client is a connection to one daemon. Its methods may be called concurrently.
 type Client struct {
 	conn       *grpc.ClientConn
 	executions pb.ExecutionServiceClient
@@ -43,10 +44,9 @@ type Client struct {
 	patience   patience
 }
 
-// Dial returns a client of the daemon at address: "unix:///path", a bare
-// absolute path of a socket, "tcp://host:port" or "host:port". Empty means
-// [DefaultAddress]. It does not connect yet: a daemon that is not there is an
-// error of the first call.
+// Dial returns a client of the daemon at address: "unix:///path", the bare absolute path of
+// a socket, "tcp://host:port" or "host:port". Empty means [DefaultAddress]. Dial does not
+// connect; if there is no daemon, the first call returns an error.
 //
 // The connection is not encrypted unless opts give transport credentials.
 func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
@@ -54,7 +54,7 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Later options win, so the caller's come last.
+	// Later options win, so the caller's options come last.
 	all := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.ForceCodecV2(newCodec())),
@@ -80,12 +80,11 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 	}, nil
 }
 
-// Close ends the connection and every stream on it. What becomes of executions
-// that run is their OnDisconnect.
+// Close closes the connection and every stream on it. The OnDisconnect of a running
+// execution decides whether it goes on.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Executions returns the generated client, for calls that this package does not
-// wrap.
+// Executions returns the generated client, for calls that this package does not wrap.
 func (c *Client) Executions() pb.ExecutionServiceClient { return c.executions }
 
 // Skills returns the generated client of the skill service.

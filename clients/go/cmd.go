@@ -7,76 +7,76 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A Cmd is an execution that is being prepared. Make it with [Client.Script],
-// [Client.Code] or [Client.Command], set its fields, then call Run, Start,
-// Output or CombinedOutput, once. The fields must not change after that.
+// A Cmd is an execution to be started. Create it with [Client.Script], [Client.Code] or
+// [Client.Command], set its fields, and call Run, Start, Output or CombinedOutput once. The
+// fields must not change after that.
 type Cmd struct {
 	// Skill is the skill's name, or name@sha256:<64 hex digits> to pin it.
 	Skill string
 
 	// Stdin is the program's standard input. Nil: empty.
 	//
-	// A *bytes.Buffer, *bytes.Reader or *strings.Reader of up to 1 MiB goes with
-	// the request. Anything else is read by a goroutine while the program runs;
-	// Wait does not wait for a Read that is blocked when the program has ended,
-	// so the reader must not be used again after it. With an IdempotencyKey it is
-	// read to its end before anything is sent, and may have up to 15 MiB.
+	// If Stdin is a *bytes.Buffer, *bytes.Reader or *strings.Reader of up to 1 MiB, its
+	// content is part of the request. Any other reader is read by a goroutine while the
+	// program runs. Wait does not wait for a Read that is still blocked when the program
+	// has ended, so do not use the reader again. With an IdempotencyKey, Stdin is read to
+	// its end before anything is sent, and may have up to 15 MiB.
 	Stdin io.Reader
 
-	// JSONArguments is the text of a JSON object that the program finds on its
-	// standard input, before what Stdin has. Empty: none.
+	// JSONArguments is the text of a JSON object. The program reads it from its standard
+	// input, before the content of Stdin. Empty: none.
 	JSONArguments string
 
-	// Stdout and Stderr take what the program prints, byte for byte. Nil: it is
-	// dropped. Both are written from one goroutine, so they may be the same
-	// writer. After an error of a writer the rest of its stream is dropped, the
-	// program runs on, and Wait returns the error if the program succeeded.
+	// Stdout and Stderr receive the program's output, byte for byte. Nil: the output is
+	// dropped. One goroutine writes to both, so they may be the same writer. After a write
+	// error the rest of the stream is dropped and the program runs on; Wait returns the
+	// error if the program succeeded.
 	Stdout io.Writer
 	Stderr io.Writer
 
-	// Env is added to the program's fixed environment. SecretEnv too; the daemon
-	// never prints, logs or stores its values. Nil: nothing is added.
+	// Env and SecretEnv are added to the program's fixed environment. The daemon never
+	// prints, logs or stores the values of SecretEnv. Nil: nothing is added.
 	Env       map[string]string
 	SecretEnv map[string]string
 
-	// Dir is where the program starts, relative to /workspace. Empty: there.
+	// Dir is the program's working directory, relative to /workspace. Empty: /workspace.
 	Dir string
 
 	// Files are put into /workspace before the program starts.
 	Files []File
 
-	// Limits bound the execution. Zero: what skill, tenant and daemon say.
+	// Limits of the execution. A zero field means the limit of the skill, the tenant or the
+	// daemon.
 	Limits Limits
 
-	// Network says whether the program has network. Nil: as the skill says.
+	// Network says whether the program has network. Nil: the skill decides.
 	Network *bool
 
-	// Labels are for finding the execution again.
+	// Labels help to find the execution later.
 	Labels map[string]string
 
-	// IdempotencyKey makes the same request with the same key the same
-	// execution. Only with a key is a request sent again after a connection
-	// broke before the daemon answered. Empty: none.
+	// IdempotencyKey makes requests safe to repeat: the same request with the same key is
+	// the same execution. If a connection breaks before the daemon has answered, only a
+	// request with a key is sent again. Empty: no key.
 	IdempotencyKey string
 
-	// OnDisconnect says what the daemon does when the connection is lost. Zero:
-	// it cancels the execution. A context that ends is no lost connection: it
-	// cancels always.
+	// OnDisconnect says what the daemon does if the connection is lost. Zero: it cancels
+	// the execution. The end of a context is not a lost connection; it always cancels.
 	OnDisconnect pb.OnDisconnect
 
-	// QueueTimeout is how long to wait for a free slot. Zero: the daemon's.
+	// QueueTimeout is how long to wait for a free slot. Zero: the daemon's default.
 	QueueTimeout time.Duration
 
-	// OnEvent, if set, is called with every event, in order and from one
-	// goroutine, before its output is written.
+	// OnEvent, if not nil, is called with every event in order, from one goroutine, before
+	// the event's output is written.
 	OnEvent func(*pb.ExecutionEvent)
 
-	// OnUpload, if set, is called as files that go in chunks are sent, with the bytes
-	// of all of them that were, and that there are. It is called from one goroutine,
-	// before the program starts, and counts anew if the request is sent again.
+	// OnUpload, if not nil, is called while files are sent in chunks. sent and total are
+	// bytes of all these files. It is called from one goroutine, before the program starts.
+	// If the request is sent again, it counts from 0 again.
 	OnUpload func(sent, total int64)
 
-	// Execution is the running or ended execution. Nil until Start succeeded.
+	// Execution is the running or ended execution. It is nil until Start has succeeded.
 	Execution *Execution
 
 	client  *Client
@@ -104,8 +104,7 @@ func (c *Client) Code(skill, language, text string, args ...string) *Cmd {
 	}}
 }
 
-// Command runs a command line that the skill's allowed-tools cover. No shell
-// sees it.
+// Command runs a command line that the skill's allowed-tools cover. No shell interprets it.
 func (c *Client) Command(skill, line string) *Cmd {
 	return &Cmd{Skill: skill, client: c, source: func(r *pb.ExecuteRequest) {
 		r.Source = &pb.ExecuteRequest_Command{Command: line}

@@ -10,7 +10,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// What was received stays as it was when its buffer is used again.
+// A received message does not change when its buffer is reused.
 func TestCodecKeepsMessages(t *testing.T) {
 	c := newCodec()
 	var sent, got []*pb.Output
@@ -29,10 +29,10 @@ func TestCodecKeepsMessages(t *testing.T) {
 	}
 	for i := range sent {
 		if !proto.Equal(got[i], sent[i]) {
-			t.Errorf("message %d of %d bytes is another", i, len(sent[i].Data))
+			t.Errorf("message %d of %d bytes has changed", i, len(sent[i].Data))
 		}
 	}
 	if err := c.Unmarshal(nil, "x"); err == nil {
-		t.Error("a string was taken for a message")
+		t.Error("a string was accepted as a message")
 	}
 }

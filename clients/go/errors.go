@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Domain is the domain of every reason that the daemon gives.
+// Domain is the ErrorInfo domain of the daemon's errors.
 const Domain = "skillrun"
 
-// Reason returns the stable reason that the daemon gave for an error, such as
-// "SKILL_NOT_FOUND", or "" if the error did not come from it.
+// Reason returns the stable reason of an error from the daemon, such as "SKILL_NOT_FOUND",
+// or "" for other errors.
 func Reason(err error) string {
 	st, ok := status.FromError(err)
 	if !ok || err == nil {
@@ -26,22 +26,22 @@ func Reason(err error) string {
 	return ""
 }
 
-// A MessageSizeError says that a request is larger than the daemon takes, as far as it
-// was not sent in pieces. It was not even read.
+// A MessageSizeError says that the request message is larger than the daemon accepts.
+// Nothing ran. Files and standard input that are sent in pieces do not count.
 type MessageSizeError struct {
 	Size, Limit int // in bytes
 	err         error
 }
 
 func (e *MessageSizeError) Error() string {
-	return fmt.Sprintf("the request has %d bytes, the daemon takes %d: pass large data as Files or Stdin, which go in pieces, or raise message_bytes in its config: %v", e.Size, e.Limit, e.err)
+	return fmt.Sprintf("the request has %d bytes, the daemon accepts %d: pass large data as Files or Stdin, which are sent in pieces, or raise message_bytes in the daemon's configuration: %v", e.Size, e.Limit, e.err)
 }
 
-// Unwrap returns the status that gRPC gave.
+// Unwrap returns gRPC's status error.
 func (e *MessageSizeError) Unwrap() error { return e.err }
 
-// sized makes a MessageSizeError of what the daemon says of one, or its gRPC, which
-// has no details.
+// sized converts the error for a message that is too large into a MessageSizeError. The
+// error comes from the daemon or, without details, from the daemon's gRPC library.
 func sized(err error) error {
 	if st, ok := status.FromError(err); ok && st.Code() == codes.ResourceExhausted && (Reason(err) == "" || Reason(err) == "MESSAGE_TOO_LARGE") {
 		e := &MessageSizeError{err: err}
@@ -52,9 +52,9 @@ func sized(err error) error {
 	return err
 }
 
-// broken reports whether err may be the connection's fault, so that the same
-// call can succeed on another one. The codes that it excludes are answers, and
-// what is no status is ours.
+// broken reports whether err may be caused by the connection, so that the call can succeed
+// on another one. The codes in the list are answers of the daemon. An error without a
+// status comes from this side.
 func broken(err error) bool {
 	st, ok := status.FromError(err)
 	if !ok {

@@ -17,7 +17,7 @@ import (
 )
 
 func Example() {
-	address, stop := serveCalculator() // in earnest: "unix:///run/skillrun/skillrun.sock"
+	address, stop := serveCalculator() // in production: "unix:///run/skillrun/skillrun.sock"
 	defer stop()
 
 	c, err := skillrun.Dial(address)
@@ -62,8 +62,7 @@ func ExampleExitError() {
 	// exit status 2, code 2: calc: cannot parse "2+"
 }
 
-// calculator stands for a daemon with one skill, so that the examples run
-// anywhere.
+// calculator replaces a daemon with one skill, so that the examples run everywhere.
 type calculator struct {
 	pb.UnimplementedExecutionServiceServer
 }

@@ -15,44 +15,45 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// cancelWait bounds how long an execution whose context has ended is waited for:
-// the longest grace that the daemon allows would be 60 s, its default is 2 s.
+// cancelWait limits the wait for the outcome after the context has ended. The daemon's
+// default grace is 2 s, its maximum 60 s.
 const cancelWait = 15 * time.Second
 
-// An Execution is one that the daemon has accepted, and that this side follows.
+// An Execution is an execution that the daemon has accepted. The client follows its events.
 type Execution struct {
-	// ID names it, on every connection and for as long as the daemon keeps it.
+	// ID identifies the execution on every connection, as long as the daemon keeps its
+	// record.
 	ID string
-	// Header says what was accepted, and with which limits. Nil if the execution
-	// was attached after its first event.
+	// Header has the accepted request and the effective limits. It is nil if Attach began
+	// after the first event.
 	Header *pb.Header
 
 	client  *Client
-	pump    *pump         // nil: nothing is sent while it runs
-	started chan struct{} // closed when the program has started or the end is known
+	pump    *pump         // nil: no input is sent while the program runs
+	started chan struct{} // closed when the program has started, or the end is known
 	done    chan struct{} // closed after outcome and err are set
 	end     context.CancelCauseFunc
-	owned   atomic.Bool // the end of the context cancels it
+	owned   atomic.Bool // the end of the context cancels the execution
 	chunked bool        // files were sent in chunks
 	outcome *pb.Outcome
 	err     error
 }
 
-// AttachOptions say what an attached reader gets.
+// AttachOptions are the options of Attach.
 type AttachOptions struct {
-	// After is the sequence of the last event that was seen. 0: all events. One
-	// that there has not been yet is an error.
+	// After is the sequence number of the last event that was already seen. 0: all events
+	// are sent. A number above the last event's is an error.
 	After uint64
-	// Stdout and Stderr take the output. Nil: it is dropped.
+	// Stdout and Stderr receive the output. Nil: the output is dropped.
 	Stdout io.Writer
 	Stderr io.Writer
 	// OnEvent is as in Cmd.
 	OnEvent func(*pb.ExecutionEvent)
 }
 
-// Attach follows an execution that was started elsewhere, or that has ended: its
-// stored events first, then new ones. The end of ctx ends the following and
-// leaves the execution alone. An unknown id is an error of Wait.
+// Attach follows an execution that was started elsewhere, or that has ended. It delivers
+// the stored events and then new ones. The end of ctx stops the following, and the
+// execution goes on. If the id is unknown, Wait returns an error.
 func (c *Client) Attach(ctx context.Context, id string, o AttachOptions) *Execution {
 	life := newLifetime(ctx)
 	e := &Execution{ID: id, client: c, started: make(chan struct{}), done: make(chan struct{}), end: life.end}
@@ -88,8 +89,8 @@ func (e *Execution) follower(sinks map[pb.Stream]*sink, on func(*pb.ExecutionEve
 	}
 }
 
-// run follows the execution to its end, in a goroutine of its own. A nil stream
-// means that there is none yet.
+// run follows the execution to its end. It runs in its own goroutine. If s is nil, it
+// attaches first.
 func (e *Execution) run(ctx, life context.Context, f *follower, s eventStream) {
 	stop := context.AfterFunc(ctx, func() { e.leave(ctx) })
 	var err error
@@ -105,7 +106,7 @@ func (e *Execution) run(ctx, life context.Context, f *follower, s eventStream) {
 	close(e.done)
 }
 
-// result is what Wait returns.
+// result returns the error for Wait.
 func (e *Execution) result(ctx, life context.Context, f *follower, err error) error {
 	if err != nil {
 		if cause := context.Cause(life); cause != nil {
@@ -125,7 +126,8 @@ func (e *Execution) result(ctx, life context.Context, f *follower, err error) er
 	return e.pump.lost(f.breaks)
 }
 
-// leave is called when the caller's context has ended.
+// leave runs when the caller's context has ended. It cancels an owned execution and waits
+// for the outcome.
 func (e *Execution) leave(ctx context.Context) {
 	defer e.end(ctx.Err())
 	if !e.owned.Load() {
@@ -136,34 +138,34 @@ func (e *Execution) leave(ctx context.Context) {
 	if e.Cancel(wait, 0, context.Cause(ctx).Error()) != nil {
 		return
 	}
-	// It has ended: its last events are on their way.
+	// The execution has ended. Wait for its last events.
 	select {
 	case <-e.done:
 	case <-wait.Done():
 	}
 }
 
-// Wait waits for the end and returns nil if the program exited with 0, an
-// [*ExitError] if it did not succeed, a [*DaemonError] if its end is not known,
-// and else what kept this side from knowing. By then the writers have all output
-// that was delivered. It may be called any number of times.
+// Wait waits for the end of the execution. It returns nil if the program exited with 0, an
+// [*ExitError] if the program did not succeed, a [*DaemonError] if the outcome says nothing
+// about the program, and another error if the outcome did not arrive. The writers then have
+// all output that was delivered. Wait may be called several times.
 func (e *Execution) Wait() error {
 	<-e.done
 	return e.err
 }
 
-// Outcome waits for the end and returns how the execution ended: nil if Wait
-// returns an error that is neither an *ExitError nor a *DaemonError and nothing
-// was learnt of the end.
+// Outcome waits for the end and returns the execution's outcome. It is nil if the outcome
+// did not arrive; Wait then returns an error that is neither an *ExitError nor a
+// *DaemonError.
 func (e *Execution) Outcome() *pb.Outcome {
 	<-e.done
 	return e.outcome
 }
 
-// Detach ends the following and leaves the execution to itself; what becomes of
-// it is OnDisconnect, which should be ON_DISCONNECT_CONTINUE. If files went in
-// chunks it first waits for the start of the program, since nothing starts
-// before the last of them has arrived.
+// Detach stops following the execution. OnDisconnect decides whether the execution goes on,
+// so it should be ON_DISCONNECT_CONTINUE. If files are sent in chunks, Detach first waits
+// for the start of the program, because the program cannot start before the last chunk has
+// arrived.
 func (e *Execution) Detach(ctx context.Context) error {
 	if e.chunked {
 		select {
@@ -190,10 +192,10 @@ func (e *Execution) Signal(ctx context.Context, name string) error {
 	return err
 }
 
-// Cancel asks the execution to end and returns when it has: SIGTERM to all of
-// it, and after the grace SIGKILL. A zero grace means the daemon's default; the
-// reason, which may be empty, is kept as evidence. Cancelling an ended execution
-// changes nothing.
+// Cancel ends the execution and returns when it has ended. The daemon sends SIGTERM to all
+// processes, and SIGKILL after the grace. A zero grace means the daemon's default. The
+// reason, which may be empty, is kept as evidence. Cancelling an ended execution has no
+// effect.
 func (e *Execution) Cancel(ctx context.Context, grace time.Duration, reason string) error {
 	r := &pb.CancelRequest{ExecutionId: e.ID, Reason: reason}
 	if grace > 0 {

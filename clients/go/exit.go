@@ -7,15 +7,15 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// An ExitError means that the program did not succeed: it exited with a code
-// other than zero, a signal or a limit ended it, or it was cancelled.
+// An ExitError means that the program did not succeed: it exited with a code other than
+// zero, a signal or limit ended it, or it was cancelled.
 type ExitError struct {
-	// ID is the execution.
+	// ID is the execution's id.
 	ID string
-	// Outcome is how it ended, with the evidence. Never nil.
+	// Outcome says how the execution ended, with the evidence. It is never nil.
 	Outcome *pb.Outcome
-	// Stderr is the end of what the program printed on stderr, at most 32 KiB.
-	// Only Output sets it, and only if Cmd.Stderr was nil.
+	// Stderr is the end of the program's standard error, at most 32 KiB. Only Output sets
+	// it, and only if Cmd.Stderr is nil.
 	Stderr []byte
 }
 
@@ -53,15 +53,14 @@ func (e *ExitError) ExitCode() int {
 	return int(e.Outcome.GetExitCode())
 }
 
-// A DaemonError means that an accepted execution has an end that says nothing
-// about the program: its sandbox could not be made, or the daemon died while it
-// ran.
+// A DaemonError means that an accepted execution ended without a result of its program: the
+// sandbox could not be made, or the daemon died during the run.
 type DaemonError struct {
 	ID      string
 	Outcome *pb.Outcome // SETUP_FAILED or DAEMON_LOST; never nil
 }
 
-// Error says what was lost, in one line.
+// Error says in one line why the program has no result.
 func (e *DaemonError) Error() string {
 	if e.Outcome.GetEnd() == pb.End_END_SETUP_FAILED {
 		evidence := e.Outcome.GetEvidence()
@@ -70,7 +69,7 @@ func (e *DaemonError) Error() string {
 	return fmt.Sprintf("execution %s: daemon lost: it died while the program ran", e.ID)
 }
 
-// outcomeError is what Wait returns for an outcome: nil for success.
+// outcomeError returns the error of Wait for an outcome, or nil for success.
 func outcomeError(id string, o *pb.Outcome) error {
 	switch {
 	case o.GetEnd() == pb.End_END_EXITED && o.GetExitCode() == 0:
@@ -93,7 +92,7 @@ func deadline(d pb.Deadline) string {
 	return "deadline"
 }
 
-// word turns an enum's name into a word: END_DAEMON_LOST -> "daemon lost".
+// word converts an enum's name into words: END_DAEMON_LOST becomes "daemon lost".
 func word(prefix, name string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", " "))
 }

@@ -18,8 +18,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// fake is a daemon whose answers a test gives, behind a real Unix socket. A
-// function that is nil answers UNIMPLEMENTED.
+// fake is a daemon on a real Unix socket whose answers come from a test. A function that is
+// nil answers UNIMPLEMENTED.
 type fake struct {
 	pb.UnimplementedExecutionServiceServer
 	execute     func(*pb.ExecuteRequest, grpc.ServerStreamingServer[pb.ExecutionEvent]) error
@@ -31,7 +31,7 @@ type fake struct {
 	list        func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error)
 	artifact    func(*pb.GetArtifactRequest, grpc.ServerStreamingServer[pb.GetArtifactResponse]) error
 
-	limit   int // of a message; 0: gRPC's
+	limit   int // maximum size of a message; 0: gRPC's default
 	address string
 	mu      sync.Mutex
 	conns   []net.Conn
@@ -93,7 +93,7 @@ func (f *fake) GetArtifact(r *pb.GetArtifactRequest, s grpc.ServerStreamingServe
 	return f.artifact(r, s)
 }
 
-// Accept-side bookkeeping, so that a test can cut connections under a stream.
+// cuttable is a listener that remembers its connections, so that a test can close them.
 type cuttable struct {
 	net.Listener
 	f *fake
@@ -109,7 +109,7 @@ func (l cuttable) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// cut closes every connection, as a crash or a lost network would.
+// cut closes every connection, like a crash or a lost network.
 func (f *fake) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,8 +119,7 @@ func (f *fake) cut() {
 	f.conns = nil
 }
 
-// dial serves f and returns a client of it that waits only a moment between
-// tries.
+// dial serves f and returns a client with very short pauses between tries.
 func (f *fake) dial(t testing.TB) *Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fake") // t.TempDir can be too long for a socket
@@ -150,7 +149,7 @@ func (f *fake) dial(t testing.TB) *Client {
 	return c
 }
 
-// record is the stored events of one execution.
+// record holds the stored events of one execution.
 type record struct {
 	events []*pb.ExecutionEvent
 	at     map[pb.Stream]uint64
@@ -190,7 +189,7 @@ func (r *record) exit(code int32) *record {
 	return r.outcome(&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(code)})
 }
 
-// send sends the events after one sequence and up to another (0: all).
+// send sends the events after one sequence number up to another one (0: all).
 func (r *record) send(s interface {
 	Send(*pb.ExecutionEvent) error
 }, after, upTo uint64) error {
@@ -217,7 +216,7 @@ func (r *record) serve() *fake {
 	}
 }
 
-// refusal is a status as the daemon makes it.
+// refusal returns an error status like the daemon's.
 func refusal(code codes.Code, reason, message string) error {
 	st, err := status.New(code, message).WithDetails(&errdetails.ErrorInfo{Domain: Domain, Reason: reason})
 	if err != nil {

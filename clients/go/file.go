@@ -11,23 +11,23 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// chunkBytes is the size of a piece of an input file. Large enough that framing
-// costs nothing, small beside the daemon's message bound.
+// chunkBytes is the size of a piece of an input file. Its framing costs little, and it is
+// small compared to the daemon's message limit.
 const chunkBytes = 256 << 10
 
-// A File is put into /workspace before the program starts.
+// A File is an input file, which is put into /workspace before the program starts.
 type File struct {
-	// Path is where it goes, relative to /workspace.
+	// Path is the file's path, relative to /workspace.
 	Path string
-	// Content is used if Source is empty.
+	// Content is the file's content if Source is empty.
 	Content []byte
 	// Source is a regular file on this machine, read during Start.
 	Source string
-	// Executable makes it executable there.
+	// Executable sets the execute permission.
 	Executable bool
 }
 
-// An upload is a file that goes in chunks.
+// An upload is a file that is sent in chunks.
 type upload struct {
 	path    string
 	size    int64
@@ -36,8 +36,8 @@ type upload struct {
 	close   func() error
 }
 
-// open returns f's content for reading at any offset, so that it can be hashed,
-// sent, and sent again.
+// open returns f's content with random access, because the content is hashed, sent, and
+// perhaps sent again.
 func (f File) open() (*upload, error) {
 	if f.Source == "" {
 		return &upload{path: f.Path, size: int64(len(f.Content)), content: bytes.NewReader(f.Content), close: func() error { return nil }}, nil
@@ -66,7 +66,7 @@ func (u *upload) bytes() ([]byte, error) {
 	return data, nil
 }
 
-// hash sets the SHA-256 that announces the file.
+// hash computes the SHA-256 with which the request announces the file.
 func (u *upload) hash() error {
 	sum := sha256.New()
 	n, err := io.Copy(sum, io.NewSectionReader(u.content, 0, u.size))
@@ -80,11 +80,11 @@ func (u *upload) hash() error {
 	return nil
 }
 
-// send passes the content on in chunks. A file that grew since it was announced
-// is cut at its announced size; the daemon's checksum then decides.
+// send sends the content in chunks. If the file has grown since it was announced, only the
+// announced size is sent, and the daemon's checksum shows whether the content has changed.
 func (u *upload) send(send func(*pb.FileChunk) error) error {
 	for offset := int64(0); offset < u.size; {
-		// A new slice each time: gRPC may still hold the last one.
+		// Each chunk has a new slice, because gRPC may still use the last one.
 		data := make([]byte, min(chunkBytes, u.size-offset))
 		if n, err := u.content.ReadAt(data, offset); n < len(data) {
 			return u.changed(err)
@@ -99,7 +99,7 @@ func (u *upload) send(send func(*pb.FileChunk) error) error {
 
 func (u *upload) changed(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return fmt.Errorf("file %s: became shorter than %d bytes while it was read", u.path, u.size)
+		return fmt.Errorf("file %s: it became shorter than %d bytes during the read", u.path, u.size)
 	}
 	return fmt.Errorf("file %s: %w", u.path, err)
 }

@@ -16,10 +16,10 @@ type eventStream interface {
 	Recv() (*pb.ExecutionEvent, error)
 }
 
-// A follower reads the events of one execution, each once and in order, however
-// often the stream breaks, and passes its output on.
+// A follower reads the events of one execution and passes its output on. Each event is
+// handled once and in order, even if the stream breaks.
 type follower struct {
-	last   uint64 // sequence of the last event taken
+	last   uint64 // sequence of the last handled event
 	attach func(ctx context.Context, after uint64) (eventStream, error)
 	get    func(ctx context.Context) (*pb.Execution, error)
 	on     func(*pb.ExecutionEvent)
@@ -29,7 +29,7 @@ type follower struct {
 	patience
 }
 
-// follow reads until the outcome. Its error is the daemon's or the connection's.
+// follow reads events until the outcome. An error comes from the daemon or the connection.
 func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, error) {
 	for try := 0; ; {
 		event, err := s.Recv()
@@ -55,8 +55,8 @@ func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, erro
 	}
 }
 
-// known returns the outcome of an execution whose last event was taken, or nil:
-// a stream after that one has none.
+// known returns the outcome of an execution whose last event was already handled, or nil. A
+// stream that begins after the last event does not have the outcome.
 func (f *follower) known(ctx context.Context) *pb.Outcome {
 	e, err := f.get(ctx)
 	if err != nil || e.GetLastSequence() > f.last {
@@ -82,8 +82,8 @@ func (f *follower) again(ctx context.Context, cause error, try *int) (eventStrea
 	return nil, cause
 }
 
-// take checks an event's place and passes it on. An event that was seen before
-// is dropped; a gap is an error, which another stream may heal.
+// take checks an event's sequence number and handles the event. It drops an event that it
+// has seen before. A gap is an error, which a new stream may repair.
 func (f *follower) take(event *pb.ExecutionEvent) error {
 	sequence := event.GetSequence()
 	if event.GetKeepalive() == nil {
@@ -91,7 +91,7 @@ func (f *follower) take(event *pb.ExecutionEvent) error {
 			return nil
 		}
 		if sequence != f.last+1 {
-			return status.Errorf(codes.Unavailable, "event %d follows %d: the daemon left some out", sequence, f.last)
+			return status.Errorf(codes.Unavailable, "event %d follows %d: events are missing", sequence, f.last)
 		}
 	}
 	output := event.GetOutput()
@@ -125,17 +125,17 @@ func (f *follower) writeError() error {
 	return nil
 }
 
-// A sink takes one output stream.
+// A sink writes one output stream.
 type sink struct {
 	name string
 	w    io.Writer // nil: dropped
 	at   uint64    // position of the next byte
-	any  bool      // whether at is known: who attaches in the middle learns it from the first chunk
+	any  bool      // at is known; after an Attach in the middle, the first chunk tells
 	err  error
 }
 
-// newSinks returns the sinks of an execution that is followed from the start
-// of its output, or, if not fromStart, from somewhere in it.
+// newSinks returns the sinks of an execution. fromStart says that it is followed from the
+// start of its output.
 func newSinks(stdout, stderr io.Writer, fromStart bool) map[pb.Stream]*sink {
 	return map[pb.Stream]*sink{
 		pb.Stream_STREAM_STDOUT: {name: "stdout", w: stdout, any: fromStart},
@@ -150,8 +150,7 @@ func (s *sink) check(o *pb.Output) error {
 	return nil
 }
 
-// write passes a chunk on. A nil sink drops it: a stream that this version does
-// not know.
+// write writes a chunk. A nil sink, for a stream that this version does not know, drops it.
 func (s *sink) write(o *pb.Output) {
 	if s == nil {
 		return

@@ -17,7 +17,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// longRecord is 100 chunks on two streams, with lengths that differ.
+// longRecord has 100 chunks of different lengths on two streams.
 func longRecord() (r *record, stdout, stderr string) {
 	r = newRecord().started()
 	for i := range 100 {
@@ -33,8 +33,8 @@ func longRecord() (r *record, stdout, stderr string) {
 	return r.exit(0), stdout, stderr
 }
 
-// TestBrokenStreamLosesNothing cuts the connection again and again while the
-// program prints.
+// TestBrokenStreamLosesNothing cuts the connection again and again while the program
+// prints.
 func TestBrokenStreamLosesNothing(t *testing.T) {
 	r, wantOut, wantErr := longRecord()
 	const every = 12 // events on one stream
@@ -43,7 +43,7 @@ func TestBrokenStreamLosesNothing(t *testing.T) {
 	f.execute = func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
 		executes.Add(1)
 		r.send(s, 0, every)
-		<-s.Context().Done() // the reader cuts once it has the last of them
+		<-s.Context().Done() // the reader cuts the connection after the last of these events
 		return nil
 	}
 	f.attach = func(a *pb.AttachRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
@@ -58,7 +58,7 @@ func TestBrokenStreamLosesNothing(t *testing.T) {
 		case 1:
 			return status.Error(codes.Unavailable, "going away")
 		}
-		return nil // an end without an outcome
+		return nil // the stream ends without an outcome
 	}
 	var stdout, stderr bytes.Buffer
 	var sequences []uint64
@@ -127,7 +127,7 @@ func TestEventsInDisorder(t *testing.T) {
 	whole := newRecord().stdout("ab").stdout("cd").stdout("ef").exit(0)
 	tests := []struct {
 		name  string
-		order []int // indices into whole, on the first stream
+		order []int // indices into whole, in the order of the first stream
 		want  string
 		code  codes.Code
 	}{
@@ -201,7 +201,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestAttachBehindTheEnd: nothing is left to be streamed, but how it ended is
+// TestAttachBehindTheEnd: after the last event no more events come, but the outcome is
 // known.
 func TestAttachBehindTheEnd(t *testing.T) {
 	r := newRecord().stdout("ab").exit(7)
@@ -211,7 +211,7 @@ func TestAttachBehindTheEnd(t *testing.T) {
 		name     string
 		now      *pb.Execution
 		attaches int32
-		code     int // 0: an error of the connection
+		code     int // 0: want an error of the connection
 	}{
 		{"ended", &pb.Execution{LastSequence: last, Outcome: outcome}, 1, 7},
 		{"with more to come", &pb.Execution{LastSequence: last + 1, Outcome: outcome}, 1 + int32(defaultPatience.tries), 0},
@@ -258,7 +258,7 @@ func TestEndOfContextLeavesAnAttachedExecution(t *testing.T) {
 			return nil
 		},
 		cancel: func(*pb.CancelRequest) (*pb.Execution, error) {
-			t.Error("it was cancelled")
+			t.Error("the execution was cancelled")
 			return &pb.Execution{}, nil
 		},
 	}
@@ -319,7 +319,7 @@ func TestNoDaemonIsSaidAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a second try would not end
+	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a second try would block the test
 	cmd := c.Script("demo", "x.py")
 	cmd.IdempotencyKey = "k"
 	if got, want := status.Code(cmd.Run(t.Context())), codes.Unavailable; got != want {

@@ -8,18 +8,18 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Limits bound one execution. A zero field is derived from the skill, the tenant
-// and the daemon; a value above one of their ceilings is refused.
+// Limits of one execution. A zero field means the value of the skill, the tenant or the
+// daemon. A value above one of their ceilings is refused.
 type Limits struct {
 	WallTime       time.Duration // from the start of the program, at most 600 s
 	CPUTime        time.Duration // of all processes together
 	MemoryBytes    uint64        // of all processes, with page cache and tmpfs
-	Processes      uint32        // processes and threads at once
-	OutputBytes    uint64        // delivered of each of stdout and stderr
-	WorkspaceBytes uint64        // written to /workspace
-	WorkspaceFiles uint32        // files and directories made there
+	Processes      uint32        // processes and threads at the same time
+	OutputBytes    uint64        // bytes delivered of stdout and of stderr, each
+	WorkspaceBytes uint64        // bytes written to /workspace
+	WorkspaceFiles uint32        // files and directories created there
 	OpenFiles      uint32        // of each process
-	MilliCPUs      uint32        // thousandths of a processor, of all processes together; 500 is half of one
+	MilliCPUs      uint32        // thousandths of a processor, for all processes together; 500 is half a processor
 }
 
 func (l Limits) message() *pb.Limits {
@@ -39,8 +39,8 @@ func (l Limits) message() *pb.Limits {
 	}
 }
 
-// duration leaves zero unset. A negative value goes to the daemon, which refuses
-// it with its reason.
+// duration leaves zero unset. It passes on a negative value, which the daemon refuses with
+// a reason.
 func duration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil

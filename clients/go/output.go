@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// muchBytes is from where on a message is looked at before it is decoded.
+	// muchBytes is the minimum size of a message for unmarshalOutput.
 	muchBytes = 32 << 10
-	// headBytes is where in it the bytes of an output begin at the latest.
+	// headBytes is the length of the head of such a message. The output's bytes must begin
+	// within it.
 	headBytes = 512
-	// maxOutput bounds the buffers that are kept for output.
+	// maxOutput is the maximum size of a buffer that is reused for output.
 	maxOutput = 1 << 20
 )
 
-// The fields that lead to the bytes of an output.
+// Numbers of the fields that hold the output's bytes.
 var (
 	outputField = fieldNumber(&pb.ExecutionEvent{}, "output")
 	dataField   = fieldNumber(&pb.Output{}, "data")
@@ -31,8 +32,9 @@ func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
 }
 
-// unmarshalOutput decodes an event with much output that ends with the output's bytes,
-// as daemons send it, with one copy of them. false: it is another message, or none.
+// unmarshalOutput decodes a large output event and copies its bytes only once. It handles
+// events that end with these bytes, as daemons send them, and returns false for any other
+// message.
 func unmarshalOutput(data mem.BufferSlice, e *pb.ExecutionEvent) bool {
 	size := data.Len()
 	if size < muchBytes {
@@ -65,8 +67,9 @@ func unmarshalOutput(data mem.BufferSlice, e *pb.ExecutionEvent) bool {
 	return true
 }
 
-// lastField finds, among the fields that begin at from, the one with a number. It must
-// be the last one, of bytes up to size: tag is where it begins and bytes where these do.
+// lastField finds the field with a number among the fields that begin at from. That field
+// must be of type bytes and end at size. tag is the offset of the field, bytes that of its
+// content.
 func lastField(head []byte, from, size int, field protowire.Number) (tag, bytes int, ok bool) {
 	for at := from; at < len(head); {
 		number, kind, n := protowire.ConsumeTag(head[at:])
@@ -87,19 +90,19 @@ func lastField(head []byte, from, size int, field protowire.Number) (tag, bytes 
 	return 0, 0, false
 }
 
-// outputs has the bytes of outputs that nobody needs any more.
+// outputs holds buffers of outputs that are no longer used.
 var outputs sync.Pool
 
-// newOutput returns n bytes with anything in them.
+// newOutput returns n bytes with arbitrary content.
 func newOutput(n int) []byte {
-	// One that is far larger would be held by who keeps a little.
+	// A much larger buffer would stay in memory if the caller keeps a small output.
 	if b, ok := outputs.Get().(*[]byte); ok && n <= cap(*b) && cap(*b) <= 2*n {
 		return (*b)[:n]
 	}
 	return make([]byte, n)
 }
 
-// doneWith takes the bytes of an output that nobody has but the caller.
+// doneWith reuses the bytes of an output. Only the caller may have a reference to them.
 func doneWith(o *pb.Output) {
 	if b := o.GetData(); cap(b) >= muchBytes && cap(b) <= maxOutput {
 		o.Data = nil

@@ -22,7 +22,7 @@ func outputEvent(size int) *pb.ExecutionEvent {
 	}
 }
 
-// inFrames is a message as gRPC hands it over.
+// inFrames splits a message into buffers as gRPC does.
 func inFrames(message []byte) mem.BufferSlice {
 	var s mem.BufferSlice
 	for part := range slices.Chunk(message, 16<<10) {
@@ -31,8 +31,7 @@ func inFrames(message []byte) mem.BufferSlice {
 	return s
 }
 
-// What the client makes of a message is what protobuf makes of it, in whatever order
-// its fields are.
+// The client decodes every message as protobuf does, whatever the order of its fields.
 func TestUnmarshalAnyMessage(t *testing.T) {
 	encode := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
@@ -86,7 +85,7 @@ func TestUnmarshalAnyMessage(t *testing.T) {
 	}
 }
 
-// Bytes that somebody may have kept are not used again; others may be.
+// Bytes that a caller may have kept are not reused; others may be.
 func TestKeptEventsStay(t *testing.T) {
 	var kept []*pb.ExecutionEvent
 	f := &follower{
@@ -100,7 +99,7 @@ func TestKeptEventsStay(t *testing.T) {
 	}
 	for i, e := range kept {
 		if b := e.GetOutput().GetData(); len(b) != muchBytes || b[0] != byte(i) || b[muchBytes-1] != byte(i) {
-			t.Errorf("event %d has other bytes than it came with", i)
+			t.Errorf("the bytes of event %d have changed", i)
 		}
 	}
 	f.shared, f.on = false, nil
@@ -109,11 +108,11 @@ func TestKeptEventsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e.GetOutput().GetData() != nil {
-		t.Error("an event that nobody keeps still has its bytes")
+		t.Error("the bytes of an event that is not shared are not reused")
 	}
 }
 
-// numbered is the i-th event as it is received: muchBytes times i.
+// numbered returns the i-th event as received, with muchBytes times i bytes.
 func numbered(t *testing.T, i int) *pb.ExecutionEvent {
 	t.Helper()
 	b, err := proto.Marshal(&pb.ExecutionEvent{Sequence: uint64(i + 1), Event: &pb.ExecutionEvent_Output{Output: &pb.Output{

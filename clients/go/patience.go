@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// patience bounds how often a broken stream is tried again before this side
-// gives up, and how long it waits in between.
+// patience limits how often the client retries after a broken stream, and sets the pauses.
 type patience struct {
-	tries int           // in a row without a single event
-	first time.Duration // before the second try; doubled each time
-	most  time.Duration
+	tries int           // consecutive tries without an event
+	first time.Duration // pause before the second try; doubled each time
+	most  time.Duration // longest pause
 }
 
-// defaultPatience is about ten seconds: a daemon that restarts, or a load
-// balancer that moves a connection, takes less.
+// defaultPatience lasts about 10 s. A daemon's restart, or a load balancer that moves a
+// connection, takes less.
 var defaultPatience = patience{tries: 9, first: 50 * time.Millisecond, most: 3 * time.Second}
 
-// wait waits before the given try, the first of which is 1. False means that it
-// is not to be made: there were enough, or ctx has ended.
+// wait waits before a try; the first try is 1. It returns false if there were enough tries
+// or ctx has ended.
 func (p patience) wait(ctx context.Context, try int) bool {
 	if try > p.tries {
 		return false
@@ -31,7 +30,7 @@ func (p patience) wait(ctx context.Context, try int) bool {
 	if doubled := p.first << (try - 2); doubled < p.most {
 		pause = doubled
 	}
-	// A fifth of jitter, so that clients cut off together don't return together.
+	// Up to 20 % jitter, so that clients that were cut off together do not return together.
 	pause -= time.Duration(rand.Int64N(int64(pause)/5 + 1))
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -11,19 +11,19 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// inlineBytes is how much standard input and file content together goes into
-// the request itself; the rest is streamed. The daemon takes messages of up to
-// 16 MiB, but may be configured for less.
+// inlineBytes is how many bytes of standard input and files together are part of the
+// request. The rest is streamed. The daemon accepts messages of up to 16 MiB by default,
+// but may be configured for less.
 const inlineBytes = 1 << 20
 
-// keyedBytes is how much standard input a call with an idempotency key can have:
-// all of it goes into the request, of which the daemon takes up to 16 MiB.
+// keyedBytes is the maximum standard input of a call with an idempotency key. All of it is
+// part of the request, which may have up to 16 MiB.
 const keyedBytes = 15 << 20
 
-// A call is a request with what has to be streamed behind it.
+// A call is a request with the data to stream after it.
 type call struct {
 	request *pb.ExecuteRequest
-	uploads []*upload // files that go in chunks
+	uploads []*upload // files to send in chunks
 	stdin   io.Reader // nil: nothing is streamed
 	on      func(sent, total int64)
 }
@@ -37,8 +37,8 @@ func (c *call) close() {
 	}
 }
 
-// call turns the command into messages. Local files are opened and hashed here,
-// and if there is a key, standard input is read: until its end, or that of ctx.
+// call converts the command into a request. It opens and hashes local files. If there is a
+// key, it reads standard input to its end, or until ctx ends.
 func (c *Cmd) call(ctx context.Context) (*call, error) {
 	if c.client == nil || c.source == nil {
 		return nil, errors.New("command: made without Client.Script, Code or Command")
@@ -70,7 +70,7 @@ func (c *Cmd) call(ctx context.Context) (*call, error) {
 	return out, nil
 }
 
-// addStdin puts standard input into the request, or leaves it to be streamed.
+// addStdin puts standard input into the request or marks it for streaming.
 func (c *call) addStdin(ctx context.Context, cmd *Cmd, room *int64) error {
 	var data []byte
 	fits := false
@@ -81,7 +81,7 @@ func (c *call) addStdin(ctx context.Context, cmd *Cmd, room *int64) error {
 			return err
 		}
 		if len(data) > 0 && cmd.JSONArguments != "" {
-			return errors.New("stdin: with an idempotency key there is none behind JSON arguments")
+			return errors.New("stdin: not allowed after JSON arguments if there is an idempotency key")
 		}
 		fits = true
 	case cmd.JSONArguments == "":
@@ -99,7 +99,7 @@ func (c *call) addStdin(ctx context.Context, cmd *Cmd, room *int64) error {
 	return nil
 }
 
-// add puts one file into the request, or announces it there.
+// add puts a file into the request, or announces it for sending in chunks.
 func (c *call) add(f File, room *int64) error {
 	u, err := f.open()
 	if err != nil {
@@ -125,8 +125,8 @@ func (c *call) add(f File, room *int64) error {
 	return nil
 }
 
-// keyedStdin reads all of r, which may be nil: two streams could not be compared,
-// so that a request with a key must be complete.
+// keyedStdin reads all of r, which may be nil. A request with a key must be complete,
+// because the daemon cannot compare streams.
 func keyedStdin(ctx context.Context, r io.Reader) ([]byte, error) {
 	if r == nil {
 		return nil, nil
@@ -154,7 +154,7 @@ func keyedStdin(ctx context.Context, r io.Reader) ([]byte, error) {
 	}
 }
 
-// smallStdin takes the content of a reader whose length is known and fits.
+// smallStdin returns the content of a reader with a known length of at most room bytes.
 func smallStdin(r io.Reader, room int64) ([]byte, bool) {
 	if r == nil {
 		return nil, true
@@ -174,6 +174,6 @@ func smallStdin(r io.Reader, room int64) ([]byte, bool) {
 		return nil, false
 	}
 	data := make([]byte, n)
-	n, _ = io.ReadFull(r, data) // none of the three can fail
+	n, _ = io.ReadFull(r, data) // these readers cannot fail
 	return data[:n], true
 }

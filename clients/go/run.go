@@ -11,7 +11,7 @@ const stderrBytes = 32 << 10
 
 var errNotStarted = errors.New("command: not started")
 
-// Run starts the execution and waits for its end, as [Execution.Wait] does.
+// Run starts the execution and waits for its end, see [Execution.Wait].
 func (c *Cmd) Run(ctx context.Context) error {
 	if err := c.Start(ctx); err != nil {
 		return err
@@ -19,7 +19,7 @@ func (c *Cmd) Run(ctx context.Context) error {
 	return c.Wait()
 }
 
-// Wait waits for the end of a command that Start started: see [Execution.Wait].
+// Wait waits for the end of a command after Start, see [Execution.Wait].
 func (c *Cmd) Wait() error {
 	if c.Execution == nil {
 		return errNotStarted
@@ -27,8 +27,8 @@ func (c *Cmd) Wait() error {
 	return c.Execution.Wait()
 }
 
-// Output runs the command and returns its standard output. Stdout must be nil.
-// If Stderr is nil too, an *ExitError holds the end of it.
+// Output runs the command and returns its standard output. Stdout must be nil. If Stderr is
+// nil too, an *ExitError has the end of the standard error.
 func (c *Cmd) Output(ctx context.Context) ([]byte, error) {
 	if c.Stdout != nil {
 		return nil, errors.New("command: Stdout is set")
@@ -47,8 +47,8 @@ func (c *Cmd) Output(ctx context.Context) ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// CombinedOutput runs the command and returns its standard output and standard
-// error in the order in which they came. Both must be nil.
+// CombinedOutput runs the command and returns its standard output and standard error, in
+// the order in which they arrived. Stdout and Stderr must be nil.
 func (c *Cmd) CombinedOutput(ctx context.Context) ([]byte, error) {
 	if c.Stdout != nil || c.Stderr != nil {
 		return nil, errors.New("command: Stdout or Stderr is set")
@@ -67,8 +67,7 @@ func (c *Cmd) Signal(ctx context.Context, name string) error {
 	return c.Execution.Signal(ctx, name)
 }
 
-// Cancel ends the execution with the daemon's default grace: see
-// [Execution.Cancel].
+// Cancel ends the execution with the daemon's default grace, see [Execution.Cancel].
 func (c *Cmd) Cancel(ctx context.Context) error {
 	if c.Execution == nil {
 		return errNotStarted
@@ -76,7 +75,7 @@ func (c *Cmd) Cancel(ctx context.Context) error {
 	return c.Execution.Cancel(ctx, 0, "")
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last stderrBytes bytes that are written to it.
 type tail struct{ data []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

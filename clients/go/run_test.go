@@ -88,7 +88,8 @@ func TestEnds(t *testing.T) {
 		{&pb.Outcome{End: pb.End_END_TIMED_OUT, TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_QUEUE}}, "timed out: waiting for a slot", -1},
 		{&pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: proto.Int32(-9)}, "out of memory", -9},
 		{&pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: proto.Int32(-15), Evidence: &pb.Evidence{CancelledBy: "ann", CancelReason: "enough"}}, "cancelled by ann: enough", -15},
-		// Out of memory in a child only: the program exited with 0, and yet it is no success.
+		// A child ran out of memory, so the execution failed although the program exited
+		// with 0.
 		{&pb.Outcome{End: pb.End_END_OOM_KILLED, ExitCode: proto.Int32(0)}, "out of memory", 0},
 	}
 	for _, test := range tests {
@@ -137,7 +138,7 @@ func TestRefusalKeepsItsStatus(t *testing.T) {
 		return refusal(codes.Unavailable, "DRAINING", "draining")
 	}}
 	cmd := f.dial(t).Script("demo", "x.py")
-	cmd.IdempotencyKey = "k" // even so: the daemon has decided
+	cmd.IdempotencyKey = "k" // not sent again in spite of the key, because the daemon has answered
 	err := cmd.Run(t.Context())
 	if got, want := status.Code(err), codes.Unavailable; got != want {
 		t.Errorf("code: got %v, want %v", got, want)
@@ -363,7 +364,7 @@ func TestEndOfContextCancels(t *testing.T) {
 }
 
 func TestEndOfContextWithoutDaemon(t *testing.T) {
-	// Cancel answers UNIMPLEMENTED: Wait must come back all the same.
+	// Cancel answers UNIMPLEMENTED, but Wait must return.
 	f := &fake{execute: func(_ *pb.ExecuteRequest, s grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
 		if err := newRecord().send(s, 0, 0); err != nil {
 			return err
@@ -414,7 +415,7 @@ func TestDetachLeavesItRunning(t *testing.T) {
 			return nil
 		},
 		cancel: func(*pb.CancelRequest) (*pb.Execution, error) {
-			t.Error("it was cancelled")
+			t.Error("the execution was cancelled")
 			return &pb.Execution{}, nil
 		},
 	}

@@ -12,11 +12,11 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Save downloads an artifact into dir, at its path there, and replaces what is
-// at that place. The file appears under its name only once it is whole and its
-// SHA-256 is right. Whatever the artifact's name is, nothing outside dir is
-// touched: neither through ".." nor through a link. The others get the bytes too, as
-// they come; an error of theirs ends it.
+// Save downloads an artifact to its path beneath dir and replaces an existing file there.
+// The file gets its name only when it is complete and its SHA-256 is right. Whatever the
+// artifact's path is, Save changes nothing outside dir: it follows neither ".." nor links.
+// The bytes are also written to others as they arrive; an error of one of these ends the
+// download.
 func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Root, others ...io.Writer) error {
 	name := a.GetPath()
 	if raw := a.GetRawPath(); len(raw) > 0 {

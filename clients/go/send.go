@@ -11,12 +11,12 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// stdinBytes is the most that one Read of standard input is asked for.
+// stdinBytes is the size of one Read of standard input.
 const stdinBytes = 32 << 10
 
 type interactiveStream = grpc.BidiStreamingClient[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
 
-// sendCall sends start and the files. Their order is the contract's.
+// sendCall sends the start message and then the files, in the order that the API requires.
 func sendCall(s interactiveStream, c *call) error {
 	start := &pb.ExecuteInteractiveRequest_Start{Start: c.request}
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: start}); err != nil {
@@ -47,14 +47,14 @@ type pump struct {
 	err  atomic.Pointer[error]
 }
 
-// feed sends what r has, once start and the files were sent.
+// feed sends the content of r after the start message and the files.
 func (p *pump) feed(o *opened, r io.Reader) {
 	if sent := <-o.sent; sent {
 		p.run(o.interactive, r)
 	}
 }
 
-// run reads until the end of r or until the stream takes no more.
+// run reads until the end of r, or until the stream accepts no more.
 func (p *pump) run(s interactiveStream, r io.Reader) {
 	for {
 		data := make([]byte, stdinBytes)
@@ -78,9 +78,9 @@ func (p *pump) run(s interactiveStream, r io.Reader) {
 	}
 }
 
-// lost returns why the program may not have had all of its input although it
-// succeeded, or nil. A program that ends without reading everything is no
-// reason; a stream that broke before everything was sent is one.
+// lost returns the reason why the program may not have received all of its input, or nil.
+// It is asked only if the program succeeded. A program that ends without reading everything
+// has lost nothing. A stream that broke before everything was sent has.
 func (p *pump) lost(breaks int) error {
 	if p == nil {
 		return nil
@@ -96,4 +96,4 @@ func (p *pump) lost(breaks int) error {
 
 func (p *pump) fail(err error) { p.err.Store(&err) }
 
-var errInputLost = errors.New("stdin: the connection broke before all of it was sent")
+var errInputLost = errors.New("stdin: the connection broke before all input was sent")

@@ -23,8 +23,8 @@ import (
 
 type interactiveServer = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
 
-// receiveFiles takes what start announces and checks size and SHA-256 as the
-// daemon does.
+// receiveFiles receives the files that the start message announces, and checks size and
+// SHA-256 as the daemon does.
 func receiveFiles(s interactiveServer) (start *pb.ExecuteRequest, files map[string][]byte, err error) {
 	first, err := s.Recv()
 	if err != nil {
@@ -60,7 +60,7 @@ func receiveFiles(s interactiveServer) (start *pb.ExecuteRequest, files map[stri
 	return start, files, nil
 }
 
-// echo is a program that prints each piece of its input as it comes.
+// echo acts as a program that prints each piece of its input.
 func echo(s interactiveServer) error {
 	r := newRecord()
 	if _, _, err := receiveFiles(s); err != nil {
@@ -85,8 +85,8 @@ func echo(s interactiveServer) error {
 	}
 }
 
-// TestStdinArrivesWhileTheProgramRuns writes each line only after the answer to
-// the one before has come.
+// TestStdinArrivesWhileTheProgramRuns writes each line only after the answer to the line
+// before has arrived.
 func TestStdinArrivesWhileTheProgramRuns(t *testing.T) {
 	in, w := io.Pipe()
 	out, stdout := io.Pipe()
@@ -114,7 +114,7 @@ func TestStdinIsByteIdentical(t *testing.T) {
 	for i := range all {
 		all[i] = byte(i)
 	}
-	want := bytes.Repeat(all, 12_345) // 3 MB: too much for the request
+	want := bytes.Repeat(all, 12_345) // 3 MB, more than inlineBytes
 	c := (&fake{interactive: echo}).dial(t)
 	for name, r := range map[string]io.Reader{"known length": bytes.NewReader(want), "stream": io.MultiReader(bytes.NewReader(want))} {
 		cmd := c.Script("demo", "x.py")
@@ -133,7 +133,7 @@ func TestStdinOfAProgramThatDoesNotRead(t *testing.T) {
 		}
 		return newRecord().stdout("done").exit(0).send(s, 0, 0)
 	}}
-	in, w := io.Pipe() // nobody writes: the Read never returns
+	in, w := io.Pipe() // no writer, so the Read never returns
 	defer w.Close()
 	cmd := f.dial(t).Script("demo", "x.py")
 	cmd.Stdin = in
@@ -155,8 +155,8 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, errors.New("bad sector") }
 
-// TestStdinLostWithTheConnection has a program that succeeds although its input
-// was cut off: only the client can know.
+// TestStdinLostWithTheConnection has a program that succeeds although its input was cut
+// off. Only the client can know that.
 func TestStdinLostWithTheConnection(t *testing.T) {
 	in, w := io.Pipe()
 	defer w.Close()
@@ -177,7 +177,7 @@ func TestStdinLostWithTheConnection(t *testing.T) {
 	cmd.Stdin = in
 	go io.WriteString(w, "half")
 	out, err := cmd.Output(t.Context())
-	if got, want := fmt.Sprint(err), "stdin: the connection broke before all of it was sent"; got != want {
+	if got, want := fmt.Sprint(err), "stdin: the connection broke before all input was sent"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got, want := string(out), "sum of half the numbers"; got != want {
@@ -185,8 +185,8 @@ func TestStdinLostWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestStdinWithAKey: two streams can't be compared, so all of the input is in
-// the request, whatever it comes from, and goes again with it. Only files follow.
+// TestStdinWithAKey: all of the input is in the request, whatever the reader, and is sent
+// again with it. Only files follow.
 func TestStdinWithAKey(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcde\n"), keyedBytes/16)
 	tests := []struct {
@@ -244,7 +244,7 @@ func TestStdinWithAKey(t *testing.T) {
 	}
 }
 
-// TestStdinThatAKeyCannotHave is refused before anything is sent.
+// TestStdinThatAKeyCannotHave: the client refuses these before it sends anything.
 func TestStdinThatAKeyCannotHave(t *testing.T) {
 	zeros, err := os.Open("/dev/zero")
 	if err != nil {
@@ -260,10 +260,10 @@ func TestStdinThatAKeyCannotHave(t *testing.T) {
 		{"too large", zeros, "", "run demo: stdin: an idempotency key needs an input of at most 15 MiB"},
 		{"a byte too large", bytes.NewReader(make([]byte, keyedBytes+1)), "", "run demo: stdin: an idempotency key needs an input of at most 15 MiB"},
 		{"unreadable", errReader{}, "", "run demo: stdin: bad sector"},
-		{"behind arguments", strings.NewReader("x"), "{}", "run demo: stdin: with an idempotency key there is none behind JSON arguments"},
+		{"after arguments", strings.NewReader("x"), "{}", "run demo: stdin: not allowed after JSON arguments if there is an idempotency key"},
 	}
 	for _, test := range tests {
-		cmd := (&fake{}).dial(t).Script("demo", "x.py") // which would answer UNIMPLEMENTED
+		cmd := (&fake{}).dial(t).Script("demo", "x.py") // the fake would answer UNIMPLEMENTED
 		cmd.Stdin, cmd.JSONArguments, cmd.IdempotencyKey = test.stdin, test.json, "k"
 		if got := fmt.Sprint(cmd.Run(t.Context())); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
@@ -286,10 +286,11 @@ func TestEndOfContextEndsTheReadingForAKey(t *testing.T) {
 	}
 }
 
-// TestTooLargeForTheDaemon: the same message would be too large again.
+// TestTooLargeForTheDaemon: the message is not sent again, because it would be too large
+// again.
 func TestTooLargeForTheDaemon(t *testing.T) {
 	c := (&fake{limit: 1 << 20}).dial(t)
-	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a third try would not end
+	c.patience = patience{tries: 1 << 30, first: time.Hour, most: time.Hour} // a third try would block the test
 	cmd := c.Script("demo", "x.py")
 	cmd.Stdin, cmd.IdempotencyKey = bytes.NewReader(make([]byte, 2<<20)), "k"
 	err := cmd.Run(t.Context())
@@ -375,7 +376,7 @@ func TestFilesThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestFileShrinksWhileItIsSent truncates the file after it was announced.
+// TestFileShrinksWhileItIsSent truncates the file after the request has announced it.
 func TestFileShrinksWhileItIsSent(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(source, make([]byte, inlineBytes+8*chunkBytes), 0o600); err != nil {
@@ -395,9 +396,9 @@ func TestFileShrinksWhileItIsSent(t *testing.T) {
 	if err := os.Truncate(source, 10); err != nil {
 		t.Fatal(err)
 	}
-	cmd.IdempotencyKey = "k" // no reason to send it again
+	cmd.IdempotencyKey = "k" // not sent again in spite of the key
 	_, err = cmd.client.open(t.Context(), newLifetime(t.Context()), call)
-	if got, want := fmt.Sprint(err), fmt.Sprintf("file in: became shorter than %d bytes while it was read", inlineBytes+8*chunkBytes); got != want {
+	if got, want := fmt.Sprint(err), fmt.Sprintf("file in: it became shorter than %d bytes during the read", inlineBytes+8*chunkBytes); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -427,7 +428,7 @@ func TestFileThatChangedIsRefused(t *testing.T) {
 	}
 }
 
-// TestDetachWaitsForTheFiles: nothing starts before they have arrived.
+// TestDetachWaitsForTheFiles: the program starts only when the files have arrived.
 func TestDetachWaitsForTheFiles(t *testing.T) {
 	arrived := false
 	f := &fake{interactive: func(s interactiveServer) error {

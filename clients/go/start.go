@@ -12,12 +12,12 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Start asks the daemon for the execution and returns once it is recorded there,
-// with Execution set; the program may still wait for a slot. Wait must be called
-// after it, except after [Execution.Detach].
+// Start asks the daemon to run the command. It returns when the daemon has recorded the
+// execution, and sets Execution; the program may still wait for a slot. Call Wait after
+// Start, unless you call [Execution.Detach].
 //
-// If ctx ends before Wait has returned, the execution is cancelled, with the
-// cause of ctx as the reason.
+// If ctx ends before Wait has returned, the execution is cancelled. The cause of ctx is the
+// reason.
 func (c *Cmd) Start(ctx context.Context) error {
 	if c.started {
 		return errors.New("command: already started")
@@ -27,8 +27,8 @@ func (c *Cmd) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("run %s: %w", c.Skill, err)
 	}
-	// The execution outlives ctx, so that a cancelled one's last output and its
-	// outcome still arrive.
+	// The streams do not end with ctx, so that the last output and the outcome of a
+	// cancelled execution still arrive.
 	life := newLifetime(ctx)
 	o, err := c.client.open(ctx, life, call)
 	if err != nil {
@@ -59,19 +59,19 @@ func (c *Cmd) Start(ctx context.Context) error {
 	return nil
 }
 
-// lifetime is a context with the means to end it.
+// lifetime is a context with the function that ends it.
 type lifetime struct {
 	context.Context
 	end context.CancelCauseFunc
 }
 
-// newLifetime returns one with the values of ctx that its end doesn't end.
+// newLifetime returns a context with the values of ctx that does not end with ctx.
 func newLifetime(ctx context.Context) lifetime {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	return lifetime{life, end}
 }
 
-// replay is a stream whose first event was read already.
+// replay is a stream whose first event was already read.
 type replay struct {
 	event  *pb.ExecutionEvent
 	stream eventStream
@@ -85,25 +85,25 @@ func (r *replay) Recv() (*pb.ExecutionEvent, error) {
 	return r.stream.Recv()
 }
 
-// opened is a stream whose header has come.
+// opened is a stream whose header has arrived.
 type opened struct {
 	stream      eventStream
 	interactive interactiveStream // nil for Execute
 	header      *pb.ExecutionEvent
-	sent        chan bool // once: whether start and files were sent
+	sent        chan bool // receives one value: whether start and files were sent
 }
 
-// open sends the call until its header comes: once, or as often as patience
-// allows if a key makes that safe.
+// open sends the call until its header arrives. Without an idempotency key it tries once,
+// with a key as often as patience allows.
 func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, error) {
 	for try := 0; ; {
 		o, reached, err := c.openOnce(ctx, life, call)
 		if err == nil {
 			return o, nil
 		}
-		// A daemon that answered has decided; one that was never reached is said to
-		// be missing at once, unless it was there a moment ago.
-		// gRPC says RESOURCE_EXHAUSTED of a message that is too large.
+		// Do not repeat the call if the daemon has answered. gRPC answers a message that is
+		// too large with RESOURCE_EXHAUSTED. If no daemon was reached at all, report that
+		// at once, unless an earlier try has reached it.
 		again := call.request.GetIdempotencyKey() != "" && broken(err) && Reason(err) == "" &&
 			status.Code(err) != codes.ResourceExhausted && (reached || try > 0)
 		if try++; !again || !c.patience.wait(ctx, try) {
@@ -112,8 +112,8 @@ func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, 
 	}
 }
 
-// openOnce sends the call and waits for the header. reached reports whether
-// anything may have come to a daemon.
+// openOnce sends the call and waits for the header. reached reports whether anything may
+// have reached a daemon.
 func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *opened, reached bool, err error) {
 	streamCtx, end := context.WithCancelCause(life)
 	stop := context.AfterFunc(ctx, func() { end(ctx.Err()) })
@@ -125,11 +125,11 @@ func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *op
 	} else {
 		o.stream, err = c.executions.Execute(streamCtx, call.request)
 	}
-	reached = err == nil // gRPC makes a stream only on a connection that stands
+	reached = err == nil // gRPC creates a stream only on an established connection
 	if err == nil && call.interactive() {
 		go func() {
 			err := sendCall(o.interactive, call)
-			// io.EOF means that the daemon ended the stream: Recv has the status.
+			// io.EOF means that the daemon ended the stream; Recv returns the status.
 			if err != nil && err != io.EOF {
 				life.end(err)
 			}
@@ -149,7 +149,7 @@ func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *op
 		return o, true, nil
 	}
 	if cause := context.Cause(streamCtx); cause != nil {
-		err = cause // ours, and not the status that it led to
+		err = cause // the cause, not the status that it led to
 	}
 	end(nil)
 	return nil, reached, sized(err)

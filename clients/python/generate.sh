@@ -1,6 +1,6 @@
 #!/bin/sh
-# Generates the Python code of the contract into skillrun/, with Debian's protoc
-# and the plugin of protobuf-compiler-grpc. What it makes is committed.
+# Generates the Python code of the API into skillrun/, with Debian's protoc and the plugin
+# of protobuf-compiler-grpc. The generated files are committed.
 set -eu
 cd "$(dirname "$0")"
 files=$(cd ../../proto && ls skillrun/v1/*.proto)

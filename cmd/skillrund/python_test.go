@@ -184,7 +184,7 @@ for name in ("python", "python3", sys.executable):
 	}
 	t.Run("venv of another version", func(t *testing.T) {
 		_, err := d.try(script("wrong", "x.py"))
-		if err == nil || !strings.Contains(err.Error(), "made with Python 3.11, and the embedded Python, which was asked for, is 3.14") {
+		if err == nil || !strings.Contains(err.Error(), "made with Python 3.11, and the requested embedded Python has version 3.14") {
 			t.Errorf("got %v", err)
 		}
 	})

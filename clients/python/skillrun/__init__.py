@@ -7,11 +7,13 @@
         for chunk in client.run("calculator", script="scripts/calc.py", args=["2 + 2"]):
             sys.stdout.buffer.write(chunk.data)
 
-Two kinds of failure are kept apart. A program that fails is an outcome, which
-``check`` turns into a ProgramError; every other exception says that nothing ran, or
-that the daemon, the connection or this side broke. A stream that breaks while a
-program runs is attached again, and every byte comes once. A request is sent again only
-if it can't have started.
+Start with connect, which returns a Client, and Client.run, which returns a Run.
+
+There are two kinds of failure. A program that fails is an outcome, which ``check`` turns
+into a ProgramError. Every other exception says that nothing ran, or that the daemon, the
+connection or this side failed. If a stream breaks while a program runs, the client
+attaches again, and every byte arrives once. A request is sent again only if it cannot
+have started.
 """
 
 from skillrun.client import Client, connect

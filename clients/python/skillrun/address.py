@@ -1,21 +1,21 @@
-"""Where the daemon is."""
+"""Addresses of the daemon."""
 
 from __future__ import annotations
 
 import os
 from typing import Optional
 
-# Names the environment variable with the daemon's address.
+# The environment variable that has the daemon's address.
 VARIABLE = "SKILLRUN_ADDRESS"
 
-# Where a daemon listens unless it is told otherwise.
+# Where a daemon listens if its configuration does not say otherwise.
 DEFAULT = "unix:///run/skillrun/skillrun.sock"
 
 
 def target(address: Optional[str]) -> str:
-    """Turns an address into a gRPC target: "unix:///path", the absolute path of a
-    socket, "tcp://host:port" or "host:port". None: $SKILLRUN_ADDRESS; if that is
-    empty too, DEFAULT. A ValueError if it is none of them."""
+    """Converts an address into a gRPC target. The address is "unix:///path", the absolute
+    path of a socket, "tcp://host:port" or "host:port". None means $SKILLRUN_ADDRESS, or
+    DEFAULT if that is empty. Raises ValueError for any other address."""
     address = address or os.environ.get(VARIABLE) or DEFAULT
     if address.startswith("/"):
         return "unix://" + address

@@ -1,4 +1,4 @@
-"""The client: one daemon, every call."""
+"""The client of a daemon, with a method for each call."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from skillrun.v1 import (
     tool_pb2_grpc,
 )
 
-# Of one message of the daemon: what a call of ToolService answers has all that its
-# program printed. Every other message is below 16 MiB.
+# The maximum size of a message from the daemon. An answer of ToolService has the whole
+# output of a program. Every other message is smaller than 16 MiB.
 MAX_RECEIVE_BYTES = 128 << 20
 
 _OPTIONS: Tuple[Tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
-    # The daemon refuses pings more often than every 30 s.
+    # The daemon refuses pings that come more often than every 30 s.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    # A daemon that restarts is back within a second: sooner than gRPC's default.
+    # A daemon that restarts is back within a second, sooner than gRPC's defaults expect.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A client's connection is its own, and so is what it knows of it.
+    # Each client has its own connection, so that it knows the connection's state.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 _ON_DISCONNECT = {"cancel": pb.ON_DISCONNECT_CANCEL, "continue": pb.ON_DISCONNECT_CONTINUE}
 
-# The header that names the execution behind a result of ToolService.
+# The header with the id of the execution of a ToolService call.
 _EXECUTION_HEADER = "skillrun-execution-id"
 
 
@@ -60,18 +60,18 @@ def connect(
 ) -> "Client":
     """Returns a client of the daemon at an address: "unix:///path", the absolute path of
     a socket, "tcp://host:port" or "host:port". None: $SKILLRUN_ADDRESS, else
-    unix:///run/skillrun/skillrun.sock. It does not connect yet: a daemon that is not
-    there is an error of the first call.
+    unix:///run/skillrun/skillrun.sock. It does not connect yet; if there is no daemon,
+    the first call raises Unavailable.
 
-    The connection is not encrypted unless there are credentials. timeout is for calls
-    that run nothing, in seconds.
+    The connection is not encrypted unless credentials are given. timeout, in seconds,
+    limits each call that runs no program.
     """
     return Client(address, credentials=credentials, timeout=timeout, patience=patience)
 
 
 class Client:
-    """Talks to one daemon. Any number of threads may use it. Close it, or use it in a
-    ``with`` block: that cancels the runs that belong to it and have not ended."""
+    """A connection to one daemon. Any number of threads may use it. Call ``close`` or use
+    a ``with`` block: closing cancels the runs of this client that have not ended."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Client:
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         self._timeout = timeout
         self._patience = patience
-        self._reached = False  # a daemon has answered
+        self._reached = False  # whether a daemon has ever answered
         self._runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
         self._cancelling: Set[Any] = set()
         # The generated stubs, for calls that this class does not wrap.
@@ -98,7 +98,7 @@ class Client:
         self.tool_service: Any = tool_pb2_grpc.ToolServiceStub(self._channel)
 
     def close(self) -> None:
-        """Cancels what this client started and has not ended, and closes the connection."""
+        """Cancels the runs of this client that have not ended and closes the connection."""
         for run in list(self._runs):
             run.close()
         for call in list(self._cancelling):
@@ -136,22 +136,24 @@ class Client:
         queue_timeout: Optional[Duration] = None,
         deadline: Optional[float] = None,
     ) -> Run:
-        """Starts a script of a skill, code or a command line, one of the three, and returns
-        once the daemon has recorded it; the program may still wait for a slot.
+        """Starts a script of a skill, code, or a command line; exactly one of these must be
+        given. It returns when the daemon has recorded the execution. The program may then
+        still wait for a slot.
 
         files maps paths in /workspace to bytes, or to a pathlib.Path of a local file.
         json_arguments is an object, or its text, for standard input. stdin is bytes,
-        text, an open binary file, or anything that yields bytes; see Pipe.
+        text, an open binary file, or an iterable of bytes; see Pipe.
 
-        The request is sent again only if it can't have started: it gets an idempotency
-        key of its own, unless standard input is streamed. A stream that breaks later is
-        attached again. For that the daemon lets the program run on if the connection is
-        lost, and this side cancels it if the caller leaves; on_disconnect="cancel" has
-        the daemon cancel it at once, and gives up the attaching.
+        The request is sent again only if the program cannot have started. To know that,
+        the client adds an idempotency key, unless standard input is streamed. If a stream
+        breaks later, the client attaches again. With on_disconnect="continue" the daemon
+        lets the program run if the connection is lost, and this side cancels it if the
+        caller leaves. With on_disconnect="cancel" the daemon cancels it at once, and the
+        client cannot attach again.
 
-        deadline is how many seconds the whole run may take, waiting included: then it is
-        cancelled and DeadlineExceeded raised. What the program itself may take is
-        limits.wall_time, whose passing is an outcome.
+        deadline is the maximum time of the whole run in seconds, including the wait for a
+        slot. After it the run is cancelled and DeadlineExceeded is raised. In contrast,
+        limits.wall_time limits the program alone, and exceeding it is an outcome.
         """
         sources = [name for name, value in (("script", script), ("code", code), ("command", command)) if value is not None]
         if len(sources) != 1:
@@ -185,22 +187,22 @@ class Client:
 
     def run_code(self, skill: str, code: str, language: str = "", **options: Any) -> Run:
         """Starts a program given as text: python unless language says bash, sh, node, ruby
-        or perl. The options are those of run."""
+        or perl. For the options see run."""
         return self.run(skill, code=code, language=language, **options)
 
     def run_command(self, skill: str, command: str, **options: Any) -> Run:
-        """Starts a command line that the skill's allowed-tools cover; no shell sees it. The
-        options are those of run."""
+        """Starts a command line that the skill's allowed-tools cover. No shell interprets
+        it. For the options see run."""
         return self.run(skill, command=command, **options)
 
     def attach(self, execution_id: str, after_sequence: int = 0, deadline: Optional[float] = None) -> Run:
-        """Follows an execution that was started elsewhere, or has ended: its stored events
-        after a sequence number first, then new ones. Leaving leaves it alone. An unknown
-        id is an error of the loop."""
+        """Follows an execution that was started elsewhere, or that has ended. It yields the
+        stored events after a sequence number and then new ones. Leaving the loop does not
+        cancel the execution. If the id is unknown, the loop raises NotFound."""
         return Run(self, execution_id, after_sequence=after_sequence, deadline=_at(deadline))
 
     def execution(self, execution_id: str) -> pb.Execution:
-        """Returns one execution as it stands now."""
+        """Returns the current state of an execution."""
         return self._ask(self.execution_service.Get, pb.GetRequest(execution_id=execution_id))
 
     def executions(
@@ -211,17 +213,17 @@ class Client:
         states: Sequence[pb.State] = (),
         ends: Sequence[pb.End] = (),
     ) -> Iterator[pb.Execution]:
-        """Yields executions, newest first, page by page. Their outcomes lack the artifacts."""
+        """Yields executions, newest first, page by page. Their outcomes have no artifacts."""
         request = pb.ListRequest(skill=skill, labels=labels or {}, states=states, ends=ends)
         return self._pages(self.execution_service.List, request, lambda page: page.executions)
 
     def cancel(
         self, execution_id: str, grace: Optional[Duration] = None, reason: str = "", timeout: Optional[float] = None
     ) -> pb.Execution:
-        """Asks an execution to end, SIGTERM first and SIGKILL after the grace, and returns
-        when it has. Cancelling an ended one changes nothing."""
+        """Ends an execution and returns when it has ended. The daemon sends SIGTERM, and
+        SIGKILL after the grace. Cancelling an ended execution has no effect."""
         request = pb.CancelRequest(execution_id=execution_id, grace=inputs.duration(grace), reason=reason)
-        # The longest grace is 60 s.
+        # The daemon's maximum grace is 60 s.
         return self._ask(self.execution_service.Cancel, request, timeout=timeout or self._timeout + 60, retry=timeout is None)
 
     def signal(self, execution_id: str, name: str) -> None:
@@ -231,14 +233,15 @@ class Client:
     # Artifacts.
 
     def artifacts(self, execution_id: str) -> Iterator[pb.Artifact]:
-        """Yields the files that an ended execution left, by path, page by page."""
+        """Yields the artifacts of an ended execution, sorted by path, page by page."""
         request = pb.ListArtifactsRequest(execution_id=execution_id, page_size=1000)
         return self._pages(self.execution_service.ListArtifacts, request, lambda page: page.artifacts)
 
     def download(self, execution_id: str, artifact: Union[str, pb.Artifact], to: BinaryIO) -> pb.Artifact:
-        """Writes an artifact, or the one with a path, to a binary file and checks its size
-        and SHA-256. A stream that breaks is opened again where it broke. On an error,
-        which is DataLoss if the bytes are wrong, the file may have some or all of them."""
+        """Writes an artifact, given as such or by its path, to a binary file, and checks its
+        size and SHA-256. If the stream breaks, the download continues where it broke. If
+        the bytes are wrong, it raises DataLoss. After any exception the file may have some
+        or all of the bytes."""
         request = pb.GetArtifactRequest(execution_id=execution_id)
         if isinstance(artifact, str):
             request.path = artifact
@@ -253,9 +256,9 @@ class Client:
         return Download(f"artifact {name!r}", pieces, self._patience).to(to)
 
     def save(self, execution_id: str, artifact: pb.Artifact, folder: Union[str, "os.PathLike[str]"]) -> str:
-        """Downloads an artifact into a folder, at its path there, and returns that path.
-        The file appears under its name only once it is whole and its SHA-256 is right.
-        Whatever the artifact's name is, nothing outside the folder is touched."""
+        """Downloads an artifact to its path beneath a folder and returns that path. The file
+        gets its name only when it is complete and its SHA-256 is right. Whatever the
+        artifact's path is, nothing outside the folder changes."""
         return save(folder, artifact, lambda to: self.download(execution_id, artifact, to))
 
     # Skills.
@@ -270,12 +273,12 @@ class Client:
         return self._ask(self.skill_service.GetSkill, skill_pb2.GetSkillRequest(skill=name))
 
     def activate(self, name: str) -> skill_pb2.ActivateSkillResponse:
-        """Returns a skill's instructions with {baseDir} resolved, what it may run and
-        within which limits, and the messages that an agent adds to its conversation."""
+        """Returns a skill's instructions with {baseDir} replaced, its allowed tools and
+        limits, and the messages that an agent adds to its conversation."""
         return self._ask(self.skill_service.ActivateSkill, skill_pb2.ActivateSkillRequest(skill=name))
 
     def read_file(self, skill: str, path: str) -> bytes:
-        """Returns a file of a skill, such as references/REFERENCE.md, whole and checked."""
+        """Returns the content of a skill's file, such as references/REFERENCE.md, after checking its SHA-256."""
         request = skill_pb2.ReadSkillFileRequest(skill=skill, path=path)
 
         def pieces(offset: int) -> Any:
@@ -285,24 +288,24 @@ class Client:
         return Download(f"skill {skill}: {path}", pieces, self._patience).content()
 
     def check_command(self, skill: str, command: str) -> skill_pb2.CheckCommandResponse:
-        """Says whether a command line may run, by which rule, or why not. It runs nothing."""
+        """Returns whether a command line may run, with the rule or the reason. It runs nothing."""
         return self._ask(self.skill_service.CheckCommand, skill_pb2.CheckCommandRequest(skill=skill, command=command))
 
     def prepare(
         self, skill: str, rebuild: bool = False, on_output: Optional[Callable[[Chunk], None]] = None
     ) -> skill_pb2.Environment:
-        """Has the daemon build the environment with the packages that a skill needs, and
-        returns it; on_output gets what the build prints. One that is there is returned at
-        once, unless it shall be rebuilt."""
+        """Has the daemon build the environment with a skill's packages, and returns it. An
+        existing environment is returned at once, unless rebuild is set. on_output receives
+        the output of the build."""
         request = skill_pb2.PrepareSkillRequest(skill=skill, rebuild=rebuild)
         event = tools.last_event(self._call(self.skill_service.PrepareSkill, request), "environment", on_output)
         return event.environment
 
     def capabilities(self) -> system_pb2.GetCapabilitiesResponse:
-        """Returns what the daemon and its machine can do."""
+        """Returns the capabilities of the daemon and its machine."""
         return self._ask(self.system_service.GetCapabilities, system_pb2.GetCapabilitiesRequest())
 
-    # The published tools. They are never sent twice.
+    # The published tools. A call of one is never repeated.
 
     def run_python_script(self, skill_name: str, script: str, timeout: Optional[Duration] = None) -> Dict[str, Any]:
         """Runs Python code in a skill's venv and returns the object of the function tool
@@ -319,8 +322,9 @@ class Client:
         timeout: Optional[Duration] = None,
         max_output_size: int = 0,
     ) -> tools.ScriptExecutionResult:
-        """Runs a script of a skill with JSON arguments on standard input. What skillkit
-        raises for it is a CallError whose metadata names that exception in "error"."""
+        """Runs a script of a skill with JSON arguments on standard input. If skillkit would
+        raise an exception, this raises a CallError with the exception's name in
+        metadata["error"]."""
         request = tool_pb2.ExecuteScriptRequest(
             skill=skill, script_path=script_path, timeout=inputs.duration(timeout), max_output_size=max_output_size
         )
@@ -337,7 +341,7 @@ class Client:
         timeout: Optional[Duration] = None,
     ) -> tools.ExecutionResult:
         """Runs a command line that the skill's allowed-tools cover and returns the
-        ExecutionResult of the Agent Skills guide; one that is not allowed is a result too."""
+        ExecutionResult of the Agent Skills guide. A refused command is a result too."""
         request = tool_pb2.ExecuteCommandRequest(
             skill=skill, command=command, working_dir=working_dir, env=env or {}, timeout=inputs.duration(timeout)
         )
@@ -366,12 +370,12 @@ class Client:
         on_output: Optional[Callable[[Chunk], None]] = None,
         timeout: Optional[float] = None,
     ) -> tools.ToolResult:
-        """Runs a function tool with the arguments that a model gave, an object or its text.
-        on_output gets what the program prints, as it prints it."""
+        """Runs a function tool with a model's arguments, an object or its text. on_output
+        receives the program's output while it runs."""
         request = tool_pb2.CallToolRequest(name=name, arguments_json=json_text(arguments) if arguments is not None else "")
         return tools.follow_call(self._call(self.tool_service.CallTool, request, timeout), on_output)
 
-    # Inside.
+    # Internals.
 
     def _start(
         self,
@@ -386,12 +390,12 @@ class Client:
         if json_arguments is not None:
             request.json_arguments = json_text(json_arguments)
             if small and request.idempotency_key:
-                raise ValueError("stdin: with an idempotency key there is none behind JSON arguments")
-            small = None if small else small  # what comes behind them is streamed
+                raise ValueError("stdin: not allowed after JSON arguments if there is an idempotency key")
+            small = None if small else small  # standard input after the arguments is streamed
         elif small:
             request.stdin_bytes = small
         if small is not None:
-            stdin = None  # it is all in the request
+            stdin = None  # all of it is in the request
             if not request.idempotency_key:
                 request.idempotency_key = "skillrun-python-" + uuid.uuid4().hex
         opened = inputs.uploads(files)
@@ -412,8 +416,8 @@ class Client:
     def _open(
         self, request: pb.ExecuteRequest, streamed: List[inputs.Upload], stdin: Optional[Stdin], deadline: Optional[float]
     ) -> Tuple[Any, Optional[Sender], pb.ExecutionEvent]:
-        """Sends a request until its header comes: as often as patience allows while it
-        can't have started, or would not start twice."""
+        """Sends a request until its header arrives. It repeats the request, as often as
+        patience allows, if it cannot have started, or cannot start twice."""
         attempt = 0
         while True:
             sender = Sender(request, streamed, stdin) if streamed or stdin is not None else None
@@ -442,15 +446,15 @@ class Client:
                 raise error
 
     def _may_repeat(self, error: CallError, whole: bool) -> bool:
-        """Reports whether a request that got no header may be sent again. whole: nothing of
-        its standard input was consumed, and it has a key."""
+        """Reports whether a request without a header may be sent again. whole says that no
+        standard input was consumed, and that the request has a key."""
         if error.reason:
             self._reached = True
             return whole and error.reason == "DRAINING"  # another daemon takes over
         if not self._reached and "failed to connect" in error.message:
-            return False  # there is no daemon: that is said at once
+            return False  # no daemon was ever reached: report that at once
         self._reached = True
-        # gRPC says RESOURCE_EXHAUSTED of a message that is too large.
+        # gRPC answers a message that is too large with RESOURCE_EXHAUSTED.
         return whole and broken(error) and error.code not in (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             grpc.StatusCode.CANCELLED,
@@ -458,10 +462,10 @@ class Client:
         )
 
     def _call(self, method: Any, request: Any, timeout: Optional[float] = None) -> Any:
-        """Begins a streaming call: its errors come with its first message."""
+        """Begins a streaming call. Its errors are raised with its first message."""
         try:
             return method(request, timeout=timeout)
-        except ValueError as error:  # what grpcio raises on a closed channel
+        except ValueError as error:  # grpcio raises this on a closed channel
             raise CallError(f"the client is closed: {error}", grpc.StatusCode.CANCELLED) from error
 
     def _attach_stream(self, execution_id: str, after_sequence: int, deadline: Optional[float]) -> Any:
@@ -472,17 +476,17 @@ class Client:
         return self._ask(self.execution_service.Get, pb.GetRequest(execution_id=execution_id), retry=False)
 
     def _cancel_soon(self, execution_id: str, reason: str) -> None:
-        """Asks for a cancel without waiting for it, where nothing may be raised."""
+        """Requests a cancel without waiting for the answer. It never raises."""
         request = pb.CancelRequest(execution_id=execution_id, reason=reason)
         try:
             call = self.execution_service.Cancel.future(request, timeout=self._timeout)
-            self._cancelling.add(call)  # grpcio ends a call that nobody holds
+            self._cancelling.add(call)  # grpcio ends a call without references
             call.add_done_callback(self._cancelling.discard)
         except Exception:
             pass
 
     def _ask(self, method: Any, request: Any, timeout: Optional[float] = None, retry: bool = True) -> Any:
-        """Makes a call that can be made twice without harm."""
+        """Makes a call that can be repeated without harm."""
         attempt = 0
         while True:
             try:
@@ -496,7 +500,7 @@ class Client:
                     raise
 
     def _tool(self, method: Any, request: Any) -> Tuple[Any, str]:
-        """Makes a call that runs something: once. Returns the execution's id, too."""
+        """Makes a call that runs a program, and never repeats it. Returns the reply and the execution's id."""
         reply, call = self._unary(method, request, None)
         for key, value in call.initial_metadata() or ():
             if key == _EXECUTION_HEADER:
@@ -522,7 +526,7 @@ class Client:
 
 
 class _Replay:
-    """A stream whose first event was read already."""
+    """A stream whose first event was already read."""
 
     def __init__(self, first: pb.ExecutionEvent, stream: Any) -> None:
         self._first: Optional[pb.ExecutionEvent] = first
@@ -543,19 +547,19 @@ class _Replay:
 
 
 def json_text(value: Union[str, Mapping[str, Any]]) -> str:
-    """Returns the text of a JSON object; a text is meant to be one."""
+    """Returns a JSON object as text. Text is returned as it is."""
     try:
         text = value if isinstance(value, str) else json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"arguments: half of a character, {error.object[error.start]!r}, which UTF-8 can't hold") from error
+        raise InputError(f"arguments: {error.object[error.start]!r} is half of a surrogate pair, which UTF-8 cannot encode") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"arguments: {error}") from error
     return text
 
 
 def _at(seconds: Optional[float]) -> Optional[float]:
-    """Turns how long something may take into a time of time.monotonic."""
+    """Converts a duration from now into a time of time.monotonic."""
     return None if seconds is None else time.monotonic() + seconds
 
 

@@ -1,4 +1,4 @@
-"""Files from the daemon: in pieces, resumed where a stream broke, checked at the end."""
+"""Downloads files from the daemon in pieces, resumes broken streams, and checks the SHA-256."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from skillrun.v1 import execution_pb2 as pb
 
 
 class Download:
-    """One file on its way. open begins a stream of pieces at an offset; its first message
-    has the whole file's size and SHA-256."""
+    """One download. open begins a stream of pieces at an offset. The first message of a
+    stream has the size and SHA-256 of the whole file."""
 
     def __init__(self, what: str, open: Callable[[int], Any], patience: Patience) -> None:
         self._what = what
@@ -65,7 +65,7 @@ class Download:
             raise Unavailable(f"{self._what}: the stream ended at byte {self._at}", grpc.StatusCode.UNAVAILABLE)
 
     def _take(self, piece: Any, file: BinaryIO) -> None:
-        # An artifact's description is a message of its own; a skill file's is the piece itself.
+        # An artifact's description is a separate message; a skill file's description is in each piece.
         head = getattr(piece, "artifact", piece)
         if self._head is None:
             self._head = head
@@ -74,7 +74,7 @@ class Download:
         if piece.offset_bytes != self._at:
             raise self._corrupt(f"a piece at {piece.offset_bytes} follows byte {self._at}")
         if self._at + len(piece.data) > self._head.size_bytes:
-            raise self._corrupt(f"it is larger than {self._head.size_bytes} bytes")
+            raise self._corrupt(f"the file is larger than {self._head.size_bytes} bytes")
         file.write(piece.data)
         self._sum.update(piece.data)
         self._at += len(piece.data)
@@ -84,8 +84,8 @@ class Download:
 
 
 def save(folder: Union[str, "os.PathLike[str]"], artifact: pb.Artifact, fetch: Callable[[BinaryIO], object]) -> str:
-    """Has fetch write an artifact to its place beneath a folder. Each part of its path is
-    entered beneath a descriptor and through no link."""
+    """Calls fetch to write an artifact to its path beneath a folder. Each component of the
+    path is opened relative to a descriptor, and links are not followed."""
     name: bytes = artifact.raw_path or os.fsencode(artifact.path)
     parts = name.split(b"/")
     if b"\0" in name or any(part in (b"", b".", b"..") for part in parts):

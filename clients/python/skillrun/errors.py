@@ -1,9 +1,9 @@
-"""What can go wrong, as exceptions.
+"""The exceptions of this package.
 
-Two kinds are kept apart. A program that fails is a :class:`ProgramError`, which only
-``check`` raises. Every other one says that nothing ran, or that the daemon, the
-connection or this side broke; a :class:`CallError` is what the daemon, or gRPC,
-answered to a call.
+There are two kinds. :class:`ProgramError` says that a program failed; only ``check``
+raises it. Every other exception says that nothing ran, or that the daemon, the
+connection or this side failed. A :class:`CallError` is the answer of the daemon, or of
+gRPC, to a call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import grpc
 from skillrun import details_pb2
 from skillrun.v1 import execution_pb2 as pb
 
-# Of every reason that the daemon gives.
+# The ErrorInfo domain of the daemon's errors.
 DOMAIN = "skillrun"
 
 
@@ -25,11 +25,11 @@ class SkillrunError(Exception):
 
 
 class CallError(SkillrunError):
-    """A call was refused, or broke.
+    """A call was refused, or its connection broke.
 
-    reason is the daemon's stable word for it ("SKILL_NOT_FOUND"), empty if the
-    daemon did not answer. field is the field of the request that is wrong, and
-    retry_after the seconds after which it is worth asking again; either may be None.
+    reason is the daemon's stable name of the cause, such as "SKILL_NOT_FOUND", or empty
+    if the daemon did not answer. field is the wrong field of the request. retry_after is
+    the number of seconds to wait before a retry. Both may be None.
     """
 
     def __init__(
@@ -54,47 +54,47 @@ class CallError(SkillrunError):
 
 
 class InvalidRequest(CallError):
-    """The request is wrong; field says where, if that is one field."""
+    """The request is wrong. field names the wrong field, if it is a single one."""
 
 
 class NotFound(CallError):
-    """There is no such skill, file, execution or artifact."""
+    """The skill, file, execution or artifact does not exist."""
 
 
 class AlreadyExists(CallError):
-    """The idempotency key was used for another request."""
+    """The idempotency key was used with another request."""
 
 
 class Denied(CallError):
-    """The skill's allowed-tools or the policy does not allow it; message names the rule."""
+    """The skill's allowed-tools or the policy does not allow the request. message names the rule."""
 
 
 class Unauthenticated(CallError):
-    """The daemon does not know who asks."""
+    """The daemon cannot identify the caller."""
 
 
 class FailedPrecondition(CallError):
-    """It can't be done as things stand: a missing interpreter, an ended execution, ..."""
+    """The state does not allow the call: a missing interpreter, an ended execution, ..."""
 
 
 class Unsupported(CallError):
-    """This daemon does not offer it."""
+    """The daemon does not support the call."""
 
 
 class Busy(CallError):
-    """There is no room; retry_after says when to ask again."""
+    """The daemon has no room. retry_after says when to try again."""
 
 
 class Unavailable(CallError):
-    """The daemon can't be reached, or is going away."""
+    """The daemon cannot be reached, or is stopping."""
 
 
 class DeadlineExceeded(CallError):
-    """The caller's deadline has passed, or the daemon's for an upload."""
+    """The caller's deadline, or the daemon's deadline for an upload, has passed."""
 
 
 class DataLoss(CallError):
-    """Bytes are not those that their checksum was made of."""
+    """The bytes do not match their checksum, size or offset."""
 
 
 class ProgramError(SkillrunError):
@@ -113,8 +113,8 @@ class ProgramError(SkillrunError):
 
 
 class ExecutionLost(SkillrunError):
-    """An accepted execution has an end that says nothing about the program: its
-    sandbox could not be made, or the daemon died while it ran."""
+    """An accepted execution ended without a result of its program: the sandbox could not
+    be made, or the daemon died during the run."""
 
     def __init__(self, execution_id: str, outcome: pb.Outcome) -> None:
         super().__init__(f"execution {execution_id}: {describe(outcome)}")
@@ -123,8 +123,8 @@ class ExecutionLost(SkillrunError):
 
 
 class InputLost(SkillrunError):
-    """The program succeeded, but may not have had all of its standard input: reading
-    it failed here, or the connection broke before all of it was sent."""
+    """The program succeeded, but may not have received all of its standard input: reading
+    it failed on this side, or the connection broke before all of it was sent."""
 
 
 _BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
@@ -144,7 +144,7 @@ _BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
 
 
 def call_error(error: grpc.RpcError) -> CallError:
-    """Turns what grpcio raises into an exception of this package."""
+    """Converts grpcio's exception into one of this package."""
     info, bad, retry = _details(error)
     kind = _BY_CODE.get(error.code(), CallError)
     if kind is Busy and (info is None or info.reason == "MESSAGE_TOO_LARGE"):
@@ -152,7 +152,7 @@ def call_error(error: grpc.RpcError) -> CallError:
         if large is not None:
             return message_too_large(int(large.group(1)), int(large.group(2)))
         if info is None:
-            kind = CallError  # gRPC's own word for something else
+            kind = CallError  # not from the daemon: gRPC uses the code for other errors too
     return kind(
         error.details() or error.code().name,
         code=error.code(),
@@ -163,17 +163,16 @@ def call_error(error: grpc.RpcError) -> CallError:
     )
 
 
-# What a daemon says of a request that it did not read; of one that does not count, its
-# gRPC, without details.
-# This side's own word for an answer that is too large begins in another way.
+# The error for a request that is too large, from the daemon or, without details, from its
+# gRPC library. The error for an answer that is too large for this side begins differently.
 _TOO_LARGE = re.compile(r"^grpc: received message larger than max \((\d+) vs\. (\d+)\)")
 
 
 def message_too_large(size: int, limit: int) -> CallError:
-    """Says that a request is larger than the daemon takes, and what to do."""
+    """Returns the error for a request that is too large, with the remedy."""
     return InvalidRequest(
-        f"the request has {size} bytes, the daemon takes {limit}: pass large data as files or as "
-        "standard input of run, which are sent in pieces, or raise message_bytes in the daemon's config",
+        f"the request has {size} bytes, the daemon accepts {limit}: pass large data as files or as "
+        "standard input of run, which are sent in pieces, or raise message_bytes in the daemon's configuration",
         code=grpc.StatusCode.RESOURCE_EXHAUSTED,
         reason="MESSAGE_TOO_LARGE",
         metadata={"max_message_bytes": str(limit)},
@@ -181,8 +180,8 @@ def message_too_large(size: int, limit: int) -> CallError:
 
 
 def broken(error: CallError) -> bool:
-    """Reports whether the error may be the connection's fault, so that the same call
-    can succeed on another one. What it excludes are answers."""
+    """Reports whether the connection may have caused the error, so that the call can
+    succeed on another one. The codes in the list are answers of the daemon."""
     return error.code not in (
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.NOT_FOUND,
@@ -197,7 +196,7 @@ def broken(error: CallError) -> bool:
 
 
 def outcome_error(execution_id: str, outcome: pb.Outcome) -> Optional[SkillrunError]:
-    """Says what is wrong with an outcome: None is success."""
+    """Returns the exception for an outcome, or None for success."""
     if outcome.end == pb.END_EXITED and outcome.exit_code == 0:
         return None
     if outcome.end in (pb.END_SETUP_FAILED, pb.END_DAEMON_LOST):
@@ -206,7 +205,7 @@ def outcome_error(execution_id: str, outcome: pb.Outcome) -> Optional[SkillrunEr
 
 
 def describe(outcome: pb.Outcome) -> str:
-    """Says in one line how an execution ended."""
+    """Returns one line that says how an execution ended."""
     evidence = outcome.evidence
     text = end_word(outcome.end)
     if outcome.end == pb.END_EXITED:
@@ -223,7 +222,7 @@ def describe(outcome: pb.Outcome) -> str:
 
 
 def end_word(end: int) -> str:
-    """Turns END_OOM_KILLED into "oom killed"; one that this version does not know, too."""
+    """Converts an enum value into words: END_OOM_KILLED becomes "oom killed". It accepts unknown values."""
     try:
         name: str = pb.End.Name(end)
     except ValueError:
@@ -237,12 +236,12 @@ _DEADLINES = {
     pb.DEADLINE_QUEUE: "waiting for a slot",
 }
 
-# A status larger than this is not looked into: metadata has a bound of 8 KiB.
+# A larger status is ignored. gRPC limits metadata to 8 KiB by default.
 _MOST_DETAILS = 64 << 10
 
 
 def _details(error: grpc.RpcError):  # type: ignore[no-untyped-def]
-    """Returns ErrorInfo, BadRequest and RetryInfo of an error, None for each that is missing."""
+    """Returns the ErrorInfo, BadRequest and RetryInfo of an error. A missing one is None."""
     found: List[object] = [None, None, None]
     raw = b""
     for key, value in error.trailing_metadata() or ():
@@ -256,7 +255,7 @@ def _details(error: grpc.RpcError):  # type: ignore[no-untyped-def]
             for i, kind in enumerate(kinds):
                 if detail.type_url == f"type.googleapis.com/google.rpc.{kind.DESCRIPTOR.name}":
                     found[i] = kind.FromString(detail.value)
-    except Exception:  # DecodeError lives in other places in other versions
+    except Exception:  # the module of DecodeError depends on the version of protobuf
         return [None, None, None]
     info = found[0]
     if info is not None and getattr(info, "domain") != DOMAIN:

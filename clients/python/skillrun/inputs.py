@@ -1,4 +1,4 @@
-"""What goes into an execution: limits, files, standard input."""
+"""The inputs of an execution: limits, files, standard input."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from google.protobuf import duration_pb2
 from skillrun.errors import SkillrunError
 from skillrun.v1 import execution_pb2 as pb
 
-# How much standard input and file content together goes into the request itself;
-# the rest is streamed. The daemon takes messages of up to 16 MiB, but may be
-# configured for less.
+# How many bytes of standard input and files together are part of the request. The rest is
+# streamed. The daemon accepts messages of up to 16 MiB by default, but may be configured
+# for less.
 INLINE_BYTES = 1 << 20
 
-# How much standard input a request with an idempotency key can have: all of it
-# goes into the request.
+# The maximum standard input of a request with an idempotency key. All of it is part of the
+# request, which may have up to 16 MiB.
 KEYED_BYTES = 15 << 20
 
-# A piece of an input file, and the most that one read of standard input asks for.
+# The size of a piece of an input file, and of one read of standard input.
 FILE_CHUNK_BYTES = 256 << 10
 STDIN_CHUNK_BYTES = 32 << 10
 
-# Seconds, or a timedelta.
+# A duration: seconds, or a timedelta.
 Duration = Union[float, datetime.timedelta]
 
-# What a file's content may be: the bytes, or where they lie on this machine.
+# A file's content: the bytes, or the path of a local file.
 Content = Union[bytes, "os.PathLike[str]"]
 
 
 class InputError(SkillrunError):
-    """A local file or standard input can't be read or is not what it was, or arguments are
-    no JSON in UTF-8."""
+    """A local file or standard input cannot be read or has changed, or the arguments are
+    not JSON in UTF-8."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Bounds one execution. None is derived from the skill, the tenant and the daemon; a
-    value above one of their ceilings is refused."""
+    """Limits of one execution. None or 0 means the value of the skill, the tenant or the
+    daemon. A value above one of their ceilings is refused."""
 
     wall_time: Optional[Duration] = None  # from the start of the program
-    cpu_time: Optional[Duration] = None  # of all its processes together
+    cpu_time: Optional[Duration] = None  # of all processes together
     memory_bytes: int = 0
     processes: int = 0
-    output_bytes: int = 0  # of each of stdout and stderr
+    output_bytes: int = 0  # bytes delivered of stdout and of stderr, each
     workspace_bytes: int = 0
     workspace_files: int = 0
     open_files: int = 0
-    milli_cpus: int = 0  # thousandths of a processor, of all its processes together
+    milli_cpus: int = 0  # thousandths of a processor, for all processes together
 
     def message(self) -> pb.Limits:
         return pb.Limits(
@@ -71,8 +71,8 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file that is put into /workspace and made executable there if need be. Plain
-    bytes or a path do where it need not."""
+    """An input file, which is put into /workspace. For a file that is not executable, the
+    bytes or the path are enough."""
 
     content: Content
     executable: bool = False
@@ -86,14 +86,14 @@ class Pipe:
             for chunk in run:
                 pipe.write(b"answer\\n")
 
-    Any thread may write; nothing is read back. It serves one run.
+    Any thread may write. A Pipe can be used for one run only.
     """
 
     def __init__(self) -> None:
         self._waiting: "queue.Queue[Optional[bytes]]" = queue.Queue()
 
     def write(self, data: bytes) -> None:
-        """Hands data on. It does not wait for the program to read it."""
+        """Sends data. It does not wait until the program reads the data."""
         if data:
             self._waiting.put(bytes(data))
 
@@ -105,13 +105,13 @@ class Pipe:
         return iter(self._waiting.get, None)
 
 
-# What standard input may be. Text is sent as UTF-8.
+# The types of standard input. Text is sent as UTF-8.
 Stdin = Union[bytes, str, BinaryIO, Iterable[bytes]]
 
 
 def duration(value: Optional[Duration]) -> Optional[duration_pb2.Duration]:
-    """Leaves None unset. A value that makes no sense goes to the daemon, which refuses
-    it with its reason."""
+    """Converts a duration; None stays unset. It passes on invalid values, which the daemon
+    refuses with a reason."""
     if value is None:
         return None
     if not isinstance(value, datetime.timedelta):
@@ -122,7 +122,7 @@ def duration(value: Optional[Duration]) -> Optional[duration_pb2.Duration]:
 
 
 class Upload:
-    """An input file: its size is known, its content is read as often as need be."""
+    """An input file of known size. Its content can be read several times."""
 
     def __init__(self, path: str, file: File) -> None:
         self.path = path
@@ -136,7 +136,7 @@ class Upload:
         if isinstance(file.content, str) or not hasattr(file.content, "__fspath__"):
             raise TypeError(f"file {path}: want bytes for content, or a pathlib.Path of a local file")
         try:
-            # Asked before it is opened: opening a pipe would wait for its writer.
+            # Checked before the open, which would wait for the writer of a named pipe.
             regular = stat.S_ISREG(os.stat(file.content).st_mode)
             if regular:
                 self._file = open(file.content, "rb")
@@ -161,8 +161,9 @@ class Upload:
         return digest.hexdigest()
 
     def chunks(self) -> Iterator[pb.FileChunk]:
-        """Yields the content in pieces. A file that grew since it was announced is cut
-        at its announced size; the daemon's checksum then decides."""
+        """Yields the content in pieces. If the file has grown since it was announced, only
+        the announced size is sent, and the daemon's checksum shows whether the content has
+        changed."""
         at = 0
         for piece in self._pieces():
             yield pb.FileChunk(path=self.path, offset_bytes=at, data=piece)
@@ -173,12 +174,12 @@ class Upload:
         while at < self.size:
             piece = self._at(at, min(FILE_CHUNK_BYTES, self.size - at))
             if not piece:
-                raise InputError(f"file {self.path}: became shorter than {self.size} bytes while it was read")
+                raise InputError(f"file {self.path}: it became shorter than {self.size} bytes during the read")
             at += len(piece)
             yield piece
 
     def _at(self, offset: int, size: int) -> bytes:
-        # Not from a shared position: a try that was given up may still be reading.
+        # pread, because an abandoned try may still be reading from the file.
         if self._file is None:
             return (self._bytes or b"")[offset : offset + size]
         try:
@@ -205,8 +206,8 @@ def close(opened: Iterable[Upload]) -> None:
 
 
 def add_files(request: pb.ExecuteRequest, files: Iterable[Upload], room: int) -> List[Upload]:
-    """Puts into the request what there is room for and announces the rest, which it
-    returns: these have to be streamed."""
+    """Puts files into the request as long as there is room. It announces the others, which
+    must be streamed, and returns them."""
     streamed = []
     for upload in files:
         entry = request.files.add(path=upload.path, executable=upload.executable)
@@ -221,14 +222,14 @@ def add_files(request: pb.ExecuteRequest, files: Iterable[Upload], room: int) ->
 
 
 def stdin_pieces(stdin: Stdin) -> Iterator[bytes]:
-    """Yields standard input as it comes."""
+    """Yields standard input as it arrives."""
     if isinstance(stdin, str):
         stdin = stdin.encode()
     if isinstance(stdin, (bytes, bytearray)):
         for at in range(0, len(stdin), STDIN_CHUNK_BYTES):
             yield bytes(stdin[at : at + STDIN_CHUNK_BYTES])
         return
-    # What is there already, not as many bytes as asked for: a person may type it.
+    # read1 returns the available bytes at once, which matters if a person types the input.
     read: Any = getattr(stdin, "read1", None) or getattr(stdin, "read", None)
     for piece in stdin if read is None else iter(lambda: read(STDIN_CHUNK_BYTES), b""):
         if not isinstance(piece, (bytes, bytearray)):
@@ -238,7 +239,7 @@ def stdin_pieces(stdin: Stdin) -> Iterator[bytes]:
 
 
 def small_stdin(stdin: Optional[Stdin], keyed: bool) -> Optional[bytes]:
-    """Returns standard input that can go into the request, None if it must be streamed."""
+    """Returns standard input that can be part of the request, or None if it must be streamed."""
     if stdin is None:
         return b""
     if keyed:

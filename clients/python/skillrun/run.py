@@ -1,4 +1,4 @@
-"""A run: an execution that the daemon has accepted, and that this side follows."""
+"""A run: an execution that the daemon has accepted and that the client follows."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from skillrun.v1 import execution_pb2 as pb
 if TYPE_CHECKING:
     from skillrun.client import Client
 
-# Bounds the wait for the end of an execution that is cancelled because its caller
-# left: the daemon's default grace is 2 s.
+# Limits the wait for the end of an execution that is cancelled because its caller left, in
+# seconds. The daemon's default grace is 2 s.
 CANCEL_SECONDS = 15.0
 
 _STREAMS: Dict[int, str] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stderr"}
@@ -37,18 +37,18 @@ _STREAMS: Dict[int, str] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stder
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """A piece of what the program printed."""
+    """A piece of the program's output."""
 
     stream: str  # "stdout" or "stderr"
     data: bytes
-    # data as UTF-8, anything else as U+FFFD. A character that is cut in two comes
-    # whole with the chunk that ends it.
+    # data decoded as UTF-8, with U+FFFD for invalid bytes. A character that is split
+    # between two chunks is part of the second one.
     text: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A run that has ended, with what it printed."""
+    """A run that has ended, with its output."""
 
     id: str
     stdout: bytes
@@ -57,21 +57,21 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """The program exited by itself, with 0."""
+        """Whether the program exited with 0."""
         return outcome_error(self.id, self.outcome) is None
 
     @property
     def exit_code(self) -> Optional[int]:
-        """The program's exit code, -N for signal N, 124 if it timed out, None if none ran."""
+        """The program's exit code, -N for signal N, 124 if it timed out, None if no program ran."""
         return self.outcome.exit_code if self.outcome.HasField("exit_code") else None
 
     @property
     def text(self) -> str:
-        """Standard output as UTF-8, anything else as U+FFFD."""
+        """Standard output decoded as UTF-8, with U+FFFD for invalid bytes."""
         return self.stdout.decode("utf-8", "replace")
 
     def check(self) -> "Result":
-        """Returns itself, or raises ProgramError or ExecutionLost if it did not succeed."""
+        """Returns self if the program succeeded, else raises ProgramError or ExecutionLost."""
         error = outcome_error(self.id, self.outcome)
         if error is not None:
             raise error
@@ -79,7 +79,7 @@ class Result:
 
 
 class Sender:
-    """The sending side of ExecuteInteractive, consumed by a thread of gRPC's."""
+    """The sending side of ExecuteInteractive. A thread of gRPC iterates over its messages."""
 
     def __init__(self, request: pb.ExecuteRequest, uploads: List[inputs.Upload], stdin: Optional[inputs.Stdin]) -> None:
         self._request = request
@@ -92,7 +92,7 @@ class Sender:
         self.done = False  # everything was sent
 
     def started(self, call: Any) -> None:
-        """Names the call that this feeds, so that it can be ended."""
+        """Sets the call that this sender feeds, so that the sender can cancel it."""
         self._call = call
         self._has_call.set()
 
@@ -118,15 +118,15 @@ class Sender:
 
 
 class Run:
-    """An execution that is followed. Iterating yields what the program prints, each byte
-    once and in order, however often the connection breaks, and ends when the execution
-    has ended; ``outcome`` says how.
+    """An execution that the client follows. Iterating yields the program's output, each
+    byte once and in order, even if the connection breaks. The loop ends when the execution
+    has ended; ``outcome`` then says how.
 
-    A run that ``Client.run`` started belongs to its caller: leaving the loop or the
-    ``with`` block before its end cancels it, as does ``close``. ``detach`` leaves it
-    running. One that ``Client.attach`` returned is left alone.
+    A run that ``Client.run`` started belongs to the caller: leaving the loop or the
+    ``with`` block before its end cancels the execution, and so does ``close``. After
+    ``detach`` it goes on. A run from ``Client.attach`` is never cancelled by leaving.
 
-    One thread may iterate; ``cancel`` and ``signal`` may be called from any.
+    Only one thread may iterate. ``cancel`` and ``signal`` may be called from any thread.
     """
 
     def __init__(
@@ -140,13 +140,13 @@ class Run:
         sender: Optional[Sender] = None,
         uploads: Optional[List[inputs.Upload]] = None,
     ) -> None:
-        # Names the execution, on every connection and for as long as the daemon keeps it.
+        # Identifies the execution on every connection, as long as the daemon keeps its record.
         self.id = execution_id
-        # What was accepted, and with which limits; None until that event was read.
+        # The accepted request and the effective limits; None until this event was read.
         self.header: Optional[pb.Header] = None
-        # How it ended, with the evidence; None until then.
+        # How the execution ended, with the evidence; None before its end.
         self.outcome: Optional[pb.Outcome] = None
-        # The sequence of the last event that was read: attach(id, last_sequence) goes on.
+        # The sequence number of the last event that was read, for attach(id, last_sequence).
         self.last_sequence = after_sequence
         self._client = client
         self._stream = stream
@@ -157,7 +157,7 @@ class Run:
         self._breaks = 0
         self._left = False
         self._started = False
-        # Position of the next byte; unknown to who attaches in the middle.
+        # Offset of the next byte of each stream; not known after an attach in the middle.
         self._offsets: Dict[int, int] = dict.fromkeys(_STREAMS, 0) if after_sequence == 0 else {}
         self._decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
         self._following: Optional[Iterator[pb.ExecutionEvent]] = None
@@ -170,7 +170,7 @@ class Run:
                 yield Chunk(_STREAMS[number], data, self._decoders[number].decode(data))
 
     def events(self) -> Iterator[pb.ExecutionEvent]:
-        """Yields every event but keepalives: what iterating is made of."""
+        """Yields every event except keepalives."""
         try:
             yield from self._rest()
         finally:
@@ -178,7 +178,7 @@ class Run:
         self._check_input()
 
     def result(self) -> Result:
-        """Reads to the end and returns the outcome with the output that was not read before."""
+        """Reads to the end and returns the outcome with the output that was not yet read."""
         output: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
         for chunk in self:
             output[chunk.stream].append(chunk.data)
@@ -191,8 +191,8 @@ class Run:
         return self._ended()
 
     def check(self) -> "Run":
-        """Waits for the end as wait does, and raises ProgramError or ExecutionLost if the
-        program did not succeed."""
+        """Waits for the end like wait. If the program did not succeed, it raises
+        ProgramError or ExecutionLost."""
         error = outcome_error(self.id, self.wait())
         if error is not None:
             raise error
@@ -200,24 +200,24 @@ class Run:
 
     @property
     def ok(self) -> bool:
-        """It has ended, and the program exited by itself with 0."""
+        """Whether the run has ended and its program exited with 0."""
         return self.outcome is not None and outcome_error(self.id, self.outcome) is None
 
     @property
     def exit_code(self) -> Optional[int]:
-        """The program's exit code, -N for signal N, 124 if it timed out; None before the
-        end, and if no program ran."""
+        """The program's exit code, -N for signal N, 124 if it timed out. None before the end,
+        and if no program ran."""
         if self.outcome is None or not self.outcome.HasField("exit_code"):
             return None
         return self.outcome.exit_code
 
     @property
     def end(self) -> str:
-        """How it ended in a word or two, such as "exited" or "timed out"; empty before the end."""
+        """The kind of end, such as "exited" or "timed out"; empty before the end."""
         return end_word(self.outcome.end) if self.outcome is not None else ""
 
     def cancel(self, grace: Optional[inputs.Duration] = None, reason: str = "") -> None:
-        """Asks it to end and returns when it has; what it printed can still be read."""
+        """Ends the execution and returns when it has ended. Its output can still be read."""
         self._client.cancel(self.id, grace, reason)
 
     def signal(self, name: str) -> None:
@@ -225,13 +225,13 @@ class Run:
         self._client.signal(self.id, name)
 
     def artifacts(self) -> List[pb.Artifact]:
-        """Returns the files that it left. It must have ended."""
+        """Returns the artifacts. The execution must have ended."""
         return list(self._client.artifacts(self.id))
 
     def detach(self) -> str:
-        """Stops following, leaves it running and returns its id, for Client.attach."""
+        """Stops following without cancelling, and returns the id for Client.attach."""
         if any(u.size for u in self._uploads):
-            # Nothing starts before the last piece of a streamed file has arrived.
+            # The program starts only when the last piece of a streamed file has arrived.
             for _ in self._rest():
                 if self._started:
                     break
@@ -240,7 +240,7 @@ class Run:
         return self.id
 
     def close(self) -> None:
-        """Stops following, and cancels it if it belongs to its caller and has not ended."""
+        """Stops following. A run that belongs to the caller is cancelled if it has not ended."""
         self._leave("closed")
         self._stop()
 
@@ -252,17 +252,17 @@ class Run:
 
     def __del__(self) -> None:
         if getattr(self, "_owned", False) and self.outcome is None and not self._left:
-            warnings.warn(f"run {self.id} was neither read to its end nor closed: it is cancelled", ResourceWarning)
+            warnings.warn(f"run {self.id} was neither read to its end nor closed: cancelling it", ResourceWarning)
             self._left = True
             self._client._cancel_soon(self.id, "abandoned")
 
     def _ended(self) -> pb.Outcome:
         if self.outcome is None:
-            raise SkillrunError(f"execution {self.id}: it is not followed any more")
+            raise SkillrunError(f"execution {self.id}: the run is no longer followed")
         return self.outcome
 
     def _leave(self, reason: str) -> None:
-        """Cancels an execution that nobody waits for any more."""
+        """Cancels an execution whose caller no longer waits for it."""
         if self._left or self.outcome is not None or not self._owned:
             return
         self._stop()
@@ -271,7 +271,7 @@ class Run:
             if ended.HasField("outcome"):
                 self.outcome = ended.outcome
         except SkillrunError:
-            pass  # the daemon is away: there is nobody to ask
+            pass  # the daemon cannot be reached
 
     def _stop(self) -> None:
         self._left = True
@@ -282,20 +282,20 @@ class Run:
     def _check_input(self) -> None:
         sender = self._sender
         if sender is None or not self.ok:
-            return  # a program that fails says itself what it misses
+            return  # a failed program reports missing input itself
         if sender.stdin_error is not None:
             raise InputLost(f"stdin: {sender.stdin_error}") from sender.stdin_error
         if self._breaks > 0 and not sender.done:
-            raise InputLost("stdin: the connection broke before all of it was sent")
+            raise InputLost("stdin: the connection broke before all input was sent")
 
     def _rest(self) -> Iterator[pb.ExecutionEvent]:
-        # Made late: a generator that was never begun would keep the run alive.
+        # Created on first use, because a generator that never starts would keep the run alive.
         if self._following is None:
             self._following = self._follow()
         return self._following
 
     def _follow(self) -> Iterator[pb.ExecutionEvent]:
-        """Yields the events, each once and in order, however often the stream breaks."""
+        """Yields the events, each once and in order, even if the stream breaks."""
         attempt = 0
         if self._stream is None:
             self._stream = self._client._attach_stream(self.id, self.last_sequence, self._deadline)
@@ -320,7 +320,7 @@ class Run:
             attempt = self._again(cause, attempt)
 
     def _again(self, cause: CallError, attempt: int) -> int:
-        """Attaches after the last event, or raises what broke the stream."""
+        """Attaches after the last event, or raises the error that broke the stream."""
         self._breaks += 1
         late = self._deadline is not None and time.monotonic() >= self._deadline
         attempt += 1
@@ -330,10 +330,11 @@ class Run:
         return attempt
 
     def _take(self, event: Optional[pb.ExecutionEvent]) -> Optional[pb.ExecutionEvent]:
-        """Checks an event's place. One that was seen before, and a keepalive, gives None; a
-        gap is an error, which another stream may heal."""
+        """Checks an event's sequence number and returns the event. For a keepalive, and for
+        an event that was seen before, it returns None. A gap is an error, which a new
+        stream may repair."""
         if event is None:
-            # A stream after the last event has none.
+            # A stream that begins after the last event has no events.
             known = self._client._get(self.id)
             if known.HasField("outcome") and known.last_sequence <= self.last_sequence:
                 self.outcome = known.outcome
@@ -344,7 +345,7 @@ class Run:
             return None
         if event.sequence != self.last_sequence + 1:
             raise Unavailable(
-                f"event {event.sequence} follows {self.last_sequence}: the daemon left some out",
+                f"event {event.sequence} follows {self.last_sequence}: events are missing",
                 grpc.StatusCode.UNAVAILABLE,
             )
         if kind == "output":

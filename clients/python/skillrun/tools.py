@@ -1,4 +1,4 @@
-"""The published tool contracts, as their callers know them."""
+"""The results of the published tool contracts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skillrun.v1 import tool_pb2
 
 @dataclasses.dataclass(frozen=True)
 class ScriptExecutionResult:
-    """What skillkit's ScriptExecutor.execute returns."""
+    """The result of skillkit's ScriptExecutor.execute."""
 
     exit_code: int  # -N for signal N, 124 for a timeout
     stdout: str
@@ -37,10 +37,10 @@ class ScriptExecutionResult:
 
 @dataclasses.dataclass(frozen=True)
 class ExecutionResult:
-    """What the ScriptExecutor.execute of the Agent Skills guide returns."""
+    """The result of the ScriptExecutor.execute of the Agent Skills guide."""
 
     success: bool
-    exit_code: int  # -1 if it was not allowed, could not start, or its time was up
+    exit_code: int  # -1 if the command was refused, could not start, or timed out
     stdout: str
     stderr: str
     execution_time: float  # seconds
@@ -55,29 +55,29 @@ class Tool:
 
     name: str
     description: str
-    parameters: Dict[str, Any]  # JSON Schema of its arguments
-    # {"type": "function", "function": {...}}, for platforms that take it as it is.
+    parameters: Dict[str, Any]  # JSON Schema of the arguments
+    # {"type": "function", "function": {...}}, as platforms expect it.
     definition: Dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolResult:
-    """What a model gets for one call of a tool."""
+    """The result of a tool call for a model."""
 
-    content: str  # exactly as the tool's contract prints it
-    structured: Optional[Dict[str, Any]]  # the same as an object, if the contract has one
+    content: str  # the text form of the tool's contract
+    structured: Optional[Dict[str, Any]]  # the same as an object, if the contract has an object form
     is_error: bool
     execution_id: str  # empty if nothing ran
     artifacts: List[pb.Artifact]
 
 
-# The contract's bound on the arguments of execute_script.
+# The contract's limit on the arguments of execute_script, in bytes.
 MAX_ARGUMENT_BYTES = 10_000_000
 
 
 def script_arguments(text: str) -> str:
-    """Returns the arguments of execute_script, or raises what the daemon would answer: a
-    message with more than that may be too large for it to read."""
+    """Returns the arguments of execute_script. If they are too large, it raises the error
+    that the daemon would answer, because the daemon may not read such a large message."""
     size = len(text.encode())
     if size > MAX_ARGUMENT_BYTES:
         raise InvalidRequest(
@@ -122,7 +122,7 @@ def command_result(reply: tool_pb2.ExecuteCommandResponse, execution_id: str) ->
 
 
 def tool(message: tool_pb2.Tool) -> Tool:
-    # The definition keeps the order of keys and whole numbers, which Struct does not.
+    # Unlike Struct, the definition keeps the order of keys, and whole numbers.
     definition = json.loads(message.definition_json) if message.definition_json else {}
     parameters = definition.get("function", {}).get("parameters")
     if parameters is None:
@@ -131,13 +131,13 @@ def tool(message: tool_pb2.Tool) -> Tool:
 
 
 def follow_call(stream: Any, on_output: Optional[Callable[[Chunk], None]]) -> ToolResult:
-    """Reads a CallTool stream to its result."""
+    """Reads a CallTool stream up to its result."""
     return _tool_result(last_event(stream, "result", on_output).result)
 
 
 def last_event(stream: Any, last: str, on_output: Optional[Callable[[Chunk], None]]) -> Any:
-    """Reads a stream of output to the event that has the field last, which it returns. A
-    caller that leaves by an exception ends the call, and with it what it runs."""
+    """Reads a stream of output up to the event with the field last, and returns that event.
+    An exception from on_output ends the call and cancels its program."""
     decoders = {n: codecs.getincrementaldecoder("utf-8")("replace") for n in _STREAMS}
     try:
         for event in stream:
@@ -162,7 +162,7 @@ def _tool_result(result: tool_pb2.ToolResult) -> ToolResult:
 
 
 def _whole(value: Any) -> Any:
-    """Makes whole numbers ints again: a Struct has doubles only."""
+    """Converts whole numbers back to int, because a Struct has only doubles."""
     if isinstance(value, dict):
         return {key: _whole(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,2 +1,2 @@
-"""Tests of the client. Those in test_daemon and test_restart need a daemon; the Go
-tests of cmd/skillrund start it and run everything: python3 -m tests."""
+"""Tests of the client. test_daemon and test_restart need a daemon: the Go tests of
+cmd/skillrund start one and run all tests with python3 -m tests."""

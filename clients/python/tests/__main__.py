@@ -1,4 +1,4 @@
-"""Runs tests and prints one JSON object a line for each: python3 -m tests [MODULE...]"""
+"""Runs tests and prints a line of JSON for each: python3 -m tests [MODULE...]"""
 
 import json
 import sys
@@ -7,7 +7,7 @@ import unittest
 
 
 class Lines(unittest.TestResult):
-    """Reports each test when it has ended, for a program to read."""
+    """Reports each test as JSON when it has ended."""
 
     def _say(self, test, verdict, text=""):
         print(json.dumps({"test": test.id(), "verdict": verdict, "text": text}), flush=True)

@@ -1,4 +1,4 @@
-"""A daemon whose answers a test gives, behind a real socket."""
+"""A daemon on a real socket whose answers come from a test."""
 
 import concurrent.futures
 import os
@@ -13,7 +13,7 @@ from skillrun import details_pb2
 from skillrun.v1 import execution_pb2 as pb
 from skillrun.v1 import execution_pb2_grpc, skill_pb2_grpc, tool_pb2_grpc
 
-# Tries that don't make a test slow.
+# Short pauses, so that the tests are fast.
 QUICK = skillrun.Patience(tries=4, first=0.001, most=0.002)
 
 SERVICES = {
@@ -24,8 +24,8 @@ SERVICES = {
 
 
 class Daemon:
-    """Answers calls with functions of the test, by method name: f(request, context). What
-    has none is UNIMPLEMENTED. seen has the requests, as (method, request)."""
+    """Answers calls with functions of the test, f(request, context), by method name. A
+    method without a function answers UNIMPLEMENTED. seen has every (method, request)."""
 
     def __init__(self, **answers):
         self.answers = answers
@@ -58,7 +58,7 @@ class Daemon:
 
 
 class Case(unittest.TestCase):
-    """A test with a fake daemon and a client of it."""
+    """A test with a fake daemon and a client."""
 
     def daemon(self, **answers):
         daemon = Daemon(**answers)
@@ -103,7 +103,7 @@ class Record:
 
 
 def abort(context, code, message, reason="", field="", retry=0.0, metadata=None, domain="skillrun"):
-    """Refuses a call as the daemon does."""
+    """Refuses a call with an error like the daemon's."""
     status = details_pb2.Status(code=code.value[0], message=message)
 
     def add(name, detail):

@@ -1,4 +1,4 @@
-"""Connections to the daemon that a test can cut."""
+"""A proxy to the daemon whose connections a test can cut."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ import threading
 
 
 class Proxy:
-    """Passes bytes on between a client and the daemon's Unix socket."""
+    """Forwards bytes between a client and the daemon's Unix socket."""
 
     def __init__(self, target):
         self._target = target[len("unix://") :]
@@ -24,7 +24,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
-        """Cuts every connection that stands."""
+        """Cuts every open connection."""
         with self._lock:
             ends, self._open = self._open, set()
             self.cuts += 1
@@ -32,7 +32,7 @@ class Proxy:
             self._shut(end)
 
     def cut_before(self, mark):
-        """Cuts once, before anything of the daemon that contains mark gets through."""
+        """Cuts once, before data of the daemon that contains mark is forwarded."""
         with self._lock:
             self._mark = mark
 

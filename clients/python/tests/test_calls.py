@@ -1,4 +1,4 @@
-"""Everything but runs: files in pieces, pages, tools."""
+"""Every call except runs: downloads in pieces, pages, tools."""
 
 import hashlib
 import io
@@ -26,7 +26,7 @@ def artifact(path="out/a.bin", **fields):
 
 class Files(Case):
     def pieces(self, breaks, content=CONTENT, described=None):
-        """Sends an artifact in pieces and breaks off after two of them, so many times."""
+        """Sends an artifact in pieces, and breaks the stream after two of them a number of times."""
         left = [breaks]
 
         def get(request, context):
@@ -88,7 +88,7 @@ class Files(Case):
                 with self.subTest(path), self.assertRaises((skillrun.SkillrunError, OSError)):
                     client.save("x1", artifact(path), folder + "/in")
             self.assertEqual((os.listdir(folder + "/other"), sorted(os.listdir(folder))), ([], ["in", "other"]))
-            # A link at the file's own place is replaced, not followed.
+            # A link at the file's path is replaced, not followed.
             os.symlink("../other/target", folder + "/in/last")
             client.save("x1", artifact("last"), folder + "/in")
             self.assertFalse(os.path.islink(folder + "/in/last"))
@@ -242,7 +242,7 @@ class Sizes(Case):
         frame = len('{"x": ""}')
         client.execute_script("s", "a.py", {"x": "a" * (10_000_000 - frame)})
         self.assertEqual(sent, [10_000_000])
-        for size in (10_000_001, 20_000_000):  # the second one no daemon would read
+        for size in (10_000_001, 20_000_000):  # a daemon would not read the second one
             with self.assertRaises(skillrun.InvalidRequest) as caught:
                 client.execute_script("s", "a.py", {"x": "a" * (size - frame)})
             self.assertEqual(caught.exception.message, f"Arguments too large: {size} bytes (max 10MB)")
@@ -251,7 +251,7 @@ class Sizes(Case):
         self.assertEqual(len(sent), 1)
 
     def test_a_message_that_is_too_large_says_what_to_do(self):
-        def refuse(request, context):  # as the daemon's gRPC does
+        def refuse(request, context):  # like the daemon's gRPC library
             abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "grpc: received message larger than max (17825797 vs. 16777216)")
 
         daemon, client = self.daemon(RunPython=refuse, Execute=refuse)
@@ -263,7 +263,7 @@ class Sizes(Case):
         with self.assertRaises(skillrun.InvalidRequest) as caught:
             client.run("s", code="#")
         self.assertEqual(caught.exception.reason, "MESSAGE_TOO_LARGE")
-        self.assertEqual(len(daemon.asked("Execute")), 1)  # it would be too large again
+        self.assertEqual(len(daemon.asked("Execute")), 1)  # not repeated, because it would be too large again
 
     def test_half_a_character_is_no_argument(self):
         _, client = self.daemon()
@@ -273,7 +273,7 @@ class Sizes(Case):
                 lambda a: client.call_tool("t", a),
                 lambda a: client.run("s", script="a.py", json_arguments=a),
             ):
-                with self.subTest(repr(arguments)), self.assertRaisesRegex(skillrun.InputError, "half of a character"):
+                with self.subTest(repr(arguments)), self.assertRaisesRegex(skillrun.InputError, "half of a surrogate pair"):
                     call(arguments)
         with self.assertRaises(skillrun.InputError):
             client.call_tool("t", {"x": float("nan")})

@@ -18,8 +18,8 @@ from skillrun.v1 import execution_pb2 as pb
 
 from .proxy import Proxy
 
-# Prints a block on each stream, says that it is done and waits for a signal, eight
-# times: what is printed behind a cut is printed while nobody listens.
+# Eight times, prints a block on each stream, says that it is done, and waits for a signal.
+# The output after a cut is printed while no client is connected.
 BLOCKS = """
 import signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -146,7 +146,7 @@ class Running(Daemon):
 
 
 class Breaking(Daemon):
-    """The connection breaks; nothing is lost, nothing comes twice, nothing runs twice."""
+    """The connection breaks. No output is lost or repeated, and no program runs twice."""
 
     def setUp(self):
         super().setUp()
@@ -172,7 +172,7 @@ class Breaking(Daemon):
         self.assertEqual((run.exit_code, self.proxy.cuts, len(self.of(label))), (0, 8, 1))
 
     def test_cut_before_the_header_it_is_sent_again_and_runs_once(self):
-        list(self.cut_client.skills())  # it has a connection that stands
+        list(self.cut_client.skills())  # opens the connection
         label = self.label()
         self.proxy.cut_before(b"sha256:")
         result = self.cut_client.run_code("py", "print('once')", labels={"test": label}).result().check()
@@ -251,7 +251,7 @@ class Leaving(Daemon):
             [sys.executable, "-c", program, self.SLEEPER, label],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # As in a terminal: a shell has what it starts in the background ignore it.
+            # As in a terminal. A shell makes background processes ignore SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             self.assertEqual(process.stdout.readline(), b"ready\n")
@@ -335,8 +335,8 @@ class Asking(Daemon):
 
 
 class Tools(Daemon):
-    """The published contracts. What each promises is tested where it is made; here it is
-    that the client gives it back whole."""
+    """The published contracts. Their promises are tested in internal/toolview; these tests
+    check that the client returns complete results."""
 
     def test_execute_script(self):
         got = self.client.execute_script("py", "scripts/echo.py", {"b": "é", "a": 1}, timeout=20)

@@ -1,4 +1,4 @@
-"""Following: each byte once, whatever happens to the stream."""
+"""Following a run: each byte arrives once, whatever happens to the stream."""
 
 import gc
 import threading
@@ -46,7 +46,7 @@ class Following(Case):
                 return
             breaks.append(after)
             if len(breaks) % 3 == 0:
-                return  # an end without an outcome
+                return  # the stream ends without an outcome
             code = grpc.StatusCode.UNAVAILABLE if len(breaks) % 3 == 1 else grpc.StatusCode.INTERNAL
             abort(context, code, "going away")
 
@@ -121,7 +121,7 @@ class Following(Case):
 
 
 class Leaving(Case):
-    """Whatever way the caller goes, the execution is cancelled once, with a reason."""
+    """However the caller leaves, the execution is cancelled once, with a reason."""
 
     def live(self):
         """A daemon whose program prints one line and then hangs until it is cancelled."""

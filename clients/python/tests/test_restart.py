@@ -1,5 +1,5 @@
-"""The client while its daemon dies and comes back. The Go test does both: it listens on
-SKILLRUN_CONTROL, where a word is a wish and the answer says that it is done."""
+"""The client while its daemon dies and restarts. The Go test controls the daemon: it
+listens on SKILLRUN_CONTROL for commands of one word and answers when each is done."""
 
 import os
 import socket
@@ -38,7 +38,7 @@ class Restart(unittest.TestCase):
     def test_a_request_waits_for_a_daemon_that_was_there(self):
         list(self.client.skills())
         control("kill")
-        # It comes back while the client tries: from another thread, when it has begun.
+        # Another thread restarts the daemon once the client has begun to try.
         begun = threading.Event()
         waiting = skillrun.Patience(tries=40)
 

@@ -1,4 +1,4 @@
-"""Starting: what is sent, how often, and what a refusal says."""
+"""Starting a run: the request, its repetition, and refusals."""
 
 import os
 import pathlib
@@ -79,7 +79,7 @@ class Requests(Case):
             ("not a regular file", {"script": "a", "files": {"a": pathlib.Path("/")}}),
             ("arguments: ", {"script": "a", "json_arguments": {"x": object()}}),
             ("arguments: ", {"script": "a", "json_arguments": {"x": float("nan")}}),
-            ("behind JSON arguments", {"script": "a", "json_arguments": {}, "stdin": b"x", "idempotency_key": "k"}),
+            ("after JSON arguments", {"script": "a", "json_arguments": {}, "stdin": b"x", "idempotency_key": "k"}),
             ("at most 15 MiB", {"script": "a", "stdin": bytes(15 << 20) + b"x", "idempotency_key": "k"}),
         ):
             with self.subTest(want):
@@ -106,7 +106,7 @@ class Requests(Case):
                 ("bytes", {"stdin": large}, large),
                 ("a generator", {"stdin": iter([b"a", b"bc"])}, b"abc"),
                 ("an open file", {"stdin": open(file.name, "rb")}, large),
-                ("behind JSON", {"json_arguments": {}, "stdin": b"abc"}, b"abc"),
+                ("after JSON", {"json_arguments": {}, "stdin": b"abc"}, b"abc"),
             ):
                 with self.subTest(name):
                     got.clear()
@@ -149,7 +149,7 @@ class Requests(Case):
             _, client = self.daemon(ExecuteInteractive=lambda r, c: (file.truncate(0), list(r), iter(()))[2])
             with self.assertRaises(skillrun.InputError) as caught:
                 client.run("s", script="x", files={"f": pathlib.Path(file.name)})
-        self.assertIn("file f: became shorter than 2097152 bytes", str(caught.exception))
+        self.assertIn("file f: it became shorter than 2097152 bytes", str(caught.exception))
 
     def test_pipe(self):
         def interactive(requests, context):
@@ -177,10 +177,10 @@ class Requests(Case):
 
 
 class Retries(Case):
-    """Only what can't have started, or can't start twice, is sent again."""
+    """A request is repeated only if it cannot have started, or cannot start twice."""
 
     def flaky(self, fail, times=2, **more):
-        """A daemon that fails a request some times before it starts it."""
+        """A daemon that fails a request several times before it starts the program."""
         tries = []
 
         def execute(request, context):

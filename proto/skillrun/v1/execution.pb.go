@@ -4,15 +4,15 @@
 // 	protoc        (unknown)
 // source: skillrun/v1/execution.proto
 
-// The contract of skillrun: its comments are the API reference.
+// The API of skillrun. Its comments are the API reference.
 //
-// Errors. A gRPC error means that nothing ran, or that the daemon broke: a
-// program that fails, is killed or hits a limit is an Outcome with status OK.
-// Every error carries a google.rpc.ErrorInfo whose reason is stable and whose
-// domain is "skillrun"; INVALID_ARGUMENT adds a google.rpc.BadRequest naming the
-// field, RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
-// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes, which is
-// refused unread and would be too large again.
+// Errors. A gRPC error means that nothing ran, or that the daemon failed. A program
+// that fails, is killed or exceeds a limit is an Outcome with status OK. Every
+// error carries a google.rpc.ErrorInfo with a stable reason and the domain
+// "skillrun". INVALID_ARGUMENT adds a google.rpc.BadRequest that names the field.
+// RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
+// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes is refused
+// unread, and a retry would be refused too.
 
 package skillrunv1
 
@@ -33,7 +33,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// OnDisconnect says what becomes of an execution whose caller goes away.
+// OnDisconnect says what happens to an execution whose caller goes away.
 type OnDisconnect int32
 
 const (
@@ -41,7 +41,7 @@ const (
 	OnDisconnect_ON_DISCONNECT_UNSPECIFIED OnDisconnect = 0
 	// The execution is cancelled when the stream that started it breaks.
 	OnDisconnect_ON_DISCONNECT_CANCEL OnDisconnect = 1
-	// It runs on; its output waits for Attach.
+	// The execution goes on, and Attach can read its output.
 	OnDisconnect_ON_DISCONNECT_CONTINUE OnDisconnect = 2
 )
 
@@ -143,8 +143,8 @@ const (
 	End_END_UNSPECIFIED End = 0
 	// The program exited by itself.
 	End_END_EXITED End = 1
-	// A signal that the daemon did not send killed it: its own, the kernel's, or one
-	// from outside its sandbox.
+	// A signal that the daemon did not send ended it: from the program, the kernel,
+	// or outside the sandbox.
 	End_END_SIGNALED End = 2
 	// A deadline passed: wall, CPU or queue; see Evidence.deadline.
 	End_END_TIMED_OUT End = 3
@@ -152,7 +152,7 @@ const (
 	End_END_OOM_KILLED End = 4
 	// Cancelled by a client, by a lost connection, or by the daemon's drain.
 	End_END_CANCELLED End = 5
-	// The daemon died while it ran; what it did after that is not known.
+	// The daemon died during the run, so the program's result is not known.
 	End_END_DAEMON_LOST End = 6
 	// The sandbox could not be made, or the program could not be started in it.
 	End_END_SETUP_FAILED End = 7
@@ -262,7 +262,7 @@ func (Deadline) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{3}
 }
 
-// State is where an execution stands.
+// State is the state of an execution.
 type State int32
 
 const (
@@ -315,13 +315,13 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_skillrun_v1_execution_proto_rawDescGZIP(), []int{4}
 }
 
-// ExecuteRequest says what to run, with what, and within which bounds.
+// ExecuteRequest says what to run, with which input and limits.
 type ExecuteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The skill: its name, or name@sha256:<64 hex digits> to pin its digest. A
 	// digest that is not the current one is FAILED_PRECONDITION.
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
-	// What to run. Exactly one.
+	// What to run. Exactly one must be set.
 	//
 	// Types that are valid to be assigned to Source:
 	//
@@ -329,18 +329,18 @@ type ExecuteRequest struct {
 	//	*ExecuteRequest_Code
 	//	*ExecuteRequest_Command
 	Source isExecuteRequest_Source `protobuf_oneof:"source"`
-	// Arguments after the script or the code; not with a command. At most 1,000,
-	// each below 128 KiB, 1 MiB together, no NUL.
+	// Arguments after the script or the code; not allowed with a command. At most
+	// 1,000, each below 128 KiB, 1 MiB together, without NUL.
 	Args []string `protobuf:"bytes,5,rep,name=args,proto3" json:"args,omitempty"`
-	// Standard input. Unset: empty. ExecuteInteractive: whatever is set here
-	// comes first, then the chunks.
+	// Standard input. Unset: empty. In ExecuteInteractive, the program reads this
+	// first, and then the stdin messages.
 	//
 	// Types that are valid to be assigned to Stdin:
 	//
 	//	*ExecuteRequest_StdinBytes
 	//	*ExecuteRequest_JsonArguments
 	Stdin isExecuteRequest_Stdin `protobuf_oneof:"stdin"`
-	// Where the program starts: a path relative to /workspace. Empty: ".".
+	// The program's working directory, relative to /workspace. Empty: ".".
 	WorkingDirectory string `protobuf:"bytes,8,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
 	// Files put into /workspace before the start.
 	Files []*InputFile `protobuf:"bytes,9,rep,name=files,proto3" json:"files,omitempty"`
@@ -351,25 +351,26 @@ type ExecuteRequest struct {
 	Env map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// As env; the values are never printed, logged or stored by the daemon.
 	SecretEnv map[string]string `protobuf:"bytes,11,rep,name=secret_env,json=secretEnv,proto3" json:"secret_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// For finding the execution again: at most 32, keys of up to 63 and values
-	// of up to 255 characters.
+	// Labels for finding the execution later: at most 32, with keys of up to 63 and
+	// values of up to 255 characters.
 	Labels map[string]string `protobuf:"bytes,12,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Bounds. What is unset is derived from the skill, the tenant and the daemon;
-	// a value above one of their ceilings is INVALID_ARGUMENT. The effective
-	// values are in the header event.
+	// Limits. An unset value comes from the skill, the tenant or the daemon. A value
+	// above one of their ceilings is INVALID_ARGUMENT. The header event has the
+	// effective values.
 	Limits *Limits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Unset: as the skill's network_access says. false: no network. true: an
-	// error unless the skill asks for network and the tenant's policy grants it.
+	// Unset: the skill's network_access decides. false: no network. true: an error
+	// unless the skill asks for network and the tenant's policy grants it.
 	Network *bool `protobuf:"varint,14,opt,name=network,proto3,oneof" json:"network,omitempty"`
-	// A session whose files the workspace starts with and adds to. Not offered by
-	// this version: setting it is UNIMPLEMENTED.
+	// A session whose files are in the workspace. Not supported by this version:
+	// setting it is UNIMPLEMENTED.
 	Session string `protobuf:"bytes,15,opt,name=session,proto3" json:"session,omitempty"`
-	// What becomes of the execution when the caller's stream breaks.
+	// What happens to the execution if the caller's stream breaks.
 	OnDisconnect OnDisconnect `protobuf:"varint,16,opt,name=on_disconnect,json=onDisconnect,proto3,enum=skillrun.v1.OnDisconnect" json:"on_disconnect,omitempty"`
-	// The same key with the same request gives the same execution instead of a
-	// second one; with another request it is ALREADY_EXISTS. Up to 128 printable
-	// ASCII characters; kept as long as the execution. In ExecuteInteractive,
-	// standard input is then what start says, and no stdin message may follow.
+	// The same key with the same request returns the same execution instead of
+	// starting a second one; the same key with another request is ALREADY_EXISTS. Up
+	// to 128 printable ASCII characters, kept as long as the execution. With a key,
+	// ExecuteInteractive takes standard input only from start, and no stdin message
+	// may follow.
 	IdempotencyKey string `protobuf:"bytes,17,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// How long to wait for a free slot, at most 600 s. Unset: the daemon's default
 	// (30 s).
@@ -575,10 +576,10 @@ type ExecuteRequest_Code struct {
 }
 
 type ExecuteRequest_Command struct {
-	// A command line, checked against the skill's allowed-tools. It is parsed,
-	// never given to a shell; see SkillService.CheckCommand. Unquoted patterns of
+	// A command line, checked against the skill's allowed-tools. It is parsed and
+	// never passed to a shell; see SkillService.CheckCommand. Unquoted patterns of
 	// file names (*.csv) in arguments are expanded in the sandbox, where the rules
-	// allow them; a name that begins with "-" gets "./" in front.
+	// allow them. A name that begins with "-" gets "./" in front.
 	Command string `protobuf:"bytes,4,opt,name=command,proto3,oneof"`
 }
 
@@ -665,8 +666,8 @@ func (x *Code) GetLanguage() string {
 // InputFile is a file put into /workspace before the program starts.
 type InputFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Relative to /workspace: no "..", not absolute, not through a link, not twice,
-	// and not where the skill has a file.
+	// Relative to /workspace. Not absolute, no "..", not through a link, not the path
+	// of another input file, and not a path at which the skill has a file.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Types that are valid to be assigned to Source:
 	//
@@ -822,29 +823,30 @@ func (x *StreamedFile) GetSha256() string {
 	return ""
 }
 
-// Limits bound one execution. Unset means "derive it", as does zero for all but
-// the durations, which must be more than 0 if they are set.
+// Limits of one execution. Unset means that the skill, the tenant or the daemon
+// decides. So does zero, except for durations, which must be above 0 if they are
+// set.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Real time from the start of the program, at most 600 s.
 	WallTime *durationpb.Duration `protobuf:"bytes,1,opt,name=wall_time,json=wallTime,proto3" json:"wall_time,omitempty"`
-	// Processor time of all its processes together. Unset: no bound of its own.
+	// Processor time of all processes together. Unset: no limit.
 	CpuTime *durationpb.Duration `protobuf:"bytes,2,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
-	// Memory of all its processes, with page cache and tmpfs. Swap is off.
+	// Memory of all processes, with page cache and tmpfs. Swap is off.
 	MemoryBytes uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	// Processes and threads at once.
+	// Processes and threads at the same time.
 	Processes uint32 `protobuf:"varint,4,opt,name=processes,proto3" json:"processes,omitempty"`
-	// Bytes delivered of each of stdout and stderr; what comes after is read,
-	// counted and dropped.
+	// Bytes delivered of stdout and of stderr, each. Further output is read, counted
+	// and dropped.
 	OutputBytes uint64 `protobuf:"varint,5,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
-	// Bytes that it can write to its workspace.
+	// Bytes that the program can write to its workspace.
 	WorkspaceBytes uint64 `protobuf:"varint,6,opt,name=workspace_bytes,json=workspaceBytes,proto3" json:"workspace_bytes,omitempty"`
-	// Files and directories that it can make there.
+	// Files and directories that the program can create there.
 	WorkspaceFiles uint32 `protobuf:"varint,7,opt,name=workspace_files,json=workspaceFiles,proto3" json:"workspace_files,omitempty"`
 	// Open files of each process.
 	OpenFiles uint32 `protobuf:"varint,8,opt,name=open_files,json=openFiles,proto3" json:"open_files,omitempty"`
-	// Processors that its processes may use together, in thousandths: 500 is half of
-	// one. At least 10. Unset: as many as the machine has.
+	// Processors that all processes may use together, in thousandths: 500 is half a
+	// processor. At least 10. Unset: as many as the machine has.
 	MilliCpus     uint32 `protobuf:"varint,9,opt,name=milli_cpus,json=milliCpus,proto3" json:"milli_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -943,7 +945,7 @@ func (x *Limits) GetMilliCpus() uint32 {
 	return 0
 }
 
-// ExecuteInteractiveRequest is one message of the caller's side.
+// ExecuteInteractiveRequest is one message from the caller.
 type ExecuteInteractiveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1080,7 +1082,7 @@ type ExecuteInteractiveRequest_Signal struct {
 }
 
 type ExecuteInteractiveRequest_Window struct {
-	// The size of the caller's window. Accepted and not used yet.
+	// The size of the caller's terminal window. Accepted, but not used yet.
 	Window *Window `protobuf:"bytes,6,opt,name=window,proto3,oneof"`
 }
 
@@ -1096,13 +1098,13 @@ func (*ExecuteInteractiveRequest_Signal) isExecuteInteractiveRequest_Message() {
 
 func (*ExecuteInteractiveRequest_Window) isExecuteInteractiveRequest_Message() {}
 
-// FileChunk is a piece of a streamed input file. The pieces of a file come in
-// order and without a gap; files may take turns.
+// FileChunk is a piece of a streamed input file. The pieces of a file come in order
+// and without gaps. Pieces of different files may alternate.
 type FileChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As announced in start.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// Where in the file the data belongs.
+	// Offset of the data in the file.
 	OffsetBytes   uint64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1302,8 +1304,8 @@ type ExecutionEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The execution.
 	ExecutionId string `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// Counts up by one from 1 (the header). A keepalive repeats the last one: it is
-	// not stored, and a reader resumes after the last sequence it has seen.
+	// Increases by one from 1 (the header). A keepalive repeats the last one and is
+	// not stored. A reader resumes after the last sequence that it has seen.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// When it happened, by the daemon's clock.
 	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
@@ -1437,7 +1439,7 @@ type ExecutionEvent_Started struct {
 }
 
 type ExecutionEvent_Output struct {
-	// It printed something.
+	// The program has printed output.
 	Output *Output `protobuf:"bytes,6,opt,name=output,proto3,oneof"`
 }
 
@@ -1461,7 +1463,7 @@ func (*ExecutionEvent_Keepalive) isExecutionEvent_Event() {}
 
 func (*ExecutionEvent_Outcome) isExecutionEvent_Event() {}
 
-// Header is the first event: what was accepted, with what is in force.
+// Header is the first event: the accepted request with its effective values.
 type Header struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The skill's name.
@@ -1472,7 +1474,8 @@ type Header struct {
 	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Whether it has network.
 	Network bool `protobuf:"varint,4,opt,name=network,proto3" json:"network,omitempty"`
-	// The argument vectors that will run, one a simple command; {baseDir} resolved.
+	// The argument vectors of the command line, one for each simple command, with
+	// {baseDir} replaced.
 	Commands []*Argv `protobuf:"bytes,5,rep,name=commands,proto3" json:"commands,omitempty"`
 	// True if an idempotency key matched an earlier request, whose events follow.
 	Deduplicated  bool `protobuf:"varint,6,opt,name=deduplicated,proto3" json:"deduplicated,omitempty"`
@@ -1600,9 +1603,9 @@ func (x *Argv) GetArgs() []string {
 // Started says that the program runs.
 type Started struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Waiting for a slot.
+	// Time in the queue.
 	QueueTime *durationpb.Duration `protobuf:"bytes,1,opt,name=queue_time,json=queueTime,proto3" json:"queue_time,omitempty"`
-	// Making the sandbox.
+	// Time to make the sandbox.
 	SetupTime     *durationpb.Duration `protobuf:"bytes,2,opt,name=setup_time,json=setupTime,proto3" json:"setup_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1652,7 +1655,7 @@ func (x *Started) GetSetupTime() *durationpb.Duration {
 	return nil
 }
 
-// Output is a piece of what the program printed: raw bytes, not text.
+// Output is a piece of the program's output: raw bytes, not text.
 type Output struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Stream Stream                 `protobuf:"varint,1,opt,name=stream,proto3,enum=skillrun.v1.Stream" json:"stream,omitempty"`
@@ -1769,24 +1772,25 @@ type Outcome struct {
 	ExitCode *int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
 	// Name of the signal that ended it ("SIGKILL"), else empty.
 	Signal string `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
-	// Set by the daemon's own clocks, never read from an exit code of 124.
+	// Set from the daemon's own deadlines, never from an exit code of 124.
 	TimedOut bool        `protobuf:"varint,4,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
 	Evidence *Evidence   `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
 	Usage    *Usage      `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	Stdout   *Truncation `protobuf:"bytes,7,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr   *Truncation `protobuf:"bytes,8,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	// Files left in the workspace, in the order of their paths: the first 1,000, or
-	// fewer if their paths are long; ListArtifacts has all.
+	// Artifacts, sorted by path: the first 1,000, or fewer if their paths are long.
+	// ListArtifacts returns all of them.
 	Artifacts []*Artifact `protobuf:"bytes,9,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// How many there are.
+	// Number of all artifacts.
 	ArtifactCount uint64 `protobuf:"varint,10,opt,name=artifact_count,json=artifactCount,proto3" json:"artifact_count,omitempty"`
-	// What of the workspace is not an artifact, and why (a link, a device, over
-	// the limit), at most 100 lines.
+	// Entries of the workspace that are not artifacts, with the reason (a link, a
+	// device, above a limit), at most 100 lines.
 	ArtifactsRefused []string `protobuf:"bytes,11,rep,name=artifacts_refused,json=artifactsRefused,proto3" json:"artifacts_refused,omitempty"`
 	// As in the header.
 	SkillDigest string  `protobuf:"bytes,12,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
 	Limits      *Limits `protobuf:"bytes,13,opt,name=limits,proto3" json:"limits,omitempty"`
-	// One sentence that a person, or a model, can act on. Empty if all is well.
+	// One sentence that a person or a model can act on. Empty if there is nothing to
+	// say.
 	Advice        string `protobuf:"bytes,14,opt,name=advice,proto3" json:"advice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1920,22 +1924,22 @@ func (x *Outcome) GetAdvice() string {
 	return ""
 }
 
-// Evidence is what the kernel and the daemon saw.
+// Evidence is what the kernel and the daemon observed.
 type Evidence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// memory.events oom_kill of the execution's cgroup.
 	OomKillCount uint64 `protobuf:"varint,1,opt,name=oom_kill_count,json=oomKillCount,proto3" json:"oom_kill_count,omitempty"`
 	// pids.events max: how often a fork was refused.
 	PidsMaxCount uint64 `protobuf:"varint,2,opt,name=pids_max_count,json=pidsMaxCount,proto3" json:"pids_max_count,omitempty"`
-	// Which deadline passed.
+	// The deadline that passed.
 	Deadline Deadline `protobuf:"varint,3,opt,name=deadline,proto3,enum=skillrun.v1.Deadline" json:"deadline,omitempty"`
 	// Who cancelled: a principal, "disconnect", or "drain".
 	CancelledBy string `protobuf:"bytes,4,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
-	// Why, in the canceller's words.
+	// The reason that the canceller gave.
 	CancelReason string `protobuf:"bytes,5,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
 	// The step at which set-up failed.
 	SetupStep string `protobuf:"bytes,6,opt,name=setup_step,json=setupStep,proto3" json:"setup_step,omitempty"`
-	// What it said there.
+	// The error of that step.
 	SetupError    string `protobuf:"bytes,7,opt,name=setup_error,json=setupError,proto3" json:"setup_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2025,7 +2029,7 @@ type Usage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CpuUser   *durationpb.Duration   `protobuf:"bytes,1,opt,name=cpu_user,json=cpuUser,proto3" json:"cpu_user,omitempty"`
 	CpuSystem *durationpb.Duration   `protobuf:"bytes,2,opt,name=cpu_system,json=cpuSystem,proto3" json:"cpu_system,omitempty"`
-	// Highest memory of its cgroup.
+	// Peak memory of the execution's cgroup.
 	MemoryPeakBytes uint64 `protobuf:"varint,3,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
 	// From the start of the program to its end.
 	WallTime      *durationpb.Duration `protobuf:"bytes,4,opt,name=wall_time,json=wallTime,proto3" json:"wall_time,omitempty"`
@@ -2171,11 +2175,11 @@ func (x *Truncation) GetTotalBytes() uint64 {
 	return 0
 }
 
-// Artifact is a regular file that the program made or changed in its workspace.
+// Artifact is a regular file that the program created or changed in its workspace.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Relative to /workspace. Bytes that are not UTF-8 are replaced by U+FFFD here;
-	// raw_path has them.
+	// Relative to /workspace, with U+FFFD in place of bytes that are not UTF-8;
+	// raw_path has the exact bytes.
 	Path      string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	SizeBytes uint64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// 64 hex digits.
@@ -2253,7 +2257,7 @@ func (x *Artifact) GetExecutable() bool {
 	return false
 }
 
-// Execution is an execution as a whole.
+// Execution is the record of one execution.
 type Execution struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
@@ -2271,11 +2275,11 @@ type Execution struct {
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	Limits     *Limits                `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
 	Network    bool                   `protobuf:"varint,12,opt,name=network,proto3" json:"network,omitempty"`
-	// Who asked for it.
+	// The principal that requested it.
 	Principal string `protobuf:"bytes,13,opt,name=principal,proto3" json:"principal,omitempty"`
-	// The sequence of its newest event.
+	// The sequence of the newest event.
 	LastSequence uint64 `protobuf:"varint,14,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// Set once ended.
+	// Set once the execution has ended.
 	Outcome       *Outcome `protobuf:"bytes,15,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2419,7 +2423,8 @@ func (x *Execution) GetOutcome() *Outcome {
 type AttachRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// Events after this sequence; 0: all. Past the newest event: OUT_OF_RANGE.
+	// Only events after this sequence; 0: all. A sequence above the newest event's is
+	// OUT_OF_RANGE.
 	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2515,15 +2520,15 @@ func (x *GetRequest) GetExecutionId() string {
 
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this skill.
+	// Only executions of this skill.
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
-	// Only in one of these states. Empty: any.
+	// Only executions in one of these states. Empty: all.
 	States []State `protobuf:"varint,2,rep,packed,name=states,proto3,enum=skillrun.v1.State" json:"states,omitempty"`
-	// Only with all of these labels.
+	// Only executions with all of these labels.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Only those that ended in one of these ways. Empty: any.
+	// Only executions that ended in one of these ways. Empty: all.
 	Ends []End `protobuf:"varint,4,rep,packed,name=ends,proto3,enum=skillrun.v1.End" json:"ends,omitempty"`
-	// Only those created at or after this time.
+	// Only executions created at or after this time.
 	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
 	// At most 1,000; 0: 100.
 	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -2615,7 +2620,7 @@ func (x *ListRequest) GetPageToken() string {
 type ListResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Executions []*Execution           `protobuf:"bytes,1,rep,name=executions,proto3" json:"executions,omitempty"`
-	// Empty: there is no more.
+	// Empty: this is the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2668,7 +2673,8 @@ func (x *ListResponse) GetNextPageToken() string {
 type CancelRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// Between SIGTERM and SIGKILL: at most 60 s. Unset: the daemon's default (2 s).
+	// Time between SIGTERM and SIGKILL, at most 60 s. Unset: the daemon's default (2
+	// s).
 	Grace *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
 	// Kept as evidence, at most 256 characters.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2936,7 +2942,7 @@ type GetArtifactRequest struct {
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// Used instead of path if set: for names that are not UTF-8.
 	RawPath []byte `protobuf:"bytes,3,opt,name=raw_path,json=rawPath,proto3" json:"raw_path,omitempty"`
-	// Where to begin. Past the end is OUT_OF_RANGE.
+	// Offset to begin at. Past the end is OUT_OF_RANGE.
 	OffsetBytes   uint64 `protobuf:"varint,4,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3003,7 +3009,7 @@ func (x *GetArtifactRequest) GetOffsetBytes() uint64 {
 // GetArtifactResponse is a piece of an artifact.
 type GetArtifactResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first message has it, so that the receiver can check size and SHA-256.
+	// Set in the first message, so that the receiver can check size and SHA-256.
 	Artifact      *Artifact `protobuf:"bytes,1,opt,name=artifact,proto3" json:"artifact,omitempty"`
 	OffsetBytes   uint64    `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
 	Data          []byte    `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`

@@ -4,15 +4,15 @@
 // - protoc             (unknown)
 // source: skillrun/v1/execution.proto
 
-// The contract of skillrun: its comments are the API reference.
+// The API of skillrun. Its comments are the API reference.
 //
-// Errors. A gRPC error means that nothing ran, or that the daemon broke: a
-// program that fails, is killed or hits a limit is an Outcome with status OK.
-// Every error carries a google.rpc.ErrorInfo whose reason is stable and whose
-// domain is "skillrun"; INVALID_ARGUMENT adds a google.rpc.BadRequest naming the
-// field, RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
-// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes, which is
-// refused unread and would be too large again.
+// Errors. A gRPC error means that nothing ran, or that the daemon failed. A program
+// that fails, is killed or exceeds a limit is an Outcome with status OK. Every
+// error carries a google.rpc.ErrorInfo with a stable reason and the domain
+// "skillrun". INVALID_ARGUMENT adds a google.rpc.BadRequest that names the field.
+// RESOURCE_EXHAUSTED and UNAVAILABLE add a google.rpc.RetryInfo, except for
+// MESSAGE_TOO_LARGE: a message above GetCapabilities' max_message_bytes is refused
+// unread, and a retry would be refused too.
 
 package skillrunv1
 
@@ -44,45 +44,44 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ExecutionService runs the scripts of skills, each in a sandbox of its own.
+// ExecutionService runs the scripts of skills, each in its own sandbox.
 type ExecutionServiceClient interface {
-	// Execute starts one execution and streams its events: exactly one header
-	// first, then at most one started, any number of outputs, and exactly one
-	// outcome last. Before the header the call fails with a status and nothing
-	// ran; after it the stream ends with an outcome, whatever happened. A client
-	// that loses the stream attaches again and never sends the request twice,
-	// unless it set an idempotency key.
+	// Execute starts one execution and streams its events: exactly one header first,
+	// then at most one started, any number of outputs, and exactly one outcome last.
+	// If the call fails before the header, it has a status and nothing ran. After the
+	// header the stream ends with an outcome, whatever happened. A client that loses
+	// the stream should attach again. It should repeat the request only with an
+	// idempotency key.
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecutionEvent], error)
-	// ExecuteInteractive is Execute with a standard input that arrives while the
-	// program runs, signals, and large input files in chunks. The first message
-	// is `start`. If start declares streamed files, their chunks come next, and
-	// nothing starts before the last one is complete. Closing the sending side
-	// closes standard input and nothing else. A signal waits for the program to
-	// start, and what was sent after it waits too. A message that does not belong
-	// where it comes is INVALID_ARGUMENT before the header; after it, it cancels the
-	// execution.
+	// ExecuteInteractive is Execute with standard input that arrives while the
+	// program runs, signals, and large input files in chunks. The first message is
+	// `start`. If start declares streamed files, their chunks come next, and the
+	// program starts only when the last file is complete. Closing the sending side
+	// closes standard input and nothing else. A signal, and all messages after it,
+	// wait until the program has started. A message in the wrong order is
+	// INVALID_ARGUMENT before the header; after it, it cancels the execution.
 	ExecuteInteractive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteInteractiveRequest, ExecutionEvent], error)
-	// Attach streams the events of an execution after a sequence number: the
-	// stored ones first, then new ones until the outcome. It works during and
-	// after the run until retention removes the execution, from any client of the
-	// same tenant, any number at once, and gives every reader the same bytes.
+	// Attach streams the events of an execution after a sequence number: the stored
+	// events, then new ones until the outcome. It works during the run, and after it
+	// until retention removes the execution. Any number of clients of the same tenant
+	// can attach, and all of them get the same bytes.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecutionEvent], error)
-	// Get returns one execution as it stands now.
+	// Get returns the current state of one execution.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*Execution, error)
-	// List returns executions, newest first, in pages. Their outcomes lack the
-	// artifacts, which Get has. A page can be shorter than asked for; the last one
-	// has no token.
+	// List returns executions, newest first, in pages. Their outcomes have no
+	// artifacts; Get returns these. A page can be shorter than page_size; the last
+	// one has no token.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// Cancel asks an execution to end: a queued one ends at once; a running one
-	// gets SIGTERM, then after the grace everything in its sandbox is killed. It
-	// returns when the execution has ended. Cancelling an ended execution is not
-	// an error and changes nothing.
+	// Cancel ends an execution. A queued one ends at once. A running one gets
+	// SIGTERM, and after the grace everything in its sandbox is killed. Cancel
+	// returns when the execution has ended. Cancelling an ended execution is not an
+	// error and has no effect.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Execution, error)
 	// Signal sends one signal to the main process of a running execution.
 	// FAILED_PRECONDITION if it is not running.
 	Signal(ctx context.Context, in *SignalRequest, opts ...grpc.CallOption) (*SignalResponse, error)
-	// ListArtifacts pages through the files that an ended execution left in its
-	// workspace, in the order of their paths.
+	// ListArtifacts returns the artifacts of an ended execution, sorted by path, in
+	// pages.
 	ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error)
 	// GetArtifact streams the content of one artifact in chunks, from an offset.
 	GetArtifact(ctx context.Context, in *GetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetArtifactResponse], error)
@@ -220,45 +219,44 @@ type ExecutionService_GetArtifactClient = grpc.ServerStreamingClient[GetArtifact
 // All implementations must embed UnimplementedExecutionServiceServer
 // for forward compatibility.
 //
-// ExecutionService runs the scripts of skills, each in a sandbox of its own.
+// ExecutionService runs the scripts of skills, each in its own sandbox.
 type ExecutionServiceServer interface {
-	// Execute starts one execution and streams its events: exactly one header
-	// first, then at most one started, any number of outputs, and exactly one
-	// outcome last. Before the header the call fails with a status and nothing
-	// ran; after it the stream ends with an outcome, whatever happened. A client
-	// that loses the stream attaches again and never sends the request twice,
-	// unless it set an idempotency key.
+	// Execute starts one execution and streams its events: exactly one header first,
+	// then at most one started, any number of outputs, and exactly one outcome last.
+	// If the call fails before the header, it has a status and nothing ran. After the
+	// header the stream ends with an outcome, whatever happened. A client that loses
+	// the stream should attach again. It should repeat the request only with an
+	// idempotency key.
 	Execute(*ExecuteRequest, grpc.ServerStreamingServer[ExecutionEvent]) error
-	// ExecuteInteractive is Execute with a standard input that arrives while the
-	// program runs, signals, and large input files in chunks. The first message
-	// is `start`. If start declares streamed files, their chunks come next, and
-	// nothing starts before the last one is complete. Closing the sending side
-	// closes standard input and nothing else. A signal waits for the program to
-	// start, and what was sent after it waits too. A message that does not belong
-	// where it comes is INVALID_ARGUMENT before the header; after it, it cancels the
-	// execution.
+	// ExecuteInteractive is Execute with standard input that arrives while the
+	// program runs, signals, and large input files in chunks. The first message is
+	// `start`. If start declares streamed files, their chunks come next, and the
+	// program starts only when the last file is complete. Closing the sending side
+	// closes standard input and nothing else. A signal, and all messages after it,
+	// wait until the program has started. A message in the wrong order is
+	// INVALID_ARGUMENT before the header; after it, it cancels the execution.
 	ExecuteInteractive(grpc.BidiStreamingServer[ExecuteInteractiveRequest, ExecutionEvent]) error
-	// Attach streams the events of an execution after a sequence number: the
-	// stored ones first, then new ones until the outcome. It works during and
-	// after the run until retention removes the execution, from any client of the
-	// same tenant, any number at once, and gives every reader the same bytes.
+	// Attach streams the events of an execution after a sequence number: the stored
+	// events, then new ones until the outcome. It works during the run, and after it
+	// until retention removes the execution. Any number of clients of the same tenant
+	// can attach, and all of them get the same bytes.
 	Attach(*AttachRequest, grpc.ServerStreamingServer[ExecutionEvent]) error
-	// Get returns one execution as it stands now.
+	// Get returns the current state of one execution.
 	Get(context.Context, *GetRequest) (*Execution, error)
-	// List returns executions, newest first, in pages. Their outcomes lack the
-	// artifacts, which Get has. A page can be shorter than asked for; the last one
-	// has no token.
+	// List returns executions, newest first, in pages. Their outcomes have no
+	// artifacts; Get returns these. A page can be shorter than page_size; the last
+	// one has no token.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// Cancel asks an execution to end: a queued one ends at once; a running one
-	// gets SIGTERM, then after the grace everything in its sandbox is killed. It
-	// returns when the execution has ended. Cancelling an ended execution is not
-	// an error and changes nothing.
+	// Cancel ends an execution. A queued one ends at once. A running one gets
+	// SIGTERM, and after the grace everything in its sandbox is killed. Cancel
+	// returns when the execution has ended. Cancelling an ended execution is not an
+	// error and has no effect.
 	Cancel(context.Context, *CancelRequest) (*Execution, error)
 	// Signal sends one signal to the main process of a running execution.
 	// FAILED_PRECONDITION if it is not running.
 	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
-	// ListArtifacts pages through the files that an ended execution left in its
-	// workspace, in the order of their paths.
+	// ListArtifacts returns the artifacts of an ended execution, sorted by path, in
+	// pages.
 	ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error)
 	// GetArtifact streams the content of one artifact in chunks, from an offset.
 	GetArtifact(*GetArtifactRequest, grpc.ServerStreamingServer[GetArtifactResponse]) error

@@ -28,9 +28,9 @@ type Severity int32
 
 const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
-	// It breaks the published rules.
+	// A breach of the published rules.
 	Severity_SEVERITY_ERROR Severity = 1
-	// It is likely to break, or is not portable.
+	// Something that is likely to break or not portable.
 	Severity_SEVERITY_WARNING Severity = 2
 )
 
@@ -80,7 +80,7 @@ type ListSkillsRequest struct {
 	// At most 1,000; 0: 1,000.
 	PageSize  uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Also those that ask not to be shown to a model.
+	// Also return skills that are hidden from models.
 	IncludeHidden bool `protobuf:"varint,3,opt,name=include_hidden,json=includeHidden,proto3" json:"include_hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -189,7 +189,7 @@ func (x *ListSkillsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// SkillSummary is what a model needs to know at start-up.
+// SkillSummary is what a model needs to know about a skill at start-up.
 type SkillSummary struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -296,7 +296,7 @@ func (x *GetSkillRequest) GetSkill() string {
 	return ""
 }
 
-// Skill is a skill as it was imported.
+// Skill is an imported skill.
 type Skill struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -307,7 +307,7 @@ type Skill struct {
 	Metadata      map[string]string      `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The entries of allowed-tools, as written.
 	AllowedTools []string `protobuf:"bytes,7,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
-	// Whether allowed-tools is there at all: without it no command may run.
+	// Whether the front matter has allowed-tools. Without it no command may run.
 	HasAllowedTools bool `protobuf:"varint,8,opt,name=has_allowed_tools,json=hasAllowedTools,proto3" json:"has_allowed_tools,omitempty"`
 	// Front matter `version`, else metadata.version, else "0.0.0".
 	Version        string   `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
@@ -323,26 +323,26 @@ type Skill struct {
 	DisableModelInvocation bool   `protobuf:"varint,18,opt,name=disable_model_invocation,json=disableModelInvocation,proto3" json:"disable_model_invocation,omitempty"`
 	// max_execution_time.
 	MaxExecutionTime *durationpb.Duration `protobuf:"bytes,19,opt,name=max_execution_time,json=maxExecutionTime,proto3" json:"max_execution_time,omitempty"`
-	// max_memory, given in MB there.
+	// max_memory, which is in MB there.
 	MaxMemoryBytes uint64   `protobuf:"varint,20,opt,name=max_memory_bytes,json=maxMemoryBytes,proto3" json:"max_memory_bytes,omitempty"`
 	NetworkAccess  bool     `protobuf:"varint,21,opt,name=network_access,json=networkAccess,proto3" json:"network_access,omitempty"`
 	PythonPackages []string `protobuf:"bytes,22,rep,name=python_packages,json=pythonPackages,proto3" json:"python_packages,omitempty"`
 	SystemPackages []string `protobuf:"bytes,23,rep,name=system_packages,json=systemPackages,proto3" json:"system_packages,omitempty"`
-	// Every field of the front matter that is none of the above, as it was.
+	// All other fields of the front matter, unchanged.
 	UnknownFields *structpb.Struct `protobuf:"bytes,24,opt,name=unknown_fields,json=unknownFields,proto3" json:"unknown_fields,omitempty"`
-	// Its scripts, in the order of their paths.
+	// The skill's scripts, sorted by path.
 	Scripts []*Script `protobuf:"bytes,25,rep,name=scripts,proto3" json:"scripts,omitempty"`
-	// What loading noticed and let pass.
+	// Findings that loading tolerated.
 	Warnings []*Finding `protobuf:"bytes,26,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Regular files and their bytes.
+	// The number of regular files, and their size together.
 	FileCount uint64 `protobuf:"varint,27,opt,name=file_count,json=fileCount,proto3" json:"file_count,omitempty"`
 	SizeBytes uint64 `protobuf:"varint,28,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Entries that are kept but must not be used, with the reason.
+	// Entries that must not be used, with the reason.
 	Refused []*RefusedEntry `protobuf:"bytes,29,rep,name=refused,proto3" json:"refused,omitempty"`
 	// The front matter's `python`: auto, system or embedded; empty if it has none.
 	Python string `protobuf:"bytes,30,opt,name=python,proto3" json:"python,omitempty"`
-	// What it needs to run: of python_packages, system_packages, requirements.txt
-	// and the PEP 723 blocks of its scripts.
+	// The packages that the skill declares in python_packages, system_packages,
+	// requirements.txt and the PEP 723 blocks of its scripts.
 	Requirements  []*Requirement `protobuf:"bytes,31,rep,name=requirements,proto3" json:"requirements,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -595,14 +595,14 @@ func (x *Skill) GetRequirements() []*Requirement {
 	return nil
 }
 
-// Requirement is a package that a skill says it needs.
+// Requirement is a package that a skill declares.
 type Requirement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As written: "pandas>=2.0.0", "jq".
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// A package of the system, and not of Python.
+	// A system package. Otherwise a Python package.
 	System bool `protobuf:"varint,2,opt,name=system,proto3" json:"system,omitempty"`
-	// Where it stands, relative to the skill.
+	// The file that declares it, relative to the skill.
 	File string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
 	Line uint32 `protobuf:"varint,4,opt,name=line,proto3" json:"line,omitempty"`
 	// Only this script needs it (PEP 723). Empty: every script.
@@ -796,7 +796,7 @@ func (x *RefusedEntry) GetReason() string {
 type ActivateSkillRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Skill string                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
-	// As ExecuteRequest.limits: to see the effective ones.
+	// As ExecuteRequest.limits, for computing the effective limits.
 	Limits        *Limits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -850,21 +850,21 @@ type ActivateSkillResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Digest string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
-	// The text of SKILL.md after the front matter, {baseDir} resolved.
+	// The text of SKILL.md after the front matter, with {baseDir} replaced.
 	Instructions string `protobuf:"bytes,3,opt,name=instructions,proto3" json:"instructions,omitempty"`
-	// What {baseDir} stands for: the skill's folder inside every sandbox.
+	// The value of {baseDir}: the skill's folder inside every sandbox.
 	BaseDir string `protobuf:"bytes,4,opt,name=base_dir,json=baseDir,proto3" json:"base_dir,omitempty"`
-	// The entries of allowed-tools, {baseDir} resolved.
+	// The entries of allowed-tools, with {baseDir} replaced.
 	AllowedTools []string `protobuf:"bytes,5,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
-	// What an execution of this skill gets if it asks for nothing.
+	// The limits of an execution of this skill that asks for none.
 	Limits        *Limits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
 	NetworkAccess bool    `protobuf:"varint,7,opt,name=network_access,json=networkAccess,proto3" json:"network_access,omitempty"`
-	// The messages of the published pattern, in order: metadata (visible), the
-	// full prompt (for the model only), and, if the skill has allowed-tools,
-	// command_permissions.
+	// The messages of the published activation flow, in order: metadata (visible),
+	// the full prompt (hidden), and, if the skill has allowed-tools,
+	// command_permissions (hidden).
 	Messages []*ActivationMessage `protobuf:"bytes,8,rep,name=messages,proto3" json:"messages,omitempty"`
 	Model    string               `protobuf:"bytes,9,opt,name=model,proto3" json:"model,omitempty"`
-	// What the published flow adds to an agent's context.
+	// The published additions to an agent's context.
 	Context       *ActivationContext `protobuf:"bytes,10,opt,name=context,proto3" json:"context,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -975,9 +975,9 @@ type ActivationContext struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As base_dir above. Empty if the skill has no scripts folder.
 	BaseDir string `protobuf:"bytes,1,opt,name=base_dir,json=baseDir,proto3" json:"base_dir,omitempty"`
-	// Whether there is a script executor: the skill has a scripts folder.
+	// Whether the skill has a scripts folder, and so a script executor.
 	ScriptExecutor bool `protobuf:"varint,2,opt,name=script_executor,json=scriptExecutor,proto3" json:"script_executor,omitempty"`
-	// Unset if there is none.
+	// Unset if script_executor is false.
 	Constraints   *ExecutionConstraints `protobuf:"bytes,3,opt,name=constraints,proto3" json:"constraints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1034,17 +1034,17 @@ func (x *ActivationContext) GetConstraints() *ExecutionConstraints {
 	return nil
 }
 
-// ExecutionConstraints are the published bounds of a skill's commands.
+// ExecutionConstraints are the published limits of a skill's commands.
 type ExecutionConstraints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Seconds: max_execution_time, else 300.
 	MaxExecutionTime int32 `protobuf:"varint,1,opt,name=max_execution_time,proto3" json:"max_execution_time,omitempty"`
-	// MB: max_memory. Unset: none of its own.
+	// MB: max_memory. Unset: the skill sets none.
 	MaxMemory     *int32 `protobuf:"varint,2,opt,name=max_memory,proto3,oneof" json:"max_memory,omitempty"`
 	NetworkAccess bool   `protobuf:"varint,3,opt,name=network_access,proto3" json:"network_access,omitempty"`
 	// The entries of allowed-tools.
 	AllowedCommands []string `protobuf:"bytes,4,rep,name=allowed_commands,proto3" json:"allowed_commands,omitempty"`
-	// Inside a sandbox.
+	// A path inside the sandbox.
 	WorkingDirectory string `protobuf:"bytes,5,opt,name=working_directory,proto3" json:"working_directory,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1122,12 +1122,12 @@ type ActivationMessage struct {
 	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	// "metadata", "prompt" or "command_permissions".
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	// True if it is for the model and not for the user's eyes.
+	// True if the message is for the model and not shown to the user.
 	IsMeta bool `protobuf:"varint,3,opt,name=is_meta,json=isMeta,proto3" json:"is_meta,omitempty"`
 	// Text, for metadata and prompt; for command_permissions the published JSON
 	// object: {"type": "command_permissions", "allowedTools": [...], "model": ...}.
 	Content string `protobuf:"bytes,4,opt,name=content,proto3" json:"content,omitempty"`
-	// For command_permissions.
+	// Only in command_permissions.
 	AllowedTools  []string `protobuf:"bytes,5,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
 	Model         string   `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1209,7 +1209,7 @@ func (x *ActivationMessage) GetModel() string {
 type ReadSkillFileRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Skill string                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
-	// Relative to the skill, or absolute beneath /skills/<name>; {baseDir} is that.
+	// Relative to the skill, or absolute beneath /skills/<name>, which is {baseDir}.
 	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	OffsetBytes   uint64 `protobuf:"varint,3,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1270,7 +1270,7 @@ func (x *ReadSkillFileRequest) GetOffsetBytes() uint64 {
 // ReadSkillFileResponse is a piece of a file.
 type ReadSkillFileResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the first message: size and SHA-256 of the whole file.
+	// Only in the first message: size and SHA-256 of the whole file.
 	SizeBytes     uint64 `protobuf:"varint,1,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	Sha256        string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	OffsetBytes   uint64 `protobuf:"varint,3,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
@@ -1339,7 +1339,7 @@ func (x *ReadSkillFileResponse) GetData() []byte {
 
 type CheckCommandRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The skill whose rules decide. Leave it empty to give rules instead.
+	// The skill whose rules decide. Leave it empty to use allowed_tools instead.
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// The command line.
 	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
@@ -1403,11 +1403,11 @@ func (x *CheckCommandRequest) GetAllowedTools() string {
 type CheckCommandResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// Why, or why not, in one sentence.
+	// The reason for the decision, in one sentence.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The rules that cover it, one for each simple command, or empty.
+	// The rules that cover the line, separated by ", "; empty if it is refused.
 	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
-	// What would run: one a simple command.
+	// The argument vectors that would run, one for each simple command.
 	Commands      []*Argv `protobuf:"bytes,4,rep,name=commands,proto3" json:"commands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1478,7 +1478,7 @@ type ValidateSkillRequest struct {
 	//	*ValidateSkillRequest_Skill
 	//	*ValidateSkillRequest_SkillMd
 	Subject isValidateSkillRequest_Subject `protobuf_oneof:"subject"`
-	// With skill_md: the name of the folder it would stand in. Empty: not checked.
+	// With skill_md: the name of the skill's folder. Empty: the name is not checked.
 	Folder        string `protobuf:"bytes,3,opt,name=folder,proto3" json:"folder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1551,7 +1551,7 @@ type isValidateSkillRequest_Subject interface {
 }
 
 type ValidateSkillRequest_Skill struct {
-	// A skill that is loaded, by name.
+	// A loaded skill, by name.
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3,oneof"`
 }
 
@@ -1566,7 +1566,7 @@ func (*ValidateSkillRequest_SkillMd) isValidateSkillRequest_Subject() {}
 
 type ValidateSkillResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// No finding of severity error.
+	// True if no finding has the severity error.
 	Valid         bool       `protobuf:"varint,1,opt,name=valid,proto3" json:"valid,omitempty"`
 	Findings      []*Finding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1620,7 +1620,7 @@ func (x *ValidateSkillResponse) GetFindings() []*Finding {
 type PrepareSkillRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Skill string                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
-	// Build anew even if it is there.
+	// Build the environment again even if it exists.
 	Rebuild       bool `protobuf:"varint,2,opt,name=rebuild,proto3" json:"rebuild,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1670,8 +1670,7 @@ func (x *PrepareSkillRequest) GetRebuild() bool {
 	return false
 }
 
-// PrepareSkillResponse is a piece of the build's output, any number of times, and
-// then the environment.
+// PrepareSkillResponse is a piece of the build's output, or, last, the environment.
 type PrepareSkillResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -1754,18 +1753,18 @@ func (*PrepareSkillResponse_Output) isPrepareSkillResponse_Event() {}
 
 func (*PrepareSkillResponse_Environment) isPrepareSkillResponse_Event() {}
 
-// Environment is a prepared environment: read-only, of one tenant.
+// Environment is a prepared environment of one tenant. Executions see it read-only.
 type Environment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "sha256:<64 hex digits>" of the resolved requirements and the interpreter.
-	// Empty: the skill needs none.
+	// Empty if the skill needs no packages.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	// What is installed, by name: "pandas==2.1.0".
+	// The installed packages: "pandas==2.1.0".
 	Packages  []string `protobuf:"bytes,2,rep,name=packages,proto3" json:"packages,omitempty"`
 	SizeBytes uint64   `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// The interpreter: "system 3.11.2" or "embedded 3.14.6".
 	Python string `protobuf:"bytes,4,opt,name=python,proto3" json:"python,omitempty"`
-	// It was there already.
+	// The environment already existed.
 	Reused        bool                 `protobuf:"varint,5,opt,name=reused,proto3" json:"reused,omitempty"`
 	BuildTime     *durationpb.Duration `protobuf:"bytes,6,opt,name=build_time,json=buildTime,proto3" json:"build_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1850,11 +1849,11 @@ type Finding struct {
 	Severity Severity               `protobuf:"varint,1,opt,name=severity,proto3,enum=skillrun.v1.Severity" json:"severity,omitempty"`
 	// Relative to the skill.
 	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
-	// From 1; 0: the file as a whole.
+	// From 1; 0: the whole file.
 	Line uint32 `protobuf:"varint,3,opt,name=line,proto3" json:"line,omitempty"`
 	// Stable name of the rule, such as "name-grammar".
 	Rule string `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`
-	// What is wrong and what to do.
+	// The problem and the remedy.
 	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,30 +32,30 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SkillService tells what skills there are, at the depth that is needed: a line
-// at start-up, the instructions on activation, a reference on demand.
+// SkillService describes the skills in three steps: a line for each at start-up,
+// the instructions on activation, and references on demand.
 type SkillServiceClient interface {
-	// ListSkills returns what a model needs at start-up, and nothing more. Skills
-	// with disable-model-invocation are left out unless include_hidden is set.
+	// ListSkills returns only what a model needs at start-up. Skills with
+	// disable-model-invocation are omitted unless include_hidden is set.
 	ListSkills(ctx context.Context, in *ListSkillsRequest, opts ...grpc.CallOption) (*ListSkillsResponse, error)
 	// GetSkill returns every field of a skill's front matter, and its scripts.
 	GetSkill(ctx context.Context, in *GetSkillRequest, opts ...grpc.CallOption) (*Skill, error)
-	// ActivateSkill returns the instructions with {baseDir} resolved, what the
-	// skill may run and within which limits, and the messages that an agent adds to
-	// its conversation.
+	// ActivateSkill returns the instructions with {baseDir} replaced, the allowed
+	// tools and limits, and the messages that an agent adds to its conversation.
 	ActivateSkill(ctx context.Context, in *ActivateSkillRequest, opts ...grpc.CallOption) (*ActivateSkillResponse, error)
 	// ReadSkillFile streams a file of the skill, such as references/REFERENCE.md,
 	// in chunks. A path that leaves the skill, or a refused entry, is an error.
 	ReadSkillFile(ctx context.Context, in *ReadSkillFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadSkillFileResponse], error)
-	// CheckCommand says whether a command line may run, by which rule, or why not.
+	// CheckCommand says whether a command line may run, with the rule or the reason.
 	// It decides exactly as Execute does, and runs nothing.
 	CheckCommand(ctx context.Context, in *CheckCommandRequest, opts ...grpc.CallOption) (*CheckCommandResponse, error)
-	// ValidateSkill checks a skill strictly: every finding with file and line.
+	// ValidateSkill checks a skill strictly and returns all findings with file and
+	// line.
 	ValidateSkill(ctx context.Context, in *ValidateSkillRequest, opts ...grpc.CallOption) (*ValidateSkillResponse, error)
-	// PrepareSkill builds the environment with the packages that a skill needs, in a
-	// sandbox of its own, streams what the build prints, and ends with the result. An
-	// environment that is there already is the result at once. Executions use it
-	// from then on; they never install anything.
+	// PrepareSkill builds an environment with the skill's packages in a separate
+	// sandbox. It streams the output of the build and ends with the environment. An
+	// existing environment is returned at once. Executions use the environment from
+	// then on; they never install packages themselves.
 	PrepareSkill(ctx context.Context, in *PrepareSkillRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PrepareSkillResponse], error)
 }
 
@@ -159,30 +159,30 @@ type SkillService_PrepareSkillClient = grpc.ServerStreamingClient[PrepareSkillRe
 // All implementations must embed UnimplementedSkillServiceServer
 // for forward compatibility.
 //
-// SkillService tells what skills there are, at the depth that is needed: a line
-// at start-up, the instructions on activation, a reference on demand.
+// SkillService describes the skills in three steps: a line for each at start-up,
+// the instructions on activation, and references on demand.
 type SkillServiceServer interface {
-	// ListSkills returns what a model needs at start-up, and nothing more. Skills
-	// with disable-model-invocation are left out unless include_hidden is set.
+	// ListSkills returns only what a model needs at start-up. Skills with
+	// disable-model-invocation are omitted unless include_hidden is set.
 	ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error)
 	// GetSkill returns every field of a skill's front matter, and its scripts.
 	GetSkill(context.Context, *GetSkillRequest) (*Skill, error)
-	// ActivateSkill returns the instructions with {baseDir} resolved, what the
-	// skill may run and within which limits, and the messages that an agent adds to
-	// its conversation.
+	// ActivateSkill returns the instructions with {baseDir} replaced, the allowed
+	// tools and limits, and the messages that an agent adds to its conversation.
 	ActivateSkill(context.Context, *ActivateSkillRequest) (*ActivateSkillResponse, error)
 	// ReadSkillFile streams a file of the skill, such as references/REFERENCE.md,
 	// in chunks. A path that leaves the skill, or a refused entry, is an error.
 	ReadSkillFile(*ReadSkillFileRequest, grpc.ServerStreamingServer[ReadSkillFileResponse]) error
-	// CheckCommand says whether a command line may run, by which rule, or why not.
+	// CheckCommand says whether a command line may run, with the rule or the reason.
 	// It decides exactly as Execute does, and runs nothing.
 	CheckCommand(context.Context, *CheckCommandRequest) (*CheckCommandResponse, error)
-	// ValidateSkill checks a skill strictly: every finding with file and line.
+	// ValidateSkill checks a skill strictly and returns all findings with file and
+	// line.
 	ValidateSkill(context.Context, *ValidateSkillRequest) (*ValidateSkillResponse, error)
-	// PrepareSkill builds the environment with the packages that a skill needs, in a
-	// sandbox of its own, streams what the build prints, and ends with the result. An
-	// environment that is there already is the result at once. Executions use it
-	// from then on; they never install anything.
+	// PrepareSkill builds an environment with the skill's packages in a separate
+	// sandbox. It streams the output of the build and ends with the environment. An
+	// existing environment is returned at once. Executions use the environment from
+	// then on; they never install packages themselves.
 	PrepareSkill(*PrepareSkillRequest, grpc.ServerStreamingServer[PrepareSkillResponse]) error
 	mustEmbedUnimplementedSkillServiceServer()
 }

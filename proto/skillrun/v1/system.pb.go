@@ -61,24 +61,24 @@ func (*GetCapabilitiesRequest) Descriptor() ([]byte, []int) {
 
 type GetCapabilitiesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the daemon.
+	// The daemon's version.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// When it started.
+	// The daemon's start time.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Each boundary that a sandbox needs, as the daemon found it at its start.
+	// Each boundary that a sandbox needs, as checked when the daemon started.
 	Boundaries []*Boundary `protobuf:"bytes,3,rep,name=boundaries,proto3" json:"boundaries,omitempty"`
 	// Interpreters that a sandbox sees.
 	Runtimes []*Runtime `protobuf:"bytes,4,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
-	// What an execution gets if nothing says otherwise.
+	// The limits of an execution that asks for none.
 	DefaultLimits *Limits `protobuf:"bytes,5,opt,name=default_limits,json=defaultLimits,proto3" json:"default_limits,omitempty"`
-	// What no execution may exceed.
+	// The limits that no execution may exceed.
 	MaxLimits *Limits `protobuf:"bytes,6,opt,name=max_limits,json=maxLimits,proto3" json:"max_limits,omitempty"`
-	// Largest message that the daemon takes.
+	// Maximum size of a message to the daemon.
 	MaxMessageBytes uint64 `protobuf:"varint,7,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
-	// Executions at once, and waiting.
+	// Maximum number of running and of queued executions.
 	MaxRunning uint32 `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
 	MaxQueued  uint32 `protobuf:"varint,9,opt,name=max_queued,json=maxQueued,proto3" json:"max_queued,omitempty"`
-	// Now.
+	// Current number of running and of queued executions.
 	Running uint32 `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
 	Queued  uint32 `protobuf:"varint,11,opt,name=queued,proto3" json:"queued,omitempty"`
 	// "none" or "host".
@@ -245,23 +245,23 @@ func (x *GetCapabilitiesResponse) GetImages() []*Image {
 	return nil
 }
 
-// Boundary is something that a sandbox relies on.
+// Boundary is a protection that a sandbox relies on.
 type Boundary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "user namespace", "cgroup memory", ...
 	Name  string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Found bool   `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
-	// What it keeps apart.
+	// What the boundary protects.
 	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
-	// What was seen; if it is missing, how to get it.
+	// What the daemon observed. If the boundary is missing: how to get it.
 	Detail string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
-	// "machine" for what the machine gives; "identity", "namespaces", "processes",
-	// "files", "network", "kernel", "limits" or "probe" for what was tried in a
-	// sandbox when the daemon started.
+	// "machine" for a property of the machine. "identity", "namespaces", "processes",
+	// "files", "network", "kernel", "limits" or "probe" for a test in a sandbox when
+	// the daemon started.
 	Group string `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
-	// The configuration allows that it is missing. While one is missing that is
-	// not allowed, the daemon's health is NOT_SERVING and executions are refused
-	// with FAILED_PRECONDITION, BOUNDARY_MISSING.
+	// The configuration allows that the boundary is missing. If a boundary is missing
+	// that is not allowed, the daemon's health is NOT_SERVING and executions are
+	// refused with FAILED_PRECONDITION, BOUNDARY_MISSING.
 	Allowed       bool `protobuf:"varint,6,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -344,11 +344,10 @@ type Runtime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// python, bash, node, ...
 	Language string `protobuf:"bytes,1,opt,name=language,proto3" json:"language,omitempty"`
-	// Inside the sandbox.
+	// A path inside the sandbox.
 	Path    string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// The image that has it; empty: the machine's own files, or the embedded Python
-	// beside them.
+	// The image that has it. Empty: the machine, or the embedded Python.
 	Image         string `protobuf:"bytes,4,opt,name=image,proto3" json:"image,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -412,14 +411,14 @@ func (x *Runtime) GetImage() string {
 	return ""
 }
 
-// Image is a root file system of its own for sandboxes.
+// Image is a root file system for sandboxes that replaces the machine's.
 type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the daemon's configuration.
+	// Its name in the daemon's configuration.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// A reference with its digest, or a directory of the daemon's machine.
+	// A reference with its digest, or a directory on the daemon's machine.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// What runs in it: "default", and languages as in Runtime.
+	// The languages that run in it, as in Runtime, or "default".
 	Runtimes      []string `protobuf:"bytes,3,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

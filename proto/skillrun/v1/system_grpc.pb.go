@@ -26,9 +26,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SystemService tells what this daemon and its machine can do.
+// SystemService describes the capabilities of the daemon and its machine.
 type SystemServiceClient interface {
-	// GetCapabilities returns the boundaries that the machine gives, the runtimes,
+	// GetCapabilities returns the boundaries that the machine provides, the runtimes,
 	// the limits and the version.
 	GetCapabilities(ctx context.Context, in *GetCapabilitiesRequest, opts ...grpc.CallOption) (*GetCapabilitiesResponse, error)
 }
@@ -55,9 +55,9 @@ func (c *systemServiceClient) GetCapabilities(ctx context.Context, in *GetCapabi
 // All implementations must embed UnimplementedSystemServiceServer
 // for forward compatibility.
 //
-// SystemService tells what this daemon and its machine can do.
+// SystemService describes the capabilities of the daemon and its machine.
 type SystemServiceServer interface {
-	// GetCapabilities returns the boundaries that the machine gives, the runtimes,
+	// GetCapabilities returns the boundaries that the machine provides, the runtimes,
 	// the limits and the version.
 	GetCapabilities(context.Context, *GetCapabilitiesRequest) (*GetCapabilitiesResponse, error)
 	mustEmbedUnimplementedSystemServiceServer()

@@ -25,7 +25,7 @@ const (
 
 type RunPythonScriptRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A skill's name. It must have a venv, or an environment that was prepared.
+	// A skill's name. The skill must have a venv or a prepared environment.
 	SkillName string `protobuf:"bytes,1,opt,name=skill_name,proto3" json:"skill_name,omitempty"`
 	// Python code, run as python -c.
 	Script string `protobuf:"bytes,2,opt,name=script,proto3" json:"script,omitempty"`
@@ -86,9 +86,10 @@ func (x *RunPythonScriptRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// RunPythonScriptResponse is one of three objects, by the fields that are set: a
-// run (all but error), a timeout (all), or an error alone. A run that the document
-// does not know has an error too: output was cut, memory ran out, it was cancelled.
+// RunPythonScriptResponse is one of three objects, depending on the fields that are
+// set: a run (all but error), a timeout (all), or an error alone. A run that the
+// contract does not know also has an error: truncated output, out of memory,
+// cancelled.
 type RunPythonScriptResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SkillName *string                `protobuf:"bytes,1,opt,name=skill_name,proto3,oneof" json:"skill_name,omitempty"`
@@ -180,16 +181,16 @@ type ExecuteScriptRequest struct {
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// Relative to the skill, or absolute beneath /skills/<name>.
 	ScriptPath string `protobuf:"bytes,2,opt,name=script_path,proto3" json:"script_path,omitempty"`
-	// Passed as JSON on standard input. Set at most one of this and arguments_json;
-	// neither: {}.
+	// Passed as JSON on standard input. At most one of arguments and arguments_json
+	// may be set; if neither is, the script gets {}.
 	Arguments *structpb.Struct `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// The same as text: keeps the order of keys and every digit.
+	// The same as text. It keeps the order of keys and all digits of numbers.
 	ArgumentsJson string `protobuf:"bytes,4,opt,name=arguments_json,proto3" json:"arguments_json,omitempty"`
 	// Above 0 and at most 600 s. Unset: 30 s, or the skill's
 	// max_execution_time.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Bytes of each stream that are kept, at most 64 MiB. 0: 10 MiB, unless configured.
-	// Clients of gRPC take messages of 4 MiB unless told otherwise.
+	// Bytes to keep of each stream, at most 64 MiB. 0: 10 MiB, unless configured.
+	// gRPC clients accept messages of 4 MiB by default.
 	MaxOutputSize uint64 `protobuf:"varint,6,opt,name=max_output_size,proto3" json:"max_output_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -267,29 +268,30 @@ func (x *ExecuteScriptRequest) GetMaxOutputSize() uint64 {
 	return 0
 }
 
-// ExecuteScriptResponse is skillkit's ScriptExecutionResult. All fields but signal and
-// signal_number are always set, so that their zero values are in JSON, too.
+// ExecuteScriptResponse is skillkit's ScriptExecutionResult. All fields except
+// signal and signal_number are always set, so that zero values are in the JSON too.
 type ExecuteScriptResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The program's exit code, -N for signal N, 124 for a timeout.
 	ExitCode *int32 `protobuf:"varint,1,opt,name=exit_code,proto3,oneof" json:"exit_code,omitempty"`
-	// UTF-8, anything else as U+FFFD; cut at max_output_size with a marker.
+	// UTF-8, with U+FFFD for invalid bytes; truncated at max_output_size with a
+	// marker.
 	Stdout *string `protobuf:"bytes,2,opt,name=stdout,proto3,oneof" json:"stdout,omitempty"`
-	// Likewise; after a timeout it ends with "\nTimeout".
+	// As stdout; after a timeout it ends with "\nTimeout".
 	Stderr          *string  `protobuf:"bytes,3,opt,name=stderr,proto3,oneof" json:"stderr,omitempty"`
 	ExecutionTimeMs *float64 `protobuf:"fixed64,4,opt,name=execution_time_ms,proto3,oneof" json:"execution_time_ms,omitempty"`
 	// Relative to the skill.
 	ScriptPath *string `protobuf:"bytes,5,opt,name=script_path,proto3,oneof" json:"script_path,omitempty"`
-	// "SIGSEGV", "UNKNOWN_SIGNAL_35"; unset if no signal ended it.
+	// "SIGSEGV", "UNKNOWN_SIGNAL_35"; unset if no signal ended the script.
 	Signal       *string `protobuf:"bytes,6,opt,name=signal,proto3,oneof" json:"signal,omitempty"`
 	SignalNumber *int32  `protobuf:"varint,7,opt,name=signal_number,proto3,oneof" json:"signal_number,omitempty"`
-	// The script's time was up. Said by skillrun, never read from the exit code.
+	// The script timed out. Set from the daemon's deadline, never from the exit code.
 	Timeout         *bool `protobuf:"varint,8,opt,name=timeout,proto3,oneof" json:"timeout,omitempty"`
 	StdoutTruncated *bool `protobuf:"varint,9,opt,name=stdout_truncated,proto3,oneof" json:"stdout_truncated,omitempty"`
 	StderrTruncated *bool `protobuf:"varint,10,opt,name=stderr_truncated,proto3,oneof" json:"stderr_truncated,omitempty"`
 	// exit_code is 0.
 	Success *bool `protobuf:"varint,11,opt,name=success,proto3,oneof" json:"success,omitempty"`
-	// A signal ended it.
+	// A signal ended the script.
 	Signaled      *bool `protobuf:"varint,12,opt,name=signaled,proto3,oneof" json:"signaled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -417,7 +419,7 @@ type ExecuteCommandRequest struct {
 	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
 	// Relative to the skill, or absolute beneath /skills/<name>. Empty: the skill.
 	WorkingDir string `protobuf:"bytes,3,opt,name=working_dir,proto3" json:"working_dir,omitempty"`
-	// From the short list that a command may set.
+	// Only the variables that a command may set, see ExecuteRequest.env.
 	Env map[string]string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Unset: the skill's max_execution_time, else 300 s.
 	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
@@ -490,22 +492,22 @@ func (x *ExecuteCommandRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-// ExecuteCommandResponse is the ExecutionResult of the Agent Skills guide. All fields
-// but error are always set, so that their zero values are in JSON, too.
+// ExecuteCommandResponse is the ExecutionResult of the Agent Skills guide. All
+// fields except error are always set, so that zero values are in the JSON too.
 type ExecuteCommandResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// exit_code is 0.
 	Success *bool `protobuf:"varint,1,opt,name=success,proto3,oneof" json:"success,omitempty"`
-	// The program's exit code, -N for signal N; -1 if the command was not allowed,
-	// could not start, or its time was up.
+	// The program's exit code, -N for signal N; -1 if the command was refused, could
+	// not start, or timed out.
 	ExitCode *int32  `protobuf:"varint,2,opt,name=exit_code,proto3,oneof" json:"exit_code,omitempty"`
 	Stdout   *string `protobuf:"bytes,3,opt,name=stdout,proto3,oneof" json:"stdout,omitempty"`
 	Stderr   *string `protobuf:"bytes,4,opt,name=stderr,proto3,oneof" json:"stderr,omitempty"`
 	// Seconds.
 	ExecutionTime *float64 `protobuf:"fixed64,5,opt,name=execution_time,proto3,oneof" json:"execution_time,omitempty"`
-	// As it was asked for.
+	// The command as requested.
 	Command *string `protobuf:"bytes,6,opt,name=command,proto3,oneof" json:"command,omitempty"`
-	// Unset if it ran and exit_code is 0.
+	// Unset if the command ran and exit_code is 0.
 	Error         *string `protobuf:"bytes,7,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -645,7 +647,7 @@ func (x *ValidateScriptPathRequest) GetScriptPath() string {
 
 type ValidateScriptPathResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absolute, inside a sandbox, links resolved.
+	// Absolute path inside the sandbox, with links resolved.
 	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -690,20 +692,20 @@ func (x *ValidateScriptPathResponse) GetPath() string {
 
 type RunPythonRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Python code, at most 131,071 bytes. Set this or scriptPath; if both are set,
-	// scriptPath counts.
+	// Python code, at most 131,071 bytes. Set code or script_path; if both are set,
+	// script_path counts.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// A .py file beneath the run directory: of the skill or of files. Relative, or
-	// absolute beneath /workspace; without "..".
+	// A .py file beneath the run directory, from the skill or from files. Relative,
+	// or absolute beneath /workspace; without "..".
 	ScriptPath string `protobuf:"bytes,2,opt,name=script_path,json=scriptPath,proto3" json:"script_path,omitempty"`
-	// Likewise a directory. Empty: the run directory.
+	// A directory beneath the run directory. Empty: the run directory.
 	WorkingDirectory string `protobuf:"bytes,3,opt,name=working_directory,json=workingDirectory,proto3" json:"working_directory,omitempty"`
 	// Unset: 60 s, or the skill's max_execution_time if that is less.
 	Timeout *durationpb.Duration `protobuf:"bytes,4,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// The skill whose folder, copied on write, is the run directory. Empty: a folder
-	// of its own, empty but for a SKILL.md.
+	// The skill whose folder is the run directory, as a copy-on-write view. Empty: a
+	// folder with only a SKILL.md.
 	Skill string `protobuf:"bytes,5,opt,name=skill,proto3" json:"skill,omitempty"`
-	// Put into the run directory before the start.
+	// Files to put into the run directory before the program starts.
 	Files         []*InputFile `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -911,10 +913,10 @@ type Tool struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// JSON Schema of its arguments.
+	// JSON Schema of the tool's arguments.
 	Parameters *structpb.Struct `protobuf:"bytes,3,opt,name=parameters,proto3" json:"parameters,omitempty"`
-	// The whole definition as text, for platforms that hand it on unchanged:
-	// {"type": "function", "function": {"name", "description", "parameters"}}.
+	// The whole definition as text, which platforms accept unchanged: {"type":
+	// "function", "function": {"name", "description", "parameters"}}.
 	DefinitionJson string `protobuf:"bytes,4,opt,name=definition_json,json=definitionJson,proto3" json:"definition_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -981,7 +983,7 @@ func (x *Tool) GetDefinitionJson() string {
 type CallToolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The arguments as a model gives them: the text of a JSON object. Empty: {}.
+	// A model's arguments: the text of a JSON object. Empty: {}.
 	ArgumentsJson string `protobuf:"bytes,2,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1031,7 +1033,7 @@ func (x *CallToolRequest) GetArgumentsJson() string {
 	return ""
 }
 
-// CallToolResponse is a piece of output, any number of times, and then the result.
+// CallToolResponse is a piece of output, or, last, the result.
 type CallToolResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -1114,20 +1116,19 @@ func (*CallToolResponse_Output) isCallToolResponse_Event() {}
 
 func (*CallToolResponse_Result) isCallToolResponse_Event() {}
 
-// ToolResult is what a model gets.
+// ToolResult is the result of a tool call for a model.
 type ToolResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The content of the tool's message, exactly as its contract prints it.
+	// The content of the tool's message, in the text form of its contract.
 	Content string `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
-	// The same as an object, if the contract has one and the message stays small
-	// enough.
+	// The same as an object, if the contract has an object form and the object is
+	// small enough.
 	Structured *structpb.Struct `protobuf:"bytes,2,opt,name=structured,proto3" json:"structured,omitempty"`
-	// The call failed; content says why. Output that is too long for the content is no
-	// failure.
+	// The call failed; content says why. Truncated output alone is not a failure.
 	IsError bool `protobuf:"varint,3,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
 	// Empty if nothing ran.
 	ExecutionId string `protobuf:"bytes,4,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// Files that the program left, as Outcome.artifacts.
+	// The program's artifacts, as in Outcome.artifacts.
 	Artifacts     []*Artifact `protobuf:"bytes,5,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

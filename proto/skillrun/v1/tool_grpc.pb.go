@@ -32,55 +32,57 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ToolService gives published tool contracts as views over an execution: the
-// names, messages and shapes that their callers know. docs/contracts.md lists
-// what each promises, where it is tested, and where skillrun deviates.
+// ToolService implements published tool contracts as views over an execution, with
+// the names, messages and shapes that their callers know. docs/contracts.md lists
+// the promises, their tests, and the deviations.
 //
-// A program that fails is a result. A status other than OK means that nothing
-// ran, or that skillrun broke; the four typed calls name the execution behind a
-// result in the header skillrun-execution-id, for Get, Attach and artifacts.
+// A program that fails is a result. A status other than OK means that nothing ran,
+// or that skillrun failed. The four typed calls return the execution's id in the
+// header skillrun-execution-id, for Get, Attach and artifacts.
 //
-// RunPythonScript, RunPython and CallTool put every request that can't run as it
-// is into a result, in their contract's words. Theirs are the statuses that are
-// about the daemon (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, a failure
-// of ours: INTERNAL) or the message: a timeout that is none, a tool that is not
-// there (NOT_FOUND, reason UNKNOWN_TOOL), arguments that don't fit its schema
-// (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
+// RunPythonScript, RunPython and CallTool answer a request that cannot run with a
+// result in the words of their contract. They return a status only if the daemon is
+// the cause (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, an internal
+// failure: INTERNAL), or if the message is malformed: an invalid timeout, an
+// unknown tool (NOT_FOUND, reason UNKNOWN_TOOL), or arguments that do not fit the
+// tool's schema (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
 //
-// An answer of a typed call holds all that the program printed, up to the
-// execution's limit of 10 MiB for each stream: a client that expects so much has
-// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: its
+// The answer of a typed call has the program's whole output, up to the execution's
+// limit of 10 MiB for each stream. A client that expects that much must raise
+// gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
+// result has the first 256 KiB of each stream, and its events and Attach have all
+// of it.
 // result has the first 256 KiB of each stream, its events and Attach have all.
 type ToolServiceClient interface {
-	// RunPythonScript runs Python code in a skill's virtual environment: the
-	// contract of the function tool run_python_script. What its table of errors
-	// names comes back as {"error": ...}, not as a status.
+	// RunPythonScript runs Python code in a skill's virtual environment: the contract
+	// of the function tool run_python_script. An error of the contract's table is the
+	// result {"error": ...}, not a status.
 	RunPythonScript(ctx context.Context, in *RunPythonScriptRequest, opts ...grpc.CallOption) (*RunPythonScriptResponse, error)
 	// ExecuteScript runs a script of a skill with JSON arguments on standard input:
-	// skillkit's ScriptExecutor.execute. What that raises is a status whose message
-	// is the exception's, and whose ErrorInfo has the exception's name as metadata
-	// "error": PathSecurityError, ScriptPermissionError, InterpreterNotFoundError,
-	// ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
-	// OSError. A script that was cancelled, or that could not be started, is an
-	// OSError; one that memory ran out for is a SIGKILL whose stderr says so.
-	// Arguments that don't fit into a message at all are refused by gRPC, see
-	// execution.proto; the Python client checks their 10 MB before it sends.
+	// skillkit's ScriptExecutor.execute. Where skillkit raises an exception, the call
+	// returns a status with the exception's message, and with its name in the
+	// ErrorInfo's metadata "error": PathSecurityError, ScriptPermissionError,
+	// InterpreterNotFoundError, ArgumentSerializationError, ArgumentSizeError,
+	// FileNotFoundError, ValueError, OSError. A script that was cancelled, or could
+	// not start, is an OSError. A script that ran out of memory is a SIGKILL with the
+	// reason in stderr. Arguments that do not fit into a message are refused by gRPC,
+	// see execution.proto; the Python client checks their limit of 10 MB itself.
 	ExecuteScript(ctx context.Context, in *ExecuteScriptRequest, opts ...grpc.CallOption) (*ExecuteScriptResponse, error)
 	// ExecuteCommand runs a command line that the skill's allowed-tools cover: the
-	// ScriptExecutor.execute of the Agent Skills guide and specification. A command
-	// that is not allowed is a result with an error, not a status.
+	// ScriptExecutor.execute of the Agent Skills guide and specification. A refused
+	// command is a result with an error, not a status.
 	ExecuteCommand(ctx context.Context, in *ExecuteCommandRequest, opts ...grpc.CallOption) (*ExecuteCommandResponse, error)
-	// ValidateScriptPath says where a script of a skill lies, or why it may not
-	// run: validate_script_path of the same documents. An unusable path is
-	// INVALID_ARGUMENT or NOT_FOUND with their message.
+	// ValidateScriptPath returns the path of a skill's script in a sandbox, or why it
+	// may not run: validate_script_path of the same documents. An unusable path is
+	// INVALID_ARGUMENT or NOT_FOUND with the message of the documents.
 	ValidateScriptPath(ctx context.Context, in *ValidateScriptPathRequest, opts ...grpc.CallOption) (*ValidateScriptPathResponse, error)
-	// RunPython runs Python code or a file on the embedded CPython, whatever the
-	// machine has: the built-in tool of that name. Every outcome is text.
+	// RunPython runs Python code or a file on the embedded CPython: the contract of
+	// the built-in tool of that name. Every outcome is text.
 	RunPython(ctx context.Context, in *RunPythonRequest, opts ...grpc.CallOption) (*RunPythonResponse, error)
 	// ListTools returns the function tools for a model, with their JSON Schemas.
 	ListTools(ctx context.Context, in *ListToolsRequest, opts ...grpc.CallOption) (*ListToolsResponse, error)
-	// CallTool runs a function tool with the arguments that a model gave, streams
-	// what its program prints, and ends with the result.
+	// CallTool runs a function tool with a model's arguments. It streams the output
+	// of the tool's program and ends with the result.
 	CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallToolResponse], error)
 }
 
@@ -175,55 +177,57 @@ type ToolService_CallToolClient = grpc.ServerStreamingClient[CallToolResponse]
 // All implementations must embed UnimplementedToolServiceServer
 // for forward compatibility.
 //
-// ToolService gives published tool contracts as views over an execution: the
-// names, messages and shapes that their callers know. docs/contracts.md lists
-// what each promises, where it is tested, and where skillrun deviates.
+// ToolService implements published tool contracts as views over an execution, with
+// the names, messages and shapes that their callers know. docs/contracts.md lists
+// the promises, their tests, and the deviations.
 //
-// A program that fails is a result. A status other than OK means that nothing
-// ran, or that skillrun broke; the four typed calls name the execution behind a
-// result in the header skillrun-execution-id, for Get, Attach and artifacts.
+// A program that fails is a result. A status other than OK means that nothing ran,
+// or that skillrun failed. The four typed calls return the execution's id in the
+// header skillrun-execution-id, for Get, Attach and artifacts.
 //
-// RunPythonScript, RunPython and CallTool put every request that can't run as it
-// is into a result, in their contract's words. Theirs are the statuses that are
-// about the daemon (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, a failure
-// of ours: INTERNAL) or the message: a timeout that is none, a tool that is not
-// there (NOT_FOUND, reason UNKNOWN_TOOL), arguments that don't fit its schema
-// (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
+// RunPythonScript, RunPython and CallTool answer a request that cannot run with a
+// result in the words of their contract. They return a status only if the daemon is
+// the cause (no room: RESOURCE_EXHAUSTED, draining: UNAVAILABLE, an internal
+// failure: INTERNAL), or if the message is malformed: an invalid timeout, an
+// unknown tool (NOT_FOUND, reason UNKNOWN_TOOL), or arguments that do not fit the
+// tool's schema (INVALID_ARGUMENT, reason INVALID_TOOL_ARGUMENTS).
 //
-// An answer of a typed call holds all that the program printed, up to the
-// execution's limit of 10 MiB for each stream: a client that expects so much has
-// to take messages larger than gRPC's usual 4 MiB. CallTool's answers fit: its
+// The answer of a typed call has the program's whole output, up to the execution's
+// limit of 10 MiB for each stream. A client that expects that much must raise
+// gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
+// result has the first 256 KiB of each stream, and its events and Attach have all
+// of it.
 // result has the first 256 KiB of each stream, its events and Attach have all.
 type ToolServiceServer interface {
-	// RunPythonScript runs Python code in a skill's virtual environment: the
-	// contract of the function tool run_python_script. What its table of errors
-	// names comes back as {"error": ...}, not as a status.
+	// RunPythonScript runs Python code in a skill's virtual environment: the contract
+	// of the function tool run_python_script. An error of the contract's table is the
+	// result {"error": ...}, not a status.
 	RunPythonScript(context.Context, *RunPythonScriptRequest) (*RunPythonScriptResponse, error)
 	// ExecuteScript runs a script of a skill with JSON arguments on standard input:
-	// skillkit's ScriptExecutor.execute. What that raises is a status whose message
-	// is the exception's, and whose ErrorInfo has the exception's name as metadata
-	// "error": PathSecurityError, ScriptPermissionError, InterpreterNotFoundError,
-	// ArgumentSerializationError, ArgumentSizeError, FileNotFoundError, ValueError,
-	// OSError. A script that was cancelled, or that could not be started, is an
-	// OSError; one that memory ran out for is a SIGKILL whose stderr says so.
-	// Arguments that don't fit into a message at all are refused by gRPC, see
-	// execution.proto; the Python client checks their 10 MB before it sends.
+	// skillkit's ScriptExecutor.execute. Where skillkit raises an exception, the call
+	// returns a status with the exception's message, and with its name in the
+	// ErrorInfo's metadata "error": PathSecurityError, ScriptPermissionError,
+	// InterpreterNotFoundError, ArgumentSerializationError, ArgumentSizeError,
+	// FileNotFoundError, ValueError, OSError. A script that was cancelled, or could
+	// not start, is an OSError. A script that ran out of memory is a SIGKILL with the
+	// reason in stderr. Arguments that do not fit into a message are refused by gRPC,
+	// see execution.proto; the Python client checks their limit of 10 MB itself.
 	ExecuteScript(context.Context, *ExecuteScriptRequest) (*ExecuteScriptResponse, error)
 	// ExecuteCommand runs a command line that the skill's allowed-tools cover: the
-	// ScriptExecutor.execute of the Agent Skills guide and specification. A command
-	// that is not allowed is a result with an error, not a status.
+	// ScriptExecutor.execute of the Agent Skills guide and specification. A refused
+	// command is a result with an error, not a status.
 	ExecuteCommand(context.Context, *ExecuteCommandRequest) (*ExecuteCommandResponse, error)
-	// ValidateScriptPath says where a script of a skill lies, or why it may not
-	// run: validate_script_path of the same documents. An unusable path is
-	// INVALID_ARGUMENT or NOT_FOUND with their message.
+	// ValidateScriptPath returns the path of a skill's script in a sandbox, or why it
+	// may not run: validate_script_path of the same documents. An unusable path is
+	// INVALID_ARGUMENT or NOT_FOUND with the message of the documents.
 	ValidateScriptPath(context.Context, *ValidateScriptPathRequest) (*ValidateScriptPathResponse, error)
-	// RunPython runs Python code or a file on the embedded CPython, whatever the
-	// machine has: the built-in tool of that name. Every outcome is text.
+	// RunPython runs Python code or a file on the embedded CPython: the contract of
+	// the built-in tool of that name. Every outcome is text.
 	RunPython(context.Context, *RunPythonRequest) (*RunPythonResponse, error)
 	// ListTools returns the function tools for a model, with their JSON Schemas.
 	ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error)
-	// CallTool runs a function tool with the arguments that a model gave, streams
-	// what its program prints, and ends with the result.
+	// CallTool runs a function tool with a model's arguments. It streams the output
+	// of the tool's program and ends with the result.
 	CallTool(*CallToolRequest, grpc.ServerStreamingServer[CallToolResponse]) error
 	mustEmbedUnimplementedToolServiceServer()
 }

@@ -6,7 +6,7 @@ from skillrun.v1 import execution_pb2 as skillrun_dot_v1_dot_execution__pb2
 
 
 class ExecutionServiceStub(object):
-    """ExecutionService runs the scripts of skills, each in a sandbox of its own.
+    """ExecutionService runs the scripts of skills, each in its own sandbox.
     """
 
     def __init__(self, channel):
@@ -63,66 +63,65 @@ class ExecutionServiceStub(object):
 
 
 class ExecutionServiceServicer(object):
-    """ExecutionService runs the scripts of skills, each in a sandbox of its own.
+    """ExecutionService runs the scripts of skills, each in its own sandbox.
     """
 
     def Execute(self, request, context):
-        """Execute starts one execution and streams its events: exactly one header
-        first, then at most one started, any number of outputs, and exactly one
-        outcome last. Before the header the call fails with a status and nothing
-        ran; after it the stream ends with an outcome, whatever happened. A client
-        that loses the stream attaches again and never sends the request twice,
-        unless it set an idempotency key.
+        """Execute starts one execution and streams its events: exactly one header first,
+        then at most one started, any number of outputs, and exactly one outcome last.
+        If the call fails before the header, it has a status and nothing ran. After the
+        header the stream ends with an outcome, whatever happened. A client that loses
+        the stream should attach again. It should repeat the request only with an
+        idempotency key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExecuteInteractive(self, request_iterator, context):
-        """ExecuteInteractive is Execute with a standard input that arrives while the
-        program runs, signals, and large input files in chunks. The first message
-        is `start`. If start declares streamed files, their chunks come next, and
-        nothing starts before the last one is complete. Closing the sending side
-        closes standard input and nothing else. A signal waits for the program to
-        start, and what was sent after it waits too. A message that does not belong
-        where it comes is INVALID_ARGUMENT before the header; after it, it cancels the
-        execution.
+        """ExecuteInteractive is Execute with standard input that arrives while the
+        program runs, signals, and large input files in chunks. The first message is
+        `start`. If start declares streamed files, their chunks come next, and the
+        program starts only when the last file is complete. Closing the sending side
+        closes standard input and nothing else. A signal, and all messages after it,
+        wait until the program has started. A message in the wrong order is
+        INVALID_ARGUMENT before the header; after it, it cancels the execution.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attach(self, request, context):
-        """Attach streams the events of an execution after a sequence number: the
-        stored ones first, then new ones until the outcome. It works during and
-        after the run until retention removes the execution, from any client of the
-        same tenant, any number at once, and gives every reader the same bytes.
+        """Attach streams the events of an execution after a sequence number: the stored
+        events, then new ones until the outcome. It works during the run, and after it
+        until retention removes the execution. Any number of clients of the same tenant
+        can attach, and all of them get the same bytes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Get returns one execution as it stands now.
+        """Get returns the current state of one execution.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """List returns executions, newest first, in pages. Their outcomes lack the
-        artifacts, which Get has. A page can be shorter than asked for; the last one
-        has no token.
+        """List returns executions, newest first, in pages. Their outcomes have no
+        artifacts; Get returns these. A page can be shorter than page_size; the last
+        one has no token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Cancel asks an execution to end: a queued one ends at once; a running one
-        gets SIGTERM, then after the grace everything in its sandbox is killed. It
-        returns when the execution has ended. Cancelling an ended execution is not
-        an error and changes nothing.
+        """Cancel ends an execution. A queued one ends at once. A running one gets
+        SIGTERM, and after the grace everything in its sandbox is killed. Cancel
+        returns when the execution has ended. Cancelling an ended execution is not an
+        error and has no effect.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -137,8 +136,8 @@ class ExecutionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListArtifacts(self, request, context):
-        """ListArtifacts pages through the files that an ended execution left in its
-        workspace, in the order of their paths.
+        """ListArtifacts returns the artifacts of an ended execution, sorted by path, in
+        pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,7 +206,7 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExecutionService(object):
-    """ExecutionService runs the scripts of skills, each in a sandbox of its own.
+    """ExecutionService runs the scripts of skills, each in its own sandbox.
     """
 
     @staticmethod

@@ -6,8 +6,8 @@ from skillrun.v1 import skill_pb2 as skillrun_dot_v1_dot_skill__pb2
 
 
 class SkillServiceStub(object):
-    """SkillService tells what skills there are, at the depth that is needed: a line
-    at start-up, the instructions on activation, a reference on demand.
+    """SkillService describes the skills in three steps: a line for each at start-up,
+    the instructions on activation, and references on demand.
     """
 
     def __init__(self, channel):
@@ -54,13 +54,13 @@ class SkillServiceStub(object):
 
 
 class SkillServiceServicer(object):
-    """SkillService tells what skills there are, at the depth that is needed: a line
-    at start-up, the instructions on activation, a reference on demand.
+    """SkillService describes the skills in three steps: a line for each at start-up,
+    the instructions on activation, and references on demand.
     """
 
     def ListSkills(self, request, context):
-        """ListSkills returns what a model needs at start-up, and nothing more. Skills
-        with disable-model-invocation are left out unless include_hidden is set.
+        """ListSkills returns only what a model needs at start-up. Skills with
+        disable-model-invocation are omitted unless include_hidden is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -74,9 +74,8 @@ class SkillServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ActivateSkill(self, request, context):
-        """ActivateSkill returns the instructions with {baseDir} resolved, what the
-        skill may run and within which limits, and the messages that an agent adds to
-        its conversation.
+        """ActivateSkill returns the instructions with {baseDir} replaced, the allowed
+        tools and limits, and the messages that an agent adds to its conversation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +90,7 @@ class SkillServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckCommand(self, request, context):
-        """CheckCommand says whether a command line may run, by which rule, or why not.
+        """CheckCommand says whether a command line may run, with the rule or the reason.
         It decides exactly as Execute does, and runs nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -99,17 +98,18 @@ class SkillServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ValidateSkill(self, request, context):
-        """ValidateSkill checks a skill strictly: every finding with file and line.
+        """ValidateSkill checks a skill strictly and returns all findings with file and
+        line.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareSkill(self, request, context):
-        """PrepareSkill builds the environment with the packages that a skill needs, in a
-        sandbox of its own, streams what the build prints, and ends with the result. An
-        environment that is there already is the result at once. Executions use it
-        from then on; they never install anything.
+        """PrepareSkill builds an environment with the skill's packages in a separate
+        sandbox. It streams the output of the build and ends with the environment. An
+        existing environment is returned at once. Executions use the environment from
+        then on; they never install packages themselves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,8 +161,8 @@ def add_SkillServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SkillService(object):
-    """SkillService tells what skills there are, at the depth that is needed: a line
-    at start-up, the instructions on activation, a reference on demand.
+    """SkillService describes the skills in three steps: a line for each at start-up,
+    the instructions on activation, and references on demand.
     """
 
     @staticmethod

@@ -6,7 +6,7 @@ from skillrun.v1 import system_pb2 as skillrun_dot_v1_dot_system__pb2
 
 
 class SystemServiceStub(object):
-    """SystemService tells what this daemon and its machine can do.
+    """SystemService describes the capabilities of the daemon and its machine.
     """
 
     def __init__(self, channel):
@@ -23,11 +23,11 @@ class SystemServiceStub(object):
 
 
 class SystemServiceServicer(object):
-    """SystemService tells what this daemon and its machine can do.
+    """SystemService describes the capabilities of the daemon and its machine.
     """
 
     def GetCapabilities(self, request, context):
-        """GetCapabilities returns the boundaries that the machine gives, the runtimes,
+        """GetCapabilities returns the boundaries that the machine provides, the runtimes,
         the limits and the version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -50,7 +50,7 @@ def add_SystemServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SystemService(object):
-    """SystemService tells what this daemon and its machine can do.
+    """SystemService describes the capabilities of the daemon and its machine.
     """
 
     @staticmethod
