@@ -67,7 +67,7 @@ blank := $(empty) $(empty)
 
 # Tests of package sandbox that say themselves how their sandboxes are made, or have
 # none: they are the same in the run with all others in sandboxes made ahead.
-SAME_AHEAD := ^(TestReady(Scripts|Commands|CPython|Fresh|Posture|Mother.*)|TestProbeNamesWhatIsWeak|TestUnified.*|TestPrepared.*|TestMotherIsKilled|TestWaitingIsKilled|TestPoolUnderLoad|TestGoldenPosture|Fuzz.*)$$
+SAME_AHEAD := ^(TestForkServer(Scripts|Commands|CPython|Fresh|Posture|Ends|Survives)|TestProbeNamesWhatIsWeak|TestUnified.*|TestPrepared.*|TestZygoteIsKilled|TestWaitingIsKilled|TestPoolUnderLoad|TestGoldenPosture|Fuzz.*)$$
 
 .PHONY: test
 test: packages-test tools build ## Runs every test, as root
@@ -89,7 +89,7 @@ CPYTHON := all
 
 .PHONY: test-cpython
 test-cpython: packages-test ## Compares CPython's own tests in forked Pythons and in started ones, as root
-	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestReadyCPython$$' ./sandbox/
+	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestForkServerCPython$$' ./sandbox/
 
 # make test-cgroup2 RUN=TestX runs only what go test -run would, of packages sandbox
 # and cmd/skillrund (RUN='TestHostileFault/fault-04' one case); .ci/cgroup2/plan.sh
@@ -124,7 +124,7 @@ lint: tools packages-test ## Checks format, Go and C code, the contract and its 
 	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@go vet ./...
 	@staticcheck ./...
-	@staticcheck -tags skillrun_weaken ./sandbox/
+	@staticcheck -tags skillrun_faults ./sandbox/
 	@bash .ci/analyze.sh
 	@buf lint
 	@go run ./cmd/skillrun validate --strict skills/*
@@ -162,7 +162,7 @@ bench-docs: packages-test $(TOOLS)/runc build ## The same, into docs/performance
 # How many pairs of sandboxes each boundary's price is the median of.
 BOUNDARIES := 200
 # Sandboxes can lack a layer in a build with this tag only.
-PRICES := go test -v -count=1 -timeout 60m -tags $(TAGS),skillrun_weaken -ldflags '$(LDFLAGS)' -run '^TestPriceOfBoundaries$$' ./sandbox -args -version '$(VERSION)'
+PRICES := go test -v -count=1 -timeout 60m -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -run '^TestPriceOfBoundaries$$' ./sandbox -args -version '$(VERSION)'
 
 .PHONY: bench-boundaries
 bench-boundaries: packages-build ## What each boundary costs, into docs/performance.md, as root, in some minutes

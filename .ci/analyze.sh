@@ -9,7 +9,7 @@ more=(-fanalyzer -Wmissing-prototypes -Wredundant-decls -Wnested-externs -Wlogic
 	-Wnull-dereference -Wmissing-format-attribute -Warith-conversion -Wunused-macros -Walloca -Wtrampolines -Wstack-usage=40000)
 for source in *.c; do
 	tags=
-	if [[ $source == weaken* ]]; then tags=skillrun_weaken; fi # nothing of it ships
+	if [[ $source == fault* ]]; then tags=skillrun_faults; fi # nothing of it ships
 	read -ra flags < <(go list -tags "$tags" -f '{{join .CgoCFLAGS " "}}' .)
 	gcc "${flags[@]}" "${more[@]}" -c -o /dev/null "$source"
 done

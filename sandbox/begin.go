@@ -11,10 +11,10 @@ import (
 // No caller's going away ends that any more: the program may run by now and have
 // printed something that was read. Then it is stopped like all that runs, with a
 // signal and its grace, and ends as itself.
-func (c *cell) begin(tell func() error, word uint32) error {
+func (c *sandbox) begin(notify func() error, word uint32) error {
 	giveUp := time.AfterFunc(startPatience, func() { c.control.file.Close() })
 	defer giveUp.Stop()
-	if err := tell(); err != nil {
+	if err := notify(); err != nil {
 		return step("init", err)
 	}
 	if _, err := c.control.expect(word, 0); err != nil {

@@ -184,7 +184,7 @@ func (h *hierarchy) group(elem ...string) group {
 }
 
 // slim returns the cgroup that a prepared sandbox gets. On v1 it is its own only
-// where something is limited or counted; for the rest it stays in its mother's.
+// where something is limited or counted; for the rest it stays in its zygote's.
 func (h *hierarchy) slim(elem ...string) group {
 	g := h.group(elem...)
 	if !h.unified {
@@ -377,8 +377,8 @@ func (g group) create() error {
 }
 
 // limitDevices allows the processes of the group, and of those beneath it, a sandbox's
-// devices only. On v1 that is for the devices hierarchy, in which the mother's cgroup
-// is also that of her sandboxes.
+// devices only. On v1 that is for the devices hierarchy, in which the zygote's cgroup
+// is also that of its sandboxes.
 func (g group) limitDevices() error {
 	if !g.unified {
 		return nil
@@ -418,7 +418,7 @@ func (g group) write(controller, name, value string) error {
 }
 
 // doors opens the files through which a process enters the group by itself.
-func (g group) doors() (files []*os.File, err error) {
+func (g group) procsFiles() (files []*os.File, err error) {
 	name := "tasks"
 	if g.unified {
 		name = "cgroup.procs"

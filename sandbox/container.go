@@ -47,7 +47,7 @@ var maskedPaths = []string{
 var readonlyPaths = []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 // containerConfig is what libcontainer is asked to build for s.
-func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs.Config {
+func (h *Host) containerConfig(s Spec, ids idPair, g group, st *staging) *configs.Config {
 	c := &configs.Config{
 		Version:         specs.Version,
 		Rootfs:          st.root(),
@@ -55,8 +55,8 @@ func (h *Host) containerConfig(s Spec, slot slot, g group, st *staging) *configs
 		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
 		Hostname:        hostname,
 		Namespaces:      namespaces(s.Network),
-		UIDMappings:     slot.mappings(),
-		GIDMappings:     slot.mappings(),
+		UIDMappings:     ids.mappings(),
+		GIDMappings:     ids.mappings(),
 		Capabilities:    &configs.Capabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities},
 		NoNewPrivileges: true,
 		Umask:           new(uint32(0o077)),
@@ -269,16 +269,16 @@ func mountsUnder(top string, s Spec, st *staging) []*configs.Mount {
 }
 
 // A slot is a pair of host ids that one sandbox has for itself.
-type slot struct {
+type idPair struct {
 	index int
 	root  uint32 // of init; the script's follows
 }
 
-func (s slot) script() uint32 { return s.root + 1 }
+func (s idPair) script() uint32 { return s.root + 1 }
 
-func (s slot) String() string { return "s" + strconv.Itoa(s.index) }
+func (s idPair) String() string { return "s" + strconv.Itoa(s.index) }
 
-func (s slot) mappings() []configs.IDMap {
+func (s idPair) mappings() []configs.IDMap {
 	return []configs.IDMap{
 		{ContainerID: rootID, HostID: int64(s.root), Size: 1},
 		{ContainerID: scriptID, HostID: int64(s.script()), Size: 1},

@@ -25,7 +25,7 @@ const (
 	frameTerm    = 4
 	frameKill    = 5
 	frameMounts  = 6
-	frameJoined  = 7
+	frameForked  = 7
 	frameFinish  = 8
 	frameHello   = 16
 	frameReady   = 17
@@ -85,9 +85,9 @@ func appendFrame(b []byte, kind uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// handOver sends a prepared sandbox what its init is called from now on, the mounts of
+// assign sends a prepared sandbox what its init is called from now on, the mounts of
 // an execution as descriptors with their targets, and then one frame more.
-func (c *control) handOver(name string, mounts []int, targets []string, kind uint32, payload []byte) error {
+func (c *control) assign(name string, mounts []int, targets []string, kind uint32, payload []byte) error {
 	b := appendFrame(nil, frameMounts, []byte(name+"\x00"+strings.Join(targets, "\x00")+"\x00"))
 	b = appendFrame(b, kind, payload)
 	c.mu.Lock()
@@ -188,8 +188,8 @@ func encodeProgram(f filters, s Spec, deadline time.Duration) ([]byte, error) {
 	return e.b, nil
 }
 
-// encodeJoined is the payload of frameJoined.
-func encodeJoined(pid uint32, deadline time.Duration) []byte {
+// encodeForked is the payload of frameForked.
+func encodeForked(pid uint32, deadline time.Duration) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, pid)
 	return binary.LittleEndian.AppendUint32(b, uint32(min(deadline.Milliseconds(), 1<<31)))
 }

@@ -140,7 +140,7 @@ func TestMalformedProgram(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := Spec{ID: "malformed", Program: command("true")}.withDefaults()
-			c := newCell(h, s)
+			c := newSandbox(h, s)
 			defer c.destroy()
 			if err := c.build(t.Context()); err != nil {
 				t.Fatal(err)

@@ -88,7 +88,7 @@ func TestCoreLimitStays(t *testing.T) {
 			return openWith(t, c)
 		}, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
 		{"prepared", func(t *testing.T) *Host { return openPrepared(t) }, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
-		{"ready", func(t *testing.T) *Host { return openReady(t) }, pythonSpec(nil, "-c", changeCoreLimit)},
+		{"ready", func(t *testing.T) *Host { return openForkServer(t) }, pythonSpec(nil, "-c", changeCoreLimit)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := tt.open(t)

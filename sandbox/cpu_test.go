@@ -21,7 +21,7 @@ func TestProcessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.mu.Lock()
-	g := h.running["spins"].cell.group
+	g := h.running["spins"].sandbox.group
 	h.mu.Unlock()
 	want := map[string]string{"cpu.cfs_quota_us": "20000", "cpu.cfs_period_us": "100000"}
 	if g.unified {

@@ -97,7 +97,7 @@ func compileHarness(dir, program string) error {
 			close(done)
 		})
 	}
-	for _, source := range []string{own + "init.c", own + "mother.c", "init_program.c", "init_glob.c", "init_child.c", "init_cell.c"} {
+	for _, source := range []string{own + "init.c", own + "zygote.c", "init_program.c", "init_glob.c", "init_child.c", "init_prepared.c"} {
 		compile(source, "-fsanitize-coverage=trace-pc", "-include", own+"fake.h")
 	}
 	compile(own + "fake.c")
@@ -215,7 +215,7 @@ func FuzzZygote(f *testing.F) {
 	mounts := appendFrame(nil, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
 	program := appendFrame(append([]byte{}, mounts...), frameProgram, harnessProgram(f, filters{}))
 	f.Add(choices(5, 0, 0, 1), append(append([]byte{}, start...), program...))
-	joined := appendFrame(append([]byte{}, mounts...), frameJoined, encodeJoined(7, time.Minute))
-	f.Add(choices(5, 0, 0, 1), append(append(packet(begin), packet(sandboxOf(0))...), appendFrame(joined, frameFinish, nil)...))
+	forked := appendFrame(append([]byte{}, mounts...), frameForked, encodeForked(7, time.Minute))
+	f.Add(choices(5, 0, 0, 1), append(append(packet(begin), packet(sandboxOf(0))...), appendFrame(forked, frameFinish, nil)...))
 	fuzzHarness(f, harnessZygote)
 }

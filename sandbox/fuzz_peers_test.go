@@ -80,7 +80,7 @@ func FuzzInitSays(f *testing.F) {
 				return
 			}
 		}
-		w := &watch{p: &Process{cell: &cell{control: c}}}
+		w := &watch{p: &Process{sandbox: &sandbox{control: c}}}
 		w.conclude(w.p.readEnd())
 		isAnEnd(t, w.exit)
 	})
@@ -110,10 +110,10 @@ func FuzzZygoteSays(f *testing.F) {
 		before := openFiles(t)
 		ours, theirs := peers(t, unix.SOCK_SEQPACKET)
 		sendAll(t, theirs, b)
-		m := &mother{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours, patience: time.Millisecond}
+		m := &zygote{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours, patience: time.Millisecond}
 		for range 2 {
-			if born, err := m.make(Spec{}.withDefaults(), slot{index: 7}, make([]int, 4), true); err == nil {
-				t.Errorf("a sandbox was made: process %d", born.pid)
+			if cloned, err := m.make(Spec{}.withDefaults(), idPair{index: 7}, make([]int, 4), true); err == nil {
+				t.Errorf("a sandbox was made: process %d", cloned.pid)
 			}
 		}
 		ours.Close()
@@ -129,21 +129,21 @@ func FuzzZygoteSays(f *testing.F) {
 func FuzzForkServerSays(f *testing.F) {
 	packet := func(s string) []byte { return append([]byte{byte(len(s)), 0}, s...) }
 	f.Add(packet(`{"op":"ready","python":"3.11","imported":["json"]}`), []byte(`{"op":"started"}`+"\n"))
-	f.Add(append(packet(`{"op":"forked","cell":7}`), packet(`{"op":"ended","cell":7,"status":256}`)...), []byte(`{"op":"started","by":"exec"}`+"\n"))
-	f.Add(packet(`{"op":"ended","cell":7,"status":-1}`), []byte(`{"op":"failed","stage":"exec","errno":2}`+"\n"))
+	f.Add(append(packet(`{"op":"forked","sandbox":7}`), packet(`{"op":"ended","sandbox":7,"status":256}`)...), []byte(`{"op":"started","by":"exec"}`+"\n"))
+	f.Add(packet(`{"op":"ended","sandbox":7,"status":-1}`), []byte(`{"op":"failed","stage":"exec","errno":2}`+"\n"))
 	f.Add(packet(`{"op":"failed","stage":"`+"\xff"+`","errno":-1}`), []byte("no JSON\n"))
 	f.Add([]byte{0, 3}, []byte{})
 	f.Fuzz(func(t *testing.T, b, line []byte) {
 		before := openFiles(t)
 		ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-		in := &interpreter{socket: ours, gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int32]chan int{7: make(chan int, 1)}}
+		in := &pythonZygote{socket: ours, gone: make(chan struct{}), answer: make(chan forkAnswer, 1), ended: map[int32]chan int{7: make(chan int, 1)}}
 		ended := in.ended[7]
 		sendAll(t, theirs, b)
 		go in.listen()
 		read := make(chan struct{})
 		go func() { // reads what is asked, then is gone
 			defer close(read)
-			_, got, _ := receivePacket(theirs, make([]byte, maxReadyPacket))
+			_, got, _ := receivePacket(theirs, make([]byte, maxForkPacket))
 			closeAll(got)
 			theirs.Close()
 		}()
@@ -159,13 +159,13 @@ func FuzzForkServerSays(f *testing.F) {
 			isAnEnd(t, w.exit)
 		}
 		theirs.Close()
-		gate, child := peers(t, unix.SOCK_STREAM)
+		barrier, child := peers(t, unix.SOCK_STREAM)
 		says(t, child, line)
-		if err := newJoined(gate).run(pythonSpec(nil, "-c", "")); err != nil {
+		if err := newForked(barrier).run(pythonSpec(nil, "-c", "")); err != nil {
 			_ = err.Error()
 		}
-		_, _ = io.Copy(io.Discard, gate)
-		gate.Close()
+		_, _ = io.Copy(io.Discard, barrier)
+		barrier.Close()
 		if after := openFiles(t); after > before {
 			t.Errorf("%d descriptors are open, %d were before", after, before)
 		}

@@ -37,16 +37,16 @@ type Config struct {
 	// Tolerate names boundaries, of those that Lowerable lists, without which
 	// Open goes on. Its caller looks at Probe's list and decides.
 	Tolerate []string
-	// Mother: a process stands ready that makes sandboxes, in a fifth of libcontainer's
-	// time. What she can't make, and all without her, libcontainer makes.
-	Mother bool
+	// Zygote: a process stands ready that makes sandboxes, in a fifth of libcontainer's
+	// time. What it can't make, and all without it, libcontainer makes.
+	Zygote bool
 	// Prepared is how many sandboxes may wait ahead of their programs, at most. None:
-	// each is made when it is asked for. They need Mother, and imply it.
+	// each is made when it is asked for. They need Zygote, and imply it.
 	Prepared int
 	// Interpreters is how many may be kept ready with modules imported. They need
-	// Mother.
-	Interpreters int
-	Log          *slog.Logger // nil: none
+	// Zygote.
+	PythonZygotes int
+	Log           *slog.Logger // nil: none
 }
 
 const (
@@ -132,7 +132,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := h.begin(ctx); err != nil {
 		return err
 	}
-	if err := h.makeCells(); err != nil {
+	if err := h.makeSandboxes(); err != nil {
 		return err
 	}
 	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
@@ -147,13 +147,13 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := h.makeRoots(); err != nil {
 		return err
 	}
-	if err := h.weaken(); err != nil {
+	if err := h.injectFaults(); err != nil {
 		return err
 	}
-	if !h.config.Mother && h.config.Prepared == 0 || h.faults.onlyMade() {
+	if !h.config.Zygote && h.config.Prepared == 0 || h.faults.onlyMade() {
 		return nil
 	}
-	// The first pair of ids is the mother's: her user namespace begins with it.
+	// The first pair of ids is the zygote's: its user namespace begins with it.
 	if _, err := h.ids.take(); err != nil {
 		return err
 	}
@@ -217,10 +217,10 @@ func searchable(path string) error {
 // faults weaken the sandboxes of a Host, so that tests can show that Probe and
 // the hostile suite notice. A nil *faults is none.
 type faults struct {
-	// ahead: the sandboxes are weak that the mother makes, and no other; else those
-	// that libcontainer makes, and she makes none.
-	ahead  bool
-	config func(*configs.Config) // what libcontainer is asked for: of a sandbox, or of the mother; may be nil
+	// ahead: the sandboxes are weak that the zygote makes, and no other; else those
+	// that libcontainer makes, and it makes none.
+	prepared bool
+	config   func(*configs.Config) // what libcontainer is asked for: of a sandbox, or of the zygote; may be nil
 	// limits comes after all limits are set. With it a posture that differs, which
 	// would be noticed first, is only logged; nil: it is refused.
 	limits func(group) error
@@ -231,33 +231,33 @@ type faults struct {
 }
 
 // change changes the mounts of a root.
-func (f *faults) change(h *Host, st *staging, l *mountList, ahead bool) error {
-	if f == nil || f.trees == nil || f.ahead != ahead {
+func (f *faults) change(h *Host, st *staging, l *mountList, prepared bool) error {
+	if f == nil || f.trees == nil || f.prepared != prepared {
 		return nil
 	}
 	return f.trees(h, st, l)
 }
 
-// ask changes what libcontainer is asked for, the mother or a sandbox.
-func (f *faults) ask(c *configs.Config, mother bool) {
-	if f != nil && f.config != nil && f.ahead == mother {
+// ask changes what libcontainer is asked for, the zygote or a sandbox.
+func (f *faults) ask(c *configs.Config, zygote bool) {
+	if f != nil && f.config != nil && f.prepared == zygote {
 		f.config(c)
 	}
 }
 
 // loosen changes limits that are set, of a sandbox that was made ahead or was not.
-func (f *faults) loosen(g group, ahead bool) error {
-	if f == nil || f.limits == nil || f.ahead != ahead {
+func (f *faults) injectLimits(g group, prepared bool) error {
+	if f == nil || f.limits == nil || f.prepared != prepared {
 		return nil
 	}
 	return f.limits(g)
 }
 
 // onlyMade says that no sandbox is made ahead.
-func (f *faults) onlyMade() bool { return f != nil && !f.ahead }
+func (f *faults) onlyMade() bool { return f != nil && !f.prepared }
 
 // heed reads a posture back. A test may go on in spite of its error.
-func (h *Host) heed(read func() error) error {
+func (h *Host) enforce(read func() error) error {
 	if h.faults != nil && h.faults.unread {
 		return nil
 	}
@@ -269,19 +269,19 @@ func (h *Host) heed(read func() error) error {
 	return nil
 }
 
-// cells is where the sandboxes have their mount points: in memory, since a directory
+// sandboxes is where the sandboxes have their mount points: in memory, since a directory
 // on a disk takes longer to make and to remove than all that is mounted on it.
-func (h *Host) cells() string { return filepath.Join(h.instance.run, "cells") }
+func (h *Host) sandboxes() string { return filepath.Join(h.instance.run, "sandboxes") }
 
-func (h *Host) makeCells() error {
-	if err := os.Mkdir(h.cells(), 0o711); err != nil {
+func (h *Host) makeSandboxes() error {
+	if err := os.Mkdir(h.sandboxes(), 0o711); err != nil {
 		return err
 	}
-	return mountTmpfs(h.cells(), cellsOptions)
+	return mountTmpfs(h.sandboxes(), sandboxesOptions)
 }
 
-// cellsOptions have room for a directory for each sandbox that an instance can have.
-var cellsOptions = fmt.Sprintf("mode=711,size=64k,nr_inodes=%d", blockIDs)
+// sandboxesOptions have room for a directory for each sandbox that an instance can have.
+var sandboxesOptions = fmt.Sprintf("mode=711,size=64k,nr_inodes=%d", blockIDs)
 
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }
 
@@ -321,7 +321,7 @@ func (h *Host) free() error {
 		h.cgroups.group(h.groupName()).clear(sweepPatience),
 		h.freeRoots(),
 		detach(h.rootfs()),
-		detach(h.cells()),
+		detach(h.sandboxes()),
 	)
 	if err != nil {
 		// The lock goes with the process; the next sweep tries again.

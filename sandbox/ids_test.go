@@ -15,9 +15,9 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 	h := openWith(t, c)
 	k := startTalk(t, h, Spec{Program: bash("echo ready; read x")}, nil)
 	k.line("ready\n")
-	stuck := k.p.cell.slot
+	stuck := k.p.sandbox.ids
 	// A directory that something is mounted on can't be removed.
-	dir := k.p.cell.group.file("pids", "")
+	dir := k.p.sandbox.group.file("pids", "")
 	if err := mountTmpfs(dir, "size=4k"); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 	if exit := k.wait(); exit.End != Exited || exit.Code != 0 {
 		t.Errorf("got %+v, want the program's own end", exit)
 	}
-	<-k.p.cell.left // given up
+	<-k.p.sandbox.destroyed // given up
 	got := run(t, h, Spec{Program: command("cat", "/proc/self/uid_map"), Env: testEnv}, "")
 	if got.exit.Code != 0 || strings.Contains(got.stdout, fmt.Sprint(stuck.script())) {
 		t.Errorf("the next one: got %+v, want other ids than %d", got, stuck.script())
@@ -44,8 +44,8 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 }
 
 // takeAll takes every pair of ids that is free.
-func takeAll(b *idBlock) map[slot]bool {
-	all := map[slot]bool{}
+func takeAll(b *idBlock) map[idPair]bool {
+	all := map[idPair]bool{}
 	for {
 		s, err := b.take()
 		if err != nil {

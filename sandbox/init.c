@@ -39,7 +39,7 @@
  * init_glob.c expands its arguments on that way, when nothing is left to lose.
  */
 #define _GNU_SOURCE
-#include "mother.h"
+#include "zygote.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +68,7 @@ static struct {
 	uint32_t count;      /* of children */
 	pid_t main;          /* the last command, 0 when it has ended */
 	int status;          /* wait status of the last command that ended as main */
-	int gate;            /* write end, -1 when the first child has passed */
+	int barrier;            /* write end, -1 when the first child has passed */
 	int first;           /* the first child's pipe to the next one, -1 */
 	int started;         /* the first exec succeeded */
 	int stopping;        /* no further step starts */
@@ -150,14 +150,14 @@ static void close_if(int fd) {
 }
 
 /* Forks one command of step. Both ends are the child's; the parent closes them. */
-static void launch(const struct step *step, uint32_t index, int in, int out, int gate) {
+static void launch(const struct step *step, uint32_t index, int in, int out, int barrier) {
 	int report[2];
 	if (pipe2(report, O_CLOEXEC) != 0)
 		send_failed(STAGE_DESCRIPTORS, errno);
 	struct launch l = {
 		.program = &self.program,
 		.command = &step->commands[index],
-		.in = in, .out = out, .report = report[1], .gate = gate,
+		.in = in, .out = out, .report = report[1], .barrier = barrier,
 		.only_command = self.program.step_count == 1 && step->command_count == 1,
 	};
 	pid_t pid = fork();
@@ -168,7 +168,7 @@ static void launch(const struct step *step, uint32_t index, int in, int out, int
 	close(report[1]);
 	close_if(in);
 	close_if(out);
-	close_if(gate);
+	close_if(barrier);
 	if (pid < 0) { /* the script's own processes are too many: as a shell would put it */
 		static const char text[] = "skillrun: fork: Resource temporarily unavailable\n";
 		ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
@@ -195,22 +195,22 @@ static void launch_rest(const struct step *step, uint32_t index, int in) {
 	}
 }
 
-/* The very first command is forked alone and held at a gate, so that init and
+/* The very first command is forked alone and held at a barrier, so that init and
  * it are the only processes while the daemon reads its posture. */
 static void launch_first(const struct step *step) {
-	int gate[2], next[2] = { -1, -1 };
-	if (pipe2(gate, O_CLOEXEC) != 0 || (step->command_count > 1 && pipe2(next, O_CLOEXEC) != 0))
+	int barrier[2], next[2] = { -1, -1 };
+	if (pipe2(barrier, O_CLOEXEC) != 0 || (step->command_count > 1 && pipe2(next, O_CLOEXEC) != 0))
 		send_failed(STAGE_DESCRIPTORS, errno);
-	self.gate = gate[1];
+	self.barrier = barrier[1];
 	self.first = next[0];
-	launch(step, 0, -1, next[1], gate[0]);
+	launch(step, 0, -1, next[1], barrier[0]);
 }
 
 static int all_ended(void) {
 	for (uint32_t i = 0; i < self.count; i++)
 		if (self.children[i].pid != 0)
 			return 0;
-	return self.gate < 0 || self.stopping;
+	return self.barrier < 0 || self.stopping;
 }
 
 static void ended(pid_t pid, int status) {
@@ -252,7 +252,7 @@ static void read_report(uint32_t i) {
 		send_failed(r.stage, (int)r.error);
 	close(self.children[i].report);
 	self.children[i].report = -1;
-	if (i == 0 && self.gate >= 0)
+	if (i == 0 && self.barrier >= 0)
 		send_failed(STAGE_READY, ECHILD);
 	if (i == 0 && !self.started) {
 		self.started = 1;
@@ -266,11 +266,11 @@ static void stop_all(int signal) {
 }
 
 /* Lets the first child go on, and the rest of its pipeline come. */
-static void open_gate(const struct step *step) {
-	if (self.gate < 0 || write(self.gate, "g", 1) != 1)
+static void open_barrier(const struct step *step) {
+	if (self.barrier < 0 || write(self.barrier, "g", 1) != 1)
 		give_up();
-	close(self.gate);
-	self.gate = -1;
+	close(self.barrier);
+	self.barrier = -1;
 	if (step->command_count == 1)
 		close_if(self.first);
 	else
@@ -286,7 +286,7 @@ static void read_control(const struct step *step) {
 	read_full(&word, f.length);
 	switch (f.type) {
 	case FRAME_GO:
-		open_gate(step);
+		open_barrier(step);
 		break;
 	case FRAME_SIGNAL:
 		if (self.main > 0)
@@ -341,7 +341,7 @@ static void run_step(const struct step *step, int first) {
 	if (first && self.ahead) {
 		if (step->command_count == 1)
 			self.main = self.children[0].pid;
-		open_gate(step); /* the daemon read the posture before */
+		open_barrier(step); /* the daemon read the posture before */
 	} else if (first) {
 		self.count = 0;
 		launch_first(step);
@@ -403,7 +403,7 @@ static _Noreturn void run(void) {
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		give_up();
 	send_frame(FRAME_HELLO, NULL, 0);
-	self.gate = self.first = -1;
+	self.barrier = self.first = -1;
 	read_program();
 	if (filter_load(&self.program.init_filter) != 0)
 		send_failed(STAGE_FILTER, errno);
@@ -411,16 +411,16 @@ static _Noreturn void run(void) {
 	run_plan();
 }
 
-/* ---- a sandbox that the mother made ---- */
+/* ---- a sandbox that the zygote made ---- */
 
 /* Forks the first child before it is known what it will run. It drops all that
  * it has and waits, so that its posture can be read ahead of any request. */
 static void launch_ahead(const struct payload *later) {
-	int gate[2], report[2], spare[2];
-	if (pipe2(gate, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0 || pipe2(spare, O_CLOEXEC) != 0)
+	int barrier[2], report[2], spare[2];
+	if (pipe2(barrier, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0 || pipe2(spare, O_CLOEXEC) != 0)
 		send_failed(STAGE_DESCRIPTORS, errno);
 	struct launch l = {
-		.program = &self.program, .in = -1, .out = -1, .report = report[1], .gate = gate[0], .later = later, .spare = spare[1],
+		.program = &self.program, .in = -1, .out = -1, .report = report[1], .barrier = barrier[0], .later = later, .spare = spare[1],
 	};
 	pid_t pid = fork();
 	if (pid < 0)
@@ -428,9 +428,9 @@ static void launch_ahead(const struct payload *later) {
 	if (pid == 0)
 		child_run(&l);
 	close(report[1]);
-	close(gate[0]);
+	close(barrier[0]);
 	close(spare[1]);
-	self.gate = gate[1];
+	self.barrier = barrier[1];
 	self.first = spare[0];
 	self.children[0] = (struct child){ .pid = pid, .report = report[0] };
 	self.count = 1;
@@ -484,12 +484,12 @@ static void take_mounts(void) {
 	}
 }
 
-/* Serves a process that a ready interpreter forked into this sandbox. It is that
+/* Serves a process that a Python zygote forked into this sandbox. It is that
  * one's child, so its status is not for us to know. */
-static _Noreturn void serve_joined(void) {
+static _Noreturn void serve_forked(void) {
 	uint32_t words[2];
 	struct frame f = read_header();
-	if (f.type != FRAME_JOINED || f.length != sizeof words)
+	if (f.type != FRAME_FORKED || f.length != sizeof words)
 		give_up();
 	read_full(words, sizeof words);
 	self.main = (pid_t)words[0];
@@ -500,11 +500,11 @@ static _Noreturn void serve_joined(void) {
 	end();
 }
 
-_Noreturn void cell_run(const struct mother *mother, const struct make *make, int *fds, int count, int mapped) {
-	self.gate = self.first = -1;
-	cell_set_up(mother, make, fds, count, mapped);
-	self.program.init_filter = mother->filters[INIT_FILTER];
-	self.program.script_filter = mother->filters[SCRIPT_FILTER];
+_Noreturn void prepared_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
+	self.barrier = self.first = -1;
+	prepared_set_up(zygote, make, fds, count, mapped);
+	self.program.init_filter = zygote->filters[INIT_FILTER];
+	self.program.script_filter = zygote->filters[SCRIPT_FILTER];
 	self.program.open_files = make->open_files;
 	struct payload *later = mmap(NULL, sizeof *later, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (later == MAP_FAILED)
@@ -519,9 +519,9 @@ _Noreturn void cell_run(const struct mother *mother, const struct make *make, in
 	if (filter_load(&self.program.init_filter) != 0)
 		send_failed(STAGE_FILTER, errno);
 	take_mounts();
-	cell_give_up_mounting();
+	prepared_give_up_mounting();
 	if (!make->waits)
-		serve_joined();
+		serve_forked();
 	struct frame f = read_header();
 	if (f.type != FRAME_PROGRAM || f.length == 0)
 		give_up();

@@ -37,15 +37,15 @@ enum frame_type {
 	FRAME_SIGNAL,      /* u32 signal, to the main process */
 	FRAME_TERM,        /* SIGTERM to all; no further step starts */
 	FRAME_KILL,        /* SIGKILL to all; no further step starts */
-	FRAME_MOUNTS,      /* to a prepared sandbox, before PROGRAM or JOINED: a name, then targets with a descriptor for each */
-	FRAME_JOINED,      /* u32 pid (of the sandbox) of the process that joined and is main, u32 deadline in ms */
+	FRAME_MOUNTS,      /* to a prepared sandbox, before PROGRAM or FORKED: a name, then targets with a descriptor for each */
+	FRAME_FORKED,      /* u32 pid (of the sandbox) of the process that joined and is main, u32 deadline in ms */
 	FRAME_FINISH,      /* the process that joined has ended */
 	/* to the daemon */
 	FRAME_HELLO = 16,  /* init runs */
 	FRAME_READY,       /* u32 pid (of the sandbox) of the first child, which waits for GO */
 	FRAME_STARTED,     /* the first child's exec succeeded */
 	FRAME_FAILED,      /* u32 enum stage, u32 errno: the sandbox could not be set up */
-	FRAME_MOUNTED,     /* after JOINED: the mounts are in their places */
+	FRAME_MOUNTED,     /* after FORKED: the mounts are in their places */
 	FRAME_END,         /* u32 wait status of the last command, u32 1 if by init's own deadline */
 };
 
@@ -121,7 +121,7 @@ struct launch {
 	const struct command *command;
 	int in, out;      /* stdin and stdout, if not init's own */
 	int report;       /* written to: struct report */
-	int gate;         /* read from, before anything of the skill is touched */
+	int barrier;         /* read from, before anything of the skill is touched */
 	int only_command; /* exec's failure is ours to report, not the program's */
 	/* In a prepared sandbox the first child is there before its command is: it
 	 * waits with what the program says of all, and finds the rest here. */

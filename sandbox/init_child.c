@@ -24,7 +24,7 @@
 
 /* Where a child keeps init's two descriptors: above those that a redirect can
  * name (0 to 9, as in a POSIX shell). Both close on exec. */
-enum { REPORT_FD = 10, GATE_FD = 11, SPARE_FD = 12, SCRATCH_FD = 16 };
+enum { REPORT_FD = 10, BARRIER_FD = 11, SPARE_FD = 12, SCRATCH_FD = 16 };
 
 static _Noreturn void fail(enum stage stage) {
 	struct report r = { .stage = stage, .error = (uint32_t)errno };
@@ -66,18 +66,18 @@ static int place(int fd, int number, int flags) {
 static void arrange_descriptors(const struct launch *l) {
 	/* Out of the way first: a target may be another one's source. */
 	int report = fcntl(l->report, F_DUPFD_CLOEXEC, SCRATCH_FD);
-	int gate = l->gate < 0 ? -1 : fcntl(l->gate, F_DUPFD_CLOEXEC, SCRATCH_FD);
+	int barrier = l->barrier < 0 ? -1 : fcntl(l->barrier, F_DUPFD_CLOEXEC, SCRATCH_FD);
 	int spare = l->later ? fcntl(l->spare, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
-	int ok = report >= 0 && (l->gate < 0 || gate >= 0) && (!l->later || spare >= 0);
+	int ok = report >= 0 && (l->barrier < 0 || barrier >= 0) && (!l->later || spare >= 0);
 	ok = ok && (l->in < 0 || place(l->in, STDIN_FILENO, 0) >= 0);
 	ok = ok && (l->out < 0 || place(l->out, STDOUT_FILENO, 0) >= 0);
 	ok = place(report, REPORT_FD, O_CLOEXEC) >= 0 && ok;
-	ok = ok && (gate < 0 || place(gate, GATE_FD, O_CLOEXEC) >= 0);
+	ok = ok && (barrier < 0 || place(barrier, BARRIER_FD, O_CLOEXEC) >= 0);
 	ok = ok && (spare < 0 || place(spare, SPARE_FD, O_CLOEXEC) >= 0);
 	ok = ok && syscall(SYS_close_range, 3, REPORT_FD - 1, 0) == 0;
 	/* Init needs more for the commands of a pipeline than one of them. */
 	struct rlimit files = { l->program->open_files, l->program->open_files };
-	int above = spare >= 0 ? SPARE_FD + 1 : gate >= 0 ? GATE_FD + 1 : GATE_FD;
+	int above = spare >= 0 ? SPARE_FD + 1 : barrier >= 0 ? BARRIER_FD + 1 : BARRIER_FD;
 	if (!ok || setrlimit(RLIMIT_NOFILE, &files) != 0 || syscall(SYS_close_range, above, ~0U, 0) != 0)
 		fail(STAGE_DESCRIPTORS);
 }
@@ -129,7 +129,7 @@ static void enter_directory(const struct launch *l) {
 	int fd = top < 0 ? -1 : open_beneath(top, l->program->dir, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0 || fchdir(fd) != 0) {
 		/* Later, the program itself may have taken it away. */
-		if (l->gate < 0)
+		if (l->barrier < 0)
 			complain(l->program->dir, strerror(errno), 126);
 		fail(STAGE_DIRECTORY);
 	}
@@ -170,12 +170,12 @@ static void restrict_writing(void) {
 
 /* Waits until the daemon has read this process's posture from outside. From
  * here to exec nothing about it changes. */
-static void wait_at_gate(void) {
+static void wait_at_barrier(void) {
 	struct report r = { .stage = STAGE_READY };
 	char go;
-	if (write(REPORT_FD, &r, sizeof r) != sizeof r || read(GATE_FD, &go, 1) != 1)
+	if (write(REPORT_FD, &r, sizeof r) != sizeof r || read(BARRIER_FD, &go, 1) != 1)
 		_exit(127);
-	close(GATE_FD);
+	close(BARRIER_FD);
 }
 
 /* A here-document is a file of memory: of any length without a writer. */
@@ -305,8 +305,8 @@ _Noreturn void child_run(struct launch *l) {
 	}
 	if (filter_load(&l->program->script_filter) != 0)
 		fail(STAGE_FILTER);
-	if (l->gate >= 0)
-		wait_at_gate();
+	if (l->barrier >= 0)
+		wait_at_barrier();
 	if (l->later) {
 		later = *l->program; /* for its filters */
 		take_command(l, &later);

@@ -70,7 +70,7 @@ static void take_filter(struct cursor *c, struct sock_fprog *f) {
 	uint32_t n = take_count(c);
 	size_t bytes = (size_t)n * sizeof(struct sock_filter);
 	if (n == 0 && f->len > 0)
-		return; /* a prepared sandbox has it from its mother */
+		return; /* a prepared sandbox has it from its zygote */
 	if (c->bad || n == 0 || n > MAX_FILTER || (size_t)(c->end - c->at) < bytes) {
 		c->bad = 1;
 		return;

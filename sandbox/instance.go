@@ -193,7 +193,7 @@ const blockIDs = 4096
 
 // Room is how many sandboxes at once, those that stand ready among them, a Host with so
 // many ids always has some for: as many again may be ended and not yet freed.
-func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one is the mother's
+func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one is the zygote's
 
 func claimBlock(c Config) (*idBlock, error) {
 	size := min(c.IDs, blockIDs) &^ 1
@@ -248,20 +248,20 @@ func idsInUse(first, count uint32) (map[uint32]bool, error) {
 }
 
 // take returns a free pair of ids.
-func (b *idBlock) take() (slot, error) {
+func (b *idBlock) take() (idPair, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, used := range b.used {
 		if !used {
 			b.used[i] = true
-			return slot{index: i, root: b.first + uint32(2*i)}, nil
+			return idPair{index: i, root: b.first + uint32(2*i)}, nil
 		}
 	}
-	return slot{}, fmt.Errorf("all %d pairs of ids are in use", len(b.used))
+	return idPair{}, fmt.Errorf("all %d pairs of ids are in use", len(b.used))
 }
 
 // release frees a pair whose sandbox is verified to be gone.
-func (b *idBlock) release(s slot) {
+func (b *idBlock) release(s idPair) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used[s.index] = false

@@ -23,11 +23,11 @@ func noLeftovers(t *testing.T, h *Host) {
 		t.Error(err)
 	}
 	for _, p := range points {
-		if !strings.HasPrefix(p, h.rootfs()) && p != h.cells() {
+		if !strings.HasPrefix(p, h.rootfs()) && p != h.sandboxes() {
 			t.Errorf("mount %s is left", p)
 		}
 	}
-	for _, pattern := range []string{h.cells() + "/*", h.containers() + "/*"} {
+	for _, pattern := range []string{h.sandboxes() + "/*", h.containers() + "/*"} {
 		found, _ := filepath.Glob(pattern)
 		for _, f := range found {
 			t.Errorf("%s is left", f)
@@ -93,7 +93,7 @@ func TestOutOfMemoryLeaksNothing(t *testing.T) {
 			t.Fatalf("got %+v, %v, want it to run out of memory", exit, err)
 		}
 		select {
-		case <-p.cell.bell.down:
+		case <-p.sandbox.oom.down:
 		case <-time.After(time.Minute):
 			t.Fatal("somebody still listens for its memory")
 		}

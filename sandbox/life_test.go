@@ -31,7 +31,7 @@ func daemon() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].cell.group.file("pids", "cgroup.procs"))
+	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].sandbox.group.file("pids", "cgroup.procs"))
 	select {}
 }
 

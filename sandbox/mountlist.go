@@ -28,8 +28,8 @@ func (l *mountList) add(tree int, err error, target string) error {
 
 func (l *mountList) close() { closeAll(l.trees) }
 
-// aheadMounts are mounts for a Spec that is likely to be asked for.
-type aheadMounts struct {
+// premounts are mounts for a Spec that is likely to be asked for.
+type premounts struct {
 	list    *mountList
 	spec    Spec
 	sources []inode // of the Spec's directories when they were mounted
@@ -46,27 +46,27 @@ func inodeAt(dir int, path string, flags int) (inode, error) {
 	return inode{s.Dev, s.Ino}, nil
 }
 
-// mountAhead makes the mounts of the Spec that a prepared sandbox was made like.
-func (c *cell) mountAhead() error {
+// premount makes the mounts of the Spec that a prepared sandbox was made like.
+func (c *sandbox) premount() error {
 	list, err := c.executionMounts()
-	c.ahead = &aheadMounts{list: list, spec: c.spec}
+	c.premounts = &premounts{list: list, spec: c.spec}
 	if err != nil {
 		return err
 	}
 	for i := range c.spec.Workspace.Lower {
-		if err := c.ahead.add(unix.AT_FDCWD, filepath.Join(c.staging.dir, lowerName(i))); err != nil {
+		if err := c.premounts.add(unix.AT_FDCWD, filepath.Join(c.staging.dir, lowerName(i))); err != nil {
 			return err
 		}
 	}
 	for _, m := range c.spec.Mounts {
-		if err := c.ahead.add(list.trees[slices.Index(list.targets, m.Target)], ""); err != nil {
+		if err := c.premounts.add(list.trees[slices.Index(list.targets, m.Target)], ""); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *aheadMounts) add(dir int, path string) error {
+func (a *premounts) add(dir int, path string) error {
 	source, err := inodeAt(dir, path, unix.AT_EMPTY_PATH)
 	a.sources = append(a.sources, source)
 	return err
@@ -74,7 +74,7 @@ func (a *aheadMounts) add(dir int, path string) error {
 
 // fit says whether they are what s would get now. A directory that was replaced since
 // is another inode.
-func (a *aheadMounts) fit(s Spec) bool {
+func (a *premounts) fit(s Spec) bool {
 	if a == nil || !sameMounts(a.spec, s) {
 		return false
 	}
@@ -97,7 +97,7 @@ func sameMounts(a, b Spec) bool {
 }
 
 // close can be called of nil, and again.
-func (a *aheadMounts) close() {
+func (a *premounts) close() {
 	if a != nil {
 		a.list.close()
 		a.list = &mountList{}
@@ -105,9 +105,9 @@ func (a *aheadMounts) close() {
 }
 
 // mounts returns the mounts of c's Spec: those that were made ahead, if they fit.
-func (c *cell) mounts() (*mountList, error) {
-	ahead := c.ahead
-	c.ahead = nil
+func (c *sandbox) mounts() (*mountList, error) {
+	ahead := c.premounts
+	c.premounts = nil
 	if ahead.fit(c.spec) {
 		return ahead.list, nil
 	}
@@ -115,7 +115,7 @@ func (c *cell) mounts() (*mountList, error) {
 		ahead.close()
 		err := c.staging.close()
 		if err == nil {
-			c.staging, err = newStaging(c.dir, c.spec.Workspace, preparedPoints, c.slot.script())
+			c.staging, err = newStaging(c.dir, c.spec.Workspace, preparedPoints, c.ids.script())
 		}
 		if err != nil {
 			return &mountList{}, err
@@ -126,7 +126,7 @@ func (c *cell) mounts() (*mountList, error) {
 
 // executionMounts makes the mounts of c's Spec: as libcontainer gets them from
 // mounts in container.go, which has the reasons.
-func (c *cell) executionMounts() (*mountList, error) {
+func (c *sandbox) executionMounts() (*mountList, error) {
 	l := &mountList{}
 	s := c.spec
 	skills, opt := s.pointsUnder("/skills"), s.pointsUnder("/opt")
@@ -173,7 +173,7 @@ func (s Spec) pointsUnder(top string) (points []string) {
 
 // mountsUnder adds a read-only directory at top with nothing in it but points, of which
 // the first is top, and the mounts that go there.
-func (c *cell) mountsUnder(l *mountList, top string, points []string) error {
+func (c *sandbox) mountsUnder(l *mountList, top string, points []string) error {
 	if len(points) == 0 {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (c *cell) mountsUnder(l *mountList, top string, points []string) error {
 }
 
 // linksTree is a mount of what goes above linksDir that nobody sees yet.
-func (c *cell) linksTree() (int, error) {
+func (c *sandbox) linksTree() (int, error) {
 	dir, err := c.staging.linksIn(c.host.linksOf(""))
 	if err != nil {
 		return -1, err

@@ -24,14 +24,14 @@ func seen(name string) string {
 }
 
 // runSteadily runs s until a sandbox waits that has its mounts.
-func runSteadily(t *testing.T, h *Host, s Spec, want string) *cell {
+func runSteadily(t *testing.T, h *Host, s Spec, want string) *sandbox {
 	t.Helper()
-	var waits *cell
+	var waits *sandbox
 	err := eventually(func() error {
 		if got := run(t, h, s, ""); got.stdout != want || got.exit.Code != 0 {
 			t.Fatalf("got %+v, want %q", got, want)
 		}
-		if waits = waitForShelf(t, h, s, 1)[0]; waits.ahead == nil {
+		if waits = waitForBucket(t, h, s, 1)[0]; waits.premounts == nil {
 			return fmt.Errorf("its mounts were not made ahead")
 		}
 		return nil
@@ -75,18 +75,18 @@ func TestMountsAhead(t *testing.T) {
 // Of several that wait the one that has the mounts is taken, then one that has none.
 func TestMountsAheadAreFound(t *testing.T) {
 	mine, other := Spec{Mounts: []Mount{{Source: "/a", Target: "/skills/a"}}}, Spec{}
-	has := func(s Spec) *cell { return &cell{ahead: &aheadMounts{spec: s}} }
-	none := &cell{}
+	has := func(s Spec) *sandbox { return &sandbox{premounts: &premounts{spec: s}} }
+	none := &sandbox{}
 	for _, tt := range []struct {
 		name  string
-		ready []*cell
+		ready []*sandbox
 		want  int
 	}{
-		{"of others only", []*cell{has(other), has(other)}, 0},
-		{"none", []*cell{has(other), none, has(other)}, 1},
-		{"its own", []*cell{none, has(other), has(mine), none}, 2},
+		{"of others only", []*sandbox{has(other), has(other)}, 0},
+		{"none", []*sandbox{has(other), none, has(other)}, 1},
+		{"its own", []*sandbox{none, has(other), has(mine), none}, 2},
 	} {
-		if got := (&shelf{ready: tt.ready}).best(mine); got != tt.want {
+		if got := (&bucket{waiting: tt.ready}).best(mine); got != tt.want {
 			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
 		}
 	}
@@ -108,7 +108,7 @@ func TestMountsOfNothingAhead(t *testing.T) {
 		if _, err := h.Start(t.Context(), s, IO{}); err == nil {
 			t.Fatal("a skill that is gone was run")
 		}
-		waitForShelf(t, h, s, 1)
+		waitForBucket(t, h, s, 1)
 	}
 	if got := run(t, h, withSnapshot(stays), ""); got.stdout != seen("stays\n") || got.exit.Code != 0 {
 		t.Errorf("after it: got %+v", got)

@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An oomBell rings when the kernel says that a group's memory runs out, which it
+// An oomNotifier rings when the kernel says that a group's memory runs out, which it
 // does before it kills anybody.
-type oomBell struct {
-	rung   chan struct{} // holds at most one
+type oomNotifier struct {
+	fired  chan struct{} // holds at most one
 	down   chan struct{} // closed when nobody listens any more
 	events *os.File
 }
 
-// hangOOMBell asks the kernel for it. The group must exist.
-func (g group) hangOOMBell() (*oomBell, error) {
+// notifyOOM asks the kernel for it. The group must exist.
+func (g group) notifyOOM() (*oomNotifier, error) {
 	var fd int
 	var err error
 	if g.unified {
@@ -27,7 +27,7 @@ func (g group) hangOOMBell() (*oomBell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("notice of memory that runs out: %w", err)
 	}
-	b := &oomBell{rung: make(chan struct{}, 1), down: make(chan struct{}), events: os.NewFile(uintptr(fd), "oom")}
+	b := &oomNotifier{fired: make(chan struct{}, 1), down: make(chan struct{}), events: os.NewFile(uintptr(fd), "oom")}
 	go b.listen()
 	return b, nil
 }
@@ -63,7 +63,7 @@ func (g group) watchOOMControl() (int, error) {
 	return fd, nil
 }
 
-func (b *oomBell) listen() {
+func (b *oomNotifier) listen() {
 	defer close(b.down)
 	buffer := make([]byte, 4096)
 	for {
@@ -71,14 +71,14 @@ func (b *oomBell) listen() {
 			return // it was taken down
 		}
 		select {
-		case b.rung <- struct{}{}:
+		case b.fired <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// takeDown may be called on nil.
-func (b *oomBell) takeDown() {
+// stop may be called on nil.
+func (b *oomNotifier) stop() {
 	if b != nil {
 		b.events.Close()
 	}

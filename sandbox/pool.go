@@ -13,17 +13,17 @@ const (
 	poolPeriod = 5 * time.Second
 	// poolIdle is how long a profile that nobody asks for keeps its sandboxes.
 	poolIdle = time.Minute
-	// interpreterIdle is the same for interpreters, which take longer to start.
-	interpreterIdle = 10 * time.Minute
-	// maxBehind is how many ended sandboxes may wait to be freed behind their answers,
-	// and maxBehindBytes what they took of memory together, at their peaks. Each has its
+	// pythonIdle is the same for interpreters, which take longer to start.
+	pythonIdle = 10 * time.Minute
+	// maxDeferred is how many ended sandboxes may wait to be freed behind their answers,
+	// and maxDeferredBytes what they took of memory together, at their peaks. Each has its
 	// ids until then, so they are no more than half of what there are ids for.
-	maxBehind      = 1024
-	maxBehindBytes = 1 << 30
+	maxDeferred      = 1024
+	maxDeferredBytes = 1 << 30
 	// maxFreers is how many of them are freed at once. The kernel lets each wait, and
 	// more would stand in the way of those that end.
 	maxFreers = 8
-	// startShare is how much longer than the start of an interpreter no other is
+	// startShare is how much longer than the start of a Python zygote no other is
 	// started: who asks for one after the other has that much of a processor.
 	startShare = 9
 	// refillPause is how long a sandbox that was taken is missing while its program runs,
@@ -36,11 +36,11 @@ const (
 	// freePause is how long an ended sandbox waits for its answer to be sent, and for
 	// others: the kernel takes several apart with less work than one after the other.
 	freePause = 5 * time.Millisecond
-	// maxShelves is how many profiles are remembered. Requests choose them: there may be as
+	// maxBuckets is how many profiles are remembered. Requests choose them: there may be as
 	// many as there are requests.
-	maxShelves = 64
-	// motherPause is between two tries to start a mother.
-	motherPause = 5 * time.Second
+	maxBuckets = 64
+	// zygotePause is between two tries to start a zygote.
+	zygotePause = 5 * time.Second
 )
 
 // A pool makes sandboxes ahead, of the profiles that are asked for, and as many as
@@ -49,55 +49,55 @@ type pool struct {
 	host *Host
 	max  int // sandboxes that wait, of all profiles
 	// interpreters is how many are kept ready at most.
-	interpreters int
-	wake         chan struct{}
-	making       chan struct{} // one place for each that is made: more than there are processors are all slower
-	quit         chan struct{}
-	once         sync.Once      // closes quit
-	told         chan struct{}  // closed when the first mother lives, or does not
-	done         sync.WaitGroup // work, and what is freed behind the answers
+	pythonZygotes int
+	wakeups       chan struct{}
+	making        chan struct{} // one place for each that is made: more than there are processors are all slower
+	quit          chan struct{}
+	once          sync.Once      // closes quit
+	decided       chan struct{}  // closed when the first zygote lives, or does not
+	done          sync.WaitGroup // work, and what is freed behind the answers
 
 	mu      sync.Mutex
-	mother  *mother // nil: none lives
-	shelves map[profile]*shelf
-	ready   map[readyKey]*readySlot
+	zygote  *zygote // nil: none lives
+	buckets map[profile]*bucket
+	pythons map[pythonKey]*pythonEntry
 	rest    time.Time // until then no interpreter is started
 	starter string    // the caller for whom one was started last
 	// Until then the starter starts no other: another caller could not start one during rest.
 	turnEnds time.Time
 
-	mostBehind int // maxBehind or less
-	behindMu   sync.Mutex
-	ended      []endedCell // that wait, in the order of their ends
-	endedCount int         // of those, and of those that are being freed
-	endedBytes int64       // of the same
-	freeing    bool        // startFreers comes after freePause
-	freers     int         // goroutines that free
+	mostDeferred  int // maxDeferred or less
+	deferredMu    sync.Mutex
+	deferred      []endedSandbox // that wait, in the order of their ends
+	deferredCount int            // of those, and of those that are being freed
+	deferredBytes int64          // of the same
+	freeing       bool           // startFreers comes after freePause
+	freers        int            // goroutines that free
 }
 
-// An endedCell waits to be freed.
-type endedCell struct {
+// An endedSandbox waits to be freed.
+type endedSandbox struct {
 	bytes   int64 // that it took at its peak
 	destroy func()
 }
 
-// A shelf holds the prepared sandboxes of one profile.
-type shelf struct {
-	like  Spec // what was asked for last, as far as it is blank
-	same  int  // how often in a row, beside the first time, with these mounts
-	ready []*cell
-	want  int
-	least int // how few were ready since the last look
-	asked time.Time
+// A bucket holds the prepared sandboxes of one profile.
+type bucket struct {
+	template Spec // what was asked for last, as far as it is blank
+	streak   int  // how often in a row, beside the first time, with these mounts
+	waiting  []*sandbox
+	want     int
+	least    int // how few were ready since the last look
+	asked    time.Time
 }
 
 // startPool starts to prepare, in the background. max is of Config.Prepared.
 func startPool(h *Host, max int) *pool {
 	p := &pool{
-		host: h, max: max, interpreters: h.config.Interpreters, shelves: map[profile]*shelf{}, ready: map[readyKey]*readySlot{},
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), told: make(chan struct{}),
-		making:     make(chan struct{}, runtime.NumCPU()),
-		mostBehind: min(maxBehind, len(h.ids.used)/2),
+		host: h, max: max, pythonZygotes: h.config.PythonZygotes, buckets: map[profile]*bucket{}, pythons: map[pythonKey]*pythonEntry{},
+		wakeups: make(chan struct{}, 1), quit: make(chan struct{}), decided: make(chan struct{}),
+		making:       make(chan struct{}, runtime.NumCPU()),
+		mostDeferred: min(maxDeferred, len(h.ids.used)/2),
 	}
 	p.done.Go(p.work)
 	return p
@@ -109,25 +109,25 @@ func (p *pool) wait(ctx context.Context) bool {
 		return false
 	}
 	select {
-	case <-p.told:
+	case <-p.decided:
 	case <-p.quit:
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mother != nil
+	return p.zygote != nil
 }
 
 // take returns a sandbox for s: a prepared one, or one that is made now. It is nil
-// if there is no mother, or none that could make it.
-func (p *pool) take(s Spec) *cell {
+// if there is no zygote, or none that could make it.
+func (p *pool) take(s Spec) *sandbox {
 	if p == nil || p.host.faults.onlyMade() || !s.preparable() {
 		return nil
 	}
 	key := s.profile()
-	if k := s.readyKey(); k != (readyKey{}) && p.interpreters > 0 {
-		var in *interpreter
-		key.ready, in = p.askInterpreter(k, s.Caller)
+	if k := s.pythonKey(); k != (pythonKey{}) && p.pythonZygotes > 0 {
+		var in *pythonZygote
+		key.python, in = p.askPythonZygote(k, s.Caller)
 		c, m := p.pick(key, s)
 		if c != nil {
 			return c
@@ -137,26 +137,26 @@ func (p *pool) take(s Spec) *cell {
 			if err == nil {
 				return c
 			}
-			p.host.log().Warn("the interpreter forked no child; the sandbox executes one", "error", err)
+			p.host.log().Warn("the Python zygote forked no child; the sandbox executes one", "error", err)
 		}
-		key.ready = readyKey{}
+		key.python = pythonKey{}
 	}
 	c, m := p.pick(key, s)
 	if c != nil || m == nil {
 		return c
 	}
-	p.stir() // more are asked for than stand ready
+	p.wakeUp() // more are asked for than stand ready
 	c, err := p.prepare(m, nil, s)
 	if err != nil {
-		p.host.log().Warn("the mother made no sandbox; libcontainer makes it", "error", err)
+		p.host.log().Warn("the zygote made no sandbox; libcontainer makes it", "error", err)
 		return nil
 	}
 	return c
 }
 
-// prepare is Host's, when there is a place. Forks of an interpreter need none: it makes
+// prepare is Host's, when there is a place. Forks of a Python zygote need none: it makes
 // one at a time, and what its children do then is bounded by those who ask.
-func (p *pool) prepare(m *mother, in *interpreter, s Spec) (*cell, error) {
+func (p *pool) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
 	if in == nil {
 		p.making <- struct{}{}
 		defer func() { <-p.making }()
@@ -164,92 +164,92 @@ func (p *pool) prepare(m *mother, in *interpreter, s Spec) (*cell, error) {
 	return p.host.prepare(m, in, s)
 }
 
-// pick takes one from its shelf. It also returns who can make one.
-func (p *pool) pick(key profile, s Spec) (*cell, *mother) {
+// pick takes one from its bucket. It also returns who can make one.
+func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mother == nil {
+	if p.zygote == nil {
 		return nil, nil
 	}
-	f := p.shelves[key]
+	f := p.buckets[key]
 	if f == nil {
-		p.forgetShelf()
-		f = &shelf{want: 1}
-		p.shelves[key] = f
+		p.forgetBucket()
+		f = &bucket{want: 1}
+		p.buckets[key] = f
 	}
-	f.same++
-	if !sameMounts(f.like, s) {
-		f.same = 0
+	f.streak++
+	if !sameMounts(f.template, s) {
+		f.streak = 0
 	}
-	f.like, f.asked = s.blank(), time.Now()
-	for len(f.ready) > 0 {
+	f.template, f.asked = s.blank(), time.Now()
+	for len(f.waiting) > 0 {
 		i := f.best(s)
-		c := f.ready[i]
-		f.ready = slices.Delete(f.ready, i, i+1)
-		f.least = min(f.least, len(f.ready))
+		c := f.waiting[i]
+		f.waiting = slices.Delete(f.waiting, i, i+1)
+		f.least = min(f.least, len(f.waiting))
 		if c.waits() {
-			return c, p.mother
+			return c, p.zygote
 		}
 		p.done.Go(c.discard) // somebody killed it
 	}
 	f.want = min(f.want+1, p.max)
 	f.least = 0
-	return nil, p.mother
+	return nil, p.zygote
 }
 
-// forgetShelf makes room for another shelf, if there are many. p.mu is held.
-func (p *pool) forgetShelf() {
-	if len(p.shelves) < maxShelves {
+// forgetBucket makes room for another bucket, if there are many. p.mu is held.
+func (p *pool) forgetBucket() {
+	if len(p.buckets) < maxBuckets {
 		return
 	}
 	var oldest profile
-	for key, f := range p.shelves {
-		if o := p.shelves[oldest]; o == nil || f.asked.Before(o.asked) {
+	for key, f := range p.buckets {
+		if o := p.buckets[oldest]; o == nil || f.asked.Before(o.asked) {
 			oldest = key
 		}
 	}
-	p.removeShelf(oldest)
+	p.removeBucket(oldest)
 }
 
-// removeShelf takes a shelf away, with what stands on it. p.mu is held.
-func (p *pool) removeShelf(key profile) {
-	for _, c := range p.shelves[key].ready {
+// removeBucket takes a bucket away, with what stands on it. p.mu is held.
+func (p *pool) removeBucket(key profile) {
+	for _, c := range p.buckets[key].waiting {
 		p.done.Go(c.discard)
 	}
-	delete(p.shelves, key)
+	delete(p.buckets, key)
 }
 
 // best is the sandbox whose mounts were made ahead for s, else one of which none were.
-func (f *shelf) best(s Spec) int {
+func (f *bucket) best(s Spec) int {
 	best := 0
-	for i, c := range f.ready {
+	for i, c := range f.waiting {
 		switch {
-		case c.ahead == nil:
+		case c.premounts == nil:
 			best = i
-		case sameMounts(c.ahead.spec, s):
+		case sameMounts(c.premounts.spec, s):
 			return i
 		}
 	}
 	return best
 }
 
-// forgetInterpreter makes room for another start, and takes away what the one that is
+// forgetPythonZygote makes room for another start, and takes away what the one that is
 // gone forked ahead, which ended with it.
-func (p *pool) forgetInterpreter(k readyKey, r *readySlot) {
+func (p *pool) forgetPythonZygote(k pythonKey, r *pythonEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ready[k] == r {
+	if p.pythons[k] == r {
 		p.drop(k)
 	}
 }
 
-// drop ends an interpreter and what it forked ahead. p.mu is held.
-func (p *pool) drop(k readyKey) {
-	in := p.ready[k].in
-	delete(p.ready, k)
-	for key := range p.shelves {
-		if key.ready == k {
-			p.removeShelf(key)
+// drop ends a Python zygote and what it forked ahead. p.mu is held.
+func (p *pool) drop(k pythonKey) {
+	in := p.pythons[k].in
+	delete(p.pythons, k)
+	for key := range p.buckets {
+		if key.python == k {
+			p.removeBucket(key)
 		}
 	}
 	if in != nil {
@@ -257,10 +257,10 @@ func (p *pool) drop(k readyKey) {
 	}
 }
 
-// running counts the children of an interpreter that are no longer on a shelf. p.mu
+// running counts the children of a Python zygote that are no longer on a bucket. p.mu
 // is held.
-func (p *pool) running(k readyKey) int {
-	r := p.ready[k]
+func (p *pool) running(k pythonKey) int {
+	r := p.pythons[k]
 	if r.failed {
 		return 0
 	}
@@ -268,11 +268,11 @@ func (p *pool) running(k readyKey) int {
 		return 1 // it starts
 	}
 	n := r.in.children()
-	for key, f := range p.shelves {
-		if key.ready != k {
+	for key, f := range p.buckets {
+		if key.python != k {
 			continue
 		}
-		for _, c := range f.ready {
+		for _, c := range f.waiting {
 			if c.waits() { // else its child has ended, and is not counted
 				n--
 			}
@@ -284,35 +284,35 @@ func (p *pool) running(k readyKey) int {
 // refill lets the pool make what was taken, but not yet: to make one is more work than
 // most programs are, and both want the same processors. The timer is the time that a
 // program has them for; sooner is when it has ended, and answerPause after. Who finds
-// nothing meanwhile has one made, and the shelf holds more from then on.
-func (p *pool) refill() (after *time.Timer) { return time.AfterFunc(refillPause, p.stir) }
+// nothing meanwhile has one made, and the bucket holds more from then on.
+func (p *pool) refill() (after *time.Timer) { return time.AfterFunc(refillPause, p.wakeUp) }
 
 // programEnded is told of every sandbox that was taken, with refill's timer.
 func (p *pool) programEnded(after *time.Timer) {
 	if after.Stop() {
-		time.AfterFunc(answerPause, p.stir)
+		time.AfterFunc(answerPause, p.wakeUp)
 	}
 }
 
 // stir has work look what is to be made.
-func (p *pool) stir() {
+func (p *pool) wakeUp() {
 	select {
-	case p.wake <- struct{}{}:
+	case p.wakeups <- struct{}{}:
 	default:
 	}
 }
 
 // behind frees a sandbox that took so much memory while its caller goes on. False: too
 // much waits to be freed.
-func (p *pool) behind(bytes int64, destroy func()) bool {
-	p.behindMu.Lock()
-	defer p.behindMu.Unlock()
-	if p.endedCount >= p.mostBehind || p.endedBytes+bytes > maxBehindBytes {
+func (p *pool) deferTeardown(bytes int64, destroy func()) bool {
+	p.deferredMu.Lock()
+	defer p.deferredMu.Unlock()
+	if p.deferredCount >= p.mostDeferred || p.deferredBytes+bytes > maxDeferredBytes {
 		return false
 	}
-	p.ended = append(p.ended, endedCell{bytes, destroy})
-	p.endedBytes += bytes
-	p.endedCount++
+	p.deferred = append(p.deferred, endedSandbox{bytes, destroy})
+	p.deferredBytes += bytes
+	p.deferredCount++
 	if !p.freeing {
 		p.freeing = true
 		p.done.Add(1)
@@ -326,10 +326,10 @@ func (p *pool) behind(bytes int64, destroy func()) bool {
 
 // startFreers has what waits freed.
 func (p *pool) startFreers() {
-	p.behindMu.Lock()
-	defer p.behindMu.Unlock()
+	p.deferredMu.Lock()
+	defer p.deferredMu.Unlock()
 	p.freeing = false
-	for range min(len(p.ended), maxFreers-p.freers) {
+	for range min(len(p.deferred), maxFreers-p.freers) {
 		p.freers++
 		p.done.Go(p.freeEnded)
 	}
@@ -337,16 +337,16 @@ func (p *pool) startFreers() {
 
 // freeEnded frees what waits, until nothing does.
 func (p *pool) freeEnded() {
-	p.behindMu.Lock()
-	defer p.behindMu.Unlock()
-	for len(p.ended) > 0 {
-		c := p.ended[0]
-		p.ended = p.ended[1:]
-		p.behindMu.Unlock()
+	p.deferredMu.Lock()
+	defer p.deferredMu.Unlock()
+	for len(p.deferred) > 0 {
+		c := p.deferred[0]
+		p.deferred = p.deferred[1:]
+		p.deferredMu.Unlock()
 		c.destroy()
-		p.behindMu.Lock()
-		p.endedBytes -= c.bytes
-		p.endedCount--
+		p.deferredMu.Lock()
+		p.deferredBytes -= c.bytes
+		p.deferredCount--
 	}
 	p.freers--
 }
@@ -355,7 +355,7 @@ func (p *pool) freeEnded() {
 func (p *pool) work() {
 	tick := time.NewTicker(poolPeriod)
 	defer tick.Stop()
-	for p.keepMother() {
+	for p.keepZygote() {
 		for p.makeOne() {
 			select {
 			case <-p.quit:
@@ -369,7 +369,7 @@ func (p *pool) work() {
 			p.end()
 			return
 		case <-p.gone():
-		case <-p.wake:
+		case <-p.wakeups:
 		case <-tick.C:
 			p.shrink()
 		}
@@ -377,74 +377,74 @@ func (p *pool) work() {
 }
 
 // tell ends wait.
-func (p *pool) tell() {
+func (p *pool) notify() {
 	select {
-	case <-p.told:
+	case <-p.decided:
 	default:
-		close(p.told)
+		close(p.decided)
 	}
 }
 
-// keepMother returns when a mother lives; false: the pool ends.
-func (p *pool) keepMother() bool {
+// keepZygote returns when a zygote lives; false: the pool ends.
+func (p *pool) keepZygote() bool {
 	for {
 		select {
 		case <-p.quit:
 			p.end()
 			return false
 		case <-p.gone():
-			p.host.log().Warn("the mother of sandboxes ended; another one is started")
-			p.bury()
+			p.host.log().Warn("the zygote of sandboxes ended; another one is started")
+			p.discardZygote()
 		default:
-			if p.mother != nil {
+			if p.zygote != nil {
 				return true
 			}
 		}
-		m, err := p.host.startMother()
+		m, err := p.host.startZygote()
 		if err == nil {
 			p.mu.Lock()
-			p.mother = m
+			p.zygote = m
 			p.mu.Unlock()
-			p.tell()
+			p.notify()
 			continue
 		}
-		p.tell()
+		p.notify()
 		p.host.log().Error("sandboxes are not made ahead", "error", err)
 		select {
 		case <-p.quit:
 			return false
-		case <-time.After(motherPause):
+		case <-time.After(zygotePause):
 		}
 	}
 }
 
-// gone is closed when the mother is; never if there is none.
+// gone is closed when the zygote is; never if there is none.
 func (p *pool) gone() <-chan struct{} {
-	if p.mother == nil {
+	if p.zygote == nil {
 		return nil
 	}
-	return p.mother.gone
+	return p.zygote.gone
 }
 
-// bury takes apart what a dead mother leaves. Its sandboxes that are in use end by
+// bury takes apart what a dead zygote leaves. Its sandboxes that are in use end by
 // themselves.
-func (p *pool) bury() {
+func (p *pool) discardZygote() {
 	p.mu.Lock()
-	m, shelves, ready := p.mother, p.shelves, p.ready
-	p.mother, p.shelves, p.ready = nil, map[profile]*shelf{}, map[readyKey]*readySlot{}
+	m, buckets, pythons := p.zygote, p.buckets, p.pythons
+	p.zygote, p.buckets, p.pythons = nil, map[profile]*bucket{}, map[pythonKey]*pythonEntry{}
 	p.mu.Unlock()
-	for _, r := range ready {
+	for _, r := range pythons {
 		if r.in != nil {
 			r.in.close()
 		}
 	}
-	for _, f := range shelves {
-		for _, c := range f.ready {
+	for _, f := range buckets {
+		for _, c := range f.waiting {
 			c.discard()
 		}
 	}
 	if err := m.destroy(); err != nil {
-		p.host.log().Error("mother of sandboxes left behind", "error", err)
+		p.host.log().Error("zygote of sandboxes left behind", "error", err)
 	}
 }
 
@@ -452,37 +452,37 @@ func (p *pool) bury() {
 // made.
 func (p *pool) makeOne() bool {
 	p.mu.Lock()
-	at, ok := p.lacking()
+	at, ok := p.shortfall()
 	if !ok {
 		p.mu.Unlock()
 		return false
 	}
-	f := p.shelves[at]
-	var in *interpreter
-	if r := p.ready[at.ready]; r != nil {
+	f := p.buckets[at]
+	var in *pythonZygote
+	if r := p.pythons[at.python]; r != nil {
 		in = r.in
 	}
-	like, m, mount := f.like, p.mother, f.same >= steadyAfter
+	template, m, mount := f.template, p.zygote, f.streak >= steadyAfter
 	p.mu.Unlock()
-	c, err := p.prepare(m, in, like)
+	c, err := p.prepare(m, in, template)
 	if err != nil {
 		p.host.log().Error("no sandbox was made ahead", "error", err)
 		return false
 	}
 	if mount {
-		if err := c.mountAhead(); err != nil { // a directory that is gone meanwhile
+		if err := c.premount(); err != nil { // a directory that is gone meanwhile
 			p.host.log().Debug("no mounts were made ahead", "error", err)
 			c.discard()
 			p.mu.Lock()
-			f.same = 0
+			f.streak = 0
 			p.mu.Unlock()
 			return true
 		}
 	}
 	p.mu.Lock()
-	kept := p.shelves[at] == f // it may have been dropped meanwhile
+	kept := p.buckets[at] == f // it may have been dropped meanwhile
 	if kept {
-		f.ready = append(f.ready, c)
+		f.waiting = append(f.waiting, c)
 	}
 	p.mu.Unlock()
 	if !kept {
@@ -491,89 +491,89 @@ func (p *pool) makeOne() bool {
 	return true
 }
 
-// lacking is the shelf that gets the next one: of those that hold less than they should
+// lacking is the bucket that gets the next one: of those that hold less than they should
 // the one that was asked for last, for which there is room. p.mu is held.
-func (p *pool) lacking() (profile, bool) {
+func (p *pool) shortfall() (profile, bool) {
 	var found []profile
 	total := 0
-	for key, s := range p.shelves {
-		total += len(s.ready)
-		r := p.ready[key.ready]
-		if key.ready != (readyKey{}) && (r == nil || r.in == nil) {
+	for key, s := range p.buckets {
+		total += len(s.waiting)
+		r := p.pythons[key.python]
+		if key.python != (pythonKey{}) && (r == nil || r.in == nil) {
 			continue // it executes meanwhile
 		}
-		if len(s.ready) < s.want {
+		if len(s.waiting) < s.want {
 			found = append(found, key)
 		}
 	}
-	slices.SortFunc(found, func(a, b profile) int { return p.shelves[b].asked.Compare(p.shelves[a].asked) })
+	slices.SortFunc(found, func(a, b profile) int { return p.buckets[b].asked.Compare(p.buckets[a].asked) })
 	for _, key := range found {
-		if total < p.max || p.makeRoom(p.shelves[key]) {
+		if total < p.max || p.makeRoom(p.buckets[key]) {
 			return key, true
 		}
 	}
 	return profile{}, false
 }
 
-// makeRoom lets one sandbox go for f, from a shelf that was asked for long before f, or
-// that holds more and was not asked for long after: two shelves must not take from each
+// makeRoom lets one sandbox go for f, from a bucket that was asked for long before f, or
+// that holds more and was not asked for long after: two buckets must not take from each
 // other in turns. p.mu is held.
-func (p *pool) makeRoom(f *shelf) bool {
-	var from *shelf
-	for _, s := range p.shelves {
+func (p *pool) makeRoom(f *bucket) bool {
+	var from *bucket
+	for _, s := range p.buckets {
 		before := f.asked.Sub(s.asked)
-		gives := before > poolPeriod || before > -poolPeriod && len(s.ready) > len(f.ready)+1
-		if s != f && len(s.ready) > 0 && gives && (from == nil || s.asked.Before(from.asked)) {
+		gives := before > poolPeriod || before > -poolPeriod && len(s.waiting) > len(f.waiting)+1
+		if s != f && len(s.waiting) > 0 && gives && (from == nil || s.asked.Before(from.asked)) {
 			from = s
 		}
 	}
 	if from == nil {
 		return false
 	}
-	c := from.ready[0]
-	from.ready = from.ready[1:]
+	c := from.waiting[0]
+	from.waiting = from.waiting[1:]
 	p.done.Go(c.discard)
 	return true
 }
 
 // shrink lets go what was not needed.
 func (p *pool) shrink() {
-	var spare []*cell
+	var surplus []*sandbox
 	p.mu.Lock()
-	for k, r := range p.ready {
-		if time.Since(r.last()) > interpreterIdle && p.running(k) == 0 {
+	for k, r := range p.pythons {
+		if time.Since(r.last()) > pythonIdle && p.running(k) == 0 {
 			p.drop(k)
 		}
 	}
-	for key, f := range p.shelves {
+	for key, f := range p.buckets {
 		if time.Since(f.asked) > poolIdle {
-			p.removeShelf(key)
+			p.removeBucket(key)
 			continue
 		}
-		f.ready = slices.DeleteFunc(f.ready, func(c *cell) bool {
-			if c.waits() && (c.ahead == nil || sameMounts(c.ahead.spec, f.like)) {
+		f.waiting = slices.DeleteFunc(f.waiting, func(c *sandbox) bool {
+			if c.waits() && (c.premounts == nil || sameMounts(c.premounts.spec, f.template)) {
 				return false
 			}
-			spare = append(spare, c) // somebody killed it, or what it shows is asked for no more
+			surplus = append(surplus, c) // somebody killed it, or what it shows is asked for no more
 			return true
 		})
 		// A half of what was never touched may go.
 		n := f.least / 2
-		spare = append(spare, f.ready[:min(n, len(f.ready))]...)
-		f.ready = f.ready[min(n, len(f.ready)):]
+		surplus = append(surplus, f.waiting[:min(n, len(f.waiting))]...)
+		f.waiting = f.waiting[min(n, len(f.waiting)):]
 		f.want = max(f.want-n, 1)
-		f.least = len(f.ready)
+		f.least = len(f.waiting)
 	}
 	p.mu.Unlock()
-	for _, c := range spare {
+	for _, c := range surplus {
 		c.discard()
 	}
 }
 
 // end is the end of work.
 func (p *pool) end() {
-	if p.mother != nil {
-		p.bury()
+	if p.zygote != nil {
+		p.discardZygote()
 	}
 }
 

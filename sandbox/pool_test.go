@@ -35,23 +35,23 @@ func TestFreedBehind(t *testing.T) {
 		count int   // as many as there may be
 		bytes int64 // of each
 	}{
-		{"count", maxBehind, 1},
+		{"count", maxDeferred, 1},
 		{"ids", 5, 1},
-		{"bytes", 4, maxBehindBytes / 4},
+		{"bytes", 4, maxDeferredBytes / 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &pool{mostBehind: maxBehind}
+			p := &pool{mostDeferred: maxDeferred}
 			if tt.name == "ids" {
-				p.mostBehind = tt.count
+				p.mostDeferred = tt.count
 			}
-			begun, goOn := make(chan struct{}, maxBehind), make(chan struct{})
+			begun, goOn := make(chan struct{}, maxDeferred), make(chan struct{})
 			free := func() { begun <- struct{}{}; <-goOn }
 			for i := range tt.count {
-				if !p.behind(tt.bytes, free) {
+				if !p.deferTeardown(tt.bytes, free) {
 					t.Fatalf("sandbox %d: not taken", i)
 				}
 			}
-			if p.behind(tt.bytes, free) {
+			if p.deferTeardown(tt.bytes, free) {
 				t.Error("one too many is taken")
 			}
 			for range min(tt.count, maxFreers) {
@@ -65,10 +65,10 @@ func TestFreedBehind(t *testing.T) {
 			if got, want := len(begun)+min(tt.count, maxFreers), tt.count; got != want {
 				t.Errorf("freed: got %d, want %d", got, want)
 			}
-			if p.endedCount != 0 || p.endedBytes != 0 || p.freers != 0 {
-				t.Errorf("left: got %d with %d bytes, and %d who free", p.endedCount, p.endedBytes, p.freers)
+			if p.deferredCount != 0 || p.deferredBytes != 0 || p.freers != 0 {
+				t.Errorf("left: got %d with %d bytes, and %d who free", p.deferredCount, p.deferredBytes, p.freers)
 			}
-			if !p.behind(maxBehindBytes, free) {
+			if !p.deferTeardown(maxDeferredBytes, free) {
 				t.Error("when nothing waits none is taken")
 			}
 			p.done.Wait()
@@ -76,7 +76,7 @@ func TestFreedBehind(t *testing.T) {
 	}
 }
 
-// What two shelves take from each other comes to an end, whichever was asked for last:
+// What two buckets take from each other comes to an end, whichever was asked for last:
 // else a pool that is full makes sandboxes and drops them for ever.
 func TestMakeRoomSettles(t *testing.T) {
 	h := openPrepared(t)
@@ -93,21 +93,21 @@ func TestMakeRoomSettles(t *testing.T) {
 		{"long before, and has less", 7, 1, 2 * poolPeriod},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cells := func(n int) (c []*cell) {
+			sandboxes := func(n int) (c []*sandbox) {
 				for range n {
-					c = append(c, newCell(h, Spec{}))
+					c = append(c, newSandbox(h, Spec{}))
 				}
 				return c
 			}
-			a := &shelf{ready: cells(tt.a), asked: now}
-			b := &shelf{ready: cells(tt.b), asked: now.Add(-tt.earlier)}
-			p := &pool{host: h, shelves: map[profile]*shelf{{cpu: 1}: a, {cpu: 2}: b}}
+			a := &bucket{waiting: sandboxes(tt.a), asked: now}
+			b := &bucket{waiting: sandboxes(tt.b), asked: now.Add(-tt.earlier)}
+			p := &pool{host: h, buckets: map[profile]*bucket{{cpu: 1}: a, {cpu: 2}: b}}
 			moves := 0
 			for moved := true; moved && moves <= 100; {
 				moved = false
-				for _, f := range []*shelf{a, b} {
+				for _, f := range []*bucket{a, b} {
 					if p.makeRoom(f) {
-						f.ready = append(f.ready, cells(1)...)
+						f.waiting = append(f.waiting, sandboxes(1)...)
 						moved = true
 						moves++
 					}
@@ -115,17 +115,17 @@ func TestMakeRoomSettles(t *testing.T) {
 			}
 			p.done.Wait()
 			if moves > 8 {
-				t.Errorf("got %d moves of %d sandboxes, then %d and %d", moves, tt.a+tt.b, len(a.ready), len(b.ready))
+				t.Errorf("got %d moves of %d sandboxes, then %d and %d", moves, tt.a+tt.b, len(a.waiting), len(b.waiting))
 			}
 		})
 	}
 }
 
-// Where none may wait, the mother makes each sandbox when it is asked for, and a ready
+// Where none may wait, the zygote makes each sandbox when it is asked for, and a ready
 // Python forks into it.
-func TestMotherWithoutPreparedSandboxes(t *testing.T) {
+func TestZygoteWithoutPreparedSandboxes(t *testing.T) {
 	c := testConfig(t)
-	c.Mother, c.Prepared, c.Interpreters = true, 0, 1
+	c.Zygote, c.Prepared, c.PythonZygotes = true, 0, 1
 	h := openWith(t, c)
 	start := func(s Spec, id string) *Process {
 		s.ID = id
@@ -139,21 +139,21 @@ func TestMotherWithoutPreparedSandboxes(t *testing.T) {
 		return p
 	}
 	for i := range 3 {
-		if p := start(Spec{Program: command("/usr/bin/true")}, fmt.Sprintf("made%d", i)); p.cell.born == nil {
-			t.Error("the mother did not make it")
+		if p := start(Spec{Program: command("/usr/bin/true")}, fmt.Sprintf("made%d", i)); p.sandbox.cloned == nil {
+			t.Error("the zygote did not make it")
 		}
 	}
 	python := pythonSpec(nil, "-c", "pass")
-	forked := func() bool { return start(python, fmt.Sprintf("python%d", testIDs.Add(1))).cell.joined != nil }
+	forked := func() bool { return start(python, fmt.Sprintf("python%d", testIDs.Add(1))).sandbox.forked != nil }
 	for deadline := time.Now().Add(time.Minute); !forked(); {
 		if time.Now().After(deadline) {
 			t.Fatal("no Python was forked")
 		}
 	}
 	h.pool.mu.Lock()
-	for _, f := range h.pool.shelves {
-		if len(f.ready) > 0 {
-			t.Errorf("%d sandboxes wait", len(f.ready))
+	for _, f := range h.pool.buckets {
+		if len(f.waiting) > 0 {
+			t.Errorf("%d sandboxes wait", len(f.waiting))
 		}
 	}
 	h.pool.mu.Unlock()
@@ -163,7 +163,7 @@ func TestMotherWithoutPreparedSandboxes(t *testing.T) {
 // What waits for the next request has nothing of the last one's, and of many requests
 // that are each of another kind not all are remembered.
 func TestPoolForgetsRequests(t *testing.T) {
-	h := openReady(t)
+	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "pass")
 	s.Env = append(s.Env, "TOKEN=secret")
 	run(t, h, s, "")
@@ -176,30 +176,30 @@ func TestPoolForgetsRequests(t *testing.T) {
 	}
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
-	for _, f := range h.pool.shelves {
-		holds("a shelf", f.like)
-		for _, c := range f.ready {
+	for _, f := range h.pool.buckets {
+		holds("a bucket", f.template)
+		for _, c := range f.waiting {
 			holds("a sandbox", c.spec)
-			if c.ahead != nil {
-				holds("its mounts", c.ahead.spec)
+			if c.premounts != nil {
+				holds("its mounts", c.premounts.spec)
 			}
 		}
 	}
 	h.pool.mu.Unlock()
-	last := profile{openFiles: 3 * maxShelves}
+	last := profile{openFiles: 3 * maxBuckets}
 	for n := range last.openFiles {
 		h.pool.pick(profile{openFiles: n + 1}, Spec{})
 	}
 	h.pool.mu.Lock()
-	if n := len(h.pool.shelves); n > maxShelves || h.pool.shelves[last] == nil {
-		t.Errorf("got %d shelves, want at most %d and the last one", n, maxShelves)
+	if n := len(h.pool.buckets); n > maxBuckets || h.pool.buckets[last] == nil {
+		t.Errorf("got %d buckets, want at most %d and the last one", n, maxBuckets)
 	}
 }
 
-// An interpreter of which a program runs is busy, also if one of its children that wait
+// A Python zygote of which a program runs is busy, also if one of its children that wait
 // was killed.
 func TestBusyInterpreter(t *testing.T) {
-	h := openReady(t)
+	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "print('ready', flush=True); input()")
 	run(t, h, s, "") // asks for it
 	waitForReady(t, h, s)
@@ -213,13 +213,13 @@ func TestBusyInterpreter(t *testing.T) {
 	<-said.done
 	waitForReady(t, h, s)
 	key := s.withDefaults().profile()
-	key.ready = s.readyKey()
+	key.python = s.pythonKey()
 	if err := eventually(func() error {
 		h.pool.mu.Lock()
 		defer h.pool.mu.Unlock()
-		f := h.pool.shelves[key]
+		f := h.pool.buckets[key]
 		f.want = 0 // no more than there are
-		if n, waiting := h.pool.ready[key.ready].in.children(), len(f.ready); n != waiting+1 {
+		if n, waiting := h.pool.pythons[key.python].in.children(), len(f.waiting); n != waiting+1 {
 			return fmt.Errorf("%d children, of which %d wait", n, waiting)
 		}
 		return nil
@@ -227,19 +227,19 @@ func TestBusyInterpreter(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.pool.mu.Lock()
-	c := h.pool.shelves[key].ready[0]
-	if err := unix.PidfdSendSignal(c.born.fd, unix.SIGKILL, nil, 0); err != nil {
+	c := h.pool.buckets[key].waiting[0]
+	if err := unix.PidfdSendSignal(c.cloned.fd, unix.SIGKILL, nil, 0); err != nil {
 		t.Error(err)
 	}
 	if err := eventually(func() error {
-		if len(c.joined.ended) == 0 {
+		if len(c.forked.ended) == 0 {
 			return errors.New("nobody says that the child has ended")
 		}
 		return nil
 	}); err != nil {
 		t.Error(err)
 	}
-	if n := h.pool.running(key.ready); n < 1 {
+	if n := h.pool.running(key.python); n < 1 {
 		t.Errorf("got %d that run, want the one", n)
 	}
 	h.pool.mu.Unlock()

@@ -15,19 +15,19 @@ import (
 const maxCallers = 64
 
 // slowModules make each forked child end slowly, whether its program uses them or not
-// (_ACTING in ready.py).
+// (_ACTING in forkserver.py).
 var slowModules = moduleSet([]string{"sqlite3"})
 
-// A readySlot is an interpreter, or that one is being started.
-type readySlot struct {
-	in     *interpreter // nil: not yet
-	failed bool         // it can't be started
-	has    modules      // what was asked for, and what that imports
+// A pythonEntry is a Python zygote, or that one is being started.
+type pythonEntry struct {
+	in     *pythonZygote // nil: not yet
+	failed bool          // it can't be started
+	has    modules       // what was asked for, and what that imports
 	asked  map[string]time.Time
 }
 
 // ask notes that a caller asks for it.
-func (r *readySlot) ask(caller string, now time.Time) {
+func (r *pythonEntry) ask(caller string, now time.Time) {
 	if _, known := r.asked[caller]; !known && len(r.asked) >= maxCallers {
 		delete(r.asked, slices.MinFunc(slices.Collect(maps.Keys(r.asked)), func(a, b string) int { return r.asked[a].Compare(r.asked[b]) }))
 	}
@@ -35,7 +35,7 @@ func (r *readySlot) ask(caller string, now time.Time) {
 }
 
 // last is when anybody asked for it.
-func (r *readySlot) last() (last time.Time) {
+func (r *pythonEntry) last() (last time.Time) {
 	for _, at := range r.asked {
 		if at.After(last) {
 			last = at
@@ -45,30 +45,30 @@ func (r *readySlot) last() (last time.Time) {
 }
 
 // users are the callers that asked for it not long ago.
-func (r *readySlot) users(now time.Time) (users []string) {
+func (r *pythonEntry) users(now time.Time) (users []string) {
 	for caller, at := range r.asked {
-		if now.Sub(at) < interpreterIdle {
+		if now.Sub(at) < pythonIdle {
 			users = append(users, caller)
 		}
 	}
 	return users
 }
 
-// askInterpreter returns the Python zygote for k, and its key: one with these modules, or
+// askPythonZygote returns the Python zygote for k, and its key: one with these modules, or
 // one of the same caller with more. If there is none it has one started where it may.
-func (p *pool) askInterpreter(k readyKey, caller string) (readyKey, *interpreter) {
+func (p *pool) askPythonZygote(k pythonKey, caller string) (pythonKey, *pythonZygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	at := p.serving(k, caller)
-	if own := p.ready[k]; own != nil {
+	if own := p.pythons[k]; own != nil {
 		own.ask(caller, now)
-	} else if p.mother != nil {
-		if start, ok := p.choose(k, caller, at != readyKey{}, now); ok {
-			p.startSlot(start, &readySlot{asked: map[string]time.Time{caller: now}, has: start.imports})
+	} else if p.zygote != nil {
+		if start, ok := p.choose(k, caller, at != pythonKey{}, now); ok {
+			p.startSlot(start, &pythonEntry{asked: map[string]time.Time{caller: now}, has: start.imports})
 		}
 	}
-	if r := p.ready[at]; r != nil { // it may have gone for the one that is started
+	if r := p.pythons[at]; r != nil { // it may have gone for the one that is started
 		r.ask(caller, now)
 		return at, r.in
 	}
@@ -79,16 +79,16 @@ func (p *pool) askInterpreter(k readyKey, caller string) (readyKey, *interpreter
 // those that this caller uses anyway, so that no caller sees what others import. To fork
 // from one with more modules takes a little longer, and to start a Python much longer.
 // Zero: none is ready. p.mu is held.
-func (p *pool) serving(k readyKey, caller string) (best readyKey) {
-	if r := p.ready[k]; r != nil && r.in != nil {
+func (p *pool) serving(k pythonKey, caller string) (best pythonKey) {
+	if r := p.pythons[k]; r != nil && r.in != nil {
 		return k
 	}
-	for key, r := range p.ready {
+	for key, r := range p.pythons {
 		_, uses := r.asked[caller]
 		if r.in == nil || !uses || !key.same(k) || !r.has.covers(k.imports) || r.has.and(slowModules) != k.imports.and(slowModules) {
 			continue
 		}
-		b := p.ready[best]
+		b := p.pythons[best]
 		if b == nil || r.has.count() < b.has.count() || r.has.count() == b.has.count() && r.last().After(b.last()) {
 			best = key
 		}
@@ -98,7 +98,7 @@ func (p *pool) serving(k readyKey, caller string) (best readyKey) {
 
 // choose says which zygote is started for k, and makes room for it. False: it is too
 // early, or none may go for it. served says that another one serves k. p.mu is held.
-func (p *pool) choose(k readyKey, caller string, served bool, now time.Time) (start readyKey, ok bool) {
+func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (start pythonKey, ok bool) {
 	if now.Before(p.rest) {
 		if caller != p.starter {
 			p.turnEnds = now.Add(poolIdle)
@@ -108,12 +108,12 @@ func (p *pool) choose(k readyKey, caller string, served bool, now time.Time) (st
 	if caller == p.starter && now.Before(p.turnEnds) {
 		return k, false
 	}
-	if len(p.ready) >= p.interpreters {
+	if len(p.pythons) >= p.pythonZygotes {
 		old, ok := p.victim(caller, served, now)
 		if !ok {
 			return k, false
 		}
-		if all := k.with(old); p.mayMerge(k, old, caller, now) && p.ready[all] == nil {
+		if all := k.with(old); p.mayMerge(k, old, caller, now) && p.pythons[all] == nil {
 			k = all
 		}
 		p.drop(old)
@@ -125,29 +125,29 @@ func (p *pool) choose(k readyKey, caller string, served bool, now time.Time) (st
 
 // mayMerge says whether a zygote for k may have the modules of an old one, which goes for
 // it, as well: then it serves the programs of both. p.mu is held.
-func (p *pool) mayMerge(k, old readyKey, caller string, now time.Time) bool {
-	r := p.ready[old]
+func (p *pool) mayMerge(k, old pythonKey, caller string, now time.Time) bool {
+	r := p.pythons[old]
 	return r.in != nil && old.same(k) && k.imports.and(slowModules) == old.imports.and(slowModules) && slices.Equal(r.users(now), []string{caller})
 }
 
 // victim is the zygote that goes for a new one of the caller's: the least recently asked
 // that no program of uses. Who has less than a share takes from those who have more; who
 // has a share, from its own. served: only one that nobody asked for lately. p.mu is held.
-func (p *pool) victim(caller string, served bool, now time.Time) (oldest readyKey, ok bool) {
+func (p *pool) victim(caller string, served bool, now time.Time) (oldest pythonKey, ok bool) {
 	held := map[string]int{caller: 0}
-	for _, r := range p.ready {
+	for _, r := range p.pythons {
 		for _, user := range r.users(now) {
 			held[user]++
 		}
 	}
-	share := max(1, p.interpreters/len(held))
+	share := max(1, p.pythonZygotes/len(held))
 	find := func(may func(user string) bool) {
-		for key, r := range p.ready {
+		for key, r := range p.pythons {
 			refuses := func(user string) bool { return !may(user) }
 			if p.running(key) > 0 || served && now.Sub(r.last()) < poolIdle || slices.ContainsFunc(r.users(now), refuses) {
 				continue
 			}
-			if !ok || r.last().Before(p.ready[oldest].last()) {
+			if !ok || r.last().Before(p.pythons[oldest].last()) {
 				oldest, ok = key, true
 			}
 		}
@@ -162,12 +162,12 @@ func (p *pool) victim(caller string, served bool, now time.Time) (oldest readyKe
 }
 
 // startSlot starts the zygote of a slot in the background. p.mu is held.
-func (p *pool) startSlot(k readyKey, r *readySlot) {
-	p.ready[k] = r
-	m := p.mother
+func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
+	p.pythons[k] = r
+	m := p.zygote
 	p.done.Go(func() {
 		begin := time.Now()
-		in, err := m.startInterpreter(k)
+		in, err := m.startPythonZygote(k)
 		p.mu.Lock()
 		p.rest = time.Now().Add(startShare * time.Since(begin))
 		p.mu.Unlock()
@@ -180,16 +180,16 @@ func (p *pool) startSlot(k readyKey, r *readySlot) {
 			return
 		}
 		p.mu.Lock()
-		if p.ready[k] != r { // the mother is gone meanwhile, or the pool is
+		if p.pythons[k] != r { // the zygote is gone meanwhile, or the pool is
 			p.mu.Unlock()
 			in.close()
 			return
 		}
 		r.in, r.has = in, r.has.or(in.has)
 		p.mu.Unlock()
-		p.stir()
+		p.wakeUp()
 		<-in.gone
-		p.forgetInterpreter(k, r)
+		p.forgetPythonZygote(k, r)
 	})
 }
 
@@ -230,12 +230,12 @@ func (m modules) count() (n int) {
 }
 
 // same says whether two keys differ in their modules only.
-func (k readyKey) same(other readyKey) bool {
+func (k pythonKey) same(other pythonKey) bool {
 	return k.program == other.program && k.settings == other.settings
 }
 
 // with is k with the modules of another key, too.
-func (k readyKey) with(other readyKey) readyKey {
+func (k pythonKey) with(other pythonKey) pythonKey {
 	k.imports = k.imports.or(other.imports)
 	return k
 }

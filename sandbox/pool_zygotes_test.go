@@ -15,12 +15,12 @@ type zygotePool struct {
 }
 
 func newZygotePool(size int) *zygotePool {
-	return &zygotePool{&pool{interpreters: size, ready: map[readyKey]*readySlot{}, shelves: map[profile]*shelf{}}, time.Now()}
+	return &zygotePool{&pool{pythonZygotes: size, pythons: map[pythonKey]*pythonEntry{}, buckets: map[profile]*bucket{}}, time.Now()}
 }
 
 // keyOf is the key of a Python that needs modules, separated by blanks.
-func keyOf(modules string) readyKey {
-	return readyKey{program: 1, imports: moduleSet(strings.Fields(modules))}
+func keyOf(modules string) pythonKey {
+	return pythonKey{program: 1, imports: moduleSet(strings.Fields(modules))}
 }
 
 // ask has a caller ask for a zygote with modules, some seconds after the last one, and
@@ -29,14 +29,14 @@ func (p *zygotePool) ask(caller, modules string) string {
 	p.now = p.now.Add(2 * time.Second)
 	k := keyOf(modules)
 	at := p.serving(k, caller)
-	if own := p.ready[k]; own != nil {
+	if own := p.pythons[k]; own != nil {
 		own.ask(caller, p.now)
 	} else {
-		if start, ok := p.choose(k, caller, at != readyKey{}, p.now); ok {
-			p.ready[start] = &readySlot{in: &interpreter{}, has: start.imports, asked: map[string]time.Time{caller: p.now}}
+		if start, ok := p.choose(k, caller, at != pythonKey{}, p.now); ok {
+			p.pythons[start] = &pythonEntry{in: &pythonZygote{}, has: start.imports, asked: map[string]time.Time{caller: p.now}}
 		}
 	}
-	if r := p.ready[at]; r != nil {
+	if r := p.pythons[at]; r != nil {
 		r.ask(caller, p.now)
 		return strings.Join(at.modules(), " ")
 	}
@@ -45,7 +45,7 @@ func (p *zygotePool) ask(caller, modules string) string {
 
 // stand is what zygotes stand: the modules of each, and who asked for it.
 func (p *zygotePool) stand() (all []string) {
-	for k, r := range p.ready {
+	for k, r := range p.pythons {
 		users := r.users(p.now)
 		slices.Sort(users)
 		all = append(all, fmt.Sprintf("%s: %s", strings.Join(k.modules(), " "), strings.Join(users, " ")))
@@ -77,8 +77,8 @@ func TestCallersKeepTheirZygotes(t *testing.T) {
 				caller, modules, _ := strings.Cut(step, ":")
 				p.ask(caller, modules)
 				p.rest = time.Time{}
-				if len(p.ready) > tt.size {
-					t.Fatalf("after %s there are %d zygotes: %q", step, len(p.ready), p.stand())
+				if len(p.pythons) > tt.size {
+					t.Fatalf("after %s there are %d zygotes: %q", step, len(p.pythons), p.stand())
 				}
 			}
 			stand := p.stand()
@@ -133,14 +133,14 @@ func TestZygoteThatServes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newZygotePool(1)
-			p.ready[keyOf(tt.there)] = &readySlot{in: &interpreter{}, has: keyOf(tt.there).imports, asked: map[string]time.Time{tt.users: p.now}}
+			p.pythons[keyOf(tt.there)] = &pythonEntry{in: &pythonZygote{}, has: keyOf(tt.there).imports, asked: map[string]time.Time{tt.users: p.now}}
 			got := strings.Join(p.serving(keyOf(tt.asked), tt.caller).modules(), " ")
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			other := keyOf(tt.asked)
 			other.settings = 1
-			if at := p.serving(other, tt.caller); at != (readyKey{}) {
+			if at := p.serving(other, tt.caller); at != (pythonKey{}) {
 				t.Errorf("with other settings: got %q", at.modules())
 			}
 		})
@@ -163,9 +163,9 @@ func TestZygoteStartsInTurns(t *testing.T) {
 		if step.rest {
 			p.rest = p.now.Add(time.Hour)
 		}
-		before := len(p.ready)
+		before := len(p.pythons)
 		p.ask(step.caller, step.modules)
-		if len(p.ready) > before {
+		if len(p.pythons) > before {
 			starts += step.caller + ":" + step.modules + " "
 		}
 	}

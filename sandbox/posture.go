@@ -16,7 +16,7 @@ import (
 // while it waits before its exec. Nothing about it changes later: what exec
 // could still give, no_new_privs takes.
 type posture struct {
-	slot      slot
+	ids       idPair
 	group     group
 	network   Network
 	rlimits   map[int]uint64
@@ -24,25 +24,25 @@ type posture struct {
 	memory    int64
 	processes int
 	filters   int               // that the process has of ours
-	mother    group             // whose devices cgroup it shares on v1, if she made the sandbox
-	hers      map[string]string // her namespaces, by name
+	zygote    group             // whose devices cgroup it shares on v1, if it made the sandbox
+	zygotes   map[string]string // its namespaces, by name
 }
 
 // posture is what c's first process should have.
-func (c *cell) posture() (posture, error) {
+func (c *sandbox) posture() (posture, error) {
 	l := c.spec.Limits
 	p := posture{
-		slot: c.slot, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
+		ids: c.ids, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
 		memory: l.MemoryBytes, processes: l.Processes, filters: 2,
 	}
-	if c.born != nil {
-		p.initPid = c.born.pid
+	if c.cloned != nil {
+		p.initPid = c.cloned.pid
 		p.filters = 2 // the zygote's and the script's; init loads its own later
-		if c.joined != nil {
+		if c.forked != nil {
 			p.filters++ // the Python zygote's
 		}
-		p.mother = c.host.cgroups.group(c.host.groupName(), motherGroup)
-		p.hers = c.born.mother
+		p.zygote = c.host.cgroups.group(c.host.groupName(), zygoteGroup)
+		p.zygotes = c.cloned.zygote
 		return p, nil
 	}
 	var err error
@@ -152,7 +152,7 @@ func pidInside(status procStatus, want uint32) (uint32, error) {
 }
 
 func (p posture) checkStatus(status procStatus) error {
-	id := strconv.Itoa(int(p.slot.script()))
+	id := strconv.Itoa(int(p.ids.script()))
 	four := strings.Join([]string{id, id, id, id}, "\t")
 	none := strings.Repeat("0", 16)
 	own, err := ownFilters()
@@ -207,7 +207,7 @@ func (p posture) checkOOMScore(pid int) error {
 	return nil
 }
 
-// checkNamespaces wants the process in none of ours and of the mother's, and in init's.
+// checkNamespaces wants the process in none of ours and of the zygote's, and in init's.
 func (p posture) checkNamespaces(pid int) error {
 	names := []string{"user", "mnt", "pid", "ipc", "uts", "cgroup"}
 	if p.network == NetworkNone {
@@ -232,8 +232,8 @@ func (p posture) checkNamespaces(pid int) error {
 		if got[name] == own[name] {
 			return fmt.Errorf("%s namespace: got the daemon's", name)
 		}
-		if got[name] == p.hers[name] {
-			return fmt.Errorf("%s namespace: got the mother's", name)
+		if got[name] == p.zygotes[name] {
+			return fmt.Errorf("%s namespace: got the zygote's", name)
 		}
 		if got[name] != want[name] {
 			return fmt.Errorf("%s namespace: got %s, want init's %s", name, got[name], want[name])
@@ -284,8 +284,8 @@ func (p posture) checkGroups(pid int) error {
 	// carry the mount point before it. The end is what tells sandboxes apart.
 	for _, c := range controllers {
 		path := p.group.path
-		if c == "devices" && p.mother.path != "" {
-			path = p.mother.path
+		if c == "devices" && p.zygote.path != "" {
+			path = p.zygote.path
 		}
 		end := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 		if !strings.HasSuffix(got[c], "/"+end) {

@@ -99,7 +99,7 @@ readlink ns/*; echo; cat cgroup oom_score_adj; for m in uid_map gid_map; do whil
 	if len(parts) != 5 {
 		t.Fatalf("%d parts in %q", len(parts), text.String())
 	}
-	c := k.p.cell
+	c := k.p.sandbox
 	var out strings.Builder
 	statusLines(t, &out, parts[0])
 	namespaceLines(t, &out, parts[3])
@@ -166,13 +166,13 @@ func namespaceLines(t *testing.T, out *strings.Builder, text string) {
 }
 
 // hostIDLines prints who the sandbox's processes are outside.
-func hostIDLines(t *testing.T, out *strings.Builder, c *cell) {
+func hostIDLines(t *testing.T, out *strings.Builder, c *sandbox) {
 	t.Helper()
 	pids, err := c.group.pids()
 	if err != nil {
 		t.Fatal(err)
 	}
-	whose := strings.NewReplacer(fmt.Sprint(c.slot.root), "init's", fmt.Sprint(c.slot.script()), "the script's")
+	whose := strings.NewReplacer(fmt.Sprint(c.ids.root), "init's", fmt.Sprint(c.ids.script()), "the script's")
 	lines := map[string]bool{}
 	for _, pid := range pids {
 		status, err := readStatus(fmt.Sprint(pid))

@@ -19,7 +19,7 @@ func TestPostureRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := posture{
-		slot: slot{root: 1 << 28}, group: h.cgroups.group(h.groupName(), "none"), initPid: self,
+		ids: idPair{root: 1 << 28}, group: h.cgroups.group(h.groupName(), "none"), initPid: self,
 		rlimits: map[int]uint64{unix.RLIMIT_CORE: 12345}, memory: 1 << 20, processes: 1,
 	}
 	for _, tt := range []struct {
@@ -71,7 +71,7 @@ func TestPostureOfARunningProgram(t *testing.T) {
 		}
 		pid = pid*10 + uint32(b[0]-'0')
 	}
-	c := k.p.cell
+	c := k.p.sandbox
 	right, err := c.posture()
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +84,8 @@ func TestPostureOfARunningProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*posture){
-		"mother's":   func(p *posture) { p.hers = map[string]string{"net": space} },
-		"Uid":        func(p *posture) { p.slot.root += 2 },
+		"zygote's":   func(p *posture) { p.zygotes = map[string]string{"net": space} },
+		"Uid":        func(p *posture) { p.ids.root += 2 },
 		"NSpid":      func(p *posture) { pid++ },
 		"rlimit":     func(p *posture) { p.rlimits = map[int]uint64{unix.RLIMIT_NOFILE: 1 << 20} },
 		"memory":     func(p *posture) { p.memory *= 2 },

@@ -17,14 +17,14 @@ type profile struct {
 	sizeBytes, files int64
 	openFiles        int
 	cpu              time.Duration
-	ready            readyKey // of the interpreter that its process was forked from; zero: it executes a program
+	python           pythonKey // of the Python zygote that its process was forked from; zero: it executes a program
 }
 
 func (s Spec) profile() profile {
 	return profile{sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
 }
 
-// preparable says whether the mother can make a sandbox for s: what she makes has a
+// preparable says whether the zygote can make a sandbox for s: what it makes has a
 // network of its own and the host's root.
 func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" && !s.unprepared }
 
@@ -41,46 +41,46 @@ const preparedPoints = 4
 // prepare makes a sandbox like that of s, up to the first process, which has dropped
 // everything, has been looked at and waits for what it is to execute: a child of its
 // init, or of in if that is not nil. Used once.
-func (h *Host) prepare(m *mother, in *interpreter, s Spec) (_ *cell, err error) {
-	c := newCell(h, s)
+func (h *Host) prepare(m *zygote, in *pythonZygote, s Spec) (_ *sandbox, err error) {
+	c := newSandbox(h, s)
 	defer func() {
 		if err != nil {
 			c.discard()
 		}
 	}()
-	if c.slot, err = h.ids.take(); err != nil {
+	if c.ids, err = h.ids.take(); err != nil {
 		return nil, &SetupError{Step: "ids", Err: err}
 	}
-	c.group = h.cgroups.slim(h.groupName(), "_"+c.slot.String())
+	c.group = h.cgroups.slim(h.groupName(), "_"+c.ids.String())
 	if err := c.group.create(); err != nil {
 		return nil, &SetupError{Step: "cgroup", Err: err}
 	}
 	if _, err := c.limit(s.Limits); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(h.cells(), c.slot.String())
+	dir := filepath.Join(h.sandboxes(), c.ids.String())
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, &SetupError{Step: "workspace", Err: err}
 	}
 	c.dir = dir
-	if c.staging, err = newStaging(c.dir, s.Workspace, preparedPoints, c.slot.script()); err != nil {
+	if c.staging, err = newStaging(c.dir, s.Workspace, preparedPoints, c.ids.script()); err != nil {
 		return nil, &SetupError{Step: "workspace", Err: err}
 	}
 	if c.pipes, err = newPipes(); err != nil {
 		return nil, &SetupError{Step: "pipes", Err: err}
 	}
-	if err := c.pipes.giveTo(c.slot.script()); err != nil {
+	if err := c.pipes.giveTo(c.ids.script()); err != nil {
 		return nil, &SetupError{Step: "pipes", Err: err}
 	}
-	if err := c.beBorn(m, in); err != nil {
-		return nil, step("mother", err)
+	if err := c.cloneInit(m, in); err != nil {
+		return nil, step("zygote", err)
 	}
-	return c, c.lookAt()
+	return c, c.verify()
 }
 
 // limit sets the limits that can be set at any time, unless they are. It reports
 // whether it had to.
-func (c *cell) limit(l Limits) (changed bool, err error) {
+func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	was := c.limited
 	if was.MemoryBytes == l.MemoryBytes && was.Processes == l.Processes && was.MilliCPUs == l.MilliCPUs {
 		return false, nil
@@ -96,22 +96,22 @@ func (c *cell) limit(l Limits) (changed bool, err error) {
 		return true, &SetupError{Step: "cgroup", Err: err}
 	}
 	c.limited = l
-	return true, c.host.faults.loosen(c.group, true)
+	return true, c.host.faults.injectLimits(c.group, true)
 }
 
-// beBorn has the mother clone the sandbox's init, and waits for its first process.
-func (c *cell) beBorn(m *mother, in *interpreter) error {
+// cloneInit has the zygote clone the sandbox's init, and waits for its first process.
+func (c *sandbox) cloneInit(m *zygote, in *pythonZygote) error {
 	ours, theirs, err := newControl()
 	if err != nil {
 		return err
 	}
 	defer theirs.Close()
 	c.control = ours
-	doors, err := c.group.doors()
+	procsFiles, err := c.group.procsFiles()
 	if err != nil {
 		return err
 	}
-	defer closeFiles(doors)
+	defer closeFiles(procsFiles)
 	defer c.pipes.closeInside()
 	streams := c.pipes.inside
 	if in != nil { // they are not init's
@@ -132,10 +132,10 @@ func (c *cell) beBorn(m *mother, in *interpreter) error {
 		fds = append(fds, int(f.Fd()))
 	}
 	fds = append(fds, root.trees...)
-	for _, f := range doors {
+	for _, f := range procsFiles {
 		fds = append(fds, int(f.Fd()))
 	}
-	if c.born, err = m.make(c.spec, c.slot, fds, in == nil); err != nil {
+	if c.cloned, err = m.make(c.spec, c.ids, fds, in == nil); err != nil {
 		return err
 	}
 	theirs.Close() // so that its end is seen: init may die of its limits at once
@@ -151,36 +151,36 @@ func (c *cell) beBorn(m *mother, in *interpreter) error {
 	if _, err := c.control.expect(frameHello, 0); err != nil {
 		return step("init", err)
 	}
-	c.joined, err = in.fork(c, doors)
-	return step("interpreter", err)
+	c.forked, err = in.fork(c, procsFiles)
+	return step("Python zygote", err)
 }
 
-// lookAt reads the posture of the first process, which waits, and keeps what is
+// verify reads the posture of the first process, which waits, and keeps what is
 // needed of the sandbox.
-func (c *cell) lookAt() error {
+func (c *sandbox) verify() error {
 	want, err := c.posture()
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	err = c.host.heed(func() (err error) {
+	err = c.host.enforce(func() (err error) {
 		c.first, err = want.check(c.first)
 		return err
 	})
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	if c.bell, err = c.group.hangOOMBell(); err != nil {
+	if c.oom, err = c.group.notifyOOM(); err != nil {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
 	// The owner of what a mount shows is mapped by the sandbox's own namespace.
-	if c.userns, err = openNamespace(c.born.pid, "user"); err != nil {
+	if c.userns, err = openNamespace(c.cloned.pid, "user"); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// Who is the last user of one of these has the kernel take apart what is in it,
 	// some milliseconds of work and of waiting. That shall not be init, on whose end the
 	// answer waits.
 	for _, name := range []string{"mnt", "net", "ipc"} {
-		f, err := openNamespace(c.born.pid, name)
+		f, err := openNamespace(c.cloned.pid, name)
 		if err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}
@@ -196,12 +196,12 @@ func openNamespace(pid int, name string) (*os.File, error) {
 
 // waits says whether a prepared sandbox is still what it was. A dying init closes its
 // socket first, and is dead some time after its last process has left the cgroups. The
-// child of an interpreter closes its gate, and may say so itself before its mother does.
-func (c *cell) waits() bool {
-	if c.joined != nil && (len(c.joined.ended) > 0 || !quiet(c.joined.gate)) {
+// child of a Python zygote closes its barrier, and may say so itself before its zygote does.
+func (c *sandbox) waits() bool {
+	if c.forked != nil && (len(c.forked.ended) > 0 || !quiet(c.forked.barrier)) {
 		return false
 	}
-	return !c.born.ended() && quiet(c.control.file)
+	return !c.cloned.ended() && quiet(c.control.file)
 }
 
 // quiet says whether a socket has nothing to read, not even its end.
@@ -218,9 +218,9 @@ func quiet(f *os.File) bool {
 	return err == nil && nothing
 }
 
-// handOver gives a prepared sandbox its program and returns when the exec of the
+// assign gives a prepared sandbox its program and returns when the exec of the
 // first command succeeded.
-func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
+func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
 	defer stop()
 	c.spec = s
@@ -229,17 +229,17 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 		return err
 	}
 	if changed {
-		err := c.host.heed(func() error { return c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
+		err := c.host.enforce(func() error { return c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
 		if err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}
 	}
 	deadline := initDeadline(s.Limits)
 	kind, payload := uint32(frameProgram), []byte(nil)
-	if c.joined == nil {
+	if c.forked == nil {
 		payload, err = encodeProgram(filters{}, s, deadline)
 	} else {
-		kind, payload = frameJoined, encodeJoined(c.first, deadline)
+		kind, payload = frameForked, encodeForked(c.first, deadline)
 	}
 	if err != nil {
 		return &SetupError{Step: "program", Err: err}
@@ -253,14 +253,14 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 	if !stop() { // canceled just now, and the socket with it
 		return step("start", context.Cause(ctx))
 	}
-	tell := func() error { return c.control.handOver(initName(s.ID), m.trees, m.targets, kind, payload) }
-	if c.joined == nil {
-		return c.begin(tell, frameStarted)
+	notify := func() error { return c.control.assign(initName(s.ID), m.trees, m.targets, kind, payload) }
+	if c.forked == nil {
+		return c.begin(notify, frameStarted)
 	}
-	if err := c.begin(tell, frameMounted); err != nil {
+	if err := c.begin(notify, frameMounted); err != nil {
 		return err
 	}
-	return c.joined.run(s)
+	return c.forked.run(s)
 }
 
 // initName is what the init of a running sandbox is called: the end of the program's
@@ -269,8 +269,8 @@ func (c *cell) handOver(ctx context.Context, s Spec, io IO) error {
 func initName(id string) string { return id[max(0, len(id)-15):] }
 
 // discard takes a prepared sandbox apart that no program ran in.
-func (c *cell) discard() {
+func (c *sandbox) discard() {
 	if err := c.destroy(); err != nil {
-		c.host.log().Error("prepared sandbox left behind", "slot", c.slot.String(), "error", err)
+		c.host.log().Error("prepared sandbox left behind", "slot", c.ids.String(), "error", err)
 	}
 }

@@ -52,13 +52,13 @@ func benchmarkPrepared(b *testing.B, h *Host, s Spec) {
 
 // BenchmarkPrepared is one execution after the other in sandboxes made ahead.
 func BenchmarkPrepared(b *testing.B) {
-	h := openReady(b)
+	h := openForkServer(b)
 	benchmarkPrepared(b, h, Spec{Program: command("/usr/bin/true")})
 }
 
-// BenchmarkReady is the same for a Python that was forked.
-func BenchmarkReady(b *testing.B) {
-	h := openReady(b)
+// BenchmarkPreparedPython is the same for a Python that was forked.
+func BenchmarkPreparedPython(b *testing.B) {
+	h := openForkServer(b)
 	s := pythonSpec([]string{"json"}, "-c", "print(2+2)")
 	benchmarkPrepared(b, h, s)
 }

@@ -17,18 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func motherOf(h *Host) *mother {
+func zygoteOf(h *Host) *zygote {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
-	return h.pool.mother
+	return h.pool.zygote
 }
 
 // TestPrepareWithoutDescriptors prepares and hands over with one descriptor, two,
 // and so on, both for commands and for forked Pythons.
 func TestPrepareWithoutDescriptors(t *testing.T) {
-	h := openReady(t)
-	m := motherOf(h)
-	in, err := m.startInterpreter(pythonSpec(nil, "-c", "").readyKey())
+	h := openForkServer(t)
+	m := zygoteOf(h)
+	in, err := m.startPythonZygote(pythonSpec(nil, "-c", "").pythonKey())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 	snapshot := newSnapshot(t, map[string]string{"a": "a"})
 	for _, kind := range []struct {
 		name string
-		in   *interpreter
+		in   *pythonZygote
 		spec Spec
 	}{
 		{"executed", nil, Spec{Program: command("/usr/bin/cat", "a"), Env: testEnv}},
@@ -59,7 +59,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 				if more == 100 {
 					t.Fatalf("100 descriptors are not enough: %v", refused)
 				}
-				var c *cell
+				var c *sandbox
 				var err error
 				withDescriptors(t, more, func() { c, err = h.prepare(m, kind.in, s) })
 				if err == nil {
@@ -78,7 +78,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 				}
 				s.ID = fmt.Sprintf("scarce%d", more)
 				var out bytes.Buffer
-				withDescriptors(t, more, func() { err = c.handOver(t.Context(), s, IO{Stdout: &out}) })
+				withDescriptors(t, more, func() { err = c.assign(t.Context(), s, IO{Stdout: &out}) })
 				if err != nil {
 					note(err)
 					c.discard()
@@ -103,37 +103,37 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// TestMotherWithoutDescriptors starts one, and an interpreter beside her, likewise.
-func TestMotherWithoutDescriptors(t *testing.T) {
+// TestZygoteWithoutDescriptors starts one, and a Python zygote beside it, likewise.
+func TestZygoteWithoutDescriptors(t *testing.T) {
 	h := openHost(t)
-	h.config.Interpreters = 1
+	h.config.PythonZygotes = 1
 	h.pool.close()
 	if h.pool == nil {
-		if _, err := h.ids.take(); err != nil { // the mother's own
+		if _, err := h.ids.take(); err != nil { // the zygote's own
 			t.Fatal(err)
 		}
 	}
-	var m *mother
+	var m *zygote
 	var err error
 	failed := 0
 	for more := 0; m == nil; more++ {
 		if more == 200 {
 			t.Fatal("200 descriptors are not enough")
 		}
-		withDescriptors(t, more, func() { m, err = h.startMother() })
+		withDescriptors(t, more, func() { m, err = h.startZygote() })
 		if err != nil {
 			m = nil
 			failed++
 		}
 	}
 	defer m.destroy()
-	k := pythonSpec([]string{"json"}, "-c", "").readyKey()
+	k := pythonSpec([]string{"json"}, "-c", "").pythonKey()
 	for more := 0; ; more++ {
 		if more == 100 {
 			t.Fatal("100 descriptors are not enough")
 		}
-		var in *interpreter
-		withDescriptors(t, more, func() { in, err = m.startInterpreter(k) })
+		var in *pythonZygote
+		withDescriptors(t, more, func() { in, err = m.startPythonZygote(k) })
 		if err == nil {
 			in.close()
 			break
@@ -157,8 +157,8 @@ func peers(t *testing.T, kind int) (*os.File, *os.File) {
 	return ours, theirs
 }
 
-// TestMotherIsNotBelieved gives the daemon answers that no mother gives.
-func TestMotherIsNotBelieved(t *testing.T) {
+// TestZygoteIsNotBelieved gives the daemon answers that no zygote gives.
+func TestZygoteIsNotBelieved(t *testing.T) {
 	answer := func(words ...uint32) []byte { return packetHeader(words[0], words[1:]...) }
 	for _, tt := range []struct {
 		name   string
@@ -179,8 +179,8 @@ func TestMotherIsNotBelieved(t *testing.T) {
 			if err := sendPacket(theirs, tt.answer, tt.fds); err != nil {
 				t.Fatal(err)
 			}
-			m := &mother{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours}
-			_, err := m.make(Spec{}.withDefaults(), slot{index: 7}, make([]int, 4), true)
+			m := &zygote{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours}
+			_, err := m.make(Spec{}.withDefaults(), idPair{index: 7}, make([]int, 4), true)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want it to say %q", err, tt.want)
 			}
@@ -188,20 +188,20 @@ func TestMotherIsNotBelieved(t *testing.T) {
 	}
 	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
 	theirs.Close()
-	m := &mother{socket: ours}
+	m := &zygote{socket: ours}
 	if _, err := m.ask(m.nothing(), 0, nil); err == nil {
-		t.Error("a mother that is gone answered")
+		t.Error("a zygote that is gone answered")
 	}
 	if _, err := pidOf(-1); err == nil {
 		t.Error("no descriptor is a process")
 	}
 }
 
-// TestMotherIsLate: who was too slow once is asked again when it has answered, and that
+// TestZygoteIsLate: who was too slow once is asked again when it has answered, and that
 // answer is nobody's.
-func TestMotherIsLate(t *testing.T) {
+func TestZygoteIsLate(t *testing.T) {
 	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-	m := &mother{socket: ours, patience: time.Millisecond}
+	m := &zygote{socket: ours, patience: time.Millisecond}
 	b := make([]byte, 64)
 	answer := func() {
 		if err := sendPacket(theirs, packetHeader(packetMade, 7, 0), []int{0}); err != nil {
@@ -211,10 +211,10 @@ func TestMotherIsLate(t *testing.T) {
 	for range 3 {
 		m.patience = time.Millisecond
 		if _, err := m.ask(m.nothing(), 7, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("got %v, want that she doesn't answer", err)
+			t.Fatalf("got %v, want that it doesn't answer", err)
 		}
 		if _, err := m.ask(m.nothing(), 8, nil); err == nil || !strings.Contains(err.Error(), "last question") {
-			t.Fatalf("got %v, want that she still owes an answer", err)
+			t.Fatalf("got %v, want that it still owes an answer", err)
 		}
 		if _, _, err := receivePacket(theirs, b); err != nil {
 			t.Fatal(err)
@@ -234,12 +234,12 @@ func TestMotherIsLate(t *testing.T) {
 	}
 }
 
-// A mother that was stopped for longer than anybody waits makes sandboxes as before.
-func TestMotherIsStopped(t *testing.T) {
+// A zygote that was stopped for longer than anybody waits makes sandboxes as before.
+func TestZygoteIsStopped(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
 	makeAhead(t, h, s, 1)
-	m := motherOf(h)
+	m := zygoteOf(h)
 	m.mu.Lock()
 	m.patience = time.Millisecond
 	m.mu.Unlock()
@@ -275,16 +275,16 @@ func TestMotherIsStopped(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-func (m *mother) nothing() []byte { return packetHeader(packetBegin) }
+func (m *zygote) nothing() []byte { return packetHeader(packetBegin) }
 
 // fakeInterpreter answers each packet with what is next in answers.
-func fakeInterpreter(t *testing.T, answers ...string) *interpreter {
+func fakeInterpreter(t *testing.T, answers ...string) *pythonZygote {
 	t.Helper()
 	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-	in := &interpreter{socket: ours, gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int32]chan int{}}
+	in := &pythonZygote{socket: ours, gone: make(chan struct{}), answer: make(chan forkAnswer, 1), ended: map[int32]chan int{}}
 	go in.listen()
 	go func() {
-		b := make([]byte, maxReadyPacket)
+		b := make([]byte, maxForkPacket)
 		for _, a := range answers {
 			if _, fds, err := receivePacket(theirs, b); err != nil {
 				return
@@ -300,7 +300,7 @@ func fakeInterpreter(t *testing.T, answers ...string) *interpreter {
 	return in
 }
 
-// TestInterpreterIsNotBelieved is the same for an interpreter.
+// TestInterpreterIsNotBelieved is the same for a Python zygote.
 func TestInterpreterIsNotBelieved(t *testing.T) {
 	ask := map[string]any{"op": "init"}
 	if _, err := fakeInterpreter(t).request(ask, nil, time.Millisecond); err == nil || !strings.Contains(err.Error(), "doesn't answer") {
@@ -315,7 +315,7 @@ func TestInterpreterIsNotBelieved(t *testing.T) {
 		}
 	}
 	in := fakeInterpreter(t)
-	if _, err := in.request(map[string]any{"op": strings.Repeat("x", maxReadyPacket)}, nil, time.Minute); err == nil || !strings.Contains(err.Error(), "at most") {
+	if _, err := in.request(map[string]any{"op": strings.Repeat("x", maxForkPacket)}, nil, time.Minute); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("a long request: got %v", err)
 	}
 	if _, err := in.request(map[string]any{"op": make(chan int)}, nil, time.Minute); err == nil {
@@ -323,7 +323,7 @@ func TestInterpreterIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestChildIsNotBelieved gives the daemon what a child may say on its gate.
+// TestChildIsNotBelieved gives the daemon what a child may say on its barrier.
 func TestChildIsNotBelieved(t *testing.T) {
 	s := pythonSpec(nil, "-c", "")
 	for _, tt := range []struct{ says, want string }{
@@ -331,10 +331,10 @@ func TestChildIsNotBelieved(t *testing.T) {
 		{`{"op":"started","by":"exec"}` + "\n", ""},
 		{`{"op":"started","by":"exec"}` + "\n" + `{"op":"failed","stage":"exec","errno":2}` + "\n", "exec: no such file"},
 		{`{"op":"failed","stage":"directory","errno":2}` + "\n", "directory: no such file"},
-		{`{"op":"failed","stage":"configure","errno":0}` + "\n", "interpreter: configure"},
-		{"", "interpreter"},
-		{"no JSON\n", "interpreter"},
-		{strings.Repeat("x", 2*maxGateLine), "interpreter"},
+		{`{"op":"failed","stage":"configure","errno":0}` + "\n", "Python zygote: configure"},
+		{"", "Python zygote"},
+		{"no JSON\n", "Python zygote"},
+		{strings.Repeat("x", 2*maxBarrierLine), "Python zygote"},
 	} {
 		ours, theirs := peers(t, unix.SOCK_STREAM)
 		go func() {
@@ -342,18 +342,18 @@ func TestChildIsNotBelieved(t *testing.T) {
 			_, _ = io.ReadFull(theirs, make([]byte, 16))
 			theirs.Close()
 		}()
-		err := newJoined(ours).run(s)
+		err := newForked(ours).run(s)
 		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
 			t.Errorf("%q: got %v, want it to say %q", tt.says, err, tt.want)
 		}
 	}
 	ours, theirs := peers(t, unix.SOCK_STREAM)
 	theirs.Close()
-	if err := newJoined(ours).run(s); err == nil {
+	if err := newForked(ours).run(s); err == nil {
 		t.Error("a child that is gone runs")
 	}
 	s.Env = append(s.Env, "X="+strings.Repeat("x", maxProgramBytes))
-	if err := newJoined(ours).run(s); err == nil || !strings.Contains(err.Error(), "at most") {
+	if err := newForked(ours).run(s); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("a long environment: got %v", err)
 	}
 }
@@ -362,7 +362,7 @@ func TestChildIsNotBelieved(t *testing.T) {
 // one that can't be started takes no place for good; one that nobody asks for ends.
 func TestInterpretersMakeRoom(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared, c.Interpreters = 4, 1
+	c.Prepared, c.PythonZygotes = 4, 1
 	h := openWith(t, c)
 	rested := func() {
 		h.pool.mu.Lock()
@@ -380,31 +380,31 @@ func TestInterpretersMakeRoom(t *testing.T) {
 	first, second := pythonSpec(nil, "-c", "pass"), pythonSpec([]string{"csv"}, "-c", "pass")
 	ask(first)
 	ask(second)
-	if n := len(slots(h)); n != 1 || slots(h)[second.readyKey()] == nil {
-		t.Errorf("got %d interpreters, want the second alone", n)
+	if n := len(slots(h)); n != 1 || slots(h)[second.pythonKey()] == nil {
+		t.Errorf("got %d Python zygotes, want the second alone", n)
 	}
 	// A program that is not there says nothing of what a ready one says.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		rested() // nothing is started while all that there are have children that run
-		h.pool.askInterpreter(noPython(), "")
+		h.pool.askPythonZygote(noPython(), "")
 		if r := slots(h)[noPython()]; r != nil && r.failed {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("an interpreter that can't be started is not known to be one")
+			t.Fatal("a Python zygote that can't be started is not known to be one")
 		}
 	}
 	ask(first)
 	// One of which a child is being forked stays until the next look.
 	for deadline := time.Now().Add(time.Minute); len(slots(h)) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("an interpreter that nobody asks for stays")
+			t.Fatal("a Python zygote that nobody asks for stays")
 		}
 		h.pool.mu.Lock()
-		for _, r := range h.pool.ready {
-			r.ask("", time.Now().Add(-2*interpreterIdle))
+		for _, r := range h.pool.pythons {
+			r.ask("", time.Now().Add(-2*pythonIdle))
 		}
-		for _, f := range h.pool.shelves {
+		for _, f := range h.pool.buckets {
 			f.asked = time.Now().Add(-2 * poolIdle)
 		}
 		h.pool.mu.Unlock()
@@ -414,19 +414,19 @@ func TestInterpretersMakeRoom(t *testing.T) {
 }
 
 // slots is a copy of what interpreters there are.
-func slots(h *Host) map[readyKey]*readySlot {
+func slots(h *Host) map[pythonKey]*pythonEntry {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
-	all := map[readyKey]*readySlot{}
-	for k, r := range h.pool.ready {
-		all[k] = &readySlot{r.in, r.failed, r.has, maps.Clone(r.asked)}
+	all := map[pythonKey]*pythonEntry{}
+	for k, r := range h.pool.pythons {
+		all[k] = &pythonEntry{r.in, r.failed, r.has, maps.Clone(r.asked)}
 	}
 	return all
 }
 
 func TestWhatIsNotForked(t *testing.T) {
 	base := func() Spec { return pythonSpec(nil, "-c", "pass") }
-	if base().readyKey() == (readyKey{}) {
+	if base().pythonKey() == (pythonKey{}) {
 		t.Fatal("a Python is not forked")
 	}
 	for name, change := range map[string]func(*Spec){
@@ -456,15 +456,15 @@ func TestWhatIsNotForked(t *testing.T) {
 		"no module":                    func(s *Spec) { s.Python.Imports = []string{""} },
 	} {
 		s := base()
-		if change(&s); s.readyKey() != (readyKey{}) {
+		if change(&s); s.pythonKey() != (pythonKey{}) {
 			t.Errorf("%s: it is forked", name)
 		}
 	}
 }
 
-func TestUnifiedOOMBell(t *testing.T) {
+func TestUnifiedOOMNotifier(t *testing.T) {
 	h, dir := fakeGroup(t, map[string]string{"memory.events": "oom 0\n"})
-	bell, err := h.group().hangOOMBell()
+	oom, err := h.group().notifyOOM()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,15 +472,15 @@ func TestUnifiedOOMBell(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte("oom 1\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		<-bell.rung
+		<-oom.fired
 	}
-	bell.takeDown()
-	<-bell.down
+	oom.stop()
+	<-oom.down
 	none, _ := fakeGroup(t, nil)
-	if _, err := none.group().hangOOMBell(); err == nil {
+	if _, err := none.group().notifyOOM(); err == nil {
 		t.Error("a group without events has a bell")
 	}
-	(*oomBell)(nil).takeDown()
+	(*oomNotifier)(nil).stop()
 }
 
 func TestUnifiedLimitsAreWritten(t *testing.T) {
@@ -491,13 +491,13 @@ func TestUnifiedLimitsAreWritten(t *testing.T) {
 	if got, _ := os.ReadFile(filepath.Join(dir, "memory.max")); string(got) != "4096" {
 		t.Errorf("got %q", got)
 	}
-	doors, err := h.group().doors()
-	if err != nil || len(doors) != 1 {
-		t.Errorf("got %v, %v, want one door", doors, err)
+	procsFiles, err := h.group().procsFiles()
+	if err != nil || len(procsFiles) != 1 {
+		t.Errorf("got %v, %v, want one door", procsFiles, err)
 	}
-	closeFiles(doors)
+	closeFiles(procsFiles)
 	none, _ := fakeGroup(t, nil)
-	if _, err := none.group().doors(); err == nil {
+	if _, err := none.group().procsFiles(); err == nil {
 		t.Error("a group without processes has a door")
 	}
 	if err := none.group().limitMemory(4096); err == nil {
@@ -512,18 +512,18 @@ func TestUnifiedLimitsAreWritten(t *testing.T) {
 	}
 }
 
-// TestHandOverIsCanceled is canceled before anything is handed over.
-func TestHandOverIsCanceled(t *testing.T) {
+// TestAssignIsCanceled is canceled before anything is handed over.
+func TestAssignIsCanceled(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{ID: "x", Program: command("true"), Env: testEnv}.withDefaults()
-	c, err := h.prepare(motherOf(h), nil, s)
+	c, err := h.prepare(zygoteOf(h), nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("not wanted")
 	cancel(cause)
-	if err := c.handOver(ctx, s, IO{}); !errors.Is(err, cause) {
+	if err := c.assign(ctx, s, IO{}); !errors.Is(err, cause) {
 		t.Errorf("got %v, want %v", err, cause)
 	}
 	c.discard()

@@ -1,4 +1,4 @@
-//go:build skillrun_weaken
+//go:build skillrun_faults
 
 package sandbox
 
@@ -82,7 +82,7 @@ func openWeak(t *testing.T, prefix string, prepared int, layers ...string) *Host
 	if name != "" {
 		name = prefix + name
 	}
-	t.Setenv(weakenVar, name)
+	t.Setenv(faultsVar, name)
 	// As the daemon's: on a disk, which t.TempDir need not be.
 	dir, err := os.MkdirTemp("/var/tmp", "skillrun-price-")
 	if err == nil {
@@ -97,7 +97,7 @@ func openWeak(t *testing.T, prefix string, prepared int, layers ...string) *Host
 		t.Fatalf("without %q: %v", name, err)
 	}
 	if prepared > 0 && !h.pool.wait(t.Context()) {
-		t.Fatalf("without %q: no mother", name)
+		t.Fatalf("without %q: no zygote", name)
 	}
 	return h
 }
@@ -145,21 +145,21 @@ func priceMade(t *testing.T) bench.PriceList {
 		with, without := takeTurns(func() float64 { return run(whole) }, func() float64 { return run(weak) })
 		list.Prices = append(list.Prices, bench.PriceOf(name, with, without))
 	}
-	eachLayer(slices.Sorted(maps.Keys(weakenings)), price)
+	eachLayer(slices.Sorted(maps.Keys(faultsByName)), price)
 	price("ten of these at once", allMade...)
 	return list
 }
 
-// priceAhead is of sandboxes that the mother makes: what a request waits for, and the
+// priceAhead is of sandboxes that the zygote makes: what a request waits for, and the
 // processor time of everything, the making included.
 func priceAhead(t *testing.T) []bench.PriceList {
 	waits := bench.PriceList{Title: "A sandbox that stood ready, with `true`, from the request to its end", Unit: "ms"}
 	takes := bench.PriceList{Title: "Processor time of the same, the making and the end of the sandbox included", Unit: "ms"}
-	whole := openWeak(t, weakenAhead, 1)
+	whole := openWeak(t, faultZygote, 1)
 	defer closeWeak(t, whole)
 	n := 0
 	price := func(name string, layers ...string) {
-		weak := openWeak(t, weakenAhead, 1, layers...)
+		weak := openWeak(t, faultZygote, 1, layers...)
 		defer closeWeak(t, weak)
 		var cpu [2][]float64
 		sample := func(i int, h *Host) func() float64 {
@@ -174,7 +174,7 @@ func priceAhead(t *testing.T) []bench.PriceList {
 		waits.Prices = append(waits.Prices, bench.PriceOf(name, with, without))
 		takes.Prices = append(takes.Prices, bench.PriceOf(name, cpu[0][warmUp:], cpu[1][warmUp:]))
 	}
-	eachLayer(slices.Sorted(maps.Keys(aheadWeakenings)), price)
+	eachLayer(slices.Sorted(maps.Keys(zygoteFaults)), price)
 	price("fourteen of these at once", allAhead...)
 	return []bench.PriceList{waits, takes}
 }
@@ -196,7 +196,7 @@ func runAhead(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	t.Helper()
 	before := processorTime(t, h)
 	s = s.withDefaults()
-	c, err := h.prepare(motherOf(h), nil, s)
+	c, err := h.prepare(zygoteOf(h), nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func runAhead(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	if err := h.reserve(s.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.handOver(context.Background(), s, IO{}); err != nil {
+	if err := c.assign(context.Background(), s, IO{}); err != nil {
 		t.Fatal(err)
 	}
 	p := newProcess(c, IO{}, begin)
@@ -214,7 +214,7 @@ func runAhead(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	go p.supervise()
 	wantTrue(t, p)
 	waited = milliseconds(time.Since(begin))
-	<-c.left
+	<-c.destroyed
 	return waited, milliseconds(processorTime(t, h) - before)
 }
 
@@ -230,7 +230,7 @@ func wantTrue(t *testing.T, p *Process) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// processorTime is what this process, the mother and all her sandboxes took.
+// processorTime is what this process, the zygote and all its sandboxes took.
 func processorTime(t *testing.T, h *Host) time.Duration {
 	t.Helper()
 	var r unix.Rusage

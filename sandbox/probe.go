@@ -199,7 +199,7 @@ func (p *prober) env(s Spec) ([]string, error) {
 	first, count := p.host.config.FirstID, p.host.config.IDs
 	filters += 2 // the script's, and init's or the zygote's
 	if !s.unprepared {
-		first, count = 2, uint32(2*len(p.host.ids.used)-2) // the mother's two are her own
+		first, count = 2, uint32(2*len(p.host.ids.used)-2) // the zygote's two are its own
 	}
 	env := []string{
 		fmt.Sprintf("PROBE_FIRST_ID=%d", first), fmt.Sprintf("PROBE_IDS=%d", count), fmt.Sprintf("PROBE_FILTERS=%d", filters),
@@ -247,7 +247,7 @@ func (p *prober) run(ctx context.Context, prepared bool) ([]Boundary, error) {
 		return nil, err
 	}
 	exit, err := process.Wait()
-	<-process.cell.left
+	<-process.sandbox.destroyed
 	said, complaint := parseReport(r.text(), checks)
 	ended := fmt.Sprintf("the probe %s with code %d, signal %d", exit.End, exit.Code, exit.Signal)
 	if err != nil {
@@ -259,7 +259,7 @@ func (p *prober) run(ctx context.Context, prepared bool) ([]Boundary, error) {
 	if last.Found && exit.PidsMax == 0 {
 		*last = checks[len(said)-1].boundary(false, "the kernel counted no fork that it refused")
 	}
-	left := process.cell.group.left()
+	left := process.sandbox.group.left()
 	cpu := exit.Usage.UserCPU + exit.Usage.SystemCPU
 	return append(said,
 		checkMemory.boundary(exit.End == OOMKilled && exit.OOMKills > 0, fmt.Sprintf("%s, %d processes killed for memory", exit.End, exit.OOMKills)),

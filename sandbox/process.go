@@ -11,7 +11,7 @@ import (
 // A Process is a program that runs in a sandbox of its own. Its methods may be
 // called from many goroutines, and after its end.
 type Process struct {
-	cell    *cell
+	sandbox *sandbox
 	io      IO
 	started time.Time
 	setup   time.Duration
@@ -21,10 +21,10 @@ type Process struct {
 	err     error
 }
 
-func newProcess(c *cell, io IO, begin time.Time) *Process {
+func newProcess(c *sandbox, io IO, begin time.Time) *Process {
 	now := time.Now()
 	return &Process{
-		cell: c, io: io, started: now, setup: now.Sub(begin),
+		sandbox: c, io: io, started: now, setup: now.Sub(begin),
 		stop: make(chan time.Duration, maxStops), done: make(chan struct{}),
 	}
 }
@@ -40,7 +40,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return ErrEnded
 	default:
 	}
-	if err := p.cell.control.write(frameSignal, binary.LittleEndian.AppendUint32(nil, uint32(sig))); err != nil {
+	if err := p.sandbox.control.write(frameSignal, binary.LittleEndian.AppendUint32(nil, uint32(sig))); err != nil {
 		return ErrEnded
 	}
 	return nil
@@ -81,18 +81,18 @@ func (p *Process) supervise() {
 	p.exit.Usage.Setup = p.setup
 	p.err = err
 	p.finish()
-	p.cell.host.forget(p.cell.spec.ID) // first: who has waited may use the id again
+	p.sandbox.host.forget(p.sandbox.spec.ID) // first: who has waited may use the id again
 	close(p.done)
 }
 
 // finish takes the sandbox apart, after its last process is dead.
 func (p *Process) finish() {
-	p.cell.pipes.finish()
+	p.sandbox.pipes.finish()
 	if p.io.Collect != nil {
-		p.exit.CollectErr = p.io.Collect(p.cell.staging.upper)
+		p.exit.CollectErr = p.io.Collect(p.sandbox.staging.upper)
 	}
-	if p.cell.refill != nil {
-		p.cell.host.pool.programEnded(p.cell.refill)
+	if p.sandbox.refill != nil {
+		p.sandbox.host.pool.programEnded(p.sandbox.refill)
 	}
-	p.cell.leave(p.exit.Usage.MemoryPeakBytes)
+	p.sandbox.teardown(p.exit.Usage.MemoryPeakBytes)
 }

@@ -254,7 +254,7 @@ func TestIDsAreUnique(t *testing.T) {
 	h := openHost(t)
 	const n = 20
 	var mu sync.Mutex
-	seen := map[slot]int{}
+	seen := map[idPair]int{}
 	var all []*talk
 	for range n {
 		k := startTalk(t, h, Spec{Program: bash("echo ready; read x; echo $x")}, nil)
@@ -263,7 +263,7 @@ func TestIDsAreUnique(t *testing.T) {
 	}
 	for _, k := range all {
 		mu.Lock()
-		seen[k.p.cell.slot]++
+		seen[k.p.sandbox.ids]++
 		mu.Unlock()
 	}
 	if len(seen) != n {
@@ -278,8 +278,8 @@ func TestIDsAreUnique(t *testing.T) {
 	}
 	h.pool.close() // with what is prepared, and what is freed behind answers
 	for i, used := range h.ids.used {
-		mothers := i == 0 && h.pool != nil
-		if used && !mothers {
+		zygotes := i == 0 && h.pool != nil
+		if used && !zygotes {
 			t.Errorf("pair %d is still in use", i)
 		}
 	}

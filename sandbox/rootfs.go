@@ -86,7 +86,7 @@ func makeRootfs(dir string, links map[string]string) error {
 		return err
 	}
 	// Python imports a module of this name by itself.
-	if err := writeFile(dir+readyDir+"/sitecustomize.py", readyProgram); err != nil {
+	if err := writeFile(dir+forkServerDir+"/sitecustomize.py", forkServerProgram); err != nil {
 		return err
 	}
 	for _, f := range hostFiles {
@@ -144,7 +144,7 @@ const forkPatience = 2 * time.Second
 // slash is a directory in which nothing is but what is listed, too; of others whatever
 // is in them belongs there.
 func rootTable(links map[string]string) []string {
-	table := []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills/", linksDir + "/", "/var/", "/run/", readyDir}
+	table := []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills/", linksDir + "/", "/var/", "/run/", forkServerDir}
 	for path := range madeUp {
 		table = append(table, path)
 	}

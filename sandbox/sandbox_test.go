@@ -29,7 +29,7 @@ var mainOfTests func()
 
 var testIDs atomic.Int64
 
-// With -prepared the tests run in sandboxes that a mother makes.
+// With -prepared the tests run in sandboxes that a zygote makes.
 var preparedFlag = flag.Int("prepared", 0, "sandboxes that wait ahead of their programs")
 
 func openHost(t testing.TB) *Host {
@@ -48,8 +48,8 @@ func openWith(t testing.TB, c Config) *Host {
 			t.Error(err)
 		}
 	})
-	if (c.Mother || c.Prepared > 0) && !h.pool.wait(t.Context()) {
-		t.Fatal("no mother")
+	if (c.Zygote || c.Prepared > 0) && !h.pool.wait(t.Context()) {
+		t.Fatal("no zygote")
 	}
 	return h
 }

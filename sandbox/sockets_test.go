@@ -22,7 +22,7 @@ func TestSocketLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := p.cell.group.number("memory", socketLimit)
+			got, err := p.sandbox.group.number("memory", socketLimit)
 			if want := memory / 8 / 4096 * 4096; got != want || err != nil {
 				t.Errorf("unprepared %v, %d bytes of memory: got %d, %v, want %d", unprepared, memory, got, err, want)
 			}

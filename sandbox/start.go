@@ -17,34 +17,36 @@ import (
 // startPatience bounds a start whose context has no deadline.
 const startPatience = 60 * time.Second
 
-// A cell is everything that exists on the host for one sandbox.
-type cell struct {
+// A sandbox is everything that exists on the host for one sandbox.
+type sandbox struct {
 	host      *Host
 	spec      Spec
-	slot      slot
+	ids       idPair
 	group     group
 	dir       string // staging's mount point
 	staging   *staging
 	pipes     *pipes
 	control   *control
-	bell      *oomBell
-	left      chan struct{}           // closed when leave has done its best
-	container *libcontainer.Container // nil: the mother made it
+	oom       *oomNotifier
+	destroyed chan struct{}           // closed when leave has done its best
+	container *libcontainer.Container // nil: the zygote made it
 	init      *libcontainer.Process
 
-	// Of a sandbox that the mother made.
-	born    *born
-	ahead   *aheadMounts // nil: its mounts are made when it is known what runs in it
-	userns  *os.File     // its user namespace
-	held    []*os.File   // namespaces that shall not end with init
-	limited Limits       // what its cgroup has
-	before  Usage        // by its init
-	first   uint32       // the first process, in the sandbox
-	joined  *joined      // the same if an interpreter forked it, else nil
-	refill  *time.Timer  // pool.refill's; nil: not taken from the pool
+	// Of a sandbox that the zygote made.
+	cloned    *cloned
+	premounts *premounts  // nil: its mounts are made when it is known what runs in it
+	userns    *os.File    // its user namespace
+	held      []*os.File  // namespaces that shall not end with init
+	limited   Limits      // what its cgroup has
+	before    Usage       // by its init
+	first     uint32      // the first process, in the sandbox
+	forked    *forked     // the same if a Python zygote forked it, else nil
+	refill    *time.Timer // pool.refill's; nil: not taken from the pool
 }
 
-func newCell(h *Host, s Spec) *cell { return &cell{host: h, spec: s, left: make(chan struct{})} }
+func newSandbox(h *Host, s Spec) *sandbox {
+	return &sandbox{host: h, spec: s, destroyed: make(chan struct{})}
+}
 
 // Start builds a sandbox and lets its program begin. It returns when the exec
 // of the first command succeeded, or a *SetupError when it can't; nothing is
@@ -61,7 +63,7 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c, err := h.startCell(ctx, s, io)
+	c, err := h.startSandbox(ctx, s, io)
 	if err == nil {
 		p := newProcess(c, io, begin)
 		if err = h.admit(s.ID, p); err == nil {
@@ -77,32 +79,32 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	return nil, err
 }
 
-// startCell makes the sandbox, or takes one that is made, and starts the program.
-func (h *Host) startCell(ctx context.Context, s Spec, io IO) (*cell, error) {
+// startSandbox makes the sandbox, or takes one that is made, and starts the program.
+func (h *Host) startSandbox(ctx context.Context, s Spec, io IO) (*sandbox, error) {
 	if c := h.pool.take(s); c != nil {
-		err := c.handOver(ctx, s, io)
+		err := c.assign(ctx, s, io)
 		c.refill = h.pool.refill()
 		return c, err
 	}
-	c := newCell(h, s)
+	c := newSandbox(h, s)
 	err := c.build(ctx)
 	if err == nil {
-		err = c.letGo(ctx, io)
+		err = c.release(ctx, io)
 	}
 	return c, err
 }
 
 // build makes the sandbox, up to its init.
-func (c *cell) build(ctx context.Context) (err error) {
-	if c.slot, err = c.host.ids.take(); err != nil {
+func (c *sandbox) build(ctx context.Context) (err error) {
+	if c.ids, err = c.host.ids.take(); err != nil {
 		return &SetupError{Step: "ids", Err: err}
 	}
 	c.group = c.host.cgroups.group(c.host.groupName(), c.spec.ID)
-	c.dir = filepath.Join(c.host.cells(), c.slot.String())
+	c.dir = filepath.Join(c.host.sandboxes(), c.ids.String())
 	if err := os.Mkdir(c.dir, 0o711); err != nil {
 		return &SetupError{Step: "workspace", Err: err}
 	}
-	if c.staging, err = stage(c.dir, c.spec, c.slot.script()); err != nil {
+	if c.staging, err = stage(c.dir, c.spec, c.ids.script()); err != nil {
 		return &SetupError{Step: "workspace", Err: err}
 	}
 	if err := c.host.stageRoot(c.staging, c.spec); err != nil {
@@ -126,8 +128,8 @@ func (c *cell) build(ctx context.Context) (err error) {
 }
 
 // run has libcontainer build the container and execute our init in it.
-func (c *cell) run(ctx context.Context) (err error) {
-	config := c.host.containerConfig(c.spec, c.slot, c.group, c.staging)
+func (c *sandbox) run(ctx context.Context) (err error) {
+	config := c.host.containerConfig(c.spec, c.ids, c.group, c.staging)
 	c.host.faults.ask(config, false)
 	if c.container, err = libcontainer.Create(c.host.containers(), c.spec.ID, config); err != nil {
 		return err
@@ -162,7 +164,7 @@ const runPatience = 2 * time.Second
 // killOnCancel makes a start that hangs fail some time after it is canceled,
 // by killing what is in the sandbox's cgroup. The returned func ends the watch
 // and reaps what was killed.
-func (c *cell) killOnCancel(ctx context.Context) func() {
+func (c *sandbox) killOnCancel(ctx context.Context) func() {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -194,8 +196,8 @@ func (c *cell) killOnCancel(ctx context.Context) func() {
 	}
 }
 
-// letGo gives init its program, checks the first process and lets it exec.
-func (c *cell) letGo(ctx context.Context, io IO) error {
+// release gives init its program, checks the first process and lets it exec.
+func (c *sandbox) release(ctx context.Context, io IO) error {
 	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
 	defer stop()
 	if _, err := c.control.expect(frameHello, 0); err != nil {
@@ -214,7 +216,7 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 			return &SetupError{Step: "cgroup", Err: err}
 		}
 	}
-	if err := c.pipes.giveTo(c.slot.script()); err != nil {
+	if err := c.pipes.giveTo(c.ids.script()); err != nil {
 		return &SetupError{Step: "pipes", Err: err}
 	}
 	program, err := encodeProgram(c.host.filters, c.spec, initDeadline(l))
@@ -232,10 +234,10 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	if err := c.host.faults.loosen(c.group, false); err != nil {
+	if err := c.host.faults.injectLimits(c.group, false); err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	err = c.host.heed(func() error {
+	err = c.host.enforce(func() error {
 		_, err := want.check(ready[0])
 		return err
 	})
@@ -243,7 +245,7 @@ func (c *cell) letGo(ctx context.Context, io IO) error {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// Before the program runs: what happens earlier is not told again.
-	if c.bell, err = c.group.hangOOMBell(); err != nil {
+	if c.oom, err = c.group.notifyOOM(); err != nil {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
 	c.pipes.start(io)
@@ -264,7 +266,7 @@ func step(name string, err error) error {
 
 // explain names the cause behind the error of a failed start, if it lies
 // elsewhere: in the caller, or in too little memory.
-func (c *cell) explain(ctx context.Context, err error) error {
+func (c *sandbox) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return &SetupError{Step: "start", Err: cause}
 	}
@@ -278,14 +280,14 @@ func (c *cell) explain(ctx context.Context, err error) error {
 // leave takes a sandbox apart in which nobody lives any more. Of a prepared one no
 // caller waits for it: what is left are empty directories, mounts and namespaces
 // that nobody can reach. It took so much memory at its peak.
-func (c *cell) leave(bytes int64) {
+func (c *sandbox) teardown(bytes int64) {
 	destroy := func() {
-		defer close(c.left)
+		defer close(c.destroyed)
 		if err := c.destroy(); err != nil {
 			c.host.log().Error("sandbox left behind", "id", c.spec.ID, "error", err)
 		}
 	}
-	if c.born == nil || !c.host.pool.behind(bytes, destroy) {
+	if c.cloned == nil || !c.host.pool.deferTeardown(bytes, destroy) {
 		destroy()
 	}
 }
@@ -295,15 +297,15 @@ const destroyPatience = 5 * time.Second
 
 // destroy kills what is left of the sandbox and removes it. Its ids are free
 // again when all of it is gone, and else never in this instance.
-func (c *cell) destroy() error {
-	c.bell.takeDown()
+func (c *sandbox) destroy() error {
+	c.oom.stop()
 	if c.control != nil {
 		c.control.file.Close() // init ends the sandbox, if it lives
 	}
 	if c.pipes != nil {
 		c.pipes.close()
 	}
-	c.ahead.close()
+	c.premounts.close()
 	err := c.destroyContainer()
 	if c.staging != nil {
 		err = errors.Join(err, c.staging.close())
@@ -313,23 +315,23 @@ func (c *cell) destroy() error {
 			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dir, rerr))
 		}
 	}
-	if err == nil && c.slot.root != 0 {
-		c.host.ids.release(c.slot)
+	if err == nil && c.ids.root != 0 {
+		c.host.ids.release(c.ids)
 	}
 	return err
 }
 
-func (c *cell) destroyContainer() error {
-	if c.born != nil {
-		defer c.born.pidfd.Close()
+func (c *sandbox) destroyContainer() error {
+	if c.cloned != nil {
+		defer c.cloned.pidfd.Close()
 		defer c.userns.Close() // nil: never opened
 		defer closeFiles(c.held)
 	}
-	if c.joined != nil {
-		c.joined.gate.Close()
+	if c.forked != nil {
+		c.forked.barrier.Close()
 	}
 	switch {
-	case c.container == nil && c.born == nil:
+	case c.container == nil && c.cloned == nil:
 		return c.group.removeSoon(destroyPatience)
 	case c.container == nil:
 		// Nearly always nobody is left.
@@ -338,7 +340,7 @@ func (c *cell) destroyContainer() error {
 		}
 		// With init everybody goes. By its pidfd, as there may be too few files to look
 		// into the cgroup.
-		_ = unix.PidfdSendSignal(c.born.fd, unix.SIGKILL, nil, 0)
+		_ = unix.PidfdSendSignal(c.cloned.fd, unix.SIGKILL, nil, 0)
 		if err := c.group.removeSoon(destroyPatience); err == nil {
 			return nil
 		}

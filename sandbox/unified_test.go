@@ -351,7 +351,7 @@ func TestUnifiedKill(t *testing.T) {
 func TestUnifiedDevices(t *testing.T) {
 	h := realGroup(t)
 	tries := func() string {
-		g := h.group("cell")
+		g := h.group("sandbox")
 		if err := os.MkdirAll(g.dirs[""], 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ type layered struct {
 	dirs  []string
 }
 
-// maxPlaces bounds the mounts of which a root consists (MAX_PLACES of mother.h, which
+// maxPlaces bounds the mounts of which a root consists (MAX_PLACES of zygote.h, which
 // counts /dev as well).
 const maxPlaces = 15
 
@@ -117,7 +117,7 @@ func (st *staging) layTree(dirs ...string) (int, error) {
 	return tree, nil
 }
 
-// rootTrees are the mounts of the root that a Spec names. ahead: for the mother's sandbox.
+// rootTrees are the mounts of the root that a Spec names. ahead: for the zygote's sandbox.
 func (h *Host) rootTrees(st *staging, root string, ahead bool) (*mountList, error) {
 	l, err := st.rootTrees(h.rootLayers(root))
 	if err == nil {

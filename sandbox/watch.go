@@ -49,7 +49,7 @@ type endFrame struct {
 }
 
 func newWatch(p *Process) *watch {
-	limits := p.cell.spec.Limits
+	limits := p.sandbox.spec.Limits
 	w := &watch{p: p, frames: make(chan endFrame, 1), wall: time.NewTimer(time.Until(p.started.Add(limits.Wall)))}
 	w.cpu, w.kill, w.force = stoppedTimer(), stoppedTimer(), stoppedTimer()
 	if limits.CPU > 0 {
@@ -77,7 +77,7 @@ func (w *watch) run() error {
 		w.measure()
 	}
 	if end.err != nil && !w.caused && w.exit.OOMKills == 0 {
-		err = errors.Join(fmt.Errorf("%w: %s: %v", ErrLost, w.p.cell.spec.ID, end.err), err)
+		err = errors.Join(fmt.Errorf("%w: %s: %v", ErrLost, w.p.sandbox.spec.ID, end.err), err)
 	}
 	w.conclude(end)
 	return err
@@ -85,7 +85,7 @@ func (w *watch) run() error {
 
 // wait handles what happens until init reports the end or is gone.
 func (w *watch) wait() endFrame {
-	limits := w.p.cell.spec.Limits
+	limits := w.p.sandbox.spec.Limits
 	for {
 		select {
 		case end := <-w.frames:
@@ -94,7 +94,7 @@ func (w *watch) wait() endFrame {
 			w.end(TimedOut, Wall, limits.Grace)
 		case <-w.cpu.C:
 			w.checkCPU(limits)
-		case <-w.p.cell.bell.rung:
+		case <-w.p.sandbox.oom.fired:
 			w.oomTick = time.After(oomPeriod)
 		case <-w.oomTick:
 			w.checkOOM()
@@ -103,7 +103,7 @@ func (w *watch) wait() endFrame {
 		case <-w.kill.C:
 			w.killAll()
 		case <-w.force.C:
-			_ = w.p.cell.group.kill()
+			_ = w.p.sandbox.group.kill()
 			w.force.Reset(killPatience)
 		}
 	}
@@ -119,7 +119,7 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 		return
 	}
 	if w.killAt.IsZero() { // the program is told once, however often it is to end
-		_ = w.p.cell.control.write(frameTerm, nil) // if init is gone its frame says so
+		_ = w.p.sandbox.control.write(frameTerm, nil) // if init is gone its frame says so
 	}
 	if at := time.Now().Add(grace); w.killAt.IsZero() || at.Before(w.killAt) {
 		w.killAt = at
@@ -128,13 +128,13 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 }
 
 func (w *watch) killAll() {
-	_ = w.p.cell.control.write(frameKill, nil)
+	_ = w.p.sandbox.control.write(frameKill, nil)
 	w.force.Reset(killPatience)
 }
 
 func (w *watch) checkCPU(limits Limits) {
-	u := w.p.cell.group.cpuUsage()
-	before := w.p.cell.before
+	u := w.p.sandbox.group.cpuUsage()
+	before := w.p.sandbox.before
 	left := limits.CPU + before.UserCPU + before.SystemCPU - u.UserCPU - u.SystemCPU
 	if left <= 0 {
 		w.end(TimedOut, CPU, limits.Grace)
@@ -146,7 +146,7 @@ func (w *watch) checkCPU(limits Limits) {
 // checkOOM ends the whole program when one of its processes was killed for
 // memory. On v2 the kernel does it, on v1 nobody else would.
 func (w *watch) checkOOM() {
-	kills, err := w.p.cell.group.oomKills()
+	kills, err := w.p.sandbox.group.oomKills()
 	if err == nil && kills > 0 {
 		w.end(OOMKilled, NoDeadline, 0)
 		w.oomTick = nil
@@ -157,8 +157,8 @@ func (w *watch) checkOOM() {
 
 // measure reads what the kernel counted. Everybody but init is dead by now.
 func (w *watch) measure() {
-	g := w.p.cell.group
-	w.exit.Usage = g.usage().cpuSince(w.p.cell.before)
+	g := w.p.sandbox.group
+	w.exit.Usage = g.usage().cpuSince(w.p.sandbox.before)
 	w.exit.OOMKills, _ = g.oomKills()
 	w.exit.PidsMax = g.refusedForks()
 }
@@ -187,10 +187,10 @@ func (w *watch) conclude(end endFrame) {
 
 // readEnd waits for init's last frame.
 func (p *Process) readEnd() endFrame {
-	if p.cell.joined != nil {
-		return p.readJoinedEnd()
+	if p.sandbox.forked != nil {
+		return p.readForkedEnd()
 	}
-	words, err := p.cell.control.expect(frameEnd, 2)
+	words, err := p.sandbox.control.expect(frameEnd, 2)
 	if err != nil {
 		return endFrame{err: err}
 	}
@@ -198,7 +198,7 @@ func (p *Process) readEnd() endFrame {
 }
 
 // endOf is the end that a wait status stands for. A status of a process that lives, or
-// with a signal that there is not, comes from one who lies: nothing is known then.
+// with a signal that there is not, comes from a liar: nothing is known then.
 func endOf(status int, byDeadline bool) endFrame {
 	s := syscall.WaitStatus(status)
 	if !s.Exited() && (!s.Signaled() || s.Signal() > lastSignal) {
@@ -207,19 +207,19 @@ func endOf(status int, byDeadline bool) endFrame {
 	return endFrame{status: s, byDeadline: byDeadline}
 }
 
-// readJoinedEnd waits for the end of a process that an interpreter forked, which
+// readForkedEnd waits for the end of a process that a Python zygote forked, which
 // knows its status, and then for init's last frame.
-func (p *Process) readJoinedEnd() endFrame {
-	c := p.cell
+func (p *Process) readForkedEnd() endFrame {
+	c := p.sandbox
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_ = c.born.wait()
+		_ = c.cloned.wait()
 	}()
 	var status int
 	var known bool
 	select {
-	case status, known = <-c.joined.ended:
+	case status, known = <-c.forked.ended:
 	case <-gone:
 		return endFrame{err: errors.New("init is gone")}
 	}
@@ -229,21 +229,21 @@ func (p *Process) readJoinedEnd() endFrame {
 	case err != nil:
 		return endFrame{err: err}
 	case !known:
-		return endFrame{err: errors.New("its interpreter is gone")}
+		return endFrame{err: errors.New("its Python zygote is gone")}
 	}
 	return endOf(status, words[1] != 0)
 }
 
 // reap waits for init itself, with whom the last process of the sandbox ends.
 func (p *Process) reap() error {
-	force := time.AfterFunc(killPatience, func() { _ = p.cell.group.kill() })
+	force := time.AfterFunc(killPatience, func() { _ = p.sandbox.group.kill() })
 	defer force.Stop()
-	if b := p.cell.born; b != nil {
+	if b := p.sandbox.cloned; b != nil {
 		return b.wait()
 	}
-	state, err := p.cell.init.Wait()
+	state, err := p.sandbox.init.Wait()
 	if state == nil {
-		return fmt.Errorf("sandbox: init of %s: %w", p.cell.spec.ID, err)
+		return fmt.Errorf("sandbox: init of %s: %w", p.sandbox.spec.ID, err)
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func TestCollectComesLast(t *testing.T) {
 	k = startTalk(t, h, Spec{Program: bash("while :; do echo x >>f; done & until [ -s f ]; do :; done; read x")}, func(root *os.Root) error {
 		<-ready
 		calls++
-		pids, err := k.p.cell.group.pids()
+		pids, err := k.p.sandbox.group.pids()
 		if len(pids) > 0 {
 			t.Errorf("processes %v live", pids)
 		}

@@ -108,7 +108,7 @@ func TestNoByteReachesAZygote(t *testing.T) {
 				t.Logf("it does not start: %v", err) // LD_PRELOAD, or another PATH
 			} else {
 				<-first.done
-				pids, err := p.cell.group.pids()
+				pids, err := p.sandbox.group.pids()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestNoByteReachesAZygote(t *testing.T) {
 				}
 			}
 			h.pool.mu.Lock()
-			ready := len(h.pool.ready)
+			ready := len(h.pool.pythons)
 			h.pool.mu.Unlock()
 			if ready != 1 {
 				t.Errorf("%d Python zygotes: a request has one of its own", ready)
@@ -173,10 +173,10 @@ for pid in os.listdir('/proc'):
             except OSError: pass`,
 	"locks": `
 import fcntl, os, sys
-for path in (sys.executable, '/opt/skillrun/ready/sitecustomize.py', os.__file__):
+for path in (sys.executable, '/opt/skillrun/forkserver/sitecustomize.py', os.__file__):
     try: fcntl.flock(open(path), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError: pass`,
-	"names":     "import os, ctypes; ctypes.CDLL(None).prctl(15, b'mother'); os.execv('/usr/bin/python3', ['skillrun-mother', 'skillrun-mother', '-c'])",
+	"names":     "import os, ctypes; ctypes.CDLL(None).prctl(15, b'zygote'); os.execv('/usr/bin/python3', ['skillrun-zygote', 'skillrun-zygote', '-c'])",
 	"namespace": "import ctypes, os\nl = ctypes.CDLL(None)\nfor n in os.listdir('/proc/self/ns'): l.setns(os.open('/proc/self/ns/' + n, 0), 0)",
 }
 
@@ -235,8 +235,8 @@ func zygoteIDs(t *testing.T, pids ...int) string {
 // A request that lies to a Python zygote in the daemon's name can't have it import what
 // is not in its list: it ends.
 func TestPythonZygoteImportsItsList(t *testing.T) {
-	h := openReady(t)
-	in, err := motherOf(h).startInterpreter(newReadyKey("python3", pythonSpec(nil).Env, nil))
+	h := openForkServer(t)
+	in, err := zygoteOf(h).startPythonZygote(newPythonKey("python3", pythonSpec(nil).Env, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

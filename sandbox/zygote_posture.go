@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the zygotes may have once they serve. mother.c drops the rest, and says why these.
+// What the zygotes may have once they serve. zygote.c drops the rest, and says why these.
 const (
 	zygoteEffective = 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID
 	zygotePython    = 1 << unix.CAP_SYS_ADMIN
@@ -24,15 +24,15 @@ type zygotePosture struct {
 	filters              int
 }
 
-func (m *mother) posture() zygotePosture {
+func (m *zygote) posture() zygotePosture {
 	p := zygotePosture{id: m.host.ids.first, effective: zygoteEffective, permitted: zygoteEffective, filters: 1}
-	if m.host.config.Interpreters > 0 {
+	if m.host.config.PythonZygotes > 0 {
 		p.permitted |= zygotePython
 	}
 	return p
 }
 
-func (m *mother) pythonPosture() zygotePosture {
+func (m *zygote) pythonPosture() zygotePosture {
 	return zygotePosture{id: m.host.ids.first, effective: zygotePython, permitted: zygotePython, filters: 2}
 }
 

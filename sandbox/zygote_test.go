@@ -1,145 +1,451 @@
 package sandbox
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// zygotes starts a host that has both kinds, and returns their processes.
-func zygotes(t *testing.T) (h *Host, zygote, python int) {
+// waitForBucket returns when n sandboxes wait for what s needs.
+func waitForBucket(t *testing.T, h *Host, s Spec, n int) []*sandbox {
 	t.Helper()
-	h = openReady(t)
-	s := pythonSpec([]string{"json"}, "-c", "pass")
-	run(t, h, s, "") // asks for one
-	waitForReady(t, h, s)
-	zygote, err := motherOf(h).init.Pid()
+	var ready []*sandbox
+	if err := eventually(func() error {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		f := h.pool.buckets[s.withDefaults().profile()]
+		if f == nil || len(f.waiting) < n {
+			return fmt.Errorf("fewer than %d sandboxes wait", n)
+		}
+		ready = append([]*sandbox(nil), f.waiting...)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ready
+}
+
+// makeAhead asks until n sandboxes wait for s.
+func makeAhead(t *testing.T, h *Host, s Spec, n int) []*sandbox {
+	t.Helper()
+	key := s.withDefaults().profile()
+	run(t, h, s, "")
+	h.pool.mu.Lock()
+	h.pool.buckets[key].want = n // as if so many had been asked for at once
+	h.pool.mu.Unlock()
+	h.pool.wakeUp()
+	return waitForBucket(t, h, s, n)
+}
+
+// held starts a program that says "ready" and then waits for its input to end.
+type held struct {
+	p   *Process
+	in  *io.PipeWriter
+	out *bytes.Buffer
+}
+
+func hold(t *testing.T, h *Host, s Spec) *held {
+	t.Helper()
+	s.ID = fmt.Sprintf("held%d", testIDs.Add(1))
+	s.Program, s.Env = bash("echo ready; cat; echo done"), testEnv
+	r, w := io.Pipe()
+	ready := make(chan struct{})
+	k := &held{in: w, out: &bytes.Buffer{}}
+	p, err := h.Start(t.Context(), s, IO{Stdin: r, Stdout: &firstWrite{to: k.out, done: ready}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if python, err = pidOf(int(slots(h)[s.readyKey()].in.pidfd.Fd())); err != nil {
-		t.Fatal(err)
+	k.p = p
+	select {
+	case <-ready:
+	case <-time.After(time.Minute):
+		t.Fatal("it says nothing")
 	}
-	return h, zygote, python
+	return k
 }
 
-// TestGoldenZygotes compares what the kernel says of the zygotes themselves, from outside,
-// with testdata/posture: capabilities, filters, variables, descriptors, namespaces.
-// go test -run TestGoldenZygotes -update.
-func TestGoldenZygotes(t *testing.T) {
-	h, zygote, python := zygotes(t)
-	m := motherOf(h)
-	m.mu.Lock() // she is asked for nothing more, and done with the last question soon
-	defer m.mu.Unlock()
-	for name, pid := range map[string]int{"zygote": zygote, "zygote-python": python} {
-		golden := filepath.Join("testdata", "posture", name+".golden")
-		if *update {
-			got, again := "", zygoteLines(t, h, pid)
-			for got != again {
-				got, again = again, zygoteLines(t, h, pid)
+// firstWrite closes done at the first write.
+type firstWrite struct {
+	to   io.Writer
+	done chan struct{}
+	once sync.Once
+}
+
+func (f *firstWrite) Write(b []byte) (int, error) {
+	f.once.Do(func() { close(f.done) })
+	return f.to.Write(b)
+}
+
+// end lets it end, and wants that it does so well.
+func (k *held) end(t *testing.T) {
+	t.Helper()
+	k.in.Close()
+	if exit, err := k.p.Wait(); err != nil || exit.End != Exited || exit.Code != 0 || k.out.String() != "ready\ndone\n" {
+		t.Errorf("got %+v, %v, %q, want that it ended well", exit, err, k.out)
+	}
+}
+
+// attack is tried from within, and prints what it should not have been able to do.
+const attack = `
+import ctypes, errno, os, signal, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def bad(what): print(what)
+fds = sorted(int(f) for f in os.listdir('/proc/self/fd'))
+for f in fds:
+    if f > 2:
+        try: bad('descriptor %d: %s' % (f, os.readlink('/proc/self/fd/%d' % f)))
+        except OSError: pass  # the listing's own
+for line in open('/proc/self/maps'):
+    part = line.split(None, 5)
+    if part[1][3] == 's' and ('w' in part[1] or not part[5:] or '/usr/' not in part[5]): bad('shared memory: ' + line.strip())
+def refused(what, call, *errors):
+    try: r = call()
+    except OSError as e:
+        if e.errno not in errors: bad('%s: %s' % (what, e))
+    else: bad('%s: %r' % (what, r))
+for s in (0, signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
+    refused('kill init %d' % s, lambda: os.kill(1, s), errno.EPERM, errno.ESRCH)
+def call(*args):
+    r = libc.syscall(*args)
+    if r < 0: raise OSError(ctypes.get_errno(), 'refused')
+    return r
+refused('trace init', lambda: call(101, 16, 1, 0, 0), errno.EPERM, errno.ESRCH, errno.ENOSYS)
+refused('seize init', lambda: call(101, 0x4206, 1, 0, 0), errno.EPERM, errno.ESRCH, errno.ENOSYS)
+refused('session keyring', lambda: call(250, 1, 0), errno.EPERM, errno.ENOSYS)
+refused('join namespace', lambda: call(308, 0, 0x10000000), errno.EPERM, errno.ENOSYS)
+refused('priority of init', lambda: os.setpriority(os.PRIO_PROCESS, 1, 19), errno.EPERM, errno.EACCES, errno.ESRCH)
+refused('limits of init', lambda: call(302, 1, 7, 0, ctypes.create_string_buffer(16)), errno.EPERM, errno.ESRCH, errno.ENOSYS)
+refused('host name', lambda: socket.sethostname('mine'), errno.EPERM, errno.ENOSYS)
+for name in ('mem', 'fd', 'maps', 'environ', 'cwd', 'root', 'exe', 'ns/user', 'comm', 'status'):
+    path = '/proc/1/' + name
+    refused(path, lambda: os.listdir(path) if name == 'fd' else open(path).read(1), errno.EPERM, errno.EACCES, errno.ENOENT)
+for pid in os.listdir('/proc'):
+    if pid.isdigit() and int(pid) != os.getpid(): bad('process ' + pid)
+for line in open('/proc/net/unix').read().split('\n')[1:]:
+    if '@' in line: bad('socket ' + line)
+for name in ('shm', 'sem', 'msg'):
+    try: lines = open('/proc/sysvipc/' + name).read().split('\n')
+    except FileNotFoundError: continue  # a kernel without it
+    if len(lines) > 2: bad('IPC ' + name)
+for where in ('/dev/shm', '/tmp', '/home/skill', '/workspace', '/dev/mqueue'):
+    try: left = os.listdir(where)
+    except FileNotFoundError: left = []
+    if left: bad('%s: %s' % (where, left))
+if socket.gethostname() == 'left': bad('host name')
+if os.getpgid(0) != os.getpid() or os.getsid(0) != os.getpid(): bad('session %d, group %d' % (os.getsid(0), os.getpgid(0)))
+if len([l for l in open('/proc/self/status') if l.startswith('NSpid')][0].split()) != 2: bad('namespaces of processes')
+if open('/proc/self/cgroup').read().count('_zygote') + open('/proc/self/cgroup').read().count('skillrun-'): bad(open('/proc/self/cgroup').read())
+for path in ('/proc/self/oom_score_adj', '/proc/sys/kernel/domainname', '/proc/self/timens_offsets', '/proc/self/comm'):
+    refused(path, lambda: open(path, 'w'), errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT)
+
+# What the next one must not find.
+for where in ('/dev/shm', '/tmp', '/home/skill', '/workspace'):
+    open(where + '/left', 'w').write('left')
+libc.shmget(0x5eed, 4096, 0o1600); libc.semget(0x5eed, 1, 0o1600); libc.msgget(0x5eed, 0o1600)
+s = socket.socket(socket.AF_UNIX); s.bind('\0left')
+if os.fork() == 0:
+    signal.pause()
+print('tried', flush=True)
+os._exit(0)
+`
+
+// A program in a sandbox that was made ahead reaches neither its init nor the zygote,
+// nor what another one left, whether it was executed or forked from a Python zygote.
+func TestPreparedAttack(t *testing.T) {
+	h := openForkServer(t)
+	s := pythonSpec(nil, "-c", attack) // every zygote has ctypes and socket
+	executed := s
+	executed.Python = nil
+	for _, tt := range []struct {
+		name string
+		spec Spec
+		wait func()
+	}{
+		{"executed", executed, func() { waitForBucket(t, h, executed, 1) }},
+		{"forked", s, func() { waitForReady(t, h, s) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			run(t, h, tt.spec, "") // asks for one
+			for range 4 {
+				tt.wait()
+				if got := run(t, h, tt.spec, ""); got.stdout != "tried\n" || got.exit.End != Exited || got.exit.Code != 0 {
+					t.Errorf("got %+v", got)
+				}
 			}
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+		})
+	}
+	noLeftovers(t, h)
+}
+
+// Sandboxes that wait, that are used and the zygote have no namespace in common.
+func TestPreparedNamespaces(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{Program: bash("true"), Env: testEnv}
+	waiting := makeAhead(t, h, s, 3)
+	k := hold(t, h, Spec{})
+	inits := map[string]int{"a running one": k.p.sandbox.cloned.pid}
+	for _, c := range waiting {
+		if c != k.p.sandbox {
+			inits["slot "+c.ids.String()] = c.cloned.pid
+		}
+	}
+	zygote, err := h.pool.zygote.init.Pid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inits["the zygote"], inits["this process"] = zygote, os.Getpid()
+	names := []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
+	if hasTimeNamespaces() {
+		names = append(names, "time")
+	}
+	for _, name := range names {
+		of := map[string]string{}
+		for who, pid := range inits {
+			link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
+			if err != nil {
+				t.Error(err)
+			}
+			if other := of[link]; other != "" {
+				t.Errorf("%s and %s share the %s namespace", who, other, name)
+			}
+			of[link] = who
+		}
+	}
+	k.end(t)
+	noLeftovers(t, h)
+}
+
+// With the zygote every sandbox of the zygote ends. Programs that ran are said to be lost,
+// nothing is left, and there is another one.
+func TestZygoteIsKilled(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{Program: bash("echo fine"), Env: testEnv}
+	makeAhead(t, h, s, 3)
+	ran := []*held{hold(t, h, Spec{}), hold(t, h, Spec{})}
+	h.pool.mu.Lock()
+	first := h.pool.zygote
+	h.pool.mu.Unlock()
+	pid, err := first.init.Pid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-first.gone  // and with it all that it made
+	for range 3 { // at once, with whom there is
+		if got := run(t, h, s, ""); got.stdout != "fine\n" {
+			t.Errorf("got %+v", got)
+		}
+	}
+	for _, k := range ran {
+		if exit, err := k.p.Wait(); err == nil || !strings.Contains(err.Error(), "lost") || exit.Signal != syscall.SIGKILL || k.out.String() != "ready\n" {
+			t.Errorf("got %+v, %v, %q, want that it was lost", exit, err, k.out)
+		}
+		k.in.Close()
+	}
+	if err := eventually(func() error {
+		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
+		if h.pool.zygote == nil || h.pool.zygote == first {
+			return fmt.Errorf("there is no other zygote")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	makeAhead(t, h, s, 2)
+	k := hold(t, h, Spec{})
+	if k.p.sandbox.cloned == nil {
+		t.Error("the new zygote's sandboxes are not used")
+	}
+	k.end(t)
+	noLeftovers(t, h)
+}
+
+// A sandbox that somebody killed while it waited is not given to a program.
+func TestWaitingIsKilled(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{Program: bash("echo fine"), Env: testEnv}
+	dead := map[*sandbox]bool{} // some still stand there the next time
+	for n := range 3 {
+		for _, c := range makeAhead(t, h, s, 3)[:n+1] {
+			if dead[c] {
+				continue
+			}
+			dead[c] = true
+			if err := unix.Kill(c.cloned.pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.cloned.wait(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := eventually(func() error {
-			if got := zygoteLines(t, h, pid); got != string(want) {
-				return fmt.Errorf("%s:\n%s", name, difference(string(want), got))
+		for range 3 {
+			if got := run(t, h, s, ""); got.stdout != "fine\n" || got.exit.Code != 0 {
+				t.Errorf("got %+v", got)
 			}
-			return nil
-		}); err != nil {
-			t.Error(err)
 		}
+	}
+	noLeftovers(t, h)
+}
+
+// Many programs at once, while the pool makes sandboxes and lets them go.
+func TestPoolUnderLoad(t *testing.T) {
+	h := openPrepared(t)
+	profiles := []Spec{{}, {Limits: Limits{OpenFiles: 77}}, {Workspace: Workspace{SizeBytes: 3 << 20}}}
+	stop := make(chan struct{})
+	var breathing, clients sync.WaitGroup
+	breathing.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				h.pool.shrink()
+				h.pool.wakeUp()
+			}
+		}
+	})
+	for client := range 8 {
+		clients.Go(func() {
+			for i := range 25 {
+				s := profiles[(client+i)%len(profiles)]
+				want := fmt.Sprintf("%d %d", client, i)
+				s.Program, s.Env = bash("echo "+want), testEnv
+				if got := run(t, h, s, ""); got.stdout != want+"\n" || got.exit.End != Exited || got.exit.Code != 0 {
+					t.Errorf("got %+v, want %s", got, want)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	breathing.Wait()
+	noLeftovers(t, h)
+}
+
+// Limits that differ from those that a sandbox was made with are the program's.
+func TestPreparedLimits(t *testing.T) {
+	h := openPrepared(t)
+	look := bash(`ulimit -n; stat -f -c '%b %S' /workspace /tmp | while read -r b s; do echo $((b * s)); done`)
+	usual := Spec{Program: look, Env: testEnv}
+	for _, s := range []Spec{
+		{},
+		{Limits: Limits{MemoryBytes: 96 << 20}},
+		{Limits: Limits{MemoryBytes: 1 << 30, Processes: 7}},
+		{Limits: Limits{Processes: 300, MilliCPUs: 1500}},
+		{Limits: Limits{OpenFiles: 40}, Workspace: Workspace{SizeBytes: 5 << 20}},
+	} {
+		makeAhead(t, h, usual, 1) // of which it takes one if it can
+		s.Program, s.Env = look, testEnv
+		got := run(t, h, s, "")
+		with := s.withDefaults()
+		size := strconv.FormatInt(with.Workspace.SizeBytes, 10)
+		if want := fmt.Sprintf("%d\n%s\n%s\n", with.Limits.OpenFiles, size, size); got.stdout != want {
+			t.Errorf("%+v: got %q, want %q", s.Limits, got.stdout, want)
+		}
+		k := hold(t, h, s)
+		if k.p.sandbox.cloned == nil {
+			t.Errorf("%+v: not made by the zygote", s.Limits)
+		}
+		if err := k.p.sandbox.group.verify(with.Limits.MemoryBytes, with.Limits.Processes+1); err != nil {
+			t.Errorf("%+v: %v", s.Limits, err)
+		}
+		k.end(t)
+	}
+	noLeftovers(t, h)
+}
+
+// What a program is charged with is its own: the same as of one whose sandbox was made
+// when it was asked for, and at least what it took.
+func TestPreparedUsage(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{Program: command("/usr/bin/true")}
+	makeAhead(t, h, s, 1)
+	ahead := run(t, h, s, "")
+	s.unprepared = true
+	asked := run(t, h, s, "")
+	if a, b := ahead.exit.Usage, asked.exit.Usage; a.MemoryPeakBytes > 2*b.MemoryPeakBytes || a.MemoryPeakBytes == 0 && b.MemoryPeakBytes != 0 {
+		t.Errorf("made ahead: got %+v, made when asked for: %+v", a, b)
+	}
+	t.Logf("made ahead: %+v, made when asked for: %+v", ahead.exit.Usage, asked.exit.Usage)
+	s.unprepared = false
+	s.Program = command("python3", "-c", "x = bytearray(64 << 20)")
+	s.Env = testEnv
+	if got := run(t, h, s, ""); got.exit.Usage.MemoryPeakBytes < 64<<20 || got.exit.Usage.UserCPU+got.exit.Usage.SystemCPU <= 0 {
+		t.Errorf("got %+v, want at least 64 MiB", got.exit.Usage)
 	}
 }
 
-func zygoteLines(t *testing.T, h *Host, pid int) string {
-	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/", pid)
-	read := func(name string) string {
-		text, err := os.ReadFile(dir + name)
-		if err != nil {
-			t.Fatal(err)
+// A program is whole however long it is: much more than the control socket holds, in
+// one here-document, in many words, in a pipeline whose first command waited for it.
+func TestPreparedLongProgram(t *testing.T) {
+	h := openPrepared(t)
+	text := strings.Repeat("0123456789abcde\n", 4<<20/16)
+	many := append([]string{"printf", "%s\n"}, strings.Split(strings.TrimSpace(strings.Repeat("word ", 1<<16)), " ")...)
+	s := Spec{Env: testEnv, Program: Program{
+		{Pipeline: []Command{
+			{Args: []string{"cat"}, Redirects: []Redirect{{FD: 0, Kind: Text, Text: text}}},
+			{Args: []string{"tee", "copy"}},
+			{Args: []string{"wc", "-c"}},
+		}},
+		{When: IfSucceeded, Pipeline: []Command{{Args: many}, {Args: []string{"wc", "-l"}}}},
+		{When: IfSucceeded, Pipeline: []Command{{Args: []string{"wc", "-l"}, Redirects: []Redirect{{FD: 0, Kind: Read, Path: "copy"}}}}},
+	}}
+	for range 3 {
+		got := run(t, h, s, "")
+		if want := fmt.Sprintf("%d\n%d\n%d\n", len(text), 1<<16, len(text)/16); got.stdout != want {
+			t.Errorf("got %q, %+v, want %q", got.stdout, got.exit, want)
 		}
-		return string(text)
+		waitForBucket(t, h, s, 1)
 	}
-	link := func(name string) string {
-		target, err := os.Readlink(dir + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return target
-	}
-	var out, status strings.Builder
-	statusLines(t, &status, read("status"))
-	id := strconv.Itoa(int(h.ids.first))
-	for line := range strings.Lines(status.String()) {
-		// How deep its PID namespace is depends on where the test runs.
-		if !strings.HasPrefix(line, "NSpid") && !strings.HasPrefix(line, "PPid") {
-			out.WriteString(strings.ReplaceAll(line, id, "its own"))
-		}
-	}
-	for _, name := range []string{"environ", "cmdline"} {
-		fields := strings.Split(strings.TrimSuffix(read(name), "\x00"), "\x00")
-		slices.Sort(fields)
-		for _, f := range fields {
-			fmt.Fprintf(&out, "%s: %s\n", name, f)
-		}
-	}
-	fmt.Fprintf(&out, "cwd: %s\noom_score_adj: %s", link("cwd"), read("oom_score_adj"))
-	fds, err := os.ReadDir(dir + "fd")
+	noLeftovers(t, h)
+}
+
+// A sandbox that was made ahead can be taken apart while no file can be opened.
+func TestDiscardWithoutDescriptors(t *testing.T) {
+	h := openPrepared(t)
+	s := Spec{Program: bash("true"), Env: testEnv}.withDefaults()
+	h.pool.mu.Lock()
+	m := h.pool.zygote
+	h.pool.mu.Unlock()
+	c, err := h.prepare(m, nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	numbers := []int{}
-	for _, fd := range fds {
-		n, err := strconv.Atoi(fd.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		numbers = append(numbers, n)
+	// What it frees of its own before is taken again.
+	var destroyed error
+	withDescriptors(t, 0, func() {
+		keep := make(chan struct{})
+		var takers sync.WaitGroup
+		takers.Go(func() {
+			for {
+				select {
+				case <-keep:
+					return
+				default:
+					if fd, err := unix.Dup(0); err == nil {
+						defer unix.Close(fd)
+					}
+				}
+			}
+		})
+		destroyed = c.destroyContainer()
+		close(keep)
+		takers.Wait()
+	})
+	if err := c.destroy(); err != nil || destroyed != nil { // the rest of it
+		t.Errorf("got %v, then %v", destroyed, err)
 	}
-	slices.Sort(numbers)
-	seen := map[string]bool{}
-	for _, n := range numbers {
-		target, err := os.Readlink(fmt.Sprint(dir, "fd/", n))
-		closes, cerr := closesOnExec(pid, n)
-		if err != nil || cerr != nil {
-			continue // closed just now
-		}
-		kind, _, _ := strings.Cut(target, "[")
-		line := fmt.Sprintf("descriptor: %s, closes on exec: %v\n", kind, closes)
-		if n < 4 {
-			line = fmt.Sprintf("descriptor %d: %s, closes on exec: %v\n", n, kind, closes)
-		}
-		if !seen[line] { // a Python zygote has one for each child that waits
-			out.WriteString(line)
-		}
-		seen[line] = true
-	}
-	names, err := os.ReadDir(dir + "ns")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var links []string
-	for _, n := range names {
-		links = append(links, link("ns/"+n.Name()))
-	}
-	namespaceLines(t, &out, strings.Join(links, "\n"))
-	var limits strings.Builder
-	limitLines(&limits, read("limits"))
-	for line := range strings.Lines(limits.String()) {
-		if strings.Contains(line, "core file size") { // the others are the machine's
-			out.WriteString(line)
-		}
-	}
-	return out.String()
+	noLeftovers(t, h)
 }

@@ -17,7 +17,7 @@ configure() {
 		state_dir: /var/lib/skillrun
 		# Cgroups bear the names of their executions, and nothing waits that would
 		# look like something left. What is made ahead has its tests in sandbox/.
-		prepared: {mother: false, sandboxes: 0, interpreters: 0}
+		prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}
 		run_dir: $run_dir
 		skills: [/var/tmp/skills]
 		listen:
@@ -82,7 +82,7 @@ nothing_left() {
 	local group=${1:-$service} left
 	left=$(instances "$group" | xargs -I{} find {} -mindepth 1 -type d)
 	left+=$(ps -e -o uid=,pid=,args= | awk -v first=$first_id '$1 >= first')
-	left+=$(grep -E ' (overlay|tmpfs) ' "/proc/$daemon/mountinfo" | grep -F " $run_dir/" | grep -vE '/((rootfs|links)[ /]|cells )')
+	left+=$(grep -E ' (overlay|tmpfs) ' "/proc/$daemon/mountinfo" | grep -F " $run_dir/" | grep -vE '/((rootfs|links)[ /]|sandboxes )')
 	[[ -z $left ]] && return
 	echo "left: $left"
 	return 1

@@ -18,13 +18,13 @@ asked() {
 # The sandbox's tests on which the rest stands.
 short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
-# Those that make sandboxes ahead, and ready Pythons, by themselves.
-ahead='^(TestPrepare|TestPool|TestMother|TestWaiting|TestDiscard|TestHandOver|TestInterpreter|TestChild|TestReadyPython|TestReady(Commands|Fresh|Posture|Mother))'
+# Those that make sandboxes ahead, and Python zygotes, by themselves.
+ahead='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestInterpreter|TestChild|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
 
 # A script after the other, each in a forked Python and in one that is started. Of
-# those in sandbox/testdata/ready the ones that look at what the kernel has of a
+# those in sandbox/testdata/forkserver the ones that look at what the kernel has of a
 # process, and at how it ends.
-scripts='^TestReadyScripts$'
+scripts='^TestForkServerScripts$'
 scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|segv|sig|stdin|stdout|subprocess|threads)"
 
 # They take much and say the same on every kernel: output and input of 50 MiB, patterns
@@ -62,11 +62,11 @@ planned() {
 		sandbox_made_ahead
 		joined
 	else
-		leave_out 'other tests of the sandbox, of the pool, of ready Pythons: CGROUP2_FORM=all has them'
+		leave_out 'other tests of the sandbox, of the pool, of Python zygotes: CGROUP2_FORM=all has them'
 	fi
 	nothing_is_left
 	leave_out "sandbox, $elsewhere: much work that cgroups have no part in"
-	leave_out "sandbox, scripts of ready Pythons that are not $scripts_of_kernel: what Python does is the same on every kernel"
+	leave_out "sandbox, scripts of Python zygotes that are not $scripts_of_kernel: what Python does is the same on every kernel"
 	leave_out 'TestHostileAPI: requests are answered before there is a cgroup'
 	leave_out 'the embedded Python: to unpack it takes two minutes in emulation'
 }
@@ -87,5 +87,5 @@ sandbox_made() {
 # Those that make sandboxes ahead.
 sandbox_made_ahead() {
 	sandbox_tests 'sandbox, made ahead' -test.run "$ahead"
-	sandbox_tests 'scripts of ready Pythons' -test.run "$scripts_of_kernel"
+	sandbox_tests 'scripts of Python zygotes' -test.run "$scripts_of_kernel"
 }

@@ -26,7 +26,7 @@ func withoutLoopback(t *testing.T, extra string) *running {
 	return d
 }
 
-const lacking = "loopback of the host"
+const absentBoundary = "loopback of the host"
 
 // capabilities asks as soon as the daemon answers.
 func (d *running) capabilities() *pb.GetCapabilitiesResponse {
@@ -64,8 +64,8 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(missing, []string{lacking}) {
-		t.Fatalf("missing: %q, want only %q", missing, lacking)
+	if !slices.Equal(missing, []string{absentBoundary}) {
+		t.Fatalf("missing: %q, want only %q", missing, absentBoundary)
 	}
 	r, err := healthpb.NewHealthClient(d.conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
@@ -73,7 +73,7 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	}
 	_, err = d.try(code("calculator", "print(1)"))
 	wantStatus(t, err, "FailedPrecondition", "BOUNDARY_MISSING")
-	if err != nil && !strings.Contains(err.Error(), lacking) {
+	if err != nil && !strings.Contains(err.Error(), absentBoundary) {
 		t.Errorf("got %v, want it to name what is missing", err)
 	}
 	if _, err := d.skills.ListSkills(t.Context(), &pb.ListSkillsRequest{}); err != nil {
@@ -81,11 +81,11 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"--json"}} {
 		out, code := d.doctor(args...)
-		if code != 1 || !strings.Contains(out, lacking) || !strings.Contains(out, "is lo up?") {
+		if code != 1 || !strings.Contains(out, absentBoundary) || !strings.Contains(out, "is lo up?") {
 			t.Errorf("doctor %v: exit code %d\n%s", args, code, out)
 		}
 	}
-	for _, want := range []string{"boundary missing", "boundaries: {allow_missing: [" + lacking + "]}", "not serving"} {
+	for _, want := range []string{"boundary missing", "boundaries: {allow_missing: [" + absentBoundary + "]}", "not serving"} {
 		if !strings.Contains(d.log.String(), want) {
 			t.Errorf("the log does not say %q", want)
 		}
@@ -96,13 +96,13 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 // The configuration lowers what is required by name: then the daemon serves, warns,
 // and goes on saying that it is missing.
 func TestAllowedMissingBoundary(t *testing.T) {
-	d := withoutLoopback(t, "boundaries: {allow_missing: ["+lacking+", swap]}\n")
+	d := withoutLoopback(t, "boundaries: {allow_missing: ["+absentBoundary+", swap]}\n")
 	d.waitServing()
 	for _, b := range d.capabilities().Boundaries {
-		if want := b.Name != lacking; b.Found != want {
+		if want := b.Name != absentBoundary; b.Found != want {
 			t.Errorf("%s: found %v: %s", b.Name, b.Found, b.Detail)
 		}
-		if want := b.Name == lacking || b.Name == "swap"; b.Allowed != want {
+		if want := b.Name == absentBoundary || b.Name == "swap"; b.Allowed != want {
 			t.Errorf("%s: allowed %v", b.Name, b.Allowed)
 		}
 	}
@@ -142,7 +142,7 @@ func missingIn(out string) (names []string) {
 func TestDoctorWithoutADaemon(t *testing.T) {
 	config := doctorConfig(t)
 	out, err := exec.Command(binary(t, "skillrund"), "--config", config, "--doctor").CombinedOutput()
-	if err != nil || len(missingIn(string(out))) > 0 || !strings.Contains(string(out), lacking) {
+	if err != nil || len(missingIn(string(out))) > 0 || !strings.Contains(string(out), absentBoundary) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for _, tt := range []struct{ capability, want string }{

@@ -21,9 +21,9 @@ type box struct {
 }
 
 const (
-	motherBox   = "_mother"
+	zygoteBox   = "_zygote"
 	waitingInit = "init" // its name until the sandbox is used
-	motherComm  = "mother"
+	zygoteComm  = "zygote"
 	initName    = 15 // bytes of a name that the kernel keeps
 )
 
@@ -58,13 +58,13 @@ func boxesOf(instance string) []*box {
 	return all
 }
 
-// look finds the processes of b. On cgroup v1 those of the mother's sandboxes are in
+// look finds the processes of b. On cgroup v1 those of the zygote's sandboxes are in
 // hers, too, of the hierarchies that they have no cgroup of their own in: so hers are
 // those where they have one.
 func (b *box) look() {
 	seen := map[string]bool{}
 	for _, path := range b.paths {
-		if b.name == motherBox && !strings.Contains(path, "/pids/") && !unified() {
+		if b.name == zygoteBox && !strings.Contains(path, "/pids/") && !unified() {
 			continue
 		}
 		for _, pid := range processesIn([]string{path}) {
@@ -92,8 +92,8 @@ func statusOf(pid string) map[string]string {
 	return status
 }
 
-// ahead says whether b was made before anybody asked for it, and made by the mother.
-func (b *box) ahead() bool { return strings.HasPrefix(b.name, "_") && b.name != motherBox }
+// ahead says whether b was made before anybody asked for it, and made by the zygote.
+func (b *box) ahead() bool { return strings.HasPrefix(b.name, "_") && b.name != zygoteBox }
 
 // waits says whether nothing has run in b yet: its init has no execution's name, it
 // has at most the one process beside it that waits for its program, and no workspace.
@@ -126,11 +126,11 @@ func (b *box) identity() string {
 	return fmt.Sprint(b.paths[0], info.Sys().(*syscall.Stat_t).Ino)
 }
 
-// usedBoxes lists the cgroups of an instance that are neither the mother's nor of
+// usedBoxes lists the cgroups of an instance that are neither the zygote's nor of
 // sandboxes that wait.
 func usedBoxes(instance string) (used []*box) {
 	for _, b := range boxesOf(instance) {
-		if b.name != motherBox && !b.waits() {
+		if b.name != zygoteBox && !b.waits() {
 			used = append(used, b)
 		}
 	}
@@ -161,7 +161,7 @@ func (d *running) waitingBoxes() map[string]bool {
 // slotOf is which slot's directory a line of the daemon's mounts, or a path beneath
 // its run directory, is about; "" for none.
 func (d *running) slotOf(text string) string {
-	_, inside, ok := strings.Cut(text, "/run/"+d.instance()+"/cells/")
+	_, inside, ok := strings.Cut(text, "/run/"+d.instance()+"/sandboxes/")
 	if !ok || d.instance() == "" {
 		return ""
 	}

@@ -60,9 +60,9 @@ type config struct {
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
 	Prepared struct {
-		Mother       bool `yaml:"mother"`
-		Sandboxes    int  `yaml:"sandboxes"`
-		Interpreters int  `yaml:"interpreters"`
+		Zygote        bool `yaml:"zygote"`
+		Sandboxes     int  `yaml:"sandboxes"`
+		PythonZygotes int  `yaml:"python_zygotes"`
 	} `yaml:"prepared"`
 	Grace       duration `yaml:"grace"`
 	CancelGrace duration `yaml:"cancel_grace"`
@@ -157,7 +157,7 @@ func defaultConfig() config {
 	c.Concurrency.Reserved = 2
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
-	c.Prepared.Mother, c.Prepared.Sandboxes, c.Prepared.Interpreters = true, 8, 4
+	c.Prepared.Zygote, c.Prepared.Sandboxes, c.Prepared.PythonZygotes = true, 8, 4
 	c.Grace = duration(500 * time.Millisecond)
 	c.CancelGrace = duration(2 * time.Second)
 	c.Drain = duration(30 * time.Second)
@@ -240,7 +240,7 @@ func absolute(dir, path string) string {
 func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
-		FirstID: c.IDs.First, IDs: c.IDs.Count, Mother: c.Prepared.Mother, Prepared: c.Prepared.Sandboxes, Interpreters: c.Prepared.Interpreters, Log: log,
+		FirstID: c.IDs.First, IDs: c.IDs.Count, Zygote: c.Prepared.Zygote, Prepared: c.Prepared.Sandboxes, PythonZygotes: c.Prepared.PythonZygotes, Log: log,
 		// The daemon starts, and says what is missing; judge decides what runs.
 		Tolerate: sandbox.Lowerable(),
 	}

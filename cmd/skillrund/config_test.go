@@ -152,7 +152,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"too few processors", "limits: {default: {cpus: 0.009}}\n", `"0.009" is not a number of processors`},
 		{"no number of processors", "limits: {max: {cpus: .nan}}\n", `".nan" is not a number of processors`},
 		{"more processors than the most", "limits: {default: {cpus: 2}, max: {cpus: 1.5}}\n", "line 1: limits.default.cpus: 2 is above limits.max.cpus, 1.5; lower it or raise the maximum"},
-		{"mother", "prepared: {mother: false}\n", "line 1: prepared.mother: false; must be true, or prepared.sandboxes and prepared.interpreters 0: it makes both"},
+		{"zygote", "prepared: {zygote: false}\n", "line 1: prepared.zygote: false; must be true, or prepared.sandboxes and prepared.python_zygotes 0: it makes both"},
 		{"log level's kind", "log: {level: [info]}\n", "line 1: log.level: a list is not a log level; write debug, info, warn or error"},
 		{"request bytes", "request_bytes: 1MiB\n", "line 1: request_bytes: 1MiB holds no message of message_bytes, 16MiB; write 0 or at least that"},
 	} {

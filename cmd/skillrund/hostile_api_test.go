@@ -559,7 +559,7 @@ func (d *running) sampleRunning(done <-chan struct{}) (most int) {
 			b := &box{name: e.Name(), paths: []string{filepath.Join(group, e.Name())}}
 			b.look()
 			// One made ahead has a name of its own from when it is used.
-			if b.ahead() && b.init != "" && b.comm != waitingInit && b.comm != motherComm || !b.ahead() && b.name != motherBox && len(b.pids) > 0 {
+			if b.ahead() && b.init != "" && b.comm != waitingInit && b.comm != zygoteComm || !b.ahead() && b.name != zygoteBox && len(b.pids) > 0 {
 				found = append(found, b)
 			}
 		}

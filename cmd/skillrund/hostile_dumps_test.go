@@ -166,7 +166,7 @@ func pipedDumps(t *testing.T) {
 		}
 		taker.wantTaken(t, "outside", tt.taken...)
 	}
-	for _, extra := range []string{"prepared: {mother: false, sandboxes: 0, interpreters: 0}\n", ""} {
+	for _, extra := range []string{"prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}\n", ""} {
 		d := startHostile(t, extra)
 		taker.wantTaken(t, "start of the daemon")
 		var found []string

@@ -314,7 +314,7 @@ func frozenLeftovers(t *testing.T, _ *running, _ hostileCase) {
 	}{
 		{"whole state", "", func(string) {}},
 		{"where they are is lost", "", lose},
-		{"made when asked for", "prepared: {mother: false, sandboxes: 0, interpreters: 0}\n", lose},
+		{"made when asked for", "prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}\n", lose},
 	} {
 		t.Run(tt.name, func(t *testing.T) { frozenLeftoversWith(t, tt.extra, tt.damage) })
 	}
@@ -347,19 +347,19 @@ func frozenLeftoversWith(t *testing.T, extra string, damage func(instance string
 		if b.of(ids[0]) {
 			one = append(one, b)
 		}
-		if b.name == motherBox {
+		if b.name == zygoteBox {
 			all = append(all, b)
 		}
 	}
 	if len(one) != 1 {
 		t.Fatalf("cgroups of %s: %v, want one", ids[0], one)
 	}
-	// On cgroup v1 all of a mother's sandboxes are frozen with her, or none. On v2 each
-	// is by itself, and yet dies with her, so she is frozen as well.
+	// On cgroup v1 all of a zygote's sandboxes are frozen with it, or none. On v2 each
+	// is by itself, and yet dies with it, so it is frozen as well.
 	alone := one[0].freeze(t)
 	frozen := alone
-	for _, mother := range all {
-		frozen = mother.freeze(t) || frozen
+	for _, zygote := range all {
+		frozen = zygote.freeze(t) || frozen
 	}
 	if !frozen {
 		t.Fatal("nothing was frozen")

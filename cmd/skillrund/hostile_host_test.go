@@ -266,7 +266,7 @@ func (d *running) leftoversOf(id string) []string {
 }
 
 // wantNoProcess checks that no process of the machine is in a cgroup of an execution
-// of this daemon, or in a sandbox and in no other cgroup than the mother's.
+// of this daemon, or in a sandbox and in no other cgroup than the zygote's.
 func (d *running) wantNoProcess() {
 	d.t.Helper()
 	instance := d.instance()
@@ -287,7 +287,7 @@ func (d *running) wantNoProcess() {
 }
 
 // strays lists the processes of the machine that are in a cgroup of the instance and
-// belong neither to the mother nor to a sandbox that waits.
+// belong neither to the zygote nor to a sandbox that waits.
 func (d *running) strays(instance string) (left []string) {
 	entries, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -303,7 +303,7 @@ func (d *running) strays(instance string) (left []string) {
 		found[pid] = true
 	}
 	for _, b := range boxesOf(instance) { // after: what has come since is none of them
-		if b.name != motherBox && !b.waits() {
+		if b.name != zygoteBox && !b.waits() {
 			continue
 		}
 		var home string // the namespace that they may be in

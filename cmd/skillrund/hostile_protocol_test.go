@@ -137,10 +137,10 @@ func idsAreApart(t testing.TB, d *running, c hostileCase) {
 	for name, r := range map[string]*result{"A": a, "B": b, "third": third.r} {
 		ids[name] = map[int]bool{}
 		for _, n := range hostIDs(t, r) {
-			// A sandbox that was made ahead sees its ids as its mother does, who has the
-			// first two of hers; what they are on the machine idsAreNobodys looks up.
+			// A sandbox that was made ahead sees its ids as its zygote does, who has the
+			// first two of the zygote; what they are on the machine idsAreNobodys looks up.
 			if n < 2 {
-				t.Errorf("%s has the id %d, which is its mother's or an account's", name, n)
+				t.Errorf("%s has the id %d, which is its zygote's or an account's", name, n)
 			}
 			ids[name][n] = true
 		}

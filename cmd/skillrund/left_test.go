@@ -39,9 +39,9 @@ func (d *running) leftovers() []string {
 		left = append(left, b.String())
 	}
 	mounts := d.mountLines()
-	dirs, err := os.ReadDir(filepath.Join(fmt.Sprintf("/proc/%d/root", d.cmd.Process.Pid), d.dir, "run", d.instance(), "cells"))
+	dirs, err := os.ReadDir(filepath.Join(fmt.Sprintf("/proc/%d/root", d.cmd.Process.Pid), d.dir, "run", d.instance(), "sandboxes"))
 	if err != nil {
-		left = append(left, "cells that can't be looked at: "+err.Error())
+		left = append(left, "sandboxes that can't be looked at: "+err.Error())
 	}
 	waiting := d.waitingBoxes() // after these, so that one made meanwhile is known
 	for _, line := range mounts {
@@ -51,7 +51,7 @@ func (d *running) leftovers() []string {
 		}
 	}
 	for _, e := range dirs {
-		if slot := d.slotOf("/run/" + d.instance() + "/cells/" + e.Name()); slot != "" && !waiting[slot] {
+		if slot := d.slotOf("/run/" + d.instance() + "/sandboxes/" + e.Name()); slot != "" && !waiting[slot] {
 			left = append(left, "directory "+e.Name())
 		}
 	}

@@ -48,7 +48,7 @@ func mutations(t testing.TB) map[string]mutation {
 }
 
 func TestMutation(t *testing.T) {
-	daemon := buildWeakened(t)
+	daemon := buildFaulty(t)
 	cases := hostileCasesByID(t)
 	all := mutations(t)
 	every := map[string]bool{}
@@ -64,7 +64,7 @@ func TestMutation(t *testing.T) {
 	t.Run("posture", func(t *testing.T) { wantPostureRefused(t, daemon) })
 	// What fails below fails for the layer's sake: with all on, the same build passes.
 	t.Run("nothing", func(t *testing.T) {
-		startWeakened(t, daemon, "").wantJudged(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))})
+		startFaulty(t, daemon, "").wantJudged(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))})
 	})
 	for _, layer := range slices.Sorted(maps.Keys(all)) {
 		t.Run(layer, func(t *testing.T) {
@@ -73,48 +73,48 @@ func TestMutation(t *testing.T) {
 				wantNoStart(t, daemon, layer, m.Refused)
 				return
 			}
-			d := startWeakened(t, daemon, layer)
+			d := startFaulty(t, daemon, layer)
 			d.wantMissing(m.Daemon)
 			d.wantJudged(t, cases, m)
 		})
 	}
 }
 
-// buildWeakened builds the daemon that takes layers off. No embedded Python lies
+// buildFaulty builds the daemon that takes layers off. No embedded Python lies
 // beside it.
-func buildWeakened(t testing.TB) string {
+func buildFaulty(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command to build the weakened daemon with")
 	}
 	path := filepath.Join(newDir(t), "skillrund")
-	out, err := exec.Command("go", "build", "-tags", weakTag, "-o", path, ".").CombinedOutput()
+	out, err := exec.Command("go", "build", "-tags", faultTag, "-o", path, ".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return path
 }
 
-// The tag and the variable of sandbox/weaken.go.
+// The tag and the variable of sandbox/fault.go.
 const (
-	weakTag = "skillrun_weaken"
-	weakVar = "SKILLRUN_WEAKEN"
+	faultTag = "skillrun_faults"
+	faultVar = "SKILLRUN_FAULT"
 )
 
-// startWeakened starts the daemon without one layer, and with a configuration that
+// startFaulty starts the daemon without one layer, and with a configuration that
 // lets it serve all the same.
-func startWeakened(t testing.TB, program, layer string) *running {
+func startFaulty(t testing.TB, program, layer string) *running {
 	t.Helper()
-	d := launchWeakened(t, program, layer, "boundaries: {allow_missing: ["+strings.Join(sandbox.Lowerable(), ", ")+"]}\n")
+	d := launchFaulty(t, program, layer, "boundaries: {allow_missing: ["+strings.Join(sandbox.Lowerable(), ", ")+"]}\n")
 	d.waitServing()
 	return d
 }
 
-func launchWeakened(t testing.TB, program, layer, extra string) *running {
+func launchFaulty(t testing.TB, program, layer, extra string) *running {
 	t.Helper()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	d := launch(t, dir, extra, "/usr/bin/env", weakVar+"="+layer, "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
+	d := launch(t, dir, extra, "/usr/bin/env", faultVar+"="+layer, "/bin/sh", "-c", `shift; exec "$0" "$@"`, program)
 	d.dial("unix://" + dir + "/s.sock")
 	return d
 }
@@ -122,7 +122,7 @@ func launchWeakened(t testing.TB, program, layer, extra string) *running {
 // wantNoSwitch checks that the binary under test, as it is built for use, can't be
 // weakened: it knows neither the tag nor the variable, and is whole with that set.
 func wantNoSwitch(t *testing.T, program string) {
-	words := [][]byte{[]byte(weakVar), []byte("its sandboxes are weakened")}
+	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer")}
 	for _, tt := range []struct {
 		path string
 		want bool
@@ -141,13 +141,13 @@ func wantNoSwitch(t *testing.T, program string) {
 			t.Fatal(err)
 		}
 		got := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool {
-			return s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), weakTag)
+			return s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), faultTag)
 		})
 		if got != tt.want {
 			t.Errorf("%s is built with the tag: %v, want %v", tt.path, got, tt.want)
 		}
 	}
-	t.Setenv(weakVar, "capabilities")
+	t.Setenv(faultVar, "capabilities")
 	d := startHostile(t, "") // which serves only if every boundary is found
 	d.run(shell("hostile", "grep CapEff /proc/self/status")).wantStdout(t, "CapEff:\t0000000000000000\n")
 }
@@ -163,7 +163,7 @@ func wantPostureRefused(t *testing.T, program string) {
 		"user namespace": {"Uid: got ", `"1000\\t1000\\t1000\\t1000\`, "; Gid: got ", "; user namespace: got the daemon's"},
 	} {
 		t.Run(layer, func(t *testing.T) {
-			d := launchWeakened(t, program, layer+", read back", "")
+			d := launchFaulty(t, program, layer+", read back", "")
 			d.waitServing()
 			r := d.run(shell("hostile", "echo ran"))
 			o := r.outcome
@@ -274,7 +274,7 @@ func (d *running) wantMissing(want []string) {
 // wantNoStart checks that the daemon ends by itself, and says why.
 func wantNoStart(t testing.TB, program, layer, why string) {
 	t.Helper()
-	d := launchWeakened(t, program, layer, "")
+	d := launchFaulty(t, program, layer, "")
 	if err := d.wait(); err == nil || !strings.Contains(d.log.String(), why) {
 		t.Errorf("the daemon ended with %v, want an error that says %q\n%s", err, why, tail(d.log.String(), 2000))
 	}

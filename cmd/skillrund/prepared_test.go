@@ -22,12 +22,12 @@ func until(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// motherPid is the process that makes the daemon's sandboxes ahead; "" if there is none.
-func (d *running) motherPid() string {
+// zygotePid is the process that makes the daemon's sandboxes ahead; "" if there is none.
+func (d *running) zygotePid() string {
 	for _, b := range boxesOf(d.instance()) {
 		for _, pid := range b.pids {
-			// A sandbox that she just made is in her cgroups yet.
-			if b.name == motherBox && statusOf(pid)["Name"] == motherComm {
+			// A sandbox that it just made is in its cgroups yet.
+			if b.name == zygoteBox && statusOf(pid)["Name"] == zygoteComm {
 				return pid
 			}
 		}
@@ -46,16 +46,16 @@ func killPid(t testing.TB, pid string) {
 	}
 }
 
-// Whoever kills the mother of the sandboxes ends what runs in them. The daemon says so,
+// Whoever kills the zygote of the sandboxes ends what runs in them. The daemon says so,
 // leaves nothing, and goes on with another.
-func TestMotherDies(t *testing.T) {
+func TestZygoteDies(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	d := startDaemonIn(t, dir, "")
 	d.works()
 	until(t, "no sandbox waits", func() bool { return len(d.waitingBoxes()) > 0 })
 	ids := d.hold(3, code("hostile", stubborn))
-	first := d.motherPid()
+	first := d.zygotePid()
 	killPid(t, first)
 	for _, id := range ids {
 		o := d.attach(id, 0).outcome
@@ -64,7 +64,7 @@ func TestMotherDies(t *testing.T) {
 		}
 		d.untilNoProcess(id)
 	}
-	until(t, "there is no other mother", func() bool { pid := d.motherPid(); return pid != "" && pid != first })
+	until(t, "there is no other zygote", func() bool { pid := d.zygotePid(); return pid != "" && pid != first })
 	until(t, "no sandbox waits any more", func() bool { d.works(); return len(d.waitingBoxes()) > 0 })
 	d.wantNothingLeft()
 	d.wantNoProcess()

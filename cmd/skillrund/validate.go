@@ -167,11 +167,11 @@ func (c *config) checkPrepared(bad badFunc) {
 	if n := c.Prepared.Sandboxes; n < 0 || n > maxPrepared {
 		bad("prepared.sandboxes", "%d; must be 0 to %d", n, maxPrepared)
 	}
-	if n := c.Prepared.Interpreters; n < 0 || n > maxPrepared {
-		bad("prepared.interpreters", "%d; must be 0 to %d", n, maxPrepared)
+	if n := c.Prepared.PythonZygotes; n < 0 || n > maxPrepared {
+		bad("prepared.python_zygotes", "%d; must be 0 to %d", n, maxPrepared)
 	}
-	if p := c.Prepared; !p.Mother && p.Sandboxes+p.Interpreters > 0 {
-		bad("prepared.mother", "false; must be true, or prepared.sandboxes and prepared.interpreters 0: it makes both")
+	if p := c.Prepared; !p.Zygote && p.Sandboxes+p.PythonZygotes > 0 {
+		bad("prepared.zygote", "false; must be true, or prepared.sandboxes and prepared.python_zygotes 0: it makes both")
 	}
 }
 

@@ -9,19 +9,19 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// What keeps a daemon from preparing anything ahead, and from having a mother, too.
+// What keeps a daemon from preparing anything ahead, and from having a zygote, too.
 const (
-	coldConfig       = "prepared: {sandboxes: 0, interpreters: 0}\n"
-	motherlessConfig = "prepared: {mother: false, sandboxes: 0, interpreters: 0}\n"
+	coldConfig     = "prepared: {sandboxes: 0, python_zygotes: 0}\n"
+	noZygoteConfig = "prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}\n"
 )
 
-// cold times a daemon that prepares nothing, one without a mother, and one that has
+// cold times a daemon that prepares nothing, one without a zygote, and one that has
 // prepared nothing of the kind that is asked for, beside runc with the same boundaries,
 // and beside the program alone.
 func cold(r *run, rows rowSet) error {
 	all := []coldDaemon{
 		{"cold", coldConfig, trueProgram, []coldRow{{"cold-true-p50", "cold-true-bare-p50", 100, 0}, {"cold-true-idle300-p50", "", 40, r.scale.idle[1]}}},
-		{"motherless", motherlessConfig, trueProgram, []coldRow{{"motherless-true-p50", "", 100, 0}}},
+		{"no-zygote", noZygoteConfig, trueProgram, []coldRow{{"no-zygote-true-p50", "", 100, 0}}},
 		{"unseen", "", unseen(trueProgram), []coldRow{{"unseen-true-p50", "", 100, 0}}},
 	}
 	for _, c := range all {

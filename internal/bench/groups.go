@@ -44,7 +44,7 @@ func groups(s scale) []group {
 			ratioAtMost(0.6).row("cold-true-p50", "cold `true`, p50", "ms").against("runc run"),
 			free("cold-true-bare-p50", "cold `true`, p50", "ms"),
 			free("cold-true-idle300-p50", "cold `true`, "+gap(s.idle[1])+", p50", "ms").against("runc run"),
-			free("motherless-true-p50", "cold `true` without a mother, p50", "ms").against("runc run"),
+			free("no-zygote-true-p50", "cold `true` without a zygote, p50", "ms").against("runc run"),
 			free("unseen-true-p50", "`true` with limits that were never asked for, p50", "ms").against("runc run"),
 		}, cold},
 		{"sustained true, 8 clients", []Row{

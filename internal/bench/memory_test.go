@@ -102,7 +102,7 @@ func TestStandingBeneath(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("pid namespaces need root")
 	}
-	// The shell stands for a daemon, the outer unshare's child for a mother, the two
+	// The shell stands for a daemon, the outer unshare's child for a zygote, the two
 	// inner ones' for what waits. Each says when it does.
 	cmd := exec.Command("/bin/sh", "-c", `unshare --fork --pid --kill-child sh -c '
 		for i in 1 2; do unshare --fork --pid --kill-child sh -c "echo ready; read x" <&3 & done; wait' 3<&0; true`)

@@ -60,7 +60,7 @@ type standing struct {
 }
 
 // standingBeneath finds them: the processes beneath the daemon by their pid namespace,
-// without its own and without one whose processes made another's: a mother's.
+// without its own and without one whose processes made another's: a zygote's.
 func standingBeneath(daemon int) ([]standing, error) {
 	own, err := pidNamespace(daemon)
 	if err != nil {
@@ -70,7 +70,7 @@ func standingBeneath(daemon int) ([]standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	spaces, mothers := map[string]standing{}, map[string]bool{own: true}
+	spaces, zygotes := map[string]standing{}, map[string]bool{own: true}
 	for _, pid := range descendants(daemon, parents) {
 		space, err := pidNamespace(pid)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -89,12 +89,12 @@ func standingBeneath(daemon int) ([]standing, error) {
 		s.interpreter = s.interpreter || strings.HasPrefix(filepath.Base(exe), "python")
 		spaces[space] = s
 		if above, err := pidNamespace(parents[pid]); err == nil && above != space {
-			mothers[above] = true
+			zygotes[above] = true
 		}
 	}
 	var waiting []standing
 	for space, s := range spaces {
-		if !mothers[space] {
+		if !zygotes[space] {
 			waiting = append(waiting, s)
 		}
 	}

@@ -12,7 +12,7 @@
 #undef stat
 #undef write
 
-#include "../../mother.h"
+#include "../../zygote.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -75,7 +75,7 @@ void harness_run(const uint8_t *input, size_t length) {
 	fake.text_end = input + length;
 	if (setjmp(fake.done) == 0) {
 		if (input[0] & 1)
-			harness_mother();
+			harness_zygote();
 		else
 			harness_init();
 	}

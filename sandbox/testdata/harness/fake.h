@@ -94,6 +94,6 @@ ssize_t fake_write(int fd, const void *buffer, size_t length);
 
 /* The ways in: they come back by fake_exit only. */
 _Noreturn void harness_init(void);
-_Noreturn void harness_mother(void);
+_Noreturn void harness_zygote(void);
 
 #endif

@@ -1,8 +1,8 @@
 import atexit, multiprocessing, os, signal, sys
 
 
-def child(gate):
-    gate.recv()
+def child(barrier):
+    barrier.recv()
     print("child ends after main's last line", flush=True)
 
 

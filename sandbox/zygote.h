@@ -1,14 +1,14 @@
-/* The interface between the mother of sandboxes and the daemon. See mother.c. */
-#ifndef SKILLRUN_MOTHER_H
-#define SKILLRUN_MOTHER_H
+/* The interface between the zygote of sandboxes and the daemon. See zygote.c. */
+#ifndef SKILLRUN_ZYGOTE_H
+#define SKILLRUN_ZYGOTE_H
 
 #include "init.h"
 
 #include <stdint.h>
 
 enum {
-	MOTHER_MAGIC = 0x316d6b73,   /* "skm1" */
-	MAX_MOTHER_PACKET = 128 << 10,
+	ZYGOTE_MAGIC = 0x316d6b73,   /* "skm1" */
+	MAX_ZYGOTE_PACKET = 128 << 10,
 	MAX_RLIMITS = 16,
 	MAX_GROUPS = 8,              /* cgroup files of one sandbox */
 	MAX_MASKS = 64,
@@ -17,7 +17,7 @@ enum {
 	MAX_MAKE_FDS = 4 + MAX_PLACES + MAX_GROUPS,
 };
 
-/* Packets of the mother's socket. All integers are little endian. */
+/* Packets of the zygote's socket. All integers are little endian. */
 enum packet_type {
 	/* from the daemon */
 	PACKET_BEGIN = 1, /* struct begin, then the four filters and the paths to mask and the
@@ -47,7 +47,7 @@ struct begin {
 struct make {
 	struct packet packet;
 	uint32_t number;     /* given back in struct made */
-	uint32_t first_id;   /* of the two ids, in the mother's user namespace */
+	uint32_t first_id;   /* of the two ids, in the zygote's user namespace */
 	uint32_t open_files; /* the script's RLIMIT_NOFILE */
 	uint32_t waits;      /* 1: for a command; 0: for a process that joins */
 	uint32_t tmp_files;
@@ -72,8 +72,8 @@ struct made {
 	uint32_t error; /* errno; 0: a pidfd comes along */
 };
 
-/* What the mother knows and every sandbox of hers inherits. */
-struct mother {
+/* What the zygote knows and every sandbox of the zygote inherits. */
+struct zygote {
 	struct sock_fprog filters[FILTERS];
 	uint32_t mask_count;
 	struct {
@@ -86,8 +86,8 @@ struct mother {
 
 int program_cover(const char *name, const char *search, char *path, size_t size);
 /* The descriptors are those of PACKET_MAKE; mapped has a byte when the ids are set. */
-void cell_set_up(const struct mother *mother, const struct make *make, int *fds, int count, int mapped);
-void cell_give_up_mounting(void);
-_Noreturn void cell_run(const struct mother *mother, const struct make *make, int *fds, int count, int mapped);
+void prepared_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
+void prepared_give_up_mounting(void);
+_Noreturn void prepared_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
 
 #endif

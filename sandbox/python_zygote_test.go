@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func openReady(t testing.TB) *Host {
+func openForkServer(t testing.TB) *Host {
 	c := testConfig(t)
-	c.Prepared, c.Interpreters = 4, 2
+	c.Prepared, c.PythonZygotes = 4, 2
 	return openWith(t, c)
 }
 
@@ -36,9 +36,9 @@ func waitForReady(t testing.TB, h *Host, s Spec) {
 	key := s.withDefaults().profile()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		h.pool.mu.Lock()
-		key.ready = h.pool.serving(s.readyKey(), s.Caller)
-		f := h.pool.shelves[key]
-		ready := key.ready != (readyKey{}) && f != nil && len(f.ready) > 0
+		key.python = h.pool.serving(s.pythonKey(), s.Caller)
+		f := h.pool.buckets[key]
+		ready := key.python != (pythonKey{}) && f != nil && len(f.waiting) > 0
 		h.pool.mu.Unlock()
 		if ready {
 			return
@@ -47,8 +47,8 @@ func waitForReady(t testing.TB, h *Host, s Spec) {
 	t.Fatal("no Python is ready")
 }
 
-func TestReadyPython(t *testing.T) {
-	h := openReady(t)
+func TestPythonZygote(t *testing.T) {
+	h := openForkServer(t)
 	s := pythonSpec([]string{"json"}, "-c", "import os, sys; print(2 + 2, os.getpid() > 1, sys.argv); sys.exit(3)", "x")
 	run(t, h, s, "") // asks for it
 	for range 3 {
@@ -63,8 +63,8 @@ func TestReadyPython(t *testing.T) {
 
 // What is asked for while no child waits is forked then: it has no parent in its
 // sandbox, and one that init started has init.
-func TestReadyPythonIsForkedWhenAskedFor(t *testing.T) {
-	h := openReady(t)
+func TestPythonZygoteIsForkedWhenAskedFor(t *testing.T) {
+	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "import os; print(os.getppid())")
 	run(t, h, s, "")
 	waitForReady(t, h, s)
@@ -81,26 +81,26 @@ func TestReadyPythonIsForkedWhenAskedFor(t *testing.T) {
 }
 
 // noPython is a key of a Python that is on no machine.
-func noPython() readyKey { return readyKey{program: uint16(len(zygotePrograms))} }
+func noPython() pythonKey { return pythonKey{program: uint16(len(zygotePrograms))} }
 
-// An interpreter that ends before it is ready is known to be gone: nobody waits for its
+// A Python zygote that ends before it is ready is known to be gone: nobody waits for its
 // imports, least of all a Host that is closed.
 func TestInterpreterThatEnds(t *testing.T) {
-	h := openReady(t)
-	_, err := h.pool.mother.startInterpreter(noPython())
+	h := openForkServer(t)
+	_, err := h.pool.zygote.startPythonZygote(noPython())
 	if err == nil || !strings.Contains(err.Error(), "is gone") {
 		t.Errorf("got %v, want that it is gone", err)
 	}
 }
 
-// With an interpreter what it forked ahead ends: none of it is given to a request.
+// With a Python zygote what it forked ahead ends: none of it is given to a request.
 func TestInterpreterThatIsKilled(t *testing.T) {
-	h := openReady(t)
+	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "print(2+2)")
 	for range 3 {
 		run(t, h, s, "")
 		waitForReady(t, h, s)
-		in := slots(h)[s.readyKey()].in
+		in := slots(h)[s.pythonKey()].in
 		if err := unix.PidfdSendSignal(int(in.pidfd.Fd()), unix.SIGKILL, nil, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -115,16 +115,16 @@ func TestInterpreterThatIsKilled(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// A fork that an interpreter could not be asked for is none that it has.
+// A fork that a Python zygote could not be asked for is none that it has.
 func TestForkThatIsNotAskedFor(t *testing.T) {
-	h := openReady(t)
+	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "pass")
 	run(t, h, s, "")
 	waitForReady(t, h, s)
-	in := slots(h)[s.readyKey()].in
+	in := slots(h)[s.pythonKey()].in
 	before := in.children()
 	noFile := []int{1 << 20}
-	if err := in.forkOne(newJoined(nil), noFile, nil, nil); !errors.Is(err, unix.EBADF) {
+	if err := in.forkOne(newForked(nil), noFile, nil, nil); !errors.Is(err, unix.EBADF) {
 		t.Errorf("got %v, want %v", err, unix.EBADF)
 	}
 	if after := in.children(); after != before {
@@ -134,8 +134,8 @@ func TestForkThatIsNotAskedFor(t *testing.T) {
 
 // A process that names its own parent for its child's would leave it to the
 // interpreter, which doesn't wait for it; the sandbox would never end.
-func TestReadyPythonHasNoSiblings(t *testing.T) {
-	h := openReady(t)
+func TestPythonZygoteHasNoSiblings(t *testing.T) {
+	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", `
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -153,11 +153,11 @@ print(pid, os.getppid())`)
 // A forked Python doesn't take its modules apart at the end if nobody can tell. This
 // script can: what it has called then is a function of a module that was imported
 // ahead, which are not asked. With one of its own, all is as ever.
-func TestReadyPythonLeavesThingsAsTheyAre(t *testing.T) {
+func TestPythonZygoteLeavesThingsAsTheyAre(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("only on x86_64 does it know a way out")
 	}
-	h := openReady(t)
+	h := openForkServer(t)
 	for function, want := range map[string]bool{"json.loads": false, "print": true} {
 		s := pythonSpec([]string{"json"}, "-c", `
 import json, sys, weakref
@@ -174,20 +174,20 @@ sys.exit(7)`)
 	}
 }
 
-// What an interpreter says late of a child's end is not said of another child that has
+// What a Python zygote says late of a child's end is not said of another child that has
 // the same slot by then.
-func TestReadyPythonEndsAsItself(t *testing.T) {
-	h := openReady(t)
+func TestPythonZygoteEndsAsItself(t *testing.T) {
+	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "print(input())")
 	run(t, h, s, "") // asks for it
 	waitForReady(t, h, s)
 	key := s.withDefaults().profile()
-	key.ready = s.readyKey()
-	in := slots(h)[key.ready].in
+	key.python = s.pythonKey()
+	in := slots(h)[key.python].in
 	h.pool.mu.Lock()
-	h.pool.shelves[key].want = 0 // no more than this one
-	old := h.pool.shelves[key].ready[0]
-	h.pool.shelves[key].ready = h.pool.shelves[key].ready[1:]
+	h.pool.buckets[key].want = 0 // no more than this one
+	old := h.pool.buckets[key].waiting[0]
+	h.pool.buckets[key].waiting = h.pool.buckets[key].waiting[1:]
 	h.pool.mu.Unlock()
 	signalInterpreter := func(s syscall.Signal) {
 		t.Helper()
@@ -202,7 +202,7 @@ func TestReadyPythonEndsAsItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lower.index >= old.slot.index {
+		if lower.index >= old.ids.index {
 			h.ids.release(lower)
 			break
 		}
@@ -212,13 +212,13 @@ func TestReadyPythonEndsAsItself(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // most likely the next one is asked for by then
 		signalInterpreter(unix.SIGCONT)
 	}()
-	next, err := h.prepare(motherOf(h), in, s.withDefaults())
+	next, err := h.prepare(zygoteOf(h), in, s.withDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.discard()
-	if next.slot != old.slot {
-		t.Fatalf("got slot %s, want %s again", next.slot, old.slot)
+	if next.ids != old.ids {
+		t.Fatalf("got slot %s, want %s again", next.ids, old.ids)
 	}
 	if !next.waits() {
 		t.Error("it waits, and is said to have ended")
@@ -228,8 +228,8 @@ func TestReadyPythonEndsAsItself(t *testing.T) {
 // What a directory of packages has run when a Python starts, its .pth files, is part of
 // the program as in a Python that was executed: it is seen, has the program's deadline,
 // ends it, and has no word with the daemon.
-func TestReadyPythonRunsPackages(t *testing.T) {
-	h := openReady(t)
+func TestPythonZygoteRunsPackages(t *testing.T) {
+	h := openForkServer(t)
 	for _, tt := range []struct{ name, line string }{
 		{"harmless", "import sys; sys.seen = 1"},
 		{"raises", "import nothing"},
@@ -270,9 +270,9 @@ func TestReadyPythonRunsPackages(t *testing.T) {
 }
 
 // A script learns nothing of those that were forked from the same interpreter.
-func TestReadyPythonKnowsNoSibling(t *testing.T) {
-	h := openReady(t)
-	s := pythonSpec(nil, "-c", "import sys; print(sys.path_hooks.mother.children)")
+func TestPythonZygoteKnowsNoSibling(t *testing.T) {
+	h := openForkServer(t)
+	s := pythonSpec(nil, "-c", "import sys; print(sys.path_hooks.zygote.children)")
 	run(t, h, s, "") // asks for it, and fails
 	waitForReady(t, h, s)
 	for range 3 {
@@ -285,8 +285,8 @@ func TestReadyPythonKnowsNoSibling(t *testing.T) {
 
 // A script that may be a zip file is left to an executed Python, which reads it as part of
 // the program: to look through one may take long.
-func TestReadyPythonReadsNoZipAhead(t *testing.T) {
-	h := openReady(t)
+func TestPythonZygoteReadsNoZipAhead(t *testing.T) {
+	h := openForkServer(t)
 	for end, want := range map[string]string{"": "True\n", "PK\x05\x06 is how a zip file's end begins": "False\n"} {
 		base := publicDir(t)
 		if err := os.WriteFile(filepath.Join(base, "script"), []byte("import sys\nprint('ctypes' in sys.modules)\n# "+end+"\n"), 0o644); err != nil {
@@ -304,8 +304,8 @@ func TestReadyPythonReadsNoZipAhead(t *testing.T) {
 
 // A program that may search for modules beneath the workspace is forked if none there
 // has the name of one that was imported ahead.
-func TestReadyPythonLooksForModules(t *testing.T) {
-	h := openReady(t)
+func TestPythonZygoteLooksForModules(t *testing.T) {
+	h := openForkServer(t)
 	many := map[string]string{}
 	for i := range 5000 {
 		many[fmt.Sprintf("data/%d.txt", i)] = ""

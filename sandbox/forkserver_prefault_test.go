@@ -13,37 +13,37 @@ import (
 
 // A child that waits has copied most of what its script will write to, in one call or
 // in many; where it can't be, it runs as well.
-func TestReadyAhead(t *testing.T) {
+func TestForkServerPrefaults(t *testing.T) {
 	if _, err := os.Stat("/lib64/ld-linux-x86-64.so.2"); err != nil {
-		t.Skipf("children have no way out that a mother could watch: not x86_64: %v", err)
+		t.Skipf("children have no way out that a zygote could watch: not x86_64: %v", err)
 	}
 	if err := populates(); err != nil {
 		t.Skipf("a kernel without MADV_POPULATE_WRITE: %v", err)
 	}
-	c := newReadyCell(t, publicDir(t), readyAlso()...)
-	runs := map[string]aheadRun{}
+	c := newForkTarget(t, publicDir(t), forkServerAlso()...)
+	runs := map[string]zygoteRun{}
 	for _, kind := range []struct{ name, old, new string }{
 		{name: "as it is"},
 		{"a call each", `"process_madvise": (440, 440)`, `"process_madvise": (9999, 9999)`},
 		{"a kernel without", "MADV_POPULATE_WRITE = 23", "MADV_POPULATE_WRITE = 9999"},
-		{"a low limit", "MAX_AHEAD = 4 << 20", "MAX_AHEAD = 64 << 10"},
-		{"a mother that may not look", `"/proc/%d/pagemap"`, `"/proc/%d/none"`},
+		{"a low limit", "MAX_PREFAULTED = 4 << 20", "MAX_PREFAULTED = 64 << 10"},
+		{"a zygote that may not look", `"/proc/%d/pagemap"`, `"/proc/%d/none"`},
 		{"another Python's rehearsal", `[self.name, "/proc/self/fd/%d" % script]`, `["/usr/bin/python3", "-c", "raise SystemExit(84)"]`},
 	} {
-		text, err := os.ReadFile("ready.py")
+		text, err := os.ReadFile("forkserver.py")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if kind.old != "" && bytes.Count(text, []byte(kind.old)) != 1 {
-			t.Fatalf("ready.py: %q is not there once", kind.old)
+			t.Fatalf("forkserver.py: %q is not there once", kind.old)
 		}
 		if kind.old != "" {
 			text = bytes.ReplaceAll(text, []byte(kind.old), []byte(kind.new))
 		}
-		runs[kind.name] = runInCell(t, c, text)
+		runs[kind.name] = runInSandbox(t, c, text)
 		t.Logf("%s: %+v", kind.name, runs[kind.name])
 	}
-	const maxAhead = 4 << 20 // as in ready.py
+	const maxAhead = 4 << 20 // as in forkserver.py
 	without := runs["a kernel without"]
 	for _, name := range []string{"as it is", "a call each"} {
 		if got := runs[name]; got.faults > without.faults/2 {
@@ -54,14 +54,14 @@ func TestReadyAhead(t *testing.T) {
 		}
 		// Pages that it has copied and not written.
 		if got := runs[name]; got.same < got.own/4 {
-			t.Errorf("%s: of %d bytes of its own %d are as its mother's, want a quarter", name, got.own, got.same)
+			t.Errorf("%s: of %d bytes of its own %d are as its zygote's, want a quarter", name, got.own, got.same)
 		}
 	}
 	if got, most := runs["a low limit"], without.own+128<<10; got.own > most || got.faults <= runs["as it is"].faults {
 		t.Errorf("a low limit: got %+v, want at most %d bytes of its own", got, most)
 	}
-	if got := runs["a mother that may not look"]; got.faults <= without.faults/2 {
-		t.Errorf("a mother that may not look: got %+v, want about as without", got)
+	if got := runs["a zygote that may not look"]; got.faults <= without.faults/2 {
+		t.Errorf("a zygote that may not look: got %+v, want about as without", got)
 	}
 	// Children then take everything apart at their end: twice as many and more.
 	if got := runs["another Python's rehearsal"]; got.faults <= without.faults*3/2 {
@@ -69,25 +69,25 @@ func TestReadyAhead(t *testing.T) {
 	}
 }
 
-// An aheadRun is what a child had when it waited, and took after.
-type aheadRun struct {
+// An zygoteRun is what a child had when it waited, and took after.
+type zygoteRun struct {
 	own    int // bytes of memory that is not shared
-	same   int // of it, in pages as the mother has them
+	same   int // of it, in pages as the zygote has them
 	faults int // of pages, after it waited
 }
 
-func runInCell(t *testing.T, c *readyCell, text []byte) (r aheadRun) {
+func runInSandbox(t *testing.T, c *forkTarget, text []byte) (r zygoteRun) {
 	t.Helper()
-	m := startMotherOf(t, text, readyEnv(), readyPython(), false, readyCommon...)
+	m := startZygoteOf(t, text, forkServerEnv(), forkServerPython(), false, forkServerCommon...)
 	before := m.endedUse(t)
 	child := m.fork(c)
 	waiting := useOf(t, child.pid)
 	r.own, r.same = ownMemory(t, child.pid, m.cmd.Process.Pid)
-	child.handOver(readyCommand{Argv: []string{m.cmd.Args[0], "-c", "print(2+2)"}})
+	child.assign(forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "print(2+2)"}})
 	if by := child.started(); by != "" {
 		t.Errorf("started by %q", by)
 	}
-	if got := child.finish(""); got != (readyResult{stdout: "4\n"}) {
+	if got := child.finish(""); got != (forkServerResult{stdout: "4\n"}) {
 		t.Errorf("got %v", got)
 	}
 	r.faults = m.endedUse(t).minus(before).faults - waiting.faults
@@ -105,8 +105,8 @@ func populates() error {
 }
 
 // ownMemory is how many bytes of a child's writable memory it shares with nobody, and
-// how many of these are in pages that are equal in its mother.
-func ownMemory(t *testing.T, child, mother int) (own, same int) {
+// how many of these are in pages that are equal in its zygote.
+func ownMemory(t *testing.T, child, zygote int) (own, same int) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", child))
 	if err != nil {
@@ -120,7 +120,7 @@ func ownMemory(t *testing.T, child, mother int) (own, same int) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	pages, mine, hers := open(child, "pagemap"), open(child, "mem"), open(mother, "mem")
+	pages, mine, zygotes := open(child, "pagemap"), open(child, "mem"), open(zygote, "mem")
 	size := int64(os.Getpagesize())
 	a, b := make([]byte, size), make([]byte, size)
 	for line := range strings.Lines(string(maps)) {
@@ -144,8 +144,8 @@ func ownMemory(t *testing.T, child, mother int) (own, same int) {
 			if _, err := mine.ReadAt(a, at); err != nil {
 				t.Fatal(err)
 			}
-			// What the mother doesn't have can't be read there.
-			if _, err := hers.ReadAt(b, at); err == nil && bytes.Equal(a, b) {
+			// What the zygote doesn't have can't be read there.
+			if _, err := zygotes.ReadAt(b, at); err == nil && bytes.Equal(a, b) {
 				same += int(size)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A readyKey can hold no byte of a request: it is made of numbers.
-func TestReadyKeyHoldsNumbersOnly(t *testing.T) {
+// A pythonKey can hold no byte of a request: it is made of numbers.
+func TestPythonKeyHoldsNumbersOnly(t *testing.T) {
 	var numbers func(k reflect.Type) bool
 	numbers = func(k reflect.Type) bool {
 		switch k.Kind() {
@@ -19,12 +19,12 @@ func TestReadyKeyHoldsNumbersOnly(t *testing.T) {
 		}
 		return false
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[readyKey]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[pythonKey]()) {
 		if !numbers(f.Type) {
 			t.Errorf("%s is a %s", f.Name, f.Type)
 		}
 	}
-	if most := len(readyKey{}.imports) * 64; len(zygoteModules) > most || len(zygoteModules) < 40 {
+	if most := len(pythonKey{}.imports) * 64; len(zygoteModules) > most || len(zygoteModules) < 40 {
 		t.Errorf("%d modules, want 40 to %d", len(zygoteModules), most)
 	}
 	if most := 8; len(zygoteSettings) > most {
@@ -37,13 +37,13 @@ func TestReadyKeyHoldsNumbersOnly(t *testing.T) {
 	}
 	sorted := slices.SortedFunc(slices.Values(zygoteModules), func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
 	if !slices.Equal(sorted, zygoteModules) || len(slices.Compact(sorted)) != len(zygoteModules) {
-		t.Errorf("the modules of ready.py are not in order: %q", zygoteModules)
+		t.Errorf("the modules of forkserver.py are not in order: %q", zygoteModules)
 	}
 }
 
 // Whatever a request says, a zygote is started with words of the tables or not at all,
 // and is like the program that will be forked from it.
-func FuzzReadyKey(f *testing.F) {
+func FuzzPythonKey(f *testing.F) {
 	usual := "PATH=" + zygotePath + "\nHOME=/home/skill\nLANG=C.UTF-8\n"
 	f.Add("python3", usual+"PYTHONUNBUFFERED=1", "json pandas")
 	f.Add("/usr/bin/python3.11", usual+"PYTHONDONTWRITEBYTECODE=1\nPYTHONUSERBASE=/opt/x", "")
@@ -52,8 +52,8 @@ func FuzzReadyKey(f *testing.F) {
 	f.Add("python3\x00-c", usual+"LD_PRELOAD=/workspace/x.so", "os;evil")
 	f.Fuzz(func(t *testing.T, name, env, imports string) {
 		asked := strings.Fields(imports)
-		k := newReadyKey(name, strings.Split(env, "\n"), asked)
-		if k == (readyKey{}) {
+		k := newPythonKey(name, strings.Split(env, "\n"), asked)
+		if k == (pythonKey{}) {
 			return
 		}
 		if k.name() != name {
@@ -66,7 +66,7 @@ func FuzzReadyKey(f *testing.F) {
 			t.Errorf("modules: got %q, want %q", got, asked)
 		}
 		for _, e := range k.env() {
-			own := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + readyDir}
+			own := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + forkServerDir}
 			if !slices.Contains(slices.Concat(own, zygoteSettings), e) {
 				t.Errorf("environment: got %q", e)
 			}

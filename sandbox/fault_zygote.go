@@ -1,4 +1,4 @@
-//go:build skillrun_weaken
+//go:build skillrun_faults
 
 package sandbox
 
@@ -16,32 +16,32 @@ import (
 )
 
 /*
-#cgo CFLAGS: -include ${SRCDIR}/weaken.h
+#cgo CFLAGS: -include ${SRCDIR}/fault.h
 */
 import "C"
 
 // Of a layer whose name begins with one of these those sandboxes are whole that
-// libcontainer makes. It is off in the ones that the mother makes, or only in the
+// libcontainer makes. It is off in the ones that the zygote makes, or only in the
 // processes that interpreters fork into those.
 const (
-	weakenAhead = "ahead: "
-	weakenReady = "ready: "
+	faultZygote = "zygote: "
+	faultForked = "forked: "
 )
 
-// An aheadWeakening is how a layer is taken off the sandboxes that the mother makes.
-type aheadWeakening struct {
-	off     string // lines for weaken.c, or weaken.py if an interpreter's child is meant
-	zygotes string // lines for weaken.c in either case
-	mother  func(*configs.Config)
-	host    func(*Host) error // before she is started
+// An zygoteFault is how a layer is taken off the sandboxes that the zygote makes.
+type zygoteFault struct {
+	off     string // lines for fault.c, or fault.py if a Python zygote's child is meant
+	zygotes string // lines for fault.c in either case
+	zygote  func(*configs.Config)
+	host    func(*Host) error // before it is started
 	trees   func(*Host, *staging, *mountList) error
 	limits  func(group) error
 	filters func(filters) (filters, error)
 	unread  bool // faults.unread
 }
 
-var aheadWeakenings = map[string]aheadWeakening{
-	"user namespace":   {off: "user", mother: moreCapabilities},
+var zygoteFaults = map[string]zygoteFault{
+	"user namespace":   {off: "user", zygote: moreCapabilities},
 	"mnt namespace":    {off: "mnt"},
 	"pid namespace":    {off: "pid"},
 	"network":          {off: "net"},
@@ -49,8 +49,8 @@ var aheadWeakenings = map[string]aheadWeakening{
 	"uts namespace":    {off: "uts"},
 	"cgroup namespace": {off: "cgroup"},
 	"time namespace":   {off: "time"},
-	// The mother's cgroup has no limits of its own, and the machine is not to fall.
-	"cgroups": {off: "groups", mother: func(c *configs.Config) {
+	// The zygote's cgroup has no limits of its own, and the machine is not to fall.
+	"cgroups": {off: "groups", zygote: func(c *configs.Config) {
 		processes := int64(manyProcesses)
 		c.Cgroups.Resources.Memory, c.Cgroups.Resources.PidsLimit = muchMemory, &processes
 	}},
@@ -65,11 +65,11 @@ var aheadWeakenings = map[string]aheadWeakening{
 	"bounding set":       {off: "bounding set"},
 	"init's powers":      {off: "init capabilities"},
 	"init's files":       {off: "dumpable"},
-	"no new privileges":  {off: "no new privileges", mother: newPrivileges},
-	"nor a filter":       {off: "no new privileges\nfilter\nzygote filter", mother: newPrivileges},
+	"no new privileges":  {off: "no new privileges", zygote: newPrivileges},
+	"nor a filter":       {off: "no new privileges\nfilter\nzygote filter", zygote: newPrivileges},
 	"keyring":            {off: "keyring"},
 	"keyring and filter": {off: "keyring", filters: noFilters},
-	"core dumps":         {off: "core", mother: coreDumps},
+	"core dumps":         {off: "core", zygote: coreDumps},
 	"resource limits":    {off: "limits"},
 	"umask":              {off: "umask"},
 	"masks":              {off: "masks"},
@@ -89,10 +89,10 @@ var aheadWeakenings = map[string]aheadWeakening{
 	}},
 	"devices":        {trees: addTerminal},
 	"inodes":         {trees: sharedInodes},
-	"oom score":      {mother: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
-	"memory limit":   {limits: weakenings["memory limit"].limits},
-	"process limit":  {limits: weakenings["process limit"].limits},
-	"socket buffers": {limits: weakenings["socket buffers"].limits},
+	"oom score":      {zygote: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
+	"memory limit":   {limits: faultsByName["memory limit"].limits},
+	"process limit":  {limits: faultsByName["process limit"].limits},
+	"socket buffers": {limits: faultsByName["socket buffers"].limits},
 	"processors": {limits: func(g group) error {
 		if g.unified {
 			return g.write("cpu", "cpu.max", "max")
@@ -101,7 +101,7 @@ var aheadWeakenings = map[string]aheadWeakening{
 	}},
 }
 
-var readyWeakenings = map[string]aheadWeakening{
+var forkedFaults = map[string]zygoteFault{
 	"user namespace":     {off: "user"},
 	"mnt namespace":      {off: "mnt"},
 	"pid namespace":      {off: "pid"},
@@ -117,9 +117,9 @@ var readyWeakenings = map[string]aheadWeakening{
 	"ids":                {off: "ids"},
 	"bounding set":       {off: "bounding set"},
 	"capabilities":       {off: "capabilities"},
-	"no new privileges":  {off: "no new privileges"}, // the mother has it, too
+	"no new privileges":  {off: "no new privileges"}, // the zygote has it, too
 	"keyring and filter": {off: "keyring\nfilter", zygotes: "zygote filter\npython filter"},
-	"core dumps":         {off: "core", mother: coreDumps},
+	"core dumps":         {off: "core", zygote: coreDumps},
 	"resource limits":    {off: "limits"},
 	"umask":              {off: "umask"},
 	"descriptors":        {off: "descriptors"},
@@ -132,34 +132,34 @@ func noFilters(f filters) (filters, error) {
 
 func newPrivileges(c *configs.Config) { c.NoNewPrivileges = false }
 
-// coreDumps gives the mother a limit that is none, for who sets itself no other.
+// coreDumps gives the zygote a limit that is none, for who sets itself no other.
 func coreDumps(c *configs.Config) {
 	c.Rlimits = []configs.Rlimit{{Type: unix.RLIMIT_CORE, Soft: muchMemory, Hard: muchMemory}}
 }
 
 // moreCapabilities are what a sandbox sets itself up with if its user namespace is
-// the mother's.
+// the zygote's.
 func moreCapabilities(c *configs.Config) {
-	all := slices.Concat(motherCapabilities, []string{"CAP_KILL", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"})
+	all := slices.Concat(zygoteCapabilities, []string{"CAP_KILL", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"})
 	c.Capabilities = &configs.Capabilities{Bounding: all, Effective: all, Permitted: all}
 }
 
-//go:embed weaken.py
-var weakenReadyText string
+//go:embed fault.py
+var faultForkedText string
 
-// weakenWhatIsAhead takes the layer off what the mother makes. kept: its posture is
+// injectZygoteFaults takes the layer off what the zygote makes. kept: its posture is
 // heeded all the same.
-func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, kept, ready bool) error {
+func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept, ready bool) error {
 	weak, err := named(all, layer)
 	if err != nil {
 		return err
 	}
-	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "ahead", layer, "of_interpreters_only", ready)
+	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes lack a layer", "layer", layer, "of_forked_processes_only", ready)
 	var off, zygotes []string
-	h.faults = &faults{ahead: true, config: func(c *configs.Config) {
+	h.faults = &faults{prepared: true, config: func(c *configs.Config) {
 		for _, w := range weak {
-			if w.mother != nil {
-				w.mother(c)
+			if w.zygote != nil {
+				w.zygote(c)
 			}
 		}
 	}}
@@ -200,21 +200,21 @@ func (h *Host) weakenWhatIsAhead(all map[string]aheadWeakening, layer string, ke
 			}
 		}
 	}
-	files := map[string]string{"sitecustomize.py": readyProgram}
+	files := map[string]string{"sitecustomize.py": forkServerProgram}
 	if !ready {
 		zygotes = append(zygotes, off...)
 	} else if len(off) > 0 {
 		const end = "\n\nmain()\n"
-		if strings.Count(readyProgram, end) != 1 {
-			return fmt.Errorf("ready.py has not one line %q", strings.TrimSpace(end))
+		if strings.Count(forkServerProgram, end) != 1 {
+			return fmt.Errorf("forkserver.py has not one line %q", strings.TrimSpace(end))
 		}
 		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", strings.Join(off, "\n"))
-		files["sitecustomize.py"] = strings.Replace(readyProgram, end, names+weakenReadyText+end, 1)
+		files["sitecustomize.py"] = strings.Replace(forkServerProgram, end, names+faultForkedText+end, 1)
 	}
 	if len(zygotes) > 0 {
 		files["off"] = strings.Join(zygotes, "\n") + "\n"
 	}
-	return putOver(h.rootfs()+readyDir, files)
+	return putOver(h.rootfs()+forkServerDir, files)
 }
 
 // putOver mounts a directory with these files over dir, which is read-only.

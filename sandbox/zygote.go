@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// motherArg is the argument by which mother.c recognises that it is the mother.
-const motherArg = "skillrun-mother"
+// zygoteArg is the argument by which zygote.c recognises that it is the zygote.
+const zygoteArg = "skillrun-zygote"
 
-// Packets between daemon and mother; mother.h has the same and says what they mean.
+// Packets between daemon and zygote; zygote.h has the same and says what they mean.
 const (
-	motherMagic  = 0x316d6b73
+	zygoteMagic  = 0x316d6b73
 	packetBegin  = 1
 	packetMake   = 2
 	packetSpawn  = 3
@@ -32,39 +32,39 @@ const (
 	maxRlimits   = 16
 	makeBytes    = 48 + 16*maxRlimits
 	madeBytes    = 16
-	motherGroup  = "_mother"        // no Spec.ID
-	motherAnswer = 10 * time.Second // for an answer; she has nothing else to do
-	motherLate   = 10 * time.Millisecond
+	zygoteGroup  = "_zygote"        // no Spec.ID
+	zygoteAnswer = 10 * time.Second // for an answer; it has nothing else to do
+	zygoteLate   = 10 * time.Millisecond
 )
 
-// motherCapabilities are what the zygote starts with: SETUID and SETGID to map the ids of
+// zygoteCapabilities are what the zygote starts with: SETUID and SETGID to map the ids of
 // sandboxes, SYS_ADMIN to unmount what its container was made with and for Python zygotes.
-// mother.c says what it keeps of them. Its sandboxes have user namespaces of their own,
+// zygote.c says what it keeps of them. Its sandboxes have user namespaces of their own,
 // where they begin with every capability.
-var motherCapabilities = []string{"CAP_SETGID", "CAP_SETUID", "CAP_SYS_ADMIN"}
+var zygoteCapabilities = []string{"CAP_SETGID", "CAP_SETUID", "CAP_SYS_ADMIN"}
 
-// A mother is a container of libcontainer's whose PID 1 makes sandboxes (mother.c).
-// None of them outlives her.
-type mother struct {
+// A zygote is a container of libcontainer's whose PID 1 makes sandboxes (zygote.c).
+// None of them outlives it.
+type zygote struct {
 	host      *Host
 	container *libcontainer.Container
 	init      *libcontainer.Process
 	group     group
-	patience  time.Duration // for an answer; 0: motherAnswer
+	patience  time.Duration // for an answer; 0: zygoteAnswer
 	mu        sync.Mutex    // one question at a time
-	owes      bool          // she has not answered the last one
+	owes      bool          // it has not answered the last one
 	socket    *os.File
-	gone      chan struct{}     // closed when she is
-	spaces    map[string]string // her namespaces, by name
+	gone      chan struct{}     // closed when it is
+	spaces    map[string]string // its namespaces, by name
 	places    []string          // of the mounts of which the root of a sandbox consists
 }
 
-// startMother builds the container and hands the mother what all her sandboxes have.
-func (h *Host) startMother() (_ *mother, err error) {
-	m := &mother{host: h, places: h.places(), group: h.cgroups.group(h.groupName(), motherGroup), gone: make(chan struct{})}
+// startZygote builds the container and hands the zygote what all its sandboxes have.
+func (h *Host) startZygote() (_ *zygote, err error) {
+	m := &zygote{host: h, places: h.places(), group: h.cgroups.group(h.groupName(), zygoteGroup), gone: make(chan struct{})}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("mother: %w", err), m.destroy())
+			err = errors.Join(fmt.Errorf("zygote: %w", err), m.destroy())
 		}
 	}()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -72,14 +72,14 @@ func (h *Host) startMother() (_ *mother, err error) {
 		return nil, err
 	}
 	err = unix.SetNonblock(fds[0], true) // so that the Go runtime waits for it
-	theirs := os.NewFile(uintptr(fds[1]), "mother's socket")
+	theirs := os.NewFile(uintptr(fds[1]), "zygote's socket")
 	defer theirs.Close()
-	if m.socket = os.NewFile(uintptr(fds[0]), "mother"); err != nil {
+	if m.socket = os.NewFile(uintptr(fds[0]), "zygote"); err != nil {
 		return nil, err
 	}
-	config := h.motherConfig(m.group)
+	config := h.zygoteConfig(m.group)
 	h.faults.ask(config, true)
-	if m.container, err = libcontainer.Create(h.containers(), motherGroup, config); err != nil {
+	if m.container, err = libcontainer.Create(h.containers(), zygoteGroup, config); err != nil {
 		return nil, err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -88,7 +88,7 @@ func (h *Host) startMother() (_ *mother, err error) {
 	}
 	defer null.Close()
 	m.init = &libcontainer.Process{
-		Args: []string{"/proc/self/exe", motherArg}, Env: []string{"HOME=/"}, Cwd: "/",
+		Args: []string{"/proc/self/exe", zygoteArg}, Env: []string{"HOME=/"}, Cwd: "/",
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{theirs}, Init: true,
 	}
 	if err := m.container.Run(m.init); err != nil {
@@ -99,21 +99,21 @@ func (h *Host) startMother() (_ *mother, err error) {
 		defer close(m.gone)
 		_, _ = m.init.Wait()
 	}()
-	// On v2 her sandboxes' cgroups lie beside hers, which libcontainer sees to.
+	// On v2 its sandboxes' cgroups lie beside its, which libcontainer sees to.
 	if err := h.cgroups.group(h.groupName()).limitDevices(); err != nil {
 		return nil, err
 	}
 	if _, err = m.ask(m.begin(), 0, nil); err != nil {
 		return m, err
 	}
-	if err := h.heed(m.checkPosture); err != nil {
+	if err := h.enforce(m.checkPosture); err != nil {
 		return m, fmt.Errorf("posture: %w", err)
 	}
 	m.spaces, err = m.readSpaces()
 	return m, err
 }
 
-func (m *mother) checkPosture() error {
+func (m *zygote) checkPosture() error {
 	pid, err := m.init.Pid()
 	if err != nil {
 		return err
@@ -121,8 +121,8 @@ func (m *mother) checkPosture() error {
 	return m.posture().check(pid)
 }
 
-// readSpaces are the namespaces that her sandboxes must not share with her.
-func (m *mother) readSpaces() (map[string]string, error) {
+// readSpaces are the namespaces that its sandboxes must not share with it.
+func (m *zygote) readSpaces() (map[string]string, error) {
 	pid, err := m.init.Pid()
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (m *mother) readSpaces() (map[string]string, error) {
 	return spaces, nil
 }
 
-func (h *Host) motherConfig(g group) *configs.Config {
+func (h *Host) zygoteConfig(g group) *configs.Config {
 	ids := []configs.IDMap{{ContainerID: 0, HostID: int64(h.ids.first), Size: int64(2 * len(h.ids.used))}}
 	tmpfs := func(target, options string, flags int) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: options}
@@ -151,7 +151,7 @@ func (h *Host) motherConfig(g group) *configs.Config {
 		Namespaces:      namespaces(NetworkNone),
 		UIDMappings:     ids,
 		GIDMappings:     ids,
-		Capabilities:    &configs.Capabilities{Bounding: motherCapabilities, Effective: motherCapabilities, Permitted: motherCapabilities},
+		Capabilities:    &configs.Capabilities{Bounding: zygoteCapabilities, Effective: zygoteCapabilities, Permitted: zygoteCapabilities},
 		NoNewPrivileges: true,
 		OomScoreAdj:     new(1000),
 		Rlimits:         []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: dumpLimit(), Soft: dumpLimit()}},
@@ -160,7 +160,7 @@ func (h *Host) motherConfig(g group) *configs.Config {
 		Mounts: []*configs.Mount{
 			// Whole, or the kernel would let nobody beneath mount another.
 			{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec},
-			// Her own, and that of Pythons beside her. Nothing in it can be changed.
+			// Its own, and that of Pythons beside it. Nothing in it can be changed.
 			tmpfs("/dev", devOptions, unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME|unix.MS_RDONLY),
 			tmpfs("/dev/shm", "mode=755,size=4k,nr_inodes=2", noExec|unix.MS_RDONLY),
 			// What Python zygotes are executed from (zygote_program.c).
@@ -174,14 +174,14 @@ func (h *Host) motherConfig(g group) *configs.Config {
 }
 
 // begin is the first packet: the filters, and what to hide in /proc.
-func (m *mother) begin() []byte {
+func (m *zygote) begin() []byte {
 	f := m.host.filters
 	all := [][]byte{f.prepared, f.script, f.zygote, f.python}
 	var sizes []uint32
 	for _, code := range all {
 		sizes = append(sizes, uint32(len(code)/sockFilterSize))
 	}
-	b := packetHeader(packetBegin, append(sizes, boolWord(m.host.config.Interpreters > 0), uint32(len(maskedPaths)), uint32(len(m.places)))...)
+	b := packetHeader(packetBegin, append(sizes, boolWord(m.host.config.PythonZygotes > 0), uint32(len(maskedPaths)), uint32(len(m.places)))...)
 	b = append(b, slices.Concat(all...)...)
 	for _, path := range slices.Concat(maskedPaths, m.places) {
 		b = append(append(b, path...), 0)
@@ -190,7 +190,7 @@ func (m *mother) begin() []byte {
 }
 
 func packetHeader(kind uint32, words ...uint32) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, motherMagic)
+	b := binary.LittleEndian.AppendUint32(nil, zygoteMagic)
 	b = binary.LittleEndian.AppendUint32(b, kind)
 	for _, w := range words {
 		b = binary.LittleEndian.AppendUint32(b, w)
@@ -199,14 +199,14 @@ func packetHeader(kind uint32, words ...uint32) []byte {
 }
 
 // ask sends one packet and takes the answer to it: a pidfd, or -1 to the first.
-func (m *mother) ask(packet []byte, number uint32, fds []int) (int, error) {
+func (m *zygote) ask(packet []byte, number uint32, fds []int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := make([]byte, madeBytes)
 	if m.owes {
-		// What she made has ended: nobody holds its control socket. Its answer must not be
+		// What it made has ended: nobody holds its control socket. Its answer must not be
 		// taken for that of another question.
-		_ = m.socket.SetDeadline(time.Now().Add(motherLate))
+		_ = m.socket.SetDeadline(time.Now().Add(zygoteLate))
 		_, got, err := receivePacket(m.socket, b)
 		closeAll(got)
 		if err != nil {
@@ -214,7 +214,7 @@ func (m *mother) ask(packet []byte, number uint32, fds []int) (int, error) {
 		}
 		m.owes = false
 	}
-	_ = m.socket.SetDeadline(time.Now().Add(cmp.Or(m.patience, motherAnswer)))
+	_ = m.socket.SetDeadline(time.Now().Add(cmp.Or(m.patience, zygoteAnswer)))
 	if err := sendPacket(m.socket, packet, fds); err != nil {
 		return -1, err
 	}
@@ -225,7 +225,7 @@ func (m *mother) ask(packet []byte, number uint32, fds []int) (int, error) {
 	}
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
 	err = unix.Errno(word(3))
-	if n != madeBytes || word(0) != motherMagic || word(1) != packetMade || word(2) != number || len(got) > 1 {
+	if n != madeBytes || word(0) != zygoteMagic || word(1) != packetMade || word(2) != number || len(got) > 1 {
 		err = errors.New("malformed answer")
 	}
 	switch {
@@ -297,11 +297,11 @@ func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 	return n, fds, nil
 }
 
-// make has the mother clone a sandbox. fds are its control socket, its three
+// make has the zygote clone a sandbox. fds are its control socket, its three
 // streams, the mounts of its root and the files of its cgroups. executes: its init forks the first process.
-func (m *mother) make(s Spec, slot slot, fds []int, executes bool) (*born, error) {
+func (m *zygote) make(s Spec, ids idPair, fds []int, executes bool) (*cloned, error) {
 	limits := rlimits(s)
-	b := packetHeader(packetMake, uint32(slot.index), slot.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
+	b := packetHeader(packetMake, uint32(ids.index), ids.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
 		tmpFiles, uint32(len(fds)-4-len(m.places)), uint32(len(limits)), 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
 	for _, l := range limits {
@@ -309,7 +309,7 @@ func (m *mother) make(s Spec, slot slot, fds []int, executes bool) (*born, error
 		b = binary.LittleEndian.AppendUint64(b, l.Hard)
 	}
 	b = append(b, make([]byte, makeBytes-len(b))...)
-	pidfd, err := m.ask(b, uint32(slot.index), fds)
+	pidfd, err := m.ask(b, uint32(ids.index), fds)
 	if err != nil {
 		return nil, err
 	}
@@ -318,14 +318,14 @@ func (m *mother) make(s Spec, slot slot, fds []int, executes bool) (*born, error
 		err = unix.SetNonblock(pidfd, true) // so that the Go runtime waits for it
 	}
 	if err != nil {
-		unix.Close(pidfd) // -1: she sent none
+		unix.Close(pidfd) // -1: it sent none
 		return nil, err
 	}
-	return &born{pidfd: os.NewFile(uintptr(pidfd), "pidfd"), fd: pidfd, pid: pid, mother: m.spaces}, nil
+	return &cloned{pidfd: os.NewFile(uintptr(pidfd), "pidfd"), fd: pidfd, pid: pid, zygote: m.spaces}, nil
 }
 
-// destroy ends her and everything that she made.
-func (m *mother) destroy() error {
+// destroy ends it and everything that it made.
+func (m *zygote) destroy() error {
 	if m.socket != nil {
 		m.socket.Close()
 	}
@@ -341,16 +341,16 @@ func (m *mother) destroy() error {
 	return m.container.Destroy()
 }
 
-// born is the init of a sandbox that the mother made. It is her child, not ours.
-type born struct {
+// born is the init of a sandbox that the zygote made. It is its child, not ours.
+type cloned struct {
 	pidfd  *os.File
 	fd     int // pidfd's
 	pid    int
-	mother map[string]string // her spaces
+	zygote map[string]string // its spaces
 }
 
 // wait returns when init is gone, and with it everybody in its PID namespace.
-func (b *born) wait() error {
+func (b *cloned) wait() error {
 	conn, err := b.pidfd.SyscallConn()
 	if err != nil {
 		return err
@@ -363,7 +363,7 @@ func (b *born) wait() error {
 }
 
 // ended says whether init is gone, or that this can't be told.
-func (b *born) ended() bool {
+func (b *cloned) ended() bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, 0)
 	return n != 0 || err != nil
 }

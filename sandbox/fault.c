@@ -1,9 +1,9 @@
-//go:build skillrun_weaken
+//go:build skillrun_faults
 
-/* Layers of the sandboxes that the mother makes, each of which can be off. Tests say
- * which by a file in the root that the sandboxes share (weaken_ahead.go). She reads it
- * once, when she gives herself her name; before, and in every other process than her
- * and those that she forks, nothing is off. */
+/* Layers of the sandboxes that the zygote makes, each of which can be off. Tests say
+ * which by a file in the root that the sandboxes share (fault_zygote.go). She reads it
+ * once, when it gives itself its name; before, and in every other process than it
+ * and those that it forks, nothing is off. */
 #undef ioctl
 #undef mount
 #undef open
@@ -27,8 +27,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As weaken_ahead.go has them. */
-static const char list[] = "/opt/skillrun/ready/off";
+/* As fault_zygote.go has them. */
+static const char list[] = "/opt/skillrun/forkserver/off";
 
 enum layer {
 	USER, MNT, PID, NET, IPC, UTS, CGROUP, TIME, /* namespaces */
@@ -64,7 +64,7 @@ static int off(enum layer l) {
 	return without >> l & 1;
 }
 
-/* One name a line. A name that is not known ends the mother: no test is to believe
+/* One name a line. A name that is not known ends the zygote: no test is to believe
  * that something is off. */
 static void read_list(void) {
 	char text[1024];
@@ -88,13 +88,13 @@ static int is_init(void) {
 	return getpid() == 1;
 }
 
-int weak_prctl(int option, ...) {
+int faulty_prctl(int option, ...) {
 	va_list args;
 	va_start(args, option);
 	unsigned long a = va_arg(args, unsigned long), b = va_arg(args, unsigned long), c = va_arg(args, unsigned long), d = va_arg(args, unsigned long);
 	va_end(args);
 	/* Bad pointers are passed through: the probe tries some. */
-	if (option == PR_SET_NAME && is_init() && strcmp((const char *)a, "mother") == 0)
+	if (option == PR_SET_NAME && is_init() && strcmp((const char *)a, "zygote") == 0)
 		read_list();
 	if (option == PR_SET_NO_NEW_PRIVS && off(NO_NEW_PRIVILEGES))
 		return 0;
@@ -144,7 +144,7 @@ static int lacks(long number, const char *path) {
 	return 0;
 }
 
-long weak_syscall(long number, ...) {
+long faulty_syscall(long number, ...) {
 	long a[6];
 	va_list args;
 	va_start(args, number);
@@ -163,7 +163,7 @@ long weak_syscall(long number, ...) {
 	return result;
 }
 
-int weak_mount(const char *source, const char *target, const char *type, unsigned long flags, const void *options) {
+int faulty_mount(const char *source, const char *target, const char *type, unsigned long flags, const void *options) {
 	char fewer[128];
 	if (off(MASKS) && flags & MS_BIND)
 		return 0;
@@ -179,8 +179,8 @@ int weak_mount(const char *source, const char *target, const char *type, unsigne
 	return mount(source, target, type, flags, options);
 }
 
-/* A network that is the mother's has no loopback that a sandbox could raise. */
-int weak_ioctl(int fd, unsigned long request, ...) {
+/* A network that is the zygote's has no loopback that a sandbox could raise. */
+int faulty_ioctl(int fd, unsigned long request, ...) {
 	va_list args;
 	va_start(args, request);
 	void *with = va_arg(args, void *);
@@ -188,8 +188,8 @@ int weak_ioctl(int fd, unsigned long request, ...) {
 	return request == SIOCSIFFLAGS && off(NET) ? 0 : ioctl(fd, request, with);
 }
 
-/* Without a user namespace of the sandbox's own its limits would be the mother's. */
-int weak_open(const char *path, int flags, ...) {
+/* Without a user namespace of the sandbox's own its limits would be the zygote's. */
+int faulty_open(const char *path, int flags, ...) {
 	va_list args;
 	va_start(args, flags);
 	mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
@@ -200,7 +200,7 @@ int weak_open(const char *path, int flags, ...) {
 }
 
 /* "0" is how a process enters a cgroup, two lines are the ids of a user namespace. */
-ssize_t weak_write(int fd, const void *buffer, size_t length) {
+ssize_t faulty_write(int fd, const void *buffer, size_t length) {
 	if (off(GROUPS) && length == 1 && *(const char *)buffer == '0')
 		return 1;
 	if (off(USER) && length > 8 && strncmp(buffer, "0 ", 2) == 0)
@@ -208,22 +208,22 @@ ssize_t weak_write(int fd, const void *buffer, size_t length) {
 	return write(fd, buffer, length);
 }
 
-int weak_setresgid(gid_t real, gid_t effective, gid_t saved) {
+int faulty_setresgid(gid_t real, gid_t effective, gid_t saved) {
 	return off(IDS) && real == SCRIPT_ID ? 0 : setresgid(real, effective, saved);
 }
 
-int weak_setresuid(uid_t real, uid_t effective, uid_t saved) {
+int faulty_setresuid(uid_t real, uid_t effective, uid_t saved) {
 	return off(IDS) && real == SCRIPT_ID ? 0 : setresuid(real, effective, saved);
 }
 
-int weak_setrlimit(int resource, const struct rlimit *limit) {
+int faulty_setrlimit(int resource, const struct rlimit *limit) {
 	return off(LIMITS) || (resource == RLIMIT_CORE && off(CORE)) ? 0 : setrlimit(resource, limit);
 }
 
-mode_t weak_umask(mode_t mask) {
+mode_t faulty_umask(mode_t mask) {
 	return umask(off(UMASK) ? 022 : mask);
 }
 
-int weak_unshare(int flags) {
+int faulty_unshare(int flags) {
 	return flags == CLONE_NEWCGROUP && off(CGROUP) ? 0 : unshare(flags);
 }

@@ -19,10 +19,10 @@ import (
 )
 
 // TestMutationOfPrepared does what TestMutation does to sandboxes that are made ahead:
-// those of the mother, and those with a process that an interpreter forked.
+// those of the zygote, and those with a process that an interpreter forked.
 
-// An aheadMutation is one layer that is off in them.
-type aheadMutation struct {
+// An zygoteMutations is one layer that is off in them.
+type zygoteMutation struct {
 	mutation
 	// Posture are words of what the daemon says of the processes that wait, which it
 	// would refuse: that is the first line of defence, and off as well. None: it sees
@@ -30,24 +30,24 @@ type aheadMutation struct {
 	Posture []string `json:"posture"`
 }
 
-// aheadMutations are by what is weak, "ahead" or "ready", and by layer.
-func aheadMutations(t testing.TB) map[string]map[string]aheadMutation {
+// zygoteMutations are by what is weak, "zygote" or "forked", and by layer.
+func zygoteMutations(t testing.TB) map[string]map[string]zygoteMutation {
 	t.Helper()
-	all := map[string]map[string]aheadMutation{}
-	decodeStrictly(t, "mutations_ahead.json", &all)
+	all := map[string]map[string]zygoteMutation{}
+	decodeStrictly(t, "mutations_zygote.json", &all)
 	return all
 }
 
 // looks are attacks, or glances from outside, on what no case of the catalogue is
-// about. They are named as cases are in mutations_ahead.json.
+// about. They are named as cases are in mutations_zygote.json.
 var looks = map[string]func(testing.TB, *running){
-	"look-credentials": lookAtCredentials, "look-descriptors": lookAtDescriptors, "look-ids": lookAtIDs, "look-init": lookAtInit, "look-keyring": lookAtKeyring,
-	"look-limits": lookAtLimits, "look-namespaces": lookAtNamespaces, "look-snapshot": lookAtSnapshot,
-	"look-processors": lookAtProcessors, "look-umask": lookAtUmask, "look-zygotes": lookAtZygotes,
+	"look-credentials": checkCredentials, "look-descriptors": checkDescriptors, "look-ids": checkIDs, "look-init": checkInit, "look-keyring": checkKeyring,
+	"look-limits": checkLimits, "look-namespaces": checkNamespaces, "look-snapshot": checkSnapshot,
+	"look-processors": checkProcessors, "look-umask": checkUmask, "look-zygotes": checkZygotes,
 }
 
-// lookAtInit reads, from outside, what the init of a sandbox that was made ahead has.
-func lookAtInit(t testing.TB, d *running) {
+// checkInit reads, from outside, what the init of a sandbox that was made ahead has.
+func checkInit(t testing.TB, d *running) {
 	id := d.hold(1, shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done"))[0]
 	boxes := d.boxesOfExecution(id)
 	if len(boxes) != 1 {
@@ -58,7 +58,7 @@ func lookAtInit(t testing.TB, d *running) {
 		for key, want := range map[string]string{
 			"CapEff": "00000000000001e0", "CapPrm": "00000000000001e0", "CapBnd": "00000000000001e0", // KILL, SETGID, SETUID, SETPCAP
 			"CapInh": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
-			"Seccomp_filters": moreFilters(statusOf(d.motherPid()), 1),
+			"Seccomp_filters": moreFilters(statusOf(d.zygotePid()), 1),
 		} {
 			if status[key] != want {
 				t.Errorf("%s of init: got %s, want %s", key, status[key], want)
@@ -85,11 +85,11 @@ func moreFilters(status map[string]string, n int) string {
 	return strconv.Itoa(have + n)
 }
 
-// lookAtZygotes reads, from outside, what the zygotes themselves have: the one that clones
+// checkZygotes reads, from outside, what the zygotes themselves have: the one that clones
 // sandboxes, and the Python ones that it started.
-func lookAtZygotes(t testing.TB, d *running) {
+func checkZygotes(t testing.TB, d *running) {
 	d.run(code("hostile", "import os")) // asks for a Python zygote
-	zygote := d.motherPid()
+	zygote := d.zygotePid()
 	own := statusOf(zygote)
 	daemon := statusOf(strconv.Itoa(d.cmd.Process.Pid))
 	look := func(who string, status, want map[string]string) {
@@ -106,7 +106,7 @@ func lookAtZygotes(t testing.TB, d *running) {
 	for _, b := range boxesOf(d.instance()) {
 		for _, pid := range b.pids {
 			status := statusOf(pid)
-			if b.name != motherBox || status["PPid"] != zygote || status["Uid"] != own["Uid"] || !strings.HasPrefix(status["Name"], "python") {
+			if b.name != zygoteBox || status["PPid"] != zygote || status["Uid"] != own["Uid"] || !strings.HasPrefix(status["Name"], "python") {
 				continue
 			}
 			look("a Python zygote", status, map[string]string{
@@ -117,8 +117,8 @@ func lookAtZygotes(t testing.TB, d *running) {
 	}
 }
 
-// lookAtKeyring wants two executions not to share a keyring, where they can see one.
-func lookAtKeyring(t testing.TB, d *running) {
+// checkKeyring wants two executions not to share a keyring, where they can see one.
+func checkKeyring(t testing.TB, d *running) {
 	const session = "import ctypes\nprint(ctypes.CDLL(None).syscall(250, 0, ctypes.c_long(-3), 0))\n" // KEYCTL_GET_KEYRING_ID
 	first := d.run(code("hostile", session)).stdout.String()
 	if second := d.run(code("hostile", session)).stdout.String(); second == first && first != "-1\n" {
@@ -126,8 +126,8 @@ func lookAtKeyring(t testing.TB, d *running) {
 	}
 }
 
-// lookAtProcessors wants the kernel to have the limit that the header tells.
-func lookAtProcessors(t testing.TB, d *running) {
+// checkProcessors wants the kernel to have the limit that the header tells.
+func checkProcessors(t testing.TB, d *running) {
 	req := shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done")
 	req.Limits = &pb.Limits{MilliCpus: 500}
 	id := d.hold(1, req)[0]
@@ -149,8 +149,8 @@ func lookAtProcessors(t testing.TB, d *running) {
 
 // Python is what these run: an interpreter may have forked it, or init.
 
-// lookAtLimits wants what every sandbox has, whatever is asked for.
-func lookAtLimits(t testing.TB, d *running) {
+// checkLimits wants what every sandbox has, whatever is asked for.
+func checkLimits(t testing.TB, d *running) {
 	out := strings.Join(strings.Fields(d.run(code("hostile", "import os\nprint(open('/proc/self/limits').read())")).stdout.String()), " ")
 	for _, want := range []string{"Max locked memory 65536 65536", "Max msgqueue size 0 0", "Max pending signals 256 256", "Max file locks 1024 1024"} {
 		if !strings.Contains(out, want) {
@@ -159,29 +159,29 @@ func lookAtLimits(t testing.TB, d *running) {
 	}
 }
 
-// lookAtSnapshot writes where all executions of a skill read.
-func lookAtSnapshot(t testing.TB, d *running) {
+// checkSnapshot writes where all executions of a skill read.
+func checkSnapshot(t testing.TB, d *running) {
 	const write = "import os\ntry: os.close(os.open('/skills/hostile/data/lock', os.O_WRONLY)); print('opened')\nexcept OSError as e: print(e.strerror)"
 	if got := d.run(code("hostile", write)).stdout.String(); got != "Read-only file system\n" {
 		t.Errorf("writing to the skill: %s", got)
 	}
 }
 
-func lookAtUmask(t testing.TB, d *running) {
+func checkUmask(t testing.TB, d *running) {
 	if got := d.run(code("hostile", "import os\nprint('%04o' % os.umask(0))")).stdout.String(); got != "0077\n" {
 		t.Errorf("umask %s", got)
 	}
 }
 
-func lookAtIDs(t testing.TB, d *running) {
+func checkIDs(t testing.TB, d *running) {
 	r := d.run(code("hostile", "import os\nprint(*os.getresuid(), *os.getresgid(), *os.getgroups())"))
 	if got := r.stdout.String(); got != "1000 1000 1000 1000 1000 1000\n" {
 		t.Errorf("ids %s%s", got, r.stderr.String())
 	}
 }
 
-// lookAtCredentials is what the case k-14-credentials begins with.
-func lookAtCredentials(t testing.TB, d *running) {
+// checkCredentials is what the case k-14-credentials begins with.
+func checkCredentials(t testing.TB, d *running) {
 	r := d.run(code("hostile", "import os\nfor l in open('/proc/self/status'):\n  if l[:3] == 'Cap': print(*l.split())"))
 	for line := range strings.Lines(r.stdout.String()) {
 		if !strings.HasSuffix(line, ": 0000000000000000\n") {
@@ -193,25 +193,25 @@ func lookAtCredentials(t testing.TB, d *running) {
 	}
 }
 
-func lookAtDescriptors(t testing.TB, d *running) {
+func checkDescriptors(t testing.TB, d *running) {
 	r := d.run(code("hostile", "import os\nprint(*sorted(int(n) for n in os.listdir('/proc/self/fd')))"))
 	if got := r.stdout.String(); got != "0 1 2 3\n" { // the last is the listing's own
 		t.Errorf("descriptors %s%s", got, r.stderr.String())
 	}
 }
 
-// lookAtNamespaces wants an execution to have none that is the mother's.
-func lookAtNamespaces(t testing.TB, d *running) {
+// checkNamespaces wants an execution to have none that is the zygote's.
+func checkNamespaces(t testing.TB, d *running) {
 	r := d.run(code("hostile", "import os\nfor n in os.listdir('/proc/self/ns'): print(n, os.readlink('/proc/self/ns/' + n))"))
-	pid, seen := d.motherPid(), 0
+	pid, seen := d.zygotePid(), 0
 	for line := range strings.Lines(r.stdout.String()) {
 		name, link, _ := strings.Cut(strings.TrimSpace(line), " ")
-		hers, err := os.Readlink("/proc/" + pid + "/ns/" + name)
+		zygotes, err := os.Readlink("/proc/" + pid + "/ns/" + name)
 		if err != nil {
 			t.Error(err)
 		}
-		if link == hers {
-			t.Errorf("%s namespace of the mother's", name)
+		if link == zygotes {
+			t.Errorf("%s namespace of the zygote's", name)
 		}
 		seen++
 	}
@@ -232,26 +232,26 @@ func (d *running) cancel(id string) {
 // aheadConfig is of a daemon that serves whatever it finds missing.
 func aheadConfig(interpreters int) string {
 	return "boundaries: {allow_missing: [" + strings.Join(sandbox.Lowerable(), ", ") + "]}\n" +
-		"prepared: {sandboxes: 8, interpreters: " + strconv.Itoa(interpreters) + "}\n"
+		"prepared: {sandboxes: 8, python_zygotes: " + strconv.Itoa(interpreters) + "}\n"
 }
 
-func startWeakenedAhead(t testing.TB, program, layer string, interpreters int) *running {
+func startFaultyZygote(t testing.TB, program, layer string, interpreters int) *running {
 	t.Helper()
-	d := launchWeakened(t, program, layer, aheadConfig(interpreters))
+	d := launchFaulty(t, program, layer, aheadConfig(interpreters))
 	d.waitServing()
 	return d
 }
 
 func TestMutationOfPrepared(t *testing.T) {
-	daemon := buildWeakened(t)
+	daemon := buildFaulty(t)
 	cases := hostileCasesByID(t)
-	all := aheadMutations(t)
+	all := zygoteMutations(t)
 	every := map[string]bool{}
 	for kind, layers := range all {
 		for layer, m := range layers {
 			for _, id := range m.cases() {
 				if c, ok := cases[id]; (!ok || !c.inSandbox() || c.Advisory) && looks[id] == nil {
-					t.Fatalf("mutations_ahead.json: %s: %s: %s is no case that fails in a sandbox", kind, layer, id)
+					t.Fatalf("mutations_zygote.json: %s: %s: %s is no case that fails in a sandbox", kind, layer, id)
 				}
 				every[id] = true
 			}
@@ -270,8 +270,8 @@ func TestMutationOfPrepared(t *testing.T) {
 	}
 	// What fails below fails for the layer's sake: with all on, the same build passes.
 	run("nothing", func(t *testing.T) {
-		d := startWeakenedAhead(t, daemon, "", 4)
-		d.wantJudgedAhead(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))}, false)
+		d := startFaultyZygote(t, daemon, "", 4)
+		d.wantJudgedBefore(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))}, false)
 	})
 	run("posture", func(t *testing.T) { wantPostureHeeded(t, daemon, cases) })
 	for kind, layers := range all {
@@ -282,14 +282,14 @@ func TestMutationOfPrepared(t *testing.T) {
 	wg.Wait()
 }
 
-func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, layer string, m aheadMutation) {
+func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, layer string, m zygoteMutation) {
 	interpreters := 0
-	if kind == "ready" {
+	if kind == "forked" {
 		interpreters = 4
 	}
-	d := startWeakenedAhead(t, daemon, kind+": "+layer, interpreters)
+	d := startFaultyZygote(t, daemon, kind+": "+layer, interpreters)
 	d.wantMissing(m.Daemon)
-	d.wantJudgedAhead(t, cases, m.mutation, kind == "ready")
+	d.wantJudgedBefore(t, cases, m.mutation, kind == "forked")
 	words := m.Posture
 	if m.Refused != "" {
 		words = append(words, m.Refused)
@@ -302,7 +302,7 @@ func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, la
 	}
 	if log := d.log.String(); len(m.Posture) == 0 && strings.Contains(log, "a posture differs") {
 		t.Error("the posture that was read back differs")
-	} else if m.Refused == "" && (strings.Contains(log, "no sandbox was made ahead") || strings.Contains(log, "the mother made no sandbox")) {
+	} else if m.Refused == "" && (strings.Contains(log, "no sandbox was made ahead") || strings.Contains(log, "the zygote made no sandbox")) {
 		t.Error("no sandbox could be made without the layer")
 	}
 }
@@ -311,23 +311,23 @@ func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, la
 // says so, and what runs runs in sandboxes that libcontainer makes, which are whole.
 func wantPostureHeeded(t *testing.T, daemon string, cases map[string]hostileCase) {
 	for layer, w := range map[string]string{
-		"ahead: network": "net namespace: got the mother's", "ahead: bounding set": "CapBnd: got ", "ready: capabilities": "CapEff: got ",
+		"zygote: network": "net namespace: got the zygote's", "zygote: bounding set": "CapBnd: got ", "forked: capabilities": "CapEff: got ",
 	} {
 		t.Run(layer, func(t *testing.T) {
-			d := startWeakenedAhead(t, daemon, layer+", read back", 4)
+			d := startFaultyZygote(t, daemon, layer+", read back", 4)
 			until(t, "nothing in the log of what is refused", func() bool {
-				d.wantJudgedAhead(t, cases, mutation{Green: []string{"look-namespaces"}}, false)
+				d.wantJudgedBefore(t, cases, mutation{Green: []string{"look-namespaces"}}, false)
 				return t.Failed() || d.logLine("posture: ", w) != ""
 			})
-			d.wantJudgedAhead(t, cases, mutation{Green: []string{"k-12-socket-families", "look-credentials"}}, false)
+			d.wantJudgedBefore(t, cases, mutation{Green: []string{"k-12-socket-families", "look-credentials"}}, false)
 		})
 	}
 }
 
-// wantJudgedAhead runs the cases of m, one after the other. What is to be red is run
+// wantJudgedBefore runs the cases of m, one after the other. What is to be red is run
 // again while it is not, if it is a process that an interpreter forked: whole ones are
 // taken as long as none of those waits.
-func (d *running) wantJudgedAhead(t testing.TB, cases map[string]hostileCase, m mutation, ready bool) {
+func (d *running) wantJudgedBefore(t testing.TB, cases map[string]hostileCase, m mutation, ready bool) {
 	t.Helper()
 	for _, id := range m.cases() {
 		words, red := m.Red[id]

@@ -1,4 +1,4 @@
-"""The mother of ready interpreters: a CPython (3.9 to 3.14) that has imported
+"""The zygote of Python zygotes: a CPython (3.9 to 3.14) that has imported
 what scripts will import, and forks children which become them.
 
 Theory of operation
@@ -8,9 +8,9 @@ and starts the interpreter as scripts name it, with no arguments and with
 PYTHONPATH set to that directory; the rest of the environment is that of the
 scripts. Python imports sitecustomize while it starts, after everything that
 its start consists of but before it looks at what it is to run. There the
-mother stays, imports, and serves fork requests on descriptor 3.
+zygote stays, imports, and serves fork requests on descriptor 3.
 
-A child moves into a prepared sandbox (a cell), gives up everything that it
+A child moves into a prepared sandbox (a sandbox), gives up everything that it
 has, and waits for a command line. It then configures the interpreter anew from
 that command line (Py_InitializeFromConfig) and returns from this import. What
 follows is Python's own main, from the computation of sys.path[0] to the exit
@@ -19,16 +19,16 @@ behaviour is imitated here.
 
 Whatever a child can't be by this way (other options, another interpreter,
 modules beside the script that hide preloaded ones) it becomes by execve of the
-same command line, in the same cell: slower, and right.
+same command line, in the same sandbox: slower, and right.
 
 A child that waits has copied the pages that the start and end of a script write, as
-a rehearsal showed (see Ahead), so that little of its mother's is left to copy then.
+a rehearsal showed (see Prefault), so that little of its zygote's is left to copy then.
 
 What a script shares with its siblings: preloaded modules in sys.modules, the
 hash seed, the layout of the address space, objects that gc.freeze keeps out of
 collections. What is made fresh: see renew.
 
-The mother has one thread, runs no code but the interpreter's own installation,
+The zygote has one thread, runs no code but the interpreter's own installation,
 and must survive every request. It ends when descriptor 3 closes.
 """
 
@@ -53,11 +53,11 @@ import stat
 import struct
 
 CONTROL = 3
-SCRIPT_ID = 1000  # uid and gid of the script in its cell
+SCRIPT_ID = 1000  # uid and gid of the script in its sandbox
 MAX_PACKET = 1 << 16  # of the daemon's requests
 MAX_COMMAND = 16 << 20  # of a command line with its environment
 MAX_GROUPS = 8
-MAX_SPACES = 8  # namespaces of a cell
+MAX_SPACES = 8  # namespaces of a sandbox
 MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
 MAX_LISTED = 1 << 16  # names of one directory that a child looks at
 MAX_WALKED = 4096  # names beneath the workspace that it looks at
@@ -131,7 +131,7 @@ class Failed(Exception):
         self.stage, self.errno = stage, getattr(error, "errno", None) or 0
 
 
-class Gate:
+class Barrier:
     """A child's stream to the daemon, which closes when what the command brings runs."""
 
     def __init__(self, fd):
@@ -166,13 +166,13 @@ def enter_namespaces(spaces, kinds):
         checked(_libc.setns(fd, kind))
 
 
-def arrange_descriptors(gate, stdio):
+def arrange_descriptors(barrier, stdio):
     for number, fd in enumerate(stdio):
         os.dup2(fd, number, inheritable=True)
-    os.set_inheritable(gate, False)
-    if gate > 3:
-        syscall("close_range", 3, gate - 1, 0)
-    syscall("close_range", gate + 1, 0xFFFFFFFF, 0)
+    os.set_inheritable(barrier, False)
+    if barrier > 3:
+        syscall("close_range", 3, barrier - 1, 0)
+    syscall("close_range", barrier + 1, 0xFFFFFFFF, 0)
 
 
 def set_limits(rlimits):
@@ -304,7 +304,7 @@ def renew_clock():
 
 def renew_streams():
     """The standard streams, as Python's start makes them of descriptors. A child
-    that is to have other settings than its mother's has no use for them."""
+    that is to have other settings than its zygote's has no use for them."""
     flag = os.environ.get("PYTHONUNBUFFERED", "")
     unbuffered = flag != "" and (not flag.isdigit() or int(flag) > 0)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -319,20 +319,20 @@ def renew_streams():
         setattr(sys, "__%s__" % name, stream)
 
 
-def prepare_child(mother, request, spaces, gate, stdio, groups):
+def prepare_child(zygote, request, spaces, barrier, stdio, groups):
     stages = (
         ("cgroup", enter_groups, (groups,)),
-        ("memory", mother.ahead.touch, ()),  # what is copied belongs to the cell's group
-        ("renew", renew, (mother.generators,)),  # may open /dev/urandom, so before descriptors
+        ("memory", zygote.prefault.touch, ()),  # what is copied belongs to the sandbox's group
+        ("renew", renew, (zygote.generators,)),  # may open /dev/urandom, so before descriptors
         ("namespaces", enter_namespaces, (spaces[1:], request["namespaces"][1:])),
         ("session", os.setsid, ()),
         ("keyring", join_keyring, ()),
-        ("descriptors", arrange_descriptors, (gate, stdio)),
+        ("descriptors", arrange_descriptors, (barrier, stdio)),
         ("streams", renew_streams, ()),
         ("rlimits", set_limits, (request["rlimits"],)),
         ("capabilities", drop_bounding_set, ()),
         ("ids", become_script, ()),
-        ("filter", mother.filter.load, ()),
+        ("filter", zygote.filter.load, ()),
     )
     run_stages(stages)
 
@@ -347,16 +347,16 @@ def run_stages(stages):
 
 # ---- memory that children write ----
 #
-# A child shares its mother's pages until it writes to them, and then the kernel
+# A child shares its zygote's pages until it writes to them, and then the kernel
 # copies one, a fault each. Most that a script's start and end write is the
 # interpreter's own work, counts of references above all, to nearly the same pages in
 # each child. The child that tries the way out stops when it is over, so that its
-# mother sees which pages it had written by then. Later children have the kernel copy
+# zygote sees which pages it had written by then. Later children have the kernel copy
 # those at once, while nobody waits for them. That is advice: it changes no page's
 # content, and a page less or more only costs.
 
 MADV_POPULATE_WRITE = 23  # Linux 5.14
-MAX_AHEAD = 4 << 20  # bytes that a child copies
+MAX_PREFAULTED = 4 << 20  # bytes that a child copies
 MAX_RANGES = 1024  # IOV_MAX
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -389,11 +389,11 @@ def written(pid):
                     yield address
 
 
-class Ahead:
+class Prefault:
     """Pages that children write to before they wait."""
 
     def __init__(self, addresses=()):
-        found, room = [], MAX_AHEAD // PAGE
+        found, room = [], MAX_PREFAULTED // PAGE
         for address in addresses:
             if room and found and sum(found[-1]) == address:
                 found[-1][1] += PAGE
@@ -438,11 +438,11 @@ def read_full(fd, length):
     return bytes(data)
 
 
-def read_command(gate):
-    (length,) = struct.unpack("<I", read_full(gate, 4))
+def read_command(barrier):
+    (length,) = struct.unpack("<I", read_full(barrier, 4))
     if length > MAX_COMMAND:
         raise ValueError("command of %d bytes" % length)
-    return json.loads(read_full(gate, length))
+    return json.loads(read_full(barrier, length))
 
 
 def enter_directory(path):
@@ -660,7 +660,7 @@ def renew_main():
 
 
 def rename(argv, layout):
-    """What ps shows. Where the kernel can't, it shows the mother's."""
+    """What ps shows. Where the kernel can't, it shows the zygote's."""
     name = os.fsencode(os.path.basename(argv[0]))[:15]
     _libc.prctl(PR_SET_NAME, ctypes.c_char_p(name), 0, 0, 0)
     parts = [b"".join(os.fsencode(a) + b"\0" for a in argv)]
@@ -683,38 +683,38 @@ def memory_layout():
     return [int(fields[n - 3]) for n in (26, 27, 45, 46, 47, 28)]
 
 
-def become(mother, gate, command):
+def become(zygote, barrier, command):
     """Turns this child into the command. Returns if Python's own main is to go
     on, or becomes it by execve."""
     run_stages((("directory", enter_directory, (command["dir"],)), ("environment", replace_environment, (command["env"],))))
-    if mother.last_filter:
-        run_stages((("landlock", restrict_writing, ()), ("filter", mother.last_filter.load, ())))
-    become_python(mother, gate, command)
+    if zygote.last_filter:
+        run_stages((("landlock", restrict_writing, ()), ("filter", zygote.last_filter.load, ())))
+    become_python(zygote, barrier, command)
 
 
-def become_python(mother, gate, command):
+def become_python(zygote, barrier, command):
     """Returns if Python's own main is to go on. If the child can't judge the command, or
     can't become it, the child executes it: a Python that starts says what is wrong."""
     try:
-        forked = may_fork(mother, command) and add_packages(mother, gate)
+        forked = may_fork(zygote, command) and add_packages(zygote, barrier)
         if forked:
-            reconfigure(mother, command)
+            reconfigure(zygote, command)
     except BaseException:
         forked = False
     if not forked:
-        execute(gate, command["argv"], command["env"])
-    gate.started()
+        execute(barrier, command["argv"], command["env"])
+    barrier.started()
     ctypes.set_errno(0)
 
 
-def may_fork(mother, command):
+def may_fork(zygote, command):
     """Whether this child can be what is asked for, as far as files and settings say."""
-    argv, env, path, preloaded = command["argv"], command["env"], command.get("path") or [], mother.preloaded
-    if command.get("exec") or len(argv) < 2 or argv[0] != mother.name:
+    argv, env, path, preloaded = command["argv"], command["env"], command.get("path") or [], zygote.preloaded
+    if command.get("exec") or len(argv) < 2 or argv[0] != zygote.name:
         return False
     if argv[1] == "-c" and len(argv) < 3 or argv[1] != "-c" and argv[1][:1] in ("-", ""):
         return False
-    if settings(env) != mother.settings or names_a_file(env.get("TZ", "")):
+    if settings(env) != zygote.settings or names_a_file(env.get("TZ", "")):
         return False
     first = first_on_path(argv)
     if first is None or any(hides(p, preloaded) for p in [first] + path):
@@ -723,38 +723,38 @@ def may_fork(mother, command):
     return not (command.get("elsewhere") and hides_beneath("/workspace", preloaded))
 
 
-def add_packages(mother, gate):
+def add_packages(zygote, barrier):
     """Adds the user's own packages. False: they hide what was imported."""
     user = find_user_site()
     if not user:
         return True
-    if hides(user, mother.preloaded):
+    if hides(user, zygote.preloaded):
         return False
     if runs_code(user):
-        gate.started()  # the packages' code runs now, and must not reach the gate
+        barrier.started()  # the packages' code runs now, and must not reach the barrier
     add_user_site()
-    added = (p for p in sys.path if type(p) is str and p not in mother.path and p != user)
-    return not any(hides(p, mother.preloaded) for p in added)
+    added = (p for p in sys.path if type(p) is str and p not in zygote.path and p != user)
+    return not any(hides(p, zygote.preloaded) for p in added)
 
 
-def reconfigure(mother, command):
+def reconfigure(zygote, command):
     if command.get("path"):
         again("sitecustomize")
     set_time_zone(command["env"])
     renew_clock()
-    configure(command["argv"], mother.layout[4])
+    configure(command["argv"], zygote.layout[4])
     renew_main()
-    spare(mother)
-    rename(command["argv"], mother.layout)
+    sentinel(zygote)
+    rename(command["argv"], zygote.layout)
     prctl(PR_SET_DUMPABLE, 1)
 
 
-def execute(gate, argv, env):
+def execute(barrier, argv, env):
     for s in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(s, signal.SIG_DFL)
     try:
-        if gate.fd is not None:
-            gate.say(op="started", by="exec")
+        if barrier.fd is not None:
+            barrier.say(op="started", by="exec")
         os.execvpe(argv[0], argv, env)
     except Exception as e:
         raise Failed("exec", e) from e
@@ -763,7 +763,7 @@ def execute(gate, argv, env):
 # ---- a child's end ----
 #
 # When a script is over Python takes apart all that was imported. In a child that
-# copies most of the pages that it shares with its mother, and takes longer than
+# copies most of the pages that it shares with its zygote, and takes longer than
 # many scripts. If nothing would show, a child goes on where Py_FinalizeEx would
 # return to: to the exit of the process, with the status that only its callers know.
 
@@ -788,19 +788,19 @@ def finalizes(kind):
     return any(c is _weakref.ref or "__del__" in _names(c) for c in _mro(kind))
 
 
-def spent(thing, names):
+def inert(thing, names):
     """Whether a thing that finalizes has nothing to do that a script could see."""
     kind = type(thing)
     if issubclass(kind, _weakref.ref):
         told = _told(thing)
-        return told is None or type(told) in (type(spent), type(len)) and (told.__module__ is None or told.__module__ in names)
-    return kind in (io.StringIO, io.BytesIO, Spare) or kind in _FILES and thing.closed
+        return told is None or type(told) in (type(inert), type(len)) and (told.__module__ is None or told.__module__ in names)
+    return kind in (io.StringIO, io.BytesIO, Sentinel) or kind in _FILES and thing.closed
 
 
 def lasting(things, known, names):
     """Those of things that finalize, but for the known and the spent."""
     kinds = {k for k in set(map(type, things)) if finalizes(k)}
-    return [t for t in things if type(t) in kinds and not any(t is k for k in known) and not spent(t, names)]
+    return [t for t in things if type(t) in kinds and not any(t is k for k in known) and not inert(t, names)]
 
 
 def foreign(module):
@@ -828,45 +828,45 @@ def thaw():
     _unfreeze()
 
 
-class Spare(list):
+class Sentinel(list):
     """A child's sys.path_hooks. Python drops it when a script is over, its atexit
     functions were called and its output is flushed, just before all modules are
     taken apart."""
 
-    __slots__ = ("mother", "streams")
+    __slots__ = ("zygote", "streams")
 
     def __del__(self):
         try:
-            if self.mother.way_out and sys.is_finalizing() and self.nothing_shows():
+            if self.zygote.fast_exit and sys.is_finalizing() and self.nothing_shows():
                 sys.stdout.flush()
                 sys.stderr.flush()
-                self.mother.way_out.take()
+                self.zygote.fast_exit.take()
         except BaseException:
             pass  # Python goes its own way
         thaw()
 
     def nothing_shows(self):
-        loaded, mother = sys.modules, self.mother
-        if _thread._count() or any(name in loaded for name in _ACTING) or "PYTHONMALLOCSTATS" in mother.settings:
+        loaded, zygote = sys.modules, self.zygote
+        if _thread._count() or any(name in loaded for name in _ACTING) or "PYTHONMALLOCSTATS" in zygote.settings:
             return False
         if gc.garbage or _debug():  # Python would speak of it
             return False
-        if _blocks() - mother.blocks > MAX_BLOCKS:
+        if _blocks() - zygote.blocks > MAX_BLOCKS:
             return False
         if sys.stdout is not self.streams[3] or sys.stderr is not self.streams[6]:
             return False
         for name in reversed(loaded):
-            if name == mother.last_loaded:
+            if name == zygote.last_loaded:
                 break
             if foreign(loaded[name]):
                 return False
         made = _objects()
         if len(made) > MAX_LOOKED_AT or not any(thing is self.streams for thing in made):  # the script froze it
             return False
-        return not lasting(made, self.streams, mother.names)
+        return not lasting(made, self.streams, zygote.names)
 
 
-class WayOut:
+class FastExit:
     """From within Py_FinalizeEx back to who called it, as if it had returned 0."""
 
     # The call-saved registers: their numbers in DWARF, their places in a
@@ -908,9 +908,9 @@ class WayOut:
         self.libc.setcontext(context)
 
 
-def spare(mother):
-    hooks = Spare(sys.path_hooks)
-    hooks.mother, hooks.streams = mother, standard_streams()
+def sentinel(zygote):
+    hooks = Sentinel(sys.path_hooks)
+    hooks.zygote, hooks.streams = zygote, standard_streams()
     sys.path_hooks = hooks
 
 
@@ -924,43 +924,43 @@ def again(name):
             raise
 
 
-def child(mother, request, fds):
+def child(zygote, request, fds):
     """The whole way of a child. Returns when the script is to run."""
     last = 4 + len(request["namespaces"])
-    gate, stdio, spaces, groups = Gate(fds[0]), fds[1:4], fds[4:last], fds[last:]
+    barrier, stdio, spaces, groups = Barrier(fds[0]), fds[1:4], fds[4:last], fds[last:]
     try:
-        prepare_child(mother, request, spaces, gate.fd, stdio, groups)
-        gate.say(op="waiting")
+        prepare_child(zygote, request, spaces, barrier.fd, stdio, groups)
+        barrier.say(op="waiting")
         try:
-            command = read_command(gate.fd)
+            command = read_command(barrier.fd)
         except Exception as e:
             raise Failed("command", e) from e
-        become(mother, gate, command)
+        become(zygote, barrier, command)
     except BaseException as e:
         try:
-            gate.failed(e)
+            barrier.failed(e)
         finally:
             os._exit(127)
 
 
-# ---- the mother ----
+# ---- the zygote ----
 
 
-class Mother:
+class Zygote:
     """What children take with them, and who they are."""
 
     def __init__(self):
         self.control = socket.socket(fileno=CONTROL)
         self.poll = select.poll()
         self.poll.register(CONTROL, select.POLLIN)
-        self.children = {}  # pidfd -> (pid, cell)
+        self.children = {}  # pidfd -> (pid, sandbox)
         self.namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         with open("/proc/self/cmdline") as f:
             self.name = f.read().split("\0")[0]
         self.settings = settings(os.environ)
         self.layout = memory_layout()
-        self.filter = self.last_filter = self.way_out = None
-        self.ahead = Ahead()
+        self.filter = self.last_filter = self.fast_exit = None
+        self.prefault = Prefault()
         self.generators = []  # of random numbers, that children seed
 
     def receive(self):
@@ -1030,10 +1030,10 @@ class Mother:
         return False
 
     def try_way_out(self):
-        """True in a child that ends by it. A mother's children do if that one
+        """True in a child that ends by it. A zygote's children do if that one
         stopped at its end and its status is as it should be."""
         try:
-            self.way_out = WayOut()
+            self.fast_exit = FastExit()
         except (AttributeError, OSError):
             return False
         pid = os.fork()
@@ -1046,13 +1046,13 @@ class Mother:
         stopped = os.WIFSTOPPED(status)  # if not, it may have executed another Python
         if stopped:
             try:
-                self.ahead = Ahead(written(pid))
+                self.prefault = Prefault(written(pid))
             except (OSError, ValueError):
                 pass  # a kernel that doesn't tell
             os.kill(pid, signal.SIGCONT)
             _, status = os.waitpid(pid, 0)
         if not stopped or os.waitstatus_to_exitcode(status) != WAY_OUT_STATUS:
-            self.way_out, self.ahead = None, Ahead()
+            self.fast_exit, self.prefault = None, Prefault()
         return False
 
     def rehearse(self):
@@ -1063,24 +1063,24 @@ class Mother:
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
-        script, gate = os.memfd_create("script"), os.memfd_create("gate")
+        script, barrier = os.memfd_create("script"), os.memfd_create("barrier")
         os.write(script, b"print(2 + 2)\nraise SystemExit(%d)\n" % WAY_OUT_STATUS)
         command = {"argv": [self.name, "/proc/self/fd/%d" % script], "env": dict(os.environ)}
         text = json.dumps(command).encode()
-        os.pwrite(gate, struct.pack("<I", len(text)) + text, 0)
+        os.pwrite(barrier, struct.pack("<I", len(text)) + text, 0)
         renew(self.generators)
         renew_streams()
         try:
             drop_bounding_set()
         except OSError:
-            pass  # a child may, as root of its cell
-        command = read_command(gate)
+            pass  # a child may, as root of its sandbox
+        command = read_command(barrier)
         replace_environment(command["env"])
-        become_python(self, Gate(gate), command)
+        become_python(self, Barrier(barrier), command)
 
     def fork(self, request, fds):
         """True in the child, when it is to run the script."""
-        cell, stage = request.get("cell"), "request"
+        sandbox, stage = request.get("sandbox"), "request"
         try:
             kinds = request["namespaces"]
             if not isinstance(kinds, list) or kinds[:1] != [CLONE_NEWPID] or len(fds) < 4 + len(kinds) or self.filter is None:
@@ -1091,10 +1091,10 @@ class Mother:
                 stage = "fork"
                 pid = os.fork()
             finally:
-                if pid != 0:  # a child's getpid() may be the mother's
+                if pid != 0:  # a child's getpid() may be the zygote's
                     checked(_libc.setns(self.namespace, CLONE_NEWPID))
         except Exception as e:
-            self.send(op="failed", cell=cell, stage=stage, errno=getattr(e, "errno", 0) or 0)
+            self.send(op="failed", sandbox=sandbox, stage=stage, errno=getattr(e, "errno", 0) or 0)
             return False
         if pid == 0:
             self.control.detach()
@@ -1102,17 +1102,17 @@ class Mother:
             child(self, request, fds)
             return True
         pidfd = syscall("pidfd_open", pid, 0)
-        self.children[pidfd] = pid, cell
+        self.children[pidfd] = pid, sandbox
         self.poll.register(pidfd, select.POLLIN)
-        self.send(op="forked", cell=cell, pid=pid)
+        self.send(op="forked", sandbox=sandbox, pid=pid)
         return False
 
     def reap(self, pidfd):
-        pid, cell = self.children.pop(pidfd)
+        pid, sandbox = self.children.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
-        self.send(op="ended", cell=cell, status=status)
+        self.send(op="ended", sandbox=sandbox, status=status)
 
     def serve(self):
         """Returns in a child only."""
@@ -1184,8 +1184,8 @@ def main():
         pass  # Python says so and goes on
     try:
         settle_signals()
-        prctl(PR_SET_DUMPABLE, 0)  # its memory is nobody's, not even another mother's
-        Mother().serve()
+        prctl(PR_SET_DUMPABLE, 0)  # its memory is nobody's, not even another zygote's
+        Zygote().serve()
     except BaseException:
         sys.excepthook(*sys.exc_info())
         os._exit(1)

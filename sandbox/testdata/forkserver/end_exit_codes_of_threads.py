@@ -18,6 +18,8 @@ def work():
 
 _thread.start_new_thread(work, ())
 lock.acquire()
+while _thread._count():  # else its Last ends before this program does, or with it
+    pass
 json.lock = _thread.allocate_lock()
 json.x = Last()
 raise SystemExit(300)

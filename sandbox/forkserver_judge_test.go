@@ -19,7 +19,7 @@ import json
 print(json.__file__)
 `
 
-// openDir is a directory for a cell's workspace.
+// openDir is a directory for a sandbox's workspace.
 func openDir(t testing.TB) string {
 	t.Helper()
 	dir := publicDir(t)
@@ -74,15 +74,15 @@ func makeTree(t testing.TB, top string, files map[string]string) {
 	}
 }
 
-// judge runs command twice in a cell: in a child that decides, and in a child that
+// judge runs command twice in a sandbox: in a child that decides, and in a child that
 // executes. It compares the results unless they may differ.
-func judge(t *testing.T, m *readyMother, c *readyCell, command readyCommand, by string, differs bool) {
+func judge(t *testing.T, m *forkServer, c *forkTarget, command forkServerCommand, by string, differs bool) {
 	t.Helper()
 	defer func(t testing.TB) { m.t = t }(m.t)
 	m.t = t
 	command.Elsewhere = true
 	child := m.fork(c)
-	child.handOver(command)
+	child.assign(command)
 	if got := child.started(); got != by && by != "any" {
 		t.Errorf("%.200q: started by %q, want %q", command.Argv, got, by)
 	}
@@ -95,14 +95,14 @@ func judge(t *testing.T, m *readyMother, c *readyCell, command readyCommand, by 
 
 // The fork server executes each command that it can't judge. No command fails to start.
 func TestForkServerJudges(t *testing.T) {
-	text, err := os.ReadFile("ready.py")
+	text, err := os.ReadFile("forkserver.py")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text = bytes.Replace(text, []byte("MAX_LISTED = 1 << 16"), []byte("MAX_LISTED = 1 << 8"), 1)
-	m := startMotherOf(t, text, readyEnv(), readyPython(), true, "json", "csv")
+	m := startZygoteOf(t, text, forkServerEnv(), forkServerPython(), true, "json", "csv")
 	python := m.cmd.Args[0]
-	version := readyVersion(t)
+	version := forkServerVersion(t)
 	pth := func(line string) map[string]string {
 		return map[string]string{"base/lib/" + version + "/site-packages/odd.pth": line + "\n"}
 	}
@@ -165,7 +165,7 @@ func TestForkServerJudges(t *testing.T) {
 		{name: "memory", args: []string{"/proc/self/mem"}, by: "exec"},
 		{name: "a file without an end", args: []string{"/proc/self/environ"}, by: "exec"},
 		{name: "standard input", args: []string{"/proc/self/fd/0"}, by: "exec"},
-		{name: "the gate", args: []string{"/proc/self/fd/3"}, by: "exec"},
+		{name: "the barrier", args: []string{"/proc/self/fd/3"}, by: "exec"},
 		{name: "the root", args: []string{"/"}},
 		{name: "a text that nests", args: []string{"-c", strings.Repeat("(", 50000)}},
 		{name: "a text that nests in names", args: []string{"-c", "x" + strings.Repeat(".a", 50000)}},
@@ -189,7 +189,7 @@ func TestForkServerJudges(t *testing.T) {
 		{name: "NUL on the path", files: pth(`import sys; sys.path.append("\\0")`), env: base, by: "any"},
 		{name: "surrogates on the path", files: pth(`import sys; sys.path.append("\\ud800")`), env: base, by: "any"},
 		{name: "a long path on the path", files: pth("import sys; sys.path.append('x' * 5000)"), env: base, by: "any"},
-		{name: "a zip file on the path", files: map[string]string{"base/lib/" + version + "/site-packages/odd.pth": "/workspace/a.zip\n", "a.zip": zip}, env: base}, // found after the gate has said that it runs
+		{name: "a zip file on the path", files: map[string]string{"base/lib/" + version + "/site-packages/odd.pth": "/workspace/a.zip\n", "a.zip": zip}, env: base}, // found after the barrier has said that it runs
 		{name: "no recursion", files: pth("import sys; sys.setrecursionlimit(40)"), env: base, by: "any", differs: true},
 		{name: "no files", files: pth("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"), env: base, by: "any", differs: true},
 		{name: "no functions", files: pth("import os; os.scandir = os.readlink = os.stat = None"), env: base, by: "any", differs: true},
@@ -200,11 +200,11 @@ func TestForkServerJudges(t *testing.T) {
 			if c.make != nil {
 				c.make(t, workspace)
 			}
-			cell := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+			sandbox := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 			if c.args == nil {
 				c.args = []string{"-c", judgedCode, "/workspace"}
 			}
-			judge(t, m, cell, readyCommand{Argv: append([]string{python}, c.args...), Env: m.environment(c.env)}, c.by, c.differs)
+			judge(t, m, sandbox, forkServerCommand{Argv: append([]string{python}, c.args...), Env: m.environment(c.env)}, c.by, c.differs)
 		})
 	}
 }
@@ -212,14 +212,14 @@ func TestForkServerJudges(t *testing.T) {
 // A time zone may name a file of the program. Only the program may read it: here it is a
 // pipe that nobody has opened for writing.
 func TestForkServerReadsNoTimeZone(t *testing.T) {
-	m := startReadyMother(t, readyPython(), true)
+	m := startForkServer(t, forkServerPython(), true)
 	workspace := openDir(t)
-	c := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+	c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 	if err := unix.Mkfifo(filepath.Join(workspace, "zone"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	child := m.fork(c)
-	child.handOver(readyCommand{Argv: []string{m.cmd.Args[0], "-c", "pass"}, Env: m.environment("TZ=/workspace/zone")})
+	child.assign(forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "pass"}, Env: m.environment("TZ=/workspace/zone")})
 	if got := child.started(); got != "exec" {
 		t.Errorf("started by %q", got)
 	}
@@ -228,7 +228,7 @@ func TestForkServerReadsNoTimeZone(t *testing.T) {
 		t.Fatal(err)
 	}
 	zone.Close()
-	if got := child.finish(""); got != (readyResult{}) {
+	if got := child.finish(""); got != (forkServerResult{}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -236,23 +236,23 @@ func TestForkServerReadsNoTimeZone(t *testing.T) {
 // A child executes the command if any step of the judgement, or of the change into
 // the Python that was asked for, raises an exception.
 func TestForkServerFailsTowardsExecution(t *testing.T) {
-	text, err := os.ReadFile("ready.py")
+	text, err := os.ReadFile("forkserver.py")
 	if err != nil {
 		t.Fatal(err)
 	}
 	workspace := openDir(t)
-	c := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+	c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 	makeTree(t, workspace, map[string]string{
 		"main.py": "print('main')", "a": "->b", "b/c.py": "",
-		"base/lib/" + readyVersion(t) + "/site-packages/other.py": "",
+		"base/lib/" + forkServerVersion(t) + "/site-packages/other.py": "",
 	})
 	raise := func(what string) string { return "    raise " + what + "\n" }
 	errors := []string{"RecursionError", "MemoryError", "OSError(36, 'File name too long')", "UnicodeDecodeError('utf-8', b'', 0, 1, '')", "ValueError", "KeyboardInterrupt", "SystemExit"}
 	for i, function := range []string{
 		"def settings(env):", "def names_a_file(zone):", "def names(directory):", "def hides(directory, preloaded):", "def hides_beneath(top, preloaded):",
 		"def is_module(name, directory, preloaded):", "def hides_by_link(entry, top, preloaded):", "def where_is(path):", "def first_on_path(argv):",
-		"def may_be_zip(path):", "def find_user_site():", "def runs_code(path):", "def add_user_site():", "def may_fork(mother, command):",
-		"def add_packages(mother, gate):", "def reconfigure(mother, command):", "def configure(argv, heap):", "def renew_main():", "def spare(mother):",
+		"def may_be_zip(path):", "def find_user_site():", "def runs_code(path):", "def add_user_site():", "def may_fork(zygote, command):",
+		"def add_packages(zygote, barrier):", "def reconfigure(zygote, command):", "def configure(argv, heap):", "def renew_main():", "def sentinel(zygote):",
 		"def rename(argv, layout):",
 	} {
 		t.Run(function, func(t *testing.T) {
@@ -261,11 +261,11 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 			}
 			// Only once the child has its command: the fork server judges its own settings, too.
 			faulty := "\n" + function + "\n    if os.environ.get('FAULT'):\n    " + raise(errors[i%len(errors)])
-			m := startMotherOf(t, bytes.Replace(text, []byte("\n"+function+"\n"), []byte(faulty), 1), readyEnv(), readyPython(), true, "json")
+			m := startZygoteOf(t, bytes.Replace(text, []byte("\n"+function+"\n"), []byte(faulty), 1), forkServerEnv(), forkServerPython(), true, "json")
 			env := m.environment("PYTHONUSERBASE=/workspace/base")
-			judge(t, m, c, readyCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "", false)
+			judge(t, m, c, forkServerCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "", false)
 			env["FAULT"] = "1"
-			judge(t, m, c, readyCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "exec", false)
+			judge(t, m, c, forkServerCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "exec", false)
 		})
 	}
 }
@@ -275,12 +275,12 @@ func TestForkServerJudgesByChance(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	m := startReadyMother(t, readyPython(), true, "json", "csv")
+	m := startForkServer(t, forkServerPython(), true, "json", "csv")
 	words := []string{"a", "b", "json", "csv", "json.py", "csv.py", "__init__.py", "json.pyc", "json.txt", "venv", "pyvenv.cfg", "__pycache__", "\xff", "x.py", ".git", "json.so"}
 	word := func() string { return words[r.IntN(len(words))] }
 	for round := range 24 {
 		workspace := openDir(t)
-		c := newReadyCellOn(t, workspace, publicDir(t), readyAlso()...)
+		c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 		dirs := []string{"."}
 		for range r.IntN(12) {
 			name := filepath.Join(dirs[r.IntN(len(dirs))], word())
@@ -303,7 +303,7 @@ func TestForkServerJudgesByChance(t *testing.T) {
 			if strings.Contains(first, "\xff") { // arguments are UTF-8
 				first = "."
 			}
-			judge(t, m, c, readyCommand{Argv: []string{m.cmd.Args[0], "-c", judgedCode, filepath.Join("/workspace", first)}}, "any", false)
+			judge(t, m, c, forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", judgedCode, filepath.Join("/workspace", first)}}, "any", false)
 		})
 	}
 }

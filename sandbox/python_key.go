@@ -7,8 +7,8 @@ import (
 )
 
 // A Python zygote may enter every sandbox that waits, so no byte of a request reaches it.
-// What it is started with is a readyKey: numbers only, each an index of a fixed table of
-// this file or of ready.py. A program that needs any other Python is executed.
+// What it is started with is a pythonKey: numbers only, each an index of a fixed table of
+// this file or of forkserver.py. A program that needs any other Python is executed.
 
 // zygotePath is where a Python zygote is found, and the PATH that it has.
 const zygotePath = "/usr/local/bin:/usr/bin:/bin:" + linksDir
@@ -29,10 +29,10 @@ var zygotePrograms = func() (all []string) {
 // may have or not. What a program has of others that begin with PYTHON is executed.
 var zygoteSettings = []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}
 
-// zygoteModules are the modules that a zygote may import. ready.py has the list, and
+// zygoteModules are the modules that a zygote may import. forkserver.py has the list, and
 // refuses others as well.
 var zygoteModules = func() []string {
-	_, text, _ := strings.Cut(readyProgram, "\nMODULES = \"\"\"")
+	_, text, _ := strings.Cut(forkServerProgram, "\nMODULES = \"\"\"")
 	text, _, _ = strings.Cut(text, `"""`)
 	return strings.Fields(text)
 }()
@@ -40,19 +40,19 @@ var zygoteModules = func() []string {
 // PythonModules returns what Python.Imports may name.
 func PythonModules() []string { return slices.Clone(zygoteModules) }
 
-// readyKey is what interpreters differ in. The zero readyKey is none.
-type readyKey struct {
+// pythonKey is what interpreters differ in. The zero pythonKey is none.
+type pythonKey struct {
 	program  uint16 // 1 + index of zygotePrograms
 	settings uint8  // a bit for each of zygoteSettings
 	imports  modules
 }
 
-// newReadyKey is the key of a program with this name, these variables and imports. It is
+// newPythonKey is the key of a program with this name, these variables and imports. It is
 // zero unless a zygote is, in all that Python reads when it starts, like that program.
-func newReadyKey(name string, env, imports []string) (k readyKey) {
+func newPythonKey(name string, env, imports []string) (k pythonKey) {
 	program := slices.Index(zygotePrograms, name)
 	if program < 0 {
-		return readyKey{}
+		return pythonKey{}
 	}
 	k.program = uint16(program + 1)
 	own := map[string]string{"HOME": homeDir, "LANG": "C.UTF-8"}
@@ -67,33 +67,33 @@ func newReadyKey(name string, env, imports []string) (k readyKey) {
 		case fixed && value == want:
 			delete(own, name)
 		case fixed, name == "LANGUAGE", strings.HasPrefix(name, "LC_"):
-			return readyKey{}
-		case name == "PYTHONUSERBASE": // ready.py reads it for each child
+			return pythonKey{}
+		case name == "PYTHONUSERBASE": // forkserver.py reads it for each child
 		case setting >= 0:
 			k.settings |= 1 << setting
 		case strings.HasPrefix(name, "PYTHON"):
-			return readyKey{} // PYTHONPATH comes before everything that was imported
+			return pythonKey{} // PYTHONPATH comes before everything that was imported
 		}
 	}
 	for _, module := range imports {
 		i := slices.Index(zygoteModules, module)
 		if i < 0 {
-			return readyKey{}
+			return pythonKey{}
 		}
 		k.imports[i/64] |= 1 << (i % 64)
 	}
 	if len(own) > 0 {
-		return readyKey{} // a variable that the zygote has is missing
+		return pythonKey{} // a variable that the zygote has is missing
 	}
 	return k
 }
 
 // name is the program, as scripts' Args[0] has it.
-func (k readyKey) name() string { return zygotePrograms[k.program-1] }
+func (k pythonKey) name() string { return zygotePrograms[k.program-1] }
 
 // env is the whole environment of the zygote.
-func (k readyKey) env() []string {
-	env := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + readyDir}
+func (k pythonKey) env() []string {
+	env := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + forkServerDir}
 	for i, setting := range zygoteSettings {
 		if k.settings>>i&1 != 0 {
 			env = append(env, setting)
@@ -103,7 +103,7 @@ func (k readyKey) env() []string {
 }
 
 // modules are what the zygote imports, in the order of the list.
-func (k readyKey) modules() []string {
+func (k pythonKey) modules() []string {
 	modules := []string{}
 	for i, module := range zygoteModules {
 		if k.imports[i/64]>>(i%64)&1 != 0 {

@@ -35,7 +35,7 @@ const cpythonPatience = 5 * time.Minute
 // maxDiffersSaid is how many tests of a file are told of.
 const maxDiffersSaid = 10
 
-// cpythonResults is where run.py writes, in a cell.
+// cpythonResults is where run.py writes, in a sandbox.
 const cpythonResults = "/home/skill/results"
 
 // A cpythonRun is what became of the tests of a file: by name, and how it ended.
@@ -47,17 +47,17 @@ type cpythonRun struct {
 
 // CPython's own tests have the same outcomes in a forked Python as in one that is
 // started. Some fail in a sandbox, both ways.
-func TestReadyCPython(t *testing.T) {
-	if _, err := os.Stat(fmt.Sprintf(cpythonTests, readyVersion(t))); err != nil {
-		t.Skipf("CPython's tests are not there: install lib%s-testsuite: %v", readyVersion(t), err)
+func TestForkServerCPython(t *testing.T) {
+	if _, err := os.Stat(fmt.Sprintf(cpythonTests, forkServerVersion(t))); err != nil {
+		t.Skipf("CPython's tests are not there: install lib%s-testsuite: %v", forkServerVersion(t), err)
 	}
 	files := filesOfCPython(t, os.Getenv(cpythonVar))
 	skills := filepath.Join(publicDir(t), "skills")
 	if err := os.CopyFS(skills, os.DirFS("testdata/cpython")); err != nil {
 		t.Fatal(err)
 	}
-	m := startReadyMother(t, readyPython(), true, readyImports...)
-	ready, bare := newReadyCell(t, skills, readyAlso()...), newReadyCell(t, skills, readyAlso()...)
+	m := startForkServer(t, forkServerPython(), true, forkServerImports...)
+	ready, bare := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	ready.raiseLoopback(t)
 	bare.raiseLoopback(t)
 	for _, file := range files {
@@ -89,7 +89,7 @@ func filesOfCPython(t *testing.T, which string) (names []string) {
 
 // compareCPython compares the outcomes of a file's tests. What differs is run again,
 // as some tests depend on time: only what differs each time does.
-func compareCPython(t *testing.T, m *readyMother, ready, bare *readyCell, file string) {
+func compareCPython(t *testing.T, m *forkServer, ready, bare *forkTarget, file string) {
 	before := m.childrenTime(t)
 	got, want := m.runCPython(t, ready, "", file, nil), m.runCPython(t, bare, "exec", file, nil)
 	if len(want.tests) < 2 {
@@ -150,10 +150,10 @@ func unlike(got, want cpythonRun) (names []string) {
 var ofAMoment = regexp.MustCompile(`0x[0-9a-f]+|@test_[0-9]+|[0-9]+|/tmp/[a-z0-9_]+`)
 
 // runCPython runs the tests of a file, or those named, in c.
-func (m *readyMother) runCPython(t *testing.T, c *readyCell, by, file string, names []string) cpythonRun {
+func (m *forkServer) runCPython(t *testing.T, c *forkTarget, by, file string, names []string) cpythonRun {
 	t.Helper()
 	child := m.fork(c)
-	child.handOver(readyCommand{Argv: append([]string{m.cmd.Args[0], "/skills/run.py", cpythonResults, "test." + file}, names...), Dir: ".", Exec: by != ""})
+	child.assign(forkServerCommand{Argv: append([]string{m.cmd.Args[0], "/skills/run.py", cpythonResults, "test." + file}, names...), Dir: ".", Exec: by != ""})
 	if got := child.started(); got != by {
 		t.Errorf("started by %q, want %q", got, by)
 	}
@@ -188,8 +188,8 @@ import fcntl, socket, struct
 fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sH14x", b"lo", 1))
 `
 
-// raiseLoopback makes the cell reach itself.
-func (c *readyCell) raiseLoopback(t *testing.T) {
+// raiseLoopback makes the sandbox reach itself.
+func (c *forkTarget) raiseLoopback(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("nsenter", "--target", strconv.Itoa(c.pid), "--user", "--net", "/usr/bin/python3", "-c", loopbackUp)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -214,8 +214,8 @@ func (r cpythonRun) add(test, outcome, detail string) {
 	r.tests[test] = strings.Join(slices.Compact(all), "; ")
 }
 
-// childrenTime is what the children of a mother that have ended have taken.
-func (m *readyMother) childrenTime(t testing.TB) time.Duration {
+// childrenTime is what the children of a zygote that have ended have taken.
+func (m *forkServer) childrenTime(t testing.TB) time.Duration {
 	t.Helper()
 	pid := m.cmd.Process.Pid
 	return time.Duration(statOf(t, pid, 16)+statOf(t, pid, 17)) * 10 * time.Millisecond // a tick

@@ -1,4 +1,4 @@
-//go:build skillrun_weaken
+//go:build skillrun_faults
 
 package sandbox
 
@@ -17,22 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A build with the tag skillrun_weaken is for tests only: its sandboxes lack the
+// A build with the tag skillrun_faults is for tests only: its sandboxes lack the
 // one layer that the environment names, so that the hostile suite can be run
 // against them and has to notice. Without the tag there is no such build: nothing
 // of this file, and no other way to take a layer off.
 
-// weakenVar names the layer to take off, or several with " + " between; without it the
+// faultsVar names the layer to take off, or several with " + " between; without it the
 // sandboxes are whole. With
 // ", read back" behind the name the posture of each program is read back as ever,
 // which else would notice before any attack does; and the sandbox of Probe is
 // whole, so that a daemon starts.
-const weakenVar = "SKILLRUN_WEAKEN"
+const faultsVar = "SKILLRUN_FAULT"
 
 const readBack = ", read back"
 
 // A weakening is how one layer is taken off. What is nil is left alone.
-type weakening struct {
+type fault struct {
 	config  func(*configs.Config)
 	limits  func(group) error
 	filters func(filters) (filters, error)
@@ -42,7 +42,7 @@ type weakening struct {
 
 const andLayer = " + "
 
-var weakenings = map[string]weakening{
+var faultsByName = map[string]fault{
 	"user namespace": {
 		config: func(c *configs.Config) {
 			leaveOut(configs.NEWUSER)(c)
@@ -144,22 +144,22 @@ const (
 )
 
 // weaken takes the layer off that the environment names.
-func (h *Host) weaken() error {
-	layer, kept := strings.CutSuffix(os.Getenv(weakenVar), readBack)
+func (h *Host) injectFaults() error {
+	layer, kept := strings.CutSuffix(os.Getenv(faultsVar), readBack)
 	if layer == "" {
 		return nil
 	}
-	if name, ok := strings.CutPrefix(layer, weakenAhead); ok {
-		return h.weakenWhatIsAhead(aheadWeakenings, name, kept, false)
+	if name, ok := strings.CutPrefix(layer, faultZygote); ok {
+		return h.injectZygoteFaults(zygoteFaults, name, kept, false)
 	}
-	if name, ok := strings.CutPrefix(layer, weakenReady); ok {
-		return h.weakenWhatIsAhead(readyWeakenings, name, kept, true)
+	if name, ok := strings.CutPrefix(layer, faultForked); ok {
+		return h.injectZygoteFaults(forkedFaults, name, kept, true)
 	}
-	all, err := named(weakenings, layer)
+	all, err := named(faultsByName, layer)
 	if err != nil {
 		return err
 	}
-	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes are weakened", "layer", layer)
+	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes lack a layer", "layer", layer)
 	h.faults = &faults{config: func(c *configs.Config) {
 		for _, w := range all {
 			if w.config != nil && !(kept && isProbe(c.Cgroups)) {
@@ -202,7 +202,7 @@ func named[W any](all map[string]W, layers string) (list []W, err error) {
 	for _, name := range strings.Split(layers, andLayer) {
 		w, ok := all[name]
 		if !ok {
-			return nil, fmt.Errorf("%s: no layer %q", weakenVar, name)
+			return nil, fmt.Errorf("%s: no layer %q", faultsVar, name)
 		}
 		list = append(list, w)
 	}

@@ -1,25 +1,25 @@
-/* The mother of sandboxes: PID 1 of a container of libcontainer's in which
+/* The zygote of sandboxes: PID 1 of a container of libcontainer's in which
  * sandboxes are made ahead.
  *
  * Theory of operation
  *
  * To build a container takes libcontainer a new process of the whole binary,
- * twice, and some ten milliseconds. The mother is built so, once, with the
- * user ids of many sandboxes in her user namespace. What she makes is one
- * clone: a process in eight new namespaces, nested in hers, with two ids that
+ * twice, and some ten milliseconds. The zygote is built so, once, with the
+ * user ids of many sandboxes in its user namespace. What it makes is one
+ * clone: a process in eight new namespaces, nested in its own, with two ids that
  * no other sandbox has. It is PID 1 of its sandbox, sets itself up
- * (init_cell.c), and from then on is what init.c describes.
+ * (init_prepared.c), and from then on is what init.c describes.
  *
  * She runs no code of a skill, reads nothing that comes from one, and has no
  * way to a sandbox once it is made: its control socket and its streams are
- * the daemon's. When the daemon is gone her socket closes; she exits, and the
- * kernel kills every sandbox with her, whose PID namespaces are hers.
+ * the daemon's. When the daemon is gone its socket closes; it exits, and the
+ * kernel kills every sandbox with it, whose PID namespaces are its.
  *
- * One thread, no heap. Like init she is this very binary, recognised by the
+ * One thread, no heap. Like init it is this very binary, recognised by the
  * constructor below.
  */
 #define _GNU_SOURCE
-#include "mother.h"
+#include "zygote.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,8 +45,8 @@
 static const uint64_t python_capabilities = 1ULL << CAP_SYS_ADMIN;
 static const uint64_t own_capabilities = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID;
 
-static struct mother self;
-static unsigned char packet[MAX_MOTHER_PACKET];
+static struct zygote self;
+static unsigned char packet[MAX_ZYGOTE_PACKET];
 
 /* The daemon is gone, or not what it should be. */
 static _Noreturn void give_up(void) {
@@ -78,7 +78,7 @@ static size_t receive(int *fds, int room, int *count) {
 		memcpy(fds + *count, CMSG_DATA(c), (size_t)got * sizeof(int));
 		*count += got;
 	}
-	if (((struct packet *)packet)->magic != MOTHER_MAGIC)
+	if (((struct packet *)packet)->magic != ZYGOTE_MAGIC)
 		give_up();
 	return (size_t)n;
 }
@@ -88,7 +88,7 @@ static void answer(uint32_t number, int error, int pidfd) {
 		struct cmsghdr header;
 		char bytes[CMSG_SPACE(sizeof(int))];
 	} control = { .header = { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) } };
-	struct made made = { .packet = { MOTHER_MAGIC, PACKET_MADE }, .number = number, .error = (uint32_t)error };
+	struct made made = { .packet = { ZYGOTE_MAGIC, PACKET_MADE }, .number = number, .error = (uint32_t)error };
 	struct iovec iov = { &made, sizeof made };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 	if (pidfd >= 0) {
@@ -189,7 +189,7 @@ static void make(size_t length, int *fds, int count) {
 		.exit_signal = SIGCHLD,
 	};
 	if (access("/proc/self/ns/time", F_OK) == 0)
-		args.flags |= CLONE_NEWTIME; /* with the offsets of her own */
+		args.flags |= CLONE_NEWTIME; /* with the offsets of its own */
 	if (pipe2(mapped, O_CLOEXEC) != 0) {
 		answer(m->number, errno, -1);
 		return;
@@ -197,7 +197,7 @@ static void make(size_t length, int *fds, int count) {
 	pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
 	if (pid == 0) {
 		close(mapped[1]);
-		cell_run(&self, m, fds, count, mapped[0]);
+		prepared_run(&self, m, fds, count, mapped[0]);
 	}
 	int error = pid < 0 ? errno : 0;
 	if (!error)
@@ -213,7 +213,7 @@ static void make(size_t length, int *fds, int count) {
 		close(pidfd);
 }
 
-/* Starts a program of the machine's beside her, which makes processes that join
+/* Starts a program of the machine's beside it, which makes processes that join
  * sandboxes. Its descriptors: 0 nothing, 1 and 2 the log, 3 the socket. */
 static void spawn(size_t length, int *fds, int count) {
 	struct spawn *s = (struct spawn *)packet;
@@ -259,7 +259,7 @@ static void spawn(size_t length, int *fds, int count) {
 static _Noreturn void run(void) {
 	int fds[MAX_MAKE_FDS], count;
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	prctl(PR_SET_NAME, "mother", 0, 0, 0);
+	prctl(PR_SET_NAME, "zygote", 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		give_up();
@@ -286,10 +286,10 @@ static _Noreturn void run(void) {
 	}
 }
 
-__attribute__((constructor)) static void skillrun_mother(int argc, char **argv) {
+__attribute__((constructor)) static void skillrun_zygote(int argc, char **argv) {
 	int type = 0;
 	socklen_t length = sizeof type;
-	if (argc != 2 || strcmp(argv[1], "skillrun-mother") != 0 || getpid() != 1)
+	if (argc != 2 || strcmp(argv[1], "skillrun-zygote") != 0 || getpid() != 1)
 		return;
 	if (getsockopt(CONTROL_FD, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET)
 		return;

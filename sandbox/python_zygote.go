@@ -18,24 +18,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readyProgram is what a ready interpreter runs (ready.py), and readyDir where it is
+// forkServerProgram is what a Python zygote runs (forkserver.py), and forkServerDir where it is
 // in the root file system: a PYTHONPATH of its own.
 //
-//go:embed ready.py
-var readyProgram string
+//go:embed forkserver.py
+var forkServerProgram string
 
 const (
-	readyDir       = "/opt/skillrun/ready"
-	importPatience = 60 * time.Second // for all the modules of an interpreter
+	forkServerDir  = "/opt/skillrun/forkserver"
+	importPatience = 60 * time.Second // for all the modules of a Python zygote
 	forkPatienceOf = 10 * time.Second // for one child, up to its waiting
-	maxReadyPacket = 64 << 10
-	maxGateLine    = 4 << 10
+	maxForkPacket  = 64 << 10
+	maxBarrierLine = 4 << 10
 )
 
 // A Python says that a Program is one command that starts a Python. A Host that
 // keeps interpreters ready forks it from one that has the modules imported.
 type Python struct {
-	// Imports are modules of the interpreter's own installation that the script
+	// Imports are modules of the Python zygote's own installation that the script
 	// will import, of PythonModules: with others the program is executed. Those that can't
 	// be imported are left out.
 	Imports []string
@@ -45,25 +45,25 @@ type Python struct {
 	Elsewhere bool
 }
 
-// readyKey is which interpreter s could be forked from; zero: none.
-func (s Spec) readyKey() readyKey {
+// pythonKey is which interpreter s could be forked from; zero: none.
+func (s Spec) pythonKey() pythonKey {
 	if s.Python == nil || len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 {
-		return readyKey{}
+		return pythonKey{}
 	}
 	c := s.Program[0].Pipeline[0]
 	env := slices.Sorted(slices.Values(environ(s.Env, c.Env)))
 	// The child's command line is JSON, which holds no other bytes.
 	valid := !slices.ContainsFunc(slices.Concat(c.Args, env), func(s string) bool { return !utf8.ValidString(s) })
 	if !valid || len(c.Globs)+len(c.Redirects) > 0 {
-		return readyKey{}
+		return pythonKey{}
 	}
 	// A program that a mount of the execution brings is none of zygotePrograms.
-	return newReadyKey(c.Args[0], env, s.Python.Imports)
+	return newPythonKey(c.Args[0], env, s.Python.Imports)
 }
 
-// An interpreter is a Python in the mother's container that has imported modules and
+// A Python zygote is a Python in the zygote's container that has imported modules and
 // forks children into prepared sandboxes. It runs nothing but its own installation.
-type interpreter struct {
+type pythonZygote struct {
 	socket *os.File
 	pidfd  *os.File
 	gone   chan struct{} // closed when it is
@@ -72,17 +72,17 @@ type interpreter struct {
 	ask sync.Mutex // one fork at a time
 
 	mu     sync.Mutex
-	answer chan readyAnswer
+	answer chan forkAnswer
 	ended  map[int32]chan int // wait status by the number of a fork, of those that live
 }
 
-// readyAnswer is a packet of ready.py; see there.
-type readyAnswer struct {
+// forkAnswer is a packet of forkserver.py; see there.
+type forkAnswer struct {
 	Op       string   `json:"op"`
 	By       string   `json:"by"`
 	Stage    string   `json:"stage"`
 	Errno    int      `json:"errno"`
-	Cell     int32    `json:"cell"`
+	Fork     int32    `json:"sandbox"`
 	Status   int      `json:"status"`
 	Python   string   `json:"python"`
 	Imported []string `json:"imported"`
@@ -90,13 +90,13 @@ type readyAnswer struct {
 	Has      []string `json:"has"`
 }
 
-func (a readyAnswer) err() error {
+func (a forkAnswer) err() error {
 	return fmt.Errorf("%s: %w", a.Stage, unix.Errno(a.Errno))
 }
 
-// startInterpreter starts one beside the mother and waits for its imports.
-func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
-	in := &interpreter{gone: make(chan struct{}), answer: make(chan readyAnswer, 1), ended: map[int32]chan int{}}
+// startPythonZygote starts one beside the zygote and waits for its imports.
+func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
+	in := &pythonZygote{gone: make(chan struct{}), answer: make(chan forkAnswer, 1), ended: map[int32]chan int{}}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 		unix.Close(fds[0])
 		return nil, err
 	}
-	in.socket = os.NewFile(uintptr(fds[0]), "interpreter")
+	in.socket = os.NewFile(uintptr(fds[0]), "Python zygote")
 	defer func() {
 		if err != nil {
 			in.close()
@@ -129,7 +129,7 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Kept open here they would hide that the interpreter is gone.
+	// Kept open here they would hide that the Python zygote is gone.
 	theirs.Close()
 	log.Close()
 	in.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
@@ -152,11 +152,11 @@ func (m *mother) startInterpreter(k readyKey) (_ *interpreter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.host.heed(func() error { return m.pythonPosture().check(pid) }); err != nil {
+	if err := m.host.enforce(func() error { return m.pythonPosture().check(pid) }); err != nil {
 		return nil, fmt.Errorf("posture: %w", err)
 	}
 	in.has = moduleSet(a.Has)
-	m.host.log().Debug("interpreter is ready", "program", k.name(), "version", a.Python, "imported", a.Imported, "failed", a.Failed)
+	m.host.log().Debug("Python zygote started", "program", k.name(), "version", a.Python, "imported", a.Imported, "failed", a.Failed)
 	return in, nil
 }
 
@@ -174,42 +174,42 @@ func memoryFile(b []byte) (*os.File, error) {
 	return f, nil
 }
 
-// logLines logs what an interpreter prints: what went wrong in it.
+// logLines logs what a Python zygote prints: what went wrong in it.
 func (h *Host) logLines(r *os.File) {
 	defer r.Close()
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		h.log().Warn("interpreter", "line", lines.Text())
+		h.log().Warn("Python zygote", "line", lines.Text())
 	}
 }
 
 // request sends one packet and waits for its answer.
-func (in *interpreter) request(packet map[string]any, fds []int, patience time.Duration) (readyAnswer, error) {
+func (in *pythonZygote) request(packet map[string]any, fds []int, patience time.Duration) (forkAnswer, error) {
 	b, err := json.Marshal(packet)
 	if err != nil {
-		return readyAnswer{}, err
+		return forkAnswer{}, err
 	}
-	if len(b) > maxReadyPacket {
-		return readyAnswer{}, fmt.Errorf("request of %d bytes: at most %d", len(b), maxReadyPacket)
+	if len(b) > maxForkPacket {
+		return forkAnswer{}, fmt.Errorf("request of %d bytes: at most %d", len(b), maxForkPacket)
 	}
 	if err := sendPacket(in.socket, b, fds); errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-		return readyAnswer{}, fmt.Errorf("interpreter is gone: %w", err)
+		return forkAnswer{}, fmt.Errorf("Python zygote is gone: %w", err)
 	} else if err != nil {
-		return readyAnswer{}, err
+		return forkAnswer{}, err
 	}
 	select {
 	case a := <-in.answer:
 		return a, nil
 	case <-in.gone:
-		return readyAnswer{}, errors.New("interpreter is gone")
+		return forkAnswer{}, errors.New("Python zygote is gone")
 	case <-time.After(patience):
 		in.close() // what it says later belongs to nothing
-		return readyAnswer{}, errors.New("interpreter doesn't answer")
+		return forkAnswer{}, errors.New("Python zygote doesn't answer")
 	}
 }
 
-// listen takes what the interpreter says until it is gone.
-func (in *interpreter) listen() {
+// listen takes what the Python zygote says until it is gone.
+func (in *pythonZygote) listen() {
 	defer func() {
 		close(in.gone)
 		in.mu.Lock()
@@ -219,11 +219,11 @@ func (in *interpreter) listen() {
 		}
 		in.ended = nil
 	}()
-	b := make([]byte, maxReadyPacket)
+	b := make([]byte, maxForkPacket)
 	for {
 		n, fds, err := receivePacket(in.socket, b)
 		closeAll(fds)
-		var a readyAnswer
+		var a forkAnswer
 		if err == nil {
 			err = json.Unmarshal(b[:n], &a)
 		}
@@ -241,16 +241,16 @@ func (in *interpreter) listen() {
 			continue
 		}
 		in.mu.Lock()
-		if status := in.ended[a.Cell]; status != nil {
+		if status := in.ended[a.Fork]; status != nil {
 			status <- a.Status
-			delete(in.ended, a.Cell)
+			delete(in.ended, a.Fork)
 		}
 		in.mu.Unlock()
 	}
 }
 
-// close ends the interpreter and its children.
-func (in *interpreter) close() {
+// close ends the Python zygote and its children.
+func (in *pythonZygote) close() {
 	in.socket.Close()
 	if in.pidfd != nil {
 		_ = unix.PidfdSendSignal(int(in.pidfd.Fd()), unix.SIGKILL, nil, 0)
@@ -259,7 +259,7 @@ func (in *interpreter) close() {
 }
 
 // children counts its children that live, as far as it has told.
-func (in *interpreter) children() int {
+func (in *pythonZygote) children() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return len(in.ended)
@@ -271,9 +271,9 @@ type space struct {
 	flag int
 }
 
-// joinedSpaces are those that a child enters, in this order: the PID namespace comes with
+// enteredSpaces are those that a child enters, in this order: the PID namespace comes with
 // the fork, and the user namespace gives it the right to enter the others.
-func joinedSpaces() []space {
+func enteredSpaces() []space {
 	spaces := []space{
 		{"pid", unix.CLONE_NEWPID}, {"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET},
 		{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP},
@@ -287,7 +287,7 @@ func joinedSpaces() []space {
 // openSpaces opens the namespaces of a process that children enter. A Python zygote does
 // not have the right to: it would be that to read init's memory.
 func openSpaces(pid int) (files []*os.File, flags []int, err error) {
-	for _, s := range joinedSpaces() {
+	for _, s := range enteredSpaces() {
 		f, err := openNamespace(pid, s.name)
 		if err != nil {
 			closeFiles(files)
@@ -298,19 +298,19 @@ func openSpaces(pid int) (files []*os.File, flags []int, err error) {
 	return files, flags, nil
 }
 
-// A joined is a process that an interpreter forked into a prepared sandbox.
-type joined struct {
-	gate  *os.File
-	lines *bufio.Reader // of gate
-	ended chan int      // its wait status; closed if nobody knows it
+// A joined is a process that a Python zygote forked into a prepared sandbox.
+type forked struct {
+	barrier *os.File
+	lines   *bufio.Reader // of barrier
+	ended   chan int      // its wait status; closed if nobody knows it
 }
 
-func newJoined(gate *os.File) *joined {
-	return &joined{gate: gate, lines: bufio.NewReaderSize(gate, maxGateLine), ended: make(chan int, 1)}
+func newForked(barrier *os.File) *forked {
+	return &forked{barrier: barrier, lines: bufio.NewReaderSize(barrier, maxBarrierLine), ended: make(chan int, 1)}
 }
 
 // fork has a child join c, and returns when it waits for its command line.
-func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
+func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -321,10 +321,10 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 		unix.Close(fds[0])
 		return nil, err
 	}
-	j := newJoined(os.NewFile(uintptr(fds[0]), "gate"))
+	j := newForked(os.NewFile(uintptr(fds[0]), "barrier"))
 	defer func() {
 		if err != nil {
-			j.gate.Close()
+			j.barrier.Close()
 		}
 	}()
 	var limits [][3]uint64
@@ -334,23 +334,23 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 		}
 		limits = append(limits, [3]uint64{uint64(l.Type), l.Hard, l.Hard})
 	}
-	spaces, flags, err := openSpaces(c.born.pid)
+	spaces, flags, err := openSpaces(c.cloned.pid)
 	if err != nil {
 		return nil, err
 	}
 	defer closeFiles(spaces)
-	if c.born.ended() { // they may be another process's, which has its number by now
+	if c.cloned.ended() { // they may be another process's, which has its number by now
 		return nil, errors.New("init is gone")
 	}
 	var passed []int
-	for _, f := range slices.Concat([]*os.File{theirs}, c.pipes.inside[:], spaces, doors) {
+	for _, f := range slices.Concat([]*os.File{theirs}, c.pipes.inside[:], spaces, procsFiles) {
 		passed = append(passed, int(f.Fd()))
 	}
 	if err := in.forkOne(j, passed, limits, flags); err != nil {
 		return nil, err
 	}
 	theirs.Close() // kept open here it would hide that the child is gone
-	_ = j.gate.SetReadDeadline(time.Now().Add(forkPatienceOf))
+	_ = j.barrier.SetReadDeadline(time.Now().Add(forkPatienceOf))
 	a, err := j.line()
 	if err == nil && a.Op != "waiting" {
 		err = a.err()
@@ -360,36 +360,36 @@ func (in *interpreter) fork(c *cell, doors []*os.File) (_ *joined, err error) {
 
 // forkOne has it fork once. The child then goes its way by itself, while the next one is
 // forked.
-func (in *interpreter) forkOne(j *joined, passed []int, limits [][3]uint64, spaces []int) error {
+func (in *pythonZygote) forkOne(j *forked, passed []int, limits [][3]uint64, spaces []int) error {
 	in.ask.Lock()
 	defer in.ask.Unlock()
 	in.mu.Lock()
 	if in.ended == nil {
 		in.mu.Unlock()
-		return errors.New("interpreter is gone")
+		return errors.New("Python zygote is gone")
 	}
-	// Not the slot, which another sandbox may have before the interpreter has said that
+	// Not the slot, which another sandbox may have before the Python zygote has said that
 	// the last one's process ended. Nor a count: the child has a copy of the request.
-	cell := rand.Int32()
-	for in.ended[cell] != nil {
-		cell = rand.Int32()
+	sandbox := rand.Int32()
+	for in.ended[sandbox] != nil {
+		sandbox = rand.Int32()
 	}
-	in.ended[cell] = j.ended
+	in.ended[sandbox] = j.ended
 	in.mu.Unlock()
-	a, err := in.request(map[string]any{"op": "fork", "cell": cell, "rlimits": limits, "namespaces": spaces}, passed, forkPatienceOf)
-	if err == nil && (a.Op != "forked" || a.Cell != cell) {
+	a, err := in.request(map[string]any{"op": "fork", "sandbox": sandbox, "rlimits": limits, "namespaces": spaces}, passed, forkPatienceOf)
+	if err == nil && (a.Op != "forked" || a.Fork != sandbox) {
 		err = a.err()
 	}
 	if err != nil {
 		in.mu.Lock()
-		delete(in.ended, cell)
+		delete(in.ended, sandbox)
 		in.mu.Unlock()
 	}
 	return err
 }
 
 // line takes what the child says next.
-func (j *joined) line() (a readyAnswer, err error) {
+func (j *forked) line() (a forkAnswer, err error) {
 	text, err := j.lines.ReadSlice('\n')
 	if err != nil {
 		return a, err
@@ -397,9 +397,9 @@ func (j *joined) line() (a readyAnswer, err error) {
 	return a, json.Unmarshal(text, &a)
 }
 
-// run gives the child its command line and returns when it runs. The interpreter's
+// run gives the child its command line and returns when it runs. The Python zygote's
 // own main does, or the program that it executed.
-func (j *joined) run(s Spec) error {
+func (j *forked) run(s Spec) error {
 	c := s.Program[0].Pipeline[0]
 	env := map[string]string{}
 	for _, e := range environ(s.Env, c.Env) {
@@ -413,17 +413,17 @@ func (j *joined) run(s Spec) error {
 	if len(text) > maxProgramBytes {
 		return &SetupError{Step: "program", Err: fmt.Errorf("%d bytes: at most %d", len(text), maxProgramBytes)}
 	}
-	_ = j.gate.SetDeadline(time.Now().Add(startPatience))
+	_ = j.barrier.SetDeadline(time.Now().Add(startPatience))
 	b := binary.LittleEndian.AppendUint32(nil, uint32(len(text)))
-	if _, err := j.gate.Write(append(b, text...)); err != nil {
-		return step("interpreter", err)
+	if _, err := j.barrier.Write(append(b, text...)); err != nil {
+		return step("Python zygote", err)
 	}
 	a, err := j.line()
 	if err != nil {
-		return step("interpreter", err)
+		return step("Python zygote", err)
 	}
 	if a.Op == "started" && a.By == "exec" {
-		// It closes the gate, or says why not.
+		// It closes the barrier, or says why not.
 		if a, err = j.line(); err != nil {
 			return nil
 		}
@@ -434,5 +434,5 @@ func (j *joined) run(s Spec) error {
 	case slices.Contains(stages, a.Stage):
 		return &SetupError{Step: a.Stage, Err: unix.Errno(a.Errno)}
 	}
-	return &SetupError{Step: "interpreter", Err: a.err()}
+	return &SetupError{Step: "Python zygote", Err: a.err()}
 }

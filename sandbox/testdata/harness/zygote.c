@@ -1,5 +1,5 @@
 /* The zygote of sandboxes. */
-#include "../../mother.c"
+#include "../../zygote.c"
 
 /* In place of zygote_program.c, which copies and mounts and reads nothing of a packet but
  * the name. */
@@ -9,7 +9,7 @@ int program_cover(const char *name, const char *search, char *path, size_t size)
 	return fake_call();
 }
 
-_Noreturn void harness_mother(void) {
+_Noreturn void harness_zygote(void) {
 	memset(&self, 0, sizeof self);
 	run();
 }

@@ -22,12 +22,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The programs of a cell's init, which is a stand-in for the real one: it makes a
+// The programs of a sandbox's init, which is a stand-in for the real one: it makes a
 // root of its own with what a sandbox has, and stays. $1 is the directory that
 // becomes /skills, the others appear where they are, and $WORKSPACE as the workspace.
-const readyCellInit = `set -e
+const forkTargetInit = `set -e
 mount --make-rprivate /
-mount -t tmpfs -o mode=755 cell /mnt
+mount -t tmpfs -o mode=755 sandbox /mnt
 skills=$1; shift
 cd /mnt
 mkdir -p usr etc dev proc tmp workspace home/skill skills old
@@ -42,34 +42,34 @@ for d in tmp workspace home/skill; do mount -t tmpfs -o mode=1777 "$d" "$d"; don
 if [ -n "$WORKSPACE" ]; then mount --bind "$WORKSPACE" workspace; fi
 pivot_root . old
 umount -l /old
-hostname cell
+hostname sandbox
 mkdir -m 777 /workspace/sub
 echo up
 exec cat
 `
 
-const readyNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+const forkServerNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// readyCell is a set of namespaces that a process holds.
-type readyCell struct {
+// forkTarget is a set of namespaces that a process holds.
+type forkTarget struct {
 	pid        int
 	namespaces int
 }
 
-func newReadyCell(t testing.TB, skills string, also ...string) *readyCell {
+func newForkTarget(t testing.TB, skills string, also ...string) *forkTarget {
 	t.Helper()
-	return newReadyCellOn(t, "", skills, also...)
+	return newForkTargetOn(t, "", skills, also...)
 }
 
-// newReadyCellOn is newReadyCell with a directory as its workspace, which every user may
+// newForkTargetOn is newForkTarget with a directory as its workspace, which every user may
 // write to; "" makes an empty one.
-func newReadyCellOn(t testing.TB, workspace, skills string, also ...string) *readyCell {
+func newForkTargetOn(t testing.TB, workspace, skills string, also ...string) *forkTarget {
 	t.Helper()
-	c := &readyCell{namespaces: readyNamespaces}
+	c := &forkTarget{namespaces: forkServerNamespaces}
 	if hasTimeNamespaces() {
 		c.namespaces |= unix.CLONE_NEWTIME
 	}
-	cmd := exec.Command("/bin/sh", append([]string{"-c", readyCellInit, "cell", skills}, also...)...)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", forkTargetInit, "sandbox", skills}, also...)...)
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 700000, Size: 65536}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: uintptr(c.namespaces), UidMappings: ids, GidMappings: ids,
@@ -97,7 +97,7 @@ func newReadyCellOn(t testing.TB, workspace, skills string, also ...string) *rea
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "up\n" {
 		stdin.Close()
 		_ = cmd.Wait()
-		t.Fatalf("cell: got %q (%v), stderr %s", line, err, said.String())
+		t.Fatalf("sandbox: got %q (%v), stderr %s", line, err, said.String())
 	}
 	return c
 }
@@ -112,37 +112,38 @@ func publicDir(t testing.TB) string {
 	return dir
 }
 
-// readyMother is a process that runs ready.py.
-type readyMother struct {
-	t       testing.TB
-	control int
-	cmd     *exec.Cmd
-	python  string
-	env     []string
-	cells   int
-	ready   readySays
+// readyZygote is a process that runs forkserver.py.
+type forkServer struct {
+	t         testing.TB
+	control   int
+	cmd       *exec.Cmd
+	python    string
+	env       []string
+	sandboxes int
+	ready     forkServerSays
 }
 
-type readySays struct {
+type forkServerSays struct {
 	Op, Python, Stage, By string
 	Imported, Failed      []string
-	Cell, Pid, Errno      int
+	Fork                  int `json:"sandbox"`
+	Pid, Errno            int
 	Status                int
 }
 
-// readyEnv is the environment of scripts, and of the mother.
-func readyEnv() []string {
+// readyEnv is the environment of scripts, and of the zygote.
+func forkServerEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}
 }
 
-// startReadyMother starts one that has imported modules. If landlock, children load
+// startReadyZygote starts one that has imported modules. If landlock, children load
 // the filter that allows Landlock first, and the script's at the hand-over.
-func startReadyMother(t testing.TB, python string, landlock bool, imports ...string) *readyMother {
+func startForkServer(t testing.TB, python string, landlock bool, imports ...string) *forkServer {
 	t.Helper()
-	return startReadyMotherIn(t, readyEnv(), python, landlock, imports...)
+	return startForkServerIn(t, forkServerEnv(), python, landlock, imports...)
 }
 
-// startReadyMotherIn starts one with another environment.
+// startReadyZygoteIn starts one with another environment.
 // unreadableCopy is what the zygote of sandboxes executes (zygote_program.c).
 func unreadableCopy(t testing.TB, program string) string {
 	t.Helper()
@@ -157,22 +158,22 @@ func unreadableCopy(t testing.TB, program string) string {
 	return path
 }
 
-func startReadyMotherIn(t testing.TB, env []string, python string, landlock bool, imports ...string) *readyMother {
+func startForkServerIn(t testing.TB, env []string, python string, landlock bool, imports ...string) *forkServer {
 	t.Helper()
-	text, err := os.ReadFile("ready.py")
+	text, err := os.ReadFile("forkserver.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startMotherOf(t, text, env, python, landlock, imports...)
+	return startZygoteOf(t, text, env, python, landlock, imports...)
 }
 
-// startMotherOf starts one that runs another text than ready.py's.
-func startMotherOf(t testing.TB, text []byte, env []string, python string, landlock bool, imports ...string) *readyMother {
+// startZygoteOf starts one that runs another text than forkserver.py's.
+func startZygoteOf(t testing.TB, text []byte, env []string, python string, landlock bool, imports ...string) *forkServer {
 	t.Helper()
 	// Its own list is shorter than what is compared here.
 	const list = "MODULES = \"\"\""
 	if bytes.Count(text, []byte(list)) != 1 {
-		t.Fatalf("ready.py has not one %s", list)
+		t.Fatalf("forkserver.py has not one %s", list)
 	}
 	text = bytes.Replace(text, []byte(list), []byte(list+strings.Join(imports, " ")+" "), 1)
 	dir := t.TempDir()
@@ -184,7 +185,7 @@ func startMotherOf(t testing.TB, text []byte, env []string, python string, landl
 		t.Fatal(err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
-	m := &readyMother{t: t, control: pair[0], python: python, env: env}
+	m := &forkServer{t: t, control: pair[0], python: python, env: env}
 	m.cmd = &exec.Cmd{Path: unreadableCopy(t, python), Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, m.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
 	if python != "/usr/bin/python3" {
 		m.cmd.Args[0] = python
@@ -195,7 +196,7 @@ func startMotherOf(t testing.TB, text []byte, env []string, python string, landl
 	theirs.Close()
 	t.Cleanup(m.close)
 
-	filters := readyFilters(t, landlock)
+	filters := forkServerFilters(t, landlock)
 	fd, err := unix.MemfdCreate("filter", unix.MFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
@@ -214,12 +215,12 @@ func startMotherOf(t testing.TB, text []byte, env []string, python string, landl
 	m.send(request, fd)
 	m.ready = m.receive()
 	if m.ready.Op != "ready" {
-		t.Fatalf("mother: got %+v", m.ready)
+		t.Fatalf("zygote: got %+v", m.ready)
 	}
 	return m
 }
 
-func readyFilters(t testing.TB, landlock bool) [][]byte {
+func forkServerFilters(t testing.TB, landlock bool) [][]byte {
 	t.Helper()
 	p, err := parsePolicy()
 	if err != nil {
@@ -239,15 +240,15 @@ func readyFilters(t testing.TB, landlock bool) [][]byte {
 	return [][]byte{first, script}
 }
 
-// close ends the mother as a daemon that goes away does.
-func (m *readyMother) close() {
+// close ends the zygote as a daemon that goes away does.
+func (m *forkServer) close() {
 	unix.Close(m.control)
 	if err := m.cmd.Wait(); err != nil {
-		m.t.Errorf("mother: %v", err)
+		m.t.Errorf("zygote: %v", err)
 	}
 }
 
-func (m *readyMother) send(request any, fds ...int) {
+func (m *forkServer) send(request any, fds ...int) {
 	m.t.Helper()
 	b, err := json.Marshal(request)
 	if err != nil {
@@ -258,7 +259,7 @@ func (m *readyMother) send(request any, fds ...int) {
 	}
 }
 
-func (m *readyMother) receive() (says readySays) {
+func (m *forkServer) receive() (says forkServerSays) {
 	m.t.Helper()
 	b := make([]byte, 1<<16)
 	n, err := unix.Read(m.control, b)
@@ -266,34 +267,34 @@ func (m *readyMother) receive() (says readySays) {
 		err = json.Unmarshal(b[:n], &says)
 	}
 	if err != nil {
-		m.t.Fatalf("mother: %v: %q", err, b[:max(n, 0)])
+		m.t.Fatalf("zygote: %v: %q", err, b[:max(n, 0)])
 	}
 	return says
 }
 
 // readyChild is a child that waits, or runs.
-type readyChild struct {
-	m              *readyMother
+type forkServerChild struct {
+	m              *forkServer
 	pid            int
-	gate           net.Conn
+	barrier        net.Conn
 	lines          *bufio.Reader
 	stdin          *os.File
 	stdout, stderr *os.File
 }
 
-func (m *readyMother) fork(c *readyCell) *readyChild {
+func (m *forkServer) fork(c *forkTarget) *forkServerChild {
 	m.t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	ours := os.NewFile(uintptr(pair[0]), "gate")
+	ours := os.NewFile(uintptr(pair[0]), "barrier")
 	conn, err := net.FileConn(ours)
 	ours.Close()
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	child := &readyChild{m: m, gate: conn, lines: bufio.NewReader(conn)}
+	child := &forkServerChild{m: m, barrier: conn, lines: bufio.NewReader(conn)}
 	var theirs [3]*os.File
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
@@ -314,13 +315,13 @@ func (m *readyMother) fork(c *readyCell) *readyChild {
 	for _, f := range spaces {
 		fds = append(fds, int(f.Fd()))
 	}
-	m.cells++
-	m.send(map[string]any{"op": "fork", "cell": m.cells, "namespaces": kinds, "rlimits": [][]int64{{unix.RLIMIT_NOFILE, 1024, 1024}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_STACK, 8 << 20, -1}}}, fds...)
+	m.sandboxes++
+	m.send(map[string]any{"op": "fork", "sandbox": m.sandboxes, "namespaces": kinds, "rlimits": [][]int64{{unix.RLIMIT_NOFILE, 1024, 1024}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_STACK, 8 << 20, -1}}}, fds...)
 	unix.Close(pair[1])
 	closeFiles(theirs[:])
 	closeFiles(spaces)
 	says := m.receive()
-	if says.Op != "forked" || says.Cell != m.cells {
+	if says.Op != "forked" || says.Fork != m.sandboxes {
 		m.t.Fatalf("fork: got %+v", says)
 	}
 	child.pid = says.Pid
@@ -330,20 +331,20 @@ func (m *readyMother) fork(c *readyCell) *readyChild {
 	return child
 }
 
-func (c *readyChild) says() (says readySays) {
+func (c *forkServerChild) says() (says forkServerSays) {
 	c.m.t.Helper()
 	line, err := c.lines.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &says)
 	}
 	if err != nil {
-		c.m.t.Fatalf("gate: %v: %q", err, line)
+		c.m.t.Fatalf("barrier: %v: %q", err, line)
 	}
 	return says
 }
 
 // readyCommand is what a child is handed.
-type readyCommand struct {
+type forkServerCommand struct {
 	Argv []string          `json:"argv"`
 	Env  map[string]string `json:"env"`
 	Dir  string            `json:"dir"`
@@ -353,7 +354,7 @@ type readyCommand struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
-func (c *readyChild) handOver(command readyCommand) {
+func (c *forkServerChild) assign(command forkServerCommand) {
 	c.m.t.Helper()
 	if command.Env == nil {
 		command.Env = map[string]string{}
@@ -367,13 +368,13 @@ func (c *readyChild) handOver(command readyCommand) {
 		c.m.t.Fatal(err)
 	}
 	b = append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
-	if _, err := c.gate.Write(b); err != nil {
+	if _, err := c.barrier.Write(b); err != nil {
 		c.m.t.Fatal(err)
 	}
 }
 
 // started is how the child became its program: "" or "exec".
-func (c *readyChild) started() string {
+func (c *forkServerChild) started() string {
 	c.m.t.Helper()
 	says := c.says()
 	if says.Op != "started" {
@@ -383,15 +384,15 @@ func (c *readyChild) started() string {
 }
 
 // readyResult is all that a program leaves.
-type readyResult struct {
+type forkServerResult struct {
 	stdout, stderr string
 	status         unix.WaitStatus
 	files          string // see takeFiles; empty if nobody asked
 }
 
-func (c *readyChild) finish(stdin string) readyResult {
+func (c *forkServerChild) finish(stdin string) forkServerResult {
 	c.m.t.Helper()
-	defer c.gate.Close()
+	defer c.barrier.Close()
 	read := func(f *os.File) <-chan string {
 		done := make(chan string, 1)
 		go func() {
@@ -408,66 +409,66 @@ func (c *readyChild) finish(stdin string) readyResult {
 	}()
 	says := c.m.receive()
 	if says.Op != "ended" {
-		c.m.t.Fatalf("mother: got %+v, want an end", says)
+		c.m.t.Fatalf("zygote: got %+v, want an end", says)
 	}
-	return readyResult{stdout: <-out, stderr: <-errs, status: unix.WaitStatus(says.Status)}
+	return forkServerResult{stdout: <-out, stderr: <-errs, status: unix.WaitStatus(says.Status)}
 }
 
-func (r readyResult) String() string {
+func (r forkServerResult) String() string {
 	return fmt.Sprintf("status %#x, stdout:\n%s\nstderr:\n%s\nfiles:\n%s", r.status, r.stdout, r.stderr, r.files)
 }
 
 var address = regexp.MustCompile(`0x[0-9a-f]{6,}`)
 
 // withoutAddresses is r as another process prints it, too.
-func (r readyResult) withoutAddresses() readyResult {
+func (r forkServerResult) withoutAddresses() forkServerResult {
 	r.stdout = address.ReplaceAllString(r.stdout, "0x")
 	r.stderr = address.ReplaceAllString(r.stderr, "0x")
 	return r
 }
 
 // sorted is r with its lines in an order of their own.
-func (r readyResult) sorted() readyResult {
+func (r forkServerResult) sorted() forkServerResult {
 	order := func(s string) string { return strings.Join(slices.Sorted(strings.Lines(s)), "") }
 	r.stdout, r.stderr = order(r.stdout), order(r.stderr)
 	return r
 }
 
 // run runs a command in a child of its own.
-func (m *readyMother) run(c *readyCell, command readyCommand, stdin, by string) readyResult {
+func (m *forkServer) run(c *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
 	m.t.Helper()
 	child := m.fork(c)
-	child.handOver(command)
+	child.assign(command)
 	if got := child.started(); got != by {
 		m.t.Errorf("%q: started by %q, want %q", command.Argv, got, by)
 	}
 	return child.finish(stdin)
 }
 
-// readyPython is the interpreter of these tests: Debian's, or SKILLRUN_READY_PYTHON,
+// forkServerPython is the interpreter of these tests: Debian's, or SKILLRUN_READY_PYTHON,
 // the path of another one's bin/python3.
-func readyPython() string {
+func forkServerPython() string {
 	if p := os.Getenv("SKILLRUN_READY_PYTHON"); p != "" {
 		return p
 	}
 	return "/usr/bin/python3"
 }
 
-// readyAlso is what cells must show beside /usr for readyPython.
-func readyAlso() []string {
-	if p := readyPython(); p != "/usr/bin/python3" {
+// readyAlso is what sandboxes must show beside /usr for forkServerPython.
+func forkServerAlso() []string {
+	if p := forkServerPython(); p != "/usr/bin/python3" {
 		return []string{filepath.Dir(filepath.Dir(p))}
 	}
 	return nil
 }
 
-// scriptsOfReady are the scripts whose behaviour must be the same. Their first
+// scriptsOfForkServer are the scripts whose behaviour must be the same. Their first
 // lines may say more: "# args: a b", "# stdin: text", "# env: NAME=value",
 // "# order: none" if the lines may come in any, as objects that nothing relates are
 // finalized, and "# differs: why" of what is known not to be the same.
-func scriptsOfReady(t *testing.T) (dir string, names []string) {
+func scriptsOfForkServer(t *testing.T) (dir string, names []string) {
 	t.Helper()
-	dir, err := filepath.Abs("testdata/ready")
+	dir, err := filepath.Abs("testdata/forkserver")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,37 +494,37 @@ func directive(text, name string) string {
 	return ""
 }
 
-func TestReadyScripts(t *testing.T) {
-	dir, names := scriptsOfReady(t)
+func TestForkServerScripts(t *testing.T) {
+	dir, names := scriptsOfForkServer(t)
 	// What tests may not read as another user is copied to where it may.
 	skills := filepath.Join(publicDir(t), "skills")
 	if err := os.CopyFS(skills, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	also := readyAlso()
-	ready, bare := newReadyCell(t, skills, also...), newReadyCell(t, skills, also...)
-	mothers := map[string]*readyMother{} // by what scripts ask for
+	also := forkServerAlso()
+	ready, bare := newForkTarget(t, skills, also...), newForkTarget(t, skills, also...)
+	zygotes := map[string]*forkServer{} // by what scripts ask for
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		env := directive(string(text), "env")
-		key, imports := env, readyImports
+		key, imports := env, forkServerImports
 		if strings.Contains(string(text), "sqlite3") { // with it a Python takes everything apart at its end
-			key, imports = env+" sqlite3", append(slices.Clone(readyImports), "sqlite3")
+			key, imports = env+" sqlite3", append(slices.Clone(forkServerImports), "sqlite3")
 		}
-		if mothers[key] == nil {
-			mothers[key] = startReadyMotherIn(t, environ(readyEnv(), strings.Fields(env)), readyPython(), true, imports...)
+		if zygotes[key] == nil {
+			zygotes[key] = startForkServerIn(t, environ(forkServerEnv(), strings.Fields(env)), forkServerPython(), true, imports...)
 		}
 		t.Run(name, func(t *testing.T) {
-			compareReady(t, mothers[key], ready, bare, name, string(text))
+			compareReady(t, zygotes[key], ready, bare, name, string(text))
 		})
 	}
 }
 
 // readyImports are what the daemon has imported for most scripts, and more.
-var readyImports = []string{
+var forkServerImports = []string{
 	"argparse", "asyncio", "base64", "collections", "concurrent.futures", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal",
 	"enum", "fractions", "functools", "glob", "hashlib", "html", "io", "itertools", "json", "logging", "math", "multiprocessing", "operator",
 	"os", "pathlib", "platform", "random", "re", "shlex", "shutil", "signal", "ssl", "statistics", "string", "struct",
@@ -531,8 +532,8 @@ var readyImports = []string{
 	"zipfile", "zlib",
 }
 
-func compareReady(t *testing.T, m *readyMother, ready, bare *readyCell, name, text string) {
-	command := readyCommand{Argv: append([]string{m.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: "."}
+func compareReady(t *testing.T, m *forkServer, ready, bare *forkTarget, name, text string) {
+	command := forkServerCommand{Argv: append([]string{m.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: "."}
 	stdin := strings.ReplaceAll(directive(text, "stdin"), `\n`, "\n")
 	got, want := runBoth(t, m, ready, bare, command, stdin, "")
 	if directive(text, "order") == "none" {
@@ -544,13 +545,13 @@ func compareReady(t *testing.T, m *readyMother, ready, bare *readyCell, name, te
 		t.Errorf("%q: got %v\nwant %v", command.Argv, got, want)
 	case why != "" && got == want:
 		t.Errorf("%q: the same, but its line says that it differs: %s", command.Argv, why)
-	case want == readyResult{}:
+	case want == forkServerResult{}:
 		t.Error("a script that says nothing shows nothing")
 	}
 }
 
 // compare runs command ready and bare; by is how the ready one must start.
-func compare(t *testing.T, m *readyMother, ready, bare *readyCell, command readyCommand, stdin, by string) readyResult {
+func compare(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
 	t.Helper()
 	got, want := runBoth(t, m, ready, bare, command, stdin, by)
 	if got != want {
@@ -560,7 +561,7 @@ func compare(t *testing.T, m *readyMother, ready, bare *readyCell, command ready
 }
 
 // runBoth returns what command does ready and what it does bare.
-func runBoth(t *testing.T, m *readyMother, ready, bare *readyCell, command readyCommand, stdin, by string) (got, want readyResult) {
+func runBoth(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) (got, want forkServerResult) {
 	t.Helper()
 	defer func(t testing.TB) { m.t = t }(m.t)
 	m.t = t
@@ -573,7 +574,7 @@ func runBoth(t *testing.T, m *readyMother, ready, bare *readyCell, command ready
 }
 
 // Command lines other than a script of its own name.
-func TestReadyCommands(t *testing.T) {
+func TestForkServerCommands(t *testing.T) {
 	skills := filepath.Join(publicDir(t), "skills")
 	archive := zipOf(t, map[string]string{"__main__.py": "import sys, inzip\nprint(sys.argv, sys.path[0], __file__, inzip.x)\n1/0\n", "inzip.py": "x = 1\n"})
 	for name, text := range map[string]string{
@@ -587,7 +588,7 @@ func TestReadyCommands(t *testing.T) {
 		"site/sitecustomize.py":                 "print('the site of the path')\n",
 		"base/lib/python/site-packages/mine.py": "print('mine', __file__)\n",
 	} {
-		name = strings.Replace(name, "lib/python/", "lib/"+readyVersion(t)+"/", 1)
+		name = strings.Replace(name, "lib/python/", "lib/"+forkServerVersion(t)+"/", 1)
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(skills, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -598,8 +599,8 @@ func TestReadyCommands(t *testing.T) {
 	if err := os.Symlink("plain/main.py", filepath.Join(skills, "link.py")); err != nil {
 		t.Fatal(err)
 	}
-	m := startReadyMother(t, readyPython(), true, readyImports...)
-	ready, bare := newReadyCell(t, skills, readyAlso()...), newReadyCell(t, skills, readyAlso()...)
+	m := startForkServer(t, forkServerPython(), true, forkServerImports...)
+	ready, bare := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	python := m.cmd.Args[0]
 	for _, c := range []struct {
 		name string
@@ -638,7 +639,7 @@ func TestReadyCommands(t *testing.T) {
 		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			command := readyCommand{Argv: append([]string{python}, c.args...), Dir: c.dir, Env: m.environment(c.env)}
+			command := forkServerCommand{Argv: append([]string{python}, c.args...), Dir: c.dir, Env: m.environment(c.env)}
 			if c.path != "" {
 				command.Path = []string{c.path}
 			}
@@ -651,7 +652,7 @@ func TestReadyCommands(t *testing.T) {
 }
 
 // environment is that of scripts with one more variable, NAME=value or nothing.
-func (m *readyMother) environment(more string) map[string]string {
+func (m *forkServer) environment(more string) map[string]string {
 	env := map[string]string{}
 	for _, e := range append(slices.Clone(m.env), more) {
 		if k, v, ok := strings.Cut(e, "="); ok {
@@ -661,10 +662,10 @@ func (m *readyMother) environment(more string) map[string]string {
 	return env
 }
 
-// readyVersion is pythonX.Y of readyPython.
-func readyVersion(t *testing.T) string {
+// readyVersion is pythonX.Y of forkServerPython.
+func forkServerVersion(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command(readyPython(), "-c", "import sys; print('python%d.%d' % sys.version_info[:2], end='')").Output()
+	out, err := exec.Command(forkServerPython(), "-c", "import sys; print('python%d.%d' % sys.version_info[:2], end='')").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -691,10 +692,10 @@ func zipOf(t *testing.T, files map[string]string) string {
 }
 
 // What is made of chance must not be the same in two children.
-func TestReadyFresh(t *testing.T) {
+func TestForkServerFresh(t *testing.T) {
 	skills := publicDir(t)
-	m := startReadyMother(t, readyPython(), true, append(slices.Clone(readyImports), "secrets")...)
-	c, other := newReadyCell(t, skills, readyAlso()...), newReadyCell(t, skills, readyAlso()...)
+	m := startForkServer(t, forkServerPython(), true, append(slices.Clone(forkServerImports), "secrets")...)
+	c, other := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	code := `import random, secrets, ssl, uuid, tempfile, multiprocessing, os
 print(random.random())
 print(secrets.token_hex(8))
@@ -705,9 +706,9 @@ print(bytes(multiprocessing.current_process().authkey).hex())
 print(os.urandom(8).hex())
 `
 	seen := map[string]bool{}
-	// Children of different cells have the same pid.
-	for _, c := range []*readyCell{c, other, c} {
-		got := m.run(c, readyCommand{Argv: []string{m.cmd.Args[0], "-c", code}, Env: m.environment("")}, "", "")
+	// Children of different sandboxes have the same pid.
+	for _, c := range []*forkTarget{c, other, c} {
+		got := m.run(c, forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", code}, Env: m.environment("")}, "", "")
 		lines := strings.Fields(got.stdout)
 		if got.status != 0 || len(lines) != 7 {
 			t.Fatalf("got %+v", got)
@@ -722,11 +723,11 @@ print(os.urandom(8).hex())
 }
 
 // The daemon reads what a child is before it hands anything over.
-func TestReadyPosture(t *testing.T) {
+func TestForkServerPosture(t *testing.T) {
 	skills := publicDir(t)
 	for _, landlock := range []bool{true, false} {
-		m := startReadyMother(t, readyPython(), landlock)
-		c := newReadyCell(t, skills, readyAlso()...)
+		m := startForkServer(t, forkServerPython(), landlock)
+		c := newForkTarget(t, skills, forkServerAlso()...)
 		child := m.fork(c)
 		pid := strconv.Itoa(child.pid)
 		status, err := readStatus(pid)
@@ -758,21 +759,21 @@ func TestReadyPosture(t *testing.T) {
 		}
 		fds, err := os.ReadDir("/proc/" + pid + "/fd")
 		if err != nil || len(fds) != 4 {
-			t.Errorf("descriptors: got %d (%v), want three pipes and the gate", len(fds), err)
+			t.Errorf("descriptors: got %d (%v), want three pipes and the barrier", len(fds), err)
 		}
 		// It has not become a script, and ends by itself.
-		child.gate.Close()
+		child.barrier.Close()
 		if says := m.receive(); says.Op != "ended" || says.Status != 0 {
 			t.Errorf("got %+v, want an end", says)
 		}
 	}
 }
 
-// Whatever is asked of it, the mother lives on.
-func TestReadyMotherSurvives(t *testing.T) {
+// Whatever is asked of it, the zygote lives on.
+func TestForkServerSurvives(t *testing.T) {
 	skills := publicDir(t)
-	m := startReadyMother(t, readyPython(), true)
-	c := newReadyCell(t, skills, readyAlso()...)
+	m := startForkServer(t, forkServerPython(), true)
+	c := newForkTarget(t, skills, forkServerAlso()...)
 	null, err := os.Open("/dev/null")
 	if err != nil {
 		t.Fatal(err)
@@ -784,10 +785,10 @@ func TestReadyMotherSurvives(t *testing.T) {
 		fds     []int
 		stage   string
 	}{
-		{map[string]any{"op": "fork", "cell": 7, "namespaces": 0}, nil, "request"},
-		{map[string]any{"op": "fork", "cell": 7, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
-		{map[string]any{"op": "fork", "cell": 7, "namespaces": []int{unix.CLONE_NEWUSER}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
-		{map[string]any{"op": "fork", "cell": 7, "namespaces": []int{unix.CLONE_NEWPID}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "pid namespace"},
+		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": 0}, nil, "request"},
+		{map[string]any{"op": "fork", "sandbox": 7, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
+		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": []int{unix.CLONE_NEWUSER}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
+		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": []int{unix.CLONE_NEWPID}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "pid namespace"},
 		{"text", []int{fd}, ""},
 		{map[string]any{"op": "other"}, []int{fd}, ""},
 	} {
@@ -795,12 +796,12 @@ func TestReadyMotherSurvives(t *testing.T) {
 		if r.stage == "" {
 			continue // nothing to answer
 		}
-		if got := m.receive(); got.Op != "failed" || got.Cell != 7 || got.Stage != r.stage {
+		if got := m.receive(); got.Op != "failed" || got.Fork != 7 || got.Stage != r.stage {
 			t.Errorf("%v: got %+v, want it to fail at %q", r.request, got, r.stage)
 		}
 	}
-	got := m.run(c, readyCommand{Argv: []string{m.cmd.Args[0], "-c", "print(1)"}}, "", "")
-	if got != (readyResult{stdout: "1\n"}) {
+	got := m.run(c, forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "print(1)"}}, "", "")
+	if got != (forkServerResult{stdout: "1\n"}) {
 		t.Errorf("got %+v", got)
 	}
 	before, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
@@ -809,14 +810,14 @@ func TestReadyMotherSurvives(t *testing.T) {
 	}
 	for _, stage := range []struct {
 		name    string
-		command readyCommand
+		command forkServerCommand
 	}{
-		{"directory", readyCommand{Argv: []string{"python3"}, Dir: "../etc"}},
-		{"directory", readyCommand{Argv: []string{"python3"}, Dir: "none"}},
-		{"exec", readyCommand{Argv: []string{"/none"}}},
+		{"directory", forkServerCommand{Argv: []string{"python3"}, Dir: "../etc"}},
+		{"directory", forkServerCommand{Argv: []string{"python3"}, Dir: "none"}},
+		{"exec", forkServerCommand{Argv: []string{"/none"}}},
 	} {
 		child := m.fork(c)
-		child.handOver(stage.command)
+		child.assign(stage.command)
 		says := child.says()
 		if stage.name == "exec" {
 			says = child.says() // after that it was about to
@@ -830,29 +831,29 @@ func TestReadyMotherSurvives(t *testing.T) {
 	}
 	after, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
 	if err != nil || len(after) != len(before) {
-		t.Errorf("descriptors of the mother: got %d (%v), want %d", len(after), err, len(before))
+		t.Errorf("descriptors of the zygote: got %d (%v), want %d", len(after), err, len(before))
 	}
 }
 
-// A mother that loses its daemon takes its children along.
-func TestReadyMotherEnds(t *testing.T) {
-	m := startReadyMother(t, readyPython(), true)
-	c := newReadyCell(t, publicDir(t), readyAlso()...)
+// A zygote that loses its daemon takes its children along.
+func TestForkServerEnds(t *testing.T) {
+	m := startForkServer(t, forkServerPython(), true)
+	c := newForkTarget(t, publicDir(t), forkServerAlso()...)
 	waits, runs := m.fork(c), m.fork(c)
-	runs.handOver(readyCommand{Argv: []string{m.cmd.Args[0], "-c", "import time; print(flush=True); time.sleep(1000)"}})
+	runs.assign(forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "import time; print(flush=True); time.sleep(1000)"}})
 	if by := runs.started(); by != "" {
 		t.Errorf("started by %q", by)
 	}
 	if err := unix.Shutdown(m.control, unix.SHUT_RDWR); err != nil {
 		t.Fatal(err)
 	}
-	for _, child := range []*readyChild{waits, runs} {
+	for _, child := range []*forkServerChild{waits, runs} {
 		if b, err := io.ReadAll(child.stdout); err != nil || strings.TrimSpace(string(b)) != "" {
 			t.Errorf("got %q, %v", b, err)
 		}
 		child.stdout.Close()
 		child.stderr.Close()
 		child.stdin.Close()
-		child.gate.Close()
+		child.barrier.Close()
 	}
 }

@@ -38,8 +38,8 @@ func parseState(t *testing.T, text string) processState {
 func startedState(t *testing.T, names []string) processState {
 	t.Helper()
 	const start = `import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040000); os.execv(sys.argv[1], sys.argv[1:])`
-	cmd := exec.Command(readyPython(), append([]string{"-c", start, readyPython(), "testdata/state/dump.py"}, names...)...)
-	cmd.Env = append(readyEnv(), "PYTHONHASHSEED=1", "OPENBLAS_NUM_THREADS=1")
+	cmd := exec.Command(forkServerPython(), append([]string{"-c", start, forkServerPython(), "testdata/state/dump.py"}, names...)...)
+	cmd.Env = append(forkServerEnv(), "PYTHONHASHSEED=1", "OPENBLAS_NUM_THREADS=1")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -54,7 +54,7 @@ func startedState(t *testing.T, names []string) processState {
 func TestForkServerRenews(t *testing.T) {
 	const runs = 3
 	names := PythonModules()
-	m := startReadyMother(t, readyPython(), false, names...)
+	m := startForkServer(t, forkServerPython(), false, names...)
 	t.Logf("not installed: %q", m.ready.Failed)
 	if len(m.ready.Imported) < 40 {
 		t.Fatalf("imported: got %d modules: %q", len(m.ready.Imported), m.ready.Imported)
@@ -63,11 +63,11 @@ func TestForkServerRenews(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(skills, "state"), os.DirFS("testdata/state")); err != nil {
 		t.Fatal(err)
 	}
-	c := newReadyCell(t, skills, readyAlso()...)
+	c := newForkTarget(t, skills, forkServerAlso()...)
 	var forked, started []processState
 	for range runs {
 		child := m.fork(c)
-		child.handOver(readyCommand{Argv: append([]string{m.cmd.Args[0], "/skills/state/dump.py"}, names...)})
+		child.assign(forkServerCommand{Argv: append([]string{m.cmd.Args[0], "/skills/state/dump.py"}, names...)})
 		if by := child.started(); by != "" {
 			t.Fatalf("started by %q", by)
 		}

@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// The directories of a cell that scripts may write to.
-var readyWritable = []string{"/workspace", "/tmp", "/home/skill"}
+// The directories of a sandbox that scripts may write to.
+var forkServerWritable = []string{"/workspace", "/tmp", "/home/skill"}
 
-// takeFiles returns what scripts left in the cell, a line each, and removes it: its
+// takeFiles returns what scripts left in the sandbox, a line each, and removes it: its
 // name, mode, size and, of a file, the hash of what is in it. /workspace/sub stays.
-func (c *readyCell) takeFiles(t testing.TB) string {
+func (c *forkTarget) takeFiles(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder
 	root := filepath.Join("/proc", strconv.Itoa(c.pid), "root")
-	for _, top := range readyWritable {
+	for _, top := range forkServerWritable {
 		dir := filepath.Join(root, top)
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || path == dir || path == filepath.Join(root, "/workspace/sub") {
@@ -42,7 +42,7 @@ func (c *readyCell) takeFiles(t testing.TB) string {
 			return nil
 		})
 		if err != nil {
-			t.Fatalf("files of the cell: %v", err)
+			t.Fatalf("files of the sandbox: %v", err)
 		}
 		names, err := os.ReadDir(dir)
 		if err != nil {

@@ -1,6 +1,6 @@
-# Stands in ready.py before its last lines, in a build with the tag skillrun_weaken and
+# Stands in forkserver.py before its last lines, in a build with the tag skillrun_faults and
 # in no other: layers that a child installs, each of which can be off. OFF says which.
-# What ready.py calls is replaced in its own module only; the script sees nothing of it.
+# What forkserver.py calls is replaced in its own module only; the script sees nothing of it.
 
 
 def _without(off):

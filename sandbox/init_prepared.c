@@ -1,8 +1,8 @@
-/* How a sandbox that the mother has cloned makes itself one: what libcontainer
+/* How a sandbox that the zygote has cloned makes itself one: what libcontainer
  * does for the others. It runs as PID 1 with every capability in its own new
  * user namespace, before anything of a skill is near, and leaves with five. */
 #define _GNU_SOURCE
-#include "mother.h"
+#include "zygote.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static int arrange(int *fds, int count, int *mapped) {
 	return count - 4;
 }
 
-/* Root of the sandbox, once the mother has said who that is. */
+/* Root of the sandbox, once the zygote has said who that is. */
 static void become_root(int mapped) {
 	char m;
 	if (read(mapped, &m, 1) != 1)
@@ -72,14 +72,14 @@ static void mount_or_fail(const char *type, const char *target, unsigned long fl
 		send_failed(STAGE_MOUNTS, errno);
 }
 
-/* Into a root of its own, of the mounts that came along. What was the mother's, and
+/* Into a root of its own, of the mounts that came along. What was the zygote's, and
  * shared, is gone behind it. A proc can only be mounted while another one is seen, so
  * the new one comes before. */
-static void enter_root(const struct mother *mother, const int *trees) {
-	static const char top[] = "/workspace"; /* any directory of hers */
+static void enter_root(const struct zygote *zygote, const int *trees) {
+	static const char top[] = "/workspace"; /* any directory of the zygote */
 	char path[512];
-	for (uint32_t i = 0; i < mother->place_count; i++) {
-		int n = snprintf(path, sizeof path, "%s%s", top, mother->places[i]);
+	for (uint32_t i = 0; i < zygote->place_count; i++) {
+		int n = snprintf(path, sizeof path, "%s%s", top, zygote->places[i]);
 		if (n < 0 || n >= (int)sizeof path || syscall(SYS_move_mount, trees[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0)
 			send_failed(STAGE_MOUNTS, errno);
 	}
@@ -99,7 +99,7 @@ static void set_sysctl(const char *path, const char *value) {
 	close(fd);
 }
 
-static void restrict_proc(const struct mother *mother) {
+static void restrict_proc(const struct zygote *zygote) {
 	set_sysctl("/proc/sys/user/max_user_namespaces", "0");
 	set_sysctl("/proc/sys/user/max_net_namespaces", "0");
 	set_sysctl("/proc/sys/user/max_inotify_instances", "16");
@@ -111,9 +111,9 @@ static void restrict_proc(const struct mother *mother) {
 		send_failed(STAGE_MOUNTS, errno);
 	/* /run of the root is empty, and read-only. */
 	const char *over[] = { "/dev/null", "/run" };
-	for (uint32_t i = 0; i < mother->mask_count; i++) {
-		const char *path = mother->masks[i].path;
-		const char **from = &over[mother->masks[i].is_dir];
+	for (uint32_t i = 0; i < zygote->mask_count; i++) {
+		const char *path = zygote->masks[i].path;
+		const char **from = &over[zygote->masks[i].is_dir];
 		if (mount(*from, path, NULL, MS_BIND, NULL) != 0)
 			send_failed(STAGE_MOUNTS, errno);
 		if (strncmp(*from, "/proc/", 6) == 0)
@@ -176,19 +176,19 @@ static void keep_capabilities(uint64_t keep) {
 
 static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID | 1ULL << CAP_SETPCAP | 1ULL << CAP_SETUID;
 
-void cell_set_up(const struct mother *mother, const struct make *make, int *fds, int count, int mapped) {
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: her end is the end of all her PID namespaces */
+void prepared_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: its end is the end of all its PID namespaces */
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
 	signal(SIGCHLD, SIG_DFL);
-	int places = (int)mother->place_count, rest = arrange(fds, count, &mapped);
+	int places = (int)zygote->place_count, rest = arrange(fds, count, &mapped);
 	become_root(mapped);
 	enter_groups(fds + places, rest - places);
 	syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
 		send_failed(STAGE_MOUNTS, errno);
-	enter_root(mother, fds);
+	enter_root(zygote, fds);
 	syscall(SYS_close_range, FIRST_SPARE_FD, ~0U, 0);
-	restrict_proc(mother);
+	restrict_proc(zygote);
 	mount_own(make);
 	raise_loopback();
 	limit(make);
@@ -199,7 +199,7 @@ void cell_set_up(const struct mother *mother, const struct make *make, int *fds,
 
 /* The last that a sandbox needs to be able to mount for: after this nobody in
  * it can. */
-void cell_give_up_mounting(void) {
+void prepared_give_up_mounting(void) {
 	if (prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) != 0)
 		send_failed(STAGE_CAPABILITIES, errno);
 	set_capabilities(init_capabilities);

@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// BenchmarkReadyPython prints what a ready interpreter takes beside a bare one,
+// BenchmarkPythonZygote prints what a Python zygote takes beside a bare one,
 // run by run in turn, what memory a waiting child has of its own, and a child's page
 // faults and processor time, before it waits and after: those don't depend on load.
-func BenchmarkReadyPython(b *testing.B) {
+func BenchmarkPythonZygote(b *testing.B) {
 	for _, with := range []struct {
 		name    string
 		imports []string
 		code    string
 	}{
 		{"plain", nil, "print(2+2)"},
-		{"common", readyCommon, "print(2+2)"},
-		{"pandas", append(slices.Clone(readyCommon), "pandas"), "import pandas; print(pandas.Series([1, 2]).sum())"},
+		{"common", forkServerCommon, "print(2+2)"},
+		{"pandas", append(slices.Clone(forkServerCommon), "pandas"), "import pandas; print(pandas.Series([1, 2]).sum())"},
 	} {
 		b.Run(with.name, func(b *testing.B) {
 			if with.name == "pandas" && exec.Command("/usr/bin/python3", "-c", "import pandas").Run() != nil {
 				b.Skip("python3-pandas is not installed")
 			}
-			m := startReadyMother(b, "/usr/bin/python3", false, with.imports...) // as the daemon does
-			c := newReadyCell(b, publicDir(b))
-			command := readyCommand{Argv: []string{m.cmd.Args[0], "-c", with.code}, Env: m.environment("")}
+			m := startForkServer(b, "/usr/bin/python3", false, with.imports...) // as the daemon does
+			c := newForkTarget(b, publicDir(b))
+			command := forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", with.code}, Env: m.environment("")}
 			times := map[string][]time.Duration{}
 			took := func(what string, since time.Time) time.Time {
 				now := time.Now()
@@ -49,7 +49,7 @@ func BenchmarkReadyPython(b *testing.B) {
 					memory = pssOf(b, child.pid)
 				}
 				at = time.Now()
-				child.handOver(command)
+				child.assign(command)
 				child.started()
 				took("hand-over to started", at)
 				if _, err := child.stdout.Read(make([]byte, 1)); err != nil {
@@ -93,7 +93,7 @@ func BenchmarkReadyPython(b *testing.B) {
 }
 
 // readyCommon are modules like those that the daemon has imported for every script.
-var readyCommon = strings.Fields("argparse base64 contextlib copy csv dataclasses datetime decimal fractions glob hashlib html json logging" +
+var forkServerCommon = strings.Fields("argparse base64 contextlib copy csv dataclasses datetime decimal fractions glob hashlib html json logging" +
 	" pathlib platform random shlex shutil signal statistics subprocess tempfile textwrap traceback typing unicodedata urllib uuid zipfile")
 
 // use is what processes took.
@@ -119,8 +119,8 @@ func useOf(b testing.TB, pid int) use {
 	return use{statOf(b, pid, 10), time.Duration(ns)}
 }
 
-// endedUse is what the children of a mother that have ended have taken.
-func (m *readyMother) endedUse(b testing.TB) use {
+// endedUse is what the children of a zygote that have ended have taken.
+func (m *forkServer) endedUse(b testing.TB) use {
 	b.Helper()
 	return use{statOf(b, m.cmd.Process.Pid, 11), m.childrenTime(b)}
 }

@@ -5,7 +5,7 @@
  * a tmpfs that no sandbox has. In the mount namespace of the zygote it is mounted over the
  * program itself, because the kernel names that path in the link /proc/self/exe. */
 #define _GNU_SOURCE
-#include "mother.h"
+#include "zygote.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A tmpfs (mother.go). */
+/* A tmpfs (zygote.go). */
 static const char copies[] = "/workspace";
 
 /* Opens what execvp(3) would execute. */
