@@ -97,7 +97,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"an image of nothing", "images: {a: {}}\n", "images.a: set one of rootfs"},
 		{"an image of both", "images: {a: {rootfs: /x, image: b}}\n", "images.a: set one of rootfs"},
 		{"an image's unknown key", "images:\n  a: {dir: /x}\n", "line 2: images.a.dir: unknown key; the keys here are rootfs, image, credentials"},
-		{"no reference", "images: {a: {image: 'http://x'}}\n", "images.a: image: \"http://x\" is no reference"},
+		{"no reference", "images: {a: {image: 'http://x'}}\n", "images.a: image: \"http://x\" is not a valid reference"},
 		{"credentials", "images: {a: {image: x, credentials: mine}}\n", `images.a: credentials: "mine"; must be none or docker`},
 		{"credentials for a directory", "images: {a: {rootfs: /x, credentials: docker}}\n", "line 1: images.a.credentials: a directory needs no credentials; remove this key"},
 		{"the machine's root", "images: {a: {rootfs: /}}\n", "which no sandbox may see"},

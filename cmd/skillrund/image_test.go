@@ -416,7 +416,7 @@ func TestImageRefused(t *testing.T) {
 		{"by a link", "images: {x: {image: \"" + hidden + "\"}}\nruntimes: {default: x}\n", `root file system x: its /proc is a link, to \"/etc\"`},
 		{"of a directory", "images: {x: {rootfs: \"" + pipe + "\"}}\nruntimes: {default: x}\n", `images.x.rootfs: its /tmp is a link`},
 		{"an entry leads out", "images: {x: {image: \"" + out + "\"}}\nruntimes: {default: x}\n", "could lead out of the image"},
-		{"a device", "images: {x: {image: \"" + device + "\"}}\nruntimes: {default: x}\n", "a device, which no image may have"},
+		{"a device", "images: {x: {image: \"" + device + "\"}}\nruntimes: {default: x}\n", "devices are not allowed in an image"},
 		{"a bomb", "pull: {bytes: 50KiB}\nimages: {x: {image: \"" + bomb + "\"}}\nruntimes: {default: x}\n", "see pull.bytes"},
 		{"a directory that is not there", "images: {x: {rootfs: none}}\nruntimes: {default: x}\n", "no such file or directory"},
 	} {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// FuzzUnpack unpacks two layers of any bytes. Nothing beside the image changes, which
-// unpackInto sees; nothing in it is more than files, directories and links; and
-// neither bound is passed.
+// FuzzUnpack unpacks two layers of arbitrary bytes. unpackInto checks that nothing outside
+// the image changes. The image has only files, directories and links, and stays within both
+// limits.
 func FuzzUnpack(f *testing.F) {
 	link := func(name, to string) item { return item{name: name, kind: tar.TypeSymlink, to: to} }
 	hard := func(name, to string) item { return item{name: name, kind: tar.TypeLink, to: to} }
@@ -52,7 +52,7 @@ func FuzzUnpack(f *testing.F) {
 			}
 			return nil
 		})
-		// Hard links count once for each name here, and once on disk.
+		// A hard link counts once for each name here, but once on disk.
 		if err != nil || bytes > maxBytes*maxFiles {
 			t.Errorf("%d bytes, %v", bytes, err)
 		}

@@ -32,16 +32,15 @@ import (
 // An item is an entry of an archive.
 type item struct {
 	name string
-	kind byte // 0: a file, or a directory if the name ends in /
+	kind byte // tar's type; 0: a file, or a directory if the name ends in /
 	text string
 	to   string
 	mode int64
-	size int64 // that the header claims; 0: text's
+	size int64 // size in the header; 0: the length of text
 	time time.Time
 }
 
-// archive makes a layer's bytes. An item that the writer of tar refuses is a mistake
-// of the test.
+// archive returns the bytes of a layer. The test fails if package tar refuses an item.
 func archive(t testing.TB, items ...item) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -89,12 +88,12 @@ func zipped(t testing.TB, b []byte) []byte {
 	return out.Bytes()
 }
 
-// layerOf is a layer with these items, compressed.
+// layerOf returns a compressed layer with these items.
 func layerOf(t testing.TB, items ...item) v1.Layer {
 	return static.NewLayer(zipped(t, archive(t, items...)), types.OCILayer)
 }
 
-// imageWith is an image for this machine.
+// imageWith returns an image for this machine.
 func imageWith(t testing.TB, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
@@ -118,12 +117,12 @@ func forMachine(t testing.TB, img v1.Image, on v1.Platform) v1.Image {
 	return img
 }
 
-// A depot is a registry on loopback, and what stands before it.
+// A depot is a registry on loopback with a handler in front of it.
 type depot struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []string                                                    // "GET /v2/..."
-	before func(w http.ResponseWriter, r *http.Request) (handled bool) // nil: nothing
+	before func(w http.ResponseWriter, r *http.Request) (handled bool) // may be nil
 }
 
 func newDepot(t testing.TB) *depot {
@@ -143,14 +142,14 @@ func newDepot(t testing.TB) *depot {
 	return d
 }
 
-// meet puts something before the registry.
+// meet sets the handler in front of the registry.
 func (d *depot) meet(before func(w http.ResponseWriter, r *http.Request) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.before = before
 }
 
-// count is how often something was asked for whose name ends like this.
+// count returns how many requests had this method and a path with this end.
 func (d *depot) count(method, end string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +164,7 @@ func (d *depot) count(method, end string) int {
 
 func (d *depot) host() string { return strings.TrimPrefix(d.URL, "http://") }
 
-// push puts an image, or an index, into the registry and returns how to pull it.
+// push puts an image or index into the registry and returns the source to pull it from.
 func (d *depot) push(t testing.TB, repository string, what remote.Taggable) Source {
 	t.Helper()
 	ref, err := name.ParseReference(d.host() + "/" + repository + ":latest")
@@ -187,7 +186,7 @@ func (d *depot) push(t testing.TB, repository string, what remote.Taggable) Sour
 	return Source{Reference: ref.Context().Name() + "@" + h.String(), Credentials: None}
 }
 
-// openStore opens a store in dir; empty: a new one.
+// openStore opens a store in dir, or in a new directory if dir is empty.
 func openStore(t testing.TB, dir string, change func(*Config)) *Store {
 	t.Helper()
 	if dir == "" {
@@ -205,7 +204,7 @@ func openStore(t testing.TB, dir string, change func(*Config)) *Store {
 	return s
 }
 
-// treeOf lists what is beneath dir: mode and content, a link's target.
+// treeOf lists the entries below dir with mode and content or link target.
 func treeOf(t testing.TB, dir string) []string {
 	t.Helper()
 	var list []string

@@ -1,13 +1,13 @@
-// Package image brings root file systems for sandboxes from OCI registries: it
-// pulls what a digest names and unpacks it once, whole or not at all, into a
-// directory of the state that is called after the digest.
+// Package image pulls root file systems for sandboxes from OCI registries. Each image is
+// pinned by digest and unpacked once, completely or not at all, into a directory of the
+// state that is named after the digest. Start with [Store] and [Source].
 //
-// It is a package of its own because it alone speaks to registries, which takes a
-// library, and because what it reads is a stranger's from the first byte to the
-// last. Nothing is believed of a manifest, a layer or an archive: the digest holds
-// them to what the operator wrote down (pull.go), bounds hold their size (layer.go),
-// and no entry is written but beneath the directory that is made for it (unpack.go).
-// It runs when a daemon starts; executions only mount what is there.
+// Images are untrusted input. The digest ties manifest and layers to the operator's
+// configuration (pull.go). Limits bound the size of layers (layer.go). No entry is written
+// outside the image's directory (unpack.go).
+//
+// Only this package talks to registries. It runs when a daemon starts; executions only
+// mount the unpacked images.
 package image
 
 import (
@@ -23,16 +23,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Credentials say who a registry is told that it talks to.
+// Credentials is the kind of credentials that a registry gets.
 type Credentials string
 
 // The kinds of credentials.
 const (
-	// None is nobody.
+	// None sends no credentials.
 	None Credentials = "none"
-	// Docker is what the docker configuration of the daemon's user has for the
-	// registry: $DOCKER_CONFIG/config.json or ~/.docker/config.json, with the
-	// credential helpers that it names.
+	// Docker sends the credentials for the registry from the Docker configuration of the
+	// daemon's user: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the
+	// credential helpers that it names. A Source says which image to pull, and with which
+	// credentials.
 	Docker Credentials = "docker"
 )
 
@@ -42,11 +43,12 @@ type Source struct {
 	Credentials Credentials
 }
 
-// UnpinnedError: a reference without a digest names another image tomorrow.
+// UnpinnedError refuses a reference without a digest, which may mean another image
+// tomorrow.
 type UnpinnedError struct {
 	Reference string
-	Pinned    string // the same with the digest that it has now; empty: it could not be asked for
-	Err       error  // why not
+	Pinned    string // the reference with its current digest; empty: the registry did not tell
+	Err       error  // why Pinned is empty
 }
 
 func (e *UnpinnedError) Error() string {
@@ -58,7 +60,7 @@ func (e *UnpinnedError) Error() string {
 
 func (e *UnpinnedError) Unwrap() error { return e.Err }
 
-// A PullError is an image that could not be had.
+// A PullError says that an image could not be pulled.
 type PullError struct {
 	Reference string
 	Err       error
@@ -75,23 +77,23 @@ func (e *PullError) Error() string {
 
 func (e *PullError) Unwrap() error { return e.Err }
 
-// Check reports what is wrong with the form of a source. A reference without a
-// digest has a good form: Pinned refuses it.
+// Check reports an error in the form of a source. It accepts a reference without a digest,
+// which Pinned refuses.
 func (s Source) Check() error {
 	if s.Credentials != None && s.Credentials != Docker {
 		return fmt.Errorf("credentials: %q; must be none or docker", s.Credentials)
 	}
 	if _, err := name.ParseReference(s.Reference); err != nil {
-		return fmt.Errorf("image: %q is no reference, write it as registry/repository@sha256:<digest>", s.Reference)
+		return fmt.Errorf("image: %q is not a valid reference: write registry/repository@sha256:<digest>", s.Reference)
 	}
 	return nil
 }
 
-// askPatience bounds the question for a digest that somebody left out.
+// askPatience limits the request for the digest of an unpinned reference.
 const askPatience = 10 * time.Second
 
-// Pinned returns an *UnpinnedError for a reference without a digest. It asks the
-// registry for the line to write.
+// Pinned returns an *UnpinnedError for a reference without a digest. It asks the registry
+// for the current digest, so that the error can show the line to write.
 func (s Source) Pinned(ctx context.Context) error {
 	ref, err := name.ParseReference(s.Reference)
 	if err != nil {
@@ -111,7 +113,7 @@ func (s Source) Pinned(ctx context.Context) error {
 	return unpinned
 }
 
-// Digest is what the reference is pinned to, "sha256:..."; empty: nothing.
+// Digest returns the digest of the reference, "sha256:...", or "" if it has none.
 func (s Source) Digest() string {
 	d, err := name.NewDigest(s.Reference)
 	if err != nil {
@@ -120,7 +122,7 @@ func (s Source) Digest() string {
 	return d.DigestStr()
 }
 
-// headerPatience is how long a registry may think before it answers.
+// headerPatience is how long a registry may take until its response header.
 const headerPatience = 30 * time.Second
 
 func newTransport() *http.Transport {

@@ -15,19 +15,20 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds of a layer's stream beside its files.
+// Limits on a layer's stream, apart from the contents of its files.
 const (
-	// headerBytes is what an archive may have beside contents for each file that the
-	// image may have: its header, padding and long names.
+	// headerBytes is how many bytes of header, padding and long names an archive may have
+	// for each file that the image may have.
 	headerBytes = 8 << 10
-	// zstdWindow bounds the decoder's memory; encoders take 8 MiB and, if told to
-	// look far, 128.
+	// zstdWindow limits the decoder's memory. Encoders use a window of 8 MiB, and of 128
+	// MiB with long-distance matching.
 	zstdWindow = 128 << 20
-	// drainBytes is how much of a bad layer is read to see whether its digest is bad.
+	// drainBytes is how much of a bad layer is read to find out whether its digest is
+	// wrong.
 	drainBytes = 64 << 20
 )
 
-// layer unpacks one layer. All of it is read, so that its digest is checked.
+// layer unpacks one layer. It reads the layer to the end, so that the digest is checked.
 func (s *Store) layer(ctx context.Context, cancel context.CancelCauseFunc, u *unpacker, l v1.Layer) error {
 	compressed, err := l.Compressed()
 	if err != nil {
@@ -44,7 +45,7 @@ func (s *Store) layer(ctx context.Context, cancel context.CancelCauseFunc, u *un
 	}
 	defer plain.Close()
 	if err := u.layer(ctx, plain); err != nil {
-		// That its bytes are not those of its digest says more than what they mean.
+		// A wrong digest explains the failure better than the unpacker's error.
 		if _, rerr := io.Copy(io.Discard, io.LimitReader(watched, drainBytes)); rerr != nil {
 			return rerr
 		}
@@ -54,8 +55,8 @@ func (s *Store) layer(ctx context.Context, cancel context.CancelCauseFunc, u *un
 	return err
 }
 
-// decompress reads what is compressed with gzip, zstd or nothing, by its first
-// bytes: registries and builders say it wrong.
+// decompress detects gzip, zstd or an uncompressed archive by the first bytes, because the
+// media types of registries and builders are not reliable.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	magic, err := b.Peek(4)
@@ -75,7 +76,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// A watch calls stalled when nothing was read for a while.
+// A watch calls stalled if nothing was read for some time.
 type watch struct {
 	r     io.Reader
 	timer *time.Timer
@@ -87,7 +88,7 @@ func newWatch(r io.Reader, every time.Duration, stalled func()) *watch {
 }
 
 func (w *watch) Read(p []byte) (int, error) {
-	w.timer.Reset(w.every) // what is done with the bytes may take its time
+	w.timer.Reset(w.every) // only the registry is timed, not the processing of the bytes
 	n, err := w.r.Read(p)
 	w.timer.Reset(w.every)
 	return n, err
@@ -95,7 +96,7 @@ func (w *watch) Read(p []byte) (int, error) {
 
 func (w *watch) stop() { w.timer.Stop() }
 
-// layer unpacks an archive over the layers before it.
+// layer unpacks an archive on top of the layers before it.
 func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 	u.added = map[pathSum]bool{}
 	r = &bounded{r: r, left: &u.raw}
@@ -121,12 +122,12 @@ func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 			return fmt.Errorf("entry %.200q: %w", h.Name, err)
 		}
 	}
-	// Archives end in zeros, as many as somebody likes.
+	// An archive may end in any number of zeros.
 	_, err := io.Copy(io.Discard, r)
 	return err
 }
 
-// A bounded fails when more is read than is left.
+// A bounded reader fails when more than left bytes are read.
 type bounded struct {
 	r    io.Reader
 	left *int64

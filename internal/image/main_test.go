@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pullVar makes the test binary a process that pulls an image, to be killed.
+// pullVar makes the test binary pull an image and wait to be killed.
 const pullVar = "_IMAGE_TEST_PULL"
 
 func TestMain(m *testing.M) {

@@ -13,26 +13,26 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Bounds of a manifest.
+// Limits on a manifest.
 const (
-	maxLayers = 127 // as other engines have it
+	maxLayers = 127 // the limit of Docker and other engines
 	maxConfig = 4 << 20
 )
 
-// stallPatience is how long a registry may send nothing of a layer.
+// stallPatience is how long a registry may send nothing while a layer is read.
 const stallPatience = time.Minute
 
 var thisPlatform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// layerTypes are the layers that an image may have, each an archive of the
-// registry's own. Others say where else to fetch.
+// layerTypes are the supported types of layers. Other types are not archives, or refer to
+// other places to fetch from.
 var layerTypes = map[types.MediaType]bool{
 	types.DockerLayer: true, types.DockerUncompressedLayer: true,
 	types.OCILayer: true, types.OCILayerZStd: true, types.OCIUncompressedLayer: true,
 }
 
-// fetch pulls an image and unpacks it into root, which is empty. The library holds
-// the manifest and each layer to their digests, and so to that of the reference.
+// fetch pulls an image and unpacks it into root, which must be empty. The registry library
+// checks the manifest against the reference's digest and each layer against the manifest.
 func (s *Store) fetch(ctx context.Context, source Source, root string) error {
 	began := time.Now()
 	transport := newTransport()
@@ -60,18 +60,18 @@ func (s *Store) fetch(ctx context.Context, source Source, root string) error {
 	return nil
 }
 
-// because is the reason for which ctx ended, if that is why err is.
+// because returns the reason why ctx ended, if it has ended, else err.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, context.DeadlineExceeded) {
-			return fmt.Errorf("it took longer than it may: %w", cause)
+			return fmt.Errorf("the pull took longer than allowed: %w", cause)
 		}
 		return cause
 	}
 	return err
 }
 
-// layersOf are the layers of an image, lowest first.
+// layersOf returns the layers of an image, lowest first.
 func layersOf(source Source, options ...remote.Option) ([]v1.Layer, error) {
 	ref, err := name.NewDigest(source.Reference)
 	if err != nil {
@@ -101,13 +101,13 @@ func layersOf(source Source, options ...remote.Option) ([]v1.Layer, error) {
 			return nil, err
 		}
 		if !layerTypes[kind] {
-			return nil, fmt.Errorf("layer %d of %d: its type is %q, which is no archive of an OCI image", i+1, len(layers), kind)
+			return nil, fmt.Errorf("layer %d of %d: its type %q is not supported", i+1, len(layers), kind)
 		}
 	}
 	return layers, nil
 }
 
-// fits refuses an image for another kind of machine.
+// fits refuses an image for another operating system or architecture.
 func fits(img v1.Image) error {
 	m, err := img.Manifest()
 	if err != nil {
@@ -121,7 +121,7 @@ func fits(img v1.Image) error {
 		return err
 	}
 	if c.OS != "" && c.OS != thisPlatform.OS || c.Architecture != "" && c.Architecture != thisPlatform.Architecture {
-		return fmt.Errorf("it is for %s/%s, and this machine is %s", c.OS, c.Architecture, thisPlatform)
+		return fmt.Errorf("the image is for %s/%s, and this machine is %s", c.OS, c.Architecture, thisPlatform)
 	}
 	return nil
 }

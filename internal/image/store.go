@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says where images are kept and how large they may be.
+// Config says where images are stored and how large they may be.
 type Config struct {
-	// Dir holds the images and nothing else. It is made if need be, 0700.
+	// Dir holds the images and nothing else. It is created if missing, with mode 0700.
 	Dir string
-	// Bytes and Files bound one image, unpacked, with what later layers take away
-	// again. 0: DefaultBytes, DefaultFiles.
+	// Bytes and Files limit each unpacked image, counting files that later layers remove.
+	// 0: DefaultBytes and DefaultFiles.
 	Bytes int64
 	Files int
-	// Log gets the progress. Nil: none.
+	// Log receives the progress. Nil: no log.
 	Log *slog.Logger
 }
 
@@ -44,17 +44,19 @@ const (
 	sourceName = "reference"
 )
 
-// A Store keeps unpacked images. One process at a time changes its directory, and
-// several may use it.
+// A Store keeps unpacked images. Several processes may use its directory, but only one at a
+// time may change it.
 type Store struct {
 	config Config
-	lock   *os.File // while images are added and removed
+	lock   *os.File // held until Settle
 	used   map[string]*os.File
 	stall  time.Duration
 }
 
-// Open opens a store: it waits until no other process changes it, and removes what
-// a dead one left half unpacked. Settle ends the time of changes, Close the use.
+// Open opens a store. It waits until no other process changes the directory, and then
+// removes images that a dead process left half unpacked. After Open, call Get for each
+// image, then Settle, which lets other processes change the directory. Close ends the use
+// of the images.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.Bytes == 0 {
 		c.Bytes = DefaultBytes
@@ -79,7 +81,8 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return s, nil
 }
 
-// sweep removes what was not finished. Nobody finishes it: the lock is ours.
+// sweep removes incomplete images. The exclusive lock guarantees that no process is
+// unpacking them.
 func (s *Store) sweep() error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -89,7 +92,7 @@ func (s *Store) sweep() error {
 		if !strings.HasPrefix(e.Name(), newPrefix) {
 			continue
 		}
-		s.config.Log.Info("removing an image that was not unpacked to its end", "dir", e.Name())
+		s.config.Log.Info("removing an incomplete image", "dir", e.Name())
 		if err := removeTree(filepath.Join(s.config.Dir, e.Name())); err != nil {
 			return err
 		}
@@ -97,7 +100,7 @@ func (s *Store) sweep() error {
 	return nil
 }
 
-// removeTree removes a tree, which nobody else changes, and follows no link in it.
+// removeTree removes a tree without following links. No other process may change the tree.
 func removeTree(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove %s: %w", filepath.Base(dir), err)
@@ -105,20 +108,20 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// An Unpacked is an image on disk. It stays while the Store is open.
+// An Unpacked is an image on disk. It stays until the Store is closed.
 type Unpacked struct {
-	Dir    string // its root
-	Digest string // that of the reference
+	Dir    string // the image's root directory
+	Digest string // digest of the reference
 }
 
-// dirName is the directory of a source: an index means another image on another
-// kind of machine.
+// dirName returns the directory name of a source. It includes the architecture, because an
+// index stands for another image on another architecture.
 func dirName(s Source) string {
 	return strings.ReplaceAll(s.Digest(), ":", "-") + "-" + runtime.GOARCH
 }
 
-// Get returns an image, and pulls it if it is not there. The error is an
-// *UnpinnedError, a *PullError, or ours.
+// Get returns an image, and pulls it first if necessary. The error is an *UnpinnedError, a
+// *PullError, or an error of the daemon.
 func (s *Store) Get(ctx context.Context, source Source) (Unpacked, error) {
 	if err := source.Pinned(ctx); err != nil {
 		return Unpacked{}, err
@@ -142,7 +145,7 @@ func (s *Store) Get(ctx context.Context, source Source) (Unpacked, error) {
 	return Unpacked{Dir: filepath.Join(dir, rootName), Digest: source.Digest()}, nil
 }
 
-// pull makes dir from a source.
+// pull creates dir from a source.
 func (s *Store) pull(ctx context.Context, source Source, dir string) (err error) {
 	tmp, err := os.MkdirTemp(s.config.Dir, newPrefix)
 	if err != nil {
@@ -166,7 +169,7 @@ func (s *Store) pull(ctx context.Context, source Source, dir string) (err error)
 	return s.publish(tmp, dir)
 }
 
-// publish gives a directory that is complete its name, on disk.
+// publish writes a complete directory to disk and renames it to its final name.
 func (s *Store) publish(tmp, dir string) error {
 	store, err := os.Open(s.config.Dir)
 	if err != nil {
@@ -182,8 +185,8 @@ func (s *Store) publish(tmp, dir string) error {
 	return store.Sync()
 }
 
-// Settle removes the images that nobody has asked for with Get, unless another
-// process uses them, and lets others change the store.
+// Settle removes the images that were not requested with Get, unless another process uses
+// them. It then lets other processes change the store.
 func (s *Store) Settle() error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -201,8 +204,8 @@ func (s *Store) Settle() error {
 	return nil
 }
 
-// drop removes an image that nobody uses. It loses its name first, so that what is
-// left of it after a crash is swept.
+// drop removes an image that no process uses. It renames the image first, so that sweep
+// removes the rest after a crash.
 func (s *Store) drop(name string) error {
 	path := filepath.Join(s.config.Dir, name)
 	lock, err := lockFile(path+lockSuffix, unix.LOCK_EX)
@@ -213,7 +216,7 @@ func (s *Store) drop(name string) error {
 		return err
 	}
 	defer lock.Close()
-	s.config.Log.Info("removing an image that the configuration no longer names", "dir", name)
+	s.config.Log.Info("removing an image that is no longer configured", "dir", name)
 	sum := sha256.Sum256([]byte(name))
 	gone := filepath.Join(s.config.Dir, newPrefix+"gone-"+hex.EncodeToString(sum[:8]))
 	if err := os.Rename(path, gone); err != nil {
@@ -234,8 +237,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// errLocked means that another process has the lock.
-var errLocked = errors.New("another process has it")
+// errLocked says that another process holds the lock.
+var errLocked = errors.New("another process holds the lock")
 
 func lockFile(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

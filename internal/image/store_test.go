@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onlyLocks fails the test if anything but locks is in a store's directory.
+// onlyLocks fails the test if a store's directory has anything but locks.
 func onlyLocks(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -40,7 +40,7 @@ func onlyLocks(t *testing.T, dir string) {
 	}
 }
 
-// An image is pulled once; afterwards no registry is asked.
+// An image is pulled once. After that no registry is needed.
 func TestGet(t *testing.T) {
 	d := newDepot(t)
 	var log strings.Builder
@@ -81,7 +81,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// An index is pinned as a whole; what is unpacked is this machine's part of it.
+// The reference's digest is that of the index. Only this machine's image is unpacked.
 func TestGetOfIndex(t *testing.T) {
 	d := newDepot(t)
 	other := v1.Platform{OS: "linux", Architecture: "s390x"}
@@ -102,7 +102,7 @@ func TestGetOfIndex(t *testing.T) {
 	}
 }
 
-// A reference without a digest is refused with the line to write.
+// A reference without a digest is refused, and the error shows the line to write.
 func TestUnpinned(t *testing.T) {
 	d := newDepot(t)
 	source := d.push(t, "tools", imageWith(t, layerOf(t, item{name: "a"})))
@@ -132,10 +132,10 @@ func TestCheck(t *testing.T) {
 		{Source{"docker.io/library/debian" + digest, None}, ""},
 		{Source{"debian:12" + digest, Docker}, ""},
 		{Source{"debian:12", None}, ""},
-		{Source{"", None}, "is no reference"},
-		{Source{"Debian" + digest, None}, "is no reference"},
-		{Source{"debian@sha256:12", None}, "is no reference"},
-		{Source{"http://debian" + digest, None}, "is no reference"},
+		{Source{"", None}, "is not a valid reference"},
+		{Source{"Debian" + digest, None}, "is not a valid reference"},
+		{Source{"debian@sha256:12", None}, "is not a valid reference"},
+		{Source{"http://debian" + digest, None}, "is not a valid reference"},
 		{Source{"debian" + digest, "mine"}, `credentials: "mine"; must be none or docker`},
 		{Source{"debian" + digest, ""}, "must be none or docker"},
 	} {
@@ -145,8 +145,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Credentials of the docker configuration are sent if they are asked for, and only
-// then.
+// Credentials from the Docker configuration are sent only if the source asks for them.
 func TestCredentials(t *testing.T) {
 	d := newDepot(t)
 	source := d.push(t, "private", imageWith(t, layerOf(t, item{name: "a"})))
@@ -177,7 +176,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("without: got %v, sent %d times", err, sent)
 	}
 	if err != nil && strings.Contains(err.Error(), "secret") {
-		t.Errorf("the error tells: %v", err)
+		t.Errorf("the error contains the password: %v", err)
 	}
 	source.Credentials = Docker
 	if _, err := s.Get(t.Context(), source); err != nil || sent == 0 {
@@ -185,7 +184,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// What a registry serves is held to the digest; of what fails nothing is left.
+// Data from a registry must match the digest. A failed pull leaves no files.
 func TestGetRefuses(t *testing.T) {
 	d := newDepot(t)
 	dir := filepath.Join(t.TempDir(), "images")
@@ -223,7 +222,7 @@ func TestGetRefuses(t *testing.T) {
 				return false
 			}
 			b := slices.Clone(layer)
-			b[4] ^= 1 // the time in gzip's header, which nobody checks but the digest
+			b[4] ^= 1 // the time in gzip's header, which only the digest covers
 			w.Write(b)
 			return true
 		}, "error verifying sha256 checksum"},
@@ -254,7 +253,7 @@ func TestGetRefuses(t *testing.T) {
 			if !isLayer(r) {
 				return false
 			}
-			w.(http.Flusher).Flush() // so that no size is said
+			w.(http.Flusher).Flush() // so that the answer has no Content-Length
 			for {
 				if _, err := w.Write([]byte("more and more")); err != nil {
 					return true
@@ -273,12 +272,12 @@ func TestGetRefuses(t *testing.T) {
 			}
 			return r.URL.Path != "/v2/"
 		}, "404"},
-		{"another machine", forMachine(t, good, v1.Platform{OS: "linux", Architecture: "s390x"}), nil, "it is for linux/s390x, and this machine is linux/"},
-		{"another system", forMachine(t, good, v1.Platform{OS: "windows", Architecture: thisPlatform.Architecture}), nil, "it is for windows/"},
+		{"another machine", forMachine(t, good, v1.Platform{OS: "linux", Architecture: "s390x"}), nil, "the image is for linux/s390x, and this machine is linux/"},
+		{"another system", forMachine(t, good, v1.Platform{OS: "windows", Architecture: thisPlatform.Architecture}), nil, "the image is for windows/"},
 		{"no layers", imageWith(t), nil, "0 layers"},
 		{"many layers", imageWith(t, many...), nil, "128 layers; want 1 to 127"},
-		{"a layer that is none", imageWith(t, static.NewLayer([]byte("x"), "application/json")), nil, "is no archive of an OCI image"},
-		{"a layer from elsewhere", imageWith(t, static.NewLayer(layer, types.OCIRestrictedLayer)), nil, "is no archive of an OCI image"},
+		{"a layer of an unsupported type", imageWith(t, static.NewLayer([]byte("x"), "application/json")), nil, "is not supported"},
+		{"a layer from elsewhere", imageWith(t, static.NewLayer(layer, types.OCIRestrictedLayer)), nil, "is not supported"},
 		{"a bomb", imageWith(t, layerOf(t, item{name: "zeros", text: strings.Repeat("\x00", 2<<20)})), nil, "pull.bytes"},
 		{"an entry that leads out", imageWith(t, layerOf(t, item{name: "../../../x"})), nil, `layer 1 of 1: entry "../../../x"`},
 	} {
@@ -296,7 +295,7 @@ func TestGetRefuses(t *testing.T) {
 	}
 }
 
-// A registry that doesn't answer, or stops in the middle, ends with a reason.
+// A registry that does not answer, or stops in the middle, causes an error with a reason.
 func TestGetOfSilence(t *testing.T) {
 	d := newDepot(t)
 	source := d.push(t, "x", imageWith(t, layerOf(t, item{name: "a", text: strings.Repeat("some text", 10000)})))
@@ -344,11 +343,11 @@ func TestGetOfSilence(t *testing.T) {
 			onlyLocks(t, dir)
 		})
 	}
-	t.Run("longer than it may take", func(t *testing.T) {
+	t.Run("longer than allowed", func(t *testing.T) {
 		d.meet(silent(make(chan struct{}, 10), any))
 		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(10*time.Millisecond))
 		defer cancel()
-		if _, err := s.Get(ctx, source); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "longer than it may") {
+		if _, err := s.Get(ctx, source); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "longer than allowed") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -362,7 +361,7 @@ func TestGetOfSilence(t *testing.T) {
 	})
 }
 
-// Of two that want the same image one pulls it, and the other finds it.
+// If two stores want the same image, one pulls it and the other one finds it.
 func TestTwoStores(t *testing.T) {
 	d := newDepot(t)
 	img := imageWith(t, layerOf(t, item{name: "a", text: "x"}))
@@ -397,7 +396,7 @@ func TestTwoStores(t *testing.T) {
 	if n := d.count(http.MethodGet, "/blobs/"+digest.String()); n != 1 {
 		t.Errorf("the layer was fetched %d times, want 1", n)
 	}
-	t.Run("one waits no longer than it wants", func(t *testing.T) {
+	t.Run("a store waits until its context ends", func(t *testing.T) {
 		openStore(t, dir, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -407,8 +406,8 @@ func TestTwoStores(t *testing.T) {
 	})
 }
 
-// TestKilled kills a process in the middle of a layer. The next one sweeps what it
-// left and pulls the image.
+// TestKilled kills a process in the middle of a layer. The next process removes the
+// incomplete image and pulls it again.
 func TestKilled(t *testing.T) {
 	d := newDepot(t)
 	first := layerOf(t, item{name: "a/b/c", text: "x"}, item{name: "a/l", kind: tar.TypeSymlink, to: "/"})
@@ -448,7 +447,7 @@ func TestKilled(t *testing.T) {
 	}
 	cmd.Wait()
 	if _, err := os.Stat(filepath.Join(dir, dirName(source))); err == nil {
-		t.Error("half an image has its name")
+		t.Error("an incomplete image has its final name")
 	}
 	d.meet(nil)
 	s := openStore(t, dir, nil)
@@ -462,7 +461,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Images that nobody wants any more go, but for those that another process has.
+// Settle removes images that were not requested, except those that another process uses.
 func TestSettle(t *testing.T) {
 	d := newDepot(t)
 	dir := filepath.Join(t.TempDir(), "images")
@@ -497,6 +496,6 @@ func TestSettle(t *testing.T) {
 		}
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, newPrefix+"*")); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("remaining: %v, %v", left, err)
 	}
 }

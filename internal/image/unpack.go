@@ -16,41 +16,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of one entry.
+// Limits on one entry.
 const (
-	maxDepth  = 128 // directories, also through links
+	maxDepth  = 128 // nested directories, also through links
 	maxPath   = 4095
 	maxTarget = 4095
 )
 
-// An unpacker lays layers over one another beneath a directory.
+// An unpacker unpacks layers on top of each other into a directory.
 //
-// Every entry is put into its parent directory by a descriptor of that, and the
-// parent is found by the kernel, which takes links on the way as if the directory
-// were the root of all (openat2(2), RESOLVE_IN_ROOT). So whatever links an image has,
-// no entry is written, linked to or removed elsewhere. Its last component is never
-// followed: what is there is removed, and the new is made with O_EXCL.
+// It creates every entry through a descriptor of the parent directory. The kernel finds
+// that parent and resolves links on the way as if the image's directory were the root
+// (RESOLVE_IN_ROOT, see openat2(2)). Whatever links an image has, no entry is therefore
+// written, linked or removed outside it. The last component is never followed: an existing
+// entry is removed, and the new one is created with O_EXCL.
 //
-// All files are root's. Of their modes only the nine bits of permission are kept.
+// All files belong to root. Only the nine permission bits of their modes are kept.
 type unpacker struct {
 	root     *os.File
-	real     string // where the kernel says that root is
+	real     string // root's path according to the kernel
 	maxBytes int64
 	maxFiles int
 
-	bytes int64 // written
-	files int   // entries read, and directories made that no entry names
-	raw   int64 // of archives that may still be read
+	bytes int64 // bytes written so far
+	files int   // entries so far, and directories made for them without an entry
+	raw   int64 // bytes of archives that may still be read
 	added map[pathSum]bool
 }
 
-// A pathSum stands for a path that a layer has. Paths themselves are a stranger's: a
-// small archive has gigabytes of them.
+// A pathSum is the hash of a path in a layer. Paths are not stored themselves, because a
+// small archive can have gigabytes of them.
 type pathSum [sha256.Size]byte
 
 func sumOf(path string) pathSum { return sha256.Sum256([]byte(path)) }
 
-// count counts what takes an inode.
+// count counts an inode and refuses one beyond the limit.
 func (u *unpacker) count() error {
 	if u.files++; u.files > u.maxFiles {
 		return fmt.Errorf("more than %d entries; see pull.files in the configuration", u.maxFiles)
@@ -73,7 +73,7 @@ func newUnpacker(dir string, maxBytes int64, maxFiles int) (*unpacker, error) {
 
 func (u *unpacker) close() { u.root.Close() }
 
-// realPath is where a descriptor's file is.
+// realPath returns the path of a descriptor's file.
 func realPath(fd int) (string, error) { return os.Readlink(fdPath(fd)) }
 
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
@@ -81,7 +81,7 @@ func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 // A place is a directory of the image and a name in it.
 type place struct {
 	dir  int    // descriptor
-	path string // the directory's, from the image's root, without links; "" is the root
+	path string // path of the directory from the image's root, without links; "" is the root
 	name string
 }
 
@@ -89,7 +89,7 @@ func (p place) close() { unix.Close(p.dir) }
 
 func (p place) full() string { return path.Join(p.path, p.name) }
 
-// components cuts an entry's name. None are the root's.
+// components splits an entry's name. The image's root has no components.
 func components(name string) ([]string, error) {
 	if len(name) > maxPath {
 		return nil, fmt.Errorf("its name has %d bytes; at most %d", len(name), maxPath)
@@ -104,8 +104,8 @@ func components(name string) ([]string, error) {
 	return parts, nil
 }
 
-// find opens the directory of a name, through links within the image. If create
-// says so, what is missing of it is made.
+// find opens the directory of a name and follows links within the image. If create is set,
+// it creates missing directories.
 func (u *unpacker) find(parts []string, create bool) (place, error) {
 	dir := strings.Join(parts[:len(parts)-1], "/")
 	p := place{name: parts[len(parts)-1]}
@@ -126,7 +126,8 @@ func (u *unpacker) find(parts []string, create bool) (place, error) {
 	return p, nil
 }
 
-// maxTries is some seconds of a machine that renames and mounts all the time.
+// maxTries is the number of attempts after EAGAIN. They take about 5 s, which is enough on
+// a machine that renames and mounts all the time.
 const maxTries = 5000
 
 // open opens a directory of the image.
@@ -138,8 +139,8 @@ func (u *unpacker) open(dir string) (int, error) {
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	}
 	fd, err := unix.Openat2(int(u.root.Fd()), dir, &how)
-	// A rename or a mount anywhere on the machine disturbs a path with .. in a link,
-	// openat2(2).
+	// openat2 fails with EAGAIN for a path with .. if a rename or mount happens anywhere on
+	// the machine at the same time, see openat2(2).
 	for try := 0; (err == unix.EAGAIN || err == unix.EINTR) && try < maxTries; try++ {
 		time.Sleep(time.Duration(min(try, 10)) * 100 * time.Microsecond)
 		fd, err = unix.Openat2(int(u.root.Fd()), dir, &how)
@@ -148,15 +149,14 @@ func (u *unpacker) open(dir string) (int, error) {
 	case nil:
 		return fd, nil
 	case unix.ENOTDIR:
-		return -1, fmt.Errorf("%s is no directory", dir)
+		return -1, fmt.Errorf("%s is not a directory", dir)
 	case unix.ELOOP:
-		return -1, fmt.Errorf("the links of %s lead in a circle", dir)
+		return -1, fmt.Errorf("the links of %s form a loop", dir)
 	}
 	return -1, &os.PathError{Op: "open", Path: dir, Err: err}
 }
 
-// within says where in the image an open directory is, and holds it to the bound of
-// depth.
+// within returns the path of an open directory in the image and checks the limit of depth.
 func (u *unpacker) within(fd int) (string, error) {
 	at, err := realPath(fd)
 	if err != nil {
@@ -164,7 +164,7 @@ func (u *unpacker) within(fd int) (string, error) {
 	}
 	rest, ok := strings.CutPrefix(at, u.real)
 	if !ok || rest != "" && rest[0] != '/' {
-		return "", errors.New("it leads out of the image") // which openat2 does not let happen
+		return "", errors.New("it leads out of the image") // cannot happen: openat2 prevents it
 	}
 	rest = strings.TrimPrefix(rest, "/")
 	if depth := strings.Count(rest, "/") + 2; rest != "" && depth > maxDepth {
@@ -173,7 +173,7 @@ func (u *unpacker) within(fd int) (string, error) {
 	return rest, nil
 }
 
-// makeDirs makes what is missing of a directory.
+// makeDirs creates the missing directories of a path.
 func (u *unpacker) makeDirs(parts []string) error {
 	for i := range parts {
 		at := parts[:i+1]
@@ -201,14 +201,14 @@ func (u *unpacker) makeDirs(parts []string) error {
 	return nil
 }
 
-// Names that an OCI layer has for what is not there (image-spec, layer.md).
+// Names in an OCI layer that delete entries of lower layers (image-spec, layer.md).
 const (
 	whiteout       = ".wh."
 	whiteoutOpaque = ".wh..wh..opq"
-	whiteoutMeta   = ".wh..wh." // of other kinds, for engines of their own
+	whiteoutMeta   = ".wh..wh." // reserved for other engines
 )
 
-// entry unpacks one entry, whose content r has.
+// entry unpacks one entry. r has its content.
 func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	parts, err := components(h.Name)
 	if err != nil {
@@ -216,7 +216,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	}
 	if len(parts) == 0 {
 		if h.Typeflag != tar.TypeDir {
-			return errors.New("it would take the place of the image's root")
+			return errors.New("it would replace the image's root")
 		}
 		return nil
 	}
@@ -226,7 +226,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		return nil
 	}
 	if slices.ContainsFunc(above, func(part string) bool { return strings.HasPrefix(part, whiteout) }) {
-		return errors.New("it lies in a directory whose name says that something is not there")
+		return errors.New("its directory has the name of a whiteout")
 	}
 	if strings.HasPrefix(name, whiteout) {
 		return u.whiteout(parts, name)
@@ -248,7 +248,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		err = u.special(p, h)
 	default:
-		err = fmt.Errorf("its type %q is none that an image has", h.Typeflag)
+		err = fmt.Errorf("its type %q is not supported", h.Typeflag)
 	}
 	if err != nil {
 		return err
@@ -257,15 +257,15 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// note remembers that this layer has an entry, and so its directories: whiteouts are
-// for the layers beneath.
+// note records an entry of this layer and its parents. Whiteouts delete only entries of
+// lower layers.
 func (u *unpacker) note(p place) {
 	for at := p.full(); at != "." && at != "" && !u.added[sumOf(at)]; at = path.Dir(at) {
 		u.added[sumOf(at)] = true
 	}
 }
 
-// dir makes a directory, or takes the one that is there.
+// dir creates a directory or keeps an existing one.
 func (u *unpacker) dir(p place, h *tar.Header) error {
 	mode := permissions(h)
 	var st unix.Stat_t
@@ -290,7 +290,8 @@ func (u *unpacker) makeDir(p place, mode uint32) error {
 	return chmod(p, mode)
 }
 
-// chmod sets the mode of a directory that was just seen or made, whatever the umask.
+// chmod sets the mode of a directory that was just found or created, regardless of the
+// umask.
 func chmod(p place, mode uint32) error {
 	fd, err := unix.Openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -300,10 +301,10 @@ func chmod(p place, mode uint32) error {
 	return unix.Fchmod(fd, mode)
 }
 
-// permissions are the bits of a mode that count: neither setuid, setgid nor sticky.
+// permissions returns the mode without setuid, setgid and sticky bits.
 func permissions(h *tar.Header) uint32 { return uint32(h.Mode) & 0o777 }
 
-// remove makes room. Links are removed, never followed.
+// remove removes an existing entry. It never follows links.
 func (u *unpacker) remove(p place) error {
 	dir, err := os.OpenRoot(fdPath(p.dir))
 	if err != nil {
@@ -314,7 +315,7 @@ func (u *unpacker) remove(p place) error {
 }
 
 func (u *unpacker) file(p place, h *tar.Header, r io.Reader) error {
-	// The size counts as it appears: an archive may leave out holes.
+	// The full size counts, although a sparse archive leaves out the holes.
 	if h.Size < 0 || h.Size > u.maxBytes-u.bytes {
 		return errTooLarge
 	}
@@ -334,11 +335,11 @@ func (u *unpacker) file(p place, h *tar.Header, r io.Reader) error {
 	return errors.Join(err, f.Chmod(fs.FileMode(permissions(h))), f.Close(), setTime(p, h.ModTime))
 }
 
-// setTime keeps the time of a file's change: Python's caches are good for one time
-// of their source only.
+// setTime keeps the modification time of a file, because a Python bytecode cache is only
+// valid for one modification time of its source.
 func setTime(p place, at time.Time) error {
 	if at.Unix() < 0 || at.Unix() > maxTime {
-		return nil // nobody means such a time
+		return nil // not a plausible time
 	}
 	ts, err := unix.TimeToTimespec(at)
 	if err != nil {
@@ -347,10 +348,10 @@ func setTime(p place, at time.Time) error {
 	return unix.UtimesNanoAt(p.dir, p.name, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// maxTime is the year 2200, which fits into every file system.
+// maxTime is the year 2200 in Unix seconds, which every file system can store.
 const maxTime = 7258118400
 
-// symlink makes a link, whatever it says: it is read in a sandbox only.
+// symlink creates a symbolic link with any target, because only sandboxes resolve it.
 func (u *unpacker) symlink(p place, h *tar.Header) error {
 	if h.Linkname == "" || len(h.Linkname) > maxTarget || strings.ContainsRune(h.Linkname, 0) {
 		return fmt.Errorf("a link whose target has %d bytes; want 1 to %d, none of them NUL", len(h.Linkname), maxTarget)
@@ -383,10 +384,10 @@ func (u *unpacker) hardLink(p place, h *tar.Header) error {
 		return fmt.Errorf("a hard link to %.200q: %w", h.Linkname, err)
 	}
 	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFLNK {
-		return fmt.Errorf("a hard link to %.200q, which is no file", h.Linkname)
+		return fmt.Errorf("a hard link to %.200q, which is not a file", h.Linkname)
 	}
 	if p.full() == to.full() {
-		return nil // it is what it is
+		return nil // a link to itself changes nothing
 	}
 	if err := u.remove(p); err != nil {
 		return err
@@ -397,33 +398,33 @@ func (u *unpacker) hardLink(p place, h *tar.Header) error {
 	return nil
 }
 
-// ownDirs are top-level directories of which a sandbox sees nothing of an image, so
-// that what can't be unpacked there is not missed.
+// ownDirs are top-level directories that a sandbox replaces, so entries there that cannot
+// be unpacked are not missed.
 var ownDirs = []string{"dev", "proc", "run", "sys", "tmp"}
 
-// special refuses devices, and pipes, by which sandboxes of one image could talk to
-// one another.
+// special refuses devices and pipes, except in ownDirs. Sandboxes of one image could
+// communicate through a pipe.
 func (u *unpacker) special(p place, h *tar.Header) error {
 	if top, _, _ := strings.Cut(p.path, "/"); slices.Contains(ownDirs, top) {
 		return u.remove(p)
 	}
 	if h.Typeflag == tar.TypeFifo {
-		return errors.New("a pipe, which no image may have")
+		return errors.New("pipes are not allowed in an image")
 	}
-	return errors.New("a device, which no image may have outside of /dev")
+	return errors.New("devices are not allowed in an image outside of /dev")
 }
 
-// whiteout removes what lower layers have at a name, or all that they have in a
-// directory. What this layer itself has stays, whatever comes first.
+// whiteout removes the entry with a name, or all entries of a directory, that lower layers
+// have. Entries of this layer stay, in whatever order they come.
 func (u *unpacker) whiteout(parts []string, name string) error {
 	opaque := name == whiteoutOpaque
 	victim := strings.TrimPrefix(name, whiteout)
 	if !opaque && (victim == "" || victim == "." || victim == "..") {
-		return errors.New("it takes away no name")
+		return errors.New("the whiteout names no entry")
 	}
 	p, err := u.find(parts, false)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing is there
+		return nil // lower layers have no such entry
 	}
 	if err != nil {
 		return err
@@ -440,7 +441,7 @@ func (u *unpacker) whiteout(parts []string, name string) error {
 	return u.clearOne(dir, victim, path.Join(p.path, victim))
 }
 
-// clear removes from a directory what this layer has not put there.
+// clear removes the entries of a directory that this layer has not added.
 func (u *unpacker) clear(root *os.Root, name, at string) error {
 	dir, err := root.Open(name)
 	if err != nil {

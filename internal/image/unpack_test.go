@@ -15,8 +15,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// unpackInto unpacks layers into a directory of a new one, and fails the test if
-// anything beside it changes.
+// unpackInto unpacks layers into a new directory. It fails the test if anything outside
+// that directory changes.
 func unpackInto(t testing.TB, maxBytes int64, maxFiles int, layers ...[]byte) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,10 +41,10 @@ func unpackInto(t testing.TB, maxBytes int64, maxFiles int, layers ...[]byte) (s
 		}
 	}
 	if after := treeOf(t, beside); !slices.Equal(before, after) {
-		t.Errorf("beside the image: got %q, want %q", after, before)
+		t.Errorf("outside the image: got %q, want %q", after, before)
 	}
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 2 {
-		t.Errorf("beside the image is more: %v, %v", names, err)
+		t.Errorf("new entries outside the image: %v, %v", names, err)
 	}
 	return root, err
 }
@@ -58,7 +58,7 @@ func TestUnpack(t *testing.T) {
 	}{
 		{"files and directories", [][]item{{{name: "a/"}, {name: "a/b", text: "x", mode: 0o755}, {name: "./c", text: "y"}, {name: "/d", text: "z"}}},
 			[]string{"a drwxr-xr-x", "a/b -rwxr-xr-x x", "c -rw-r--r-- y", "d -rw-r--r-- z"}},
-		{"directories that nobody lists", [][]item{{file("a/b/c")}}, []string{"a drwxr-xr-x", "a/b drwxr-xr-x", "a/b/c -rw-r--r-- a/b/c"}},
+		{"directories without an entry", [][]item{{file("a/b/c")}}, []string{"a drwxr-xr-x", "a/b drwxr-xr-x", "a/b/c -rw-r--r-- a/b/c"}},
 		{"a later layer wins", [][]item{{file("a"), {name: "d/", mode: 0o700}, file("d/x")}, {{name: "a", text: "new"}, {name: "d/", mode: 0o755}}},
 			[]string{"a -rw-r--r-- new", "d drwxr-xr-x", "d/x -rw-r--r-- d/x"}},
 		{"a file over a directory", [][]item{{file("a/b/c")}, {file("a")}}, []string{"a -rw-r--r-- a"}},
@@ -86,10 +86,10 @@ func TestUnpack(t *testing.T) {
 		{"whiteout of nothing", [][]item{{file("a")}, {file(".wh.b"), file("c/.wh.d")}}, []string{"a -rw-r--r-- a"}},
 		{"whiteout of what the layer itself has", [][]item{{file("a")}, {{name: "a", text: "new"}, file(".wh.a")}}, []string{"a -rw-r--r-- new"}},
 		{"whiteout before what the layer has", [][]item{{file("a/b")}, {file(".wh.a"), file("a/c")}}, []string{"a drwxr-xr-x", "a/c -rw-r--r-- a/c"}},
-		{"whiteout behind what the layer has", [][]item{{file("a/b")}, {file("a/c"), file(".wh.a")}}, []string{"a drwxr-xr-x", "a/c -rw-r--r-- a/c"}},
+		{"whiteout after an entry of the layer", [][]item{{file("a/b")}, {file("a/c"), file(".wh.a")}}, []string{"a drwxr-xr-x", "a/c -rw-r--r-- a/c"}},
 		{"opaque", [][]item{{file("a/b"), file("a/c/d"), file("e")}, {{name: "a/"}, file("a/.wh..wh..opq"), file("a/n")}},
 			[]string{"a drwxr-xr-x", "a/n -rw-r--r-- a/n", "e -rw-r--r-- e"}},
-		{"opaque behind what the layer has", [][]item{{file("a/b"), file("a/c/d")}, {file("a/c/n"), file("a/.wh..wh..opq")}},
+		{"opaque whiteout after an entry of the layer", [][]item{{file("a/b"), file("a/c/d")}, {file("a/c/n"), file("a/.wh..wh..opq")}},
 			[]string{"a drwxr-xr-x", "a/c drwxr-xr-x", "a/c/n -rw-r--r-- a/c/n"}},
 		{"opaque root", [][]item{{file("a/b"), {name: "l", kind: tar.TypeSymlink, to: "/"}}, {file(".wh..wh..opq"), file("n")}}, []string{"n -rw-r--r-- n"}},
 		{"whiteout through a link", [][]item{{file("t/x"), {name: "l", kind: tar.TypeSymlink, to: "../../t"}}, {file("l/.wh.x")}}, []string{"l -> ../../t", "t drwxr-xr-x"}},
@@ -121,11 +121,11 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestUnpackRefuses: what an archive says to leave its place, to be more than a file,
-// or to be endless, is refused, with the entry's name.
+// TestUnpackRefuses: an entry that leaves the image, is more than a file, or exceeds a
+// limit is refused by name.
 func TestUnpackRefuses(t *testing.T) {
 	deep := strings.Repeat("d/", maxDepth) + "file"
-	var chain []item // of links, each a directory further down than a name may go
+	var chain []item // of links, each to a directory deeper than a name can reach
 	at := ""
 	for i := range 4 {
 		at = fmt.Sprintf("l%d", i)
@@ -135,7 +135,7 @@ func TestUnpackRefuses(t *testing.T) {
 		}
 		chain = append(chain, item{name: from + strings.Repeat("d/", 50)}, item{name: at, kind: tar.TypeSymlink, to: from + strings.Repeat("d/", 50)})
 	}
-	var undeclared []item // files whose directories have no entry of their own
+	var undeclared []item // files whose directories have no entry
 	for i := range 4 {
 		undeclared = append(undeclared, item{name: fmt.Sprintf("%d/", i) + strings.Repeat("d/", 100) + "file"})
 	}
@@ -152,28 +152,28 @@ func TestUnpackRefuses(t *testing.T) {
 		{"absolute dots", []item{{name: "/../beside/file"}}, "has a .. in it"},
 		{"the root as a link", []item{link(".", "../beside")}, "the image's root"},
 		{"the root as a file", []item{{name: ".", kind: tar.TypeReg}}, "the image's root"},
-		{"a parent that is a file", []item{{name: "a", text: "x"}, {name: "a/b"}}, "is no directory"},
+		{"a parent that is a file", []item{{name: "a", text: "x"}, {name: "a/b"}}, "is not a directory"},
 		{"a parent that is a link to nothing", []item{link("a", "nothing"), {name: "a/b"}}, "exists"},
-		{"a parent that is a link in a circle", []item{link("a", "b"), link("b", "a"), {name: "a/c"}}, "in a circle"},
+		{"a parent that is a link in a circle", []item{link("a", "b"), link("b", "a"), {name: "a/c"}}, "form a loop"},
 		{"hard link with dots", []item{hard("a", "../beside/file")}, "has a .. in it"},
 		{"hard link to an absolute path of the machine", []item{hard("a", "/etc/passwd")}, "no such file"},
 		{"hard link through a link that leads out", []item{link("l", "../beside"), hard("a", "l/file")}, "no such file"},
 		{"hard link through /proc", []item{link("l", "/proc/self/root/etc"), hard("a", "l/passwd")}, "no such file"},
-		{"hard link to a directory", []item{{name: "d/"}, hard("a", "d")}, "no file"},
+		{"hard link to a directory", []item{{name: "d/"}, hard("a", "d")}, "not a file"},
 		{"hard link to the root", []item{hard("a", "/")}, "the image's root"},
 		{"hard link to what it replaces", []item{{name: "d/x"}, hard("d", "d/x")}, "no such file"},
-		{"whiteout of nothing at all", []item{{name: "a/"}, {name: "a/.wh."}}, "takes away no name"},
-		{"whiteout of dot", []item{{name: "a/"}, {name: "a/.wh.."}}, "takes away no name"},
-		{"whiteout of dots", []item{{name: "a/"}, {name: "a/.wh..."}}, "takes away no name"},
-		{"in a whiteout", []item{{name: ".wh.a/b"}}, "something is not there"},
-		{"whiteout in a whiteout", []item{{name: ".wh.a/.wh.b"}}, "something is not there"},
-		{"whiteout in a file", []item{{name: "a", text: "x"}, {name: "a/.wh.b"}}, "is no directory"},
-		{"character device", []item{{name: "usr/null", kind: tar.TypeChar, mode: 0o666}}, "a device"},
-		{"block device", []item{{name: "disk", kind: tar.TypeBlock}}, "a device"},
-		{"device through a link", []item{{name: "usr/"}, link("x", "usr"), {name: "x/null", kind: tar.TypeChar}}, "a device"},
-		{"a device that says it is in /dev", []item{{name: "usr/"}, link("dev", "usr"), {name: "dev/null", kind: tar.TypeChar}}, "a device"},
-		{"pipe", []item{{name: "usr/pipe", kind: tar.TypeFifo}}, "a pipe"},
-		{"an unknown type", []item{{name: "x", kind: 'Q'}}, "none that an image has"},
+		{"whiteout of nothing at all", []item{{name: "a/"}, {name: "a/.wh."}}, "names no entry"},
+		{"whiteout of dot", []item{{name: "a/"}, {name: "a/.wh.."}}, "names no entry"},
+		{"whiteout of dots", []item{{name: "a/"}, {name: "a/.wh..."}}, "names no entry"},
+		{"in a whiteout", []item{{name: ".wh.a/b"}}, "name of a whiteout"},
+		{"whiteout in a whiteout", []item{{name: ".wh.a/.wh.b"}}, "name of a whiteout"},
+		{"whiteout in a file", []item{{name: "a", text: "x"}, {name: "a/.wh.b"}}, "is not a directory"},
+		{"character device", []item{{name: "usr/null", kind: tar.TypeChar, mode: 0o666}}, "devices are not allowed"},
+		{"block device", []item{{name: "disk", kind: tar.TypeBlock}}, "devices are not allowed"},
+		{"device through a link", []item{{name: "usr/"}, link("x", "usr"), {name: "x/null", kind: tar.TypeChar}}, "devices are not allowed"},
+		{"a device that says it is in /dev", []item{{name: "usr/"}, link("dev", "usr"), {name: "dev/null", kind: tar.TypeChar}}, "devices are not allowed"},
+		{"pipe", []item{{name: "usr/pipe", kind: tar.TypeFifo}}, "pipes are not allowed"},
+		{"an unknown type", []item{{name: "x", kind: 'Q'}}, "is not supported"},
 		{"a link to nothing at all", []item{link("a", "")}, "0 bytes"},
 		{"a long link", []item{link("a", strings.Repeat("x", 5000))}, "5000 bytes"},
 		{"a long name", []item{{name: strings.Repeat("d/", 3000) + "x"}}, "at most 4095"},
@@ -208,7 +208,7 @@ func TestUnpackRefuses(t *testing.T) {
 	})
 }
 
-// Small archives that unpack to much, and those that are none.
+// Small archives that unpack to much data, and invalid ones.
 func TestUnpackBombs(t *testing.T) {
 	zeros := archive(t, item{name: "zeros", text: strings.Repeat("\x00", 64<<20)})
 	small := archive(t, item{name: "a", text: "x"})
@@ -220,7 +220,7 @@ func TestUnpackBombs(t *testing.T) {
 	if _, err := w.Write(bytes.Repeat(small, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Flush(); err != nil { // so that the frame does not know its size
+	if err := w.Flush(); err != nil { // so that the frame's header has no size
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
@@ -237,8 +237,8 @@ func TestUnpackBombs(t *testing.T) {
 	}{
 		{"gzip", zipped(t, zeros), "pull.bytes"},
 		{"zstd", e.EncodeAll(zeros, nil), "pull.bytes"},
-		{"zeros behind the end", append(bytes.Clone(small), make([]byte, 64<<20)...), "pull.bytes"},
-		{"zeros behind the end, compressed", zipped(t, append(bytes.Clone(small), make([]byte, 64<<20)...)), "pull.bytes"},
+		{"zeros after the end", append(bytes.Clone(small), make([]byte, 64<<20)...), "pull.bytes"},
+		{"zeros after the end, compressed", zipped(t, append(bytes.Clone(small), make([]byte, 64<<20)...)), "pull.bytes"},
 		{"a window of a stranger's choice", far.Bytes(), "window size exceeded"},
 		{"gzip in gzip", zipped(t, zipped(t, small)), "EOF"},
 		{"gzip cut short", zipped(t, small)[:40], "unexpected EOF"},
@@ -257,7 +257,7 @@ func TestUnpackBombs(t *testing.T) {
 	}
 }
 
-// Python's caches are good for one time of their source only.
+// A Python bytecode cache is only valid for one modification time of its source.
 func TestUnpackKeepsTimes(t *testing.T) {
 	for _, at := range []time.Time{time.Unix(1700000000, 0), time.Unix(1, 0), time.Unix(-5, 0), time.Unix(1<<40, 0)} {
 		root, err := unpackInto(t, 1<<20, 100, archive(t, item{name: "a.py", text: "x", time: at}))

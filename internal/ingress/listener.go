@@ -1,6 +1,6 @@
-// Package ingress is what comes before every request, whatever protocol it speaks:
-// listeners that know who is at the other end of a connection, and how many
-// connections there may be of one caller and of all.
+// Package ingress accepts connections for all protocols of the daemon. Its [Listener]
+// identifies the caller of each connection (see [Identify]) and limits the connections of
+// each caller and of all callers.
 package ingress
 
 import (
@@ -10,35 +10,34 @@ import (
 	"time"
 )
 
-// Bounds on connections.
+// Limits on connections.
 const (
 	MaxConnections     = 256 // of one listener
 	MaxPeerConnections = 128 // of one caller: a user, or an address
-	// HelloTimeout is how long a new connection may take for what its protocol begins
-	// with: HTTP/2's preface and settings, or the header of an HTTP/1 request. Servers set
-	// it as a deadline, which no trickle of bytes puts off.
+	// HelloTimeout is how long a new connection may take for the first part of its
+	// protocol: HTTP/2's preface and settings, or the header of an HTTP/1 request. Servers
+	// must set it as one deadline, so that a trickle of bytes does not extend it.
 	HelloTimeout = 5 * time.Second
-	// logInterval is between two lines of the log about connections that had no room.
+	// logInterval is the minimum time between two log lines about too many connections.
 	logInterval = time.Second
 )
 
-// A Listener bounds the connections of another one. A connection that comes in beyond
-// the bound of its caller, or of all, takes the room of one that no request is under way
-// on; if there is none such it is closed at once. So those who only hold connections keep
-// nobody out, and a caller who is refused knows it.
+// A Listener limits the connections of another listener. A connection beyond the limit of
+// its caller, or of all callers, replaces an idle connection; if there is none, it is
+// closed at once. So a caller that only holds connections open keeps nobody else out.
 type Listener struct {
 	net.Listener
 	log *slog.Logger
 
 	mu      sync.Mutex
 	open    map[*Conn]struct{}
-	peers   map[string]int // open ones; no zeros
-	refused int            // since the log was told
-	ended   int            // to make room, since the log was told
+	peers   map[string]int // number of open connections by peer; no zeros
+	refused int            // refused connections since the last log line
+	ended   int            // replaced connections since the last log line
 	told    time.Time
 }
 
-// Listen makes a Listener of l. Its connections are Conns.
+// Listen returns a Listener for l. Its connections have the type *Conn.
 func Listen(l net.Listener, log *slog.Logger) *Listener {
 	return &Listener{Listener: l, log: log, open: map[*Conn]struct{}{}, peers: map[string]int{}}
 }
@@ -63,8 +62,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter counts a connection and returns the one that has to go for it, or nil. Not ok:
-// there is no room for it.
+// enter registers a connection and returns the connection that it replaces, or nil. ok is
+// false if there is no room.
 func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,10 +83,11 @@ func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	return out, true
 }
 
-// spare returns the connection that is missed least for c to have its room: of who has
-// the most connections, one that never had a request before one that had, and the one
-// that has waited for longest. With own it is one of c's caller. Nil: all are in use, or
-// are of callers who have no more than c's has.
+// spare returns the connection to replace by c, or nil. Connections with a request under
+// way do not qualify. Of the others, it takes one of the caller with the most connections;
+// among these one that never had a request; among these the one that has been idle for
+// longest. If own is set, it takes only connections of c's caller. Otherwise it takes
+// connections of other callers only if these callers have more connections than c's caller.
 func (l *Listener) spare(c *Conn, own bool) (best *Conn) {
 	for o := range l.open {
 		switch {
@@ -110,7 +110,7 @@ func (l *Listener) goesBefore(a, b *Conn) bool {
 	return a.since.Before(b.since)
 }
 
-// remove gives a connection's room back, once.
+// remove unregisters a connection. Calling it again is harmless.
 func (l *Listener) remove(c *Conn) {
 	if _, ok := l.open[c]; !ok {
 		return
@@ -121,7 +121,7 @@ func (l *Listener) remove(c *Conn) {
 	}
 }
 
-// tell tells the log that there was no room, now and then.
+// tell logs that there was no room, at most once in logInterval.
 func (l *Listener) tell(peer string) {
 	now := time.Now()
 	if now.Sub(l.told) < logInterval {
@@ -131,28 +131,27 @@ func (l *Listener) tell(peer string) {
 	l.refused, l.ended, l.told = 0, 0, now
 }
 
-// A Conn is a connection that a Listener counts, from when it was accepted until it is
-// closed.
+// A Conn is a connection that its Listener counts until it is closed.
 type Conn struct {
 	net.Conn
 	listener *Listener
 	addr     net.Addr
 	peer     string
 
-	// By listener.mu.
-	requests int       // under way
-	asked    bool      // had a request
-	since    time.Time // accepted, or since the last request ended
+	// Guarded by listener.mu.
+	requests int       // requests under way
+	asked    bool      // has had a request
+	since    time.Time // time of Accept, or of the end of the last request
 }
 
-// RemoteAddr is what Identify makes a principal of.
+// RemoteAddr returns the address that Identify needs: a [User] on a Unix socket.
 func (c *Conn) RemoteAddr() net.Addr { return c.addr }
 
-// Peer is one name for all connections of a caller.
+// Peer returns a name that all connections of a caller have in common.
 func (c *Conn) Peer() string { return c.peer }
 
-// Begin says that a whole request has come, until end is called: such a connection is
-// not closed to make room for another. A nil Conn begins nothing.
+// Begin says that a complete request has arrived. Until end is called, the Listener does
+// not close the connection to make room for another. Begin of a nil Conn does nothing.
 func (c *Conn) Begin() (end func()) {
 	if c == nil {
 		return func() {}
@@ -169,7 +168,7 @@ func (c *Conn) Begin() (end func()) {
 	})
 }
 
-// Close may be called more than once.
+// Close closes the connection. It may be called more than once.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.listener.mu.Lock()

@@ -13,7 +13,7 @@ import (
 )
 
 // callersListener is a listener whose connections come from the addresses that a test
-// sends it.
+// sends.
 type callersListener chan net.Addr
 
 func (l callersListener) Accept() (net.Conn, error) {
@@ -28,10 +28,10 @@ func (l callersListener) Accept() (net.Conn, error) {
 func (callersListener) Close() error   { return nil }
 func (callersListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// offer has n connections come in from addr and returns those that were let in.
+// offer makes n connections from addr and returns those that were accepted.
 func offer(t *testing.T, in callersListener, l *Listener, addr net.Addr, n int) (open []net.Conn) {
 	t.Helper()
-	// The last one is from elsewhere, and only shows that those before it are done.
+	// The connection after the last one only shows that the others have been handled.
 	marker := &net.TCPAddr{IP: net.IPv4(198, 51, 100, 7)}
 	go func() {
 		for range n {
@@ -56,7 +56,7 @@ func user(uid uint32) net.Addr { return User{Addr: &net.UnixAddr{}, UID: uid} }
 
 func host(ip string, port int) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: port} }
 
-// begin has a request begin on each connection.
+// begin starts a request on each connection.
 func begin(conns []net.Conn) (ends []func()) {
 	for _, c := range conns {
 		ends = append(ends, c.(*Conn).Begin())
@@ -64,8 +64,8 @@ func begin(conns []net.Conn) (ends []func()) {
 	return ends
 }
 
-// Of one caller there are so many connections with requests and no more. Others are not
-// concerned.
+// A caller can have MaxPeerConnections connections with requests and no more. Other callers
+// are not affected.
 func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -90,7 +90,7 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 			if got := len(offer(t, in, l, c.other, 1)); got != 1 {
 				t.Errorf("of another: got %d, want 1", got)
 			}
-			for range 2 { // a second Close counts for nothing
+			for range 2 { // a second Close has no effect
 				open[0].Close()
 			}
 			last := offer(t, in, l, c.same, 1)
@@ -105,8 +105,9 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	}
 }
 
-// At the bound of one caller, what it uses least goes: what never had a request, then
-// what had none for longest, and never what has one.
+// At a caller's limit, a new connection replaces the caller's least used one: first those
+// that never had a request, then those without one for longest, and never one with a
+// request.
 func TestConnectionsWithoutRequestsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := make(callersListener)
@@ -122,7 +123,7 @@ func TestConnectionsWithoutRequestsGo(t *testing.T) {
 			_, ok := l.open[c.(*Conn)]
 			return !ok
 		}
-		others := offer(t, in, l, user(2), 1) // older than what comes, and not asked for
+		others := offer(t, in, l, user(2), 1) // older than the new connection, and idle
 		ends := begin(open[:MaxPeerConnections-2])
 		ends[5]()
 		time.Sleep(time.Second)
@@ -131,49 +132,50 @@ func TestConnectionsWithoutRequestsGo(t *testing.T) {
 		for i, want := range []net.Conn{never1, never2, open[5], open[3]} {
 			next := offer(t, in, l, user(1), 1)
 			if len(next) != 1 || !gone(want) {
-				t.Fatalf("%d: let in %d; the connection that should have gone is there: %v", i, len(next), !gone(want))
+				t.Fatalf("%d: let in %d; the connection to replace is still open: %v", i, len(next), !gone(want))
 			}
 			if _, err := want.Read(make([]byte, 1)); err == nil {
-				t.Errorf("%d: what has gone is open", i)
+				t.Errorf("%d: the replaced connection is still open", i)
 			}
 			begin(next)
 		}
 		if got := offer(t, in, l, user(1), 1); len(got) != 0 {
-			t.Error("a connection in use had to go, or the bound holds no more")
+			t.Error("a connection in use was replaced, or the limit was exceeded")
 		}
 		if gone(others[0]) || gone(open[0]) {
-			t.Error("a connection of another, or one in use, has gone")
+			t.Error("a connection of another caller, or one in use, was closed")
 		}
 		if len(l.open) != MaxPeerConnections+1 || l.peers["uid:1"] != MaxPeerConnections {
-			t.Errorf("%d are open, %d of the one", len(l.open), l.peers["uid:1"])
+			t.Errorf("%d are open, %d of the caller", len(l.open), l.peers["uid:1"])
 		}
 	})
 }
 
-// At the bound of all, somebody who has few has room made by who has most.
+// At the limit of all callers, a caller with few connections replaces one of the caller
+// with the most.
 func TestConnectionsOfAllPeersAreBounded(t *testing.T) {
 	in := make(callersListener)
 	l := Listen(in, slog.New(slog.DiscardHandler))
 	most := offer(t, in, l, user(1), MaxConnections/2)
 	begin(most[:len(most)-1])
 	var rest []net.Conn
-	for i := range MaxConnections/2 - 1 { // and the marker of offer has room
+	for i := range MaxConnections/2 - 1 { // leaves room for the marker of offer
 		rest = append(rest, offer(t, in, l, host(fmt.Sprintf("127.0.1.%d", i), 1), 1)...)
 	}
 	enter := func(addr net.Addr) (*Conn, bool) {
 		return l.enter(&Conn{Conn: most[0], listener: l, addr: addr, peer: peerName(addr), since: time.Now()})
 	}
 	if out, ok := enter(user(2)); out != nil || !ok {
-		t.Fatalf("the last that there is room for: %v, %v", out, ok)
+		t.Fatalf("the last connection with room: %v, %v", out, ok)
 	}
 	if out, ok := enter(user(3)); !ok || out != most[len(most)-1] {
-		t.Errorf("one more: %v, %v; want the room of who has most", out, ok)
+		t.Errorf("one more: %v, %v; want it to replace one of the caller with the most", out, ok)
 	}
 	if out, ok := enter(user(3)); !ok || out == nil || out.peer != "uid:3" {
-		t.Errorf("a second one: %v, %v; want no more than its caller's own room", out, ok)
+		t.Errorf("a second one: %v, %v; want it to replace one of its own caller", out, ok)
 	}
 	if out, ok := enter(user(4)); !ok || out != rest[0] {
-		t.Errorf("of another: %v, %v; want the oldest of those that have one", out, ok)
+		t.Errorf("of another: %v, %v; want the oldest of the callers with one connection", out, ok)
 	}
 	begin(rest)
 	for c := range l.open {
@@ -187,14 +189,14 @@ func TestConnectionsOfAllPeersAreBounded(t *testing.T) {
 	}
 }
 
-// The log has a line at once, and then one in a while that counts all since.
+// The log has a line at once, and later one line for all connections of an interval.
 func TestRefusedConnectionsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs bytes.Buffer
 		in := make(callersListener)
 		l := Listen(in, slog.New(slog.NewTextHandler(&logs, nil)))
 		begin(offer(t, in, l, user(1), MaxPeerConnections-1))
-		offer(t, in, l, user(1), 3) // two of them have the room of the one before
+		offer(t, in, l, user(1), 3) // two of them replace the one before
 		if got := strings.Count(logs.String(), "too many connections"); got != 1 || !strings.Contains(logs.String(), "peer=uid:1") {
 			t.Errorf("got %d lines, want one about uid:1:\n%s", got, logs.String())
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// DefaultTenant is whom every caller belongs to while no tenants are configured.
+// DefaultTenant is the tenant of every caller as long as no tenants are configured.
 const DefaultTenant = "default"
 
-// Identify names the caller by the remote address of a connection that a Listener
-// accepted: "uid:N" over a Unix socket, as the kernel says, and "anonymous" over TCP,
-// which is accepted from this machine only.
+// Identify returns the principal of a connection by its remote address, as a Listener gives
+// it. Over a Unix socket the name is "uid:N", from the kernel. Over TCP it is "anonymous",
+// and the connection must come from this machine.
 func Identify(addr net.Addr) (permission.Principal, error) {
 	if user, ok := addr.(User); ok {
 		if user.Err != nil {
@@ -31,23 +31,23 @@ func Identify(addr net.Addr) (permission.Principal, error) {
 	return Anonymous(), nil
 }
 
-// Anonymous is everyone under one name.
+// Anonymous returns the principal of all callers without credentials.
 func Anonymous() permission.Principal { return principal("anonymous") }
 
 func principal(name string) permission.Principal {
 	return permission.Principal{Tenant: DefaultTenant, Name: name}
 }
 
-// A User is the remote address of a connection to a Unix socket: the process that
-// connected. Its pid is not kept: by now it may be another process's.
+// A User is the remote address of a connection over a Unix socket: the user who connected.
+// The process id is not kept, because another process may have it by now.
 type User struct {
 	net.Addr
 	UID uint32
-	Err error // why UID is not known
+	Err error // not nil if UID is not known
 }
 
-// addressOf asks the kernel at once who connected. The answer travels as the
-// connection's remote address, which no wrapper hides.
+// addressOf asks the kernel who connected, right after accept. The answer becomes the
+// connection's remote address, which passes through all wrappers.
 func addressOf(conn net.Conn) net.Addr {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -57,7 +57,8 @@ func addressOf(conn net.Conn) net.Addr {
 	return User{c.RemoteAddr(), uid, err}
 }
 
-// peerName is one name for all connections of a user, or of an address.
+// peerName returns a name that all connections of a user, or from an IP address, have in
+// common.
 func peerName(addr net.Addr) string {
 	switch addr := addr.(type) {
 	case User:
@@ -70,7 +71,8 @@ func peerName(addr net.Addr) string {
 	return addr.Network()
 }
 
-// peerUID returns the user who called connect(2): SO_PEERCRED, unix(7).
+// peerUID returns the user id of the process that called connect(2): SO_PEERCRED, see
+// unix(7).
 func peerUID(c *net.UnixConn) (uint32, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -41,7 +41,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// The kernel says who is at the other end of a real socket.
+// The kernel identifies the caller of a real socket.
 func TestAddressOfASocket(t *testing.T) {
 	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
 	if err != nil {

@@ -130,12 +130,12 @@ func TestVenvWithoutDaemon(t *testing.T) {
 		daemon                bool
 		want, not             string
 	}{
-		{"embedded", "embedded", "3.11.9", false, "made with Python 3.11, and whether the embedded Python", "there is no embedded"},
-		{"embedded, in words", "embedded", "3.11.9", false, unknown, "there is no embedded"},
-		{"embedded, of a daemon", "embedded", "3.11.9", true, "there is no embedded Python", "a daemon"},
-		{"not said", "auto", "3.9.1", false, "the embedded Python of a daemon may be the one", "there is no"},
-		{"not said, of a daemon", "auto", "3.9.1", true, "only 3.11 is there", "a daemon"},
-		{"system", "system", "3.9.1", false, "is 3.11: leave it out", "a daemon"},
+		{"embedded", "embedded", "3.11.9", false, "made with Python 3.11, and whether the embedded Python", "embedded Python is not available"},
+		{"embedded, in words", "embedded", "3.11.9", false, unknown, "embedded Python is not available"},
+		{"embedded, of a daemon", "embedded", "3.11.9", true, "the requested embedded Python is not available", "a daemon"},
+		{"not said", "auto", "3.9.1", false, "the embedded Python of a daemon may be the one", "no Python is available"},
+		{"not said, of a daemon", "auto", "3.9.1", true, "only 3.11 is available", "a daemon"},
+		{"system", "system", "3.9.1", false, "has version 3.11: leave it out", "a daemon"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := machine(t)

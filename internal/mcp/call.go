@@ -16,11 +16,11 @@ import (
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
-// linkVersion is the first version of the protocol with links to resources in a
-// result. A client of an older one would not understand the result.
+// linkVersion is the first protocol version in which a result may have resource links.
+// Older clients would not understand the result.
 const linkVersion = "2025-06-18"
 
-// addTools registers the view's tools, which never change.
+// addTools registers the view's tools. They never change.
 func (s *Server) addTools() {
 	for _, t := range s.tools.Tools() {
 		tool := &sdk.Tool{
@@ -37,8 +37,8 @@ func (s *Server) addTools() {
 	}
 }
 
-// annotations say how careful an agent should be. A program can destroy nothing
-// but the view of the skill that was made for it.
+// annotations tell an agent how careful to be with a tool. No tool is destructive, because
+// a program can only change its own copy of the skill.
 func (s *Server) annotations(t toolview.Tool) *sdk.ToolAnnotations {
 	destructive, open := false, s.openWorld && !t.ReadOnly
 	return &sdk.ToolAnnotations{
@@ -46,14 +46,14 @@ func (s *Server) annotations(t toolview.Tool) *sdk.ToolAnnotations {
 	}
 }
 
-// title is a tool's name for people.
+// title turns a tool's name into text for people.
 func title(name string) string {
 	words := strings.ReplaceAll(name, "_", " ")
 	return strings.ToUpper(words[:1]) + words[1:]
 }
 
-// call runs a tool. What the model can act on is a result, with isError if it
-// failed; only a call that is none, or whose caller has gone, is a protocol error.
+// call runs a tool. A failure that the model can act on is a result with isError. Only an
+// invalid call, or one whose caller has gone, is a protocol error.
 func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	c := callerOf(ctx, req.Extra)
 	running, stop := c.while(ctx)
@@ -82,11 +82,11 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	return result(r, versionOf(req.Session) >= linkVersion, func() []string { return s.printed(ctx, c.who, r.ExecutionID) }), nil
 }
 
-// printed are the streams of which an execution has kept anything.
+// printed returns the streams of which the execution's record has any output.
 func (s *Server) printed(ctx context.Context, who permission.Principal, id string) []string {
 	x, err := s.x.Get(ctx, who, id)
 	if err != nil || x.Outcome == nil {
-		return []string{"stdout", "stderr"} // a link to nothing is better than none to something
+		return []string{"stdout", "stderr"} // not known, and a link too many does no harm
 	}
 	var names []string
 	if x.Outcome.Stdout.DeliveredBytes > 0 {
@@ -98,15 +98,15 @@ func (s *Server) printed(ctx context.Context, who permission.Principal, id strin
 	return names
 }
 
-// codeCancelled answers a request that its caller cancelled, in case it still
-// listens. The Language Server Protocol has the same code for it.
+// codeCancelled answers a request that its client has cancelled, in case the client still
+// listens. The Language Server Protocol uses this code for the same purpose.
 const codeCancelled = -32800
 
 func failed(text string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 }
 
-// versionOf is the version of the protocol that a session's client asked for.
+// versionOf returns the protocol version that the session's client asked for.
 func versionOf(ss *sdk.ServerSession) string {
 	if p := ss.InitializeParams(); p != nil {
 		return p.ProtocolVersion
@@ -114,29 +114,30 @@ func versionOf(ss *sdk.ServerSession) string {
 	return ""
 }
 
-// progressOf returns nil if the client doesn't want to hear of progress.
+// progressOf returns nil if the client does not want progress notifications.
 func progressOf(ctx context.Context, req *sdk.CallToolRequest) *progress {
 	token := req.Params.GetProgressToken()
 	if token == nil {
 		return nil
 	}
 	return &progress{send: func(text string, bytes uint64) {
-		// A client that can't be reached is gone, which ends the call in its own way.
+		// If the client cannot be reached, the call ends because its caller has gone.
 		_ = req.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{
 			ProgressToken: token, Message: text, Progress: float64(bytes),
 		})
 	}}
 }
 
-// result is what a client gets of a view's result: long texts cut, the whole and
-// the files linked. printed names the streams of a program whose text has both.
+// result converts a view's result for a client. It cuts long texts, and links the full
+// output and the files. printed is asked for the streams to link if the result's text
+// combines both.
 func result(r toolview.Result, links bool, printed func() []string) *sdk.CallToolResult {
 	out := &sdk.CallToolResult{IsError: r.IsError}
 	text := r.Content
 	var cuts []string
 	if r.Structured != nil {
 		var object json.RawMessage
-		// Tools that run nothing have bounds of their own, which the model chooses.
+		// Tools that run no program have limits of their own, which the model chooses.
 		if r.ExecutionID == "" {
 			object = r.Structured
 		} else {
@@ -167,8 +168,7 @@ func result(r toolview.Result, links bool, printed func() []string) *sdk.CallToo
 	return out
 }
 
-// linksOf are the resources that a result leaves: the output that was cut, and the
-// files.
+// linksOf returns links to the streams that were cut and to the artifacts.
 func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 	if r.ExecutionID == "" {
 		return nil
@@ -177,7 +177,7 @@ func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 	for _, name := range cuts {
 		if name == "stdout" || name == "stderr" {
 			links = append(links, &sdk.ResourceLink{
-				URI: executionURI(r.ExecutionID, name), Name: name, MIMEType: "text/plain", Description: "What is kept of the program's " + name + ".",
+				URI: executionURI(r.ExecutionID, name), Name: name, MIMEType: "text/plain", Description: "The program's " + name + ", as far as it is kept.",
 			})
 		}
 	}
@@ -186,14 +186,14 @@ func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 			break
 		}
 		links = append(links, &sdk.ResourceLink{
-			URI: artifactURI(r.ExecutionID, a), Name: a.Path, MIMEType: mimeType(a.Path), Size: &a.SizeBytes, Description: "A file that the program left.",
+			URI: artifactURI(r.ExecutionID, a), Name: a.Path, MIMEType: mimeType(a.Path), Size: &a.SizeBytes, Description: "A file that the program wrote.",
 		})
 	}
 	return links
 }
 
-// cutFields cuts the long strings of an object, and names them. Everything else
-// stays as it is, the order too.
+// cutFields cuts the long strings of an object and returns the names of their fields. Other
+// fields, and the order, stay the same.
 func cutFields(object json.RawMessage, execution string) (short json.RawMessage, cuts []string) {
 	if len(object) <= maxText {
 		return object, nil
@@ -227,8 +227,8 @@ func cutFields(object json.RawMessage, execution string) (short json.RawMessage,
 	return append(out, '}'), cuts
 }
 
-// cutText keeps the beginning and the end of a text, in whole characters, and says
-// how much is missing and where it is. An empty uri says nothing of that.
+// cutText keeps the beginning and the end of a text, in whole characters. Between them it
+// says how many bytes are missing and, unless uri is empty, which resource has them.
 func cutText(text string, limit int, uri string) string {
 	head, tail := limit-maxTail, len(text)-maxTail
 	for head > 0 && !startsRune(text, head) {
@@ -246,21 +246,21 @@ func cutText(text string, limit int, uri string) string {
 
 func startsRune(s string, i int) bool { return s[i]&0xC0 != 0x80 }
 
-// quote is a string as JSON, readable.
+// quote encodes a string as JSON without escaping HTML characters.
 func quote(s string) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(s); err != nil {
-		panic(err) // a string
+		panic(err) // cannot happen: a string always encodes
 	}
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// executionURI names a stream of an execution.
+// executionURI is the URI of a stream of an execution.
 func executionURI(id, stream string) string { return executionScheme + id + "/" + stream }
 
-// artifactURI names a file that an execution left.
+// artifactURI is the URI of an artifact of an execution.
 func artifactURI(id string, a executor.Artifact) string {
 	path := a.Path
 	if a.Raw != nil {

@@ -47,10 +47,10 @@ func TestCutFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(m["stdout"].(string), "execution://id/stdout") || strings.Contains(m["other"].(string), "execution://") {
-		t.Error("where the rest is")
+		t.Error("the text does not name the resource that has the rest")
 	}
 	if m["a"].(map[string]any)["b"].([]any)[0] != long {
-		t.Error("what is no text of the object itself has changed")
+		t.Error("a field that is not a string has changed")
 	}
 	for _, same := range []string{`{"stdout": "short"}`, `{}`, `[` + string(quoted) + `]`, string(quoted), `{"a": ` + string(quoted[:len(quoted)-1])} {
 		if got, cuts := cutFields(json.RawMessage(same), "id"); string(got) != same || cuts != nil {
@@ -67,7 +67,7 @@ func TestResultOfText(t *testing.T) {
 		t.Errorf("%d bytes, %d contents", len(got), len(r.Content))
 	}
 	if r := result(toolview.Result{Content: long}, true, nil); len(r.Content) != 1 || r.Content[0].(*sdk.TextContent).Text != long {
-		t.Error("what runs nothing has bounds of its own")
+		t.Error("the text of a tool that runs no program was cut")
 	}
 }
 

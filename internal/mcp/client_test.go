@@ -14,13 +14,13 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// ways are how agents come in: by transport and version of the protocol.
+// ways are the combinations of transport and protocol version that agents use.
 var ways = []struct{ transport, version string }{
 	{"http", ""}, {"http", "2025-11-25"}, {"http", "2025-06-18"}, {"http", "2025-03-26"}, {"http", "2024-11-05"},
 	{"lines", ""}, {"lines", "2025-11-25"}, {"lines", "2025-06-18"}, {"lines", "2025-03-26"}, {"lines", "2024-11-05"},
 }
 
-// inEveryWay runs a test for each of them, on one daemon.
+// inEveryWay runs a test with each of them, on one daemon.
 func inEveryWay(t *testing.T, test func(t *testing.T, d *daemon, c *client)) {
 	d := startDaemon(t, nil)
 	for _, w := range ways {
@@ -70,7 +70,7 @@ func TestToolsAreListed(t *testing.T) {
 	})
 }
 
-// With a network, what runs a program may reach the world; reading a skill can't.
+// With a network, tools that run a program may reach the world; tools that read cannot.
 func TestOpenWorld(t *testing.T) {
 	d := startDaemon(t, func(c *Config) { c.OpenWorld = true })
 	list, err := d.connect(t, "http", "").ListTools(t.Context(), nil)
@@ -97,7 +97,7 @@ func TestCallsAndTheirResults(t *testing.T) {
 	})
 }
 
-// What a model can act on is a result with isError; only a call that is none is a
+// A failure that a model can act on is a result with isError. Only an invalid call is a
 // protocol error.
 func TestFailuresAreResults(t *testing.T) {
 	d := startDaemon(t, nil)
@@ -106,7 +106,7 @@ func TestFailuresAreResults(t *testing.T) {
 	for _, tt := range []struct {
 		name, tool string
 		arguments  any
-		want       string // in the text
+		want       string // part of the text
 	}{
 		{"a program that fails", "run_skill_script", args{"skill": "demo", "script_path": "scripts/fail.py"}, `"exit_code": 3`},
 		{"a command that is not allowed", "bash", args{"skill": "demo", "command": "rm -rf /"}, "not allowed"},
@@ -142,7 +142,7 @@ func TestArtifactsAreResources(t *testing.T) {
 		}
 		prefix := "execution://" + d.newest() + "/artifacts/"
 		if c.InitializeResult().ProtocolVersion < linkVersion {
-			// Such a client knows no links.
+			// Clients of this version do not know links.
 			if len(r.links) > 0 || !strings.Contains(r.text, prefix+"out/table.csv (out/table.csv)") {
 				t.Errorf("links %v, text %q", r.links, r.text)
 			}
@@ -156,7 +156,7 @@ func TestArtifactsAreResources(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		if got := c.read(r.links["out/"+oddName].URI); got.Text != "strange" {
-			t.Errorf("a name with everything in it: %+v", got)
+			t.Errorf("a name with special characters: %+v", got)
 		}
 		if got := c.read(r.links["out/\uFFFD.bin"].URI); string(got.Blob) != "\x00\x01" || got.Text != "" || got.MIMEType != "application/octet-stream" {
 			t.Errorf("a name that is not UTF-8: %+v", got)
@@ -164,8 +164,8 @@ func TestArtifactsAreResources(t *testing.T) {
 	})
 }
 
-// A model's context is not flooded: a long text has its beginning and its end, and
-// a resource has what is between.
+// A long output does not flood a model's context: the result has its beginning and end, and
+// a resource has all of it.
 func TestLongOutputIsCut(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
 		r := c.call("run_skill_script", map[string]any{"skill": "demo", "script_path": "scripts/big.py"})
@@ -283,7 +283,7 @@ func TestResourcesThatAreNot(t *testing.T) {
 	}
 }
 
-// Whoever is told of an execution's id gets nothing by it.
+// An execution's id gives another tenant no access.
 func TestExecutionsBelongToTheirTenant(t *testing.T) {
 	d := startDaemon(t, nil)
 	c := d.connect(t, "http", "")
@@ -340,7 +340,7 @@ func TestListChanges(t *testing.T) {
 	}
 }
 
-// Output comes while the program runs, and progress grows by its bytes.
+// Output arrives while the program runs, and the progress value is the number of bytes.
 func TestProgress(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -30,10 +30,9 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// The tests of this package run real executions in real sandboxes, behind a real
-// socket.
+// The tests of this package run real executions in real sandboxes, over a real socket.
 
-// TestMain runs the tests as a daemon runs.
+// TestMain runs the tests with the daemon's set-up of the process.
 func TestMain(m *testing.M) {
 	if os.Geteuid() == 0 {
 		if err := sandbox.Isolate(); err != nil {
@@ -54,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is what every daemon of these tests may have in common.
+// shared holds the parts that all daemons of these tests use.
 var shared struct {
 	once     sync.Once
 	dir      string
@@ -69,7 +68,7 @@ func openShared(t *testing.T) {
 		t.Skip("makes real sandboxes, which needs root")
 	}
 	shared.once.Do(func() {
-		// A disk: an overlay over an overlay is refused where /tmp is one.
+		// On a disk, because an overlay on an overlay is refused and /tmp may be one.
 		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "mcp-test-"); shared.err != nil {
 			return
 		}
@@ -86,10 +85,10 @@ func openShared(t *testing.T) {
 	}
 }
 
-// patience bounds every wait of a test. It is never what a test is about.
+// patience limits every wait of a test. No test depends on its value.
 const patience = 60 * time.Second
 
-// A daemon is a server on Unix sockets, with all that is beneath it.
+// A daemon is a server on Unix sockets with an executor and a registry.
 type daemon struct {
 	*Server
 	t      *testing.T
@@ -97,7 +96,7 @@ type daemon struct {
 	logs   *logs
 	x      *executor.Executor
 	skills *skill.Registry
-	mine   string // the socket of alice; others are made by socket
+	mine   string // alice's socket; the method socket makes others
 }
 
 var alice = principal("default", "alice")
@@ -106,8 +105,8 @@ func principal(tenant, name string) permission.Principal {
 	return permission.Principal{Tenant: tenant, Name: name}
 }
 
-// startDaemon starts a daemon with the skills of skillFiles. edit may change what
-// it is made of; nil changes nothing.
+// startDaemon starts a daemon with the skills of skillFiles. edit, if not nil, changes its
+// configuration.
 func startDaemon(t *testing.T, edit func(*Config)) *daemon {
 	t.Helper()
 	openShared(t)
@@ -152,7 +151,7 @@ func startDaemon(t *testing.T, edit func(*Config)) *daemon {
 		Identify: func(addr net.Addr) (permission.Principal, error) {
 			who, ok := addr.(peer)
 			if !ok {
-				return permission.Principal{}, errors.New("nobody knows you")
+				return permission.Principal{}, errors.New("unknown peer")
 			}
 			return permission.Principal{Tenant: who.tenant, Name: who.name}, nil
 		},
@@ -163,17 +162,17 @@ func startDaemon(t *testing.T, edit func(*Config)) *daemon {
 	}
 	d.Server = New(c)
 	t.Cleanup(func() {
-		// In the order of a daemon that is in a hurry: everything is cancelled.
+		// The executor is stopped at once, and cancels everything.
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		d.x.Drain(over)
-		d.Stop(over) // hangs if anything leaks
+		d.Stop(over) // does not return if a goroutine leaks
 	})
 	d.mine = d.socket(alice)
 	return d
 }
 
-// A peer is the address of whoever connects to one of a daemon's sockets.
+// A peer is the remote address of a connection to one of a daemon's sockets.
 type peer struct {
 	net.Addr
 	tenant, name string
@@ -196,14 +195,14 @@ func (l peerListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A client that does not read is felt soon.
+	// A small buffer, so that a client that does not read blocks writes early.
 	if err := c.(interface{ SetWriteBuffer(int) error }).SetWriteBuffer(4 << 10); err != nil {
 		return nil, err
 	}
 	return peerConn{c, peer{c.RemoteAddr(), l.who.Tenant, l.who.Name}}, nil
 }
 
-// serve serves on l until the daemon stops.
+// serve serves l until the daemon stops.
 func (d *daemon) serve(l net.Listener, who permission.Principal) {
 	d.t.Helper()
 	done := make(chan error, 1)
@@ -216,7 +215,7 @@ func (d *daemon) serve(l net.Listener, who permission.Principal) {
 	})
 }
 
-// socket returns a socket whose callers are who.
+// socket returns the path of a socket on which every caller is who.
 func (d *daemon) socket(who permission.Principal) string {
 	d.t.Helper()
 	path := filepath.Join(d.dir, who.Tenant+"-"+who.Name+".sock")
@@ -228,7 +227,7 @@ func (d *daemon) socket(who permission.Principal) string {
 	return path
 }
 
-// httpClient reaches a socket.
+// httpClient returns a client that connects to a socket.
 func httpClient(t *testing.T, socket string) *http.Client {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -239,7 +238,7 @@ func httpClient(t *testing.T, socket string) *http.Client {
 
 const endpoint = "http://localhost" + Path
 
-// lines is the SDK's transport over an upgraded connection.
+// lines is an SDK transport over an upgraded connection.
 type lines struct{ socket string }
 
 func (l lines) Connect(ctx context.Context) (sdk.Connection, error) {
@@ -255,7 +254,7 @@ type readCloser struct {
 	io.Closer
 }
 
-// upgrade opens a connection and upgrades it.
+// upgrade opens a connection and upgrades it to LinesProtocol.
 func upgrade(socket string) (net.Conn, *bufio.Reader, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -274,16 +273,16 @@ func upgrade(socket string) (net.Conn, *bufio.Reader, error) {
 	return conn, r, nil
 }
 
-// A client is the SDK's client and what it was told.
+// A client is an SDK client with the notifications that it received.
 type client struct {
 	*sdk.ClientSession
 	t        *testing.T
 	progress chan *sdk.ProgressNotificationParams
-	changed  chan struct{} // the list of resources
+	changed  chan struct{} // the list of resources has changed
 }
 
-// connect opens a session by one of the transports, in one version of the protocol.
-// An empty version is the newest.
+// connect opens a session with a transport and a protocol version. An empty version means
+// the newest.
 func (d *daemon) connect(t *testing.T, transport, version string) *client {
 	t.Helper()
 	var over sdk.Transport = lines{d.mine}
@@ -304,7 +303,7 @@ func (d *daemon) connect(t *testing.T, transport, version string) *client {
 	return c
 }
 
-// A result is what a call came back with.
+// A reply is the result of a call.
 type reply struct {
 	*sdk.CallToolResult
 	text       string
@@ -312,7 +311,7 @@ type reply struct {
 	links      map[string]*sdk.ResourceLink // by name
 }
 
-// call calls a tool, which must not be a protocol error.
+// call calls a tool and fails the test on a protocol error.
 func (c *client) call(name string, arguments any) reply {
 	c.t.Helper()
 	r, err := c.CallTool(c.t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})
@@ -342,7 +341,7 @@ func newReply(t *testing.T, r *sdk.CallToolResult) reply {
 	return out
 }
 
-// read reads a resource, which must be there.
+// read reads a resource and fails the test if that is an error.
 func (c *client) read(uri string) *sdk.ResourceContents {
 	c.t.Helper()
 	r, err := c.ReadResource(c.t.Context(), &sdk.ReadResourceParams{URI: uri})
@@ -355,7 +354,7 @@ func (c *client) read(uri string) *sdk.ResourceContents {
 	return r.Contents[0]
 }
 
-// newest is the execution that was accepted last.
+// newest returns the id of the execution that was accepted last.
 func (d *daemon) newest() string {
 	d.t.Helper()
 	list, _, err := d.x.List(d.t.Context(), alice, executor.Filter{PageSize: 1})
@@ -365,7 +364,7 @@ func (d *daemon) newest() string {
 	return list[0].ID
 }
 
-// outcome waits for an execution's end.
+// outcome waits for the end of an execution.
 func (d *daemon) outcome(id string) *executor.Outcome {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
@@ -386,7 +385,7 @@ func (d *daemon) outcome(id string) *executor.Outcome {
 	}
 }
 
-// write writes a file beneath the skills' root.
+// write writes a file below the skills' root.
 func (d *daemon) write(path, text string) {
 	d.t.Helper()
 	path = filepath.Join(d.dir, "skills", path)
@@ -398,7 +397,7 @@ func (d *daemon) write(path, text string) {
 	}
 }
 
-// reload makes the daemon see what was written.
+// reload makes the daemon load changed skills.
 func (d *daemon) reload() {
 	d.t.Helper()
 	if _, err := d.skills.Reload(d.t.Context()); err != nil {
@@ -408,7 +407,7 @@ func (d *daemon) reload() {
 
 const oddName = "a b?#%&ü'\"<>.txt"
 
-// skillFiles are the skills of every test.
+// skillFiles are the skills of all tests.
 var skillFiles = map[string]string{
 	"demo/SKILL.md":            "---\nname: demo\ndescription: A skill to try things with.\nallowed-tools: Bash(echo:*), Bash(cat:*)\n---\n\nUse {baseDir}/scripts/hello.py.\n",
 	"demo/references/guide.md": "# Guide\n\nNaïve.\n",
@@ -425,7 +424,7 @@ var skillFiles = map[string]string{
 	"odd name/SKILL.md":        "---\nname: odd name\ndescription: A name with a blank.\n---\n\nOdd.\n",
 }
 
-// logs collects what a daemon logs.
+// logs collects the log of a daemon.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -443,7 +442,7 @@ func (l *logs) String() string {
 	return l.buf.String()
 }
 
-// fakeTools are tools of one test.
+// fakeTools replaces the tools in one test.
 type fakeTools func(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
 
 func (f fakeTools) Tools() []toolview.Tool {

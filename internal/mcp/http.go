@@ -20,11 +20,11 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// Path is where the endpoint is.
+// Path is the path of the endpoint's URL.
 const Path = "/mcp"
 
-// perCallVersion is the first version of the protocol that has no sessions. Older
-// ones compare as less.
+// perCallVersion is the first protocol version without sessions. Versions are dates, so
+// they compare as strings.
 const perCallVersion = "2026-07-28"
 
 const (
@@ -32,24 +32,24 @@ const (
 	versionHeader = "Mcp-Protocol-Version"
 )
 
-// methodListen is a call that ends with its caller.
+// methodListen is a request that lasts until its client goes away.
 const methodListen = "subscriptions/listen"
 
-// errGone is why the calls of a caller who has gone are cancelled.
+// errGone cancels the calls of a caller who has gone.
 var errGone = errors.New("the caller went away")
 
-// errStopping is what a stopping daemon says.
+// errStopping answers requests while the daemon stops.
 var errStopping = &jsonrpc.Error{Code: codeBusy, Message: "the daemon is stopping; connect again in a moment"}
 
-// codeBusy is the JSON-RPC code of what may work later.
+// codeBusy is the JSON-RPC error code of a failure that may be retried.
 const codeBusy = -32000
 
-// A refusal is a request that is not even looked at.
+// A refusal answers a request that is refused before it is processed.
 type refusal struct {
 	status int
-	code   int64 // JSON-RPC's
+	code   int64 // JSON-RPC error code
 	reason string
-	id     json.RawMessage // of the request that it answers, nil: it can't be said
+	id     json.RawMessage // of the refused request; nil: not known
 }
 
 func refuse(status int, format string, args ...any) *refusal {
@@ -60,23 +60,23 @@ func refuseStopping() *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: codeBusy, reason: errStopping.Message}
 }
 
-// refuseBusy refuses a message for which there is no memory now.
+// refuseBusy refuses a message because the memory for requests is in use.
 func refuseBusy() *refusal {
-	return refuse(http.StatusServiceUnavailable, "the requests that the daemon holds are all that it may: try again when some have ended")
+	return refuse(http.StatusServiceUnavailable, "request memory is full; retry shortly")
 }
 
-// ServeHTTP answers one request. It must have come through Serve, which knows who
-// is at the other end.
+// ServeHTTP answers one request. The request must come through Serve, which adds its
+// connection to the context.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	patient := newPatientWriter(w, s.patience, s.keepalive)
-	defer patient.wait() // for what is flushed behind it
+	defer patient.wait() // net/http flushes after the handler returns
 	w = patient
 	who, err := s.admit(r)
 	if err != nil {
 		err.write(w)
 		return
 	}
-	if strings.EqualFold(r.Header.Get("Upgrade"), LinesProtocol) { // others, such as h2c, may be ignored
+	if strings.EqualFold(r.Header.Get("Upgrade"), LinesProtocol) { // other upgrades, such as h2c, are ignored, see RFC 9110, section 7.8
 		s.serveLines(w, r, who)
 		return
 	}
@@ -97,7 +97,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer connectionOf(r).Begin()()
 	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == methodListen {
-		// It would end only with its caller, and hold up a graceful stop.
+		// Such a stream ends only with its client and would delay a graceful stop.
 		defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
 	}
 	if r.Header.Get(versionHeader) >= perCallVersion {
@@ -112,7 +112,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer s.sessions.leave(session)
 		if r.Method == http.MethodDelete {
-			session.cancel(errGone) // what it runs; else its end would wait for that
+			session.cancel(errGone) // cancels the session's calls, so that its end does not wait for them
 		} else {
 			defer context.AfterFunc(session.here, func() { cancel(context.Cause(session.here)) })()
 		}
@@ -120,11 +120,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bear(c, s.stateful, w, r)
 }
 
-// connectionOf returns the connection that a request came on, which must have come
-// through Serve.
+// connectionOf returns the connection of a request that came through Serve.
 func connectionOf(r *http.Request) *ingress.Conn { return r.Context().Value(connKey{}).(*ingress.Conn) }
 
-// admit says who sends a request and whether it may come in.
+// admit identifies the sender of a request and decides whether to process it.
 func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal) {
 	if s.stopping.Err() != nil {
 		return who, refuseStopping()
@@ -146,15 +145,15 @@ func (s *Server) admit(r *http.Request) (who permission.Principal, bad *refusal)
 	return who, refuse(http.StatusMethodNotAllowed, "method %.20q: use POST, GET or DELETE", r.Method)
 }
 
-// notABrowser refuses what a web page could send. Agents are no pages: they send no
-// Origin, and a page can't leave it out where it would matter. The Host keeps out
-// pages whose name was made to point here (DNS rebinding).
+// notABrowser refuses requests that a web page could send. Browsers send Origin or
+// Sec-Fetch-Site, and a page cannot omit them; agents send neither. The check of Host stops
+// pages whose DNS name was changed to point to this machine (DNS rebinding).
 func notABrowser(r *http.Request) *refusal {
 	if len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0 {
-		return refuse(http.StatusForbidden, "requests of web pages are refused (Origin, Sec-Fetch-Site)")
+		return refuse(http.StatusForbidden, "requests from web pages are refused (Origin, Sec-Fetch-Site)")
 	}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
-		return nil // no page has a Unix socket
+		return nil // web pages cannot reach a Unix socket
 	}
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -173,8 +172,8 @@ func trimBrackets(host string) string {
 	return host
 }
 
-// holdMessage counts a message that is announced among those that the daemon holds,
-// before it is read. One that doesn't say how long it is counts as the largest.
+// holdMessage reserves memory for a message before it is read. A message without a
+// Content-Length counts as the largest.
 func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	size := r.ContentLength
 	if size < 0 || size > s.maxMessage {
@@ -183,9 +182,9 @@ func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	return s.hold(connectionOf(r).Peer(), size)
 }
 
-// readMessage reads a request's body, one JSON-RPC message, before anything else
-// sees it: in time, within bounds, and no batch, of which one body could hold any
-// number of calls.
+// readMessage reads a request's body before the SDK does. The body must be one JSON-RPC
+// message, not larger than maxMessage, that arrives within bodyTime. Batches are refused,
+// since one body could have any number of calls.
 func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return refuse(http.StatusUnsupportedMediaType, "Content-Type must be application/json")
@@ -197,9 +196,9 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
 		return refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
 	}
 	if err != nil {
-		return refuse(http.StatusBadRequest, "the message did not arrive, or not within %s", s.bodyTime)
+		return refuse(http.StatusBadRequest, "the message did not arrive within %s", s.bodyTime)
 	}
-	control.SetReadDeadline(time.Time{}) // what comes now is only the caller's going
+	control.SetReadDeadline(time.Time{}) // further reads only detect that the caller has gone
 	e, bad := readEnvelope(body)
 	if bad != nil {
 		return bad
@@ -214,13 +213,13 @@ func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
 	return nil
 }
 
-// encoded is the refusal as a JSON-RPC error.
+// encoded returns the refusal as a JSON-RPC error.
 func (e *refusal) encoded() []byte {
 	data, err := json.Marshal(map[string]any{
 		"jsonrpc": "2.0", "id": e.id, "error": map[string]any{"code": e.code, "message": e.reason},
 	})
 	if err != nil {
-		panic(err) // a string, numbers, and what was JSON
+		panic(err) // cannot happen: a string, numbers and valid JSON
 	}
 	return data
 }
@@ -237,8 +236,8 @@ func (e *refusal) write(w http.ResponseWriter) {
 	w.Write(e.encoded())
 }
 
-// A patientWriter gives up on a client that does not take what it is sent: the
-// write fails, the connection breaks, and with it the call.
+// A patientWriter gives up on a client that does not read: after patience a write fails,
+// the connection breaks, and the call is cancelled.
 type patientWriter struct {
 	http.ResponseWriter
 	control  *http.ResponseController
@@ -270,20 +269,20 @@ func (w *patientWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError is what a ResponseController looks for.
+// FlushError implements flushing for http.ResponseController.
 func (w *patientWriter) FlushError() error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
 	return w.control.Flush()
 }
 
-// Unwrap lets a ResponseController find the rest.
+// Unwrap lets http.ResponseController find the other methods of the original writer.
 func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// keepAlive sends a comment into a silent stream of events now and then, until the
-// returned function is called: clients wait for the header of an answer for some
-// minutes only, and a program may be silent for longer. It begins when what the SDK
-// says of the stream is complete, and ends before the answer.
+// keepAlive sends a comment every interval into a stream of server-sent events, until stop
+// is called. Some clients wait only a few minutes for the next bytes, and a program may be
+// silent for longer. It must start after the SDK has written the header of the stream, and
+// stop before the SDK writes the answer.
 func (w *patientWriter) keepAlive() (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -22,7 +22,7 @@ import (
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
 
-// open opens a session for whoever reaches socket.
+// open opens a session for the caller that socket stands for.
 func (d *daemon) open(t *testing.T, socket string) *raw {
 	t.Helper()
 	r := &raw{t: t, http: httpClient(t, socket)}
@@ -44,7 +44,7 @@ func (r *raw) tryOpen() error {
 	return nil
 }
 
-// ping returns the status of a ping.
+// ping returns the HTTP status of a ping.
 func (r *raw) ping(header ...string) int {
 	r.t.Helper()
 	resp := r.request("POST", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, header...)
@@ -53,8 +53,8 @@ func (r *raw) ping(header ...string) int {
 	return resp.StatusCode
 }
 
-// callWait starts the program that waits, and returns the stream of its call when
-// it runs.
+// callWait starts the program that waits. It returns the stream of the call as soon as the
+// program runs.
 func (r *raw) callWait() *http.Response {
 	r.t.Helper()
 	resp := r.request("POST", `{"jsonrpc":"2.0","id":"wait","method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","script_path":"scripts/wait.py","timeout":600},"_meta":{"progressToken":"p"}}}`)
@@ -68,8 +68,8 @@ func (r *raw) callWait() *http.Response {
 	return nil
 }
 
-// A message counts before it is read and until it is answered; one for which there is
-// no room is refused with a time to wait.
+// A message counts against the request memory from before it is read until it is answered.
+// A message without room is refused with a Retry-After.
 func TestMessagesAreHeld(t *testing.T) {
 	var mu sync.Mutex
 	var asked []int64
@@ -108,11 +108,11 @@ func TestMessagesAreHeld(t *testing.T) {
 	if got := r.ping(); got != http.StatusOK {
 		t.Errorf("with room again: got %d", got)
 	}
-	d.Stop(t.Context()) // which waits for what answers
+	d.Stop(t.Context()) // waits for the answers under way
 	mu.Lock()
 	defer mu.Unlock()
 	if held != 0 {
-		t.Errorf("%d bytes are still held", held)
+		t.Errorf("%d bytes are still reserved", held)
 	}
 }
 
@@ -151,9 +151,9 @@ func TestRefusedRequests(t *testing.T) {
 		{"an unknown session's stream", "GET", "", []string{"Mcp-Session-Id", "nope"}, 404, "no such session"},
 		{"an unknown session's end", "DELETE", "", []string{"Mcp-Session-Id", "nope"}, 404, "no such session"},
 		{"a stream of no session", "GET", "", []string{"Mcp-Session-Id", ""}, 400, ""},
-		{"a version that is none", "POST", ping, []string{"MCP-Protocol-Version", "1999-01-01"}, 400, "nsupported protocol version"},
+		{"a version that does not exist", "POST", ping, []string{"MCP-Protocol-Version", "1999-01-01"}, 400, "nsupported protocol version"},
 		{"a version to come", "POST", ping, []string{"MCP-Protocol-Version", "2999-01-01"}, 400, ""},
-		{"an upgrade by POST", "POST", ping, []string{"Connection", "Upgrade", "Upgrade", LinesProtocol}, 400, "is a GET"},
+		{"an upgrade by POST", "POST", ping, []string{"Connection", "Upgrade", "Upgrade", LinesProtocol}, 400, "with GET"},
 		{"resumption", "GET", "", []string{"Last-Event-ID", "x_1"}, 400, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -164,14 +164,14 @@ func TestRefusedRequests(t *testing.T) {
 				t.Errorf("got %d %s, %v; want %d %s", resp.StatusCode, body, err, tt.status, tt.want)
 			}
 			if resp.Header.Get("Access-Control-Allow-Origin") != "" {
-				t.Error("a page may read it")
+				t.Error("a web page may read the answer")
 			}
 		})
 	}
 	if got := r.ping("X", strings.Repeat("x", 2*maxHeaderBytes)); got != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a header too large: %d", got)
 	}
-	// Clients that would rather speak HTTP/2 ask, and can do without.
+	// Clients that prefer HTTP/2 ask for an upgrade, and must work without it.
 	if got := r.ping("Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA"); got != 200 {
 		t.Errorf("asking for HTTP/2: %d", got)
 	}
@@ -184,7 +184,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// On TCP the Host must be this machine: a page whose name points here has its own.
+// On TCP the Host must be this machine: a page whose DNS name points here has another one.
 func TestHost(t *testing.T) {
 	d := startDaemon(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -213,7 +213,7 @@ func TestHost(t *testing.T) {
 func TestUnidentified(t *testing.T) {
 	d := startDaemon(t, func(c *Config) {
 		c.Identify = func(net.Addr) (permission.Principal, error) {
-			return permission.Principal{}, errors.New("who are you")
+			return permission.Principal{}, errors.New("unknown peer")
 		}
 	})
 	r := &raw{t: t, http: httpClient(t, d.mine)}
@@ -222,7 +222,7 @@ func TestUnidentified(t *testing.T) {
 	}
 }
 
-// A session is its principal's; for all others it is not there.
+// A session belongs to its principal. For all others it does not exist.
 func TestSessionsBelongToTheirPrincipal(t *testing.T) {
 	d := startDaemon(t, nil)
 	mine := d.open(t, d.mine)
@@ -247,7 +247,7 @@ func TestSessionsBelongToTheirPrincipal(t *testing.T) {
 	}
 }
 
-// The call sees who called, whatever the client says of itself.
+// A call has the principal of its connection, whatever the client says.
 func TestCallsNameTheirPrincipal(t *testing.T) {
 	var got atomic.Value
 	d := startDaemon(t, func(c *Config) {
@@ -269,7 +269,7 @@ func TestCallsNameTheirPrincipal(t *testing.T) {
 	}
 }
 
-// However many sessions are opened and left, there is a bound, and the newest works.
+// The number of abandoned sessions is limited, and the newest one works.
 func TestSessionsAreBounded(t *testing.T) {
 	d := startDaemon(t, nil)
 	first := d.open(t, d.mine)
@@ -288,7 +288,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if got := first.ping(); got != 404 {
 		t.Errorf("the oldest: %d", got)
 	}
-	// Those in use are kept; the next is refused.
+	// Sessions in use are kept, so the next one is refused.
 	d.sessions.mu.Lock()
 	var busy []string
 	for id := range d.sessions.byID {
@@ -302,28 +302,28 @@ func TestSessionsAreBounded(t *testing.T) {
 	for _, id := range busy {
 		n, ok := d.sessions.enter(id, alice)
 		if !ok {
-			t.Fatal("a session is gone")
+			t.Fatal("a session in use was ended")
 		}
 		defer d.sessions.leave(n)
 	}
 	if err := r.tryOpen(); err == nil || !strings.Contains(err.Error(), "too many sessions") {
 		t.Errorf("one too many: %v", err)
 	}
-	// Another's are another's.
+	// Another principal's limit is its own.
 	if got := d.open(t, d.socket(principal("default", "bob"))).ping(); got != 200 {
 		t.Errorf("bob's: %d", got)
 	}
 }
 
-// At the bound of all, a principal who has few sessions has room made by who has most,
-// and nobody's by who has fewer.
+// With maxSessions open, a new session replaces one of the principal with the most
+// sessions, and never one of a principal with fewer than the caller.
 func TestSessionsOfOthersMakeRoom(t *testing.T) {
 	d := startDaemon(t, nil)
 	bob := principal("default", "bob")
 	mine, yours := d.open(t, d.mine), d.open(t, d.socket(bob))
 	d.sessions.mu.Lock()
 	var fill []string
-	for i := range maxSessions - 2 { // as if others had them, in use but for one
+	for i := range maxSessions - 2 { // sessions of other principals, all in use
 		n := &session{who: principal("default", fmt.Sprint("other", i%4)), requests: 1}
 		n.here, n.cancel = context.WithCancelCause(t.Context())
 		id := fmt.Sprint("fill", i)
@@ -337,17 +337,18 @@ func TestSessionsOfOthersMakeRoom(t *testing.T) {
 			delete(d.sessions.byID, id)
 		}
 	}()
-	// Everyone else's are in use, so alice's own makes room for hers, and carol has bob's.
+	// The sessions of all others are in use or too few, so alice's new one replaces her
+	// own.
 	again := d.open(t, d.mine)
 	if got := mine.ping(); got != 404 {
-		t.Errorf("alice's first: %d, want 404", got)
+		t.Errorf("alice's first session: %d, want 404", got)
 	}
 	again.request("DELETE", "").Body.Close()
 	if got := d.open(t, d.mine).ping(); got != 200 {
-		t.Errorf("alice's third: %d", got)
+		t.Errorf("alice's third session: %d", got)
 	}
 	if got := yours.ping(); got != 200 {
-		t.Errorf("bob's: %d", got)
+		t.Errorf("bob's session: %d", got)
 	}
 }
 
@@ -375,13 +376,13 @@ func TestOpenStreamKeepsSession(t *testing.T) {
 	d.sessions.mu.Lock()
 	n := d.sessions.byID[r.session]
 	d.sessions.mu.Unlock()
-	d.sessions.expire(n) // as if its time was up
+	d.sessions.expire(n) // as the timer does
 	if got := r.ping(); got != 200 {
 		t.Errorf("got %d", got)
 	}
 }
 
-// A message that doesn't arrive is given up.
+// A message that does not arrive in time is refused.
 func TestBodyThatDoesNotArrive(t *testing.T) {
 	d := startDaemon(t, nil)
 	d.bodyTime = 10 * time.Millisecond
@@ -392,12 +393,12 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 400 || !strings.Contains(string(body), "the message did not arrive, or not within 10ms") {
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 400 || !strings.Contains(string(body), "the message did not arrive within 10ms") {
 		t.Errorf("got %d %s", resp.StatusCode, body)
 	}
 }
 
-// A silent call is seen to be there, and its answer comes as ever.
+// A silent call sends comments to its client, and its answer arrives as usual.
 func TestSilentCallsAreKeptAlive(t *testing.T) {
 	release := make(chan struct{})
 	d := startDaemon(t, func(c *Config) {
@@ -424,7 +425,7 @@ func TestSilentCallsAreKeptAlive(t *testing.T) {
 	}
 }
 
-// Whoever goes takes the execution along, however they go.
+// When a caller goes away, in any of these ways, its execution is cancelled.
 func TestCallersThatGo(t *testing.T) {
 	d := startDaemon(t, nil)
 	for _, tt := range []struct {
@@ -449,14 +450,14 @@ func TestCallersThatGo(t *testing.T) {
 	}
 }
 
-// A client that doesn't read is gone after a while, and its call is cancelled.
+// A client that does not read is dropped after a while, and its call is cancelled.
 func TestClientThatDoesNotRead(t *testing.T) {
 	cancelled := make(chan error)
 	d := startDaemon(t, func(c *Config) {
 		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, sink toolview.Sink) (toolview.Result, error) {
 			text := []byte(strings.Repeat("x", 4000))
 			for ctx.Err() == nil {
-				time.Sleep(time.Millisecond) // as a program that prints
+				time.Sleep(time.Millisecond) // paced like a program's output
 				if err := sink(executor.Output{Stream: executor.Stdout, Data: text}); err != nil {
 					t.Error(err)
 				}
@@ -465,7 +466,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			return toolview.Result{}, ctx.Err()
 		})
 	})
-	d.patience = 2 * time.Second // it is that of writes to a client that reads, too
+	d.patience = 2 * time.Second // also applies to writes to clients that read
 	const call = `{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"fake","arguments":{},"_meta":{"progressToken":"p"}}}`
 
 	r := d.open(t, d.mine)
@@ -491,7 +492,7 @@ func dial(t *testing.T, socket string) net.Conn {
 	return conn
 }
 
-// A stopping server ends what only waits, and says so to who comes.
+// A stopping server ends streams that only listen, and refuses new requests.
 func TestStop(t *testing.T) {
 	d := startDaemon(t, nil)
 	r := d.open(t, d.mine)
@@ -518,7 +519,7 @@ func TestStop(t *testing.T) {
 	if got := d.outcome(d.newest()); got.End != "CANCELLED" {
 		t.Errorf("got %+v", got)
 	}
-	// The listener is closed by now; a request that is on its way is refused.
+	// The listener is closed by now. A request that is already on its way is refused.
 	w := newRecorder()
 	req, _ := http.NewRequest("POST", endpoint, strings.NewReader(initialize))
 	d.ServeHTTP(w, req)
@@ -539,7 +540,7 @@ func (w *recorder) Header() http.Header         { return w.header }
 func (w *recorder) WriteHeader(status int)      { w.status = status }
 func (w *recorder) Write(p []byte) (int, error) { return w.body.Write(p) }
 
-// An error that is not about the call is explained; a panic is a reference.
+// An error of the daemon is explained by Explain. A panic is answered with a reference.
 func TestErrorsOfOurs(t *testing.T) {
 	for _, tt := range []struct {
 		name string

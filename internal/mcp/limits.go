@@ -2,49 +2,48 @@ package mcp
 
 import "time"
 
-// DefaultMaxMessageBytes is the default of Config.MaxMessageBytes.
+// DefaultMaxMessageBytes is the default of Config.MaxMessageBytes: 16 MiB, as for gRPC.
 const DefaultMaxMessageBytes = 16 << 20
 
-// Bounds on requests and sessions. How many connections there may be, and how long a
-// request's header may take, says ingress.
+// Limits on requests and sessions. Package ingress limits connections and the time for a
+// request's header.
 const (
 	maxHeaderBytes = 16 << 10
-	bodyTimeout    = 30 * time.Second // to send its body
-	idleTimeout    = 2 * time.Minute  // between two requests of a connection
-	// A client that doesn't take what it is sent for so long is gone.
+	bodyTimeout    = 30 * time.Second // for a request's body to arrive
+	idleTimeout    = 2 * time.Minute  // between two requests on a connection
+	// A client that does not read for this long is dropped.
 	writeTimeout = 30 * time.Second
-	// keepaliveInterval is between two comments in a stream whose call is silent.
+	// keepaliveInterval is the time between two comments in the stream of a silent call.
 	keepaliveInterval = 15 * time.Second
-	// maxCalls bounds the requests under way on one connection without HTTP. With
-	// HTTP every request has a connection.
+	// maxCalls is the maximum number of requests under way on a connection without HTTP.
+	// With HTTP each request has its own connection.
 	maxCalls = 64
-	// maxSmall bounds messages other than calls of tools, and what a call says of its
-	// caller: sessions keep some of these for as long as they live.
+	// maxSmall is the maximum size of messages other than tools/call, and of the _meta of
+	// any message. Sessions keep some of this data until they end.
 	maxSmall = 64 << 10
-	// Sessions of all principals, and of one. A new session takes the place of the one
-	// that was left alone for longest, of its principal or of who has most.
+	// Sessions of all principals, and of one. A new session beyond a limit replaces the
+	// session that has been idle for longest, see sessions.makeRoom.
 	maxSessions          = 1024
 	maxPrincipalSessions = 256
-	// maxSessionIdle is how long a session lives without a request and without an
-	// open stream.
+	// maxSessionIdle ends a session without requests and open streams.
 	maxSessionIdle = time.Hour
 )
 
-// Bounds on what one answer holds: it goes into a model's context.
+// Limits on one answer, since it goes into a model's context.
 const (
-	// maxText is how much of each text of a result is shown: its beginning, and at
-	// the end maxTail of it, since errors come last.
+	// maxText is how many bytes of each text in a result are shown. The last maxTail bytes
+	// of these are the text's end, where errors usually are.
 	maxText = 64 << 10
 	maxTail = 16 << 10
-	// maxLinks bounds the artifacts that a result links to.
+	// maxLinks is the maximum number of artifacts that a result links to.
 	maxLinks = 100
-	// maxPiece is how much of a resource one read returns; what follows has a URI of
-	// its own.
+	// maxPiece is how many bytes of a resource one read returns. The answer has the URI of
+	// the next piece.
 	maxPiece = 1 << 20
 )
 
-// Bounds on progress notifications.
+// Limits on progress notifications.
 const (
-	progressInterval = 100 * time.Millisecond // between two of one call
-	maxProgressText  = 4 << 10                // of one; the newest text wins
+	progressInterval = 100 * time.Millisecond // between two notifications of a call
+	maxProgressText  = 4 << 10                // bytes in one notification; older text is dropped
 )

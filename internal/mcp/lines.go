@@ -18,17 +18,17 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// LinesProtocol is what a client upgrades an HTTP connection to, to speak MCP as on
-// a pipe: one message a line, both ways. The connection is the session: its end
-// cancels what runs, and nothing else ends it. That is all that `skillrun mcp`
-// needs to give an agent that starts processes the same server, byte for byte, in
-// every version of the protocol.
+// LinesProtocol is the protocol to which a client upgrades an HTTP connection to speak MCP
+// as on a pipe: one message in each line, in both directions. The connection is the
+// session. Its end cancels the running calls, and nothing else ends it. `skillrun mcp`
+// copies bytes between such a connection and the agent that started it, so it works with
+// every protocol version.
 const LinesProtocol = "skillrun-mcp-lines"
 
-// serveLines takes a connection out of HTTP and serves it until it ends.
+// serveLines takes a connection over from HTTP and serves it until it ends.
 func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permission.Principal) {
 	if r.Method != http.MethodGet {
-		refuse(http.StatusBadRequest, "the upgrade to %s is a GET", LinesProtocol).write(w)
+		refuse(http.StatusBadRequest, "upgrade to %s with GET", LinesProtocol).write(w)
 		return
 	}
 	if !s.beginLines() {
@@ -48,7 +48,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 	defer gone(errGone)
 	c.here = ctx
 	counted := connectionOf(r)
-	counted.Begin()() // it has asked for something
+	counted.Begin()() // the connection is not idle
 	l := &lineConn{
 		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime,
 		hold: func(n int64) (func(), bool) { return s.hold(counted.Peer(), n) }, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
@@ -68,7 +68,8 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 	l.forget()
 }
 
-// beginLines counts a connection that Stop has to wait for.
+// beginLines registers a connection that Stop must wait for. It returns false if the server
+// is stopping.
 func (s *Server) beginLines() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,33 +80,33 @@ func (s *Server) beginLines() bool {
 	return true
 }
 
-// A lineConn is the server's end of such a connection.
+// A lineConn is the server's end of an upgraded connection.
 type lineConn struct {
 	conn     net.Conn
 	r        *bufio.Reader
-	max      int                        // bytes of a line
-	hold     func(int64) (func(), bool) // counts bytes of lines among those in memory
-	begin    func() func()              // of a call on the connection
-	lineTime time.Duration              // for a line to arrive
+	max      int                        // maximum length of a line in bytes
+	hold     func(int64) (func(), bool) // reserves memory for a line, see Config.Hold
+	begin    func() func()              // marks the connection as busy until the returned function is called
+	lineTime time.Duration              // for a long line to arrive
 	gone     context.CancelCauseFunc
-	// patience with a client that doesn't take what it is sent
+	// patience is how long a client may not read before it is dropped.
 	patience time.Duration
 
 	writing sync.Mutex
 
 	mu        sync.Mutex
-	calls     map[jsonrpc.ID]lineCall // that wait for their response
-	answers   int                     // being written
+	calls     map[jsonrpc.ID]lineCall // calls without an answer yet
+	answers   int                     // answers being written
 	finishing bool
 }
 
 // A lineCall is a call under way.
 type lineCall struct {
-	ends bool   // false: it only listens
-	done func() // gives back what it holds
+	ends bool   // false: a stream that lasts until the client goes away
+	done func() // releases the memory of the call
 }
 
-// forget gives back what calls hold whose answers nobody will take.
+// forget releases the memory of calls whose answers cannot be sent any longer.
 func (l *lineConn) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +116,7 @@ func (l *lineConn) forget() {
 	}
 }
 
-// finish takes no new call and closes the connection after the last one.
+// finish refuses new calls and closes the connection after the last answer.
 func (l *lineConn) finish() {
 	l.mu.Lock()
 	l.finishing = true
@@ -135,7 +136,7 @@ func (l *lineConn) closeIfDone() {
 	}
 }
 
-// Connect makes it the SDK's transport.
+// Connect implements the SDK's Transport.
 func (l *lineConn) Connect(context.Context) (sdk.Connection, error) { return l, nil }
 
 // SessionID is empty: the connection is the session.
@@ -144,14 +145,15 @@ func (l *lineConn) SessionID() string { return "" }
 // Close ends the connection. It may be called more than once.
 func (l *lineConn) Close() error { return l.conn.Close() }
 
-// errNoRoom says that there is no memory for a line; all of it has been read.
+// errNoRoom says that there was no memory for a line. The line has been read to its end.
 var errNoRoom = errors.New("no room for the line")
 
-// errLongLine says that a line is past the bound; all of it has been read.
+// errLongLine says that a line is too long. The line has been read to its end.
 var errLongLine = errors.New("line too long")
 
-// Read returns the next message. What is none, or one call too many, is answered
-// here and now: who sends only that, and doesn't take the answers, blocks itself.
+// Read returns the next message. It answers invalid messages, and calls beyond maxCalls,
+// itself and before it reads on. A client that sends only such messages and does not read
+// the answers blocks itself.
 func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 	for {
 		line, release, err := l.readLine()
@@ -180,8 +182,8 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take makes a message of a line, or an answer to what can't be one. A call holds what
-// release gives back until it is answered.
+// take decodes a line as a message, or returns an answer to an invalid one. A call keeps
+// its memory until it is answered; take releases the memory of other messages.
 func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answer []byte) {
 	if _, bad := readEnvelope(line); bad != nil {
 		return nil, bad.encoded()
@@ -192,7 +194,7 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 	}
 	call, ok := msg.(*jsonrpc.Request)
 	if !ok || !call.IsCall() {
-		release() // it is small, or nobody will do anything with it
+		release() // it is small, or will be ignored
 		return msg, nil
 	}
 	l.mu.Lock()
@@ -202,9 +204,9 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 	case l.finishing:
 		return nil, answerTo(call.ID, codeBusy, errStopping.Message)
 	case open:
-		return nil, answerTo(call.ID, jsonrpc.CodeInvalidRequest, fmt.Sprintf("request %v is under way already", call.ID.Raw()))
+		return nil, answerTo(call.ID, jsonrpc.CodeInvalidRequest, fmt.Sprintf("request %v is already under way", call.ID.Raw()))
 	case len(l.calls) >= maxCalls:
-		return nil, answerTo(call.ID, codeBusy, fmt.Sprintf("%d requests are under way on this connection, which is all that it may have; wait for one", maxCalls))
+		return nil, answerTo(call.ID, codeBusy, fmt.Sprintf("%d requests are under way on this connection, which is the maximum; wait for one to end", maxCalls))
 	}
 	ends := call.Method != methodListen
 	done := release
@@ -216,7 +218,7 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 	return msg, nil
 }
 
-// answerTo is an error in answer to a request that nobody else sees.
+// answerTo builds an error that answers a request before the SDK sees it.
 func answerTo(id jsonrpc.ID, code int64, text string) []byte {
 	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: code, Message: text}})
 	if err != nil {
@@ -225,7 +227,7 @@ func answerTo(id jsonrpc.ID, code int64, text string) []byte {
 	return data
 }
 
-// readLine returns a line without its end, and what gives its memory back.
+// readLine returns a line without its newline, and a function that releases its memory.
 func (l *lineConn) readLine() (line []byte, release func(), err error) {
 	line, err = l.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -234,9 +236,9 @@ func (l *lineConn) readLine() (line []byte, release func(), err error) {
 	return bytes.Clone(bytes.TrimSuffix(line, []byte("\n"))), func() {}, err
 }
 
-// readLong reads on in a line that is longer than a buffer, for which there is a limited
-// time. It counts as the largest there is until its end has come, and then by its size.
-// What is refused is read, too, and dropped.
+// readLong reads the rest of a line that is longer than the buffer, within lineTime. Until
+// its end it counts as the longest line, and then by its length. A refused line is read
+// too, and dropped.
 func (l *lineConn) readLong(line []byte) (_ []byte, release func(), err error) {
 	l.conn.SetReadDeadline(time.Now().Add(l.lineTime))
 	defer l.conn.SetReadDeadline(time.Time{})
@@ -278,7 +280,7 @@ func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 		return err
 	}
 	if isAnswer {
-		// The id is free before the client can know that it is.
+		// The id must be free before the client can see the answer and reuse it.
 		l.mu.Lock()
 		if c, ok := l.calls[answer.ID]; ok {
 			delete(l.calls, answer.ID)
@@ -296,7 +298,7 @@ func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	return l.write(append(data, '\n'))
 }
 
-// write sends a line. A client that does not take it in time is gone.
+// write sends a line. A client that does not read in time is dropped.
 func (l *lineConn) write(line []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()

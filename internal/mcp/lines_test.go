@@ -18,7 +18,7 @@ import (
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
-// A pipe is a connection without HTTP.
+// A pipe is a connection that was upgraded to LinesProtocol.
 type pipe struct {
 	t *testing.T
 	net.Conn
@@ -61,7 +61,7 @@ func (p *pipe) receive() map[string]any {
 	return m
 }
 
-// want reads the next message, which must be an error with an id.
+// want reads the next message, which must be an error for the id.
 func (p *pipe) want(id any, text string) {
 	p.t.Helper()
 	m := p.receive()
@@ -71,7 +71,7 @@ func (p *pipe) want(id any, text string) {
 	}
 }
 
-// What is no message is answered, and the connection goes on.
+// Invalid messages are answered, and the connection stays open.
 func TestLinesThatAreNoMessages(t *testing.T) {
 	d := startDaemon(t, func(c *Config) { c.MaxMessageBytes = 10_000 })
 	p := d.pipe(t)
@@ -104,11 +104,11 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 	longest := `{"jsonrpc":"2.0","id":"","method":"ping"}`
 	p.send(strings.Replace(longest, `""`, `"`+strings.Repeat("x", 10_000-len(longest))+`"`, 1))
 	if m := p.receive(); m["result"] == nil {
-		t.Errorf("a line of exactly the bound: %v", m)
+		t.Errorf("a line of exactly the maximum length: %v", m)
 	}
 }
 
-// One connection may have so many calls under way, each with an id of its own.
+// A connection may have maxCalls calls under way, each with a different id.
 func TestLinesBoundCalls(t *testing.T) {
 	started, release := make(chan struct{}, 2*maxCalls), make(chan struct{})
 	d := startDaemon(t, func(c *Config) {
@@ -126,7 +126,7 @@ func TestLinesBoundCalls(t *testing.T) {
 		<-started
 	}
 	p.send(`{"jsonrpc":"2.0","id":"call 0","method":"ping"}`)
-	p.want("call 0", "is under way already")
+	p.want("call 0", "is already under way")
 	p.send(`{"jsonrpc":"2.0","id":"too many","method":"ping"}`)
 	p.want("too many", "64 requests are under way")
 	close(release)
@@ -144,7 +144,7 @@ func TestLinesBoundCalls(t *testing.T) {
 	}
 }
 
-// Who floods and doesn't read blocks itself.
+// A client that floods the server and does not read blocks itself.
 func TestLinesFlood(t *testing.T) {
 	d := startDaemon(t, nil)
 	p := d.pipe(t)
@@ -160,12 +160,12 @@ func TestLinesFlood(t *testing.T) {
 	}
 	p.Close()
 	if got := d.open(t, d.mine).ping(); got != 200 {
-		t.Errorf("others: %d", got)
+		t.Errorf("another client: %d", got)
 	}
 }
 
-// A long line counts as the largest while it comes, then by its size until it is
-// answered. One for which there is no room is refused, and the connection goes on.
+// A long line counts as the longest until its end and then by its length, until it is
+// answered. A line without room is refused, and the connection stays open.
 func TestLinesAreHeld(t *testing.T) {
 	var mu sync.Mutex
 	var asked []int64
@@ -195,12 +195,12 @@ func TestLinesAreHeld(t *testing.T) {
 	call := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fake","arguments":{"x":"` + strings.Repeat("a", 100_000) + `"}}}`
 	p.send(call)
 	if got := <-inCall; got != int64(len(call)) {
-		t.Errorf("%d bytes are held while the call runs, want %d", got, len(call))
+		t.Errorf("%d bytes are reserved while the call runs, want %d", got, len(call))
 	}
 	release <- struct{}{}
 	p.receive()
 	mu.Lock()
-	for held != 0 { // it is given back behind the answer
+	for held != 0 { // released after the answer is sent
 		mu.Unlock()
 		runtime.Gosched()
 		mu.Lock()
@@ -211,7 +211,7 @@ func TestLinesAreHeld(t *testing.T) {
 	room = false
 	mu.Unlock()
 	p.send(call)
-	p.want(nil, "the requests that the daemon holds are all that it may")
+	p.want(nil, "request memory is full")
 	p.send(`{"jsonrpc":"2.0","id":4,"method":"ping"}`)
 	if m := p.receive(); m["result"] == nil {
 		t.Errorf("after a refusal: %v", m)
@@ -219,7 +219,7 @@ func TestLinesAreHeld(t *testing.T) {
 	mu.Lock()
 	room = true
 	mu.Unlock()
-	// A call whose caller goes gives back what it holds.
+	// A call whose client goes away releases its memory.
 	p.send(call)
 	<-inCall
 	p.Close()
@@ -228,11 +228,11 @@ func TestLinesAreHeld(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if held != 0 {
-		t.Errorf("%d bytes are held in the end", held)
+		t.Errorf("%d bytes are still reserved", held)
 	}
 }
 
-// A long line has a limited time to arrive.
+// A long line must arrive within lineTime.
 func TestLineThatDoesNotArrive(t *testing.T) {
 	d := startDaemon(t, nil)
 	d.bodyTime = 50 * time.Millisecond
@@ -245,7 +245,7 @@ func TestLineThatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// What sessions keep, and all but calls of tools, is small.
+// Data that sessions keep is small, and so are all messages except tools/call.
 func TestLargeMessagesAreCallsOfTools(t *testing.T) {
 	d := startDaemon(t, nil)
 	large := strings.Repeat("a", maxSmall)
@@ -265,7 +265,7 @@ func TestLargeMessagesAreCallsOfTools(t *testing.T) {
 	}
 }
 
-// A connection that ends takes its executions along.
+// The end of a connection cancels its executions.
 func TestLinesEnd(t *testing.T) {
 	d := startDaemon(t, nil)
 	p := d.pipe(t)
@@ -279,7 +279,7 @@ func TestLinesEnd(t *testing.T) {
 	}
 }
 
-// Calls under way end before the connection does, if there is time.
+// A stop waits for the calls under way, if its context allows.
 func TestStopWaits(t *testing.T) {
 	started, release := make(chan struct{}, 2), make(chan struct{})
 	d := startDaemon(t, func(c *Config) {
@@ -317,20 +317,20 @@ func TestStopWaits(t *testing.T) {
 	}
 }
 
-// Who only listens does not hold up a stop.
+// Clients that only listen do not delay a stop.
 func TestStopWithListeners(t *testing.T) {
 	d := startDaemon(t, nil)
 	for _, w := range ways {
 		d.connect(t, w.transport, w.version)
 	}
-	d.Stop(context.Background()) // hangs if anything does
+	d.Stop(context.Background()) // does not return if a listener delays it
 	if conn, _, err := upgrade(d.mine); err == nil {
 		conn.Close()
 		t.Error("a connection after the stop")
 	}
 }
 
-// A call that comes while the others end is refused.
+// A call that arrives during a stop is refused.
 func TestStopRefusesCalls(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	d := startDaemon(t, func(c *Config) {

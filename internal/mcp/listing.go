@@ -8,7 +8,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// instructions tell a model what it can do here.
+// instructions tell a model how to use the tools.
 const instructions = `skillrun runs the scripts of agent skills in sandboxes.
 
 1. list_skills shows which skills there are, and what each is for.
@@ -17,15 +17,13 @@ const instructions = `skillrun runs the scripts of agent skills in sandboxes.
 
 Every run starts in a fresh copy of the skill without a network, unless the skill has one. What it writes to the working directory comes back as links to resources; nothing else is kept for the next run. A failed run is a result that says why: read it, correct the call, try again.`
 
-// A listing is what resources/list shows: the SKILL.md of each skill that is not
-// hidden.
+// A listing is the answer to resources/list: the SKILL.md of each skill that is not hidden.
 type listing struct {
 	mu    sync.Mutex
 	shown map[string]string // URI -> digest of the skill
 }
 
-// syncSkills brings the listing up to date. The SDK tells the sessions if it has
-// changed.
+// syncSkills updates the listing. The SDK notifies the sessions of a change.
 func (s *Server) syncSkills() {
 	s.listed.mu.Lock()
 	defer s.listed.mu.Unlock()
@@ -56,7 +54,7 @@ func (s *Server) syncSkills() {
 	s.listed.shown = now
 }
 
-// manifestOf finds a skill's manifest, however it is spelled.
+// manifestOf finds a skill's manifest, which may have a lowercase name.
 func manifestOf(sk *skill.Skill) (skill.Entry, bool) {
 	for _, name := range []string{"SKILL.md", "skill.md"} {
 		if e, err := sk.Lookup(name); err == nil {
@@ -66,8 +64,8 @@ func manifestOf(sk *skill.Skill) (skill.Entry, bool) {
 	return skill.Entry{}, false
 }
 
-// watchSkills keeps the listing up to date, so that sessions learn of changes that
-// they don't ask for.
+// watchSkills updates the listing after every reload of the registry, so that sessions are
+// notified without asking.
 func (s *Server) watchSkills() {
 	for {
 		changed := s.skills.Changed()

@@ -11,13 +11,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// maxExactInteger is the largest integer up to which every one is a float64, which
-// is what a number becomes on its way through JSON decoders, the SDK's too. Above
-// it, two ids of a client could become one.
+// maxExactInteger is the limit up to which float64 holds every integer. JSON decoders, the
+// SDK's too, read numbers as float64. Above the limit, two different ids could become the
+// same.
 const maxExactInteger = 1 << 53
 
-// kinds are what fields of params begin with. The SDK would say of others which Go
-// type it could not fill.
+// kinds maps fields of params to the first byte of a valid value. For other values the
+// SDK's error would name a Go type.
 var kinds = map[string]struct {
 	first byte
 	name  string
@@ -26,18 +26,18 @@ var kinds = map[string]struct {
 	"name": {'"', "a string"}, "uri": {'"', "a string"}, "cursor": {'"', "a string"}, "protocolVersion": {'"', "a string"},
 }
 
-// An envelope is what this package itself reads of a message.
+// An envelope has the parts of a message that this package reads itself.
 type envelope struct {
-	id     json.RawMessage // nil: there is none
-	method string          // empty: a response
+	id     json.RawMessage // nil: the message has no id
+	method string          // empty: the message is a response
 	meta   map[string]json.RawMessage
 }
 
-// isCall reports whether somebody waits for an answer.
+// isCall reports whether the message is a request, which must be answered.
 func (e envelope) isCall() bool { return e.method != "" && e.id != nil }
 
-// needsSession reports whether a call of a version with sessions has to come after
-// initialize.
+// needsSession reports whether the call must come after initialize: it is not one of the
+// calls before it, and its protocol version has sessions.
 func (e envelope) needsSession() bool {
 	switch e.method {
 	case "initialize", "ping", "server/discover":
@@ -47,14 +47,14 @@ func (e envelope) needsSession() bool {
 	return json.Unmarshal(e.meta["io.modelcontextprotocol/protocolVersion"], &version) != nil || version < perCallVersion
 }
 
-// readEnvelope says what of a message is none, in words of the protocol, before the
-// SDK sees it.
+// readEnvelope parses a message before the SDK sees it. It reports an invalid message in
+// the words of the protocol.
 func readEnvelope(body []byte) (e envelope, bad *refusal) {
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case !json.Valid(body):
 		return e, &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeParseError, reason: "the message is not valid JSON"}
 	case trimmed[0] == '[':
-		return e, refuse(http.StatusBadRequest, "batches are not taken (the protocol dropped them in 2025-06-18); send one message at a time")
+		return e, refuse(http.StatusBadRequest, "batches are not supported (the protocol dropped them in 2025-06-18); send one message at a time")
 	case trimmed[0] != '{':
 		return e, refuse(http.StatusBadRequest, "the message is not a JSON object")
 	}
@@ -65,7 +65,7 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 	if !null(fields["id"]) {
 		e.id = fields["id"]
 	}
-	// An answer to whoever waits for it, if that can be said.
+	// The refusal has the id of the request if the id can be sent back.
 	none := func(format string, args ...any) (envelope, *refusal) {
 		bad := refuse(http.StatusBadRequest, "not a JSON-RPC message: "+format, args...)
 		if e.id != nil && (e.id[0] == '"' || isNumber(e.id)) {
@@ -78,7 +78,7 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 	}
 	method, asked := fields["method"]
 	if len(body) > maxSmall && string(method) != `"tools/call"` {
-		return none("it is larger than %d bytes, which only tools/call may be", maxSmall)
+		return none("it is larger than %d bytes; only tools/call may be larger", maxSmall)
 	}
 	if !asked {
 		if fields["result"] == nil && fields["error"] == nil {
@@ -87,7 +87,7 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 		return e, nil
 	}
 	if json.Unmarshal(method, &e.method) != nil || e.method == "" {
-		return none("method is not the name of one")
+		return none("method is not a non-empty string")
 	}
 	if e.meta, bad = checkParams(fields["params"]); bad != nil {
 		bad.id = e.id
@@ -95,7 +95,7 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 	return e, bad
 }
 
-// checkParams looks at what a request says of itself, and returns its _meta.
+// checkParams checks the types of a request's parameters and returns its _meta.
 func checkParams(params json.RawMessage) (meta map[string]json.RawMessage, bad *refusal) {
 	wrong := func(format string, args ...any) (map[string]json.RawMessage, *refusal) {
 		return nil, &refusal{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidParams, reason: fmt.Sprintf(format, args...)}
@@ -128,8 +128,8 @@ func checkParams(params json.RawMessage) (meta map[string]json.RawMessage, bad *
 	return nil, nil
 }
 
-// notExact says why an id or a token would not come back as it is. Empty: it would,
-// or there is none.
+// notExact says why an id or a token would come back changed. Empty: it would not, or there
+// is none.
 func notExact(value json.RawMessage) string {
 	if null(value) || value[0] == '"' {
 		return ""
@@ -141,7 +141,8 @@ func notExact(value json.RawMessage) string {
 	return ""
 }
 
-// object is a JSON object by its keys, of which the last one counts. Nil: it is none.
+// object decodes a JSON object by keys; if a key is repeated, its last value counts. It
+// returns nil if data is not an object.
 func object(data []byte) map[string]json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil {
@@ -156,8 +157,8 @@ func isNumber(value json.RawMessage) bool {
 	return value[0] == '-' || value[0] >= '0' && value[0] <= '9'
 }
 
-// coded gives an error of the SDK that has no code the one of a request that can't
-// be at this point, such as a second initialize.
+// coded gives an SDK error without a code the code for an invalid request. Such errors are
+// about requests at the wrong time, such as a second initialize.
 func coded(err error) error {
 	if wire := (*jsonrpc.Error)(nil); err == nil || errors.As(err, &wire) && wire.Code != 0 {
 		return err

@@ -9,14 +9,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// What can't be taken as it is has an answer to its sender, with a code of the
-// protocol and no word of how the daemon is made.
+// An invalid message gets an answer with a protocol code. The answer does not mention
+// internals of the daemon.
 func TestReadEnvelope(t *testing.T) {
 	const request = `{"jsonrpc":"2.0","id":%s,"method":"x","params":%s}`
 	for _, tt := range []struct {
 		name, body string
-		code       int64  // 0: it is taken
-		id         string // of the answer
+		code       int64  // 0: the message is valid
+		id         string // in the answer
 	}{
 		{"a text as id", fmt.Sprintf(request, `"é"`, "{}"), 0, ""},
 		{"zero", fmt.Sprintf(request, "0", "{}"), 0, ""},
@@ -69,7 +69,7 @@ func TestCoded(t *testing.T) {
 		err  error
 		code int64
 	}{
-		{errors.New("plain"), -32600}, {own, codeBusy}, {fmt.Errorf("more: %w", own), codeBusy}, {&jsonrpc.Error{Message: "none"}, -32600},
+		{errors.New("plain"), -32600}, {own, codeBusy}, {fmt.Errorf("more: %w", own), codeBusy}, {&jsonrpc.Error{Message: "no code"}, -32600},
 	} {
 		wire := (*jsonrpc.Error)(nil)
 		if got := coded(tt.err); !errors.As(got, &wire) || wire.Code != tt.code || got.Error() != tt.err.Error() {
@@ -81,8 +81,8 @@ func TestCoded(t *testing.T) {
 	}
 }
 
-// What SDKs say of a call that comes too early has a code of the protocol too, and
-// ids come back as they are.
+// Errors of the SDK about requests at the wrong time have a protocol code, and ids come
+// back unchanged.
 func TestLinesCodes(t *testing.T) {
 	d := startDaemon(t, nil)
 	conn, r, err := upgrade(d.mine)
@@ -115,7 +115,7 @@ func TestLinesCodes(t *testing.T) {
 	}
 }
 
-// Contents have a text or a blob, even if both would be empty.
+// The contents of a resource have a text or a blob, even an empty one.
 func TestEmptyResources(t *testing.T) {
 	d := startDaemon(t, nil)
 	d.write("demo/assets/empty.txt", "")
@@ -152,7 +152,7 @@ func TestEmptyResources(t *testing.T) {
 	}
 }
 
-// Only streams that have something are linked behind a text of both.
+// If a text combines both streams, only streams with output are linked.
 func TestPrintedStreams(t *testing.T) {
 	d := startDaemon(t, nil)
 	c := d.connect(t, "lines", "2025-11-25")

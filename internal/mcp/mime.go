@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// mimeTypes are those of the files that skills are made of and leave. The machine's
-// own table would say something else on every machine.
+// mimeTypes maps the extensions of typical files to types. It replaces the table of package
+// mime, which depends on the machine.
 var mimeTypes = map[string]string{
 	".md": "text/markdown", ".txt": "text/plain", ".log": "text/plain", ".csv": "text/csv", ".tsv": "text/tab-separated-values",
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".xml": "application/xml", ".svg": "image/svg+xml",
@@ -21,5 +21,5 @@ var mimeTypes = map[string]string{
 	".wav": "audio/wav", ".mp3": "audio/mpeg", ".mp4": "video/mp4",
 }
 
-// mimeType is a file's type by its name; empty: not known.
+// mimeType returns the type of a file by its extension, or "".
 func mimeType(name string) string { return mimeTypes[strings.ToLower(path.Ext(name))] }

@@ -10,20 +10,20 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// A progress tells a client what a program prints, while it prints: every
-// notification has what came since the last one, in whole characters, and how many
-// bytes there were so far. Between two of them there is an interval, at whose end
-// what waits is sent, so that nothing waits for output to come.
+// A progress tells a client what a program prints while it runs. Each notification has the
+// output since the last one, in whole characters, and the number of bytes so far. There is
+// at most one notification in each progressInterval. A timer sends waiting text at the end
+// of the interval, even if the program prints nothing more.
 type progress struct {
 	send func(text string, bytes uint64)
 
 	mu      sync.Mutex
 	total   uint64
-	text    []byte    // that waits, whole characters
-	skipped uint64    // bytes before it that were too many
-	rest    [2][]byte // of each stream: the beginning of a character
+	text    []byte    // waiting to be sent, whole characters
+	skipped uint64    // bytes dropped before text
+	rest    [2][]byte // of each stream: an incomplete character
 	last    time.Time
-	timer   *time.Timer // of the next notification, nil: none
+	timer   *time.Timer // of the next notification; nil: not set
 	over    bool
 }
 
@@ -44,7 +44,7 @@ func (p *progress) add(o executor.Output) error {
 	return nil
 }
 
-// put adds to the text that waits, of which the newest is kept.
+// put adds to the waiting text. If that becomes too long, it drops the oldest part.
 func (p *progress) put(data []byte) {
 	p.text = append(p.text, bytes.ToValidUTF8(data, []byte("\uFFFD"))...)
 	if over := len(p.text) - maxProgressText; over > 0 {
@@ -56,7 +56,7 @@ func (p *progress) put(data []byte) {
 	}
 }
 
-// soon sends what waits, now or when the interval is over.
+// soon sends the waiting text now, or when the interval is over.
 func (p *progress) soon() {
 	if p.timer != nil || len(p.text) == 0 {
 		return
@@ -89,7 +89,7 @@ func (p *progress) flush() {
 	p.last = time.Now()
 }
 
-// end sends what still waits; nothing is sent after it.
+// end sends the text that still waits and stops all further notifications.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +103,7 @@ func (p *progress) end() {
 	p.flush()
 }
 
-// wholeRunes is how much of data is not the beginning of a character whose end may
-// still come.
+// wholeRunes returns the length of data without an incomplete character at its end.
 func wholeRunes(data []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(data); n++ {
 		tail := data[len(data)-n:]

@@ -18,8 +18,7 @@ type note struct {
 	at    time.Duration
 }
 
-// noted runs a program that prints, on a clock of its own, and returns what a
-// client was told.
+// noted runs a program with a fake clock and returns the notifications that a client got.
 func noted(t *testing.T, program func(p *progress)) (notes []note) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -28,7 +27,7 @@ func noted(t *testing.T, program func(p *progress)) (notes []note) {
 		}}
 		program(p)
 		p.end()
-		time.Sleep(time.Minute) // nothing comes later
+		time.Sleep(time.Minute) // no notification comes later
 	})
 	return notes
 }
@@ -77,7 +76,7 @@ func TestProgressNotes(t *testing.T) {
 			out(p, "\xa4")
 			errs(p, "\xac")
 		}, []note{{"ä", 4, 0}, {"€", 5, 0}}},
-		{"what is no character", func(p *progress) { out(p, "a\xff\xfeb\xc3"); time.Sleep(time.Second) }, []note{{"a\uFFFDb", 5, 0}, {"\uFFFD", 5, time.Second}}},
+		{"invalid UTF-8", func(p *progress) { out(p, "a\xff\xfeb\xc3"); time.Sleep(time.Second) }, []note{{"a\uFFFDb", 5, 0}, {"\uFFFD", 5, time.Second}}},
 		{"nothing", func(p *progress) { out(p, "") }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,8 +87,8 @@ func TestProgressNotes(t *testing.T) {
 	}
 }
 
-// However much a program prints, the rate and the size of notifications are
-// bounded, and the newest text is in them.
+// However much a program prints, the rate and size of notifications are limited, and the
+// newest text is among them.
 func TestProgressIsBounded(t *testing.T) {
 	const lines = 10_000
 	notes := noted(t, func(p *progress) {
@@ -112,6 +111,6 @@ func TestProgressIsBounded(t *testing.T) {
 		t.Errorf("the last is %d, %q", last, end.text)
 	}
 	if !strings.HasPrefix(notes[1].text, "[... ") {
-		t.Errorf("what was left out is not said: %.40q", notes[1].text)
+		t.Errorf("the notification does not mention the dropped bytes: %.40q", notes[1].text)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the transcripts anew")
 
-// A raw conversation is HTTP as it is on the wire.
+// A raw is a conversation over HTTP that records the bytes on the wire.
 type raw struct {
 	t       *testing.T
 	http    *http.Client
@@ -24,7 +24,7 @@ type raw struct {
 	log     strings.Builder
 }
 
-// request sends a message, and returns the response. Nothing of it is read.
+// request sends a message and returns the response with its body unread.
 func (r *raw) request(method, body string, header ...string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, endpoint, strings.NewReader(body))
@@ -49,8 +49,8 @@ func (r *raw) request(method, body string, header ...string) *http.Response {
 	return resp
 }
 
-// exchange sends a message and writes down both sides. A notification that comes in
-// the answer is given to event, if there is one.
+// exchange sends a message and records both sides. If event is not nil, it is called for
+// each notification in the answer.
 func (r *raw) exchange(method, body string, event func(), header ...string) {
 	r.t.Helper()
 	fmt.Fprintf(&r.log, "--> %s %s\n", method, masked(body))
@@ -80,7 +80,7 @@ func (r *raw) exchange(method, body string, event func(), header ...string) {
 	}
 }
 
-// events are the data of server-sent events.
+// events yields the data of server-sent events.
 func events(body io.Reader) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		lines := bufio.NewScanner(body)
@@ -102,8 +102,8 @@ var masks = []struct {
 	{regexp.MustCompile(`(execution_time(?:_ms)?\\*": ?)[0-9.e-]+`), "${1}TIME"},
 }
 
-// masked leaves out of a message what differs from run to run, and what other
-// packages say at length.
+// masked replaces the parts of a message that differ from run to run, and long texts that
+// other packages test.
 func masked(text string) string {
 	var m map[string]any
 	if json.Unmarshal([]byte(text), &m) == nil {
@@ -151,7 +151,7 @@ func (r *raw) compare(path string) {
 		gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
 		for i := range gotLines {
 			if i >= len(wantLines) || gotLines[i] != wantLines[i] {
-				r.t.Fatalf("%s:%d: got\n%s\nwant\n%s\n(go test -update writes it anew)", path, i+1, gotLines[i], append(wantLines, "", "")[min(i, len(wantLines))])
+				r.t.Fatalf("%s:%d: got\n%s\nwant\n%s\n(go test -update rewrites the file)", path, i+1, gotLines[i], append(wantLines, "", "")[min(i, len(wantLines))])
 			}
 		}
 		r.t.Fatalf("%s: the transcript ends early", path)
@@ -195,7 +195,7 @@ func TestTranscript(t *testing.T) {
 	r.compare("testdata/transcript.txt")
 }
 
-// From version 2026-07-28 on there are no sessions: every request says who it is.
+// From version 2026-07-28 on there are no sessions: every request identifies its client.
 func TestTranscriptWithoutSessions(t *testing.T) {
 	d := startDaemon(t, nil)
 	r := &raw{t: t, http: httpClient(t, d.mine), version: "2026-07-28"}

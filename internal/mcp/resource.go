@@ -22,21 +22,21 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// Resources are
+// URIs of resources:
 //
 //	skill://NAME/PATH                a file of a skill
-//	execution://ID/stdout, /stderr   what an execution printed, so far
-//	execution://ID/artifacts/PATH    a file that it left
+//	execution://ID/stdout, /stderr   output of an execution, so far
+//	execution://ID/artifacts/PATH    an artifact of an execution
 //
-// with PATH percent-encoded. One read returns up to maxPiece; ?offset=N goes on
-// from there, and _meta of what was read has the URI of the next piece. A skill
-// whose name can't be the authority of a URI is skill:///NAME/PATH.
+// PATH is percent-encoded. One read returns up to maxPiece bytes, from ?offset=N on, and
+// the _meta of the answer has the URI of the next piece. If a skill's name cannot be the
+// authority of a URI, its resources are skill:///NAME/PATH.
 const (
 	skillScheme     = "skill://"
 	executionScheme = "execution://"
 )
 
-// authority matches what stands for itself in a URI's authority.
+// authority matches names that need no escaping in a URI's authority.
 var authority = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
 
 func (s *Server) addResources() {
@@ -47,12 +47,12 @@ func (s *Server) addResources() {
 	}
 	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
 		URITemplate: executionScheme + "{id}/{+path}", Name: "execution output",
-		Description: "What an execution printed (stdout, stderr) or left (artifacts/PATH).",
+		Description: "Output (stdout, stderr) or a file (artifacts/PATH) of an execution.",
 	}, s.readExecution)
 	s.syncSkills()
 }
 
-// skillURI names a file of a skill.
+// skillURI is the URI of a skill's file.
 func skillURI(name, path string) string {
 	if authority.MatchString(name) {
 		return skillScheme + name + "/" + escapePath(path)
@@ -60,7 +60,7 @@ func skillURI(name, path string) string {
 	return skillScheme + "/" + url.PathEscape(name) + "/" + escapePath(path)
 }
 
-// escapePath escapes the parts of a path, which need not be UTF-8.
+// escapePath escapes the components of a path, which need not be UTF-8.
 func escapePath(path string) string {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
@@ -69,15 +69,15 @@ func escapePath(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// A target is what a resource's URI names.
+// A target is a parsed URI.
 type target struct {
-	owner  string // the skill, or the execution's id
+	owner  string // name of the skill, or id of the execution
 	path   string
 	offset int64
 	base   string // the URI without its offset
 }
 
-// parseTarget takes a URI apart. False: no resource has it.
+// parseTarget parses a URI. It returns false if the URI cannot belong to a resource.
 func parseTarget(uri, scheme string) (t target, ok bool) {
 	rest, ok := strings.CutPrefix(uri, scheme)
 	if !ok {
@@ -102,7 +102,7 @@ func parseTarget(uri, scheme string) (t target, ok bool) {
 	return t, errors.Join(errs[:]...) == nil
 }
 
-// readSkill reads a file of a skill, hidden or not: whoever knows the name may.
+// readSkill reads a file of a skill. A hidden skill can be read by its name.
 func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	t, ok := parseTarget(req.Params.URI, skillScheme)
 	if !ok {
@@ -120,7 +120,7 @@ func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sd
 	return s.piece(req, t, f, e.Size)
 }
 
-// readExecution reads what an execution of the caller's printed or left.
+// readExecution reads an output stream or artifact of the caller's execution.
 func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	t, ok := parseTarget(req.Params.URI, executionScheme)
 	if !ok {
@@ -148,7 +148,7 @@ func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest
 	return pieceOf(req.Params.URI, t, data, more, "text/plain"), nil
 }
 
-// unreadable is the answer to a read that failed.
+// unreadable converts the error of a read.
 func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 	if wire := (*jsonrpc.Error)(nil); errors.As(err, &wire) {
 		return wire
@@ -164,7 +164,7 @@ func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: s.explain(err)}
 }
 
-// piece reads the part of a file that was asked for.
+// piece reads the part of a file that the URI asks for.
 func (s *Server) piece(req *sdk.ReadResourceRequest, t target, f *os.File, size int64) (*sdk.ReadResourceResult, error) {
 	if t.offset > size {
 		return nil, pastEnd(t, size)
@@ -180,8 +180,8 @@ func pastEnd(t target, size int64) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("offset %d is past the end, %d", t.offset, size)}
 }
 
-// pieceOf is a piece of a resource: text if it can be, and then in whole
-// characters.
+// pieceOf returns a piece of a resource: as text in whole characters if it is UTF-8 without
+// NUL, else as a blob.
 func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.ReadResourceResult {
 	c := &sdk.ResourceContents{URI: uri, MIMEType: mime}
 	if more {
@@ -206,15 +206,15 @@ func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.Rea
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}
 }
 
-// An emptyText is a result with texts that are empty, which the SDK would leave out:
-// of text and blob, contents must have one.
+// An emptyText is a result with empty texts. The protocol requires a text or a blob in each
+// content, and the SDK would omit an empty text.
 type emptyText struct{ *sdk.ReadResourceResult }
 
 func hasEmptyText(r *sdk.ReadResourceResult) bool {
 	return slices.ContainsFunc(r.Contents, func(c *sdk.ResourceContents) bool { return c.Text == "" && c.Blob == nil })
 }
 
-// MarshalJSON writes the result as the SDK does, and the empty texts.
+// MarshalJSON encodes the result as the SDK does, with the empty texts added.
 func (r emptyText) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(r.ReadResourceResult)
 	if err != nil {
@@ -236,8 +236,8 @@ func (r emptyText) MarshalJSON() ([]byte, error) {
 	return json.Marshal(result)
 }
 
-// output reads a piece of what an execution printed so far to one stream. more says
-// that there is more already.
+// output reads a piece of a stream's output so far. more says that the stream already has
+// further output.
 func (s *Server) output(ctx context.Context, who permission.Principal, t target, stream executor.Stream) (data []byte, more bool, err error) {
 	x, err := s.x.Get(ctx, who, t.owner)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a name and a path become is a URI, and they are found in it again.
+// A URI made from a name and a path can be parsed back to both.
 func FuzzTarget(f *testing.F) {
 	for _, name := range []string{"demo", "odd name", "ä", "a%b", "a?b#c", "100", "a:b@c", "~x", "[::1]", "a&b=c+d", "%zz"} {
 		f.Add(name, "SKILL.md")
@@ -15,11 +15,11 @@ func FuzzTarget(f *testing.F) {
 	f.Add("x", "\xff\x00/..")
 	f.Fuzz(func(t *testing.T, name, path string) {
 		if name == "" || path == "" || strings.ContainsAny(name, "/") {
-			t.Skip("no name of a skill, no path of a file")
+			t.Skip("not a valid name or path")
 		}
 		uri := skillURI(name, path)
 		if _, err := url.Parse(uri); err != nil {
-			t.Fatalf("%q: %v", uri, err) // the SDK would panic
+			t.Fatalf("%q: %v", uri, err) // the SDK would panic on it
 		}
 		got, ok := parseTarget(uri, skillScheme)
 		if !ok || got.owner != name || got.path != path || got.offset != 0 || got.base != uri {
@@ -31,7 +31,7 @@ func FuzzTarget(f *testing.F) {
 	})
 }
 
-// Whatever a client writes as a URI, it is refused or taken apart.
+// Every URI from a client is either refused or parsed to a valid target.
 func FuzzParseTarget(f *testing.F) {
 	for _, uri := range []string{"skill://a/b", "skill:///a/b", "skill://", "skill:////", "skill://a/b?offset=1", "skill://a/%", "x"} {
 		f.Add(uri)

@@ -1,11 +1,14 @@
-// Package mcp puts the tools of a view, the skills and what executions left on the
-// Model Context Protocol: for agents that speak it, over HTTP or over a pipe that
-// the skillrun command holds. What a tool does is decided elsewhere; this package
-// knows who calls, how much may come and go, and when a caller has gone.
+// Package mcp offers tools, skills and the output of executions over the Model Context
+// Protocol. Agents reach it over HTTP, or over a pipe through the command `skillrun mcp`.
+// Start with [Config] and [Server].
 //
-// A message goes straight down: http.go says who sends it and whether it may come
-// in (lines.go does for connections without HTTP), the SDK speaks the protocol, and
-// a handler (call.go, resource.go) asks the view, the registry or the executor.
+// The package decides who calls, limits requests and answers, and notices when a caller has
+// gone. Package toolview decides what a tool does.
+//
+// A message passes three stages. http.go identifies the sender and decides whether to
+// accept the message (lines.go does so for connections without HTTP). The SDK speaks the
+// protocol. A handler in call.go or resource.go asks the view, the registry or the
+// executor.
 package mcp
 
 import (
@@ -32,39 +35,39 @@ import (
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
-// Tools are the function tools that models call. *toolview.View is one.
+// Tools are the function tools that models call. *toolview.View implements it.
 type Tools interface {
 	Tools() []toolview.Tool
 	Call(ctx context.Context, who permission.Principal, name string, arguments json.RawMessage, sink toolview.Sink) (toolview.Result, error)
 }
 
-// Config is what a Server is made of. Every field but OpenWorld, MaxMessageBytes,
-// Hold and Log must be set.
+// Config holds the parts of a Server. All fields except OpenWorld, MaxMessageBytes, Hold
+// and Log must be set.
 type Config struct {
 	Tools Tools
-	// Executor and Skills must be those of Tools.
+	// Executor and Skills must be the ones that Tools uses.
 	Executor *executor.Executor
 	Skills   *skill.Registry
-	// Identify says who is at the other end of a connection, by its remote address.
+	// Identify returns the principal of a connection by its remote address.
 	Identify func(net.Addr) (permission.Principal, error)
-	// Explain returns what a caller is told about an error that is not about its
-	// request, and logs what is the daemon's.
+	// Explain returns the text for a caller about an error that its request did not cause.
+	// It logs the errors of the daemon.
 	Explain func(error) string
-	// Version is the daemon's.
+	// Version is the daemon's version.
 	Version string
 	// OpenWorld says that programs may reach a network.
 	OpenWorld bool
-	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
+	// MaxMessageBytes limits the size of a message. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int64
-	// Hold counts a message of so many bytes, from who is at the other end of the
-	// connection, among those that are in memory, until release is called, or says that
-	// there is no room for it. Nil: there always is.
+	// Hold reserves memory for a message. peer identifies the other end of the connection,
+	// bytes is the size. ok is false if there is no room; otherwise release must be called
+	// when the message is answered. Nil: there is always room.
 	Hold func(peer string, bytes int64) (release func(), ok bool)
-	// Log gets every error that is ours. Nil: slog.Default().
+	// Log gets every error of the daemon. Nil: slog.Default().
 	Log *slog.Logger
 }
 
-// A Server answers agents. Make it with New.
+// A Server answers agents. Create it with New.
 type Server struct {
 	tools      Tools
 	x          *executor.Executor
@@ -74,28 +77,28 @@ type Server struct {
 	openWorld  bool
 	maxMessage int64
 	hold       func(string, int64) (func(), bool)
-	patience   time.Duration // with a client that doesn't take what it is sent
+	patience   time.Duration // how long a client may not read
 	keepalive  time.Duration
-	bodyTime   time.Duration // for a message to arrive
+	bodyTime   time.Duration // how long a message may take to arrive
 	log        *slog.Logger
 
 	sdk      *sdk.Server
 	stateful http.Handler // protocol versions with sessions, up to 2025-11-25
-	perCall  http.Handler // those without, from 2026-07-28 on
+	perCall  http.Handler // protocol versions without sessions, from 2026-07-28 on
 	http     *http.Server
 	sessions *sessions
 	listed   listing
 
-	mu         sync.Mutex      // held to stop, and to begin what Stop must wait for
+	mu         sync.Mutex      // guards stop, and the start of work that Stop waits for
 	stopping   context.Context // done when the server begins to stop
 	stop       context.CancelFunc
-	lines      sync.WaitGroup  // one a connection without HTTP
-	broken     context.Context // done when it waits for no call any more
+	lines      sync.WaitGroup  // connections without HTTP
+	broken     context.Context // done when Stop no longer waits for calls
 	breakAll   context.CancelCauseFunc
 	background sync.WaitGroup
 }
 
-// New makes a Server. Stop ends what it starts.
+// New creates a Server. It starts a goroutine that Stop ends.
 func New(c Config) *Server {
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
@@ -116,10 +119,10 @@ func New(c Config) *Server {
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "skillrun", Title: "skillrun", Version: c.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{
-			Tools:     &sdk.ToolCapabilities{}, // always the same ones
+			Tools:     &sdk.ToolCapabilities{}, // the tools never change
 			Resources: &sdk.ResourceCapabilities{ListChanged: true},
 		},
-		// No proxy may give one user what another asked for.
+		// A proxy must not give one user's answer to another.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 	})
 	s.sdk.AddReceivingMiddleware(s.receive)
@@ -145,8 +148,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve answers the calls that come in on l until the server stops. It may be
-// called for any number of listeners at once, and closes l. A stop is no error.
+// Serve answers requests on l until the server stops, and then closes l. It may be called
+// for several listeners at once. It returns nil after a stop.
 func (s *Server) Serve(l net.Listener) error {
 	err := s.http.Serve(ingress.Listen(l, s.log))
 	if errors.Is(err, http.ErrServerClosed) {
@@ -155,9 +158,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Stop takes nothing new, ends what only listens, waits for the calls under way
-// until ctx is done, then breaks them, and returns when none is left. Drain the
-// executor first: a broken call cancels its execution.
+// Stop refuses new requests, ends streams that only listen, and waits for the calls under
+// way. When ctx is done, it breaks these calls. It returns when no call is left. Drain the
+// executor before, since a broken call cancels its execution.
 func (s *Server) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.stop()
@@ -168,31 +171,32 @@ func (s *Server) Stop(ctx context.Context) {
 	})()
 	s.http.Shutdown(context.WithoutCancel(ctx))
 	s.lines.Wait()
-	// Not sooner: a session that closes loses the answers to its calls.
+	// Sessions are closed last, because closing one loses the answers to its calls.
 	for ss := range s.sdk.Sessions() {
 		ss.Close()
 	}
 	s.background.Wait()
 }
 
-// A caller is who sent a message, and whether they still wait for the answer.
+// A caller is the sender of a message.
 type caller struct {
 	who  permission.Principal
-	here context.Context // done when they have gone
-	// keepAlive keeps a silent answer's connection busy until it is stopped. Nil:
-	// there is no need.
+	here context.Context // done when the caller has gone
+	// keepAlive sends comments into a silent answer until stop is called. Nil: the
+	// transport needs none.
 	keepAlive func() (stop func())
 }
 
 type (
-	connKey   struct{} // of a connection's context: the net.Conn
-	callerKey struct{} // of a connection without HTTP: its *caller
+	connKey   struct{} // key of a connection's context; the value is the net.Conn
+	callerKey struct{} // key of the context of a connection without HTTP; the value is a *caller
 )
 
-// callerInfo is where the SDK carries a caller from an HTTP request to its handler.
+// callerInfo is the key under which the SDK passes a caller from an HTTP request to a
+// handler.
 const callerInfo = "caller"
 
-// callerOf returns who called. A handler never runs without one.
+// callerOf returns the caller of a request. Every handler has one.
 func callerOf(ctx context.Context, extra *sdk.RequestExtra) *caller {
 	if extra != nil && extra.TokenInfo != nil {
 		return extra.TokenInfo.Extra[callerInfo].(*caller)
@@ -200,16 +204,16 @@ func callerOf(ctx context.Context, extra *sdk.RequestExtra) *caller {
 	return ctx.Value(callerKey{}).(*caller)
 }
 
-// while returns ctx, cancelled when the caller goes.
+// while returns ctx, but cancelled when the caller goes away.
 func (c *caller) while(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.here, func() { cancel(context.Cause(c.here)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// bear gives a request's caller to the SDK in the form of a bearer token's owner,
-// which is what it passes on to handlers and compares within a session. The token
-// itself is made up here; what a client sent as one is not looked at.
+// bear passes the caller of a request to the SDK as the owner of a bearer token, because
+// the SDK gives that owner to handlers and compares it within a session. The token is a
+// constant. A token that the client sent is not read.
 func bear(c *caller, h http.Handler, w http.ResponseWriter, r *http.Request) {
 	r = r.Clone(c.here)
 	r.Header.Set("Authorization", "Bearer peer")
@@ -219,8 +223,8 @@ func bear(c *caller, h http.Handler, w http.ResponseWriter, r *http.Request) {
 	auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(h).ServeHTTP(w, r)
 }
 
-// receive is around every message that comes in. A panic is an error of ours; the
-// daemon lives on.
+// receive wraps the handling of every message. It logs a panic and answers it with an
+// internal error, so that the daemon lives on.
 func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (res sdk.Result, err error) {
 		defer func() {
@@ -246,11 +250,11 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// open gives a new HTTP session to its principal.
+// open assigns a new HTTP session to its principal.
 func (s *Server) open(ctx context.Context, req sdk.Request) error {
 	ss := req.GetSession().(*sdk.ServerSession)
 	if ss.ID() == "" {
-		return nil // as long as its connection, and its principal's anyway
+		return nil // the session is its connection, which has one principal
 	}
 	if s.stopping.Err() != nil {
 		return errStopping

@@ -13,42 +13,43 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// sessions are the open HTTP sessions, each with the principal that opened it: for
-// others it is not there.
+// sessions holds the open HTTP sessions with their principals. For other principals a
+// session does not exist.
 type sessions struct {
 	background *sync.WaitGroup
-	broken     context.Context // done when every session is to end at once
+	broken     context.Context // done when every session must end at once
 	idle       time.Duration
 
 	mu   sync.Mutex
 	byID map[string]*session
 }
 
-// A session is one agent's. Its fields after here are guarded by sessions.mu.
+// A session is one HTTP session of an agent. sessions.mu guards the fields after the blank
+// line.
 type session struct {
 	who    permission.Principal
 	sdk    *sdk.ServerSession
-	here   context.Context // done when the session is to end at once
+	here   context.Context // done when the session must end at once
 	cancel context.CancelCauseFunc
 
-	requests int       // under way
-	used     time.Time // last
+	requests int       // requests under way
+	used     time.Time // end of the last request
 	timer    *time.Timer
 }
 
-// errIdle is why a session ends that nobody uses.
-var errIdle = errors.New("the session was not used for too long")
+// errIdle ends a session that was not used for maxSessionIdle.
+var errIdle = errors.New("the session was idle for too long")
 
 func newSessions(broken context.Context, background *sync.WaitGroup) *sessions {
 	return &sessions{background: background, broken: broken, idle: maxSessionIdle, byID: map[string]*session{}}
 }
 
-// add takes a new session, or says that there is no room for it.
+// add registers a new session, or returns an error if there is no room for it.
 func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID[ss.ID()] != nil {
-		return nil // it is initialized twice, and the SDK says so
+		return nil // initialized twice, which the SDK refuses
 	}
 	if err := t.makeRoom(who); err != nil {
 		return err
@@ -65,14 +66,15 @@ func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
 		n.cancel(errGone)
 		delete(t.byID, ss.ID())
 	})
-	// The request that opens the session is no part of it: it has no id yet.
+	// The request that opens the session does not count as one of its requests: it has no
+	// session id.
 	t.release(n)
 	return nil
 }
 
-// makeRoom ends an idle session if there are too many. Ending one beats refusing the new
-// one: most clients never end theirs, and one whose session is gone gets 404, for which
-// the protocol has it open a new one.
+// makeRoom ends an idle session if there are too many. That is better than refusing the new
+// one: most clients never end their sessions, and a client whose session is gone gets 404,
+// after which the protocol has it open a new one.
 func (t *sessions) makeRoom(who permission.Principal) error {
 	own := map[permission.Principal]int{}
 	for _, n := range t.byID {
@@ -92,10 +94,10 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 	return nil
 }
 
-// spare returns the session whose room a new one of who gets: of those that nobody uses
-// now the one that was left alone for longest, of the principal with the most sessions, or
-// with full of who. It is nil if all are in use, or are of principals who have no more
-// than who.
+// spare returns the session to replace by a new one of who, or nil. It is an idle session
+// of the principal with the most sessions, and among these the one that has been idle for
+// longest. Sessions of other principals qualify only if they have more sessions than who,
+// and none qualifies if full is set, because who has reached the limit of one principal.
 func (t *sessions) spare(who permission.Principal, own map[permission.Principal]int, full bool) (best *session) {
 	for _, n := range t.byID {
 		switch {
@@ -108,7 +110,7 @@ func (t *sessions) spare(who permission.Principal, own map[permission.Principal]
 	return best
 }
 
-// enter begins a request of a session. False: there is none, or it is another's.
+// enter begins a request of a session. It returns false if who has no such session.
 func (t *sessions) enter(id string, who permission.Principal) (*session, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +123,7 @@ func (t *sessions) enter(id string, who permission.Principal) (*session, bool) {
 	return n, true
 }
 
-// leave ends it.
+// leave ends a request of a session.
 func (t *sessions) leave(n *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +146,8 @@ func (t *sessions) expire(n *session) {
 	}
 }
 
-// end cancels what a session runs and closes it, which waits for that.
+// end cancels a session's calls and closes the session in the background. Closing waits for
+// the calls.
 func (t *sessions) end(n *session, why error) {
 	n.timer.Stop()
 	n.cancel(why)

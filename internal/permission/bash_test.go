@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// bashWords runs command lines in a real bash in which two functions print the
-// words that they are called with, and returns those words.
+// bashWords runs command lines in a real bash, where two functions print their arguments,
+// and returns these arguments.
 func bashWords(t *testing.T, lines ...string) [][]string {
 	t.Helper()
 	bash, err := exec.LookPath("/usr/bin/bash")
 	if err != nil {
 		t.Skip("no bash to compare with")
 	}
-	// Each line in a subshell of its own: what one breaks, the next doesn't see.
+	// Each line runs in its own subshell, so that it cannot affect the next.
 	const script = `
 		say() { [ $# -eq 0 ] || builtin printf '%s\0' "$@"; builtin printf '\1\0'; return 0; }
 		for line; do ( eval "$line" ) 2>/dev/null </dev/null; builtin printf '\2\0'; done`
@@ -39,7 +39,7 @@ func bashWords(t *testing.T, lines ...string) [][]string {
 	return all
 }
 
-// planWords is what bashWords prints for a plan whose commands are all "say".
+// planWords returns what bashWords would print for a plan whose commands are all "say".
 func planWords(p Plan) []string {
 	words := []string{}
 	for _, args := range p.Commands() {
@@ -48,7 +48,7 @@ func planWords(p Plan) []string {
 	return words
 }
 
-// Where both a shell and the plan run a line, they must pass the same words.
+// For lines that both bash and a plan run, the programs get the same words.
 func TestWordsAreThoseOfBash(t *testing.T) {
 	var lines []string
 	rules := ParseRules([]string{"Bash(say:*)"}, "")
@@ -74,7 +74,7 @@ say b # c`, `"a` + "\t" + `b"`, `"\` + "\t" + `"`, `\` + "\t", `a\`, `'a\'`, `"a
 	}
 }
 
-// The same for lines put together at random from what means something to a shell.
+// The same for random lines of characters that are special to a shell.
 func TestRandomWordsAreThoseOfBash(t *testing.T) {
 	atoms := []string{
 		"a", "b1", " ", " ", "\t", "\n", "'", "'", `"`, `"`, `\`, `\`, "\\\n", "{", "}", ",", "..", "[", "]", "~", "=", ":", "/", "#", "!", "$", "^", "@", "-", "é", "(", ")",
@@ -105,7 +105,7 @@ func TestRandomWordsAreThoseOfBash(t *testing.T) {
 	}
 }
 
-// Here-documents and here-strings read as in bash.
+// Here-documents and here-strings have the same text as in bash.
 func TestTextIsThatOfBash(t *testing.T) {
 	for _, line := range []string{
 		"cat <<E\na\\$b \\a \\\\ \\` \"x\" 'y' \\\"\nE\n", "cat <<'E'\na\\$b\\\nc\nE\n", "cat <<E\na\\\nb\nE\n", "cat <<-E\n\ta\n\t\tb \tc\n\tE\n", "cat <<-'E'\n\ta\\\n\tb\nE\n",
@@ -130,8 +130,8 @@ func TestTextIsThatOfBash(t *testing.T) {
 	}
 }
 
-// sayOnly reports whether bash can run the plan's line harmlessly: it calls only
-// the function, and touches no file. Its patterns match nothing in an empty folder.
+// sayOnly reports whether bash can run the plan's line without side effects: the line calls
+// only the function and opens no file. Its patterns match nothing in an empty folder.
 func sayOnly(p Plan) bool {
 	for _, step := range p {
 		if len(step.Pipeline) > 1 || step.When == IfFailed {
@@ -165,7 +165,7 @@ func FuzzWordsAreThoseOfBash(f *testing.F) {
 }
 
 func TestMain(m *testing.M) {
-	// Bash must not be led astray by whoever runs the tests.
+	// The variables of the person who runs the tests must not change bash's behaviour.
 	os.Unsetenv("BASH_ENV")
 	os.Exit(m.Run())
 }

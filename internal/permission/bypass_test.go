@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Ways around a rule by the spelling of options, each with what the rule is for.
+// TestOptionSpellings tries to get around rules by other spellings of options.
 func TestOptionSpellings(t *testing.T) {
 	for _, c := range []struct {
 		command string
@@ -137,7 +137,7 @@ func TestOptionSpellings(t *testing.T) {
 		{"git clone https://example.com/x.git", true},
 		{"git commit -m 'ignore .git and more'", true},
 		{"git -C sub --work-tree=. status", true},
-		{"git town sync", true}, // a program git-town; an alias of that name is switched off
+		{"git town sync", true}, // runs the program git-town; the alias is switched off
 	} {
 		program, _, _ := strings.Cut(c.command, " ")
 		for _, rule := range []string{"Bash(" + program + ":*)", "Bash(" + program + " *)", "Bash(" + program[:1] + "*)"} {
@@ -202,7 +202,7 @@ func TestWildcardsStayInTheirFolder(t *testing.T) {
 		{"Bash(python3 scripts/..x*)", "python3 scripts/..xy", true},
 		{"Bash(cat ../in/*)", "cat ../in/x", true},
 		{"Bash(cat ../in/*)", "cat ../in/../x", false},
-		{"Bash(python*tracker*)", "python launch_tracker.py ../x", true}, // as it is used: any text
+		{"Bash(python*tracker*)", "python launch_tracker.py ../x", true}, // published skills use such rules: * is any text
 		{"Bash(git log main..*)", "git log main..dev", true},
 		{"Bash(git diff:*)", "git diff ../x", true},
 	})
@@ -212,7 +212,7 @@ func TestWildcardsStayInTheirFolder(t *testing.T) {
 	}
 }
 
-// One command of a line must not make what another one runs.
+// No command of a line may write the code that another one runs.
 func TestLinesThatWriteWhatTheyRun(t *testing.T) {
 	rules := "Bash(git status:*) Bash(cp:*) Bash(tee:*) Bash(cat:*) Bash(sed:*) Bash(python3 scripts/*) Bash(python3 main.py:*) Bash(python3 {baseDir}/scripts/x.py:*) Bash(./run.sh:*) Bash(mv a .git/b) Bash(ls:*) Bash(chmod:*) Bash(python3 -m tool:*)"
 	decideRows(t, []row{
@@ -220,8 +220,8 @@ func TestLinesThatWriteWhatTheyRun(t *testing.T) {
 		{rules, "cp x sub/.GIT/config; git status", false},
 		{rules, "cp --target-directory=.git x && git status", false},
 		{rules, "tee .git/config <<< x | git status", false},
-		{rules, "mv a .git/b && git status", true}, // the rule says so
-		{rules, "cp x .git/config", true},          // nothing runs what it says
+		{rules, "mv a .git/b && git status", true}, // the rule names the path
+		{rules, "cp x .git/config", true},          // no command of the line runs git
 		{rules, "cat x > .git/config", false},
 		{rules, "cat x > .git/config && git status", false},
 		{rules, "cat x >> sub/.git/hooks/x", false},

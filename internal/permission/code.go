@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// An interpreter is a program that runs code which its arguments name: a rule such
-// as Bash(python:*) grants arbitrary code.
+// An interpreter is a program that runs code from its arguments or from a file. A rule such
+// as Bash(python:*) therefore grants any code.
 type interpreter struct {
 	valued string // short options that take a value
 	inline string // short options whose value is the code itself
 	module string // short options whose value is the name of a module
-	// words stand between the program and the file, as in "deno run x.ts".
+	// words may come between the program and the file, as in "deno run x.ts".
 	words []string
 }
 
-// interpreters: what they take is in their manuals, python(1), node(1), perlrun(1), ruby(1), php(1).
+// interpreters has the known interpreters. The options are from their manuals: python(1),
+// node(1), perlrun(1), ruby(1), php(1).
 var interpreters = map[string]interpreter{
 	"python": {valued: "WX", inline: "c", module: "m"}, "pypy": {valued: "WX", inline: "c", module: "m"},
 	"node": {valued: "rC", inline: "ep"}, "nodejs": {valued: "rC", inline: "ep"}, "tsx": {}, "ts-node": {inline: "ep"},
@@ -27,6 +28,7 @@ var interpreters = map[string]interpreter{
 	"java": {}, "tclsh": {}, "guile": {inline: "c"}, "jshell": {}, "groovy": {inline: "e"}, "elixir": {inline: "e"}, "osascript": {inline: "e"},
 }
 
+// version matches the version at the end of a program's name.
 var version = regexp.MustCompile(`-?[0-9][0-9.]*$`)
 
 func interpreterOf(name string) (interpreter, bool) {
@@ -43,11 +45,11 @@ var shells = strings.Fields("sh bash rbash dash ash zsh ksh ksh93 mksh yash fish
 // A codeWord is a word of a command that names code in the workspace.
 type codeWord struct {
 	name   string
-	module bool // the name of a module, which is looked for in the working directory
+	module bool // name is a Python module, which is searched in the working directory
 }
 
-// codeAt returns the position of the word of args that names a file, or a module, of
-// code, or -1.
+// codeAt returns the position of the word in args that names a file or module with code, or
+// -1.
 func codeAt(args []string) (at int, module bool) {
 	name := args[0]
 	if strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
@@ -102,8 +104,8 @@ func (in interpreter) codeAt(args []string) (at int, module bool) {
 	return -1, false
 }
 
-// option says what a cluster of short options brings: code ('c'), a module ('m') or
-// neither (0), and whether the next word is its value.
+// option analyses a cluster of short options. kind is 'c' if an option takes code, 'm' if
+// one takes a module, else 0. value says that the next word is the option's value.
 func (in interpreter) option(cluster string) (kind byte, value bool) {
 	for j := 1; j < len(cluster); j++ {
 		last := j+1 == len(cluster)
@@ -119,8 +121,9 @@ func (in interpreter) option(cluster string) (kind byte, value bool) {
 	return 0, false
 }
 
-// codeOf returns the code that args run, if the rule says which: letter by letter or
-// by a word that is more than a wildcard. Bash(python:*) says nothing about it.
+// codeOf returns the code that args run, if the rule names it: letter by letter, or by a
+// word with a wildcard and other text. A rule such as Bash(python:*) does not name any
+// code.
 func (r rule) codeOf(args []string) (codeWord, bool) {
 	at, module := codeAt(args)
 	switch {

@@ -13,22 +13,23 @@ import (
 // A Decision says whether a command line may run.
 type Decision struct {
 	Allowed bool
-	// Reason is one sentence: why, or why not and what would help.
+	// Reason is one sentence: why the line is allowed or refused, and what would help.
 	Reason string
-	// Rule is the rules that cover the line, as written, each once, separated by
-	// ", ". Empty if it is refused.
+	// Rule has the rules that cover the line, as written and without repetitions, separated
+	// by ", ". Empty if the line is refused.
 	Rule string
-	// Missing is a rule that would cover the command that none covers. Empty if it
-	// is allowed, or if no rule would help.
+	// Missing is a rule that would cover the first command without a rule. Empty if the
+	// line is allowed or no rule would help.
 	Missing string
-	// Plan is what runs. Nil if it is refused.
+	// Plan is what to run. Nil if the line is refused.
 	Plan Plan
 
-	scoped bool       // rules with limits cover it
-	code   []codeWord // of those commands that the rules limit to some code
+	scoped bool       // the line is allowed, and not by an unscoped Bash rule
+	code   []codeWord // of the commands whose rules name their code
 }
 
-// Decide checks a command line against the rules.
+// Decide checks a command line against the rules. Every simple command of the line must be
+// covered.
 func (r Rules) Decide(command string) Decision {
 	plan, err := parse(command, r.baseDir)
 	if err != nil {
@@ -70,14 +71,15 @@ func (r Rules) Decide(command string) Decision {
 	return d
 }
 
-// A cover is how a rule covers one simple command.
+// A cover says how a rule covers one simple command.
 type cover struct {
 	rule  string
-	args  []string // without nohup and the like
-	exact bool     // the rule has every word
-	// code is what the command runs if every rule that covers it says which. Nil: any.
+	args  []string // without wrappers, see unwrap
+	exact bool     // the rule has every word of the command
+	// code is the code to run, if all rules that cover the command name their code.
+	// Nil: any code.
 	code *codeWord
-	env  []string // added to the command's own
+	env  []string // added to the command's environment
 }
 
 // A refusal says why no rule covers a command.
@@ -86,11 +88,12 @@ type refusal struct {
 	missing string
 }
 
-// cover finds the rule that covers one simple command: the command itself, or what a
-// harmless wrapper around it runs. A rule that doesn't say which code comes first.
+// cover finds the rule that covers a simple command, or the command inside a harmless
+// wrapper (see unwrap). It prefers a rule that does not name the code, because such a rule
+// allows more.
 func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	var refused *refusal
-	first := len(c.Args) // the first pattern of file names
+	first := len(c.Args) // position of the first pattern of file names
 	if len(c.Globs) > 0 {
 		first = c.Globs[0].Arg
 		if reason := globDanger(c.Args, first); reason != "" {
@@ -150,8 +153,8 @@ func (r rule) coverOf(args []string) cover {
 	return c
 }
 
-// exception says why a rule that matches does not cover after all, or "". Only
-// what a wildcard let in is looked at.
+// exception says why a rule does not cover args although it matches them, or is empty. It
+// looks only at the words that a wildcard matched.
 func (r rule) exception(args []string) string {
 	if r.kind != wildcardWords {
 		return ""
@@ -167,7 +170,7 @@ func (r rule) exception(args []string) string {
 		at = payload(args[:r.fixed])
 	}
 	if at == 0 {
-		return fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
+		return fmt.Sprintf("%s runs other programs, so the rule must name the program to run", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
 	}
 	if base := path.Base(args[0]); guarded(args[at]) && (base == "xargs" || base == "gxargs" || base == "parallel") {
 		return fmt.Sprintf("%s takes words for %s from standard input, which can't be checked", excerpt(args[0]), excerpt(args[at]))
@@ -185,7 +188,7 @@ func builtinReason(name string) string {
 	return fmt.Sprintf("%s is a shell builtin and no shell runs here: name a program", excerpt(name))
 }
 
-// uncovered is the refusal of a command that no rule matches.
+// uncovered builds the refusal of a command that no rule matches.
 func (r Rules) uncovered(args []string) *refusal {
 	var bash []string
 	for _, one := range r.list {
@@ -213,8 +216,8 @@ func (r Rules) uncovered(args []string) *refusal {
 
 var subcommand = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// summary names a command in a sentence: the program, and its subcommand if
-// the second word looks like one.
+// summary names a command in a sentence: the program, and the second word if it looks like
+// a subcommand.
 func summary(args []string) string {
 	if len(args) > 1 && subcommand.MatchString(args[1]) {
 		return excerpt(args[0] + " " + args[1])
@@ -222,8 +225,8 @@ func summary(args []string) string {
 	return excerpt(args[0])
 }
 
-// missingRule is a narrow rule that would cover args, or "" if it can't be
-// written down.
+// missingRule returns a narrow rule that would cover args, or "" if args cannot be written
+// as a rule.
 func missingRule(args []string) string {
 	if runnerAt(args) >= 0 || danger(args, 1) != "" {
 		return exactRule(args)
@@ -235,7 +238,8 @@ func missingRule(args []string) string {
 	return asRule(words, ":*")
 }
 
-// exactRule is the rule for exactly these words.
+// exactRule returns the rule for exactly these words, or "" if they cannot be written as a
+// rule.
 func exactRule(args []string) string { return asRule(args, "") }
 
 func asRule(words []string, ending string) string {

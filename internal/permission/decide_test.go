@@ -333,7 +333,7 @@ func TestReasonsHelp(t *testing.T) {
 		{"Bash(ls:*)", "ls {a,b}", "no shell expands", ""},
 		{"Bash(ls:*)", "ls > /etc/x", "working directory", ""},
 		{"Bash(find:*)", "find . -exec id ';'", "exact command", "Bash(find . -exec id ';')"},
-		{"Bash(env *)", "env 'a b'", "name which", "Bash(env 'a b')"},
+		{"Bash(env *)", "env 'a b'", "name the program", "Bash(env 'a b')"},
 		{"Bash(ls)", "ls $(id)", "command substitution", ""},
 		{"Bash(ls)", "ls |", "does not parse", ""},
 		{"Bash(ls)", strings.Repeat("x", 300), "...'", ""},
@@ -346,7 +346,7 @@ func TestReasonsHelp(t *testing.T) {
 			t.Errorf("%s: %q: missing %q, want %q", c.rules, c.command, d.Missing, c.missing)
 		}
 		if d.Missing != "" && !ParseRules([]string{c.rules, d.Missing}, "").Decide(c.command).Allowed {
-			t.Errorf("%q: the missing rule %q does not help", c.command, d.Missing)
+			t.Errorf("%q: the missing rule %q does not cover it", c.command, d.Missing)
 		}
 	}
 	d := ParseRules([]string{"Bash(a:*) Bash(b:*)"}, "").Decide("a; b; a")
@@ -392,7 +392,7 @@ func TestProblems(t *testing.T) {
 		}
 		for _, one := range p {
 			if one.Rule == "" || one.Reason == "" {
-				t.Errorf("%q: %+v says too little", c.rules, one)
+				t.Errorf("%q: %+v has an empty field", c.rules, one)
 			}
 		}
 	}
@@ -401,7 +401,7 @@ func TestProblems(t *testing.T) {
 func TestRulesAreBounded(t *testing.T) {
 	r := ParseRules([]string{strings.Repeat("Bash(a),", MaxRules) + "Bash(b)"}, "")
 	if r.Decide("b").Allowed || !r.Decide("a").Allowed {
-		t.Error("a rule beyond the bound counts, or one within does not")
+		t.Error("a rule beyond MaxRules counts, or one within does not")
 	}
 	var zero Rules
 	if zero.Decide("ls").Allowed || zero.Unscoped() {

@@ -5,25 +5,24 @@ import (
 	"strings"
 )
 
-// An Entry is one rule of an allowed-tools field, for those who check the field
-// itself.
+// An Entry is one rule of an allowed-tools field, for programs that check the field itself.
 type Entry struct {
 	Text string // as written
-	// Problem says why it matches nothing, or less than it seems to. Empty: nothing
-	// is wrong with it.
+	// Problem says why the rule matches nothing, or less than it seems to. Empty if the
+	// rule is fine.
 	Problem string
-	// Program is the command that it allows, with {baseDir} put in; empty if it is
-	// every command, a pattern, or the rule is none of Bash.
+	// Program is the program that the rule allows, with {baseDir} replaced. Empty if the
+	// rule allows all programs or a pattern of them, or is not a Bash rule.
 	Program string
-	// Code is the script that it allows, if its words name one letter by letter, with
-	// {baseDir} put in.
+	// Code is the script that the rule allows, with {baseDir} replaced, if the rule names
+	// one letter by letter.
 	Code string
-	// Shadow is the text of another rule that allows all that this one does, and
-	// comes first if they are the same. Empty: there is none.
+	// Shadow is the text of another rule that allows everything that this one does. Of
+	// equal rules, the later ones are shadowed. Empty if no rule does.
 	Shadow string
 }
 
-// Entries lists the rules in their order.
+// Entries returns the rules in their order.
 func (r Rules) Entries() []Entry {
 	list := make([]Entry, len(r.list))
 	for i, one := range r.list {
@@ -38,7 +37,7 @@ func (r Rules) Entries() []Entry {
 			}
 		}
 		for j, other := range r.list {
-			// Of two that are the same, the second one is too many.
+			// Of two equal rules, the later one is superfluous.
 			if j != i && other.allowsAll(one) && (j < i || !one.allowsAll(other)) {
 				list[i].Shadow = other.text
 				break
@@ -48,8 +47,8 @@ func (r Rules) Entries() []Entry {
 	return list
 }
 
-// allowsAll reports whether every command that other covers is one that r covers.
-// It may say no where it is so, and never yes where it isn't.
+// allowsAll reports whether r covers every command that other covers. If it is not certain,
+// the answer is no.
 func (r rule) allowsAll(other rule) bool {
 	if r.problem != "" || other.problem != "" {
 		return false
@@ -63,13 +62,14 @@ func (r rule) allowsAll(other rule) bool {
 	if r.kind != wildcardWords || other.kind == wholeTool || other.fixed == 0 {
 		return false
 	}
-	// The other's wildcard counts as a letter here: only a wildcard of r takes it.
+	// The other rule's wildcard is an ordinary character here, so only a wildcard of r
+	// matches it.
 	if !r.takes(other.words) || other.prefix && !r.takes(append(slices.Clone(other.words), wildcard)) || r.leaves(other.words) != "" {
 		return false
 	}
 	if other.kind == exactWords {
 		return r.exception(other.words) == ""
 	}
-	// What stands in a rule letter by letter may be a form that no wildcard covers.
+	// Words that a rule has letter by letter may be a form that no wildcard covers.
 	return other.fixed == r.fixed || !guarded(other.words[0]) && !isRunner(other.words[0])
 }

@@ -18,7 +18,7 @@ func TestEntries(t *testing.T) {
 		{"Bash(wc), Bash(wc -l:*)", []Entry{{Program: "wc"}, {Program: "wc"}}},
 		{"Bash(wc * x), Bash(wc * x y)", []Entry{{Program: "wc"}, {Program: "wc"}}},
 		{"Bash(wc * x), Bash(wc a * x)", []Entry{{Program: "wc"}, {Program: "wc", Shadow: "Bash(wc * x)"}}},
-		// An exact rule, or the words in front of a wildcard, may allow what a wider
+		// An exact rule, or the words before a wildcard, may allow a command that a wider
 		// wildcard does not.
 		{"Bash(find . -delete), Bash(find:*)", []Entry{{Program: "find"}, {Program: "find"}}},
 		{"Bash(find . -name x), Bash(find:*)", []Entry{{Program: "find", Shadow: "Bash(find:*)"}, {Program: "find"}}},
@@ -26,7 +26,7 @@ func TestEntries(t *testing.T) {
 		{"Bash(l*), Bash(ls)", []Entry{{}, {Program: "ls", Shadow: "Bash(l*)"}}},
 		{"Bash({baseDir}/scripts/a.sh:*)", []Entry{{Program: "/skills/demo/scripts/a.sh"}}},
 		{"Bash(a | b), Bash(a | b)", []Entry{{Problem: "it is not one simple command"}, {Problem: "it is not one simple command"}}},
-		{"Bash(sudo:*)", []Entry{{Problem: "'sudo' runs other programs, so the rule has to name which"}}},
+		{"Bash(sudo:*)", []Entry{{Problem: "'sudo' runs other programs, so the rule must name the program to run"}}},
 	}
 	for _, tt := range tests {
 		rules := ParseRules([]string{tt.field}, "/skills/demo")
@@ -46,8 +46,8 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestShadowsLoseNothing takes away what is shadowed: every command that the rules
-// allowed is allowed still.
+// TestShadowsLoseNothing removes shadowed rules and checks that the remaining rules allow
+// the same commands.
 func TestShadowsLoseNothing(t *testing.T) {
 	all := []string{
 		"Bash(git:*)", "Bash(git log:*)", "Bash(git -c a=b log:*)", "Bash(git log -p)", "Bash(find:*)", "Bash(find . -delete)",

@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// Bounds of the environment that a request may add.
+// Limits on the environment of a request.
 const (
-	// MaxEnv bounds the number of variables.
+	// MaxEnv is the maximum number of variables.
 	MaxEnv = 256
-	// MaxEnvName bounds a name, in bytes.
+	// MaxEnvName is the maximum length of a name, in bytes.
 	MaxEnvName = 255
-	// MaxEnvEntry bounds NAME=value with its NUL: the kernel's MAX_ARG_STRLEN,
-	// execve(2).
+	// MaxEnvEntry is the maximum length of NAME=value with its NUL, in bytes. It is the
+	// kernel's MAX_ARG_STRLEN, see execve(2).
 	MaxEnvEntry = 131_072
-	// MaxEnvTotal bounds all of them together, well below what the kernel gives
-	// to arguments and environment (a quarter of the 8 MiB stack, execve(2)).
+	// MaxEnvTotal is the maximum length of all entries together, in bytes. The kernel
+	// allows a quarter of the 8 MiB stack for arguments and environment, see execve(2).
 	MaxEnvTotal = 512 << 10
 )
 
-// EnvError refuses one variable of a request, or all of them if Name is empty.
+// EnvError refuses one variable of a request. If Name is empty, it refuses the whole
+// environment.
 type EnvError struct {
 	Name   string
 	Reason string
@@ -46,12 +47,12 @@ func (e *EnvError) Field() string {
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// CheckEnv refuses what a request may not set in the environment of a source of
-// that kind; the error is an *EnvError about the first such name. A command
-// takes only a short list of names. A script or code takes any name but those
-// that the sandbox sets and those that change what an interpreter, the loader,
-// or a common tool runs before or beside the script. A refused name is refused in
-// every spelling of case.
+// CheckEnv checks the environment of a request for a source of the kind. The error is an
+// *EnvError about the first variable, by name, that is refused.
+//
+// A command may only set a few names (commandEnvironment). A script or code may set any
+// name except those that the sandbox sets, and those that change which code an interpreter,
+// the loader or a common tool runs. Refused names are refused in upper and lower case.
 func CheckEnv(kind SourceKind, env map[string]string) error {
 	if len(env) > MaxEnv {
 		return &EnvError{Reason: fmt.Sprintf("more than %d variables", MaxEnv)}
@@ -79,7 +80,7 @@ func checkVariable(kind SourceKind, name, value string) string {
 	case len(name) > MaxEnvName:
 		return fmt.Sprintf("the name is longer than %d bytes", MaxEnvName)
 	case !envName.MatchString(name):
-		return "a name consists of letters, digits and _, and begins with no digit"
+		return "a name has only letters, digits and _, and does not begin with a digit"
 	case strings.Contains(value, "\x00"):
 		return "the value contains a NUL"
 	case len(name)+len(value)+len("=\x00") > MaxEnvEntry:
@@ -92,11 +93,11 @@ func checkVariable(kind SourceKind, name, value string) string {
 	return ""
 }
 
-// commandEnvironment says what commandMaySet allows.
+// commandEnvironment lists what commandMaySet allows, for messages.
 const commandEnvironment = "LANG, LC_*, TZ, TERM, COLUMNS, LINES, NO_COLOR, APP_* and INPUT_*"
 
-// commandMaySet reports whether a command's environment may hold name: nothing
-// that a program under a rule would take an order from.
+// commandMaySet reports whether a command may have the variable name: one that cannot make
+// a program under a rule do something else.
 func commandMaySet(name string) bool {
 	switch name {
 	case "LANG", "TZ", "TERM", "COLUMNS", "LINES", "NO_COLOR":
@@ -110,7 +111,7 @@ func commandMaySet(name string) bool {
 	return false
 }
 
-// reserved reports whether a request may not set an upper-case name.
+// reserved reports whether a request may not set a name, which is in upper case.
 func reserved(name string) bool {
 	if name == "NODE_ENV" || name == "NODE_DEBUG" || name == "NODE_NO_WARNINGS" {
 		return false
@@ -142,8 +143,8 @@ var reservedNames = strings.Fields(`
 	CURL_CA_BUNDLE REQUESTS_CA_BUNDLE EX_INIT EXINIT VIMINIT GVIMINIT VIM VIMRUNTIME
 	HGRCPATH HGEDITOR CVS_RSH RSH NOTIFY_SOCKET`)
 
-// Families of names. A leading underscore is where launchers pass things to
-// themselves (__PYVENV_LAUNCHER__, _JAVA_OPTIONS, libcontainer's own).
+// reservedPrefixes are families of names. A leading underscore marks names that launchers
+// use themselves, such as __PYVENV_LAUNCHER__, _JAVA_OPTIONS and those of libcontainer.
 var reservedPrefixes = strings.Fields(`
 	_ LD_ DYLD_ GLIBC_ MALLOC_ ASAN_ LSAN_ MSAN_ TSAN_ UBSAN_ GCOV_ LLVM_PROFILE_
 	BASH SKILL PYTHON PIP_ PYTEST_ CONDA_ NODE_ NPM_CONFIG_ RUBY GEM_ BUNDLE_ PERL LUA_ PHP_ JULIA_ GUILE_

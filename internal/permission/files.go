@@ -7,32 +7,32 @@ import (
 	"strings"
 )
 
-// What a rule names in the workspace has to be what the skill has there. A request
-// file, a redirect or another command of the line must not put something else in its
-// place: that is checked here, by names. It is not checked what a program writes
-// without naming it (tar, unzip): a rule that names {baseDir}/scripts/x.py needs
-// none of this, since nothing can write there.
+// A rule that names a file in the workspace means the skill's file there. No request file,
+// no redirect and no other command of the line may replace that file. This file checks that
+// by names alone. Programs that write files without naming them (tar, unzip) are not
+// covered by the check. A rule that names {baseDir}/scripts/x.py does not need it, since
+// that folder is read-only.
 
-// workspaceDir is where commands run. The workspace shows the skill's files too.
+// workspaceDir is the directory in which commands run. It shows the skill's files too.
 const workspaceDir = "/workspace/"
 
-// RefusesFile says why a request with this grant may not bring the input file name,
-// or "". dir is the working directory of the request; both are relative to the workspace.
-// Only a command that rules with limits cover is looked at: whoever may send code of
-// their own needs no file for it.
+// RefusesFile says why a request with this grant may not have the input file name, or is
+// empty. dir is the request's working directory; both are relative to the workspace. It
+// refuses files only for commands that a scoped rule covers: a caller who may send code
+// needs no file to run it.
 func (g Grant) RefusesFile(dir, name string) string {
 	if !g.scoped {
 		return ""
 	}
 	if ownedByGit(name) {
-		return "git runs what the files in .git say, and the skill's allowed-tools limits what may run: " +
+		return "files in .git can make git run any command, and the skill's allowed-tools limits which commands may run: " +
 			"send a bundle or an archive that a script of the skill unpacks"
 	}
 	if slices.Contains(startFiles, path.Base(name)) {
-		return "a program that starts beside it runs it, and the skill's allowed-tools limits what may run: give it another name"
+		return "R and Octave run a file of this name when they start, and the skill's allowed-tools limits which code may run: give it another name"
 	}
 	if strings.HasPrefix(name, "scripts/") && g.skill.Has("scripts") {
-		return "scripts/ holds the scripts of the skill, and its allowed-tools limits what may run: put the file into another folder"
+		return "scripts/ holds the skill's scripts, and its allowed-tools limits which code may run: put the file into another folder"
 	}
 	for _, c := range g.code {
 		if reason := c.refusesFile(g.skill.Has, dir, name); reason != "" {
@@ -47,8 +47,8 @@ func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 	if !ok {
 		return ""
 	}
-	// The author means the skill's file, wherever the request starts the command. Code
-	// that the skill doesn't have is the caller's own.
+	// The author means the skill's file, whatever the request's working directory is. Code
+	// that the skill does not have is the caller's own.
 	unmoved, _ := c.in("")
 	folder := path.Dir(file)
 	shipped := c.module || slices.ContainsFunc([]string{file, unmoved, path.Dir(file), path.Dir(unmoved)},
@@ -57,17 +57,17 @@ func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 	case !shipped:
 		return ""
 	case name == file:
-		return fmt.Sprintf("the command runs %s, which has to be the skill's own: leave working_directory out of the request", excerpt(c.name))
+		return fmt.Sprintf("the command runs %s, which must be the skill's own file: leave working_directory out of the request", excerpt(c.name))
 	case folder != "." && !c.module && strings.HasPrefix(name, folder+"/"):
-		return fmt.Sprintf("the command runs %s, and programs load files that lie beside it: put the file into another folder", excerpt(c.name))
+		return fmt.Sprintf("the command runs %s, and programs load files from the same folder: put the file into another folder", excerpt(c.name))
 	case loadable(strings.TrimPrefix(name, folder+"/")):
 		return fmt.Sprintf("the command runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(c.name))
 	}
 	return ""
 }
 
-// in returns the path of the code in the workspace if it is looked for from dir. ok is
-// false if it lies elsewhere: in the skill's own folder or the system's.
+// in returns the path of the code in the workspace if the command starts in dir. ok is
+// false if the code lies elsewhere: in the skill's folder or the system's.
 func (c codeWord) in(dir string) (file string, ok bool) {
 	name := c.name
 	if c.module {
@@ -80,16 +80,16 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 	return file, !strings.HasPrefix(name, "/") && file != ".." && !strings.HasPrefix(file, "../")
 }
 
-// startFiles are run by R and Octave when they start in their folder, whatever script
-// they are given: Startup(R), octave(1).
+// startFiles are files that R and Octave run when they start in their folder, whatever
+// script they are given; see Startup(R) and octave(1).
 var startFiles = strings.Fields(".Rprofile .Renviron .octaverc")
 
-// codeSuffixes end the names of files that a program loads as code if they lie beside
-// it, or in the folder that it starts in.
+// codeSuffixes are the suffixes of files that a program loads as code from its script's
+// folder or from its working directory.
 var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .rb .pl .pm .php .lua .sh .class .jar")
 
-// loadable reports whether a program loads the file by its name: a module or a package
-// in the folder it looks into, or what Python and node keep of modules.
+// loadable reports whether a program loads a file because of its name: a module or package
+// in a folder that it searches, or a cached or installed module of Python or node.
 func loadable(name string) bool {
 	parts := strings.Split(name, "/")
 	if slices.Contains(parts, "__pycache__") || slices.Contains(parts, "node_modules") {
@@ -100,31 +100,32 @@ func loadable(name string) bool {
 		len(parts) == 2 && strings.HasPrefix(last, "__init__.")
 }
 
-// ownedByGit reports whether a path, or the value of an option, lies in a directory
-// named .git, in any case, or .hg.
+// ownedByGit reports whether a path, or the value of an option, lies in a directory named
+// .git (in any case) or .hg.
 func ownedByGit(name string) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '=' }), func(part string) bool {
 		return strings.EqualFold(part, ".git") || strings.EqualFold(part, ".hg")
 	})
 }
 
-// checkWrite is checkPath for a file that a covered command opens for writing.
+// checkWrite is checkPath for a file that a covered command writes to.
 func checkWrite(name string) error {
 	if err := checkPath(name); err != nil {
 		return err
 	}
 	if ownedByGit(name) {
-		return fmt.Errorf("git runs what the files in .git say")
+		return fmt.Errorf("files in .git can make git run any command")
 	}
 	return nil
 }
 
-// readers are programs that change no file, whatever their arguments.
+// readers are programs for reading files. Their writing forms, such as sort -o and find
+// -fprintf, are covered by no wildcard (guards.go).
 var readers = strings.Fields(`cat ls head tail wc file stat chmod test [ grep egrep fgrep find echo printf diff cmp cksum md5sum sha1sum
 	sha256sum sha512sum du tree pwd true false sort uniq cut tr nl od basename dirname realpath readlink mkdir which`)
 
-// checkLine says why the commands of a line, each of them covered, may not run in one
-// line, or "": one would write what another one runs.
+// checkLine says why covered commands may not run in the same line, or is empty. It refuses
+// a line in which one command could write the code that another one runs.
 func checkLine(commands []SimpleCommand, covers []cover) string {
 	var code []codeWord
 	git := false
@@ -151,7 +152,7 @@ func checkLine(commands []SimpleCommand, covers []cover) string {
 		}
 		for _, arg := range covers[i].args[1:] {
 			if git && covers[i].env == nil && (slices.ContainsFunc(names(arg), ownedByGit) || couldName(arg, ".git")) {
-				return fmt.Sprintf("%s of %s: the same line runs git, which runs what the files in .git say", excerpt(arg), excerpt(c.Args[0]))
+				return fmt.Sprintf("%s of %s: the same line runs git, and files in .git can make git run any command", excerpt(arg), excerpt(c.Args[0]))
 			}
 			if one := replaced(code, arg); one != "" {
 				return writesCode(fmt.Sprintf("%s of %s", excerpt(arg), excerpt(c.Args[0])), one)
@@ -162,12 +163,12 @@ func checkLine(commands []SimpleCommand, covers []cover) string {
 }
 
 func writesCode(what, code string) string {
-	return fmt.Sprintf("%s could change %s, which the same line runs: write elsewhere, or have the rule name {baseDir}/%s, which nothing can change",
+	return fmt.Sprintf("%s could change %s, which the same line runs: write to another file, or use {baseDir}/%s in the rule and the command, which is read-only",
 		what, excerpt(code), path.Clean(strings.TrimPrefix(code, workspaceDir)))
 }
 
-// replaced returns the code that a word could name, or its folder, or "". It goes by
-// names alone, so it errs towards yes.
+// replaced returns the code that a word could name, or whose folder it could name, or "".
+// It compares names only, so it errs on the side of refusing.
 func replaced(code []codeWord, word string) string {
 	for _, c := range code {
 		file, ok := c.in("")
@@ -188,8 +189,8 @@ func replaced(code []codeWord, word string) string {
 	return ""
 }
 
-// couldName reports whether a pattern of file names has a component that matches name.
-// As in a shell, a wildcard at its begin matches no dot.
+// couldName reports whether a component of a pattern of file names could match name. As in
+// a shell, a leading wildcard does not match a dot.
 func couldName(pattern, name string) bool {
 	if !strings.ContainsAny(pattern, "*?[") {
 		return false
@@ -204,8 +205,8 @@ func couldName(pattern, name string) bool {
 	})
 }
 
-// names returns the pieces of a word that could be paths: all of it, and what stands
-// behind an option or between quotes, brackets and blanks.
+// names returns the pieces of a word that could be paths: the word, split at characters
+// that end an option's name, quote or bracket.
 func names(word string) []string {
 	return strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune("=:,;\"'`|<>(){}[]& \t\n", r) })
 }

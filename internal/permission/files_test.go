@@ -10,11 +10,11 @@ func TestRefusesFile(t *testing.T) {
 	for _, c := range []struct {
 		rules, command, dir, file, refused string
 	}{
-		{"Bash(git status)", "git status", "", ".git/config", "git runs"},
-		{"Bash(git status)", "git status", "", "sub/.git/config", "git runs"},
-		{"Bash(git status)", "git status", "", "sub/.GiT/HEAD", "git runs"},
-		{"Bash(git status)", "git status", "", ".git", "git runs"},
-		{"Bash(ls:*)", "ls", "", ".hg/hgrc", "git runs"},
+		{"Bash(git status)", "git status", "", ".git/config", "make git run"},
+		{"Bash(git status)", "git status", "", "sub/.git/config", "make git run"},
+		{"Bash(git status)", "git status", "", "sub/.GiT/HEAD", "make git run"},
+		{"Bash(git status)", "git status", "", ".git", "make git run"},
+		{"Bash(ls:*)", "ls", "", ".hg/hgrc", "make git run"},
 		{"Bash(git status)", "git status", "", ".gitignore", ""},
 		{"Bash(git status)", "git status", "", "x.git", ""},
 		{"Bash", "git status", "", ".git/config", ""},
@@ -29,7 +29,7 @@ func TestRefusesFile(t *testing.T) {
 		{"Bash(python3 scripts/x.py)", "python3 scripts/x.py", "", "in.csv", ""},
 		{"Bash(python3 scripts/x.py)", "python3 scripts/x.py", "", "src/app.py", ""},
 		{"Bash(python3 tools/*)", "python3 tools/evil.py", "", "tools/evil.py", "working_directory"},
-		{"Bash(python3 tools/y.py)", "python3 tools/y.py", "", "tools/json/__init__.py", "beside"},
+		{"Bash(python3 tools/y.py)", "python3 tools/y.py", "", "tools/json/__init__.py", "same folder"},
 		{"Bash(nohup python3 tools/*)", "nohup python3 tools/evil.py", "", "tools/evil.py", "working_directory"},
 		{"Bash(python3 tools/*)", "nohup python3 tools/evil.py", "", "tools/evil.py", "working_directory"},
 		{"Bash(env A=1 python3 tools/*)", "env A=1 python3 tools/evil.py", "", "tools/evil.py", "working_directory"},
@@ -47,13 +47,13 @@ func TestRefusesFile(t *testing.T) {
 		{"Bash(python3 -m json.tool:*)", "python3 -m json.tool x", "", "json/__init__.py", "another name"},
 		{"Bash(python3 -m json.tool:*)", "python3 -m json.tool x", "sub", "sub/argparse.py", "another name"},
 		{"Bash(python3 -m json.tool:*)", "python3 -m json.tool x", "", "x.json", ""},
-		// A rule that says nothing of the code grants the caller's own, and so does one
-		// for a file that the skill doesn't have.
+		// A rule that does not name the code allows the caller's own. So does a rule for a
+		// file that the skill does not have.
 		{"Bash(python3:*)", "python3 my.py", "", "my.py", ""},
 		{"Bash(python3 tools/y.py) Bash(python3:*)", "python3 tools/y.py", "", "tools/json.py", ""},
 		{"Bash(./gradlew:*)", "./gradlew build", "", "gradlew", ""},
 		{"Bash(make:*)", "make test", "", "Makefile", ""},
-		// The skill's folder takes no files at all.
+		// The skill's folder is read-only and takes no input files.
 		{"Bash(python3 {baseDir}/main.py:*)", "python3 {baseDir}/main.py", "", "json.py", ""},
 	} {
 		d := ParseRules([]string{c.rules}, sk.BaseDir()).Decide(c.command)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// simpleCover is the matcher written down a second time, as plainly as it can
-// be: word by word, with a recursive wildcard. It knows nothing of exceptions, so
-// it may cover more than the real one, never less.
+// simpleCover is a second, simpler implementation of matching: word by word, with a
+// recursive wildcard. It ignores exceptions, so it may cover more than the real one, but
+// never less.
 func simpleCover(rule string, args []string) bool {
 	body, scoped := strings.CutPrefix(rule, "Bash(")
 	body = strings.TrimSuffix(body, ")")
@@ -17,7 +17,7 @@ func simpleCover(rule string, args []string) bool {
 		return true
 	}
 	if !scoped || strings.ContainsAny(body, "'\"\\{}$") {
-		return scoped // quoting is the parser's business
+		return scoped // the parser handles quoting
 	}
 	open := strings.HasSuffix(body, ":*")
 	words := strings.Fields(strings.TrimSuffix(body, ":*"))
@@ -31,7 +31,7 @@ func simpleCover(rule string, args []string) bool {
 
 func simpleMatch(pattern, text string) bool {
 	if len(text) > 200 {
-		return true // too slow to say
+		return true // too slow for long texts
 	}
 	switch {
 	case pattern == "":
@@ -42,7 +42,7 @@ func simpleMatch(pattern, text string) bool {
 	return text != "" && text[0] == pattern[0] && simpleMatch(pattern[1:], text[1:])
 }
 
-// checkAllowed checks, without the code that decided, that an allowed plan may run.
+// checkAllowed checks that an allowed plan may run, without using the code that allowed it.
 func checkAllowed(t *testing.T, rules Rules, command string, p Plan) {
 	t.Helper()
 	var texts []string
@@ -78,7 +78,7 @@ func checkAllowed(t *testing.T, rules Rules, command string, p Plan) {
 			}
 			for _, env := range c.Env {
 				if strings.HasPrefix(env, "GIT_") && slices.Contains(c.Args, "git") {
-					continue // what the rule adds: TestGitEnvironment
+					continue // added by the rule, see TestGitEnvironment
 				}
 				name, _, _ := strings.Cut(env, "=")
 				if err := CheckEnv(Command, map[string]string{name: ""}); err != nil {
@@ -115,7 +115,7 @@ func FuzzDecide(f *testing.F) {
 		}
 		if d.Missing != "" && !ParseRules([]string{d.Missing}, "/skills/demo").Decide(command).Allowed &&
 			ParseRules([]string{d.Missing}, "/skills/demo").Decide(command).Missing == d.Missing {
-			t.Errorf("%q: the missing rule %q helps nothing", command, d.Missing)
+			t.Errorf("%q: the missing rule %q does not cover it", command, d.Missing)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func FuzzParseRules(f *testing.F) {
 				t.Errorf("%q: rule %q grants everything", text, r.text)
 			}
 		}
-		// A rule never grants a program that it doesn't name.
+		// A rule never grants a program whose name is not in it.
 		if !strings.Contains(text, "*") && !rules.Unscoped() && !strings.Contains(text, "zq") && rules.Decide("zq x").Allowed {
 			t.Errorf("%q covers zq", text)
 		}

@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// gitVariables are what a git that a rule covers finds in its environment, so that
-// the configuration of a repository chooses none of these programs, git(1).
-// ":" is an editor that changes nothing, git-var(1).
+// gitVariables is part of the environment of a git command that a rule covers. It overrides
+// the programs that a repository's configuration could choose, see git(1). The editor ":"
+// changes nothing, see git-var(1).
 var gitVariables = []string{
 	"GIT_EDITOR=:", "GIT_SEQUENCE_EDITOR=:", "GIT_PAGER=cat", "GIT_SSH_COMMAND=ssh", "GIT_ASKPASS=", "GIT_PROXY_COMMAND=",
 	"GIT_TERMINAL_PROMPT=0",
 }
 
-// gitSettings are settings of git for such a command, git-config(1). They win over
-// the configuration of any repository, and lose to a -c in the command line. Settings
-// with a name of the user's choice in their key (filter.NAME.clean, diff.NAME.textconv,
-// remote.NAME.uploadpack) can't be set for all names; diff.external can't be
-// switched off by a setting in every version of git.
+// gitSettings are git settings for such a command, see git-config(1). They override the
+// configuration of every repository, but a -c on the command line overrides them. Two kinds
+// of settings remain. Keys with a name chosen by the user (filter.NAME.clean,
+// diff.NAME.textconv, remote.NAME.uploadpack) cannot be set for all names. No setting
+// switches off diff.external in all versions of git.
 var gitSettings = [][2]string{
 	{"core.fsmonitor", "false"},
 	{"core.hooksPath", "/dev/null"},
@@ -33,11 +33,11 @@ var gitSettings = [][2]string{
 	{"gpg.ssh.program", "ssh-keygen"},
 	{"gpg.ssh.defaultKeyCommand", ""},
 	{"interactive.diffFilter", "cat"},
-	{"rebase.instructionFormat", "%s"}, // a line end in it adds a command to the list of git rebase -i
+	{"rebase.instructionFormat", "%s"}, // a newline in it would add a command to the list of git rebase -i
 }
 
-// gitEnv returns the environment that makes git safe to cover by a rule, or nil if
-// args don't run git. named is how many of args the rule has letter by letter.
+// gitEnv returns the environment that makes a git command safe to cover by a rule, or nil
+// if args do not run git. named is the number of args that the rule has letter by letter.
 func gitEnv(args []string, named int) []string {
 	for runnerAt(args) >= 0 {
 		at := payload(args)
@@ -51,13 +51,13 @@ func gitEnv(args []string, named int) []string {
 	}
 	settings := slices.Clone(gitSettings)
 	at := gitSubcommandAt(args)
-	// A folder that is laid out as a bare repository is used as one only where the
-	// rule names it.
+	// Git uses a folder with the layout of a bare repository as one only if the rule names
+	// that folder with -C.
 	if place := slices.Index(args[:at], "-C"); place < 0 || place+1 >= named {
 		settings = append(settings, [2]string{"safe.bareRepository", "explicit"})
 	}
 	if at < len(args) && isConfigKey(args[at]) {
-		settings = append(settings, [2]string{"alias." + args[at], ""}) // git ignores it for its own commands
+		settings = append(settings, [2]string{"alias." + args[at], ""}) // git ignores aliases with the name of a git command
 	}
 	env := append(slices.Clone(gitVariables), "GIT_CONFIG_COUNT="+strconv.Itoa(len(settings)))
 	for i, s := range settings {
@@ -67,8 +67,8 @@ func gitEnv(args []string, named int) []string {
 	return env
 }
 
-// isConfigKey reports whether alias.NAME is a key of git's configuration. An alias of
-// another name can only be alias.NAME.command, which git 2.39 doesn't know.
+// isConfigKey reports whether alias.NAME is a valid git configuration key. Git can only
+// define an alias of another name as alias.NAME.command, which git 2.39 does not know.
 func isConfigKey(name string) bool {
 	for _, c := range []byte(name) {
 		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '-' {

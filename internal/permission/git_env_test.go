@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// Each row plants something in a repository and runs git as a rule would let it: the
-// program must not run. Without the environment that the rule adds, it does.
+// Each row plants a program in a repository and runs git as a rule allows. The program must
+// run without the environment that the rule adds, and must not run with it.
 func TestGitEnvironment(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("no git to try")
+		t.Skip("git is not installed")
 	}
 	for _, c := range []struct {
 		name, config string
@@ -47,8 +47,8 @@ func TestGitEnvironment(t *testing.T) {
 	}
 }
 
-// plantAndRun makes a repository, plants, runs a command, and reports whether what was
-// planted ran.
+// plantAndRun creates a repository with the planted program, runs the command, and reports
+// whether the planted program ran.
 func plantAndRun(t *testing.T, config string, files map[string]string, command string, env []string) bool {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +95,7 @@ func put(t *testing.T, dir, name, text string) {
 func TestGitEnvironmentIsForGit(t *testing.T) {
 	for _, c := range []struct {
 		rules, command string
-		key            string // a setting that is there
+		key            string // a setting that env must have
 		lacks          string
 	}{
 		{"Bash(git:*)", "git status", "safe.bareRepository", ""},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// unescaped is a pattern without the backslashes that escape.
+// unescaped removes the backslashes that escape.
 func unescaped(pattern string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
@@ -57,13 +57,13 @@ func TestGlobsAreCovered(t *testing.T) {
 		{"Bash(cat:*)", "cat *.txt > all.txt", true},
 		{"Bash", "rm -f *.tmp", true},
 		{"Bash(echo:*)", "echo * a* ? a?b [ab] a[0-9] [a\"]\"b]", true},
-		// A rule with an inner wildcard compares what is written.
+		// A rule with an inner wildcard compares patterns as written.
 		{"Bash(ls *.csv)", "ls *.csv", true},
 		{"Bash(ls *.csv)", "ls ?.csv", true},
 		{"Bash(ls *.csv)", "ls *.json", false},
 		{"Bash(tool * main)", "tool x* main", true},
 		{"Bash(tool * main)", "tool x mai?", false},
-		// What a rule says in front is never a pattern.
+		// The words before a rule's wildcard never match a pattern.
 		{"Bash(tool status:*)", "tool s*", false},
 		{"Bash(tool status:*)", "tool st?tus x", false},
 		{"Bash(tool status:*)", "tool [s]tatus", false},
@@ -72,7 +72,7 @@ func TestGlobsAreCovered(t *testing.T) {
 		{"Bash(tool '*':*)", "tool '*' x", true},
 		{"Bash(tool a?c:*)", "tool a?c x", false},
 		{"Bash(tool a?c *x)", "tool a?c x", false},
-		// An exact rule covers the same text.
+		// An exact rule covers a pattern that is written the same.
 		{"Bash(ls a.csv)", "ls *.csv", false},
 		{"Bash(ls a.csv)", "ls ?.csv", false},
 		{"Bash(ls ?.csv)", "ls ?.csv", true},
@@ -84,10 +84,10 @@ func TestGlobsAreCovered(t *testing.T) {
 func TestGlobsElsewhereAreRefused(t *testing.T) {
 	for _, command := range []string{
 		"l* x", "g*t status", "?s", "[l]s", "/usr/bin/l?", "ls | c*", "LANG=* ls", "APP_X=? ls", "APP_X=[a] ls", "ls > *", "ls >> a?", "ls < *.csv", "ls 2> [a]", "ls &> *", "cat <<< *", "cat <<< [a]",
-		// Programs with a guard, whatever the rule.
+		// Programs with a guard take no patterns, whatever the rule.
 		"find *", "find . -name *.py", "sort *.csv", "/usr/bin/sort ?", "./sort ?", "sed s/a/b/ *.txt", "sed -n *", "git status *", "git add ?", "awk 1 *.csv", "gawk 1 [a]", "tar cf x.tar *", "gcc *.c", "rg x *", "make *",
 		"zip x.zip *", "npm run *", "rsync * x", "go test ./*", "wget *", "pandoc *.md", "fd *",
-		// What runners run.
+		// The program that a runner runs is not a pattern.
 		"env *", "env A=* ls", "env -i ls *", "env -u * ls", "env git *", "env A=1 find *", "xargs *", "xargs git add *", "xargs -n 1 cat *", "xargs sh *", "nice *", "nice git *", "nice -n 5 cat *", "nohup find *", "timeout 5 *",
 		"timeout * ls", "timeout -s 9 5 ls *", "timeout 5 nice sort *", "bash *", "bash -c *", "bash -c 'cat \"$@\"' x *", "sh *.sh", "sh -- *", "sudo cat *", "sudo --user bob *", "watch ls *", "ssh host cat *", "parallel cat *",
 		"docker exec c *", "docker run *", "vim *", "su bob *", "flock f *", "busybox ls *", "env env cat *", "strace cat *",
@@ -111,7 +111,7 @@ func TestGlobsElsewhereAreRefused(t *testing.T) {
 		{"Bash", "nice env cat *", true},
 	})
 	for command, want := range map[string]string{
-		"git add *": "'git'", "l* x": "name the program", "ls > *": "in arguments only", "env *": "what 'env' runs", "cd *": "builtin", "nice find *": "'find'",
+		"git add *": "'git'", "l* x": "name the program", "ls > *": "in arguments only", "env *": "program that 'env' runs", "cd *": "builtin", "nice find *": "'find'",
 	} {
 		d := ParseRules([]string{"Bash"}, "").Decide(command)
 		if !strings.Contains(d.Reason, want) || d.Missing != "" {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// matches compares the words of a command with those of the rule. From the word
-// first on there are patterns of file names. They are compared as written; but
-// what a rule with a wildcard says in front, only a literal word does.
+// matches compares the words of a command with those of the rule. The words from position
+// first on may be patterns of file names. Patterns are compared as written, but only
+// literal words match the words before a rule's wildcard.
 func (r rule) matches(args []string, first int) bool {
 	switch r.kind {
 	case wholeTool:
@@ -20,8 +20,8 @@ func (r rule) matches(args []string, first int) bool {
 	return false
 }
 
-// takes reports whether the words of the rule match args. A wildcard in the first
-// word chooses among programs, never a directory.
+// takes reports whether args match the words of the rule. A wildcard in the first word does
+// not match a directory.
 func (r rule) takes(args []string) bool {
 	text := strings.Join(args, boundary)
 	if !matchWildcard(r.pattern, text) && !(r.prefix && matchWildcard(r.pattern+boundary+wildcard, text)) {
@@ -31,14 +31,14 @@ func (r rule) takes(args []string) bool {
 	return !wild || !strings.Contains(args[0][len(before):], "/") || matchName(r.words[0], args[0])
 }
 
-// matchName is matchWildcard for a program: a wildcard matches no "/".
+// matchName is matchWildcard for a program's name, in which a wildcard does not match "/".
 func matchName(pattern, name string) bool {
 	return slices.EqualFunc(strings.Split(pattern, "/"), strings.Split(name, "/"), matchWildcard)
 }
 
-// leaves returns the word of args in which a wildcard would match a "..", or "".
-// Such a word could name a file outside of the folder that the rule names. A wildcard
-// that is a word by itself names no folder and is not looked at.
+// leaves returns the word of args in which a wildcard would match a "..", or "". Such a
+// word could name a file outside the folder that the rule names. A word that is only a
+// wildcard names no folder and is skipped.
 func (r rule) leaves(args []string) string {
 	for _, word := range r.words[r.fixed:] {
 		before, after, _ := strings.Cut(word, wildcard)
@@ -64,9 +64,9 @@ func (r rule) leaves(args []string) string {
 	return ""
 }
 
-// matchWildcard reports whether text is pattern with each wildcard replaced by
-// some text. Each piece between two wildcards is taken where it is found first,
-// which loses no match, so the time is bounded by the product of the lengths.
+// matchWildcard reports whether text equals pattern with some text in place of each
+// wildcard. It takes each piece between two wildcards at its first occurrence. That finds
+// every match, and bounds the time by the product of the lengths.
 func matchWildcard(pattern, text string) bool {
 	pieces := strings.Split(pattern, wildcard)
 	first, last := pieces[0], pieces[len(pieces)-1]

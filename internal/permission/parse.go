@@ -8,9 +8,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// parse turns a command line into the plan that it asks for. What isn't on the
-// list below (simple commands, their redirects, and five ways to join them) is an
-// error whose text is the reason for a refusal.
+// parse turns a command line into a plan. It accepts simple commands with redirects, joined
+// by ; && || | |& or newlines. The text of an error is the reason for the refusal.
 func parse(line, baseDir string) (Plan, error) {
 	if err := checkText(line); err != nil {
 		return nil, fmt.Errorf("the command line is refused: %w", err)
@@ -20,7 +19,7 @@ func parse(line, baseDir string) (Plan, error) {
 		return nil, fmt.Errorf("the command line does not parse: %w", err)
 	}
 	if doubtfulContinuation(line, file) {
-		return nil, errors.New("a backslash at the end of a line is in doubt: put the command on one line")
+		return nil, errors.New("a backslash at the end of a line is ambiguous: put the command on one line")
 	}
 	p := planner{reader: reader{source: line, baseDir: baseDir}}
 	for _, stmt := range file.Stmts {
@@ -34,10 +33,9 @@ func parse(line, baseDir string) (Plan, error) {
 	return p.plan, nil
 }
 
-// doubtfulContinuation reports a backslash in front of a line's end, or of the
-// text's, where the parser and bash are known to differ: behind another
-// backslash or a $, and in a comment. What runs is what was checked either way,
-// but it would not be what was meant.
+// doubtfulContinuation reports a backslash at the end of a line, or of the text, in places
+// where the parser and bash differ: after another backslash or a $, and in a comment. The
+// plan would still have the checked words, but not the ones that the author meant.
 func doubtfulContinuation(line string, file *syntax.File) bool {
 	end := strings.TrimRight(line, " \t\n")
 	doubt := strings.Contains(line, "\\\\\n") || strings.Contains(line, "$\\\n") ||
@@ -51,14 +49,15 @@ func doubtfulContinuation(line string, file *syntax.File) bool {
 	return doubt
 }
 
+// A planner builds the plan of one command line.
 type planner struct {
 	reader
 	plan  Plan
 	count int // simple commands so far
 }
 
-// list adds the pipelines of a list joined by && and ||. Neither binds tighter
-// and there are no brackets, so their order is all that matters.
+// list adds the pipelines of a list joined by && and ||. The two have the same precedence
+// and there are no brackets, so a flat list in their order is enough.
 func (p *planner) list(s *syntax.Stmt, when When) error {
 	b, ok := s.Cmd.(*syntax.BinaryCmd)
 	if !ok || b.Op != syntax.AndStmt && b.Op != syntax.OrStmt {
@@ -78,7 +77,7 @@ func (p *planner) list(s *syntax.Stmt, when When) error {
 	return p.list(b.Y, IfFailed)
 }
 
-// pipeline appends the simple commands of s to those before it.
+// pipeline appends the simple commands of s to before.
 func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleCommand, error) {
 	b, joined := s.Cmd.(*syntax.BinaryCmd)
 	if err := checkStmt(s, joined); err != nil {
@@ -108,8 +107,8 @@ func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleComm
 	return append(before, c), nil
 }
 
-// checkStmt refuses what surrounds a command. joined: s is two commands and what
-// joins them, which can have no redirect of its own.
+// checkStmt refuses what surrounds a command. joined says that s is two commands and their
+// connector, which can have no redirect.
 func checkStmt(s *syntax.Stmt, joined bool) error {
 	switch {
 	case s.Negated:
@@ -163,7 +162,7 @@ func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 	return c, err
 }
 
-// assignment returns NAME=value of an assignment in front of a command.
+// assignment returns an assignment in front of a command as NAME=value.
 func (p *planner) assignment(a *syntax.Assign) (string, error) {
 	if a.Name == nil || a.Append || a.Naked || a.Index != nil || a.Array != nil {
 		return "", errors.New("only a plain NAME=value may stand in front of a command")

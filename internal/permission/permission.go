@@ -1,41 +1,43 @@
-// Package permission decides who may run what: a skill's allowed-tools and a
-// tenant's policy become a Grant, or a refusal with one sentence that a person,
-// or a model, can act on. It does no I/O and knows nothing of sandboxes.
+// Package permission decides which programs a principal may run. It combines a skill's
+// allowed-tools with a tenant's policy. The result is a [Grant], or a refusal with one
+// sentence that a person or a model can act on. Start with [Policy.Check] and, for command
+// lines alone, with [ParseRules] and [Rules.Decide]. The package does no I/O and knows
+// nothing of sandboxes.
 //
-// A command line is parsed, never handed to a shell. Only simple commands with
-// literal words pass, joined by ; && || | and |&, with redirects beneath the
-// working directory; everything else is refused by name. Every simple command
-// must be covered by a rule, compared word by word after quote removal, and the
-// Plan holds exactly the words that were compared.
+// A command line is parsed and never passed to a shell. It may consist of simple commands
+// with literal words, joined by ; && || | and |&, with redirects beneath the working
+// directory. Everything else is refused, and the refusal names it. A rule must cover every
+// simple command, word by word after quote removal. The [Plan] has exactly the words that
+// were compared.
 //
 // # Patterns of file names
 //
-// One thing is expanded: an unquoted *, ? or [...] in an argument, by the sandbox,
-// when the command runs. Rules compare such a word as it is written, and what a
-// rule says in front of its wildcard is matched by literal words only. A file name
-// never becomes an option: one that begins with "-" gets "./" in front. Programs
-// with a guard (find, sort, sed, git, awk and more) take no patterns, nor do
-// runners in front of the program that they run: what can't be looked at beforehand
-// can't be checked.
+// The sandbox expands an unquoted *, ? or [...] in an argument when the command runs.
+// Nothing else is expanded. Rules compare such a word as written, and only literal words
+// match the words before a rule's wildcard. A file name never becomes an option: if it
+// begins with "-", the sandbox prepends "./".
 //
-// # What a rule protects from
+// Programs with a guard (find, sort, sed, git, awk and more) take no patterns, because the
+// matches cannot be checked in advance. For the same reason a runner takes no patterns
+// before the program that it runs.
 //
-// Bash(git status:*) keeps a model to one subcommand: no other program, no
-// option in front of it, no second command behind it. For programs with an
-// option or a sub-language that starts other programs or writes files (find,
-// sed, sort, git, tar, awk and more; see guards.go) a rule that ends in a
-// wildcard doesn't cover that form. Programs whose purpose is to run others
-// (env, xargs, sh, sudo and more; see runners.go) are covered only by a rule that
-// names what they run.
+// # What a rule restricts
 //
-// What a rule names has to be what the skill has there: see files.go. A git that a rule
-// covers finds its programs set by the environment: see git_env.go.
+// Bash(git status:*) restricts a model to one subcommand: no other program, no option
+// before the subcommand, no second command. Some programs have an option or a sub-language
+// that starts other programs or writes files (find, sed, sort, git, tar, awk and more; see
+// guards.go). A rule that ends in a wildcard does not cover such options. Programs whose
+// purpose is to run others (env, xargs, sh, sudo and more; see runners.go) need a rule that
+// names the program to run.
 //
-// A rule does not make a program harmless. Bash(python:*) grants arbitrary code,
-// and so does a rule for node, perl, ruby, php, lua, sqlite3 or psql; make, npm,
-// cargo, pytest and pip run what files of the workspace say; git runs what the
-// configuration and the hooks of a repository say. Rules limit accidents; the
-// sandbox is the boundary.
+// A file that a rule names must be the skill's file, see files.go. A git command that a
+// rule covers gets an environment that overrides programs of the repository's
+// configuration, see git_env.go.
+//
+// A rule does not make a program harmless. Bash(python:*) grants any code, and so does a
+// rule for node, perl, ruby, php, lua, sqlite3 or psql. make, npm, cargo, pytest and pip
+// run commands from files in the workspace. git runs commands from the configuration and
+// hooks of a repository. Rules limit accidents; the sandbox is the boundary.
 package permission
 
 import (
@@ -45,24 +47,24 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is parsed.
+// Limits on parsing.
 const (
-	// MaxCommand bounds a command line, in bytes.
+	// MaxCommand is the maximum length of a command line, in bytes.
 	MaxCommand = 10_000
-	// MaxCommands bounds the simple commands of one line.
+	// MaxCommands is the maximum number of simple commands in a line.
 	MaxCommands = 256
-	// MaxPipeline bounds the simple commands of one pipeline; the sandbox's init
-	// starts no longer one.
+	// MaxPipeline is the maximum number of simple commands in a pipeline. The sandbox's
+	// init starts no longer ones.
 	MaxPipeline = 64
-	// MaxRedirects bounds the redirects of one simple command.
+	// MaxRedirects is the maximum number of redirects of a simple command.
 	MaxRedirects = 16
-	// MaxRules bounds the entries of an allowed-tools field; those beyond it
-	// match nothing.
+	// MaxRules is the maximum number of rules in an allowed-tools field. Further rules are
+	// ignored.
 	MaxRules = 1_000
 )
 
-// checkText refuses text that two readers could take for two different things:
-// what a terminal doesn't show, and what some shells take for a separator.
+// checkText refuses text that two readers could understand differently: characters that a
+// terminal does not show, and characters that some shells treat as a separator.
 func checkText(s string) error {
 	if len(s) > MaxCommand {
 		return fmt.Errorf("longer than %d bytes", MaxCommand)
@@ -82,8 +84,8 @@ func checkText(s string) error {
 	return nil
 }
 
-// invisible reports blanks other than the plain one, and format characters such
-// as zero-width joiners and direction overrides.
+// invisible reports blanks other than U+0020, and format characters such as zero-width
+// joiners and direction overrides.
 func invisible(r rune) bool {
 	switch r {
 	case '\u115F', '\u1160', '\u2800', '\u3164', '\uFFA0': // letters and symbols that print as a blank
@@ -92,7 +94,7 @@ func invisible(r rune) bool {
 	return unicode.In(r, unicode.Zs, unicode.Zl, unicode.Zp, unicode.Cf)
 }
 
-// excerpt quotes s for a sentence, cut to a length that a sentence can bear.
+// excerpt quotes s for a sentence, cut after 60 characters.
 func excerpt(s string) string {
 	const most = 60
 	if runes := []rune(s); len(runes) > most {

@@ -1,7 +1,7 @@
 package permission
 
-// A Plan is what a checked command line runs: steps in order, each a pipeline.
-// Its shape is that of a sandbox's program.
+// A Plan is a checked command line: steps in order, each a pipeline. It has the same shape
+// as a program of package sandbox.
 type Plan []Step
 
 // A Step is one pipeline and the condition on which it runs.
@@ -10,12 +10,12 @@ type Step struct {
 	Pipeline []SimpleCommand
 }
 
-// When says on what a step depends. The status of a pipeline is that of its
-// last command; a step that didn't run leaves the status as it was.
+// When is the condition of a step. It refers to the status of the step that ran last, which
+// is the exit status of the last command of that step's pipeline.
 type When int
 
-// Always runs a step whatever came before (";"), IfSucceeded if the step that
-// ran last exited with 0 ("&&"), IfFailed if it did not ("||").
+// Always runs a step in any case (";"). IfSucceeded runs it if the last status is 0 ("&&"),
+// IfFailed if it is not ("||").
 const (
 	Always When = iota
 	IfSucceeded
@@ -24,46 +24,47 @@ const (
 
 // A SimpleCommand is one program with its arguments.
 type SimpleCommand struct {
-	// Args are the words after quote removal, at least one, none with a NUL.
+	// Args are the words after quote removal: at least one, none with a NUL.
 	Args []string
-	// Globs are those of Args that are patterns of file names, in their order,
-	// never the first. What they match takes their place when the command runs.
+	// Globs are the arguments that are patterns of file names, in order. Args[0] is never
+	// one. The matches replace the argument when the command runs.
 	Globs []Glob
-	// Env are assignments in front of the command, "NAME=value", added to the
-	// environment of this program alone.
+	// Env has "NAME=value" for each assignment in front of the command, and the variables
+	// that a rule adds. They apply to this program only.
 	Env []string
 	// Redirects apply in order, after the pipes of the pipeline.
 	Redirects []Redirect
-	// PipeStderr sends stderr into the pipe behind this command too ("|&"). It
-	// takes effect after Redirects, as in bash.
+	// PipeStderr also sends stderr into the pipe after this command ("|&"). As in bash, it
+	// takes effect after Redirects.
 	PipeStderr bool
 }
 
 // A Glob is an argument with an unquoted *, ? or [...].
 type Glob struct {
 	Arg     int    // index in Args
-	Pattern string // Args[Arg], with a backslash before what was quoted and would be special
+	Pattern string // Args[Arg], with a backslash before each quoted special character
 }
 
 // A Redirect changes one file descriptor of a command.
 type Redirect struct {
-	// FD is the descriptor, 0 to 9.
+	// FD is the descriptor to change, 0 to 9.
 	FD   int
 	Kind RedirectKind
-	// Path is for Read, Write and Append: relative, without "..", or /dev/null.
+	// Path is for Read, Write and Append. It is relative and has no "..", or it is
+	// /dev/null.
 	Path string
-	// From is for Dup: the descriptor that FD becomes a copy of. It is 0, 1 or 2,
-	// or was opened by an earlier redirect of the same command.
+	// From is for Dup: FD becomes a copy of it. It is 0, 1 or 2, or an earlier redirect of
+	// the same command has opened it.
 	From int
-	// Text is for Text: what the descriptor reads.
+	// Text is for Text: the content that FD reads.
 	Text string
 }
 
 // RedirectKind says what a descriptor becomes.
 type RedirectKind int
 
-// Read opens a file for reading; Write creates or truncates it; Append creates
-// it or writes at its end; Dup copies a descriptor; Text is a here-document.
+// Read opens a file for reading. Write creates or truncates it. Append creates it or writes
+// at its end. Dup copies a descriptor. Text is a here-document.
 const (
 	Read RedirectKind = iota
 	Write
@@ -72,8 +73,8 @@ const (
 	Text
 )
 
-// Commands returns the argument vectors of p in order, patterns of file names as
-// they are written.
+// Commands returns the arguments of every command in order. Patterns of file names are as
+// written.
 func (p Plan) Commands() [][]string {
 	var all [][]string
 	for _, c := range p.commands() {

@@ -74,7 +74,7 @@ func TestRedirectsStayInside(t *testing.T) {
 	for _, redirect := range []string{"> ./x", "> a/./b", "> a/b/c", "2> x 3< y", "> 'a*b'", strings.Repeat("> a ", MaxRedirects)} {
 		decideRows(t, []row{{"Bash(git status:*)", "git status " + redirect, true}})
 	}
-	// A here-document doesn't hide what follows it.
+	// A here-document does not hide the commands after it.
 	decideRows(t, []row{
 		{"Bash(git status:*)", "git status <<E\nx\nE\nid", false},
 		{"Bash(git status:*)", "git status <<E; id\nx\nE\n", false},
@@ -93,6 +93,6 @@ func TestAssignments(t *testing.T) {
 	} {
 		decideRows(t, []row{{"Bash(git status:*)", prefix + " git status", false}, {"Bash", prefix + " git status", false}})
 	}
-	// Behind the name of the program it is an argument.
+	// An assignment after the program's name is an argument.
 	decideRows(t, []row{{"Bash(git status:*)", "git status X=1", true}, {"Bash(git status:*)", "git X=1 status", false}, {"Bash(git status:*)", "'LANG=C' git status", false}})
 }

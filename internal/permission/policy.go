@@ -7,17 +7,17 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// A Principal is who asks, as the server established it.
+// A Principal is the authenticated caller.
 type Principal struct {
 	Tenant string
 	Name   string
 }
 
-// SourceKind says what a request wants to run.
+// SourceKind is the kind of program that a request wants to run.
 type SourceKind int
 
-// Script is a file of the skill, Code a program as text, Command a line checked
-// against allowed-tools. The zero kind is none of them and never granted.
+// Script is a file of the skill, Code a program as text, Command a line that is checked
+// against allowed-tools. The zero SourceKind is none of these and is never granted.
 const (
 	Script SourceKind = iota + 1
 	Code
@@ -36,29 +36,29 @@ func (k SourceKind) String() string {
 	return "unknown"
 }
 
-// A Source is what a request wants to run. Only the fields of its kind count.
+// A Source is the program that a request wants to run. Only the fields of its kind count.
 type Source struct {
 	Kind     SourceKind
-	Script   string // path in the skill
+	Script   string // path relative to the skill
 	Code     string
 	Language string // of Code
 	Command  string
 }
 
-// Policy is what a tenant is granted. The zero Policy grants scripts, code and
-// checked commands, without network and without a shell.
+// Policy is what a tenant may do. The zero Policy allows scripts, code and checked
+// commands, without network and without a shell.
 type Policy struct {
-	// Network lets a skill that asks for network have the host's.
+	// Network gives the host's network to a skill that asks for network.
 	Network bool
-	// Shell runs the command lines of a skill with an unscoped Bash rule by bash
-	// itself, with every expansion, instead of the parsed plan.
+	// Shell runs the command lines of a skill with an unscoped Bash rule in bash, with
+	// every expansion, instead of the parsed plan.
 	Shell bool
 	// NoCode refuses inline code.
 	NoCode bool
 }
 
-// A Grant is proof that Check approved one source of one skill for one
-// principal. Only this package can make one; the zero Grant approves nothing.
+// A Grant is proof that Check approved one source of one skill for one principal. Only this
+// package can make one that approves something; the zero Grant approves nothing.
 type Grant struct {
 	valid     bool
 	principal Principal
@@ -66,34 +66,34 @@ type Grant struct {
 	source    Source
 	plan      Plan
 	network   bool
-	scoped    bool       // what RefusesFile looks at: see Decision
-	code      []codeWord // likewise
+	scoped    bool       // for RefusesFile, see Decision
+	code      []codeWord // for RefusesFile, see Decision
 }
 
 // Valid reports whether g approves anything.
 func (g Grant) Valid() bool { return g.valid }
 
-// Principal is who was approved.
+// Principal returns the approved caller.
 func (g Grant) Principal() Principal { return g.principal }
 
-// Skill is the skill that was approved, nil for the zero Grant.
+// Skill returns the approved skill, or nil for the zero Grant.
 func (g Grant) Skill() *skill.Skill { return g.skill }
 
-// Source is what was approved.
+// Source returns the approved source.
 func (g Grant) Source() Source { return g.source }
 
-// Plan is what an approved command runs; nil for a script or code. It must not
-// be changed.
+// Plan returns what an approved command runs, or nil for a script or code. The caller must
+// not change it.
 func (g Grant) Plan() Plan { return g.plan }
 
-// Network reports whether it runs with network.
+// Network reports whether the source runs with network.
 func (g Grant) Network() bool { return g.network }
 
 // Denied is the refusal of a source.
 type Denied struct {
 	Command string // the command line; empty for a script or code
 	Reason  string // one sentence
-	// Rule is the entry that allowed-tools would need, or empty if none would do.
+	// Rule is the rule that allowed-tools would need; empty if no rule would help.
 	Rule string
 }
 
@@ -104,24 +104,24 @@ func (e *Denied) Error() string {
 	return fmt.Sprintf("command %s denied: %s", excerpt(e.Command), e.Reason)
 }
 
-// Message is the refusal of a command as the published tool contract words it.
+// Message returns the refusal of a command in the words of the published tool contract.
 func (e *Denied) Message() string {
 	return "Command not allowed by skill permissions: " + e.Command
 }
 
-// NetworkRefused is the refusal of network.
+// NetworkRefused is the refusal of network access.
 type NetworkRefused struct {
 	Skill  string
-	Reason string // one sentence: what to set
+	Reason string // one sentence that says what to set
 }
 
 func (e *NetworkRefused) Error() string {
 	return fmt.Sprintf("network for skill %s refused: %s", excerpt(e.Skill), e.Reason)
 }
 
-// Check decides whether a principal may run one source of a skill. network is
-// what the request says about network, nil if nothing. The error is a *Denied, a
-// *NetworkRefused, or what the skill says about the path of a script.
+// Check decides whether a principal may run a source of a skill. network is the request's
+// wish for network, or nil if the request does not mention it. The error is a *Denied, a
+// *NetworkRefused, or a *skill.PathError about the path of a script.
 func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool) (Grant, error) {
 	if sk == nil {
 		return Grant{}, errors.New("check: no skill")
@@ -152,7 +152,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 	return g, nil
 }
 
-// DecideFor decides a command line of a skill exactly as Check does.
+// DecideFor decides about a command line of a skill exactly as Check does.
 func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
 	rules := rulesOf(sk)
 	if !sk.Manifest.HasAllowedTools {
@@ -165,7 +165,7 @@ func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
 	return p.Decide(rules, command)
 }
 
-// rulesOf returns the rules of a skill, which are parsed once.
+// rulesOf returns the rules of a skill, which are parsed once for each skill.
 func rulesOf(sk *skill.Skill) Rules {
 	type key struct{}
 	rules, _ := skill.Derived(sk, key{}, func() (Rules, error) {
@@ -174,7 +174,8 @@ func rulesOf(sk *skill.Skill) Rules {
 	return rules
 }
 
-// Decide decides by rules, and by a shell where the policy grants one.
+// Decide decides by the rules, or grants a shell if the policy has one and the rules are
+// unscoped.
 func (p Policy) Decide(rules Rules, command string) Decision {
 	if !p.Shell || !rules.Unscoped() {
 		return rules.Decide(command)
@@ -182,7 +183,7 @@ func (p Policy) Decide(rules Rules, command string) Decision {
 	if err := checkText(command); err != nil {
 		return Decision{Reason: "the command line is refused: " + err.Error()}
 	}
-	// Without "--" bash would take a line that begins with - for an option.
+	// Without "--" bash would take a command that begins with - as an option.
 	shell := SimpleCommand{Args: []string{"bash", "-c", "--", command}}
 	return Decision{
 		Allowed: true,
@@ -192,7 +193,8 @@ func (p Policy) Decide(rules Rules, command string) Decision {
 	}
 }
 
-// network: off unless the skill asks and the policy grants it.
+// network decides about network: it is off unless the skill asks for it and the policy
+// grants it.
 func (p Policy) network(sk *skill.Skill, request *bool) (bool, error) {
 	asked := sk.Manifest.NetworkAccess
 	switch {
@@ -203,7 +205,7 @@ func (p Policy) network(sk *skill.Skill, request *bool) (bool, error) {
 	case !asked:
 		return false, nil
 	case !p.Network:
-		return false, &NetworkRefused{Skill: sk.Name, Reason: "it asks for network, which is not granted: set `network: host` in the daemon's config (for trusted skills only), or send network=false to run without"}
+		return false, &NetworkRefused{Skill: sk.Name, Reason: "the skill asks for network, which the daemon does not grant: set `network: host` in its configuration (for trusted skills only), or send network=false to run without"}
 	}
 	return true, nil
 }

@@ -44,7 +44,7 @@ func TestCheckCommand(t *testing.T) {
 }
 
 func TestCheckCommandWithoutAllowedTools(t *testing.T) {
-	sk := &skill.Skill{Name: "demo", Manifest: skill.Manifest{AllowedTools: []string{"Bash"}}} // the flag decides
+	sk := &skill.Skill{Name: "demo", Manifest: skill.Manifest{AllowedTools: []string{"Bash"}}} // HasAllowedTools is not set
 	_, err := Policy{Shell: true}.Check(who, sk, Source{Kind: Command, Command: "ls"}, nil)
 	var denied *Denied
 	if !errors.As(err, &denied) || !strings.Contains(denied.Reason, "no allowed-tools") || !strings.Contains(denied.Reason, "SKILL.md") {
@@ -66,7 +66,7 @@ func TestCheckSources(t *testing.T) {
 	}
 	var denied *Denied
 	if _, err := (Policy{NoCode: true}).Check(who, sk, Source{Kind: Code, Code: "print(1)"}, nil); !errors.As(err, &denied) {
-		t.Errorf("code where it is switched off: %v", err)
+		t.Errorf("code with NoCode: %v", err)
 	}
 	if _, err := (Policy{}).Check(who, sk, Source{}, nil); !errors.As(err, &denied) {
 		t.Errorf("no source: %v", err)
@@ -109,7 +109,7 @@ func TestShell(t *testing.T) {
 			t.Errorf("%s: plan %q, want %q", c.what, g.Plan().Commands(), want)
 		}
 	}
-	// A scoped skill of such a tenant is decided as ever.
+	// The policy's shell does not affect a skill with scoped rules.
 	if d := (Policy{Shell: true}).DecideFor(withTools("Bash(ls:*)"), "ls"); d.Rule != "Bash(ls:*)" {
 		t.Errorf("scoped: %+v", d)
 	}

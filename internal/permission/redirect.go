@@ -9,10 +9,11 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxPath bounds the path of a redirect (PATH_MAX with its NUL, path_resolution(7)).
+// maxPath is the maximum length of a redirect's path: PATH_MAX without its NUL, see
+// path_resolution(7).
 const maxPath = 4095
 
-// redirects translates the redirects of one command.
+// redirects converts the redirects of one command.
 func (r reader) redirects(list []*syntax.Redirect) ([]Redirect, error) {
 	if len(list) > MaxRedirects {
 		return nil, fmt.Errorf("a command has more than %d redirects", MaxRedirects)
@@ -67,8 +68,8 @@ func (r reader) redirect(node *syntax.Redirect) ([]Redirect, error) {
 	return nil, fmt.Errorf("the redirect %s is not supported", node.Op)
 }
 
-// duplicate translates <& and >&, which take a descriptor; >& also takes a file,
-// and is then &>.
+// duplicate converts <& and >&, which take a descriptor. >& also takes a file and then
+// means &>.
 func duplicate(node *syntax.Redirect, fd int, word string) ([]Redirect, error) {
 	if from, err := strconv.Atoi(word); err == nil && isDigits(word) {
 		if from > 9 {
@@ -82,10 +83,10 @@ func duplicate(node *syntax.Redirect, fd int, word string) ([]Redirect, error) {
 	if node.Op == syntax.DplOut && node.N == nil {
 		return file(Redirect{FD: 1, Kind: Write, Path: word}, Redirect{FD: 2, Kind: Dup, From: 1})
 	}
-	return nil, fmt.Errorf("the redirect to &%s names no descriptor", excerpt(word))
+	return nil, fmt.Errorf("the redirect to &%s does not name a descriptor", excerpt(word))
 }
 
-// file lets redirects pass whose first one names a file that a command may use.
+// file returns the redirects if the first one has a path that a command may open.
 func file(list ...Redirect) ([]Redirect, error) {
 	if err := checkPath(list[0].Path); err != nil {
 		return nil, fmt.Errorf("the redirect to %s: %w", excerpt(list[0].Path), err)
@@ -93,8 +94,8 @@ func file(list ...Redirect) ([]Redirect, error) {
 	return list, nil
 }
 
-// checkPath refuses a path that leaves the working directory or is none. Links
-// are the sandbox's business: it opens beneath a descriptor.
+// checkPath refuses a path that leaves the working directory or names no file. Links are
+// not checked here: the sandbox opens redirects beneath a descriptor of the directory.
 func checkPath(path string) error {
 	switch {
 	case path == "/dev/null":
@@ -135,8 +136,9 @@ func descriptor(node *syntax.Redirect) (int, error) {
 	return fd, nil
 }
 
-// hereDocument returns the body of a here-document. If any part of its delimiter
-// is quoted, the body is as it stands; else only the skill's folder is put in.
+// hereDocument returns the body of a here-document. As in a shell, the body is literal if
+// any part of the delimiter is quoted. Otherwise the names of the skill's folder are
+// expanded.
 func (r reader) hereDocument(node *syntax.Redirect) (string, error) {
 	var text strings.Builder
 	raw, err := delimiterQuoted(node.Word)
@@ -168,6 +170,7 @@ func (r reader) hereDocument(node *syntax.Redirect) (string, error) {
 	return expand(body, r.baseDir), nil
 }
 
+// delimiterQuoted reports whether any part of a here-document's delimiter is quoted.
 func delimiterQuoted(w *syntax.Word) (bool, error) {
 	raw := false
 	for _, part := range w.Parts {

@@ -9,38 +9,38 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Rules are the entries of an allowed-tools field, ready to decide. The zero
-// Rules cover nothing. They are immutable and safe for concurrent use.
+// Rules are the parsed entries of an allowed-tools field. The zero Rules cover nothing.
+// Rules are immutable and safe for concurrent use.
 type Rules struct {
 	list    []rule
 	baseDir string
 }
 
-// A Problem is an entry of an allowed-tools field that can't match what its
-// author probably meant.
+// A Problem is an entry of an allowed-tools field that probably does not match what its
+// author meant.
 type Problem struct {
 	Rule   string // as written
 	Reason string
 }
 
-// ParseRules reads the entries of allowed-tools. A field may hold several rules,
-// separated by commas or blanks outside parentheses; quotes around a rule go.
-// baseDir is put in for {baseDir}, ${CLAUDE_SKILL_DIR} and ${CLAUDE_PLUGIN_ROOT}, in
-// the rules here and in the commands of Decide; if it is empty they stand for
-// themselves. What can't be understood is kept and matches nothing: see Problems.
+// ParseRules parses the entries of allowed-tools. A field may hold several rules, separated
+// by commas or by blanks outside parentheses. Quotes around a rule are removed. baseDir
+// replaces {baseDir}, ${CLAUDE_SKILL_DIR} and ${CLAUDE_PLUGIN_ROOT} in the rules, and in
+// the commands of Decide; if baseDir is empty, the names stay as they are. A rule that
+// cannot be parsed is kept and matches nothing, see Problems.
 //
 // The forms of a rule, after quote removal and word by word:
 //
 //	Bash, Bash(*)       every command
 //	Bash(git status)    exactly these words
-//	Bash(git status:*)  these words, then any others; also written Bash(git status *)
-//	Bash(ls*)           a first word that begins so, then any others
-//	Bash(git * main)    an inner * is any text, one word or several
+//	Bash(git status:*)  these words and any further words; also Bash(git status *)
+//	Bash(ls*)           a first word that begins with ls, and any further words
+//	Bash(git * main)    an inner * matches any text, of one or several words
 //
-// In the first word * matches no "/". A * beside other text in a word matches no
+// A * in the first word does not match "/". A * next to other text in a word does not match
 // "..": Bash(python3 scripts/*) stays in scripts.
 //
-// Names of other tools (Read, WebFetch(...)) say nothing about commands.
+// Rules for other tools (Read, WebFetch(...)) do not affect commands.
 func ParseRules(fields []string, baseDir string) Rules {
 	r := Rules{baseDir: baseDir}
 	for _, field := range fields {
@@ -48,9 +48,9 @@ func ParseRules(fields []string, baseDir string) Rules {
 			if len(r.list) == MaxRules {
 				return r
 			}
-			// "Bash, (git:*)" grants not all of Bash.
+			// "Bash, (git:*)" must not become an unscoped "Bash".
 			if n := len(r.list); strings.HasPrefix(text, "(") && n > 0 {
-				r.list[n-1] = rule{text: r.list[n-1].text, problem: "a parenthesis stands apart from it"}
+				r.list[n-1] = rule{text: r.list[n-1].text, problem: "a separate parenthesis follows it"}
 			}
 			r.list = append(r.list, parseRule(text, baseDir))
 		}
@@ -58,7 +58,7 @@ func ParseRules(fields []string, baseDir string) Rules {
 	return r
 }
 
-// Problems lists the entries that match nothing, or less than they seem to.
+// Problems returns the entries that match nothing, or less than they seem to.
 func (r Rules) Problems() []Problem {
 	var problems []Problem
 	for _, one := range r.list {
@@ -69,7 +69,7 @@ func (r Rules) Problems() []Problem {
 	return problems
 }
 
-// Unscoped reports whether some entry grants every command.
+// Unscoped reports whether a rule grants every command.
 func (r Rules) Unscoped() bool {
 	for _, one := range r.list {
 		if one.kind == wholeTool {
@@ -79,8 +79,8 @@ func (r Rules) Unscoped() bool {
 	return false
 }
 
-// splitRules splits at commas and blanks outside parentheses. A blank in front
-// of a parenthesis separates nothing: "Bash (git:*)" is not an unscoped "Bash".
+// splitRules splits a field at commas and at blanks outside parentheses. A blank before a
+// parenthesis does not split: "Bash (git:*)" is not an unscoped "Bash".
 func splitRules(field string) []string {
 	var (
 		entries []string
@@ -122,20 +122,21 @@ func splitRules(field string) []string {
 type ruleKind int
 
 const (
-	otherTool ruleKind = iota // also what can't be understood: covers nothing
+	otherTool ruleKind = iota // covers nothing; also for rules that cannot be parsed
 	wholeTool
 	exactWords
 	wildcardWords
 )
 
+// A rule is one parsed entry of allowed-tools.
 type rule struct {
 	text    string // as written
 	problem string
 	kind    ruleKind
-	words   []string // with wildcard
-	pattern string   // words with boundary between them
+	words   []string // * is the constant wildcard
+	pattern string   // words joined by boundary
 	prefix  bool     // any further words may follow the pattern
-	fixed   int      // words at the front that stand in the rule letter by letter
+	fixed   int      // number of leading words without a wildcard
 }
 
 var toolName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:/-]*$`)
@@ -147,7 +148,7 @@ func parseRule(text, baseDir string) rule {
 	case checkText(text) != nil:
 		r.problem = checkText(text).Error()
 	case scoped && !closesAtEnd("("+rest):
-		r.problem = "its parentheses don't match, or something follows them"
+		r.problem = "its parentheses don't match, or text follows them"
 	case name != "Bash" && strings.EqualFold(name, "Bash"):
 		r.problem = "names of tools are case-sensitive: write Bash"
 	case name != "Bash" && (!toolName.MatchString(name) || strings.HasPrefix(name, "Bash:")):
@@ -163,8 +164,8 @@ func parseRule(text, baseDir string) rule {
 	return r
 }
 
-// closesAtEnd reports whether the parenthesis that s begins with is closed by
-// its last byte and not before.
+// closesAtEnd reports whether the last byte of s, and no earlier one, closes the
+// parenthesis that s begins with.
 func closesAtEnd(s string) bool {
 	depth := 0
 	for i := range len(s) {
@@ -181,7 +182,7 @@ func closesAtEnd(s string) bool {
 	return false
 }
 
-// parseWords reads what stands in the parentheses of Bash(...).
+// parseWords parses the text in the parentheses of Bash(...).
 func (r *rule) parseWords(body, baseDir string) error {
 	body = strings.TrimSpace(body)
 	if body == "*" {
@@ -214,12 +215,12 @@ func (r *rule) parseWords(body, baseDir string) error {
 		return fmt.Errorf("%s is a shell builtin and no shell runs here", excerpt(list[0]))
 	}
 	if r.kind == wildcardWords && r.fixed > 0 && runnerAt(list[:r.fixed]) >= 0 && payload(list[:r.fixed]) == 0 {
-		r.problem = fmt.Sprintf("%s runs other programs, so the rule has to name which", excerpt(strings.Join(list[:runnerAt(list)+1], " ")))
+		r.problem = fmt.Sprintf("%s runs other programs, so the rule must name the program to run", excerpt(strings.Join(list[:runnerAt(list)+1], " ")))
 	}
 	return nil
 }
 
-// ruleWords parses the words of a rule as those of one simple command.
+// ruleWords parses the words of a rule as the words of one simple command.
 func ruleWords(text, baseDir string) ([]string, error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).Parse(strings.NewReader(text), "")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// builtins are commands that only a shell has. Those that are programs as well
-// (echo, printf, test, [, true, false, pwd, kill) run as programs.
+// builtins are commands that exist only in a shell. Builtins that are also programs (echo,
+// printf, test, [, true, false, pwd, kill) are not in the list, since the program runs.
 var builtins = strings.Fields(`
 	: . alias bg bind break builtin caller cd chdir command compgen complete compopt continue declare dirs disown
 	enable eval exec exit export fc fg getopts hash help history jobs let local logout mapfile popd pushd
@@ -17,9 +17,8 @@ var builtins = strings.Fields(`
 
 func isBuiltin(name string) bool { return slices.Contains(builtins, name) }
 
-// runners are programs that run a program, or any line of text, that their
-// arguments or their input name. Sources: their manuals, and gtfobins.org, functions
-// "shell" and "command".
+// runners are programs that run another program, or a line of text, from their arguments or
+// input. Sources: their manuals, and the functions "shell" and "command" of gtfobins.org.
 var runners = strings.Fields(`
 	env xargs parallel sem
 	sh bash rbash dash ash zsh ksh ksh93 mksh yash fish csh tcsh elvish nu xonsh pwsh powershell busybox toybox
@@ -38,8 +37,8 @@ var runners = strings.Fields(`
 	vi vim vim.basic vim.tiny rvim nvim view vimdiff ex ed red emacs emacsclient nano pico joe mc
 	ld.so`)
 
-// runnerWords are programs that are runners behind one of these words, or with it
-// behind their own options: "uv run", "mise x". Sources: their manuals.
+// runnerWords has programs that are runners only with one of these words as a subcommand:
+// "uv run", "mise x". Options may come before the word. Sources: their manuals.
 var runnerWords = map[string][]string{
 	"uv": {"run", "tool"}, "poetry": {"run", "shell"}, "pipenv": {"run", "shell"}, "pdm": {"run"}, "hatch": {"run", "shell"}, "rye": {"run"},
 	"pixi": {"run", "exec", "shell"}, "conda": {"run"}, "mamba": {"run"}, "micromamba": {"run"},
@@ -50,9 +49,9 @@ var runnerWords = map[string][]string{
 	"doppler": {"run"}, "infisical": {"run"}, "dotenvx": {"run"}, "foreman": {"run"}, "op": {"run"}, "railway": {"run"},
 }
 
-// runnerAt returns the position of the word that makes args the call of a runner: 0
-// for xargs, that of run for "uv run". -1: args is none. A word behind options may be
-// the value of one, and counts.
+// runnerAt returns the position of the word that makes args a runner: 0 for xargs, that of
+// run for "uv run". It returns -1 if args are not a runner. A word after options counts
+// even if it may be the value of one.
 func runnerAt(args []string) int {
 	if isRunner(args[0]) {
 		return 0
@@ -66,8 +65,8 @@ func runnerAt(args []string) int {
 	return -1
 }
 
-// isRunner reports whether name, with or without a directory, is a runner. The
-// dynamic loader runs the program that it is given, ld.so(8).
+// isRunner reports whether name, with or without a directory, is a runner. The dynamic
+// loader is one, see ld.so(8).
 func isRunner(name string) bool {
 	base := path.Base(name)
 	return slices.Contains(runners, base) || strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl") ||
@@ -77,14 +76,15 @@ func isRunner(name string) bool {
 // shellVersion matches a shell's name with a version.
 var shellVersion = regexp.MustCompile(`^(ba|da|z|k|c|tc)?sh-?[0-9][0-9.]*$`)
 
-// A runnerUsage says how to find, among a runner's arguments, what it runs.
+// A runnerUsage describes a runner's arguments, to find the program that it runs.
 type runnerUsage struct {
 	valued   string   // short options that take a value
-	long     []string // long ones that do
-	operands int      // words that come before the program
+	long     []string // long options that take a value
+	operands int      // words before the program
 }
 
-// runnerUsages has the runners whose usage is more than options and a program.
+// runnerUsages has the usage of runners that take more than options without a value and a
+// program.
 var runnerUsages = map[string]runnerUsage{
 	"env": {valued: "uCS"}, "sudo": {valued: "ughpCrtTRDU"}, "doas": {valued: "uC"}, "runuser": {valued: "ugGcsw"},
 	"timeout": {valued: "sk", operands: 1}, "nice": {valued: "n"}, "ionice": {valued: "cnpPu"},
@@ -101,14 +101,14 @@ var runnerUsages = map[string]runnerUsage{
 
 var runnerAssignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// payload returns the position of the program, or the script, that a runner
-// runs, or 0 if the words don't reach so far or it is itself a runner.
+// payload returns the position of the program or script that a runner runs. It returns 0 if
+// the words end before it, or if it is a runner too.
 func payload(words []string) int {
 	usage := runnerUsages[path.Base(words[0])]
 	operands := usage.operands
 	start := runnerAt(words)
 	if start < 0 {
-		return 0 // the words end in front of what makes it a runner
+		return 0 // the words end before the one that makes it a runner
 	}
 	for i := start + 1; i < len(words); i++ {
 		word := words[i]
@@ -133,9 +133,9 @@ func payload(words []string) int {
 
 var duration = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
 
-// unwrap returns the command that nohup, nice or timeout runs if they are used
-// without an option: their effect is known, so a rule for that command covers
-// them. Nil for every other command.
+// unwrap returns the command that nohup, nice or timeout runs, if they have no option.
+// Their effect is known, so a rule for the inner command covers them. It returns nil for
+// every other command.
 func unwrap(args []string) []string {
 	var inner []string
 	switch {

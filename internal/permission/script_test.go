@@ -9,7 +9,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// loadSkill imports a skill with these files; a value "-> target" makes a link.
+// loadSkill imports a skill with these files. A value "-> target" makes a link.
 func loadSkill(t *testing.T, files map[string]string) *skill.Skill {
 	t.Helper()
 	root := t.TempDir()

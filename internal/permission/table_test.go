@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The published table: every row is a promise.
+// The published table of decisions, which must not change.
 func TestDecisionTable(t *testing.T) {
 	data, err := os.ReadFile("testdata/allowed_tools.json")
 	if err != nil {
@@ -35,11 +35,11 @@ func TestDecisionTable(t *testing.T) {
 	}
 }
 
-// checkForm checks what holds for every decision.
+// checkForm checks properties that every decision has.
 func checkForm(t *testing.T, command string, d Decision) {
 	t.Helper()
 	if d.Reason == "" {
-		t.Errorf("%.80q: no reason", command)
+		t.Errorf("%.80q: empty reason", command)
 	}
 	if d.Allowed != (len(d.Plan) > 0) || d.Allowed != (d.Rule != "") || d.Allowed && d.Missing != "" {
 		t.Errorf("%.80q: allowed = %v with plan %v, rule %q, missing %q", command, d.Allowed, d.Plan, d.Rule, d.Missing)

@@ -8,43 +8,43 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Inside a pattern two control characters stand for what text can't hold, since
-// checkText refuses them: the boundary between two words, and the wildcard.
+// Patterns of rules use two control characters that checkText refuses in text: one between
+// words and one for the wildcard.
 const (
 	boundary = "\x00"
 	wildcard = "\x01"
 )
 
-// The ways to write the skill's folder in rules and commands.
+// Ways to write the skill's folder in rules and commands.
 const (
 	baseDirVar   = "{baseDir}"
 	skillDirVar  = "${CLAUDE_SKILL_DIR}"
 	pluginDirVar = "${CLAUDE_PLUGIN_ROOT}"
 )
 
-// A reader turns the words of one parsed text into literal strings.
+// A reader converts the words of a parsed text into literal strings.
 type reader struct {
-	// source is the text: an expansion is known by how it is written there.
+	// source is the text. Expansions are recognized by their spelling there.
 	source string
-	// baseDir is put in for the names of the skill's folder, after parsing, so
-	// that no character of it means anything. Empty: they stand for themselves.
+	// baseDir replaces the names of the skill's folder. That happens after parsing, so that
+	// no character of baseDir is special. Empty: the names stay as they are.
 	baseDir string
-	// pattern: an unquoted * becomes the wildcard and the other characters of
-	// shell patterns are themselves, as in a rule.
+	// pattern is set for rules: an unquoted * becomes the wildcard, and other characters of
+	// shell patterns are literal.
 	pattern bool
 }
 
-// word returns w after quote removal. What a shell would expand is refused.
+// word returns w after quote removal. It refuses words that a shell would expand.
 func (r reader) word(w *syntax.Word) (string, error) {
 	text, pattern, err := r.argument(w)
 	if err == nil && pattern != "" {
-		return "", errors.New("* ? and [...] are expanded in arguments only: name the file, or quote the word to pass it on as it is")
+		return "", errors.New("* ? and [...] are expanded in arguments only: name the file, or quote the word to pass it unchanged")
 	}
 	return text, err
 }
 
-// argument is word for where patterns of file names may stand: pattern is "" if w
-// is none.
+// argument is word for arguments, which may be patterns of file names. pattern is "" if w
+// is not one.
 func (r reader) argument(w *syntax.Word) (text, pattern string, err error) {
 	var b wordBuilder
 	for _, part := range w.Parts {
@@ -62,20 +62,20 @@ func (r reader) argument(w *syntax.Word) (text, pattern string, err error) {
 	return expand(b.text.String(), r.baseDir), pattern, nil
 }
 
-// A wordBuilder holds a word in three forms: after quote removal, the bytes that
-// mean something to a shell, and as a pattern of file names.
+// A wordBuilder holds three forms of a word: text after quote removal, shape with only the
+// unquoted characters, and the word as a pattern of file names.
 type wordBuilder struct {
 	text, shape, pattern strings.Builder
 }
 
-// literal adds text that was quoted.
+// literal adds quoted text.
 func (b *wordBuilder) literal(s string) {
 	b.text.WriteString(s)
 	b.shape.WriteByte(quoted)
 	b.pattern.WriteString(escape(s))
 }
 
-// escape puts a backslash in front of what is special in a pattern of file names.
+// escape adds a backslash before characters that are special in a pattern of file names.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -111,8 +111,8 @@ func (r reader) part(part syntax.WordPart, b *wordBuilder) error {
 	return err
 }
 
-// quotedParts writes what stands in double quotes or in a here-document, where a
-// backslash only escapes the characters in escapes.
+// quotedParts writes the text of double quotes or of a here-document. A backslash escapes
+// only the characters in escapes.
 func (r reader) quotedParts(parts []syntax.WordPart, escapes string, text *strings.Builder) error {
 	for _, part := range parts {
 		lit, ok := part.(*syntax.Lit)
@@ -132,10 +132,10 @@ func (r reader) quotedParts(parts []syntax.WordPart, escapes string, text *strin
 	return nil
 }
 
-// quoted stands in a word's shape for characters that have no meaning of their own.
+// quoted replaces a quoted character in a word's shape.
 const quoted = 'q'
 
-// unquoted adds an unquoted part, in which a backslash quotes one byte.
+// unquoted adds an unquoted part. A backslash quotes the next byte.
 func (r reader) unquoted(s string, b *wordBuilder) {
 	for i := 0; i < len(s); i++ {
 		switch {
@@ -155,7 +155,7 @@ func (r reader) unquoted(s string, b *wordBuilder) {
 	}
 }
 
-// folder accepts one expansion, the skill's folder, and refuses every other.
+// folder writes the skill's folder, which is the only expansion that is allowed.
 func (r reader) folder(part syntax.WordPart, text *strings.Builder) error {
 	written := r.source[part.Pos().Offset():part.End().Offset()]
 	if written == skillDirVar || written == pluginDirVar {
@@ -181,21 +181,21 @@ func expansion(part syntax.WordPart) string {
 	return "the expansion"
 }
 
-// expand puts in the skill's folder, if it is known.
+// expand replaces the names of the skill's folder, unless baseDir is empty.
 func expand(s, baseDir string) string {
-	if baseDir == "" || !strings.Contains(s, "{") { // which each of its names has
+	if baseDir == "" || !strings.Contains(s, "{") { // each of the names has a {
 		return s
 	}
 	return strings.NewReplacer(baseDirVar, baseDir, skillDirVar, baseDir, pluginDirVar, baseDir).Replace(s)
 }
 
-// isGlob reports whether a shell would look for files.
+// isGlob reports whether a shell would expand the word to file names.
 func isGlob(shape string) bool {
 	i := strings.IndexByte(shape, '[')
 	return strings.ContainsAny(shape, "*?") || i >= 0 && strings.Contains(shape[i:], "]")
 }
 
-// checkShape refuses a word that a shell would make other words of.
+// checkShape refuses a word that a shell would turn into other words.
 func checkShape(shape string, pattern bool) error {
 	if shape != "" && shape[0] == '~' || strings.Contains(shape, "=~") || strings.Contains(shape, ":~") {
 		return errors.New("~ is not expanded: write the path itself, or quote it")
@@ -211,9 +211,8 @@ func checkShape(shape string, pattern bool) error {
 	return nil
 }
 
-// hasBraceExpansion reports whether what follows a { could make several words
-// of it. Bash pairs braces by rules that nobody knows by heart, so this errs
-// towards yes; HEAD@{1}..HEAD@{2} is a no.
+// hasBraceExpansion reports whether the text after a { could expand to several words. It is
+// simpler than bash's rules and errs on the side of yes. HEAD@{1}..HEAD@{2} is a no.
 func hasBraceExpansion(rest string) bool {
 	if comma := strings.IndexByte(rest, ','); comma >= 0 && strings.IndexByte(rest[comma:], '}') >= 0 {
 		return true

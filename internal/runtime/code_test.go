@@ -59,8 +59,8 @@ func TestForCodeErrors(t *testing.T) {
 	}
 }
 
-// The real interpreters take the longest text, and give every argument to the
-// program, whatever it looks like.
+// The real interpreters run a text of the maximum length and pass every argument to the
+// program, even one that looks like an option.
 func TestCodeRuns(t *testing.T) {
 	s, err := Discover(t.Context(), Config{})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestCodeRuns(t *testing.T) {
 		inv, err := s.ForCode(&skill.Skill{Name: "demo"}, language, text)
 		var missing *MissingError
 		if errors.As(err, &missing) {
-			t.Logf("%s is not on this machine", language)
+			t.Logf("%s is not installed on this machine", language)
 			continue
 		}
 		if err != nil {
@@ -89,7 +89,7 @@ func TestCodeRuns(t *testing.T) {
 		if got := output(t, append(inv.Args, args...), inv.Env); got != want {
 			t.Errorf("%s: got %q, want %q", language, got, want)
 		}
-		// As long as it gets, and beginning with what looks like an option.
+		// A text of the maximum length that begins like an option.
 		comment, first := "#", "-1;\n"
 		switch language {
 		case "node":

@@ -58,7 +58,7 @@ func TestDiscoverFollowsTheSandboxesView(t *testing.T) {
 	}
 }
 
-// An interpreter learns nothing of the daemon from being asked.
+// The daemon's environment is not passed to the interpreters.
 func TestVersionIsAskedWithoutEnvironment(t *testing.T) {
 	t.Setenv("DAEMON_SECRET", "9.9.9")
 	s := fakeSet(t, map[string]string{"usr/bin/node": "#!/bin/sh\necho v1.2.3${DAEMON_SECRET:+leaked} $#$1; read x || echo eof\n"})
@@ -78,7 +78,7 @@ func TestVersionIsAskedWithoutEnvironment(t *testing.T) {
 
 func TestDiscoverErrors(t *testing.T) {
 	if _, err := Discover(t.Context(), Config{Rootfs: t.TempDir()}); err == nil {
-		t.Error("a root file system without usr passed")
+		t.Error("a root file system without usr was accepted")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -87,7 +87,7 @@ func TestDiscoverErrors(t *testing.T) {
 	}
 	var zero Set
 	if len(zero.List()) != 0 {
-		t.Error("the zero Set lists something")
+		t.Error("the zero Set is not empty")
 	}
 }
 
@@ -106,7 +106,7 @@ func TestDiscoverThisMachine(t *testing.T) {
 	}
 	for _, language := range []string{"bash", "sh"} {
 		if !slices.ContainsFunc(s.List(), func(r Runtime) bool { return r.Language == language }) {
-			t.Errorf("no %s", language)
+			t.Errorf("%s not found", language)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// write makes files beneath dir: "-> target" a link, "#!..." an executable, a
-// name that ends in / a directory.
+// write creates files in dir. The content "-> target" makes a link, "#!..." an executable,
+// and a name that ends in / a directory.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -52,7 +52,7 @@ func loadSkill(t *testing.T, files map[string]string) *skill.Skill {
 	return sk
 }
 
-// says is a program that prints a version.
+// says returns a program that prints text as its version.
 func says(text string) string { return "#!/bin/sh\necho '" + text + "'\n" }
 
 // fakeSet discovers interpreters that only print a version.
@@ -67,7 +67,7 @@ func fakeSet(t *testing.T, files map[string]string) *Set {
 	return s
 }
 
-// allLanguages are the files of a root file system with every interpreter.
+// allLanguages returns the files of a root file system with every interpreter.
 func allLanguages() map[string]string {
 	return map[string]string{
 		"usr/bin/python3.11": says("Python 3.11.2"), "usr/bin/python3": "-> python3.11", "usr/bin/bash": says("GNU bash, version 5.2.15(1)-release"),

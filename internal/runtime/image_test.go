@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// imageOf makes an image of files, which are never run: what they would say is what
-// asking them answers.
+// imageOf makes a Set for an image of files. The files never run: the Asker answers with
+// the text that a file would print.
 func imageOf(t *testing.T, name string, files map[string]string) *Set {
 	t.Helper()
 	dir := t.TempDir()
@@ -24,7 +24,7 @@ func imageOf(t *testing.T, name string, files map[string]string) *Set {
 	ask := func(_ context.Context, args []string, _ []Mount) []byte {
 		f, err := OpenInside(dir, args[0])
 		if err != nil {
-			t.Errorf("%v was asked, and is not there: %v", args, err)
+			t.Errorf("asked a missing program %v: %v", args, err)
 			return nil
 		}
 		defer f.Close()
@@ -64,8 +64,8 @@ func TestDiscoverInImage(t *testing.T) {
 	}
 }
 
-// The programs of an image are a stranger's: without somebody who runs them in a
-// sandbox they are not asked.
+// The programs of an image are untrusted. Discover does not run them on this machine, and
+// without an Asker it knows no versions.
 func TestImageIsNotRunHere(t *testing.T) {
 	dir, ran := t.TempDir(), filepath.Join(t.TempDir(), "ran")
 	write(t, dir, map[string]string{"usr/bin/python3": "#!/bin/sh\necho Python 3.11.2\n: > " + ran + "\n"})
@@ -77,7 +77,7 @@ func TestImageIsNotRunHere(t *testing.T) {
 		t.Errorf("got %v, want %v", s.List(), want)
 	}
 	if _, err := os.Stat(ran); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the program of an image ran on this machine (%v)", err)
+		t.Errorf("a program of an image ran on this machine (%v)", err)
 	}
 	if want := map[string]string{"/opt/skillrun/bin/python": "/usr/bin/python3"}; len(s.Links()) != 1 || s.Links()["/opt/skillrun/bin/python"] != want["/opt/skillrun/bin/python"] {
 		t.Errorf("links: got %v, want %v", s.Links(), want)
@@ -128,7 +128,7 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// What an image lacks is refused by name, also if this machine has it.
+// An interpreter that an image lacks is refused by name, even if this machine has it.
 func TestRefusedInImage(t *testing.T) {
 	machine := fakeSet(t, allLanguages()).WithEmbedded(&Installation{Dir: "/e", Version: "3.14.6"})
 	bare := imageOf(t, "bare", map[string]string{"bin/sh": "#! 1.35.0"}).WithoutEmbedded("the embedded one does not run there")
@@ -155,10 +155,10 @@ func TestRefusedInImage(t *testing.T) {
 		set  *Set
 		want string
 	}{
-		{bare, "it was made with Python 3.11, and no Python is there in image bare"},
-		{old, "it was made with Python 3.11, and only 3.9 is there in image old"},
-		{old.With(System), "it was made with Python 3.11, and the system Python in image old, which was asked for, is 3.9"},
-		{bare.With(System), "it was made with Python 3.11, and there is no system Python in image bare, which was asked for"},
+		{bare, "it was made with Python 3.11, and no Python is available in image bare"},
+		{old, "it was made with Python 3.11, and only 3.9 is available in image old"},
+		{old.With(System), "it was made with Python 3.11, and the requested system Python in image old has version 3.9"},
+		{bare.With(System), "it was made with Python 3.11, and the requested system Python is not available in image bare"},
 	} {
 		_, err := c.set.ForScript(venv, "a.py")
 		var unusable *VenvError
@@ -168,7 +168,7 @@ func TestRefusedInImage(t *testing.T) {
 	}
 	inv, err := own.ForScript(venv14, "a.py")
 	if err != nil || inv.Args[0] != EmbeddedDir+"/bin/python3" || inv.Image.Name != "own" || len(inv.Mounts) != 1 {
-		t.Errorf("the embedded one with a venv of its version: got %+v, %v", inv, err)
+		t.Errorf("the embedded Python with a venv of its version: got %+v, %v", inv, err)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestAskEmbedded(t *testing.T) {
 	}
 }
 
-// Nothing that lies outside of an image is read for it.
+// OpenInside reads nothing outside of an image.
 func TestOpenInside(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	write(t, outside, map[string]string{"secret": "secret", "site/secret-1.dist-info/METADATA": "Name: secret\nVersion: 1\n"})
@@ -227,6 +227,6 @@ func TestOpenInside(t *testing.T) {
 		t.Errorf("this machine's root: got %s", got)
 	}
 	if !strings.Contains((Image{Name: "x"}).in(), "image x") {
-		t.Error("an image has no name")
+		t.Error("the sentence lacks the image's name")
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// commonModules are of Python's standard library, small, without effects when they
-// are imported, and in most scripts of skills.
+// commonModules are small modules of Python's standard library. Importing them has no side
+// effects, and most scripts of skills use some of them.
 var commonModules = []string{
 	"argparse", "base64", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "fractions",
 	"functools", "glob", "hashlib", "html", "io", "itertools", "json", "logging", "math", "operator", "os", "pathlib", "platform", "random",
@@ -14,15 +14,15 @@ var commonModules = []string{
 	"typing", "unicodedata", "urllib", "uuid", "zipfile", "zlib",
 }
 
-// largeModules take longer to import than Python to start. A machine that has them
-// installed imports them once for the scripts that use them.
+// largeModules take longer to import than Python takes to start. If the machine has them, a
+// Python zygote imports them once for all scripts that use them.
 var largeModules = []string{
 	"asyncio", "bs4", "docx", "jinja2", "lxml", "matplotlib", "networkx", "numpy", "openpyxl", "pandas", "PIL", "pptx", "pydantic", "pypdf",
 	"reportlab", "requests", "scipy", "sklearn", "sqlite3", "sympy", "unittest", "xml", "yaml",
 }
 
-// ownModules are those that every ready interpreter has imported for itself, and some
-// that are a part of Python.
+// ownModules are the modules that every Python zygote imports for itself, and some that are
+// built into Python.
 var ownModules = []string{
 	"__future__", "_thread", "abc", "builtins", "codecs", "collections", "ctypes", "enum", "errno", "functools", "gc", "io", "itertools",
 	"json", "keyword", "math", "operator", "os", "re", "resource", "select", "signal", "site", "socket", "stat", "struct", "sys", "time",
@@ -32,12 +32,11 @@ var importLine = regexp.MustCompile(`(?m)^[ \t]*(?:import[ \t]+([A-Za-z_][^\n#;]
 
 var moduleName = regexp.MustCompile(`(?:^|,)[ \t]*([A-Za-z_]\w*)`)
 
-// Preloads returns which modules an interpreter may have imported before it is given
-// the text: none for a text that uses only those that it has anyway, as the less there is
-// in it the less work a fork is; else the common ones, and of the large ones those that
-// the text seems to import. It errs on the side of speed only: a module that is there
-// unused changes nothing but sys.modules, and one that is not there is imported when it
-// is used.
+// Preloads returns the modules that a Python zygote should import before it forks a child
+// for the text. For a text that uses only ownModules it returns none, because a smaller
+// zygote forks faster. Otherwise it returns the common modules, and those large modules
+// that the text seems to import. A wrong guess only costs time: an unused module changes
+// nothing but sys.modules, and a missing one is imported when the text uses it.
 func Preloads(text []byte) []string {
 	var large []string
 	plain := true
@@ -55,13 +54,13 @@ func Preloads(text []byte) []string {
 	return slices.Compact(found)
 }
 
-// CommonPreloads is Preloads for a text that can't be read ahead.
+// CommonPreloads returns the modules for a text that is not known in advance.
 func CommonPreloads() []string { return slices.Clone(commonModules) }
 
-// AllPreloads are all names that Preloads may return.
+// AllPreloads returns all names that Preloads may return.
 func AllPreloads() []string { return slices.Concat(commonModules, largeModules) }
 
-// imports returns the top names of what the text seems to import.
+// imports returns the top-level names of the modules that the text seems to import.
 func imports(text []byte) (names []string) {
 	for _, line := range importLine.FindAllSubmatch(text, -1) {
 		if line[2] != nil {
@@ -74,8 +73,8 @@ func imports(text []byte) (names []string) {
 	return names
 }
 
-// searching is what a text has in it that changes where modules are searched for.
-// Each begins with letters, by which it is found at memory's speed.
+// searching matches code that may change where Python searches for modules. Each expression
+// begins with literal letters, which package regexp finds at memory speed.
 var searching = []*regexp.Regexp{
 	regexp.MustCompile(`sys\W{0,3}\.\s*path\b`),
 	regexp.MustCompile(`from\s+sys\s+import\b`),
@@ -85,8 +84,8 @@ var searching = []*regexp.Regexp{
 	regexp.MustCompile(`runpy\b`),
 }
 
-// SearchesElsewhere reports whether a Python that runs the text may search for modules in
-// other directories than at its start. It errs on the side of yes.
+// SearchesElsewhere reports whether a Python that runs the text may search other
+// directories for modules than at its start. It errs on the side of yes.
 func SearchesElsewhere(text []byte) bool {
 	return slices.ContainsFunc(searching, func(r *regexp.Regexp) bool { return r.Match(text) })
 }

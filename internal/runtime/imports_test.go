@@ -36,7 +36,7 @@ func TestPreloads(t *testing.T) {
 		}
 	}
 	if got := CommonPreloads(); !slices.Equal(got, commonModules) {
-		t.Errorf("of an unknown text: got %v, want the common ones", got)
+		t.Errorf("for an unknown text: got %v, want the common ones", got)
 	}
 }
 

@@ -184,7 +184,7 @@ func intact(c InstallConfig, name string) string {
 			return place
 		}
 		if !errors.Is(damage, fs.ErrNotExist) {
-			c.Log.Warn("embedded Python is damaged and is not used: a copy is, or it is unpacked anew", "dir", place, "err", damage)
+			c.Log.Warn("the embedded Python is damaged; using another copy or unpacking it again", "dir", place, "err", damage)
 		}
 	}
 	return ""
@@ -214,7 +214,7 @@ func replace(ctx context.Context, c InstallConfig, name string) (place string, e
 		if err == nil {
 			return place, syncAll(c.Dir)
 		}
-		c.Log.Warn("embedded Python can't be put at its place; the next name is tried", "dir", place, "err", err)
+		c.Log.Warn("cannot replace the embedded Python; trying the next directory name", "dir", place, "err", err)
 	}
 	return "", err
 }
@@ -281,7 +281,7 @@ func (c InstallConfig) removeUnless(ctx context.Context, path string) {
 	for _, one := range held {
 		f, err := os.OpenFile(one, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err != nil {
-			continue // a link, or removed meanwhile by another process
+			continue // a link, or removed by another process since ReadDir
 		}
 		defer f.Close()
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
@@ -289,7 +289,7 @@ func (c InstallConfig) removeUnless(ctx context.Context, path string) {
 		}
 	}
 	if err := removeAll(ctx, path); err != nil {
-		c.Log.Warn("an old copy of the embedded Python can't be removed and is left; remove it by hand", "dir", path, "err", err)
+		c.Log.Warn("cannot remove an old copy of the embedded Python; remove it by hand", "dir", path, "err", err)
 	}
 }
 

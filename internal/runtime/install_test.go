@@ -20,8 +20,8 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime/embedded"
 )
 
-// This binary is, by its environment, a process that installs, and by its name
-// the bundle.
+// TestMain makes this binary a process that installs, if its environment says so, or the
+// bundle, if its name says so.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "skillrun-python" {
 		if err := beBundle(os.Args[1:]); err != nil {
@@ -42,17 +42,17 @@ func beBundle(args []string) error {
 	if len(args) == 4 {
 		return embedded.Unpack(args[1], args[3])
 	}
-	// What the go command records of modules it leaves out of a test's binary.
+	// The go command does not record the modules of a test binary.
 	_, err := fmt.Println(fakeName)
 	return err
 }
 
 const fakeName = "cpython-3.14.6-20260101-1-abc"
 
-// fakeTree is what the fake bundles unpack, in $2.
+// fakeTree is the shell script with which fake bundles fill the directory $2.
 const fakeTree = `umask 022; mkdir "$2/bin" "$2/lib"; echo program >"$2/bin/python3.14"; chmod 755 "$2/bin/python3.14"; ln -s python3.14 "$2/bin/python3"; echo one >"$2/lib/one.py"; echo two >"$2/lib/two.py"`
 
-// fakeBundle is a program that unpacks by a line of shell.
+// fakeBundle returns the path of a program that unpacks by a shell script.
 func fakeBundle(t *testing.T, name, unpack string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func fakeBundle(t *testing.T, name, unpack string) string {
 	return filepath.Join(dir, "bundle")
 }
 
-// calls is how often a fake bundle has unpacked.
+// calls returns how often a fake bundle has unpacked.
 func calls(bundle string) int {
 	text, _ := os.ReadFile(filepath.Join(filepath.Dir(bundle), "calls"))
 	return strings.Count(string(text), "\n")
@@ -106,7 +106,7 @@ func TestInstallUnpacksOnce(t *testing.T) {
 	if text, err := os.ReadFile(first.Dir + "/bin/python3"); err != nil || string(text) != "program\n" {
 		t.Errorf("bin/python3: %q, %v", text, err)
 	}
-	second := mustInstall(t, c) // while the first is open
+	second := mustInstall(t, c) // while the first installation is open
 	first.Close()
 	second.Close()
 	mustInstall(t, c)
@@ -122,7 +122,7 @@ func TestInstallUnpacksOnce(t *testing.T) {
 	}
 }
 
-// Of many that start at once one unpacks, and all get it whole.
+// If several processes start at the same time, one unpacks, and all get a complete Python.
 func TestInstallAtOnce(t *testing.T) {
 	c := InstallConfig{Dir: t.TempDir(), Bundle: fakeBundle(t, fakeName, fakeTree)}
 	var all sync.WaitGroup
@@ -161,7 +161,7 @@ func TestInstallReplacesDamage(t *testing.T) {
 		"link redirected": func(root string) error {
 			return errors.Join(os.Remove(root+"/bin/python3"), os.Symlink("/bin/sh", root+"/bin/python3"))
 		},
-		// The same size and the same times: only the inode's own clock tells.
+		// Size and mtime stay the same, so only the ctime shows the change.
 		"file changed": func(root string) error {
 			before, err := os.Stat(root + "/lib/one.py")
 			if err != nil {
@@ -185,7 +185,7 @@ func TestInstallReplacesDamage(t *testing.T) {
 				t.Errorf("unpacked %d times, want twice", got)
 			}
 			if !strings.Contains(log.String(), "damaged") {
-				t.Errorf("the log does not say it: %s", &log)
+				t.Errorf("the log does not report the damage: %s", &log)
 			}
 			if text, err := os.ReadFile(second.Dir + "/lib/one.py"); err != nil || string(text) != "one\n" {
 				t.Errorf("lib/one.py: %q, %v", text, err)
@@ -195,7 +195,7 @@ func TestInstallReplacesDamage(t *testing.T) {
 	}
 }
 
-// What is open is not removed under its user, whether it is damaged or old.
+// An Installation that is open is not removed, even if it is damaged or old.
 func TestInstallLeavesWhatIsUsed(t *testing.T) {
 	c := InstallConfig{Dir: t.TempDir(), Bundle: fakeBundle(t, fakeName, fakeTree)}
 	old := mustInstall(t, c)
@@ -205,7 +205,7 @@ func TestInstallLeavesWhatIsUsed(t *testing.T) {
 	repaired := mustInstall(t, c)
 	held, err := filepath.Glob(filepath.Join(c.Dir, ".old-*", fakeName, "root/lib/two.py"))
 	if err != nil || len(held) != 1 {
-		t.Errorf("the damaged one, which is open: %v, %v", held, err)
+		t.Errorf("the damaged installation, which is open: %v, %v", held, err)
 	}
 	newer := c
 	newer.Bundle = fakeBundle(t, "cpython-3.14.7-20270101-1-def", fakeTree)
@@ -234,15 +234,15 @@ func TestInstallRemovesLeftovers(t *testing.T) {
 	wantNames(t, outside, "kept")
 }
 
-// A process that dies while it unpacks takes the bundle along and leaves nothing
-// that looks whole.
+// If a process dies while it unpacks, its bundle dies too, and no directory has a final
+// name.
 func TestInstallCrash(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The bundle says that it is half done, with its pid, and holds the pipe open.
+	// The bundle sends its pid when it is half done, and keeps the pipe open.
 	half := fakeBundle(t, fakeName, fakeTree+"\nexec 3>"+fifo+"; echo $$ >&3; exec sleep 1000")
 	crash := exec.CommandContext(t.Context(), os.Args[0])
 	crash.Env = []string{"INSTALL_DIR=" + dir, "INSTALL_BUNDLE=" + half}
@@ -262,17 +262,17 @@ func TestInstallCrash(t *testing.T) {
 	if err := crash.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = crash.Wait() // it was killed
+	_ = crash.Wait() // the error says that it was killed
 	waitUntilGone(t, strings.TrimSpace(pid))
 	if got := names(t, dir); len(got) != 2 || !strings.HasPrefix(got[0], newPrefix) {
-		t.Errorf("left after the crash: %v", got)
+		t.Errorf("remaining after the crash: %v", got)
 	}
 	mustInstall(t, InstallConfig{Dir: dir, Bundle: fakeBundle(t, fakeName, fakeTree)})
 	wantNames(t, dir, fakeName, "lock")
 }
 
-// mountAt makes path a mount point, which can be neither removed nor renamed, as an
-// immutable file can't.
+// mountAt makes path a mount point. Like an immutable file it can be neither removed nor
+// renamed.
 func mountAt(t *testing.T, path string) {
 	t.Helper()
 	if err := os.MkdirAll(path, 0o755); err != nil {
@@ -281,7 +281,7 @@ func mountAt(t *testing.T, path string) {
 	if err := unix.Mount("tmpfs", path, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
 	}
-	// Detached by what it is, wherever its directory was moved to.
+	// Unmount by descriptor, because the directory may have been renamed.
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -298,13 +298,13 @@ func mountAt(t *testing.T, path string) {
 	})
 }
 
-// What can't be removed or moved costs a line of log, never the Python: not now and
-// not at the next start.
+// An entry that cannot be removed or renamed costs a log line. The installation succeeds
+// now and at the next start.
 func TestInstallDespiteWhatCanNotBeRemoved(t *testing.T) {
 	for what, c := range map[string]struct {
-		stuck string // beneath Dir
+		stuck string // path in Dir
 		place string
-		left  int // entries of Dir, with the place and the lock
+		left  int // remaining entries of Dir, including the installation and the lock
 	}{
 		"half unpacked":        {".new-1/root/lib", fakeName, 3},
 		"replaced":             {".old-1/" + fakeName + "/root", fakeName, 3},
@@ -331,10 +331,10 @@ func TestInstallDespiteWhatCanNotBeRemoved(t *testing.T) {
 				t.Errorf("unpacked %d times, want once", got)
 			}
 			if got := names(t, config.Dir); len(got) != c.left {
-				t.Errorf("left: %v, want %d", got, c.left)
+				t.Errorf("remaining: %v, want %d", got, c.left)
 			}
-			if !strings.Contains(log.String(), "can't be removed") {
-				t.Errorf("the log does not say it: %s", &log)
+			if !strings.Contains(log.String(), "cannot remove") {
+				t.Errorf("the log does not report the failure: %s", &log)
 			}
 		})
 	}
@@ -353,7 +353,7 @@ func TestInstallDespiteWhatCanNotBeRemoved(t *testing.T) {
 	})
 }
 
-// A directory into which somebody still writes for a moment is removed all the same.
+// A directory into which a process still writes for a moment is removed.
 func TestInstallRemovesWhatIsStillWritten(t *testing.T) {
 	c := InstallConfig{Dir: t.TempDir(), Bundle: fakeBundle(t, fakeName, fakeTree)}
 	busy := filepath.Join(c.Dir, ".new-1/root/lib")
@@ -363,7 +363,7 @@ func TestInstallRemovesWhatIsStillWritten(t *testing.T) {
 		writers.Go(func() {
 			for n := range 2000 {
 				if err := os.WriteFile(fmt.Sprintf("%s/%d.%d", busy, w, n), nil, 0o644); errors.Is(err, fs.ErrNotExist) {
-					return // it is gone
+					return // the directory has been removed
 				}
 			}
 		})
@@ -373,7 +373,7 @@ func TestInstallRemovesWhatIsStillWritten(t *testing.T) {
 	wantNames(t, c.Dir, fakeName, "lock")
 }
 
-// waitUntilGone waits for the end of a process that is none of our children.
+// waitUntilGone waits for the end of a process that is not a child of this one.
 func waitUntilGone(t *testing.T, pid string) {
 	t.Helper()
 	var n int
@@ -390,7 +390,7 @@ func waitUntilGone(t *testing.T, pid string) {
 	defer unix.Close(fd)
 	ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
 	if err != nil || ready != 1 {
-		t.Errorf("the bundle outlived its daemon: %v", err)
+		t.Errorf("the bundle outlived its parent: %v", err)
 	}
 }
 
@@ -417,7 +417,7 @@ func TestInstallErrors(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if got := slices.DeleteFunc(names(t, dir), func(name string) bool { return name == "lock" }); len(got) > 0 {
-				t.Errorf("left behind: %v", got)
+				t.Errorf("remaining: %v", got)
 			}
 		})
 	}
@@ -427,11 +427,11 @@ func TestInstallErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, filepath.Dir(file), map[string]string{"file": "x"})
 	if _, err := Install(t.Context(), InstallConfig{Dir: file, Bundle: fakeBundle(t, fakeName, fakeTree)}); err == nil {
-		t.Error("a directory that is a file passed")
+		t.Error("a file in place of the directory was accepted")
 	}
 }
 
-// Whoever waits for another to unpack can be cancelled.
+// Waiting for another process to unpack can be cancelled.
 func TestInstallWaitIsCancelled(t *testing.T) {
 	dir := t.TempDir()
 	held, err := os.Create(filepath.Join(dir, "lock"))
@@ -443,7 +443,7 @@ func TestInstallWaitIsCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	// It is asked before the lock is waited for.
+	// The bundle is asked for its name before Install waits for the lock.
 	asked := filepath.Join(t.TempDir(), "asked")
 	if err := unix.Mkfifo(asked, 0o600); err != nil {
 		t.Fatal(err)
@@ -464,8 +464,8 @@ func TestInstallWaitIsCancelled(t *testing.T) {
 	}
 }
 
-// The real one: it runs by any of its names, from a copy that nobody can write to,
-// and has what scripts import.
+// The real bundle: its Python runs by every name, from a directory that others cannot write
+// to, and has the modules that scripts import.
 func TestInstallEmbedded(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "skillrun-python")
 	self, err := os.Executable()
@@ -484,7 +484,7 @@ func TestInstallEmbedded(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
-	// What it imports is compiled, for good: changed sources would not be looked at.
+	// Imports use the .pyc file and never check the source (flags 1, see PEP 552).
 	got := output(t, []string{i.Dir + "/bin/python3", "-c", "import json; print(open(json.__cached__, 'rb').read()[4:8])"}, nil)
 	if want := "b'\\x01\\x00\\x00\\x00'\n"; got != want {
 		t.Errorf("flags of a .pyc: got %q, want %q", got, want)

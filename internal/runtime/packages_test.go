@@ -7,7 +7,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// What is there is held to the versions that are asked for.
+// Has compares the installed versions with the required ones.
 func TestPackagesHas(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, map[string]string{
@@ -33,9 +33,9 @@ func TestPackagesHas(t *testing.T) {
 		{"pillow>=10.0.0,<12", "9.4.0", false},
 		{"six==9", "1.16.0", false},
 		{"six==1.16", "1.16.0", true},
-		{"twice==2", "2", true}, // the first on the path
+		{"twice==2", "2", true}, // the first one on the path counts
 		{"odd>=7", "version_of_mine", true},
-		{"other", "", false}, // of another version
+		{"other", "", false}, // installed for another Python version
 		{"json", "", true},
 		{"json>=1", "", true},
 		{"sys", "", true},
@@ -50,7 +50,7 @@ func TestPackagesHas(t *testing.T) {
 	}
 	dirs := PackageDirs(root, "/x", Runtime{Version: "3.14.6"})
 	if want := filepath.Join("/x", "lib/python3.14/site-packages"); len(dirs) != 1 || dirs[0] != want {
-		t.Errorf("of the embedded one: got %v, want %s", dirs, want)
+		t.Errorf("of the embedded Python: got %v, want %s", dirs, want)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestSatisfies(t *testing.T) {
 		{"1.5.3", ">=1.5", true, true},
 		{"1.5.3", ">=2.0.0", false, true},
 		{"2.10", ">=2.9,<3", true, true},
-		{"2.0rc1", ">=1.9", true, true}, // it is there, so it counts
+		{"2.0rc1", ">=1.9", true, true}, // pre-releases count because they are installed
 		{"2.0rc1", ">=2.0", false, true},
 		{"1.0", "==1.0.0", true, true},
 		{"1.4.5", "==1.4.*", true, true},

@@ -186,11 +186,11 @@ func (s *Set) python(version string, p Python) (Runtime, error) {
 	}
 	switch {
 	case len(have) == 0 && p != Auto:
-		return Runtime{}, fmt.Errorf("it was made with Python %s, and there is no %s Python%s, which was asked for", version, p, s.image.in())
+		return Runtime{}, fmt.Errorf("it was made with Python %s, and the requested %s Python is not available%s", version, p, s.image.in())
 	case len(have) == 0:
-		return Runtime{}, fmt.Errorf("it was made with Python %s, and no Python is there%s", version, s.image.in())
+		return Runtime{}, fmt.Errorf("it was made with Python %s, and no Python is available%s", version, s.image.in())
 	case p != Auto:
-		return Runtime{}, fmt.Errorf("it was made with Python %s, and the %s Python%s, which was asked for, is %s", version, p, s.image.in(), strings.Join(have, ", "))
+		return Runtime{}, fmt.Errorf("it was made with Python %s, and the requested %s Python%s has version %s", version, p, s.image.in(), strings.Join(have, ", "))
 	}
-	return Runtime{}, fmt.Errorf("it was made with Python %s, and only %s is there%s", version, strings.Join(have, ", "), s.image.in())
+	return Runtime{}, fmt.Errorf("it was made with Python %s, and only %s is available%s", version, strings.Join(have, ", "), s.image.in())
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// sets are machines with and without a Python of their own, and an embedded 3.14.
+// sets returns machines with and without a system Python and an embedded 3.14.
 func sets(t *testing.T) (both, systemOnly, embeddedOnly, none *Set) {
 	t.Helper()
 	files := allLanguages()
@@ -67,7 +67,8 @@ func TestChoice(t *testing.T) {
 		} {
 			got, err := run()
 			if c.want == missing {
-				// What is no Python is refused only if a certain Python was asked for.
+				// A program other than Python is refused only if the caller asked for a
+				// certain Python.
 				var refused *MissingError
 				if wanted := what != "other" || c.asked != "" || c.skill != ""; wanted != errors.As(err, &refused) || wanted && refused.Interpreter != "python3" {
 					t.Errorf("%+v: %s: %v", c, what, err)
@@ -92,15 +93,14 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// A script that names a minor version gets that, wherever it is, and so do its
-// children.
+// A script that names a minor version of Python gets that version, and so do its children.
 func TestChoiceOfAMinorVersion(t *testing.T) {
 	both, _, embeddedOnly, _ := sets(t)
 	for _, c := range []struct {
 		set     *Set
 		asked   Python
 		program string
-		want    string // empty: missing
+		want    string // empty: want a MissingError
 		path    string
 	}{
 		{both, "", "python3.11", "/usr/bin/python3.11", ""},
@@ -138,21 +138,21 @@ func TestChoiceWithVenv(t *testing.T) {
 		{both, "3.11.2", "", "", "", "/usr/bin/python3.11", ""},
 		{both, "3.12.9", "", "", "", "/usr/bin/python3.12", ""},
 		{both, "3.14.0", "", "", "", "/opt/python/bin/python3", ""},
-		// What is configured is no reason to refuse a skill.
+		// The configured default never causes a refusal.
 		{both, "3.14.0", "", "", System, "/opt/python/bin/python3", ""},
 		{both, "3.11.2", "", "", Embedded, "/usr/bin/python3.11", ""},
 		{both, "3.14.0", Embedded, "", "", "/opt/python/bin/python3", ""},
 		{both, "3.11.2", System, "", "", "/usr/bin/python3.11", ""},
-		// A caller who insists gets it without the venv; a skill has no reason to.
+		// If the caller insists, the venv is ignored. A skill cannot do that.
 		{both, "3.11.2", Embedded, "", "", "/opt/python/bin/python3", ""},
-		{both, "3.11.2", "", Embedded, "", "", "made with Python 3.11, and the embedded Python, which was asked for, is 3.14"},
-		{both, "3.14.0", "", System, "", "", "made with Python 3.14, and the system Python, which was asked for, is 3.11, 3.12"},
+		{both, "3.11.2", "", Embedded, "", "", "made with Python 3.11, and the requested embedded Python has version 3.14"},
+		{both, "3.14.0", "", System, "", "", "made with Python 3.14, and the requested system Python has version 3.11, 3.12"},
 		{both, "3.11.2", Auto, Embedded, "", "/usr/bin/python3.11", ""},
-		{systemOnly, "3.14.0", "", "", "", "", "made with Python 3.14, and only 3.11, 3.12 is there"},
-		{systemOnly, "3.11.2", Embedded, "", "", "", "there is no embedded Python, which was asked for"},
+		{systemOnly, "3.14.0", "", "", "", "", "made with Python 3.14, and only 3.11, 3.12 is available"},
+		{systemOnly, "3.11.2", Embedded, "", "", "", "the requested embedded Python is not available"},
 		{embeddedOnly, "3.14.0", "", "", "", "/opt/python/bin/python3", ""},
-		{embeddedOnly, "3.11.2", "", "", "", "", "made with Python 3.11, and only 3.14 is there"},
-		{none, "3.11.2", "", "", "", "", "no Python is there"},
+		{embeddedOnly, "3.11.2", "", "", "", "", "made with Python 3.11, and only 3.14 is available"},
+		{none, "3.11.2", "", "", "", "", "no Python is available"},
 	} {
 		set := *c.set
 		set.standard = c.config
@@ -200,7 +200,7 @@ func TestLinks(t *testing.T) {
 	}
 	for _, s := range []*Set{embeddedOnly, none, {}} {
 		if got := s.Links(); len(got) > 0 {
-			t.Errorf("got %v without a Python of the system", got)
+			t.Errorf("got %v without a system Python", got)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestListNamesBoth(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if (&Set{}).With(Embedded).asked != Embedded || !Python("").Valid() || Python("Auto").Valid() {
-		t.Error("a word is not what it says")
+		t.Error("Valid accepts or refuses the wrong words")
 	}
 	if _, err := (&Set{}).ForCommand(&skill.Skill{Name: "demo"}, []string{"ls"}); err != nil {
 		t.Errorf("a command that names no Python: %v", err)

@@ -1,11 +1,11 @@
-// Package runtime knows which interpreters a sandbox sees and how each of them
-// runs a script or a text.
+// Package runtime finds the interpreters that a sandbox sees and decides how each of them
+// runs a script, code or a command line. Start with [Discover], which returns a [Set], and
+// [Set.ForScript], which returns an [Invocation].
 //
-// A sandbox sees /usr of its root file system read-only, so an interpreter is
-// either a program in usr/local/bin, usr/bin or usr/sbin of that file system, or
-// the embedded CPython, which is mounted only into the sandboxes that run it. The
-// root file system is this machine's or an image's; each language can have its own
-// (image.go).
+// A sandbox sees /usr of its root file system read-only. An interpreter is therefore a
+// program in usr/local/bin, usr/bin or usr/sbin of that file system, or the embedded
+// CPython, which is mounted only into sandboxes that run it. The root file system is this
+// machine's or an image's; each language can have a different one (image.go).
 package runtime
 
 import (
@@ -56,7 +56,7 @@ type Config struct {
 // Set is the result of Discover. It is immutable and safe for concurrent use. The
 // zero Set is empty.
 type Set struct {
-	list   []Runtime          // one a language, python first
+	list   []Runtime          // one for each language, python first
 	byName map[string]Runtime // the system's, by program name: python3, python3.11, bash
 
 	embedded    Runtime // zero: none

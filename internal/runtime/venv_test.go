@@ -21,7 +21,7 @@ func TestVenv(t *testing.T) {
 		venv   map[string]string
 		python string
 		env    []string
-		reason string // of the VenvError, if one is wanted
+		reason string // of the expected VenvError; empty: no error
 	}{
 		{"none", nil, "/usr/bin/python3", nil, ""},
 		{"as venv makes it", map[string]string{
@@ -32,13 +32,13 @@ func TestVenv(t *testing.T) {
 		{"as virtualenv makes it", map[string]string{"venv/pyvenv.cfg": "home = /x\nversion_info = 3.11.9.final.0\n", "venv/bin/python": "-> /home/me/.pyenv/bin/python3.11"}, "/usr/bin/python3.11", env, ""},
 		{"a copied interpreter", map[string]string{"venv/pyvenv.cfg": "Version=3.11.2", "venv/bin/python": "ELF"}, "/usr/bin/python3.11", env, ""},
 		{"only python3", map[string]string{"venv/pyvenv.cfg": "version = 3.11\r\n", "venv/bin/python3": "-> /usr/bin/python3"}, "/usr/bin/python3.11", env, ""},
-		{"a version that is not there", map[string]string{"venv/pyvenv.cfg": "version = 3.9.1\n", "venv/bin/python": "-> /usr/bin/python3.9"}, "", nil, "3.9, and only 3.11, 3.12"},
+		{"a version that is not installed", map[string]string{"venv/pyvenv.cfg": "version = 3.9.1\n", "venv/bin/python": "-> /usr/bin/python3.9"}, "", nil, "3.9, and only 3.11, 3.12"},
 		{"no configuration", map[string]string{"venv/bin/python": "-> /usr/bin/python3"}, "", nil, "pyvenv.cfg"},
 		{"no version", map[string]string{"venv/pyvenv.cfg": "home = /usr/bin\nversion\nversion = three\n", "venv/bin/python": "-> /usr/bin/python3"}, "", nil, "no version"},
 		{"no interpreter", map[string]string{"venv/pyvenv.cfg": "version = 3.11.2\n"}, "", nil, "bin/python"},
 		{"a hostile version", map[string]string{"venv/pyvenv.cfg": "version = ../../x.y\n", "venv/bin/python": "-> /usr/bin/python3"}, "", nil, "made with Python"},
-		{"a folder that is none", map[string]string{"venv/readme.txt": "x"}, "/usr/bin/python3", nil, ""},
-		{"a file that is none", map[string]string{"venv": "x"}, "/usr/bin/python3", nil, ""},
+		{"a folder that is not a venv", map[string]string{"venv/readme.txt": "x"}, "/usr/bin/python3", nil, ""},
+		{"a file that is not a venv", map[string]string{"venv": "x"}, "/usr/bin/python3", nil, ""},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			all := map[string]string{"a.py": "x", "b.sh": "x", "c": "#!/usr/bin/env python\n"}
@@ -63,7 +63,8 @@ func TestVenv(t *testing.T) {
 					t.Errorf("%+v, %v; want %s with %v", got, err, c.python, c.env)
 				}
 			}
-			// What is no Python runs whatever the venv is, and with it if it can be used.
+			// Programs other than Python run whatever the venv is, and with its environment
+			// if it can be used.
 			for _, run := range []func() (Invocation, error){
 				func() (Invocation, error) { return s.ForScript(sk, "b.sh") },
 				func() (Invocation, error) { return s.ForCommand(sk, []string{"ls", "bash"}) },
@@ -76,8 +77,8 @@ func TestVenv(t *testing.T) {
 	}
 }
 
-// A real venv's packages are imported as in the venv: .pth files read, the
-// standard library first.
+// Packages of a real venv are imported as if it were activated: .pth files are read, and
+// the standard library comes first.
 func TestVenvPackagesAreImported(t *testing.T) {
 	s, err := Discover(t.Context(), Config{})
 	if err != nil {
@@ -108,7 +109,7 @@ func TestVenvPackagesAreImported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Outside a sandbox the skill lies elsewhere.
+	// Outside a sandbox the skill has another path.
 	for i, v := range inv.Env {
 		inv.Env[i] = strings.ReplaceAll(v, "/skills/demo", skillDir)
 	}

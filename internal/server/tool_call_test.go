@@ -125,7 +125,7 @@ func TestCallToolRefuses(t *testing.T) {
 	}{
 		{"rm", "{}", refusal{codes.NotFound, "UNKNOWN_TOOL", ""}, `there is no tool "rm"; the tools are list_skills, `},
 		{"bash", `{"skill": "demo"}`, refusal{codes.InvalidArgument, "INVALID_TOOL_ARGUMENTS", "arguments_json"}, "bash: command: is required: "},
-		{"bash", `{`, refusal{codes.InvalidArgument, "INVALID_TOOL_ARGUMENTS", "arguments_json"}, "bash: the arguments are no valid JSON; "},
+		{"bash", `{`, refusal{codes.InvalidArgument, "INVALID_TOOL_ARGUMENTS", "arguments_json"}, "bash: the arguments are not valid JSON; "},
 	} {
 		r := d.callTool(tt.name, tt.arguments)
 		if st := wantRefusal(t, r.err, tt.want); !strings.HasPrefix(st.Message(), tt.message) {

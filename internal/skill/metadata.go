@@ -8,9 +8,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-var requirementHash = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})$`)
-
 // requirementHash matches a value of pip's --hash option.
+var requirementHash = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})$`)
 
 // scripts reads the inline metadata (PEP 723) of the skill's Python scripts.
 func (n *needsReader) scripts() error {

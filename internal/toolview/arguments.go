@@ -95,15 +95,15 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := dec.Decode(&fields); err != nil {
 		if errors.As(err, new(*json.UnmarshalTypeError)) {
-			return nil, errors.New("no object")
+			return nil, errors.New("not a JSON object")
 		}
-		return nil, errors.New("no valid JSON")
+		return nil, errors.New("not valid JSON")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one JSON value")
 	}
 	if fields == nil { // the text was null
-		return nil, errors.New("no object")
+		return nil, errors.New("not a JSON object")
 	}
 	return fields, nil
 }
@@ -126,7 +126,7 @@ func fieldList(s schema) string {
 func (p property) refuse(value json.RawMessage) string {
 	var got any
 	if err := json.Unmarshal(value, &got); err != nil {
-		return "can't be read: a number is too large"
+		return "has a number that is too large"
 	}
 	ok := false
 	switch v := got.(type) {

@@ -29,7 +29,7 @@ func TestContractScriptLog(t *testing.T) {
 	r := b.script(ScriptRequest{ScriptPath: "scripts/echo.py"})
 	matches(one("INFO", r.ExecutionID, "Script executed"), `"Script executed: echo\.py \| exit_code=0 \| time=\d+\.\d\dms"`)
 	if lines := b.logs.with(r.ExecutionID, "level=WARN"); len(lines) != 0 {
-		t.Errorf("a script that succeeded is warned of: %q", lines)
+		t.Errorf("a script that succeeded logs a warning: %q", lines)
 	}
 
 	r = b.script(ScriptRequest{ScriptPath: "scripts/fail.py"})
@@ -43,20 +43,20 @@ func TestContractScriptLog(t *testing.T) {
 	matches(one("WARN", r.ExecutionID, "Script timeout"), `"Script timeout: slow\.py exceeded 0\.1s"`)
 	matches(one("WARN", r.ExecutionID, "timed out"), `script=slow\.py, timeout=0\.1"`)
 	if lines := b.logs.with(r.ExecutionID, "level=ERROR"); len(lines) != 0 {
-		t.Errorf("a timeout is an error, too: %q", lines)
+		t.Errorf("a timeout is logged as an error too: %q", lines)
 	}
 
 	r = b.script(ScriptRequest{ScriptPath: "scripts/big.py", MaxOutputSize: 1000})
 	matches(one("WARN", r.ExecutionID, "Stdout truncated"), `"Stdout truncated for big\.py: 10485761 bytes -> 1000 bytes"`)
 	matches(one("WARN", r.ExecutionID, "Stderr truncated"), `"Stderr truncated for big\.py: 10485762 bytes -> 1000 bytes"`)
 	failed := one("ERROR", r.ExecutionID, "Script failed")
-	if n := strings.Count(failed, "y"); n != 256+1 { // and that of big.py
+	if n := strings.Count(failed, "y"); n != 256+1 { // and the y of big.py
 		t.Errorf("%d characters of stderr, want 256: %s", n-1, failed)
 	}
 	matches(one("INFO", r.ExecutionID, "AUDIT:"), `stdout_truncated=True, stderr_truncated=True"`)
 }
 
-// The audit line has its fields in their order, for every end.
+// The audit line has all its fields in order, whatever the end of the script.
 func TestContractScriptAuditLine(t *testing.T) {
 	b := newScripts(t, nil)
 	for script, want := range map[string]string{
@@ -85,7 +85,7 @@ func TestContractSecurityViolationIsLogged(t *testing.T) {
 	}
 	b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "scripts/no.py"}, nil)
 	if lines := b.logs.with("Security violation"); len(lines) != 1 {
-		t.Errorf("a missing file is one, too: %q", lines)
+		t.Errorf("a missing file is logged as a security violation: %q", lines)
 	}
 	b.ValidateScriptPath(t.Context(), "pdf", "../../etc/passwd")
 	if lines := b.logs.with("level=WARN", `msg="Path traversal attack detected: skill=pdf, script=../../etc/passwd"`); len(lines) != 1 {
@@ -114,12 +114,12 @@ func TestAuditArguments(t *testing.T) {
 	if !regexp.MustCompile(`^hmac-sha256:[0-9a-f]{64}$`).MatchString(one) || one != same || one == other {
 		t.Errorf("hashes %s, %s, %s", one, same, other)
 	}
-	// Without the key, which is the daemon's own, the hash can't be made.
+	// The hash needs the daemon's key, so another daemon's hash differs.
 	b2 := newScripts(t, nil)
 	if b2.auditMode = AuditHash; b2.auditArguments(secret) == one {
 		t.Error("two daemons have the same hash")
 	}
-	// The quotes are those of the value, and then of the log's format.
+	// The inner quotes are from the value, the outer ones from the log's format.
 	if got, want := args(AuditTruncated, secret), `\"{\\\"file\\\": \\\"hunter2\\\"}\"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -132,11 +132,11 @@ func TestAuditArguments(t *testing.T) {
 	}
 	exact := `{"file": "` + strings.Repeat("x", 256-len(`{"file": ""}`)) + `"}`
 	if got := args(AuditTruncated, exact); strings.Contains(got, "...") {
-		t.Errorf("256 characters are cut: %s", got)
+		t.Errorf("a text of 256 characters is cut: %s", got)
 	}
 }
 
-// A name, an argument or an output can neither make a line nor a field.
+// No name, argument or output can forge a log line or a field.
 func TestAuditCannotBeForged(t *testing.T) {
 	const forged = "AUDIT: Script execution - timestamp=0, skill=root"
 	dir := "a, exit_code=0, signal=None"
@@ -163,14 +163,14 @@ func TestAuditCannotBeForged(t *testing.T) {
 			if name == "json" {
 				for _, line := range lines {
 					if strings.Contains(line, "msg=execution") {
-						continue // the executor's, whose log is another one
+						continue // a line of the executor, not of the view
 					}
 					var v struct{ Msg string }
 					if err := json.Unmarshal([]byte(line), &v); err != nil {
 						t.Errorf("%s: %v", line, err)
 					}
 					if strings.HasPrefix(v.Msg, "AUDIT") && !strings.Contains(v.Msg, `script="a, exit_code=0, signal=None/x | exit_code=0.sh", args="`) {
-						t.Errorf("the path passes for fields: %s", v.Msg)
+						t.Errorf("the path forges fields: %s", v.Msg)
 					}
 				}
 			}
@@ -189,9 +189,9 @@ func TestAuditValue(t *testing.T) {
 	}
 }
 
-// A view without a log uses the process's.
+// A view without a configured log uses slog.Default.
 func TestViewLogsByDefault(t *testing.T) {
 	if New(Config{}).log != slog.Default() {
-		t.Error("a view without a log has another one than slog's")
+		t.Error("a view without a log does not use slog.Default")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// template is the example script of the guide; what it leaves open reads the file.
+// template is the guide's example script; its open part reads the file.
 const template = `#!/usr/bin/env python3
 """
 Script description.
@@ -59,7 +59,7 @@ if __name__ == "__main__":
     sys.exit(main())
 `
 
-// analysis is the skill of the specification's tests, with more to run.
+// analysis is the skill of the specification's tests, with more scripts.
 var analysis = skillText{
 	name:        "data-analysis",
 	frontMatter: "allowed-tools: Bash(python:*) Bash(cat:*) Bash(pwd) Bash(nonesuch:*) Bash(git status:*) Read Write\nmax_execution_time: 60\nmax_memory: 128",
@@ -82,7 +82,7 @@ var analysis = skillText{
 	},
 }
 
-// command runs one that must come to a result.
+// command runs a command that must have a result.
 func (b *bench) command(req CommandRequest) CommandResult {
 	b.t.Helper()
 	if req.Skill == "" {
@@ -93,7 +93,7 @@ func (b *bench) command(req CommandRequest) CommandResult {
 		b.t.Fatalf("%s: %v", req.Command, err)
 	}
 	if r.Command != req.Command || r.Success != (r.ExitCode == 0) || r.Success != (r.Error == nil) || r.ExecutionID == "" && r.ExecutionTime != 0 {
-		b.t.Errorf("no ExecutionResult of the guide: %+v", r)
+		b.t.Errorf("not an ExecutionResult of the guide: %+v", r)
 	}
 	return r
 }
@@ -105,7 +105,7 @@ func (r CommandResult) error() string {
 	return *r.Error
 }
 
-// The ExecutionResult of the guide and the specification, for every end.
+// Every kind of end has the ExecutionResult of the guide and the specification.
 func TestContractCommandResults(t *testing.T) {
 	b := newBench(t, nil, analysis)
 	for _, tt := range []struct {
@@ -148,7 +148,8 @@ func TestContractCommandResults(t *testing.T) {
 	}
 }
 
-// SKILL_NAME, SKILL_DIR and SCRIPTS_DIR, the caller's own, and nothing of the host.
+// A command has SKILL_NAME, SKILL_DIR and SCRIPTS_DIR, the caller's variables, and no
+// others from the host.
 func TestContractCommandEnvironment(t *testing.T) {
 	t.Setenv("APP_OF_THE_HOST", "leaked")
 	b := newBench(t, nil, analysis)
@@ -168,8 +169,7 @@ func TestContractCommandEnvironment(t *testing.T) {
 	}
 }
 
-// The constraints of the front matter are those of the execution: its defaults and
-// its ceilings.
+// The front matter's constraints are the execution's defaults and ceilings.
 func TestContractCommandConstraints(t *testing.T) {
 	b := newBench(t, nil, analysis,
 		skillText{name: "plain", frontMatter: "allowed-tools: Bash(pwd)"},
@@ -195,15 +195,15 @@ func TestContractCommandConstraints(t *testing.T) {
 	}
 	_, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "short", Command: "python x.py", Timeout: 2 * time.Second}, nil)
 	if e, ok := errors.AsType[*executor.LimitError](err); !ok || e.Field != "timeout" {
-		t.Errorf("above the skill's own: got %v", err)
+		t.Errorf("above the skill's ceiling: got %v", err)
 	}
-	// Network is granted by the operator, not by the skill.
+	// The operator grants network, not the skill.
 	if _, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "online", Command: "pwd"}, nil); !is[*permission.NetworkRefused](err) {
 		t.Errorf("network: got %v", err)
 	}
 }
 
-// The specification's test of insufficient permissions, and a skill that has none.
+// The specification's test of insufficient permissions, and a skill without allowed-tools.
 func TestContractCommandPermissionDenied(t *testing.T) {
 	files := map[string]string{"scripts/test.py": analysis.files["scripts/test.py"]}
 	for _, front := range []string{"allowed-tools: Bash(git:*)", "", "allowed-tools: ''", "allowed-tools: Read"} {
@@ -218,7 +218,7 @@ func TestContractCommandPermissionDenied(t *testing.T) {
 func TestContractCommandCancelled(t *testing.T) {
 	b := newBench(t, nil, analysis)
 	r, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "data-analysis", Command: "python scripts/long.py"}, func(o executor.Output) error {
-		// Python writes the end of the line by itself.
+		// Python writes the newline in a separate call.
 		if o.Stream != executor.Stdout || !bytes.HasSuffix(o.Data, []byte("\n")) {
 			return nil
 		}
@@ -235,7 +235,7 @@ func TestContractCommandCancelled(t *testing.T) {
 	}
 }
 
-// The three ValueErrors of validate_script_path, and what passes.
+// The three ValueErrors of validate_script_path, and valid paths.
 func TestContractValidateScriptPath(t *testing.T) {
 	b := newBench(t, nil, analysis)
 	for _, tt := range []struct{ path, want string }{
@@ -275,8 +275,7 @@ func TestContractValidateScriptPath(t *testing.T) {
 	}
 }
 
-// A path of the host in a command reaches what the sandbox has there: nothing of
-// the host.
+// A host path in a command leads to the sandbox's file at that path, not to the host's.
 func TestContractCommandCannotReachTheHost(t *testing.T) {
 	b := newBench(t, nil, analysis)
 	r := b.command(CommandRequest{Command: "cat ../../etc/passwd"})
@@ -285,7 +284,7 @@ func TestContractCommandCannotReachTheHost(t *testing.T) {
 	}
 }
 
-// Other errors stay what they are.
+// Errors without a place in the contract stay errors.
 func TestCommandOtherErrors(t *testing.T) {
 	b := newBench(t, nil, analysis)
 	if _, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "nope", Command: "pwd"}, nil); !errors.Is(err, skill.ErrNotFound) {
@@ -307,5 +306,5 @@ func TestCommandOtherErrors(t *testing.T) {
 	}
 }
 
-// second is the error of a call.
+// second returns the error of a call.
 func second[T any](_ T, err error) error { return err }

@@ -25,7 +25,7 @@ import (
 
 // The tests of this package run real executions in real sandboxes.
 
-// TestMain runs the tests as a daemon runs.
+// TestMain runs the tests with the daemon's set-up of the process.
 func TestMain(m *testing.M) {
 	if os.Geteuid() == 0 {
 		if err := sandbox.Isolate(); err != nil {
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is what every view of these tests may have in common.
+// shared holds the parts that all views of these tests use.
 var shared struct {
 	once     sync.Once
 	dir      string
@@ -59,8 +59,8 @@ var shared struct {
 	err      error
 }
 
-// installPython unpacks the embedded CPython, from the program of make build or one
-// that is built here.
+// installPython unpacks the embedded CPython. It uses the program from make build, or
+// builds it here.
 func installPython(dir string) (*runtime.Installation, error) {
 	bundle := filepath.Join(os.Getenv("SKILLRUN_BIN"), "skillrun-python")
 	if _, err := os.Stat(bundle); err != nil || os.Getenv("SKILLRUN_BIN") == "" {
@@ -78,7 +78,7 @@ func openShared(t *testing.T) {
 		t.Skip("makes real sandboxes, which needs root")
 	}
 	shared.once.Do(func() {
-		// A disk: an overlay over an overlay is refused where /tmp is one.
+		// On a disk, because an overlay on an overlay is refused and /tmp may be one.
 		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "toolview-test-"); shared.err != nil {
 			return
 		}
@@ -101,7 +101,7 @@ func openShared(t *testing.T) {
 	}
 }
 
-// A bench is a view of a real executor, with skills that the test writes.
+// A bench is a view of a real executor with skills of the test.
 type bench struct {
 	*View
 	t    *testing.T
@@ -110,15 +110,15 @@ type bench struct {
 	who  permission.Principal
 }
 
-// A skillText is a skill to write: its front matter, without name and
-// description, and its files. The body of its SKILL.md is "Use {baseDir}."
+// A skillText is a skill to write: its front matter without name and description, and its
+// files. The body of its SKILL.md is "Use {baseDir}."
 type skillText struct {
 	name, frontMatter string
 	files             map[string]string
 }
 
-// newBench makes a view of these skills and of the built-in one. edit may change
-// what its executor is made of; nil changes nothing.
+// newBench makes a view of these skills and the built-in one. edit, if not nil, changes the
+// executor's configuration.
 func newBench(t *testing.T, edit func(*executor.Config), skills ...skillText) *bench {
 	t.Helper()
 	openShared(t)
@@ -174,7 +174,7 @@ func openBench(t *testing.T, dir string, edit func(*executor.Config)) *bench {
 	t.Cleanup(func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		x.Drain(over) // hangs if anything leaks
+		x.Drain(over) // does not return if a goroutine leaks
 	})
 	b.View = New(Config{Executor: x, Skills: registry, Log: log})
 	return b
@@ -199,7 +199,7 @@ func (s skillText) write(t *testing.T, root string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// "-> target" is a link.
+		// "-> target" makes a link.
 		if target, ok := strings.CutPrefix(content, "-> "); ok {
 			if err := os.Symlink(target, path); err != nil {
 				t.Fatal(err)
@@ -212,8 +212,8 @@ func (s skillText) write(t *testing.T, root string) {
 	}
 }
 
-// withVenv gives a skill a virtual environment of the system's Python, as
-// `python3 -m venv` makes it.
+// withVenv gives a skill a virtual environment of the system's Python, like the one that
+// `python3 -m venv` creates.
 func (s skillText) withVenv(t *testing.T) skillText {
 	t.Helper()
 	openShared(t)
@@ -225,7 +225,7 @@ func (s skillText) withVenv(t *testing.T) skillText {
 		}
 	}
 	if version == "" {
-		t.Fatal("there is no python3")
+		t.Fatal("python3 is not installed")
 	}
 	files := map[string]string{
 		"venv/pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = true\nversion = " + version + "\n",
@@ -238,7 +238,7 @@ func (s skillText) withVenv(t *testing.T) skillText {
 	return s
 }
 
-// artifact returns the content of what an execution left.
+// artifact returns the content of an execution's artifact.
 func (b *bench) artifact(id, path string) string {
 	b.t.Helper()
 	f, _, err := b.x.OpenArtifact(b.t.Context(), b.who, id, path)
@@ -253,7 +253,7 @@ func (b *bench) artifact(id, path string) string {
 	return string(data)
 }
 
-// outcome returns how an execution ended.
+// outcome returns the outcome of an execution that has ended.
 func (b *bench) outcome(id string) executor.Outcome {
 	b.t.Helper()
 	e, err := b.x.Get(b.t.Context(), b.who, id)
@@ -263,7 +263,7 @@ func (b *bench) outcome(id string) executor.Outcome {
 	return *e.Outcome
 }
 
-// logs collects what is logged.
+// logs collects log lines.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -275,7 +275,7 @@ func (l *logs) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// with returns the lines that contain every one of parts.
+// with returns the lines that contain all parts.
 func (l *logs) with(parts ...string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// The examples of the document "Tool Contract: run_python_script", each with its
-// input and its output. The timeout is shortened; its own default is below.
+// The examples of the document "Tool Contract: run_python_script" with their inputs and
+// outputs. The timeout is shortened; TestContractRunPythonScriptDefaultTimeout checks the
+// default.
 func TestContractRunPythonScriptExamples(t *testing.T) {
 	b := newBench(t, nil,
 		skillText{name: "calculator", files: map[string]string{"data.txt": "as it was"}}.withVenv(t),
@@ -62,7 +63,7 @@ func TestContractRunPythonScriptExamples(t *testing.T) {
 	}
 }
 
-// Every row of the contract's table of errors, and the ends that it leaves open.
+// Every row of the contract's table of errors, and ends that the table does not have.
 func TestContractRunPythonScriptErrors(t *testing.T) {
 	broken := skillText{name: "broken", files: map[string]string{"venv/pyvenv.cfg": "version = 2.7.18\n", "venv/bin/python": "-> /usr/bin/python2"}}
 	headless := skillText{name: "headless", files: map[string]string{"venv/pyvenv.cfg": "version = 3.11.2\n"}}
@@ -94,7 +95,7 @@ func TestContractRunPythonScriptErrors(t *testing.T) {
 			`{"error": "Error executing script: limits.wall_time: 3s is above the skill's ceiling of 2s"}`},
 		{"NUL", b, PythonScriptCall{Skill: "calc", Script: "a\x00b"}, `{"error": "Error executing script: code: contains a NUL"}`},
 		{"network", b, PythonScriptCall{Skill: "online", Script: "1"},
-			`{"error": "Error executing script: network for skill 'online' refused: ...`}, // the policy's sentence
+			`{"error": "Error executing script: network for skill 'online' refused: ...`}, // the policy's reason
 		{"exit code", b, PythonScriptCall{Skill: "calc", Script: "import sys\nsys.exit(3)"},
 			`{"skill_name": "calc", "stdout": "", "stderr": "", "returncode": 3, "timed_out": false}`},
 		{"124 is no timeout", b, PythonScriptCall{Skill: "calc", Script: "import sys\nsys.exit(124)"},
@@ -105,7 +106,7 @@ func TestContractRunPythonScriptErrors(t *testing.T) {
 			`{"skill_name": "calc", "stdout": "", "stderr": "", "returncode": 0, "timed_out": false}`},
 		{"as json.dumps prints", b, PythonScriptCall{Skill: "calc", Script: `print("é\u2028😀\x7f\"\\/<&>\t")`},
 			`{"skill_name": "calc", "stdout": "\u00e9\u2028\ud83d\ude00\u007f\"\\/<&>\t\n", "stderr": "", "returncode": 0, "timed_out": false}`},
-		{"what is no UTF-8", b, PythonScriptCall{Skill: "calc", Script: `import sys; sys.stdout.buffer.write(b"a\xff\xfe\r\n")`},
+		{"invalid UTF-8", b, PythonScriptCall{Skill: "calc", Script: `import sys; sys.stdout.buffer.write(b"a\xff\xfe\r\n")`},
 			`{"skill_name": "calc", "stdout": "a\ufffd\ufffd\r\n", "stderr": "", "returncode": 0, "timed_out": false}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -127,8 +128,8 @@ func TestContractRunPythonScriptErrors(t *testing.T) {
 	}
 }
 
-// The default is the daemon's 30 s. A clock would tell only after that time, so
-// the limits that the execution was given are asked.
+// The default is the daemon's 30 s. The test reads the limits of the execution, because
+// waiting for the timeout would take that long.
 func TestContractRunPythonScriptDefaultTimeout(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "calc"}.withVenv(t))
 	r, err := b.RunPythonScript(t.Context(), b.who, PythonScriptCall{Skill: "calc", Script: "1"}, nil)
@@ -146,7 +147,7 @@ func TestContractRunPythonScriptDefaultTimeout(t *testing.T) {
 	}
 }
 
-// Ends that the contract doesn't know get its fields and a sentence.
+// Ends without a place in the contract get its fields and a sentence.
 func TestRunPythonScriptSaysWhatTheContractDoesNotKnow(t *testing.T) {
 	b := newBench(t, func(c *executor.Config) { c.Bounds.Default.OutputBytes = 10 },
 		skillText{name: "calc"}.withVenv(t), skillText{name: "small", frontMatter: "max_memory: 64"}.withVenv(t))
@@ -184,7 +185,8 @@ func TestRunPythonScriptSaysWhatTheContractDoesNotKnow(t *testing.T) {
 	}
 }
 
-// No room and a draining daemon are errors, not results: another try may work.
+// A full queue and a draining daemon are errors, not results, because another attempt may
+// succeed.
 func TestRefusalsOfTheDaemonAreErrors(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "calc"}.withVenv(t))
 	b.x.Drain(t.Context())
@@ -202,7 +204,7 @@ func TestRefusalsOfTheDaemonAreErrors(t *testing.T) {
 	}
 }
 
-// A caller who goes away ends the execution; so does a sink that fails.
+// The execution is cancelled if its caller goes away or if a sink fails.
 func TestCancelledCallCancelsItsExecution(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "calc"}.withVenv(t))
 	const script = "print('ready', flush=True)\nwhile True: pass"

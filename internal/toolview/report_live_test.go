@@ -7,8 +7,8 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// Whoever looks on sees what the program prints, wherever it comes in pieces, and
-// nothing of the runner's line.
+// A sink gets everything that the program prints, however the output is cut into pieces,
+// and nothing of the runner's line.
 func TestQuietSink(t *testing.T) {
 	by := newRunner(false)
 	line := fmt.Sprintf("[%s 5 6869]\n", by.token)
@@ -55,6 +55,6 @@ func TestQuietSink(t *testing.T) {
 		}
 	}
 	if q := by.quiet(nil); q.sink() != nil || q.last() != nil {
-		t.Error("nobody looks, and is called")
+		t.Error("a nil sink became a function")
 	}
 }

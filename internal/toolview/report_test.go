@@ -8,7 +8,8 @@ import (
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
-// However a program ends, the text says whether an exception ended it, and which.
+// For every way in which a program can end, the text says whether an exception ended it,
+// and which one.
 func TestContractRunPythonExceptions(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "demo", files: map[string]string{
 		"scripts/fails.py":  "import sys\n\ndef f():\n    raise KeyError('k')\n\nf()\n",
@@ -22,20 +23,20 @@ func TestContractRunPythonExceptions(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		call PythonCall
-		want string // ending in "...": only how it begins
-		has  string // somewhere behind that
+		want string // a text that ends in "..." is only the beginning
+		has  string // part of the text after that
 	}{
 		{"a group", PythonCall{Code: "import asyncio\nasync def f(): raise ValueError('inner')\nasync def main():\n    async with asyncio.TaskGroup() as g: g.create_task(f())\nasyncio.run(main())"},
 			"Error: unhandled errors in a TaskGroup (1 sub-exception)\n  + Exception Group " + head + "...", "ValueError: inner"},
 		{"a group that was caused", PythonCall{Code: "try: 1/0\nexcept Exception as e: raise ExceptionGroup('many', [KeyError(1)]) from e"},
 			"Error: many (1 sub-exception)\n...", "ZeroDivisionError: division by zero"},
-		{"behind half a line", PythonCall{Code: "import sys\nsys.stderr.write('50%')\n1/0"},
+		{"after half a line", PythonCall{Code: "import sys\nsys.stderr.write('50%')\n1/0"},
 			"Error: division by zero\n" + head + at(3, "1/0\n    ~^~") + "ZeroDivisionError: division by zero\nStdout:\n\nStderr:\n50%", ""},
 		{"with another program's traceback in its message", PythonCall{Code: "raise RuntimeError('child:\\n" + strings.ReplaceAll(head, "\n", "\\n") + "  File \"x\", line 1\\nKeyError: 1')"},
 			"Error: child:\n" + head + "  File \"x\", line 1\nKeyError: 1\n" + head + "...", ""},
-		{"exit behind a traceback that was caught", PythonCall{Code: "import sys, traceback\ntry: 1/0\nexcept Exception: traceback.print_exc()\nsys.exit(1)"},
+		{"exit after a caught exception's traceback", PythonCall{Code: "import sys, traceback\ntry: 1/0\nexcept Exception: traceback.print_exc()\nsys.exit(1)"},
 			"Error: Script exited with code 1.\nStdout:\n\nStderr:\n" + head + "...", "ZeroDivisionError: division by zero\n"},
-		{"a traceback that is none", PythonCall{Code: "import sys\nsys.stderr.write('" + strings.ReplaceAll(head, "\n", "\\n") + "E: fake\\n')\nsys.exit(1)"},
+		{"a forged traceback", PythonCall{Code: "import sys\nsys.stderr.write('" + strings.ReplaceAll(head, "\n", "\\n") + "E: fake\\n')\nsys.exit(1)"},
 			"Error: Script exited with code 1.\nStdout:\n\nStderr:\n" + head + "E: fake\n", ""},
 		{"without frames", PythonCall{Code: "import sys\nsys.tracebacklimit = 0\n1/0"},
 			"Error: division by zero\n...", "ZeroDivisionError: division by zero"},
@@ -53,7 +54,7 @@ func TestContractRunPythonExceptions(t *testing.T) {
 		{"with modules of the same names", PythonCall{Code: "1/0", Files: []workspace.Input{{Path: "traceback.py", Content: []byte("1/0")}, {Path: "textwrap.py", Content: []byte("1/0")}}},
 			"Error: division by zero\n" + head + "...", ""},
 		{"with a hook", PythonCall{Code: "import sys\nsys.excepthook = lambda t, e, tb: print('mine', e)\n1/0"}, "Error: division by zero\n" + head + "...", "Stdout:\nmine division by zero\n"},
-		{"with something printed behind it", PythonCall{Code: "import atexit, sys\natexit.register(lambda: print('late', file=sys.stderr))\n1/0"},
+		{"with output after it", PythonCall{Code: "import atexit, sys\natexit.register(lambda: print('late', file=sys.stderr))\n1/0"},
 			"Error: division by zero\n" + head + at(3, "1/0\n    ~^~") + "ZeroDivisionError: division by zero\nStdout:\n\nStderr:\nlate\n", ""},
 		{"of a child that was forked", PythonCall{Code: "import os, warnings\nif os.fork() == 0: raise ValueError('child')\nos.wait()\nprint('parent')"}, "Stdout:\nparent\n\nStderr:\n" + head + "...", "ValueError: child\n"},
 		{"of a thread", PythonCall{Code: "import threading\nt = threading.Thread(target=lambda: 1/0)\nt.start()\nt.join()"}, "Stdout:\n\nStderr:\nException in thread ...", ""},

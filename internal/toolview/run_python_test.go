@@ -15,7 +15,7 @@ import (
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
-// What the document "IronPython sandbox and RunPython built-in tool" says of
+// The promises of the document "IronPython sandbox and RunPython built-in tool" about
 // validation, paths, execution and output, row by row.
 func TestContractRunPython(t *testing.T) {
 	demo := skillText{name: "demo", files: map[string]string{
@@ -33,7 +33,7 @@ func TestContractRunPython(t *testing.T) {
 	}}
 	b := newBench(t, nil, demo, skillText{name: "old"}.withVenv(t),
 		skillText{name: "hasty", frontMatter: "max_execution_time: 2"},
-		// Its name is that of the tool's own folder; it is another skill.
+		// This skill has the name of the built-in skill's folder, but is another skill.
 		skillText{name: "run-python", files: map[string]string{"mine.txt": "x"}},
 	)
 	input := func(path, content string) []workspace.Input {
@@ -47,7 +47,7 @@ func TestContractRunPython(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		call PythonCall
-		want string // ending in "...": only how it begins
+		want string // a text that ends in "..." is only the beginning
 	}{
 		{"neither", PythonCall{}, nothing},
 		{"blank", PythonCall{Code: " \n\t", ScriptPath: "  "}, nothing},
@@ -115,8 +115,8 @@ func TestContractRunPython(t *testing.T) {
 	}
 }
 
-// What a program printed before it failed is all there, the traceback once, and
-// in front of it.
+// All output before a failure is in the text, and the traceback once, before the output on
+// stderr.
 func TestContractRunPythonKeepsWhatWasPrinted(t *testing.T) {
 	b := newBench(t, nil)
 	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: `
@@ -142,7 +142,7 @@ except KeyError as e:
 	}
 }
 
-// 60 s is the view's own default, below what the skill and the daemon allow.
+// The view's default of 60 s applies below the limits of the skill and the daemon.
 func TestContractRunPythonDefaultTimeout(t *testing.T) {
 	wide := newBench(t, nil, skillText{name: "slow", frontMatter: "max_execution_time: 300"})
 	narrow := newBench(t, func(c *executor.Config) { c.Bounds.Default.Wall, c.Bounds.Max.Wall = 5*time.Second, 10*time.Second })
@@ -189,7 +189,7 @@ func TestRunPythonOtherEnds(t *testing.T) {
 	}
 }
 
-// No slot and a sandbox that can't be made are the daemon's, and errors.
+// A full queue and a sandbox that cannot be made are errors of the daemon.
 func TestNoSlotIsAnError(t *testing.T) {
 	b := newBench(t, func(c *executor.Config) { c.MaxRunning, c.QueueTimeout = 1, time.Millisecond }, skillText{name: "calc"}.withVenv(t))
 	full, free := make(chan struct{}), make(chan struct{})
@@ -229,7 +229,7 @@ func TestWriteBuiltIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := os.Stat(filepath.Join(root, "SKILL.md")); err != nil || !os.SameFile(first, again) {
-		t.Errorf("written again though nothing changed: %v", err)
+		t.Errorf("a correct folder was written again: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(root, "SKILL.md"), []byte("---\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -238,18 +238,18 @@ func TestWriteBuiltIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(filepath.Join(root, "SKILL.md")); err != nil || string(data) != builtInManifest {
-		t.Errorf("not put right: %q, %v", data, err)
+		t.Errorf("not corrected: %q, %v", data, err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := WriteBuiltIn(file); err == nil {
-		t.Error("no error where no folder can be")
+		t.Error("no error although the folder cannot be created")
 	}
 }
 
-// A folder of the user's that claims the built-in skill's name doesn't get it.
+// A user's folder cannot take the built-in skill's name.
 func TestBuiltInSkillIsNotReplaced(t *testing.T) {
 	b := newBench(t, nil, skillText{name: BuiltInSkill, files: map[string]string{"theirs.txt": "x"}})
 	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "import os\nprint(os.listdir())"}, nil)
@@ -261,11 +261,11 @@ func TestBuiltInSkillIsNotReplaced(t *testing.T) {
 		errors.As(p.Err, &duplicate)
 	}
 	if duplicate == nil {
-		t.Errorf("nobody is told: %v", b.skills.Problems())
+		t.Errorf("the folder is not reported as a problem: %v", b.skills.Problems())
 	}
 }
 
-// NoCode refuses code, the files of a request too, and lets the skill's own run.
+// NoCode refuses code, also in input files, and allows the skill's scripts.
 func TestRunPythonFollowsPolicy(t *testing.T) {
 	b := newBench(t, func(c *executor.Config) { c.Policy = permission.Policy{NoCode: true} },
 		skillText{name: "demo", files: map[string]string{"x.py": "print(1)"}})

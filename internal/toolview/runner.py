@@ -1,7 +1,7 @@
-# Runs a program of RunPython as python itself would, and says of an exception that
-# nobody caught what it was. Its arguments are those of python: -c and a text, or a
-# script. What is not the program's own leaves no name in __main__, and has names of
-# its own, which the program can't replace.
+# Runs a program of RunPython as python itself would. If an exception ends the program, it
+# reports the exception to the daemon, see report.go. The arguments are those of python: -c
+# and a text, or a script. The function leaves no name in __main__. It binds the functions
+# that it needs before the program starts, so that the program cannot replace them.
 
 
 def _run(scope, token, is_file):
@@ -49,8 +49,8 @@ def _run(scope, token, is_file):
                 stream.flush()
             except BaseException:
                 pass
-        # What the interpreter prints, wherever the program has sys.stderr, and
-        # without a module of the program's that is called traceback.
+        # Print the traceback as the interpreter does: into a buffer instead of the
+        # program's sys.stderr, and without a traceback.py from the program's folder.
         whole, shown, printed = sys.path, io.StringIO(), sys.stderr
         sys.path, sys.stderr = path, shown
         try:
@@ -64,10 +64,10 @@ def _run(scope, token, is_file):
         message = (message or type(error).__name__)[:65536]
         text = shown.getvalue().encode("utf-8", "backslashreplace")
         report = text
-        if os.getpid() == pid:  # a child's end is not the program's
+        if os.getpid() == pid:  # an exception in a forked child does not end the program
             said = message.encode("utf-8", "backslashreplace").hex()
             report += f"[{token} {len(text)} {said}]\n".encode()
-        for fd in pipe, 2:  # the program may have closed either, or opened a file there
+        for fd in pipe, 2:  # the program may have closed or replaced either
             try:
                 if fstat(fd)[:3] == stderr:
                     os.set_blocking(fd, True)

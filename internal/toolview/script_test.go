@@ -55,7 +55,7 @@ var pdf = skillText{name: "pdf", frontMatter: "version: 1.2.3", files: map[strin
 	"tool.py":              "print('root')\n",
 }}
 
-// newScripts is a view of the skill pdf.
+// newScripts makes a view of the skill pdf.
 func newScripts(t *testing.T, edit func(*executor.Config)) *bench {
 	t.Helper()
 	openShared(t)
@@ -79,7 +79,7 @@ func newScripts(t *testing.T, edit func(*executor.Config)) *bench {
 	return openBench(t, dir, edit)
 }
 
-// script runs one that must come to a result.
+// script runs a script that must have a result.
 func (b *bench) script(req ScriptRequest) ScriptResult {
 	b.t.Helper()
 	if req.Skill == "" {
@@ -93,14 +93,14 @@ func (b *bench) script(req ScriptRequest) ScriptResult {
 	return r
 }
 
-// postConditions are those of execute() in the contract.
+// postConditions checks the post-conditions of execute() in the contract.
 func postConditions(t *testing.T, r ScriptResult) {
 	t.Helper()
 	if r.ExecutionTimeMS <= 0 {
 		t.Errorf("execution_time_ms %v", r.ExecutionTimeMS)
 	}
 	if !utf8.ValidString(r.Stdout) || !utf8.ValidString(r.Stderr) {
-		t.Errorf("no text: %q, %q", r.Stdout, r.Stderr)
+		t.Errorf("not valid UTF-8: %q, %q", r.Stdout, r.Stderr)
 	}
 	if r.Signal != nil && (r.ExitCode >= 0 || *r.SignalNumber != -r.ExitCode) || (r.Signal == nil) != (r.SignalNumber == nil) {
 		t.Errorf("signal %v, number %v, exit code %d", r.Signal, r.SignalNumber, r.ExitCode)
@@ -116,7 +116,7 @@ func postConditions(t *testing.T, r ScriptResult) {
 	}
 }
 
-// The contract's required unit tests that end in a result.
+// The contract's required unit tests that have a result.
 func TestContractScriptResults(t *testing.T) {
 	b := newScripts(t, nil)
 	signal := func(name string, n int) func(*ScriptResult) {
@@ -197,7 +197,7 @@ func asJSON(t *testing.T, v any) string {
 
 func tailOf(s string) string { return s[max(0, len(s)-600):] }
 
-// What the contract raises, by name and text.
+// The exceptions of the contract, by name and text.
 func TestContractScriptExceptions(t *testing.T) {
 	b := newScripts(t, nil)
 	const dangerous = `Script has setuid bit: scripts/dangerous.py
@@ -245,7 +245,7 @@ Script has dangerous permissions: scripts/group.py
 		{"timeout negative", ScriptRequest{ScriptPath: "scripts/echo.py", Timeout: -time.Second}, Exception{ValueError, "Timeout must be above 0 and at most 600 seconds, got -1"}},
 		{"output size negative", ScriptRequest{ScriptPath: "scripts/echo.py", MaxOutputSize: -1}, Exception{ValueError, "max_output_size must be at least 1 and at most 67108864 bytes, got -1"}},
 		{"output size too large", ScriptRequest{ScriptPath: "scripts/echo.py", MaxOutputSize: 1 << 30}, Exception{ValueError, "max_output_size must be at least 1 and at most 67108864 bytes, got 1073741824"}},
-		// In the order of the contract: path, permission, interpreter, arguments.
+		// The contract checks in this order: path, permission, interpreter, arguments.
 		{"path before arguments", ScriptRequest{ScriptPath: "../x", Arguments: "{"}, Exception{PathSecurityError, "Script path escapes skill directory: ../x"}},
 		{"interpreter before arguments", ScriptRequest{ScriptPath: "scripts/x.xyz", Arguments: "{"}, Exception{InterpreterNotFoundError, "No interpreter mapping for extension: .xyz"}},
 	} {
@@ -257,7 +257,7 @@ Script has dangerous permissions: scripts/group.py
 				t.Errorf("got  %v\nwant %s: %s", err, tt.want.Name, tt.want.Text)
 			}
 			if r.ExecutionID != "" {
-				t.Errorf("something ran: %+v", r)
+				t.Errorf("an execution ran: %+v", r)
 			}
 		})
 	}
@@ -269,7 +269,7 @@ Script has dangerous permissions: scripts/group.py
 	})
 }
 
-// The contract's own example of a missing interpreter, on a machine that has none.
+// The contract's example of a missing interpreter, on a machine without node.
 func TestContractScriptWithoutNode(t *testing.T) {
 	b := newBench(t, func(c *executor.Config) { c.Runtimes = &runtime.Set{} }, skillText{name: "pdf", files: map[string]string{"script.js": "console.log(1)\n"}})
 	_, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "script.js"}, nil)
@@ -279,7 +279,7 @@ func TestContractScriptWithoutNode(t *testing.T) {
 	}
 }
 
-// A skill's own max_execution_time is the default and the ceiling.
+// A skill's max_execution_time is the default and the ceiling.
 func TestContractScriptTimeouts(t *testing.T) {
 	b := newBench(t, nil,
 		skillText{name: "bounded", frontMatter: "max_execution_time: 1", files: map[string]string{"x.sh": "sleep 300\n"}},
@@ -298,7 +298,7 @@ func TestContractScriptTimeouts(t *testing.T) {
 	if x, ok := errors.AsType[*Exception](err); !ok || x.Name != ValueError || x.Text != "timeout: 2s is above the skill's ceiling of 1s" {
 		t.Errorf("got %v", err)
 	}
-	// A time that is up leaves nothing behind for the next script.
+	// A script that timed out does not affect the next one.
 	for range 3 {
 		if r := b.script(ScriptRequest{Skill: "bounded", ScriptPath: "x.sh", Timeout: 100 * time.Millisecond}); !r.Timeout {
 			t.Errorf("got %+v, want a timeout", r)
@@ -309,16 +309,17 @@ func TestContractScriptTimeouts(t *testing.T) {
 	}
 }
 
-// At the edge either end is right, and each is whole.
+// When the script's end and its timeout coincide, either result is right, and it is
+// complete.
 func TestContractScriptAtTheEdgeOfItsTime(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "pdf", files: map[string]string{"x.sh": "sleep 0.29; echo done\n"}})
 	r := b.script(ScriptRequest{ScriptPath: "x.sh", Timeout: 300 * time.Millisecond})
 	if whole := r.Success && r.Stdout == "done\n" && r.Stderr == ""; whole == r.Timeout {
-		t.Errorf("neither the end of the script nor that of its time: %+v", r)
+		t.Errorf("neither a complete result nor a timeout: %+v", r)
 	}
 }
 
-// execution_time_ms counts what the script took, also if its time was up.
+// execution_time_ms is the run time of the script, also after a timeout.
 func TestContractScriptExecutionTime(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "pdf", files: map[string]string{"nap.sh": "sleep 0.2\n", "long.sh": "sleep 300\n"}})
 	if r := b.script(ScriptRequest{ScriptPath: "nap.sh"}); r.ExecutionTimeMS < 200 {
@@ -329,7 +330,7 @@ func TestContractScriptExecutionTime(t *testing.T) {
 	}
 }
 
-// What a script writes beside itself comes back, and the skill stays as it was.
+// Files that a script writes next to itself are artifacts, and the skill does not change.
 func TestContractScriptArtifacts(t *testing.T) {
 	b := newScripts(t, nil)
 	for range 2 {
@@ -340,8 +341,8 @@ func TestContractScriptArtifacts(t *testing.T) {
 	}
 }
 
-// The contract's thread pool: ten executions at once, none of which sees another.
-// Each begins to answer only when all of them run.
+// The contract's thread pool: ten executions at the same time do not affect each other.
+// Each prints its answer only when all of them run.
 func TestContractScriptConcurrentExecutions(t *testing.T) {
 	const jobs = 10
 	b := newBench(t, func(c *executor.Config) { c.MaxRunning = jobs },
@@ -377,7 +378,7 @@ func TestContractScriptConcurrentExecutions(t *testing.T) {
 	}
 }
 
-// Detect, then run each: what the skill lists runs by the path that is listed.
+// Every script that the skill lists runs by its listed path.
 func TestContractScriptsThatAreDetected(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "pdf", files: map[string]string{
 		"scripts/a.py": "print('a')\n", "scripts/deep/b.sh": "echo b\n", "c.pl": "print \"c\\n\";\n", "README.md": "#\n",
@@ -395,7 +396,7 @@ func TestContractScriptsThatAreDetected(t *testing.T) {
 	}
 }
 
-// allowed-tools says nothing about the skill's own scripts.
+// allowed-tools does not restrict the skill's own scripts.
 func TestContractScriptNeedsNoRule(t *testing.T) {
 	for name, rule := range map[string]string{"none": "", "Bash": "allowed-tools: Bash", "empty": "allowed-tools: ''", "Read": "allowed-tools: Read"} {
 		b := newBench(t, nil, skillText{name: "pdf", frontMatter: rule, files: map[string]string{"x.sh": "echo ran\n"}})
@@ -405,7 +406,8 @@ func TestContractScriptNeedsNoRule(t *testing.T) {
 	}
 }
 
-// The contract has no word for memory: it is a SIGKILL, and stderr says why.
+// The contract has no field for running out of memory. The result is a SIGKILL, and stderr
+// has the reason.
 func TestScriptOutOfMemory(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "pdf", frontMatter: "max_memory: 64", files: map[string]string{"hungry.py": pdf.files["scripts/hungry.py"]}})
 	r := b.script(ScriptRequest{ScriptPath: "hungry.py"})
@@ -414,7 +416,7 @@ func TestScriptOutOfMemory(t *testing.T) {
 	}
 }
 
-// A script that somebody ended came to no result.
+// A cancelled script has no result.
 func TestScriptCancelled(t *testing.T) {
 	b := newScripts(t, nil)
 	type end struct {
@@ -452,7 +454,7 @@ func TestScriptCancelled(t *testing.T) {
 	}
 }
 
-// The daemon may bound processor time, too: that is a timeout of its own length.
+// Exceeding the limit of processor time is a timeout with that limit's length.
 func TestScriptProcessorTime(t *testing.T) {
 	b := newBench(t, func(c *executor.Config) { c.Bounds.Default.CPU = 200 * time.Millisecond },
 		skillText{name: "pdf", frontMatter: "allowed-tools: Bash(python:*)", files: map[string]string{"spin.py": "while True: pass\n"}})
@@ -465,7 +467,7 @@ func TestScriptProcessorTime(t *testing.T) {
 	}
 }
 
-// A sink that gives up ends the script.
+// A sink that returns an error ends the script.
 func TestScriptSinkGivesUp(t *testing.T) {
 	b := newScripts(t, nil)
 	gone := errors.New("gone")
@@ -481,7 +483,7 @@ func TestScriptSinkGivesUp(t *testing.T) {
 	}
 }
 
-// Nothing ran: that is no timeout of the script.
+// An execution that waited for a slot in vain is not a timeout of the script.
 func TestScriptWithoutASlot(t *testing.T) {
 	b := newBench(t, func(c *executor.Config) { c.MaxRunning, c.QueueTimeout = 1, 50*time.Millisecond },
 		skillText{name: "pdf", frontMatter: "allowed-tools: Bash(cat:*)", files: map[string]string{"hold.sh": "echo ready\nread -r x\nsleep 300\n"}})
@@ -509,7 +511,8 @@ func TestScriptWithoutASlot(t *testing.T) {
 	}
 }
 
-// What could not start: the request's own part is an OSError, ours is ours.
+// A sandbox that cannot start is an OSError if the request is the cause, else an internal
+// error.
 func TestScriptSetupFailed(t *testing.T) {
 	of := func(step, text string) run {
 		var r run
@@ -532,7 +535,7 @@ func TestScriptSetupFailed(t *testing.T) {
 	}
 }
 
-// What is about neither the script nor its arguments stays what it is.
+// Errors about neither the script nor its arguments do not change.
 func TestScriptOtherErrors(t *testing.T) {
 	b := newScripts(t, nil)
 	if _, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "nope", ScriptPath: "x.py"}, nil); !errors.Is(err, skill.ErrNotFound) {

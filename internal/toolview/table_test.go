@@ -17,8 +17,8 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// The definition that the document "Tool Contract: run_python_script" shows, but
-// for the description, which says what is so here.
+// The definition of the document "Tool Contract: run_python_script", except for the
+// description, which is different here because the file system is.
 func TestContractRunPythonScriptDefinition(t *testing.T) {
 	const schema = `{"type": "object", "properties": {"skill_name": {"type": "string", "description": "Name of the skill whose venv to use"}, "script": {"type": "string", "description": "Python code to execute"}}, "required": ["skill_name", "script"]}`
 	tool := runPythonScriptTool.Tool
@@ -27,20 +27,20 @@ func TestContractRunPythonScriptDefinition(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if strings.Contains(tool.Description, "full filesystem access") {
-		t.Error("the description promises what is not so")
+		t.Error("the description has promises that do not hold here")
 	}
 }
 
-// Models are shown the same tools in the same order, and every schema is one that
-// calls are really held to.
+// Models see the same tools in the same order, and calls are checked against every part of
+// the schemas.
 func TestTools(t *testing.T) {
 	var names []string
 	for _, tool := range New(Config{}).Tools() {
 		names = append(names, tool.Name)
 		if tool.Description == "" {
-			t.Errorf("%s: no description", tool.Name)
+			t.Errorf("%s: empty description", tool.Name)
 		}
-		// What is not in schema is not checked, so it must not be there.
+		// A keyword that schema does not have would not be checked, so it must not be used.
 		dec := json.NewDecoder(bytes.NewReader(tool.Parameters))
 		dec.DisallowUnknownFields()
 		var s schema
@@ -49,14 +49,14 @@ func TestTools(t *testing.T) {
 		}
 		for _, name := range s.Required {
 			if _, ok := s.Properties[name]; !ok {
-				t.Errorf("%s: requires %s, which it doesn't have", tool.Name, name)
+				t.Errorf("%s: requires the unknown property %s", tool.Name, name)
 			}
 		}
 		for name, p := range s.Properties {
 			switch p.Type {
 			case "string", "number", "integer", "object":
 			default:
-				t.Errorf("%s: %s has the type %q, which no value is checked for", tool.Name, name, p.Type)
+				t.Errorf("%s: %s has the type %q, which checkArguments does not know", tool.Name, name, p.Type)
 			}
 			if p.Description == "" {
 				t.Errorf("%s: %s has no description", tool.Name, name)
@@ -86,7 +86,7 @@ func resolve(t *testing.T, text json.RawMessage) *jsonschema.Resolved {
 	return r
 }
 
-// toolCall calls a tool and holds the result to its schema.
+// toolCall calls a tool and checks the result against the tool's output schema.
 func (b *bench) toolCall(name, arguments string) Result {
 	b.t.Helper()
 	r, err := b.Call(b.t.Context(), b.who, name, json.RawMessage(arguments), nil)
@@ -113,7 +113,7 @@ func (b *bench) toolCall(name, arguments string) Result {
 	return r
 }
 
-// Each tool, and what a model reads of it.
+// Each tool, and the text that a model gets.
 func TestCall(t *testing.T) {
 	long := strings.Repeat("é", DefaultReadBytes/2) + "end"
 	b := newBench(t, nil,
@@ -137,7 +137,7 @@ func TestCall(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		tool, arguments string
-		want            string // ending in "...": only how it begins
+		want            string // a text that ends in "..." is only the beginning
 		isError         bool
 	}{
 		{"list_skills", ``, `{"skills": [{"name": "calc", "description": "A skill of a test."}]}`, false},
@@ -152,7 +152,7 @@ func TestCall(t *testing.T) {
 		{"read_skill_file", `{"skill": "calc", "path": "references/long", "limit": 5}`, "éé\n[4 of 65539 bytes; go on with offset 4]", false},
 		{"read_skill_file", `{"skill": "calc", "path": "references/r.md", "offset": 4}`, "", false},
 		{"read_skill_file", `{"skill": "calc", "path": "references/r.md", "offset": 5}`, "references/r.md has 4 bytes; offset 5 is past its end", true},
-		{"read_skill_file", `{"skill": "calc", "path": "assets/image.png"}`, "assets/image.png is no UTF-8 text at byte 0 (the file has 6 bytes); let a script of the skill read it", true},
+		{"read_skill_file", `{"skill": "calc", "path": "assets/image.png"}`, "assets/image.png is not UTF-8 text at byte 0 (the file has 6 bytes); let a script of the skill read it", true},
 		{"read_skill_file", `{"skill": "calc", "path": "out.md"}`, "out.md: escapes the skill...", true},
 		{"read_skill_file", `{"skill": "calc", "path": "/skills/calc/references/r.md"}`, "# R\n", false},
 		{"read_skill_file", `{"skill": "calc", "path": "{baseDir}/references/r.md"}`, "# R\n", false},
@@ -197,8 +197,8 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// A result has the begin of what was printed and says so; the execution and the
-// sink have the rest.
+// A result has the beginning of long output and says so. The execution's record and the
+// sink have all of it.
 func TestCallCutsOutput(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "calc", frontMatter: "allowed-tools: Bash(cat:*)", files: map[string]string{
 		"big.py": "import sys\nsys.stdout.write('é' * 200_000)", "big.txt": strings.Repeat("é", 200_000),
@@ -223,7 +223,7 @@ func TestCallCutsOutput(t *testing.T) {
 				t.Errorf("%d characters, ending in %.300s", len(r.Content), r.Content[max(0, len(r.Content)-300):])
 			}
 			if r.IsError {
-				t.Error("output that was cut is an error")
+				t.Error("truncated output is reported as an error")
 			}
 			if kept := b.outcome(r.ExecutionID).Stdout; printed != total || kept.DeliveredBytes != total {
 				t.Errorf("the sink got %d, the execution kept %d, want %d", printed, kept.DeliveredBytes, total)
@@ -256,9 +256,9 @@ func TestListSkillsIsBounded(t *testing.T) {
 func TestCallRefusesArguments(t *testing.T) {
 	v := New(Config{})
 	for _, tt := range []struct{ tool, arguments, field, want string }{
-		{"run_python_script", `[]`, "", "run_python_script: the arguments are no object; give one JSON object with skill_name, script"},
-		{"run_python_script", `null`, "", "run_python_script: the arguments are no object; give one JSON object with skill_name, script"},
-		{"run_python_script", `{`, "", "run_python_script: the arguments are no valid JSON; give one JSON object with skill_name, script"},
+		{"run_python_script", `[]`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script"},
+		{"run_python_script", `null`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script"},
+		{"run_python_script", `{`, "", "run_python_script: the arguments are not valid JSON; give one JSON object with skill_name, script"},
 		{"run_python_script", `{} {}`, "", "run_python_script: the arguments are more than one JSON value; give one JSON object with skill_name, script"},
 		{"run_python_script", ``, "skill_name", "run_python_script: skill_name: is required: Name of the skill whose venv to use"},
 		{"run_python_script", `{"skill_name": "a"}`, "script", "run_python_script: script: is required: Python code to execute"},
@@ -269,7 +269,7 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"list_skills", `{"x": 1}`, "", `list_skills: no field "x"; it takes no fields`},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "arguments": []}`, "arguments", "run_skill_script: arguments: must be of the type object"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": "3"}`, "timeout", "run_skill_script: timeout: must be of the type number"},
-		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 1e999}`, "timeout", "run_skill_script: timeout: can't be read: a number is too large"},
+		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 1e999}`, "timeout", "run_skill_script: timeout: has a number that is too large"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 0}`, "timeout", "run_skill_script: timeout: must be at least 0.001"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 601}`, "timeout", "run_skill_script: timeout: must be at most 600"},
 		{"RunPython", `{"code": "print('\ud800')"}`, "code", `RunPython: code: a \u escape is half of a surrogate pair: give both halves, or another character`},
@@ -293,7 +293,7 @@ func TestCallRefusesArguments(t *testing.T) {
 	}
 }
 
-// Whatever a model sends is a checked object, or a refusal.
+// Arguments from a model are either a checked object or refused.
 func FuzzCheckArguments(f *testing.F) {
 	f.Add(`{"skill": "a", "script_path": "b", "arguments": {"x": 1e5}, "timeout": null}`)
 	f.Add(`{"skill": "a", "script_path": "b", "timeout": 5.0}`)
@@ -334,7 +334,7 @@ func TestDumps(t *testing.T) {
 	}
 }
 
-// damage removes a file of a skill's snapshot.
+// damage removes a file from a skill's snapshot.
 func damage(t *testing.T, b *bench, name, path string) {
 	t.Helper()
 	sk, err := b.skills.Resolve(name)
@@ -346,7 +346,7 @@ func damage(t *testing.T, b *bench, name, path string) {
 	}
 }
 
-// A file that is gone from under the daemon is no refusal of the model's.
+// A file that is missing from a snapshot is an error of the daemon, not a refusal.
 func TestReadSkillFileOfADamagedSnapshot(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "calc", files: map[string]string{"x.md": "x"}})
 	damage(t, b, "calc", "x.md")

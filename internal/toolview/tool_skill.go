@@ -218,7 +218,7 @@ func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 		next = offset + int64(len(data))
 	}
 	if !isText(data) {
-		return say("%s is no UTF-8 text at byte %d (the file has %d bytes); let a script of the skill read it", entry.Path, offset, entry.Size), nil
+		return say("%s is not UTF-8 text at byte %d (the file has %d bytes); let a script of the skill read it", entry.Path, offset, entry.Size), nil
 	}
 	out := struct {
 		Path string `json:"path"`

@@ -31,12 +31,12 @@ func TestName(t *testing.T) {
 	other := good
 	other.Sum = "h1:def="
 	if name(other) == first {
-		t.Error("another content has the same name")
+		t.Error("a module with another checksum has the same name")
 	}
 	replaced := good
 	replaced.Replace = &other
 	if name(replaced) != name(other) {
-		t.Error("a replacement is not seen")
+		t.Error("a replaced module has the same name")
 	}
 	for what, m := range map[string]debug.Module{
 		"no checksum":   {Path: module, Version: good.Version},
@@ -67,13 +67,13 @@ func TestUnpack(t *testing.T) {
 	}
 	for _, name := range []string{"bin/pip", "bin/idle3", "lib/libpython3.14.so.1.0", "tmp", "../python.lock"} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			t.Errorf("%s is there", name)
+			t.Errorf("%s still exists", name)
 		}
 	}
 	if got := os.Getenv("TMPDIR"); got != "/nowhere" {
 		t.Errorf("TMPDIR is %q afterwards", got)
 	}
-	// An interpreter that can't run is said, and nothing looks finished.
+	// If the interpreter cannot run, Unpack fails and leaves no final modes.
 	if err := os.WriteFile(filepath.Join(dir, "bin/python3.14"), []byte("#!/nowhere/ld-musl\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +90,8 @@ func TestUnpackRefuses(t *testing.T) {
 	if err := Unpack(dir, "/opt/python"); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a directory with something in it: %v", err)
 	}
-	if err := Unpack(filepath.Join(dir, "none"), "/opt/python"); err == nil {
-		t.Error("a directory that is not there passed")
+	if err := Unpack(filepath.Join(dir, "missing"), "/opt/python"); err == nil {
+		t.Error("a missing directory was accepted")
 	}
 }
 
@@ -130,7 +130,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// The interpreter that compiles dies with the process that started it.
+// The compiling interpreter is killed when its parent process dies.
 func TestCompileDiesWithItsParent(t *testing.T) {
 	if dir := os.Getenv("COMPILE_DIR"); dir != "" {
 		t.Fatal(compile(dir, "/opt/python", "python3.14"))
@@ -168,7 +168,7 @@ func TestCompileDiesWithItsParent(t *testing.T) {
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = parent.Wait() // it was killed
+	_ = parent.Wait() // the error says that it was killed
 	ready, err := unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, 10_000)
 	if err != nil || ready != 1 {
 		t.Errorf("the interpreter outlived its parent: %v", errors.Join(err, unix.PidfdSendSignal(child, unix.SIGKILL, nil, 0)))

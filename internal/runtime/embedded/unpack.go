@@ -39,7 +39,7 @@ func unpack(dir, target string) error {
 	if err != nil {
 		return err
 	}
-	// The extractor's own lock.
+	// The extractor leaves its lock file.
 	if err := os.Remove(dir + ".lock"); err != nil {
 		return err
 	}
