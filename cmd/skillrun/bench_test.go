@@ -20,7 +20,7 @@ func TestBenchRefuses(t *testing.T) {
 		want       string
 	}{
 		{"an argument", "bench now", codeFailed, "unknown command"},
-		{"a row that isn't there", "bench --rows tru", codeFailed, "no such row; there are true-p50, "},
+		{"a row that isn't there", "bench --rows tru", codeFailed, "no such row; the rows are true-p50, "},
 		{"a number", "bench -n -1", codeFailed, "want a number above 0"},
 		{"a peer that isn't there", "bench --peer /no/such/program", codeFailed, "/no/such/program"},
 		{"a daemon that isn't there", "bench --daemon /no/such/skillrund", codeNotFound, "--daemon says where it is"},

@@ -1,10 +1,10 @@
-// Package bench measures skillrun as a user meets it: real requests through the
-// client, over a Unix socket, to a real daemon that it starts for itself, each
-// beside the same program started bare. docs/performance.md has the method.
+// Package bench measures skillrun as users experience it. It sends real requests through
+// the client, over a Unix socket, to a daemon that it starts. Start with [Run], which takes
+// a [Config] and returns a [Report]. docs/performance.md describes the method.
 //
-// What a figure says is a ratio: machines differ and drift, so the two that are
-// compared take turns in one run. Every run is checked: a request that fails, or
-// prints something else than it should, breaks its row.
+// A figure is usually a ratio to the same program started without a sandbox ("bare").
+// Machines differ and their speed drifts, so the two take turns in one run. Every execution
+// is checked: a row is broken if a request fails or prints unexpected output.
 package bench
 
 import (
@@ -16,33 +16,33 @@ import (
 	"time"
 )
 
-// A Config says what is measured, and with what.
+// A Config says what to measure, and how.
 type Config struct {
 	// Daemon is the path of skillrund.
 	Daemon string
-	// Dir is where the daemons' directories are made and removed: on a disk.
+	// Dir is the directory for the daemons' files, which are removed afterwards. It should
+	// be on a disk.
 	Dir string
 	// Rows select rows, as in MatchRows. Empty: all.
 	Rows []string
-	// Samples replaces how often what is timed one by one is run. 0: as each row has
-	// it.
+	// Samples replaces each row's number of timed runs. 0: the row's own number.
 	Samples int
-	// Short measures everything at a small scale: it tells that all of it works, and
-	// little of how fast.
+	// Short measures everything at a small scale, in about a minute. It shows that all rows
+	// work, but the figures are not accurate.
 	Short bool
-	// Peers are other systems that run beside.
+	// Peers are other systems to measure in the same turns.
 	Peers []Peer
 	// Runc is the path of runc. Empty: the one in PATH.
 	Runc string
 	// Version is the client's.
 	Version string
-	// Say is told what is going on. Nil: nobody is.
+	// Say receives progress messages. Nil: none.
 	Say func(format string, args ...any)
-	// Done is called with each row when it is final. Nil: nobody is.
+	// Done is called with each finished row. Nil: not called.
 	Done func(Row)
 }
 
-// Names are the names of all rows, in their order.
+// Names returns the names of all rows in order.
 func Names() []string {
 	var names []string
 	for _, g := range groups(full) {
@@ -53,9 +53,9 @@ func Names() []string {
 	return names
 }
 
-// Run measures. What went wrong with a row is in the row. Without a report the error is
-// what kept it from measuring at all, or the end of ctx; beside one it says that the
-// daemon or its directory could not be cleared away.
+// Run measures the selected rows. A row that fails says so in the report. If the report is
+// nil, the error says why nothing could be measured, or that ctx has ended. If there is a
+// report and an error, the daemon or its directory could not be cleaned up.
 func Run(ctx context.Context, c Config) (report *Report, err error) {
 	selected, err := MatchRows(Names(), c.Rows)
 	if err != nil {
@@ -86,7 +86,8 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 	return report, nil
 }
 
-// makeDir makes a directory that sandboxes can be entered beneath.
+// makeDir creates a temporary directory with mode 0711, so that sandboxes can reach paths
+// in it.
 func makeDir(parent string) (string, error) {
 	dir, err := os.MkdirTemp(parent, "skillrun-bench-")
 	if err != nil {
@@ -98,7 +99,7 @@ func makeDir(parent string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// A run is one benchmark under way.
+// A run is the state of one benchmark.
 type run struct {
 	Config
 	ctx    context.Context
@@ -110,7 +111,7 @@ type run struct {
 	daemons  int
 }
 
-// close ends what is left and removes the directory.
+// close stops the shared daemon and removes the directory.
 func (r *run) close() error {
 	var err error
 	if r.standard != nil {
@@ -119,7 +120,7 @@ func (r *run) close() error {
 	return errors.Join(err, os.RemoveAll(r.dir))
 }
 
-// group measures those rows of g that are selected. Its error is that of ctx.
+// group measures the selected rows of g. Its error is that ctx has ended.
 func (r *run) group(g group, selected []string) error {
 	set := rowSet{}
 	wanted := false
@@ -152,7 +153,7 @@ func (r *run) group(g group, selected []string) error {
 	return nil
 }
 
-// settle says of a row that has no value why that is.
+// settle sets the reason of a row without a value.
 func (r *Row) settle(err error) {
 	var reason notRun
 	switch {
@@ -162,13 +163,13 @@ func (r *Row) settle(err error) {
 	case err != nil && r.Value == nil:
 		r.Broken = err.Error()
 	case r.Value == nil:
-		r.Broken = "it was not measured"
+		r.Broken = "the row was not measured"
 	case r.TargetOf == "ratio" && r.Ratio == nil:
 		r.Broken = "there is nothing to compare with"
 	}
 }
 
-// Broken names the rows that failed.
+// Broken returns the names of the rows that failed.
 func (r *Report) Broken() []string {
 	var names []string
 	for _, row := range r.Rows {
@@ -179,7 +180,7 @@ func (r *Report) Broken() []string {
 	return names
 }
 
-// pause waits, or until the run ends.
+// pause waits for d, or until the run ends.
 func (r *run) pause(d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(r.ctx)
@@ -194,7 +195,7 @@ func (r *run) pause(d time.Duration) error {
 	}
 }
 
-// samples is how often something is run that a row would run n times.
+// samples returns how often to run something that a row runs n times at full scale.
 func (r *run) samples(n int) int {
 	if r.Samples > 0 {
 		return r.Samples
@@ -202,15 +203,15 @@ func (r *run) samples(n int) int {
 	return max(n/r.scale.divide, 3)
 }
 
-// A scale is how large everything is.
+// A scale is the size of all measurements.
 type scale struct {
-	divide        int           // samples by this
-	warmUp        int           // requests of a kind before it is timed
-	refill        time.Duration // in which the daemon may get ready for more
-	settle        time.Duration // after which a daemon is called idle
+	divide        int           // divisor of the number of samples
+	warmUp        int           // untimed requests of each kind
+	refill        time.Duration // pause in which the daemon prepares sandboxes
+	settle        time.Duration // pause after which a daemon counts as idle
 	idle          [2]time.Duration
-	load          time.Duration // a sustained load
-	slices        int           // in which it takes turns with the bare one
+	load          time.Duration // duration of a sustained load
+	slices        int           // slices of the load, in turns with the bare program
 	streamBytes   int
 	sleeping      int
 	records       int
@@ -218,7 +219,7 @@ type scale struct {
 	snapshotBytes int
 }
 
-// full is what the targets speak of.
+// full is the scale for which the targets are defined.
 var full = scale{
 	divide: 1, warmUp: 10, refill: time.Second, settle: 3 * time.Second,
 	idle: [2]time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
@@ -226,7 +227,7 @@ var full = scale{
 	streamBytes: 1 << 30, sleeping: 1000, records: 1_000_000, skills: 10_000, snapshotBytes: 1_000_000_000,
 }
 
-// short shows in a minute that everything works.
+// short is the scale of a run that takes about a minute.
 var short = scale{
 	divide: 30, warmUp: 2, refill: 100 * time.Millisecond, settle: 200 * time.Millisecond,
 	idle: [2]time.Duration{10 * time.Millisecond, 30 * time.Millisecond},
@@ -234,12 +235,12 @@ var short = scale{
 	streamBytes: 32 << 20, sleeping: 20, records: 5000, skills: 100, snapshotBytes: 10_000_000,
 }
 
-// timed says how long f took, in milliseconds.
+// timed returns how long f took, in milliseconds.
 func timed(f func() error) (float64, error) {
 	began := time.Now()
 	err := f()
 	return float64(time.Since(began)) / float64(time.Millisecond), err
 }
 
-// fault is what an execution did that it should not.
+// fault adds the action that failed to an error.
 func fault(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }

@@ -36,23 +36,23 @@ func cold(r *run, rows rowSet) error {
 	return nil
 }
 
-// A coldDaemon is a daemon's configuration, what it is asked for, and the rows that
-// this fills.
+// A coldDaemon is a daemon's configuration, the program to request, and the rows to fill.
 type coldDaemon struct {
 	name, config string
 	program      program
 	rows         []coldRow
 }
 
-// A coldRow is two rows of the same samples: beside runc, and, unless it is empty,
-// beside the program alone.
+// A coldRow names two rows with the same samples: compared with runc and, if bare is not
+// empty, with the bare program.
 type coldRow struct {
 	row, bare string
 	n         int
 	idle      time.Duration
 }
 
-// unseen is p with limits that no request had before, for which nothing is prepared.
+// unseen returns p with limits that no earlier request had, so that no sandbox is prepared
+// for it.
 func unseen(p program) program {
 	sandboxed, n := p.sandboxed, uint32(100)
 	p.sandboxed = func(c *skillrun.Client) *skillrun.Cmd {
@@ -89,8 +89,8 @@ func coldOf(r *run, d *daemon, c coldDaemon, rows rowSet) error {
 	return nil
 }
 
-// measure fills the row that compares with runc, if there is one, and the one that
-// compares with bare, if that is asked for.
+// measure fills the row that compares with runc, if the group has one, and the row that
+// compares with the bare program, if it is selected.
 func (c coldRow) measure(r *run, all []*subject, rows rowSet) error {
 	row, bare := rows[c.row], rows[c.bare]
 	times, err := r.takeTurns(r.samples(c.n), c.idle, all)
@@ -110,7 +110,7 @@ func (c coldRow) measure(r *run, all []*subject, rows rowSet) error {
 	return nil
 }
 
-// findRunc returns runc's path; the error says how to get it.
+// findRunc returns the path of runc. Its error says how to get runc.
 func (r *run) findRunc() (string, error) {
 	name := r.Runc
 	if name == "" {
@@ -118,7 +118,7 @@ func (r *run) findRunc() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", notRun("there is no runc to compare with: make bench builds one, --runc says where one is")
+		return "", notRun("runc is not installed: make bench builds it, --runc sets its path")
 	}
 	return path, nil
 }

@@ -22,26 +22,26 @@ import (
 )
 
 const (
-	// startPatience bounds how long a daemon may take until it serves: the first one
-	// unpacks a Python, one imports 10,000 skills.
+	// startPatience is how long a daemon may take until it serves. The first one unpacks a
+	// Python, and another one imports 10,000 skills.
 	startPatience = 10 * time.Minute
-	// stopPatience bounds how long it may take to end.
+	// stopPatience is how long a daemon may take to end.
 	stopPatience = time.Minute
-	// logTail is how much of a daemon's log an error shows.
+	// logTail is how many bytes of a daemon's log an error shows.
 	logTail = 2000
 )
 
-// A daemon is a skillrund of the benchmark's own, with a client.
+// A daemon is a skillrund that the benchmark has started, with a client.
 type daemon struct {
-	dir    string // its configuration, state, skills, socket and log
+	dir    string // has the configuration, state, skills, socket and log
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has ended, and err is set
+	exited chan struct{} // closed when the daemon has ended, after err is set
 	err    error
 	client *skillrun.Client
 }
 
-// theStandard returns the daemon that most rows share: every default, and the
-// benchmark's skill.
+// theStandard returns the daemon that most rows share. It has the default configuration and
+// the benchmark's skill.
 func (r *run) theStandard() (*daemon, error) {
 	if r.standard != nil {
 		return r.standard, nil
@@ -51,8 +51,8 @@ func (r *run) theStandard() (*daemon, error) {
 	return d, err
 }
 
-// startNew starts a daemon on a directory of its own with the benchmark's skill, and
-// waits until it serves. more is configuration beside the places.
+// startNew starts a daemon in a new directory with the benchmark's skill and waits until it
+// serves. more is appended to its configuration.
 func (r *run) startNew(name, more string) (*daemon, error) {
 	dir, err := r.prepare(name, more)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *run) startNew(name, more string) (*daemon, error) {
 	return r.start(dir)
 }
 
-// prepare makes a daemon's directory.
+// prepare creates a daemon's directory.
 func (r *run) prepare(name, more string) (string, error) {
 	r.daemons++
 	dir := filepath.Join(r.dir, fmt.Sprintf("%d-%s", r.daemons, name))
@@ -70,7 +70,7 @@ func (r *run) prepare(name, more string) (string, error) {
 			return "", err
 		}
 	}
-	// The embedded Python is unpacked once for all.
+	// All daemons share one unpacked Python.
 	if err := os.Mkdir(filepath.Join(r.dir, "python"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
@@ -84,7 +84,7 @@ func (r *run) prepare(name, more string) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "skillrund.yaml"), []byte(config), 0o600)
 }
 
-// start starts a daemon on a prepared directory and waits until it serves.
+// start starts a daemon in a prepared directory and waits until it serves.
 func (r *run) start(dir string) (*daemon, error) {
 	d, err := r.launch(dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *run) start(dir string) (*daemon, error) {
 	return d, nil
 }
 
-// launch starts the process only. It ends with this one, whatever ends that.
+// launch only starts the process. The kernel ends it if this process dies.
 func (r *run) launch(dir string) (*daemon, error) {
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -109,11 +109,13 @@ func (r *run) launch(dir string) (*daemon, error) {
 	d := &daemon{dir: dir, exited: make(chan struct{})}
 	d.cmd = exec.Command(r.Daemon, "--config", filepath.Join(dir, "skillrund.yaml"))
 	d.cmd.Stderr = log
-	// A process group of its own: Ctrl-C is for the benchmark, which ends it.
+	// A new process group, so that Ctrl-C reaches only the benchmark, which then stops the
+	// daemon.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	started := make(chan error)
 	go func() {
-		// Pdeathsig comes when the thread ends that started the process.
+		// The kernel sends Pdeathsig when the thread that started the process ends, see
+		// prctl(2).
 		runtime.LockOSThread()
 		err := d.cmd.Start()
 		started <- err
@@ -132,7 +134,7 @@ func (d *daemon) address() string { return "unix://" + d.socket() }
 func (d *daemon) socket() string  { return filepath.Join(d.dir, "s.sock") }
 func (d *daemon) pid() int        { return d.cmd.Process.Pid }
 
-// serving waits until the daemon says so itself.
+// serving waits until the daemon's health service reports SERVING.
 func (d *daemon) serving(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -158,7 +160,7 @@ func (d *daemon) serving(ctx context.Context) error {
 	}
 }
 
-// listening waits for the socket, which the daemon opens last.
+// listening waits for the socket, which the daemon creates last.
 func (d *daemon) listening(ctx context.Context) error {
 	for {
 		c, err := net.Dial("unix", d.socket())
@@ -171,11 +173,11 @@ func (d *daemon) listening(ctx context.Context) error {
 	}
 }
 
-// moment waits a little; an error if the daemon has ended or time is up.
+// moment waits for 1 ms. It returns an error if the daemon has ended or ctx is done.
 func (d *daemon) moment(ctx context.Context) error {
 	select {
 	case <-d.exited:
-		return fmt.Errorf("it exited: %w", d.err)
+		return fmt.Errorf("the daemon exited: %w", d.err)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(time.Millisecond):
@@ -183,7 +185,7 @@ func (d *daemon) moment(ctx context.Context) error {
 	}
 }
 
-// complaint is err with what the daemon said last.
+// complaint adds the end of the daemon's log to err.
 func (d *daemon) complaint(err error) error {
 	data, _ := os.ReadFile(filepath.Join(d.dir, "log"))
 	if len(data) > logTail {
@@ -192,7 +194,7 @@ func (d *daemon) complaint(err error) error {
 	return fmt.Errorf("skillrund: %w\n%s", err, strings.TrimSpace(string(data)))
 }
 
-// stop ends the daemon as systemd would. It must have ended by itself with 0.
+// stop ends the daemon with SIGTERM. The daemon must exit with 0.
 func (d *daemon) stop() error {
 	if d == nil {
 		return nil
@@ -200,13 +202,13 @@ func (d *daemon) stop() error {
 	if d.client != nil {
 		d.client.Close()
 	}
-	d.cmd.Process.Signal(syscall.SIGTERM) // or it has ended, which Wait knows
+	d.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended, which Wait reports
 	select {
 	case <-d.exited:
 	case <-time.After(stopPatience):
 		d.cmd.Process.Kill()
 		<-d.exited
-		return d.complaint(errors.New("it did not end"))
+		return d.complaint(errors.New("the daemon did not end"))
 	}
 	if d.err != nil {
 		return d.complaint(d.err)
@@ -214,7 +216,7 @@ func (d *daemon) stop() error {
 	return nil
 }
 
-// dial returns n more clients, each with a connection of its own, and what closes
+// dial returns n more clients, each with its own connection, and a function that closes
 // them.
 func (d *daemon) dial(n int) (clients []*skillrun.Client, end func(), err error) {
 	end = func() {

@@ -7,8 +7,8 @@ import (
 	"github.com/docker/go-units"
 )
 
-// groups are all that is measured, in the order of the table. A row's name stays what
-// it is: others compare by it.
+// groups returns all measurements in the order of the table. A row's name never changes,
+// since reports are compared by it.
 func groups(s scale) []group {
 	gap := func(d time.Duration) string { return fmt.Sprintf("%d ms idle before each", d.Milliseconds()) }
 	count := func(n int) string { return grouped(n) }
@@ -98,7 +98,7 @@ func groups(s scale) []group {
 	}
 }
 
-// grouped writes a number for people.
+// grouped formats a number with commas.
 func grouped(n int) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

@@ -13,10 +13,10 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// growSamples is how often each of two is asked whose size differs.
+// growSamples is the number of samples for each of the two sizes.
 const growSamples = 200
 
-// against compares true through two clients.
+// against compares `true` through two clients.
 func (r *run) against(name string, row *Row, large, small func() error) error {
 	all := []*subject{{name: "large", run: large}, {name: "small", run: small}}
 	if err := r.warm(all); err != nil {
@@ -31,7 +31,7 @@ func (r *run) against(name string, row *Row, large, small func() error) error {
 	return nil
 }
 
-// twoDaemons compares a daemon on a directory that was made large with a small one.
+// twoDaemons compares a daemon with a large directory with one with a small directory.
 func (r *run) twoDaemons(name string, rows rowSet, large, small string) error {
 	began := time.Now()
 	big, err := r.start(large)
@@ -52,7 +52,7 @@ func (r *run) twoDaemons(name string, rows rowSet, large, small string) error {
 	return errors.Join(err, big.stop(), little.stop())
 }
 
-// growRecord compares a daemon whose record is long with one whose record is empty.
+// growRecord compares a daemon with a long record with one with a short record.
 func growRecord(r *run, rows rowSet) error {
 	small, err := r.prepare("short-record", "")
 	if err != nil {
@@ -80,7 +80,7 @@ func growRecord(r *run, rows rowSet) error {
 	return r.twoDaemons("grow-record", rows, large, small)
 }
 
-// growSkills compares a daemon that has many skills with one that has ten.
+// growSkills compares a daemon with many skills with one with ten.
 func growSkills(r *run, rows rowSet) error {
 	small, err := r.withSkills("few-skills", min(10, r.scale.skills))
 	if err != nil {
@@ -93,13 +93,13 @@ func growSkills(r *run, rows rowSet) error {
 	return r.twoDaemons("grow-skills", rows, large, small)
 }
 
-// withSkills prepares a daemon's directory with n skills, all imported.
+// withSkills prepares a daemon's directory with n imported skills.
 func (r *run) withSkills(name string, n int) (string, error) {
 	dir, err := r.prepare(name, "")
 	if err != nil {
 		return "", err
 	}
-	for i := range n - 1 { // the benchmark's own is one of them
+	for i := range n - 1 { // the benchmark's skill is one of them
 		name := fmt.Sprintf("other-%d", i)
 		files := map[string]string{
 			"SKILL.md":       "---\nname: " + name + "\ndescription: One of many.\n---\n\n# " + name + "\n",
@@ -110,12 +110,12 @@ func (r *run) withSkills(name string, n int) (string, error) {
 		}
 	}
 	r.Say("importing %s skills", grouped(n))
-	took, err := r.startTime(dir) // the first start imports them
+	took, err := r.startTime(dir) // the first start imports the skills
 	r.Say("imported in %.1f s", took/1000)
 	return dir, err
 }
 
-// growSnapshot compares a skill of much data with one of little, in one daemon.
+// growSnapshot compares a large skill with a small one, in one daemon.
 func growSnapshot(r *run, rows rowSet) error {
 	dir, err := r.prepare("snapshot", "")
 	if err != nil {
@@ -144,7 +144,7 @@ func growSnapshot(r *run, rows rowSet) error {
 	return errors.Join(err, d.stop())
 }
 
-// writeData writes files of a megabyte each to dir/data.
+// writeData writes size bytes to dir/data, in files of 1 MB.
 func writeData(dir string, size int) error {
 	const each = 1_000_000
 	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil {

@@ -9,17 +9,17 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// A subject is one of several ways to run the same program that take turns.
+// A subject is one way to run a program. Subjects take turns.
 type subject struct {
 	name string
 	run  func() error
-	// broken is why it is not run any more; only of a peer.
+	// broken is the error of a peer that failed. It is not run any longer.
 	broken error
 }
 
-// takeTurns runs the subjects n times, one after the other, with idle before each
-// run, and returns how long each run took, in milliseconds. What a peer gets wrong is
-// kept in its subject.
+// takeTurns runs the subjects n times in turns, with a pause of idle before each run. It
+// returns the duration of each run in milliseconds. The error of a peer is kept in its
+// subject.
 func (r *run) takeTurns(n int, idle time.Duration, subjects []*subject) ([][]float64, error) {
 	times := make([][]float64, len(subjects))
 	for range n {
@@ -44,14 +44,14 @@ func (r *run) takeTurns(n int, idle time.Duration, subjects []*subject) ([][]flo
 	return times, nil
 }
 
-// The subjects of a comparison: skillrun, the program alone, then the peers.
+// The indices of subjects: skillrun, the bare program, then the peers.
 const (
 	sandboxedSubject = iota
 	bareSubject
 	firstPeer
 )
 
-// subjects are the ways to run p: through a client, bare, and by each peer.
+// subjects returns the ways to run p: through a client, bare, and through each peer.
 func (r *run) subjects(c *skillrun.Client, p program) []*subject {
 	all := []*subject{
 		{name: "skillrun", run: func() error { return p.request(r.ctx, c) }},
@@ -63,7 +63,7 @@ func (r *run) subjects(c *skillrun.Client, p program) []*subject {
 	return all
 }
 
-// warm makes the daemon and the machine know the program.
+// warm runs each subject a few times, so that caches and prepared sandboxes are filled.
 func (r *run) warm(subjects []*subject) error {
 	if _, err := r.takeTurns(r.scale.warmUp, 0, subjects); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (r *run) warm(subjects []*subject) error {
 	return r.pause(r.scale.refill)
 }
 
-// latency times one program, one request after the other, beside the same one bare.
-// It fills the rows name-p50 and name-p95, if they are there.
+// latency times single requests of one program in turns with the bare program. It fills the
+// rows name-p50 and name-p95, if they are selected.
 func latency(name string, p program, n int, idle time.Duration) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()
@@ -100,7 +100,7 @@ func latency(name string, p program, n int, idle time.Duration) func(*run, rowSe
 	}
 }
 
-// setPeers gives the row what the peers took.
+// setPeers adds the values of the peers to the row.
 func (r *Row) setPeers(all []*subject, times [][]float64, q float64) {
 	for i := firstPeer; i < len(all); i++ {
 		v := PeerValue{}
@@ -121,8 +121,8 @@ func (r *Row) setPeer(name string, v PeerValue) {
 	r.Peers[name] = v
 }
 
-// python is a measurement of a Python program beside the bare one, which must look at
-// the same packages as it starts.
+// python wraps a measurement of a Python program. It makes sure that the sandbox's Python
+// and the bare one search the same packages when they start.
 func python(measure func(*run, rowSet) error) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		if err := hasPython(); err != nil {
@@ -145,7 +145,7 @@ func python(measure func(*run, rowSet) error) func(*run, rowSet) error {
 	}
 }
 
-// pandas is a measurement that needs it.
+// pandas wraps a measurement that needs pandas.
 func pandas(measure func(*run, rowSet) error) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		cmd := exec.CommandContext(r.ctx, systemPython, "-c", "import pandas")

@@ -12,9 +12,9 @@ const (
 	tailClients = 32
 )
 
-// sustained counts how many runs of a program come to their end in a second, with so
-// many clients that each send the next request when the last has ended, and with as
-// many loops that run it bare, in turns.
+// sustained measures completed runs of a program per second. loadClients clients each send
+// a request as soon as the last one has ended. In turns, the same number of loops run the
+// bare program.
 func sustained(name string, p program) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()
@@ -64,7 +64,7 @@ func sustained(name string, p program) func(*run, rowSet) error {
 	}
 }
 
-// A counted is how many runs there were in how much time.
+// A counted is a number of runs and the time that they took.
 type counted struct {
 	runs int
 	took time.Duration
@@ -80,13 +80,13 @@ func (c *counted) add(l loaded, err error) error {
 
 func (c *counted) rate() float64 { return float64(c.runs) / c.took.Seconds() }
 
-// A loaded is what came of a load.
+// A loaded is the result of a load.
 type loaded struct {
 	times []float64 // of each run, in milliseconds
 	took  time.Duration
 }
 
-// load has n loops run f for about d: what has begun then is finished and counts.
+// load runs f in n loops for about d. Runs that have begun by then are finished and count.
 func (r *run) load(n int, d time.Duration, f func(context.Context, int) error) (loaded, error) {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
@@ -101,7 +101,7 @@ func (r *run) load(n int, d time.Duration, f func(context.Context, int) error) (
 			for !over.Load() && ctx.Err() == nil {
 				t, err := timed(func() error { return f(ctx, i) })
 				if err != nil {
-					cancel(err) // the first one says why
+					cancel(err) // only the first error counts
 					return
 				}
 				times[i] = append(times[i], t)
@@ -116,8 +116,7 @@ func (r *run) load(n int, d time.Duration, f func(context.Context, int) error) (
 	return l, context.Cause(ctx)
 }
 
-// tail compares the slowest of many requests of many clients with the one in the
-// middle.
+// tail compares the p99 with the p50 of requests from many clients.
 func tail(name string, p program) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()
@@ -143,8 +142,8 @@ func tail(name string, p program) func(*run, rowSet) error {
 	}
 }
 
-// each calls f for every i below n, at most width at once, and returns the first
-// error; nothing is begun after it.
+// each calls f for every i below n, at most width calls at the same time. After the first
+// error it starts no further call, and returns that error.
 func (r *run) each(n, width int, f func(context.Context, int) error) error {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)

@@ -16,7 +16,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// idleMemory is what a daemon holds that has run something and has nothing to do.
+// idleMemory measures the memory of an idle daemon that has executed programs before.
 func idleMemory(r *run, rows rowSet) error {
 	d, err := r.startNew("idle", "")
 	if err != nil {
@@ -38,13 +38,13 @@ func idleMemory(r *run, rows rowSet) error {
 }
 
 const (
-	// sleepersPerConnection is below what a daemon takes of one connection.
+	// sleepersPerConnection is below the daemon's limit for one connection.
 	sleepersPerConnection = 50
-	// startWidth is how many of them are started at once.
+	// startWidth is how many sleepers are started at the same time.
 	startWidth = 16
 )
 
-// sleeping runs many executions that do nothing at the same time, and cancels them.
+// sleeping runs many executions that sleep at the same time, and then cancels them.
 func sleeping(r *run, rows rowSet) error {
 	n := r.scale.sleeping
 	d, err := r.startNew("sleeping", fmt.Sprintf("concurrency: {running: %d}\n", n+10))
@@ -110,10 +110,10 @@ func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 // A sleeper is an execution that sleeps.
 type sleeper struct {
 	cmd     *skillrun.Cmd
-	running atomic.Bool // it has begun, and not ended
+	running atomic.Bool // the program runs
 }
 
-// startSleeper returns when the program runs.
+// startSleeper starts a sleeper and returns when its program runs.
 func startSleeper(ctx context.Context, c *skillrun.Client) (*sleeper, error) {
 	s := &sleeper{cmd: c.Command(benchSkill, "sleep 600")}
 	runs := make(chan struct{})
@@ -143,8 +143,8 @@ func startSleeper(ctx context.Context, c *skillrun.Client) (*sleeper, error) {
 	return s, nil
 }
 
-// cancelAll cancels all of them at once, as their callers would, and waits for every
-// outcome.
+// cancelAll cancels all sleepers at the same time, as their callers would, and waits for
+// every outcome.
 func cancelAll(r *run, all []*sleeper) error {
 	return r.each(len(all), len(all), func(ctx context.Context, i int) error {
 		if err := all[i].cmd.Cancel(ctx); err != nil {
@@ -159,9 +159,9 @@ func cancelAll(r *run, all []*sleeper) error {
 	})
 }
 
-// heldBytes is the memory that a daemon takes from its machine: its resident pages
-// without those of its program, and the program once, as a whole: the daemon runs
-// from a sealed copy in memory, of which pages that were never touched count too.
+// heldBytes is the memory that a daemon takes from the machine: its anonymous pages, and
+// its whole program once. The program counts completely because the daemon runs from a
+// sealed copy of it in memory.
 func heldBytes(pid int) (int64, error) {
 	anonymous, err := statusField(pid, "RssAnon")
 	if err != nil {
@@ -174,24 +174,24 @@ func heldBytes(pid int) (int64, error) {
 	return anonymous + program.Blocks*512, nil
 }
 
-// residentBytes is the process's resident memory.
+// residentBytes returns the process's resident memory.
 func residentBytes(pid int) (int64, error) { return statusField(pid, "VmRSS") }
 
-// peakBytes is the most that it was since forgetPeak.
+// peakBytes returns the highest resident memory since forgetPeak.
 func peakBytes(pid int) (int64, error) { return statusField(pid, "VmHWM") }
 
-// forgetPeak makes the peak what is resident now: proc(5), clear_refs.
+// forgetPeak resets the peak to the current resident memory, see clear_refs in proc(5).
 func forgetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// statusField reads a size in /proc/<pid>/status.
+// statusField reads a size from /proc/<pid>/status.
 func statusField(pid int, name string) (int64, error) {
 	return kibField(fmt.Sprintf("/proc/%d/status", pid), name)
 }
 
-// proportionalBytes is the process's memory in which a page that n processes share
-// counts as the nth part of one.
+// proportionalBytes returns the process's memory, in which a page that n processes share
+// counts as 1/n of a page (PSS, see proc(5)).
 func proportionalBytes(pid int) (int64, error) {
 	return kibField(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss")
 }

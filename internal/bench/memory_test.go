@@ -44,7 +44,7 @@ func TestDescendants(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := out.Read(make([]byte, 16)); err != nil { // the inner one runs
+	if _, err := out.Read(make([]byte, 16)); err != nil { // the inner process runs
 		t.Fatal(err)
 	}
 	parents, err := parentsOf()
@@ -53,11 +53,11 @@ func TestDescendants(t *testing.T) {
 	}
 	beneath := descendants(cmd.Process.Pid, parents)
 	if len(beneath) != 1 {
-		t.Errorf("beneath the shell: got %v, want one process", beneath)
+		t.Errorf("below the shell: got %v, want one process", beneath)
 	}
 	all := descendants(os.Getpid(), parents)
 	if !slices.Contains(all, cmd.Process.Pid) || len(beneath) == 1 && !slices.Contains(all, beneath[0]) {
-		t.Errorf("beneath this test: got %v, want %d and %v in it", all, cmd.Process.Pid, beneath)
+		t.Errorf("below this test: got %v, want %d and %v in it", all, cmd.Process.Pid, beneath)
 	}
 	for name, read := range map[string]func(int) (int64, error){
 		"held": heldBytes, "resident": residentBytes, "peak": peakBytes, "proportional": proportionalBytes,
@@ -74,7 +74,7 @@ func TestDescendants(t *testing.T) {
 	}
 }
 
-// The peak can be made to be what is resident now.
+// forgetPeak resets the peak to the current resident memory.
 func TestForgetPeak(t *testing.T) {
 	const size = 64 << 20
 	ballast, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -93,7 +93,7 @@ func TestForgetPeak(t *testing.T) {
 	}
 	after, err := peakBytes(os.Getpid())
 	if err != nil || after > before-size/2 {
-		t.Errorf("the peak after it was forgotten: got %d, %v, want less than %d", after, err, before-size/2)
+		t.Errorf("peak after forgetPeak: got %d, %v, want less than %d", after, err, before-size/2)
 	}
 }
 

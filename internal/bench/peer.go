@@ -11,15 +11,15 @@ import (
 	"unicode"
 )
 
-// A Peer is another system that runs a program: a command line in which a word {}
-// stands for the program and its arguments; without one they follow at its end.
+// A Peer is another system that runs a program. In its command line the word {} stands for
+// the program and its arguments. Without {}, the program is appended.
 type Peer struct {
 	Name string
 	argv []string
 }
 
-// ParsePeer reads "[NAME=]COMMAND". Words are separated by blanks and may be quoted
-// as in a shell; no shell sees them. The name is the command's own unless given.
+// ParsePeer parses "[NAME=]COMMAND". Words are separated by blanks and may be quoted as in
+// a shell; no shell is involved. Without NAME, the peer has the name of its command.
 func ParsePeer(text string) (Peer, error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -42,13 +42,13 @@ func ParsePeer(text string) (Peer, error) {
 	return p, nil
 }
 
-// command is the peer's argv for a program.
+// command returns the peer's command line for a program.
 func (p Peer) command(program []string) []string {
 	at := slices.Index(p.argv, "{}")
 	return slices.Concat(p.argv[:at], program, p.argv[at+1:])
 }
 
-// run starts a program through the peer, waits for it and checks what it printed.
+// run runs a program through the peer and checks its output.
 func (p Peer) run(of program) error {
 	out, err := output(p.command(of.bare), os.Environ(), of.want != "")
 	if err != nil {
@@ -57,7 +57,7 @@ func (p Peer) run(of program) error {
 	return of.check(p.Name, out)
 }
 
-// splitWords splits as a shell does, without expanding anything.
+// splitWords splits a line into words as a shell does, without expanding anything.
 func splitWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder

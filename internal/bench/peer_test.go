@@ -71,8 +71,8 @@ func TestOutputOfABareProgram(t *testing.T) {
 			t.Errorf("%s: got %v, want an error with %q", test.script, err, test.err)
 		}
 	}
-	if _, err := output([]string{filepath.Join(t.TempDir(), "none")}, nil, false); err == nil {
-		t.Error("a program that isn't there: got nil, want an error")
+	if _, err := output([]string{filepath.Join(t.TempDir(), "missing")}, nil, false); err == nil {
+		t.Error("a missing program: got nil, want an error")
 	}
 }
 

@@ -103,7 +103,7 @@ func standingBeneath(daemon int) ([]standing, error) {
 
 func pidNamespace(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)) }
 
-// descendants are the processes that a process started, and those that they started.
+// descendants returns the processes that a process started, directly or through others.
 func descendants(of int, parents map[int]int) []int {
 	var found []int
 	for next := []int{of}; len(next) > 0; next = next[1:] {
@@ -117,7 +117,7 @@ func descendants(of int, parents map[int]int) []int {
 	return found
 }
 
-// parentsOf is the parent of every process.
+// parentsOf returns the parent of every process.
 func parentsOf() (map[int]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -127,7 +127,7 @@ func parentsOf() (map[int]int, error) {
 	for _, path := range stats {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		pid, parent, err := parentIn(string(data))
 		if err != nil {
@@ -138,12 +138,12 @@ func parentsOf() (map[int]int, error) {
 	return parents, nil
 }
 
-// parentIn reads a line of /proc/<pid>/stat: "pid (name) state ppid ...", where the
-// name may hold anything.
+// parentIn parses a line of /proc/<pid>/stat: "pid (name) state ppid ...". The name may
+// have any characters, see proc(5).
 func parentIn(stat string) (pid, parent int, err error) {
 	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
-		return 0, 0, errors.New("there is no name in it")
+		return 0, 0, errors.New("the line has no name")
 	}
 	if pid, err = strconv.Atoi(strings.TrimSpace(stat[:open])); err != nil {
 		return 0, 0, err

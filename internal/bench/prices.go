@@ -11,20 +11,19 @@ import (
 	"time"
 )
 
-// A Price is what one thing costs: samples of something with it and without it, which
-// took turns, A B A B, so that what disturbs the machine for longer than a pair
-// disturbs both.
+// A Price is the cost of one thing. Samples with it and without it take turns (A B A B), so
+// that a disturbance that lasts longer than a pair affects both.
 type Price struct {
 	Name string
-	// The quantiles of each, in the unit of the samples.
+	// The quantiles of the samples, in their unit.
 	With50, With95, Without50, Without95 float64
-	// Median is that of the differences of all pairs, and what lies between Low and
-	// High is where it lies in 95 of 100 such runs, whatever the samples' distribution.
+	// Median is the median of the differences of all pairs. Low and High are the bounds of
+	// its 95 % confidence interval, which holds for any distribution of the samples.
 	Median, Low, High float64
-	N                 int // pairs
+	N                 int // number of pairs
 }
 
-// PriceOf compares samples with those that were taken beside them.
+// PriceOf compares samples with the samples that were taken in turns with them.
 func PriceOf(name string, with, without []float64) Price {
 	n := min(len(with), len(without))
 	with, without = with[:n], without[:n]
@@ -40,30 +39,31 @@ func PriceOf(name string, with, without []float64) Price {
 	}
 }
 
-// medianBounds are two of the samples: how many lie below the true median is binomial,
-// and 1.96 of its standard deviations to each side are 95 of 100 cases. So few samples
-// that none are sure enough have infinite bounds.
+// medianBounds returns the samples that bound the 95 % confidence interval of the median.
+// The number of samples below the true median has a binomial distribution, so the bounds
+// are 1.96 of its standard deviations (sqrt(n)/2) away. With too few samples the bounds are
+// infinite.
 func medianBounds(samples []float64) (low, high float64) {
 	n := len(samples)
 	below := int(math.Floor(float64(n)/2 - 0.98*math.Sqrt(float64(n))))
-	if below < 1 { // not even all of them are so sure
+	if below < 1 { // all samples together are not enough
 		return math.Inf(-1), math.Inf(1)
 	}
 	sorted := slices.Sorted(slices.Values(samples))
 	return sorted[below-1], sorted[n-below]
 }
 
-// Noticed reports whether the price is more than noise.
+// Noticed reports whether the price differs from zero by more than noise.
 func (p Price) Noticed() bool { return p.Low > 0 || p.High < 0 }
 
-// A PriceList is prices of one unit, for one table.
+// A PriceList has the prices of one unit, for one table.
 type PriceList struct {
 	Title  string
 	Unit   string
 	Prices []Price
 }
 
-// Prices are all that one run found.
+// Prices has all results of one run.
 type Prices struct {
 	Version string
 	Time    time.Time
@@ -72,14 +72,14 @@ type Prices struct {
 	Lists   []PriceList
 }
 
-// NewPrices begins a run; Took counts from here when it is written.
+// NewPrices begins a run. End sets Took.
 func NewPrices(version string) *Prices {
 	p := &Prices{Version: version, Time: time.Now().UTC(), Machine: describeMachine()}
 	p.Machine.LoadBefore = loadAverage()
 	return p
 }
 
-// Markdown writes the tables, with where they were made.
+// Markdown writes the tables, and the machine on which they were measured.
 func (p *Prices) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(origin(p.Version, p.Time, p.Took.Round(time.Second).String(), p.Machine))
@@ -115,7 +115,7 @@ const (
 	pricesEnd   = "<!-- end of prices -->"
 )
 
-// IntoDocument returns a document with what stands between its marks replaced.
+// IntoDocument returns a document with the text between its marks replaced by the tables.
 func (p *Prices) IntoDocument(document string) (string, error) {
 	var b strings.Builder
 	if err := p.Markdown(&b); err != nil {
@@ -124,18 +124,18 @@ func (p *Prices) IntoDocument(document string) (string, error) {
 	return between(document, pricesBegin, pricesEnd, b.String())
 }
 
-// End notes when a run ended.
+// End records the end of a run.
 func (p *Prices) End() {
 	p.Took = time.Since(p.Time)
 	p.Machine.LoadAfter = loadAverage()
 }
 
-// between replaces what stands between two marks of a document.
+// between replaces the text between two marks of a document.
 func between(document, begin, end, text string) (string, error) {
 	before, rest, ok := strings.Cut(document, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
-		return "", errors.New("it has no lines " + begin + " and " + end + " to write between")
+		return "", errors.New("the document has no lines " + begin + " and " + end + " to write between")
 	}
 	return before + begin + "\n\n" + text + "\n" + end + after, nil
 }

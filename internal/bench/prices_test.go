@@ -7,32 +7,32 @@ import (
 	"testing"
 )
 
-// What costs nothing is said to be noise, and what costs something is found beneath a
-// noise that is larger.
+// A price of zero is reported as noise, and a small price is found in spite of larger
+// noise.
 func TestPriceOf(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const n = 400
 	base, same, more := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range n {
-		slow := 5 * random.Float64() // for both of a pair
+		slow := 5 * random.Float64() // the same for both samples of a pair
 		base[i] = 10 + slow + random.Float64()
 		same[i] = 10 + slow + random.Float64()
 		more[i] = 10.5 + slow + random.Float64()
 	}
 	if p := PriceOf("none", base, same); p.Noticed() || p.N != n || p.Low > p.Median || p.Median > p.High {
-		t.Errorf("of nothing: got %+v", p)
+		t.Errorf("no price: got %+v", p)
 	}
 	if p := PriceOf("half", more, base); !p.Noticed() || p.Median < 0.4 || p.Median > 0.6 || p.Low <= 0 {
-		t.Errorf("of half a unit: got %+v", p)
+		t.Errorf("half a unit: got %+v", p)
 	}
 	if p := PriceOf("gain", base, more); !p.Noticed() || p.High >= 0 {
-		t.Errorf("of half a unit less: got %+v", p)
+		t.Errorf("half a unit less: got %+v", p)
 	}
 	if p := PriceOf("few", []float64{3, 4, 9}, []float64{1, 2}); p.N != 2 || p.Median != 2 || p.Noticed() || p.With50 != 3.5 || p.Without50 != 1.5 {
-		t.Errorf("of two pairs: got %+v", p)
+		t.Errorf("two pairs: got %+v", p)
 	}
 	if p := PriceOf("none at all", nil, nil); p.N != 0 || p.Noticed() {
-		t.Errorf("of no pair: got %+v", p)
+		t.Errorf("no pairs: got %+v", p)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestPricesIntoDocument(t *testing.T) {
 		}
 	}
 	if strings.Contains(got, "old") {
-		t.Errorf("got\n%s\nwith what was there before", got)
+		t.Errorf("got\n%s\nwith the old text", got)
 	}
 	if again, err := p.IntoDocument(got); err != nil || again != got {
 		t.Errorf("a second time: got\n%s, %v", again, err)

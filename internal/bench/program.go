@@ -15,7 +15,7 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// A program is something to run, sandboxed and bare, and what it prints.
+// A program is a program to run in a sandbox and bare, with its expected output.
 type program struct {
 	sandboxed func(*skillrun.Client) *skillrun.Cmd
 	bare      []string // its argv, with the program's path
@@ -39,23 +39,22 @@ var (
 	}
 )
 
-// systemPython is what sandboxes run where there is one.
+// systemPython is the Python that sandboxes run on a machine with a system Python.
 const systemPython = "/usr/bin/python3"
 
-// hasPython says why Python can't be compared here, if it can't.
+// hasPython returns an error if the Python to compare with is missing.
 func hasPython() error {
 	if _, err := os.Stat(systemPython); err != nil {
-		return notRun("there is no " + systemPython + " to compare with")
+		return notRun("" + systemPython + " is not installed")
 	}
 	return nil
 }
 
-// requestPatience bounds a request: what takes longer hangs. A sandboxed program has
-// time limits of its own, below it.
+// requestPatience limits a request that hangs. The time limits of sandboxed programs are
+// shorter.
 const requestPatience = 10 * time.Minute
 
-// request runs p through a client, from the request to the terminal event, and
-// checks how it ended.
+// request runs p through a client, from the request to the outcome, and checks the result.
 func (p program) request(ctx context.Context, c *skillrun.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
@@ -76,11 +75,11 @@ func (p program) check(how string, out []byte) error {
 	return nil
 }
 
-// bareEnv is the environment that a sandbox has: a Python whose environment says
-// where else to look for packages is another Python.
+// bareEnv is the environment of a sandbox. It must be the same, because a Python's
+// environment decides where it searches for packages.
 var bareEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "USER=skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}
 
-// runBare starts p as a shell would, waits for it, and checks what it printed.
+// runBare starts p directly, waits for it, and checks its output.
 func (p program) runBare() error {
 	out, err := output(p.bare, bareEnv, p.want != "")
 	if err != nil {
@@ -89,12 +88,11 @@ func (p program) runBare() error {
 	return p.check("bare", out)
 }
 
-// devNull is opened once: opening it is none of the baseline's work.
+// devNull is opened only once, because opening it does not belong to the baseline.
 var devNull = sync.OnceValues(func() (*os.File, error) { return os.OpenFile(os.DevNull, os.O_RDWR, 0) })
 
-// output runs argv with the least that the system calls ask for: it is the baseline,
-// and what os/exec does beside is not to be held against it. Its error says what it
-// printed if it exits with another code than 0.
+// output runs argv with as few system calls as possible, because it is the baseline and
+// must not include the overhead of os/exec. If the program fails, the error has its output.
 func output(argv, env []string, read bool) ([]byte, error) {
 	null, err := devNull()
 	if err != nil {
@@ -141,7 +139,7 @@ func waitFor(pid int) error {
 	}
 	switch {
 	case status.Signaled():
-		return fmt.Errorf("it was ended by %v", status.Signal())
+		return fmt.Errorf("the program was ended by %v", status.Signal())
 	case status.ExitStatus() != 0:
 		return fmt.Errorf("exit code %d", status.ExitStatus())
 	}
@@ -163,8 +161,8 @@ func readAll(fd int) ([]byte, error) {
 	}
 }
 
-// sameView reports how the Python of a sandbox and the bare one differ in what they
-// look at as they start; empty: not at all.
+// sameView describes how the sandbox's Python and the bare one differ in where they search
+// for packages. Empty: they do not differ.
 func sameView(ctx context.Context, c *skillrun.Client) (string, error) {
 	inside, err := c.Script(benchSkill, "scripts/view.py").Output(ctx)
 	if err != nil {
@@ -179,5 +177,5 @@ func sameView(ctx context.Context, c *skillrun.Client) (string, error) {
 	if bytes.Equal(inside, outside) {
 		return "", nil
 	}
-	return fmt.Sprintf("the two Pythons do not look at the same packages: sandboxed %q, bare %q", inside, outside), nil
+	return fmt.Sprintf("the two Pythons search different packages: sandboxed %q, bare %q", inside, outside), nil
 }

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// ready times a daemon's start, with what a first one leaves: its Python unpacked,
-// its skills imported.
+// ready times the start of a daemon whose Python is unpacked and whose skills are imported.
 func ready(r *run, rows rowSet) error {
 	dir, err := r.prepare("ready", "")
 	if err != nil {
@@ -28,7 +27,8 @@ func ready(r *run, rows rowSet) error {
 	return nil
 }
 
-// startTime is how long a daemon on a directory takes to serve, in milliseconds.
+// startTime returns how long a daemon takes from its start until it serves, in
+// milliseconds.
 func (r *run) startTime(dir string) (float64, error) {
 	began := time.Now()
 	d, err := r.start(dir)

@@ -14,23 +14,22 @@ import (
 	"time"
 )
 
-// A Report is everything that a run of the benchmark found.
+// A Report has all results of a run of the benchmark.
 type Report struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
 	Took    string    `json:"took"`
-	// Short says that everything was at a small scale: the targets are not meant for
-	// it.
+	// Short says that the run was at a small scale, for which the targets are not defined.
 	Short   bool    `json:"short"`
 	Machine Machine `json:"machine"`
 	Rows    []Row   `json:"rows"`
-	// FallsShort names the rows that miss their target.
+	// FallsShort has the names of the rows that miss their target.
 	FallsShort []string `json:"falls_short"`
-	// Distributions are those of the rows that were timed one by one.
+	// Distributions has the samples of the rows that were timed one by one.
 	Distributions []Distribution `json:"distributions,omitempty"`
 }
 
-// A Machine is where a report was made. The loads are the averages of a minute.
+// A Machine describes where a report was made. The loads are averages over 1 minute.
 type Machine struct {
 	Processor  string  `json:"processor"`
 	Cores      int     `json:"cores"`
@@ -40,20 +39,20 @@ type Machine struct {
 	LoadAfter  float64 `json:"load_after"`
 }
 
-// A Distribution is how long each of several took for the same.
+// A Distribution compares how long several subjects took for the same program.
 type Distribution struct {
 	Name   string   `json:"name"`
 	Unit   string   `json:"unit"`
 	Series []Series `json:"series"`
 }
 
-// Series are the quantiles of one's samples.
+// Series has the quantiles of one subject's samples.
 type Series struct {
 	Name      string       `json:"name"`
 	Quantiles distribution `json:"quantiles"` // 0, 0.01, ... 1
 }
 
-// keep notes what was timed.
+// keep adds the samples of all subjects to the report.
 func (r *Report) keep(name, unit string, all []*subject, times [][]float64) {
 	d := Distribution{Name: name, Unit: unit}
 	for i, s := range all {
@@ -105,7 +104,8 @@ func processor() string {
 	return runtime.GOARCH
 }
 
-// loadAverage is the machine's of the last minute; 0 if it isn't known.
+// loadAverage returns the machine's load average over the last minute, or 0 if it is not
+// known.
 func loadAverage() float64 {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -116,13 +116,13 @@ func loadAverage() float64 {
 	return load
 }
 
-// Columns are the titles of Cells, for a report with these peers.
+// Columns returns the titles of Cells for a report with these peers.
 func Columns(peers []string) []string {
 	columns := []string{"what", "skillrun", "bare", "ratio", "noise", "target", "n", ""}
 	return append(columns, peers...)
 }
 
-// PeerNames are the peers that any row has, sorted.
+// PeerNames returns the names of all peers in the rows, sorted.
 func (r *Report) PeerNames() []string {
 	names := map[string]bool{}
 	for _, row := range r.Rows {
@@ -133,7 +133,7 @@ func (r *Report) PeerNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Cells are a row of the table.
+// Cells returns the row as cells of a table.
 func (r *Row) Cells(peers []string) []string {
 	against := ""
 	if r.Against != "" && r.Bare != nil {
@@ -173,7 +173,7 @@ func (r *Row) target() string {
 	return text + " " + r.Unit
 }
 
-// Verdict says in a word or a sentence what came of the row.
+// Verdict returns the result of the row in a word or a sentence.
 func (r *Row) Verdict() string {
 	switch {
 	case r.Broken != "":
@@ -188,7 +188,7 @@ func (r *Row) Verdict() string {
 	return ""
 }
 
-// Brief is the row's figures in one line, as a run goes on.
+// Brief returns the row's figures in one line, for the progress of a run.
 func (r *Row) Brief() string {
 	if !r.Measured() {
 		return r.Verdict()
@@ -217,7 +217,8 @@ func withUnit(v *float64, unit string) string {
 	return plainNumber(v) + " " + unit
 }
 
-// plainNumber writes three digits, and of a large number all before the point.
+// plainNumber formats a number with three significant digits; numbers from 1,000 on have no
+// decimals.
 func plainNumber(v *float64) string {
 	switch {
 	case v == nil:
@@ -240,13 +241,13 @@ const (
 	tableEnd   = "<!-- end -->"
 )
 
-// origin is a line on where figures of a document were made.
+// origin returns a line that says where and when figures were measured.
 func origin(version string, at time.Time, took string, m Machine) string {
 	return fmt.Sprintf("skillrun %s, %s, %s: %d cores of %s, %.0f GiB, Linux %s. Load average of the machine (1 min) %.1f before and %.1f after.\n",
 		version, at.Format("2 January 2006 15:04 MST"), took, m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.LoadBefore, m.LoadAfter)
 }
 
-// Markdown writes the report as a table of a document, with where it was made.
+// Markdown writes the report as a table, and the machine on which it was measured.
 func (r *Report) Markdown(w io.Writer) error {
 	peers := r.PeerNames()
 	var b strings.Builder
@@ -276,8 +277,8 @@ func escaped(cells []string) []string {
 	return out
 }
 
-// IntoDocument returns a document with what stands between its marks replaced by the
-// report's table.
+// IntoDocument returns a document with the text between its marks replaced by the report's
+// table.
 func (r *Report) IntoDocument(document string) (string, error) {
 	var table strings.Builder
 	if err := r.Markdown(&table); err != nil {

@@ -49,7 +49,7 @@ func TestReportAsJSON(t *testing.T) {
 		}
 	}
 	if none, _ := json.Marshal((&Report{Rows: []Row{}, FallsShort: []string{}})); !strings.Contains(string(none), `"falls_short":[]`) {
-		t.Errorf("nothing falls short: got %s, want an empty list", none)
+		t.Errorf("without a missed target: got %s, want an empty list", none)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestIntoDocument(t *testing.T) {
 		}
 	}
 	if strings.Contains(once, "old") {
-		t.Error("the old table is still there")
+		t.Error("the old table was not replaced")
 	}
 	twice, err := sample().IntoDocument(once)
 	if err != nil || twice != once {
@@ -105,7 +105,7 @@ func TestSVG(t *testing.T) {
 		t.Errorf("got %d curves, want 2", lines)
 	}
 	if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
-		t.Errorf("a number is none:\n%s", b.String())
+		t.Errorf("the SVG has an invalid number:\n%s", b.String())
 	}
 	b.Reset()
 	if err := (&Report{}).SVG(&b); err != nil || !strings.Contains(b.String(), "</svg>") {

@@ -8,48 +8,47 @@ import (
 	"strings"
 )
 
-// A Row is one line of the table: one thing that was measured. A number that there
-// is not is nil.
+// A Row is one line of the table: one measurement. A missing number is nil.
 type Row struct {
 	Name string `json:"name"`
-	// Title says in a few words what it is.
+	// Title describes the measurement in a few words.
 	Title string `json:"title"`
 	Unit  string `json:"unit"`
-	// Value is skillrun's, Bare the baseline's in the same run; Against says what
-	// that is if it is not the same program started bare.
+	// Value is skillrun's figure, Bare the baseline's in the same run. Against names the
+	// baseline if it is not the bare program.
 	Value   *float64 `json:"value"`
 	Bare    *float64 `json:"bare"`
 	Against string   `json:"against,omitempty"`
-	// Ratio is the quantile of the ratios of all pairs of neighbours, and not the
-	// ratio of the two quantiles; of rates it is Value by Bare.
+	// Ratio is a quantile of the ratios of neighbouring samples, not the ratio of two
+	// quantiles. For rates it is Value divided by Bare.
 	Ratio *float64 `json:"ratio"`
-	// Noise is the same quantile of the baseline's ratios to itself: what Ratio would
-	// be for two things that are the same.
+	// Noise is the same quantile of the baseline's ratios to itself: the Ratio of two equal
+	// things.
 	Noise *float64 `json:"noise,omitempty"`
-	// Target bounds Ratio or Value, as TargetOf says, from above or from below.
+	// Target is the limit of Ratio or Value, see TargetOf and TargetIs.
 	Target   *float64 `json:"target"`
 	TargetOf string   `json:"target_of,omitempty"` // "ratio" or "value"
 	TargetIs string   `json:"target_is,omitempty"` // "at most" or "at least"
-	// N is how many samples there are, of each.
+	// N is the number of samples of each.
 	N int `json:"n"`
-	// Peers are the other systems that ran beside.
+	// Peers has the figures of the other systems.
 	Peers map[string]PeerValue `json:"peers,omitempty"`
-	// NotRun says why the row could not be measured here; that is no failure.
+	// NotRun says why the row could not be measured on this machine. That is not a failure.
 	NotRun string `json:"not_run,omitempty"`
-	// Broken says what failed.
+	// Broken says why the measurement failed.
 	Broken string `json:"broken,omitempty"`
-	// Note is what a reader should know of the figure.
+	// Note explains the figure.
 	Note string `json:"note,omitempty"`
 }
 
-// PeerValue is what another system took for the same, and that by the baseline.
+// PeerValue is a peer's figure, and its ratio to the baseline.
 type PeerValue struct {
 	Value  float64  `json:"value"`
 	Ratio  *float64 `json:"ratio"`
 	Broken string   `json:"broken,omitempty"`
 }
 
-// A bound is a target.
+// A bound is a target: "ratio" or "value", "at most" or "at least".
 type bound struct {
 	of, is string
 	target float64
@@ -64,16 +63,16 @@ func (b bound) row(name, title, unit string) Row {
 	return Row{Name: name, Title: title, Unit: unit, Target: &b.target, TargetOf: b.of, TargetIs: b.is}
 }
 
-// free is a row without a target.
+// free returns a row without a target.
 func free(name, title, unit string) Row { return Row{Name: name, Title: title, Unit: unit} }
 
-// against says what the baseline is.
+// against sets the name of the baseline.
 func (r Row) against(what string) Row {
 	r.Against = what
 	return r
 }
 
-// Measured reports whether the row has its figure.
+// Measured reports whether the row has a figure.
 func (r *Row) Measured() bool { return r.Value != nil && r.Broken == "" && r.NotRun == "" }
 
 // FallsShort reports whether the row was measured and misses its target.
@@ -94,19 +93,19 @@ func (r *Row) FallsShort() bool {
 	return *got > *r.Target
 }
 
-// set gives the row its value.
+// set sets the row's value.
 func (r *Row) set(value float64, n int) {
 	r.Value, r.N = number(value), n
 }
 
-// setRatio gives it a value, the baseline's, and one by the other.
+// setRatio sets the value, the baseline's value, and their ratio.
 func (r *Row) setRatio(value, bare float64, n int) {
 	r.set(value, n)
 	r.Bare, r.Ratio = number(bare), number(value/bare)
 }
 
-// setPairs gives it the quantile q of samples, of those that were taken beside them,
-// and of their ratios.
+// setPairs sets the quantile q of the samples, of the baseline's samples, and of their
+// ratios.
 func (r *Row) setPairs(samples, beside []float64, q float64) {
 	r.set(quantile(samples, q), len(samples))
 	r.Bare = number(quantile(beside, q))
@@ -114,7 +113,7 @@ func (r *Row) setPairs(samples, beside []float64, q float64) {
 	r.Noise = number(quantile(selfRatios(beside), q))
 }
 
-// number returns v as JSON can have it; nil if it is none.
+// number returns v rounded, or nil if JSON cannot represent it.
 func number(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -123,25 +122,25 @@ func number(v float64) *float64 {
 	return &v
 }
 
-// A group is rows that are measured together. Measure finds its rows in set by name;
-// one that it leaves without a value is broken.
+// A group has rows that are measured together. measure finds its rows by name in the
+// rowSet. A row that it leaves without a value is broken.
 type group struct {
 	name    string
 	rows    []Row
 	measure func(*run, rowSet) error
 }
 
-// A rowSet is the rows of one group, by name.
+// A rowSet has the rows of a group by name.
 type rowSet map[string]*Row
 
-// notRun is the error of a measurement that is not possible here.
+// notRun is the error of a measurement that is not possible on this machine.
 type notRun string
 
 func (n notRun) Error() string { return string(n) }
 
-// MatchRows reports which of names the patterns select: those that equal or match
-// one (path.Match), or begin with it and a "-". No patterns: all. A pattern that
-// selects nothing is an error.
+// MatchRows returns the names that the patterns select. A pattern selects names that equal
+// it, match it (path.Match), or begin with it and a "-". Without patterns it returns all
+// names. A pattern that selects nothing is an error.
 func MatchRows(names, patterns []string) (selected []string, err error) {
 	if len(patterns) == 0 {
 		return names, nil
@@ -159,7 +158,7 @@ func MatchRows(names, patterns []string) (selected []string, err error) {
 			}
 		}
 		if !hit {
-			return nil, fmt.Errorf("rows %q: no such row; there are %s", pattern, strings.Join(names, ", "))
+			return nil, fmt.Errorf("rows %q: no such row; the rows are %s", pattern, strings.Join(names, ", "))
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !chosen[n] }), nil

@@ -33,7 +33,7 @@ func TestFallsShort(t *testing.T) {
 	}
 	unmeasured := ratioAtMost(2).row("x", "x", "ms")
 	if unmeasured.FallsShort() {
-		t.Error("a row that was not measured falls short")
+		t.Error("a row without a value falls short")
 	}
 	without := free("x", "x", "ms")
 	without.set(1, 1)
@@ -52,7 +52,7 @@ func TestSettle(t *testing.T) {
 		{"measured", Row{Value: number(1)}, nil, "", ""},
 		{"measured before the error", Row{Value: number(1)}, errors.New("late"), "", ""},
 		{"failed", Row{}, errors.New("no daemon"), "", "no daemon"},
-		{"forgotten", Row{}, nil, "", "it was not measured"},
+		{"forgotten", Row{}, nil, "", "the row was not measured"},
 		{"nothing beside it", Row{Value: number(1), TargetOf: "ratio"}, nil, "", "there is nothing to compare with"},
 		{"not possible", Row{}, fault("python", notRun("no pandas")), "no pandas", ""},
 		{"said so itself", Row{NotRun: "no runc"}, nil, "no runc", ""},

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// runcFilter is the sandboxes' seccomp filter as runc takes it. A test makes it from
+// runcFilter is the sandboxes' seccomp filter in runc's format. A test generates it from
 // sandbox/seccomp.yaml.
 //
 //go:embed runc_seccomp.json
 var runcFilter json.RawMessage
 
-// openRunc makes a bundle for runc and returns what runs true in a container of it,
-// and what removes what is left.
+// openRunc creates a bundle for runc. It returns a function that runs true in a container,
+// and one that removes the remaining files and cgroups.
 func (r *run) openRunc(path string) (run func() error, end func(), err error) {
 	r.daemons++
 	dir := filepath.Join(r.dir, fmt.Sprintf("%d-runc", r.daemons))
@@ -61,21 +61,21 @@ func (r *run) openRunc(path string) (run func() error, end func(), err error) {
 	return run, func() { removeGroups(group) }, nil
 }
 
-// removeGroups removes the cgroups that runc leaves empty: it removes a container's,
-// not the one that they are in.
+// removeGroups removes the cgroups that runc leaves: runc removes a container's cgroup, but
+// not its parent.
 func removeGroups(name string) {
 	found, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, path := range append(found, "/sys/fs/cgroup/"+name) {
 		if err := syscall.Rmdir(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			continue // the machine's to keep: an empty group costs nothing
+			continue // left in place: an empty cgroup does no harm
 		}
 	}
 }
 
-// runcSpec is an OCI configuration with the boundaries of a sandbox: eight
-// namespaces, ids of its own, no capabilities, the same filter, cgroup limits, own
-// /proc, /dev, /tmp, and a read-only root. The own init, the overlay of the workspace
-// and the record have no counterpart: what they cost is skillrun's alone.
+// runcSpec returns an OCI configuration with the boundaries of a sandbox: eight namespaces,
+// separate ids, no capabilities, the same filter, cgroup limits, new /proc, /dev and /tmp,
+// and a read-only root. It has no counterpart to skillrun's init, the workspace overlay and
+// the record, so their cost only appears on skillrun's side.
 func runcSpec(rootfs, skill, group string) map[string]any {
 	type m = map[string]any
 	type l = []any

@@ -9,8 +9,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// runc, that skillrun is compared with, gets the filter that sandboxes have. With
-// SKILLRUN_UPDATE=1 the test writes it anew.
+// runc gets the same filter as the sandboxes. With SKILLRUN_UPDATE=1 the test writes the
+// file.
 func TestRuncHasTheSandboxesFilter(t *testing.T) {
 	const path = "runc_seccomp.json"
 	want := filterForRunc(t, "../../sandbox/seccomp.yaml")
@@ -24,7 +24,7 @@ func TestRuncHasTheSandboxesFilter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not what ../../sandbox/seccomp.yaml says; SKILLRUN_UPDATE=1 go test -run %s writes it", path, t.Name())
+		t.Errorf("%s does not match ../../sandbox/seccomp.yaml; SKILLRUN_UPDATE=1 go test -run %s writes it", path, t.Name())
 	}
 }
 
@@ -88,7 +88,8 @@ type condition struct {
 	Op       string `json:"op"`
 }
 
-// combinations are the rules that together say what one with several values says.
+// combinations returns rules with one value each that together equal the condition with
+// several values.
 func (c conditional) combinations() [][]condition {
 	all := [][]condition{{}}
 	for _, a := range c.Args {

@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 )
 
-// benchSkill is the skill whose programs are timed.
+// benchSkill is the skill with the programs to time.
 const benchSkill = "bench"
 
-// benchFiles are that skill's files. Where a program is started bare too, it is the
-// same text.
+// benchFiles has that skill's files. A program that is also started bare has the same text
+// there.
 var benchFiles = map[string]string{
 	"SKILL.md":          "---\nname: " + benchSkill + "\ndescription: What the benchmark runs.\nallowed-tools: Bash(true), Bash(sleep:*)\n---\n\n# Benchmark\n",
 	"scripts/sum.py":    sumProgram,
@@ -26,8 +26,8 @@ const (
 	pandasProgram = "import pandas\nprint(pandas.DataFrame({'a': [1, 2, 3]})['a'].sum())\n"
 	pandasOutput  = "6\n"
 
-	// The clock is CLOCK_REALTIME, the only one that is the same in every sandbox:
-	// a time namespace moves the others.
+	// The script uses CLOCK_REALTIME, because time namespaces shift the other clocks, see
+	// time_namespaces(7).
 	stampProgram = "import os, time\nos.write(1, b'%d\\n' % time.time_ns())\n"
 
 	streamProgram = `import os, sys
@@ -39,8 +39,8 @@ for _ in range(int(sys.argv[1]) // len(piece)):
 `
 	streamPiece = 16 * 4096
 
-	// What a Python start depends on: where it looks for packages, and the .pth files
-	// there, which it runs.
+	// The start of a Python depends on where it searches for packages, and on the .pth
+	// files there, which it runs.
 	viewProgram = `import glob, os, site, sys
 for d in sorted(set(site.getsitepackages() + [d for d in sys.path[1:] if d])):
     for f in [d] * os.path.isdir(d) + sorted(glob.glob(d + "/*.pth")):

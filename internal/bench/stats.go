@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// quantile returns the value below which a part q of the samples lies, between the
-// two nearest of them by their distance. NaN if there are none.
+// quantile returns the value below which a part q of the samples lies, by linear
+// interpolation between the two nearest samples. It is NaN if there are no samples.
 func quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
@@ -23,8 +23,8 @@ func quantile(samples []float64, q float64) float64 {
 
 func median(samples []float64) float64 { return quantile(samples, 0.5) }
 
-// ratios divides each sample by the one that was taken beside it, so that what
-// disturbs the machine for longer than a pair of runs disturbs both.
+// ratios divides each sample by its neighbour, so that a disturbance that lasts longer than
+// a pair of runs affects both.
 func ratios(samples, beside []float64) []float64 {
 	out := make([]float64, min(len(samples), len(beside)))
 	for i := range out {
@@ -33,8 +33,8 @@ func ratios(samples, beside []float64) []float64 {
 	return out
 }
 
-// selfRatios divides each sample by the next: what ratios says of two things that
-// are the same.
+// selfRatios divides each sample by the next one. The result is what ratios gives for two
+// equal things.
 func selfRatios(samples []float64) []float64 {
 	if len(samples) < 2 {
 		return nil
@@ -42,7 +42,7 @@ func selfRatios(samples []float64) []float64 {
 	return ratios(samples[:len(samples)-1], samples[1:])
 }
 
-// A distribution is samples in 101 numbers: the quantiles 0, 0.01, ... 1.
+// A distribution describes samples by 101 numbers: the quantiles 0, 0.01, ... 1.
 type distribution []float64
 
 func distributionOf(samples []float64) distribution {
@@ -56,7 +56,7 @@ func distributionOf(samples []float64) distribution {
 	return d
 }
 
-// rounded keeps four digits: no clock here means more.
+// rounded keeps four significant digits, since the clocks are not more accurate.
 func rounded(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return v

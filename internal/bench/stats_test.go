@@ -24,7 +24,7 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if got := quantile(nil, 0.5); !math.IsNaN(got) {
-		t.Errorf("quantile of nothing: got %v, want NaN", got)
+		t.Errorf("quantile of no samples: got %v, want NaN", got)
 	}
 	samples := []float64{3, 1, 2}
 	quantile(samples, 0.5)
@@ -34,7 +34,7 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestRatiosAreOfNeighbours(t *testing.T) {
-	// The machine was twice as slow for the second pair: the ratio is the same.
+	// The machine was half as fast during the second pair, and the ratio is the same.
 	if got := median(ratios([]float64{2, 4, 2}, []float64{1, 2, 1})); got != 2 {
 		t.Errorf("got %v, want 2", got)
 	}
@@ -56,7 +56,7 @@ func TestDistribution(t *testing.T) {
 		t.Errorf("got %d quantiles from %v by %v to %v, want 101 from 0 by 100 to 200", len(d), d[0], d[50], d[100])
 	}
 	if got := distributionOf(nil); got != nil {
-		t.Errorf("of nothing: got %v, want none", got)
+		t.Errorf("no samples: got %v, want none", got)
 	}
 }
 

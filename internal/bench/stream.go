@@ -13,8 +13,8 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// A stamped takes the first line of output, a time in nanoseconds since 1970, and
-// notes how long ago that was.
+// A stamped reads the first line of output, a time in nanoseconds since 1970, and records
+// when it arrived.
 type stamped struct {
 	line strings.Builder
 	at   time.Time
@@ -28,8 +28,8 @@ func (s *stamped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// age is how old the stamp was when its first byte came, in milliseconds. The wall
-// clock is what both sides have.
+// age returns how old the stamp was when its first byte arrived, in milliseconds. Both
+// sides use the wall clock.
 func (s *stamped) age() (float64, error) {
 	written, err := strconv.ParseInt(strings.TrimSpace(s.line.String()), 10, 64)
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *stamped) age() (float64, error) {
 	return float64(s.at.UnixNano()-written) / 1e6, nil
 }
 
-// firstByte times the way of a script's first byte: through the sandbox, the record
-// and gRPC to the client, and through a pipe.
+// firstByte measures how long the first byte of a script takes: through the sandbox, the
+// record and gRPC to the client, and through a pipe.
 func firstByte(r *run, rows rowSet) error {
 	d, err := r.theStandard()
 	if err != nil {
@@ -90,7 +90,7 @@ func stampBare() (float64, error) {
 	return s.age()
 }
 
-// A counter counts what is written to it.
+// A counter counts the bytes that are written to it.
 type counter struct{ n int }
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -98,7 +98,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// streaming has one script print as much as the largest limit lets it, and reads it.
+// streaming measures how fast a script's output arrives, up to the maximum output limit.
 func streaming(r *run, rows rowSet) error {
 	d, err := r.startNew("stream", "")
 	if err != nil {
@@ -110,7 +110,7 @@ func streaming(r *run, rows rowSet) error {
 
 func streamFrom(r *run, d *daemon, rows rowSet) error {
 	n := r.scale.streamBytes / streamPiece * streamPiece
-	if _, err := stream(r, d.client, streamPiece); err != nil { // the first one is not timed
+	if _, err := stream(r, d.client, streamPiece); err != nil { // an untimed first run
 		return err
 	}
 	before, err := residentBytes(d.pid())
@@ -138,8 +138,8 @@ func streamFrom(r *run, d *daemon, rows rowSet) error {
 	return nil
 }
 
-// stream has a script print n bytes and returns how long it took until they all were
-// here, from the first on, in seconds.
+// stream has a script print n bytes. It returns how long they took to arrive after the
+// first one, in seconds.
 func stream(r *run, c *skillrun.Client, n int) (float64, error) {
 	var got counter
 	var first time.Time
@@ -155,7 +155,7 @@ func stream(r *run, c *skillrun.Client, n int) (float64, error) {
 		return 0, fmt.Errorf("sandboxed: %w", err)
 	}
 	if got.n != n {
-		return 0, fmt.Errorf("sandboxed: %d bytes came, not %d", got.n, n)
+		return 0, fmt.Errorf("sandboxed: %d bytes arrived, want %d", got.n, n)
 	}
 	return time.Since(first).Seconds(), nil
 }
@@ -164,7 +164,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// streamBare is the same through a pipe.
+// streamBare does the same through a pipe.
 func streamBare(n int) (float64, error) {
 	cmd := exec.Command(systemPython, "-c", streamProgram, strconv.Itoa(n))
 	cmd.Env = bareEnv
@@ -187,7 +187,7 @@ func streamBare(n int) (float64, error) {
 		return 0, fmt.Errorf("bare: %w", err)
 	}
 	if got.n != n {
-		return 0, fmt.Errorf("bare: %d bytes came, not %d", got.n, n)
+		return 0, fmt.Errorf("bare: %d bytes arrived, want %d", got.n, n)
 	}
 	return time.Since(first).Seconds(), nil
 }

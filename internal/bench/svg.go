@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Sizes of the picture, in its own units.
+// Sizes in the picture, in its user units.
 const (
 	svgWidth   = 720
 	panelTop   = 22
@@ -18,11 +18,11 @@ const (
 	panelRight = 12
 )
 
-// seriesColours tell the series apart, for people who don't see all colours too.
+// seriesColours are colours that people with colour blindness can tell apart.
 var seriesColours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
-// SVG draws the distributions: for each what part of the runs (upwards) took at most
-// how long (to the right, each step ten times the last).
+// SVG draws the distributions. Each curve shows which part of the runs (vertical) took at
+// most how long (horizontal, logarithmic).
 func (r *Report) SVG(w io.Writer) error {
 	var b strings.Builder
 	tall := len(r.Distributions)*(panelTop+panelTall+panelGap) + 6
@@ -36,7 +36,7 @@ func (r *Report) SVG(w io.Writer) error {
 	return err
 }
 
-// draw adds one panel whose top is at y.
+// draw draws one panel with its top at y.
 func (d Distribution) draw(b *strings.Builder, y int) {
 	low, high := d.bounds()
 	top, left, wide := float64(y+panelTop), float64(panelLeft), float64(svgWidth-panelLeft-panelRight)
@@ -69,7 +69,7 @@ func (d Distribution) draw(b *strings.Builder, y int) {
 	}
 }
 
-// bounds are the axis's ends: the smallest and largest time, with a little room.
+// bounds returns the ends of the axis: the smallest and largest time, with some margin.
 func (d Distribution) bounds() (low, high float64) {
 	low, high = math.Inf(1), 0
 	for _, s := range d.Series {
@@ -80,7 +80,7 @@ func (d Distribution) bounds() (low, high float64) {
 	return low, max(high*1.1, low*2)
 }
 
-// ticks are the 1, 2 and 5 of each power of ten between low and high.
+// ticks returns the 1, 2 and 5 of each power of ten between low and high.
 func ticks(low, high float64) []float64 {
 	var out []float64
 	for power := math.Floor(math.Log10(low)); math.Pow(10, power) <= high; power++ {
