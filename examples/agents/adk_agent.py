@@ -14,7 +14,7 @@ from skill_tools import INSTRUCTION, skill_tools
 
 
 def build(client: skillrun.Client, folder: "os.PathLike[str]", model: str = "gemini-2.5-flash") -> Any:
-    """Returns an agent whose files lie in a folder."""
+    """Returns an agent whose files are in a folder."""
     from google.adk.agents import Agent
 
     return Agent(
@@ -28,7 +28,7 @@ def build(client: skillrun.Client, folder: "os.PathLike[str]", model: str = "gem
 
 def bash_tool(client: skillrun.Client, skill: str) -> Callable[[str], str]:
     """Returns the Bash tool of the Agent Skills specification's ADK integration, for the
-    one skill that an agent has activated: its output, or "Error: ..." with stderr."""
+    skill that an agent has activated. It returns the output, or "Error: ..." with stderr."""
 
     def Bash(command: str) -> str:
         """Execute bash commands (restricted by skill permissions).
@@ -45,8 +45,8 @@ def bash_tool(client: skillrun.Client, skill: str) -> Callable[[str], str]:
 
 
 def __getattr__(name: str) -> Any:
-    # `adk run` and `adk web` look for root_agent in the module; it is made when it is
-    # asked for, and once.
+    # `adk run` and `adk web` look for root_agent in the module. It is created once, on
+    # first use.
     if name != "root_agent":
         raise AttributeError(name)
     folder = os.environ.get("SKILL_AGENT_FOLDER") or tempfile.mkdtemp(prefix="skill-agent-")

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 import skillrun
 
-# Most characters of each stream of one call that a model gets; more would cost more than it
-# helps.
+# The maximum number of characters of each stream that a model gets. Longer texts would
+# cost more tokens than they help.
 MOST_CHARACTERS = 30_000
 
 # The system prompt for an agent, in addition to the tools' descriptions.
@@ -23,8 +23,8 @@ lists the files that a call wrote, and the next call finds them."""
 
 
 def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Callable[..., Dict[str, Any]]]:
-    """Returns the tools of one conversation. Its files are in a folder of this machine,
-    which must exist: each call gets a copy, and its results are saved there."""
+    """Returns the tools of one conversation. Its files are in a local folder, which must
+    exist. Each call gets a copy of the files, and its artifacts are saved there."""
     root = pathlib.Path(folder)
 
     def list_skills() -> Dict[str, Any]:
@@ -84,7 +84,7 @@ def skill_tools(client: skillrun.Client, folder: "os.PathLike[str]") -> List[Cal
 
 
 def run(client: skillrun.Client, root: pathlib.Path, skill: str, timeout: Optional[int], **what: Any) -> Dict[str, Any]:
-    """Runs one program on a copy of the folder's files and saves there what it made."""
+    """Runs one program on a copy of the folder's files and saves its artifacts there."""
     limits = skillrun.Limits(wall_time=timeout) if timeout else None
     with client.run(skill, files=inputs(root), limits=limits, **what) as execution:
         result = execution.result()
@@ -105,8 +105,8 @@ def run(client: skillrun.Client, root: pathlib.Path, skill: str, timeout: Option
 
 
 def inputs(root: pathlib.Path) -> Dict[str, pathlib.Path]:
-    """Returns the regular files beneath a folder, by their place in the workspace. It
-    follows no link: one could lead anywhere."""
+    """Returns the regular files beneath a folder by their paths in the workspace. It
+    follows no links, which could lead out of the folder."""
     found = {}
     for place, folders, names in os.walk(root):
         for name in names:
@@ -117,8 +117,8 @@ def inputs(root: pathlib.Path) -> Dict[str, pathlib.Path]:
 
 
 def answer(call: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
-    """Turns errors that a model can correct into results. A missing or broken daemon stays an
-    exception, for the operator of the agent."""
+    """Converts errors that a model can correct into results. If the daemon is missing or
+    fails, the exception reaches the operator of the agent."""
     try:
         return call()
     except (skillrun.InvalidRequest, skillrun.NotFound, skillrun.Denied, skillrun.FailedPrecondition) as error:
@@ -128,7 +128,7 @@ def answer(call: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
 
 
 def cut(text: str) -> str:
-    """Keeps the beginning and the end of a long text, and says what is missing."""
+    """Keeps the beginning and the end of a long text, and says how much is missing."""
     if len(text) <= MOST_CHARACTERS:
         return text
     half = MOST_CHARACTERS // 2

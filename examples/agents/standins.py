@@ -1,6 +1,6 @@
-"""Stand-ins for the agent frameworks, which can't be installed everywhere: each has the
-call shapes that its framework documents, and no model. They make the framework's
-checks, derive the schema as it would, and call the tools as it would.
+"""Stand-ins for the agent frameworks, which cannot be installed everywhere. Each has the
+call shapes that its framework documents, but no model. It makes the framework's checks,
+and it derives schemas and calls tools as the framework does.
 
 They are not the frameworks. They show that the tools have the documented shapes.
 """
@@ -19,7 +19,7 @@ PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def schema_of(hint):
-    """Returns the JSON Schema of a type hint. A TypeError if a model could not fill it."""
+    """Returns the JSON Schema of a type hint. Raises TypeError for a type without a schema."""
     if hint in PLAIN:
         return {"type": PLAIN[hint]}
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -48,7 +48,7 @@ def declare(function):
         if parameter.default is parameter.empty:
             required.append(name)
         else:
-            json.dumps(parameter.default)  # it becomes part of the schema
+            json.dumps(parameter.default)  # must be JSON, because it becomes part of the schema
             properties[name]["default"] = parameter.default
     return {"name": function.__name__, "description": description, "parameters": {"type": "object", "properties": properties, "required": required}}
 
@@ -56,7 +56,7 @@ def declare(function):
 class FunctionTool:
     """google.adk.tools.FunctionTool: run_async(args=, tool_context=) drops arguments that
     the function does not have, names mandatory ones that are missing, and calls it with
-    keywords. A result that is no dict is wrapped as {"result": ...}."""
+    keywords. A result that is not a dict is wrapped as {"result": ...}."""
 
     def __init__(self, func):
         self.func = func
@@ -85,15 +85,15 @@ class Agent:
         self.tools = [t if isinstance(t, FunctionTool) else FunctionTool(t) for t in tools]
 
     def call(self, name, args):
-        """Calls a tool as a model's function call is, through JSON both ways."""
+        """Calls a tool like a model's function call, through JSON both ways."""
         (tool,) = [t for t in self.tools if t.name == name]
         response = asyncio.run(tool.run_async(args=json.loads(json.dumps(args)), tool_context=object()))
         return json.loads(json.dumps(response))
 
 
 class StructuredTool:
-    """langchain_core.tools.StructuredTool: invoke(input) with a dict, or with a tool call,
-    whose answer is a message with text for content."""
+    """langchain_core.tools.StructuredTool: invoke(input) takes a dict, or a tool call. The
+    answer to a tool call is a message with text as content."""
 
     def __init__(self, func):
         self.func = func
@@ -136,7 +136,7 @@ class SandboxBackendProtocol(BackendProtocol):
 
 
 class FilesystemBackend(BackendProtocol):
-    """deepagents.backends.filesystem.FilesystemBackend, of which read and write are here."""
+    """deepagents.backends.filesystem.FilesystemBackend with read and write only."""
 
     def __init__(self, root_dir=None, virtual_mode=None, max_file_size_mb=10):
         self.root, self.virtual = root_dir, virtual_mode
@@ -151,8 +151,8 @@ class FilesystemBackend(BackendProtocol):
 
 
 class DeepAgent:
-    """What create_deep_agent returns, reduced to its tools. A backend that is a
-    SandboxBackendProtocol gives it `execute`, which passes timeout on if it can."""
+    """The result of create_deep_agent, reduced to its tools. A backend that implements
+    SandboxBackendProtocol adds `execute`, which passes timeout on if the backend takes it."""
 
     def __init__(self, *, model=None, tools=None, system_prompt=None, backend=None):
         self.system_prompt = system_prompt
@@ -180,7 +180,7 @@ class DeepAgent:
 
 
 def install():
-    """Puts the stand-ins where the frameworks would be imported from."""
+    """Installs the stand-ins under the frameworks' module names."""
     modules = {
         "google.adk": {},
         "google.adk.agents": {"Agent": Agent},

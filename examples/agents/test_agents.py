@@ -1,5 +1,5 @@
-"""The agents' tools against a real daemon, called as the frameworks call them: with
-stand-ins for these. The Go test of cmd/skillrund starts the daemon."""
+"""The agents' tools against a real daemon. Stand-ins call the tools as the frameworks do.
+The Go test of cmd/skillrund starts the daemon."""
 
 import json
 import os
@@ -68,7 +68,7 @@ class ADK(Agents):
         (self.folder / "people.csv").write_text(PEOPLE)
         got = call("bash", {"skill": "csv-processor", "command": FILTER})
         self.assertEqual((got["status"], got["exit_code"], got["files"]), ("success", 0, ["adults.csv"]))
-        # What one call wrote, the next one reads.
+        # The second call reads a file that the first one wrote.
         got = call("run_skill_script", {"skill": "csv-processor", "script_path": "scripts/process.py", "args": ["adults.csv", "--format", "json"]})
         self.assertEqual(json.loads(got["stdout"])[0]["name"], "Ada")
 

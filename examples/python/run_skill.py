@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Runs a script of a skill and prints its output as it comes.
+"""Runs a script of a skill and prints its output as it arrives.
 
     ./run_skill.py calculator scripts/calc.py '2 + 2 * 20'
 

@@ -28,7 +28,7 @@ def main(numbers):
                 stream = sys.stdout if chunk.stream == "stdout" else sys.stderr
                 stream.buffer.write(chunk.data)
                 stream.flush()
-                # Output comes in pieces of any size: a question may be cut in two.
+                # Output arrives in pieces of any size, so a question may be split.
                 heard += chunk.data
                 while asked < heard.count(b"?\n"):
                     asked += 1

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 MAX_LENGTH = 10_000  # characters of one expression
 MAX_DEPTH = 2_000  # nested operations; a sum of n numbers is n deep
-FRAMES = 4 * MAX_DEPTH  # the evaluator needs two a level
+FRAMES = 4 * MAX_DEPTH  # the evaluator needs two for each level
 MAX_BITS = 50_000  # of a numerator or denominator: about 15,000 decimal digits
 MAX_ARGUMENT = 2_000  # of factorial, comb and perm
 MAX_PLACES = 1_000  # of round
@@ -60,7 +60,7 @@ def small(value, name):
 
 def power(base, exponent):
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
-        # Sized before it is computed: 9 ** 9 ** 9 must not be tried.
+        # Check the size first: 9 ** 9 ** 9 must not be computed.
         bits = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
         if abs(exponent) * bits > MAX_BITS:
             raise NoValue("the result is too large")
@@ -182,7 +182,7 @@ class Evaluator:
         raise NotUnderstood(f"{self.text(node)!r} is not arithmetic")
 
     def number(self, node):
-        # The digits as they were written: 0.1 is a tenth, not the nearest double.
+        # The digits as written: 0.1 is one tenth, not the nearest double.
         text = self.text(node)
         if type(node.value) not in (int, float):
             raise NotUnderstood(f"{text} is not a number")
@@ -275,7 +275,7 @@ def arguments(argv):
     parser.add_argument("expression", nargs="*", help="for example '2 * (3 + 4)'; quote it")
     parser.add_argument("--var", action="append", default=[], metavar="NAME=VALUE", help="a variable; may be repeated")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="of the output (default: text)")
-    # argparse takes -2+3 for an option, but not with a blank before it.
+    # argparse takes -2+3 as an option, but not with a blank before it.
     return parser.parse_args([" " + a if re.match(r"-[\d.(]", a) else a for a in argv])
 
 
@@ -301,7 +301,7 @@ def run(argv):
             raise type(e)(f"{expression[:80]}: {e}") from None
     for expression, result in results:
         if args.format == "json":
-            # A text, since JSON readers commonly round long numbers.
+            # A text, because many JSON readers round long numbers.
             print(json.dumps({"expression": expression, "result": result}, ensure_ascii=False))
         else:
             print(result)

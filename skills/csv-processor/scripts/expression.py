@@ -79,7 +79,7 @@ class Filter:
     def __call__(self, row):
         return self.test(row)
 
-    # The grammar, one method a rule. Each returns a function of a row.
+    # The grammar, with one method for each rule. Each returns a function of a row.
 
     def either(self):
         tests = [self.both()]

@@ -109,8 +109,8 @@ def process(args, stream, name):
 
     if not args.output:
         return read[0], write(sys.stdout, args.format, columns, kept), keep
-    # Renamed when complete, so that a run that fails leaves no half file, and
-    # so that the output may be the input.
+    # Renamed when complete, so that a failed run leaves no partial file, and so that the
+    # output may replace the input.
     part = f"{args.output}.part"
     try:
         with open(part, "w", encoding="utf-8", newline="") as out:

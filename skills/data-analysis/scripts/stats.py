@@ -40,7 +40,7 @@ def distribution(series, is_number):
             "max": series.max(),
         }
     else:
-        # As texts: a JSON column may hold lists, which can't be counted.
+        # As text, because a JSON column may hold lists, which cannot be counted.
         frequencies = series.dropna().astype(str).value_counts()
         values = {"unique": len(frequencies)}
         if count:

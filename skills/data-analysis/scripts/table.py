@@ -77,7 +77,7 @@ def load(args, parser):
 def read(pandas, stream, form):
     if form in ("csv", "tsv"):
         with warnings.catch_warnings():
-            # Else cells are lost: index_col off means that a row longer than the header is only warned of.
+            # Without this check cells are lost: with index_col off, pandas only warns of a row longer than the header.
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             return pandas.read_csv(
                 stream, sep="," if form == "csv" else "\t", index_col=False, skipinitialspace=True, low_memory=False
@@ -88,7 +88,7 @@ def read(pandas, stream, form):
         rows = records(json.load(stream))
     table = pandas.json_normalize(rows)
     for name in table.columns[table.dtypes == object]:
-        # A list in a cell can be neither counted nor grouped, its text can.
+        # A list cannot be counted or grouped, but its text can.
         table[name] = [json.dumps(v, ensure_ascii=False) if isinstance(v, (list, dict)) else v for v in table[name]]
     return table
 

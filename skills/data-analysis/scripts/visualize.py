@@ -113,7 +113,7 @@ def histogram(axes, table, x, _, args):
 
 
 def scatter(axes, table, x, ys, _):
-    # The more points, the smaller and the more transparent.
+    # With more points, each is smaller and more transparent.
     crowded = len(table) > 500
     axes.scatter(table[x], table[ys[0]], s=12 if crowded else 36, alpha=0.4 if crowded else 0.8, color=COLOURS[0], linewidths=0)
     axes.set_ylabel(ys[0])
@@ -174,7 +174,7 @@ def save(figure, args):
     """Write the PNG whole, or not at all."""
     part = f"{args.output}.part"
     try:
-        # Software off: the same data gives the same bytes.
+        # Without the Software field, the same data gives the same bytes.
         figure.savefig(part, format="png", dpi=args.dpi, metadata={"Software": None})
         os.replace(part, args.output)
     except OSError as e:
@@ -197,11 +197,11 @@ def main(argv):
     if complete.empty:
         raise usage("no rows are left to draw")
 
-    # No settings from /etc, where a sandbox may have none: Debian's matplotlib stops without /etc/matplotlibrc,
-    # and fontconfig, which it asks for fonts, complains without /etc/fonts.
+    # A sandbox may have no settings in /etc. Debian's matplotlib fails without /etc/matplotlibrc, and
+    # fontconfig, which it asks for fonts, prints a warning without /etc/fonts.
     os.environ["MATPLOTLIBRC"] = os.devnull
     os.environ["FONTCONFIG_FILE"] = os.path.join(os.path.dirname(__file__), "..", "assets", "fonts.conf")
-    # No display is needed, and no pyplot: it would look for one.
+    # Without pyplot, which would look for a display.
     figures = tables.require("matplotlib.figure", "python3-matplotlib")
     agg = tables.require("matplotlib.backends.backend_agg", "python3-matplotlib")
     figure = figures.Figure(figsize=(args.width, args.height), layout="constrained")

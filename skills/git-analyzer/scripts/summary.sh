@@ -63,11 +63,11 @@ echo "commits: $count"
 history --format=%as | sort | awk 'NR == 1 { first = $0 } { last = $0 } END { print "period:  " first " to " last }'
 echo
 echo "authors:"
-# Counted here, since shortlog would read standard input if it were given nothing.
+# Counted here, because git shortlog reads standard input if there are no commits.
 history --no-merges --format='%an' | sort | uniq -c | sort -k1,1nr -k2 | awk -v n="$limit" 'NR <= n'
 echo
 echo "most changed files:"
-# quotePath off: names as they are. Merges have no changes of their own.
+# core.quotePath=false prints names unquoted. Merges are skipped: their changes belong to other commits.
 git -C "$repository" -c core.quotePath=false log --no-merges --name-only --format= "${range[@]}" |
 	sort | uniq -c | sort -k1,1nr -k2 | awk -v n="$limit" 'NR <= n'
 echo

@@ -8,7 +8,7 @@
 # Exit codes: 0 done, 1 not a complete bundle, 2 wrong use.
 set -euo pipefail
 
-# Nothing that the machine or the user has configured takes part.
+# The machine's and the user's git configuration is ignored.
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0
 
 die() {
@@ -31,7 +31,7 @@ directory=${2-/tmp/repo}
 
 command -v git >/dev/null || die 1 "git is not installed"
 [[ -f $bundle ]] || die 1 "$bundle: no such file"
-# clone takes URLs too; only a file that begins like a bundle gets that far.
+# git clone also accepts URLs, so only a file with the signature of a bundle is passed to it.
 IFS= read -r signature <"$bundle" 2>/dev/null || signature=
 [[ $signature == "# v"[23]" git bundle" ]] || die 1 "$bundle: not a git bundle; make one with: git bundle create FILE --all"
 [[ ! -e $directory ]] || die 2 "$directory: exists already"
@@ -42,7 +42,7 @@ if ! message=$(git clone --quiet --bare --template= -- "$bundle" "$directory" 2>
 	die 1 "$1: ${message:-git could not read it}"
 fi
 if ! git -C "$directory" rev-parse --quiet --verify HEAD >/dev/null; then
-	# A bundle of branches without HEAD leaves HEAD at a branch that isn't there.
+	# After a bundle of branches without HEAD, HEAD names a branch that does not exist.
 	branch=$(git -C "$directory" for-each-ref --count=1 --sort=-committerdate --format='%(refname)' refs/heads)
 	[[ -n $branch ]] || branch=$(git -C "$directory" for-each-ref --count=1 --format='%(refname)')
 	[[ -n $branch ]] || die 1 "$1: the bundle has no commits"

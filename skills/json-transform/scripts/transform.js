@@ -29,12 +29,12 @@ input is read. The steps run in this order:
   -h, --help         print this
 `;
 
-// isObject says whether a value is an object, and neither a list nor null.
+// isObject reports whether a value is an object, not a list and not null.
 function isObject(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-// has looks only at the document's own names: "constructor" isn't one.
+// has looks only at the object's own properties, not at inherited ones such as "constructor".
 function has(value, name) {
   return isObject(value) && Object.prototype.hasOwnProperty.call(value, name);
 }
@@ -61,7 +61,7 @@ function parsePath(path) {
   return steps;
 }
 
-// NOTHING stands for a part that isn't there; undefined never is in JSON.
+// NOTHING stands for a missing part. JSON has no undefined.
 const NOTHING = undefined;
 
 function step(value, { name, index }) {
@@ -70,7 +70,7 @@ function step(value, { name, index }) {
 }
 
 // follow returns the part of value that the steps lead to, or NOTHING.
-// After an "all" step it is a list of the parts that are there.
+// After an "all" step it returns a list of the parts that exist.
 function follow(value, steps) {
   for (let i = 0; i < steps.length; i++) {
     if (steps[i].all) {
@@ -104,7 +104,7 @@ function pick(value, fields) {
   const paths = wanted.map((name) => [name, parsePath(name)]);
   const seen = new Set();
   const picked = each(value, '--pick', (object) => {
-    // fromEntries defines fields, even one that is named __proto__.
+    // fromEntries also defines a field named __proto__; an assignment would not.
     const entries = paths.map(([name, steps]) => [name, has(object, name) ? object[name] : follow(object, steps)]);
     const there = entries.filter(([, found]) => found !== NOTHING);
     there.forEach(([name]) => seen.add(name));
@@ -122,7 +122,7 @@ function flatten(value, separator) {
     const walk = (part, name, depth) => {
       if (depth > MAX_DEPTH) throw new InputError(`--flatten: nested more than ${MAX_DEPTH} deep`);
       const inner = typeof part === 'object' && part !== null ? Object.entries(part) : [];
-      // An empty object or list has nothing to flatten and stays.
+      // An empty object or list stays as it is.
       if (inner.length === 0) entries.push([name, part]);
       for (const [key, child] of inner) walk(child, name + separator + key, depth + 1);
     };
@@ -182,7 +182,7 @@ function read(file, lines) {
     .map(([line, number]) => parseJSON(line, `${name} line ${number}`, InputError));
 }
 
-// write replaces the file when all is written: no run leaves half of one.
+// write replaces the file only when all is written, so a failed run leaves no partial file.
 function write(file, text) {
   const part = `${file}.part`;
   try {
@@ -235,7 +235,7 @@ try {
 } catch (error) {
   const fault = error instanceof UsageError ? 2 : 1;
   const known = fault === 2 || error instanceof InputError;
-  // A system error's message holds the path; anything else is a fault here.
+  // The message of a system error names the path. Any other error is a bug of this script.
   if (!known && error.syscall === undefined && !(error instanceof RangeError)) throw error;
   console.error(`transform: ${error.message}`);
   process.exitCode = fault;

@@ -43,7 +43,7 @@ count() {
 }
 
 words() {
-	# grep's exit code 1 only says that a text has no words.
+	# grep exits with 1 if a text has no words, which is not an error.
 	{ cat -- "${files[@]}" | grep -aoE "[[:alpha:]][[:alnum:]]*(['’-][[:alnum:]]+)*" || [[ $? -eq 1 ]]; } |
 		sed 's/.*/\L&/' | sort | uniq -c | sort -k1,1nr -k2,2 | awk -v n="${limit:-10}" 'NR <= n'
 }
@@ -52,10 +52,10 @@ find() {
 	local options=(-a -n) file
 	[[ $fixed == yes ]] && options+=(-F) || options+=(-E)
 	[[ $fold == no ]] || options+=(-i)
-	# On nothing at all, only a bad pattern gives 2.
+	# With empty input, grep exits with 2 only for an invalid pattern.
 	grep "${options[@]}" -e "$pattern" </dev/null 2>/dev/null || [[ $? -eq 1 ]] ||
 		die 2 "find: $pattern: not a regular expression"
-	# One stream for awk: F and a file's name, then M and each "number:line" that matches in it.
+	# A stream for awk: a line "F" and the file's name, then "M" and "number:line" for each match.
 	for file in "${files[@]}"; do
 		printf 'F%s\n' "$(name "$file")"
 		{ grep "${options[@]}" -e "$pattern" -- "$file" || [[ $? -eq 1 ]]; } | sed 's/^/M/'
@@ -70,8 +70,8 @@ find() {
 }
 
 dedupe() {
-	# awk's tolower knows only ASCII in some awks; sed's knows UTF-8. The key
-	# and the line are joined by a tab, which the key has lost.
+	# Some awks can only lower ASCII; GNU sed can lower UTF-8. A tab separates the key from the
+	# line; tabs in the key have become blanks.
 	if [[ $fold == yes ]]; then
 		cat -- "${files[@]}" | sed 'h; s/\t/ /g; s/.*/\L&/; G; s/\n/\t/' |
 			awk '{ at = index($0, "\t"); key = substr($0, 1, at - 1) } !seen[key]++ { print substr($0, at + 1) }'
@@ -147,8 +147,8 @@ if [[ -z $output ]]; then
 	"$command"
 	exit
 fi
-# Moved when complete, so that a run that fails leaves no half file, and so
-# that the output may be the input.
+# Renamed when complete, so that a failed run leaves no partial file, and so that the output
+# may replace the input.
 part=$output.part
 trap 'rm -f -- "$part"' EXIT
 : 2>/dev/null >"$part" || die 1 "$output: can't be written"
