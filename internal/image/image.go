@@ -113,7 +113,7 @@ func (s Source) Pinned(ctx context.Context) error {
 	return unpinned
 }
 
-// Digest returns the digest of the reference, "sha256:...", or "" if it has none.
+// Digest returns the digest of the reference, "sha256:...", or "" without one.
 func (s Source) Digest() string {
 	d, err := name.NewDigest(s.Reference)
 	if err != nil {

@@ -81,7 +81,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// The reference's digest is that of the index. Only this machine's image is unpacked.
+// The reference has the digest of the index. Only this machine's image is unpacked.
 func TestGetOfIndex(t *testing.T) {
 	d := newDepot(t)
 	other := v1.Platform{OS: "linux", Architecture: "s390x"}
@@ -461,7 +461,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Settle removes images that were not requested, except those that another process uses.
+// Settle removes images that were not requested, unless another process uses them.
 func TestSettle(t *testing.T) {
 	d := newDepot(t)
 	dir := filepath.Join(t.TempDir(), "images")

@@ -23,8 +23,8 @@ const (
 )
 
 // A Listener limits the connections of another listener. A connection beyond the limit of
-// its caller, or of all callers, replaces an idle connection; if there is none, it is
-// closed at once. So a caller that only holds connections open keeps nobody else out.
+// its caller, or of all callers, replaces an idle connection. If all are in use, it
+// is closed at once. So a caller that only holds connections open does not lock others out.
 type Listener struct {
 	net.Listener
 	log *slog.Logger
@@ -63,7 +63,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // enter registers a connection and returns the connection that it replaces, or nil. ok is
-// false if there is no room.
+// false if all connections are in use.
 func (l *Listener) enter(c *Conn) (out *Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,7 +28,7 @@ func (l callersListener) Accept() (net.Conn, error) {
 func (callersListener) Close() error   { return nil }
 func (callersListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// offer makes n connections from addr and returns those that were accepted.
+// offer makes n connections from addr and returns the accepted ones.
 func offer(t *testing.T, in callersListener, l *Listener, addr net.Addr, n int) (open []net.Conn) {
 	t.Helper()
 	// The connection after the last one only shows that the others have been handled.

@@ -35,7 +35,7 @@ const (
 // methodListen is a request that lasts until its client goes away.
 const methodListen = "subscriptions/listen"
 
-// errGone cancels the calls of a caller who has gone.
+// errGone cancels the calls of a disconnected caller.
 var errGone = errors.New("the caller went away")
 
 // errStopping answers requests while the daemon stops.

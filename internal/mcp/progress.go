@@ -10,7 +10,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// A progress tells a client what a program prints while it runs. Each notification has the
+// A progress sends a client the output of a program while it runs. Each notification has the
 // output since the last one, in whole characters, and the number of bytes so far. There is
 // at most one notification in each progressInterval. A timer sends waiting text at the end
 // of the interval, even if the program prints nothing more.

@@ -2,8 +2,8 @@
 // Protocol. Agents reach it over HTTP, or over a pipe through the command `skillrun mcp`.
 // Start with [Config] and [Server].
 //
-// The package decides who calls, limits requests and answers, and notices when a caller has
-// gone. Package toolview decides what a tool does.
+// The package identifies callers, limits requests and answers, and cancels the calls of
+// callers that disconnect. Package toolview implements the tools.
 //
 // A message passes three stages. http.go identifies the sender and decides whether to
 // accept the message (lines.go does so for connections without HTTP). The SDK speaks the
@@ -60,8 +60,8 @@ type Config struct {
 	// MaxMessageBytes limits the size of a message. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int64
 	// Hold reserves memory for a message. peer identifies the other end of the connection,
-	// bytes is the size. ok is false if there is no room; otherwise release must be called
-	// when the message is answered. Nil: there is always room.
+	// bytes is the size. ok is false if the memory is full; otherwise release must be called
+	// when the message is answered. Nil: no limit.
 	Hold func(peer string, bytes int64) (release func(), ok bool)
 	// Log gets every error of the daemon. Nil: slog.Default().
 	Log *slog.Logger

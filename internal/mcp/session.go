@@ -44,7 +44,7 @@ func newSessions(broken context.Context, background *sync.WaitGroup) *sessions {
 	return &sessions{background: background, broken: broken, idle: maxSessionIdle, byID: map[string]*session{}}
 }
 
-// add registers a new session, or returns an error if there is no room for it.
+// add registers a new session. It returns an error if the limits leave no room for it.
 func (t *sessions) add(ss *sdk.ServerSession, who permission.Principal) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +97,7 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 // spare returns the session to replace by a new one of who, or nil. It is an idle session
 // of the principal with the most sessions, and among these the one that has been idle for
 // longest. Sessions of other principals qualify only if they have more sessions than who,
-// and none qualifies if full is set, because who has reached the limit of one principal.
+// and never if full is set, because who has then reached the limit of one principal.
 func (t *sessions) spare(who permission.Principal, own map[permission.Principal]int, full bool) (best *session) {
 	for _, n := range t.byID {
 		switch {
@@ -110,7 +110,7 @@ func (t *sessions) spare(who permission.Principal, own map[permission.Principal]
 	return best
 }
 
-// enter begins a request of a session. It returns false if who has no such session.
+// enter begins a request of a session. It returns false for an unknown session or another principal.
 func (t *sessions) enter(id string, who permission.Principal) (*session, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

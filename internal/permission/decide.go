@@ -76,7 +76,7 @@ type cover struct {
 	rule  string
 	args  []string // without wrappers, see unwrap
 	exact bool     // the rule has every word of the command
-	// code is the code to run, if all rules that cover the command name their code.
+	// code is the code to run, if all rules that cover the command name it.
 	// Nil: any code.
 	code *codeWord
 	env  []string // added to the command's environment

@@ -18,8 +18,8 @@ const workspaceDir = "/workspace/"
 
 // RefusesFile says why a request with this grant may not have the input file name, or is
 // empty. dir is the request's working directory; both are relative to the workspace. It
-// refuses files only for commands that a scoped rule covers: a caller who may send code
-// needs no file to run it.
+// refuses files only for commands that a scoped rule covers: any other caller may
+// send code and needs no file to run it.
 func (g Grant) RefusesFile(dir, name string) string {
 	if !g.scoped {
 		return ""

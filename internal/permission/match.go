@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// matches compares the words of a command with those of the rule. The words from position
+// matches compares the words of a command with the rule's words. The words from position
 // first on may be patterns of file names. Patterns are compared as written, but only
 // literal words match the words before a rule's wildcard.
 func (r rule) matches(args []string, first int) bool {

@@ -35,7 +35,7 @@ func parse(line, baseDir string) (Plan, error) {
 
 // doubtfulContinuation reports a backslash at the end of a line, or of the text, in places
 // where the parser and bash differ: after another backslash or a $, and in a comment. The
-// plan would still have the checked words, but not the ones that the author meant.
+// plan would still have the checked words, but perhaps not the ones that the author meant.
 func doubtfulContinuation(line string, file *syntax.File) bool {
 	end := strings.TrimRight(line, " \t\n")
 	doubt := strings.Contains(line, "\\\\\n") || strings.Contains(line, "$\\\n") ||

@@ -60,7 +60,7 @@ type Redirect struct {
 	Text string
 }
 
-// RedirectKind says what a descriptor becomes.
+// RedirectKind is the new state of a descriptor.
 type RedirectKind int
 
 // Read opens a file for reading. Write creates or truncates it. Append creates it or writes

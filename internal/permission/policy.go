@@ -17,7 +17,7 @@ type Principal struct {
 type SourceKind int
 
 // Script is a file of the skill, Code a program as text, Command a line that is checked
-// against allowed-tools. The zero SourceKind is none of these and is never granted.
+// against allowed-tools. The zero SourceKind is invalid and is never granted.
 const (
 	Script SourceKind = iota + 1
 	Code
@@ -82,8 +82,8 @@ func (g Grant) Skill() *skill.Skill { return g.skill }
 // Source returns the approved source.
 func (g Grant) Source() Source { return g.source }
 
-// Plan returns what an approved command runs, or nil for a script or code. The caller must
-// not change it.
+// Plan returns the plan of an approved command, or nil for a script or code. The caller
+// must not change it.
 func (g Grant) Plan() Plan { return g.plan }
 
 // Network reports whether the source runs with network.

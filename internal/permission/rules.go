@@ -26,7 +26,7 @@ type Problem struct {
 // ParseRules parses the entries of allowed-tools. A field may hold several rules, separated
 // by commas or by blanks outside parentheses. Quotes around a rule are removed. baseDir
 // replaces {baseDir}, ${CLAUDE_SKILL_DIR} and ${CLAUDE_PLUGIN_ROOT} in the rules, and in
-// the commands of Decide; if baseDir is empty, the names stay as they are. A rule that
+// the commands of Decide; if baseDir is empty, the names are kept. A rule that
 // cannot be parsed is kept and matches nothing, see Problems.
 //
 // The forms of a rule, after quote removal and word by word:

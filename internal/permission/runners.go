@@ -49,8 +49,8 @@ var runnerWords = map[string][]string{
 	"doppler": {"run"}, "infisical": {"run"}, "dotenvx": {"run"}, "foreman": {"run"}, "op": {"run"}, "railway": {"run"},
 }
 
-// runnerAt returns the position of the word that makes args a runner: 0 for xargs, that of
-// run for "uv run". It returns -1 if args are not a runner. A word after options counts
+// runnerAt returns the position of the word that makes args a runner: 0 for xargs, 1 for
+// "uv run". It returns -1 if args are not a runner. A word after options counts
 // even if it may be the value of one.
 func runnerAt(args []string) int {
 	if isRunner(args[0]) {

@@ -27,7 +27,7 @@ type reader struct {
 	// source is the text. Expansions are recognized by their spelling there.
 	source string
 	// baseDir replaces the names of the skill's folder. That happens after parsing, so that
-	// no character of baseDir is special. Empty: the names stay as they are.
+	// no character of baseDir is special. Empty: the names are kept.
 	baseDir string
 	// pattern is set for rules: an unquoted * becomes the wildcard, and other characters of
 	// shell patterns are literal.

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// searchPath lists the directories of interpreters, first match first. The order is
-// that of the sandbox's PATH.
+// searchPath lists the directories of interpreters, first match first, in the
+// order of the sandbox's PATH.
 var searchPath = []string{"usr/local/bin", "usr/bin", "usr/sbin"}
 
 const (

@@ -271,7 +271,7 @@ func removeUnused(ctx context.Context, c InstallConfig, keep string) error {
 
 // removeUnless removes path unless another process holds a lock on it or on an entry
 // directly in it, which is where moveAway puts directories. A failed removal is logged
-// and costs only space: new content gets a name of its own.
+// and costs only space, because new content gets a new name.
 func (c InstallConfig) removeUnless(ctx context.Context, path string) {
 	held := []string{path}
 	inside, _ := os.ReadDir(path) // empty for a file

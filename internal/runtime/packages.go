@@ -66,8 +66,8 @@ func (p Packages) Has(r skill.PythonRequirement) (found string, ok bool) {
 	return version, ok
 }
 
-// PackageDirs returns the host directories that ReadPackages reads, without those of
-// a skill.
+// PackageDirs returns the host directories that ReadPackages reads, except the
+// directories of a skill.
 func PackageDirs(rootfs, embedded string, python Runtime) []string {
 	root, sites, _ := sitesFor(rootfs, embedded, python)
 	var dirs []string
@@ -186,7 +186,7 @@ var builtins = map[string]bool{
 }
 
 // InLibrary reports whether a name is a module of an interpreter's standard library.
-// The parameters are those of ReadPackages.
+// It has the same parameters as ReadPackages.
 func InLibrary(rootfs, embedded string, python Runtime, name string) bool {
 	root, _, libraries := sitesFor(rootfs, embedded, python)
 	return Packages{root: root, libraries: libraries}.inLibrary(name)

@@ -75,8 +75,8 @@ func (s *Set) isDefault(r Runtime) bool {
 	return ok && (d == r || d.Version != "" && d.Version == r.Version)
 }
 
-// ForCommand returns what a command line needs so that python and python3 run the
-// skill's Python. programs are the programs that the line starts. Args stays empty.
+// ForCommand returns the invocation of a command line in which python and python3 run
+// the skill's Python. programs are the programs that the line starts. Args stays empty.
 // The error is a *MissingError or a *VenvError. A line that names no Python gets no
 // error, unless the caller asked for a certain Python.
 func (s *Set) ForCommand(sk *skill.Skill, programs []string) (Invocation, error) {

@@ -27,7 +27,7 @@ type Runtime struct {
 }
 
 // An Invocation is how to run one script or text. The caller appends the program's
-// arguments to Args; the interpreter parses none of them as its own options.
+// arguments to Args; the interpreter does not parse them as its own options.
 type Invocation struct {
 	Args     []string // interpreter, its options, script or text
 	Env      []string // "NAME=value", in addition to the base environment
@@ -135,7 +135,7 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 }
 
 // WithEmbedded returns a copy of s that also has the embedded CPython. The sets that
-// Route added stay as they are.
+// Route added do not change.
 func (s *Set) WithEmbedded(i *Installation) *Set {
 	with := *s
 	with.embedded = Runtime{Language: "python", Path: EmbeddedDir + "/bin/python3", Version: i.Version}
@@ -159,7 +159,7 @@ func (s *Set) List() []Runtime {
 // script names an interpreter.
 type UnknownExtensionError struct {
 	Ext     string // ".xyz", or empty
-	Program string // from its #! line; empty: it has none
+	Program string // from its #! line; empty: no #! line
 }
 
 func (e *UnknownExtensionError) Error() string {

@@ -23,8 +23,8 @@ type Activation struct {
 // published tool contract says 300 seconds.
 const DefaultCommandTime = 300 * time.Second
 
-// A Context is what the published activation flow adds to an agent's context. It is the
-// zero Context for a skill without a scripts folder.
+// A Context holds the additions of the published activation flow to an agent's context. It
+// is the zero Context for a skill without a scripts folder.
 type Context struct {
 	BaseDir        string       // "" without a script executor
 	ScriptExecutor bool         // the skill has a scripts folder

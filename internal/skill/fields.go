@@ -298,7 +298,7 @@ func (r *fieldReader) textMap(name string) map[string]string {
 }
 
 // unknown returns the fields that no method has taken and the values of the wrong type,
-// or nil if there are none.
+// or nil without any.
 func (r *fieldReader) unknown() map[string]any {
 	for _, name := range sortedKeys(r.rest) {
 		f := r.rest[name]

@@ -54,7 +54,7 @@ func (w RefusedWhy) String() string {
 	return "unknown"
 }
 
-// Refused is an entry that the skill has but nobody may use. The snapshot does not hold
+// Refused is an entry of a skill that must not be used. The snapshot does not hold
 // it, except for a VenvInterpreter.
 type Refused struct {
 	Path   string // fit for printing: a BadName is escaped

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrLinkedFolder says that a root has a link in place of a skill folder. If links were
-// followed, anyone who may write to a root could import any folder that the daemon can
+// followed, a user with write access to a root could import any folder that the daemon can
 // read.
 // Configure the link's target as a root instead.
 var ErrLinkedFolder = errors.New("is a link, which is not followed: make its target a root")

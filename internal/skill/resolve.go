@@ -36,7 +36,7 @@ type PathError struct {
 	// remaining components are appended. With ReasonEscapes it is where the path leads: an
 	// absolute path, or one relative to the skill that starts with "..".
 	Resolved string
-	// Refused is the refused entry on the path; nil if there was none.
+	// Refused is the refused entry on the path, or nil.
 	Refused *Refused
 }
 

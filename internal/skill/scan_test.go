@@ -336,7 +336,7 @@ func TestScanStopsWithContext(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread with the ids of nobody. The thread ends with f.
+// asNobody runs f on a thread with uid and gid 65534. The thread ends with f.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Script is a program that detection found in a skill. Any regular file can be run; scripts
-// are those that a model is shown.
+// Script is a program that detection found in a skill. Any regular file can be run; the
+// list of scripts is for models.
 type Script struct {
 	Path        string // relative to the skill
 	Language    string // python, bash, sh, node, ruby, perl, batch, powershell, or "" if not known
@@ -65,7 +65,7 @@ func detectScript(p string, executable bool, head []byte) (Script, bool) {
 }
 
 // shebangProgram returns the base name of the program in a first line "#!...", also behind
-// env. It returns false if there is no such line.
+// env. It returns false if the first line is not a shebang.
 func shebangProgram(head []byte) (string, bool) {
 	line, ok := bytes.CutPrefix(head, []byte("#!"))
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A snapshot has fixed owners, permissions and times, whatever those of its folder are.
+// A snapshot has fixed owners, permissions and times that do not depend on its folder.
 func TestSnapshot(t *testing.T) {
 	needRoot(t)
 	root, dir := skillDir(t, files{

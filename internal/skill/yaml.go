@@ -16,7 +16,7 @@ import (
 // and it checks the limits of size and depth, so that later walks of the nodes need no
 // limits. An alias counts as much as the node that it stands for.
 func parseYAML(src source, f *findings) (*yaml.Node, bool) {
-	// Blank lines in front make yaml.v3's line numbers equal to those of the file.
+	// With blank lines in front, yaml.v3 reports the line numbers of the file.
 	text := strings.Repeat("\n", src.yamlLine-1) + src.yaml
 	doc, more, err := decodeYAML(text)
 	if err != nil {

@@ -20,8 +20,8 @@ type AuditArguments string
 const (
 	// AuditOff leaves them out.
 	AuditOff AuditArguments = "off"
-	// AuditHash logs a keyed hash: equal arguments have equal hashes, and nobody
-	// without the key can guess the arguments.
+	// AuditHash logs a keyed hash: equal arguments have equal hashes, and the arguments
+	// cannot be guessed without the key.
 	AuditHash AuditArguments = "hash"
 	// AuditTruncated logs their first 256 characters, which may hold secrets.
 	AuditTruncated AuditArguments = "truncated"

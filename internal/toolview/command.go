@@ -54,7 +54,7 @@ const didNotEnd = -1
 // ScriptExecutor.execute of the Agent Skills guide and specification. A command that is
 // refused, can't start or fails is a result. An error means that the request is
 // malformed, the skill does not exist, the daemon has no room, or the daemon failed. The
-// result that comes with an error has the execution's ID, if there is one.
+// result that comes with an error has the ID of the execution, if one was accepted.
 func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req CommandRequest, sink Sink) (CommandResult, error) {
 	sk, err := v.skills.Resolve(req.Skill)
 	if err != nil {

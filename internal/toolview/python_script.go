@@ -33,8 +33,8 @@ type PythonScriptResult struct {
 	Stdout, Stderr string
 	Returncode     int // -N for signal N, -1 if TimedOut
 	TimedOut       bool
-	// Error is empty where the contract has no error: the program ended by itself or by a
-	// signal, and its output is complete.
+	// Error is empty if the program exited, or a signal ended it, and its output is
+	// complete.
 	Error string
 	// Success reports that the program exited with 0, whether or not its output is
 	// complete.
@@ -63,8 +63,8 @@ func (r PythonScriptResult) JSON() []byte {
 
 // RunPythonScript runs Python code in a skill's virtual environment: the contract of
 // run_python_script. Every refusal of the request, including those of the contract's table
-// of errors, is a result. An error means that the daemon failed; its result has
-// the execution's ID if there is one.
+// of errors, is a result. An error means that the daemon failed; if an execution was
+// accepted, the result has its ID.
 func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c PythonScriptCall, sink Sink) (PythonScriptResult, error) {
 	sk, err := v.skills.Resolve(c.Skill)
 	if err != nil {

@@ -47,7 +47,7 @@ type exception struct {
 }
 
 // cut removes the runner's report from stderr and returns the program's own output. ok
-// is false if there is no report.
+// is false without a report.
 func (r runner) cut(stderr []byte) (left []byte, e exception, ok bool) {
 	begin := []byte("[" + r.token + " ")
 	at := bytes.LastIndex(stderr, begin)

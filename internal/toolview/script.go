@@ -60,7 +60,7 @@ type ScriptResult struct {
 // ExecuteScript runs a script of a skill with JSON arguments: skillkit's
 // ScriptExecutor.execute. Errors that skillkit raises are an *Exception. Any other error
 // means that the skill does not exist, the daemon has no room, or the daemon failed. The
-// result that comes with an error has the execution's ID, if there is one.
+// result that comes with an error has the ID of the execution, if one was accepted.
 func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req ScriptRequest, sink Sink) (ScriptResult, error) {
 	sk, err := v.skills.Resolve(req.Skill)
 	if err != nil {

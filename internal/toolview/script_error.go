@@ -141,7 +141,7 @@ func pathException(sk *skill.Skill, asked string, e *skill.PathError) *Exception
 	return raise(PathSecurityError, "Script path is not valid: %s", strings.ToValidUTF8(asked, "\uFFFD"))
 }
 
-// setIDException has first the text of the published document, then that of the library
+// setIDException has first the text of the published document, then the text of the library
 // that the document describes.
 func setIDException(asked string, mode uint32) *Exception {
 	setuid, setgid := mode&0o4000 != 0, mode&0o2000 != 0

@@ -30,7 +30,7 @@ type call struct {
 const MaxToolOutput = 256 << 10
 
 // table lists every tool in the order in which models see them: tools that find a skill
-// first, then those that run one.
+// first, then tools that run one.
 var table = []row{
 	listSkillsTool,
 	activateSkillTool,

@@ -61,7 +61,7 @@ func (l CollectLimits) withDefaults() CollectLimits {
 
 // Artifact is a regular file that the program created or changed.
 type Artifact struct {
-	// Path is relative to the workspace. Its bytes are those of the names on disk, which
+	// Path is relative to the workspace. It has the exact bytes of the names on disk, which
 	// need not be UTF-8.
 	Path      string
 	SizeBytes int64

@@ -64,7 +64,7 @@ func TestStageRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		inputs []Input
-		path   string // in the error; empty: that of the last input
+		path   string // in the error; empty: the path of the last input
 		reason string
 	}{
 		{"empty", content(""), "", "is empty"},

@@ -15,7 +15,7 @@ import (
 )
 
 // Stage creates the lower layers of a workspace: the inputs, above the snapshot. snapshot
-// is a directory on the host, or empty if there is no skill. has reports whether an input
+// is a directory on the host, or empty without a skill. has reports whether an input
 // at a path would collide with the skill (see skill.Skill.Has). It knows refused entries,
 // which the snapshot does not hold. If has is nil, only the snapshot is checked.
 //

@@ -19,7 +19,7 @@ const Owner = 1000
 
 // Workspace holds the lower layers of one execution's workspace.
 type Workspace struct {
-	dir   string // of the staged inputs; empty if there are none
+	dir   string // of the staged inputs; empty without inputs
 	lower []string
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Unpack fills dir, an empty directory, with a CPython that sandboxes see at target:
 // bin/python3, bin/python, lib, and pip, which is not on its path. The caller's user
-// owns all files and nobody else can write to them. There are no setuid files and no
+// owns all files, and no other user can write to them. There are no setuid files and no
 // links out. A failed Unpack leaves dir incomplete.
 func Unpack(dir, target string) error {
 	if err := unpack(dir, target); err != nil {
