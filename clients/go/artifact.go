@@ -106,6 +106,7 @@ func (d *download) receive(ctx context.Context, c pb.ExecutionServiceClient, req
 	}
 }
 
+// take checks the offset and total size of a piece before it writes the piece.
 func (d *download) take(piece *pb.GetArtifactResponse) error {
 	if len(piece.GetData()) == 0 {
 		return nil

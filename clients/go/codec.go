@@ -18,6 +18,8 @@ type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
+// Unmarshal decodes a message. Large output events are decoded without an extra copy of
+// their bytes, see unmarshalOutput.
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	message, ok := v.(proto.Message)
 	if !ok {

@@ -143,6 +143,8 @@ func newSinks(stdout, stderr io.Writer, fromStart bool) map[pb.Stream]*sink {
 	}
 }
 
+// check compares a chunk's offset with the end of the last chunk. A difference means lost
+// or repeated output, which must not reach the writer.
 func (s *sink) check(o *pb.Output) error {
 	if s != nil && s.any && o.GetOffsetBytes() != s.at {
 		return status.Errorf(codes.DataLoss, "%s: a chunk at %d follows byte %d", s.name, o.GetOffsetBytes(), s.at)

@@ -54,6 +54,8 @@ func sleeping(r *run, rows rowSet) error {
 	return errors.Join(sleepBeneath(r, d, n, rows), d.stop())
 }
 
+// sleepBeneath starts n sleepers over several connections, measures the daemon's memory
+// while all of them run, and cancels them.
 func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 	err := r.each(50, 1, func(ctx context.Context, _ int) error { return trueProgram.request(ctx, d.client) })
 	if err != nil {

@@ -90,6 +90,7 @@ func describeMachine() Machine {
 	return m
 }
 
+// processor returns the model name of the first processor in /proc/cpuinfo.
 func processor() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -108,6 +108,8 @@ func streaming(r *run, rows rowSet) error {
 	return errors.Join(err, d.stop())
 }
 
+// streamFrom compares the rate of output through the daemon with that of a pipe, and
+// measures how much the daemon's memory grows.
 func streamFrom(r *run, d *daemon, rows rowSet) error {
 	n := r.scale.streamBytes / streamPiece * streamPiece
 	if _, err := stream(r, d.client, streamPiece); err != nil { // an untimed first run

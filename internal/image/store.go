@@ -240,6 +240,9 @@ func (s *Store) Close() error {
 // errLocked says that another process holds the lock.
 var errLocked = errors.New("another process holds the lock")
 
+// lockFile opens a file and takes a flock(2) on it without waiting. It returns errLocked if
+// another process holds the lock. The lock ends with the file's descriptor, so the kernel
+// releases the lock of a dead process.
 func lockFile(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -257,6 +260,7 @@ func lockFile(path string, how int) (*os.File, error) {
 
 const lockPeriod = 20 * time.Millisecond
 
+// waitForLock takes an exclusive lock and tries every lockPeriod until ctx ends.
 func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	for {
 		f, err := lockFile(path, unix.LOCK_EX)

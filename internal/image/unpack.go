@@ -279,6 +279,7 @@ func (u *unpacker) dir(p place, h *tar.Header) error {
 	return u.makeDir(p, mode)
 }
 
+// makeDir creates one directory within the limit of depth.
 func (u *unpacker) makeDir(p place, mode uint32) error {
 	if depth := strings.Count(p.full(), "/") + 1; depth > maxDepth {
 		return fmt.Errorf("it lies more than %d directories deep", maxDepth)
@@ -314,6 +315,8 @@ func (u *unpacker) remove(p place) error {
 	return dir.RemoveAll(p.name)
 }
 
+// file writes a regular file. It removes an existing entry first and creates the new one
+// with O_EXCL, so it never writes through a link or into a hard link of another name.
 func (u *unpacker) file(p place, h *tar.Header, r io.Reader) error {
 	// The full size counts, although a sparse archive leaves out the holes.
 	if h.Size < 0 || h.Size > u.maxBytes-u.bytes {

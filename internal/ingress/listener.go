@@ -100,6 +100,7 @@ func (l *Listener) spare(c *Conn, own bool) (best *Conn) {
 	return best
 }
 
+// goesBefore reports whether a should be replaced rather than b.
 func (l *Listener) goesBefore(a, b *Conn) bool {
 	if n, m := l.peers[a.peer], l.peers[b.peer]; n != m {
 		return n > m

@@ -165,6 +165,7 @@ func notABrowser(r *http.Request) *refusal {
 	return nil
 }
 
+// trimBrackets removes the brackets around an IPv6 address.
 func trimBrackets(host string) string {
 	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
 		return host[1 : n-1]

@@ -76,6 +76,7 @@ func (p *progress) soon() {
 	p.flush()
 }
 
+// flush sends the waiting text now. p.mu is held.
 func (p *progress) flush() {
 	if len(p.text) == 0 {
 		return

@@ -130,6 +130,7 @@ func (t *sessions) leave(n *session) {
 	t.release(n)
 }
 
+// release ends a request and starts the idle timer after the last one. t.mu is held.
 func (t *sessions) release(n *session) {
 	n.requests--
 	n.used = time.Now()
@@ -138,6 +139,7 @@ func (t *sessions) release(n *session) {
 	}
 }
 
+// expire ends a session whose idle timer has fired, unless a request began in the meantime.
 func (t *sessions) expire(n *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

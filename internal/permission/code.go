@@ -31,6 +31,7 @@ var interpreters = map[string]interpreter{
 // version matches the version at the end of a program's name.
 var version = regexp.MustCompile(`-?[0-9][0-9.]*$`)
 
+// interpreterOf finds an interpreter by its name without directory and version.
 func interpreterOf(name string) (interpreter, bool) {
 	base := path.Base(name)
 	if i, ok := interpreters[base]; ok {
@@ -78,6 +79,8 @@ func codeAt(args []string) (at int, module bool) {
 	return -1, false
 }
 
+// codeAt is codeAt for an interpreter's arguments: the first word that is not an option,
+// unless an option takes the code or module itself.
 func (in interpreter) codeAt(args []string) (at int, module bool) {
 	for i := 1; i < len(args); i++ {
 		arg := args[i]

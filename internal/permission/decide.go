@@ -137,6 +137,7 @@ func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	return cover{}, refused
 }
 
+// coverOf describes how r covers args, which it must match.
 func (r rule) coverOf(args []string) cover {
 	c := cover{rule: r.text, args: args, exact: r.kind == exactWords}
 	if r.kind == wholeTool {
@@ -242,6 +243,8 @@ func missingRule(args []string) string {
 // rule.
 func exactRule(args []string) string { return asRule(args, "") }
 
+// asRule writes words as a rule. It returns "" if a word cannot be quoted in a rule, or if
+// the rule would be longer than a sentence can show.
 func asRule(words []string, ending string) string {
 	const most = 200
 	var list []string

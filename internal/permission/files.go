@@ -42,6 +42,8 @@ func (g Grant) RefusesFile(dir, name string) string {
 	return ""
 }
 
+// refusesFile says why an input file may not be beside code that the command runs, or is
+// empty.
 func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 	file, ok := c.in(dir)
 	if !ok {

@@ -125,6 +125,7 @@ func checkStmt(s *syntax.Stmt, joined bool) error {
 	return nil
 }
 
+// simple converts a simple command: assignments, words and redirects.
 func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 	var c SimpleCommand
 	call, ok := s.Cmd.(*syntax.CallExpr)
@@ -178,6 +179,7 @@ func (p *planner) assignment(a *syntax.Assign) (string, error) {
 	return name + "=" + value, err
 }
 
+// construct names a shell construct in a refusal.
 func construct(c syntax.Command) string {
 	switch c := c.(type) {
 	case *syntax.Subshell:

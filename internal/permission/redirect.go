@@ -36,6 +36,8 @@ func (r reader) redirects(list []*syntax.Redirect) ([]Redirect, error) {
 	return out, nil
 }
 
+// redirect converts one redirect. &> and &>> become two, because each changes two
+// descriptors.
 func (r reader) redirect(node *syntax.Redirect) ([]Redirect, error) {
 	fd, err := descriptor(node)
 	if err != nil {

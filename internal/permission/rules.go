@@ -141,6 +141,8 @@ type rule struct {
 
 var toolName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:/-]*$`)
 
+// parseRule parses one rule. A rule with a problem that makes it useless is kept as
+// otherTool, which covers nothing.
 func parseRule(text, baseDir string) rule {
 	r := rule{text: text}
 	name, rest, scoped := strings.Cut(text, "(")

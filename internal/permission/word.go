@@ -87,6 +87,7 @@ func escape(s string) string {
 	return b.String()
 }
 
+// part adds one part of a word. Quoting with $'...' and $"..." is refused.
 func (r reader) part(part syntax.WordPart, b *wordBuilder) error {
 	var text strings.Builder
 	var err error

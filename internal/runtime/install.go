@@ -87,6 +87,8 @@ func Install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	return i, nil
 }
 
+// install is Install without the prefix of its errors. It holds the exclusive lock of Dir
+// until the installation is locked, so that no other process removes it.
 func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	name, version, err := askBundle(ctx, c.Bundle)
 	if err != nil {
@@ -322,6 +324,7 @@ func syncAll(dir string) error {
 	return f.Sync()
 }
 
+// lockExclusive takes a flock(2) and tries every lockInterval until ctx ends.
 func lockExclusive(ctx context.Context, f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

@@ -49,6 +49,8 @@ func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
 	return inv, nil
 }
 
+// firstLine returns the first shebangBytes bytes of a script up to the end of its first
+// line.
 func firstLine(sk *skill.Skill, name string) (string, error) {
 	f, _, err := sk.Open(name)
 	if err != nil {

@@ -12,6 +12,7 @@ type comments struct {
 	blocks [][2]string
 }
 
+// commentsOf has the comment syntax of each language. "" stands for an unknown language.
 var commentsOf = map[string]comments{
 	"python":     {[]string{"#"}, [][2]string{{`"""`, `"""`}, {`'''`, `'''`}}},
 	"node":       {[]string{"//"}, [][2]string{{"/*", "*/"}}},

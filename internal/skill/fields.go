@@ -126,6 +126,7 @@ func (r *fieldReader) word(name string, words ...string) string {
 	return ""
 }
 
+// flag reads a boolean. YAML 1.1 words such as yes and off are accepted with a warning.
 func (r *fieldReader) flag(name string) bool {
 	f, ok := r.take(name)
 	if !ok {
@@ -172,6 +173,8 @@ func (r *fieldReader) amount(name, unit string) (float64, field, bool) {
 	return v, f, true
 }
 
+// seconds reads a duration in seconds, lowered to MaxExecutionTime. 0 means that none is
+// given.
 func (r *fieldReader) seconds(name string) time.Duration {
 	v, f, ok := r.amount(name, "seconds")
 	if !ok {
@@ -185,6 +188,8 @@ func (r *fieldReader) seconds(name string) time.Duration {
 	return max(time.Duration(v*float64(time.Second)), 1)
 }
 
+// megabytes reads a size in units of 2^20 bytes and returns bytes. 0 means that none is
+// given, or that it is too small for a sandbox.
 func (r *fieldReader) megabytes(name string) int64 {
 	v, f, ok := r.amount(name, "MB")
 	if !ok {

@@ -94,6 +94,8 @@ type findings struct {
 	fatal *Finding // the first one that prevents loading
 }
 
+// add appends a finding. After maxFindings it adds one finding that says so and drops the
+// rest.
 func (f *findings) add(s Severity, line int, rule, format string, args ...any) {
 	switch {
 	case len(f.list) < maxFindings:

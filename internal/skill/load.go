@@ -60,6 +60,8 @@ func whileChanging(ctx context.Context, f func() error) error {
 	}
 }
 
+// readOnce reads a folder and returns ErrChanging if the folder changed during the read. A
+// manifest larger than MaxManifestBytes is not parsed.
 func readOnce(ctx context.Context, dir *os.File, folder string, b Bounds) (*reading, error) {
 	// A folder without a manifest can be anything, and large, so it is not scanned.
 	if !hasManifest(int(dir.Fd())) {

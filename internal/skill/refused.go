@@ -73,6 +73,9 @@ func refuse(raw string, why RefusedWhy, reason string) Refused {
 	return Refused{Path: displayPath(raw), Why: why, Reason: reason, raw: raw}
 }
 
+// refusedLink builds the entry for a link that leaves the skill or forms a loop. outside is
+// where the link leads. Links of a virtual environment to its interpreter get their own
+// reason, because venvs are made that way.
 func refusedLink(e Entry, why RefusedWhy, outside string) Refused {
 	reason := "is a link that leads back to itself or takes too many steps"
 	if why == LeavesSkill {

@@ -176,6 +176,8 @@ func (l *loading) settle() {
 	n.list = slices.SortedFunc(maps.Values(n.byName), func(a, b *Skill) int { return strings.Compare(a.Name, b.Name) })
 }
 
+// compare returns the difference between two reloads. A skill is updated if its digest has
+// changed; its folder does not matter.
 func compare(old, next *snapshotOfRoots) Changes {
 	var c Changes
 	for _, name := range sortedKeys(next.byName) {

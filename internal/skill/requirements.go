@@ -117,6 +117,7 @@ func (n *needsReader) add(r Requirement) {
 	n.needs.list = append(n.needs.list, r)
 }
 
+// frontMatter adds the packages of python_packages and system_packages with their lines.
 func (n *needsReader) frontMatter(d *document) {
 	for _, f := range []struct {
 		name   string
@@ -215,6 +216,8 @@ func withoutComment(line string) string {
 	return strings.TrimSpace(line)
 }
 
+// requirementLine handles one logical line: an include (-r), an ignored option, or a
+// requirement with its hashes. Includes may only name files of the skill.
 func (n *needsReader) requirementLine(name string, l logicalLine, level int) error {
 	if include, ok := optionValue(l.text, "-r", "--requirement"); ok {
 		if path.IsAbs(include) || strings.Contains(include, ":") {

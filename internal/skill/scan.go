@@ -145,6 +145,8 @@ func (s *scan) refuse(path string, why RefusedWhy, reason string) {
 	s.tree.refused = append(s.tree.refused, refuse(path, why, reason))
 }
 
+// subdir reads a directory. st is from before the open, so a directory that was swapped
+// with another one is noticed.
 func (s *scan) subdir(dir int, name, path string, depth int, st *unix.Stat_t) error {
 	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, unix.EACCES) {
@@ -168,6 +170,8 @@ func (s *scan) subdir(dir int, name, path string, depth int, st *unix.Stat_t) er
 	return s.dir(fd, path, depth+1)
 }
 
+// link records a link's target as text. Whether it may be followed is decided in seal, when
+// the whole tree is known.
 func (s *scan) link(dir int, name, path string) error {
 	n, err := unix.Readlinkat(dir, name, s.buf[:unix.PathMax])
 	if err != nil {
@@ -177,6 +181,8 @@ func (s *scan) link(dir int, name, path string) error {
 	return nil
 }
 
+// file reads a regular file, hashes it and, if dst is set, copies it in the same pass. The
+// size is checked before anything is read, so that a huge sparse file costs nothing.
 func (s *scan) file(dir int, name, path string, st *unix.Stat_t) error {
 	if st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
 		s.tree.refused = append(s.tree.refused, refusedSetID(path, st.Mode))

@@ -208,6 +208,7 @@ func verify(dir string, t *tree) error {
 	return nil
 }
 
+// verifyEntry compares one entry with its expected owner, time, mode, size and target.
 func verifyEntry(p string, d fs.DirEntry, e Entry) error {
 	fi, err := d.Info()
 	if err != nil {

@@ -72,6 +72,8 @@ func yamlError(err error, first int) (int, string) {
 // yamlBudget counts the nodes and bytes of a walk, see maxYAMLNodes and maxYAMLBytes.
 type yamlBudget struct{ nodes, bytes int }
 
+// spend counts a node and everything below it. Aliases are counted at every use, since a
+// few nested aliases can stand for billions of nodes.
 func (b *yamlBudget) spend(n *yaml.Node, depth int) error {
 	n = deref(n)
 	b.nodes++
@@ -152,6 +154,7 @@ func number(n *yaml.Node) (float64, bool) {
 	return v, true
 }
 
+// boolWord parses the booleans of YAML 1.1. ok is false for any other word.
 func boolWord(s string) (value, ok bool) {
 	switch strings.ToLower(s) {
 	case "true", "yes", "on":

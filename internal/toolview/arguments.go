@@ -39,6 +39,7 @@ type schema struct {
 	Additional *bool               `json:"additionalProperties"`
 }
 
+// property is the schema of one argument.
 type property struct {
 	Type        string   `json:"type"`
 	Description string   `json:"description"`

@@ -179,6 +179,8 @@ var readSkillFileTool = row{
 	call: readSkillFile,
 }
 
+// readSkillFile returns a part of a text file. It ends the part at a whole character, and
+// offers next_offset if the file goes on.
 func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 	a, err := decode[struct {
 		Skill  string  `json:"skill"`

@@ -122,6 +122,8 @@ type collector struct {
 	refused   int // refused entries so far, with and without a line
 }
 
+// openLower opens the lower layers. It runs only if the upper layer has entries, because
+// most programs write nothing.
 func (c *collector) openLower() error {
 	for _, dir := range c.lowerDirs {
 		f, err := os.Open(dir)
@@ -229,6 +231,8 @@ func readDir(dir *os.File, most int) (entries []entry, more bool, err error) {
 	return entries, more, nil
 }
 
+// comparePaths orders entries like their full paths. "a.txt" comes before "a/b", since '.'
+// is less than '/', although the name "a" alone is less than "a.txt".
 func comparePaths(a, b *entry) int {
 	n := min(len(a.name), len(b.name))
 	if d := strings.Compare(a.name[:n], b.name[:n]); d != 0 {

@@ -157,6 +157,8 @@ func (c *collector) copy(f *os.File, size int64) (sum string, err error) {
 	return hex.EncodeToString(digest.Sum(nil)), nil
 }
 
+// copyTo copies exactly size bytes and then checks that f ends there. Blocks of zeroes are
+// skipped, and Truncate sets the final length, so the copy of a sparse file is sparse.
 func (c *collector) copyTo(to *os.File, digest hash.Hash, f *os.File, size int64) error {
 	clear(c.other) // zeroes, for finding holes
 	for pos := int64(0); pos < size; {

@@ -60,8 +60,8 @@ def connect(
 ) -> "Client":
     """Returns a client of the daemon at an address: "unix:///path", the absolute path of
     a socket, "tcp://host:port" or "host:port". None: $SKILLRUN_ADDRESS, else
-    unix:///run/skillrun/skillrun.sock. It does not connect yet; if there is no daemon,
-    the first call raises Unavailable.
+    unix:///run/skillrun/skillrun.sock. It does not connect yet; without a daemon, the
+    first call raises Unavailable.
 
     The connection is not encrypted unless credentials are given. timeout, in seconds,
     limits each call that runs no program.

@@ -32,7 +32,7 @@ class ScriptExecutionResult:
     stderr_truncated: bool
     success: bool
     signaled: bool
-    execution_id: str  # of the execution behind it; empty if nothing ran
+    execution_id: str  # id of the execution; empty if nothing ran
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ExecutionResult:
     execution_time: float  # seconds
     command: str
     error: Optional[str]
-    execution_id: str  # of the execution behind it; empty if nothing ran
+    execution_id: str  # id of the execution; empty if nothing ran
 
 
 @dataclasses.dataclass(frozen=True)

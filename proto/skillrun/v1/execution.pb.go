@@ -141,7 +141,7 @@ type End int32
 
 const (
 	End_END_UNSPECIFIED End = 0
-	// The program exited by itself.
+	// The program exited.
 	End_END_EXITED End = 1
 	// A signal that the daemon did not send ended it: from the program, the kernel,
 	// or outside the sandbox.

@@ -189,7 +189,7 @@ func (x *ListSkillsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// SkillSummary is what a model needs to know about a skill at start-up.
+// SkillSummary describes a skill for a model at start-up.
 type SkillSummary struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`

@@ -251,9 +251,9 @@ type Boundary struct {
 	// "user namespace", "cgroup memory", ...
 	Name  string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Found bool   `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
-	// What the boundary protects.
+	// The purpose of the boundary.
 	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
-	// What the daemon observed. If the boundary is missing: how to get it.
+	// The daemon's observation. If the boundary is missing: how to get it.
 	Detail string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
 	// "machine" for a property of the machine. "identity", "namespaces", "processes",
 	// "files", "network", "kernel", "limits" or "probe" for a test in a sandbox when
