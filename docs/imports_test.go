@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"internal/ingress":          {"internal/permission"},
 	"internal/mcp":              {"internal/executor", "internal/ingress", "internal/permission", "internal/skill", "internal/toolview"},
 	"internal/server":           {"internal/executor", "internal/ingress", "internal/lint", "internal/permission", "internal/skill", "internal/toolview", "proto/skillrun/v1"},
-	"internal/bench":            {"clients/go", "proto/skillrun/v1"},
+	"internal/bench":            {"clients/go", "internal/record", "proto/skillrun/v1"},
 	"clients/go":                {"proto/skillrun/v1"},
 	"cmd/skillrun":              {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/lint", "internal/skill", "internal/permission"},
 	"cmd/skillrun-python":       {"internal/runtime/embedded"},

@@ -15,16 +15,15 @@ func main() {
 	path := flag.String("config", "", "configuration `file` (YAML); without one, every default holds")
 	check := flag.Bool("check", false, "validate the configuration and exit")
 	try := flag.Bool("doctor", false, "try every boundary of this machine, print what is missing and exit")
-	grow := flag.Int("grow-record", 0, "add `n` copies of the newest execution to the record and exit: for measuring what a long one costs")
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
-	if err := run(flag.Args(), *path, *check, *try, *version, *grow); err != nil {
+	if err := run(flag.Args(), *path, *check, *try, *version); err != nil {
 		fmt.Fprintf(os.Stderr, "skillrund: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, path string, check, try, version bool, grow int) error {
+func run(args []string, path string, check, try, version bool) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: takes no arguments; see --help", args[0])
 	}
@@ -49,9 +48,6 @@ func run(args []string, path string, check, try, version bool, grow int) error {
 	}
 	if try {
 		return doctor(c, os.Stdout)
-	}
-	if grow != 0 {
-		return growRecord(c, grow)
 	}
 	// Before anything else is started: it executes this program anew.
 	if err := sandbox.Isolate(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -73,9 +72,8 @@ func growRecord(r *run, rows rowSet) error {
 		}
 	}
 	r.Say("filling a record with %s executions", grouped(r.scale.records))
-	cmd := exec.CommandContext(r.ctx, r.Daemon, "--config", filepath.Join(large, "skillrund.yaml"), "--grow-record", strconv.Itoa(r.scale.records))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fill the record: %w: %s", err, out)
+	if err := fillRecord(r.ctx, large, r.scale.records); err != nil {
+		return err
 	}
 	return r.twoDaemons("grow-record", rows, large, small)
 }
