@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// artifactBatch bounds how many rows one transaction adds, so that others get
-// their turn.
+// artifactBatch bounds the rows that one transaction adds, because other writers wait
+// for it.
 const artifactBatch = 1000
 
 // Artifact is a file that an execution left.
@@ -27,9 +27,9 @@ type Artifact struct {
 	Executable bool
 }
 
-// ArtifactDir returns the directory for the contents of an execution's
-// artifacts: the file of the one at position i of PutArtifacts is named i in
-// decimal. The caller makes it. It is empty if id can't be an execution's.
+// ArtifactDir returns the directory for the contents of an execution's artifacts. The
+// artifact at position i in PutArtifacts is the file named i, in decimal. The caller
+// makes the directory. For an invalid ID the path is empty.
 func (s *Store) ArtifactDir(id string) string {
 	if !validID(id) {
 		return ""
@@ -38,20 +38,18 @@ func (s *Store) ArtifactDir(id string) string {
 }
 
 // PutArtifacts records the artifacts of the execution, whose contents are in
-// ArtifactDir. They take the place of earlier ones and are shown once it has
-// ended: call it before End. If the disk is full the error is a *SpoolFullError,
-// and some may be recorded.
+// ArtifactDir. They replace earlier ones. Call it before End: artifacts are visible
+// after the end. If the disk is full the error is a *SpoolFullError, and some artifacts
+// may be recorded.
 func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	l.mu.Lock()
 	err := l.writable()
-	if err == nil {
-		if err = l.needRow(); err != nil {
-			err = l.failure(fmt.Errorf("artifacts: %w", err))
-		}
-	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
+	}
+	if err := l.store.flush(ctx); err != nil { // the row must be there
+		return l.failure(fmt.Errorf("artifacts: %w", err))
 	}
 	err = l.store.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var bytes int64
@@ -96,7 +94,7 @@ func insertArtifacts(ctx context.Context, tx *sql.Tx, row int64, position int, b
 	return nil
 }
 
-// dropArtifacts removes what l's execution had put down of artifacts.
+// dropArtifacts removes the artifacts of l's execution.
 func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", l.row); err != nil {
@@ -108,11 +106,11 @@ func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
 	return errors.Join(err, os.RemoveAll(s.ArtifactDir(l.id)))
 }
 
-// ListArtifacts returns artifacts of the tenant's execution, ordered by the bytes
-// of their paths, and the token of the next page; empty: there is none. An
-// execution that has not ended has none. Sizes and tokens are as in List.
+// ListArtifacts returns artifacts of the tenant's execution, ordered by the bytes of
+// their paths, and the token of the next page, which is empty on the last one. Before
+// the end of the execution the list is empty. Sizes and tokens are as in List.
 func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, pageToken string) (page []Artifact, next string, err error) {
-	s.settleOne(ctx, id)
+	s.flushForQuery(ctx)
 	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
 	if err != nil {
 		return nil, "", fmt.Errorf("record %s: %w", id, err)
@@ -152,12 +150,12 @@ func (s *Store) ListArtifacts(ctx context.Context, tenant, id string, size int, 
 	return page, next, nil
 }
 
-// OpenArtifact opens the content of one artifact of the tenant's ended
-// execution; path is its exact name. ErrNotFound if there is none, a
-// *CorruptError if the file isn't as long as it was. The file stays readable
-// after the execution is removed; the caller closes it.
+// OpenArtifact opens the content of one artifact of the tenant's ended execution, by
+// its exact name. Without such an artifact the error is ErrNotFound. If the file has
+// another length than it had, it is a *CorruptError. The caller closes the file, which
+// stays readable after the removal of the execution.
 func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.File, Artifact, error) {
-	s.settleOne(ctx, id)
+	s.flushForQuery(ctx)
 	a := Artifact{Path: path}
 	var position int64
 	err := s.db.queries.QueryRowContext(ctx, `

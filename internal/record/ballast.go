@@ -9,21 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ballastBytes is kept free for what must be written when the disk is full: the
-// ends of what runs, with their rows.
+// ballastBytes is the room for writes that must work on a full disk: the ends of
+// running executions.
 const ballastBytes = 16 << 20
 
-// ballast is a file that holds disk space and nothing else. Once the disk is
-// full it is given up, and until there is room for it again the store takes no
-// output and no new executions, so that the room goes to ends.
+// ballast is a file that holds disk space and nothing else. Once the disk is full the
+// space is given up. The store then takes no output and no new executions until the
+// file has its space again, so that the room goes to ends.
 type ballast struct {
 	f    *os.File
 	mu   sync.Mutex
 	held atomic.Bool
 }
 
-// openBallast opens or makes the file at path. It need not get its space: see
-// fill.
+// openBallast opens or makes the file at path, without its space; fill takes that.
 func openBallast(path string) (*ballast, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -40,7 +39,7 @@ func (b *ballast) fill() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := unix.Fallocate(int(b.f.Fd()), 0, 0, ballastBytes); err != nil {
-		// What it got of the space would be missed by those it is for.
+		// Give a part of the space back: ends may need it.
 		return errors.Join(&os.PathError{Op: "fallocate", Path: b.f.Name(), Err: err}, b.f.Truncate(0))
 	}
 	b.held.Store(true)

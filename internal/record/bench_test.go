@@ -32,7 +32,6 @@ func BenchmarkCreateAfterMillion(b *testing.B) {
 					l := create(b, s, Execution{Skill: "hello", Key: key(), Labels: map[string]string{"a": NewID()}})
 					end(b, l, "EXITED", time.Now())
 				}
-				s.settle(b.Context())
 			})
 		}
 	}

@@ -1,11 +1,9 @@
 package record
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -38,7 +36,6 @@ func TestEndAfterRefusedEnd(t *testing.T) {
 	if e, more := <-events; more {
 		t.Errorf("got %+v after the end", e)
 	}
-	s.settle(t.Context())
 	if x := get(t, s, "a", l.ID()); x.State != Ended || x.End != "INTERNAL" || s.liveLog(l.ID()) != nil {
 		t.Errorf("got %+v", x)
 	}
@@ -135,39 +132,8 @@ func TestDistantTimes(t *testing.T) {
 			t.Errorf("%s: got %v, %v and %v", id, x.Started, x.Ended, events[0].Time)
 		}
 	}
-	// None of them is old, whenever that is asked, but "long".
+	// Only "long" is old.
 	if removed, _ := sweep(t, s, start); removed != 1 {
 		t.Errorf("got %d", removed)
 	}
-}
-
-// What the first version wrote can be opened, listed, read and counted.
-func TestFromFirstSchema(t *testing.T) {
-	s := openStore(t, Config{})
-	path := s.db.path
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	cutFile(t, path)
-	db := openPool(path, 1, url.Values{})
-	if err := migrate(context.Background(), db, path, schema[:1]); err != nil {
-		t.Fatal(err)
-	}
-	_, err := db.Exec(`INSERT INTO executions
-		(n, id, tenant, principal, skill, digest, source_kind, script, request_hash, state, created, ended, ending, labels, detail, outcome, header)
-		VALUES (5, 'x', 'a', '', '', '', '', '', x'', 3, 5, 6, 'EXITED', '{}', x'0102', zeroblob(1000), x'01')`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = openStore(t, s.config)
-	if got := listAll(t, s, Filter{Tenant: "a"}); !slices.Equal(got, []string{"x"}) {
-		t.Errorf("got %v", got)
-	}
-	if total, err := s.bytes(t.Context()); total != 1003 || err != nil {
-		t.Errorf("got %d, %v", total, err)
-	}
-	end(t, create(t, s, Execution{ID: "y"}), "EXITED", start)
 }

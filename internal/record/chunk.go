@@ -5,26 +5,24 @@ import (
 	"sync/atomic"
 )
 
-// A chunk is what a reader has read at once, with the events in it. It is used again
-// when nobody needs it: of events that are never released the garbage collector takes
-// it.
+// A chunk is the memory of one read, which the events in it share. A pool takes it
+// back after the last release. Without that release the garbage collector frees it.
 type chunk struct {
 	bytes   [chunkBytes]byte
-	holders atomic.Int32 // who reads on in it, and its events
+	holders atomic.Int32 // the reader, until its next read, and the events
 }
 
 const (
-	// chunkBytes is what a reader takes in at once, if there is as much: an event of
-	// 256 KiB is whole in it.
+	// chunkBytes is the size of one read: it holds an event of 256 KiB whole.
 	chunkBytes = 256<<10 + frameSize
-	// smallRead is up to where bytes of their own cost less than a chunk.
+	// smallRead is the largest read, in bytes, that is cheaper without a chunk.
 	smallRead = 16 << 10
 )
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
-// newBytes returns size bytes to read into, and the chunk that they are of, held once;
-// nil: they are of none.
+// newBytes returns size bytes to read into. If they are in a chunk, it has one holder;
+// else the chunk is nil.
 func newBytes(size int) ([]byte, *chunk) {
 	if size <= smallRead || size > chunkBytes {
 		return make([]byte, size), nil
@@ -34,7 +32,7 @@ func newBytes(size int) ([]byte, *chunk) {
 	return c.bytes[:size:size], c
 }
 
-// hold is for one holder more. A nil chunk has none.
+// hold adds a holder. A nil chunk needs none.
 func (c *chunk) hold() {
 	if c != nil {
 		c.holders.Add(1)

@@ -43,7 +43,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A chunk is free when nobody holds it, and not before.
+// A chunk is free after its last holder released it.
 func TestChunkHolders(t *testing.T) {
 	b, c := newBytes(chunkBytes)
 	if len(b) != chunkBytes || c == nil {

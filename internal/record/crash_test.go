@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeUntilKilled creates executions, appends to them from two goroutines, ends
-// some, and says on stdout what was acknowledged, one write a line.
+// writeUntilKilled creates executions, appends to them from two goroutines, and ends
+// some. It prints one line on stdout for each acknowledged write.
 func writeUntilKilled(dir string) error {
 	s, err := Open(Config{Dir: dir})
 	if err != nil {
@@ -68,7 +68,7 @@ func writeExecution(s *Store) error {
 	fmt.Printf("started %s\n", id)
 	errs := make([]error, 2)
 	var pumps sync.WaitGroup
-	most := []int{100, 10_000, 200_000}[rand.IntN(3)] // some never leave the arena
+	most := []int{100, 10_000, 200_000}[rand.IntN(3)] // some never get a file
 	for i := range errs {
 		pumps.Go(func() {
 			for range rand.IntN(20) {
@@ -99,15 +99,15 @@ func writeExecution(s *Store) error {
 	return nil
 }
 
-// acknowledged is what a crashed process said of one execution.
+// acknowledged collects the lines of a crashed process about one execution.
 type acknowledged struct {
 	started, ended bool
 	key            bool
 	sums           map[uint64]uint32
 }
 
-// Processes are killed while they write. What each acknowledged is there for the
-// next, and what is there is whole.
+// Processes are killed while they write. The next process has every acknowledged write,
+// and no partial one.
 func TestCrash(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	all := map[string]*acknowledged{}
@@ -136,7 +136,7 @@ func TestCrash(t *testing.T) {
 	for id, a := range all {
 		checkAcknowledged(t, s, id, a)
 	}
-	// Also what nobody was told of is whole.
+	// Executions without an acknowledgement are whole as well.
 	events := 0
 	for _, id := range listAll(t, s, Filter{Tenant: "a"}) {
 		events += len(readAll(t, s, "a", id, 0))
@@ -147,7 +147,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crashOnce runs a process, kills it after some lines, and adds what it said.
+// crashOnce runs a process, kills it after some lines, and notes its lines in all.
 func crashOnce(t *testing.T, dir string, all map[string]*acknowledged) {
 	t.Helper()
 	c := exec.Command(os.Args[0])

@@ -7,21 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"time"
 )
 
-// maxCreated is the latest creation, in the year 2262, that a row has: beyond it
-// there is room for the numbers of rows that count up from there.
+// maxCreated is the latest time of creation in a row, in the year 2262. The numbers of
+// rows count up from there, and must not overflow.
 const maxCreated = math.MaxInt64 - 1<<53
 
-// Create records x as queued and writes its header event, whose data first is.
-// When it returns, the kernel has both, and the disk if x has a key. If x has an idempotency key that the
-// tenant's executions already use, the error is a *KeyClaimed and nothing is
-// recorded; if the disk is full, it is a *SpoolFullError.
+// Create records x as queued, with its header event, whose data first is. When it
+// returns the kernel has both; if x has an idempotency key, the disk has them. If
+// another execution of the tenant uses the key, the error is a *KeyClaimed and nothing
+// is recorded. If the disk is full the error is a *SpoolFullError.
 //
-// ctx bounds only the wait before: what was begun is finished.
+// ctx bounds only the time before the write: a write that began is finished.
 func (s *Store) Create(ctx context.Context, x Execution, first []byte) (*Log, error) {
 	if !validID(x.ID) {
 		return nil, fmt.Errorf("record %q: not an execution's id", x.ID)
@@ -36,7 +35,7 @@ func (s *Store) Create(ctx context.Context, x Execution, first []byte) (*Log, er
 		return nil, &SpoolFullError{ID: x.ID, Err: err}
 	}
 
-	// Who finds the row before there is a spool waits for this lock.
+	// A reader that finds the row before the log is complete waits for this lock.
 	l := newLog(s, x.ID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,56 +50,80 @@ func (s *Store) Create(ctx context.Context, x Execution, first []byte) (*Log, er
 	return l, nil
 }
 
+// create records the execution of a registered log. l.mu is held.
 func (s *Store) create(ctx context.Context, l *Log, x Execution, first []byte) error {
-	x.State, x.Created, x.LastSeq = Queued, instant(min(nanos(x.Created), maxCreated)), 1
-	x.RequestHash, x.Detail, x.Outcome = blob(x.RequestHash), blob(x.Detail), []byte{}
-	x.Started, x.Ended, x.End = time.Time{}, time.Time{}, ""
-	l.x, l.first, l.made, l.row = x, first, time.Now(), s.number(nanos(x.Created))
-	var head []byte
-	if !s.config.grown {
-		head = newExtent(l.row, &x, first)
+	if err := s.isNew(ctx, x.ID); err != nil {
+		return err
 	}
-	young := false
-	if head != nil {
-		l.extent, young = s.arena.take()
+	created := min(nanos(x.Created), maxCreated)
+	x.Created = instant(created)
+	l.tenant, l.row = x.Tenant, s.number(created)
+	change, err := createStatements(l.row, &x, first)
+	if err != nil {
+		return err
 	}
-	if x.Key != "" || !young {
-		if err := s.claim(ctx, l); err != nil {
-			return errors.Join(err, s.giveBack(l, young))
-		}
-	} else if err := s.isNew(ctx, x.ID); err != nil {
-		return errors.Join(err, s.giveBack(l, young))
-	}
-	err := error(nil)
-	if young {
-		err = l.beginYoung(head, x.Created, first)
+	if x.Key != "" {
+		err = s.claim(ctx, &x, change)
 	} else {
-		err = l.begin(x.Created, first)
+		err = s.record(ctx, false, change...)
+	}
+	if claimed := (*KeyClaimed)(nil); errors.As(err, &claimed) {
+		return err
 	}
 	if err != nil {
-		if l.placed == hasRow {
-			err = errors.Join(err, s.forget(ctx, l))
-		}
-		return errors.Join(err, s.giveBack(l, young))
+		return l.failure(err)
 	}
-	if l.placed == noRow {
-		l.first = slices.Clone(first)
-		s.addYoung(l)
-	}
+	l.setSpool(newSpool(x.Created, first), 1)
 	return nil
 }
 
-// giveBack clears the place of a young execution that was not created.
-func (s *Store) giveBack(l *Log, young bool) error {
-	if !young {
+// isNew returns ErrInUse if an execution has this ID. IDs from NewID sort by time, so
+// that nearly all of them need no query.
+func (s *Store) isNew(ctx context.Context, id string) error {
+	s.mu.Lock()
+	later := id > s.lastID
+	s.lastID = max(s.lastID, id)
+	s.mu.Unlock()
+	if later {
+		return ctx.Err()
+	}
+	// The journal first: a change that leaves it meanwhile is in the database.
+	err := ErrInUse
+	if !s.batch.creates(id) {
+		_, err = getRow(ctx, s.db.queries, "id = ?", id)
+	}
+	switch {
+	case err == nil:
+		err = ErrInUse
+	case errors.Is(err, ErrNotFound):
 		return nil
 	}
-	used := int64(0)
-	if l.size > 0 { // else nothing of it is there
-		used = l.base + l.size
+	return fmt.Errorf("record %s: %w", id, err)
+}
+
+// claim runs the change that creates x, which has a key, and waits for the disk.
+func (s *Store) claim(ctx context.Context, x *Execution, change []statement) error {
+	taken := false
+	err := s.db.update(ctx, s.db.claims, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := getRow(ctx, tx, "tenant = ? AND key = ?", x.Tenant, x.Key)
+		if taken = err == nil; taken {
+			return nil
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		return runStatements(ctx, tx, change)
+	})
+	if err != nil || !taken {
+		return err
 	}
-	l.mem = nil
-	return s.arena.give(l.extent, used)
+	s.flushForQuery(ctx)
+	claimed, err := getRow(ctx, s.db.queries, "tenant = ? AND key = ?", x.Tenant, x.Key)
+	if err != nil {
+		return err
+	}
+	s.refresh(&claimed.Execution)
+	return &KeyClaimed{Existing: claimed.Execution}
 }
 
 // number returns the number of a new row.
@@ -111,106 +134,22 @@ func (s *Store) number(created int64) int64 {
 	return s.lastRow
 }
 
-// isNew returns an error if there is a row of an execution. Names as NewID makes them
-// sort by time, so that nearly all are known to be new without asking.
-func (s *Store) isNew(ctx context.Context, id string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	beyond := id > s.lastID
-	s.lastID = max(s.lastID, id)
-	s.mu.Unlock()
-	if beyond {
-		return nil
-	}
-	var has bool
-	err := s.db.queries.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM executions WHERE id = ?)", id).Scan(&has)
-	if err == nil && has {
-		err = ErrInUse
-	}
-	if err != nil {
-		return fmt.Errorf("record %s: %w", id, err)
-	}
-	return nil
-}
-
-// claim gives a new execution its row, and waits for the disk if that claims a key.
-func (s *Store) claim(ctx context.Context, l *Log) error {
-	s.mu.Lock()
-	s.lastID = max(s.lastID, l.id)
-	s.mu.Unlock()
-	db := s.db.states
-	if l.x.Key != "" {
-		db = s.db.claims
-	}
-	var claimed *row
-	err := s.db.update(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
-		taken, err := insert(ctx, tx, l.row, &l.x, l.first, nil, nil)
-		if taken {
-			claimed, err = getRow(ctx, tx, "tenant = ? AND key = ?", l.x.Tenant, l.x.Key)
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-		return l.failure(err)
-	case claimed != nil:
-		s.refresh(&claimed.Execution)
-		return &KeyClaimed{Existing: claimed.Execution}
-	}
-	l.placed, l.first = hasRow, nil
-	return nil
-}
-
-// insert adds x's row: with its spool, if it has ended and that is in no file. taken:
-// its key is another's, and there is none.
-func insert(ctx context.Context, tx *sql.Tx, n int64, x *Execution, header, spool, index []byte) (taken bool, err error) {
+// createStatements adds row n for x, as queued.
+func createStatements(n int64, x *Execution, header []byte) ([]statement, error) {
 	labels, err := json.Marshal(x.Labels)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	result, err := tx.ExecContext(ctx, `
-		INSERT INTO executions
-			(n, id, tenant, principal, skill, digest, source_kind, script, key, request_hash, state, created, started, ended,
-			ending, last_seq, spool_bytes, labels, detail, outcome, marks, header, row_bytes)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING`,
-		n, x.ID, x.Tenant, x.Principal, x.Skill, x.Digest, x.SourceKind, x.Script, x.Key, x.RequestHash, x.State,
-		nanos(x.Created), nanos(x.Started), nanos(x.Ended), x.End, int64(x.LastSeq), len(spool), string(labels), x.Detail,
-		x.Outcome, blob(index), blob(header), len(x.Detail)+len(x.Outcome)+len(index)+len(header))
-	if err != nil {
-		return false, err
-	}
-	if added, err := result.RowsAffected(); err != nil || added == 0 {
-		return err == nil, err
-	}
+	change := []statement{{addExecution, []any{n, x.ID, x.Tenant, x.Principal, x.Skill, x.Digest, x.SourceKind, x.Script, x.Key,
+		slices.Clone(blob(x.RequestHash)), nanos(x.Created), string(labels), slices.Clone(blob(x.Detail)), slices.Clone(blob(header))}}}
 	for key, value := range x.Labels {
-		_, err := tx.ExecContext(ctx, "INSERT INTO labels (tenant, key, value, execution) VALUES (?, ?, ?, ?)", x.Tenant, key, value, n)
-		if err != nil {
-			return false, err
-		}
+		change = append(change, statement{addLabel, []any{x.Tenant, key, value, n}})
 	}
-	if spool == nil {
-		return false, nil
-	}
-	return false, insertSpool(ctx, tx, n, spool)
+	return change, nil
 }
 
-// forget takes back the row of an execution that could not be begun.
-func (s *Store) forget(ctx context.Context, l *Log) error {
-	err := s.write(context.WithoutCancel(ctx), func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM executions WHERE n = ?", l.row)
-		return err
-	})
-	if rerr := os.Remove(s.spoolPath(l.id)); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-		err = errors.Join(err, rerr)
-	}
-	return err
-}
-
-// nanos is t as it is stored: nanoseconds since 1970, 0 for no time, and the
-// nearest that there is for a time before 1677 or after 2262.
+// nanos is t as the database stores it: nanoseconds since 1970, and 0 for the zero Time.
+// A time before 1677 or after 2262 becomes the nearest one in that range.
 func nanos(t time.Time) int64 {
 	switch {
 	case t.IsZero():

@@ -16,27 +16,26 @@ import (
 )
 
 const (
-	// busyTimeout is how long SQLite waits for a lock. Writers of this process
-	// wait for each other before they come to SQLite, so only a tool that has
-	// the file open makes it wait.
+	// busyTimeout is how long SQLite waits for a lock. Writers of this process wait for
+	// each other in update. So SQLite waits only for another program that has the file
+	// open.
 	busyTimeout = 5 * time.Second
-	// checkpointPages bounds the write-ahead log: past it a commit carries it
-	// over into the database.
+	// checkpointPages bounds the write-ahead log, in pages. A commit beyond it copies
+	// the pages into the database.
 	checkpointPages = 2000
-	// readConnections bounds how many queries run at once.
+	// readConnections bounds the queries at one time.
 	readConnections = 4
-	// cachedStatements bounds the prepared statements that a connection keeps:
-	// all that it is given, but for listings by unusual filters.
+	// cachedStatements bounds the prepared statements that a connection keeps. Only
+	// listings by unusual filters exceed it.
 	cachedStatements = 32
-	// maxCheckedBytes bounds the databases that are read through at the start, so
-	// that a large one doesn't hold it up; the damage of a larger one shows when
-	// it is met.
+	// maxCheckedBytes bounds the databases that are checked at the start, because the
+	// check reads every page. In a larger one damage shows in the query that meets it.
 	maxCheckedBytes = 64 << 20
 )
 
-// database is the SQLite file. It has two connections that write, one at a time:
-// a commit of claims is on the disk when it returns, one of states survives only
-// the process.
+// database is the SQLite file. Two connections write, one at a time. A commit of claims
+// is on the disk when it returns (synchronous=FULL). A commit of states is with the
+// kernel (synchronous=NORMAL), and survives the process only.
 type database struct {
 	path    string
 	claims  *sql.DB
@@ -48,7 +47,7 @@ type database struct {
 // openDatabase opens or makes the database at path, readable by its owner only,
 // and brings it to the newest schema.
 func openDatabase(ctx context.Context, path string) (*database, error) {
-	// SQLite gives the files beside it the mode of this one.
+	// SQLite gives its other files the mode of this one.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -89,8 +88,7 @@ func openPool(path string, n int, options url.Values) *sql.DB {
 	return db
 }
 
-// connector opens connections through a driver that is not registered under a
-// name for the whole process.
+// connector opens connections without a global name for the driver.
 type connector struct {
 	dsn    string
 	driver *sqlite3.SQLiteDriver
@@ -99,7 +97,7 @@ type connector struct {
 func (c connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c connector) Driver() driver.Driver                        { return c.driver }
 
-// check reads the database through, if it is not too large for that.
+// check checks every page of the database, unless it has more than maxCheckedBytes.
 func (d *database) check(ctx context.Context) error {
 	fi, err := os.Stat(d.path)
 	if err != nil {
@@ -122,9 +120,8 @@ func (d *database) check(ctx context.Context) error {
 // updateFunc is what one transaction does.
 type updateFunc = func(context.Context, *sql.Tx) error
 
-// update does what f says in one transaction of db, d.claims or d.states. ctx is
-// looked at before it begins: a write that began is finished, so that its caller
-// knows what became of it.
+// update runs f in one transaction of db, which is d.claims or d.states. ctx can stop it
+// only before it begins: a caller of a write that began learns its result.
 func (d *database) update(ctx context.Context, db *sql.DB, f updateFunc) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -15,8 +15,7 @@ import (
 	"testing"
 )
 
-// A damaged database is put aside with what it spoke of, and the store begins
-// anew.
+// A damaged database is moved aside with its files, and the store begins anew.
 func TestDamagedDatabase(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -97,8 +96,8 @@ func escapeGlob(s string) string { return strings.ReplaceAll(s, "?", `\?`) }
 
 // A newer version's database is left alone.
 func TestNewerDatabase(t *testing.T) {
-	s := openStore(t, Config{grown: true})
-	end(t, create(t, s, Execution{ID: "x"}), "EXITED", start)
+	s := openStore(t, Config{})
+	end(t, createInFile(t, s, Execution{ID: "x"}), "EXITED", start)
 	if _, err := s.db.states.Exec(fmt.Sprintf("PRAGMA user_version = %d", len(schema)+1)); err != nil {
 		t.Fatal(err)
 	}
@@ -189,8 +188,7 @@ func TestOneProcessAtATime(t *testing.T) {
 	reopenStore(t, s)
 }
 
-// Nothing is for others to read, whatever the umask and whoever made the
-// directory.
+// Other users can read no file, with any umask and a directory of any mode.
 func TestModes(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {

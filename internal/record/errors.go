@@ -15,16 +15,16 @@ var (
 	ErrEnded = errors.New("execution has ended")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("store is closed")
-	// ErrInUse says that another process has the store open, or that a log is
-	// open already.
+	// ErrInUse says that another process has the store open, or that the execution
+	// exists already.
 	ErrInUse = errors.New("in use")
 	// ErrNotOpen says that an execution of an earlier process has neither ended
 	// nor been reopened.
 	ErrNotOpen = errors.New("execution has not been reopened")
 )
 
-// KeyClaimed says that the tenant's idempotency key belongs to an execution.
-// Whether the request is the same one is the caller's to compare.
+// KeyClaimed says that an execution of the tenant has the idempotency key. The caller
+// compares the requests.
 type KeyClaimed struct {
 	Existing Execution
 }
@@ -33,8 +33,8 @@ func (e *KeyClaimed) Error() string {
 	return fmt.Sprintf("idempotency key: claimed by execution %s", e.Existing.ID)
 }
 
-// SpoolFullError says that the disk, or a quota on it, is full. What was written
-// before stays, and the execution can still be ended.
+// SpoolFullError says that the disk, or a quota on it, is full. Earlier events stay,
+// and the execution can still be ended.
 type SpoolFullError struct {
 	ID  string
 	Err error
@@ -43,12 +43,11 @@ type SpoolFullError struct {
 func (e *SpoolFullError) Error() string { return fmt.Sprintf("record %s: %v", e.ID, e.Err) }
 func (e *SpoolFullError) Unwrap() error { return e.Err }
 
-// Is makes it unix.ENOSPC whoever said so: SQLite has a code of its own.
+// Is makes every such error unix.ENOSPC: SQLite's own code is another.
 func (e *SpoolFullError) Is(target error) bool { return target == unix.ENOSPC }
 
-// OutcomeTooLargeError says that an outcome is longer than MaxOutcomeBytes.
-// Nothing was recorded: the log is as open as before, and a smaller one can be
-// its end.
+// OutcomeTooLargeError says that an outcome is longer than MaxOutcomeBytes. Nothing
+// was recorded: the log is still open, and a call of End with a smaller outcome works.
 type OutcomeTooLargeError struct {
 	ID   string
 	Size int
@@ -58,14 +57,14 @@ func (e *OutcomeTooLargeError) Error() string {
 	return fmt.Sprintf("record %s: outcome of %d bytes: more than %d", e.ID, e.Size, MaxOutcomeBytes)
 }
 
-// CorruptError says that what is on disk is not what was written.
+// CorruptError says that a file or a row was damaged since it was written.
 type CorruptError struct {
 	ID string
-	// Offset is where in the spool; 0 if it isn't the spool.
+	// Offset is the position in the spool, in bytes; 0 if something else is damaged.
 	Offset int64
 	Reason string
-	// End is the end as the database has it, which is whole although the spool
-	// isn't. Nil: the execution has not ended, or it isn't the spool.
+	// End is the end from the database, which is whole although the spool is damaged.
+	// Nil: the execution has not ended, or something else is damaged.
 	End *Event
 }
 
@@ -77,7 +76,7 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("record %s: corrupt at byte %d: %s%s", e.ID, e.Offset, e.Reason, ended)
 }
 
-// TokenError says that a page token is not one that this listing gave out.
+// TokenError says that a page token is malformed, or of another listing.
 type TokenError struct {
 	Reason string
 }
@@ -94,8 +93,7 @@ func (e *NewerError) Error() string {
 	return fmt.Sprintf("%s: written by a newer version (schema %d, known up to %d)", e.Path, e.Have, e.Know)
 }
 
-// isFull reports whether err says that there is no room, from a file or from
-// SQLite.
+// isFull reports whether the disk is full, by an error of a file or of SQLite.
 func isFull(err error) bool {
 	var e sqlite3.Error
 	if errors.As(err, &e) {
@@ -104,8 +102,7 @@ func isFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-// isCorrupt reports whether err says that the database file is damaged, or is
-// none.
+// isCorrupt reports whether the database file is damaged, or no database.
 func isCorrupt(err error) bool {
 	var e sqlite3.Error
 	return errors.As(err, &e) && (e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB)

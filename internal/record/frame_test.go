@@ -120,9 +120,9 @@ func sealed(b []byte) []byte {
 	return b
 }
 
-func TestMarks(t *testing.T) {
-	var m marks
-	if got, want := m.find(5), (mark{1, int64(len(spoolMagic))}); got != want {
+func TestIndex(t *testing.T) {
+	var m index
+	if got, want := m.find(5), (indexEntry{1, int64(len(spoolMagic))}); got != want {
 		t.Errorf("empty: got %v, want %v", got, want)
 	}
 	// Like a spool of 4 GiB in frames of 60,000 bytes.
@@ -131,13 +131,13 @@ func TestMarks(t *testing.T) {
 	const frames = 4 << 30 / step
 	for seq := uint64(1); seq <= frames; seq++ {
 		m.add(seq, at(seq))
-		if len(m.at) > maxMarks {
-			t.Fatalf("%d marks", len(m.at))
+		if len(m.entries) > maxIndex {
+			t.Fatalf("%d index", len(m.entries))
 		}
 	}
-	decoded := decodeMarks(m.encode())
-	if !reflect.DeepEqual(decoded.at, m.at) {
-		t.Error("the row's marks are others")
+	decoded := decodeIndex(m.encode())
+	if !reflect.DeepEqual(decoded.entries, m.entries) {
+		t.Error("the row's index are others")
 	}
 	for _, seq := range []uint64{0, 1, 2, 3, 100, 5000, frames / 2, frames - 1, frames, frames + 1000} {
 		got := decoded.find(seq)
@@ -145,23 +145,23 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%d: got %v", seq, got)
 		}
 		// Never far away: the distance doubles with the size, at most.
-		if away := at(min(seq, frames)) - got.pos; seq > 0 && away > 4*(4<<30)/maxMarks {
+		if away := at(min(seq, frames)) - got.pos; seq > 0 && away > 4*(4<<30)/maxIndex {
 			t.Errorf("%d: %d bytes away", seq, away)
 		}
 	}
 }
 
-func FuzzDecodeMarks(f *testing.F) {
-	var m marks
+func FuzzDecodeIndex(f *testing.F) {
+	var m index
 	m.add(1, 8)
 	m.add(9, 1<<20)
 	f.Add(m.encode())
 	f.Add(bytes.Repeat([]byte{0xff}, 30))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m := decodeMarks(b)
+		m := decodeIndex(b)
 		m.find(math.MaxUint64)
-		if len(m.at) > maxMarks {
-			t.Errorf("%d marks", len(m.at))
+		if len(m.entries) > maxIndex {
+			t.Errorf("%d index", len(m.entries))
 		}
 	})
 }

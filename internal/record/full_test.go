@@ -30,7 +30,7 @@ func smallDisk(t *testing.T, options string) string {
 	return dir
 }
 
-// fillDisk writes a file until there is no room.
+// fillDisk writes a file until the disk is full.
 func fillDisk(t *testing.T, dir string) (filler string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "filler"))
@@ -52,8 +52,8 @@ func isSpoolFull(err error) bool {
 	return ok && errors.Is(err, unix.ENOSPC)
 }
 
-// Output fills the disk: what was acknowledged stays, ends still get written,
-// with large outcomes, and when there is room again all goes on.
+// Output fills the disk. Acknowledged output stays, and ends with large outcomes are
+// still recorded. After room was made, new executions work.
 func TestDiskFull(t *testing.T) {
 	dir := smallDisk(t, "size=64m")
 	s := openStore(t, Config{Dir: filepath.Join(dir, "record"), MaxAge: time.Hour})
@@ -140,56 +140,60 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// Whoever meets the full disk, the spool or SQLite, says so in the same way.
+// A full disk gives the same error whether a file or SQLite meets it.
 func TestDatabaseFull(t *testing.T) {
-	dir := smallDisk(t, "size=64m")
-	s := openStore(t, Config{Dir: filepath.Join(dir, "record"), grown: true})
-	l, other := create(t, s, Execution{}), create(t, s, Execution{})
-	r := newReader(t, s, "a", l.ID(), 1)
-	fillDisk(t, dir)
-	if !s.ballast.held.Load() {
-		t.Fatal("the ballast was spent before")
-	}
-	if _, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil); !isSpoolFull(err) {
-		t.Errorf("create: got %v", err)
-	}
-	// Now there is nothing left, not even for ends.
-	if err := s.ballast.spend(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "filler"), filepath.Join(dir, "filled")); err != nil {
-		t.Fatal(err)
-	}
-	fillDisk(t, dir)
-	outcome := make([]byte, MaxOutcomeBytes)
-	for name, err := range map[string]error{
-		"start":     l.Started(t.Context(), start, nil),
-		"artifacts": l.PutArtifacts(t.Context(), []Artifact{{Path: "x"}}),
-		"end":       l.End(t.Context(), "EXITED", outcome, start),
-	} {
-		if !isSpoolFull(err) {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-	// Readers don't wait for what will never be.
-	if e, err := r.Next(t.Context()); e.Kind != KindStarted || err != nil {
-		t.Errorf("got %+v, %v", e, err)
-	}
-	if e, err := r.Next(t.Context()); e.End != "EXITED" || len(e.Data) != len(outcome) || err != nil {
-		t.Errorf("got %q with %d bytes, %v", e.End, len(e.Data), err)
-	}
-	if err := l.End(t.Context(), "EXITED", nil, start); !errors.Is(err, ErrEnded) {
-		t.Errorf("again: got %v", err)
-	}
-	for _, name := range []string{"filler", "filled"} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	end(t, other, "EXITED", start)
-	s = reopenStore(t, s)
-	if left, err := s.Unended(t.Context()); len(left) != 1 || left[0].ID != l.ID() || err != nil {
-		t.Errorf("got %v, %v", left, err)
+	for place, create := range creators {
+		t.Run(place, func(t *testing.T) {
+			dir := smallDisk(t, "size=64m")
+			s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
+			l, other := create(t, s, Execution{}), create(t, s, Execution{})
+			r := newReader(t, s, "a", l.ID(), 1)
+			fillDisk(t, dir)
+			if !s.ballast.held.Load() {
+				t.Fatal("the ballast was spent before")
+			}
+			// The last pages of the files have room for a little more.
+			large := make([]byte, 60_000)
+			if _, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, large); !isSpoolFull(err) {
+				t.Errorf("create: got %v", err)
+			}
+			// Now there is nothing left, not even for ends.
+			if err := s.ballast.spend(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(dir, "filler"), filepath.Join(dir, "filled")); err != nil {
+				t.Fatal(err)
+			}
+			fillDisk(t, dir)
+			outcome := make([]byte, MaxOutcomeBytes)
+			for name, err := range map[string]error{
+				"start":     l.Started(t.Context(), start, large),
+				"artifacts": l.PutArtifacts(t.Context(), []Artifact{{Path: "x"}}),
+				"end":       l.End(t.Context(), "EXITED", outcome, start),
+			} {
+				if !isSpoolFull(err) {
+					t.Errorf("%s: got %v", name, err)
+				}
+			}
+			// Readers don't wait for events that never come.
+			e, err := r.Next(t.Context())
+			if e.End != "EXITED" || len(e.Data) != len(outcome) || err != nil {
+				t.Errorf("got %q with %d bytes, %v", e.End, len(e.Data), err)
+			}
+			if err := l.End(t.Context(), "EXITED", nil, start); !errors.Is(err, ErrEnded) {
+				t.Errorf("again: got %v", err)
+			}
+			for _, name := range []string{"filler", "filled"} {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end(t, other, "EXITED", start)
+			s = reopenStore(t, s)
+			if left, err := s.Unended(t.Context()); len(left) != 1 || left[0].ID != l.ID() || err != nil {
+				t.Errorf("got %v, %v", left, err)
+			}
+		})
 	}
 }
 
@@ -228,19 +232,26 @@ func TestOpenOnFullDisk(t *testing.T) {
 	}
 }
 
-// No inodes are left for the spool: the row goes too.
+// Without inodes for a file, output is refused as on a full disk, and the end is
+// recorded.
 func TestNoInodes(t *testing.T) {
 	dir := smallDisk(t, "size=64m,nr_inodes=12")
-	s := openStore(t, Config{Dir: filepath.Join(dir, "record"), grown: true})
+	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
 	var err error
+	var last *Log
 	n := 0
 	for ; err == nil && n < 20; n++ {
-		_, err = s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil)
+		last = create(t, s, Execution{})
+		_, err = last.Append(Event{Kind: KindOutput, Data: make([]byte, maxInRows)})
 	}
 	if !isSpoolFull(err) {
 		t.Fatalf("got %v", err)
 	}
-	if got := rowsIn(t, s, "executions"); got != n-1 || len(files(t, s)) != n-1 {
-		t.Errorf("%d rows and %d files, want %d", got, len(files(t, s)), n-1)
+	if got := rowsIn(t, s, "executions"); got != n || len(files(t, s)) != n-1 {
+		t.Errorf("%d rows and %d files, want %d and %d", got, len(files(t, s)), n, n-1)
+	}
+	end(t, last, "EXITED", start)
+	if got := len(readAll(t, s, "a", last.ID(), 0)); got != 2 {
+		t.Errorf("got %d events", got)
 	}
 }

@@ -8,9 +8,9 @@ import (
 )
 
 func TestKeyClaimed(t *testing.T) {
-	s := openStore(t, Config{grown: true})
+	s := openStore(t, Config{})
 	x := Execution{ID: NewID(), Tenant: "a", Skill: "hello", Key: "k", RequestHash: []byte("hash"), Created: start}
-	l := create(t, s, x)
+	l := createInFile(t, s, x)
 	appendOutput(t, l, "x")
 	claim := func(tenant, key string) (*KeyClaimed, error) {
 		_, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: tenant, Key: key, RequestHash: []byte("other")}, nil)

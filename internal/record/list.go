@@ -15,37 +15,37 @@ const (
 	DefaultPage = 100
 	// MaxPage bounds what can be asked for.
 	MaxPage = 1000
-	// pageBytes bounds the details and outcomes on a page, but for its last item.
+	// pageBytes bounds the details and outcomes on a page; the last item may exceed it.
 	pageBytes = 2 << 20
 )
 
-// Filter says which executions a List wants. Zero fields don't narrow it, except
-// Tenant: there is no listing across tenants.
+// Filter selects executions for List. A zero field selects all, but an empty Tenant
+// selects none: no listing crosses tenants.
 type Filter struct {
 	Tenant string
 	Skill  string
 	States []State
-	// Labels must all be there.
+	// Labels selects executions that have all of these.
 	Labels map[string]string
 	Ends   []string
-	// CreatedAfter is the earliest creation wanted.
+	// CreatedAfter is the earliest time of creation.
 	CreatedAfter time.Time
 	// PageSize is clamped to MaxPage; zero or less: DefaultPage.
 	PageSize int
-	// PageToken is what the last List with this filter returned.
+	// PageToken is the token from the last List with this filter.
 	PageToken string
 }
 
-// List returns the executions that f wants, newest first, and the token of the
-// next page; empty: there is none. Large ones make a page shorter. Executions that are created meanwhile don't
-// move the pages. A token that isn't from this filter is a *TokenError.
+// List returns the executions that f selects, newest first, and the token of the next
+// page, which is empty on the last one. Large executions make a page shorter. New
+// executions don't move the pages. A token of another filter is a *TokenError.
 func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next string, err error) {
 	size := pageSize(f.PageSize)
 	query, args, err := f.query(size + 1)
 	if err != nil {
 		return nil, "", err
 	}
-	s.settle(ctx)
+	s.flushForQuery(ctx)
 	rows, err := s.db.queries.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("record: list: %w", err)
@@ -64,8 +64,8 @@ func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next stri
 	return page, next, nil
 }
 
-// scanPage reads at most size rows, fewer if they are large. more: there is one
-// that it left.
+// scanPage reads at most size rows, fewer if they are large. more is true if it left a
+// row.
 func scanPage(rows *sql.Rows, size int) (page []*row, more bool, err error) {
 	defer rows.Close()
 	bytes := 0
@@ -90,8 +90,8 @@ func pageSize(asked int) int {
 	return min(asked, MaxPage)
 }
 
-// query is f as SQL, for at most limit rows. If labels are asked for, the index
-// of the first leads, in the same order.
+// query is f as SQL, for at most limit rows. A filter with labels searches the index
+// of the first label, which has the same order.
 func (f Filter) query(limit int) (string, []any, error) {
 	var q strings.Builder
 	var args []any
@@ -128,7 +128,7 @@ func (f Filter) query(limit int) (string, []any, error) {
 	if len(f.States) > 0 {
 		where(" AND e.state IN ("+placeholders(len(f.States))+")", anys(f.States)...)
 		if !slices.Contains(f.States, Ended) {
-			where(" AND e.state < 3") // in the words of the index of those
+			where(" AND e.state < 3") // as in the index executions_live
 		}
 	}
 	if len(f.Ends) > 0 {

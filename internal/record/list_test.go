@@ -104,8 +104,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Order is that of creation, also if the clock goes back, and the time filter
-// goes by the time.
+// Executions keep their order of creation if the clock goes back. The time filter
+// uses the time of creation.
 func TestListWhileTheClockJumps(t *testing.T) {
 	s := openStore(t, Config{})
 	var want []string
@@ -146,7 +146,7 @@ func TestListIsStable(t *testing.T) {
 			break
 		}
 		create(t, s, Execution{Labels: f.Labels})
-		end(t, logs[n-1-page], "EXITED", start) // of those that were listed
+		end(t, logs[n-1-page], "EXITED", start) // an execution on an earlier page
 		if _, _, err := s.Sweep(t.Context(), start.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}

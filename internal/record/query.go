@@ -9,18 +9,19 @@ import (
 	"time"
 )
 
-// row is an execution with what only the store wants to know.
+// row is an execution with columns for the store only.
 type row struct {
 	Execution
 	n          int64
 	spoolBytes int64
-	// garbled says what of the row could not be read and was left out.
-	garbled error
+	inFile     bool
+	// unreadable says which column could not be read; its field is zero. Nil: none.
+	unreadable error
 }
 
 const selectColumns = `
 	SELECT e.n, e.id, e.tenant, e.principal, e.skill, e.digest, e.source_kind, e.script, e.labels, coalesce(e.key, ''),
-		e.request_hash, e.state, e.created, e.started, e.ended, e.detail, e.outcome, e.ending, e.last_seq, e.spool_bytes`
+		e.request_hash, e.state, e.created, e.started, e.ended, e.detail, e.outcome, e.ending, e.last_seq, e.spool_bytes, e.in_file`
 
 const selectRow = selectColumns + " FROM executions AS e "
 
@@ -30,12 +31,12 @@ func scanRow(scan func(...any) error) (*row, error) {
 	var labels []byte
 	var created, started, ended, lastSeq int64
 	err := scan(&x.n, &x.ID, &x.Tenant, &x.Principal, &x.Skill, &x.Digest, &x.SourceKind, &x.Script, &labels, &x.Key,
-		&x.RequestHash, &x.State, &created, &started, &ended, &x.Detail, &x.Outcome, &x.End, &lastSeq, &x.spoolBytes)
+		&x.RequestHash, &x.State, &created, &started, &ended, &x.Detail, &x.Outcome, &x.End, &lastSeq, &x.spoolBytes, &x.inFile)
 	if err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(labels, &x.Labels); err != nil {
-		x.Labels, x.garbled = nil, fmt.Errorf("labels: %w", err)
+		x.Labels, x.unreadable = nil, fmt.Errorf("labels: %w", err)
 	}
 	x.Created, x.Started, x.Ended = instant(created), instant(started), instant(ended)
 	x.LastSeq = uint64(lastSeq)
@@ -55,7 +56,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// getRow returns the one execution that where describes, or ErrNotFound.
+// getRow returns the one execution for which where holds, or ErrNotFound.
 func getRow(ctx context.Context, q querier, where string, args ...any) (*row, error) {
 	x, err := scanRow(q.QueryRowContext(ctx, selectRow+"WHERE "+where, args...).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -64,7 +65,7 @@ func getRow(ctx context.Context, q querier, where string, args ...any) (*row, er
 	return x, err
 }
 
-// refresh sets what the rows of open executions don't have.
+// refresh sets LastSeq of an open execution, which its row doesn't have.
 func (s *Store) refresh(x *Execution) {
 	if l := s.liveLog(x.ID); l != nil {
 		l.mu.Lock()
@@ -73,16 +74,10 @@ func (s *Store) refresh(x *Execution) {
 	}
 }
 
-// Get returns the tenant's execution as it stands now, or ErrNotFound.
+// Get returns the tenant's execution, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, tenant, id string) (Execution, error) {
-	_, known, ok, err := s.knownOf(tenant, id)
-	if ok && err == nil {
-		return known, nil
-	}
-	var x *row
-	if err == nil {
-		x, err = getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
-	}
+	s.flushForQuery(ctx)
+	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
 	if err != nil {
 		return Execution{}, fmt.Errorf("record %s: %w", id, err)
 	}

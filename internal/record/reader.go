@@ -11,132 +11,59 @@ import (
 	"sync/atomic"
 )
 
-// frames reads one frame after the other from a spool.
-type frames struct {
-	f   io.ReaderAt
-	pos int64  // where in the file the next frame begins
-	buf []byte // what has been read from there on
-	of  *chunk // that buf is a part of; nil: none
-}
-
-// next returns the frame at r.pos. Of the file only the first limit bytes count:
-// io.EOF if they end before the frame, errShort if they end within it.
-func (r *frames) next(limit int64) (Event, error) {
-	for {
-		e, size, err := decodeFrame(r.buf)
-		if err == nil {
-			r.buf = r.buf[size:]
-			r.pos += int64(size)
-			r.of.hold()
-			e.of = r.of
-			return e, nil
-		}
-		if err != errShort {
-			return Event{}, err
-		}
-		if r.pos == limit {
-			return Event{}, io.EOF
-		}
-		if r.pos+int64(size) > limit {
-			return Event{}, errShort
-		}
-		if err := r.fill(size, limit); err != nil {
-			return Event{}, err
-		}
-	}
-}
-
-// fill reads on until at least need bytes of the frame are there. The buffer is
-// another one each time, because the old one is part of events.
-func (r *frames) fill(need int, limit int64) error {
-	buf, of := newBytes(int(min(int64(max(need, chunkBytes)), limit-r.pos)))
-	have := copy(buf, r.buf)
-	n, err := r.f.ReadAt(buf[have:], r.pos+int64(have))
-	if err == io.EOF && have+n < need {
-		return badFrame(fmt.Sprintf("file ends %d bytes early", len(buf)-have-n))
-	}
-	if err != nil && err != io.EOF {
-		return err
-	}
-	r.drop()
-	r.buf, r.of = buf[:have+n], of
-	return nil
-}
-
-// drop forgets what has been read and was not returned.
-func (r *frames) drop() {
-	r.of.release()
-	r.buf, r.of = nil, nil
-}
-
 // Reader reads the events of one execution at its own pace: it holds up neither
 // the execution nor other readers. It is for one goroutine at a time.
 type Reader struct {
 	id     string
 	frames frames
-	limit  int64  // how much of the spool there is
-	after  uint64 // events up to here are passed over
+	limit  int64  // size of the spool, in bytes, as far as r may read it
+	after  uint64 // r skips events up to this one
 	next   uint64 // sequence of the next frame
-	log    *Log   // where more comes from; nil once it has ended
-	end    *Event // the end, which the spool may not have; nil before it
-	err    error  // what every further call of Next returns
+	log    *Log   // adds events; nil once it has ended
+	end    *Event // the end, which the spool may lack; nil before the end
+	err    error  // the result of every further Next; nil: it reads on
 	close  func() error
-	passed atomic.Int64 // what it has read of a log's file, for that
+	passed atomic.Int64 // the position in the spool that it has read up to
 }
 
-// Read returns a reader of the events after sequence after; 0: of all. It can go
-// on after the execution has ended, and even been removed, until it is closed. A
-// spool that is gone, or isn't one, is a *CorruptError.
+// Read returns a reader of the events after sequence after; 0: of all events. The reader
+// works until it is closed, even after the end and the removal of the execution. If the
+// spool is missing, or is not a spool, the error is a *CorruptError.
 func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Reader, error) {
-	// In this order: an execution that ends in between still has its log here.
-	l, _, known, err := s.knownOf(tenant, id)
 	r := &Reader{id: id, after: after}
-	if known && err == nil && r.join(l) {
+	// Take the log before the row. In the other order the execution could end in
+	// between, and r would have neither an open log nor an ended row.
+	l := s.liveLog(id)
+	if l != nil && r.join(l, tenant) {
 		return r, nil
 	}
-	var x *row
-	if err == nil {
-		x, err = getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
-	}
+	s.flushForQuery(ctx)
+	x, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
 	}
-	var f *os.File
-	var from mark
 	switch {
 	case l != nil:
-		from, err = r.follow(l)
-	case x.State == Ended:
-		from, err = r.replay(ctx, s.db.queries, x)
-	default:
+		err = r.follow(l)
+	case x.State != Ended:
 		err = ErrNotOpen
-	}
-	if err == nil && r.frames.f != nil { // the database had it
-		r.next = from.seq
-		return r, nil
-	}
-	if err == nil {
-		f, err = s.openSpool(id, os.O_RDONLY)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		err = s.whyNoSpool(ctx, tenant, id)
+	case x.inFile:
+		err = r.replayFile(ctx, s, x)
+	default:
+		err = r.replayRows(ctx, s.db.queries, x)
 	}
 	if err != nil {
 		return nil, r.failure(0, err)
 	}
-	if err := checkMagic(f); err != nil {
-		return nil, errors.Join(r.failure(0, err), f.Close())
-	}
-	r.frames, r.next, r.close = frames{f: f, pos: from.pos}, from.seq, f.Close
 	return r, nil
 }
 
-// join makes r a reader of what the writer of a log has in its hands: memory, or a
-// file that is open once for all. false: it has nothing that can be read.
-func (r *Reader) join(l *Log) bool {
+// join makes r a reader of the log's memory or open file. It returns false if the log
+// has neither, or belongs to another tenant.
+func (r *Reader) join(l *Log, tenant string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mem == nil && (l.f == nil || l.readers == 0 && l.state != logOpen && l.state != logEnding) {
+	if l.tenant != tenant || l.mem == nil && (l.f == nil || l.readers == 0 && l.state != logOpen && l.state != logEnding) {
 		return false
 	}
 	l.readers++
@@ -144,7 +71,7 @@ func (r *Reader) join(l *Log) bool {
 		l.joined = map[*Reader]bool{}
 	}
 	l.joined[r] = true
-	from := l.marks.find(r.after)
+	from := l.index.find(r.after)
 	r.passed.Store(from.pos)
 	r.log, r.limit, r.end = l, l.size, l.end
 	r.frames, r.next = frames{f: (*shared)(l), pos: from.pos}, from.seq
@@ -152,7 +79,7 @@ func (r *Reader) join(l *Log) bool {
 	return true
 }
 
-// shared is what a log has written, for its readers.
+// shared is the spool of a log, for readers that joined the log.
 type shared Log
 
 func (l *shared) ReadAt(b []byte, at int64) (int, error) {
@@ -169,8 +96,71 @@ func (l *shared) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// whyNoSpool says what it means that an execution has none: it was removed since
-// its row was read, or the spool was lost.
+// follow makes r a reader of a log whose file is closed: it opens the file again.
+func (r *Reader) follow(l *Log) error {
+	l.mu.Lock()
+	failed := l.state == logFailed
+	from := l.index.find(r.after)
+	r.log, r.limit, r.end = l, l.size, l.end
+	l.mu.Unlock()
+	if failed {
+		return ErrNotFound
+	}
+	return r.openFile(l.store, from)
+}
+
+// openFile makes r a reader of the execution's file.
+func (r *Reader) openFile(s *Store, from indexEntry) error {
+	f, err := s.openSpool(r.id, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	if err := checkMagic(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	r.frames, r.next, r.close = frames{f: f, pos: from.pos}, from.seq, f.Close
+	return nil
+}
+
+// setEnd takes the end from the row of an ended execution.
+func (r *Reader) setEnd(x *row) {
+	r.end = &Event{Seq: x.LastSeq, Time: x.Ended, Kind: KindEnd, Data: x.Outcome, End: x.End}
+}
+
+// replayRows makes r a reader of an ended execution whose spool is in the database.
+func (r *Reader) replayRows(ctx context.Context, db *sql.DB, x *row) error {
+	spool, err := loadSpool(ctx, db, x)
+	if err != nil {
+		return err
+	}
+	r.setEnd(x)
+	r.frames, r.next, r.limit = frames{f: bytes.NewReader(spool), pos: int64(len(spoolMagic))}, 1, int64(len(spool))
+	r.close = func() error { return nil }
+	return nil
+}
+
+// replayFile makes r a reader of an ended execution whose spool is a file.
+func (r *Reader) replayFile(ctx context.Context, s *Store, x *row) error {
+	var encoded []byte
+	err := s.db.queries.QueryRowContext(ctx, "SELECT spool_index FROM executions WHERE n = ?", x.n).Scan(&encoded)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNotFound // removed since
+	}
+	if err != nil {
+		return err
+	}
+	r.setEnd(x)
+	r.limit = x.spoolBytes
+	index := decodeIndex(encoded)
+	err = r.openFile(s, index.find(r.after))
+	if errors.Is(err, os.ErrNotExist) {
+		err = s.whyNoSpool(ctx, x.Tenant, x.ID)
+	}
+	return err
+}
+
+// whyNoSpool returns the reason why a file is missing: the execution was removed
+// since its row was read, or the file was lost.
 func (s *Store) whyNoSpool(ctx context.Context, tenant, id string) error {
 	if _, err := getRow(ctx, s.db.queries, "id = ? AND tenant = ?", id, tenant); err != nil {
 		return err
@@ -178,46 +168,10 @@ func (s *Store) whyNoSpool(ctx context.Context, tenant, id string) error {
 	return badFrame("file is missing")
 }
 
-// follow makes r a reader of what l has and gets.
-func (r *Reader) follow(l *Log) (mark, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == logFailed {
-		return mark{}, ErrNotFound
-	}
-	r.log, r.limit, r.end = l, l.size, l.end
-	return l.marks.find(r.after), nil
-}
-
-// replay makes r a reader of an execution that has ended.
-func (r *Reader) replay(ctx context.Context, db *sql.DB, x *row) (mark, error) {
-	var index, spool []byte
-	err := db.QueryRowContext(ctx, `
-		SELECT e.marks, s.data FROM executions AS e LEFT JOIN spools AS s ON s.execution = e.n WHERE e.n = ?`, x.n).Scan(&index, &spool)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = ErrNotFound
-	}
-	if err != nil {
-		return mark{}, err
-	}
-	r.limit = x.spoolBytes
-	r.end = &Event{Seq: x.LastSeq, Time: x.Ended, Kind: KindEnd, Data: x.Outcome, End: x.End}
-	m := decodeMarks(index)
-	from := m.find(r.after)
-	if spool != nil {
-		if err := checkMagic(bytes.NewReader(spool)); err != nil {
-			return mark{}, err
-		}
-		r.frames = frames{f: bytes.NewReader(spool), pos: from.pos}
-		r.close = func() error { return nil }
-	}
-	return from, nil
-}
-
-// Next returns the next event, and waits for it if it hasn't happened yet. After
-// the end it returns io.EOF; of a spool that isn't as it was written a
-// *CorruptError, which has the end if there is one; ErrClosed if the store was closed before the end. The event's
-// data is the caller's, until a Release of the event, which may be left out.
+// Next returns the next event, and waits for it if necessary. After the end it returns
+// io.EOF. At a damaged frame it returns a *CorruptError, which has the end if the
+// execution has ended. If the store is closed before the end it returns ErrClosed. The
+// caller may use the event's data until it calls the event's Release.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	for r.err == nil {
 		if err := ctx.Err(); err != nil {
@@ -232,7 +186,7 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 				}
 				continue
 			}
-			e, err = r.lastWord()
+			e, err = r.endOfRow()
 		}
 		if err == nil && e.Seq != r.next {
 			err = badFrame(fmt.Sprintf("event %d is where %d belongs", e.Seq, r.next))
@@ -254,7 +208,7 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 	return Event{}, r.err
 }
 
-// wait returns when there is more to read, or no more to wait for.
+// wait returns when the log has more events, or is closed.
 func (r *Reader) wait(ctx context.Context) error {
 	l := r.log
 	l.mu.Lock()
@@ -282,15 +236,15 @@ func (r *Reader) wait(ctx context.Context) error {
 	return nil
 }
 
-// lastWord is the end of an execution whose spool had no room for it.
-func (r *Reader) lastWord() (Event, error) {
+// endOfRow returns the end of an execution whose spool lacks it.
+func (r *Reader) endOfRow() (Event, error) {
 	if r.end == nil || r.end.Seq != r.next {
 		return Event{}, badFrame(fmt.Sprintf("spool ends before event %d", r.next))
 	}
 	return *r.end, nil
 }
 
-// failure is err as the callers of this package see it.
+// failure returns err, met at pos in the spool, for callers of this package.
 func (r *Reader) failure(pos int64, err error) error {
 	var bad badFrame
 	if err == errShort || errors.As(err, &bad) {

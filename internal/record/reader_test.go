@@ -61,20 +61,20 @@ func TestReadFollows(t *testing.T) {
 	}
 }
 
-// Whatever a reader has seen, it goes on with what follows: while the execution
-// runs, after it, and in another process.
+// A reader may begin after any event: while the execution runs, after its end, and in
+// another process.
 func TestReadAfter(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})
 	const outputs = 300
-	chunk := bytes.Repeat([]byte("x"), 10_000) // so that there are several marks
+	chunk := bytes.Repeat([]byte("x"), 10_000) // so that there are several index
 	for i := range outputs {
 		if _, err := l.Append(Event{Kind: KindOutput, Stream: 1, Offset: uint64(i), Data: chunk[:rand.IntN(len(chunk))]}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(l.marks.at) < 3 {
-		t.Fatalf("only %d marks", len(l.marks.at))
+	if len(l.index.entries) < 3 {
+		t.Fatalf("only %d index", len(l.index.entries))
 	}
 	check := func(from string) {
 		t.Helper()
@@ -256,9 +256,9 @@ func TestReadDamaged(t *testing.T) {
 		}, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := openStore(t, Config{grown: true})
+			s := openStore(t, Config{})
 			x := Execution{ID: "x"}
-			l := create(t, s, x)
+			l := createInFile(t, s, x)
 			for range 4 {
 				appendOutput(t, l, "0123456789")
 			}
@@ -303,10 +303,10 @@ func TestReadDamaged(t *testing.T) {
 	}
 }
 
-// A reader that was there before the damage has the end too, once there is one.
+// A reader from before the damage gets the end too, once the execution has ended.
 func TestReadDamagedWhileOpen(t *testing.T) {
-	s := openStore(t, Config{grown: true})
-	l := create(t, s, Execution{ID: "x"})
+	s := openStore(t, Config{})
+	l := createInFile(t, s, Execution{ID: "x"})
 	appendOutput(t, l, "0123456789")
 	early, late := newReader(t, s, "a", "x", 0), newReader(t, s, "a", "x", 1)
 	if _, err := late.Next(t.Context()); err != nil {
@@ -328,8 +328,8 @@ func TestReadDamagedWhileOpen(t *testing.T) {
 	}
 }
 
-// What is there instead of a spool is damage; only a removed execution isn't
-// found.
+// A missing spool, or another file in its place, is damage. Only a removed execution
+// is not found.
 func TestReadLostSpool(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -342,9 +342,9 @@ func TestReadLostSpool(t *testing.T) {
 		{"device", func(p string) error { return unix.Mknod(p, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := openStore(t, Config{grown: true, MaxAge: time.Hour})
+			s := openStore(t, Config{MaxAge: time.Hour})
 			for _, id := range []string{"runs", "ended"} {
-				l := create(t, s, Execution{ID: id})
+				l := createInFile(t, s, Execution{ID: id})
 				if id == "ended" {
 					end(t, l, "EXITED", start)
 				}
@@ -375,8 +375,9 @@ func TestReadLostSpool(t *testing.T) {
 
 // An execution that was removed after Read had its row is not found.
 func TestReadRemovedSince(t *testing.T) {
-	s := openStore(t, Config{grown: true})
+	s := openStore(t, Config{})
 	create(t, s, Execution{ID: "there"})
+	s.flushForQuery(t.Context())
 	if err := s.whyNoSpool(t.Context(), "a", "there"); errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v", err)
 	}

@@ -1,34 +1,36 @@
 // Package record keeps executions and their output on disk.
 //
-// An execution is a row in an SQLite database and a spool. The row says what was
-// asked for, where the execution stands and how it ended. The spool is a log of its
-// events, to which only complete frames count: the header first, the end last,
-// numbered from 1 without a gap. Where the two lie depends on how long the execution
-// lives and how much it prints: most are over before either is worth a transaction
-// or a file of its own, and until then both are in one file for all, the arena; see
-// young.go. Who asks can't tell.
+// An execution is a row in an SQLite database, and a spool. The row holds the
+// request, the state and the end. The spool is a log of events, numbered from 1
+// without a gap: the header first, the end last. A small spool is in the database,
+// a large one is a file; see spool.go.
 //
-// What survives. Everything that a call acknowledged survives the death of the
-// process: it was given to the kernel. An execution with an idempotency key, and with
-// it the claim of that, also survives the loss of power: it is synced before Create
-// returns, and its row holds what is needed to write the spool's first event again.
+// Changes of rows and small spools go to a journal first, and to the database a
+// moment later, many in one transaction; see batch.go and package journal. A query
+// applies the waiting changes before it asks the database. So no caller sees that
+// they waited.
 //
-// What a crash can leave, and what Open or Reopen does about it:
+// Durability. Everything that a call acknowledged survives the death of the process:
+// the kernel has it. An execution with an idempotency key, and the claim of the key,
+// also survive the loss of power: Create syncs the row before it returns. From the
+// row the spool's first event can be written again.
 //
-//   - executions in the arena: they get their rows, and files for their spools;
-//   - a frame that was written in part: it is cut off;
-//   - an end in the spool that the row does not know: the row is closed;
-//   - a row without a spool: the header is written again from the row;
-//   - files whose row is gone: they are listed in the database, and removed.
+// A crash can leave these, which Open or Reopen repairs:
 //
-// What else can go wrong on a disk stays where it is. A damaged database, or one
-// that was lost beside its files, is moved aside with them; a damaged spool is
-// read up to the damage, and the end is still in the row; an execution that can't
-// be recovered keeps no other from it.
+//   - changes in the journal: Open applies them;
+//   - a part of a frame, or of a journal entry: it is cut off;
+//   - an end in a file that the row does not have: the row is closed;
+//   - a row without its file: the header is written again from the row;
+//   - files of a removed row: the database lists them, and they are removed.
 //
-// Every question names a tenant, and an execution of another tenant does not
-// exist. Inputs, environments and programs are never stored here: Detail and
-// Outcome are the caller's to fill, and are not looked into.
+// Damage stays local. A damaged database is moved aside together with the files
+// beside it, and so are files whose database was lost. A damaged spool is readable
+// up to the damage, and the row still has the end. An execution that can't be
+// recovered does not stop the recovery of others.
+//
+// Every query names a tenant, and finds no execution of another tenant. Inputs,
+// environments and programs are never stored here. The caller fills Detail and
+// Outcome; this package does not read them.
 package record
 
 import (
@@ -37,55 +39,54 @@ import (
 	"github.com/google/uuid"
 )
 
-// State is where an execution stands.
+// State is the stage of an execution.
 type State int
 
-// The states, in the order in which they are passed through.
+// The states, in their order.
 const (
 	Queued State = iota + 1
 	Running
 	Ended
 )
 
-// Execution is one execution as its row has it.
+// Execution is one execution, as in its row.
 type Execution struct {
 	// ID names it: 1 to 64 of a-z, 0-9 and "-", as NewID makes them.
 	ID        string
 	Tenant    string
 	Principal string
-	// Skill and Digest name what runs.
+	// Skill and Digest name the skill.
 	Skill  string
 	Digest string
-	// SourceKind and Script say what of the skill runs.
+	// SourceKind and Script name the program.
 	SourceKind string
 	Script     string
 	Labels     map[string]string
-	// Key is the idempotency key; empty: none. It is the tenant's, and free again
-	// when the execution is removed.
+	// Key is the idempotency key; empty: none. It is unique within the tenant until
+	// the execution is removed.
 	Key string
-	// RequestHash is what a request with the same key is compared with.
+	// RequestHash is for the caller, to compare requests with the same key.
 	RequestHash []byte
-	// State, Started, Ended, End, Outcome and LastSeq are the store's: Create
-	// ignores them.
+	// Create ignores State, Started, Ended, End, Outcome and LastSeq.
 	State State
 	// Created is the time of the header event. Zero: now.
 	Created time.Time
 	// Started and Ended are zero until then.
 	Started time.Time
 	Ended   time.Time
-	// Detail is the caller's, set at creation; Outcome at the end.
+	// The caller gives Detail to Create, and Outcome to Log.End.
 	Detail  []byte
 	Outcome []byte
-	// End is how it ended, in the caller's words; empty until then.
+	// End names the kind of end, in the caller's words; empty before the end.
 	End string
-	// LastSeq is the sequence of its newest event.
+	// LastSeq is the sequence number of the newest event.
 	LastSeq uint64
 }
 
-// Kind is what an event tells.
+// Kind is the kind of an event.
 type Kind uint8
 
-// The kinds. They are written by Create, Log.Started, Log.Append and Log.End.
+// The kinds, written by Create, Log.Started, Log.Append and Log.End.
 const (
 	KindHeader Kind = iota + 1
 	KindStarted
@@ -93,35 +94,35 @@ const (
 	KindEnd
 )
 
-// Event is one thing that happened to an execution.
+// Event is one event of an execution.
 type Event struct {
 	// Seq counts up by one from 1, the header.
 	Seq  uint64
 	Time time.Time
 	Kind Kind
-	// Stream and Offset say of an output where it belongs.
+	// Stream and Offset, in bytes, locate an output; zero in other events.
 	Stream uint8
 	Offset uint64
-	// Data is the output's bytes; of other kinds it is the caller's. Of an end it
-	// is the outcome.
+	// Data holds the output, or the caller's data. In an end it is the outcome.
 	Data []byte
-	// End is how it ended; only of an end.
+	// End is the Execution's End; empty in other events.
 	End string
 
-	of *chunk // that Data is a part of; nil: none
+	of *chunk // holds Data; nil: none does
 }
 
-// Release says that nobody needs Data any more: it is used for what is read next. It is
-// for who got the event of a Reader, at most once, and may be left out.
+// Release gives the memory of Data back to the readers. The caller of Reader.Next may
+// call it once for each event, and must not use Data afterwards. Without a call the
+// garbage collector frees the memory.
 func (e Event) Release() { e.of.release() }
 
-// NewID returns a new name for an execution: a UUID of version 7, so that names
-// sort by time and 62 bits of each are random.
+// NewID returns a new ID: a UUID of version 7. Such IDs sort by time, and 62 bits
+// of each are random.
 func NewID() string {
 	return uuid.Must(uuid.NewV7()).String()
 }
 
-// maxID is the longest ID that can be a file's name everywhere, with room.
+// maxID is the longest ID, in bytes. It is a file name on every file system.
 const maxID = 64
 
 // validID reports whether id may become a file's name.

@@ -59,6 +59,21 @@ func create(t testing.TB, s *Store, x Execution) *Log {
 	return l
 }
 
+// createInFile is create with a spool that is a file from the beginning.
+func createInFile(t testing.TB, s *Store, x Execution) *Log {
+	t.Helper()
+	l := create(t, s, x)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.moveToFile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// creators are the two places for a spool.
+var creators = map[string]func(testing.TB, *Store, Execution) *Log{"in rows": create, "in a file": createInFile}
+
 func appendOutput(t testing.TB, l *Log, data string) uint64 {
 	t.Helper()
 	seq, err := l.Append(Event{Kind: KindOutput, Stream: 1, Time: start, Data: []byte(data)})
@@ -212,7 +227,7 @@ func TestCreateRefuses(t *testing.T) {
 			}
 		})
 	}
-	// What was there is as it was.
+	// The earlier execution did not change.
 	appendOutput(t, taken, "x")
 	end(t, taken, "EXITED", start)
 	for _, id := range []string{taken.ID(), ended.ID()} {
@@ -236,20 +251,27 @@ func TestCancelledCreate(t *testing.T) {
 	create(t, s, x)
 }
 
-// A spool that can't be made takes the row with it, and the claim.
-func TestCreateFailsAfterTheRow(t *testing.T) {
-	s := openStore(t, Config{grown: true})
-	x := Execution{ID: NewID(), Tenant: "a", Key: "k", Labels: map[string]string{"a": "b"}}
-	if err := os.Mkdir(s.spoolPath(x.ID), 0o700); err != nil {
+// Output is refused if its file can't be made. Earlier output stays, and the log still
+// takes small output and the end.
+func TestFileCantBeMade(t *testing.T) {
+	s := openStore(t, Config{})
+	l := create(t, s, Execution{ID: "x"})
+	appendOutput(t, l, "before")
+	if err := os.Mkdir(s.spoolPath("x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create(t.Context(), x, nil); err == nil {
-		t.Fatal("created over a directory")
+	if _, err := l.Append(Event{Kind: KindOutput, Data: make([]byte, maxInRows)}); err == nil {
+		t.Fatal("appended to a directory")
 	}
-	if _, err := s.Get(t.Context(), "a", x.ID); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v", err)
+	appendOutput(t, l, "after")
+	end(t, l, "EXITED", start)
+	for range 2 {
+		events := readAll(t, s, "a", "x", 1)
+		if len(events) != 3 || string(events[0].Data) != "before" || string(events[1].Data) != "after" {
+			t.Errorf("got %+v", events)
+		}
+		s = reopenStore(t, s)
 	}
-	create(t, s, x)
 }
 
 func TestAppendRefuses(t *testing.T) {
@@ -280,8 +302,8 @@ func TestAppendRefuses(t *testing.T) {
 	}
 }
 
-// Appends from many goroutines: every event is there once, whole, numbered as
-// its append said, and those of one goroutine are in their order.
+// Many goroutines append: every event is there once, whole, with the number that
+// Append returned. The events of one goroutine keep their order.
 func TestConcurrentAppends(t *testing.T) {
 	const writers, each = 8, 500
 	s := openStore(t, Config{})
@@ -355,7 +377,7 @@ func TestEndOnce(t *testing.T) {
 	}
 }
 
-// Who has seen the end finds the execution ended.
+// A caller that has read the end finds the execution ended.
 func TestEndIsInTheRowFirst(t *testing.T) {
 	s := openStore(t, Config{})
 	for range 50 {

@@ -6,117 +6,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// found is what a spool holds up to its first frame that is none.
-type found struct {
-	size  int64  // of what is whole; 0 if not even the magic is
-	seq   uint64 // of the last event; 0: none
-	marks marks
-	end   *Event // the last event if it is an end
-
-	header  []byte    // the first event's data
-	started time.Time // of the first event that says so
-}
-
-// scan reads a spool through. Only an error of the disk is an error; where the
-// frames end, for whatever reason, is where the spool ends.
-func scan(f *os.File) (found, error) {
-	fi, err := f.Stat()
-	if err != nil {
-		return found{}, err
-	}
-	if err := checkMagic(f); err != nil {
-		var bad badFrame
-		if errors.As(err, &bad) {
-			return found{}, nil
-		}
-		return found{}, err
-	}
-	return scanFrames(f, fi.Size())
-}
-
-// scanFrames is scan behind the magic of a spool of a size.
-func scanFrames(f io.ReaderAt, size int64) (found, error) {
-	r := frames{f: f, pos: int64(len(spoolMagic))}
-	at := found{size: r.pos}
-	for {
-		e, err := r.next(size)
-		var bad badFrame
-		switch {
-		case err == io.EOF, err == errShort, errors.As(err, &bad):
-			return at, nil
-		case err != nil:
-			return found{}, err
-		case e.Seq != at.seq+1, at.end != nil:
-			return at, nil
-		}
-		at.marks.add(e.Seq, at.size)
-		at.seq, at.size = e.Seq, r.pos
-		switch {
-		case e.Kind == KindHeader:
-			at.header = bytes.Clone(e.Data)
-		case e.Kind == KindStarted && at.started.IsZero():
-			at.started = e.Time
-		}
-		if e.Kind == KindEnd {
-			e.Data = bytes.Clone(e.Data)
-			at.end = &e
-		}
-	}
-}
-
-// checkMagic says whether f begins as a spool does.
-func checkMagic(f io.ReaderAt) error {
-	got := make([]byte, len(spoolMagic))
-	switch _, err := f.ReadAt(got, 0); {
-	case err == io.EOF:
-		return badFrame("file is shorter than its first bytes")
-	case err != nil:
-		return err
-	case string(got) != spoolMagic:
-		return badFrame("file does not begin as a spool")
-	}
-	return nil
-}
-
-// errNoSpool says that a log has nothing to write to.
-var errNoSpool = errors.New("spool can't be used")
-
-// openSpool opens an execution's spool. Anything else in its place is a
-// badFrame; it is not waited for or followed.
-func (s *Store) openSpool(id string, flag int) (*os.File, error) {
-	f, err := os.OpenFile(s.spoolPath(id), flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		for _, other := range []error{unix.EISDIR, unix.ELOOP, unix.ENXIO} {
-			if errors.Is(err, other) {
-				return nil, badFrame(err.Error())
-			}
-		}
-		return nil, err
-	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
-		err = badFrame("it is no file but " + fi.Mode().Type().String())
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// Unended returns the executions, of all tenants, that an earlier process left
-// unended: oldest first, without those that are open now.
-//
-// A row that can't be read is left out; Open logs it.
+// Unended returns the executions of all tenants that an earlier process left unended,
+// oldest first. An execution that was reopened is not among them, and neither is one
+// whose row can't be read, which Open logs.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
-	s.settle(ctx)
+	s.flushForQuery(ctx)
 	all, _, err := s.unended(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("record: unended: %w", err)
@@ -130,8 +27,8 @@ func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 	return left, nil
 }
 
-// unended returns the rows that have no end, and what is wrong with those that
-// can't be read at all.
+// unended returns the rows without an end, and one error for each such row that can't
+// be read.
 func (s *Store) unended(ctx context.Context) (all []*row, unreadable []error, err error) {
 	rows, err := s.db.queries.QueryContext(ctx, selectRow+"WHERE state < 3 ORDER BY n")
 	if err != nil {
@@ -152,8 +49,8 @@ func (s *Store) unended(ctx context.Context) (all []*row, unreadable []error, er
 	return all, unreadable, rows.Err()
 }
 
-// closeEnded closes the rows whose spools have their end. One that can't be read
-// or closed is logged and left as it is.
+// closeEnded closes the rows whose files have the end. It logs a row or a file that
+// can't be read, and goes on.
 func (s *Store) closeEnded(ctx context.Context) error {
 	left, unreadable, err := s.unended(ctx)
 	if err != nil {
@@ -163,8 +60,8 @@ func (s *Store) closeEnded(ctx context.Context) error {
 		s.log.Error("record: an execution that has not ended can't be read", "err", err)
 	}
 	for _, x := range left {
-		if x.garbled != nil {
-			s.log.Error("record: a part of an execution can't be read", "execution", x.ID, "err", x.garbled)
+		if x.unreadable != nil {
+			s.log.Error("record: a part of an execution can't be read", "execution", x.ID, "err", x.unreadable)
 		}
 		err := s.closeIfEnded(ctx, x)
 		if isCorrupt(err) {
@@ -178,6 +75,9 @@ func (s *Store) closeEnded(ctx context.Context) error {
 }
 
 func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
+	if !x.inFile {
+		return nil // the row itself records the end
+	}
 	f, err := s.openSpool(x.ID, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -191,18 +91,16 @@ func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 		return err
 	}
 	return s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return closeRow(ctx, tx, x.n, *at.end, at.size, at.marks.encode(), nil)
+		return runStatements(ctx, tx, []statement{endStatement(x.n, *at.end, at.size, at.index.encode())})
 	})
 }
 
-// Reopen opens the log of an execution that an earlier process left unended, so
-// that it can be ended. A frame that was written in part is cut off; artifacts,
-// which only an ended execution has, are dropped. If the spool can't be used,
-// that is logged, nothing can be appended, and the end will be in the database
-// only.
+// Reopen opens the log of an execution that an earlier process left unended, so that
+// it can be ended. It cuts off a partly written frame, and drops artifacts, which only
+// an ended execution has. If the spool is unusable Reopen logs that; the log then
+// takes an end, which only the database gets, and nothing else.
 func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 	l := newLog(s, id)
-	l.placed = hasRow
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := s.register(l); err != nil {
@@ -220,6 +118,7 @@ func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 }
 
 func (s *Store) reopen(ctx context.Context, l *Log) error {
+	s.flushForQuery(ctx)
 	x, err := getRow(ctx, s.db.queries, "id = ?", l.id)
 	if err != nil {
 		return err
@@ -227,11 +126,15 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 	if x.State == Ended {
 		return ErrEnded
 	}
-	l.row = x.n
+	l.tenant, l.row, l.started = x.Tenant, x.n, x.State == Running
 	if err := s.dropArtifacts(ctx, l); err != nil {
 		return err
 	}
-	err = s.reopenSpool(ctx, l, x)
+	if x.inFile {
+		err = s.reopenFile(ctx, l, x)
+	} else {
+		err = s.reopenRows(ctx, l, x)
+	}
 	if err == nil || errors.Is(err, ErrEnded) {
 		return err
 	}
@@ -239,12 +142,36 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 	if l.f != nil {
 		l.f.Close() // nothing is buffered in it
 	}
-	l.f, l.size, l.seq, l.marks = nil, 0, x.LastSeq, marks{}
+	l.f, l.mem, l.size, l.seq, l.index = nil, nil, 0, x.LastSeq, index{}
 	return nil
 }
 
-// reopenSpool opens the spool of a row that has not ended, at its end.
-func (s *Store) reopenSpool(ctx context.Context, l *Log, x *row) (err error) {
+// reopenRows loads a spool that is in the database, up to its first damaged frame.
+func (s *Store) reopenRows(ctx context.Context, l *Log, x *row) error {
+	spool, err := loadSpool(ctx, s.db.queries, x)
+	if err != nil {
+		return err
+	}
+	at, err := scanFrames(bytes.NewReader(spool), int64(len(spool)))
+	if err != nil {
+		return err
+	}
+	if at.size < int64(len(spool)) {
+		s.log.Error("record: damaged frames were cut off", "execution", l.id, "bytes", int64(len(spool))-at.size)
+		err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM frames WHERE execution = ? AND seq > ?", x.n, int64(at.seq))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	l.setSpool(spool[:at.size], at.seq)
+	return nil
+}
+
+// reopenFile opens a spool that is in a file, at its end.
+func (s *Store) reopenFile(ctx context.Context, l *Log, x *row) (err error) {
 	if l.f, err = s.openSpool(l.id, os.O_RDWR|os.O_CREATE); err != nil {
 		return err
 	}
@@ -256,20 +183,26 @@ func (s *Store) reopenSpool(ctx context.Context, l *Log, x *row) (err error) {
 		return ErrEnded
 	}
 	if fi, err := l.f.Stat(); err == nil && fi.Size() > at.size {
-		s.log.Warn("record: what a crash left of a frame was cut off", "execution", l.id, "bytes", fi.Size()-at.size)
+		s.log.Warn("record: a frame that a crash cut short was removed", "execution", l.id, "bytes", fi.Size()-at.size)
 	}
 	if err := l.f.Truncate(at.size); err != nil {
 		return err
 	}
-	l.size, l.seq, l.marks = at.size, at.seq, at.marks
+	l.size, l.seq, l.index = at.size, at.seq, at.index
 	if l.seq > 0 {
 		return nil
 	}
-	// Only a loss of power leaves no header: it is in the row for this.
+	// Only a loss of power leaves no first event. The row keeps its data for this.
 	var header []byte
 	err = s.db.queries.QueryRowContext(ctx, "SELECT header FROM executions WHERE n = ?", l.row).Scan(&header)
 	if err != nil {
 		return err
 	}
-	return l.writeHeader(x.Created, header)
+	spool := newSpool(x.Created, header)
+	if err := writeParts(l.f, [][]byte{spool}, 0); err != nil {
+		return l.failure(err)
+	}
+	l.size, l.seq = int64(len(spool)), 1
+	l.index.add(1, int64(len(spoolMagic)))
+	return nil
 }

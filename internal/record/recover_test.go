@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leave makes an execution with three outputs that never ends, in a store that
-// is closed.
-func leave(t *testing.T) (*Store, Execution, []byte) {
+// unended makes an execution with three outputs in a file that never ends, in a store
+// that is closed.
+func unended(t *testing.T) (*Store, Execution, []byte) {
 	t.Helper()
-	s := openStore(t, Config{grown: true})
+	s := openStore(t, Config{})
 	x := Execution{ID: "x", Created: start}
-	l := create(t, s, x)
+	l := createInFile(t, s, x)
 	for _, data := range []string{"one", "two", "three"} {
 		appendOutput(t, l, data)
 	}
@@ -44,7 +44,7 @@ func reopenLog(t testing.TB, s *Store, id string) *Log {
 }
 
 func TestReopen(t *testing.T) {
-	s, x, _ := leave(t)
+	s, x, _ := unended(t)
 	s = openStore(t, s.config)
 	left, err := s.Unended(t.Context())
 	if err != nil || len(left) != 1 || left[0].ID != x.ID || left[0].State != Queued {
@@ -89,15 +89,15 @@ func TestReopenDropsArtifacts(t *testing.T) {
 	if got, _, err := s.ListArtifacts(t.Context(), "a", l.ID(), 0, ""); len(got) != 0 || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if total, err := s.bytes(t.Context()); total > 1000 || len(files(t, s)) != 1 || err != nil {
+	if total, err := s.bytes(t.Context()); total > 1000 || len(files(t, s)) != 0 || err != nil {
 		t.Errorf("left %v, %d bytes, %v", files(t, s), total, err)
 	}
 }
 
-// Wherever the last write was cut off, and whatever is behind it, the frames
-// before are kept, and the log goes on from there.
+// A write that was cut off at any byte, with any bytes after it, leaves the earlier
+// frames. The log continues after them.
 func TestTornFrames(t *testing.T) {
-	s, x, spool := leave(t)
+	s, x, spool := unended(t)
 	last := len(spool) - frameSize - len("three")
 	if e, _, err := decodeFrame(spool[last:]); string(e.Data) != "three" || err != nil {
 		t.Fatalf("got %q, %v", e.Data, err)
@@ -144,7 +144,7 @@ func TestLostSpool(t *testing.T) {
 		"zeroes": make([]byte, 500), "another file": bytes.Repeat([]byte("#!/bin/sh\n"), 100),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, x, _ := leave(t)
+			s, x, _ := unended(t)
 			if err := os.Remove(s.spoolPath(x.ID)); err != nil {
 				t.Fatal(err)
 			}
@@ -164,11 +164,11 @@ func TestLostSpool(t *testing.T) {
 // A crash after the end was written and before the row was closed.
 func TestEndOnlyInSpool(t *testing.T) {
 	s := openStore(t, Config{})
-	l := create(t, s, Execution{ID: "x", Created: start})
+	l := createInFile(t, s, Execution{ID: "x", Created: start})
 	appendOutput(t, l, "one")
 	end(t, l, "EXITED", start.Add(time.Minute))
 	want, events := get(t, s, "a", "x"), readAll(t, s, "a", "x", 0)
-	_, err := s.db.states.Exec(`UPDATE executions SET state = 2, ended = 0, ending = '', outcome = x'', last_seq = 1, spool_bytes = 0, marks = x''`)
+	_, err := s.db.states.Exec(`UPDATE executions SET state = 2, ended = 0, ending = '', outcome = x'', last_seq = 1, spool_bytes = 0, spool_index = x''`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +186,8 @@ func TestEndOnlyInSpool(t *testing.T) {
 // An end that only the row has is read like any other, with the log open and
 // without.
 func TestEndOnlyInRow(t *testing.T) {
-	s := openStore(t, Config{grown: true})
-	l := create(t, s, Execution{ID: "x"})
+	s := openStore(t, Config{})
+	l := createInFile(t, s, Execution{ID: "x"})
 	appendOutput(t, l, "one")
 	r := newReader(t, s, "a", "x", 2)
 	// From here on the spool can't be written.
@@ -245,15 +245,15 @@ func TestUnusableExecution(t *testing.T) {
 		{name: "pipe", damage: spool(func(p string) error { return unix.Mkfifo(p, 0o600) })},
 		{name: "labels", damage: row("labels = '{\"a'"), whole: true},
 		{name: "no labels", damage: row("labels = ''"), whole: true},
-		{name: "numbers", damage: row("last_seq = -5, spool_bytes = -1, started = -1, marks = x'ffff'"), whole: true},
+		{name: "numbers", damage: row("last_seq = -5, spool_bytes = -1, started = -1, spool_index = x'ffff'"), whole: true},
 		{name: "path", damage: row("id = '../../x'"), lost: true},
 		{name: "no id", damage: row("id = ''"), lost: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var logged bytes.Buffer
-			s := openStore(t, Config{grown: true, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+			s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 			for _, id := range []string{"w", "x", "y"} {
-				appendOutput(t, create(t, s, Execution{ID: id, Labels: map[string]string{"a": "b"}}), "output")
+				appendOutput(t, createInFile(t, s, Execution{ID: id, Labels: map[string]string{"a": "b"}}), "output")
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
@@ -294,7 +294,7 @@ func TestUnusableExecution(t *testing.T) {
 			if got := len(listAll(t, s, Filter{Tenant: "a"})); got != 3 {
 				t.Errorf("listed %d", got)
 			}
-			// The files of what is gone are too, whatever they are.
+			// Removed executions leave no files, of any kind.
 			s.config.MaxAge = time.Hour
 			s = reopenStore(t, s)
 			if removed, _ := sweep(t, s, start.Add(2*time.Hour)); removed != len(want) {
@@ -309,7 +309,7 @@ func TestUnusableExecution(t *testing.T) {
 
 // A log without a spool takes an end, and nothing else.
 func TestReopenWithoutSpool(t *testing.T) {
-	s, x, _ := leave(t)
+	s, x, _ := unended(t)
 	if err := errors.Join(os.Remove(s.spoolPath(x.ID)), os.Mkdir(s.spoolPath(x.ID), 0o700)); err != nil {
 		t.Fatal(err)
 	}

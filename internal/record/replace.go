@@ -8,14 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/record/journal"
 )
 
-// errBlank says that the database knows of no execution, but there are files of
-// some: it was deleted, emptied or exchanged.
+// errBlank says that the database has no execution, although files of executions exist:
+// it was deleted, emptied or exchanged.
 var errBlank = errors.New("it has no executions, but there are spools or artifacts")
 
-// openOrReplace opens the database and repairs what a crash left. If the database
-// is damaged or blank, all is moved aside and it begins anew.
+// openOrReplace opens the database and the journal, and repairs the damage of a crash.
+// If the database is damaged or blank, it moves all files aside and makes new ones.
 func (s *Store) openOrReplace(ctx context.Context) error {
 	err := s.openRecord(ctx)
 	if !isCorrupt(err) && !errors.Is(err, errBlank) {
@@ -25,11 +27,12 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 		err = errors.Join(err, s.db.close())
 		s.db = nil
 	}
-	if s.arena != nil {
-		err = errors.Join(err, s.arena.close())
-		s.arena = nil
+	if s.batch.journal != nil {
+		err = errors.Join(err, s.batch.journal.Close())
+		s.batch.journal = nil
 	}
-	aside, qerr := quarantine(s.config.Dir, time.Now())
+	s.batch.pending = nil
+	aside, qerr := quarantine(s.config.Dir, databaseName, databaseName+"-wal", databaseName+"-shm", journalName, spoolsName, artifactsName)
 	if qerr != nil {
 		return errors.Join(err, qerr)
 	}
@@ -52,27 +55,36 @@ func (s *Store) openRecord(ctx context.Context) error {
 		left = left || some
 	}
 	path := filepath.Join(s.config.Dir, databaseName)
-	// Asked before SQLite sees it: it would remove the log of an empty one.
-	if (left || hasBytes(filepath.Join(s.config.Dir, youngName))) && !hasBytes(path) {
+	// This comes before SQLite, which would remove the write-ahead log of an empty database.
+	if (left || hasBytes(path+"-wal") || hasBytes(filepath.Join(s.config.Dir, journalName))) && !hasBytes(path) {
 		return fmt.Errorf("%s: %w", path, errBlank)
 	}
-	var err error
-	if s.db, err = openDatabase(ctx, path); err != nil {
+	db, err := openDatabase(ctx, path)
+	if err != nil {
 		return err
 	}
-	if left {
+	s.db = db
+	first, err := s.openJournal(ctx)
+	if errors.Is(err, journal.ErrVersion) {
+		first, err = s.replaceJournal(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
+	// The database may be empty because its first changes are still in the journal.
+	if left && first != 1 {
 		if err := s.db.checkBlank(ctx); err != nil {
 			return err
 		}
 	}
-	// Each of the two by itself, so that an index has it.
+	if err := s.applyLeft(ctx); err != nil {
+		return err
+	}
+	// Two queries in one, so that each uses an index.
 	err = s.db.queries.QueryRowContext(ctx, `
 		SELECT coalesce((SELECT max(n) FROM executions), 0), coalesce((SELECT max(id) FROM executions), '')`).Scan(&s.lastRow, &s.lastID)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	if err := s.openYoung(ctx); err != nil {
-		return err
 	}
 	if err := s.collectGarbage(ctx); err != nil {
 		return err
@@ -80,11 +92,11 @@ func (s *Store) openRecord(ctx context.Context) error {
 	return s.closeEnded(ctx)
 }
 
-// hasBytes reports whether there is a file with something in it.
+// hasBytes reports whether the file exists and is not empty.
 func hasBytes(path string) bool {
 	fi, err := os.Stat(path)
 	if err != nil {
-		return !errors.Is(err, os.ErrNotExist) // what else is wrong shows later
+		return !errors.Is(err, os.ErrNotExist) // another error shows when it is opened
 	}
 	return fi.Size() > 0
 }
@@ -102,7 +114,7 @@ func hasEntries(dir string) (bool, error) {
 	return err == nil, err
 }
 
-// checkBlank returns errBlank if no file can be known to the database.
+// checkBlank returns errBlank if the database lists neither executions nor garbage.
 func (d *database) checkBlank(ctx context.Context) error {
 	var known bool
 	err := d.queries.QueryRowContext(ctx,
@@ -116,14 +128,25 @@ func (d *database) checkBlank(ctx context.Context) error {
 	return nil
 }
 
-// quarantine moves what is in dir, except the lock, into a directory of its own
-// beside it and returns that: a damaged database can't say what belongs to whom.
-func quarantine(dir string, now time.Time) (string, error) {
-	aside := filepath.Join(dir, "corrupt-"+now.UTC().Format("20060102T150405.000000000Z"))
+// replaceJournal moves a damaged journal aside and opens a new one. The changes in it
+// are lost; executions that they would have ended are Unended.
+func (s *Store) replaceJournal(ctx context.Context, damage error) (first uint64, err error) {
+	aside, err := quarantine(s.config.Dir, journalName)
+	if err != nil {
+		return 0, errors.Join(damage, err)
+	}
+	s.log.Error("record: the journal is damaged; it has been moved aside and a new one made", "err", damage, "moved_to", aside)
+	return s.openJournal(ctx)
+}
+
+// quarantine moves files of dir into a new directory in it, and returns that. With a
+// damaged database all files must go, because it can't tell whose they are.
+func quarantine(dir string, names ...string) (string, error) {
+	aside := filepath.Join(dir, "corrupt-"+time.Now().UTC().Format("20060102T150405.000000000Z"))
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return "", err
 	}
-	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", youngName, spoolsName, artifactsName} {
+	for _, name := range names {
 		err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", err

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A database that knows nothing of the files beside it is put aside with them.
+// A database without executions is moved aside together with files of executions.
 func TestBlankDatabase(t *testing.T) {
 	remove := func(t *testing.T, path string) {
 		t.Helper()
@@ -44,8 +44,8 @@ func TestBlankDatabase(t *testing.T) {
 		for _, kind := range []string{spoolsName, artifactsName} {
 			t.Run(test.name+" beside "+kind, func(t *testing.T) {
 				var logged bytes.Buffer
-				s := openStore(t, Config{grown: true, Log: slog.New(slog.NewTextHandler(&logged, nil))})
-				l := create(t, s, Execution{ID: "x"})
+				s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+				l := createInFile(t, s, Execution{ID: "x"})
 				writeArtifacts(t, s, l, map[string]string{"x": "content"})
 				end(t, l, "EXITED", start)
 				if err := s.Close(); err != nil {
@@ -106,7 +106,7 @@ func TestBlankDatabaseKeepsItsLog(t *testing.T) {
 // Where there are no files, nothing was lost.
 func TestEmptyStoreIsNotBlank(t *testing.T) {
 	var logged bytes.Buffer
-	s := openStore(t, Config{grown: true, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	s = reopenStore(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -118,12 +118,46 @@ func TestEmptyStoreIsNotBlank(t *testing.T) {
 	}
 }
 
+// A damaged journal is moved aside, and the executions in the database stay.
+func TestDamagedJournal(t *testing.T) {
+	var logged bytes.Buffer
+	s := openStore(t, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	end(t, create(t, s, Execution{ID: "x"}), "EXITED", start)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(s.config.Dir, journalName)
+	flip(0)(t, path, 0)
+	damaged, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, s.config)
+	if !strings.Contains(logged.String(), "level=ERROR") {
+		t.Errorf("logged %q", logged.String())
+	}
+	aside, err := filepath.Glob(filepath.Join(s.config.Dir, "corrupt-*", journalName))
+	if len(aside) != 1 || err != nil {
+		t.Fatalf("aside: %v, %v", aside, err)
+	}
+	if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, damaged) {
+		t.Errorf("the file that was moved aside has %q, %v", kept, err)
+	}
+	end(t, create(t, s, Execution{ID: "y"}), "EXITED", start)
+	for range 2 {
+		if got := listAll(t, s, Filter{Tenant: "a"}); len(got) != 2 {
+			t.Errorf("listed %v", got)
+		}
+		s = reopenStore(t, s)
+	}
+}
+
 func cutFile(t *testing.T, path string) {
 	t.Helper()
 	cut(0)(t, path, 0)
 }
 
-// execIn runs statements on the database at path, which nobody has open.
+// execIn runs statements on the closed database at path.
 func execIn(t *testing.T, path, statements string) {
 	t.Helper()
 	db := openPool(path, 1, map[string][]string{})

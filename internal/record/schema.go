@@ -6,11 +6,12 @@ import (
 	"fmt"
 )
 
-// schema is one step for each version of the database; PRAGMA user_version says
-// how many have been taken. A step that was released is never changed.
+// schema has one step for each version of the database. PRAGMA user_version says how
+// many steps were taken. A released step never changes.
 var schema = []string{`
--- n orders executions by creation: its time in nanoseconds, or one more than the
--- newest row's if that is later. So n >= created, always.
+-- n orders executions by creation: the time of creation in nanoseconds, or one more
+-- than the newest row's n if that is later. So n >= created, always.
+-- in_file says where the spool is: 0 in frames, 1 in a file.
 CREATE TABLE executions (
 	n              INTEGER PRIMARY KEY,
 	id             TEXT    NOT NULL UNIQUE,
@@ -28,19 +29,30 @@ CREATE TABLE executions (
 	ended          INTEGER NOT NULL DEFAULT 0,
 	ending         TEXT    NOT NULL DEFAULT '',
 	last_seq       INTEGER NOT NULL DEFAULT 1,
+	in_file        INTEGER NOT NULL DEFAULT 0,
 	spool_bytes    INTEGER NOT NULL DEFAULT 0,
 	artifact_bytes INTEGER NOT NULL DEFAULT 0,
+	row_bytes      INTEGER NOT NULL,
 	labels         TEXT    NOT NULL,
 	detail         BLOB    NOT NULL,
 	outcome        BLOB    NOT NULL DEFAULT x'',
-	marks          BLOB    NOT NULL DEFAULT x'',
+	spool_index    BLOB    NOT NULL DEFAULT x'',
 	header         BLOB    NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX executions_key ON executions (tenant, key) WHERE key IS NOT NULL;
 CREATE INDEX executions_tenant ON executions (tenant, n);
 CREATE INDEX executions_skill  ON executions (tenant, skill, n);
 CREATE INDEX executions_live   ON executions (tenant, n) WHERE state < 3;
-CREATE INDEX executions_ended  ON executions (ended, spool_bytes, artifact_bytes) WHERE state = 3;
+CREATE INDEX executions_ended  ON executions (ended, spool_bytes, artifact_bytes, row_bytes) WHERE state = 3;
+
+-- The frames of spools that are in no file, without the first event and the end,
+-- which are in the row.
+CREATE TABLE frames (
+	execution INTEGER NOT NULL REFERENCES executions (n) ON DELETE CASCADE,
+	seq       INTEGER NOT NULL,
+	data      BLOB    NOT NULL,
+	PRIMARY KEY (execution, seq)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE labels (
 	tenant    TEXT    NOT NULL,
@@ -62,20 +74,12 @@ CREATE TABLE artifacts (
 	PRIMARY KEY (execution, path)
 ) STRICT, WITHOUT ROWID;
 
--- Executions whose rows are gone and whose files may not be.
+-- The sequence number of the last journal entry whose change the database has.
+CREATE TABLE journal (applied INTEGER NOT NULL) STRICT;
+INSERT INTO journal (applied) VALUES (0);
+
+-- Executions whose rows are gone, and whose files may still be there.
 CREATE TABLE garbage (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
-`, `
--- What retention counts of a row: its blobs.
-ALTER TABLE executions ADD COLUMN row_bytes INTEGER NOT NULL DEFAULT 0;
-UPDATE executions SET row_bytes = length(detail) + length(outcome) + length(header) + length(marks);
-DROP INDEX executions_ended;
-CREATE INDEX executions_ended ON executions (ended, spool_bytes, artifact_bytes, row_bytes) WHERE state = 3;
-`, `
--- Spools that are in no file: those of executions that ended young.
-CREATE TABLE spools (
-	execution INTEGER PRIMARY KEY REFERENCES executions (n) ON DELETE CASCADE,
-	data      BLOB NOT NULL
-) STRICT;
 `}
 
 // migrate takes the steps that the database at path has not taken, each at once

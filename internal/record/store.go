@@ -15,34 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is in a store's directory.
+// Names in a store's directory.
 const (
 	lockName      = "lock"
 	databaseName  = "record.db"
 	spoolsName    = "spool"
 	artifactsName = "artifacts"
-	youngName     = "young"
 	ballastName   = "ballast"
+	journalName   = "journal"
 )
 
 const warnFull = "record: the disk is full; nothing new is taken until there is room"
 
-// Config says where a Store is and what it keeps.
+// Config is the configuration of a Store.
 type Config struct {
-	// Dir is the store's own directory, made with mode 0700 if it isn't there. At
-	// most one process at a time has it open.
+	// Dir is the store's own directory. Open makes it with mode 0700 if it is missing.
+	// At most one process at a time has it open.
 	Dir string
-	// MaxAge is how long an execution is kept after its end. Zero: for ever.
+	// MaxAge is the time from the end of an execution to its removal. Zero: for ever.
 	MaxAge time.Duration
-	// MaxBytes is how much spools, artifacts and the contents of rows may take
-	// together before the oldest ended executions go. Zero: no bound.
+	// MaxBytes bounds the bytes of spools, artifacts and row contents together: past
+	// it Sweep removes the oldest ended executions. Zero: no bound.
 	MaxBytes int64
-	// Log is told of what was repaired. Nil: nobody is.
+	// Log receives repairs and failures. Nil: they are not logged.
 	Log *slog.Logger
-
-	// Of tests: every execution has its row and its file from the beginning; none gets
-	// its row by the passing of time.
-	grown, still bool
 }
 
 // Store is the record of all executions. Its methods can be called from any
@@ -53,44 +49,44 @@ type Store struct {
 	lock    *os.File
 	db      *database
 	ballast *ballast
-	arena   *arena
+	batch   batch
 
-	mu       sync.Mutex
-	live     map[string]*Log // by execution; nil once closed
-	young    map[*Log]bool   // those that have no row
-	gathered int             // how many of them have ended
-	aging    bool            // keep looks how old they get
-	lastRow  int64           // the newest row's number
-	lastID   string          // the last name in their order that an execution has or had
+	mu      sync.Mutex
+	live    map[string]*Log // by execution; nil once closed
+	lastRow int64           // the newest row's number
+	lastID  string          // the last ID, in the order of strings, that an execution has or had
 
-	born, died chan struct{} // hold one: there are young executions, or ends of some
-	closing    chan struct{}
-	keeping    sync.WaitGroup
+	closing chan struct{} // closed by Close
+	keeping sync.WaitGroup
 
 	sweeping sync.Mutex // held by the one Sweep
 }
 
-// Open opens the store in c.Dir, or makes one, and repairs what a crash left. If
-// the database is damaged, or knows of nothing although there are spools or
-// artifacts, everything is moved aside within the directory, that is logged as
-// an error, and a new store is made; if a newer version wrote it, the error is a
-// *NewerError; if another process has it open, ErrInUse.
+// Open opens the store in c.Dir, or makes one, and repairs the damage of a crash. If
+// the database is damaged, or is empty although spools, artifacts or a used journal
+// exist, Open moves everything aside within the directory, logs that as an error, and makes a
+// new store. If a newer version wrote the database the error is a *NewerError. If
+// another process has the store open it is ErrInUse.
 //
-// Executions that had not ended are then in Unended; until they are reopened
-// they can be listed but not read.
+// Unended then returns the executions that had not ended. They can be listed; they
+// can be read after Reopen.
 func Open(c Config) (*Store, error) {
-	s := &Store{
-		config: c, log: c.Log, live: map[string]*Log{}, young: map[*Log]bool{},
-		born: make(chan struct{}, 1), died: make(chan struct{}, 1), closing: make(chan struct{}),
+	s, err := openIdle(c)
+	if err != nil {
+		return nil, err
 	}
+	s.keeping.Go(s.flushInTime)
+	return s, nil
+}
+
+// openIdle is Open without the goroutine that applies changes in time.
+func openIdle(c Config) (*Store, error) {
+	s := &Store{config: c, log: c.Log, live: map[string]*Log{}, closing: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if err := s.open(context.Background()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open record: %w", err), s.release())
-	}
-	if !c.still {
-		s.keeping.Go(s.keep)
 	}
 	return s, nil
 }
@@ -144,8 +140,8 @@ func mkdirSynced(path string) error {
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
-// Close ends the use of the store. What has not ended stays so, as if the
-// process had died; readers get ErrClosed.
+// Close closes the store. Executions that have not ended stay so, as after the death
+// of the process. Readers get ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.live == nil {
@@ -160,18 +156,17 @@ func (s *Store) Close() error {
 	for _, l := range live {
 		l.abandon()
 	}
-	s.settle(context.Background())
-	return s.release()
+	return errors.Join(s.flush(context.Background()), s.release())
 }
 
-// release frees what Open took.
+// release closes the files that Open opened.
 func (s *Store) release() error {
 	var errs []error
 	if s.db != nil {
 		errs = append(errs, s.db.close())
 	}
-	if s.arena != nil {
-		errs = append(errs, s.arena.close())
+	if s.batch.journal != nil {
+		errs = append(errs, s.batch.journal.Close())
 	}
 	if s.ballast != nil {
 		errs = append(errs, s.ballast.close())
@@ -182,7 +177,7 @@ func (s *Store) release() error {
 	return errors.Join(errs...)
 }
 
-// register makes l the log of its execution. ErrInUse if there is one.
+// register makes l the log of its execution, or returns ErrInUse if another log is.
 func (s *Store) register(l *Log) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,15 +199,15 @@ func (s *Store) unregister(l *Log) {
 	}
 }
 
-// liveLog returns the open log of an execution; nil if there is none.
+// liveLog returns the open log of an execution, or nil.
 func (s *Store) liveLog(id string) *Log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live[id]
 }
 
-// liveLogs returns the open logs. A log's lock comes before the store's, so that
-// nobody may ask them anything while holding that.
+// liveLogs returns the open logs. The caller must not hold s.mu when it uses them: a
+// log's lock comes before it.
 func (s *Store) liveLogs() []*Log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,8 +218,8 @@ func (s *Store) spoolPath(id string) string {
 	return filepath.Join(s.config.Dir, spoolsName, id)
 }
 
-// write does what f says to the database's states. If the disk is full the
-// ballast is spent on it.
+// write runs f in a transaction. If the disk is full, it gives up the ballast and
+// tries again.
 func (s *Store) write(ctx context.Context, f updateFunc) error {
 	err := s.db.update(ctx, s.db.states, f)
 	if isFull(err) {

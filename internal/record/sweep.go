@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// sweepBatch bounds how many executions one transaction removes, so that others
-// get their turn.
+// sweepBatch bounds the executions that one transaction removes, because other writers
+// wait for it.
 const sweepBatch = 100
 
-// doomed is an execution that is to be removed.
-type doomed struct {
+// expired is an execution that is to be removed.
+type expired struct {
 	n     int64
 	id    string
 	bytes int64
 }
 
-// Sweep removes ended executions with everything that belongs to them: those
-// that ended more than MaxAge before now, then the oldest until spools, artifacts
-// and rows, of open executions too, are within MaxBytes. It returns how many,
-// and how many bytes they took. A reader or artifact that is open can be read on.
+// Sweep removes ended executions with their spools and artifacts: first those that
+// ended more than MaxAge before now, then the oldest until all executions together,
+// open ones too, are within MaxBytes. It returns the number of removed executions and
+// of their bytes. Open readers and artifacts stay readable.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
-	s.settle(ctx)
+	s.flushForQuery(ctx)
 	if s.config.MaxAge > 0 {
 		removed, freed, err = s.sweepOldest(ctx, nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
 	}
 	if err == nil && s.config.MaxBytes > 0 {
 		removed, freed, err = s.sweepBytes(ctx, removed, freed)
 	}
-	// Whatever happened, there may be room again.
+	// Even after an error there may be room again.
 	if ferr := s.ballast.fill(); ferr != nil {
 		s.log.Warn(warnFull, "err", ferr)
 	}
@@ -45,7 +45,8 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	return removed, freed, nil
 }
 
-// sweepBytes removes what is over MaxBytes, and adds it to what was removed.
+// sweepBytes removes the oldest executions until MaxBytes holds. It adds to removed and
+// freed.
 func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, int64, error) {
 	total, err := s.bytes(ctx)
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, 
 	return removed + n, freed + bytes, err
 }
 
-// bytes is how much spools, artifacts and rows take.
+// bytes returns the bytes of spools, artifacts and rows together.
 func (s *Store) bytes(ctx context.Context) (int64, error) {
 	var total int64
 	err := s.db.queries.QueryRowContext(ctx, `
@@ -70,15 +71,15 @@ func (s *Store) bytes(ctx context.Context) (int64, error) {
 	return total, nil
 }
 
-// sweepOldest removes ended executions, oldest first, as long as they ended
-// before a time and less than enough bytes were freed.
+// sweepOldest removes executions that ended before a time, oldest first, until it has
+// freed enough bytes.
 func (s *Store) sweepOldest(ctx context.Context, before, enough int64) (removed int, freed int64, err error) {
 	for freed < enough {
 		oldest, err := s.oldest(ctx, before)
 		if err != nil || len(oldest) == 0 {
 			return removed, freed, err
 		}
-		var batch []doomed
+		var batch []expired
 		for _, d := range oldest {
 			if freed >= enough {
 				break
@@ -94,8 +95,8 @@ func (s *Store) sweepOldest(ctx context.Context, before, enough int64) (removed 
 	return removed, freed, nil
 }
 
-// oldest returns the first executions that ended before a time.
-func (s *Store) oldest(ctx context.Context, before int64) ([]doomed, error) {
+// oldest returns the first sweepBatch executions that ended before a time.
+func (s *Store) oldest(ctx context.Context, before int64) ([]expired, error) {
 	rows, err := s.db.queries.QueryContext(ctx, `
 		SELECT n, id, spool_bytes + artifact_bytes + row_bytes FROM executions
 		WHERE state = 3 AND ended < ? ORDER BY ended LIMIT ?`, before, sweepBatch)
@@ -103,9 +104,9 @@ func (s *Store) oldest(ctx context.Context, before int64) ([]doomed, error) {
 		return nil, err
 	}
 	defer rows.Close()
-	var batch []doomed
+	var batch []expired
 	for rows.Next() {
-		var d doomed
+		var d expired
 		if err := rows.Scan(&d.n, &d.id, &d.bytes); err != nil {
 			return nil, err
 		}
@@ -114,9 +115,9 @@ func (s *Store) oldest(ctx context.Context, before int64) ([]doomed, error) {
 	return batch, rows.Err()
 }
 
-// remove removes the rows of a batch, then its files. In between the database
-// says that the files are garbage.
-func (s *Store) remove(ctx context.Context, batch []doomed) error {
+// remove removes the rows of a batch, then its files. In between the database lists
+// the files as garbage.
+func (s *Store) remove(ctx context.Context, batch []expired) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, d := range batch {
 			if _, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO garbage (id) VALUES (?)", d.id); err != nil {
@@ -134,8 +135,8 @@ func (s *Store) remove(ctx context.Context, batch []doomed) error {
 	return s.collectGarbage(ctx)
 }
 
-// collectGarbage removes the files that the database says are garbage. What
-// can't be removed is logged, and tried again the next time.
+// collectGarbage removes the files that the database lists as garbage. It logs a file
+// that can't be removed, and tries again the next time.
 func (s *Store) collectGarbage(ctx context.Context) error {
 	ids, err := s.garbage(ctx)
 	if err != nil {
@@ -162,8 +163,8 @@ func (s *Store) collectGarbage(ctx context.Context) error {
 	})
 }
 
-// removeFiles removes what the execution has of files, whatever they are. What
-// can't be an execution's id names none.
+// removeFiles removes the execution's spool and artifacts, even if there is something
+// else in their places. An invalid ID has no files.
 func (s *Store) removeFiles(id string) error {
 	if !validID(id) {
 		return nil

@@ -43,7 +43,7 @@ func files(t testing.TB, s *Store) []string {
 func rowsIn(t testing.TB, s *Store, table string) int {
 	t.Helper()
 	var n int
-	s.settle(t.Context())
+	s.flushForQuery(t.Context())
 	if err := s.db.queries.QueryRow("SELECT count(*) FROM " + table).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
@@ -51,13 +51,13 @@ func rowsIn(t testing.TB, s *Store, table string) int {
 }
 
 func TestSweepByAge(t *testing.T) {
-	s := openStore(t, Config{grown: true, MaxAge: time.Hour})
+	s := openStore(t, Config{MaxAge: time.Hour})
 	for i, age := range []time.Duration{3 * time.Hour, 0, time.Hour + 1, time.Hour} {
-		l := create(t, s, Execution{ID: fmt.Sprint("e", i), Key: fmt.Sprint("key", i), Labels: map[string]string{"a": "b"}})
+		l := createInFile(t, s, Execution{ID: fmt.Sprint("e", i), Key: fmt.Sprint("key", i), Labels: map[string]string{"a": "b"}})
 		writeArtifacts(t, s, l, map[string]string{"x": "12345"})
 		end(t, l, "EXITED", start.Add(-age))
 	}
-	create(t, s, Execution{ID: "runs", Created: start.Add(-100 * time.Hour)})
+	createInFile(t, s, Execution{ID: "runs", Created: start.Add(-100 * time.Hour)})
 	var want int64
 	for _, id := range []string{"e0", "e2"} {
 		fi, err := os.Stat(s.spoolPath(id))
@@ -65,7 +65,7 @@ func TestSweepByAge(t *testing.T) {
 			t.Fatal(err)
 		}
 		var row int64
-		err = s.db.queries.QueryRow("SELECT length(detail || outcome || header || marks) FROM executions WHERE id = ?", id).Scan(&row)
+		err = s.db.queries.QueryRow("SELECT length(detail || outcome || header || spool_index) FROM executions WHERE id = ?", id).Scan(&row)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,12 +99,12 @@ func TestSweepByAge(t *testing.T) {
 // Open executions count, but only ended ones go, the oldest end first, and no
 // more of them than it takes.
 func TestSweepByBytes(t *testing.T) {
-	s := openStore(t, Config{grown: true, MaxBytes: 35_000})
-	running := create(t, s, Execution{ID: "runs"})
+	s := openStore(t, Config{MaxBytes: 35_000})
+	running := createInFile(t, s, Execution{ID: "runs"})
 	appendOutput(t, running, strings.Repeat("x", 10_000))
 	var logs []*Log
 	for i := range 5 {
-		l := create(t, s, Execution{ID: fmt.Sprint("e", i)})
+		l := createInFile(t, s, Execution{ID: fmt.Sprint("e", i)})
 		appendOutput(t, l, strings.Repeat("x", 5_000))
 		writeArtifacts(t, s, l, map[string]string{"x": strings.Repeat("y", 4_000)})
 		logs = append(logs, l)
@@ -112,6 +112,7 @@ func TestSweepByBytes(t *testing.T) {
 	for i, at := range []int{2, 0, 1, 4, 3} { // e1 ended first, then e2, e0, e4, e3
 		end(t, logs[i], "EXITED", start.Add(time.Duration(at)*time.Minute))
 	}
+	s.flushForQuery(t.Context())
 	total, err := s.bytes(t.Context())
 	if err != nil || total < 55_000 || total > 57_000 {
 		t.Errorf("got %d, %v", total, err)
@@ -126,7 +127,7 @@ func TestSweepByBytes(t *testing.T) {
 	if removed, _ := sweep(t, s, start); removed != 2 {
 		t.Errorf("got %d", removed)
 	}
-	// What runs goes on.
+	// The running execution continues.
 	appendOutput(t, running, "more")
 	end(t, running, "EXITED", start)
 	if got := len(readAll(t, s, "a", "runs", 0)); got != 5 {
@@ -137,8 +138,8 @@ func TestSweepByBytes(t *testing.T) {
 	}
 }
 
-// What is only in the rows counts too, of open executions as well, and no row is
-// read for it.
+// The bytes of rows count too, also for open executions. An index answers, and no row
+// is read.
 func TestSweepCountsRows(t *testing.T) {
 	s := openStore(t, Config{MaxBytes: 250_000})
 	create(t, s, Execution{ID: "runs", Detail: make([]byte, 100_000)})
@@ -148,6 +149,7 @@ func TestSweepCountsRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.flushForQuery(t.Context())
 	if total, err := s.bytes(t.Context()); total < 250_000 || total > 251_000 || err != nil {
 		t.Errorf("got %d, %v", total, err)
 	}
@@ -221,7 +223,7 @@ func TestSweepManyAtOnce(t *testing.T) {
 	}
 }
 
-// Who reads goes on reading.
+// Open readers read on.
 func TestSweepUnderReaders(t *testing.T) {
 	s := openStore(t, Config{MaxAge: time.Hour})
 	l := create(t, s, Execution{})
@@ -260,8 +262,8 @@ func TestSweepUnderReaders(t *testing.T) {
 
 // A crash between the row's removal and the files' is made good.
 func TestSweepInterrupted(t *testing.T) {
-	s := openStore(t, Config{grown: true, MaxAge: time.Hour})
-	l := create(t, s, Execution{ID: "x"})
+	s := openStore(t, Config{MaxAge: time.Hour})
+	l := createInFile(t, s, Execution{ID: "x"})
 	writeArtifacts(t, s, l, map[string]string{"x": "content"})
 	end(t, l, "EXITED", start)
 	spool, err := os.ReadFile(s.spoolPath("x"))

@@ -7,14 +7,13 @@ import (
 	"encoding/json"
 )
 
-// token makes and reads the page tokens of one listing: where the last page
-// ended, bound to what was asked for. A token gives no access: the tenant is
-// part of every query.
+// token makes and reads the page tokens of one listing. A token holds the end of the
+// last page and a hash of the filter. It gives no access: every query names a tenant.
 type token struct {
 	asked [8]byte
 }
 
-// tokenFor returns the tokens of the listing that asked describes.
+// tokenFor returns the tokens of the listing with these parameters.
 func tokenFor(asked ...any) token {
 	b, err := json.Marshal(asked)
 	if err != nil {
@@ -26,7 +25,7 @@ func tokenFor(asked ...any) token {
 	return t
 }
 
-// token returns the tokens of f's listing; the size of its pages may change.
+// token returns the tokens of f's listing. The page size may change between pages.
 func (f Filter) token() token {
 	return tokenFor("executions", f.Tenant, f.Skill, f.States, f.Labels, f.Ends, nanos(f.CreatedAfter))
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// megabyte is what the i-th event of a long spool has.
+// megabyte is the data of event i of a long spool.
 func megabyte(i int) []byte {
 	b := make([]byte, 1<<20)
 	for j := range b {
@@ -23,8 +23,8 @@ func appendMegabytes(t *testing.T, l *Log, from, to int) {
 	}
 }
 
-// A long spool is written to the disk meanwhile, and all of it can be read, by who was
-// slow and by who comes late.
+// A long spool goes to the disk while it grows. A slow reader and a late one get all of
+// it.
 func TestLongSpool(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})
@@ -40,8 +40,8 @@ func TestLongSpool(t *testing.T) {
 	}
 	appendMegabytes(t, l, n/2, n)
 	l.mu.Lock()
-	if !l.behind && l.begun == 0 {
-		t.Error("nobody has begun to write it to the disk")
+	if !l.writing && l.begun == 0 {
+		t.Error("no write-behind has begun")
 	}
 	l.mu.Unlock()
 	end(t, l, "EXITED", start)
@@ -62,12 +62,12 @@ func TestLongSpool(t *testing.T) {
 	}
 }
 
-// What a reader has before it stays in the page cache, and what is new.
+// Bytes that a reader still needs, and new ones, stay in the page cache.
 func TestNextOut(t *testing.T) {
 	s := openStore(t, Config{})
 	l := create(t, s, Execution{})
 	l.mu.Lock()
-	l.behind = true // it is done here
+	l.writing = true // the test calls nextOut itself
 	l.mu.Unlock()
 	r := newReader(t, s, "a", l.ID(), 0)
 	appendMegabytes(t, l, 0, 48)
@@ -94,8 +94,8 @@ func TestNextOut(t *testing.T) {
 	appendMegabytes(t, l, 56, 64)
 	next("without a reader", at, at-behindLag)
 	appendMegabytes(t, l, 64, 65)
-	if from, to, _, more := l.nextOut(); more || l.behind {
-		t.Errorf("little is new: from %d to %d, %v, and it goes on: %v", from, to, more, l.behind)
+	if from, to, _, more := l.nextOut(); more || l.writing {
+		t.Errorf("little is new: from %d to %d, %v, and it goes on: %v", from, to, more, l.writing)
 	}
 	end(t, l, "EXITED", start)
 }

@@ -1,0 +1,205 @@
+package record
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skillrun/skillrun/internal/record/journal"
+)
+
+const (
+	// batchTime is how long a change waits, so that others share its transaction.
+	batchTime = 20 * time.Millisecond
+	// maxPending bounds the waiting changes: past it the next caller applies them.
+	maxPending = 4096
+	// maxBatch bounds the changes of one transaction, because other writers wait for it.
+	maxBatch = 512
+	// maxJournal is the journal's size, in bytes, past which new changes wait until it
+	// is empty.
+	maxJournal = 16 << 20
+)
+
+// batch holds the changes that are in the journal and not in the database yet.
+type batch struct {
+	mu      sync.Mutex
+	journal *journal.Journal
+	pending [][]statement // the newest journal entries, in order
+	wake    chan struct{} // holds one if changes are pending
+
+	flushing sync.Mutex // held by the one flush; taken before mu
+}
+
+// openJournal opens the journal. Its changes that the database lacks are pending then.
+// first is the number of the oldest one, or 0 without any.
+func (s *Store) openJournal(ctx context.Context) (first uint64, err error) {
+	var applied int64
+	if err := s.db.queries.QueryRowContext(ctx, "SELECT applied FROM journal").Scan(&applied); err != nil {
+		return 0, fmt.Errorf("%s: %w", s.db.path, err)
+	}
+	b := &s.batch
+	b.wake = make(chan struct{}, 1)
+	b.journal, err = journal.Open(filepath.Join(s.config.Dir, journalName), uint64(applied), func(e journal.Entry) error {
+		if e.Seq <= uint64(applied) {
+			return nil
+		}
+		if first == 0 {
+			first = e.Seq
+		}
+		change, err := decodeStatements(e.Data)
+		if err != nil { // an empty change takes its place, so that numbers stay right
+			s.log.Error("record: a change in the journal can't be read", "err", err)
+		}
+		b.pending = append(b.pending, change)
+		return nil
+	})
+	return first, err
+}
+
+// applyLeft applies the changes that openJournal found. If that fails, on a full disk for
+// example, they stay in the journal.
+func (s *Store) applyLeft(ctx context.Context) error {
+	err := s.flush(ctx)
+	if err == nil || isCorrupt(err) {
+		return err
+	}
+	s.log.Error("record: changes of the last process wait in the journal", "err", err)
+	return nil
+}
+
+// record writes a change to the journal; the database gets it later. When record returns
+// nil, the kernel has the change. After an error nothing of it happens. For an urgent
+// change on a full disk, record gives up the ballast and tries again.
+func (s *Store) record(ctx context.Context, urgent bool, change ...statement) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// An urgent change never waits for the database: there are few for each execution.
+	if !urgent && s.batch.count() >= maxPending {
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+	}
+	entry := encodeStatements(change)
+	err := s.batch.add(entry, change)
+	if urgent && isFull(err) {
+		if serr := s.ballast.spend(); serr != nil {
+			return errors.Join(err, serr)
+		}
+		err = s.batch.add(entry, change)
+	}
+	if err == nil {
+		select {
+		case s.batch.wake <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+func (b *batch) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.pending)
+}
+
+// creates reports whether a waiting change creates the execution.
+func (b *batch) creates(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.pending, func(change []statement) bool {
+		return len(change) > 0 && change[0].query == addExecution && change[0].args[1] == id
+	})
+}
+
+func (b *batch) add(entry []byte, change []statement) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.journal.Append(entry); err != nil {
+		return err
+	}
+	b.pending = append(b.pending, change)
+	return nil
+}
+
+// flush applies all changes that were recorded before the call.
+func (s *Store) flush(ctx context.Context) error {
+	s.batch.flushing.Lock()
+	defer s.batch.flushing.Unlock()
+	return s.flushFirst(ctx, s.batch.count())
+}
+
+// flushFirst applies the first n changes, and empties the journal if no more are
+// pending. batch.flushing is held.
+func (s *Store) flushFirst(ctx context.Context, n int) error {
+	b := &s.batch
+	for ; n > 0; n -= maxBatch {
+		b.mu.Lock()
+		changes := slices.Clone(b.pending[:min(n, maxBatch)])
+		seq := b.journal.Last() - uint64(len(b.pending)-len(changes))
+		b.mu.Unlock()
+		if err := s.apply(ctx, changes, seq); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		b.pending = slices.Delete(b.pending, 0, len(changes))
+		b.mu.Unlock()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.pending) > 0 && b.journal.Size() > maxJournal {
+		// With b.mu held no change can be added. Under a steady load the journal would
+		// never be empty otherwise.
+		if err := s.apply(ctx, b.pending, b.journal.Last()); err != nil {
+			return err
+		}
+		b.pending = nil
+	}
+	if len(b.pending) == 0 {
+		return b.journal.Reset()
+	}
+	return nil
+}
+
+// apply runs changes in one transaction. The last one is entry seq of the journal.
+func (s *Store) apply(ctx context.Context, changes [][]statement, seq uint64) error {
+	return s.write(context.WithoutCancel(ctx), func(ctx context.Context, tx *sql.Tx) error {
+		for _, change := range changes {
+			if err := runStatements(ctx, tx, change); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE journal SET applied = ?", int64(seq))
+		return err
+	})
+}
+
+// flushForQuery is flush before a query. If it fails, the query misses the changes, and
+// the failure is logged.
+func (s *Store) flushForQuery(ctx context.Context) {
+	if err := s.flush(ctx); err != nil {
+		s.log.Error("record: changes wait in the journal", "err", err)
+	}
+}
+
+// flushInTime applies changes batchTime after the first one, until Close.
+func (s *Store) flushInTime() {
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-s.batch.wake:
+		}
+		select {
+		case <-s.closing:
+			return
+		case <-time.After(batchTime):
+			s.flushForQuery(context.Background())
+		}
+	}
+}

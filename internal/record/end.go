@@ -1,0 +1,85 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/crc32"
+	"time"
+)
+
+// End records how the execution ended: end, at most 255 bytes, and the outcome,
+// at most MaxOutcomeBytes. It adds the end event, closes the row, and only then
+// shows the event to readers, so that a reader of the end finds the execution
+// ended. The first call does it; any other gets ErrEnded. End works while the disk
+// is full, as long as the room that is kept for ends lasts. ctx can't stop it.
+//
+// An end that is out of bounds is refused and changes nothing: readers go on waiting,
+// and the caller must call End again. For an outcome the error is then an
+// *OutcomeTooLargeError. After any other error the log is closed and readers have seen
+// the end, but the row is not closed. The next Open closes the row if the spool is a
+// file with the end in it. Otherwise Unended returns the execution.
+func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time) error {
+	if end == "" || len(end) > maxEnd {
+		return fmt.Errorf("record %s: end %q: not 1 to %d bytes", l.id, end, maxEnd)
+	}
+	if len(outcome) > MaxOutcomeBytes {
+		return &OutcomeTooLargeError{ID: l.id, Size: len(outcome)}
+	}
+	e := Event{Time: at, Kind: KindEnd, Data: outcome, End: end}
+	size, index, err := l.beginEnd(&e)
+	if err != nil {
+		return err
+	}
+	e.Data = bytes.Clone(outcome) // the caller's
+	err = l.store.record(context.WithoutCancel(ctx), true, endStatement(l.row, e, size, index))
+	l.showEnd(e, size)
+	if err != nil {
+		return l.failure(err)
+	}
+	l.store.unregister(l)
+	return nil
+}
+
+// beginEnd closes the log to other writers, and writes the end to the file if there
+// is one. It returns the size of the spool then, and its index.
+func (l *Log) beginEnd(e *Event) (size int64, index []byte, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return 0, nil, err
+	}
+	l.state = logEnding
+	e.Seq = l.seq + 1
+	if l.inRows() {
+		return l.size, nil, nil
+	}
+	data := joinEnd(e.End, e.Data)
+	if err := l.writeEnd(*e, data); err != nil {
+		l.store.log.Warn("record: the end is in the database only", "execution", l.id, "err", err)
+		return l.size, l.index.encode(), nil
+	}
+	l.index.add(e.Seq, l.size)
+	return l.size + frameSize + int64(len(data)), l.index.encode(), nil
+}
+
+// writeEnd writes an end to the file, where readers can't see it yet. If the disk is
+// full, it gives up the ballast and tries again. l.mu is held.
+func (l *Log) writeEnd(e Event, data []byte) error {
+	sum := crc32.Checksum(data, castagnoli)
+	err := l.writeFrame(e, data, sum)
+	if isFull(err) {
+		if err = l.store.ballast.spend(); err == nil {
+			err = l.writeFrame(e, data, sum)
+		}
+	}
+	return err
+}
+
+// showEnd lets readers see the end.
+func (l *Log) showEnd(e Event, size int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state, l.seq, l.size, l.end = logEnded, e.Seq, size, &e
+	l.finish()
+}
