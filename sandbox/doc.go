@@ -1,20 +1,22 @@
-// Package sandbox runs programs that nobody trusts, each in a libcontainer
-// sandbox of its own: a Spec goes in, an Exit comes out.
+// Package sandbox runs untrusted programs. Each program gets its own
+// libcontainer sandbox: a Spec goes in, an Exit comes out.
 //
-// A Host owns a machine's sandboxes. Host.Start builds one, checks from
-// outside that the program's first process is as confined as was asked, lets
-// it go and returns a Process; Process.Wait answers when nothing of the
-// sandbox is left. What can't be enforced on this machine is an error of Open
-// or Start, never left out.
+// A Host owns the sandboxes of one daemon. Host.Start builds a sandbox, checks
+// the confinement of the program's first process from outside, starts the
+// program and returns a Process. Process.Wait returns after the last process
+// of the sandbox has ended. If this machine can't enforce a part of a Spec,
+// Open or Start returns an error; no part is left out silently.
 //
-// In every sandbox the program is user 1000, named skill, without any
-// capability, in eight namespaces, a cgroup and a seccomp filter. It sees
-// /usr of the host read-only, a made-up /etc, its own /proc, /dev, /tmp, HOME
-// and /workspace, and the read-only directories that its Spec names. Its PID 1
-// is a small init of ours, described in init.c.
+// In every sandbox the program runs as user 1000, named skill. It has no
+// capability, and runs in its own namespaces (up to eight), in a cgroup and
+// under a seccomp filter. It sees /usr of the host read-only, a generated /etc,
+// private instances of /proc, /dev, /tmp, HOME and /workspace, and the
+// read-only directories that its Spec names. PID 1 of a sandbox is a small init
+// program, which init.c describes.
 //
-// The package runs its own binary again for the first stages of a sandbox, so
-// a program that imports it must not do work in package initialisers that it
-// would mind repeating. It also keeps the main goroutine on the first thread.
-// A daemon calls Isolate first in main.
+// The package executes the running binary again for the first stages of a
+// sandbox. Package initialisers therefore run several times; a program that
+// imports this package must keep them free of side effects. The package also
+// locks the main goroutine to the first thread (reexec.go). A daemon calls
+// Isolate first in main.
 package sandbox

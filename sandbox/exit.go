@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// An Exit is how a program ended. It is never an error of ours.
+// An Exit says how a program ended. A failure of this package is an error, never an Exit.
 type Exit struct {
 	End      End
 	Code     int            // exit code of the last command, 0 if it was signaled
-	Signal   syscall.Signal // that ended the last command, 0 if it exited
-	Deadline Deadline       // which, for TimedOut
+	Signal   syscall.Signal // the signal that ended the last command, 0 if it exited
+	Deadline Deadline       // the limit that was reached, for TimedOut
 	OOMKills uint64         // processes that the kernel killed for memory
 	PidsMax  uint64         // forks that the kernel refused for Limits.Processes
 	Usage    Usage
-	// CollectErr is what IO.Collect returned.
+	// CollectErr is the error that IO.Collect returned.
 	CollectErr error
 }
 
-// Usage is what a sandbox took.
+// Usage says how much time and memory a sandbox used.
 type Usage struct {
 	UserCPU, SystemCPU time.Duration // of all its processes
 	Wall               time.Duration // from the exec of the first command to the end of the last process
 	Setup              time.Duration // from Start to that exec
-	MemoryPeakBytes    int64         // with page cache and tmpfs
+	MemoryPeakBytes    int64         // includes page cache and tmpfs
 }
 
 // End is the first cause of a program's end.
@@ -35,18 +35,18 @@ type End int
 
 // The ends.
 const (
-	Exited    End = iota // by itself: Exit.Code
-	Signaled             // by a signal from inside, or by Process.Signal: Exit.Signal
-	TimedOut             // at Exit.Deadline
-	OOMKilled            // memory ran out: Exit.OOMKills
-	Stopped              // by Process.Stop
+	Exited    End = iota // the program exited: Exit.Code
+	Signaled             // a signal from inside or from Process.Signal ended it: Exit.Signal
+	TimedOut             // it reached a limit of time: Exit.Deadline
+	OOMKilled            // its memory ran out: Exit.OOMKills
+	Stopped              // Process.Stop ended it
 )
 
 func (e End) String() string {
 	return name([]string{"exited", "signaled", "timed out", "oom killed", "stopped"}, int(e))
 }
 
-// Deadline is the limit that a timed out program ran into.
+// Deadline is the limit of time that a program reached.
 type Deadline int
 
 // The deadlines.
@@ -67,16 +67,16 @@ func name(names []string, i int) string {
 
 // IO connects a program with its caller.
 type IO struct {
-	Stdin          io.Reader // nil: empty. It may be read ahead of the program
+	Stdin          io.Reader // nil: empty. It may be read before the program reads
 	Stdout, Stderr io.Writer // nil: dropped. Called from one goroutine each; an error stops the writing, not the program
 	// Collect is called once, after every process is dead and before the
-	// workspace goes. changes is the overlay's upper layer: what the program
-	// made or changed, with deletions as 0:0 character devices.
+	// workspace is destroyed. changes is the overlay's upper layer: the files that
+	// the program made or changed. A deleted file is a 0:0 character device there.
 	Collect func(changes *os.Root) error
 }
 
-// A SetupError means that the program did not run. Step says how far the
-// sandbox came; "exec" means that the program itself could not be executed.
+// A SetupError means that the program did not run. Step names the step of the
+// start that failed; "exec" means that the program could not be executed.
 type SetupError struct {
 	Step string
 	Err  error
@@ -85,7 +85,7 @@ type SetupError struct {
 func (e *SetupError) Error() string { return "sandbox: " + e.Step + ": " + e.Err.Error() }
 func (e *SetupError) Unwrap() error { return e.Err }
 
-// ErrEnded is returned when a program that has ended is signaled.
+// ErrEnded is returned by Process.Signal when the program has ended.
 var ErrEnded = errors.New("sandbox: program has ended")
 
 // errClosed is returned by Start after Close.

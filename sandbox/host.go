@@ -16,37 +16,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says where a Host lives. Zero values mean the defaults given.
+// Config configures a Host. Zero values mean the stated defaults.
 type Config struct {
-	// StateDir holds the locks of instances and libcontainer's state. It is
-	// made if missing, root-owned 0700. It may not lie on overlayfs, nor may
-	// the directories of a Spec that are id-mapped.
+	// StateDir holds the locks of instances and libcontainer's state. Open makes
+	// it if it is missing, root-owned 0700. Neither StateDir nor an id-mapped
+	// directory of a Spec may be on overlayfs.
 	StateDir string
 	RunDir   string // mount points and the root filesystem, 0711; default /run/skillrun
-	// CgroupParent is the absolute cgroup path beneath which sandboxes get
-	// theirs; "" is beneath the process's own. It must exist, and on v2 be
-	// without processes.
+	// CgroupParent is the absolute path of the cgroup that holds the cgroups of
+	// sandboxes; "" is this process's cgroup. It must exist. On cgroup v2 no
+	// process may be in it.
 	CgroupParent string
-	// FirstID and IDs are the host uids and gids that belong to sandboxes,
-	// and to no account; two for each. Default 1<<28 and 65536.
+	// FirstID and IDs are the first and the number of host uids and gids for
+	// sandboxes. No account may have one. A sandbox takes two. Default 1<<28 and 65536.
 	FirstID, IDs uint32
 	// Links are further symbolic links in the root filesystem: path to target.
 	Links map[string]string
 	// Roots are root file systems that a Spec can name.
 	Roots []Root
-	// Tolerate names boundaries, of those that Lowerable lists, without which
-	// Open goes on. Its caller looks at Probe's list and decides.
+	// Tolerate names boundaries that may be missing; Lowerable lists the possible names.
+	// Open then succeeds without them. Checks inside a sandbox (Host.Probe) ignore
+	// Tolerate: the caller reads Probe's list and decides.
 	Tolerate []string
-	// Zygote: a process stands ready that makes sandboxes, in a fifth of libcontainer's
-	// time. What it can't make, and all without it, libcontainer makes.
+	// Zygote starts a process that makes sandboxes, in a fifth of libcontainer's
+	// time. libcontainer makes the sandboxes that the zygote can't make, and all of
+	// them without a zygote.
 	Zygote bool
-	// Prepared is how many sandboxes may wait ahead of their programs, at most. None:
-	// each is made when it is asked for. They need Zygote, and imply it.
+	// Prepared bounds how many prewarmed sandboxes wait for their programs. Zero:
+	// each sandbox is made at its Start. A positive value implies Zygote.
 	Prepared int
-	// Interpreters is how many may be kept ready with modules imported. They need
-	// Zygote.
+	// PythonZygotes bounds how many Python zygotes run. They need Zygote.
 	PythonZygotes int
-	Log           *slog.Logger // nil: none
+	Log           *slog.Logger // nil: nothing is logged
 }
 
 const (
@@ -84,29 +85,29 @@ type Host struct {
 	config  Config
 	cgroups *hierarchy
 	filters filters
-	found   []Boundary // of the machine, by Open
-	bound   bool       // RunDir is mounted on itself by us
-	faults  *faults    // nil but in tests
-	pool    *pool      // nil: nothing is made ahead
-	beneath []string   // places of the directories that are mounted in the host's root
+	found   []Boundary // the machine's boundaries, as Open found them
+	bound   bool       // this Host mounted RunDir on itself
+	faults  *faults    // nil except in tests
+	pool    *pool      // nil: no zygote, libcontainer makes every sandbox
+	beneath []string   // paths of the directories that are mounted in the host's root
 	*instance
 
 	mu      sync.Mutex
 	closed  bool
 	running map[string]*Process // by Spec.ID
-	pending sync.WaitGroup      // starts, and processes until they are gone
+	pending sync.WaitGroup      // running starts and processes
 }
 
-// Open makes this process an instance: it sweeps what dead instances with the
-// same StateDir left, checks every boundary that this machine must give, and
-// prepares what all sandboxes share. An error names all that is missing and
-// how to get it.
+// Open makes this process an instance. It checks every boundary that this machine
+// must give, removes the remains of dead instances with the same StateDir, and
+// prepares the parts that all sandboxes share. If boundaries are missing, the
+// error names each of them and the remedy.
 func Open(ctx context.Context, c Config) (_ *Host, err error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	// libcontainer logs what it also returns.
+	// libcontainer also returns the errors that it logs.
 	logrus.SetOutput(io.Discard)
 	h := &Host{config: c, running: map[string]*Process{}}
 	if err := h.open(ctx); err != nil {
@@ -161,8 +162,8 @@ func (h *Host) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// begin makes the instance after the dead ones are swept, while no other
-// daemon does the same.
+// begin sweeps dead instances and makes this one. It holds the lock of StateDir, so
+// that no other daemon does the same at the same time.
 func (h *Host) begin(ctx context.Context) error {
 	lock, err := waitForLock(ctx, filepath.Join(h.config.StateDir, "lock"))
 	if err != nil {
@@ -197,8 +198,8 @@ func makeDirs(c Config) (bound bool, err error) {
 	return privateMount(c.RunDir)
 }
 
-// searchable says which directory above path others can't pass. A sandbox is
-// entered as one of them.
+// searchable returns an error if a directory above path lacks the search permission
+// for others. A sandbox's processes reach path as such users.
 func searchable(path string) error {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -214,23 +215,23 @@ func searchable(path string) error {
 	}
 }
 
-// faults weaken the sandboxes of a Host, so that tests can show that Probe and
-// the hostile suite notice. A nil *faults is none.
+// faults take layers of protection off the sandboxes of a Host. Tests use them to show
+// that Probe and the hostile suite notice. A nil *faults takes nothing off.
 type faults struct {
-	// ahead: the sandboxes are weak that the zygote makes, and no other; else those
-	// that libcontainer makes, and it makes none.
+	// prepared: the faults apply only to sandboxes that the zygote makes. Otherwise they
+	// apply to sandboxes that libcontainer makes, and the zygote makes none.
 	prepared bool
-	config   func(*configs.Config) // what libcontainer is asked for: of a sandbox, or of the zygote; may be nil
-	// limits comes after all limits are set. With it a posture that differs, which
-	// would be noticed first, is only logged; nil: it is refused.
+	config   func(*configs.Config) // changes libcontainer's configuration of a sandbox, or of the zygote; may be nil
+	// limits runs after all limits are set. If it is not nil, a posture that differs is
+	// only logged, because it would be noticed before any attack. If it is nil, the
+	// sandbox is refused.
 	limits func(group) error
-	unread bool // no posture is read back: the benchmark says what that costs
-	// trees changes the mounts of which a root consists, before they are put anywhere;
-	// may be nil.
+	unread bool // no posture is read back; a benchmark measures the cost of reading it
+	// trees changes the mounts of a root before they are attached; may be nil.
 	trees func(*Host, *staging, *mountList) error
 }
 
-// change changes the mounts of a root.
+// change injects the faults of the root's mounts.
 func (f *faults) change(h *Host, st *staging, l *mountList, prepared bool) error {
 	if f == nil || f.trees == nil || f.prepared != prepared {
 		return nil
@@ -238,14 +239,16 @@ func (f *faults) change(h *Host, st *staging, l *mountList, prepared bool) error
 	return f.trees(h, st, l)
 }
 
-// ask changes what libcontainer is asked for, the zygote or a sandbox.
+// ask injects the faults of libcontainer's configuration. zygote: c is the zygote's,
+// not a sandbox's.
 func (f *faults) ask(c *configs.Config, zygote bool) {
 	if f != nil && f.config != nil && f.prepared == zygote {
 		f.config(c)
 	}
 }
 
-// loosen changes limits that are set, of a sandbox that was made ahead or was not.
+// injectLimits injects the faults of the limits that are set. prepared: the zygote made
+// the sandbox.
 func (f *faults) injectLimits(g group, prepared bool) error {
 	if f == nil || f.limits == nil || f.prepared != prepared {
 		return nil
@@ -253,10 +256,11 @@ func (f *faults) injectLimits(g group, prepared bool) error {
 	return f.limits(g)
 }
 
-// onlyMade says that no sandbox is made ahead.
+// onlyMade says that the faults are for libcontainer's sandboxes: the zygote makes none.
 func (f *faults) onlyMade() bool { return f != nil && !f.prepared }
 
-// heed reads a posture back. A test may go on in spite of its error.
+// enforce calls read, which reads a posture back, and returns its error. Under fault
+// injection the error may be only logged.
 func (h *Host) enforce(read func() error) error {
 	if h.faults != nil && h.faults.unread {
 		return nil
@@ -269,8 +273,8 @@ func (h *Host) enforce(read func() error) error {
 	return nil
 }
 
-// sandboxes is where the sandboxes have their mount points: in memory, since a directory
-// on a disk takes longer to make and to remove than all that is mounted on it.
+// sandboxes is the directory of the sandboxes' mount points. It is a tmpfs: to make and
+// remove a directory on a disk takes longer than all the mounts of a sandbox.
 func (h *Host) sandboxes() string { return filepath.Join(h.instance.run, "sandboxes") }
 
 func (h *Host) makeSandboxes() error {
@@ -280,7 +284,7 @@ func (h *Host) makeSandboxes() error {
 	return mountTmpfs(h.sandboxes(), sandboxesOptions)
 }
 
-// sandboxesOptions have room for a directory for each sandbox that an instance can have.
+// sandboxesOptions leave room for a directory for each sandbox that an instance can have.
 var sandboxesOptions = fmt.Sprintf("mode=711,size=64k,nr_inodes=%d", blockIDs)
 
 func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }
@@ -289,11 +293,11 @@ func (h *Host) containers() string { return filepath.Join(h.instance.state, "con
 func (h *Host) groupName() string  { return groupPrefix + h.instance.name }
 func (h *Host) log() *slog.Logger  { return h.config.Log }
 
-// Boundaries probes this machine again.
+// Boundaries probes this machine again, as Open did.
 func (h *Host) Boundaries() []Boundary { return Boundaries(h.config) }
 
-// Close kills what runs, waits until it is gone and frees everything. Waits
-// for the processes still answer.
+// Close kills all programs, waits until they have ended and removes everything that
+// this Host made. Process.Wait still returns for each program.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -312,7 +316,7 @@ func (h *Host) Close() error {
 	return h.free()
 }
 
-// free removes what the instance made.
+// free removes the cgroups, mounts and directories of the instance.
 func (h *Host) free() error {
 	if h.instance == nil {
 		return nil
@@ -324,19 +328,19 @@ func (h *Host) free() error {
 		detach(h.sandboxes()),
 	)
 	if err != nil {
-		// The lock goes with the process; the next sweep tries again.
+		// The lock stays until this process ends; the next daemon's sweep tries again.
 		return fmt.Errorf("sandbox: close: %w", err)
 	}
 	err = h.instance.close()
 	if h.bound {
-		// Busy if another instance lives there; then it stays, as private as
-		// it was.
+		// Busy while another instance uses the directory. The mount then stays, and
+		// stays private.
 		_ = unix.Unmount(h.config.RunDir, unix.UMOUNT_NOFOLLOW)
 	}
 	return err
 }
 
-// reserve claims an id for a start.
+// reserve claims an ID for a start. The caller calls forget in the end.
 func (h *Host) reserve(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -351,7 +355,7 @@ func (h *Host) reserve(id string) error {
 	return nil
 }
 
-// admit makes a started process known, so that Close ends it.
+// admit registers a started process, so that Close ends it.
 func (h *Host) admit(id string, p *Process) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -362,7 +366,7 @@ func (h *Host) admit(id string, p *Process) error {
 	return nil
 }
 
-// forget ends what reserve began.
+// forget frees the ID that reserve claimed.
 func (h *Host) forget(id string) {
 	h.mu.Lock()
 	delete(h.running, id)

@@ -9,89 +9,92 @@ import (
 )
 
 const (
-	// poolPeriod is how often the pool looks whether it holds too much.
+	// poolPeriod is how often the pool checks whether it holds too much.
 	poolPeriod = 5 * time.Second
-	// poolIdle is how long a profile that nobody asks for keeps its sandboxes.
+	// poolIdle is how long a profile without requests keeps its sandboxes.
 	poolIdle = time.Minute
-	// pythonIdle is the same for interpreters, which take longer to start.
+	// pythonIdle is the same for Python zygotes, which take longer to start.
 	pythonIdle = 10 * time.Minute
-	// maxDeferred is how many ended sandboxes may wait to be freed behind their answers,
-	// and maxDeferredBytes what they took of memory together, at their peaks. Each has its
-	// ids until then, so they are no more than half of what there are ids for.
+	// maxDeferred bounds how many ended sandboxes wait for their teardown after their
+	// answers are sent. maxDeferredBytes bounds the sum of their memory peaks. An ended
+	// sandbox holds its ids until its teardown, so at most half of all ids may be held
+	// this way (mostDeferred).
 	maxDeferred      = 1024
 	maxDeferredBytes = 1 << 30
-	// maxFreers is how many of them are freed at once. The kernel lets each wait, and
-	// more would stand in the way of those that end.
+	// maxFreers bounds how many teardowns run at once. A teardown mostly waits for the
+	// kernel, and more of them would slow down the programs that end now.
 	maxFreers = 8
-	// startShare is how much longer than the start of a Python zygote no other is
-	// started: who asks for one after the other has that much of a processor.
+	// startShare bounds the starts of Python zygotes: after a start that took T, the next
+	// start waits 9 T. A caller that asks for one after another uses a tenth of a processor.
 	startShare = 9
-	// refillPause is how long a sandbox that was taken is missing while its program runs,
-	// and answerPause how long when it has ended.
+	// refillPause is how long after a take the pool makes the next sandbox, if the program
+	// still runs. answerPause is the delay after the program's end.
 	refillPause = 10 * time.Millisecond
 	answerPause = time.Millisecond
-	// steadyAfter is how often in a row the same mounts are asked for again before a sandbox
-	// gets them ahead. One that then needs others costs more than one without any.
+	// steadyAfter is how many times in a row the same mounts must be asked for again before
+	// sandboxes are pre-mounted with them. If a program then needs other mounts, its start
+	// takes longer than without any pre-mounting.
 	steadyAfter = 3
-	// freePause is how long an ended sandbox waits for its answer to be sent, and for
-	// others: the kernel takes several apart with less work than one after the other.
+	// freePause delays the first teardown until the answer is sent and more programs have
+	// ended: the kernel destroys several sandboxes with less work than one after the other.
 	freePause = 5 * time.Millisecond
-	// maxBuckets is how many profiles are remembered. Requests choose them: there may be as
-	// many as there are requests.
+	// maxBuckets bounds how many profiles are remembered. Requests choose the profiles, so
+	// there may be as many profiles as requests.
 	maxBuckets = 64
-	// zygotePause is between two tries to start a zygote.
+	// zygotePause is the delay between two attempts to start a zygote.
 	zygotePause = 5 * time.Second
 )
 
-// A pool makes sandboxes ahead, of the profiles that are asked for, and as many as
-// are asked for at once. Each is used once.
+// A pool makes prewarmed sandboxes for the profiles of recent requests. It keeps as many
+// as were taken at once, up to max. Each sandbox is used once.
 type pool struct {
 	host *Host
-	max  int // sandboxes that wait, of all profiles
-	// interpreters is how many are kept ready at most.
+	max  int // waiting sandboxes, of all profiles together
+	// pythonZygotes bounds how many Python zygotes run.
 	pythonZygotes int
 	wakeups       chan struct{}
-	making        chan struct{} // one place for each that is made: more than there are processors are all slower
+	making        chan struct{} // holds a token for each sandbox being made; one per processor, since more only slow each other down
 	quit          chan struct{}
 	once          sync.Once      // closes quit
-	decided       chan struct{}  // closed when the first zygote lives, or does not
-	done          sync.WaitGroup // work, and what is freed behind the answers
+	decided       chan struct{}  // closed when the first start of a zygote has succeeded or failed
+	done          sync.WaitGroup // work, discards and deferred teardowns
 
 	mu      sync.Mutex
-	zygote  *zygote // nil: none lives
+	zygote  *zygote // nil: none runs
 	buckets map[profile]*bucket
 	pythons map[pythonKey]*pythonEntry
-	rest    time.Time // until then no interpreter is started
-	starter string    // the caller for whom one was started last
-	// Until then the starter starts no other: another caller could not start one during rest.
+	rest    time.Time // until then no Python zygote is started
+	starter string    // the caller that the last one was started for
+	// Until turnEnds the starter starts no other one, because another caller was refused
+	// during rest.
 	turnEnds time.Time
 
-	mostDeferred  int // maxDeferred or less
+	mostDeferred  int // maxDeferred, or half of the pairs of ids if that is less
 	deferredMu    sync.Mutex
-	deferred      []endedSandbox // that wait, in the order of their ends
-	deferredCount int            // of those, and of those that are being freed
-	deferredBytes int64          // of the same
-	freeing       bool           // startFreers comes after freePause
-	freers        int            // goroutines that free
+	deferred      []endedSandbox // waiting, in the order of their ends
+	deferredCount int            // the waiting ones and those being torn down
+	deferredBytes int64          // the memory peaks of the same
+	freeing       bool           // a timer will call startFreers
+	freers        int            // running goroutines of freeEnded
 }
 
-// An endedSandbox waits to be freed.
+// An endedSandbox waits for its teardown.
 type endedSandbox struct {
-	bytes   int64 // that it took at its peak
+	bytes   int64 // peak of its memory
 	destroy func()
 }
 
 // A bucket holds the prepared sandboxes of one profile.
 type bucket struct {
-	template Spec // what was asked for last, as far as it is blank
-	streak   int  // how often in a row, beside the first time, with these mounts
+	template Spec // the last Spec that was asked for, blank
+	streak   int  // how many times in a row the same mounts were asked for again
 	waiting  []*sandbox
-	want     int
-	least    int // how few were ready since the last look
+	want     int // how many should wait
+	least    int // the fewest that waited since the last shrink
 	asked    time.Time
 }
 
-// startPool starts to prepare, in the background. max is of Config.Prepared.
+// startPool starts the pool's goroutine. max is Config.Prepared.
 func startPool(h *Host, max int) *pool {
 	p := &pool{
 		host: h, max: max, pythonZygotes: h.config.PythonZygotes, buckets: map[profile]*bucket{}, pythons: map[pythonKey]*pythonEntry{},
@@ -103,7 +106,7 @@ func startPool(h *Host, max int) *pool {
 	return p
 }
 
-// wait reports whether sandboxes are made ahead, once that is known.
+// wait waits for the first start of a zygote and reports whether a zygote runs.
 func (p *pool) wait(ctx context.Context) bool {
 	if p == nil {
 		return false
@@ -118,8 +121,8 @@ func (p *pool) wait(ctx context.Context) bool {
 	return p.zygote != nil
 }
 
-// take returns a sandbox for s: a prepared one, or one that is made now. It is nil
-// if there is no zygote, or none that could make it.
+// take returns a sandbox for s: a prepared one, or one that the zygote makes now. It
+// returns nil if no zygote runs, or if the zygote can't make this sandbox.
 func (p *pool) take(s Spec) *sandbox {
 	if p == nil || p.host.faults.onlyMade() || !s.preparable() {
 		return nil
@@ -145,7 +148,7 @@ func (p *pool) take(s Spec) *sandbox {
 	if c != nil || m == nil {
 		return c
 	}
-	p.wakeUp() // more are asked for than stand ready
+	p.wakeUp() // more sandboxes are needed than were waiting
 	c, err := p.prepare(m, nil, s)
 	if err != nil {
 		p.host.log().Warn("the zygote made no sandbox; libcontainer makes it", "error", err)
@@ -154,8 +157,8 @@ func (p *pool) take(s Spec) *sandbox {
 	return c
 }
 
-// prepare is Host's, when there is a place. Forks of a Python zygote need none: it makes
-// one at a time, and what its children do then is bounded by those who ask.
+// prepare calls Host.prepare, at most once per processor at a time. Forks of a Python
+// zygote are not counted: a Python zygote forks one child at a time.
 func (p *pool) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
 	if in == nil {
 		p.making <- struct{}{}
@@ -164,7 +167,8 @@ func (p *pool) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
 	return p.host.prepare(m, in, s)
 }
 
-// pick takes one from its bucket. It also returns who can make one.
+// pick takes a sandbox from the bucket for key; nil if none waits. It also returns the
+// zygote, which can make one.
 func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,14 +194,14 @@ func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote) {
 		if c.waits() {
 			return c, p.zygote
 		}
-		p.done.Go(c.discard) // somebody killed it
+		p.done.Go(c.discard) // it was killed while it waited
 	}
 	f.want = min(f.want+1, p.max)
 	f.least = 0
 	return nil, p.zygote
 }
 
-// forgetBucket makes room for another bucket, if there are many. p.mu is held.
+// forgetBucket removes the bucket with the oldest request if there are maxBuckets. p.mu is held.
 func (p *pool) forgetBucket() {
 	if len(p.buckets) < maxBuckets {
 		return
@@ -211,7 +215,7 @@ func (p *pool) forgetBucket() {
 	p.removeBucket(oldest)
 }
 
-// removeBucket takes a bucket away, with what stands on it. p.mu is held.
+// removeBucket removes a bucket and discards its sandboxes. p.mu is held.
 func (p *pool) removeBucket(key profile) {
 	for _, c := range p.buckets[key].waiting {
 		p.done.Go(c.discard)
@@ -219,7 +223,8 @@ func (p *pool) removeBucket(key profile) {
 	delete(p.buckets, key)
 }
 
-// best is the sandbox whose mounts were made ahead for s, else one of which none were.
+// best returns the index of a sandbox that is pre-mounted for s, else of one that is not
+// pre-mounted, else the first.
 func (f *bucket) best(s Spec) int {
 	best := 0
 	for i, c := range f.waiting {
@@ -233,8 +238,8 @@ func (f *bucket) best(s Spec) int {
 	return best
 }
 
-// forgetPythonZygote makes room for another start, and takes away what the one that is
-// gone forked ahead, which ended with it.
+// forgetPythonZygote removes a Python zygote that has ended, so that another one can start.
+// It also removes its waiting sandboxes, whose processes ended with the Python zygote.
 func (p *pool) forgetPythonZygote(k pythonKey, r *pythonEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +248,7 @@ func (p *pool) forgetPythonZygote(k pythonKey, r *pythonEntry) {
 	}
 }
 
-// drop ends a Python zygote and what it forked ahead. p.mu is held.
+// drop ends a Python zygote and its waiting sandboxes. p.mu is held.
 func (p *pool) drop(k pythonKey) {
 	in := p.pythons[k].in
 	delete(p.pythons, k)
@@ -257,15 +262,15 @@ func (p *pool) drop(k pythonKey) {
 	}
 }
 
-// running counts the children of a Python zygote that are no longer on a bucket. p.mu
-// is held.
+// running counts the children of a Python zygote that run programs, and not the children
+// that wait in a bucket. A Python zygote that is being started counts as one. p.mu is held.
 func (p *pool) running(k pythonKey) int {
 	r := p.pythons[k]
 	if r.failed {
 		return 0
 	}
 	if r.in == nil {
-		return 1 // it starts
+		return 1 // it is being started
 	}
 	n := r.in.children()
 	for key, f := range p.buckets {
@@ -273,7 +278,7 @@ func (p *pool) running(k pythonKey) int {
 			continue
 		}
 		for _, c := range f.waiting {
-			if c.waits() { // else its child has ended, and is not counted
+			if c.waits() { // else its child has ended, and children() doesn't count it
 				n--
 			}
 		}
@@ -281,20 +286,22 @@ func (p *pool) running(k pythonKey) int {
 	return n
 }
 
-// refill lets the pool make what was taken, but not yet: to make one is more work than
-// most programs are, and both want the same processors. The timer is the time that a
-// program has them for; sooner is when it has ended, and answerPause after. Who finds
-// nothing meanwhile has one made, and the bucket holds more from then on.
+// refill wakes the pool after refillPause, to replace a sandbox that was taken. To make a
+// sandbox is more work than most programs are, and both need the same processors, so the
+// program gets refillPause first. If the program ends sooner, programEnded wakes the pool
+// instead. A request that finds an empty bucket in between gets a sandbox that is made
+// for it, and the bucket then holds one more.
 func (p *pool) refill() (after *time.Timer) { return time.AfterFunc(refillPause, p.wakeUp) }
 
-// programEnded is told of every sandbox that was taken, with refill's timer.
+// programEnded is called at the end of every program whose sandbox the pool gave out, with
+// the timer of its refill.
 func (p *pool) programEnded(after *time.Timer) {
 	if after.Stop() {
 		time.AfterFunc(answerPause, p.wakeUp)
 	}
 }
 
-// stir has work look what is to be made.
+// wakeUp makes the goroutine of work check which sandboxes are missing.
 func (p *pool) wakeUp() {
 	select {
 	case p.wakeups <- struct{}{}:
@@ -302,8 +309,8 @@ func (p *pool) wakeUp() {
 	}
 }
 
-// behind frees a sandbox that took so much memory while its caller goes on. False: too
-// much waits to be freed.
+// deferTeardown queues the teardown of a sandbox whose memory peaked at bytes, so that its
+// caller needn't wait for it. It returns false if too much is queued already.
 func (p *pool) deferTeardown(bytes int64, destroy func()) bool {
 	p.deferredMu.Lock()
 	defer p.deferredMu.Unlock()
@@ -324,7 +331,7 @@ func (p *pool) deferTeardown(bytes int64, destroy func()) bool {
 	return true
 }
 
-// startFreers has what waits freed.
+// startFreers starts goroutines that work off the queue, at most maxFreers in total.
 func (p *pool) startFreers() {
 	p.deferredMu.Lock()
 	defer p.deferredMu.Unlock()
@@ -335,7 +342,7 @@ func (p *pool) startFreers() {
 	}
 }
 
-// freeEnded frees what waits, until nothing does.
+// freeEnded tears sandboxes down until the queue is empty.
 func (p *pool) freeEnded() {
 	p.deferredMu.Lock()
 	defer p.deferredMu.Unlock()
@@ -351,7 +358,7 @@ func (p *pool) freeEnded() {
 	p.freers--
 }
 
-// work is the one goroutine that makes sandboxes ahead.
+// work is the one goroutine that prewarms sandboxes.
 func (p *pool) work() {
 	tick := time.NewTicker(poolPeriod)
 	defer tick.Stop()
@@ -376,7 +383,7 @@ func (p *pool) work() {
 	}
 }
 
-// tell ends wait.
+// notify ends wait.
 func (p *pool) notify() {
 	select {
 	case <-p.decided:
@@ -385,7 +392,8 @@ func (p *pool) notify() {
 	}
 }
 
-// keepZygote returns when a zygote lives; false: the pool ends.
+// keepZygote returns true when a zygote runs, and starts one if needed. It returns false
+// when the pool ends.
 func (p *pool) keepZygote() bool {
 	for {
 		select {
@@ -418,7 +426,7 @@ func (p *pool) keepZygote() bool {
 	}
 }
 
-// gone is closed when the zygote is; never if there is none.
+// gone returns a channel that is closed when the zygote has ended; nil if none runs.
 func (p *pool) gone() <-chan struct{} {
 	if p.zygote == nil {
 		return nil
@@ -426,8 +434,8 @@ func (p *pool) gone() <-chan struct{} {
 	return p.zygote.gone
 }
 
-// bury takes apart what a dead zygote leaves. Its sandboxes that are in use end by
-// themselves.
+// discardZygote removes a zygote and its waiting sandboxes. Sandboxes in use died with the
+// zygote; the Process of each removes its own.
 func (p *pool) discardZygote() {
 	p.mu.Lock()
 	m, buckets, pythons := p.zygote, p.buckets, p.pythons
@@ -448,8 +456,8 @@ func (p *pool) discardZygote() {
 	}
 }
 
-// makeOne makes one sandbox where one is missing. False: none is, or none can be
-// made.
+// makeOne makes one sandbox for the bucket that shortfall names. It returns false if no
+// bucket lacks one, or if the zygote made none.
 func (p *pool) makeOne() bool {
 	p.mu.Lock()
 	at, ok := p.shortfall()
@@ -470,7 +478,7 @@ func (p *pool) makeOne() bool {
 		return false
 	}
 	if mount {
-		if err := c.premount(); err != nil { // a directory that is gone meanwhile
+		if err := c.premount(); err != nil { // such as a directory that was removed since
 			p.host.log().Debug("no mounts were made ahead", "error", err)
 			c.discard()
 			p.mu.Lock()
@@ -480,7 +488,7 @@ func (p *pool) makeOne() bool {
 		}
 	}
 	p.mu.Lock()
-	kept := p.buckets[at] == f // it may have been dropped meanwhile
+	kept := p.buckets[at] == f // the bucket may have been removed since
 	if kept {
 		f.waiting = append(f.waiting, c)
 	}
@@ -491,8 +499,8 @@ func (p *pool) makeOne() bool {
 	return true
 }
 
-// lacking is the bucket that gets the next one: of those that hold less than they should
-// the one that was asked for last, for which there is room. p.mu is held.
+// shortfall returns the bucket that gets the next sandbox: of the buckets that hold less
+// than they want, the one with the latest request for which there is room. p.mu is held.
 func (p *pool) shortfall() (profile, bool) {
 	var found []profile
 	total := 0
@@ -500,7 +508,7 @@ func (p *pool) shortfall() (profile, bool) {
 		total += len(s.waiting)
 		r := p.pythons[key.python]
 		if key.python != (pythonKey{}) && (r == nil || r.in == nil) {
-			continue // it executes meanwhile
+			continue // no such Python zygote runs: its programs are executed
 		}
 		if len(s.waiting) < s.want {
 			found = append(found, key)
@@ -515,9 +523,10 @@ func (p *pool) shortfall() (profile, bool) {
 	return profile{}, false
 }
 
-// makeRoom lets one sandbox go for f, from a bucket that was asked for long before f, or
-// that holds more and was not asked for long after: two buckets must not take from each
-// other in turns. p.mu is held.
+// makeRoom discards one sandbox of another bucket in favor of f. The other bucket must have
+// its last request more than poolPeriod before f's. It may also hold at least two more than
+// f, with its last request at most poolPeriod after f's. These rules keep two buckets from
+// taking from each other in turns. p.mu is held.
 func (p *pool) makeRoom(f *bucket) bool {
 	var from *bucket
 	for _, s := range p.buckets {
@@ -536,7 +545,7 @@ func (p *pool) makeRoom(f *bucket) bool {
 	return true
 }
 
-// shrink lets go what was not needed.
+// shrink discards sandboxes and Python zygotes that were not needed lately.
 func (p *pool) shrink() {
 	var surplus []*sandbox
 	p.mu.Lock()
@@ -554,10 +563,10 @@ func (p *pool) shrink() {
 			if c.waits() && (c.premounts == nil || sameMounts(c.premounts.spec, f.template)) {
 				return false
 			}
-			surplus = append(surplus, c) // somebody killed it, or what it shows is asked for no more
+			surplus = append(surplus, c) // it was killed, or its pre-mounted directories are no longer asked for
 			return true
 		})
-		// A half of what was never touched may go.
+		// Half of the sandboxes that were not needed since the last shrink may go.
 		n := f.least / 2
 		surplus = append(surplus, f.waiting[:min(n, len(f.waiting))]...)
 		f.waiting = f.waiting[min(n, len(f.waiting)):]
@@ -570,15 +579,15 @@ func (p *pool) shrink() {
 	}
 }
 
-// end is the end of work.
+// end removes the zygote. work calls it last.
 func (p *pool) end() {
 	if p.zygote != nil {
 		p.discardZygote()
 	}
 }
 
-// close waits until nothing of the pool is left. No sandbox of it may be in use any
-// more.
+// close ends the pool and waits until all of its resources are freed. No sandbox of the pool
+// may be in use.
 func (p *pool) close() {
 	if p == nil {
 		return

@@ -8,8 +8,8 @@ import (
 )
 
 // The pool keeps a few Python zygotes, of the kinds that programs ask for. A caller is
-// an opaque string (Spec.Caller). No caller can take the zygotes of another: when the
-// pool is full, a caller whose zygotes are at least its share gives up one of its own.
+// an opaque string (Spec.Caller). Callers share the slots fairly: when all slots are
+// taken, a caller with its full share gives up one of its zygotes for a new one.
 
 // maxCallers bounds how many callers a Python zygote remembers.
 const maxCallers = 64
@@ -18,15 +18,15 @@ const maxCallers = 64
 // (_ACTING in forkserver.py).
 var slowModules = moduleSet([]string{"sqlite3"})
 
-// A pythonEntry is a Python zygote, or that one is being started.
+// A pythonEntry is a slot for one Python zygote, from the begin of its start.
 type pythonEntry struct {
-	in     *pythonZygote // nil: not yet
-	failed bool          // it can't be started
-	has    modules       // what was asked for, and what that imports
-	asked  map[string]time.Time
+	in     *pythonZygote        // nil: not started yet
+	failed bool                 // it can't be started
+	has    modules              // the modules that were asked for, and the modules that these import
+	asked  map[string]time.Time // by caller: the time of its last request
 }
 
-// ask notes that a caller asks for it.
+// ask notes a request of a caller for this zygote.
 func (r *pythonEntry) ask(caller string, now time.Time) {
 	if _, known := r.asked[caller]; !known && len(r.asked) >= maxCallers {
 		delete(r.asked, slices.MinFunc(slices.Collect(maps.Keys(r.asked)), func(a, b string) int { return r.asked[a].Compare(r.asked[b]) }))
@@ -34,7 +34,7 @@ func (r *pythonEntry) ask(caller string, now time.Time) {
 	r.asked[caller] = now
 }
 
-// last is when anybody asked for it.
+// last returns the time of the last request, of any caller.
 func (r *pythonEntry) last() (last time.Time) {
 	for _, at := range r.asked {
 		if at.After(last) {
@@ -44,7 +44,7 @@ func (r *pythonEntry) last() (last time.Time) {
 	return last
 }
 
-// users are the callers that asked for it not long ago.
+// users returns the callers with a request within pythonIdle.
 func (r *pythonEntry) users(now time.Time) (users []string) {
 	for caller, at := range r.asked {
 		if now.Sub(at) < pythonIdle {
@@ -54,8 +54,10 @@ func (r *pythonEntry) users(now time.Time) (users []string) {
 	return users
 }
 
-// askPythonZygote returns the Python zygote for k, and its key: one with these modules, or
-// one of the same caller with more. If there is none it has one started where it may.
+// askPythonZygote returns the Python zygote that serves k, and its key. The zygote has the
+// modules of k, or more of them if this caller uses that zygote anyway. If k has no zygote of
+// its own, askPythonZygote starts one when choose allows it. It returns a nil zygote if none
+// can serve k now.
 func (p *pool) askPythonZygote(k pythonKey, caller string) (pythonKey, *pythonZygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,17 +70,18 @@ func (p *pool) askPythonZygote(k pythonKey, caller string) (pythonKey, *pythonZy
 			p.startSlot(start, &pythonEntry{asked: map[string]time.Time{caller: now}, has: start.imports})
 		}
 	}
-	if r := p.pythons[at]; r != nil { // it may have gone for the one that is started
+	if r := p.pythons[at]; r != nil { // nil if it was dropped in favor of the new one
 		r.ask(caller, now)
 		return at, r.in
 	}
 	return k, nil
 }
 
-// serving is the zygote that a program of k is forked from: its own, else the smallest of
-// those that this caller uses anyway, so that no caller sees what others import. To fork
-// from one with more modules takes a little longer, and to start a Python much longer.
-// Zero: none is ready. p.mu is held.
+// serving returns the key of the zygote that forks a program of k: the zygote of k itself,
+// else the smallest one that has all modules of k and that this caller uses already. Zygotes
+// of other callers are not considered, so that no caller sees which modules others import.
+// To fork from a zygote with more modules takes a little longer; to start a Python takes
+// much longer. The zero key means that no zygote can serve k. p.mu is held.
 func (p *pool) serving(k pythonKey, caller string) (best pythonKey) {
 	if r := p.pythons[k]; r != nil && r.in != nil {
 		return k
@@ -96,8 +99,9 @@ func (p *pool) serving(k pythonKey, caller string) (best pythonKey) {
 	return best
 }
 
-// choose says which zygote is started for k, and makes room for it. False: it is too
-// early, or none may go for it. served says that another one serves k. p.mu is held.
+// choose returns the key of the zygote to start for k, and makes room for it. It returns
+// false if the next start must wait, or if no zygote may be dropped. served: another zygote
+// serves k. p.mu is held.
 func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (start pythonKey, ok bool) {
 	if now.Before(p.rest) {
 		if caller != p.starter {
@@ -123,16 +127,18 @@ func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (s
 	return k, true
 }
 
-// mayMerge says whether a zygote for k may have the modules of an old one, which goes for
-// it, as well: then it serves the programs of both. p.mu is held.
+// mayMerge says whether the new zygote for k may also import the modules of old, the zygote
+// that it replaces. The new one then serves the programs of both. p.mu is held.
 func (p *pool) mayMerge(k, old pythonKey, caller string, now time.Time) bool {
 	r := p.pythons[old]
 	return r.in != nil && old.same(k) && k.imports.and(slowModules) == old.imports.and(slowModules) && slices.Equal(r.users(now), []string{caller})
 }
 
-// victim is the zygote that goes for a new one of the caller's: the least recently asked
-// that no program of uses. Who has less than a share takes from those who have more; who
-// has a share, from its own. served: only one that nobody asked for lately. p.mu is held.
+// victim returns the zygote to drop in favor of a new one for caller: of the zygotes without
+// running programs, the one with the oldest last request. A caller with less than its share
+// takes from callers with more than theirs; any other caller takes from its own zygotes.
+// served: the caller has a zygote already, so that only a zygote without a request within
+// poolIdle may be dropped. p.mu is held.
 func (p *pool) victim(caller string, served bool, now time.Time) (oldest pythonKey, ok bool) {
 	held := map[string]int{caller: 0}
 	for _, r := range p.pythons {
@@ -172,7 +178,7 @@ func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
 		p.rest = time.Now().Add(startShare * time.Since(begin))
 		p.mu.Unlock()
 		if err != nil {
-			// It stays in its slot: started again and again it would fail as well.
+			// The entry keeps its slot: another start would fail as well.
 			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name(), "imports", k.modules(), "error", err)
 			p.mu.Lock()
 			r.failed = true
@@ -180,7 +186,7 @@ func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
 			return
 		}
 		p.mu.Lock()
-		if p.pythons[k] != r { // the zygote is gone meanwhile, or the pool is
+		if p.pythons[k] != r { // the zygote or the pool ended during the start
 			p.mu.Unlock()
 			in.close()
 			return
@@ -193,10 +199,10 @@ func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
 	})
 }
 
-// modules is a set of zygoteModules: a bit for each.
+// modules is a set of zygoteModules, one bit for each.
 type modules [4]uint64
 
-// moduleSet is the set of these names, as far as they are in the list.
+// moduleSet returns the set of these names. It ignores names that zygoteModules lacks.
 func moduleSet(names []string) (m modules) {
 	for _, name := range names {
 		if i := slices.Index(zygoteModules, name); i >= 0 {
@@ -229,12 +235,12 @@ func (m modules) count() (n int) {
 	return n
 }
 
-// same says whether two keys differ in their modules only.
+// same says whether two keys differ at most in their modules.
 func (k pythonKey) same(other pythonKey) bool {
 	return k.program == other.program && k.settings == other.settings
 }
 
-// with is k with the modules of another key, too.
+// with returns k with the modules of another key added.
 func (k pythonKey) with(other pythonKey) pythonKey {
 	k.imports = k.imports.or(other.imports)
 	return k

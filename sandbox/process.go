@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A Process is a program that runs in a sandbox of its own. Its methods may be
-// called from many goroutines, and after its end.
+// A Process is a program in its sandbox. Its methods may be called from many
+// goroutines, also after the program has ended.
 type Process struct {
 	sandbox *sandbox
 	io      IO
 	started time.Time
 	setup   time.Duration
-	stop    chan time.Duration // graces of Stop
+	stop    chan time.Duration // the graces that Stop was called with
 	done    chan struct{}      // closed when exit and err are set
 	exit    Exit
 	err     error
@@ -29,8 +29,8 @@ func newProcess(c *sandbox, io IO, begin time.Time) *Process {
 	}
 }
 
-// Signal sends sig to the main process: the last command of the pipeline that
-// runs. It reaches no other process, and none between two steps.
+// Signal sends sig to the main process: the last command of the running
+// pipeline. No other process gets it. Between two steps no process gets it.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if sig <= 0 || sig > 64 {
 		return fmt.Errorf("sandbox: signal %d: unknown", int(sig))
@@ -46,12 +46,12 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// maxStops bounds the calls of Stop that wait to be heard; more are dropped.
+// maxStops is how many calls of Stop may be queued; further calls are dropped.
 const maxStops = 16
 
-// Stop sends SIGTERM to every process, and SIGKILL after grace to those that
-// are left; at once if grace is zero. It doesn't wait. Of several calls the one
-// whose grace ends first counts.
+// Stop sends SIGTERM to every process, and SIGKILL after grace to the remaining
+// ones. With a grace of zero it sends SIGKILL at once. Stop doesn't wait for
+// the end. After several calls, the grace that ends first counts.
 func (p *Process) Stop(grace time.Duration) {
 	select {
 	case p.stop <- grace:
@@ -59,20 +59,21 @@ func (p *Process) Stop(grace time.Duration) {
 	}
 }
 
-// ErrLost: init ended without a word, so somebody outside killed it, and the
-// kernel everybody with it.
+// ErrLost means that init ended without a report: it was killed from outside the
+// sandbox. The kernel then kills every process of its PID namespace
+// (pid_namespaces(7)).
 var ErrLost = errors.New("sandbox: lost")
 
-// Wait returns when every process is gone, the output was read (for at most a
-// second more) and IO.Collect has returned. Its error is ours, never the
-// program's; the Exit holds all the same. A sandbox that can't be removed is
-// logged, and no error: its program ended as the Exit says.
+// Wait returns when every process has ended, the output was read (for at most one
+// more second) and IO.Collect has returned. Its error is a failure of this package,
+// never of the program; the Exit is valid even if there is an error. A sandbox that
+// can't be removed is only logged: its program ended as the Exit says.
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
 	return p.exit, p.err
 }
 
-// supervise sees the program to its end.
+// supervise waits for the program's end, fills in the Exit and wakes Wait.
 func (p *Process) supervise() {
 	w := newWatch(p)
 	err := w.run()
@@ -81,11 +82,12 @@ func (p *Process) supervise() {
 	p.exit.Usage.Setup = p.setup
 	p.err = err
 	p.finish()
-	p.sandbox.host.forget(p.sandbox.spec.ID) // first: who has waited may use the id again
+	p.sandbox.host.forget(p.sandbox.spec.ID) // before Wait returns: its caller may use the ID again
 	close(p.done)
 }
 
-// finish takes the sandbox apart, after its last process is dead.
+// finish reads the rest of the output, calls Collect and tears the sandbox down. The
+// last process must be dead.
 func (p *Process) finish() {
 	p.sandbox.pipes.finish()
 	if p.io.Collect != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Spec says what to run, in what, and within which bounds.
+// A Spec describes one sandbox: the program, its files, its limits and its network.
 type Spec struct {
 	ID        string // [a-z0-9-]{1,64}, unique among the sandboxes of the Host
 	Program   Program
@@ -19,29 +19,29 @@ type Spec struct {
 	Workspace Workspace
 	Limits    Limits
 	Network   Network
-	Root      string // of Config.Roots; "" is the host's own
-	// Python, if the program is one and may be forked from an interpreter that is
-	// ready. Nil, or none ready: it is executed.
+	Root      string // name of a root file system in Config.Roots; "" is the host's
+	// Python describes a Python program that a Python zygote may fork. The program is
+	// executed instead if Python is nil or no such zygote serves it.
 	Python *Python
-	// Caller is whose program this is, as the user of this package tells callers apart.
-	// What is kept for future programs is shared out among callers; "" is one of them.
+	// Caller identifies the owner of the program; the package only compares it. The
+	// Python zygotes are shared out among callers. "" is a caller like any other.
 	Caller string
 
-	unprepared bool // made by libcontainer, whatever is there
+	unprepared bool // libcontainer makes the sandbox, even if a zygote is running
 }
 
-// A Program is a list of steps, run one after the other by the sandbox's init.
-// No shell is involved; a plan of one step with one command is a plain exec.
+// A Program is a list of steps. The sandbox's init runs them one after the other.
+// No shell is involved; a program of one step with one command is a plain exec.
 type Program []Step
 
-// A Step is a pipeline and the condition under which it runs. It has ended
-// when all its commands have; its status is the last command's.
+// A Step is a pipeline and the condition under which it runs. It ends when all
+// its commands have ended. Its status is the status of its last command.
 type Step struct {
 	When     When // ignored for the first step
 	Pipeline []Command
 }
 
-// When refers to the status of the step that ran last.
+// When is a condition on the status of the step that ran last.
 type When int
 
 // The conditions: ";", "&&" and "||" of a shell.
@@ -51,10 +51,10 @@ const (
 	IfFailed
 )
 
-// A Command is executed by Args[0], looked up in PATH if it holds no slash. A
-// name that is not found ends with status 127, one that can't be executed
-// with 126 and a line on stderr, except when it is the whole program: then
-// Start fails.
+// A Command executes Args[0], looked up in PATH if it holds no slash. If the
+// file is not found, the command ends with status 127. If it can't be executed,
+// the command ends with status 126. Both print a line on stderr. If the command is the
+// whole program, Start fails instead.
 type Command struct {
 	Args       []string
 	Globs      []Glob   // in the order of Args
@@ -63,14 +63,14 @@ type Command struct {
 	PipeStderr bool // stderr goes into the pipe as well: "|&"
 }
 
-// A Glob says that an argument is a pattern of file names, with * ? and [...] as
-// in bash without options. The sandbox's init puts the names in its place just
-// before the command's redirects and its exec, as the script's uid and from its
-// working directory, in the order of their bytes. If there is none the argument
-// stays. A name that begins with "-" gets "./" in front, so that no file is taken
-// for an option. Classes such as [:alpha:] know ASCII only. Names that are more, or
-// longer together, than init's bounds or the kernel's end the command with status
-// 126 and a line on stderr.
+// A Glob marks an argument as a pattern of file names, with * ? and [...] as
+// in bash without options. The sandbox's init replaces the argument with the
+// matching names, in the order of their bytes, just before the command's redirects
+// and its exec. It matches as the script's uid, from the script's working directory.
+// If no name matches, the argument stays. A name that begins with "-" gets "./" in
+// front, so that no file is taken for an option. Classes such as [:alpha:] know
+// ASCII only. If the names exceed a bound of init or of the kernel, in number or in
+// total length, the command ends with status 126 and a line on stderr.
 type Glob struct {
 	Arg     int    // index in Args, not 0
 	Pattern string // Args[Arg] with a backslash before each character that is literal where it could be special
@@ -97,44 +97,44 @@ const (
 	Text
 )
 
-// A Mount is a directory of the host, read-only, in the sandbox.
+// A Mount is a directory of the host that is visible in the sandbox, read-only.
 type Mount struct {
 	Source string
 	Target string // beneath /skills or /opt
-	Owned  bool   // files on disk belong to 1000:1000 and appear as the script's; else as they are
+	Owned  bool   // files on disk belong to 1000:1000 and appear as the script's; else owners aren't mapped
 }
 
-// A Workspace is what /workspace is made of: an overlay whose upper layer is a
-// fresh tmpfs, charged to the sandbox's memory.
+// A Workspace describes /workspace: an overlay whose upper layer is a fresh tmpfs.
+// The kernel charges that tmpfs to the sandbox's memory.
 type Workspace struct {
 	Lower     []string // host directories owned 1000:1000, topmost first; never changed
 	SizeBytes int64    // of the upper layer; 0 is 256 MiB
 	Files     int64    // inodes of the upper layer; 0 is 16,384
 }
 
-// Limits bound a sandbox. Zero means the default that stands with the field.
+// Limits bound a sandbox. Zero means the default in the field's comment.
 type Limits struct {
 	Wall        time.Duration // 30 s; from the exec of the first command
 	CPU         time.Duration // none; user and system time of all processes
 	Grace       time.Duration // none; between SIGTERM and SIGKILL at a deadline
-	MemoryBytes int64         // 512 MiB; with what lies on the sandbox's own tmpfs
+	MemoryBytes int64         // 512 MiB; includes the files on the sandbox's tmpfs mounts
 	Processes   int           // 64; with threads
 	OpenFiles   int           // 1024; per process, at least 32
 	MilliCPUs   int           // none; thousandths of a processor, of all processes together, at least 10
 }
 
-// Network is what the program can reach.
+// Network says which network the program can reach.
 type Network int
 
 const (
-	// NetworkNone is a network namespace with nothing but a loopback of its own.
+	// NetworkNone is a new network namespace with only a loopback interface.
 	NetworkNone Network = iota
 	// NetworkHost is the host's network. For trusted programs only: they reach
 	// every port that listens on the host.
 	NetworkHost
 )
 
-// Bounds of a Spec. init.h has the same where init needs them.
+// Bounds of a Spec. init.h repeats the bounds that init checks.
 const (
 	maxSteps        = 256
 	maxCommands     = 64       // of a pipeline
@@ -157,7 +157,7 @@ const (
 
 var validID = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
-// withDefaults fills in what is zero.
+// withDefaults replaces zero limits with their defaults.
 func (s Spec) withDefaults() Spec {
 	set(&s.Limits.Wall, defaultWall)
 	set(&s.Limits.MemoryBytes, defaultMemory)
@@ -175,7 +175,7 @@ func set[T comparable](v *T, to T) {
 	}
 }
 
-// check reports the first thing in s that can't be run.
+// check reports the first mistake in s.
 func (s Spec) check() error {
 	if !validID.MatchString(s.ID) {
 		return fmt.Errorf("id %q: want [a-z0-9-]{1,64}", s.ID)
@@ -286,8 +286,8 @@ func (c Command) check() error {
 	return nil
 }
 
-// checkGlobs holds patterns to the arguments that they stand for, so that what
-// is expanded can't differ from what is shown.
+// checkGlobs compares each pattern with its argument. Users are shown the arguments,
+// and init expands the patterns: they must say the same.
 func (c Command) checkGlobs() error {
 	before := 0
 	for _, g := range c.Globs {
@@ -302,7 +302,7 @@ func (c Command) checkGlobs() error {
 	return nil
 }
 
-// literal is a pattern without the backslashes that escape.
+// literal returns a pattern without its escaping backslashes.
 func literal(pattern string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
@@ -345,7 +345,7 @@ func checkEnv(env []string) error {
 	return nil
 }
 
-// environ is base with the variables of over replaced or added.
+// environ returns base, with the variables of over replaced or added.
 func environ(base, over []string) []string {
 	out := make([]string, 0, len(base)+len(over))
 	index := map[string]int{}
