@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,9 +64,17 @@ func (a *app) listArtifacts(ctx context.Context, c *skillrun.Client, id string, 
 	return a.print(&t)
 }
 
-// save saves the artifacts, or those with the given paths, beneath dir.
+// save saves the artifacts, or only the ones with the given paths, beneath dir.
+//
+// It saves a path with a component .git only if paths names it. In a checkout (-o .) a
+// program could otherwise replace .git/config, whose settings name programs that the
+// user's next git command runs.
 func (a *app) save(ctx context.Context, c *skillrun.Client, id string, dir *os.Root, p *progress, paths ...string) error {
 	return eachArtifact(ctx, c, id, paths, func(artifact *pb.Artifact) error {
+		if name := artifactName(artifact); len(paths) == 0 && inGit(name) {
+			a.note("execution %s: not saved: %s could change what git runs ('skillrun artifacts -o DIR %s PATH' saves it)", id, name, id)
+			return nil
+		}
 		err := c.Save(ctx, id, artifact, dir, p.download(artifact)...)
 		p.end()
 		if err != nil {
@@ -76,6 +85,11 @@ func (a *app) save(ctx context.Context, c *skillrun.Client, id string, dir *os.R
 		}
 		return nil
 	})
+}
+
+// inGit reports whether a path lies in a git directory. Some file systems ignore case.
+func inGit(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return strings.EqualFold(part, ".git") })
 }
 
 // eachArtifact calls f for the artifacts with the given paths, or for all.
