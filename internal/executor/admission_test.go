@@ -166,7 +166,7 @@ func TestAdmissionLeavesNoSlotFree(t *testing.T) {
 	a := newAdmission(1, 4, 1)
 	mine, yours := enter(t, a), enterAs(t, a, bob)
 	next := []*ticket{enter(t, a), enter(t, a)}
-	mine.release() // alice has nothing running now, so she may have the reserved slot
+	mine.release() // alice has nothing running now and may have the reserved slot
 	if !hasSlot(next[0]) || hasSlot(next[1]) {
 		t.Error("want one of alice's two to run together with bob's")
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// advise says, in one sentence, what a caller can do about an outcome; nothing
-// if all is well. lost is why output was not kept, if it is not its limit.
+// advise returns one or two sentences of advice on an outcome, or nothing if all is well.
+// lost is the error that kept output from being stored; nil if nothing was lost so.
 func advise(out Outcome, lost error) string {
 	l := out.Limits
 	switch out.End {
@@ -98,8 +98,8 @@ func adviseReadOnly(stderr string) string {
 	return "It tried to write to a read-only part of the sandbox. " + writable
 }
 
-// readOnlyPath returns the path of the last such error: the one behind the kernel's
-// message, as Python prints it, else the last one before the message, as a shell does.
+// readOnlyPath returns the path of the last such error: the path after the kernel's message,
+// as Python prints it, else the last path before the message, as a shell prints it.
 func readOnlyPath(stderr string) (at string) {
 	for line := range strings.Lines(stderr) {
 		before, after, ok := strings.Cut(line, textReadOnly)

@@ -12,8 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxArgumentBytes is the published bound on JSON arguments, as they are passed
-// on.
+// MaxArgumentBytes is the published bound on JSON arguments, in their encoded form.
 const MaxArgumentBytes = 10_000_000
 
 // maxArgumentDepth is how deep arguments may nest: Python's own parser gives up

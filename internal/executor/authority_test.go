@@ -12,7 +12,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A grant that approves nothing makes no Spec, whatever the settings beside it say.
+// A grant that approves nothing makes no Spec, whatever the settings say.
 func TestNoSpecWithoutAGrant(t *testing.T) {
 	defer func() {
 		if recover() == nil {
@@ -22,8 +22,8 @@ func TestNoSpecWithoutAGrant(t *testing.T) {
 	newSpec(permission.Grant{}, settings{id: "x", args: []string{"a"}, workspace: &workspace.Workspace{}})
 }
 
-// What runs is what was checked: a request that changes between the check and the start
-// changes neither what its execution runs, nor with what, nor for whom.
+// The checked request is the one that runs: a caller who changes the request between the
+// check and the start changes nothing of its execution.
 func TestRequestChangedAfterTheCheckHasNoEffect(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), nil)
 	no := false
@@ -140,7 +140,7 @@ func newTestExecution(t *testing.T, x *Executor, req Request, name string, sourc
 	return e
 }
 
-// Each source reaches the Spec through its grant: the request beside it is empty.
+// Each source reaches the Spec through its grant: the request is empty here.
 func TestSpecIsMadeOfTheGrant(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), nil)
 	sources := map[string]permission.Source{

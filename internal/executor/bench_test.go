@@ -35,12 +35,11 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// The benchmarks here time all of a request but its sandbox: a real daemon, in a
-// process of its own with its record on disk, a real client and a Unix socket, but
-// programs that are only functions. What a request costs beyond them is the price
-// of everything that is not the sandbox.
+// The benchmarks here measure a request without its sandbox. The daemon is real: its own
+// process, its record on disk, a Unix socket, a real client. Only the programs are Go
+// functions, so the results are the cost of everything except the sandbox.
 //
-// Daemon and client have their CPU time measured apart.
+// CPU time is measured for the daemon and the client separately.
 
 // benchDir, in the environment, makes the test binary the daemon of a benchmark; its
 // state is there.
@@ -60,8 +59,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// The same after a rest in which the machine forgets what it had at hand, as of a
-// caller who asks now and then: how long until its program runs, and after its end.
+// The same after a rest that cools the machine's caches, as for a caller who rarely sends a
+// request: the time until its program runs, and the time until its end.
 func BenchmarkRestedRequest(b *testing.B) {
 	d := startBench(b)
 	var before, after []time.Duration
@@ -165,7 +164,7 @@ func BenchmarkStream(b *testing.B) {
 	b.ReportMetric(float64(after.client-before.client)/1e6/float64(b.N), "client-cpu-ms/op")
 }
 
-// What a client waits for a byte after the program has printed it.
+// The time from the program's print of a byte until the client has that byte.
 func BenchmarkFirstByte(b *testing.B) {
 	d := startBench(b)
 	var took []time.Duration
@@ -306,8 +305,8 @@ func (d *benchDaemon) run(b *testing.B, program string) {
 	}
 }
 
-// used is what the two have used: nanoseconds of CPU time each, and of the daemon how
-// often it wrote, how often one of its threads waited, and how many pages it met first.
+// used counts the work of both sides: nanoseconds of CPU time each; for the daemon also
+// its writes, the waits of its threads, and its page faults.
 type used struct{ daemon, client, writes, waits, faults int64 }
 
 func (d *benchDaemon) used(b *testing.B) used {
@@ -325,8 +324,8 @@ func (d *benchDaemon) used(b *testing.B) used {
 	return u
 }
 
-// threads sums up what the kernel counts of the daemon's threads: proc(5), status and
-// stat. One that ends takes its counts along; the runtime ends none of its own.
+// threads sums up the counters of the daemon's threads from status and stat, proc(5). A
+// thread that ends takes its counters with it; the Go runtime ends no thread by default.
 func (d *benchDaemon) threads(b *testing.B) (waits, faults int64) {
 	b.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", d.cmd.Process.Pid))
@@ -483,7 +482,7 @@ func (p *standIn) Signal(syscall.Signal) error { return nil }
 func (p *standIn) Stop(time.Duration)          { p.once.Do(func() { close(p.stop) }) }
 func (p *standIn) Wait() (sandbox.Exit, error) { return <-p.done, nil }
 
-// startStandIn runs what an inline program says: true, sleep, stamp, nap, say N, stream N.
+// startStandIn runs an inline program by its text: true, sleep, stamp, nap, say N, stream N.
 func startStandIn(spec sandbox.Spec, to sandbox.IO, changes string) (executor.Process, error) {
 	p := &standIn{stop: make(chan struct{}), done: make(chan sandbox.Exit, 1)}
 	args := spec.Program[0].Pipeline[0].Args

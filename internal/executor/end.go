@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// collected is what was kept of a workspace.
+// collected lists the kept and the refused files of a workspace.
 type collected struct {
 	artifacts []workspace.Artifact
 	refused   []string
@@ -59,9 +59,8 @@ func (r *run) neverRan(err error) Outcome {
 	return out
 }
 
-// neverStarted is the outcome of an execution whose sandbox could not be made or
-// whose program could not be started in it. One that was cancelled meanwhile may
-// have printed something.
+// neverStarted is the outcome of an execution without a program: its sandbox or its program
+// could not be started. A start that was cancelled may have printed something.
 func (r *run) neverStarted(err error, s sinks) Outcome {
 	out := r.blank()
 	out.Stdout, _ = s.stdout.result()
@@ -87,8 +86,8 @@ func (r *run) neverStarted(err error, s sinks) Outcome {
 
 const internalSetupError = "internal error"
 
-// publicSetupError says what a caller may know of a failed start: their own part.
-// The rest is about this machine, and in its log.
+// publicSetupError is the caller's part of a failed start. The daemon's part names this
+// machine and stays in the log.
 func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	switch err.Step {
 	case stepExec:
@@ -108,7 +107,7 @@ const (
 	stepMemory    = "memory"
 )
 
-// scarcity says what the daemon lacks. Anything else is ours, and in the log.
+// scarcity names the resource that the daemon lacks. Other causes are only in the log.
 func scarcity(err error) string {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -239,8 +238,8 @@ func (x *Executor) audit(e *execution, out Outcome, now time.Time) {
 	)
 }
 
-// closeLost ends, as DAEMON_LOST, what the record says still runs: nothing of it
-// does, since the sandboxes of the last daemon were swept before.
+// closeLost ends, as DAEMON_LOST, every execution that the record has as unended. None of
+// them runs: the sandboxes of the last daemon were swept before.
 func (x *Executor) closeLost(ctx context.Context) error {
 	lost, err := x.Record.Unended(ctx)
 	if err != nil {

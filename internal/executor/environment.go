@@ -14,9 +14,8 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// acquire gives an execution that is being accepted the packages that its skill needs, or
-// says what is missing. asked is the Python that the request names. The lease is released
-// when the execution is forgotten.
+// acquire leases the packages that the skill needs for a new execution; its error names the
+// missing packages. asked is the Python that the request names. forget releases the lease.
 func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	if x.Environments == nil {
 		return nil
@@ -79,9 +78,9 @@ func isPython(program string) bool { return strings.HasPrefix(path.Base(program)
 // wrappers are programs that start what their arguments name.
 var wrappers = []string{"env", "timeout", "nice", "nohup", "setsid", "stdbuf", "time", "ionice", "xargs"}
 
-// pythonArgs returns the arguments of a command from its Python program on, if it
-// starts one: an interpreter, or a Python script of the skill as a program, behind
-// what wraps it. What a script of the shell starts is not known.
+// pythonArgs finds the Python program that a command starts and returns the arguments from
+// there on. The program is an interpreter or a Python script of the skill; wrappers such as
+// env may come first. Programs that a shell script starts are not found.
 func pythonArgs(sk *skill.Skill, args []string) ([]string, bool) {
 	for i, arg := range args {
 		switch {
@@ -117,8 +116,8 @@ func isPythonScript(sk *skill.Skill, name string) bool {
 	return err == nil && strings.HasPrefix(line, "#!") && slices.ContainsFunc(strings.Fields(line[2:]), isPython)
 }
 
-// scriptsAt returns the script of the skill at a path, by the names that the skill
-// may have listed it under. Of anything else there is none.
+// scriptsAt returns the names under which the skill may list the script at a path. It
+// returns nothing if no script is there.
 func scriptsAt(sk *skill.Skill, name string) []string {
 	found, err := sk.Lookup(name)
 	if err != nil {
@@ -141,7 +140,7 @@ func (x *Executor) Prepared(who permission.Principal, sk *skill.Skill) bool {
 	return lease.Digest != ""
 }
 
-// packages leases what a Python program of a skill would get. The caller releases it.
+// packages leases the packages for a Python program of a skill. The caller releases them.
 func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environment.Lease, error) {
 	if x.Environments == nil {
 		return nil, environment.ErrNoSource
@@ -155,8 +154,8 @@ func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environ
 	})
 }
 
-// Prepare builds the environment of a skill, or finds it. log gets what the build
-// prints, as it comes. The error is that of resolving the skill or of
+// Prepare builds the environment of a skill, or finds it. log gets the output of the build
+// as it comes. The error comes from resolving the skill or from
 // [environment.Store.Prepare].
 func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref string, rebuild bool, log func([]byte) error) (environment.Environment, error) {
 	if len(x.Missing) > 0 {
@@ -187,7 +186,7 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 }
 
 // HasPackages reports whether executions of a tenant find every Python package that
-// a skill declares, prepared or on the machine. Without Environments nobody looks.
+// a skill declares, prepared or on the machine. Without Environments it returns true.
 func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
 	lease, err := x.packages(who, sk)
 	lease.Release()

@@ -15,10 +15,10 @@ import (
 // ErrNotFound: no such execution, or another tenant's.
 var ErrNotFound = errors.New("execution not found")
 
-// A RequestError is a request that no daemon would take as it is.
+// A RequestError is a mistake in a request that every daemon would refuse.
 type RequestError struct {
 	Field  string // as the contract names it
-	Reason string // what is wrong and what to do
+	Reason string // the mistake and its remedy
 }
 
 func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
@@ -70,7 +70,7 @@ func (e *BoundaryError) Error() string {
 // ErrNotRunning: a signal for an execution that does not run.
 var ErrNotRunning = errors.New("the execution is not running")
 
-// Errors of the stages, under one roof for those who turn them into codes.
+// Errors of the stages, collected here for the packages that turn them into codes.
 type (
 	// InputError: an input file that can't be put where it was asked.
 	InputError = workspace.InputError
@@ -82,9 +82,9 @@ type (
 	LanguageError = runtime.LanguageError
 	// CodeError: inline code that can't be passed on.
 	CodeError = runtime.CodeError
-	// CorruptError: what is stored of an execution is not what was written.
+	// CorruptError: the stored data of an execution is damaged.
 	CorruptError = record.CorruptError
-	// DiskFullError: there is no room to store it.
+	// DiskFullError: the disk has no room for the data of an execution.
 	DiskFullError = record.SpoolFullError
 	// VenvError: the skill's venv has no usable interpreter.
 	VenvError = runtime.VenvError
@@ -94,7 +94,7 @@ type (
 	SystemPackagesError = environment.SystemPackagesError
 	// InterpreterError: the script needs another version of Python.
 	InterpreterError = environment.InterpreterError
-	// RequirementError: what the skill needs can't be installed as it is written.
+	// RequirementError: a requirement of the skill can't be installed as it is written.
 	RequirementError = environment.RequirementError
 	// IndexError: the package index can't be reached or is not usable.
 	IndexError = environment.IndexError
@@ -106,7 +106,7 @@ type (
 	EnvironmentTooLargeError = environment.TooLargeError
 	// BuildsFullError: too many builds at once.
 	BuildsFullError = environment.BusyError
-	// Environment is what was prepared for a skill.
+	// Environment is a prepared environment of a skill.
 	Environment = environment.Environment
 )
 

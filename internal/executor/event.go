@@ -16,15 +16,15 @@ type Event struct {
 	release func() // nil: nothing
 }
 
-// Release says that nobody needs the bytes of e.Output any more: they are used for
-// other events. It is called at most once, and may be left out.
+// Release ends the use of e.Output: its bytes are then reused for other events. Call it at
+// most once; a caller may also leave it out.
 func (e Event) Release() {
 	if e.release != nil {
 		e.release()
 	}
 }
 
-// Header is the first event: what was accepted, with what is in force.
+// Header is the first event: the accepted request, with the limits in force.
 type Header struct {
 	Skill       string     `json:"skill"`
 	SkillDigest string     `json:"skill_digest"`
@@ -47,7 +47,7 @@ const (
 	Stderr Stream = 2
 )
 
-// Output is a piece of what the program printed.
+// Output is a piece of the program's output.
 type Output struct {
 	Stream Stream
 	Offset uint64 // of the first byte of Data in its stream

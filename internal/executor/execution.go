@@ -53,10 +53,10 @@ type execution struct {
 	logger       *slog.Logger
 }
 
-// settings are what an execution runs with beside what its grant approves.
+// settings hold everything that an execution runs with, except for the grant.
 type settings struct {
 	id         string
-	invocation runtime.Invocation // of the grant's source; of a command, only what it needs beside its plan
+	invocation runtime.Invocation // of the grant's source; of a command, only its environment and mounts
 	python     *sandbox.Python    // nil: the program is not one Python
 	args       []string           // after a script or code
 	runner     string             // see Request.Runner
@@ -68,10 +68,10 @@ type settings struct {
 	workspace  *workspace.Workspace
 }
 
-// newExecution checks the form of a request and derives what it will run with. What
-// runs comes from the grant: the request's own skill and source are not looked at again.
-// Maps and slices are copied, so that a caller who changes the request afterwards
-// changes nothing. accept adds what has to be released: lease, workspace and log.
+// newExecution checks the form of a request and derives the settings of its execution. The
+// skill and the source come from the grant only. Maps and slices are copied: a caller may
+// change the request afterwards. accept adds the parts that must be released: lease,
+// workspace and log.
 func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution, error) {
 	kind := grant.Source().Kind
 	if err := checkForm(req, kind); err != nil {
@@ -142,7 +142,7 @@ func plain(secrets map[string]Secret) map[string]string {
 	return out
 }
 
-// reader returns what the program will read, or nil for nothing.
+// reader returns the program's standard input, or nil if it is empty.
 func (s Stdin) reader() (io.Reader, error) {
 	var parts []io.Reader
 	if len(s.Bytes) > 0 {
@@ -248,7 +248,7 @@ func planArgs(plan permission.Plan) [][]string {
 	return out
 }
 
-// programsOf returns what the commands of a plan start.
+// programsOf returns the first word of every command in a plan.
 func programsOf(plan permission.Plan) []string {
 	var out []string
 	for _, args := range planArgs(plan) {

@@ -26,20 +26,20 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Config is what an Executor is made of. Every field but Environments, Missing and Log
-// must be set.
+// Config configures an Executor. Every field but Environments, Missing and Log must be
+// set.
 type Config struct {
 	Skills   *skill.Registry
 	Policy   permission.Policy
 	Runtimes *runtime.Set
 	Record   *record.Store
 	Host     *sandbox.Host
-	// Environments are the prepared ones. Nil: none, and nobody looks what a skill
-	// needs.
+	// Environments are the prepared environments. Nil: the needs of skills are not
+	// checked.
 	Environments *environment.Store
 	Bounds       Bounds
-	// Missing names the boundaries that sandboxes of this Host lack and that nobody
-	// has allowed to be missing. While there is one nothing is executed or prepared.
+	// Missing names the boundaries that sandboxes of this Host lack without permission
+	// of the configuration. If it is not empty, nothing is executed or prepared.
 	Missing []string
 	// StagingDir is where input files wait for their execution. It is emptied
 	// by New.
@@ -48,8 +48,8 @@ type Config struct {
 	KeyFile    string
 	MaxRunning int
 	MaxQueued  int
-	// Reserved is how many more than MaxRunning may run of callers of whom nothing runs,
-	// so that nobody waits for one caller's long executions.
+	// Reserved is the number of slots beyond MaxRunning for callers with nothing
+	// running. They keep one caller's long executions from delaying the others.
 	Reserved int
 	// QueueTimeout is how long a request waits for a slot that doesn't say.
 	QueueTimeout time.Duration
@@ -57,7 +57,7 @@ type Config struct {
 	Grace time.Duration
 	// CancelGrace is the same for a cancel that doesn't say.
 	CancelGrace time.Duration
-	// Keep bounds what is kept of a workspace.
+	// Keep bounds the artifacts of an execution.
 	Keep workspace.CollectLimits
 	// Log gets one audit line for every execution. Nil: slog.Default().
 	Log *slog.Logger
@@ -84,7 +84,7 @@ type process interface {
 	Wait() (sandbox.Exit, error)
 }
 
-// New makes an Executor and closes, as DAEMON_LOST, what ran when the last
+// New makes an Executor. It ends, as DAEMON_LOST, the executions that ran when the last
 // daemon died.
 func New(ctx context.Context, c Config) (*Executor, error) {
 	if c.Log == nil {
@@ -121,8 +121,7 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 // outcome; an error means that nothing ran. duplicate is true if an earlier
 // request with the same key started it.
 //
-// ctx bounds this call, not the execution: whoever started it ends it with
-// Cancel.
+// ctx bounds this call and not the execution, which Cancel ends.
 func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplicate bool, err error) {
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
@@ -177,8 +176,8 @@ func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earli
 	return e, "", nil
 }
 
-// sameRequest returns the ID of the execution that has claimed a request's key, if it is
-// one of the same request, by hash. Any other error of the record is returned as it is.
+// sameRequest returns the ID of the execution that has claimed a request's key, if their
+// hashes are equal. It returns any other error of the record unchanged.
 func sameRequest(err error, hash []byte) (id string, _ error) {
 	var claimed *record.KeyClaimed
 	switch {
@@ -190,8 +189,7 @@ func sameRequest(err error, hash []byte) (id string, _ error) {
 	return claimed.Existing.ID, nil
 }
 
-// run takes a recorded execution to its outcome. It never fails: what goes wrong
-// is the outcome.
+// run takes a recorded execution to its outcome. It has no error: failures are outcomes.
 func (x *Executor) run(r *run, ticket *ticket) {
 	defer x.forget(r)
 	defer ticket.release()
@@ -223,8 +221,8 @@ func (x *Executor) run(r *run, ticket *ticket) {
 	x.end(r, r.outcome(exit, err, out))
 }
 
-// Cancel asks an execution to end and waits until it has. An ended one is
-// returned as it is. A negative grace means the default.
+// Cancel asks an execution to end and waits for the end. It returns an ended execution
+// unchanged. A negative grace means the default.
 func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
 	if _, err := x.row(ctx, who, id); err != nil {
 		return Execution{}, err
@@ -269,8 +267,8 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 	return nil
 }
 
-// Drain takes nothing new, waits for what runs until ctx is done, then cancels
-// it, and returns when nothing is left.
+// Drain refuses new executions and waits for the running ones. When ctx is done it cancels
+// them. It returns after the last one has ended.
 func (x *Executor) Drain(ctx context.Context) {
 	x.admission.close()
 	idle := make(chan struct{})
@@ -294,8 +292,8 @@ func (x *Executor) EffectiveLimits(asked Limits, kind permission.SourceKind, sk 
 	return x.Bounds.effective(asked, kind, sk.Manifest)
 }
 
-// KeyedHash is a hash of data, as hex, that tells equal data of one purpose apart
-// from other data, and that nobody can guess from without the daemon's key.
+// KeyedHash is a hash of data, as hex. Equal data has an equal hash for one purpose, and a
+// different one for another. Without the daemon's key, the data can't be guessed from it.
 func (x *Executor) KeyedHash(purpose string, data []byte) string {
 	mac := hmac.New(sha256.New, x.hashKey)
 	fmt.Fprintf(mac, "%d %s ", len(purpose), purpose) // no request begins like that
@@ -324,7 +322,7 @@ func (x *Executor) forget(r *run) {
 	}
 }
 
-// emptyDir removes what is in dir, links as links, and makes dir if need be.
+// emptyDir removes the entries of dir, or makes dir. It does not follow links.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -163,7 +163,7 @@ func TestOutcomeFollowsTheExit(t *testing.T) {
 	}
 }
 
-// What fails on our side is an outcome too, and says nothing of this machine.
+// A failure of the daemon is an outcome, too. Its text names nothing of this machine.
 func TestFailuresOfOursAreOutcomes(t *testing.T) {
 	secret := errors.New("open /var/lib/skillrun/secret: permission denied")
 	fails := func(step string) startFunc {
@@ -199,7 +199,7 @@ func TestFailuresOfOursAreOutcomes(t *testing.T) {
 	})
 }
 
-// What init reported, or the kernel did, holds whatever went wrong behind it.
+// The exit that init or the kernel reported counts, even if the sandbox is lost after it.
 func TestExitHoldsThoughTheSandboxIsLost(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -282,8 +282,8 @@ func TestManyLongArtifactsFit(t *testing.T) {
 	}
 }
 
-// Artifacts that can't be kept don't take the program's end away, and the outcome
-// says what the daemon lacks, if that is something that whoever runs it can give.
+// If artifacts can't be kept, the outcome still has the program's end. It names the missing
+// resource if an operator can provide it.
 func TestArtifactsNotKept(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -473,8 +473,8 @@ func TestOutputIsCutAtItsLimit(t *testing.T) {
 	}
 }
 
-// Output that comes before the sandbox's start has returned is recorded behind
-// the start, and a failed start with output does not hang.
+// Output may come before the sandbox's start returns. It is recorded after the start event,
+// and a failed start with output does not hang.
 func TestOutputBeforeTheStartReturns(t *testing.T) {
 	for name, fails := range map[string]error{"starts": nil, "fails": &sandbox.SetupError{Step: "start", Err: errors.New("cancelled")}} {
 		t.Run(name, func(t *testing.T) {
@@ -495,7 +495,7 @@ func TestOutputBeforeTheStartReturns(t *testing.T) {
 	}
 }
 
-// A lateContext is done once somebody has asked whether it is.
+// A lateContext becomes done at the first check of whether it is done.
 type lateContext struct {
 	context.Context
 	asked atomic.Bool
@@ -550,7 +550,7 @@ func TestOutcomeOutlivesItsReader(t *testing.T) {
 	t.Error("the outcome does not come")
 }
 
-// Whoever has read that the program runs can send it a signal.
+// A reader of the started event can send the program a signal at once.
 func TestSignalRightAfterTheStart(t *testing.T) {
 	for range 50 {
 		f := newFake()
@@ -727,8 +727,8 @@ func TestLostExecutionsAreClosed(t *testing.T) {
 	}
 }
 
-// What a failed program said last can be a reason for advice; what a successful
-// one said is not.
+// The last output of a failed program can give a reason for advice. The output of a
+// successful one can't.
 func TestAdviceOnLastWords(t *testing.T) {
 	for _, tt := range []struct {
 		stderr string

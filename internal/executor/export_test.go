@@ -1,6 +1,6 @@
 package executor
 
-// What a sandbox is to an Executor, for tests from outside.
+// Types of the sandbox's side of an Executor, for tests in other packages.
 type (
 	StartFunc = startFunc
 	Process   = process

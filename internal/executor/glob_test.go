@@ -54,7 +54,7 @@ func newGlobbing(t *testing.T) *globbing {
 	return &globbing{host: host, lower: lower}
 }
 
-// end stands behind the words of each line.
+// end follows the words of each line.
 const end = "=end="
 
 // words returns what each line of a program that prints its words has printed.
@@ -76,7 +76,7 @@ func (g *globbing) words(t *testing.T, p sandbox.Program) [][]string {
 	for line := range strings.SplitSeq(strings.TrimSuffix(out.String(), end+"\x00"), end+"\x00") {
 		words := strings.Split(line, "\x00")
 		for i, word := range words {
-			if strings.HasPrefix(word, "./-") { // a match, where bash has none of this
+			if strings.HasPrefix(word, "./-") { // a match; bash adds no "./"
 				words[i] = word[2:]
 			}
 		}

@@ -41,8 +41,8 @@ func loadKey(path string, log *slog.Logger) ([]byte, error) {
 	return key, writeSynced(path, key)
 }
 
-// readKey reads no more than tells whether the file is a key. What is no file at all
-// has no bytes.
+// readKey reads just enough to tell whether the file is a key. It returns no bytes for a
+// path that is not a regular file.
 func readKey(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link, a socket

@@ -68,7 +68,7 @@ func TestLoadKey(t *testing.T) {
 	}
 }
 
-// What is neither a key nor can be replaced is a refusal that names it.
+// A path that is not a key and can't be replaced is refused by name.
 func TestKeyCanNotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

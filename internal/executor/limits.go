@@ -8,7 +8,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// Bounds are the daemon's limits: what an execution gets and what it may ask.
+// Bounds are the daemon's limits on executions: the defaults and the maxima.
 type Bounds struct {
 	Default     Limits        // for what neither the request nor the skill sets
 	CommandWall time.Duration // the default wall time of commands
@@ -47,9 +47,9 @@ func StandardBounds() Bounds {
 	}
 }
 
-// effective derives the limits that are in force: what was asked, else the
-// skill's, else the daemon's. What was asked above a ceiling is an error; what
-// is derived is lowered to it.
+// effective derives the limits in force: the request's value, else the skill's, else the
+// daemon's. A request above a ceiling is an error; a derived value is lowered to the
+// ceiling.
 func (b Bounds) effective(asked Limits, kind permission.SourceKind, m skill.Manifest) (Limits, error) {
 	def := b.Default
 	if kind == permission.Command {
@@ -105,8 +105,8 @@ func (b Bounds) effective(asked Limits, kind permission.SourceKind, m skill.Mani
 	}, nil
 }
 
-// processors chooses the limit that may be none: where the daemon has no ceiling,
-// only what is asked bounds, or its default.
+// processors chooses the only limit that may be unset: without a ceiling of the daemon, the
+// request's value or the daemon's default applies, if there is any.
 func (b Bounds) processors(asked int) (int, error) {
 	const field = "limits.milli_cpus"
 	ceiling := b.Max.MilliCPUs

@@ -8,8 +8,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// TestMain gives real sandboxes what they need: a mount namespace of their own. With
-// benchDir in the environment it is the daemon of the benchmarks.
+// TestMain gives sandboxes a private mount namespace, which they need. With benchDir in the
+// environment, this process becomes the daemon of the benchmarks.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(benchDir); dir != "" {
 		if err := serveBench(dir); err != nil {

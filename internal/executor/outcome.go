@@ -10,7 +10,7 @@ import (
 type End string
 
 const (
-	Exited      End = "EXITED"       // the program exited by itself
+	Exited      End = "EXITED"       // the program returned an exit code
 	Signaled    End = "SIGNALED"     // a signal that the daemon did not send
 	TimedOut    End = "TIMED_OUT"    // wall, CPU or queue
 	OOMKilled   End = "OOM_KILLED"   // its memory limit was reached
@@ -48,7 +48,7 @@ const (
 	maxListedBytes     = 1 << 20
 )
 
-// maxRefusedBytes bounds one line about what is not an artifact.
+// maxRefusedBytes bounds one line about a file that is not an artifact.
 const maxRefusedBytes = 300
 
 // Deadline names a deadline.
@@ -60,7 +60,7 @@ const (
 	QueueDeadline Deadline = "QUEUE"
 )
 
-// Evidence is what the kernel and the daemon saw.
+// Evidence holds the observations of the kernel and the daemon that explain an end.
 type Evidence struct {
 	OOMKills     uint64   `json:"oom_kills,omitempty"`
 	PidsMax      uint64   `json:"pids_max,omitempty"` // refused forks
@@ -71,7 +71,7 @@ type Evidence struct {
 	SetupError   string   `json:"setup_error,omitempty"`
 }
 
-// Usage is what an execution used.
+// Usage measures the resources of one execution.
 type Usage struct {
 	UserCPU         time.Duration `json:"user_cpu"`
 	SystemCPU       time.Duration `json:"system_cpu"`
@@ -99,7 +99,7 @@ type Artifact struct {
 	Executable bool   `json:"executable,omitempty"`
 }
 
-// newArtifact keeps the exact name beside a readable one.
+// newArtifact keeps the exact name and a readable form of it.
 func newArtifact(path string, size int64, sha256 string, executable bool) Artifact {
 	a := Artifact{Path: path, SizeBytes: size, SHA256: sha256, Executable: executable}
 	if !utf8.ValidString(path) {

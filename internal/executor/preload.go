@@ -17,7 +17,7 @@ import (
 // maxPreloadText is how much of a script is looked through for its imports.
 const maxPreloadText = 64 << 10
 
-// Bounds of what is looked through of a skill for where its modules are searched for.
+// Bounds on the search for changes of the module path in a skill.
 const (
 	maxSearchedFiles = 500
 	maxSearchedText  = 4 << 20
@@ -122,9 +122,9 @@ func (p preload) ofFile(file string) (*sandbox.Python, error) {
 	return &sandbox.Python{Imports: of.imports, Elsewhere: of.elsewhere || p.modules}, nil
 }
 
-// searchesElsewhere reports whether a module of the skill may change where others are
-// searched for: runtime.SearchesElsewhere for all of them but those of its venv, which a
-// Python finds behind those of its own.
+// searchesElsewhere reports whether a module of the skill may change the module path. It
+// asks runtime.SearchesElsewhere for each module except those of the skill's venv, which
+// Python puts after its own.
 func searchesElsewhere(sk *skill.Skill) bool {
 	type key struct{}
 	elsewhere, _ := skill.Derived(sk, key{}, func() (bool, error) {

@@ -82,8 +82,8 @@ func TestPythonIsPartOfTheHash(t *testing.T) {
 	}
 }
 
-// What the daemon finds in a text is what a Python zygote may import: a module that only
-// one of the two lists has would have its scripts executed, slowly.
+// Every module that the daemon finds in a text is in the Python zygote's list. With a
+// module in one list only, scripts that import it would be executed, which is slower.
 func TestPreloadsAreListed(t *testing.T) {
 	listed := sandbox.PythonModules()
 	for _, name := range runtime.AllPreloads() {

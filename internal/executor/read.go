@@ -25,7 +25,7 @@ func (x *Executor) Get(ctx context.Context, who permission.Principal, id string)
 	return e, err
 }
 
-// row returns what the record has of an execution, if it is the caller's.
+// row returns the recorded execution, if it belongs to the caller.
 func (x *Executor) row(ctx context.Context, who permission.Principal, id string) (record.Execution, error) {
 	r, err := x.Record.Get(ctx, who.Tenant, id)
 	return r, notFound(err)
@@ -100,8 +100,8 @@ func (x *Executor) Follow(ctx context.Context, who permission.Principal, id stri
 	return &Follower{x, who.Tenant, id, r}, nil
 }
 
-// Next waits for the next event. It returns io.EOF after the outcome, and the
-// cause of ctx when that is done before there is one.
+// Next waits for the next event. It returns io.EOF after the outcome. If ctx is done first,
+// it returns the cause of ctx.
 func (f *Follower) Next(ctx context.Context) (Event, error) {
 	r, err := f.r.Next(ctx)
 	if err != nil {
@@ -118,8 +118,8 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 		e.release = r.Release
 	case record.KindEnd:
 		if e.Outcome, err = decode[Outcome](r.Data); err == nil && e.Outcome.Count > 0 {
-			// Whatever becomes of ctx meanwhile: the outcome has been read, and
-			// would not come again.
+			// Without ctx: the outcome has been read from the log and would not
+			// come again.
 			e.Outcome.Artifacts, err = f.x.listed(context.WithoutCancel(ctx), f.tenant, f.id)
 		}
 	default:
@@ -131,7 +131,7 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 	return e, nil
 }
 
-// Close frees what the Follower holds.
+// Close frees the Follower's resources.
 func (f *Follower) Close() error { return f.r.Close() }
 
 // Artifacts returns a page of an execution's artifacts, by path, and the token

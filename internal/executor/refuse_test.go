@@ -81,7 +81,7 @@ func TestRequestsThatNothingCouldMakeRight(t *testing.T) {
 	}
 }
 
-// An input that has gone since it was uploaded is an error of ours, not a start.
+// An input that was removed after its upload is an error of the daemon; nothing starts.
 func TestInputThatIsGone(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), newFake().runs)
 	req := scriptRequest()
@@ -112,7 +112,7 @@ func TestNewIsHindered(t *testing.T) {
 			t.Errorf("got %v, want it to say %q", err, want)
 		}
 	}
-	// What an earlier daemon staged is removed, links as links.
+	// Files that an earlier daemon staged are removed; links are not followed.
 	if err := errors.Join(os.MkdirAll(filepath.Join(config.StagingDir, "old/x"), 0o700), os.Symlink(file, filepath.Join(config.StagingDir, "link"))); err != nil {
 		t.Fatal(err)
 	}
@@ -202,8 +202,8 @@ func TestAdviceOnOutcomes(t *testing.T) {
 	}
 }
 
-// A program that has a network is not told that it has none, and only a path of the
-// skill's folder is called that.
+// Advice is true: a program with a network is not told that it has none, and only a path
+// beneath /skills is called a skill's folder.
 func TestAdviceIsTrue(t *testing.T) {
 	for _, tt := range []struct {
 		stderr    string
@@ -239,8 +239,8 @@ func TestDamagedRow(t *testing.T) {
 	}
 }
 
-// Without prepared environments there is nothing to prepare; what a skill needs is
-// looked for in the scripts that run.
+// Without prepared environments, preparing is refused. The needs of a skill are read from
+// the scripts that run.
 func TestPrepareRefuses(t *testing.T) {
 	x := newExecutor(t, t.TempDir(), nil)
 	discard := func([]byte) error { return nil }

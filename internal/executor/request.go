@@ -17,16 +17,15 @@ import (
 // A Request says what to run, with what, and within which bounds. Nothing in it
 // is approved yet.
 type Request struct {
-	// Principal is who asks. It comes from the credentials, never from the
-	// message.
+	// Principal is the caller, by its credentials. It never comes from the message.
 	Principal permission.Principal
 	// Skill is a name, or name@sha256:digest.
 	Skill string
 	// Source is the script, the code or the command.
 	Source permission.Source
-	// Args follow a script or code. A command has none.
+	// Args are the arguments of a script or code. A command takes no Args.
 	Args []string
-	// Stdin is what the program reads. The zero Stdin is empty.
+	// Stdin is the program's standard input. The zero Stdin is empty.
 	Stdin Stdin
 	// Dir is where the program starts, relative to /workspace. Empty: ".".
 	Dir string
@@ -40,22 +39,22 @@ type Request struct {
 	Labels map[string]string
 	// Limits that are zero are derived.
 	Limits Limits
-	// Network is nil for what the skill asks.
+	// Network asks for a network or refuses one. Nil: as the skill says.
 	Network *bool
 	// Key makes a repeated request the same execution. Empty: none.
 	Key string
-	// Python is which Python the execution sees, whatever its source is. Empty: what
-	// the skill says, else what the daemon's config says.
+	// Python chooses the execution's Python for every kind of source. Empty: the skill's
+	// choice, else the configuration's.
 	Python runtime.Python
-	// Runner is Python code that runs the program: its sys.argv[1:] are what python
-	// would have had for arguments. Only for a script or code of Python. It is not the
-	// caller's, so it counts neither for what makes two requests the same one nor as
-	// what ran. Empty: none.
+	// Runner is Python code that runs a Python script or code in its place; its
+	// sys.argv[1:] are the arguments that python would get. It comes from this daemon and
+	// not from the caller: the request's hash and its record leave it out. Empty: no
+	// runner.
 	Runner string
 	// QueueTimeout bounds the wait for a slot. Zero: the daemon's default.
 	QueueTimeout time.Duration
-	// Ended is called when the execution has ended and nothing of the request is held
-	// any more; not if Execute returns an error or a duplicate. Nil: nobody asks.
+	// Ended is called when the execution has ended and its request may be freed. It is
+	// not called if Execute returns an error or a duplicate. Nil: no call.
 	Ended func()
 }
 
@@ -65,7 +64,7 @@ type Input = workspace.Input
 // Stdin is a program's standard input: Bytes first, then JSON, then Stream.
 // Callers set at most one of Bytes and JSON.
 type Stdin struct {
-	// Bytes are passed on as they are.
+	// Bytes are passed on unchanged.
 	Bytes []byte
 	// JSON is the text of one object; it is re-encoded by [EncodeArguments].
 	JSON *string
@@ -86,7 +85,7 @@ func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + mask + `"`), n
 // Limits bound one execution. In a request, zero means "derive it".
 type Limits struct {
 	Wall           time.Duration `json:"wall"`
-	CPU            time.Duration `json:"cpu"` // zero also when derived: no bound of its own
+	CPU            time.Duration `json:"cpu"` // zero also when derived: no bound
 	MemoryBytes    int64         `json:"memory_bytes"`
 	Processes      int           `json:"processes"`
 	OutputBytes    int64         `json:"output_bytes"` // of each stream
@@ -96,9 +95,9 @@ type Limits struct {
 	MilliCPUs      int           `json:"milli_cpus,omitempty"` // zero also when derived: all that the machine has
 }
 
-// hash is a keyed hash of everything that makes two requests the same one. The
-// key keeps stdin, code and secrets from being guessed from a stored record. Nobody
-// compares a request that has no idempotency key.
+// hash is a keyed hash of everything that makes two requests equal. Without the key,
+// nobody could guess stdin, code and secrets from a stored record. It is only needed for a
+// request with an idempotency key.
 func (r Request) hash(key []byte) ([]byte, error) {
 	type file struct {
 		Path       string
@@ -147,7 +146,7 @@ func (r Request) hash(key []byte) ([]byte, error) {
 
 func sumOf[T string | []byte](data T) []byte {
 	h := sha256.New()
-	piece := make([]byte, 1<<10) // on the stack, which shall not grow for it
+	piece := make([]byte, 1<<10) // on the stack, so that this needs no allocation
 	for len(data) > 0 {
 		n := copy(piece, data)
 		h.Write(piece[:n])

@@ -56,15 +56,14 @@ func (r *run) cancelled() *cancellation {
 	return c
 }
 
-// settle says that the sandbox's start is over. A nil p means that there is no
-// program.
+// settle notes that the sandbox's start has returned. A nil p means that no program runs.
 func (r *run) settle(p process) {
 	r.proc = p
 	close(r.settled)
 }
 
-// running returns the running program, or nil. From the event that says so until
-// its end there is one.
+// running returns the running program, or nil. It is not nil between the started event and
+// the program's end.
 func (r *run) running(ctx context.Context) process {
 	select {
 	case <-r.started:

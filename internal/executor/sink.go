@@ -7,20 +7,19 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 )
 
-// A sink takes one stream of a program to the spool, up to a limit; what comes
-// after is counted and dropped. Writes always succeed: a program must not learn,
-// through a broken pipe, that its client went away or that the daemon's disk is
-// full.
+// A sink writes one stream of a program to the spool, up to a limit. It counts and drops
+// the bytes above the limit. Writes always succeed: a program must not learn, through a
+// broken pipe, that its client went away or that the daemon's disk is full.
 type sink struct {
 	log     *record.Log
 	stream  Stream
 	limit   int64
-	started func() // records the start, if nobody has: output comes after it
+	started func() // records the start first, if it is not recorded yet
 
 	mu     sync.Mutex
 	counts Truncation
-	last   []byte // the end of what was printed, for advice; never stored
-	err    error  // why nothing is delivered any more
+	last   []byte // the end of the stream, for advice; never stored
+	err    error  // the reason why delivery has ended; nil: it has not
 }
 
 // lastBytes is how much of a stream's end advice looks at.
@@ -63,7 +62,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// ending returns the end of what was printed.
+// ending returns the last bytes of the stream.
 func (s *sink) ending() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,16 +10,16 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// skillkitVersion is what the published contract of skillkit's ScriptExecutor
-// puts into SKILLKIT_VERSION.
+// skillkitVersion is the value of SKILLKIT_VERSION in the published contract of skillkit's
+// ScriptExecutor.
 const skillkitVersion = "0.3.0"
 
 // basePath ends with the links of runtime.Set.Links.
 const basePath = "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"
 
-// newSpec says what the sandbox is made of. It is pure. Skill, source, command plan and
-// network come from the grant and from nowhere else; it panics on a grant that approves
-// nothing, since only a bug can bring one here.
+// newSpec derives the sandbox's Spec. It is pure. Skill, source, command plan and network
+// come only from the grant. It panics on a grant that approves nothing: only a bug can pass
+// one.
 func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 	if !grant.Valid() {
 		panic("newSpec: the grant of execution " + s.id + " approves nothing")
@@ -60,8 +60,8 @@ func callerOf(who permission.Principal) string {
 	return strconv.Quote(who.Tenant) + " " + strconv.Quote(who.Name)
 }
 
-// programOf returns what the sandbox's init runs: of a command the plan that was checked,
-// of a script or code its invocation.
+// programOf returns the program for the sandbox's init: the checked plan of a command, or
+// the invocation of a script or code.
 func programOf(grant permission.Grant, s settings) sandbox.Program {
 	if grant.Source().Kind == permission.Command {
 		return toProgram(grant.Plan())
@@ -88,8 +88,8 @@ func environmentOf(sk *skill.Skill, s settings) []string {
 		// The skill's folder is read-only, and a cache in the workspace would come
 		// back as an artifact.
 		"PYTHONDONTWRITEBYTECODE=1",
-		// Python fills a block before it writes to a pipe, so what a script prints
-		// would arrive only at its end, and not at all if it is killed.
+		// Python fills a block before it writes to a pipe. Without this, output would
+		// arrive only at the program's end, and a killed program's not at all.
 		"PYTHONUNBUFFERED=1",
 		"SKILL_NAME=" + sk.Name,
 		"SKILL_VERSION=" + sk.EffectiveVersion(),
