@@ -40,7 +40,7 @@ conversation.`,
 			}
 			text := r.GetInstructions()
 			if terminal(a.stdout) {
-				text = printableText(text) // to a file it goes as it is
+				text = printableText(text) // a file gets the text unchanged
 			}
 			if !strings.HasSuffix(text, "\n") {
 				text += "\n"
@@ -52,7 +52,7 @@ conversation.`,
 	}
 }
 
-// contextText is what an agent adds to its context, on one line.
+// contextText describes, on one line, the context that an agent adds.
 func contextText(c *pb.ActivationContext) string {
 	if !c.GetScriptExecutor() {
 		return "no script executor (the skill has no scripts folder)"

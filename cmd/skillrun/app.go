@@ -40,8 +40,8 @@ func (i *interrupt) Error() string {
 // code is the exit code of a command that was interrupted.
 func (i *interrupt) code() int { return 128 + int(i.signal) }
 
-// run is the whole command: it returns the exit code. The first SIGINT or SIGTERM
-// ends ctx, which cancels what runs; the second one ends the wait for that.
+// run executes the command and returns the exit code. The first SIGINT or SIGTERM ends ctx,
+// which cancels the execution; the second one returns without waiting for that.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -122,7 +122,7 @@ func artifactName(artifact *pb.Artifact) string {
 	return artifact.GetPath()
 }
 
-// openFolder makes a folder and opens it. Nil if there is no path.
+// openFolder makes a folder and opens it. It returns nil for an empty path.
 func openFolder(path string) (*os.Root, error) {
 	if path == "" {
 		return nil, nil

@@ -85,7 +85,7 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 	return nil
 }
 
-// benchReport measures, or reads what was measured.
+// benchReport measures, or reads an earlier report.
 func (a *app) benchReport(cmd *cobra.Command, f *benchFlags) (*bench.Report, error) {
 	if f.from != "" {
 		return readReport(f.from)

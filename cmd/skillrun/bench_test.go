@@ -46,7 +46,7 @@ func TestBenchList(t *testing.T) {
 	}
 }
 
-// What was measured earlier is shown again, judged as it was.
+// An earlier report is shown again with its own verdicts.
 func TestBenchFrom(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

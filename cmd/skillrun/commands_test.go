@@ -306,7 +306,7 @@ func TestValidateThere(t *testing.T) {
 	}
 }
 
-// TestValidateHere needs no daemon: there is none.
+// TestValidateHere validates folders without any daemon.
 func TestValidateHere(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -17,7 +17,7 @@ import (
 const (
 	// completeTime bounds how long a shell's completion waits for the daemon.
 	completeTime = 2 * time.Second
-	// completeMost bounds what a shell is offered.
+	// completeMost bounds the number of words for a shell.
 	completeMost = 200
 )
 
@@ -27,11 +27,11 @@ var (
 	signals   = []string{"HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "CONT", "STOP", "WINCH"}
 )
 
-// completions are what a shell offers: each a word, and behind a tab what it is.
+// completions are the words for a shell, each with a tab and its description.
 type completions = []string
 
-// ask gives f a client of the daemon and a short time. What fails gives no words: a
-// shell has no place for errors.
+// ask gives f a client of the daemon and a short time. A failure gives no words: a shell
+// can't show errors.
 func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) (completions, error)) (completions, cobra.ShellCompDirective) {
 	c, err := a.dial()
 	if err != nil {
@@ -48,8 +48,8 @@ func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) 
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// offer is one word with what it is, fit for a line. A word that a shell can't take
-// as it stands is not offered.
+// offer adds one word with its description. It leaves out a word that a shell would have to
+// quote.
 func offer(words completions, word, what string) completions {
 	if word == "" || printable(word) != word || strings.ContainsAny(word, "\t\n") || len(words) >= completeMost {
 		return words
@@ -60,7 +60,7 @@ func offer(words completions, word, what string) completions {
 	return append(words, word)
 }
 
-// completeSkill completes the name of a skill, and nothing behind it.
+// completeSkill completes the name of a skill as the only argument.
 func (a *app) completeSkill(cmd *cobra.Command, args []string, _ string) (completions, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -76,8 +76,8 @@ func (a *app) completeSkill(cmd *cobra.Command, args []string, _ string) (comple
 	})
 }
 
-// completeRun completes a skill, then its scripts; what follows is the program's,
-// and may be a file.
+// completeRun completes a skill, then its scripts. The later words are arguments of the
+// program and may be files.
 func (a *app) completeRun(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeSkill(cmd, args, toComplete)
@@ -102,8 +102,8 @@ func (a *app) completeRun(cmd *cobra.Command, args []string, toComplete string) 
 	})
 }
 
-// flagBefore returns the flag whose value is completed, if it is one. Cobra looks for
-// it before the first argument only, and leaves it out behind that.
+// flagBefore returns the flag whose value is completed, or nil. Cobra looks for such a flag
+// only before the first argument.
 func (a *app) flagBefore(flags *pflag.FlagSet) *pflag.Flag {
 	if len(a.args) < 2 {
 		return nil
@@ -160,7 +160,7 @@ func (a *app) completeSignal(cmd *cobra.Command, args []string, toComplete strin
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeArtifacts completes an execution, then the paths of what it left.
+// completeArtifacts completes an execution, then the paths of its artifacts.
 func (a *app) completeArtifacts(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeExecution(anyExecution)(cmd, nil, toComplete)
@@ -178,7 +178,7 @@ func (a *app) completeArtifacts(cmd *cobra.Command, args []string, toComplete st
 	})
 }
 
-// complete adds what the values of run's flags can be. --file is any file.
+// complete registers the values of run's flags. --file completes any file.
 func (f *runFlags) complete(cmd *cobra.Command) {
 	completeWith(cmd, "language", cobra.FixedCompletions(languages, cobra.ShellCompDirectiveNoFileComp))
 	completeWith(cmd, "on-disconnect", cobra.FixedCompletions([]string{"cancel", "continue"}, cobra.ShellCompDirectiveNoFileComp))
@@ -190,7 +190,7 @@ func (f *runFlags) complete(cmd *cobra.Command) {
 // completeWith completes the value of a flag.
 func completeWith(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // no such flag: a bug
 	}
 }
 

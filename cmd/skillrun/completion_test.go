@@ -12,9 +12,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// What a shell asks is answered by the hidden command __complete: a word a line with
-// its description behind a tab, and last ":" with what the shell may add (4: no files,
-// 0: files, 16: folders).
+// The hidden command __complete answers a shell: one word a line, a tab and its
+// description. The last line is ":" with the shell's own completion (4: no files, 0: files,
+// 16: folders).
 func TestCompletion(t *testing.T) {
 	f := newRecord().fake().withArtifacts(map[string]string{"chart.png": "12345", "out/data.csv": "", "bad\x1b[0m": "x"})
 	f.serve(t, "unix")

@@ -41,8 +41,8 @@ func quoteAll(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// notices says on stderr what the output alone does not: how a program ended
-// that did not exit by itself, what was cut off, and what to do about it.
+// notices adds the facts on stderr that the output lacks: how the program ended, if it did
+// not exit; truncated streams; refused artifacts; advice.
 func (a *app) notices(id string, o *pb.Outcome) {
 	if a.json {
 		return // it is all in the last event

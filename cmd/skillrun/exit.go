@@ -41,8 +41,7 @@ type codedError struct {
 
 func (e *codedError) Error() string { return e.text }
 
-// exit says on stderr what has to be said about a command's error and returns
-// the exit code.
+// exit prints a command's error to stderr, unless notices did, and returns the exit code.
 func (a *app) exit(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
@@ -111,7 +110,7 @@ func outcomeCode(o *pb.Outcome) int {
 	return code
 }
 
-// errorCode is the exit code for an error of ours or of the daemon.
+// errorCode is the exit code for an error of this command or of the daemon.
 func errorCode(err error) int {
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
 		return coded.code

@@ -12,7 +12,7 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// explain returns one line: what failed, why, and what to do about it.
+// explain returns one line: the failure, its cause, and a remedy.
 func (a *app) explain(err error) string {
 	st, ok := status.FromError(err)
 	if !ok {
@@ -80,7 +80,7 @@ func connectCause(message string) string {
 	return message
 }
 
-// details is what the daemon said about an error, for machines.
+// details are the typed parts of the daemon's error.
 type details struct {
 	reason   string
 	metadata map[string]string

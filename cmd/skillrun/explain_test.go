@@ -92,7 +92,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestUnknownSignal: the answer names the argument and lists what it can be.
+// TestUnknownSignal: the answer names the argument and lists the signals.
 func TestUnknownSignal(t *testing.T) {
 	f := &fake{answers: map[string]any{"Signal": func(r *pb.SignalRequest) (*pb.SignalResponse, error) {
 		return nil, refusal(codes.InvalidArgument, "INVALID_REQUEST", `signal: "`+r.GetSignal()+`" is not a signal that can be sent; choose one of SIGHUP, SIGINT`,
@@ -121,7 +121,7 @@ func TestNoDaemon(t *testing.T) {
 		got := f.client(t, nil, args...)
 		code := codeFailed
 		if args[0] == "validate" {
-			code = codeNotFound // a name may be that of a folder, which is not there
+			code = codeNotFound // validate takes the name for a missing folder
 		}
 		for _, want := range []string{f.address, "no such file or directory", "skillrund"} {
 			if got.code != code || got.stdout != "" || !strings.Contains(got.stderr, want) {

@@ -24,8 +24,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// TestMain makes the test binary the client itself, for tests that need a
-// process of its own.
+// TestMain runs the client instead of the tests if the environment says so. Tests that need
+// a client process start this binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("SKILLRUN_TEST_CLIENT") != "" {
 		main()
@@ -40,8 +40,8 @@ type (
 	artifactServer    = grpc.ServerStreamingServer[pb.GetArtifactResponse]
 )
 
-// fake is a daemon whose answers a test gives, behind a real Unix socket. Its
-// unary methods are in answers, by name.
+// fake is a daemon behind a real Unix socket. The test supplies its answers; for unary
+// methods they are in answers, by name.
 type fake struct {
 	pb.UnimplementedExecutionServiceServer
 	pb.UnimplementedSkillServiceServer

@@ -15,7 +15,7 @@ type field struct {
 	word string // on the command line: a flag, or an argument in capitals
 
 	// Only of limits.
-	unit   func(value string) string // writes a value of the daemon for people; nil: as it is
+	unit   func(value string) string // writes a value of the daemon for people; nil: unchanged
 	config string                    // key of the daemon's configuration that holds the ceiling
 	skill  string                    // key of SKILL.md that can lower the ceiling; empty: none
 }
@@ -72,7 +72,7 @@ func fieldOf(path string) (field, bool) {
 	return field{}, false
 }
 
-// wordOf is what the command line calls a path. A path that it can't set stays.
+// wordOf returns the command line's word for a path, or the path if it has none.
 func wordOf(path string) string {
 	var index int
 	if n, _ := fmt.Sscanf(path, "args[%d]", &index); n == 1 {

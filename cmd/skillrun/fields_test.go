@@ -21,7 +21,7 @@ var userRequests = []protoreflect.ProtoMessage{
 	&pb.CheckCommandRequest{}, &pb.ValidateSkillRequest{}, &pb.PrepareSkillRequest{},
 }
 
-// notOnTheCommandLine are the fields that the client sets by itself or never sets.
+// notOnTheCommandLine are the fields without a flag or argument.
 var notOnTheCommandLine = []string{
 	"session", "raw_path", "page_size", "page_token", "include_hidden", "created_after", "states", "offset_bytes", "path", "skill_md", "folder", "rebuild",
 }
@@ -56,7 +56,7 @@ func TestFieldsAreComplete(t *testing.T) {
 		}
 	}
 	for _, cmd := range (&app{}).root().Commands() {
-		if cmd.Name() == "bench" { // it asks a daemon of its own
+		if cmd.Name() == "bench" { // it starts a daemon itself
 			continue
 		}
 		eachFlag(cmd, func(flag *pflag.Flag) {
@@ -141,8 +141,8 @@ func TestUserUnits(t *testing.T) {
 	}
 }
 
-// pathsOf lists the fields of a message as errors name them: those of code and limits
-// with their parent, and a list or a map by its own name.
+// pathsOf lists the fields of a message by their names in errors: a field of Code or Limits
+// has its parent's name in front; a list or a map has one name.
 func pathsOf(prefix string, m protoreflect.MessageDescriptor) (paths []string) {
 	for i := range m.Fields().Len() {
 		f := m.Fields().Get(i)

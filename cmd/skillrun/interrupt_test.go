@@ -14,7 +14,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// process starts the client as a process of its own.
+// process starts the client in a separate process.
 func (f *fake) process(t *testing.T, args ...string) (cmd *exec.Cmd, stdout *bufio.Reader, stderr *strings.Builder) {
 	t.Helper()
 	f.serve(t, "unix")
@@ -44,8 +44,7 @@ func waitFor(t *testing.T, stdout *bufio.Reader, want string) {
 	}
 }
 
-// TestInterruptCancels: the first Ctrl-C cancels, and what the program prints
-// until its end still comes.
+// TestInterruptCancels: the first Ctrl-C cancels, and the rest of the output still comes.
 func TestInterruptCancels(t *testing.T) {
 	tests := []struct {
 		signal syscall.Signal

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// printJSON writes a message in the proto's JSON form, fields with a default
-// value too, on a line of its own.
+// printJSON writes a message on one line in protobuf's JSON form. Fields with a default
+// value are included.
 func (a *app) printJSON(m proto.Message) error {
 	data, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
@@ -24,7 +24,7 @@ func (a *app) printJSON(m proto.Message) error {
 	return a.printJSONValue(json.RawMessage(data))
 }
 
-// printJSONValue writes a value as JSON on a line of its own.
+// printJSONValue writes a value as one line of JSON.
 func (a *app) printJSONValue(v any) error {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -36,9 +36,9 @@ func (a *app) printJSONValue(v any) error {
 	return err
 }
 
-// printableJSON is printable for JSON: what a terminal could take for more than
-// text is written as JSON's own escapes, so that the value stays the same. Outside of
-// strings JSON has nothing of the kind but the line's end.
+// printableJSON is printable for JSON: it writes characters that could control a terminal
+// as JSON's escapes, so that the value stays the same. Outside of strings, JSON has no such
+// character but the line's end.
 func printableJSON(s string) string {
 	var b strings.Builder
 	for _, r := range s {

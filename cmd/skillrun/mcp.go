@@ -81,8 +81,8 @@ func (a *app) bridge(ctx context.Context, at endpoint) error {
 		if read := (*readError)(nil); errors.As(err, &read) {
 			return read
 		}
-		// The connection broke. The other side knows better why, and has what the
-		// daemon still said.
+		// The connection broke. The receiving goroutine knows the reason better, and
+		// has the daemon's last messages.
 		err = <-toAgent
 		return a.lost(ctx, at, err, open)
 	case err := <-toAgent:
@@ -90,13 +90,13 @@ func (a *app) bridge(ctx context.Context, at endpoint) error {
 	}
 }
 
-// lost answers what the daemon will never answer, and says what happened.
+// lost answers the requests that the daemon can't answer, and prints the reason.
 func (a *app) lost(ctx context.Context, at endpoint, err error, open *calls) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if write := (*writeError)(nil); errors.As(err, &write) {
-		return write // nobody is there to be answered
+		return write // the agent has gone, too
 	}
 	gone := &codedError{codeFailed, "the daemon at " + at.String() + " closed the connection: it stopped or restarts; what ran is cancelled. Start skillrun mcp again"}
 	for _, answer := range open.answers(gone.text) {

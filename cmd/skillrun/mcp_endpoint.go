@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What the daemon's endpoint is called; internal/mcp has the same.
+// The path and protocol of the daemon's endpoint; internal/mcp has the same.
 const (
 	mcpPath     = "/mcp"
 	mcpProtocol = "skillrun-mcp-lines"
@@ -33,7 +33,7 @@ func (e endpoint) String() string {
 	return e.address
 }
 
-// mcpAddress reads an address, or derives it from that of the daemon for gRPC.
+// mcpAddress reads an address, or derives it from the daemon's gRPC address.
 func mcpAddress(address, daemon string) (endpoint, error) {
 	if address == "" {
 		e, err := parseEndpoint(daemon)
@@ -68,7 +68,7 @@ func parseEndpoint(address string) (endpoint, error) {
 	return endpoint{"tcp", host}, nil
 }
 
-// dial connects to the endpoint and leaves HTTP behind.
+// dial connects to the endpoint and upgrades the connection from HTTP.
 func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	dialer := net.Dialer{Timeout: mcpConnectTimeout}
 	conn, err := dialer.DialContext(ctx, e.network, e.address)
@@ -90,8 +90,8 @@ func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	return &upgraded{conn, r}, nil
 }
 
-// upgrade asks for a connection without HTTP. What the reader has buffered is the
-// first of what follows.
+// upgrade asks for a connection without HTTP. The reader may hold the first bytes of that
+// connection.
 func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
 	host := "localhost"
 	if e.network == "tcp" {
@@ -118,7 +118,7 @@ func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
 	return r, conn.SetDeadline(time.Time{})
 }
 
-// upgraded is a connection with what was read ahead of it.
+// upgraded is a connection whose first bytes are in a buffer.
 type upgraded struct {
 	net.Conn
 	r *bufio.Reader

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// maxMCPMessage bounds what is held of one message. It is the most that a daemon
-// can be configured to take.
+// maxMCPMessage bounds the memory for one message: the largest message_bytes that a daemon
+// can have.
 const maxMCPMessage = 256 << 20
 
 // readError and writeError say which side of a forwarding broke.
@@ -26,8 +26,8 @@ func (e *writeError) Error() string { return "write messages: " + e.err.Error() 
 func (e *readError) Unwrap() error  { return e.err }
 func (e *writeError) Unwrap() error { return e.err }
 
-// forward copies lines until from ends, which is no error. before and after get
-// each line, before it is written and then; nil: nobody.
+// forward copies lines until from ends, which is no error. It calls before and after with
+// each line, before and after the write; nil: no call.
 func forward(to io.Writer, from io.Reader, before, after func(line []byte)) error {
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
@@ -70,7 +70,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// calls are the requests that wait for an answer, by their id as it is written.
+// calls are the unanswered requests, by their id in JSON.
 type calls struct {
 	mu   sync.Mutex
 	ids  map[string]bool
@@ -80,8 +80,7 @@ type calls struct {
 
 func newCalls() *calls { return &calls{ids: map[string]bool{}, none: make(chan struct{})} }
 
-// last says that no request comes any more. The channel is closed when the last
-// one is answered.
+// last marks the end of the requests. The channel is closed when the last answer has come.
 func (c *calls) last() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +106,7 @@ type messageID struct {
 	Method *string         `json:"method"`
 }
 
-// begin notes a request. What is none, the daemon refuses.
+// begin notes a request. The daemon refuses a line that is not a request.
 func (c *calls) begin(line []byte) {
 	var m messageID
 	if json.Unmarshal(line, &m) != nil || m.Method == nil || m.ID == nil || string(m.ID) == "null" {

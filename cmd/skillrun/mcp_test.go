@@ -79,8 +79,8 @@ func runMCP(ctx context.Context, address string, stdin io.Reader) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
-// What the daemon leaves unanswered when it goes is answered here; everything else
-// passes as it is.
+// The command answers the requests that a daemon leaves unanswered when it goes. Everything
+// else passes unchanged.
 func TestMCPDaemonGoes(t *testing.T) {
 	stdin, agent := io.Pipe()
 	defer agent.Close()

@@ -49,7 +49,7 @@ from then on; they never install anything.`,
 				}
 				text := string(r.GetOutput().GetData())
 				if terminal(a.stderr) {
-					text = printableText(text) // to a file it goes as it is
+					text = printableText(text) // a file gets the text unchanged
 				}
 				if _, err := io.WriteString(a.stderr, text); err != nil {
 					return err

@@ -15,7 +15,7 @@ import (
 
 type prepareServer = grpc.ServerStreamingServer[pb.PrepareSkillResponse]
 
-// preparing answers with what a build prints and its result.
+// preparing answers with the output of a build and its result.
 func preparing(env *pb.Environment, output ...string) *fake {
 	return &fake{prepare: func(_ *pb.PrepareSkillRequest, s prepareServer) error {
 		for _, text := range output {

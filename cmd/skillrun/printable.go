@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// printable makes text from elsewhere safe for one line of a terminal: control
-// characters, with which it could move the cursor or hide what follows, marks
-// that change the direction of writing, and bytes that are no UTF-8 are written
-// as escapes.
+// printable makes foreign text safe for one line of a terminal. It escapes control
+// characters, which could move the cursor or hide text, marks that change the direction of
+// writing, and bytes that are not UTF-8.
 func printable(s string) string { return escape(s, "") }
 
 // printableText is printable for text of several lines.

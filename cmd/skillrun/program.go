@@ -11,7 +11,7 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// A program is what the arguments of run name.
+// A program is the script, code or command line that run's arguments name.
 type program struct {
 	skill  string
 	script string
@@ -19,15 +19,15 @@ type program struct {
 	args   []string
 }
 
-// parse reads the arguments of run: flags may stand before and after SKILL, but
-// what follows the script is the program's. Nil means that help was printed.
+// parse reads the arguments of run. Flags may stand before and after SKILL; words after the
+// script belong to the program. Nil means that help was printed.
 func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	flags := cmd.Flags()
 	if flags.ArgsLenAtDash() >= 0 {
 		if !strings.HasPrefix(args[0], "-") {
 			return nil, usage(cmd, errors.New("-- must follow SKILL"))
 		}
-		// It was for the skill's name. Parse never forgets a "--" by itself.
+		// The "--" was for the skill's name. Parse keeps it until Init.
 		flags.Init(cmd.DisplayName(), pflag.ContinueOnError)
 	}
 	p := &program{skill: args[0]}

@@ -15,7 +15,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// requestOf returns what a command line asks the daemon for.
+// requestOf returns the request that a command line makes.
 func requestOf(t *testing.T, args ...string) *pb.ExecuteRequest {
 	t.Helper()
 	var request *pb.ExecuteRequest
@@ -32,8 +32,8 @@ func requestOf(t *testing.T, args ...string) *pb.ExecuteRequest {
 	return request
 }
 
-// TestSkillsNamedLikeFlags: "--" before the name makes it a name, and means
-// nothing for what follows it.
+// TestSkillsNamedLikeFlags: "--" makes the next word a name and has no effect on later
+// words.
 func TestSkillsNamedLikeFlags(t *testing.T) {
 	script := &pb.ExecuteRequest_Script{Script: "x.py"}
 	tests := []struct {

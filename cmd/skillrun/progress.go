@@ -51,8 +51,8 @@ func (p *progress) begin(what string, total int64) {
 		progressbar.OptionClearOnFinish())
 }
 
-// clear removes the bar, so that what follows begins on an empty line. An error of
-// the terminal is no reason for the program to fail. p.mu is held.
+// clear removes the bar, so that the next line of output begins on an empty line. It ignores
+// errors of the terminal: the program must not fail for them. The caller holds p.mu.
 func (p *progress) clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

@@ -5,9 +5,9 @@ import "strings"
 // bare are the characters that need no quotes in a command line.
 const bare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
 
-// commandLine turns the words after "--" into the line that allowed-tools is
-// asked about. One word is a line as it is, so that it may have pipes and
-// redirects; of several, each is quoted, so that it stays one word.
+// commandLine turns the words after "--" into the line that allowed-tools decides about. One
+// word is the whole line, with its pipes and redirects. Of several words each is quoted, so
+// that it stays one word.
 func commandLine(words []string) string {
 	if len(words) == 1 {
 		return words[0]

@@ -47,7 +47,7 @@ too. Ctrl-C cancels the execution, and a second one does not wait for it.`,
 	return cmd
 }
 
-// runProgram runs what the command line says.
+// runProgram runs the program of the command line.
 func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error {
 	c, err := a.dial()
 	if err != nil {
@@ -104,9 +104,8 @@ func (a *app) detach(ctx context.Context, cmd *skillrun.Cmd) error {
 	return err
 }
 
-// ended does what follows the end of an execution that was run or attached:
-// notices, artifacts, and the error that says how it went. The execution is nil
-// if it never began.
+// ended finishes a command that ran or attached: notices, artifacts, and the error for the
+// exit code. A nil execution means that it never began.
 func (a *app) ended(ctx context.Context, c *skillrun.Client, e *skillrun.Execution, out *printer, dir *os.Root, bars *progress, err error) error {
 	if e == nil {
 		return err

@@ -403,7 +403,7 @@ func TestRunJSON(t *testing.T) {
 			t.Errorf("line %d: got %v, want %v", i, event, r.events[i])
 		}
 	}
-	// What a reader without the proto relies on.
+	// The fields that a reader without the proto relies on.
 	var last struct {
 		ExecutionID string `json:"executionId"`
 		Sequence    string

@@ -70,8 +70,8 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.Uint32Var(&f.openFiles, "open-files", 0, "files that each of its processes may have open")
 }
 
-// check refuses what the daemon would take for "not set", and what can't go
-// together.
+// check refuses values that the daemon would take for "not set", and flags that exclude each
+// other.
 func (f *runFlags) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	f.networkSet = flags.Changed("network")
@@ -128,8 +128,8 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 	return cmd, nil
 }
 
-// programStdin is what the program reads: nothing if ours is a terminal, or
-// leads nowhere.
+// programStdin is the program's standard input: nothing if this command's is a terminal,
+// closed, or /dev/null.
 func (a *app) programStdin(f *runFlags) io.Reader {
 	switch {
 	case f.interactive:
@@ -149,7 +149,7 @@ func (a *app) programStdin(f *runFlags) io.Reader {
 	return a.stdin
 }
 
-// inputFiles reads path[:as]. A file whose own name has a colon is meant as it is.
+// inputFiles reads path[:as]. An existing file with a colon in its name is that file.
 func inputFiles(arg string) ([]skillrun.File, error) {
 	path, as := arg, filepath.Base(arg)
 	if i := strings.LastIndexByte(arg, ':'); i >= 0 {

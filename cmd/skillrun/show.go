@@ -35,7 +35,7 @@ func (a *app) showCommand() *cobra.Command {
 	}
 }
 
-// executionTable is names and values, without those that are empty.
+// executionTable has names and values; it leaves empty values out.
 func executionTable(e *pb.Execution) *table {
 	t := &table{}
 	t.field("id", e.GetExecutionId())

@@ -93,7 +93,7 @@ func TestJSONHasEachEventOnce(t *testing.T) {
 	}
 }
 
-// TestDeduplicatedRunIsSaidSo with -v, for the output is that of another call.
+// TestDeduplicatedRunIsSaidSo with -v, because the output comes from another call.
 func TestDeduplicatedRunIsSaidSo(t *testing.T) {
 	r := newRecord().stdout("x").exit(0)
 	r.events[0].GetHeader().Deduplicated = true
@@ -121,7 +121,7 @@ func TestStdinOfARealFile(t *testing.T) {
 	}
 }
 
-// TestStdinAfterArguments: with -i the JSON comes first and the stream behind it.
+// TestStdinAfterArguments: with -i the JSON comes first and then the stream.
 func TestStdinAfterArguments(t *testing.T) {
 	var start *pb.ExecuteRequest
 	var behind string

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// colour is an SGR parameter; empty is none.
+// colour is an SGR parameter; empty: no colour.
 type colour string
 
 const (
@@ -19,7 +19,7 @@ const (
 	bold   colour = "1"
 )
 
-// A cell is a piece of a table. Its text is made printable on the way out.
+// A cell is a piece of a table. print makes its text printable.
 type cell struct {
 	text   string
 	colour colour

@@ -55,8 +55,8 @@ With --json it prints one object a line for each argument,
 	return cmd
 }
 
-// validateAll prints what it finds of each argument. One that can't be looked at
-// doesn't hide the others; it decides the exit code.
+// validateAll prints the findings for each argument. An argument that can't be read doesn't
+// hide the others; it decides the exit code.
 func (a *app) validateAll(ctx context.Context, args []string, strict bool) error {
 	v := &validator{app: a}
 	defer v.close()
@@ -68,7 +68,7 @@ func (a *app) validateAll(ctx context.Context, args []string, strict bool) error
 		}
 		if err != nil {
 			fmt.Fprintf(a.stderr, "skillrun: %s\n", a.explain(err))
-			// That of the worst: 125, then 127, then 1.
+			// The worst code wins: 125, then 127, then 1.
 			if c := errorCode(err); code <= codeInvalid || c == codeFailed {
 				code = c
 			}
@@ -127,8 +127,7 @@ func (v *validator) validate(ctx context.Context, arg string) (*pb.ValidateSkill
 	return r, nil
 }
 
-// notLoaded is what is wrong with an argument that is no folder and that the daemon
-// doesn't answer for.
+// notLoaded explains an argument that is neither a folder nor a skill of the daemon.
 func (v *validator) notLoaded(arg string, err error) error {
 	here := "no such folder"
 	info, statErr := os.Lstat(arg)
@@ -144,7 +143,7 @@ func (v *validator) notLoaded(arg string, err error) error {
 	return fmt.Errorf("validate %s: %w", arg, err)
 }
 
-// notAFolder says what something is that is none.
+// notAFolder names the kind of a file that is not a folder.
 func notAFolder(name string, info fs.FileInfo) string {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		if _, err := os.Stat(name); err != nil {

@@ -68,7 +68,7 @@ func TestValidateUsage(t *testing.T) {
 	}
 }
 
-// An argument that can't be looked at doesn't hide what is to be said of the others.
+// An argument that can't be read doesn't hide the findings for the others.
 func TestValidateMissing(t *testing.T) {
 	clean, err := filepath.Abs("testdata/validate/clean")
 	if err != nil {
