@@ -85,7 +85,7 @@ Exit codes of run and attach:
   125 if the daemon or this command failed (the program's end is not known),
   126 if the request was refused, 127 if the skill, script or interpreter is missing.
 Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
-  exit with 1 if what they look at is not as it should be.`,
+  exit with 1 if they find a problem.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,

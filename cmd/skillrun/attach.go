@@ -27,7 +27,7 @@ the following and leaves the execution alone.`,
 		ValidArgsFunction: a.completeExecution(anyExecution),
 	}
 	cmd.Flags().Uint64Var(&after, "after", 0, "only events after this `sequence` number")
-	cmd.Flags().StringVarP(&artifacts, "artifacts", "o", "", "save the files that the program made in this `folder`")
+	cmd.Flags().StringVarP(&artifacts, "artifacts", "o", "", "save the files that the program wrote to this `folder`")
 	addQuiet(cmd.Flags(), &quiet)
 	completeFolder(cmd, "artifacts")
 	completeNothing(cmd, "after")

@@ -48,16 +48,16 @@ A peer is another system that runs beside: {} in its command stands for the prog
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config.Daemon, "daemon", "", "`path` of skillrund (default beside this command, else in PATH)")
-	flags.StringVar(&f.config.Dir, "dir", "/var/tmp", "`directory`, on a disk, in which the daemons have theirs meanwhile")
+	flags.StringVar(&f.config.Dir, "dir", "/var/tmp", "`directory` on a disk for the state of the daemons")
 	flags.StringSliceVar(&f.config.Rows, "rows", nil, "only `rows` with these names, or that begin with them; * stands for anything")
 	flags.BoolVar(&f.list, "list", false, "print the names of all rows and exit")
-	flags.IntVarP(&f.config.Samples, "n", "n", 0, "how often what is timed one by one is run (default as each row has it)")
-	flags.BoolVar(&f.config.Short, "short", false, "everything at a small scale: shows that it works, and little of how fast")
+	flags.IntVarP(&f.config.Samples, "n", "n", 0, "number of samples for rows that are timed one by one (default: as each row has it)")
+	flags.BoolVar(&f.config.Short, "short", false, "measure everything at a small scale: a test that it works, not how fast")
 	flags.StringArrayVar(&f.peers, "peer", nil, "another system as a column: [NAME=]`COMMAND`, without a shell; may be repeated")
 	flags.StringVar(&f.config.Runc, "runc", "", "`path` of runc for the cold row (default in PATH)")
 	flags.StringVar(&f.svg, "svg", "", "draw the distributions into this `file`")
-	flags.StringVar(&f.into, "into", "", "write the table into this document, between its two marks: a `file`")
-	flags.StringVar(&f.from, "from", "", "measure nothing: take what an earlier --json printed into this `file`")
+	flags.StringVar(&f.into, "into", "", "write the table into this `file`, between its two marks")
+	flags.StringVar(&f.from, "from", "", "measure nothing; read this `file` with the output of an earlier --json")
 	return cmd
 }
 

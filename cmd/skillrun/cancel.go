@@ -52,7 +52,7 @@ func (a *app) cancelCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 0, "`time` between SIGTERM and SIGKILL (default the daemon's)")
-	cmd.Flags().StringVar(&reason, "reason", "", "kept with the execution")
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` that the record keeps")
 	completeNothing(cmd, "grace", "reason")
 	return cmd
 }

@@ -63,7 +63,7 @@ not. With --json it exits with 0 for either: the answer is in the output,
 		},
 		ValidArgsFunction: a.completeSkill,
 	}
-	cmd.Flags().StringVar(&rules, "allowed-tools", "", "decide by these `rules`, as an allowed-tools field has them, without a daemon")
+	cmd.Flags().StringVar(&rules, "allowed-tools", "", "decide by these `rules`, written as in an allowed-tools field, without a daemon")
 	cmd.Flags().StringVar(&line, "command", "", "the command `line`")
 	cmd.Flags().StringVar(&baseDir, "base-dir", checkBaseDir, "what {baseDir} stands for with --allowed-tools")
 	return cmd

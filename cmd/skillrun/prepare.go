@@ -21,9 +21,9 @@ func (a *app) prepareCommand() *cobra.Command {
 		Short: "Install the Python packages that a skill needs, for its executions",
 		Long: `Prepare has the daemon build the environment with the packages that a skill says it
 needs, from the index or the wheels of the daemon's configuration. What pip prints
-goes to stderr, the result to stdout: the interpreter and the digest, then a package
-a line. What is there already is the result at once. Executions of the skill use it
-from then on; they never install anything.`,
+goes to stderr, the result to stdout: the interpreter and the digest, then one package
+a line. An environment that exists already is returned at once. Executions of the
+skill use the environment from then on; they never install anything.`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
@@ -62,7 +62,7 @@ from then on; they never install anything.`,
 		},
 		ValidArgsFunction: a.completeSkill,
 	}
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build it anew even if it is there")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build it again even if it exists")
 	return cmd
 }
 

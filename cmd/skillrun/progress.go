@@ -25,7 +25,7 @@ type progress struct {
 
 // addQuiet adds the flag that asks for no bars.
 func addQuiet(flags *pflag.FlagSet, quiet *bool) {
-	flags.BoolVarP(quiet, "quiet", "q", false, "show no progress of uploads and downloads (only a terminal is shown any)")
+	flags.BoolVarP(quiet, "quiet", "q", false, "show no progress of uploads and downloads (it is only shown on a terminal)")
 }
 
 // progress returns where bars are drawn: on a terminal, unless they would be

@@ -22,7 +22,7 @@ func (a *app) psCommand() *cobra.Command {
 	var labels, ends []string
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "List executions: those that run or wait, or all",
+		Short: "List the executions that run or wait, or all",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request := &pb.ListRequest{Skill: skill}
@@ -43,11 +43,11 @@ func (a *app) psCommand() *cobra.Command {
 			return a.ps(cmd.Context(), request, limit)
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
-	cmd.Flags().IntVarP(&limit, "limit", "n", psPage, "at most so many, the newest first; 0: no bound")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also executions that have ended")
+	cmd.Flags().IntVarP(&limit, "limit", "n", psPage, "show at most this many, the newest first; 0: all")
 	cmd.Flags().StringVar(&skill, "skill", "", "only of this `skill`")
-	cmd.Flags().StringArrayVar(&labels, "label", nil, "only with this label, `key=value` (repeatable)")
-	cmd.Flags().StringArrayVar(&ends, "end", nil, "only those that ended so: `exited`, timed-out, ... (repeatable)")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "only executions with this label, `key=value` (repeatable)")
+	cmd.Flags().StringArrayVar(&ends, "end", nil, "only executions with this end: `exited`, timed-out, ... (repeatable)")
 	completeNothing(cmd, "limit", "label")
 	completeWith(cmd, "skill", a.completeSkill)
 	completeWith(cmd, "end", cobra.FixedCompletions(endWords(), cobra.ShellCompDirectiveNoFileComp))
