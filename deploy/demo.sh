@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Starts a daemon of its own in a temporary directory, runs a shipped skill
-# through the client, and leaves nothing behind. SKILLRUN_BIN is where the
-# binaries are if not in bin/.
+# Starts a daemon in a temporary directory, runs a shipped skill through the
+# client, and removes everything again. SKILLRUN_BIN is the directory of the
+# binaries (default bin/).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

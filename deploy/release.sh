@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the release into a directory: static, stripped binaries, what they are
-# made of, and checksums. The same commit and toolchain give the same bytes
-# wherever they are built; with --check that is tried, in a clone of its own.
+# Builds the release into a directory: static, stripped binaries, their bills of
+# materials, and checksums. The same commit and toolchain give the same bytes on
+# every machine; --check builds a second time in a fresh clone and compares.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ seccomp=$(dpkg-query -W -f '${Version}' libseccomp-dev)
 sqlite=$(sed -n 's/^#define SQLITE_VERSION *"\(.*\)".*/\1/p' "$(go list -m -f '{{.Dir}}' github.com/mattn/go-sqlite3)/sqlite3-binding.h")
 cpython=$(go list -m -f '{{.Version}}' github.com/kluctl/go-embed-python | sed -n 's/^v[0-9.]*-\([0-9.]*\)-.*/\1/p')
 for program in skillrund skillrun skillrun-python; do
-	# What cgo links in, and what a module brings along, the linker does not record.
+	# The linker does not record the libraries that cgo links in or that a module carries.
 	linked=("libc6-dev@$libc")
 	case $program in
 	skillrund) linked+=("libseccomp-dev@$seccomp" "sqlite@$sqlite") ;;

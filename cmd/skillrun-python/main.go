@@ -1,6 +1,6 @@
-// Skillrun-python carries a CPython and unpacks it for skillrund, beside which it
-// is installed. It is a program of its own so that neither skillrund nor skillrun
-// has the data in its binary; see docs/decisions/0005.
+// Skillrun-python carries a CPython and unpacks it for skillrund. It is installed in the
+// same directory. It is a separate program so that skillrund and skillrun stay small; see
+// docs/decisions/0005.
 package main
 
 import (

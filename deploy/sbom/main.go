@@ -1,8 +1,8 @@
-// Command sbom writes what a Go program is made of, as CycloneDX JSON, to
-// standard output: the modules that the toolchain recorded in the binary, each
-// with its checksum, and the libraries that are named on the command line because
-// no Go program records them. Nor does one that is built with -trimpath record the
-// linker's flags, so VERSION is its own.
+// Command sbom writes the bill of materials of a Go program, as CycloneDX JSON, to
+// standard output: the modules that the toolchain recorded in the binary, each with its
+// checksum, and the libraries that the command line names because a Go program does not
+// record them. A program that is built with -trimpath does not record the linker's flags
+// either, so VERSION is an argument.
 //
 //	sbom BINARY VERSION [NAME@VERSION ...]
 package main
