@@ -18,24 +18,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Boundary is something that this machine must give for sandboxes to hold,
-// or that must be seen to hold inside of one.
+// A Boundary is a feature of this machine that sandboxes need, or a protection that
+// was tried inside a sandbox.
 type Boundary struct {
-	Name   string // stays: configurations name it
-	Group  string // "machine" for what is tried from outside; else what it keeps apart
-	Why    string // what it is for
-	Detail string // what was found, or what is missing and how to get it
+	Name   string // never changes, because configurations use it
+	Group  string // "machine" for features of the machine; else the kind of protection
+	Why    string // its purpose
+	Detail string // the finding, or the cause of the failure and the remedy
 	Found  bool
 }
 
-// A probe tries one boundary. Its string says what was found, its error what
-// is missing; how says how to get it.
+// A probe tries one boundary. try returns the finding, or an error that says which part
+// is missing. how is the remedy.
 type probe struct {
 	name, why, how string
 	try            func(Config) (string, error)
 }
 
-// optional are the probes without which sandboxes can be made, if worse ones.
+// optional are the probes that may fail: sandboxes can be made, with less protection.
 var optional = []string{"swap", "oom score", "core dumps"}
 
 var probes = []probe{
@@ -62,8 +62,8 @@ var probes = []probe{
 	{"merged /usr", "programs of the host in one read-only mount", "a distribution with /bin as a link into /usr (Debian: usrmerge)", tryMergedUsr},
 }
 
-// Boundaries probes this machine, without opening a Host. What holds inside of a
-// sandbox only Host.Probe can say.
+// Boundaries probes this machine without opening a Host. Host.Probe tries the
+// protections inside a sandbox.
 func Boundaries(c Config) []Boundary {
 	c = c.withDefaults()
 	var all []Boundary
@@ -80,9 +80,9 @@ func Boundaries(c Config) []Boundary {
 	return all
 }
 
-// remedy is how to get what err says is missing. Where the kernel refuses to make
-// something because this process may not ask, that comes first. All capabilities are
-// of no use for that in a user namespace: they are not the machine's.
+// remedy returns the remedy for err. If the kernel refused for lack of permission, the
+// remedy names that permission first. Capabilities in a user namespace other than the
+// machine's don't help there: they don't apply to the machine (user_namespaces(7)).
 func (p probe) remedy(err error) string {
 	if !errors.Is(err, unix.EPERM) {
 		return p.how
@@ -96,14 +96,13 @@ func (p probe) remedy(err error) string {
 	return p.how
 }
 
-// allIDs says whether a uid_map is the machine's own: every id, as itself.
+// allIDs says whether a uid_map is the machine's: it maps every id to itself.
 func allIDs(uidMap string) bool {
 	return slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
 }
 
-// Lowerable lists the boundaries without which sandboxes can be made: a caller
-// that has read what each is for may go on without one. Without any other there
-// is no sandbox, or no way to know what it lacks.
+// Lowerable lists the boundaries that a caller may go without: sandboxes can still be
+// made. Without any other boundary no sandbox can be made, or its defects stay unknown.
 func Lowerable() []string {
 	names := slices.Clone(optional)
 	for _, c := range allChecks() {
@@ -114,8 +113,8 @@ func Lowerable() []string {
 	return names
 }
 
-// missing is an error for each boundary that was not found, but for those that
-// are tolerated and can be.
+// missing returns an error for each boundary that was not found, except for optional ones
+// that tolerated names.
 func missing(all []Boundary, tolerated []string) (errs []error) {
 	for _, b := range all {
 		if !b.Found && !(slices.Contains(optional, b.Name) && slices.Contains(tolerated, b.Name)) {
@@ -125,7 +124,8 @@ func missing(all []Boundary, tolerated []string) (errs []error) {
 	return errs
 }
 
-// neededCapabilities by number, with what uses them.
+// neededCapabilities maps the numbers of the capabilities that the daemon uses to their
+// names.
 var neededCapabilities = map[int]string{
 	unix.CAP_CHOWN: "CHOWN", unix.CAP_DAC_OVERRIDE: "DAC_OVERRIDE", unix.CAP_FOWNER: "FOWNER", unix.CAP_KILL: "KILL", unix.CAP_MKNOD: "MKNOD",
 	unix.CAP_SETGID: "SETGID", unix.CAP_SETUID: "SETUID", unix.CAP_SETPCAP: "SETPCAP", unix.CAP_SYS_ADMIN: "SYS_ADMIN",
@@ -190,14 +190,14 @@ func tryNamespace(flag int) func(Config) (string, error) {
 
 func tryTime(Config) (string, error) {
 	if !hasTimeNamespaces() {
-		// The one boundary that may be missing: it hides a number.
+		// Older kernels lack it. Only the uptime is visible then.
 		return "not in this kernel: sandboxes see how long the machine is up", nil
 	}
 	return tryNamespace(unix.CLONE_NEWTIME)(Config{})
 }
 
-// tryProc mounts a proc in namespaces of its own. The kernel refuses that where
-// parts of the machine's /proc are covered by other mounts.
+// tryProc mounts a proc in new namespaces. The kernel refuses that if other mounts
+// cover parts of the machine's /proc (mount_too_revealing in fs/namespace.c).
 func tryProc(c Config) (string, error) {
 	dir, err := existing(c.RunDir)
 	if err != nil {
@@ -215,7 +215,8 @@ func tryCgroups(c Config) (string, error) {
 	return h.try()
 }
 
-// try says where h is, or what it lacks.
+// try makes a cgroup in h. It returns the location of h, or an error that names the part
+// that is missing.
 func (h *hierarchy) try() (string, error) {
 	probe := h.group("skillrun.probe." + rand.Text())
 	defer probe.remove()
@@ -254,11 +255,11 @@ func (h *hierarchy) try() (string, error) {
 	return "cgroup v1 at " + h.base["memory"], nil
 }
 
-// ofThisNamespace says, by mountinfo, why no process can be moved to where cgroup v2 is
-// mounted: what was mounted for the machine shows all of its cgroups in a container as
-// well, and the kernel moves nobody across the border of a cgroup namespace
-// (nsdelegate, cgroup_namespaces(7)); the error that it has for that says that no such
-// file is there.
+// ofThisNamespace returns an error if processes can't be moved into the cgroups that are
+// visible at the mount point of cgroup v2. In a container, a mount that was made for the
+// machine shows all cgroups of the machine. With the mount option nsdelegate the kernel
+// moves no process across the root of a cgroup namespace (cgroups(7)). The kernel's own
+// error for that, ENOENT, would mislead.
 func ofThisNamespace(mountinfo string) error {
 	var root, options string
 	for line := range strings.Lines(mountinfo) {
@@ -286,7 +287,7 @@ func trySwap(c Config) (string, error) {
 	return h.trySwap()
 }
 
-// trySwap says what bounds the use of swap that is on.
+// trySwap says which mechanism limits the use of swap.
 func (h *hierarchy) trySwap() (string, error) {
 	switch {
 	case h.swap:
@@ -334,9 +335,10 @@ func tryCoreDumps(Config) (string, error) {
 	return dumpsGoNowhere(string(pattern), crash)
 }
 
-// dumpsGoNowhere says whether the limit of sandboxes ends core dumps. It does for files,
-// and for pipes if it is noDump: there crash tries it. For sockets (since Linux 6.16)
-// the kernel doesn't ask for the limit.
+// dumpsGoNowhere says whether the RLIMIT_CORE of sandboxes prevents core dumps, given the
+// content of core_pattern (core(5)). It prevents dumps to files. It prevents dumps to a
+// program if it is noDump, and crash tries that. It doesn't prevent dumps to a socket
+// (since Linux 6.16): for these the kernel ignores the limit.
 func dumpsGoNowhere(pattern string, crash func() (dumped bool, err error)) (string, error) {
 	pattern = strings.TrimSpace(pattern)
 	if socket, ok := strings.CutPrefix(pattern, "@"); ok {
@@ -360,19 +362,19 @@ func dumpsGoNowhere(pattern string, crash func() (dumped bool, err error)) (stri
 	return fmt.Sprintf("with a limit of %d byte, as sandboxes have it, a crash doesn't start %s", noDump, program), nil
 }
 
-// crashArg is the argument by which crash.c recognises that it is to set noDump and to
-// die by a signal that dumps.
+// crashArg is the argument that makes crash.c set noDump and die by a signal that dumps
+// core.
 const crashArg = "skillrun-crash"
 
-// crash has a program of this machine die with the limit that sandboxes have, and
-// returns whether the kernel says that it was dumped.
+// crash runs a process that dies with the RLIMIT_CORE of sandboxes, and returns whether
+// its wait status has the core dump flag (WCOREDUMP, wait(2)).
 func crash() (dumped bool, err error) {
 	if dumpLimit() != noDump {
 		return false, errors.New("processes of this one can't have it, as its own hard limit is 0 (under systemd LimitCORE=, in a container --ulimit core=1)")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), crashPatience)
 	defer cancel()
-	// Without environment: should it be dumped after all, there is nothing in it.
+	// The environment is empty so that a dump of this process holds no secrets.
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", crashArg)
 	cmd.Env = []string{}
 	err = cmd.Run()
@@ -386,7 +388,7 @@ func crash() (dumped bool, err error) {
 	return status.CoreDump(), nil
 }
 
-// crashPatience bounds the start of one program, and a dump of it.
+// crashPatience bounds the time for one program's start and dump.
 const crashPatience = 10 * time.Second
 
 func tryOpenat2(Config) (string, error) {
@@ -397,7 +399,7 @@ func tryOpenat2(Config) (string, error) {
 	return "works", unix.Close(fd)
 }
 
-// tryMapped makes an id-mapped clone of the mount that StateDir is on.
+// tryMapped makes an id-mapped clone of the mount that holds StateDir.
 func tryMapped(c Config) (string, error) {
 	dir, err := existing(c.StateDir)
 	if err != nil {
@@ -417,8 +419,8 @@ func tryMapped(c Config) (string, error) {
 	})
 }
 
-// tryOverlay mounts a workspace as every sandbox has one, over a directory
-// that only a thread of ours sees so.
+// tryOverlay mounts a workspace like a sandbox's, in a mount namespace that only one
+// thread of this process is in.
 func tryOverlay(c Config) (string, error) {
 	return "works", onThrowawayThread(func() error {
 		dir, err := existing(c.RunDir)
@@ -429,7 +431,8 @@ func tryOverlay(c Config) (string, error) {
 		if err != nil {
 			return err
 		}
-		// Opened before it may be covered: both directories may be in one.
+		// Open lower before the tmpfs is mounted, which may cover it: lower may be
+		// in dir.
 		fd, err := unix.Open(lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("open %s: %w", lower, err)
@@ -454,7 +457,7 @@ func tryOverlay(c Config) (string, error) {
 	})
 }
 
-// existing is the nearest directory at or above path that exists.
+// existing returns the nearest directory at or above path that exists.
 func existing(path string) (string, error) {
 	for {
 		resolved, err := filepath.EvalSymlinks(path)
@@ -465,7 +468,7 @@ func existing(path string) (string, error) {
 	}
 }
 
-// onThrowawayThread runs f in a mount namespace that nobody else is in.
+// onThrowawayThread runs f in a new mount namespace, on a thread that ends with f.
 func onThrowawayThread(f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// A filter is translated by the kernel each time that it is loaded, twice for each
-// sandbox, and that takes as long as the filter is. libseccomp writes an instruction or
-// two for every system call; neighbours mostly have the same answer.
+// This file makes libseccomp's filters shorter. The kernel translates a filter each time
+// that a process loads it, twice for each sandbox, and the time grows with the filter's
+// length. libseccomp writes one or two instructions for every system call, although calls
+// with adjacent numbers mostly have the same answer.
 
 // A bpfInstruction is a struct sock_filter.
 type bpfInstruction struct {
@@ -20,7 +21,7 @@ type bpfInstruction struct {
 
 // The instructions of libseccomp's programs.
 const (
-	bpfLoad     = 0x20 // the word at k of struct seccomp_data
+	bpfLoad     = 0x20 // loads the word at offset k of struct seccomp_data
 	bpfAnd      = 0x54
 	bpfJump     = 0x05
 	bpfEqual    = 0x15
@@ -32,9 +33,10 @@ const (
 	longestJump = math.MaxUint8
 )
 
-// shorten returns a program that answers every call as the given one does: a search
-// for the range of numbers in which a call's lies, and behind it, unchanged, what looks
-// at arguments. What is not as expected of libseccomp comes back as it is.
+// shorten returns a program that answers every call like the given one. It consists of a
+// search for the range of numbers that holds the call's number, and of the unchanged
+// instructions that check arguments. If shorten doesn't recognize the program as
+// libseccomp's, it returns the program unchanged.
 func shorten(program []byte) []byte {
 	p := decodeBPF(program)
 	s := shortener{program: p}
@@ -48,15 +50,15 @@ func shorten(program []byte) []byte {
 	return encodeBPF(short)
 }
 
-// joinFilters returns the program that answers the calls with these numbers as their
-// part does, and all others as plain does.
+// joinFilters returns a program that answers the calls in parts like their parts, and all
+// other calls like plain.
 func joinFilters(plain []bpfInstruction, parts map[uint32][]bpfInstruction) []bpfInstruction {
-	const head = 2 // of every program: the look at the one architecture
+	const head = 2 // instructions at the start of every program that check the architecture
 	numbers := slices.Sorted(maps.Keys(parts))
 	out := []bpfInstruction{
 		plain[0],
 		{code: bpfEqual, k: plain[1].k, jt: 1},
-		plain[head+int(plain[1].jf)], // another one's call, whatever its number
+		plain[head+int(plain[1].jf)], // the answer to all calls of other architectures
 		{code: bpfLoad, k: loadNumber},
 	}
 	for _, n := range numbers {
@@ -95,15 +97,15 @@ func encodeBPF(p []bpfInstruction) []byte {
 
 type shortener struct{ program []bpfInstruction }
 
-// A bpfLeaf is where a program is when it needs to know no more of a call than its
-// number: at an answer, or before the first look at an argument.
+// A bpfLeaf is the point that a program reaches for a call's number alone: an answer, or
+// the first instruction that loads an argument.
 type bpfLeaf struct {
 	looks bool
-	value uint32 // the answer, or the place in the program
+	value uint32 // the answer, or the index of the instruction if looks is true
 }
 
-// understands says whether the program begins with the one look at the architecture,
-// and has no instruction but those above.
+// understands says whether the program begins with a check of the architecture, has no
+// other check of it, and consists only of the instructions above.
 func (s shortener) understands() bool {
 	p := s.program
 	for i, in := range p {
@@ -115,7 +117,8 @@ func (s shortener) understands() bool {
 	return len(p) > 2 && p[0] == bpfInstruction{code: bpfLoad, k: loadArch} && p[1].code == bpfEqual
 }
 
-// follow goes from an instruction to what it comes to for a call with that number.
+// follow returns the leaf that the program reaches from instruction at, for a call with
+// that number.
 func (s shortener) follow(at int, number uint32) (bpfLeaf, bool) {
 	loaded := false
 	for at < len(s.program) {
@@ -133,7 +136,7 @@ func (s shortener) follow(at int, number uint32) (bpfLeaf, bool) {
 			at += int(in.k)
 		default:
 			if !loaded || in.code == bpfAnd {
-				return bpfLeaf{}, false // about another word than the number
+				return bpfLeaf{}, false // it compares another word than the number
 			}
 			at += in.after(number)
 		}
@@ -141,7 +144,7 @@ func (s shortener) follow(at int, number uint32) (bpfLeaf, bool) {
 	return bpfLeaf{}, false
 }
 
-// after is how far a comparison with a jumps.
+// after returns how many instructions a comparison with a skips.
 func (in bpfInstruction) after(a uint32) int {
 	holds := a == in.k
 	switch in.code {
@@ -156,14 +159,14 @@ func (in bpfInstruction) after(a uint32) int {
 	return int(in.jf)
 }
 
-// A bpfRange is the numbers from first on, up to the next range, that have one leaf.
+// A bpfRange is a range of numbers with the same leaf. It ends before the next range.
 type bpfRange struct {
 	first uint32
 	leaf  bpfLeaf
 }
 
-// ranges are those of all numbers, ascending. They can only begin where some
-// comparison's outcome changes.
+// ranges returns the ranges of all numbers, ascending. A range can only begin at a number
+// for which the result of a comparison changes.
 func (s shortener) ranges() ([]bpfRange, bool) {
 	firsts := []uint32{0}
 	for _, in := range s.program {
@@ -186,14 +189,14 @@ func (s shortener) ranges() ([]bpfRange, bool) {
 	return all, true
 }
 
-// write writes the short program: the architecture, the search, a leaf each, and what
-// looks at arguments.
+// write returns the short program: the check of the architecture, the search, the leaves,
+// and the instructions that check arguments.
 func (s shortener) write() ([]bpfInstruction, bool) {
 	ranges, ok := s.ranges()
 	if !ok {
 		return nil, false
 	}
-	// What another architecture's call gets, whatever its number.
+	// The answer to all calls of other architectures.
 	foreign, ok := s.follow(2+int(s.program[1].jf), 0)
 	if !ok || foreign.looks || s.program[2+int(s.program[1].jf)].code != bpfAnswer {
 		return nil, false
@@ -220,11 +223,11 @@ func (s shortener) write() ([]bpfInstruction, bool) {
 	return out, ok
 }
 
-// appendSearch appends a binary search for a range, one comparison less than there are
-// ranges. All jumps are forward, as in every program.
+// appendSearch appends a binary search for a range. It takes one comparison less than there
+// are ranges. All jumps are forward, as BPF demands.
 func appendSearch(out []bpfInstruction, ranges []bpfRange, place func(bpfLeaf) int) []bpfInstruction {
 	if len(ranges) == 1 {
-		return out // whoever compared jumps to the leaf itself
+		return out // the comparison before jumps to the leaf directly
 	}
 	middle := len(ranges) / 2
 	low, high := ranges[:middle], ranges[middle:]
@@ -243,8 +246,8 @@ func appendSearch(out []bpfInstruction, ranges []bpfRange, place func(bpfLeaf) i
 	return out
 }
 
-// appendLeaves appends an answer, or a jump to what looks at arguments, for each leaf,
-// and then those parts of the program, in their order.
+// appendLeaves appends one instruction for each leaf: an answer, or a jump to the check of
+// arguments. Then it appends the instructions of those checks, in their order.
 func (s shortener) appendLeaves(out []bpfInstruction, leaves []bpfLeaf) ([]bpfInstruction, bool) {
 	kept := make([]bool, len(s.program))
 	for _, l := range leaves {
@@ -252,7 +255,7 @@ func (s shortener) appendLeaves(out []bpfInstruction, leaves []bpfLeaf) ([]bpfIn
 			return nil, false
 		}
 	}
-	place := make([]int, len(s.program)) // in out, of what is kept
+	place := make([]int, len(s.program)) // new index in out, by old index of a kept instruction
 	next := len(out) + len(leaves)
 	for i := range s.program {
 		place[i] = next
@@ -271,7 +274,7 @@ func (s shortener) appendLeaves(out []bpfInstruction, leaves []bpfLeaf) ([]bpfIn
 		if !kept[i] {
 			continue
 		}
-		// What lies between is left out or is not, so no jump becomes longer.
+		// Between two kept instructions some may be left out, so no jump becomes longer.
 		distance := func(to int) int { return place[to] - place[i] - 1 }
 		switch in.code {
 		case bpfJump:
@@ -284,8 +287,8 @@ func (s shortener) appendLeaves(out []bpfInstruction, leaves []bpfLeaf) ([]bpfIn
 	return out, true
 }
 
-// keep marks what can come after the instruction at, with it. False: the program does
-// not end there.
+// keep marks the instruction at and all that the program can reach from it. It returns
+// false if the program can run past its end.
 func (s shortener) keep(kept []bool, at int) bool {
 	for at < len(s.program) && !kept[at] {
 		kept[at] = true

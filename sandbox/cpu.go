@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuPeriod is over which processor time is shared out, in microseconds: the
-// kernel's own choice. In each period all processes of a sandbox together run for
-// their share of it and then wait.
+// cpuPeriod is the period of a CPU limit in microseconds, the kernel's default. In each
+// period the processes of a sandbox together run for their share and then wait for the next.
 const cpuPeriod = 100_000
 
 // Bounds of Limits.MilliCPUs. The kernel takes no share below 1 ms of a period.
@@ -21,8 +20,8 @@ const (
 	maxMilliCPUs = 1_000_000
 )
 
-// limitCPU sets how many thousandths of a processor the group's processes may use
-// together, and reads back that it holds. Zero lifts it.
+// limitCPU limits the group's processes to so many thousandths of a processor together,
+// and reads the limit back. Zero removes the limit.
 func (g group) limitCPU(milli int) error {
 	if _, ok := g.dirs["cpu"]; !ok && !g.unified {
 		return errors.New("limit of processors: no cpu controller")
@@ -39,7 +38,7 @@ func (g group) limitCPU(milli int) error {
 	}
 	for _, w := range want {
 		if err := g.write("cpu", w[0], w[1]); err != nil {
-			// On v1 a group's share is checked against the groups above it.
+			// v1 refuses a share larger than a parent cgroup's (sched-bwc.rst).
 			if errors.Is(err, unix.EINVAL) && !g.unified {
 				err = fmt.Errorf("%w: a cgroup above %s may use less", err, filepath.Dir(g.file("cpu", w[0])))
 			}

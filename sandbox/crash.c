@@ -1,6 +1,6 @@
-/* A program that crashes, to see what the machine does with that: it sets the limit
- * of core dumps that sandboxes have and dies by a signal that dumps. Its daemon
- * reads from its status whether it was dumped (crash in boundaries.go). */
+/* A program that crashes on purpose. It sets the RLIMIT_CORE of sandboxes and dies by
+ * a signal that dumps core. The daemon reads from its wait status whether the kernel
+ * dumped it (crash in boundaries.go). */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <string.h>
@@ -8,7 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* As skillrun_init in init.c: does nothing in all programs but one. */
+/* Runs before main, like skillrun_init in init.c. It returns at once unless the argument
+ * asks for the crash. */
 __attribute__((constructor)) static void skillrun_crash(int argc, char **argv) {
 	struct rlimit one = { 1, 1 };
 	sigset_t none;
@@ -17,7 +18,8 @@ __attribute__((constructor)) static void skillrun_crash(int argc, char **argv) {
 	sigemptyset(&none);
 	signal(SIGQUIT, SIG_DFL);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	/* Dumpable also where only who may read the file of a program would be. */
+	/* The kernel clears this flag at the exec of a file that the process may not read
+	 * (would_dump in fs/exec.c). */
 	if (setrlimit(RLIMIT_CORE, &one) == 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0)
 		kill(getpid(), SIGQUIT);
 	_exit(1);

@@ -7,12 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files of the kernel's, in /proc and in cgroups, are read and written here by system
-// calls alone. The runtime would announce each to its poller, which these files are
-// always ready for, and would wake a thread to say so: three times the work of the
-// read itself.
+// This file reads and writes files of /proc and of cgroups by plain system calls. Package
+// os would register each file with the runtime's poller. These files are always ready, so
+// the poller would wake a thread at once: three times the work of the read.
 
-// readAll is what a file says, beneath the directory at, or absolute.
+// readAll returns the content of a file. path is absolute or beneath the directory at.
 func readAll(at int, path string) (string, error) {
 	fd, err := openFile(at, path, unix.O_RDONLY)
 	if err != nil {
@@ -26,7 +25,7 @@ func readAll(at int, path string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("read %s: %w", path, err)
 		}
-		if got == 0 { // less than asked for is not yet the end
+		if got == 0 { // a short read is not yet the end
 			return string(b[:n]), nil
 		}
 		if n += got; n == len(b) {
@@ -55,7 +54,7 @@ func writeAll(path, text string) error {
 	}
 }
 
-// openQuiet is a file that is passed on, or only held.
+// openQuiet opens a file that the daemon only holds or passes on.
 func openQuiet(path string, flags int) (*os.File, error) {
 	fd, err := openFile(unix.AT_FDCWD, path, flags)
 	if err != nil {
@@ -64,7 +63,7 @@ func openQuiet(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// openFile opens what exists, and closes it on exec.
+// openFile opens an existing file, close-on-exec.
 func openFile(at int, path string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(at, path, flags|unix.O_CLOEXEC, 0)
@@ -87,7 +86,7 @@ func readOnce(fd int, b []byte) (int, error) {
 	}
 }
 
-// entries are the names in a directory, in no order.
+// entries returns the names in a directory, in no particular order.
 func entries(at int, path string) ([]string, error) {
 	fd, err := openFile(at, path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -110,9 +109,9 @@ func entries(at int, path string) ([]string, error) {
 	}
 }
 
-// readLink is where a link beneath the directory at points.
+// readLink returns the target of a link beneath the directory at.
 func readLink(at int, path string) (string, error) {
-	var b [256]byte // more than any of the kernel's
+	var b [256]byte // longer than any link of the kernel's in /proc
 	n, err := unix.Readlinkat(at, path, b[:])
 	if err == nil && n == len(b) {
 		err = unix.ENAMETOOLONG

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An instance is one run of a daemon. Everything it makes on the machine
-// carries its name, and the lock on its directory says that it lives.
+// An instance is one run of a daemon. Everything that it makes on the machine
+// carries its name. The daemon holds a lock on the instance's directory while it
+// runs.
 type instance struct {
 	name  string
 	state string // StateDir/instances/<name>
@@ -27,14 +28,14 @@ type instance struct {
 	ids   *idBlock
 }
 
-// groupsFile, in an instance's state, says where its cgroups are.
+// groupsFile, in an instance's state directory, holds the paths of its cgroups.
 const groupsFile = "cgroups.json"
 
 // sweepPatience bounds how long a sweep waits for killed processes.
 const sweepPatience = 10 * time.Second
 
-// newInstance is called under the lock of StateDir, as sweep is: until it has
-// its lock an instance looks dead.
+// newInstance makes an instance. The caller holds the lock of StateDir, as for
+// sweep: an instance without its own lock looks dead to a sweep.
 func newInstance(c Config, h *hierarchy) (_ *instance, err error) {
 	var b [6]byte
 	rand.Read(b[:]) // never fails
@@ -64,8 +65,8 @@ func newInstance(c Config, h *hierarchy) (_ *instance, err error) {
 	return in, os.Chmod(in.run, 0o711) // whatever the umask
 }
 
-// close lets others see that the instance is dead. It leaves nothing behind if
-// everything was removed before.
+// close removes the instance's directories and releases its locks. The caller has
+// removed everything else.
 func (in *instance) close() error {
 	err := errors.Join(os.RemoveAll(in.run), os.RemoveAll(in.state))
 	if in.lock != nil {
@@ -75,7 +76,7 @@ func (in *instance) close() error {
 	return err
 }
 
-// waitForLock locks path as soon as others have left it.
+// waitForLock locks path as soon as no other process holds the lock.
 func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	for {
 		f, err := lockFile(path)
@@ -92,7 +93,7 @@ func waitForLock(ctx context.Context, path string) (*os.File, error) {
 
 const lockPeriod = 10 * time.Millisecond
 
-// errLocked means that the other holder lives.
+// errLocked means that another process holds the lock, so that process is alive.
 var errLocked = errors.New("locked")
 
 func lockFile(path string) (*os.File, error) {
@@ -110,8 +111,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes what dead instances left: processes, cgroups, mounts and
-// directories. It touches no instance whose lock is held.
+// sweep removes the processes, cgroups, mounts and directories of dead instances. It
+// touches no instance whose lock is held.
 func sweep(c Config, h *hierarchy) error {
 	names, err := deadCandidates(c)
 	if err != nil {
@@ -150,13 +151,13 @@ func deadCandidates(c Config) ([]string, error) {
 func sweepOne(c Config, h *hierarchy, name string) error {
 	run := filepath.Join(c.RunDir, name)
 	state := filepath.Join(c.StateDir, "instances", name)
-	// Where its cgroups are is for the dead to say: a daemon that is started
-	// from another session has other cgroups of its own on v1.
+	// The dead instance's file says where its cgroups are. They may differ from
+	// ours: on v1 a daemon from another login session has other cgroups.
 	g := h.group(groupPrefix + name)
 	if theirs, err := loadHierarchy(filepath.Join(state, groupsFile)); err == nil {
 		g = theirs.group(groupPrefix + name)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		// Cut short, as by a loss of power: then it is searched for.
+		// The file is damaged, for example by a power cut: search for the cgroups.
 		c.Log.Warn("where a dead daemon had its cgroups is damaged", "err", err)
 		g = h.find(groupPrefix + name)
 	}
@@ -167,19 +168,18 @@ func sweepOne(c Config, h *hierarchy, name string) error {
 		err = errors.Join(err, detach(p))
 	}
 	if err != nil {
-		return err // the directory stays, and with it the lock's place
+		return err // the directory stays, with the lock, for the next sweep
 	}
-	// What sandboxes wrote lay on mounts of their own, which are gone: these
-	// are directories that only we wrote to. RemoveAll follows no link.
+	// Sandboxes wrote only to mounts that were just removed. Only the daemon wrote
+	// to these directories. RemoveAll follows no link.
 	return errors.Join(os.RemoveAll(run), os.RemoveAll(state))
 }
 
-// idLocks holds the locks of id blocks. Ids belong to the machine, so daemons with
-// directories of their own meet here all the same.
+// idLocks holds the locks of id blocks. Ids belong to the machine, so all daemons use
+// this directory, whatever their StateDir is.
 const idLocks = "/run/lock/skillrun"
 
-// An idBlock is the range of host ids of one instance. The lock is held by the
-// process.
+// An idBlock is the range of host ids of one instance. The process holds the lock.
 type idBlock struct {
 	lock  *os.File
 	first uint32
@@ -187,13 +187,13 @@ type idBlock struct {
 	used  []bool // by slot
 }
 
-// blockIDs is how many ids an instance gets: as many as there are, at most
-// enough for 2,048 sandboxes at once.
+// blockIDs bounds how many ids an instance gets: a pair for each of 2,048 sandboxes.
 const blockIDs = 4096
 
-// Room is how many sandboxes at once, those that stand ready among them, a Host with so
-// many ids always has some for: as many again may be ended and not yet freed.
-func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one is the zygote's
+// Room returns how many sandboxes, prepared ones included, can exist at once with so many
+// ids. It is half of the pairs of ids, because the other half may belong to ended sandboxes
+// whose teardown is deferred.
+func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one pair is the zygote's
 
 func claimBlock(c Config) (*idBlock, error) {
 	size := min(c.IDs, blockIDs) &^ 1
@@ -214,7 +214,7 @@ func claimBlock(c Config) (*idBlock, error) {
 			return nil, err
 		}
 		if busy[n] {
-			lock.Close() // of a dead daemon with another StateDir
+			lock.Close() // processes of a dead daemon with another StateDir have these ids
 			continue
 		}
 		return &idBlock{lock: lock, first: first, used: make([]bool, size/2)}, nil
@@ -222,7 +222,7 @@ func claimBlock(c Config) (*idBlock, error) {
 	return nil, fmt.Errorf("ids %d to %d: all blocks of %d are in use", c.FirstID, c.FirstID+c.IDs-1, size)
 }
 
-// idsInUse tells by block whether a process of the machine has one of the ids.
+// idsInUse says for each block of ids whether a process of the machine has one of them.
 func idsInUse(first, count uint32) (map[uint32]bool, error) {
 	size := min(count, blockIDs) &^ 1
 	entries, err := os.ReadDir("/proc")
@@ -234,10 +234,11 @@ func idsInUse(first, count uint32) (map[uint32]bool, error) {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
-		// Not the directory's owner, which is root for what can't be dumped.
+		// The directory's owner is no use: it is root for processes that aren't
+		// dumpable (proc(5)).
 		status, err := readStatus(e.Name())
 		if err != nil || strings.HasPrefix(status.of("State"), "Z") {
-			continue // it has ended, and at most its parent doesn't know yet
+			continue // it has ended, or is a zombie
 		}
 		uid, err := strconv.ParseUint(strings.Fields(status.of("Uid") + " x")[0], 10, 32)
 		if id := uint32(uid); err == nil && id >= first && id-first < count {
@@ -260,7 +261,7 @@ func (b *idBlock) take() (idPair, error) {
 	return idPair{}, fmt.Errorf("all %d pairs of ids are in use", len(b.used))
 }
 
-// release frees a pair whose sandbox is verified to be gone.
+// release frees a pair of ids. The caller has verified that the sandbox is destroyed.
 func (b *idBlock) release(s idPair) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

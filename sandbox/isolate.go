@@ -14,32 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolatedVar marks the second run of a daemon. It is removed at once.
+// isolatedVar marks the second run of a daemon. The second run removes it at once.
 const isolatedVar = "_SKILLRUN_ISOLATED"
 
-// timerSlack is by how much the kernel may let a daemon's sleeps be longer, in
-// nanoseconds. Go's runtime looks after its threads every 20 microseconds while they are
-// in system calls, as they are when sandboxes are made and taken apart: with the kernel's
-// own 50 microseconds that was a quarter of all switches of context on a busy machine,
-// and an eighth of the daemon's processor time. What runs in sandboxes has the kernel's.
+// timerSlack is how many nanoseconds the kernel may prolong a sleep of the daemon
+// (PR_SET_TIMERSLACK, prctl(2)). Go's runtime checks its threads every 20 microseconds while
+// they are in system calls, as during the setup and teardown of sandboxes. With the kernel's
+// default of 50 microseconds, these checks made a quarter of all context switches on a busy
+// machine, and took an eighth of the daemon's processor time. Sandboxes keep the default.
 const timerSlack = 1_000_000
 
-// Isolate moves the process into a mount namespace of its own and makes it run
-// from a sealed copy of its binary in memory. It executes the program again,
-// with the same pid, arguments, environment and inherited descriptors, so a
-// daemon calls it first in main, before it starts or opens anything: it comes
-// back nil in the second run, or with an error in the first.
+// Isolate moves the process into a new mount namespace and makes it run from a
+// sealed copy of its binary in memory. It executes the program again, with the
+// same PID, arguments, environment and inherited descriptors. A daemon calls it
+// first in main, before it starts or opens anything. Isolate returns nil in the
+// second run. In the first run it returns only errors.
 //
-// The namespace hides the mounts of sandboxes from the machine and lets them
-// vanish with the process. Mounts that the machine makes or removes later
-// still arrive, so that nothing of the machine is kept busy by a daemon. From
-// the sealed copy libcontainer starts sandboxes without making one for each,
-// and what runs in a sandbox can't write to the daemon's binary through
-// /proc/self/exe. os.Executable is of no use afterwards.
+// The namespace hides the mounts of sandboxes from the machine, and the kernel
+// removes them when the process ends. The machine's later mounts and unmounts still
+// reach the namespace, so a daemon keeps no file system of the machine busy.
+// libcontainer starts sandboxes from the sealed copy instead of making a copy for
+// each. A program in a sandbox can't write to the daemon's binary through
+// /proc/self/exe. After Isolate the path of os.Executable is useless.
 func Isolate() error {
 	if os.Getenv(isolatedVar) != "" && exeseal.IsSelfExeCloned() {
-		// The kernel named the process after a descriptor. Main's thread is
-		// the first, whose name is the process's (reexec.go).
+		// The kernel named the process after a descriptor's number. This is the
+		// first thread (reexec.go), whose name is the name of the process.
 		name, err := unix.BytePtrFromString(filepath.Base(os.Args[0]))
 		if err == nil {
 			err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
@@ -51,8 +51,8 @@ func Isolate() error {
 		return fmt.Errorf("sandbox: copy of the binary: %w", err)
 	}
 	defer binary.Close()
-	// Only this thread changes its namespace. It is the one that survives the
-	// exec, which makes it the whole process.
+	// Unshare changes the namespace of this thread only. This thread alone survives
+	// the exec (execve(2)).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -63,7 +63,8 @@ func Isolate() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("sandbox: detach from the machine's mounts: %w", err)
 	}
-	// All threads of the second run have this from their first.
+	// The value survives the exec, and all threads of the second run inherit it
+	// (PR_SET_TIMERSLACK, prctl(2)).
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0); err != nil {
 		return fmt.Errorf("sandbox: timer slack: %w", err)
 	}
@@ -72,7 +73,7 @@ func Isolate() error {
 	return fmt.Errorf("sandbox: execute again: %w", err)
 }
 
-// sealedSelf returns a copy of the running binary that nobody can change.
+// sealedSelf returns a copy of the running binary that no process can change.
 func sealedSelf() (_ *os.File, err error) {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -81,7 +82,7 @@ func sealedSelf() (_ *os.File, err error) {
 	defer self.Close()
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("skillrun", flags|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all could be executed
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 every memfd was executable
 		fd, err = unix.MemfdCreate("skillrun", flags)
 	}
 	if err != nil {
@@ -93,7 +94,7 @@ func sealedSelf() (_ *os.File, err error) {
 			f.Close()
 		}
 	}()
-	// io.Copy would read and write, and that is a tenth of the time to start.
+	// io.Copy would read and write, which took a tenth of the daemon's start.
 	for {
 		n, err := unix.Sendfile(fd, int(self.Fd()), nil, 1<<30)
 		switch {
@@ -111,8 +112,8 @@ const (
 	sealPause = 50 * time.Millisecond
 )
 
-// seal lets nobody write to f any more. On a loaded machine the kernel may still hold
-// pages that were just written, and says EBUSY until it lets them go
+// seal makes f immutable. On a loaded machine the kernel may still hold references to
+// pages that were just written, and returns EBUSY until it drops them
 // (memfd_wait_for_pins in mm/memfd.c).
 func seal(f *os.File) error {
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE

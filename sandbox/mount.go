@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockedDown is what every mount of a host directory gets.
+// lockedDown are the attributes of every mount of a host directory.
 const lockedDown = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// bindReadOnly mounts source, with all that is mounted beneath it, at target,
-// which exists.
+// bindReadOnly mounts source and all mounts beneath it at target, which exists.
 func bindReadOnly(source, target string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -28,8 +27,8 @@ func bindReadOnly(source, target string) error {
 	return attach(tree, target)
 }
 
-// bindMapped mounts the directory source read-only at target, with the owner
-// that files have on disk shown through userns. A nil userns shows it as it is.
+// bindMapped mounts the directory source read-only at target. The mount maps the owners
+// of files by userns (mount_setattr(2), MOUNT_ATTR_IDMAP); nil maps nothing.
 func bindMapped(source, target string, userns *os.File) error {
 	tree, err := cloneMapped(source, userns)
 	if err != nil {
@@ -39,8 +38,8 @@ func bindMapped(source, target string, userns *os.File) error {
 	return attach(tree, target)
 }
 
-// cloneMapped is the mount that bindMapped attaches, as a descriptor. Source's last
-// component may not be a link; what is mounted beneath it stays out.
+// cloneMapped returns the mount for bindMapped as a descriptor. The last component of
+// source may not be a link. Mounts beneath source are not cloned.
 func cloneMapped(source string, userns *os.File) (int, error) {
 	dir, err := unix.Open(source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -78,8 +77,9 @@ func mountTmpfs(target, options string) error {
 	return nil
 }
 
-// detach unmounts whatever is mounted at path and beneath it, at once for the
-// eye and for good when its last user is gone. Nothing mounted is no error.
+// detach unmounts everything at and beneath path. The mounts are invisible at once; the
+// kernel frees each after its last use (MNT_DETACH, umount(2)). It is no error if nothing
+// is mounted there.
 func detach(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -100,7 +100,7 @@ func mountsBeneath(dir string) ([]string, error) {
 		if len(fields) < 5 {
 			continue
 		}
-		// Mount points of ours hold no character that mountinfo escapes.
+		// Our mount points have no character that mountinfo escapes.
 		if p := fields[4]; p == dir || strings.HasPrefix(p, dir+"/") {
 			found = append([]string{p}, found...)
 		}
@@ -108,9 +108,9 @@ func mountsBeneath(dir string) ([]string, error) {
 	return found, nil
 }
 
-// privateMount makes sure that mounts made beneath dir are seen by nobody
-// else, also in a process that did not call Isolate. It tells whether it had
-// to mount dir on itself for that.
+// privateMount keeps mounts beneath dir out of other mount namespaces, also in a
+// process that did not call Isolate. It reports whether it had to mount dir on
+// itself for that.
 func privateMount(dir string) (bound bool, err error) {
 	points, err := mountsBeneath(dir)
 	if err != nil {

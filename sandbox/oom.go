@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An oomNotifier rings when the kernel says that a group's memory runs out, which it
-// does before it kills anybody.
+// An oomNotifier fires when the kernel reports that a cgroup's memory has run out. The
+// kernel reports that before it kills a process.
 type oomNotifier struct {
-	fired  chan struct{} // holds at most one
-	down   chan struct{} // closed when nobody listens any more
+	fired  chan struct{} // holds at most one report
+	down   chan struct{} // closed when listen has ended
 	events *os.File
 }
 
-// notifyOOM asks the kernel for it. The group must exist.
+// notifyOOM starts an oomNotifier. The group must exist. The caller calls stop.
 func (g group) notifyOOM() (*oomNotifier, error) {
 	var fd int
 	var err error
@@ -32,7 +32,8 @@ func (g group) notifyOOM() (*oomNotifier, error) {
 	return b, nil
 }
 
-// watchMemoryEvents is for cgroup v2: the file is modified with each event.
+// watchMemoryEvents returns an inotify descriptor for cgroup v2. The kernel modifies
+// memory.events with each event (cgroup-v2.rst).
 func (g group) watchMemoryEvents() (int, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -45,7 +46,7 @@ func (g group) watchMemoryEvents() (int, error) {
 	return fd, nil
 }
 
-// watchOOMControl is for cgroup v1, memory.rst section 9.
+// watchOOMControl returns an eventfd for cgroup v1 (cgroup-v1/memory.rst, section 9).
 func (g group) watchOOMControl() (int, error) {
 	control, err := openFile(unix.AT_FDCWD, g.file("memory", "memory.oom_control"), unix.O_RDONLY)
 	if err != nil {
@@ -68,7 +69,7 @@ func (b *oomNotifier) listen() {
 	buffer := make([]byte, 4096)
 	for {
 		if _, err := b.events.Read(buffer); err != nil {
-			return // it was taken down
+			return // stop closed the file
 		}
 		select {
 		case b.fired <- struct{}{}:

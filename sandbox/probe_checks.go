@@ -1,10 +1,10 @@
 package sandbox
 
-// A check is one boundary that the probe tries from inside a sandbox. Its name
-// is the one that init_probe.c reports, and stays: configurations name it.
+// A check is one boundary that the probe tries from inside a sandbox. init_probe.c
+// reports it by the same name. The name never changes, because configurations use it.
 type check struct{ name, group, why, how string }
 
-// What a missing check needs, where more than one needs the same.
+// Remedies that several checks share.
 const (
 	howFilter = "a kernel with CONFIG_SECCOMP_FILTER, and a libseccomp of 2.5 or later that knows the call; else it is a defect of skillrun, please report it"
 	howKernel = "a kernel that skillrun is tried on (6.1 or later), not patched or configured to go without it; else it is a defect of skillrun, please report it"
@@ -12,8 +12,8 @@ const (
 	howLimits = "cgroups of its own that nobody else writes to (under systemd Delegate=yes), with memory and pids"
 )
 
-// checks are what the program reports, in the order in which they are shown. The
-// last is the last that it makes.
+// checks are the checks that the probe's program makes, in the order of the report. The
+// program makes the last one last.
 var checks = []check{
 	{"nothing inherited", "identity", "no open file or socket of the daemon is in a script's hands", howKernel},
 	{"environment", "identity", "no variable of the daemon is seen by a script", howKernel},
@@ -88,7 +88,7 @@ var checks = []check{
 	{"process limit", "limits", "a fork bomb stays in its sandbox", howLimits},
 }
 
-// What is seen from outside, by the program's end.
+// Checks that the daemon makes from outside, after the program's end.
 var (
 	checkMemory = check{"memory limit", "limits", "a script that uses too much memory ends, and nobody else", howLimits + "; on cgroup v1 swap that counts (swapaccount=1)"}
 	checkEnd    = check{"everything ends", "limits", "no process outlives its execution, whatever it does", howLimits}
@@ -96,7 +96,7 @@ var (
 	checkReport = check{"complete report", "probe", "every check above was made, once, to its end", "a machine that lets the probe run to its end; the detail says what ended it. A report that is cut is a defect, please report it"}
 )
 
-// allChecks in the order in which they are shown.
+// allChecks returns all checks in the order of the report.
 func allChecks() []check {
 	all := append([]check(nil), checks...)
 	return append(all, checkMemory, checkEnd, checkCPU, checkReport)

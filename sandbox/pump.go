@@ -13,23 +13,24 @@ import (
 )
 
 const (
-	pumpBuffer = 32 << 10 // for what is read at once; the kernel's pipe holds 64 KiB beside
+	pumpBuffer = 32 << 10 // bytes per read; the kernel's pipe holds another 64 KiB (pipe(7))
 	// A program that fills a pumpBuffer gets a larger pipe, if the kernel allows it
-	// (fs.pipe-user-pages-soft), and is read in larger pieces. There is a bound on
-	// buffers for them in the whole process: who finds none reads smaller pieces.
+	// (pipe-user-pages-soft, pipe(7)), and is read in larger pieces. The whole process
+	// has at most largeBuffers buffers for that. Without a free one, a stream is read
+	// in smaller pieces.
 	largePipe     = 1 << 20
 	largeBuffer   = 256 << 10
 	largeBuffers  = 16
 	drainPatience = 1 * time.Second // for pipes after every process is dead
-	// lineWait is what a piece that doesn't end a line waits for its rest: an
-	// unbuffered Python writes the end of a line apart from the line.
+	// lineWait is how long a piece without a newline at its end waits for more bytes:
+	// an unbuffered Python writes the newline separately.
 	lineWait = 100 * time.Microsecond
 )
 
 // pipes are the daemon's and the sandbox's ends of the three streams.
 type pipes struct {
-	stdin          *os.File    // written by us
-	stdout, stderr *os.File    // read by us
+	stdin          *os.File    // the daemon writes to it
+	stdout, stderr *os.File    // the daemon reads from them
 	inside         [3]*os.File // the sandbox's ends, closed after its start
 	output         sync.WaitGroup
 	stdinOnce      sync.Once
@@ -47,7 +48,7 @@ func newPipes() (*pipes, error) {
 		if i == 0 {
 			ours, theirs = theirs, ours
 		}
-		// Only ours is for the runtime's poller, which a non-blocking one goes to.
+		// Go's runtime polls non-blocking files. The sandbox's end stays blocking.
 		err := unix.SetNonblock(ours, true)
 		*end, p.inside[i] = os.NewFile(uintptr(ours), "pipe"), os.NewFile(uintptr(theirs), "pipe")
 		if err != nil {
@@ -58,8 +59,8 @@ func newPipes() (*pipes, error) {
 	return p, nil
 }
 
-// giveTo makes the script the owner of the pipes, so that it can open
-// /dev/stdout and its like. libcontainer gave them to init.
+// giveTo makes the script the owner of the pipes, so that it can open /dev/stdin,
+// /dev/stdout and /dev/stderr. libcontainer has made init the owner.
 func (p *pipes) giveTo(id uint32) error {
 	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
 		if err := f.Chown(int(id), int(id)); err != nil {
@@ -77,7 +78,7 @@ func (p *pipes) closeInside() {
 	}
 }
 
-// start begins to pump.
+// start starts the goroutines that copy the streams.
 func (p *pipes) start(io IO) {
 	go p.feed(io.Stdin)
 	p.output.Add(2)
@@ -85,8 +86,8 @@ func (p *pipes) start(io IO) {
 	go func() { defer p.output.Done(); drain(p.stderr, io.Stderr) }()
 }
 
-// feed copies r to the program until one of them has enough. Not waited for:
-// a Read may block for as long as it likes.
+// feed copies r to the program until r ends or the program closes its input. finish
+// doesn't wait for feed, because a Read may block forever.
 func (p *pipes) feed(r io.Reader) {
 	defer p.closeStdin()
 	if r == nil {
@@ -96,7 +97,7 @@ func (p *pipes) feed(r io.Reader) {
 	for {
 		n, err := r.Read(b)
 		if n > 0 {
-			// A program that doesn't want its input is nobody's error.
+			// A program may close its input early; that is no error.
 			if _, err := p.stdin.Write(b[:n]); err != nil {
 				return
 			}
@@ -109,10 +110,11 @@ func (p *pipes) feed(r io.Reader) {
 
 func (p *pipes) closeStdin() { p.stdinOnce.Do(func() { p.stdin.Close() }) }
 
-// buffers are for what is being read: an execution that says nothing has none.
+// buffers are shared by all streams. A stream has a buffer only while it is read, so an
+// execution without output takes none.
 type buffers struct {
 	small, large sync.Pool
-	left         atomic.Int32 // large ones that nobody has
+	left         atomic.Int32 // large buffers that are free
 }
 
 func newBuffers() *buffers {
@@ -130,7 +132,7 @@ func bufferOf(size int) *[]byte {
 
 var pumpBuffers = newBuffers()
 
-// get returns a buffer, a large one if that is asked for and there is one.
+// get returns a buffer: a large one if large is set and one is free, else a small one.
 func (b *buffers) get(large bool) *[]byte {
 	if large {
 		if b.left.Add(-1) >= 0 {
@@ -150,7 +152,7 @@ func (b *buffers) put(buffer *[]byte) {
 	b.small.Put(buffer)
 }
 
-// drain reads f to its end, and hands w what it takes.
+// drain copies f to w until f ends. After an error of w it reads on and drops the rest.
 func drain(f *os.File, w io.Writer) {
 	conn, err := f.SyscallConn()
 	o := outlet{f: f, conn: conn, w: w}
@@ -159,17 +161,17 @@ func drain(f *os.File, w io.Writer) {
 	}
 }
 
-// An outlet is a stream of output as it is drained.
+// An outlet is a stream of output while it is drained.
 type outlet struct {
 	f     *os.File
 	conn  syscall.RawConn
-	w     io.Writer // nil: nobody gets it
-	large bool      // the program has filled a buffer with what it printed last
-	grown bool      // the pipe is a large one, or can't be
+	w     io.Writer // nil: the output is dropped
+	large bool      // the last read filled a small buffer
+	grown bool      // growPipe has run
 }
 
-// drainOnce waits for something to read and hands it on. After an error of w's nobody gets
-// what comes next.
+// drainOnce waits for output and writes it to w. After an error of w it drops all further
+// output.
 func (o *outlet) drainOnce() error {
 	buffer, n, err := o.readWhenReady()
 	if buffer != nil {
@@ -194,7 +196,8 @@ func (o *outlet) drainOnce() error {
 	return err
 }
 
-// growPipe makes the pipe a large one, once. One that stays as it is does as well.
+// growPipe enlarges the pipe, once (F_SETPIPE_SZ, fcntl(2)). If the kernel refuses, the
+// small pipe still works.
 func (o *outlet) growPipe() {
 	if o.grown {
 		return
@@ -203,8 +206,8 @@ func (o *outlet) growPipe() {
 	_ = o.conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
 }
 
-// readWhenReady reads once, into a buffer that it gets when there is something to
-// read. At the end the error is io.EOF.
+// readWhenReady waits for output, takes a buffer and reads once. The caller returns the
+// buffer if it is not nil. At the end of the stream the error is io.EOF.
 func (o *outlet) readWhenReady() (buffer *[]byte, n int, err error) {
 	werr := o.conn.Read(func(fd uintptr) bool {
 		if buffer == nil {
@@ -229,8 +232,8 @@ func (o *outlet) readWhenReady() (buffer *[]byte, n int, err error) {
 	return buffer, n, nil
 }
 
-// drainRest takes what is in the pipe of a dead program. The deadline may have
-// passed while w was slow, with the end of the output still in the pipe.
+// drainRest reads the rest from the pipe of a dead program. If w is slow, the deadline
+// passes while the end of the output is still in the pipe.
 func drainRest(f *os.File, w io.Writer) {
 	if w == nil || f.SetReadDeadline(time.Time{}) != nil {
 		return
@@ -245,7 +248,7 @@ func drainRest(f *os.File, w io.Writer) {
 	}
 }
 
-// readNow reads what is there already. Ends and errors are left to the next Read.
+// readNow reads without waiting. It ignores the end and errors; the next read finds them.
 func readNow(f *os.File, b []byte) (n int) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -258,8 +261,8 @@ func readNow(f *os.File, b []byte) (n int) {
 	return max(n, 0)
 }
 
-// finish waits until the output is read, at most for the drain's patience. It
-// is called when no process is left, so only a slow writer can take longer.
+// finish waits until the output is read, for at most drainPatience. The caller has
+// made sure that every process is dead, so only a slow writer takes longer.
 func (p *pipes) finish() {
 	p.closeStdin()
 	deadline := time.Now().Add(drainPatience)

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A Python zygote may enter every sandbox that waits, so no byte of a request reaches it.
-// What it is started with is a pythonKey: numbers only, each an index of a fixed table of
-// this file or of forkserver.py. A program that needs any other Python is executed.
+// A Python zygote can enter every waiting sandbox, so no byte of a request may influence its
+// start. A pythonKey determines the start: it holds only numbers, each an index into a fixed
+// table of this file or of forkserver.py. A program that needs any other Python is executed.
 
-// zygotePath is where a Python zygote is found, and the PATH that it has.
+// zygotePath is the PATH of Python zygotes. Their Python is looked up in it, too.
 const zygotePath = "/usr/local/bin:/usr/bin:/bin:" + linksDir
 
-// zygotePrograms are the names of Pythons that may be zygotes: those without a slash are
-// looked up in zygotePath.
+// zygotePrograms are the programs that Python zygotes may execute. A name without a slash
+// is looked up in zygotePath.
 var zygotePrograms = func() (all []string) {
 	for _, dir := range []string{"", "/usr/local/bin/", "/usr/bin/", "/usr/sbin/", "/bin/"} {
 		all = append(all, dir+"python", dir+"python3")
@@ -25,30 +25,32 @@ var zygotePrograms = func() (all []string) {
 	return all
 }()
 
-// zygoteSettings are variables that Python reads when it starts, each of which a zygote
-// may have or not. What a program has of others that begin with PYTHON is executed.
+// zygoteSettings are variables that Python reads when it starts. A zygote may have any of
+// them. A program with another variable that begins with PYTHON is executed, except for
+// PYTHONUSERBASE.
 var zygoteSettings = []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}
 
-// zygoteModules are the modules that a zygote may import. forkserver.py has the list, and
-// refuses others as well.
+// zygoteModules are the modules that a zygote may import. forkserver.py holds the list, and
+// refuses any other module, too.
 var zygoteModules = func() []string {
 	_, text, _ := strings.Cut(forkServerProgram, "\nMODULES = \"\"\"")
 	text, _, _ = strings.Cut(text, `"""`)
 	return strings.Fields(text)
 }()
 
-// PythonModules returns what Python.Imports may name.
+// PythonModules returns the modules that Python.Imports may name.
 func PythonModules() []string { return slices.Clone(zygoteModules) }
 
-// pythonKey is what interpreters differ in. The zero pythonKey is none.
+// A pythonKey identifies a kind of Python zygote. The zero pythonKey means none.
 type pythonKey struct {
 	program  uint16 // 1 + index of zygotePrograms
 	settings uint8  // a bit for each of zygoteSettings
 	imports  modules
 }
 
-// newPythonKey is the key of a program with this name, these variables and imports. It is
-// zero unless a zygote is, in all that Python reads when it starts, like that program.
+// newPythonKey returns the key for a program with this name, these variables and imports.
+// It returns zero if no zygote can have everything that Python reads at its start in
+// common with the program.
 func newPythonKey(name string, env, imports []string) (k pythonKey) {
 	program := slices.Index(zygotePrograms, name)
 	if program < 0 {
@@ -57,7 +59,7 @@ func newPythonKey(name string, env, imports []string) (k pythonKey) {
 	k.program = uint16(program + 1)
 	own := map[string]string{"HOME": homeDir, "LANG": "C.UTF-8"}
 	if !strings.Contains(name, "/") {
-		own["PATH"] = zygotePath // another one may lead to another Python
+		own["PATH"] = zygotePath // another PATH may lead to another Python
 	}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
@@ -72,7 +74,7 @@ func newPythonKey(name string, env, imports []string) (k pythonKey) {
 		case setting >= 0:
 			k.settings |= 1 << setting
 		case strings.HasPrefix(name, "PYTHON"):
-			return pythonKey{} // PYTHONPATH comes before everything that was imported
+			return pythonKey{} // for example, PYTHONPATH may replace modules that the zygote imported
 		}
 	}
 	for _, module := range imports {
@@ -83,15 +85,15 @@ func newPythonKey(name string, env, imports []string) (k pythonKey) {
 		k.imports[i/64] |= 1 << (i % 64)
 	}
 	if len(own) > 0 {
-		return pythonKey{} // a variable that the zygote has is missing
+		return pythonKey{} // the program lacks a variable that the zygote has
 	}
 	return k
 }
 
-// name is the program, as scripts' Args[0] has it.
+// name returns the program, in the form of a script's Args[0].
 func (k pythonKey) name() string { return zygotePrograms[k.program-1] }
 
-// env is the whole environment of the zygote.
+// env returns the whole environment of the zygote.
 func (k pythonKey) env() []string {
 	env := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + forkServerDir}
 	for i, setting := range zygoteSettings {
@@ -102,7 +104,7 @@ func (k pythonKey) env() []string {
 	return env
 }
 
-// modules are what the zygote imports, in the order of the list.
+// modules returns the modules that the zygote imports, in the order of zygoteModules.
 func (k pythonKey) modules() []string {
 	modules := []string{}
 	for i, module := range zygoteModules {

@@ -1,9 +1,9 @@
-/* The program of a Python zygote. /proc/self/exe of each of its forked children is the
- * file that the zygote was executed from, by whichever mount: the one file that scripts of
- * different sandboxes would share, and could lock and watch if they could read it. So the
- * zygote is executed from a copy that its children may execute and not read. The copy is in
- * a tmpfs that no sandbox has. In the mount namespace of the zygote it is mounted over the
- * program itself, because the kernel names that path in the link /proc/self/exe. */
+/* The program of a Python zygote. /proc/self/exe of each forked child is the file that the
+ * zygote was executed from. Without a copy, scripts of different sandboxes would share
+ * that file: if they could read it, they could lock it and watch it. So the zygote is
+ * executed from a copy that its children may execute but not read. The copy is in a tmpfs
+ * that no sandbox has. In the mount namespace of the zygote it is mounted over the original
+ * program, because the kernel shows that path in the link /proc/self/exe. */
 #define _GNU_SOURCE
 #include "zygote.h"
 
@@ -21,7 +21,7 @@
 /* A tmpfs (zygote.go). */
 static const char copies[] = "/workspace";
 
-/* Opens what execvp(3) would execute. */
+/* Opens the file that execvp(3) would execute. */
 static int open_by_path(const char *name, const char *path) {
 	if (strchr(name, '/'))
 		return open(name, O_RDONLY | O_CLOEXEC);
@@ -47,9 +47,9 @@ static int copy_bytes(int from, int to, off_t size) {
 	return 0;
 }
 
-/* Copies the program, unless an earlier zygote did. The name says which file it is a copy
- * of, since the host's program may be another one by now. A name that once has a copy keeps
- * it: the kernel would call the program of a running zygote "(deleted)". */
+/* Copies the program, unless an earlier zygote did. The copy's name identifies the original
+ * file, since an update may replace the host's program. A copy is never replaced: the kernel
+ * would show the program of a running zygote as "(deleted)" in /proc/self/exe. */
 static int copy_program(int from, const struct stat *s, char *copy, size_t size) {
 	char fresh[64];
 	snprintf(fresh, sizeof fresh, "%s/new-%d", copies, (int)getpid());
@@ -57,7 +57,7 @@ static int copy_program(int from, const struct stat *s, char *copy, size_t size)
 		(intmax_t)s->st_ctim.tv_sec, s->st_ctim.tv_nsec);
 	if (access(copy, F_OK) == 0)
 		return 0;
-	unlink(fresh); /* of a start that failed */
+	unlink(fresh); /* left by a start that failed */
 	int to = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0500);
 	if (to < 0 || copy_bytes(from, to, s->st_size) != 0 || fchmod(to, 0511) != 0 || close(to) != 0)
 		return -1;
@@ -66,8 +66,8 @@ static int copy_program(int from, const struct stat *s, char *copy, size_t size)
 	return unlink(fresh);
 }
 
-/* Mounts a copy of the program over the program and leaves the program's path in path.
- * The caller has a mount namespace of its own and the right to mount in it. */
+/* Mounts a copy of the program over the program and stores the program's path in path.
+ * The caller is in a new mount namespace and has the right to mount in it. */
 int program_cover(const char *name, const char *search, char *path, size_t size) {
 	char link[64], copy[128];
 	struct stat s;

@@ -1,9 +1,9 @@
 package sandbox
 
-// How the C of this package is compiled and linked, also by a plain "go build": by
-// options that cgo allows in a source. Checked functions of the C library end the
-// process where they would overflow; -U because some distributions set a level
-// themselves.
+// These options compile and link the C code of this package, also in a plain "go build".
+// cgo allows each of them in a source file. With _FORTIFY_SOURCE, functions of the C library
+// end the process before they overflow a buffer. -U is there because some distributions set
+// a level themselves.
 
 // #cgo CFLAGS: -std=gnu11 -O2 -fstack-protector-strong -fstack-clash-protection -fno-strict-aliasing
 // #cgo CFLAGS: -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
@@ -20,19 +20,19 @@ import (
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes the namespaces, before the Go runtime starts
 )
 
-// initArg is the argument by which init.c recognises that it is PID 1 of a sandbox.
+// initArg is the argument that makes this binary run as PID 1 of a sandbox (init.c).
 const initArg = "skillrun-init"
 
 func init() {
-	// libcontainer runs this very binary again as the first stage of a
-	// sandbox, and marks it by argument and environment. Such a process never
+	// libcontainer executes this binary again as the first stage of a sandbox. The
+	// argument and the environment variable identify such a process. It never
 	// reaches main.
 	if len(os.Args) > 1 && os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
 		libcontainer.Init()
 	}
-	// For mounts libcontainer takes a thread into the sandbox's mount
-	// namespace and throws it away. The first thread of a process can't be
-	// thrown away: it would stay there, and /proc/self, which is the first
-	// thread's, would show the sandbox. So that thread belongs to main for good.
+	// For mounts, libcontainer moves a thread into the sandbox's mount namespace and
+	// ends the thread afterwards. Go can't end the first thread of a process. That
+	// thread would stay in the sandbox's namespace, and /proc/self, which is the first
+	// thread's, would show the sandbox. So the first thread is locked to main.
 	runtime.LockOSThread()
 }

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The places of a sandbox.
+// Directories of a sandbox.
 const (
 	workspaceDir = "/workspace"
 	homeDir      = "/home/skill"
 	linksDir     = "/opt/skillrun/bin"
 )
 
-// hostFile is a file or directory of the host that sandboxes see a copy of, as it is
-// when the Host is opened.
+// A hostFile is a file or directory of the host. Sandboxes see a copy, which Open makes.
 type hostFile struct{ path, why string }
 
-// hostFiles are all that a sandbox sees of the host beside /usr, if they
-// exist. Everything else beneath /etc is made up. One of them, largeDir, is no copy.
+// hostFiles are the only files of the host outside /usr that a sandbox sees, if they
+// exist. Everything else beneath /etc is generated. One of them, largeDir, is mounted
+// instead of copied.
 var hostFiles = []hostFile{
 	{"/etc/alternatives", "Debian's links to the chosen of several programs, from /usr/bin"},
 	{"/etc/ssl/certs", "the machine's trusted certificates"},
@@ -47,31 +47,31 @@ var hostFiles = []hostFile{
 	{"/etc/java-*", "a Java in /usr/lib/jvm keeps its configuration there"},
 }
 
-// madeUp are the files of /etc that say who and where a program is.
+// madeUp are the generated files of /etc: users, groups, host names.
 var madeUp = map[string]string{
 	"/etc/passwd":        "root:x:0:0:root:/:/usr/sbin/nologin\nskill:x:1000:1000:skill:" + homeDir + ":/bin/sh\n",
 	"/etc/group":         "root:x:0:\nskill:x:1000:\n",
 	"/etc/hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
 	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
 	"/etc/shells":        "/bin/sh\n/bin/bash\n",
-	// git commits nothing without an author.
+	// git refuses to commit without an author.
 	"/etc/gitconfig": "[user]\n\tname = skill\n\temail = skill@sandbox\n",
-	// Without a server named here the resolver would ask one on loopback, and
-	// wait for it.
+	// Without a name server the resolver asks one on loopback (resolv.conf(5)). A
+	// short timeout keeps it from waiting long.
 	"/etc/resolv.conf": "options timeout:1 attempts:1\n",
 }
 
 const hostname = "sandbox"
 
-// emptyDirs are mount points, and directories that programs expect.
+// emptyDirs are mount points and directories that programs expect.
 var emptyDirs = []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills", linksDir, "/var", "/run"}
 
-// largeDir can have a hundred megabytes, of which few are read: it is mounted, as /usr is.
+// largeDir may hold 100 MB, of which programs read little. So it is mounted, as /usr is.
 const largeDir = "/var/lib/texmf"
 
-// makeRootfs builds at dir, which exists, the root of which all sandboxes of a Host have
-// an overlay (view.go): a small tmpfs with copies and read-only mounts of the host in it.
-// It is changed by nobody afterwards, and mounted read-only.
+// makeRootfs builds the root file system of a Host at dir, which exists: a small tmpfs
+// with copies of host files and read-only mounts. Each sandbox gets an overlay of it
+// (view.go). It is mounted read-only in the end and never changes afterwards.
 func makeRootfs(dir string, links map[string]string) error {
 	if err := mountTmpfs(dir, rootfsOptions); err != nil {
 		return err
@@ -85,7 +85,7 @@ func makeRootfs(dir string, links map[string]string) error {
 	if err := writeMadeUp(dir); err != nil {
 		return err
 	}
-	// Python imports a module of this name by itself.
+	// Python imports the module sitecustomize at its start (site.py).
 	if err := writeFile(dir+forkServerDir+"/sitecustomize.py", forkServerProgram); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func makeRootfs(dir string, links map[string]string) error {
 	return makeReadOnly(dir)
 }
 
-// rootfsOptions bound what is made up of a root, and copied from the host's /etc.
+// rootfsOptions bound the size of the generated and copied files of a root.
 const rootfsOptions = "mode=755,size=64m,nr_inodes=16384"
 
 func makeEmptyDirs(dir string) error {
@@ -121,8 +121,8 @@ func writeMadeUp(dir string) error {
 	return nil
 }
 
-// makeReadOnly changes the mount at dir. A process that another thread forked
-// may hold a file there open for writing, until its exec.
+// makeReadOnly makes the mount at dir read-only. It retries on EBUSY: a process that
+// another thread just forked may hold a file there open for writing until its exec.
 func makeReadOnly(dir string) error {
 	deadline := time.Now().Add(forkPatience)
 	for {
@@ -139,10 +139,10 @@ func makeReadOnly(dir string) error {
 
 const forkPatience = 2 * time.Second
 
-// rootTable lists the paths of a root that makeRootfs built and the mounts beneath
-// /proc, which is all that a sandbox without mounts of its own sees: what ends in a
-// slash is a directory in which nothing is but what is listed, too; of others whatever
-// is in them belongs there.
+// rootTable lists all paths that a sandbox without mounts in its Spec sees: the paths of
+// a root that makeRootfs built, and the mount points. A path with a slash at its end is a
+// directory that holds only paths of the list. A directory without a slash at its end may
+// hold any file.
 func rootTable(links map[string]string) []string {
 	table := []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills/", linksDir + "/", "/var/", "/run/", forkServerDir}
 	for path := range madeUp {
@@ -154,14 +154,14 @@ func rootTable(links map[string]string) []string {
 		}
 	}
 	for _, f := range hostFiles {
-		found, _ := filepath.Glob(f.path) // of a pattern that makeRootfs has read
+		found, _ := filepath.Glob(f.path) // makeRootfs has returned the error of a malformed pattern
 		table = append(table, found...)
 	}
 	slices.Sort(table)
 	return slices.Compact(table)
 }
 
-// makeLinks makes the links of a merged /usr, and those that c asks for.
+// makeLinks makes the links of a merged /usr and the extra ones.
 func makeLinks(dir string, extra map[string]string) error {
 	return placeLinks(dir, rootLinks(extra)...)
 }
@@ -173,8 +173,8 @@ func rootLinks(extra map[string]string) []map[string]string {
 			all["/"+name] = "usr/" + name
 		}
 	}
-	// A time zone is a link into /usr on every distribution we know; a copy
-	// of the file elsewhere would be somebody's own choice, and stays UTC.
+	// /etc/localtime is a link into /usr on every distribution that we know. If it
+	// is not, sandboxes have UTC.
 	if zone, err := filepath.EvalSymlinks("/etc/localtime"); err == nil && strings.HasPrefix(zone, "/usr/") {
 		all["/etc/localtime"] = zone
 	}
@@ -184,8 +184,8 @@ func rootLinks(extra map[string]string) []map[string]string {
 // fixedLinks are in every root.
 var fixedLinks = map[string]string{"/etc/mtab": "../proc/self/mounts", "/var/tmp": "../tmp"}
 
-// placeLinks makes links beneath dir, path to target. Of two at one path the later
-// holds.
+// placeLinks makes links beneath dir, path to target. If two lists have the same path,
+// the later list wins.
 func placeLinks(dir string, lists ...map[string]string) error {
 	all := map[string]string{}
 	for _, list := range lists {
@@ -205,7 +205,8 @@ func placeLinks(dir string, lists ...map[string]string) error {
 	return nil
 }
 
-// showHostFiles puts what matches pattern on the host at the same path beneath dir.
+// showHostFiles copies or mounts the host's files that match pattern to the same paths
+// beneath dir.
 func showHostFiles(dir, pattern string) error {
 	found, err := filepath.Glob(pattern)
 	if err != nil {
@@ -232,8 +233,8 @@ func showHostFiles(dir, pattern string) error {
 	return nil
 }
 
-// copyHostFile copies what of a file or directory everybody may read to target. Links in
-// it stay links.
+// copyHostFile copies a file or directory to target, except for parts that others may not
+// read. Links in a directory stay links.
 func copyHostFile(path, target string) error {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

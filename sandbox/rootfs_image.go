@@ -14,23 +14,23 @@ import (
 )
 
 // A Root is a root file system that sandboxes see instead of the host's /usr and
-// its files of /etc: a directory, laid beneath what we make up. All of the
-// directory can be seen but for what lies where a sandbox has its own:
-// reservedDirs. It may not change while the Host is open.
+// files of /etc. It is the lower layer of an overlay; the upper layer is generated.
+// Sandboxes see all of the directory except for the hidden reservedDirs. The
+// directory may not change while the Host is open.
 type Root struct {
-	Name  string            // what Spec.Root says: [a-z0-9][a-z0-9._-]{0,63}
-	Dir   string            // absolute, its last component no link
-	Links map[string]string // as Config.Links
+	Name  string            // for Spec.Root: [a-z0-9][a-z0-9._-]{0,63}
+	Dir   string            // absolute; its last component is no link
+	Links map[string]string // like Config.Links
 }
 
 var validRootName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// maxRoots bounds what every sandbox's mount namespace is copied from.
+// maxRoots bounds the number of mounts that each new mount namespace copies.
 const maxRoots = 64
 
-// reservedDirs are places where a sandbox has mounts, directories or files of its
-// own. A link there would say that they belong elsewhere, so a root with one is
-// refused. Of hidden ones nothing can be seen in a sandbox.
+// reservedDirs are the paths of mounts, directories or files that every sandbox has.
+// A root with a link at one of them is refused, because the link would lead elsewhere.
+// A sandbox sees nothing of a root's hidden directories.
 var reservedDirs = []struct {
 	name   string
 	hidden bool
@@ -39,7 +39,7 @@ var reservedDirs = []struct {
 	{"sys", true}, {"tmp", true}, {"usr", false}, {"var", false}, {"workspace", true},
 }
 
-// checkRoots says what is wrong with roots before anything is made of them.
+// checkRoots reports the first mistake in the configured roots.
 func checkRoots(roots []Root) error {
 	if len(roots) > maxRoots {
 		return fmt.Errorf("%d root file systems: at most %d", len(roots), maxRoots)
@@ -60,7 +60,7 @@ func checkRoots(roots []Root) error {
 	return nil
 }
 
-// knowsRoot reports whether a Spec may name a root.
+// knowsRoot returns an error if the configuration has no root of that name.
 func (h *Host) knowsRoot(name string) error {
 	if name == "" {
 		return nil
@@ -73,12 +73,12 @@ func (h *Host) knowsRoot(name string) error {
 	return fmt.Errorf("root file system %q: this host has none of that name", name)
 }
 
-// rootOf is where the layers of a root are mounted.
+// rootOf returns the directory where the layers of a root are mounted.
 func (h *Host) rootOf(name string) string {
 	return filepath.Join(h.instance.run, "root-"+name)
 }
 
-// linksOf are the links of a root, path to target.
+// linksOf returns the links of a root, path to target. The name "" is the host's root.
 func (h *Host) linksOf(name string) map[string]string {
 	for _, r := range h.config.Roots {
 		if name != "" && r.Name == name {
@@ -118,14 +118,14 @@ func (h *Host) makeRoot(r Root) error {
 	return layRoot(dir, r)
 }
 
-// layersOf are what we make up and what it lies over, of a root whose layers layRoot
-// mounted at dir.
+// layersOf returns the directories of the generated layer and of the layer beneath it,
+// of a root that layRoot mounted at dir.
 func layersOf(dir string) (made, below string) {
 	return filepath.Join(dir, "made"), filepath.Join(dir, "below")
 }
 
-// layRoot mounts at dir what we make up and r's directory, the layers of which each
-// sandbox has an overlay.
+// layRoot mounts two layers at dir: the generated one and r's directory. Each sandbox
+// gets an overlay of them.
 func layRoot(dir string, r Root) error {
 	if err := mountTmpfs(dir, rootfsOptions); err != nil {
 		return err
@@ -142,12 +142,12 @@ func layRoot(dir string, r Root) error {
 	return makeOver(made, r.Links)
 }
 
-// makeOver makes the layer that lies over a root: mount points, what is made up,
-// and links. A directory of it that is opaque hides what is beneath.
+// makeOver makes the generated layer: mount points, files and links. An opaque
+// directory in it hides the directory beneath (overlayfs.rst).
 func makeOver(dir string, links map[string]string) error {
 	for _, d := range reservedDirs {
 		path := filepath.Join(dir, d.name)
-		if d.name == "sys" { // sandboxes have none: a whiteout
+		if d.name == "sys" { // sandboxes have no /sys: a whiteout hides the root's (overlayfs.rst)
 			if err := unix.Mknod(path, unix.S_IFCHR, 0); err != nil {
 				return fmt.Errorf("hide /sys: %w", err)
 			}
@@ -179,9 +179,10 @@ func makeOpenDir(path string) error {
 	return os.Chmod(path, 0o755)
 }
 
-// CheckRootDir reports what makes a directory unfit to be a Root: it is a link or
-// none, others may write to it, one of its reserved places is no directory, or it has
-// a pipe or a socket, by which sandboxes could talk to one another or to the host.
+// CheckRootDir reports why a directory can't be a Root. It must be a directory and no
+// link, others may not write to it, and its reservedDirs must be directories. It may
+// hold no pipe and no socket: sandboxes could use them to talk to one another or to
+// the host.
 func CheckRootDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -207,7 +208,7 @@ func CheckRootDir(dir string) error {
 			return err
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
-			target, _ := root.Readlink(d.name) // for the eye only
+			target, _ := root.Readlink(d.name) // only for the message
 			return fmt.Errorf("its /%s is a link, to %q, where a sandbox has a directory of its own: make it a directory, or leave it out", d.name, target)
 		}
 		if !info.IsDir() {
@@ -222,7 +223,7 @@ func CheckRootDir(dir string) error {
 	return onlyFiles(dir)
 }
 
-// onlyFiles refuses pipes and sockets: a mount that is read-only doesn't close them.
+// onlyFiles refuses pipes and sockets: programs can use them even on a read-only mount.
 func onlyFiles(dir string) error {
 	seen := 0
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -238,18 +239,18 @@ func onlyFiles(dir string) error {
 		}
 		for _, r := range reservedDirs {
 			if r.hidden && name == r.name {
-				return filepath.SkipDir // which is not seen
+				return filepath.SkipDir // sandboxes don't see it
 			}
 		}
 		return nil
 	})
 }
 
-// maxRootFiles bounds what is looked through.
+// maxRootFiles bounds the number of files that onlyFiles visits.
 const maxRootFiles = 5_000_000
 
-// onlyOurs refuses a directory that somebody else could change while sandboxes run
-// programs from it.
+// onlyOurs refuses a directory that a user other than root could change while sandboxes
+// run programs from it.
 func onlyOurs(name string, info fs.FileInfo) error {
 	if info.Sys().(*syscall.Stat_t).Uid != 0 {
 		return fmt.Errorf("%s belongs to another user than root", name)

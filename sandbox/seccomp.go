@@ -17,7 +17,7 @@ import (
 //go:embed seccomp.yaml
 var seccompText []byte
 
-// What the zygotes may call beside: the one that clones sandboxes, and Python ones.
+// Further calls of the zygote, and of Python zygotes (seccompPythonText).
 //
 //go:embed seccomp_zygote.yaml
 var seccompZygoteText []byte
@@ -32,7 +32,7 @@ type seccompPolicy struct {
 	PretendWhen []seccompWhen  `yaml:"pretend_when"`
 	RefuseWhen  []seccompWhen  `yaml:"refuse_when"`
 	Deny        []seccompCalls `yaml:"deny"`
-	Unknown     []string       `yaml:"unknown"` // said for the reader: what stands nowhere is unknown
+	Unknown     []string       `yaml:"unknown"` // for the reader only: a call in no list answers ENOSYS anyway
 	Init        []string       `yaml:"init"`
 }
 
@@ -48,8 +48,8 @@ type seccompWhen struct {
 	Args  []seccompArg `yaml:"args"`
 }
 
-// seccompArg holds if the argument's bits in Mask are Value, or if Not is there and
-// the argument is anything else.
+// seccompArg is a condition on one argument. It holds if the bits in Mask have a value
+// in Value. If Not is set, the condition holds if the argument differs from Not.
 type seccompArg struct {
 	Index uint         `yaml:"index"`
 	Mask  uint64       `yaml:"mask"`
@@ -57,7 +57,7 @@ type seccompArg struct {
 	Not   *uint64      `yaml:"not"`
 }
 
-// seccompValue is one value, or a list of which one must match.
+// seccompValue is a value or a list of values. One of them must match.
 type seccompValue []uint64
 
 func (v *seccompValue) UnmarshalYAML(n *yaml.Node) error {
@@ -68,14 +68,13 @@ func (v *seccompValue) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&(*v)[0])
 }
 
-// filters are the compiled programs that inits get, as the bytes of
-// a struct sock_filter array. They are compiled once: libseccomp takes longer
-// than the rest of a start.
+// filters are the compiled filter programs, each the bytes of a struct sock_filter array
+// (seccomp(2)). They are compiled once: libseccomp takes longer than the rest of a start.
 type filters struct {
 	init, script []byte
-	prepared     []byte // of a prepared sandbox's init: init's, and move_mount
-	zygote       []byte // of the zygote and all that comes from it
-	python       []byte // of Python zygotes and their children, on zygote's
+	prepared     []byte // for init of a prepared sandbox: as init, and move_mount is allowed
+	zygote       []byte // for the zygote; its descendants inherit it
+	python       []byte // for Python zygotes, in addition to zygote; their children inherit both
 }
 
 func compileFilters() (filters, error) {
@@ -114,7 +113,7 @@ func parsePolicyOf(name string, text []byte) (p seccompPolicy, err error) {
 	return p, nil
 }
 
-// compileMore returns the filter that allows what p does and what the text says.
+// compileMore returns a filter that allows the calls of p and those in text.
 func (p seccompPolicy) compileMore(name string, text []byte) ([]byte, error) {
 	more, err := parsePolicyOf(name, text)
 	if err != nil {
@@ -128,8 +127,8 @@ func (p seccompPolicy) compileMore(name string, text []byte) ([]byte, error) {
 	return b, nil
 }
 
-// with is p with what more allows. Of a call that more has p's refusals are gone, and if
-// more allows it whatever its arguments are, so are p's conditions.
+// with returns p with the rules of more added. For each call in more, p's refusals are
+// dropped. If more allows the call with any arguments, p's conditions are dropped, too.
 func (p seccompPolicy) with(more seccompPolicy) seccompPolicy {
 	var whole, some []string
 	for _, a := range more.Allow {
@@ -155,7 +154,7 @@ func (p seccompPolicy) with(more seccompPolicy) seccompPolicy {
 	return all
 }
 
-// compile returns the filter with the calls in extra allowed beside.
+// compile returns the filter of p. It also allows the calls in extra.
 func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
 	native, err := seccomp.GetNativeArch()
 	if err != nil {
@@ -165,10 +164,10 @@ func (p *seccompPolicy) compile(extra []string) ([]byte, error) {
 	return shorten(long), err
 }
 
-// compileLong is the same as libseccomp writes it, for any architecture. Calls with
-// conditions come from filters of their own: libseccomp 2.5.4 merges equal comparisons
-// of different calls and forgets that one of them has another argument loaded, so that
-// together they let calls pass that no rule allows.
+// compileLong returns the same filter as libseccomp writes it, for any architecture. Each
+// call with conditions is compiled in a separate filter: libseccomp 2.5.4 merges equal
+// comparisons of different calls, although one of them has another argument loaded. A
+// common filter would let calls pass that no rule allows.
 func (p *seccompPolicy) compileLong(arch seccomp.ScmpArch, extra []string) ([]byte, error) {
 	plain, err := export(arch, func(f *seccomp.ScmpFilter) error { return p.fillPlain(f, extra) })
 	if err != nil {
@@ -178,7 +177,7 @@ func (p *seccompPolicy) compileLong(arch seccomp.ScmpArch, extra []string) ([]by
 	for _, name := range p.conditional() {
 		number, err := seccomp.GetSyscallFromNameByArch(name, arch)
 		if err != nil || number < 0 {
-			continue // not of this architecture: ENOSYS
+			continue // this architecture lacks the call: ENOSYS
 		}
 		part, err := export(arch, func(f *seccomp.ScmpFilter) error { return p.fillConditional(f, name) })
 		if err != nil {
@@ -204,8 +203,8 @@ func export(arch seccomp.ScmpArch, fill func(*seccomp.ScmpFilter) error) ([]byte
 			return nil, err
 		}
 	}
-	// Another architecture's call (int 0x80, x32) answers ENOSYS as well. To
-	// kill would be as safe and tells a confused program nothing.
+	// A call of another architecture (int 0x80, x32) answers ENOSYS as well. Killing
+	// the program would be as safe, but an error tells the program more.
 	if err := f.SetBadArchAction(nosys); err != nil {
 		return nil, err
 	}
@@ -217,7 +216,7 @@ func export(arch seccomp.ScmpArch, fill func(*seccomp.ScmpFilter) error) ([]byte
 	return exportBPF(f)
 }
 
-// conditional are the calls whose arguments matter.
+// conditional returns the calls that have a rule with conditions.
 func (p *seccompPolicy) conditional() (names []string) {
 	for _, w := range slices.Concat(p.AllowWhen, p.PretendWhen, p.RefuseWhen) {
 		names = append(names, w.Call)
@@ -226,8 +225,7 @@ func (p *seccompPolicy) conditional() (names []string) {
 	return slices.Compact(names)
 }
 
-// fillPlain adds the rules about calls whose arguments don't matter to f, for each
-// architecture that it has.
+// fillPlain adds the rules without conditions to f, for each architecture of f.
 func (p *seccompPolicy) fillPlain(f *seccomp.ScmpFilter, extra []string) error {
 	eperm := seccomp.ActErrno.SetReturnCode(int16(unix.EPERM))
 	for _, d := range p.Deny {
@@ -255,7 +253,7 @@ func (p *seccompPolicy) fillPlain(f *seccomp.ScmpFilter, extra []string) error {
 	return nil
 }
 
-// fillConditional adds the rules about one call with conditions.
+// fillConditional adds the rules of one call with conditions.
 func (p *seccompPolicy) fillConditional(f *seccomp.ScmpFilter, call string) error {
 	add := func(rules []seccompWhen, action func(seccompWhen) seccomp.ScmpAction) error {
 		for _, w := range rules {
@@ -279,7 +277,7 @@ func (p *seccompPolicy) fillConditional(f *seccomp.ScmpFilter, call string) erro
 func addRules(f *seccomp.ScmpFilter, name string, action seccomp.ScmpAction, args []seccompArg) error {
 	call, err := seccomp.GetSyscallFromName(name)
 	if err != nil {
-		return nil // not of this architecture, or newer than the library: ENOSYS
+		return nil // the architecture or the library doesn't know the call: ENOSYS
 	}
 	combinations := [][]seccomp.ScmpCondition{nil}
 	for _, a := range args {
@@ -308,7 +306,7 @@ func addRules(f *seccomp.ScmpFilter, name string, action seccomp.ScmpAction, arg
 	return nil
 }
 
-// conditions are what a says, of which one must hold.
+// conditions returns the conditions of a in libseccomp's form. One of them must hold.
 func (a seccompArg) conditions() (all []seccomp.ScmpCondition, err error) {
 	if a.Not != nil {
 		c, err := seccomp.MakeCondition(a.Index, seccomp.CompareNotEqual, *a.Not)
@@ -324,7 +322,8 @@ func (a seccompArg) conditions() (all []seccomp.ScmpCondition, err error) {
 	return all, nil
 }
 
-// exportBPF goes through a file because only libseccomp 2.6 exports to memory.
+// exportBPF returns the compiled filter. It uses a file, because libseccomp before 2.6
+// can't export to memory.
 func exportBPF(f *seccomp.ScmpFilter) ([]byte, error) {
 	fd, err := unix.MemfdCreate("filter", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -1,6 +1,7 @@
-/* Children that make system calls and nothing else: they are forks without
- * exec of a process with many threads, so they block all signals, whose
- * handlers belong to a Go runtime that they lack. */
+/* Children that only make system calls. Each is a fork, without exec, of a
+ * process with many threads, and has only one of these threads. The signal
+ * handlers belong to the Go runtime, which can't work in such a child. So the
+ * child blocks all signals. */
 #define _GNU_SOURCE
 #include "userns.h"
 
@@ -16,16 +17,16 @@ static long fork_quietly(long flags) {
 	sigset_t all, old;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
-	/* Shared descriptors: with copies the child would keep files open that
-	 * others close meanwhile, pipes and files just written among them. */
+	/* The child shares the descriptors. With copies it would keep files open
+	 * that other threads close, such as pipes and files just written. */
 	long pid = syscall(SYS_clone, flags | CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
 	if (pid != 0)
 		sigprocmask(SIG_SETMASK, &old, 0);
 	return pid;
 }
 
-/* skillrun_userns answers the pid of a child that does nothing but hold a new
- * user namespace, or -1 and errno. The caller kills it. */
+/* skillrun_userns returns the PID of a child in a new user namespace, or -1 and
+ * errno. The child only keeps the namespace alive. The caller kills it. */
 long skillrun_userns(void) {
 	long pid = fork_quietly(CLONE_NEWUSER);
 	if (pid == 0) {
@@ -36,8 +37,8 @@ long skillrun_userns(void) {
 	return pid;
 }
 
-/* skillrun_try_unshare answers the pid of a child that tries to leave the
- * given namespaces and exits with the errno. */
+/* skillrun_try_unshare returns the PID of a child that calls unshare(2) with
+ * flags. The child exits with the errno, 0 for success. */
 long skillrun_try_unshare(long flags) {
 	long pid = fork_quietly(0);
 	if (pid == 0)
@@ -45,8 +46,9 @@ long skillrun_try_unshare(long flags) {
 	return pid;
 }
 
-/* skillrun_try_proc answers the pid of a child that tries to mount a proc at
- * dir as a sandbox does, seen by nobody else, and exits with the errno. */
+/* skillrun_try_proc returns the PID of a child that mounts a proc at dir as a
+ * sandbox does, in a new mount namespace. The child exits with the errno, 0 for
+ * success. */
 long skillrun_try_proc(const char *dir) {
 	long pid = fork_quietly(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID);
 	if (pid == 0) {

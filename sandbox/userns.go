@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ids inside a sandbox. init.h knows the script's, too.
+// The ids inside a sandbox. init.h repeats the script's.
 const (
 	rootID   = 0
 	scriptID = 1000
 )
 
-// openUserNamespace returns a user namespace in which the script's id on disk
-// is the given id of the host, and no other id is anything. Mounts keep it
-// alive; its caller closes the file.
+// openUserNamespace returns a user namespace that maps the script's id to hostID,
+// and no other id. A mount that uses the namespace keeps it alive. The caller
+// closes the file.
 func openUserNamespace(hostID uint32) (_ *os.File, err error) {
 	pid, err := C.skillrun_userns()
 	if pid < 0 {
@@ -38,7 +38,7 @@ func openUserNamespace(hostID uint32) (_ *os.File, err error) {
 	return os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 }
 
-// tryUnshare reports whether a process of ours can leave the given namespaces.
+// tryUnshare returns an error if a child of this process can't make such namespaces.
 func tryUnshare(flags int) error {
 	pid, err := C.skillrun_try_unshare(C.long(flags))
 	if pid < 0 {
@@ -47,7 +47,7 @@ func tryUnshare(flags int) error {
 	return waitErrno(int(pid))
 }
 
-// tryMountProc reports whether a process in new namespaces can mount its proc at dir.
+// tryMountProc returns an error if a process in new namespaces can't mount a proc at dir.
 func tryMountProc(dir string) error {
 	path, err := unix.BytePtrFromString(dir)
 	if err != nil {
@@ -77,7 +77,8 @@ func wait(pid int) (status unix.WaitStatus, err error) {
 	}
 }
 
-// seccompActionAvailable asks the kernel whether filters can answer so.
+// seccompActionAvailable returns an error if the kernel's filters don't support action
+// (SECCOMP_GET_ACTION_AVAIL, seccomp(2)).
 func seccompActionAvailable(action *uint32) error {
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(action)))
 	if errno != 0 {

@@ -1,4 +1,4 @@
-/* Children that make system calls and nothing else, for userns.go. See userns.c. */
+/* Children that only make system calls, for userns.go. See userns.c. */
 #ifndef SKILLRUN_USERNS_H
 #define SKILLRUN_USERNS_H
 

@@ -9,17 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the zygotes may have once they serve. zygote.c drops the rest, and says why these.
+// Capabilities of the zygotes while they serve. zygote.c drops all others, and gives the
+// reasons for these.
 const (
 	zygoteEffective = 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID
 	zygotePython    = 1 << unix.CAP_SYS_ADMIN
 	zygoteBounding  = zygoteEffective | zygotePython
 )
 
-// A zygotePosture is what the kernel should say of a zygote before it is used. One that
-// differs is not: sandboxes are then made by libcontainer, Pythons are executed.
+// A zygotePosture is the expected state of a zygote's process in the kernel. A zygote with
+// another state is not used: libcontainer makes the sandboxes, and Python programs are
+// executed.
 type zygotePosture struct {
-	id                   uint32 // of the user that it is, on the machine
+	id                   uint32 // its uid and gid, on the machine
 	effective, permitted uint64
 	filters              int
 }
@@ -36,7 +38,7 @@ func (m *zygote) pythonPosture() zygotePosture {
 	return zygotePosture{id: m.host.ids.first, effective: zygotePython, permitted: zygotePython, filters: 2}
 }
 
-// check compares p with what the kernel says of a process.
+// check compares p with the kernel's status of a process.
 func (p zygotePosture) check(pid int) error {
 	status, err := readStatus(strconv.Itoa(pid))
 	if err != nil {
