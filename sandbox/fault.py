@@ -1,6 +1,6 @@
-# Stands in forkserver.py before its last lines, in a build with the tag skillrun_faults and
-# in no other: layers that a child installs, each of which can be off. OFF says which.
-# What forkserver.py calls is replaced in its own module only; the script sees nothing of it.
+# A build with the tag skillrun_faults, and no other, inserts this text before the last lines
+# of forkserver.py. It switches off layers of protection that a child installs. OFF names
+# them. It replaces functions in forkserver.py's module only, so the script can't see it.
 
 
 def _without(off):

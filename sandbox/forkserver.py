@@ -1,40 +1,43 @@
-"""The zygote of Python zygotes: a CPython (3.9 to 3.14) that has imported
-what scripts will import, and forks children which become them.
+"""The fork server. It makes a CPython (3.9 to 3.14) into a Python zygote: the
+zygote imports the modules that scripts need, and forks children that run the
+scripts.
 
 Theory of operation
 
-The daemon puts this file, named sitecustomize.py, into a directory of its own
-and starts the interpreter as scripts name it, with no arguments and with
-PYTHONPATH set to that directory; the rest of the environment is that of the
-scripts. Python imports sitecustomize while it starts, after everything that
-its start consists of but before it looks at what it is to run. There the
-zygote stays, imports, and serves fork requests on descriptor 3.
+The daemon puts this file, named sitecustomize.py, into a separate directory.
+It starts the interpreter by the name that scripts use, with no arguments and
+with PYTHONPATH set to that directory. The rest of the environment is the same
+as for scripts. Python imports sitecustomize at the end of its start, before it
+determines the program to run. The zygote never leaves that import: it imports
+modules and serves fork requests on descriptor 3.
 
-A child moves into a prepared sandbox (a sandbox), gives up everything that it
-has, and waits for a command line. It then configures the interpreter anew from
-that command line (Py_InitializeFromConfig) and returns from this import. What
-follows is Python's own main, from the computation of sys.path[0] to the exit
-status: no frame of this file lies beneath the script, and nothing of Python's
-behaviour is imitated here.
+A child moves into a prepared sandbox, gives up everything that it inherited,
+and waits for a command line. It then configures the interpreter again with that
+command line (Py_InitializeFromConfig) and returns from this import. Python's
+normal main continues, from the computation of sys.path[0] to the exit status.
+No frame of this file is on the script's stack, and this file imitates no
+behavior of Python.
 
-Whatever a child can't be by this way (other options, another interpreter,
-modules beside the script that hide preloaded ones) it becomes by execve of the
-same command line, in the same sandbox: slower, and right.
+Some command lines need more: other options, another interpreter, or modules
+near the script that hide preloaded ones. For these the child calls execve
+with the same command line, in the same sandbox. That is slower, but always
+correct.
 
-A child that waits has copied the pages that the start and end of a script write, as
-a rehearsal showed (see Prefault), so that little of its zygote's is left to copy then.
+Before it waits, a child copies the memory pages that the start and the end of a
+script write. A rehearsal finds these pages (see Prefault). So a script
+copies few pages of the zygote while it runs.
 
-What a script shares with its siblings: preloaded modules in sys.modules, the
-hash seed, the layout of the address space, objects that gc.freeze keeps out of
-collections. What is made fresh: see renew.
+A script shares with its siblings: preloaded modules in sys.modules, the hash
+seed, the layout of the address space, and objects that gc.freeze keeps out of
+collections. Function renew lists the state that each child makes fresh.
 
-The zygote has one thread, runs no code but the interpreter's own installation,
+The zygote has one thread, runs only code of the interpreter's installation,
 and must survive every request. It ends when descriptor 3 closes.
 """
 
 import sys
 
-_bare = frozenset(sys.modules)  # what a Python that just started has imported
+_bare = frozenset(sys.modules)  # the modules of a Python that just started
 
 import _thread
 import _weakref
@@ -59,13 +62,13 @@ MAX_COMMAND = 16 << 20  # of a command line with its environment
 MAX_GROUPS = 8
 MAX_SPACES = 8  # namespaces of a sandbox
 MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
-MAX_LISTED = 1 << 16  # names of one directory that a child looks at
-MAX_WALKED = 4096  # names beneath the workspace that it looks at
-MAX_DEPTH = 32  # directories, one in the other, that it goes down to
-MAX_ZIP_END = 22 + 0xFFFF  # bytes in which a zip file's last record begins
+MAX_LISTED = 1 << 16  # names of one directory that a child reads
+MAX_WALKED = 4096  # names beneath the workspace that a child reads
+MAX_DEPTH = 32  # depth of directories that a child enters
+MAX_ZIP_END = 22 + 0xFFFF  # the last record of a zip file begins in its last so many bytes
 
-# What may be imported: a text that a stranger wrote says which of these, and has no other
-# word here. Package sandbox reads this list.
+# The modules that a zygote may import. An untrusted script selects some of these, and has
+# no other influence on the zygote. Package sandbox reads this list.
 MODULES = """
     argparse asyncio base64 bs4 collections contextlib copy csv dataclasses datetime decimal docx enum fractions
     functools glob hashlib html io itertools jinja2 json logging lxml math matplotlib networkx numpy openpyxl operator
@@ -93,7 +96,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.sbrk.restype = ctypes.c_void_p
 _libc.malloc.restype = ctypes.c_void_p
-_libc.capset, _libc.clearenv, _libc.madvise  # found here, and not by each child
+_libc.capset, _libc.clearenv, _libc.madvise  # looked up here once, not in each child
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
 PR_CAPBSET_READ, PR_CAPBSET_DROP = 23, 24
@@ -125,20 +128,20 @@ def prctl(option, *args):
 
 
 class Failed(Exception):
-    """A stage of a child's way, and the errno of what it failed with."""
+    """The stage of a child that failed, and the errno."""
 
     def __init__(self, stage, error):
         self.stage, self.errno = stage, getattr(error, "errno", None) or 0
 
 
 class Barrier:
-    """A child's stream to the daemon, which closes when what the command brings runs."""
+    """A child's stream to the daemon. It closes before code of the request runs."""
 
     def __init__(self, fd):
         self.fd = fd
 
     def say(self, **packet):
-        """One line."""
+        """Sends one line."""
         os.write(self.fd, json.dumps(packet).encode() + b"\n")
 
     def started(self):
@@ -148,7 +151,7 @@ class Barrier:
             self.fd = None
 
     def failed(self, error):
-        """Says it to the daemon, or as the program that runs."""
+        """Reports the error to the daemon; on stderr if the program has started."""
         stage, number = getattr(error, "stage", type(error).__name__), getattr(error, "errno", 0) or 0
         if self.fd is not None:
             self.say(op="failed", stage=stage, errno=number)
@@ -183,7 +186,7 @@ def set_limits(rlimits):
         resource.setrlimit(number, (value(soft), value(hard)))
 
 
-# Those that the kernel knows.
+# The capabilities that the kernel knows.
 _CAPABILITIES = [c for c in map(ctypes.c_ulong, range(64)) if _libc.prctl(PR_CAPBSET_READ, c, 0, 0, 0) >= 0]
 
 
@@ -193,7 +196,8 @@ def drop_bounding_set():
 
 
 def become_script():
-    """As in init_child.c: ids, capabilities, then what a change of ids resets."""
+    """Drops ids and capabilities, as init_child.c does. Then it sets the flags that the
+    kernel resets at a change of ids (prctl(2))."""
     os.setgroups([])
     os.setresgid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID)
     os.setresuid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID)
@@ -208,9 +212,9 @@ def become_script():
 
 def join_keyring():
     try:
-        syscall("keyctl", 1, None)  # KEYCTL_JOIN_SESSION_KEYRING, a new one without name
+        syscall("keyctl", 1, None)  # KEYCTL_JOIN_SESSION_KEYRING: a new keyring without a name
     except OSError as e:
-        if e.errno != 38:  # ENOSYS: a kernel without keys
+        if e.errno != 38:  # ENOSYS: a kernel without keyrings
             raise
 
 
@@ -229,14 +233,14 @@ class Filter(ctypes.Structure):
 
 
 def restrict_writing():
-    """As in init_child.c, and with the same places. It must come after the
-    mounts: a rule holds for a file system's own directory, and one for the
-    directory that another is mounted on says nothing of that."""
+    """Restricts writing to the same directories as init_child.c. It must come after
+    the mounts: a rule for a directory does not hold for a file system
+    mounted on the directory (security/landlock/fs.c)."""
     try:
         if syscall("landlock_create_ruleset", None, 0, 1) < 2:
             return
     except OSError:
-        return  # no Landlock: the daemon knows
+        return  # no Landlock; the daemon has checked whether that is tolerated
     rights = 1 << 1 | 1 << 13  # WRITE_FILE, REFER
     attr = struct.pack("=Q", rights)
     rules = syscall("landlock_create_ruleset", attr, len(attr), 0)
@@ -249,8 +253,8 @@ def restrict_writing():
 
 
 def watch_generators(found):
-    """Notes in found each generator of random numbers that an import makes without a seed.
-    Returns the function that ends this. numpy's own generator is not among them."""
+    """Appends to found each random number generator that an import makes without a seed.
+    Returns a function that ends this. numpy's generator is not found."""
     import random
 
     init = random.Random.__init__
@@ -268,17 +272,17 @@ def watch_generators(found):
 
 
 def renew(generators=()):
-    """What imports made that must not be the same in two children. The random module
-    reseeds its own generator after a fork, and os, time and secrets keep nothing."""
+    """Renews the state of imported modules that must differ between children. The random
+    module reseeds its generator after a fork. os, time and secrets keep no state."""
     loaded = sys.modules.get
     for generator in generators:
         generator.seed()
     dummy = getattr(loaded("sympy"), "Dummy", None)
-    if hasattr(dummy, "_base_dummy_index"):  # numbers of a script's symbols, which shall differ between processes
+    if hasattr(dummy, "_base_dummy_index"):  # numbers of a script's symbols; they must differ between processes
         dummy._base_dummy_index = 10**6 + int.from_bytes(os.urandom(4), "little") % (8 * 10**6)
     if loaded("_ssl"):
-        # libcrypto reseeds when getpid() has changed, which in another PID
-        # namespace it need not have.
+        # libcrypto reseeds when getpid() has changed. In another PID namespace
+        # the number may be the same.
         loaded("_ssl").RAND_add(os.urandom(64), 64.0)
     if loaded("numpy.random.mtrand"):
         loaded("numpy.random.mtrand")._rand.seed()
@@ -294,7 +298,7 @@ def renew(generators=()):
 
 
 def renew_clock():
-    """The time from which logging counts, which is that of its import."""
+    """Resets the start time of logging (relativeCreated), which is the time of its import."""
     logging = sys.modules.get("logging")
     if logging:
         import time
@@ -303,8 +307,8 @@ def renew_clock():
 
 
 def renew_streams():
-    """The standard streams, as Python's start makes them of descriptors. A child
-    that is to have other settings than its zygote's has no use for them."""
+    """Makes the standard streams from the descriptors, as Python's start does. It uses the
+    zygote's settings: a child with other settings executes a Python instead."""
     flag = os.environ.get("PYTHONUNBUFFERED", "")
     unbuffered = flag != "" and (not flag.isdigit() or int(flag) > 0)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -322,7 +326,7 @@ def renew_streams():
 def prepare_child(zygote, request, spaces, barrier, stdio, groups):
     stages = (
         ("cgroup", enter_groups, (groups,)),
-        ("memory", zygote.prefault.touch, ()),  # what is copied belongs to the sandbox's group
+        ("memory", zygote.prefault.touch, ()),  # after cgroup: the copies are charged to the sandbox
         ("renew", renew, (zygote.generators,)),  # may open /dev/urandom, so before descriptors
         ("namespaces", enter_namespaces, (spaces[1:], request["namespaces"][1:])),
         ("session", os.setsid, ()),
@@ -347,13 +351,13 @@ def run_stages(stages):
 
 # ---- memory that children write ----
 #
-# A child shares its zygote's pages until it writes to them, and then the kernel
-# copies one, a fault each. Most that a script's start and end write is the
-# interpreter's own work, counts of references above all, to nearly the same pages in
-# each child. The child that tries the way out stops when it is over, so that its
-# zygote sees which pages it had written by then. Later children have the kernel copy
-# those at once, while nobody waits for them. That is advice: it changes no page's
-# content, and a page less or more only costs.
+# A child shares the zygote's pages until it writes to them. Each first write to a page is
+# a page fault, in which the kernel copies the page. During the start and the end of a
+# script most writes come from the interpreter, mainly reference counts. They hit nearly the
+# same pages in each child. The child that rehearses the fast exit stops at its end, so that
+# the zygote can see which pages it has written. Later children let the kernel copy these
+# pages at once, before a request needs the child. This only affects speed: no page's
+# content changes, and a page too few or too many costs a little time.
 
 MADV_POPULATE_WRITE = 23  # Linux 5.14
 MAX_PREFAULTED = 4 << 20  # bytes that a child copies
@@ -368,7 +372,7 @@ class Range(ctypes.Structure):
 
 
 def writable():
-    """Where this process may write to memory of its own, as (start, end)."""
+    """The private writable memory of this process, as pairs (start, end)."""
     with open("/proc/self/maps") as f:
         for line in f:
             where, rights = line.split(None, 2)[:2]
@@ -378,7 +382,8 @@ def writable():
 
 
 def written(pid):
-    """The addresses, of writable() ones, of pages that a child has to itself."""
+    """The addresses of pages in writable() that only the child pid maps. The child has
+    written to these (/proc/pid/pagemap, bit 56, proc(5))."""
     with open("/proc/%d/pagemap" % pid, "rb", buffering=0) as f:
         for start, end in writable():
             f.seek(start // PAGE * 8)
@@ -390,7 +395,7 @@ def written(pid):
 
 
 class Prefault:
-    """Pages that children write to before they wait."""
+    """The pages that children copy before they wait."""
 
     def __init__(self, addresses=()):
         found, room = [], MAX_PREFAULTED // PAGE
@@ -409,10 +414,10 @@ class Prefault:
             return
         for r in self.ranges:
             if _libc.madvise(ctypes.c_void_p(r.start), ctypes.c_size_t(r.size), MADV_POPULATE_WRITE) == -1:
-                return  # a kernel that can't
+                return  # not supported by the kernel
 
     def touch_at_once(self):
-        """False where the kernel can't, which for a process's own memory is before Linux 6.13."""
+        """Returns false if the kernel can't do it. For the caller's memory that is before Linux 6.13."""
         try:
             own = syscall("pidfd_open", os.getpid(), 0)
         except OSError:
@@ -433,7 +438,7 @@ def read_full(fd, length):
     while len(data) < length:
         more = os.read(fd, min(length - len(data), 1 << 20))
         if not more:
-            os._exit(0)  # the daemon has no use for this child
+            os._exit(0)  # the daemon has discarded this child
         data += more
     return bytes(data)
 
@@ -470,8 +475,8 @@ def replace_environment(env):
 
 
 def settings(env):
-    """What of an environment Python and the C library have read when they started, and
-    packages when they were imported."""
+    """The variables of an environment that are read before the fork: by Python and the C
+    library at their start, and by packages at their import."""
     read = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "XDG_CONFIG_HOME", "GCONV_PATH", "LOCPATH", "TZDIR")
     own = ("PYTHONPATH", "PYTHONUSERBASE")
     families = ("PYTHON", "BLIS_", "GLIBC_", "GOTO_", "JOBLIB_", "KMP_", "LD_", "LOKY_", "MALLOC_", "MATPLOTLIB", "MKL_", "MPL", "NETWORKX_")
@@ -481,8 +486,8 @@ def settings(env):
 
 
 def names_a_file(zone):
-    """Whether a value of TZ may name a file outside of the system's directory of zones.
-    The C library opens it, and a pipe would make it wait."""
+    """Whether a value of TZ may name a file outside of the system's zone directory. The
+    C library opens the file (tzset(3)), and a pipe would make it wait."""
     return zone.startswith((":", "/")) or ".." in zone
 
 
@@ -509,13 +514,13 @@ def hides(directory, preloaded):
             if stem in preloaded and (not dot or suffix in ("py", "pyc") or suffix.endswith("so")):
                 return True
     except FileNotFoundError:
-        pass  # Python will find nothing either
+        pass  # Python will find nothing there, either
     return False
 
 
 def hides_beneath(top, preloaded):
-    """Whether a directory beneath top, which may come first on sys.path, has a module
-    of the name of a preloaded one, or there is too much to look at."""
+    """Whether a directory beneath top has a module with the name of a preloaded one. Any of
+    these directories may come first on sys.path. Also true if there are too many files."""
     left, found = MAX_WALKED, [(top, 0)]
     while found:
         directory, depth = found.pop()
@@ -525,7 +530,7 @@ def hides_beneath(top, preloaded):
         if left < 0 or depth > MAX_DEPTH:
             return True
         if directory == os.path.join(top, "venv") and any(e.name == "pyvenv.cfg" for e in entries):
-            continue  # the skill's: see add_user_site
+            continue  # the skill's virtual environment: see add_user_site
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 if is_module(entry.name, directory, preloaded) or entry.is_symlink() and hides_by_link(entry, top, preloaded):
@@ -536,7 +541,7 @@ def hides_beneath(top, preloaded):
 
 
 def is_module(name, directory, preloaded):
-    """Whether a file has the name of a preloaded module's."""
+    """Whether a file may be a module with the name of a preloaded one."""
     stem, _, suffix = name.partition(".")
     if suffix not in ("py", "pyc") and not suffix.endswith("so"):
         return False
@@ -550,8 +555,8 @@ def hides_by_link(entry, top, preloaded):
 
 
 def where_is(path):
-    """The real path of a file, by the kernel: it follows at most 40 links, and
-    os.path.realpath any number."""
+    """The real path of a file. The kernel finds it, because the kernel follows at most 40
+    links (path_resolution(7)); os.path.realpath follows any number."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         return os.readlink("/proc/self/fd/%d" % fd)
@@ -560,8 +565,8 @@ def where_is(path):
 
 
 def first_on_path(argv):
-    """sys.path[0] as Python will make it. None: the script may be a zip file, or is no
-    regular file."""
+    """The sys.path[0] that Python will compute. None if the script may be a zip file, or is
+    no regular file."""
     if argv[1] == "-c":
         return ""
     mode = os.stat(argv[1]).st_mode
@@ -573,15 +578,15 @@ def first_on_path(argv):
 
 
 def may_be_zip(path):
-    """Whether a file ends as zip files do. To read the rest may take long: a Python that
-    is executed does that as part of the program."""
+    """Whether a file ends like a zip file. Only the end is read, because the rest may be
+    long. An executed Python reads it within the program's deadline."""
     with open(path, "rb", buffering=0) as f:
         f.seek(max(0, f.seek(0, os.SEEK_END) - MAX_ZIP_END))
         return b"PK\5\6" in f.read(MAX_ZIP_END)
 
 
 def find_user_site():
-    """The directory of the user's own packages; None: there is none to add."""
+    """The directory of the user's packages. None if Python would not add one."""
     site.USER_BASE = site.USER_SITE = None
     if not site.ENABLE_USER_SITE:
         return None
@@ -590,12 +595,12 @@ def find_user_site():
 
 
 def runs_code(path):
-    """Whether to add a directory of packages may run code that is there."""
+    """Whether adding a directory of packages may run code from it (.pth files)."""
     return any(name.endswith(".pth") for name in names(path))
 
 
 def add_user_site():
-    """Adds the user's own packages where Python has them: before the site's."""
+    """Adds the user's packages at Python's usual position: before the site's packages."""
     general = [p for p in sys.path if p in site.getsitepackages()]
     known = {p for p in sys.path}
     sys.path[:] = [p for p in sys.path if p not in general]
@@ -608,7 +613,7 @@ class Status(ctypes.Structure):
 
 
 class Config:
-    """Functions of a PyConfig. What it is made of, in some 500 bytes, is Python's own affair."""
+    """Functions of PyConfig. Its fields differ between versions; it takes about 500 bytes."""
 
     SIZE = 1 << 12
 
@@ -620,9 +625,9 @@ class Config:
 
 
 def encodings_of(config, heap):
-    """Pointers to those strings of a PyConfig that say UTF-8 as the C library
-    spells it. A start replaces them by the codec's own name; a second
-    configuration does not, and sys.getfilesystemencoding() would show it."""
+    """Pointers to the strings of a PyConfig that have the C library's spelling, UTF-8.
+    Python's start replaces them with the codec's name. A second configuration does
+    not, so that sys.getfilesystemencoding() would show the difference."""
     text = struct.pack("=6I", *b"UTF-8\0")
     address, last = ctypes.addressof(config), _libc.sbrk(0) - len(text)
     for offset, (value,) in enumerate(struct.iter_unpack("P", config)):
@@ -651,7 +656,8 @@ def configure(argv, heap):
 
 
 def renew_main():
-    """A __main__ that gc.freeze has not seen: its names are collected at the end."""
+    """Makes a __main__ that gc.freeze has not seen, so that its names are collected at
+    the end."""
     old = sys.modules["__main__"]
     new = type(sys)("__main__")
     new.__dict__.clear()
@@ -660,7 +666,8 @@ def renew_main():
 
 
 def rename(argv, layout):
-    """What ps shows. Where the kernel can't, it shows the zygote's."""
+    """Changes the name and the command line that ps shows. If the kernel refuses, ps shows
+    the zygote's command line (PR_SET_MM, prctl(2))."""
     name = os.fsencode(os.path.basename(argv[0]))[:15]
     _libc.prctl(PR_SET_NAME, ctypes.c_char_p(name), 0, 0, 0)
     parts = [b"".join(os.fsencode(a) + b"\0" for a in argv)]
@@ -670,7 +677,7 @@ def rename(argv, layout):
         return
     ctypes.memmove(memory, parts[0] + parts[1], len(parts[0]) + len(parts[1]))
     middle = memory + len(parts[0])
-    # struct prctl_mm_map, as it is but for the arguments and the environment.
+    # struct prctl_mm_map: only the arguments and the environment change.
     fields = layout[:5] + [_libc.sbrk(0)] + layout[5:] + [memory, middle, middle, middle + len(parts[1])]
     packed = struct.pack("=11QQII", *fields, 0, 0, 0xFFFFFFFF)
     _libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), packed, ctypes.c_ulong(len(packed)), 0)
@@ -684,8 +691,8 @@ def memory_layout():
 
 
 def become(zygote, barrier, command):
-    """Turns this child into the command. Returns if Python's own main is to go
-    on, or becomes it by execve."""
+    """Turns this child into the command. Returns if Python's main must continue;
+    otherwise executes the command."""
     run_stages((("directory", enter_directory, (command["dir"],)), ("environment", replace_environment, (command["env"],))))
     if zygote.last_filter:
         run_stages((("landlock", restrict_writing, ()), ("filter", zygote.last_filter.load, ())))
@@ -693,8 +700,8 @@ def become(zygote, barrier, command):
 
 
 def become_python(zygote, barrier, command):
-    """Returns if Python's own main is to go on. If the child can't judge the command, or
-    can't become it, the child executes it: a Python that starts says what is wrong."""
+    """Returns if Python's main must continue. If the child can't judge the command, or
+    can't become it, the child executes it: a new Python reports any error itself."""
     try:
         forked = may_fork(zygote, command) and add_packages(zygote, barrier)
         if forked:
@@ -708,7 +715,7 @@ def become_python(zygote, barrier, command):
 
 
 def may_fork(zygote, command):
-    """Whether this child can be what is asked for, as far as files and settings say."""
+    """Whether this child can become the command, judged by files and settings."""
     argv, env, path, preloaded = command["argv"], command["env"], command.get("path") or [], zygote.preloaded
     if command.get("exec") or len(argv) < 2 or argv[0] != zygote.name:
         return False
@@ -724,7 +731,7 @@ def may_fork(zygote, command):
 
 
 def add_packages(zygote, barrier):
-    """Adds the user's own packages. False: they hide what was imported."""
+    """Adds the user's packages. Returns false if they hide preloaded modules."""
     user = find_user_site()
     if not user:
         return True
@@ -762,17 +769,18 @@ def execute(barrier, argv, env):
 
 # ---- a child's end ----
 #
-# When a script is over Python takes apart all that was imported. In a child that
-# copies most of the pages that it shares with its zygote, and takes longer than
-# many scripts. If nothing would show, a child goes on where Py_FinalizeEx would
-# return to: to the exit of the process, with the status that only its callers know.
+# At the end of a script Python destroys all modules. In a child that writes to, and so
+# copies, most of the pages shared with the zygote, and takes longer than many scripts run.
+# The fast exit skips it when no difference can be seen. It continues at the
+# return address of Py_FinalizeEx, in the caller that exits the process. Only the callers
+# know the exit status.
 
-WAY_OUT_STATUS = 84
-MAX_LOOKED_AT = 20000  # objects; a script with more has much else to take apart
-MAX_BLOCKS = 10 * MAX_LOOKED_AT  # of memory, of which an object is at least one; a list of all objects may not fit beside more
+FAST_EXIT_STATUS = 84
+MAX_LOOKED_AT = 20000  # objects; with more of them the check would take long, compared with the gain
+MAX_BLOCKS = 10 * MAX_LOOKED_AT  # of memory, at least one per object; with more blocks a list of all objects may exceed the memory limit
 
-# Modules of the standard library with things that act when they go and that have
-# no __del__ in every version, or with interpreters of their own.
+# Modules of the standard library whose objects act on deletion, without a __del__ in
+# every version, or that have further interpreters.
 _ACTING = "_curses", "_dbm", "_gdbm", "_interpreters", "_sqlite3", "_tkinter", "_xxsubinterpreters", "readline"
 _DYNLOAD = os.path.join(sys.base_exec_prefix, sys.platlibdir, "python%d.%d" % sys.version_info[:2], "lib-dynload") + "/"
 _FILES = io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO
@@ -783,13 +791,14 @@ _told = _weakref.ref.__dict__["__callback__"].__get__
 
 
 def finalizes(kind):
-    """Whether instances may do something when they, or what they refer to, go.
-    Runs no code of the script's."""
+    """Whether instances may act when they, or the objects that they refer to, are deleted.
+    Runs no code of the script."""
     return any(c is _weakref.ref or "__del__" in _names(c) for c in _mro(kind))
 
 
 def inert(thing, names):
-    """Whether a thing that finalizes has nothing to do that a script could see."""
+    """Whether the deletion of an object has no effect that a script could see. The
+    object's type finalizes."""
     kind = type(thing)
     if issubclass(kind, _weakref.ref):
         told = _told(thing)
@@ -798,13 +807,13 @@ def inert(thing, names):
 
 
 def lasting(things, known, names):
-    """Those of things that finalize, but for the known and the spent."""
+    """The objects of things that finalize, except for the known and the inert ones."""
     kinds = {k for k in set(map(type, things)) if finalizes(k)}
     return [t for t in things if type(t) in kinds and not any(t is k for k in known) and not inert(t, names)]
 
 
 def foreign(module):
-    """Whether a module is not known to be made of Python."""
+    """Whether a module may be an extension module from outside the standard library."""
     if type(module) is not type(sys):
         return True
     file = module.__dict__.get("__file__")
@@ -813,7 +822,7 @@ def foreign(module):
 
 
 def standard_streams():
-    """With what they are made of."""
+    """The standard streams, each with its buffer and its raw stream."""
     return [s for t in (sys.stdin, sys.stdout, sys.stderr) for s in (t, t.buffer, getattr(t.buffer, "raw", None))]
 
 
@@ -822,16 +831,15 @@ _blocks = sys.getallocatedblocks
 
 
 def thaw():
-    """Gives what was frozen back to the collector, as the oldest. What a frozen
-    object refers to would never go, and its files would keep what they buffer."""
+    """Moves the frozen objects back to the collector's oldest generation. Otherwise the
+    objects that they refer to would never be deleted, and files not be flushed."""
     _freeze()
     _unfreeze()
 
 
 class Sentinel(list):
-    """A child's sys.path_hooks. Python drops it when a script is over, its atexit
-    functions were called and its output is flushed, just before all modules are
-    taken apart."""
+    """A child's sys.path_hooks. Python deletes it after the atexit functions and the
+    flush of the output, just before it destroys the modules."""
 
     __slots__ = ("zygote", "streams")
 
@@ -842,14 +850,14 @@ class Sentinel(list):
                 sys.stderr.flush()
                 self.zygote.fast_exit.take()
         except BaseException:
-            pass  # Python goes its own way
+            pass  # Python's normal finalization continues
         thaw()
 
     def nothing_shows(self):
         loaded, zygote = sys.modules, self.zygote
         if _thread._count() or any(name in loaded for name in _ACTING) or "PYTHONMALLOCSTATS" in zygote.settings:
             return False
-        if gc.garbage or _debug():  # Python would speak of it
+        if gc.garbage or _debug():  # Python would print something about it
             return False
         if _blocks() - zygote.blocks > MAX_BLOCKS:
             return False
@@ -867,15 +875,15 @@ class Sentinel(list):
 
 
 class FastExit:
-    """From within Py_FinalizeEx back to who called it, as if it had returned 0."""
+    """Leaves Py_FinalizeEx and continues in its caller, as if it had returned 0."""
 
-    # The call-saved registers: their numbers in DWARF, their places in a
-    # ucontext_t of glibc, in words.
+    # The callee-saved registers: number in DWARF, then index of the word in
+    # glibc's ucontext_t.
     _SAVED = {3: 16, 6: 15, 12: 9, 13: 10, 14: 11, 15: 12}  # rbx, rbp, r12 to r15
     _SP, _PC = 20, 21
 
     def __init__(self):
-        """Raises AttributeError or OSError where there is none."""
+        """Raises AttributeError or OSError if this machine has no fast exit."""
         if os.uname().machine != "x86_64":
             raise OSError("not x86_64")
         self.libc, self.unwind = ctypes.PyDLL(None), ctypes.PyDLL("libgcc_s.so.1")
@@ -892,12 +900,12 @@ class FastExit:
         if self.inside:
             self.caller = {self._PC: at, self._SP: u._Unwind_GetCFA(frame)}
             self.caller.update((word, u._Unwind_GetGR(frame, number)) for number, word in self._SAVED.items())
-            return 5  # _URC_END_OF_STACK: far enough
+            return 5  # _URC_END_OF_STACK: stop here
         self.inside = u._Unwind_FindEnclosingFunction(ctypes.c_void_p(at - 1)) == self.finalize
         return 0
 
     def take(self):
-        """Returns only if the way can't be found."""
+        """Returns only if the caller of Py_FinalizeEx can't be found."""
         self.unwind._Unwind_Backtrace(self.look, None)
         if not self.caller:
             return
@@ -915,7 +923,7 @@ def sentinel(zygote):
 
 
 def again(name):
-    """Imports a module anew, by a path that now has more in front."""
+    """Imports a module again, after sys.path has got more entries in front."""
     sys.modules.pop(name, None)
     try:
         __import__(name)
@@ -925,7 +933,7 @@ def again(name):
 
 
 def child(zygote, request, fds):
-    """The whole way of a child. Returns when the script is to run."""
+    """Runs a child from the fork on. Returns when the script can run."""
     last = 4 + len(request["namespaces"])
     barrier, stdio, spaces, groups = Barrier(fds[0]), fds[1:4], fds[4:last], fds[last:]
     try:
@@ -947,7 +955,7 @@ def child(zygote, request, fds):
 
 
 class Zygote:
-    """What children take with them, and who they are."""
+    """The state of the zygote, which children inherit, and the list of children."""
 
     def __init__(self):
         self.control = socket.socket(fileno=CONTROL)
@@ -961,10 +969,10 @@ class Zygote:
         self.layout = memory_layout()
         self.filter = self.last_filter = self.fast_exit = None
         self.prefault = Prefault()
-        self.generators = []  # of random numbers, that children seed
+        self.generators = []  # random number generators that children must reseed
 
     def receive(self):
-        """One request and its descriptors; (None, []) when the daemon is gone."""
+        """One request and its descriptors; (None, []) if the daemon has closed the socket."""
         space = socket.CMSG_SPACE(4 * (4 + MAX_SPACES + MAX_GROUPS))
         try:
             data, ancillary, _, _ = self.control.recvmsg(MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
@@ -986,14 +994,15 @@ class Zygote:
         self.control.send(json.dumps(packet).encode())
 
     def begin(self, request, fds):
-        """True in a child that tries the way out."""
+        """Returns true in the child that rehearses the fast exit."""
         size, last = int(request["filter_bytes"]), int(request.get("last_filter_bytes") or 0)
         self.filter = Filter.read(fds[0], 0, size)
         self.last_filter = Filter.read(fds[0], size, last) if last else None
         imported, failed = [], []
         if not set(request["imports"]) <= set(MODULES):
             raise ValueError("imports %.200r" % request["imports"])
-        # Threads would not live on in a child, and a fork beside them is a gamble.
+        # No threads: a child would lack them, and a fork of a threaded process may
+        # deadlock (fork(2)).
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         if {"hashlib", "ssl"} & set(request["imports"]):
             keep_openssl()
@@ -1011,11 +1020,12 @@ class Zygote:
             self.send(op="failed", stage="threads", errno=0)
             self.end()
         if os.stat("/proc/self/exe").st_mode & 0o044:
-            # What all children have as /proc/self/exe they could lock and watch.
+            # All children have this file as /proc/self/exe. A script could lock and
+            # watch a readable file.
             self.send(op="failed", stage="program", errno=0)
             self.end()
         for finder in sys.meta_path:
-            finder.find_spec("usercustomize", None)  # Python will; it reads sys.path's directories
+            finder.find_spec("usercustomize", None)  # as Python does later; this caches the directories of sys.path
         self.preloaded = {n for n in sys.modules if "." not in n} - _bare
         self.path = frozenset(sys.path)
         self.last_loaded = next(reversed(sys.modules))
@@ -1024,14 +1034,14 @@ class Zygote:
         lasts = lasting(gc.get_objects(), [self.control] + standard_streams(), self.names)
         gc.freeze()
         self.blocks = _blocks()
-        if not lasts and self.try_way_out():
+        if not lasts and self.try_fast_exit():
             return True
         self.send(op="ready", python="%d.%d.%d" % sys.version_info[:3], imported=imported, failed=failed, has=[n for n in MODULES if n in sys.modules])
         return False
 
-    def try_way_out(self):
-        """True in a child that ends by it. A zygote's children do if that one
-        stopped at its end and its status is as it should be."""
+    def try_fast_exit(self):
+        """Returns true in the child that rehearses it. Later children use the fast exit
+        only if this child stopped at its end and exited with the expected status."""
         try:
             self.fast_exit = FastExit()
         except (AttributeError, OSError):
@@ -1043,28 +1053,29 @@ class Zygote:
             self.rehearse()
             return True
         _, status = os.waitpid(pid, os.WUNTRACED)
-        stopped = os.WIFSTOPPED(status)  # if not, it may have executed another Python
+        stopped = os.WIFSTOPPED(status)  # if false, it may have executed another Python
         if stopped:
             try:
                 self.prefault = Prefault(written(pid))
             except (OSError, ValueError):
-                pass  # a kernel that doesn't tell
+                pass  # the kernel doesn't show the pages
             os.kill(pid, signal.SIGCONT)
             _, status = os.waitpid(pid, 0)
-        if not stopped or os.waitstatus_to_exitcode(status) != WAY_OUT_STATUS:
+        if not stopped or os.waitstatus_to_exitcode(status) != FAST_EXIT_STATUS:
             self.fast_exit, self.prefault = None, Prefault()
         return False
 
     def rehearse(self):
-        """Does in a child what those do that run scripts, and has it stop at its end."""
+        """Runs a small script in this child like in other children, and makes the child
+        stop at its end."""
         at_exit = getattr(_libc, "__cxa_atexit")
         checked(at_exit(getattr(_libc, "raise"), signal.SIGSTOP, None))
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # while it is stopped no alarm reaches it
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # an alarm doesn't end a stopped process
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
         script, barrier = os.memfd_create("script"), os.memfd_create("barrier")
-        os.write(script, b"print(2 + 2)\nraise SystemExit(%d)\n" % WAY_OUT_STATUS)
+        os.write(script, b"print(2 + 2)\nraise SystemExit(%d)\n" % FAST_EXIT_STATUS)
         command = {"argv": [self.name, "/proc/self/fd/%d" % script], "env": dict(os.environ)}
         text = json.dumps(command).encode()
         os.pwrite(barrier, struct.pack("<I", len(text)) + text, 0)
@@ -1073,13 +1084,13 @@ class Zygote:
         try:
             drop_bounding_set()
         except OSError:
-            pass  # a child may, as root of its sandbox
+            pass  # other children may do it, as root of their sandboxes
         command = read_command(barrier)
         replace_environment(command["env"])
         become_python(self, Barrier(barrier), command)
 
     def fork(self, request, fds):
-        """True in the child, when it is to run the script."""
+        """Returns true in the child, when the script can run."""
         sandbox, stage = request.get("sandbox"), "request"
         try:
             kinds = request["namespaces"]
@@ -1098,7 +1109,7 @@ class Zygote:
             return False
         if pid == 0:
             self.control.detach()
-            self.children.clear()  # a script has no business with its siblings
+            self.children.clear()  # a script must not know its siblings
             child(self, request, fds)
             return True
         pidfd = syscall("pidfd_open", pid, 0)
@@ -1145,8 +1156,8 @@ class Zygote:
 
 
 def keep_openssl():
-    """Has libcrypto not take its tables apart at a process's exit, which copies their
-    pages. It must be told before a module uses it."""
+    """Keeps libcrypto from freeing its tables at the exit of a process, which would copy
+    their pages. It must be called before a module uses libcrypto."""
     spec = sys.meta_path[-1].find_spec("_hashlib", None)
     try:
         with open(spec.origin, "rb") as f:
@@ -1154,11 +1165,11 @@ def keep_openssl():
         crypto = ctypes.CDLL(name[1].decode())
         crypto.OPENSSL_init_crypto(ctypes.c_uint64(0x00080000), None)  # OPENSSL_INIT_NO_ATEXIT
     except (AttributeError, OSError, TypeError):
-        pass  # it is within the interpreter, or an older one
+        pass  # libcrypto is linked into the interpreter, or is an older version
 
 
 def settle_signals():
-    """What a fresh Python has, whatever this one was started with."""
+    """Sets signals as in a fresh Python, whatever this process inherited."""
     default = bytes(32)  # struct kernel_sigaction
     for number in range(1, 65):
         if number not in (signal.SIGKILL, signal.SIGSTOP):
@@ -1179,12 +1190,12 @@ def main():
     sys.path_importer_cache.pop(here, None)
     os.environ.pop("PYTHONPATH", None)
     try:
-        again("sitecustomize")  # the installation's own, if it has one
+        again("sitecustomize")  # the installation's, if it has one
     except Exception:
-        pass  # Python says so and goes on
+        pass  # Python, too, continues after an error in it
     try:
         settle_signals()
-        prctl(PR_SET_DUMPABLE, 0)  # its memory is nobody's, not even another zygote's
+        prctl(PR_SET_DUMPABLE, 0)  # no process may read its memory, not even another zygote
         Zygote().serve()
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -1193,5 +1204,5 @@ def main():
 
 main()
 if "sitecustomize" not in sys.modules:
-    # To Python this file was never there.
+    # Python continues as if this file did not exist.
     raise ImportError(name="sitecustomize")
