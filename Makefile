@@ -54,6 +54,10 @@ build: packages-build ## Builds bin/skillrund, bin/skillrun and bin/skillrun-pyt
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
 	@bash deploy/demo.sh
 
+.PHONY: check
+check: $(TOOLS)/staticcheck ## The inner loop: vet, staticcheck of what changed, and the tests that need neither root nor a daemon
+	@bash .ci/check.sh
+
 # Packages whose statements the tests must reach. What counts are statements of Go
 # that ran in a test binary, whichever package the test is in. What runs in other
 # processes is not seen: the daemon and the command that the tests of cmd start, what

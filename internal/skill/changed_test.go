@@ -7,6 +7,7 @@ import (
 )
 
 func TestChanged(t *testing.T) {
+	needRoot(t)
 	root, dir := t.TempDir(), t.TempDir()
 	r, err := OpenRegistry(t.Context(), RegistryConfig{Roots: []string{root}, Dir: dir})
 	if err != nil {
