@@ -257,6 +257,9 @@ func TestLinesThatWriteWhatTheyRun(t *testing.T) {
 		{rules, "cp in.csv data/in.csv && python3 scripts/x.py data/in.csv > out.json", true},
 		{rules, "python3 scripts/x.py > scripts/out", false},
 		{rules, "cat x > scripts/x.py; python3 {baseDir}/scripts/x.py", true}, // another file
+		// uniq(1) writes its second operand.
+		{"Bash(uniq:*) Bash(python3 scripts/*)", "uniq x scripts/y.py; python3 scripts/y.py", false},
+		{"Bash(uniq:*) Bash(python3 scripts/*)", "uniq x out; python3 scripts/y.py out", true},
 		{"Bash(python3:*) Bash(cat:*)", "cat x > scripts/x.py; python3 scripts/x.py", true},
 		{"Bash", "cp x .git/config && git status", true},
 		{"Bash", "cat x > .git/config; python3 scripts/x.py", true},
