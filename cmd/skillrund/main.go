@@ -12,9 +12,9 @@ import (
 )
 
 func main() {
-	path := flag.String("config", "", "configuration `file` (YAML); without one, every default holds")
-	check := flag.Bool("check", false, "validate the configuration and exit")
-	try := flag.Bool("doctor", false, "try every boundary of this machine, print what is missing and exit")
+	path := flag.String("config", "", "configuration `file` (YAML); without it, the daemon uses the defaults")
+	check := flag.Bool("check", false, "check the configuration and the paths in it, print every error and exit")
+	try := flag.Bool("doctor", false, "test every boundary of this machine, print the results and exit")
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
 	if err := run(flag.Args(), *path, *check, *try, *version); err != nil {
@@ -49,7 +49,8 @@ func run(args []string, path string, check, try, version bool) error {
 	if try {
 		return doctor(c, os.Stdout)
 	}
-	// Before anything else is started: it executes this program anew.
+	// Isolate executes this program a second time, so nothing may be started or opened
+	// before it.
 	if err := sandbox.Isolate(); err != nil {
 		return explainMachine(c, os.Stderr, err)
 	}
