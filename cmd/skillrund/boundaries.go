@@ -13,8 +13,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A probing is the trial of the boundaries, which goes on while the daemon
-// prepares everything else. Nothing is served before its end.
+// A probing is a probe of the boundaries. It runs while the daemon starts its other parts.
+// The daemon executes nothing before the probe has ended.
 type probing struct {
 	done  sync.WaitGroup
 	found []sandbox.Boundary
@@ -32,8 +32,8 @@ func startProbing(ctx context.Context, host *sandbox.Host) *probing {
 	return p
 }
 
-// judge waits for the trial and says in the log what is missing. The names that
-// it returns are those without which nothing may run.
+// judge waits for the probe and logs which boundaries are missing. It returns the missing
+// boundaries that boundaries.allow_missing does not name.
 func (d *daemon) judge() (missing []string, err error) {
 	d.probing.done.Wait()
 	if err := d.probing.err; err != nil {
@@ -68,8 +68,8 @@ func (c *config) allows(b sandbox.Boundary) bool {
 	return slices.Contains(c.Boundaries.AllowMissing, b.Name)
 }
 
-// doctor tries every boundary of this machine and prints what it finds. Like the
-// daemon it moves into a mount namespace of its own, so it runs twice.
+// doctor probes every boundary of this machine and prints the results. Like the daemon it
+// calls Isolate, which executes the program a second time.
 func doctor(c config, w io.Writer) error {
 	if err := sandbox.Isolate(); err != nil {
 		return explainMachine(c, w, err)
@@ -82,8 +82,8 @@ func doctor(c config, w io.Writer) error {
 	return errors.Join(err, printBoundaries(w, &c, found), host.Close())
 }
 
-// explainMachine prints what this machine gives, where err kept every sandbox from being
-// made, and returns err with the names of what is missing.
+// explainMachine prints the boundaries of the machine after err made sandboxes impossible.
+// It returns err with the names of the missing boundaries.
 func explainMachine(c config, w io.Writer, err error) error {
 	if lacks := printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))); lacks != nil {
 		return fmt.Errorf("%w; what holds inside of a sandbox was not tried: %w", lacks, err)
@@ -91,8 +91,8 @@ func explainMachine(c config, w io.Writer, err error) error {
 	return err
 }
 
-// printBoundaries lists what was found and what is missing. The error says that
-// something is.
+// printBoundaries prints a line for each boundary. The error names the missing boundaries;
+// nil if none is missing.
 func printBoundaries(w io.Writer, c *config, boundaries []sandbox.Boundary) error {
 	var missing []string
 	for _, b := range boundaries {

@@ -16,8 +16,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// config is the daemon's configuration; docs/operating.md is its reference, and
-// a test holds the two together.
+// config is the daemon's configuration. docs/operating.md is its reference; a test
+// compares the two.
 type config struct {
 	Listen struct {
 		Unix     string   `yaml:"unix"`
@@ -32,7 +32,7 @@ type config struct {
 	Network  string   `yaml:"network"`
 	Shell    bool     `yaml:"shell"`
 	Python   string   `yaml:"python"`
-	// Images are root file systems by name, and Runtimes what runs in which.
+	// Images maps names to root file systems. Runtimes maps languages to these names.
 	Images   map[string]imageConfig `yaml:"images"`
 	Runtimes map[string]string      `yaml:"runtimes"`
 	Pull     struct {
@@ -90,7 +90,7 @@ type config struct {
 		Memory   size     `yaml:"memory"`
 	} `yaml:"environments"`
 	MessageBytes size `yaml:"message_bytes"`
-	RequestBytes size `yaml:"request_bytes"` // 0: by the memory there is
+	RequestBytes size `yaml:"request_bytes"` // 0: a share of the daemon's memory limit
 	Audit        struct {
 		Arguments toolview.AuditArguments `yaml:"arguments"`
 	} `yaml:"audit"`
@@ -112,8 +112,8 @@ type limits struct {
 	CPUs           cpus     `yaml:"cpus"` // 0: no limit
 }
 
-// mcpBeside is where MCP is served unless the config says otherwise: beside the
-// socket for gRPC, and nowhere if there is none.
+// mcpBeside returns the default of listen.mcp_unix: mcp.sock in the directory of
+// listen.unix, or "" if that is empty.
 func mcpBeside(unix string) string {
 	if unix == "" {
 		return ""
@@ -121,18 +121,18 @@ func mcpBeside(unix string) string {
 	return filepath.Join(filepath.Dir(unix), "mcp.sock")
 }
 
-// maxPrepared bounds the sandboxes that wait ahead of requests: each has file
-// descriptors and mounts.
+// maxPrepared bounds prepared.sandboxes and prepared.python_zygotes: each prewarmed sandbox
+// holds file descriptors and mounts.
 const maxPrepared = 256
 
-// mostRunning is how many executions at once are the default of the largest machine.
+// mostRunning bounds the default of concurrency.running on machines with many processors.
 const mostRunning = 1000
 
-// buildsAtOnce is how many sandboxes there are beside those of executions: one that
-// installs packages, which is followed by one that compiles them.
+// buildsAtOnce is how many sandboxes a build of an environment needs at most: one installs
+// the packages, and the next one compiles them.
 const buildsAtOnce = 2
 
-// minBuildMemory is what pip itself needs to build the smallest environment.
+// minBuildMemory is the memory that pip needs for the smallest environment.
 const minBuildMemory = 128 << 20
 
 func defaultConfig() config {
@@ -174,7 +174,7 @@ func defaultConfig() config {
 }
 
 // loadConfig reads and validates the file at path. The error is a *configError with every
-// problem of the file, or the file can't be read.
+// problem in the file, or says why the file can't be read.
 func loadConfig(path string) (config, error) {
 	c, found, err := readConfig(path)
 	if err != nil {
@@ -184,8 +184,8 @@ func loadConfig(path string) (config, error) {
 }
 
 // readConfig reads the file at path over the defaults and validates the result. An empty
-// path is the defaults alone. The error is about the file itself; what is wrong in it is
-// in found.
+// path means the defaults. The error says why the file can't be read. found has the
+// problems in the file.
 func readConfig(path string) (c config, found *problems, err error) {
 	c, found = defaultConfig(), &problems{path: path}
 	if path != "" {
@@ -206,7 +206,7 @@ func readConfig(path string) (c config, found *problems, err error) {
 }
 
 // resolve derives the values that depend on other keys or on the file's directory. lines
-// has every key that the file sets.
+// has the keys that the file sets.
 func (c *config) resolve(dir string, lines map[string]int) {
 	if lines["listen.mcp_unix"] == 0 {
 		c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
@@ -217,7 +217,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	for i := range c.Skills {
 		c.Skills[i] = absolute(dir, c.Skills[i])
 	}
-	if c.Runtimes[defaultRuntime] == "" { // "runtimes:" and nothing
+	if c.Runtimes[defaultRuntime] == "" { // "runtimes:" without a value
 		c.Runtimes = maps.Clone(c.Runtimes)
 		if c.Runtimes == nil {
 			c.Runtimes = map[string]string{}
@@ -241,7 +241,8 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
 		FirstID: c.IDs.First, IDs: c.IDs.Count, Zygote: c.Prepared.Zygote, Prepared: c.Prepared.Sandboxes, PythonZygotes: c.Prepared.PythonZygotes, Log: log,
-		// The daemon starts, and says what is missing; judge decides what runs.
+		// The daemon starts without these boundaries and reports them. judge decides whether
+		// it executes anything.
 		Tolerate: sandbox.Lowerable(),
 	}
 }

@@ -30,14 +30,14 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// sweepInterval is how often retention looks for what is too old.
+// sweepInterval is how often the daemon removes executions past their retention.
 const sweepInterval = time.Minute
 
-// readerPatience is how long a stopping daemon waits for its clients to read to
-// the end.
+// readerPatience is how long a stopping daemon waits for clients to read their streams
+// to the end.
 const readerPatience = 5 * time.Second
 
-// A daemon is everything that runs, in the order in which it was started.
+// A daemon has the parts of a running skillrund, in the order of their start.
 type daemon struct {
 	config       config
 	started      time.Time
@@ -45,20 +45,20 @@ type daemon struct {
 	images       images
 	host         *sandbox.Host
 	probing      *probing
-	missing      []string // boundaries without which nothing may run
+	missing      []string // missing boundaries that the configuration does not allow; if any, nothing is executed
 	record       *record.Store
 	skills       *skill.Registry
 	runtimes     *runtime.Set
-	python       *runtime.Installation // nil: none
+	python       *runtime.Installation // nil without an embedded Python
 	environments *environment.Store
 	executor     *executor.Executor
 	server       *server.Server
 	mcp          *mcp.Server
 }
 
-// serve runs the daemon until a signal ends it: sweep, record, skills, listen,
-// then SERVING, if every boundary was seen to hold.
-// bundle is the program that carries the embedded Python.
+// serve starts the daemon and runs it until a signal ends it. Health says SERVING only if
+// every required boundary holds. bundle is the path of skillrund-python, the program that
+// carries the embedded Python.
 func serve(c config, bundle string) error {
 	log := newLogger(c, os.Stderr)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -99,7 +99,7 @@ func serve(c config, bundle string) error {
 		notify("READY=1")
 		log.Info("serving", "version", buildVersion(), "skills", len(d.skills.List()))
 	} else {
-		// It stays, so that its operator can ask it what is missing.
+		// The daemon keeps running, so that its operator can ask which boundaries are missing.
 		notify("READY=1\nSTATUS=Not serving, boundaries are missing: " + strings.Join(d.missing, ", "))
 		log.Error("not serving: executions are refused while boundaries are missing; start again when they are there",
 			"missing", strings.Join(d.missing, ", "))
@@ -112,8 +112,8 @@ func serve(c config, bundle string) error {
 	return errors.Join(err, d.close())
 }
 
-// start makes everything but the listeners. What it made before an error it
-// closes.
+// start makes all parts of a daemon except the listeners. On an error it closes the parts
+// that it has made.
 func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *daemon, err error) {
 	d = &daemon{config: c, started: time.Now(), log: log}
 	defer func() {
@@ -195,8 +195,8 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	return d, nil
 }
 
-// wait serves until a signal says to drain, or a listener fails. A second signal
-// ends the process at once: the sandboxes die with it.
+// wait returns after a drain, which SIGTERM, SIGINT or a failed listener begins. A second
+// signal exits at once, and the kernel kills the sandboxes with the daemon.
 func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-chan error) error {
 	var err error
 	for draining := false; !draining; {
@@ -225,7 +225,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
 	defer cancel()
 	d.executor.Drain(patience)
-	// Everything has its outcome; readers get a moment to take it.
+	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
 	defer cancel()
 	var stopping sync.WaitGroup
@@ -276,7 +276,7 @@ func (d *daemon) close() error {
 		errs = append(errs, d.host.Close())
 	}
 	if d.probing != nil {
-		d.probing.done.Wait() // which the host's end has ended
+		d.probing.done.Wait() // host.Close has ended the probe
 	}
 	if d.skills != nil {
 		errs = append(errs, d.skills.Close())
@@ -291,11 +291,13 @@ func (d *daemon) close() error {
 	return errors.Join(errs...)
 }
 
-// lockPatience is for a daemon that was killed just now: a child of its that has not
-// come to its exec holds what it held.
+// lockPatience is how long a start waits for the lock of a killed daemon. The kernel
+// releases the lock when its last copy is closed (flock(2)). A child that the daemon forked
+// holds a copy until its exec.
 const lockPatience = 3 * time.Second
 
-// lockState makes the state directory and keeps other daemons out of it.
+// lockState creates the state directory and locks it against other daemons. unlock
+// releases the lock.
 func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

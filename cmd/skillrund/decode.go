@@ -13,8 +13,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// decode reads a YAML file into c, which holds the defaults. It goes on after a mistake,
-// so that one run reports all of them; a value that can't be read keeps its default.
+// decode reads a YAML file into c, which holds the defaults. It continues after a mistake,
+// so that one run reports all mistakes. A value that can't be read keeps its default.
 // yaml.v3 itself stops at the first error of an Unmarshaler and names no keys.
 func (f *problems) decode(data []byte, c *config) {
 	f.lines = map[string]int{}
@@ -112,7 +112,8 @@ func index(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
 
 func join(key, name string) string { return strings.TrimPrefix(key+"."+name, ".") }
 
-// shown is a value in a message. Lists and mappings are too long for one.
+// shown formats a value for a message. It does not show lists and mappings, which are too
+// long.
 func shown(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.MappingNode:
@@ -123,7 +124,7 @@ func shown(node *yaml.Node) string {
 	return fmt.Sprintf("%.80q", node.Value)
 }
 
-// wanted says what a value should have been.
+// wanted says which values v's type accepts.
 func wanted(v any) string {
 	switch v := v.(type) {
 	case interface{ wants() string }:

@@ -10,8 +10,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// environments is what the store of prepared environments is made of. Without the
-// embedded Python there is no pip, and nothing can be built.
+// environments returns the configuration of the store of prepared environments. Without
+// the embedded Python the daemon has no pip and can build no environment.
 func (c *config) environments(host *sandbox.Host, python *runtime.Installation, log *slog.Logger) environment.Config {
 	e := environment.Config{
 		Dir: filepath.Join(c.StateDir, "environments"), Host: host, Rootfs: "/",

@@ -18,22 +18,23 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// An imageConfig is a root file system for sandboxes: one of the two.
+// An imageConfig describes a root file system for sandboxes: a directory (Rootfs) or an
+// image (Image), not both.
 type imageConfig struct {
 	Rootfs      string            `yaml:"rootfs"`
 	Image       string            `yaml:"image"`
 	Credentials image.Credentials `yaml:"credentials"`
 }
 
-// Words of runtimes.
+// Words in runtimes that are neither an image's name nor a language.
 const (
-	hostRuntime    = "host"    // not an image's name
-	defaultRuntime = "default" // not a language
+	hostRuntime    = "host"    // a value: the host's root file system
+	defaultRuntime = "default" // a key: all languages that have no key
 )
 
 var validImageName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// maxImages bounds what a daemon mounts.
+// maxImages bounds how many root file systems a daemon mounts.
 const maxImages = 32
 
 func (i imageConfig) source() image.Source {
@@ -44,7 +45,7 @@ func (i imageConfig) source() image.Source {
 	return s
 }
 
-// checkImages reports mistakes in images and runtimes.
+// checkImages reports mistakes in images and in runtimes.
 func (c *config) checkImages(bad badFunc) {
 	if len(c.Images) > maxImages {
 		bad("images", "%d images; write at most %d", len(c.Images), maxImages)
@@ -83,7 +84,8 @@ func (c *config) checkImage(key, name string, bad badFunc) {
 	}
 }
 
-// checkRootfs keeps the daemon's own files out of sandboxes.
+// checkRootfs refuses a root directory that contains files of the daemon or lies among
+// them, because every sandbox could read them.
 func (c *config) checkRootfs(key, dir string, bad badFunc) {
 	for _, own := range []string{c.StateDir, c.RunDir} {
 		if rel, err := filepath.Rel(dir, own); err == nil && filepath.IsLocal(rel) {
@@ -95,7 +97,7 @@ func (c *config) checkRootfs(key, dir string, bad badFunc) {
 	}
 }
 
-// usedImages are the names of images that something runs in, sorted.
+// usedImages returns the sorted names of the images that runtimes refers to.
 func (c *config) usedImages() []string {
 	var names []string
 	for _, name := range c.Runtimes {
@@ -107,14 +109,14 @@ func (c *config) usedImages() []string {
 	return names
 }
 
-// images are the root file systems beside the host's, each with the interpreters
-// that it has.
+// images holds the root file systems that runtimes refers to, without the host's.
 type images struct {
 	store *image.Store
 	used  []runtime.Image
 }
 
-// openImages pulls what is not there. Executions never wait for that.
+// openImages pulls the images that are not in the store yet. Executions never wait for a
+// pull.
 func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err error) {
 	var all images
 	used := c.usedImages()
@@ -153,8 +155,9 @@ func (all images) get(ctx context.Context, name string, i imageConfig) (runtime.
 	return runtime.Image{Name: name, Dir: got.Dir, Digest: got.Digest}, err
 }
 
-// roots are what sandboxes are told of the images. What links they need follows from
-// which programs are there; nobody runs these before a sandbox can.
+// roots returns the root file systems for sandbox.Open, with the links that each needs.
+// The links depend only on which programs an image has. No program of an image is executed
+// here, because that needs a sandbox.
 func (all images) roots(ctx context.Context) ([]sandbox.Root, error) {
 	var roots []sandbox.Root
 	for _, i := range all.used {
@@ -174,9 +177,9 @@ func (all images) close() error {
 	return all.store.Close()
 }
 
-// routeRuntimes asks the programs of images what they are, and sends each language
-// where the configuration wants it. Where boundaries are missing nothing runs, and
-// so nothing is asked.
+// routeRuntimes asks the programs of images for their versions and routes each language to
+// the root file system that the configuration names. If boundaries are missing, it executes
+// no program.
 func (d *daemon) routeRuntimes(ctx context.Context) error {
 	sets := map[string]*runtime.Set{hostRuntime: d.runtimes}
 	for _, i := range d.images.used {
@@ -216,7 +219,7 @@ func (d *daemon) runtimesIn(ctx context.Context, i runtime.Image) (*runtime.Set,
 	return set.WithoutEmbedded("the embedded Python does not run there: it needs glibc"), nil
 }
 
-// Bounds of a question to a program of an image.
+// Limits of a program of an image that is asked for its version.
 const (
 	askWall      = 10 * time.Second
 	askMemory    = 256 << 20
@@ -224,9 +227,10 @@ const (
 	askBytes     = 4 << 10
 )
 
-var asked atomic.Uint64 // for names of sandboxes
+var asked atomic.Uint64 // numbers the sandboxes' ids
 
-// askIn runs programs of an image in sandboxes.
+// askIn returns a function that runs a program of an image in a sandbox and returns its
+// output. The output is nil if the program can't be executed or fails.
 func askIn(host *sandbox.Host, name string) runtime.Asker {
 	return func(ctx context.Context, args []string, mounts []runtime.Mount) []byte {
 		var answer begin
@@ -241,7 +245,7 @@ func askIn(host *sandbox.Host, name string) runtime.Asker {
 		}
 		process, err := host.Start(ctx, spec, sandbox.IO{Stdout: &answer, Stderr: &answer})
 		if err != nil {
-			return nil // it is not there, or can't be executed
+			return nil // the program is missing or can't be executed
 		}
 		exit, err := process.Wait()
 		if err != nil || exit.End != sandbox.Exited || exit.Code != 0 {
@@ -251,7 +255,7 @@ func askIn(host *sandbox.Host, name string) runtime.Asker {
 	}
 }
 
-// A begin keeps the first askBytes and swallows the rest.
+// A begin keeps the first askBytes bytes and discards the rest.
 type begin struct {
 	mu    sync.Mutex
 	bytes []byte
@@ -264,7 +268,7 @@ func (b *begin) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// capabilities lists the images, and what runs in each.
+// capabilities lists the images, each with the languages that run in it.
 func (all images) capabilities(c *config) []server.Image {
 	var list []server.Image
 	for _, i := range all.used {

@@ -16,13 +16,13 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// inspect reports what this machine lacks for a configuration: the daemon runs it before
-// it starts, and --check runs it alone. It changes nothing. It leaves two things to the
-// start: whether another daemon runs already, and the boundaries of sandboxes, which
-// --doctor tries. bundle is the program that carries the embedded Python.
+// inspect compares a configuration with this machine and reports what would keep the
+// daemon from starting. The daemon calls it before it starts, and --check calls it alone.
+// It changes nothing. It does not check whether another daemon runs, and it does not probe
+// the boundaries of sandboxes, as --doctor does. bundle is the path of skillrund-python.
 func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	for i, dir := range c.Skills {
-		// The default folder may be missing: it is the one of a package.
+		// The default folder may be missing: no operator wrote it.
 		if defaults := defaultConfig().Skills; i < len(defaults) && dir == defaults[i] {
 			continue
 		}
@@ -32,7 +32,7 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	}
 	for _, own := range []struct{ key, dir string }{{"state_dir", c.StateDir}, {"run_dir", c.RunDir}} {
 		if own.dir == "" {
-			continue // validate reports it
+			continue // validate reports an empty path
 		}
 		if err := writableDir(own.dir); err != nil {
 			bad(own.key, "%v; write a directory that the daemon can create or write to", err)
@@ -56,8 +56,8 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	c.inspectImages(ctx, bad)
 }
 
-// inspectImages checks the directories that sandboxes use as root, and that every
-// reference has a digest.
+// inspectImages checks the directories that sandboxes use as root, and the digest of every
+// reference.
 func (c *config) inspectImages(ctx context.Context, bad badFunc) {
 	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
 		if i := c.Images[name]; i.Image != "" && i.source().Check() == nil {
@@ -75,7 +75,7 @@ func (c *config) inspectImages(ctx context.Context, bad badFunc) {
 	}
 }
 
-// readableDir reports why dir is no directory that can be listed.
+// readableDir returns nil if dir is a directory that the daemon can list, else the reason.
 func readableDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -87,7 +87,7 @@ func readableDir(dir string) error {
 	return access(dir, unix.R_OK|unix.X_OK)
 }
 
-// writableDir reports why dir can neither be used nor be made.
+// writableDir returns nil if the daemon can write to dir or create it, else the reason.
 func writableDir(dir string) error {
 	info, err := os.Stat(dir)
 	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
@@ -110,8 +110,8 @@ func access(path string, mode uint32) error {
 	return nil
 }
 
-// freeSocket reports what keeps a socket from being made at path. A socket that is there
-// is one of a daemon that runs or that died.
+// freeSocket returns nil if the daemon can create a socket at path, else the reason. An
+// existing socket is accepted: it may be of a daemon that died, and the start finds out.
 func freeSocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {

@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// listeners are where a daemon is reached, by what is spoken there.
+// listeners holds the open listeners of each protocol.
 type listeners struct{ grpc, mcp []net.Listener }
 
 func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp) }
 
-// listen opens every configured listener, or none.
+// listen opens every configured listener. If one fails, it closes the open ones.
 func listen(c config) (open listeners, err error) {
 	defer func() {
 		if err != nil {
@@ -60,7 +60,8 @@ func listenTCP(address string) (net.Listener, error) {
 	return l, err
 }
 
-// listenUnix replaces the socket of a daemon that died, never one that answers.
+// listenUnix listens on a Unix socket. It replaces the socket of a daemon that died, but
+// refuses if a daemon answers there.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// Nobody may connect before the mode is right.
+	// The umask denies every user (except root) the socket until Chmod has set its mode.
 	old := syscall.Umask(0o777)
 	l, err := net.Listen("unix", path)
 	syscall.Umask(old)

@@ -13,19 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What of the memory that the daemon may use goes where, unless the config says.
+// Shares of the memory limit, for values that the configuration does not set.
 const (
-	// maxRequestBytes is more than what a daemon with much memory needs.
+	// maxRequestBytes bounds the default of request_bytes on machines with much memory.
 	maxRequestBytes = 1 << 30
-	// requestShare is what requests may be: while one is decoded it is there three
-	// times, and what it has left is collected later.
+	// requestShare divides the memory limit: requests may hold an eighth. A request that
+	// is decoded exists three times in memory, and the collector frees the copies later.
 	requestShare = 8
-	// heapPercent is from where the runtime collects rather than grows: the rest is
-	// for what is not its heap.
+	// heapPercent is the percentage of the memory limit that Go's runtime may use. The
+	// rest is for memory outside of the runtime, such as SQLite's.
 	heapPercent = 75
 )
 
-// requestBytes is what messages may hold together.
+// requestBytes returns how many bytes the messages of all requests may hold together. The
+// default is a share of the memory limit, but at least one message of message_bytes.
 func (c *config) requestBytes() int64 {
 	if c.RequestBytes > 0 {
 		return int64(c.RequestBytes)
@@ -33,8 +34,8 @@ func (c *config) requestBytes() int64 {
 	return max(min(memoryLimit("/proc", "/sys/fs/cgroup")/requestShare, maxRequestBytes), int64(c.MessageBytes))
 }
 
-// limitHeap has the runtime stay below what the daemon's cgroup allows, unless
-// GOMEMLIMIT says otherwise.
+// limitHeap sets the runtime's soft memory limit below the limit of the daemon's cgroup,
+// unless GOMEMLIMIT is set.
 func limitHeap(log *slog.Logger) {
 	limit := memoryLimit("/proc", "/sys/fs/cgroup")
 	if os.Getenv("GOMEMLIMIT") != "" || limit >= physicalMemory() {
@@ -44,9 +45,9 @@ func limitHeap(log *slog.Logger) {
 	log.Info("memory is limited by the daemon's cgroup", "bytes", limit)
 }
 
-// memoryLimit returns how many bytes of memory this process may use: what the
-// machine has, or what its cgroup or one above it allows. proc and cgroups are where
-// the kernel says so, cgroups(7).
+// memoryLimit returns how many bytes of memory this process may use: the machine's memory,
+// or the smallest limit of its cgroup and of the cgroups above it, if that is less. proc
+// and cgroups are the mount points of procfs and of the cgroups, cgroups(7).
 func memoryLimit(proc, cgroups string) int64 {
 	limit := physicalMemory()
 	f, err := os.Open(filepath.Join(proc, "self/cgroup"))
@@ -68,7 +69,8 @@ func memoryLimit(proc, cgroups string) int64 {
 				}
 			}
 		case parts[1] == "memory":
-			// In a container the path is not beneath what is mounted.
+			// In a container the mounted hierarchy may begin at the container's cgroup, so that
+			// the path does not exist beneath it.
 			for _, dir := range []string{parts[2], "/"} {
 				limit = min(limit, readLimit(filepath.Join(cgroups, "memory", dir, "memory.stat"), "hierarchical_memory_limit "))
 			}
@@ -77,8 +79,8 @@ func memoryLimit(proc, cgroups string) int64 {
 	return limit
 }
 
-// readLimit returns the number in the line of a file that begins with prefix, or
-// the largest there is.
+// readLimit returns the number after prefix in the first such line of the file at path,
+// else the largest int64.
 func readLimit(path, prefix string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {

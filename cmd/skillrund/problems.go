@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A problem is one mistake in the configuration: the key, its line, and a text with the
-// value and what would be right. Line 0 means that the file does not have the key.
+// A problem is one mistake in the configuration. text has the value and what would be
+// right. Line 0 means that the file does not have the key.
 type problem struct {
 	key  string
 	line int
@@ -26,9 +26,9 @@ func (p problem) String() string {
 	return b.String() + p.text
 }
 
-// A configError has every problem of one configuration.
+// A configError holds every problem of one configuration.
 type configError struct {
-	path     string // empty: the defaults
+	path     string // empty if no file was read
 	problems []problem
 }
 
@@ -48,12 +48,12 @@ func (e *configError) Error() string {
 // problems collects the mistakes of one configuration.
 type problems struct {
 	path  string
-	lines map[string]int // of every key that the file sets; see decode
+	lines map[string]int // the line of every key that the file sets; see decode
 	list  []problem
 }
 
-// bad adds a problem with a value. The key may have a parent that could not be read, or
-// may be wrong already: then the new problem only follows from the first one.
+// bad adds a problem, unless the key or a parent of the key has a problem already: then the
+// new problem only follows from the first one.
 func (f *problems) bad(key, format string, args ...any) {
 	for _, p := range f.list {
 		if p.key == key || p.key != "" && strings.HasPrefix(key, p.key+".") {
@@ -63,7 +63,8 @@ func (f *problems) bad(key, format string, args ...any) {
 	f.list = append(f.list, problem{key, f.lineOf(key), fmt.Sprintf(format, args...)})
 }
 
-// lineOf is the line of a key. A key that is not in the file has the line of its parent.
+// lineOf returns the line of a key, or the line of its parent if the file does not have the
+// key.
 func (f *problems) lineOf(key string) int {
 	for key != "" {
 		if line := f.lines[key]; line > 0 {

@@ -9,12 +9,12 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// bundleVar hands the bundle's path to the second run of the daemon, which can't
-// tell where its binary lies (sandbox.Isolate).
+// bundleVar passes the bundle's path to the second run of the daemon. The second run
+// executes a copy in memory and can't find the directory of its binary (sandbox.Isolate).
 const bundleVar = "_SKILLRUN_PYTHON"
 
-// findBundle returns where the program is that carries the embedded Python: beside
-// the daemon's.
+// findBundle returns the path of the program that carries the embedded Python:
+// skillrund-python in the directory of the daemon's binary.
 func findBundle() (string, error) {
 	if bundle, ok := os.LookupEnv(bundleVar); ok {
 		return bundle, nil
@@ -27,9 +27,9 @@ func findBundle() (string, error) {
 	return bundle, os.Setenv(bundleVar, bundle)
 }
 
-// installPython makes the embedded Python usable. A daemon whose skills are to run
-// on it does not start without; for another its lack is worth a line in the log, and
-// whoever asks for it is refused.
+// installPython installs the embedded Python in the state directory. With python: embedded
+// in the configuration a failure is an error. Otherwise the daemon logs a warning and
+// refuses executions that ask for the embedded Python.
 func (d *daemon) installPython(ctx context.Context, bundle string) error {
 	python, err := runtime.Install(ctx, runtime.InstallConfig{Dir: filepath.Join(d.config.StateDir, "python"), Bundle: bundle, Log: d.log})
 	if err == nil {

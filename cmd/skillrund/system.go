@@ -16,7 +16,7 @@ import (
 // version is set by the linker.
 var version string
 
-// buildVersion is the version that was linked in, else the module's.
+// buildVersion returns the version that the linker set, else the version of the module.
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -27,14 +27,14 @@ func buildVersion() string {
 	return "unknown"
 }
 
-// notify tells systemd how far the daemon is, sd_notify(3). Without systemd it
-// does nothing; a lost message is systemd's timeout to report.
+// notify sends a state to systemd, sd_notify(3). Without systemd it does nothing. It
+// ignores errors: if a message is lost, systemd reports a timeout.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
 		return
 	}
-	if rest, ok := strings.CutPrefix(path, "@"); ok { // an abstract address
+	if rest, ok := strings.CutPrefix(path, "@"); ok { // an abstract address, unix(7)
 		path = "\x00" + rest
 	}
 	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -45,7 +45,7 @@ func notify(state string) {
 	fmt.Fprint(c, state)
 }
 
-// capabilities is what GetCapabilities reports.
+// capabilities returns the answer of GetCapabilities.
 func (d *daemon) capabilities() server.Capabilities {
 	b := d.config.bounds()
 	c := server.Capabilities{
@@ -67,8 +67,8 @@ func (d *daemon) capabilities() server.Capabilities {
 	return c
 }
 
-// cgroupVersion names what is mounted at /sys/fs/cgroup: v2 alone, v1 alone, or
-// v1 with an empty v2 beside it.
+// cgroupVersion returns v2, v1 or hybrid (v1 with a cgroup v2 mounted at
+// /sys/fs/cgroup/unified).
 func cgroupVersion() string {
 	var fs unix.Statfs_t
 	if unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {

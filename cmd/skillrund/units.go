@@ -14,10 +14,11 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// errNotRead is the error of an UnmarshalYAML. The message comes from the type's wants.
+// errNotRead is the error of UnmarshalYAML methods. decode writes the message itself, with
+// the type's wants.
 var errNotRead = errors.New("not such a value")
 
-// duration is written as Go writes it: 30s, 1m30s, 250ms.
+// duration is a time.Duration in Go's notation: 30s, 1m30s, 250ms.
 type duration time.Duration
 
 func (d *duration) UnmarshalYAML(node *yaml.Node) error {
@@ -33,16 +34,17 @@ func (d duration) String() string { return time.Duration(d).String() }
 
 func (duration) wants() string { return "a duration; write 30s, 1m30s or 250ms" }
 
-// number is a count in a message.
+// number formats an int for a message.
 type number int
 
 func (n number) String() string { return strconv.Itoa(int(n)) }
 
-// size is a number of bytes, as on the command line: 1048576, 512MiB, 1.5g. Every unit is
-// a power of 1024.
+// size is a number of bytes, written as on the command line: 1048576, 512MiB, 1.5g. Every
+// unit is a power of 1024.
 type size int64
 
-// maxSize bounds a size: a conversion of a larger float64 to int64 differs between machines.
+// maxSize bounds a size. Above 1<<63 the conversion of a float64 to int64 has different
+// results on different processors.
 const maxSize = 1 << 60
 
 func (s *size) UnmarshalYAML(node *yaml.Node) error {
@@ -54,7 +56,7 @@ func (s *size) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// String writes the largest unit that keeps the number whole.
+// String uses the largest unit that divides the number.
 func (s size) String() string {
 	for _, unit := range []struct {
 		suffix string
@@ -71,7 +73,7 @@ func (size) wants() string {
 	return "a size; write a number of bytes, or a number with a unit such as 512MiB or 2GiB"
 }
 
-// cpus is a number of processors, such as 0.5 or 2, in thousandths.
+// cpus is a number of processors in thousandths. The configuration has it as 0.5 or 2.
 type cpus int
 
 func (c *cpus) UnmarshalYAML(node *yaml.Node) error {
@@ -88,7 +90,7 @@ func (c cpus) String() string { return strconv.FormatFloat(float64(c)/1000, 'f',
 
 func (cpus) wants() string { return "a number of processors; write 0.01 or more, or 0 for no limit" }
 
-// fileMode is written in octal: 0660.
+// fileMode is a file mode, in octal: 0660.
 type fileMode fs.FileMode
 
 func (m *fileMode) UnmarshalYAML(node *yaml.Node) error {

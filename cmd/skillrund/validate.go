@@ -15,17 +15,18 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A badFunc reports one mistake: the key, then the value and what would be right.
+// A badFunc reports one mistake: the key, then a text with the value and what would be
+// right.
 type badFunc func(key, format string, args ...any)
 
-// maxSocketPath is what sun_path holds without its NUL, unix(7).
+// maxSocketPath is the length of sun_path without its NUL, unix(7).
 const maxSocketPath = 107
 
-// maxWall is the longest wall time of an execution.
+// maxWall is the largest value of limits.max.wall_time.
 const maxWall = duration(600 * time.Second)
 
-// validate reports everything that is wrong with the values themselves. It asks nothing
-// of this machine; see inspect.
+// validate reports every mistake in the values themselves. It does not look at this
+// machine; inspect does.
 func (c *config) validate(bad badFunc) {
 	c.checkListen(bad)
 	c.checkImages(bad)
@@ -48,19 +49,19 @@ func (c *config) validate(bad badFunc) {
 	}
 	if c.Environments.Index != "" {
 		if _, err := environment.ParseIndex(c.Environments.Index); err != nil {
-			bad("environments.index", "%v", err) // the value may hold a password, so it is not shown
+			bad("environments.index", "%v", err) // no %q: the value may hold a password
 		}
 	}
 }
 
-// oneOf checks a key that has a few words for values.
+// oneOf checks a value against the words that its key accepts.
 func oneOf(bad badFunc, key, value string, words ...string) {
 	if !slices.Contains(words, value) {
 		bad(key, "%q is unknown; write %s", value, orList(words))
 	}
 }
 
-// orList is "a, b or c".
+// orList returns "a, b or c".
 func orList(words []string) string {
 	text := ""
 	for i, word := range words {
@@ -103,8 +104,8 @@ func (c *config) checkListen(bad badFunc) {
 	}
 }
 
-// loopback refuses an address that other machines could reach: the daemon asks a TCP
-// client for no credentials.
+// loopback refuses an address that other machines could reach, because the daemon asks TCP
+// clients for no credentials.
 func loopback(address string) error {
 	const example = "such as 127.0.0.1:7878"
 	host, port, err := net.SplitHostPort(address)
@@ -121,7 +122,7 @@ func loopback(address string) error {
 }
 
 func (c *config) checkIDs(bad badFunc) {
-	const lastID = 1<<32 - 2 // 1<<32 - 1 is no id, setreuid(2)
+	const lastID = 1<<32 - 2 // 1<<32 - 1 means "unchanged", setreuid(2)
 	if c.IDs.First < 65536 {
 		bad("ids.first", "%d is in the range of accounts; write 65536 or more", c.IDs.First)
 	}
@@ -140,8 +141,8 @@ func (c *config) checkIDs(bad badFunc) {
 	bad(key, "%s ids for %d sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d", which, room, need)
 }
 
-// sandboxesAtOnce is the largest number of sandboxes at one time. A value that is out of
-// its range is clamped, so that the sum fits its type.
+// sandboxesAtOnce returns the largest number of sandboxes at one time. It clamps values
+// that are out of range, so that the sum does not overflow.
 func (c *config) sandboxesAtOnce() uint64 {
 	sum := uint64(buildsAtOnce)
 	for _, n := range []int{c.Concurrency.Running, c.Concurrency.Reserved, c.Prepared.Sandboxes} {
@@ -175,13 +176,13 @@ func (c *config) checkPrepared(bad badFunc) {
 	}
 }
 
-// checkRanges checks the keys that have a bound of their own.
+// checkRanges checks the keys whose range depends on no other key, and request_bytes.
 func (c *config) checkRanges(bad badFunc) {
 	for _, f := range []struct {
 		key   string
 		value fmt.Stringer
 		n     int64
-		least int64 // 0 or 1
+		least int64 // the least value: 0 or 1
 	}{
 		{"concurrency.running", number(c.Concurrency.Running), int64(c.Concurrency.Running), 1},
 		{"concurrency.reserved", number(c.Concurrency.Reserved), int64(c.Concurrency.Reserved), 0},
@@ -230,7 +231,7 @@ func (c *config) checkLimits(bad badFunc) {
 		key            string
 		value, ceiling fmt.Stringer
 		n, top         int64
-		zero           bool // 0 is no bound
+		zero           bool // 0 is allowed and means no limit
 	}{
 		{"wall_time", l.WallTime, most.WallTime, int64(l.WallTime), int64(most.WallTime), false},
 		{"cpu_time", l.CPUTime, most.CPUTime, int64(l.CPUTime), int64(most.CPUTime), true},
