@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// benchReport is what skillrun bench promises of the last line of its JSON.
+// benchReport is the last line of skillrun bench --json.
 type benchReport struct {
 	Rows []struct {
 		Name, Unit, Broken string
@@ -24,8 +24,8 @@ type benchReport struct {
 	FallsShort []string `json:"falls_short"`
 }
 
-// runBench runs the real command, which starts a real daemon, and checks that it
-// leaves nothing.
+// runBench runs the real command, which starts a real daemon. It checks that the command
+// leaves nothing in its directory.
 func runBench(t *testing.T, args ...string) (report benchReport, stdout string, code int, stderr string) {
 	t.Helper()
 	dir := newDir(t)
@@ -45,7 +45,7 @@ func runBench(t *testing.T, args ...string) (report benchReport, stdout string, 
 	return report, out.String(), cmd.ProcessState.ExitCode(), errs.String()
 }
 
-// The rows of every kind are measured, at a small scale, and a peer beside them.
+// The command measures rows of every kind at a small scale, and a peer in turn with them.
 func TestBench(t *testing.T) {
 	rows := []string{"true-p50", "true-p95", "sustained-true", "cold-true-bare-p50", "memory-idle",
 		"sleeping", "memory-running", "sleeping-memory", "sleeping-cancel", "sleeping-start", "grow-record", "grow-record-ready"}
@@ -89,7 +89,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// What can't be measured is a broken row and an exit code, and no crash.
+// If a row can't be measured, the report marks it as broken and the exit code says so.
 func TestBenchIsBroken(t *testing.T) {
 	report, _, code, stderr := runBench(t, "--daemon", "/usr/bin/false", "--rows", "true-p50,memory-idle")
 	if code != 1 || !strings.Contains(stderr, "broken: true-p50, memory-idle") {

@@ -15,9 +15,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The benchmarks time a whole request, from the client's call to the outcome, and
-// the same program started bare, in turn: machines drift, so only the ratio of
-// the two in one run says something.
+// The benchmarks measure a whole request, from the client's call to the outcome, and in
+// turn the same program without a sandbox. The speed of a machine drifts, so only the ratio
+// of the two in one run is comparable.
 
 func BenchmarkTrue(b *testing.B) {
 	benchmark(b, shell("calculator", "true"), "/usr/bin/bash", "-c", "true")
@@ -48,9 +48,9 @@ func benchmark(b *testing.B, req *pb.ExecuteRequest, bare ...string) {
 	b.ReportMetric(float64(s)/float64(a), "ratio")
 }
 
-// BenchmarkBinaries compares the daemon in SKILLRUN_BIN with the one in
-// SKILLRUN_OTHER_BIN: from the start of the process to its socket, what it then holds
-// in memory, and a sandbox that runs true, all in turn.
+// BenchmarkBinaries compares the daemon in SKILLRUN_BIN with the daemon in
+// SKILLRUN_OTHER_BIN, in turn: the time from the start of the process to its socket, its
+// memory after that, and the time of a sandbox that runs true.
 func BenchmarkBinaries(b *testing.B) {
 	other := os.Getenv("SKILLRUN_OTHER_BIN")
 	if other == "" {
@@ -97,7 +97,7 @@ type measured struct {
 	memory       int64
 }
 
-// untilListening waits for a daemon's socket, which it opens last.
+// untilListening waits for a daemon's socket, which the daemon opens last.
 func untilListening(b *testing.B, socket string, began time.Time) time.Duration {
 	b.Helper()
 	for time.Since(began) < patience {
@@ -111,8 +111,8 @@ func untilListening(b *testing.B, socket string, began time.Time) time.Duration 
 	return 0
 }
 
-// memoryOf is what a daemon holds: its anonymous pages, and the copy of its binary
-// that it runs from, which lies in memory as a whole (sandbox.Isolate).
+// memoryOf returns how many bytes of memory a daemon holds: its anonymous pages, and the
+// sealed copy of its binary, all of which is in memory (sandbox.Isolate).
 func memoryOf(b *testing.B, pid int) int64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

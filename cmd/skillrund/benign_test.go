@@ -11,21 +11,21 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The benign suite is the other half of the hostile one: what ordinary skills do has
-// to work in the default profile, with the default limits. Hardening that breaks a
-// line of it is wrong.
+// The benign suite complements the hostile suite: the things that ordinary skills do must
+// work in the default profile, with the default limits. A hardening that breaks one of
+// these programs is wrong.
 
 const benignDir = "testdata/benign"
 
-// A benignProgram is one file of testdata/benign, none of which is named as a module
-// that another imports. It prints "ok" as its last line
-// and exits with 0 if all that it does works.
+// A benignProgram is one file of testdata/benign. No file has the name of a module that
+// another one imports. The program prints "ok" as its last line and exits with 0 if
+// everything worked.
 type benignProgram struct {
 	file string
-	// needs are patterns of files of this machine; without one the program is
-	// skipped, and that is printed.
+	// needs has patterns of files of this machine. If one matches no file, the test of
+	// the program is skipped with that reason.
 	needs []string
-	// artifacts are what it leaves.
+	// artifacts are the paths of the artifacts. Nil: not checked.
 	artifacts []string
 }
 
@@ -94,8 +94,8 @@ func runBenign(t *testing.T, d *running, p benignProgram) {
 	}
 	mine := *d
 	mine.t = t
-	// From /workspace, as a skill's own words would have a model run it.
-	r := mine.run(wall(script("benign", "scripts/"+p.file), patience)) // some read much of the disk at first
+	// It runs in /workspace, as when a model follows a skill's instructions.
+	r := mine.run(wall(script("benign", "scripts/"+p.file), patience)) // the first run of some reads much from the disk
 	r.wantExit(t, 0)
 	if lines := strings.Split(strings.TrimSpace(r.stdout.String()), "\n"); lines[len(lines)-1] != "ok" {
 		t.Errorf("stdout %q, want ok at its end; stderr %q", tail(r.stdout.String(), 1000), tail(r.stderr.String(), 2000))

@@ -16,8 +16,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// withoutLoopback starts a daemon on a machine that lacks one thing: in a network
-// namespace whose lo is down it can't show that a sandbox does not reach the host's.
+// withoutLoopback starts a daemon whose machine lacks one boundary: in a network namespace
+// whose lo is down, the probe can't show that a sandbox does not reach the host's loopback.
 func withoutLoopback(t *testing.T, extra string) *running {
 	t.Helper()
 	dir := newDir(t)
@@ -28,7 +28,7 @@ func withoutLoopback(t *testing.T, extra string) *running {
 
 const absentBoundary = "loopback of the host"
 
-// capabilities asks as soon as the daemon answers.
+// capabilities returns the daemon's capabilities as soon as the daemon answers.
 func (d *running) capabilities() *pb.GetCapabilitiesResponse {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
@@ -50,8 +50,8 @@ func (d *running) doctor(args ...string) (out string, code int) {
 	return string(b), cmd.ProcessState.ExitCode()
 }
 
-// A daemon on a machine without one boundary answers what is missing and why, and
-// runs nothing.
+// A daemon without one boundary reports which boundary is missing and why, and executes
+// nothing.
 func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	d := withoutLoopback(t, "")
 	c := d.capabilities()
@@ -93,8 +93,8 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 	d.stop()
 }
 
-// The configuration lowers what is required by name: then the daemon serves, warns,
-// and goes on saying that it is missing.
+// With boundaries.allow_missing the daemon serves without the boundary, logs a warning and
+// still reports it as missing.
 func TestAllowedMissingBoundary(t *testing.T) {
 	d := withoutLoopback(t, "boundaries: {allow_missing: ["+absentBoundary+", swap]}\n")
 	d.waitServing()
@@ -116,7 +116,7 @@ func TestAllowedMissingBoundary(t *testing.T) {
 	d.stop()
 }
 
-// doctorConfig writes a configuration for a machine that is tried without a daemon.
+// doctorConfig writes a configuration for skillrund --doctor.
 func doctorConfig(t *testing.T) string {
 	t.Helper()
 	config := filepath.Join(newDir(t), "skillrund.yaml")
@@ -126,10 +126,10 @@ func doctorConfig(t *testing.T) string {
 	return config
 }
 
-// missingIn lists what skillrund --doctor has found to be missing.
+// missingIn returns the boundaries that skillrund --doctor printed as missing.
 func missingIn(out string) (names []string) {
 	for line := range strings.Lines(out) {
-		// Mark, group, name, reason: in columns.
+		// The columns are mark, group, name and reason.
 		if rest, ok := strings.CutPrefix(line, "MISSING"); ok && len(rest) > 47 {
 			names = append(names, strings.TrimSpace(rest[14:47]))
 		}
@@ -137,8 +137,8 @@ func missingIn(out string) (names []string) {
 	return names
 }
 
-// skillrund --doctor tries everything without a daemon: here all is found, and
-// without a capability it says exactly that one.
+// skillrund --doctor needs no running daemon. Here it finds every boundary. Without a
+// capability it names this capability.
 func TestDoctorWithoutADaemon(t *testing.T) {
 	config := doctorConfig(t)
 	out, err := exec.Command(binary(t, "skillrund"), "--config", config, "--doctor").CombinedOutput()
@@ -158,16 +158,16 @@ func TestDoctorWithoutADaemon(t *testing.T) {
 	}
 }
 
-// In namespaces of its own, as a privileged container has them, all is found. With
-// the capabilities, the masks and the cgroups of an unprivileged one it says what
-// that lacks.
+// In new namespaces, like in a privileged container, --doctor finds every boundary. With
+// the capabilities, masks and cgroups of an unprivileged container it names the missing
+// boundaries.
 func TestDoctorInAContainer(t *testing.T) {
 	config := doctorConfig(t)
 	count := 0
 	container := func(setup string) (string, error) {
-		// As a container's runtime does on cgroup v2: a cgroup of its own, which is the
-		// root of its namespace and of what it has mounted. SKILLRUN_TEST_SLICE says where;
-		// on v1 it shares the test's.
+		// On cgroup v2 the container gets a cgroup, which is the root of its cgroup namespace
+		// and of its cgroup mount, as container runtimes set it up. SKILLRUN_TEST_SLICE names
+		// the parent. On v1 the container shares the cgroups of the test.
 		group := ""
 		if slice := os.Getenv("SKILLRUN_TEST_SLICE"); slice != "" {
 			count++
@@ -190,7 +190,7 @@ func TestDoctorInAContainer(t *testing.T) {
 	if missing := missingIn(out); err != nil || len(missing) > 0 {
 		t.Errorf("privileged: %v, missing %q\n%s", err, missing, out)
 	}
-	// What Docker gives without --privileged.
+	// Docker's capabilities and masks without --privileged.
 	out, err = container(`mount --bind /dev/null /proc/kallsyms
 		mount --bind /proc/sys /proc/sys && mount -o bind,remount,ro /proc/sys
 		exec /usr/sbin/capsh --drop=cap_sys_admin,cap_sys_ptrace,cap_sys_resource,cap_net_admin,cap_sys_module,cap_bpf,cap_perfmon -- \

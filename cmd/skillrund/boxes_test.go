@@ -9,22 +9,22 @@ import (
 	"syscall"
 )
 
-// A box is a cgroup that a daemon made beneath its own, in every hierarchy that has
-// it. One that is named after a slot was made ahead: the name of the init in it tells
-// whether it waits, or whose it is.
+// A box is the cgroup of one sandbox or of the zygote, in every hierarchy that has it. A box
+// that is named after a slot is of a prewarmed sandbox. There the name of the init says
+// whether the sandbox waits or which execution uses it.
 type box struct {
 	name  string
 	paths []string
 	pids  []string
-	init  string // pid of the one that is PID 1 of a sandbox; "" if there is none
-	comm  string // its name
+	init  string // pid of the sandbox's PID 1; "" if the box has no such process
+	comm  string // the name of init
 }
 
 const (
 	zygoteBox   = "_zygote"
-	waitingInit = "init" // its name until the sandbox is used
+	waitingInit = "init" // the name of init until the sandbox is used
 	zygoteComm  = "zygote"
-	initName    = 15 // bytes of a name that the kernel keeps
+	initName    = 15 // bytes that the kernel keeps of a name, PR_SET_NAME in prctl(2)
 )
 
 // boxesOf lists the cgroups of an instance.
@@ -58,9 +58,9 @@ func boxesOf(instance string) []*box {
 	return all
 }
 
-// look finds the processes of b. On cgroup v1 those of the zygote's sandboxes are in
-// hers, too, of the hierarchies that they have no cgroup of their own in: so hers are
-// those where they have one.
+// look finds the processes of b. On cgroup v1 the zygote's sandboxes have no cgroup in some
+// hierarchies and stay in the zygote's cgroup there. So look counts as the zygote's only the
+// processes in a hierarchy in which each sandbox has a cgroup.
 func (b *box) look() {
 	seen := map[string]bool{}
 	for _, path := range b.paths {
@@ -92,11 +92,11 @@ func statusOf(pid string) map[string]string {
 	return status
 }
 
-// ahead says whether b was made before anybody asked for it, and made by the zygote.
+// ahead reports whether b is of a prewarmed sandbox.
 func (b *box) ahead() bool { return strings.HasPrefix(b.name, "_") && b.name != zygoteBox }
 
-// waits says whether nothing has run in b yet: its init has no execution's name, it
-// has at most the one process beside it that waits for its program, and no workspace.
+// waits reports whether no program has run in b yet: its init does not have an execution's
+// name, at most one more process waits in it, and it has no workspace.
 func (b *box) waits() bool {
 	if !b.ahead() || b.comm != waitingInit || len(b.pids) > 2 {
 		return false
@@ -105,7 +105,7 @@ func (b *box) waits() bool {
 	return err == nil && !strings.Contains(string(mounts), " /workspace ")
 }
 
-// of says whether b is the execution's.
+// of reports whether b belongs to the execution.
 func (b *box) of(id string) bool {
 	if !b.ahead() {
 		return strings.Contains(b.name, id)
@@ -117,7 +117,8 @@ func (b *box) String() string {
 	return fmt.Sprintf("cgroup %s in %d hierarchies, init %q (%s), processes %v", b.name, len(b.paths), b.comm, b.init, b.pids)
 }
 
-// identity tells b from another one that gets its name later.
+// identity returns a string that differs from the identity of a later box with the same
+// name.
 func (b *box) identity() string {
 	info, err := os.Stat(b.paths[0])
 	if err != nil {
@@ -126,8 +127,8 @@ func (b *box) identity() string {
 	return fmt.Sprint(b.paths[0], info.Sys().(*syscall.Stat_t).Ino)
 }
 
-// usedBoxes lists the cgroups of an instance that are neither the zygote's nor of
-// sandboxes that wait.
+// usedBoxes lists the boxes of an instance without the zygote's and those of waiting
+// sandboxes.
 func usedBoxes(instance string) (used []*box) {
 	for _, b := range boxesOf(instance) {
 		if b.name != zygoteBox && !b.waits() {
@@ -137,7 +138,7 @@ func usedBoxes(instance string) (used []*box) {
 	return used
 }
 
-// boxesOfExecution lists the cgroups of one execution.
+// boxesOfExecution lists the boxes of one execution.
 func (d *running) boxesOfExecution(id string) (its []*box) {
 	for _, b := range boxesOf(d.instance()) {
 		if b.of(id) {
@@ -147,7 +148,7 @@ func (d *running) boxesOfExecution(id string) (its []*box) {
 	return its
 }
 
-// waitingBoxes are the sandboxes that wait, by the name of their slots.
+// waitingBoxes returns the slots of the waiting sandboxes.
 func (d *running) waitingBoxes() map[string]bool {
 	waiting := map[string]bool{}
 	for _, b := range boxesOf(d.instance()) {
@@ -158,8 +159,8 @@ func (d *running) waitingBoxes() map[string]bool {
 	return waiting
 }
 
-// slotOf is which slot's directory a line of the daemon's mounts, or a path beneath
-// its run directory, is about; "" for none.
+// slotOf returns the slot whose directory a line of the daemon's mounts, or a path beneath
+// the run directory, contains; "" for none.
 func (d *running) slotOf(text string) string {
 	_, inside, ok := strings.Cut(text, "/run/"+d.instance()+"/sandboxes/")
 	if !ok || d.instance() == "" {
@@ -172,7 +173,7 @@ func (d *running) slotOf(text string) string {
 	return slot
 }
 
-// mountLines are the mounts of the daemon's namespace.
+// mountLines returns the mounts of the daemon's mount namespace.
 func (d *running) mountLines() []string {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", d.cmd.Process.Pid))
 	return strings.Split(strings.TrimSpace(string(data)), "\n")

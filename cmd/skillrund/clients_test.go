@@ -17,7 +17,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// cli runs the real client against the daemon.
+// cli returns a command that runs the real client against the daemon.
 func (d *running) cli(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary(d.t, "skillrun"), args...)
 	cmd.Env = append(os.Environ(), "SKILLRUN_ADDRESS=unix://"+d.dir+"/s.sock")
@@ -103,7 +103,7 @@ func TestClientFilesAndArtifacts(t *testing.T) {
 	}
 }
 
-// --json prints the proto's JSON form, an event a line, the outcome last.
+// --json prints the proto's JSON form, one event a line; the last line is the outcome.
 func TestClientJSON(t *testing.T) {
 	d := startDaemon(t, "")
 	out, err := d.cli("run", "--json", "calculator", "-c", "print('hi')").Output()
@@ -147,8 +147,8 @@ func TestClientInterruptCancels(t *testing.T) {
 	}
 }
 
-// A client is killed in the middle; another process attaches and gets the same
-// bytes, none missing, none twice.
+// A client is killed while its execution runs. Another process attaches and gets the same
+// bytes, each exactly once.
 func TestClientKilledAndAttachedAgain(t *testing.T) {
 	d := startDaemon(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -231,8 +231,8 @@ func TestGrpcurl(t *testing.T) {
 	}
 }
 
-// tcpAddress is where the daemon listens of which the test has let the kernel choose
-// the port: a port that a test chose could be somebody else's by then.
+// tcpAddress returns the TCP address of a daemon whose port the kernel chose. A port that
+// the test chose could be in use when the daemon starts.
 func tcpAddress(t *testing.T, d *running) string {
 	t.Helper()
 	for line := range strings.Lines(d.log.String()) {
@@ -244,8 +244,8 @@ func tcpAddress(t *testing.T, d *running) string {
 	return ""
 }
 
-// A plain Python client with generated code: the script prints the next line only
-// after the client has answered the last one.
+// A Python client that uses only generated code: the script prints the next line only after
+// the client has answered the last one.
 func TestPythonClient(t *testing.T) {
 	d := startDaemon(t, "")
 	dir := t.TempDir()

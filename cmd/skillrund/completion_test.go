@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// What a shell asks the client for is what the daemon has.
+// A shell completes names that the daemon knows.
 func TestClientCompletion(t *testing.T) {
 	d := startDaemon(t, "")
 	r := d.run(code("calculator", "open('chart.png', 'w').write('x')"))
 	r.wantExit(t, 0)
 	for _, tt := range []struct {
 		name string
-		line []string // its last word is completed
+		line []string // the shell completes its last word
 		want string
 	}{
 		{"skill", []string{"run", ""}, "calculator"},

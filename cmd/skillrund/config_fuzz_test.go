@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzConfig: a file is refused with a reason or gives a config that holds its own
-// rules, and nothing panics.
+// FuzzConfig checks that a file is either refused with a reason or gives a valid config, and
+// that nothing panics.
 func FuzzConfig(f *testing.F) {
 	documented, err := os.ReadFile(filepath.Join("..", "..", "deploy", "skillrund.yaml"))
 	if err != nil {

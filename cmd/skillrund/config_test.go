@@ -18,7 +18,7 @@ func writeConfig(t *testing.T, text string) string {
 	return path
 }
 
-// The file that ships documents every default, so it must say what they are.
+// The shipped file documents every default, so its values must be the defaults.
 func TestShippedConfigIsTheDefaults(t *testing.T) {
 	got, err := loadConfig("../../deploy/skillrund.yaml")
 	if err != nil {
@@ -165,7 +165,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 	}
 }
 
-// One run reports every mistake of a file, each with its line, in the order of the file.
+// One run reports every mistake of a file, each with its line, in the order of the lines.
 func TestConfigReportsEverything(t *testing.T) {
 	path := writeConfig(t, `netwrok: none
 grace: 5 minutes
@@ -209,7 +209,7 @@ drain: 0s
 	}
 }
 
-// inspect finds what the start would refuse, each with its key, and changes nothing.
+// inspect finds everything that the start would refuse, names the keys, and changes nothing.
 func TestInspectNamesKeys(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"file": 0o600, "socket": 0o600} {
@@ -274,7 +274,7 @@ runtimes:
 	}
 }
 
-// A usable configuration passes, with directories that the daemon has yet to make.
+// inspect accepts directories that do not exist yet if the daemon can create them.
 func TestInspectPasses(t *testing.T) {
 	path := writeConfig(t, "state_dir: a/b/c\nrun_dir: run\nlisten: {unix: run/s.sock}\n")
 	c, found, err := readConfig(path)

@@ -24,9 +24,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The contracts as data, through the real daemon: testdata/conformance.json has a
-// script, what it is given, and how it ends; internal/permission has the table of
-// allowed-tools. A field that the test doesn't know fails it.
+// The contracts as data, tested with the real daemon. Each row of testdata/conformance.json
+// has a script, its input and its expected end. internal/permission has the table of
+// allowed-tools. An unknown field fails the test.
 
 // A conformanceCase is a row of conformance.json.
 type conformanceCase struct {
@@ -45,12 +45,12 @@ type conformanceCase struct {
 	Note   string            `json:"note"`
 }
 
-// A conformanceExpect is what a row promises. Nil: nothing about it.
+// A conformanceExpect has the expected results of a row. A nil field is not checked.
 type conformanceExpect struct {
 	Exit              *int32          `json:"exit"`
 	Success           *bool           `json:"success"`
 	TimedOut          *bool           `json:"timed_out"`
-	Signal            json.RawMessage `json:"signal"` // null is a promise, too
+	Signal            json.RawMessage `json:"signal"` // null is checked, too
 	SignalNumber      *int32          `json:"signal_number"`
 	Stdout            *string         `json:"stdout"`
 	Stderr            *string         `json:"stderr"`
@@ -72,7 +72,7 @@ type conformanceExpect struct {
 	MessageContains   oneOrMore       `json:"message_contains"`
 }
 
-// oneOrMore is a string or a list of them.
+// oneOrMore is a JSON string or a list of strings.
 type oneOrMore []string
 
 func (l *oneOrMore) UnmarshalJSON(data []byte) error {
@@ -126,8 +126,8 @@ func TestConformanceScripts(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// patientDeadline puts off the deadline of a row that prints something before it: an
-// interpreter may take longer than its second to begin on a busy machine.
+// patientDeadline prolongs the deadline of a row that prints something before its deadline:
+// on a busy machine an interpreter may take longer than a second to start.
 func (c *conformanceCase) patientDeadline() {
 	if e := c.Expect; e.TimedOut == nil || !*e.TimedOut || e.Stdout == nil || *e.Stdout == "" {
 		return
@@ -139,7 +139,7 @@ func (c *conformanceCase) patientDeadline() {
 	}
 }
 
-// write writes the skill of a row, and returns the request that runs it.
+// write writes the skill of a row and returns the request that runs the row.
 func (c conformanceCase) write(t *testing.T, dir, name string) *pb.ExecuteScriptRequest {
 	t.Helper()
 	script := "scripts/x"
@@ -161,7 +161,7 @@ func (c conformanceCase) write(t *testing.T, dir, name string) *pb.ExecuteScript
 				files["scripts/"+target] = c.Body
 			}
 		}
-		if strings.HasPrefix(*c.Path, "../my-skill-evil/") { // a sibling whose name begins as this skill's
+		if strings.HasPrefix(*c.Path, "../my-skill-evil/") { // another skill whose name begins with this skill's name
 			name = "my-skill"
 			writeSkill(t, dir, "my-skill-evil", "", map[string]string{"x.py": c.Body})
 		}
@@ -173,7 +173,7 @@ func (c conformanceCase) write(t *testing.T, dir, name string) *pb.ExecuteScript
 		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(target, "../../") { // where it leads, there is something
+		if strings.HasPrefix(target, "../../") { // the link's target exists
 			if err := os.WriteFile(filepath.Join(root, "scripts", target), []byte(c.Body), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +191,7 @@ func (c conformanceCase) write(t *testing.T, dir, name string) *pb.ExecuteScript
 	return req
 }
 
-// arguments is the JSON of a row's arguments, with what stands in <...> made.
+// arguments returns the JSON of a row's arguments. It replaces placeholders in <...>.
 func (c conformanceCase) arguments(t *testing.T) string {
 	t.Helper()
 	args := map[string]string{}
@@ -217,7 +217,7 @@ func (c conformanceCase) arguments(t *testing.T) string {
 	return string(text)
 }
 
-// run runs a row and holds its result to every promise.
+// run runs a row and checks every expectation.
 func (c conformanceCase) run(d *running, req *pb.ExecuteScriptRequest) {
 	t, want := d.t, c.Expect
 	t.Helper()
@@ -267,13 +267,13 @@ func (c conformanceCase) run(d *running, req *pb.ExecuteScriptRequest) {
 		t.Errorf("stdout has %d bytes, want at most %d", len(r.GetStdout()), *want.MaxStdoutBytes)
 	}
 	c.wantEvidence(d, r, id)
-	// What the contract promises of every result.
+	// The contract promises this for every result.
 	if !utf8.ValidString(r.GetStdout()) || !utf8.ValidString(r.GetStderr()) || r.GetExecutionTimeMs() <= 0 || id == "" {
 		t.Errorf("no result of the contract: %v, execution %q", r, id)
 	}
 }
 
-// wantEvidence checks a row's promises about what is not in the result.
+// wantEvidence checks the expectations that are not about the result itself.
 func (c conformanceCase) wantEvidence(d *running, r *pb.ExecuteScriptResponse, id string) {
 	t, want := d.t, c.Expect
 	t.Helper()
@@ -287,9 +287,9 @@ func (c conformanceCase) wantEvidence(d *running, r *pb.ExecuteScriptResponse, i
 			t.Errorf("the bytes are %s, want %s", got, *want.RawB64)
 		}
 	}
-	// No clock of this test: a loaded machine would fail it. That a script was not
-	// ended early is what the daemon measured; that it was not ended late is that the
-	// deadline ended it, and, for one that exited, that nothing else did.
+	// The test measures no time, because a loaded machine would make it fail. The daemon's
+	// measurement shows that the script did not end early. The end and the deadline in the
+	// outcome show that it did not end late.
 	if want.WallMS != nil {
 		if r.GetExecutionTimeMs() < want.WallMS[0] {
 			t.Errorf("execution_time_ms %v, want at least %v", r.GetExecutionTimeMs(), want.WallMS[0])
@@ -306,7 +306,7 @@ func (c conformanceCase) wantEvidence(d *running, r *pb.ExecuteScriptResponse, i
 	}
 }
 
-// wantError checks that a request raised what its row says, and that nothing ran.
+// wantError checks that a request got the error of its row and that nothing was executed.
 func (c conformanceCase) wantError(t testing.TB, req *pb.ExecuteScriptRequest, err error, id string) {
 	t.Helper()
 	s := status.Convert(err)
@@ -334,7 +334,7 @@ func check[T comparable](t testing.TB, field string, got T, want *T) {
 	}
 }
 
-// raised is the name of the exception in a status.
+// raised returns the name of the exception in a status.
 func raised(err error) string {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
@@ -344,10 +344,10 @@ func raised(err error) string {
 	return ""
 }
 
-// tools is a client of the published contracts.
+// tools returns a client of the published contracts.
 func (d *running) tools() pb.ToolServiceClient { return pb.NewToolServiceClient(d.conn) }
 
-// executeScript also returns which execution is behind the result, "" for none.
+// executeScript returns the result and the id of its execution, "" for none.
 func (d *running) executeScript(req *pb.ExecuteScriptRequest) (*pb.ExecuteScriptResponse, string, error) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), 2*patience)
@@ -370,8 +370,7 @@ func executionOf(header metadata.MD) string {
 	return strings.Join(header.Get("skillrun-execution-id"), " ")
 }
 
-// A test of the test: what looks for processes that are left finds those of a
-// script while it runs.
+// This tests the test: processes finds the processes of a script while the script runs.
 func TestConformanceFindsProcesses(t *testing.T) {
 	d := startDaemon(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -416,7 +415,7 @@ func TestConformanceAllowedTools(t *testing.T) {
 		t.Fatalf("%d cases", len(data.Cases))
 	}
 	dir := newDir(t)
-	skills := map[string]string{} // by their rules
+	skills := map[string]string{} // rules -> skill
 	for _, c := range data.Cases {
 		if skills[c.Tools] != "" {
 			continue
@@ -426,7 +425,7 @@ func TestConformanceAllowedTools(t *testing.T) {
 		if strings.Contains(c.Tools, "/skills/demo/") {
 			name, skills[c.Tools] = "demo", "demo"
 		}
-		rules, err := json.Marshal(c.Tools) // which is YAML, too
+		rules, err := json.Marshal(c.Tools) // JSON is valid YAML
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,8 +22,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// addVenv gives a skill a virtual environment of this machine's Python, as
-// `python3 -m venv --system-site-packages` makes it.
+// addVenv adds a virtual environment of this machine's Python to a skill, with the files
+// that `python3 -m venv --system-site-packages` makes.
 func addVenv(t testing.TB, dir, skill string) {
 	t.Helper()
 	version, err := exec.Command("/usr/bin/python3", "-c", "import platform; print(platform.python_version())").Output()
@@ -43,13 +43,13 @@ func addVenv(t testing.TB, dir, skill string) {
 	}
 }
 
-// A toolCall is what a call of a function tool streamed.
+// A toolCall has everything that a call of a function tool streamed.
 type toolCall struct {
 	stdout, stderr string
 	result         *pb.ToolResult
 }
 
-// callTool calls a function tool as a platform does with what its model said.
+// callTool calls a function tool as a platform does with a model's answer.
 func (d *running) callTool(name, arguments string) toolCall {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
@@ -86,7 +86,7 @@ func readTool(stream grpc.ServerStreamingClient[pb.CallToolResponse]) (toolCall,
 	}
 }
 
-// pythonScriptJSON is the fields of a response that are set, by name.
+// pythonScriptJSON returns the fields that are set in a response, as JSON by name.
 func pythonScriptJSON(t testing.TB, r *pb.RunPythonScriptResponse) string {
 	t.Helper()
 	object := map[string]any{}
@@ -101,8 +101,8 @@ func pythonScriptJSON(t testing.TB, r *pb.RunPythonScriptResponse) string {
 	return string(data)
 }
 
-// The eight examples of the document, with their tool calls and their tool
-// results: by the typed call, and by the function tool as a model calls it.
+// The contract's eight examples, with their tool calls and their tool results: once by the
+// typed call, and once by the function tool, as a model calls it.
 func TestContractRunPythonScript(t *testing.T) {
 	dir := newDir(t)
 	for _, name := range []string{"calc", "data_analysis"} {
@@ -110,9 +110,9 @@ func TestContractRunPythonScript(t *testing.T) {
 		addVenv(t, dir, name)
 	}
 	writeSkill(t, dir, "no_venv_skill", "", nil)
-	// The shipped calculator has no venv, so the example's skill has another name here.
+	// The shipped skill calculator has no venv, so this test calls the example's skill calc.
 	named := func(s string) string { return strings.ReplaceAll(s, "calculator", "calc") }
-	// The document's timeout of 30 seconds is the default; the test doesn't wait for it.
+	// The contract's example has the default timeout of 30 seconds. Here it is shorter.
 	d := startDaemonIn(t, dir, "limits: {default: {wall_time: 12s}}\n")
 	for _, tt := range []struct{ name, arguments, want string }{
 		{"1 successful execution", `{"skill_name": "calculator", "script": "result = 2 + 2\nprint(f'Result: {result}')"}`,
@@ -185,8 +185,8 @@ func TestContractRunPythonScript(t *testing.T) {
 	})
 }
 
-// RunPython through the daemon: on its own Python, in a folder of its own or in a
-// skill's, with files of the request.
+// RunPython with the real daemon: without a skill and with one, on RunPython's Python, with
+// files of the request.
 func TestContractRunPython(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", "", map[string]string{"scripts/a.py": "print('a')", "data.txt": "x"})
@@ -199,7 +199,7 @@ func TestContractRunPython(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		call *pb.RunPythonRequest
-		want string // ending in "...": only how it begins
+		want string // only the beginning if it ends in "..."
 	}{
 		{"code", &pb.RunPythonRequest{Code: "import sys\nprint(sys.prefix, sys.version_info[:2])\nprint('e', file=sys.stderr)"}, "Stdout:\n/opt/python (3, 14)\n\nStderr:\ne\n"},
 		{"neither", &pb.RunPythonRequest{}, "Error: provide either code or scriptPath."},
@@ -231,8 +231,8 @@ func TestContractRunPython(t *testing.T) {
 	}
 }
 
-// A skill that hides from models, and the folder of RunPython, are in no list that
-// a model is shown; the skill still runs by name, the folder in no list at all.
+// Lists for models omit a skill with disable-model-invocation, but calls by name reach it.
+// ListSkills lists it with IncludeHidden. No list has the skill that RunPython uses.
 func TestHiddenSkillsAreCallable(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "quiet", "disable-model-invocation: true", map[string]string{"scripts/a.py": "print('quiet')"})
@@ -264,8 +264,8 @@ func TestHiddenSkillsAreCallable(t *testing.T) {
 	}
 }
 
-// A client that reads nothing of what a tool prints doesn't stop its script, and
-// misses nothing when it reads on.
+// A client that stops reading a tool's output does not stop the script. When it reads again,
+// it gets all of the output.
 func TestCallToolReaderThatStops(t *testing.T) {
 	d := startDaemon(t, "")
 	const size = 4 << 20
@@ -288,7 +288,7 @@ func TestCallToolReaderThatStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quick, err := collect(t, attached, 0, nil) // to the end, while the other reads nothing
+	quick, err := collect(t, attached, 0, nil) // this reader reaches the end while the other one reads nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestCallToolReaderThatStops(t *testing.T) {
 	}
 }
 
-// A call that is cancelled ends its program, whichever call it is.
+// Cancelling a tool call ends its program, with every kind of call.
 func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "calc", "", nil)
@@ -340,7 +340,7 @@ func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// It runs: only then the call is cancelled.
+			// The test cancels the call only after the program has printed something.
 			r, err := collect(t, attached, 0, func(e *pb.ExecutionEvent) {
 				if strings.Contains(string(e.GetOutput().GetData()), "ready") {
 					cancel()
@@ -359,7 +359,8 @@ func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
 	}
 }
 
-// runningExecution waits until one execution is there that has not ended.
+// runningExecution waits until the daemon lists one execution that has not ended, and
+// returns its id.
 func (d *running) runningExecution() string {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
@@ -375,7 +376,7 @@ func (d *running) runningExecution() string {
 	}
 }
 
-// writeWheel writes a wheel of one module, as pip takes it.
+// writeWheel writes a wheel with one module, which pip can install.
 func writeWheel(t testing.TB, dir, name, module string) {
 	t.Helper()
 	info := name + "-1.0.dist-info/"
@@ -407,7 +408,7 @@ func writeWheel(t testing.TB, dir, name, module string) {
 	}
 }
 
-// An environment that was prepared for a skill is its venv.
+// A prepared environment counts as the skill's venv.
 func TestContractRunPythonScriptInAPreparedEnvironment(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "greets", "python_packages: [greeter]", nil)
@@ -424,7 +425,7 @@ func TestContractRunPythonScriptInAPreparedEnvironment(t *testing.T) {
 	if want := `{"error": "Error executing script: skill 'lacks' needs Python packages that are not there `; !strings.HasPrefix(lacks, want) || !strings.Contains(lacks, "Run: skillrun prepare lacks") {
 		t.Errorf("without its packages: %s, want %s", lacks, want)
 	}
-	// RunPython's own Python is not what the skill's packages are for.
+	// RunPython does not use the skill's packages, so missing ones do not matter.
 	if r, err := d.tools().RunPython(t.Context(), &pb.RunPythonRequest{Skill: "lacks", Code: "print(1)"}); err != nil || r.GetText() != "Stdout:\n1\n\nStderr:\n" {
 		t.Errorf("RunPython: %v, %v", r, err)
 	}

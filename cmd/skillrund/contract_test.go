@@ -20,8 +20,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The examples of the published contracts of the three ScriptExecutors, by a client
-// of the real daemon. internal/toolview has the tests of each result.
+// The examples of the published contracts of the three ScriptExecutors, run by a client
+// against the real daemon. The tests of each result are in internal/toolview.
 
 // The contract's basic example: a script, an object of arguments, a result.
 func TestContractExecuteScript(t *testing.T) {
@@ -54,8 +54,8 @@ func TestContractExecuteScript(t *testing.T) {
 	}
 }
 
-// The contract's example of error handling: an exception is a status with its text
-// and its name.
+// The contract's example of error handling: an exception is a status with the exception's
+// name and text.
 func TestContractExecuteScriptRaises(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "data-processor", "", map[string]string{"scripts/transform.py": "print(1)\n", "script.ps1": "1\n"})
@@ -112,7 +112,7 @@ func TestContractExecuteScriptRaises(t *testing.T) {
 
 func nanValue() float64 { zero := 0.0; return zero / zero }
 
-// An execution that somebody ended is no result, and still has a name.
+// A cancelled execution has no result, but its error names the execution.
 func TestContractExecuteScriptCancelled(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "slow", "", map[string]string{"x.sh": "sleep 300\n"})
@@ -145,7 +145,7 @@ func TestContractExecuteScriptCancelled(t *testing.T) {
 	}
 }
 
-// The contract's thread pool, through one connection.
+// The contract's example with a thread pool, on one connection.
 func TestContractExecuteScriptConcurrently(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "jobs", "", map[string]string{
@@ -164,7 +164,8 @@ func TestContractExecuteScriptConcurrently(t *testing.T) {
 	all.Wait()
 }
 
-// The daemon's log has what the contract promises, and arguments as configured.
+// The daemon's log has the entries that the contract promises, and the arguments as the
+// configuration says.
 func TestContractAuditLog(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "audited", "", map[string]string{"scripts/x.sh": "cat\necho bad >&2\nexit 3\n"})
@@ -186,8 +187,8 @@ func TestContractAuditLog(t *testing.T) {
 	}
 }
 
-// is_command_allowed of the guide and the specification is CheckCommand; their
-// tables and examples.
+// CheckCommand answers like is_command_allowed of the guide and of the specification, in all
+// of their tables and examples.
 func TestContractIsCommandAllowed(t *testing.T) {
 	dir := newDir(t)
 	d := startDaemonIn(t, dir, "")
@@ -207,7 +208,7 @@ func TestContractIsCommandAllowed(t *testing.T) {
 		{"Read", nil, []string{"cat x", "ls"}},
 		{"Write", nil, []string{"tee x"}},
 		{"Execute", nil, []string{"scripts/x.sh"}},
-		// Its examples.
+		// The guide's examples.
 		{"Bash(git status:*),Bash(git log:*)", []string{"git log --oneline --since='1 week ago'", "git log --follow -- path/to/file"}, []string{"git push"}},
 		{"Bash(python:*),Bash(git:*),Read,Write,Execute", []string{"python x.py", "git push"}, []string{"jq ."}},
 		// An exact rule.
@@ -225,7 +226,7 @@ func TestContractIsCommandAllowed(t *testing.T) {
 	}
 }
 
-// How allowed-tools is read: with commas, with blanks, in quotes, not at all.
+// allowed-tools may be separated by commas or blanks, quoted, or absent.
 func TestContractParseAllowedTools(t *testing.T) {
 	dir := newDir(t)
 	cases := []struct {
@@ -252,8 +253,8 @@ func TestContractParseAllowedTools(t *testing.T) {
 	}
 }
 
-// The specification's integration tests, and its adapter for an agent's Bash tool:
-// activate a skill, then run what its instructions say.
+// The specification's integration tests, and its adapter for an agent's Bash tool: activate
+// a skill, then run the commands of its instructions.
 func TestContractActivateThenExecute(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "data-analysis-2", "allowed-tools: Bash(python:*) Read Write\nmax_execution_time: 60\nmodel: claude-opus-4-20250514", map[string]string{
@@ -267,7 +268,7 @@ func TestContractActivateThenExecute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The message that the loader of the test's skill wrote says {baseDir}.
+	// The instructions of the test's skill contain {baseDir}.
 	if !strings.Contains(a.Instructions, "Run /skills/data-analysis-2/scripts.") || strings.Contains(a.Instructions, "{baseDir}") {
 		t.Errorf("instructions %q", a.Instructions)
 	}
@@ -315,8 +316,8 @@ func TestContractActivateThenExecute(t *testing.T) {
 		}
 	}
 
-	// The guide's third example has no scripts folder: no executor in the context, and
-	// its commands run.
+	// The guide's third example has no scripts folder. Its context has no executor, but its
+	// commands run.
 	a, err = d.skills.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "git-analyzer"})
 	if err != nil || a.GetContext().GetScriptExecutor() || a.GetContext().GetConstraints() != nil || !strings.Contains(a.Messages[2].Content, `"allowedTools":["Bash(git:*)","Read"],"model":null`) {
 		t.Errorf("got %v, %v", a, err)
@@ -352,7 +353,7 @@ Process data files:
 ` + "```bash\npython {baseDir}/scripts/process.py input.csv --output output.csv\n```" + `
 `
 
-// The guide's own SKILL.md: every field is read, and the instructions are resolved.
+// The guide's example of a SKILL.md: every field is read, and the instructions are resolved.
 func TestContractGuideSkill(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "my-skill", "", map[string]string{"scripts/process.py": "print(1)\n"})
@@ -370,8 +371,8 @@ func TestContractGuideSkill(t *testing.T) {
 	if err != nil || !strings.Contains(a.Instructions, "python /skills/my-skill/scripts/process.py input.csv --output output.csv") {
 		t.Errorf("got %v, %v", a, err)
 	}
-	// Metadata first, instructions on activation, a script's text never: it is read
-	// where it is run.
+	// A list has the metadata only, and activation adds the instructions. The text of a
+	// script is never sent; it is read in the sandbox.
 	list, err := d.skills.ListSkills(t.Context(), &pb.ListSkillsRequest{})
 	if err != nil || !slices.ContainsFunc(list.Skills, func(s *pb.SkillSummary) bool {
 		return s.Name == "my-skill" && s.Description == "Description of what this skill does"
@@ -380,7 +381,7 @@ func TestContractGuideSkill(t *testing.T) {
 	}
 }
 
-// skillrun activate shows what an agent adds to its context.
+// skillrun activate prints the text that an agent adds to its context.
 func TestContractActivateByTheClient(t *testing.T) {
 	d := startDaemon(t, "")
 	out, err := d.cli("-v", "activate", "calculator").CombinedOutput()

@@ -10,8 +10,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// What is asked of processors is in the header, what is above the daemon's ceiling is
-// refused, and who does not ask gets the ceiling.
+// The header has the number of processors that a request asked for. A request above the
+// maximum is refused, and a request that asks for none gets the maximum.
 func TestProcessorsOfAnExecution(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)

@@ -24,7 +24,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// wheelOf makes a wheel of one module, with a program.
+// wheelOf returns a wheel with one module and one program.
 func wheelOf(name, version, module, requires string) []byte {
 	info := name + "-" + version + ".dist-info/"
 	files := []struct{ name, text string }{
@@ -48,8 +48,8 @@ func wheelOf(name, version, module, requires string) []byte {
 	return out.Bytes()
 }
 
-// packageIndex serves skgreet, which needs skbase, on loopback; it wants
-// credentials. before may hold an answer up.
+// packageIndex serves skgreet and its dependency skbase on loopback. It requires
+// credentials. Each request calls before first.
 func packageIndex(t *testing.T, before func()) (url string) {
 	t.Helper()
 	wheels := map[string][]byte{
@@ -82,7 +82,7 @@ func packageIndex(t *testing.T, before func()) (url string) {
 
 const needsGreet = "python_packages: [skgreet]\nallowed-tools: Bash(python3:*) Bash(skgreet-say) Bash(echo:*)"
 
-// errorInfo is the reason of a status, as "reason", and what else it says.
+// errorInfo returns the ErrorInfo of a status: the reason, as "reason", and the metadata.
 func errorInfo(err error) map[string]string {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
@@ -94,7 +94,8 @@ func errorInfo(err error) map[string]string {
 	return nil
 }
 
-// From a skill that can't run to one that can, by what the refusal says.
+// A skill can't run without its packages. The refusal says how to prepare them, and after
+// that the skill runs.
 func TestEnvironmentEndToEnd(t *testing.T) {
 	index := packageIndex(t, func() {})
 	for _, python := range []string{"system", "embedded"} {
@@ -146,7 +147,7 @@ func TestEnvironmentEndToEnd(t *testing.T) {
 			}
 			check(d)
 			d.stop()
-			d = startDaemonIn(t, dir, extra) // what is prepared stays
+			d = startDaemonIn(t, dir, extra) // prepared environments survive a restart
 			check(d)
 			if stdout, stderr, code := prepareBy(t, d, "greet"); code != 0 || stderr != "" || !strings.Contains(stdout, "was there already") {
 				t.Errorf("again: got %d, %q, %q", code, stdout, stderr)
@@ -167,7 +168,8 @@ func prepareBy(t *testing.T, d *running, args ...string) (stdout, stderr string,
 	return out.String(), errs.String(), code
 }
 
-// Without a source, and for what is no Python package: what to do is said.
+// If an environment can't be prepared, or a skill needs none, the message says why or what
+// to do.
 func TestEnvironmentCantBePrepared(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "greet", needsGreet, nil)
@@ -194,7 +196,7 @@ func TestEnvironmentCantBePrepared(t *testing.T) {
 	}
 }
 
-// A daemon that is killed during a build leaves nothing that the next one keeps.
+// After a daemon was killed during a build, the next daemon removes the incomplete build.
 func TestEnvironmentAfterAKill(t *testing.T) {
 	asked, hold := make(chan struct{}, 16), make(chan struct{})
 	held := true
@@ -234,7 +236,7 @@ func TestEnvironmentAfterAKill(t *testing.T) {
 	}
 }
 
-// leftOver counts what is beneath the environments.
+// leftOver counts the entries in the directory of the environments.
 func leftOver(t *testing.T, dir string) int {
 	t.Helper()
 	n := 0

@@ -19,8 +19,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// withMemory starts a daemon that may have so much memory, without its sandboxes:
-// their cgroups lie beside its own.
+// withMemory starts a daemon with this limit of memory. The limit does not include its
+// sandboxes, whose cgroups are next to the daemon's.
 func withMemory(t *testing.T, dir, limit, extra string) *running {
 	t.Helper()
 	name := filepath.Base(dir)
@@ -36,7 +36,7 @@ func withMemory(t *testing.T, dir, limit, extra string) *running {
 	}
 	newGroup := func(path string) {
 		t.Helper()
-		if err := os.Mkdir(path, 0o755); err != nil && !os.IsExist(err) { // one hierarchy can have two names
+		if err := os.Mkdir(path, 0o755); err != nil && !os.IsExist(err) { // a hierarchy may be mounted under two names
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
@@ -44,7 +44,7 @@ func withMemory(t *testing.T, dir, limit, extra string) *running {
 				t.Error(err)
 			}
 		})
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // without, it takes nobody
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // cgroup v1 admits no process while these are empty, cpuset(7)
 			if data, err := os.ReadFile(filepath.Join(filepath.Dir(path), file)); err == nil {
 				os.WriteFile(filepath.Join(path, file), data, 0)
 			}
@@ -65,12 +65,12 @@ func withMemory(t *testing.T, dir, limit, extra string) *running {
 	return d
 }
 
-// A daemon that may have 128 MiB lives through a hundred requests of 4 MiB at once,
-// answers every one, and others in between.
+// A daemon with 128 MiB of memory survives a hundred concurrent requests of 4 MiB. It
+// answers each of them, and other requests between them.
 func TestFloodOfLargeRequests(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	// The embedded Python is unpacked by a program that needs as much again.
+	// The first start unpacks the embedded Python, which would need as much memory again.
 	startDaemonIn(t, dir, "").stop()
 	d := withMemory(t, dir, "128M", "concurrency: {running: 2, queued: 200, queue_timeout: 60s}\n")
 	t.Cleanup(d.stop)
@@ -119,7 +119,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	}
 	d.works()
 	d.run(big).wantStdout(t, "4194304\n")
-	// The largest there may be, alone.
+	// The largest possible request, with no other one at the same time.
 	largest := code("hostile", "import sys; print(len(sys.stdin.buffer.read()))")
 	largest.Stdin = &pb.ExecuteRequest_StdinBytes{StdinBytes: make([]byte, 16<<20-200)}
 	d.run(largest).wantStdout(t, "16777016\n")

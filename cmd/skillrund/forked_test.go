@@ -8,9 +8,10 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A line that is one Python is forked from a ready one, as a script is, and is the
-// same as one that was started: by the first of them, which has nobody to be forked
-// from. Who was forked into a sandbox has no parent in it.
+// A command line that is a single Python command is forked from a Python zygote, as scripts
+// are. Its output is the same as when it is executed, as the first one is, because no
+// Python zygote has started yet. The parent of a forked process is outside of the sandbox, so
+// getppid returns 0.
 func TestForkedCommands(t *testing.T) {
 	dir := newDir(t)
 	who := "import json, os, sys; print(os.getppid()); print(sys.executable, sys.prefix, sys.argv, sys.orig_argv, sys.path[0], __file__, os.getcwd(), sys.flags, os.path.realpath('/proc/self/exe'))"
@@ -44,8 +45,8 @@ func TestForkedCommands(t *testing.T) {
 	}
 }
 
-// A module that a program finds first where it has the interpreter search is the one
-// that it gets, also if the interpreter has imported another one of that name ahead.
+// A program gets the module that it finds first on its search path, even if the Python
+// zygote has imported another module of that name.
 func TestForkedFindsItsOwnModules(t *testing.T) {
 	dir := newDir(t)
 	const shows = "; import os, statistics; print(os.getppid()); print(statistics.__file__)"
@@ -90,8 +91,8 @@ func TestForkedFindsItsOwnModules(t *testing.T) {
 	}
 }
 
-// A program that has taken most of its memory in small objects ends as it would
-// alone: how its end is judged takes no memory in proportion to them.
+// A forked program that has filled most of its memory with small objects ends normally: the
+// decision about the fast exit needs no memory in proportion to the objects.
 func TestForkedEndNeedsNoMemory(t *testing.T) {
 	const fill = `import os
 kept = []
