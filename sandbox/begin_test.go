@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Who has read what a program printed can't have cancelled its start any more: it is
-// stopped as what runs is, and has its grace.
+// After a program has printed something, a cancelled start context has no effect. Stop
+// still works, with its grace.
 func TestCanceledOnceItRuns(t *testing.T) {
 	h := openHost(t)
 	for i := range 40 {

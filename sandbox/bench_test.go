@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkTrue makes a sandbox, runs /usr/bin/true in it and waits until
-// nothing of it is left.
+// BenchmarkTrue makes a sandbox, runs /usr/bin/true in it and waits until the sandbox
+// is destroyed.
 func BenchmarkTrue(b *testing.B) {
 	h := openHost(b)
 	for n := 0; b.Loop(); n++ {

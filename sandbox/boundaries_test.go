@@ -28,8 +28,8 @@ func TestBoundariesAreFound(t *testing.T) {
 	}
 }
 
-// Neither directory need be there, and both may be to be made in one, where a look at
-// the one must not hide the other: before Linux 6.3 a tmpfs can't be id-mapped.
+// Neither directory need exist. Both may have the same existing parent. Then the probe of
+// one must not hide the other: before Linux 6.3 a tmpfs can't be id-mapped.
 func TestBoundariesBeforeTheFirstStart(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{StateDir: filepath.Join(dir, "state/sandbox"), RunDir: filepath.Join(dir, "run")}
@@ -46,8 +46,8 @@ func TestBoundariesBeforeTheFirstStart(t *testing.T) {
 func TestOpenNamesEverythingMissing(t *testing.T) {
 	c := testConfig(t)
 	c.CgroupParent = "/nonesuch/parent"
-	// procfs can't be mapped and holds no directories of ours: a state
-	// directory there is as useless as one on overlayfs.
+	// procfs can't be id-mapped. A state directory there is as useless as one on
+	// overlayfs.
 	c.StateDir = "/proc/sys/skillrun"
 	h, err := Open(context.Background(), c)
 	if err == nil {
@@ -67,13 +67,14 @@ func TestMissing(t *testing.T) {
 	if len(errs) != 2 || errs[0].Error() != "b is missing (w): d" {
 		t.Errorf("got %v", errs)
 	}
-	// What no sandbox can be made without stays an error, whoever tolerates it.
+	// A boundary that every sandbox needs stays an error, even if it is tolerated.
 	if errs := missing(all, []string{"b", "swap"}); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "b is missing") {
 		t.Errorf("tolerating: got %v", errs)
 	}
 }
 
-// What the kernel refuses says what the process lacks before what the kernel may lack.
+// If the kernel refuses permission, the remedy first names the permission that the process
+// lacks.
 func TestRemedy(t *testing.T) {
 	p := probe{how: "a kernel with that"}
 	if got := p.remedy(errors.New("other")); got != p.how {
@@ -102,7 +103,7 @@ func TestDumpsGoNowhere(t *testing.T) {
 	for _, tt := range []struct {
 		pattern string
 		crash   func() (bool, error)
-		want    string // in what is said
+		want    string // part of the message
 		found   bool
 	}{
 		{"core\n", dumps, "limit is too small", true},
@@ -128,8 +129,8 @@ func TestDumpsGoNowhere(t *testing.T) {
 	}
 }
 
-// TestCrash: whatever this machine does with dumps, it has none of a program with this
-// limit. Where processes can't have the limit, that is said.
+// TestCrash: a program with this limit leaves no core dump, whatever core_pattern is. If
+// processes can't have the limit, the error says so.
 func TestCrash(t *testing.T) {
 	dumped, err := crash()
 	if dumped || (err == nil) != (dumpLimit() == noDump) {
@@ -204,7 +205,7 @@ func TestIDBlocks(t *testing.T) {
 	b.close()
 }
 
-// A run directory that no sandbox could reach is an error that says so.
+// If no sandbox could reach the run directory, the error says so.
 func TestRunDirMustBeReachable(t *testing.T) {
 	private := t.TempDir()
 	if err := os.Chmod(private, 0o700); err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// compiled are all filters of an architecture as libseccomp writes them.
+// compiled returns all filters of an architecture as libseccomp writes them.
 func compiled(t *testing.T, a filterArch) [][]byte {
 	t.Helper()
 	p, err := parsePolicy()
@@ -23,8 +23,8 @@ func compiled(t *testing.T, a filterArch) [][]byte {
 	return all
 }
 
-// A filter that was shortened answers every call as it did: each number with many
-// arguments, those that the filter compares with among them.
+// A shortened filter answers every call like the original. The test tries each number with
+// many arguments, including the constants of the filter.
 func TestShortFilterAnswersTheSame(t *testing.T) {
 	for _, a := range filterArchs {
 		for i, long := range compiled(t, a) {
@@ -39,7 +39,7 @@ func compareShort(t *testing.T, long []byte) {
 		t.Errorf("%d instructions became %d", len(was), got)
 	}
 	before, after := loadFilter(t, long), loadFilter(t, short)
-	// Numbers at random places would all be unknown; arguments, too.
+	// Uniformly random numbers and arguments would match no rule.
 	words := []uint32{0, 1, 1<<30 - 1, 1 << 30, 1<<30 + 1, 1 << 31, math.MaxUint32 - 1, math.MaxUint32}
 	for _, in := range was {
 		words = append(words, in.k-1, in.k, in.k+1)
@@ -56,7 +56,7 @@ func compareShort(t *testing.T, long []byte) {
 				binary.BigEndian.PutUint32(data[4:], words[random.IntN(len(words))])
 			}
 			for at := 16; at < len(data); at += 4 {
-				if random.IntN(3) > 0 { // as the upper halves of most arguments
+				if random.IntN(3) > 0 { // the upper halves of most arguments are zero
 					binary.BigEndian.PutUint32(data[at:], words[random.IntN(len(words))])
 				}
 			}
@@ -69,7 +69,7 @@ func compareShort(t *testing.T, long []byte) {
 	}
 }
 
-// A program that is not as libseccomp writes them stays what it is.
+// shorten returns a program unchanged that libseccomp would not write.
 func TestShortenLeavesOthersAlone(t *testing.T) {
 	allow := bpfInstruction{code: bpfAnswer, k: 0x7fff0000}
 	arch := bpfInstruction{code: bpfLoad, k: loadArch}
@@ -92,7 +92,7 @@ func TestShortenLeavesOthersAlone(t *testing.T) {
 			t.Errorf("%s: got %v", name, decodeBPF(got))
 		}
 	}
-	// More ranges than a jump can pass.
+	// More ranges than a jump can skip.
 	long := []bpfInstruction{arch, {code: bpfEqual, k: 1, jt: 1}, allow, number}
 	for n := range uint32(400) {
 		long = append(long, bpfInstruction{code: bpfEqual, k: 2 * n, jf: 1}, allow)

@@ -44,8 +44,8 @@ func TestCompiledGuards(t *testing.T) {
 	}
 }
 
-// compiledObjects answers which symbols of others each C source of the package uses,
-// from the archive that the go command keeps of it.
+// compiledObjects returns the undefined symbols of each C source of the package. It reads
+// them from the archive in the go command's cache.
 func compiledObjects(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	path, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", ".").Output()
@@ -80,7 +80,7 @@ func compiledObjects(t *testing.T) map[string]map[string]bool {
 	return found
 }
 
-// archiveMembers takes an archive of ar(5) apart.
+// archiveMembers returns the members of an archive (ar(5)).
 func archiveMembers(t *testing.T, archive []byte) [][]byte {
 	t.Helper()
 	rest, ok := bytes.CutPrefix(archive, []byte("!<arch>\n"))

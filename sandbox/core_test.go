@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changeCoreLimit tries every way to another limit of core dumps, prints what each
-// kind of call answered and the limit behind them, and has children that crash.
+// changeCoreLimit tries every call that could change the limit of core dumps. It prints
+// the answers and the limit afterwards, and makes children that crash.
 const changeCoreLimit = `
 import ctypes, errno, os, resource, signal
 libc = ctypes.CDLL(None, use_errno=True)
@@ -74,8 +74,8 @@ SIGSYS False
 `
 
 // TestCoreLimitStays tries to change the one limit with which a crash starts no program
-// of the machine, in each kind of sandbox. What such a machine does is tried by
-// TestHostileMachine of cmd/skillrund.
+// of the machine, in each kind of sandbox. TestHostileMachine of cmd/skillrund tries it
+// on a machine whose core_pattern starts a program.
 func TestCoreLimitStays(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -88,12 +88,12 @@ func TestCoreLimitStays(t *testing.T) {
 			return openWith(t, c)
 		}, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
 		{"prepared", func(t *testing.T) *Host { return openPrepared(t) }, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
-		{"ready", func(t *testing.T) *Host { return openForkServer(t) }, pythonSpec(nil, "-c", changeCoreLimit)},
+		{"forked", func(t *testing.T) *Host { return openForkServer(t) }, pythonSpec(nil, "-c", changeCoreLimit)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := tt.open(t)
-			if tt.name == "ready" {
-				run(t, h, tt.spec, "") // asks for it
+			if tt.name == "forked" {
+				run(t, h, tt.spec, "") // makes the pool start a Python zygote
 				waitForReady(t, h, tt.spec)
 			}
 			got := run(t, h, tt.spec, "")
@@ -108,8 +108,9 @@ func TestCoreLimitStays(t *testing.T) {
 	}
 }
 
-// TestCoreLimitUnderZero runs what needs the limit where processes have a hard limit of 0:
-// with CAP_SYS_RESOURCE it is as ever, without it sandboxes have 0 and that is said.
+// TestCoreLimitUnderZero runs the tests of the limit in processes with a hard limit of 0.
+// With CAP_SYS_RESOURCE nothing changes. Without it sandboxes have 0, and the boundary says
+// so.
 func TestCoreLimitUnderZero(t *testing.T) {
 	self := fmt.Sprintf("/proc/%d/exe", os.Getpid()) // which may have no other name
 	out, err := exec.Command("bash", "-c", `ulimit -c 0 && exec "$0" "$@"`, self, "-test.v", "-test.run=^(TestCrash|TestCoreLimitStays)$").CombinedOutput()
@@ -118,7 +119,7 @@ func TestCoreLimitUnderZero(t *testing.T) {
 	}
 }
 
-// TestCoreLimitInShell: to turn dumps off is common in scripts, which go on.
+// TestCoreLimitInShell: a script that turns dumps off continues.
 func TestCoreLimitInShell(t *testing.T) {
 	h := openHost(t)
 	got := run(t, h, Spec{Program: bash("set -e; ulimit -c 0; ulimit -Sc 0; ulimit -c; ulimit -n 64; ulimit -n"), Env: testEnv}, "")
@@ -127,7 +128,7 @@ func TestCoreLimitInShell(t *testing.T) {
 	}
 	for name, status := range map[string]int{"SEGV": 139, "ABRT": 134} {
 		got := run(t, h, Spec{Program: bash(fmt.Sprintf("ulimit -c 0; ulimit -c unlimited; (trap - %[1]s; kill -%[1]s $BASHPID); echo $?", name)), Env: testEnv}, "")
-		// Of a dump bash would say that, too.
+		// After a dump bash would print that, too.
 		if got.stdout != fmt.Sprintln(status) || strings.Contains(got.stderr, "dumped") || strings.Contains(got.stderr, "ulimit") {
 			t.Errorf("%s: got %q, %q, %+v", name, got.stdout, got.stderr, got.exit)
 		}

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A program that may use a fifth of a processor is held to it by the kernel, with all
-// its processes together.
+// The kernel holds a program to a fifth of a processor, with all its processes together.
 func TestProcessors(t *testing.T) {
 	h := openHost(t)
 	spec := Spec{
@@ -52,7 +51,7 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// Of a limit that the kernel doesn't take, or takes in another way, nothing starts.
+// If the kernel refuses a limit, or sets another one, no program starts.
 func TestProcessorsAreReadBack(t *testing.T) {
 	for _, tt := range []struct {
 		milli int
@@ -81,7 +80,7 @@ func TestProcessorsAreReadBack(t *testing.T) {
 	}
 }
 
-// On v1 a group can't have more than the one above it, and the error says so.
+// On v1 a group can't have more than its parent, and the error says so.
 func TestProcessorsOfTheGroupAbove(t *testing.T) {
 	h := openHost(t)
 	if h.cgroups.unified {

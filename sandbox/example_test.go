@@ -8,8 +8,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A Host makes sandboxes; each runs one program. The files of the sandbox are
-// gone with it, but for what Collect takes.
+// A Host makes sandboxes; each runs one program. The sandbox's files are deleted
+// at its end, unless Collect saves them.
 func Example() {
 	state, err := os.MkdirTemp("", "sandbox")
 	if err != nil {
@@ -20,7 +20,7 @@ func Example() {
 	ctx := context.Background()
 	host, err := sandbox.Open(ctx, sandbox.Config{StateDir: state})
 	if err != nil {
-		fmt.Println(err) // what this machine lacks, and how to get it
+		fmt.Println(err) // the missing boundaries and their remedies
 		return
 	}
 	defer host.Close()

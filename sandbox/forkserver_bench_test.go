@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// BenchmarkPythonZygote prints what a Python zygote takes beside a bare one,
-// run by run in turn, what memory a waiting child has of its own, and a child's page
-// faults and processor time, before it waits and after: those don't depend on load.
+// BenchmarkPythonZygote compares a Python zygote with imports to a bare one, in turns. It
+// prints the private memory of a waiting child, and a child's page faults and processor
+// time, before it waits and after. These figures don't depend on the machine's load.
 func BenchmarkPythonZygote(b *testing.B) {
 	for _, with := range []struct {
 		name    string
@@ -92,11 +92,11 @@ func BenchmarkPythonZygote(b *testing.B) {
 	}
 }
 
-// readyCommon are modules like those that the daemon has imported for every script.
+// forkServerCommon are modules that many scripts import.
 var forkServerCommon = strings.Fields("argparse base64 contextlib copy csv dataclasses datetime decimal fractions glob hashlib html json logging" +
 	" pathlib platform random shlex shutil signal statistics subprocess tempfile textwrap traceback typing unicodedata urllib uuid zipfile")
 
-// use is what processes took.
+// use is the processor time and the page faults of processes.
 type use struct {
 	faults int // of pages
 	time   time.Duration
@@ -105,7 +105,7 @@ type use struct {
 func (u use) plus(v use) use  { return use{u.faults + v.faults, u.time + v.time} }
 func (u use) minus(v use) use { return use{u.faults - v.faults, u.time - v.time} }
 
-// useOf is what a process with one thread has taken.
+// useOf returns the use of a process with one thread.
 func useOf(b testing.TB, pid int) use {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
@@ -119,13 +119,13 @@ func useOf(b testing.TB, pid int) use {
 	return use{statOf(b, pid, 10), time.Duration(ns)}
 }
 
-// endedUse is what the children of a zygote that have ended have taken.
+// endedUse returns the use of a zygote's children that have ended.
 func (m *forkServer) endedUse(b testing.TB) use {
 	b.Helper()
 	return use{statOf(b, m.cmd.Process.Pid, 11), m.childrenTime(b)}
 }
 
-// statOf is a field of proc_pid_stat(5), from the third on.
+// statOf returns a field of proc_pid_stat(5), from the third on.
 func statOf(t testing.TB, pid, field int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -140,7 +140,7 @@ func statOf(t testing.TB, pid, field int) int {
 	return value
 }
 
-// pssOf is what of a process's memory is its share, and its alone, in kB.
+// pssOf returns the proportional share of a process's memory and its private memory, in kB.
 func pssOf(b *testing.B, pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

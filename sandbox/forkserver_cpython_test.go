@@ -17,36 +17,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpythonTests is where Debian's libpython3.X-testsuite puts CPython's own tests. The
-// directory is there without it, with what helps other tests.
+// cpythonTests is where Debian's libpython3.X-testsuite installs CPython's tests. Without
+// that package the directory still exists, with helpers for other tests.
 const cpythonTests = "/usr/lib/%s/test/test_atexit.py"
 
-// cpythonVar is "all", or the files of those tests to run, blank between, instead of
-// the quick ones.
+// cpythonVar names the variable that selects tests: "all", or names of files separated by
+// blanks. Without it only the quick ones run.
 const cpythonVar = "SKILLRUN_CPYTHON"
 
-// cpythonFiles lists the files that are run, a line each: what a fork could break, and
-// that runs in a sandbox. Behind some stands "quick".
+// cpythonFiles lists the files to run, one per line: tests that a fork could break, and
+// that run in a sandbox. The word "quick" after a name marks the quick ones.
 const cpythonFiles = "testdata/cpython/files"
 
-// cpythonPatience is how long a file may take before it is killed, which is an outcome.
+// cpythonPatience is how long a file may run before it is killed, which is an outcome, too.
 const cpythonPatience = 5 * time.Minute
 
-// maxDiffersSaid is how many tests of a file are told of.
+// maxDiffersSaid bounds how many tests of a file are reported.
 const maxDiffersSaid = 10
 
-// cpythonResults is where run.py writes, in a sandbox.
+// cpythonResults is the file, in a sandbox, that run.py writes to.
 const cpythonResults = "/home/skill/results"
 
-// A cpythonRun is what became of the tests of a file: by name, and how it ended.
+// A cpythonRun holds the outcomes of a file's tests by name, and how the file ended.
 type cpythonRun struct {
 	tests  map[string]string
 	status unix.WaitStatus
 	stderr string // for a person
 }
 
-// CPython's own tests have the same outcomes in a forked Python as in one that is
-// started. Some fail in a sandbox, both ways.
+// CPython's tests have the same outcomes in a forked Python as in a started one. Some fail
+// in a sandbox both ways.
 func TestForkServerCPython(t *testing.T) {
 	if _, err := os.Stat(fmt.Sprintf(cpythonTests, forkServerVersion(t))); err != nil {
 		t.Skipf("CPython's tests are not there: install lib%s-testsuite: %v", forkServerVersion(t), err)
@@ -87,8 +87,8 @@ func filesOfCPython(t *testing.T, which string) (names []string) {
 	return names
 }
 
-// compareCPython compares the outcomes of a file's tests. What differs is run again,
-// as some tests depend on time: only what differs each time does.
+// compareCPython compares the outcomes of a file's tests. Tests that differ run again,
+// because some depend on time. Only a test that differs each time is an error.
 func compareCPython(t *testing.T, m *forkServer, ready, bare *forkTarget, file string) {
 	before := m.childrenTime(t)
 	got, want := m.runCPython(t, ready, "", file, nil), m.runCPython(t, bare, "exec", file, nil)
@@ -114,7 +114,7 @@ func compareCPython(t *testing.T, m *forkServer, ready, bare *forkTarget, file s
 		}
 		names := differs
 		if slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "test.") }) {
-			names = nil // a class's or module's own, or the end: all of the file
+			names = nil // an outcome of a class, of a module, or of the end: run the whole file
 		}
 		got, want = m.runCPython(t, ready, "", file, names), m.runCPython(t, bare, "exec", file, names)
 		differs = unlike(got, want)
@@ -130,7 +130,7 @@ func compareCPython(t *testing.T, m *forkServer, ready, bare *forkTarget, file s
 	}
 }
 
-// unlike are the names of tests whose outcomes differ.
+// unlike returns the names of tests whose outcomes differ.
 func unlike(got, want cpythonRun) (names []string) {
 	for name := range want.tests {
 		if got.tests[name] != want.tests[name] {
@@ -146,10 +146,10 @@ func unlike(got, want cpythonRun) (names []string) {
 	return names
 }
 
-// What messages say of one process or one moment.
+// Parts of messages that differ between processes and moments.
 var ofAMoment = regexp.MustCompile(`0x[0-9a-f]+|@test_[0-9]+|[0-9]+|/tmp/[a-z0-9_]+`)
 
-// runCPython runs the tests of a file, or those named, in c.
+// runCPython runs the named tests of a file in c; all of them if names is empty.
 func (m *forkServer) runCPython(t *testing.T, c *forkTarget, by, file string, names []string) cpythonRun {
 	t.Helper()
 	child := m.fork(c)
@@ -182,13 +182,14 @@ func (m *forkServer) runCPython(t *testing.T, c *forkTarget, by, file string, na
 	return run
 }
 
-// The loopback of a sandbox is up. SIOCSIFFLAGS is netdevice(7)'s.
+// loopbackUp is the request that brings the loopback of a sandbox up (SIOCSIFFLAGS,
+// netdevice(7)).
 const loopbackUp = `
 import fcntl, socket, struct
 fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sH14x", b"lo", 1))
 `
 
-// raiseLoopback makes the sandbox reach itself.
+// raiseLoopback brings the sandbox's loopback up.
 func (c *forkTarget) raiseLoopback(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("nsenter", "--target", strconv.Itoa(c.pid), "--user", "--net", "/usr/bin/python3", "-c", loopbackUp)
@@ -197,8 +198,8 @@ func (c *forkTarget) raiseLoopback(t *testing.T) {
 	}
 }
 
-// add takes a line of run.py. A test that has only begun is the one that a Python
-// died in. Some names stand for several tests: the outcomes are a set.
+// add adds a line of run.py. If a test has begun and not ended, the Python died in it.
+// Several tests may have the same name, so the outcomes of a name are a set.
 func (r cpythonRun) add(test, outcome, detail string) {
 	if detail != "" {
 		outcome += ": " + detail
@@ -214,7 +215,7 @@ func (r cpythonRun) add(test, outcome, detail string) {
 	r.tests[test] = strings.Join(slices.Compact(all), "; ")
 }
 
-// childrenTime is what the children of a zygote that have ended have taken.
+// childrenTime returns the processor time of a zygote's children that have ended.
 func (m *forkServer) childrenTime(t testing.TB) time.Duration {
 	t.Helper()
 	pid := m.cmd.Process.Pid

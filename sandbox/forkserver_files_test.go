@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// The directories of a sandbox that scripts may write to.
+// forkServerWritable are the directories of a sandbox that scripts may write to.
 var forkServerWritable = []string{"/workspace", "/tmp", "/home/skill"}
 
-// takeFiles returns what scripts left in the sandbox, a line each, and removes it: its
-// name, mode, size and, of a file, the hash of what is in it. /workspace/sub stays.
+// takeFiles lists the files that scripts left in the sandbox, and removes them. A line has
+// a name, mode and size, and the hash of a regular file's content. /workspace/sub stays.
 func (c *forkTarget) takeFiles(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder

@@ -19,7 +19,7 @@ import json
 print(json.__file__)
 `
 
-// openDir is a directory for a sandbox's workspace.
+// openDir makes a directory for a sandbox's workspace.
 func openDir(t testing.TB) string {
 	t.Helper()
 	dir := publicDir(t)
@@ -124,7 +124,7 @@ func TestForkServerJudges(t *testing.T) {
 		files map[string]string
 		make  func(t *testing.T, top string)
 		args  []string // else judgedCode with the workspace in front
-		env   string   // one variable more
+		env   string   // an additional variable
 		by    string
 		// A package may break more of Python's start than of a forked Python.
 		differs bool
@@ -210,7 +210,7 @@ func TestForkServerJudges(t *testing.T) {
 }
 
 // A time zone may name a file of the program. Only the program may read it: here it is a
-// pipe that nobody has opened for writing.
+// pipe without a writer.
 func TestForkServerReadsNoTimeZone(t *testing.T) {
 	m := startForkServer(t, forkServerPython(), true)
 	workspace := openDir(t)

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child that waits has copied most of what its script will write to, in one call or
-// in many; where it can't be, it runs as well.
+// A waiting child has copied most of the pages that its script will write to, in one call
+// or in many. If the kernel can't do that, the child works without it.
 func TestForkServerPrefaults(t *testing.T) {
 	if _, err := os.Stat("/lib64/ld-linux-x86-64.so.2"); err != nil {
-		t.Skipf("children have no way out that a zygote could watch: not x86_64: %v", err)
+		t.Skipf("children have no fast exit that a zygote could rehearse: not x86_64: %v", err)
 	}
 	if err := populates(); err != nil {
 		t.Skipf("a kernel without MADV_POPULATE_WRITE: %v", err)
@@ -43,16 +43,16 @@ func TestForkServerPrefaults(t *testing.T) {
 		runs[kind.name] = runInSandbox(t, c, text)
 		t.Logf("%s: %+v", kind.name, runs[kind.name])
 	}
-	const maxAhead = 4 << 20 // as in forkserver.py
+	const maxPrefaulted = 4 << 20 // MAX_PREFAULTED of forkserver.py
 	without := runs["a kernel without"]
 	for _, name := range []string{"as it is", "a call each"} {
 		if got := runs[name]; got.faults > without.faults/2 {
 			t.Errorf("%s: %d faults after it waited, want at most half of %d", name, got.faults, without.faults)
 		}
-		if got := runs[name]; got.own <= without.own || got.own > without.own+maxAhead {
-			t.Errorf("%s: %d bytes of its own, want more than %d and at most %d more", name, got.own, without.own, maxAhead)
+		if got := runs[name]; got.own <= without.own || got.own > without.own+maxPrefaulted {
+			t.Errorf("%s: %d bytes of its own, want more than %d and at most %d more", name, got.own, without.own, maxPrefaulted)
 		}
-		// Pages that it has copied and not written.
+		// Pages that it has copied but not written.
 		if got := runs[name]; got.same < got.own/4 {
 			t.Errorf("%s: of %d bytes of its own %d are as its zygote's, want a quarter", name, got.own, got.same)
 		}
@@ -63,13 +63,13 @@ func TestForkServerPrefaults(t *testing.T) {
 	if got := runs["a zygote that may not look"]; got.faults <= without.faults/2 {
 		t.Errorf("a zygote that may not look: got %+v, want about as without", got)
 	}
-	// Children then take everything apart at their end: twice as many and more.
+	// Children then destroy all modules at their end: at least twice as many faults.
 	if got := runs["another Python's rehearsal"]; got.faults <= without.faults*3/2 {
-		t.Errorf("another Python's rehearsal: got %+v, want no way out", got)
+		t.Errorf("another Python's rehearsal: got %+v, want no fast exit", got)
 	}
 }
 
-// An zygoteRun is what a child had when it waited, and took after.
+// A zygoteRun describes a child: its memory while it waited, and its faults afterwards.
 type zygoteRun struct {
 	own    int // bytes of memory that is not shared
 	same   int // of it, in pages as the zygote has them
@@ -94,7 +94,7 @@ func runInSandbox(t *testing.T, c *forkTarget, text []byte) (r zygoteRun) {
 	return r
 }
 
-// populates says why a process can't have pages copied ahead.
+// populates returns an error if the kernel can't prefault a process's pages.
 func populates() error {
 	b, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -104,8 +104,8 @@ func populates() error {
 	return unix.Madvise(b, unix.MADV_POPULATE_WRITE)
 }
 
-// ownMemory is how many bytes of a child's writable memory it shares with nobody, and
-// how many of these are in pages that are equal in its zygote.
+// ownMemory returns how many bytes of a child's writable memory are private, and how many
+// of these are in pages with the same content as the zygote's.
 func ownMemory(t *testing.T, child, zygote int) (own, same int) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", child))
@@ -144,7 +144,7 @@ func ownMemory(t *testing.T, child, zygote int) (own, same int) {
 			if _, err := mine.ReadAt(a, at); err != nil {
 				t.Fatal(err)
 			}
-			// What the zygote doesn't have can't be read there.
+			// The read fails for pages that the zygote lacks.
 			if _, err := zygotes.ReadAt(b, at); err == nil && bytes.Equal(a, b) {
 				same += int(size)
 			}

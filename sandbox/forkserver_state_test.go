@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// processState is what testdata/state/dump.py says of a process.
+// processState is the output of testdata/state/dump.py about a process.
 type processState struct {
-	objects    map[string]string // path to a hash of what the object holds
-	generators []string          // states of generators of random numbers
+	objects    map[string]string // path to a hash of the object's content
+	generators []string          // states of random number generators
 }
 
 func parseState(t *testing.T, text string) processState {
@@ -33,8 +33,8 @@ func parseState(t *testing.T, text string) processState {
 	return s
 }
 
-// startedState is the state of a Python that was started, with the same address layout
-// and hash seed each time: what then differs comes from chance, time or process numbers.
+// startedState returns the state of a started Python. Its address layout and hash seed are
+// always the same, so differences come from chance, time or process numbers.
 func startedState(t *testing.T, names []string) processState {
 	t.Helper()
 	const start = `import ctypes, os, sys; ctypes.CDLL(None).personality(0x0040000); os.execv(sys.argv[1], sys.argv[1:])`
@@ -49,8 +49,8 @@ func startedState(t *testing.T, names []string) processState {
 	return parseState(t, string(out))
 }
 
-// Two forked Pythons have in common only what two started ones have in common: no
-// random state, key, token or time of the fork server's is in both.
+// Two forked Pythons have only that in common which two started ones have in common. No
+// random state, key, token or time of the fork server is in both.
 func TestForkServerRenews(t *testing.T) {
 	const runs = 3
 	names := PythonModules()
@@ -78,7 +78,7 @@ func TestForkServerRenews(t *testing.T) {
 		forked = append(forked, parseState(t, got.stdout))
 		started = append(started, startedState(t, names))
 	}
-	// Its number as the kernel has it, which is 1 or more in each PID namespace.
+	// The thread's number in the kernel, which is at least 1 in each PID namespace.
 	own := map[string]bool{"threading._main_thread": true, "threading._main_thread#0": true}
 	same := func(all []processState, path string) bool {
 		return !slices.ContainsFunc(all, func(s processState) bool {

@@ -22,9 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The programs of a sandbox's init, which is a stand-in for the real one: it makes a
-// root of its own with what a sandbox has, and stays. $1 is the directory that
-// becomes /skills, the others appear where they are, and $WORKSPACE as the workspace.
+// forkTargetInit stands in for a sandbox's init. It makes a root with the directories of a
+// sandbox, and waits. $1 is mounted at /skills, other arguments at their own paths, and
+// $WORKSPACE at /workspace.
 const forkTargetInit = `set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 sandbox /mnt
@@ -61,8 +61,8 @@ func newForkTarget(t testing.TB, skills string, also ...string) *forkTarget {
 	return newForkTargetOn(t, "", skills, also...)
 }
 
-// newForkTargetOn is newForkTarget with a directory as its workspace, which every user may
-// write to; "" makes an empty one.
+// newForkTargetOn is newForkTarget with a directory as its workspace. Every user may write
+// to it. "" makes an empty one.
 func newForkTargetOn(t testing.TB, workspace, skills string, also ...string) *forkTarget {
 	t.Helper()
 	c := &forkTarget{namespaces: forkServerNamespaces}
@@ -102,7 +102,7 @@ func newForkTargetOn(t testing.TB, workspace, skills string, also ...string) *fo
 	return c
 }
 
-// publicDir is a directory for the test that every user may look into.
+// publicDir makes a directory for the test that every user may read.
 func publicDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -112,7 +112,7 @@ func publicDir(t testing.TB) string {
 	return dir
 }
 
-// readyZygote is a process that runs forkserver.py.
+// forkServer is a process that runs forkserver.py.
 type forkServer struct {
 	t         testing.TB
 	control   int
@@ -131,20 +131,21 @@ type forkServerSays struct {
 	Status                int
 }
 
-// readyEnv is the environment of scripts, and of the zygote.
+// forkServerEnv is the environment of scripts and of the zygote.
 func forkServerEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}
 }
 
-// startReadyZygote starts one that has imported modules. If landlock, children load
-// the filter that allows Landlock first, and the script's at the hand-over.
+// startForkServer starts a fork server that has imported modules. If landlock is set,
+// children first load the filter that allows Landlock. They load the script's filter when
+// they get their command.
 func startForkServer(t testing.TB, python string, landlock bool, imports ...string) *forkServer {
 	t.Helper()
 	return startForkServerIn(t, forkServerEnv(), python, landlock, imports...)
 }
 
-// startReadyZygoteIn starts one with another environment.
-// unreadableCopy is what the zygote of sandboxes executes (zygote_program.c).
+// unreadableCopy makes a copy of the program that may be executed but not read, like the
+// program of a Python zygote (python_program.c).
 func unreadableCopy(t testing.TB, program string) string {
 	t.Helper()
 	text, err := os.ReadFile(program)
@@ -167,10 +168,10 @@ func startForkServerIn(t testing.TB, env []string, python string, landlock bool,
 	return startZygoteOf(t, text, env, python, landlock, imports...)
 }
 
-// startZygoteOf starts one that runs another text than forkserver.py's.
+// startZygoteOf starts a zygote that runs another text than forkserver.py.
 func startZygoteOf(t testing.TB, text []byte, env []string, python string, landlock bool, imports ...string) *forkServer {
 	t.Helper()
-	// Its own list is shorter than what is compared here.
+	// The text's list of modules is shorter than the list of these tests.
 	const list = "MODULES = \"\"\""
 	if bytes.Count(text, []byte(list)) != 1 {
 		t.Fatalf("forkserver.py has not one %s", list)
@@ -240,7 +241,7 @@ func forkServerFilters(t testing.TB, landlock bool) [][]byte {
 	return [][]byte{first, script}
 }
 
-// close ends the zygote as a daemon that goes away does.
+// close ends the zygote like a daemon that ends: it closes the socket.
 func (m *forkServer) close() {
 	unix.Close(m.control)
 	if err := m.cmd.Wait(); err != nil {
@@ -272,7 +273,7 @@ func (m *forkServer) receive() (says forkServerSays) {
 	return says
 }
 
-// readyChild is a child that waits, or runs.
+// forkServerChild is a child that waits or runs.
 type forkServerChild struct {
 	m              *forkServer
 	pid            int
@@ -306,7 +307,7 @@ func (m *forkServer) fork(c *forkTarget) *forkServerChild {
 	theirs[0], child.stdin = pipe()
 	child.stdout, theirs[1] = pipe()
 	child.stderr, theirs[2] = pipe()
-	// Those of a sandbox must not be O_NONBLOCK: Fd sees to it.
+	// The streams of a sandbox must not be O_NONBLOCK; Fd makes them blocking.
 	fds := []int{pair[1], int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
 	spaces, kinds, err := openSpaces(c.pid)
 	if err != nil {
@@ -343,7 +344,7 @@ func (c *forkServerChild) says() (says forkServerSays) {
 	return says
 }
 
-// readyCommand is what a child is handed.
+// forkServerCommand is the command that a child gets.
 type forkServerCommand struct {
 	Argv []string          `json:"argv"`
 	Env  map[string]string `json:"env"`
@@ -373,7 +374,7 @@ func (c *forkServerChild) assign(command forkServerCommand) {
 	}
 }
 
-// started is how the child became its program: "" or "exec".
+// started returns how the child became its program: "" for a fork, or "exec".
 func (c *forkServerChild) started() string {
 	c.m.t.Helper()
 	says := c.says()
@@ -383,11 +384,11 @@ func (c *forkServerChild) started() string {
 	return says.By
 }
 
-// readyResult is all that a program leaves.
+// forkServerResult is everything that a program leaves.
 type forkServerResult struct {
 	stdout, stderr string
 	status         unix.WaitStatus
-	files          string // see takeFiles; empty if nobody asked
+	files          string // of takeFiles; empty if it was not called
 }
 
 func (c *forkServerChild) finish(stdin string) forkServerResult {
@@ -420,21 +421,21 @@ func (r forkServerResult) String() string {
 
 var address = regexp.MustCompile(`0x[0-9a-f]{6,}`)
 
-// withoutAddresses is r as another process prints it, too.
+// withoutAddresses returns r without addresses, which differ between processes.
 func (r forkServerResult) withoutAddresses() forkServerResult {
 	r.stdout = address.ReplaceAllString(r.stdout, "0x")
 	r.stderr = address.ReplaceAllString(r.stderr, "0x")
 	return r
 }
 
-// sorted is r with its lines in an order of their own.
+// sorted returns r with sorted lines.
 func (r forkServerResult) sorted() forkServerResult {
 	order := func(s string) string { return strings.Join(slices.Sorted(strings.Lines(s)), "") }
 	r.stdout, r.stderr = order(r.stdout), order(r.stderr)
 	return r
 }
 
-// run runs a command in a child of its own.
+// run runs a command in a new child.
 func (m *forkServer) run(c *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
 	m.t.Helper()
 	child := m.fork(c)
@@ -445,8 +446,8 @@ func (m *forkServer) run(c *forkTarget, command forkServerCommand, stdin, by str
 	return child.finish(stdin)
 }
 
-// forkServerPython is the interpreter of these tests: Debian's, or SKILLRUN_READY_PYTHON,
-// the path of another one's bin/python3.
+// forkServerPython is the interpreter of these tests: Debian's, or the path of another
+// bin/python3 in SKILLRUN_READY_PYTHON.
 func forkServerPython() string {
 	if p := os.Getenv("SKILLRUN_READY_PYTHON"); p != "" {
 		return p
@@ -454,7 +455,7 @@ func forkServerPython() string {
 	return "/usr/bin/python3"
 }
 
-// readyAlso is what sandboxes must show beside /usr for forkServerPython.
+// forkServerAlso returns the directories outside /usr that forkServerPython needs.
 func forkServerAlso() []string {
 	if p := forkServerPython(); p != "/usr/bin/python3" {
 		return []string{filepath.Dir(filepath.Dir(p))}
@@ -465,7 +466,7 @@ func forkServerAlso() []string {
 // scriptsOfForkServer are the scripts whose behaviour must be the same. Their first
 // lines may say more: "# args: a b", "# stdin: text", "# env: NAME=value",
 // "# order: none" if the lines may come in any, as objects that nothing relates are
-// finalized, and "# differs: why" of what is known not to be the same.
+// finalized, and "# differs: why" if a difference is known.
 func scriptsOfForkServer(t *testing.T) (dir string, names []string) {
 	t.Helper()
 	dir, err := filepath.Abs("testdata/forkserver")
@@ -496,14 +497,14 @@ func directive(text, name string) string {
 
 func TestForkServerScripts(t *testing.T) {
 	dir, names := scriptsOfForkServer(t)
-	// What tests may not read as another user is copied to where it may.
+	// Another user may not read the checkout, so the scripts are copied.
 	skills := filepath.Join(publicDir(t), "skills")
 	if err := os.CopyFS(skills, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
 	also := forkServerAlso()
 	ready, bare := newForkTarget(t, skills, also...), newForkTarget(t, skills, also...)
-	zygotes := map[string]*forkServer{} // by what scripts ask for
+	zygotes := map[string]*forkServer{} // by the imports of scripts
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -511,7 +512,7 @@ func TestForkServerScripts(t *testing.T) {
 		}
 		env := directive(string(text), "env")
 		key, imports := env, forkServerImports
-		if strings.Contains(string(text), "sqlite3") { // with it a Python takes everything apart at its end
+		if strings.Contains(string(text), "sqlite3") { // sqlite3 prevents the fast exit
 			key, imports = env+" sqlite3", append(slices.Clone(forkServerImports), "sqlite3")
 		}
 		if zygotes[key] == nil {
@@ -523,7 +524,7 @@ func TestForkServerScripts(t *testing.T) {
 	}
 }
 
-// readyImports are what the daemon has imported for most scripts, and more.
+// forkServerImports are the modules that most scripts import, and more.
 var forkServerImports = []string{
 	"argparse", "asyncio", "base64", "collections", "concurrent.futures", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal",
 	"enum", "fractions", "functools", "glob", "hashlib", "html", "io", "itertools", "json", "logging", "math", "multiprocessing", "operator",
@@ -550,7 +551,7 @@ func compareReady(t *testing.T, m *forkServer, ready, bare *forkTarget, name, te
 	}
 }
 
-// compare runs command ready and bare; by is how the ready one must start.
+// compare runs command in a forked and in a started Python. by is how the child must start.
 func compare(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
 	t.Helper()
 	got, want := runBoth(t, m, ready, bare, command, stdin, by)
@@ -560,7 +561,7 @@ func compare(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkS
 	return got
 }
 
-// runBoth returns what command does ready and what it does bare.
+// runBoth returns the results of command in a forked and in a started Python.
 func runBoth(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) (got, want forkServerResult) {
 	t.Helper()
 	defer func(t testing.TB) { m.t = t }(m.t)
@@ -573,7 +574,7 @@ func runBoth(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkS
 	return got, want
 }
 
-// Command lines other than a script of its own name.
+// Command lines other than the name of a script.
 func TestForkServerCommands(t *testing.T) {
 	skills := filepath.Join(publicDir(t), "skills")
 	archive := zipOf(t, map[string]string{"__main__.py": "import sys, inzip\nprint(sys.argv, sys.path[0], __file__, inzip.x)\n1/0\n", "inzip.py": "x = 1\n"})
@@ -605,11 +606,11 @@ func TestForkServerCommands(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		env  string // one variable more
+		env  string // an additional variable
 		path string
 		dir  string
 		by   string
-		want string // must be in what it prints
+		want string // part of its output
 	}{
 		{name: "code", args: []string{"-c", "import sys; print(sys.argv, sys.path, sorted(globals()))", "a"}, want: "['-c', 'a']"},
 		{name: "code that fails", args: []string{"-c", "def f():\n    1/0\nf()"}, want: "<string>"},
@@ -651,7 +652,7 @@ func TestForkServerCommands(t *testing.T) {
 	}
 }
 
-// environment is that of scripts with one more variable, NAME=value or nothing.
+// environment returns the environment of scripts and one more variable, NAME=value or "".
 func (m *forkServer) environment(more string) map[string]string {
 	env := map[string]string{}
 	for _, e := range append(slices.Clone(m.env), more) {
@@ -662,7 +663,7 @@ func (m *forkServer) environment(more string) map[string]string {
 	return env
 }
 
-// readyVersion is pythonX.Y of forkServerPython.
+// forkServerVersion returns the pythonX.Y of forkServerPython.
 func forkServerVersion(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command(forkServerPython(), "-c", "import sys; print('python%d.%d' % sys.version_info[:2], end='')").Output()
@@ -691,7 +692,7 @@ func zipOf(t *testing.T, files map[string]string) string {
 	return b.String()
 }
 
-// What is made of chance must not be the same in two children.
+// Random values must differ between two children.
 func TestForkServerFresh(t *testing.T) {
 	skills := publicDir(t)
 	m := startForkServer(t, forkServerPython(), true, append(slices.Clone(forkServerImports), "secrets")...)
@@ -722,7 +723,7 @@ print(os.urandom(8).hex())
 	}
 }
 
-// The daemon reads what a child is before it hands anything over.
+// The daemon reads a child's posture from the kernel before it gives the child a command.
 func TestForkServerPosture(t *testing.T) {
 	skills := publicDir(t)
 	for _, landlock := range []bool{true, false} {
@@ -761,7 +762,7 @@ func TestForkServerPosture(t *testing.T) {
 		if err != nil || len(fds) != 4 {
 			t.Errorf("descriptors: got %d (%v), want three pipes and the barrier", len(fds), err)
 		}
-		// It has not become a script, and ends by itself.
+		// It has not become a script, and it exits.
 		child.barrier.Close()
 		if says := m.receive(); says.Op != "ended" || says.Status != 0 {
 			t.Errorf("got %+v, want an end", says)
@@ -769,7 +770,7 @@ func TestForkServerPosture(t *testing.T) {
 	}
 }
 
-// Whatever is asked of it, the zygote lives on.
+// The zygote survives every request.
 func TestForkServerSurvives(t *testing.T) {
 	skills := publicDir(t)
 	m := startForkServer(t, forkServerPython(), true)
@@ -794,7 +795,7 @@ func TestForkServerSurvives(t *testing.T) {
 	} {
 		m.send(r.request, r.fds...)
 		if r.stage == "" {
-			continue // nothing to answer
+			continue // the request has no answer
 		}
 		if got := m.receive(); got.Op != "failed" || got.Fork != 7 || got.Stage != r.stage {
 			t.Errorf("%v: got %+v, want it to fail at %q", r.request, got, r.stage)
@@ -820,7 +821,7 @@ func TestForkServerSurvives(t *testing.T) {
 		child.assign(stage.command)
 		says := child.says()
 		if stage.name == "exec" {
-			says = child.says() // after that it was about to
+			says = child.says() // the first one said that the command starts
 		}
 		if says.Op != "failed" || says.Stage != stage.name || says.Errno == 0 {
 			t.Errorf("%+v: got %+v, want it to fail at %q", stage.command, says, stage.name)
@@ -835,7 +836,7 @@ func TestForkServerSurvives(t *testing.T) {
 	}
 }
 
-// A zygote that loses its daemon takes its children along.
+// A zygote that loses its daemon ends, and so do its children.
 func TestForkServerEnds(t *testing.T) {
 	m := startForkServer(t, forkServerPython(), true)
 	c := newForkTarget(t, publicDir(t), forkServerAlso()...)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// says writes what a lying peer says and ends its half of the connection.
+// says writes the packets of a lying peer and closes its half of the connection.
 func says(t *testing.T, peer *os.File, b []byte) {
 	t.Helper()
 	go func() {
@@ -48,8 +48,8 @@ func sendAll(t *testing.T, peer *os.File, b []byte) {
 	}
 }
 
-// FuzzInitSays: an init that lies to the daemon, to the end of an execution. What an Exit
-// says is one of what can happen to a program.
+// FuzzInitSays: an init lies to the daemon until the end of an execution. The Exit is always
+// one that a program can have.
 func FuzzInitSays(f *testing.F) {
 	words := func(w ...uint32) []byte { return packetHeader(w[0], w[1:]...)[4:] }
 	frames := func(last []byte) []byte {
@@ -76,7 +76,7 @@ func FuzzInitSays(f *testing.F) {
 				t.Fatalf("frame %d has %d words", want.kind, len(got))
 			}
 			if err != nil {
-				_ = err.Error() // which is told
+				_ = err.Error() // must not panic
 				return
 			}
 		}
@@ -86,7 +86,7 @@ func FuzzInitSays(f *testing.F) {
 	})
 }
 
-// isAnEnd: a program exits with a code of a byte or is ended by a signal.
+// isAnEnd says whether a program can end so: with an exit code of one byte, or by a signal.
 func isAnEnd(t *testing.T, e Exit) {
 	t.Helper()
 	exited := e.Signal == 0 && e.Code >= 0 && e.Code <= 255
@@ -96,8 +96,7 @@ func isAnEnd(t *testing.T, e Exit) {
 	}
 }
 
-// FuzzZygoteSays: a zygote of sandboxes that lies to the daemon. No descriptor that it
-// sends stays open.
+// FuzzZygoteSays: the zygote lies to the daemon. No descriptor that it sends stays open.
 func FuzzZygoteSays(f *testing.F) {
 	packet := func(fds byte, b []byte) []byte { return append([]byte{byte(len(b)), fds}, b...) }
 	answer := packetHeader(packetMade, 7, 0)
@@ -124,8 +123,8 @@ func FuzzZygoteSays(f *testing.F) {
 	})
 }
 
-// FuzzForkServerSays: a fork server that lies to the daemon, and a child of it that lies
-// at its start barrier. Who waits for a child's end is told, whatever they say.
+// FuzzForkServerSays: a fork server and a child of it lie to the daemon. A wait for the
+// child's end always returns.
 func FuzzForkServerSays(f *testing.F) {
 	packet := func(s string) []byte { return append([]byte{byte(len(s)), 0}, s...) }
 	f.Add(packet(`{"op":"ready","python":"3.11","imported":["json"]}`), []byte(`{"op":"started"}`+"\n"))
@@ -141,7 +140,7 @@ func FuzzForkServerSays(f *testing.F) {
 		sendAll(t, theirs, b)
 		go in.listen()
 		read := make(chan struct{})
-		go func() { // reads what is asked, then is gone
+		go func() { // reads the request, then closes
 			defer close(read)
 			_, got, _ := receivePacket(theirs, make([]byte, maxForkPacket))
 			closeAll(got)

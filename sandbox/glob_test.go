@@ -20,7 +20,7 @@ func words0(t *testing.T, h *Host, s Spec) []string {
 	return strings.Split(strings.TrimSuffix(got.stdout, "\x00"), "\x00")
 }
 
-// globbed is a command that prints its words, each of which is a pattern.
+// globbed returns a command that prints its words. Each word is a pattern.
 func globbed(patterns ...string) Command {
 	c := cmd("/usr/bin/printf", `%s\0`)
 	for _, p := range patterns {
@@ -35,8 +35,8 @@ var oddNames = []string{
 	"é", "éa", "日本.csv", "\xff", "a\xffb", "\xc3", "d/x", "d/y.csv", "d/.h", "d/e/x", "d/e/f/x", "e/x", "e/é", "1", "2", "10", "a-z", "x=1", "~", "{a,b}", "$x", "tab\t", "'", `"`, ";id", "a:b", "#",
 }
 
-// TestGlobsAreThoseOfBash compares with a bash in the same sandbox, but for the
-// dashes, in front of which bash puts nothing.
+// TestGlobsAreThoseOfBash compares with a bash in the same sandbox. Only names with a dash
+// in front differ: init puts "./" before them.
 func TestGlobsAreThoseOfBash(t *testing.T) {
 	h := openHost(t)
 	files := map[string]string{}
@@ -85,7 +85,7 @@ func TestGlobsAreThoseOfBash(t *testing.T) {
 	}
 }
 
-// split cuts a list of words behind each \x01.
+// split splits a list of words after each \x01.
 func split(words []string) [][]string {
 	var lists [][]string
 	var list []string
@@ -99,7 +99,7 @@ func split(words []string) [][]string {
 	return lists
 }
 
-// shellWord writes a pattern down for a shell, everything quoted but what is special.
+// shellWord writes a pattern for a shell and quotes everything except special characters.
 func shellWord(pattern string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
@@ -159,8 +159,8 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestManyMatches: thousands of files are arguments, more than the bounds are
-// the program's failure, and not one of the sandbox.
+// TestManyMatches: a pattern may match thousands of files. More files than the bounds are a
+// failure of the program, not of the sandbox.
 func TestManyMatches(t *testing.T) {
 	h := openHost(t)
 	const few, many, long = 5_000, 33_000, 9_000

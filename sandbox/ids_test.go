@@ -6,17 +6,16 @@ import (
 	"testing"
 )
 
-// TestIDsStayTakenUntilGone lets the removal of a sandbox fail after its program has
-// ended: its ids go to nobody, however many are asked for. Those of a sandbox that is
-// gone are free again.
+// TestIDsStayTakenUntilGone makes the removal of a sandbox fail after its program has
+// ended. No other sandbox gets its ids. The ids of a removed sandbox are free again.
 func TestIDsStayTakenUntilGone(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = 0 // what is made ahead would take ids that become free
+	c.Prepared = 0 // prewarmed sandboxes would take free ids
 	h := openWith(t, c)
 	k := startTalk(t, h, Spec{Program: bash("echo ready; read x")}, nil)
 	k.line("ready\n")
 	stuck := k.p.sandbox.ids
-	// A directory that something is mounted on can't be removed.
+	// A directory can't be removed while it is a mount point.
 	dir := k.p.sandbox.group.file("pids", "")
 	if err := mountTmpfs(dir, "size=4k"); err != nil {
 		t.Fatal(err)
@@ -40,10 +39,10 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 	if err := detach(dir); err != nil {
 		t.Fatal(err)
 	}
-	// What is left of it goes with the Host, which is closed behind this test.
+	// Close of the Host, after this test, removes the rest.
 }
 
-// takeAll takes every pair of ids that is free.
+// takeAll takes all free pairs of ids.
 func takeAll(b *idBlock) map[idPair]bool {
 	all := map[idPair]bool{}
 	for {

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/exeseal"
 )
 
-// TestIsolated looks at this process, which called Isolate in TestMain.
+// TestIsolated examines this process, which called Isolate in TestMain.
 func TestIsolated(t *testing.T) {
 	if !exeseal.IsSelfExeCloned() {
 		t.Error("the binary is not sealed")

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// noLeftovers fails if anything of a sandbox of h that has ended is still
-// there: processes, cgroups, mounts, directories.
+// noLeftovers fails if processes, cgroups, mounts or directories of an ended sandbox of h
+// still exist.
 func noLeftovers(t *testing.T, h *Host) {
 	t.Helper()
-	h.pool.close() // with what is prepared, and what is freed behind answers
+	h.pool.close() // also discards prepared sandboxes and waits for deferred teardowns
 	for _, child := range h.cgroups.group(h.groupName()).children() {
 		t.Errorf("cgroup %s is left", child.path)
 	}
@@ -50,7 +50,7 @@ func TestNothingLeaks(t *testing.T) {
 			Mounts:    []Mount{{Source: snapshot, Target: "/skills/s", Owned: true}},
 		}, "in")
 	}
-	for range 5 { // what is made once
+	for range 5 { // makes everything that is made once
 		once()
 	}
 	files, goroutines := openFiles(t), runtime.NumGoroutine()
@@ -58,7 +58,7 @@ func TestNothingLeaks(t *testing.T) {
 		once()
 	}
 	noLeftovers(t, h)
-	runtime.GC() // what only a finaliser closes would be a leak found late
+	runtime.GC() // runs finalizers, which would hide a leak later
 	if got := openFiles(t); got > files {
 		t.Errorf("open files: got %d, want %d", got, files)
 	}
@@ -77,8 +77,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// A program that runs out of memory leaves nobody who listens for that, and no file
-// of his, however often it happens.
+// A program that runs out of memory leaves no goroutine and no file of its OOM notifier,
+// however often it happens.
 func TestOutOfMemoryLeaksNothing(t *testing.T) {
 	h := openHost(t)
 	once := func(id string) {
@@ -98,7 +98,7 @@ func TestOutOfMemoryLeaksNothing(t *testing.T) {
 			t.Fatal("somebody still listens for its memory")
 		}
 	}
-	once("first") // opens what is opened once
+	once("first") // opens the files that are opened once
 	files := openFiles(t)
 	for i := range 10 {
 		once(fmt.Sprintf("again%d", i))

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// daemonVar makes the test binary be a daemon instead: its value is the
-// StateDir. It starts a sandbox, says who it is and waits to be killed.
+// daemonVar makes the test binary a daemon. Its value is the StateDir. The daemon starts
+// a sandbox, prints its names and waits for its end by SIGKILL.
 const daemonVar = "SKILLRUN_TEST_DAEMON"
 
 func init() {
@@ -35,7 +35,7 @@ func daemon() {
 	select {}
 }
 
-// TestDaemonDeath kills a daemon and looks for what it left.
+// TestDaemonDeath kills a daemon and searches for its remains.
 func TestDaemonDeath(t *testing.T) {
 	state := t.TempDir()
 	cmd := exec.Command("/proc/self/exe")
@@ -62,7 +62,7 @@ func TestDaemonDeath(t *testing.T) {
 	cmd.Process.Kill()
 	cmd.Wait()
 
-	// The sandbox ends by itself, before anybody sweeps.
+	// The sandbox ends before any sweep.
 	if err := eventually(func() error {
 		if b, err := os.ReadFile(procs); err == nil && len(b) > 0 {
 			return fmt.Errorf("processes %q live", b)
@@ -88,13 +88,13 @@ func TestDaemonDeath(t *testing.T) {
 	if points, _ := mountsBeneath(filepath.Join(h.config.RunDir, name)); len(points) > 0 {
 		t.Errorf("mounts are left: %v", points)
 	}
-	// Only if nobody else on the machine took the block since.
+	// Only if no other process on the machine took the block since.
 	if busy, err := idsInUse(first, blockIDs); err != nil || first == h.ids.first && len(busy) > 0 {
 		t.Errorf("processes with its ids are left (%v)", err)
 	}
 }
 
-// eventually asks again until f has no error or a minute has passed.
+// eventually calls f until it returns no error or a minute has passed.
 func eventually(f func() error) error {
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -106,7 +106,7 @@ func eventually(f func() error) error {
 	}
 }
 
-// TestManyDaemonsOpenAtOnce: none takes another's directories for dead.
+// TestManyDaemonsOpenAtOnce: no daemon takes another one's directories for dead.
 func TestManyDaemonsOpenAtOnce(t *testing.T) {
 	c := testConfig(t)
 	type opened struct {
@@ -144,7 +144,7 @@ func TestManyDaemonsOpenAtOnce(t *testing.T) {
 	}
 }
 
-// TestSweep makes what a dead instance could have left and could not.
+// TestSweep makes remains that a dead instance can leave, and files that it can't.
 func TestSweep(t *testing.T) {
 	c := testConfig(t).withDefaults()
 	alive, err := Open(context.Background(), c)
@@ -155,8 +155,8 @@ func TestSweep(t *testing.T) {
 	k := startTalk(t, alive, Spec{Program: bash("echo ready; read x; echo $x")}, nil)
 	k.line("ready\n")
 
-	// A dead instance: a directory whose lock is free, with a process that
-	// sits in its cgroup, a mount, and hostile names.
+	// A dead instance: a directory whose lock is free, with a process in its
+	// cgroup, a mount, and hostile names.
 	dead := filepath.Join(c.StateDir, "instances", "dead")
 	run := filepath.Join(c.RunDir, "dead")
 	for _, d := range []string{dead, run, run + "/s0", run + "/s1"} {
@@ -181,7 +181,7 @@ func TestSweep(t *testing.T) {
 	if err := sleeper.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Its cgroups are not where ours are.
+	// Its cgroups are in another place than ours.
 	elsewhere := &hierarchy{unified: alive.cgroups.unified, base: map[string]string{}}
 	for controller, base := range alive.cgroups.base {
 		elsewhere.base[controller] = filepath.Join(base, "skillrun.elsewhere")
@@ -196,7 +196,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(dir, "cpuset") {
-			continue // takes nobody before it is configured
+			continue // takes no process before it is configured
 		}
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, sleeper.Process.Pid), 0); err != nil {
 			t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// soon is a deadline short enough for a test to reach it. later is one that leaves
-// time for an interpreter to start and do something before, on a busy machine, too.
+// soon is a deadline that a test can reach. later is a deadline that lets an interpreter
+// start and do something before, even on a busy machine.
 const (
 	soon  = 500 * time.Millisecond
 	later = 5 * time.Second

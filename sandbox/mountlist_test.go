@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// withSnapshot has dir as a skill and beneath its workspace. The program says what it
-// sees of it, and writes there.
+// withSnapshot returns a Spec with dir as a skill and as the lower layer of the workspace.
+// The program prints the files that it sees, and writes there.
 func withSnapshot(dir string) Spec {
 	return Spec{
 		Program:   bash("cat /skills/s/name /workspace/name; ls -A /skills /workspace; echo changed >/workspace/name; echo new >/workspace/new"),
@@ -18,12 +18,12 @@ func withSnapshot(dir string) Spec {
 	}
 }
 
-// seen is what that prints if it is the first one there.
+// seen is the output of that program if it is the first one to write.
 func seen(name string) string {
 	return name + name + "/skills:\ns\n\n/workspace:\nname\n"
 }
 
-// runSteadily runs s until a sandbox waits that has its mounts.
+// runSteadily runs s until a sandbox waits that is pre-mounted for s.
 func runSteadily(t *testing.T, h *Host, s Spec, want string) *sandbox {
 	t.Helper()
 	var waits *sandbox
@@ -32,7 +32,7 @@ func runSteadily(t *testing.T, h *Host, s Spec, want string) *sandbox {
 			t.Fatalf("got %+v, want %q", got, want)
 		}
 		if waits = waitForBucket(t, h, s, 1)[0]; waits.premounts == nil {
-			return fmt.Errorf("its mounts were not made ahead")
+			return fmt.Errorf("no sandbox is pre-mounted for it")
 		}
 		return nil
 	})
@@ -42,8 +42,8 @@ func runSteadily(t *testing.T, h *Host, s Spec, want string) *sandbox {
 	return waits
 }
 
-// Who is asked for several times in a row finds its mounts made, and each time what is
-// on disk then; whoever is asked for instead finds its own.
+// A Spec that is asked for several times in a row gets a pre-mounted sandbox, which shows the
+// files on disk at that time. Another Spec gets its own mounts.
 func TestMountsAhead(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared = 1
@@ -59,7 +59,7 @@ func TestMountsAhead(t *testing.T) {
 	}
 	runSteadily(t, h, withSnapshot(b), seen("b\n"))
 
-	// Another directory in the place of that one.
+	// Another directory at the same path.
 	if err := os.Rename(b, b+".old"); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,8 @@ func TestMountsAhead(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// Of several that wait the one that has the mounts is taken, then one that has none.
+// Of several waiting sandboxes the pool takes one that is pre-mounted for the Spec, else one
+// that is not pre-mounted.
 func TestMountsAheadAreFound(t *testing.T) {
 	mine, other := Spec{Mounts: []Mount{{Source: "/a", Target: "/skills/a"}}}, Spec{}
 	has := func(s Spec) *sandbox { return &sandbox{premounts: &premounts{spec: s}} }
@@ -92,7 +93,7 @@ func TestMountsAheadAreFound(t *testing.T) {
 	}
 }
 
-// A skill that is gone hinders neither the pool nor who asks next.
+// A removed skill hinders neither the pool nor the next request.
 func TestMountsOfNothingAhead(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared = 1
@@ -102,7 +103,7 @@ func TestMountsOfNothingAhead(t *testing.T) {
 	if err := os.Rename(gone, gone+".old"); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the sandbox that waits, and one that is made after it
+	for range 2 { // the waiting sandbox, and the next one
 		s := withSnapshot(gone).withDefaults()
 		s.ID = filepath.Base(gone)
 		if _, err := h.Start(t.Context(), s, IO{}); err == nil {

@@ -27,8 +27,8 @@ func TestPreparedTrue(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// Ended sandboxes are freed behind their answers, a few at a time, and no more wait for
-// that than there may.
+// The teardown of ended sandboxes is deferred until after their answers. A few run at a time,
+// and the queue is bounded.
 func TestFreedBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -76,8 +76,8 @@ func TestFreedBehind(t *testing.T) {
 	}
 }
 
-// What two buckets take from each other comes to an end, whichever was asked for last:
-// else a pool that is full makes sandboxes and drops them for ever.
+// Two buckets stop taking from each other, whichever was asked for last. Otherwise a full
+// pool would make and discard sandboxes forever.
 func TestMakeRoomSettles(t *testing.T) {
 	h := openPrepared(t)
 	now := time.Now()
@@ -121,8 +121,8 @@ func TestMakeRoomSettles(t *testing.T) {
 	}
 }
 
-// Where none may wait, the zygote makes each sandbox when it is asked for, and a ready
-// Python forks into it.
+// If no sandbox may wait, the zygote makes each sandbox at its Start, and a Python zygote
+// forks into it.
 func TestZygoteWithoutPreparedSandboxes(t *testing.T) {
 	c := testConfig(t)
 	c.Zygote, c.Prepared, c.PythonZygotes = true, 0, 1
@@ -160,8 +160,8 @@ func TestZygoteWithoutPreparedSandboxes(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// What waits for the next request has nothing of the last one's, and of many requests
-// that are each of another kind not all are remembered.
+// A waiting sandbox holds no data of the last request. The number of remembered profiles is
+// bounded.
 func TestPoolForgetsRequests(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "pass")
@@ -196,8 +196,8 @@ func TestPoolForgetsRequests(t *testing.T) {
 	}
 }
 
-// A Python zygote of which a program runs is busy, also if one of its children that wait
-// was killed.
+// A Python zygote with a running program is busy, even if one of its waiting children was
+// killed.
 func TestBusyInterpreter(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "print('ready', flush=True); input()")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// zygotePool is a pool whose zygotes stand at once, and are no processes.
+// zygotePool is a pool of fake zygotes, which start at once and have no process.
 type zygotePool struct {
 	*pool
 	now time.Time
@@ -18,13 +18,14 @@ func newZygotePool(size int) *zygotePool {
 	return &zygotePool{&pool{pythonZygotes: size, pythons: map[pythonKey]*pythonEntry{}, buckets: map[profile]*bucket{}}, time.Now()}
 }
 
-// keyOf is the key of a Python that needs modules, separated by blanks.
+// keyOf returns the key of a Python that needs modules, separated by blanks.
 func keyOf(modules string) pythonKey {
 	return pythonKey{program: 1, imports: moduleSet(strings.Fields(modules))}
 }
 
-// ask has a caller ask for a zygote with modules, some seconds after the last one, and
-// reports what it is forked from: the modules of a zygote, or "" if it is executed.
+// ask asks for a zygote with modules on behalf of a caller, some seconds after the last
+// request. It returns the modules of the zygote that serves the caller, or "" if the program
+// is executed.
 func (p *zygotePool) ask(caller, modules string) string {
 	p.now = p.now.Add(2 * time.Second)
 	k := keyOf(modules)
@@ -43,7 +44,7 @@ func (p *zygotePool) ask(caller, modules string) string {
 	return ""
 }
 
-// stand is what zygotes stand: the modules of each, and who asked for it.
+// stand lists the zygotes: the modules and the callers of each.
 func (p *zygotePool) stand() (all []string) {
 	for k, r := range p.pythons {
 		users := r.users(p.now)
@@ -56,7 +57,7 @@ func (p *zygotePool) stand() (all []string) {
 
 var tenKinds = []string{"csv", "html", "copy", "glob", "json", "math", "random", "shlex", "string", "uuid"}
 
-// A caller who asks for many kinds of zygotes gives up its own, whoever came first.
+// A caller that asks for many kinds of zygotes gives up its own, not other callers'.
 func TestCallersKeepTheirZygotes(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -99,8 +100,8 @@ func kindsOf(caller string) string {
 	return steps.String()
 }
 
-// One caller with more kinds than there are zygotes: what one gives up another has, so
-// that soon all of them are served.
+// One caller uses more kinds than there are slots. A new zygote also imports the modules of
+// the one that it replaces, so that soon all kinds are served.
 func TestZygotesServeManyKinds(t *testing.T) {
 	p := newZygotePool(4)
 	for range 2 {
@@ -120,13 +121,13 @@ func TestZygotesServeManyKinds(t *testing.T) {
 	}
 }
 
-// What a zygote serves beside its own kind.
+// Which other kinds a zygote serves.
 func TestZygoteThatServes(t *testing.T) {
 	for _, tt := range []struct{ name, there, users, caller, asked, want string }{
 		{"the same", "csv", "a", "a", "csv", "csv"},
 		{"the same, of another caller", "csv", "b", "a", "csv", "csv"},
 		{"more than is needed", "csv html", "a", "a", "csv", "csv html"},
-		{"more, of another caller", "csv html", "b", "a", "csv", ""}, // who would see what it imports
+		{"more, of another caller", "csv html", "b", "a", "csv", ""}, // a would see which modules b imports
 		{"less than is needed", "csv", "a", "a", "csv html", ""},
 		{"with a slow end", "csv sqlite3", "a", "a", "csv", ""},
 		{"with a slow end that is needed", "csv html sqlite3", "a", "a", "csv sqlite3", "csv html sqlite3"},
@@ -147,7 +148,8 @@ func TestZygoteThatServes(t *testing.T) {
 	}
 }
 
-// Between two starts there is a rest; who could not start one for it comes before who did.
+// Between two starts there is a rest. A caller that was refused during the rest comes before
+// the caller of the last start.
 func TestZygoteStartsInTurns(t *testing.T) {
 	p := newZygotePool(8)
 	starts := ""

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// profiles are the kinds of sandboxes whose posture is written down.
+// profiles are the kinds of sandboxes that have a golden file.
 var profiles = []struct {
 	name string
 	spec func(t *testing.T) Spec
@@ -32,23 +32,23 @@ var profiles = []struct {
 	}},
 }
 
-// TestGoldenPosture compares what the kernel says of a program and its sandbox with
-// testdata/posture, a file for each profile, and one for the same in a sandbox that was
-// made ahead: ids, capabilities, filters, namespaces, mounts, limits. A change belongs
-// before the eyes of whoever reviews it: go test -run TestGoldenPosture -update.
+// TestGoldenPosture compares the kernel's view of a program and its sandbox with
+// testdata/posture: ids, capabilities, filters, namespaces, mounts, limits. Each profile has
+// a file, and another one for a sandbox that the zygote made. Every change shows in a
+// review: go test -run TestGoldenPosture -update.
 func TestGoldenPosture(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared = 1
 	h := openWith(t, c)
 	for _, p := range profiles {
-		for _, ahead := range []bool{false, true} {
+		for _, prepared := range []bool{false, true} {
 			s := p.spec(t)
-			s.unprepared = !ahead
-			if ahead && !s.preparable() {
-				continue // such sandboxes are always made when they are asked for
+			s.unprepared = !prepared
+			if prepared && !s.preparable() {
+				continue // the zygote can't make such sandboxes
 			}
 			name := p.name
-			if ahead {
+			if prepared {
 				name += "-prepared"
 			}
 			t.Run(name, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestGoldenPosture(t *testing.T) {
 	}
 }
 
-// readPosture runs a program of s that prints what the kernel tells it, and looks at
-// it from outside while it waits.
+// readPosture runs a program of s that prints its view of the kernel. It also reads the
+// program's state from outside while the program waits.
 func readPosture(t *testing.T, h *Host, s Spec) string {
 	t.Helper()
 	const print = `cd /proc/self; cat status; echo; cat mountinfo; echo; cat limits; echo
@@ -121,7 +121,7 @@ readlink ns/*; echo; cat cgroup oom_score_adj; for m in uid_map gid_map; do whil
 	return out.String()
 }
 
-// statusLines prints what of /proc/pid/status says who a program is.
+// statusLines prints the lines of /proc/pid/status about identity and rights.
 func statusLines(t *testing.T, out *strings.Builder, text string) {
 	t.Helper()
 	own, err := ownFilters()
@@ -165,7 +165,7 @@ func namespaceLines(t *testing.T, out *strings.Builder, text string) {
 	}
 }
 
-// hostIDLines prints who the sandbox's processes are outside.
+// hostIDLines prints the host ids of the sandbox's processes.
 func hostIDLines(t *testing.T, out *strings.Builder, c *sandbox) {
 	t.Helper()
 	pids, err := c.group.pids()
@@ -216,8 +216,8 @@ func limitLines(out *strings.Builder, text string) {
 	}
 }
 
-// mountLines prints mounts by their paths, without what is the machine's or the
-// kernel's choice: devices, access times, whose files they are.
+// mountLines prints mounts by their paths, without parts that the machine or the kernel
+// chooses: devices, access times, owners.
 func mountLines(out *strings.Builder, text string) {
 	lines := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -240,7 +240,7 @@ func mountLines(out *strings.Builder, text string) {
 		case strings.HasPrefix(path, "/proc/") && slices.Contains(readonlyPaths, path):
 			path, super = "/proc/(read-only)", ""
 		case strings.HasPrefix(path, "/usr/"):
-			continue // what the machine mounts there
+			continue // a mount of the machine
 		case strings.HasPrefix(path, "/etc/") && path != "/etc/resolv.conf", strings.HasPrefix(path, "/var/"):
 			path, super = "(files of the host)", ""
 		case strings.HasPrefix(path, "/dev/") && path != "/dev/shm":

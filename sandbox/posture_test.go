@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPostureRefuses shows each check a process that is not confined: this one.
+// TestPostureRefuses gives each check an unconfined process: this one.
 func TestPostureRefuses(t *testing.T) {
 	h := openHost(t)
 	self := os.Getpid()
@@ -40,7 +40,7 @@ func TestPostureRefuses(t *testing.T) {
 			}
 		})
 	}
-	// And of several differences each is named.
+	// The error names each of several differences.
 	if err := p.checkStatus(mustReadStatus(t, self)); err == nil || !strings.Contains(err.Error(), "; CapEff: got ") {
 		t.Errorf("got %v, want all that differs", err)
 	}
@@ -58,7 +58,7 @@ func mustReadStatus(t *testing.T, pid int) procStatus {
 	return status
 }
 
-// TestPostureOfARunningProgram looks at a real one, rightly and wrongly.
+// TestPostureOfARunningProgram checks a real program with right and with wrong expectations.
 func TestPostureOfARunningProgram(t *testing.T) {
 	h := openHost(t)
 	k := startTalk(t, h, Spec{Program: command("bash", "-c", "echo $$; read x")}, nil)

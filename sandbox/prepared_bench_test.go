@@ -50,13 +50,13 @@ func benchmarkPrepared(b *testing.B, h *Host, s Spec) {
 	b.ReportMetric(float64(rest.Microseconds())/float64(b.N)/1000, "rest-ms/op")
 }
 
-// BenchmarkPrepared is one execution after the other in sandboxes made ahead.
+// BenchmarkPrepared runs one execution after the other in prewarmed sandboxes.
 func BenchmarkPrepared(b *testing.B) {
 	h := openForkServer(b)
 	benchmarkPrepared(b, h, Spec{Program: command("/usr/bin/true")})
 }
 
-// BenchmarkPreparedPython is the same for a Python that was forked.
+// BenchmarkPreparedPython is the same for a forked Python.
 func BenchmarkPreparedPython(b *testing.B) {
 	h := openForkServer(b)
 	s := pythonSpec([]string{"json"}, "-c", "print(2+2)")

@@ -23,8 +23,8 @@ func zygoteOf(h *Host) *zygote {
 	return h.pool.zygote
 }
 
-// TestPrepareWithoutDescriptors prepares and hands over with one descriptor, two,
-// and so on, both for commands and for forked Pythons.
+// TestPrepareWithoutDescriptors prepares a sandbox and assigns it with one free descriptor,
+// two, and so on, both for commands and for forked Pythons.
 func TestPrepareWithoutDescriptors(t *testing.T) {
 	h := openForkServer(t)
 	m := zygoteOf(h)
@@ -103,7 +103,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// TestZygoteWithoutDescriptors starts one, and a Python zygote beside it, likewise.
+// TestZygoteWithoutDescriptors starts a zygote and a Python zygote in the same way.
 func TestZygoteWithoutDescriptors(t *testing.T) {
 	h := openHost(t)
 	h.config.PythonZygotes = 1
@@ -145,7 +145,7 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// peers returns two ends of a socket, the first as the daemon has them.
+// peers returns the two ends of a socket. The first is set up like the daemon's.
 func peers(t *testing.T, kind int) (*os.File, *os.File) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -197,8 +197,8 @@ func TestZygoteIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestZygoteIsLate: who was too slow once is asked again when it has answered, and that
-// answer is nobody's.
+// TestZygoteIsLate: a zygote that answered too late can be asked again. The late answer is
+// dropped.
 func TestZygoteIsLate(t *testing.T) {
 	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
 	m := &zygote{socket: ours, patience: time.Millisecond}
@@ -234,7 +234,7 @@ func TestZygoteIsLate(t *testing.T) {
 	}
 }
 
-// A zygote that was stopped for longer than anybody waits makes sandboxes as before.
+// A zygote that was stopped for longer than the daemon waits makes sandboxes afterwards.
 func TestZygoteIsStopped(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
@@ -277,7 +277,7 @@ func TestZygoteIsStopped(t *testing.T) {
 
 func (m *zygote) nothing() []byte { return packetHeader(packetBegin) }
 
-// fakeInterpreter answers each packet with what is next in answers.
+// fakeInterpreter answers each packet with the next one of answers.
 func fakeInterpreter(t *testing.T, answers ...string) *pythonZygote {
 	t.Helper()
 	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
@@ -323,7 +323,7 @@ func TestInterpreterIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestChildIsNotBelieved gives the daemon what a child may say on its barrier.
+// TestChildIsNotBelieved sends the daemon lies of a child on its start barrier.
 func TestChildIsNotBelieved(t *testing.T) {
 	s := pythonSpec(nil, "-c", "")
 	for _, tt := range []struct{ says, want string }{
@@ -358,8 +358,8 @@ func TestChildIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestInterpretersMakeRoom: the least recently asked goes when there are too many;
-// one that can't be started takes no place for good; one that nobody asks for ends.
+// TestInterpretersMakeRoom: if there are too many Python zygotes, the one with the oldest
+// request ends. One that can't be started doesn't keep its slot. One without requests ends.
 func TestInterpretersMakeRoom(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared, c.PythonZygotes = 4, 1
@@ -383,9 +383,9 @@ func TestInterpretersMakeRoom(t *testing.T) {
 	if n := len(slots(h)); n != 1 || slots(h)[second.pythonKey()] == nil {
 		t.Errorf("got %d Python zygotes, want the second alone", n)
 	}
-	// A program that is not there says nothing of what a ready one says.
+	// A program that does not exist can't start.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		rested() // nothing is started while all that there are have children that run
+		rested() // no start while all Python zygotes have running children
 		h.pool.askPythonZygote(noPython(), "")
 		if r := slots(h)[noPython()]; r != nil && r.failed {
 			break
@@ -395,7 +395,7 @@ func TestInterpretersMakeRoom(t *testing.T) {
 		}
 	}
 	ask(first)
-	// One of which a child is being forked stays until the next look.
+	// A Python zygote that is forking a child stays until the next shrink.
 	for deadline := time.Now().Add(time.Minute); len(slots(h)) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a Python zygote that nobody asks for stays")
@@ -413,7 +413,7 @@ func TestInterpretersMakeRoom(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// slots is a copy of what interpreters there are.
+// slots returns a copy of the pool's map of Python zygotes.
 func slots(h *Host) map[pythonKey]*pythonEntry {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
@@ -478,7 +478,7 @@ func TestUnifiedOOMNotifier(t *testing.T) {
 	<-oom.down
 	none, _ := fakeGroup(t, nil)
 	if _, err := none.group().notifyOOM(); err == nil {
-		t.Error("a group without events has a bell")
+		t.Error("a group without events has an OOM notifier")
 	}
 	(*oomNotifier)(nil).stop()
 }
@@ -493,17 +493,17 @@ func TestUnifiedLimitsAreWritten(t *testing.T) {
 	}
 	procsFiles, err := h.group().procsFiles()
 	if err != nil || len(procsFiles) != 1 {
-		t.Errorf("got %v, %v, want one door", procsFiles, err)
+		t.Errorf("got %v, %v, want one cgroup.procs file", procsFiles, err)
 	}
 	closeFiles(procsFiles)
 	none, _ := fakeGroup(t, nil)
 	if _, err := none.group().procsFiles(); err == nil {
-		t.Error("a group without processes has a door")
+		t.Error("a group without processes has a cgroup.procs file")
 	}
 	if err := none.group().limitMemory(4096); err == nil {
 		t.Error("a group without a limit is limited")
 	}
-	// A directory in which the kernel puts nothing is no cgroup.
+	// An empty directory is no cgroup: the kernel puts files into each.
 	if err := none.group("made").create(); err == nil {
 		t.Error("a directory was taken for a cgroup")
 	}
@@ -512,7 +512,7 @@ func TestUnifiedLimitsAreWritten(t *testing.T) {
 	}
 }
 
-// TestAssignIsCanceled is canceled before anything is handed over.
+// TestAssignIsCanceled cancels the context before the sandbox gets anything.
 func TestAssignIsCanceled(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{ID: "x", Program: command("true"), Env: testEnv}.withDefaults()

@@ -21,8 +21,8 @@ import (
 	"github.com/skillrun/skillrun/internal/bench"
 )
 
-// What each boundary costs: a sandbox that has everything, and one without one layer,
-// take turns. make bench-boundaries.
+// The cost of each boundary: a sandbox with every layer and one without one layer take
+// turns. make bench-boundaries runs it.
 
 var (
 	pairsFlag   = flag.Int("pairs", 10, "pairs of each layer's price")
@@ -30,15 +30,15 @@ var (
 	versionFlag = flag.String("version", "dev", "of what is measured")
 )
 
-// notPriced are layers without which no sandbox can be made, those that are not left
-// out but replaced by something that costs as much (another limit, another option of a
-// mount, something that is added), and names of several at once.
+// notPriced are faults without a price. Without some layers no sandbox can be made. Other
+// faults replace a layer with something as costly, such as another limit or mount option.
+// The rest are names for several faults at once.
 var notPriced = []string{
 	"pid namespace", "mnt namespace", "no new privileges", "nor a filter", "keyring and filter",
 	"core dumps", "devices", "files of the host", "memory limit", "mount flags", "oom score", "process limit", "process view", "processors", "sizes", "snapshot", "umask",
 }
 
-// As many at once as the kernel makes a sandbox without. docs/performance.md has them.
+// The largest sets of layers that a sandbox can be made without (docs/performance.md).
 var (
 	allMade = []string{
 		"user namespace", "network", "ipc namespace", "uts namespace", "cgroup namespace", "time namespace", "masks", "sysctls", "seccomp", "posture",
@@ -83,7 +83,7 @@ func openWeak(t *testing.T, prefix string, prepared int, layers ...string) *Host
 		name = prefix + name
 	}
 	t.Setenv(faultsVar, name)
-	// As the daemon's: on a disk, which t.TempDir need not be.
+	// On a disk, like the daemon's. t.TempDir may be elsewhere.
 	dir, err := os.MkdirTemp("/var/tmp", "skillrun-price-")
 	if err == nil {
 		err = os.Chmod(dir, 0o711)
@@ -109,7 +109,7 @@ func closeWeak(t *testing.T, h *Host) {
 	}
 }
 
-// eachLayer calls f for each layer, for none, which shows the noise, and for all.
+// eachLayer calls f for each layer, for no layer, which shows the noise, and for all.
 func eachLayer(all []string, f func(name string, layers ...string)) {
 	f("nothing: the noise")
 	for _, name := range all {
@@ -123,7 +123,7 @@ func priceSpec(n int) Spec {
 	return Spec{ID: fmt.Sprintf("p%d", n), Program: command("/usr/bin/true"), Env: testEnv, Limits: Limits{MilliCPUs: 2000}}
 }
 
-// priceMade is of sandboxes that libcontainer makes when they are asked for.
+// priceMade measures sandboxes that libcontainer makes at their Start.
 func priceMade(t *testing.T) bench.PriceList {
 	list := bench.PriceList{Title: "A sandbox that is made when it is asked for, with `true`, from the request to its end", Unit: "ms"}
 	whole := openWeak(t, "", 0)
@@ -150,8 +150,8 @@ func priceMade(t *testing.T) bench.PriceList {
 	return list
 }
 
-// priceAhead is of sandboxes that the zygote makes: what a request waits for, and the
-// processor time of everything, the making included.
+// priceAhead measures sandboxes that the zygote makes: the waiting time of a request, and
+// the processor time of everything, including the making of the sandbox.
 func priceAhead(t *testing.T) []bench.PriceList {
 	waits := bench.PriceList{Title: "A sandbox that stood ready, with `true`, from the request to its end", Unit: "ms"}
 	takes := bench.PriceList{Title: "Processor time of the same, the making and the end of the sandbox included", Unit: "ms"}
@@ -179,10 +179,10 @@ func priceAhead(t *testing.T) []bench.PriceList {
 	return []bench.PriceList{waits, takes}
 }
 
-// warmUp is how many of the first samples are thrown away.
+// warmUp is how many samples at the beginning are dropped.
 const warmUp = 2
 
-// takeTurns samples one and the other, in turn.
+// takeTurns takes samples of both in turns.
 func takeTurns(with, without func() float64) (a, b []float64) {
 	for range warmUp + *pairsFlag {
 		a, b = append(a, with()), append(b, without())
@@ -190,8 +190,8 @@ func takeTurns(with, without func() float64) (a, b []float64) {
 	return a[warmUp:], b[warmUp:]
 }
 
-// runAhead makes a sandbox, and only when it waits asks for it. The pool is left out:
-// it would make the next meanwhile.
+// runAhead prewarms a sandbox and then runs a program in it. It doesn't use the pool, which
+// would make the next sandbox at the same time.
 func runAhead(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	t.Helper()
 	before := processorTime(t, h)
@@ -218,8 +218,8 @@ func runAhead(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	return waited, milliseconds(processorTime(t, h) - before)
 }
 
-// wantTrue waits for the program, which must have succeeded: a sandbox that fails has
-// no price.
+// wantTrue waits for the program. The program must succeed: a failed start would spoil the
+// figures.
 func wantTrue(t *testing.T, p *Process) {
 	t.Helper()
 	exit, err := p.Wait()
@@ -230,7 +230,7 @@ func wantTrue(t *testing.T, p *Process) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// processorTime is what this process, the zygote and all its sandboxes took.
+// processorTime returns the processor time of this process, the zygote and its sandboxes.
 func processorTime(t *testing.T, h *Host) time.Duration {
 	t.Helper()
 	var r unix.Rusage

@@ -15,8 +15,8 @@ import (
 
 func asSetup(err error, target **SetupError) bool { return errors.As(err, target) }
 
-// talk is a program that the test speaks with through its streams: a line
-// that comes back shows that the program got so far.
+// talk is a program that the test talks to through its streams. A line of its output shows
+// how far the program got.
 type talk struct {
 	t   *testing.T
 	p   *Process
@@ -100,8 +100,7 @@ func TestSignalReachesTheMainProcessOnly(t *testing.T) {
 	}
 }
 
-// TestSignalDuringChurn: orphans that come and go by the hundred don't keep
-// init from listening.
+// TestSignalDuringChurn: init still forwards signals while it reaps hundreds of orphans.
 func TestSignalDuringChurn(t *testing.T) {
 	h := openHost(t)
 	k := startTalk(t, h, Spec{
@@ -276,7 +275,7 @@ func TestIDsAreUnique(t *testing.T) {
 			t.Errorf("got %+v", exit)
 		}
 	}
-	h.pool.close() // with what is prepared, and what is freed behind answers
+	h.pool.close() // also discards prepared sandboxes and waits for deferred teardowns
 	for i, used := range h.ids.used {
 		zygotes := i == 0 && h.pool != nil
 		if used && !zygotes {

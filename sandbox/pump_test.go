@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunks takes what drain hands over.
+// chunks collects the pieces that drain writes.
 type chunks struct{ got []string }
 
 func (c *chunks) Write(p []byte) (int, error) { c.got = append(c.got, string(p)); return len(p), nil }
 
-// What is in the pipe is handed over whole, in order, whatever its pieces are.
+// drain copies the whole content of the pipe, in order, whatever the pieces are.
 func TestDrainKeepsOrder(t *testing.T) {
 	for _, pieces := range [][]string{{"a\n"}, {"a", "\n"}, {"no end"}, {"a", "b", "c\n", "d"}, {}} {
 		r, w, err := os.Pipe()
@@ -41,8 +41,8 @@ func TestDrainKeepsOrder(t *testing.T) {
 	}
 }
 
-// Who prints more than a small buffer holds is read in large pieces, from a large pipe,
-// and in order; who prints less has neither.
+// A program that fills a small buffer gets a large pipe and is read in large pieces, in
+// order. A program that prints less gets neither.
 func TestDrainMuch(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -98,7 +98,7 @@ func TestDrainMuch(t *testing.T) {
 	}
 }
 
-// Large buffers have a bound; beyond it there are small ones.
+// The number of large buffers is bounded; beyond the bound get returns small ones.
 func TestBuffers(t *testing.T) {
 	b := newBuffers()
 	var held []*[]byte
@@ -124,7 +124,7 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
-// A line whose end is written apart is one piece.
+// A line whose newline is written separately is one piece.
 func TestReadNow(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -147,14 +147,14 @@ func TestReadNow(t *testing.T) {
 	}
 }
 
-// A slow taker gets everything that a dead program left in its pipe, however long
-// after the patience for it.
+// A slow writer gets everything that a dead program left in its pipe, even after
+// drainPatience.
 func TestDrainAfterItsDeadline(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close() // held open, as by somebody who should not
+	defer w.Close() // held open, like a leaked descriptor
 	defer r.Close()
 	if _, err := w.WriteString("first\n"); err != nil {
 		t.Fatal(err)
@@ -166,8 +166,8 @@ func TestDrainAfterItsDeadline(t *testing.T) {
 		close(done)
 	}()
 	<-taken
-	// drain is in a Read now, or about to be: its next piece is followed by a taker
-	// that is busy while the deadline passes.
+	// drain is in a Read now, or will be soon. After its next piece the writer is busy
+	// while the deadline passes.
 	if _, err := w.WriteString("second\n"); err != nil {
 		t.Fatal(err)
 	}

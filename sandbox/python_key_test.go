@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A pythonKey can hold no byte of a request: it is made of numbers.
+// A pythonKey can hold no byte of a request: it consists of numbers.
 func TestPythonKeyHoldsNumbersOnly(t *testing.T) {
 	var numbers func(k reflect.Type) bool
 	numbers = func(k reflect.Type) bool {
@@ -41,8 +41,8 @@ func TestPythonKeyHoldsNumbersOnly(t *testing.T) {
 	}
 }
 
-// Whatever a request says, a zygote is started with words of the tables or not at all,
-// and is like the program that will be forked from it.
+// Whatever a request contains, a zygote is started only with words of the tables. Its
+// settings equal the settings of the program that it will fork.
 func FuzzPythonKey(f *testing.F) {
 	usual := "PATH=" + zygotePath + "\nHOME=/home/skill\nLANG=C.UTF-8\n"
 	f.Add("python3", usual+"PYTHONUNBUFFERED=1", "json pandas")

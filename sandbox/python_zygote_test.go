@@ -44,7 +44,7 @@ func waitForReady(t testing.TB, h *Host, s Spec) {
 			return
 		}
 	}
-	t.Fatal("no Python is ready")
+	t.Fatal("no forked Python waits")
 }
 
 func TestPythonZygote(t *testing.T) {
@@ -61,15 +61,15 @@ func TestPythonZygote(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// What is asked for while no child waits is forked then: it has no parent in its
-// sandbox, and one that init started has init.
+// If no child waits, a program is forked at its Start. A forked program has no parent in its
+// sandbox; the parent of an executed one is init.
 func TestPythonZygoteIsForkedWhenAskedFor(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "import os; print(os.getppid())")
 	run(t, h, s, "")
 	waitForReady(t, h, s)
 	var all sync.WaitGroup
-	for range 6 { // more than wait
+	for range 6 { // more than the waiting sandboxes
 		all.Go(func() {
 			if got := run(t, h, s, ""); got.stdout != "0\n" || got.exit.End != Exited {
 				t.Errorf("got %+v", got)
@@ -80,11 +80,11 @@ func TestPythonZygoteIsForkedWhenAskedFor(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// noPython is a key of a Python that is on no machine.
+// noPython returns the key of a Python that no machine has.
 func noPython() pythonKey { return pythonKey{program: uint16(len(zygotePrograms))} }
 
-// A Python zygote that ends before it is ready is known to be gone: nobody waits for its
-// imports, least of all a Host that is closed.
+// The end of a Python zygote during its imports is noticed. Neither the pool nor Close waits
+// for the imports.
 func TestInterpreterThatEnds(t *testing.T) {
 	h := openForkServer(t)
 	_, err := h.pool.zygote.startPythonZygote(noPython())
@@ -93,7 +93,7 @@ func TestInterpreterThatEnds(t *testing.T) {
 	}
 }
 
-// With a Python zygote what it forked ahead ends: none of it is given to a request.
+// When a Python zygote ends, its waiting children end. No request gets one of them.
 func TestInterpreterThatIsKilled(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "print(2+2)")
@@ -109,13 +109,13 @@ func TestInterpreterThatIsKilled(t *testing.T) {
 			t.Errorf("the next request: got %+v", got)
 		}
 		h.pool.mu.Lock()
-		h.pool.rest = time.Time{} // another one may start at once
+		h.pool.rest = time.Time{} // the next one may start at once
 		h.pool.mu.Unlock()
 	}
 	noLeftovers(t, h)
 }
 
-// A fork that a Python zygote could not be asked for is none that it has.
+// A fork request that could not be sent leaves no entry for a child.
 func TestForkThatIsNotAskedFor(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "pass")
@@ -150,12 +150,12 @@ print(pid, os.getppid())`)
 	noLeftovers(t, h)
 }
 
-// A forked Python doesn't take its modules apart at the end if nobody can tell. This
-// script can: what it has called then is a function of a module that was imported
-// ahead, which are not asked. With one of its own, all is as ever.
+// A forked Python skips the destruction of its modules if no difference can be seen. This
+// script can see one: its callback is a function of a preloaded module, and those don't
+// prevent the fast exit. With a callback of the script, nothing is skipped.
 func TestPythonZygoteLeavesThingsAsTheyAre(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("only on x86_64 does it know a way out")
+		t.Skip("the fast exit exists only on x86_64")
 	}
 	h := openForkServer(t)
 	for function, want := range map[string]bool{"json.loads": false, "print": true} {
@@ -174,8 +174,8 @@ sys.exit(7)`)
 	}
 }
 
-// What a Python zygote says late of a child's end is not said of another child that has
-// the same slot by then.
+// A late report of a child's end is not taken for the end of another child that has the same
+// ids by then.
 func TestPythonZygoteEndsAsItself(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "print(input())")
@@ -185,7 +185,7 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	key.python = s.pythonKey()
 	in := slots(h)[key.python].in
 	h.pool.mu.Lock()
-	h.pool.buckets[key].want = 0 // no more than this one
+	h.pool.buckets[key].want = 0 // the pool makes no further sandbox
 	old := h.pool.buckets[key].waiting[0]
 	h.pool.buckets[key].waiting = h.pool.buckets[key].waiting[1:]
 	h.pool.mu.Unlock()
@@ -225,9 +225,9 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	}
 }
 
-// What a directory of packages has run when a Python starts, its .pth files, is part of
-// the program as in a Python that was executed: it is seen, has the program's deadline,
-// ends it, and has no word with the daemon.
+// Python runs code of the .pth files in a directory of packages at its start. In a forked
+// Python, too, this code is part of the program: its output is seen, the deadline holds for
+// it, it can end the program, and it can't talk to the daemon.
 func TestPythonZygoteRunsPackages(t *testing.T) {
 	h := openForkServer(t)
 	for _, tt := range []struct{ name, line string }{
@@ -269,7 +269,7 @@ func TestPythonZygoteRunsPackages(t *testing.T) {
 	}
 }
 
-// A script learns nothing of those that were forked from the same interpreter.
+// A script learns nothing about other scripts that the same Python zygote forked.
 func TestPythonZygoteKnowsNoSibling(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "import sys; print(sys.path_hooks.zygote.children)")
@@ -283,8 +283,8 @@ func TestPythonZygoteKnowsNoSibling(t *testing.T) {
 	}
 }
 
-// A script that may be a zip file is left to an executed Python, which reads it as part of
-// the program: to look through one may take long.
+// A script that may be a zip file is executed, so that reading it is part of the program: a
+// search of the file may take long.
 func TestPythonZygoteReadsNoZipAhead(t *testing.T) {
 	h := openForkServer(t)
 	for end, want := range map[string]string{"": "True\n", "PK\x05\x06 is how a zip file's end begins": "False\n"} {
@@ -297,13 +297,13 @@ func TestPythonZygoteReadsNoZipAhead(t *testing.T) {
 		run(t, h, s, "") // asks for it
 		waitForReady(t, h, s)
 		if got := run(t, h, s, ""); got.stdout != want {
-			t.Errorf("%q: got %+v, want modules imported ahead: %s", end, got, want)
+			t.Errorf("%q: got %+v, want preloaded modules: %s", end, got, want)
 		}
 	}
 }
 
-// A program that may search for modules beneath the workspace is forked if none there
-// has the name of one that was imported ahead.
+// A program that may search for modules beneath the workspace is forked, unless a module
+// there has the name of a preloaded one.
 func TestPythonZygoteLooksForModules(t *testing.T) {
 	h := openForkServer(t)
 	many := map[string]string{}
@@ -313,7 +313,7 @@ func TestPythonZygoteLooksForModules(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		files  map[string]string
-		link   string // to a directory beside
+		link   string // to a directory outside of it
 		forked bool
 	}{
 		{"nothing", nil, "", true},

@@ -17,9 +17,9 @@ import (
 
 var loaded = regexp.MustCompile(`(?m)(?:=> )?(/\S+) \(0x`)
 
-// newTree makes a small root file system: bash and a few programs of this machine
-// with the libraries that they load, and those of the test itself, whose binary is
-// init in its sandboxes. A daemon's is static.
+// newTree makes a small root file system: bash and a few programs of this machine with
+// their libraries. It also has the libraries of the test binary, which is init in the
+// sandboxes. A daemon's binary is static.
 func newTree(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "tree")
@@ -92,8 +92,8 @@ func openWithRoots(t *testing.T, roots ...Root) *Host {
 	return h
 }
 
-// TestRootOfItsOwn compares what a program sees of a root that was made to mislead
-// with what it may see.
+// TestRootOfItsOwn makes a root with misleading files, and compares the files that a program
+// sees with a list.
 func TestRootOfItsOwn(t *testing.T) {
 	tree := newTree(t)
 	fill(t, tree, map[string]string{
@@ -187,7 +187,7 @@ func TestRootsAreApart(t *testing.T) {
 	}
 }
 
-// A root is refused, by the name of what is wrong in it, before anything is mounted.
+// A bad root is refused before any mount, and the error names the bad file.
 func TestRootDirIsChecked(t *testing.T) {
 	type try struct {
 		name  string
@@ -265,8 +265,8 @@ func TestRootDirIsChecked(t *testing.T) {
 	})
 }
 
-// What a dead daemon left of a root is unmounted by the next, and the files that it
-// showed stay.
+// The next daemon unmounts the roots of a dead daemon. The files of the root's directory
+// stay.
 func TestSweepLeavesRootsWhole(t *testing.T) {
 	tree := newTree(t)
 	fill(t, tree, map[string]string{"usr/share/mark": "ours"})

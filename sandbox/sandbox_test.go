@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests as a daemon runs: in a mount namespace of its own.
+// TestMain runs the tests like a daemon, in a new mount namespace.
 func TestMain(m *testing.M) {
 	if err := Isolate(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -24,13 +24,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// mainOfTests is what the binary does instead of tests, if it is not nil.
+// mainOfTests, if it is not nil, runs instead of the tests.
 var mainOfTests func()
 
 var testIDs atomic.Int64
 
 // With -prepared the tests run in sandboxes that a zygote makes.
-var preparedFlag = flag.Int("prepared", 0, "sandboxes that wait ahead of their programs")
+var preparedFlag = flag.Int("prepared", 0, "prewarmed sandboxes that wait for their programs")
 
 func openHost(t testing.TB) *Host {
 	t.Helper()
@@ -58,7 +58,7 @@ func testConfig(t testing.TB) Config {
 	return Config{StateDir: t.TempDir(), Prepared: *preparedFlag}
 }
 
-// result is what a program did, as far as most tests want to know.
+// result has the parts of a program's end that most tests check.
 type result struct {
 	exit           Exit
 	stdout, stderr string

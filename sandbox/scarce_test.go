@@ -63,7 +63,7 @@ func keptFiles(t *testing.T, want int) int {
 			break
 		}
 		runtime.GC()
-		// Finalisers run one after the other: when this one has, so have those before.
+		// Finalizers run one after the other, so the earlier ones have run by then.
 		done := make(chan struct{})
 		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(done) })
 		runtime.GC()
@@ -83,7 +83,7 @@ func TestStartWithoutDescriptors(t *testing.T) {
 		Workspace: Workspace{Lower: []string{snapshot}},
 		Mounts:    []Mount{{Source: snapshot, Target: "/skills/s", Owned: true}},
 	}
-	run(t, h, spec, "") // what is opened once
+	run(t, h, spec, "") // opens the files that are opened once
 	files := openFiles(t)
 	refused, ran := map[string]int{}, 0
 	// Two that run show that the descriptors were enough and not the exact number.
@@ -121,7 +121,7 @@ func TestStartWithoutDescriptors(t *testing.T) {
 	if got := keptFiles(t, files); got > files {
 		t.Errorf("open files: got %d, want %d", got, files)
 	}
-	// And the host goes on.
+	// The host still works.
 	if got := run(t, h, spec, ""); got.stdout != "a" {
 		t.Errorf("afterwards: got %+v", got)
 	}
@@ -129,7 +129,7 @@ func TestStartWithoutDescriptors(t *testing.T) {
 
 // TestOpenWithoutDescriptors is the same for a Host.
 func TestOpenWithoutDescriptors(t *testing.T) {
-	openHost(t) // what is opened once
+	openHost(t) // opens the files that are opened once
 	files := openFiles(t)
 	config := testConfig(t)
 	var err error

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An architecture as filters see it: linux/audit.h, and the numbers of two calls.
+// A filterArch is an architecture as filters see it: its number in linux/audit.h, and the
+// numbers of two calls.
 type filterArch struct {
 	name                 string
 	scmp                 seccomp.ScmpArch
@@ -25,7 +26,7 @@ var filterArchs = []filterArch{
 	{"arm64", seccomp.ArchARM64, unix.AUDIT_ARCH_AARCH64, 164, 261},
 }
 
-// compileFor is compileLong for an architecture, be it this machine's or not.
+// compileFor calls compileLong for any architecture.
 func compileFor(t *testing.T, p seccompPolicy, a filterArch, extra []string) []byte {
 	t.Helper()
 	b, err := p.compileLong(a.scmp, extra)
@@ -35,7 +36,7 @@ func compileFor(t *testing.T, p seccompPolicy, a filterArch, extra []string) []b
 	return b
 }
 
-// loadFilter makes a machine of a filter's bytes.
+// loadFilter makes a virtual machine from a filter's bytes.
 func loadFilter(t *testing.T, code []byte) *bpf.VM {
 	t.Helper()
 	var program []bpf.Instruction
@@ -50,8 +51,8 @@ func loadFilter(t *testing.T, code []byte) *bpf.VM {
 	return vm
 }
 
-// answer is what a filter says to a call. bpf.VM reads as from the network, the
-// kernel as the processor does, so the words of struct seccomp_data are turned.
+// answer returns a filter's answer to a call. bpf.VM reads words in network order, and the
+// kernel in the processor's order. So the words of struct seccomp_data are swapped.
 func answer(t *testing.T, vm *bpf.VM, arch, call uint32, args ...uint64) string {
 	t.Helper()
 	var data [64]byte
@@ -68,7 +69,7 @@ func answer(t *testing.T, vm *bpf.VM, arch, call uint32, args ...uint64) string 
 	return actionName(uint32(n))
 }
 
-// actionName names what a filter returns.
+// actionName returns the name of a filter's answer.
 func actionName(action uint32) string {
 	switch action {
 	case unix.SECCOMP_RET_ALLOW:
@@ -84,9 +85,8 @@ func actionName(action uint32) string {
 	}
 }
 
-// TestFilterKeepsCoreLimit runs the compiled filters on all kinds of arguments of the
-// two calls that set limits: whatever stands above the 32 bits of a resource, and
-// wherever in a pointer a bit is set.
+// TestFilterKeepsCoreLimit runs the compiled filters on many arguments of the two calls that
+// set limits: with any bits above the 32 of a resource, and with any bit of a pointer set.
 func TestFilterKeepsCoreLimit(t *testing.T) {
 	p, err := parsePolicy()
 	if err != nil {

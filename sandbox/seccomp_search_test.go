@@ -11,13 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This searches the compiled filters, as the kernel gets them, for a call that they
-// answer otherwise than seccomp.yaml says. What the file says is worked out here from its
-// text alone, without libseccomp and without shorten. A filter can tell calls apart only
-// by comparing words with constants, so it is enough to ask for every number with the
-// values around these constants.
+// This file searches the compiled filters for a call whose answer differs from
+// seccomp.yaml. It computes the expected answer from the file's text alone, without
+// libseccomp and without shorten. A filter only compares words with constants. So it is
+// enough to try every number with the values around these constants.
 
-// says is what seccomp.yaml answers to a call, and whether it says one thing only.
+// says returns the answer of seccomp.yaml to a call, and whether the answer is unique.
 func (p *seccompPolicy) says(name string, extra []string, args [6]uint64) (said string, clear bool) {
 	var all []string
 	if slices.Contains(extra, name) {
@@ -62,7 +61,7 @@ func (w seccompWhen) holds(args [6]uint64) bool {
 	})
 }
 
-// errnoName is what answer calls an error.
+// errnoName returns the name that answer uses for an error.
 func errnoName(errno int16) string {
 	if unix.Errno(errno) == unix.EPERM {
 		return "EPERM"
@@ -70,10 +69,9 @@ func errnoName(errno int16) string {
 	return fmt.Sprintf("%#x", unix.SECCOMP_RET_ERRNO|uint32(errno))
 }
 
-// critical are, for each argument, the values that a filter with these rules or this
-// program may tell apart: each constant, its neighbours, each with the bits that a mask
-// leaves out, and with a bit of it turned, with the upper half empty, set and in
-// between.
+// critical returns, for each argument, the values that a filter with these rules or this
+// program may distinguish: each constant and its neighbors, also with the bits outside of a
+// mask set, with one bit inverted, and with several upper halves.
 func (p *seccompPolicy) critical(name string) (values [6][]uint64) {
 	for i := range values {
 		values[i] = []uint64{0, math.MaxUint64}
@@ -105,7 +103,7 @@ func (p *seccompPolicy) critical(name string) (values [6][]uint64) {
 	return values
 }
 
-// product calls do with every combination of the values.
+// product calls do with every combination of values.
 func product(values [6][]uint64, do func([6]uint64)) {
 	var args [6]uint64
 	var next func(int)
@@ -122,8 +120,8 @@ func product(values [6][]uint64, do func([6]uint64)) {
 	next(0)
 }
 
-// numbersOf are the numbers around everything that a filter compares with: all that an
-// architecture has, those of x32, and beyond.
+// numbersOf returns the numbers around all constants of a filter. They include all numbers
+// of an architecture, x32's, and larger ones.
 func numbersOf(program []byte) (all []uint32) {
 	const x32 = 1 << 30
 	for n := range uint32(1024) {
@@ -183,8 +181,8 @@ type search struct {
 	asked, allowed int
 }
 
-// answer is what the program says, run as the kernel runs it (seccomp_run_filters in
-// kernel/seccomp.c): on the words of a struct seccomp_data.
+// answer runs the program like the kernel (seccomp_run_filters in kernel/seccomp.c), on the
+// words of a struct seccomp_data, and returns its answer.
 func (s *search) answer(audit, number uint32, args [6]uint64) string {
 	data := [16]uint32{loadNumber / 4: number, loadArch / 4: audit}
 	for i, a := range args {
@@ -209,11 +207,11 @@ func (s *search) answer(audit, number uint32, args [6]uint64) string {
 	}
 }
 
-// number compares all that a filter may tell apart of one number.
+// number compares the answers for one number, with all critical arguments.
 func (s *search) number(n uint32) {
 	name, err := seccomp.ScmpSyscall(int32(n)).GetNameByArch(s.arch.scmp)
 	if err != nil || int32(n) < 0 {
-		name = "" // no call of this architecture: nothing of the file is about it
+		name = "" // this architecture lacks the call, so no rule of the file applies
 	}
 	product(s.policy.critical(name), func(args [6]uint64) {
 		want, clear := s.policy.says(name, s.extra, args)
@@ -230,7 +228,7 @@ func (s *search) number(n uint32) {
 	})
 }
 
-// otherArchitectures wants every call of another one refused.
+// otherArchitectures checks that every call of another architecture is refused.
 func (s *search) otherArchitectures(numbers []uint32) {
 	for _, audit := range []uint32{
 		unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_X86_64, unix.AUDIT_ARCH_ARM, unix.AUDIT_ARCH_AARCH64,
@@ -261,8 +259,8 @@ for line in sys.stdin:
     print("refused" if result == -1 and ctypes.get_errno() == errno.ENOSYS else "reached")
 `
 
-// TestKernelSaysWhatIsWritten asks the kernel, in a sandbox, for those calls that do
-// nothing: of a descriptor or a path that is not there, and sockets, which are closed.
+// TestKernelSaysWhatIsWritten tries calls without effects in a sandbox: calls with a
+// descriptor or a path that does not exist, and sockets, which it closes.
 func TestKernelSaysWhatIsWritten(t *testing.T) {
 	if arch := machine(t); !strings.Contains(arch, "x86_64") {
 		t.Skipf("the numbers are x86_64's, this is %s", arch)
@@ -284,7 +282,7 @@ func TestKernelSaysWhatIsWritten(t *testing.T) {
 	} {
 		values := p.critical(call.name)
 		for i := range values {
-			if v, ok := call.fixed[i]; ok || len(values[i]) == 2 { // what no rule looks at
+			if v, ok := call.fixed[i]; ok || len(values[i]) == 2 { // no rule has a condition on this argument
 				values[i] = []uint64{v}
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	seccomp "github.com/seccomp/libseccomp-golang"
 )
 
-// newer are calls that libseccomp 2.5.4 doesn't know by name yet. All other
-// names in seccomp.yaml must be known, so that none is misspelt.
+// newer are calls that libseccomp 2.5.4 doesn't know by name. It must know all
+// other names in seccomp.yaml, so that none is misspelt.
 var newer = []string{
 	"cachestat", "fchmodat2", "futex_requeue", "futex_wait", "futex_wake", "getxattrat", "listmount", "listxattrat",
 	"lsm_get_self_attr", "lsm_list_modules", "lsm_set_self_attr", "map_shadow_stack", "mseal", "removexattrat", "setxattrat",
@@ -58,7 +58,7 @@ func TestPolicyNames(t *testing.T) {
 				t.Errorf("%s %s: errno %d", list, w.Call, w.Errno)
 			}
 			for _, a := range w.Args {
-				// What has neither would make the rule vanish.
+				// A condition with neither value would drop the rule silently.
 				if (len(a.Value) > 0) == (a.Not != nil) || (a.Mask != 0) != (a.Not == nil) {
 					t.Errorf("%s %s: argument %d has not either a mask and values or a not", list, w.Call, a.Index)
 				}
@@ -77,8 +77,8 @@ func TestPolicyNames(t *testing.T) {
 	}
 }
 
-// TestFilterInside asks the kernel, from a program in a sandbox, what the
-// calls answer that matter most.
+// TestFilterInside makes the most important calls in a sandbox and checks the
+// kernel's answers.
 func TestFilterInside(t *testing.T) {
 	h := openHost(t)
 	probe := `

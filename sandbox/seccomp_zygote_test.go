@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zygotePolicies are the zygotes' own lists, by their files.
+// zygotePolicies are the lists of the zygotes, by file.
 func zygotePolicies(t *testing.T) map[string]seccompPolicy {
 	t.Helper()
 	all := map[string]seccompPolicy{}
@@ -29,8 +29,8 @@ func zygotePolicies(t *testing.T) map[string]seccompPolicy {
 	return all
 }
 
-// Each call that a zygote may make has a reason and a name that is known, and is one that
-// a script may not make so.
+// Each further call of a zygote has a reason and a known name, and a script may not make it
+// with the same arguments.
 func TestZygotePolicyNames(t *testing.T) {
 	base, err := parsePolicy()
 	if err != nil {
@@ -68,8 +68,8 @@ func TestZygotePolicyNames(t *testing.T) {
 	}
 }
 
-// zygoteFilters are the compiled filters on each architecture: of the script, of the
-// zygote, of a Python zygote.
+// zygoteFilters returns the compiled filters of the script, the zygote and a Python zygote,
+// for each architecture.
 func zygoteFilters(t *testing.T, a filterArch) map[string][]byte {
 	t.Helper()
 	base, err := parsePolicy()
@@ -83,8 +83,8 @@ func zygoteFilters(t *testing.T, a filterArch) map[string][]byte {
 	return all
 }
 
-// A filter stays under those that come later: what the script may do its zygotes' filters
-// let pass, and what a Python zygote may do the zygote's, whatever the arguments are.
+// Child processes inherit filters. So the zygotes' filters allow every call that the script's
+// filter allows, and the zygote's filter every call of a Python zygote, with all arguments.
 func TestZygoteFiltersAllowWhatComesLater(t *testing.T) {
 	for _, a := range filterArchs {
 		all := zygoteFilters(t, a)
@@ -96,8 +96,8 @@ func TestZygoteFiltersAllowWhatComesLater(t *testing.T) {
 	}
 }
 
-// wantAllowed compares the two for each number and many arguments, those that the filters
-// compare with among them.
+// wantAllowed compares two filters for each number and many arguments, including the
+// constants of the filters.
 func wantAllowed(t *testing.T, later, under []byte) {
 	code := decodeBPF(later)
 	words := []uint32{0, 1, 1 << 30, 1 << 31, math.MaxUint32}
@@ -138,8 +138,8 @@ func wantAllowed(t *testing.T, later, under []byte) {
 	}
 }
 
-// TestZygoteCalls compares what each zygote may call beside a script, and with which
-// arguments, with testdata: go test -run TestZygoteCalls -update.
+// TestZygoteCalls compares the further calls of each zygote, with their arguments, with
+// testdata: go test -run TestZygoteCalls -update.
 func TestZygoteCalls(t *testing.T) {
 	const bad = math.MaxUint64
 	for _, a := range filterArchs {
@@ -193,8 +193,8 @@ func TestZygoteCalls(t *testing.T) {
 	}
 }
 
-// What no zygote needs is refused to it, whatever the arguments are: what the kernel's
-// own way to more is made of.
+// The filters refuse every call that no zygote needs, with all arguments. These are the calls
+// that exploits use to gain rights.
 func TestZygotesAreRefused(t *testing.T) {
 	for _, a := range filterArchs {
 		for name, code := range zygoteFilters(t, a) {
@@ -206,7 +206,7 @@ func TestZygotesAreRefused(t *testing.T) {
 				"swapon", "umount2", "userfaultfd",
 			} {
 				if name == "zygote" && (call == "pivot_root" || call == "umount2") {
-					continue // by which a sandbox enters a root of its own
+					continue // a sandbox enters its root with it
 				}
 				n, err := seccomp.GetSyscallFromNameByArch(call, a.scmp)
 				if err != nil {

@@ -17,10 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// tryCalls makes every system call by its number, each in a process of its own
-// since some of them end it, with arguments that can't be right, and prints what
-// the call answered: EPERM and ENOSYS are the filter's words, whatever else says
-// that the kernel's code was reached. A call that does not come back was reached.
+// tryCalls makes every system call by its number with invalid arguments, each in a new
+// process, since some calls end it. It prints the answers. EPERM and ENOSYS come from the
+// filter. Any other answer shows that the call reached the kernel's code, and so does a call
+// that does not return.
 const tryCalls = `
 import ctypes, errno, os, signal
 L = ctypes.CDLL(None, use_errno=True)
@@ -38,13 +38,13 @@ for n in range(%d):
     print(n, {errno.EPERM: "EPERM", errno.ENOSYS: "ENOSYS"}.get(code, "reached"))
 `
 
-// maxCalls is above every system call's number, of this and of coming kernels.
+// maxCalls is larger than the number of any system call of this and of coming kernels.
 const maxCalls = 600
 
-// TestReachableCalls compares what a sandbox can reach of the kernel, by trying
-// each system call, with the list in testdata. A change of it belongs before the
-// eyes of whoever reviews the change: go test -run TestReachableCalls -update.
-// The hostile suite holds what the daemon starts to the same list.
+// TestReachableCalls tries each system call in a sandbox and compares the reachable ones
+// with the list in testdata. Every change of the list shows in a review:
+// go test -run TestReachableCalls -update. The hostile suite checks the daemon's sandboxes
+// against the same list.
 func TestReachableCalls(t *testing.T) {
 	arch := machine(t)
 	if !strings.Contains(arch, "x86_64") {
@@ -64,8 +64,8 @@ func TestReachableCalls(t *testing.T) {
 		}
 		answers[n] = answer
 	}
-	// uretprobe and uprobe: newer kernels let them past every filter, and end whoever
-	// calls them from elsewhere than a probe's trampoline.
+	// uretprobe and uprobe: newer kernels let them pass every filter, and kill a process
+	// that calls them outside of a probe's trampoline.
 	delete(answers, 335)
 	delete(answers, 336)
 	list := listCalls(answers, seccomp.ArchAMD64)
@@ -98,14 +98,14 @@ func TestReachableCalls(t *testing.T) {
 	}
 }
 
-// listCalls names system calls and what they answered, in the order of their numbers.
+// listCalls lists system calls with their answers, in the order of their numbers.
 func listCalls(answers map[int]string, arch seccomp.ScmpArch) string {
 	var list strings.Builder
 	unnamed := map[string]int{}
 	for _, n := range slices.Sorted(maps.Keys(answers)) {
 		name, err := seccomp.ScmpSyscall(n).GetNameByArch(arch)
 		if err != nil {
-			// libseccomp here is older than the kernel, or there is no such call.
+			// This libseccomp is older than the kernel, or the number has no call.
 			if name = newerNumbers[n]; name == "" {
 				unnamed[answers[n]]++
 				continue
@@ -119,10 +119,10 @@ func listCalls(answers map[int]string, arch seccomp.ScmpArch) string {
 	return list.String()
 }
 
-// TestFilteredCalls compares what the script's filter lets through on each architecture,
-// asked outside of a kernel and with the same arguments, with the lists in testdata: that
-// of arm64 can only be had so on another machine. That of x86_64, which a kernel
-// answered, shows that asking so is asking the kernel.
+// TestFilteredCalls runs the script's filter of each architecture in a virtual machine, with
+// the same arguments, and compares the calls that pass with the lists in testdata. So the
+// list of arm64 can be checked on another machine. The list of x86_64 comes from a kernel and
+// shows that the virtual machine answers like the kernel.
 func TestFilteredCalls(t *testing.T) {
 	p, err := parsePolicy()
 	if err != nil {
@@ -155,7 +155,7 @@ func TestFilteredCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// This one the kernel itself refuses where processors have no shadow stacks.
+			// The kernel refuses this call on processors without shadow stacks.
 			text := strings.Replace(string(want), "map_shadow_stack ENOSYS", "map_shadow_stack reached", 1)
 			if got != text {
 				t.Errorf("the list is another one; after a change that is meant: go test -run 'TestFilteredCalls|TestReachableCalls' -update\n%s", difference(text, got))
@@ -180,8 +180,8 @@ func difference(was, is string) string {
 	return b.String()
 }
 
-// kernelHas says whether the kernel knows the call of a line of the list, which it asks
-// outside of every sandbox, with arguments that can't be right.
+// kernelHas says whether the kernel knows the call in a line of the list. It makes the call
+// outside of every sandbox, with invalid arguments.
 func kernelHas(t *testing.T, line string) bool {
 	t.Helper()
 	var n uintptr
@@ -193,8 +193,8 @@ func kernelHas(t *testing.T, line string) bool {
 	return err != unix.ENOSYS
 }
 
-// newerNumbers are calls that libseccomp 2.5.4 has no name for, by
-// syscall_64.tbl of the kernel.
+// newerNumbers are calls without a name in libseccomp 2.5.4, from syscall_64.tbl of the
+// kernel.
 var newerNumbers = map[int]string{
 	449: "futex_waitv", 450: "set_mempolicy_home_node", 451: "cachestat", 452: "fchmodat2", 453: "map_shadow_stack",
 	454: "futex_wake", 455: "futex_wait", 456: "futex_requeue", 457: "statmount", 458: "listmount",

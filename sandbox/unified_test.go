@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most tests here look at cgroup v2 from a machine that may have v1: what is read
-// and written, in a directory that looks like a cgroup; what kills and removes, in
-// a real one, which a machine with v1 has without controllers. The last ones are of
-// whole sandboxes on v2, as all tests are that make test-cgroup2 runs.
+// Most tests of this file test cgroup v2, also on a machine with v1. They read and write in a
+// directory that looks like a cgroup. They kill and remove in a real cgroup v2, which has no
+// controllers on a machine with v1. The last tests use whole sandboxes on v2, like all tests
+// of make test-cgroup2.
 
 // fakeGroup is a hierarchy whose base is a directory with these files.
 func fakeGroup(t *testing.T, files map[string]string) (*hierarchy, string) {
@@ -263,7 +263,7 @@ func TestLoadHierarchy(t *testing.T) {
 	}
 }
 
-// realGroup is an empty cgroup v2 of its own.
+// realGroup makes a new, empty cgroup v2.
 func realGroup(t *testing.T) *hierarchy {
 	t.Helper()
 	mount := t.TempDir()
@@ -322,7 +322,7 @@ func TestUnifiedKill(t *testing.T) {
 	if err := g.remove(); err == nil || !strings.Contains(err.Error(), "remove cgroup") {
 		t.Errorf("a cgroup with processes was removed: %v", err)
 	}
-	// The parent can't be divided while others are in it.
+	// The parent can't have controllers for children while it has processes (cgroups(7)).
 	if err := (&hierarchy{unified: true, base: g.dirs}).prepare(); err == nil || !strings.Contains(err.Error(), strconv.Itoa(outer.Process.Pid)) {
 		t.Errorf("prepare: got %v, want it to name %d", err, outer.Process.Pid)
 	}
@@ -346,8 +346,8 @@ func TestUnifiedKill(t *testing.T) {
 	}
 }
 
-// The rules for devices hold beneath the group that they are set on, whatever is in
-// the sandbox's way besides, and setting them again changes nothing.
+// The rules for devices hold in the group and in its children, in addition to a sandbox's
+// other restrictions. To set them again changes nothing.
 func TestUnifiedDevices(t *testing.T) {
 	h := realGroup(t)
 	tries := func() string {
@@ -387,7 +387,7 @@ func TestUnifiedDevices(t *testing.T) {
 	}
 }
 
-// Without its controllers a real cgroup v2 is refused by name.
+// A real cgroup v2 without controllers is refused, and the error names the controllers.
 func TestUnifiedWithoutControllers(t *testing.T) {
 	h := realGroup(t)
 	have, err := os.ReadFile(filepath.Join(h.base[""], "cgroup.controllers"))
@@ -405,9 +405,8 @@ func TestUnifiedWithoutControllers(t *testing.T) {
 	}
 }
 
-// openBeneath opens a Host whose sandboxes lie beneath a cgroup v2 that is named, and
-// returns that cgroup. Its counters add up what its children had, also those that are
-// gone.
+// openBeneath opens a Host with a named cgroup v2 as the parent of its sandboxes, and returns
+// that cgroup. The cgroup's counters include its children's, even after they were removed.
 func openBeneath(t *testing.T) (*Host, group) {
 	t.Helper()
 	if !cgroups.IsCgroup2UnifiedMode() {
@@ -443,7 +442,7 @@ func openBeneath(t *testing.T) (*Host, group) {
 	return h, parent
 }
 
-// TestUnifiedCounters compares what an Exit says with the kernel's own counters.
+// TestUnifiedCounters compares an Exit with the kernel's counters.
 func TestUnifiedCounters(t *testing.T) {
 	h, parent := openBeneath(t)
 	counter := func(file, key string) uint64 {
@@ -466,7 +465,7 @@ func TestUnifiedCounters(t *testing.T) {
 			t.Errorf("got a peak of %d, the kernel counted %d, %v", u.MemoryPeakBytes, peak, err)
 		}
 	})
-	// memory.oom.group: all of it goes, not only the child that was too large.
+	// memory.oom.group: the kernel kills all processes, not only the large child.
 	t.Run("out of memory", func(t *testing.T) {
 		kills, groups := counter("memory.events", "oom_kill"), counter("memory.events", "oom_group_kill")
 		got := run(t, h, Spec{
@@ -489,7 +488,7 @@ func TestUnifiedCounters(t *testing.T) {
 	})
 }
 
-// TestUnifiedLimits reads the limits of a sandbox that runs where it says that it is.
+// TestUnifiedLimits reads the limits of a running sandbox from its cgroup.
 func TestUnifiedLimits(t *testing.T) {
 	h, parent := openBeneath(t)
 	read, write, err := os.Pipe()
@@ -528,7 +527,7 @@ func TestUnifiedLimits(t *testing.T) {
 	if err != nil || len(pids) < 2 {
 		t.Errorf("processes: got %v, %v, want init and bash", pids, err)
 	}
-	// What is frozen, and deaf to TERM, is killed all the same: by cgroup.kill.
+	// cgroup.kill also kills processes that are frozen and ignore SIGTERM.
 	if err := os.WriteFile(g.file("", "cgroup.freeze"), []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestPostureFromInside reads what the kernel says to the program itself.
+// TestPostureFromInside reads the kernel's view of the program, from inside the program.
 func TestPostureFromInside(t *testing.T) {
 	h := openHost(t)
 	got := run(t, h, Spec{Program: command("cat", "/proc/self/status"), Env: testEnv}, "")
@@ -31,7 +31,7 @@ func TestPostureFromInside(t *testing.T) {
 	}
 }
 
-// TestView compares what a program sees of the machine with what it may see.
+// TestView compares a program's view of the machine with the intended view.
 func TestView(t *testing.T) {
 	h := openHost(t)
 	for _, tt := range []struct{ name, script, want string }{
@@ -68,8 +68,8 @@ s = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(s.getso
 	}
 }
 
-// TestMountTable compares every mount of a sandbox with a list. A new mount
-// must be put there by somebody who thought about it.
+// TestMountTable compares every mount of a sandbox with a list, so that no mount is
+// added by accident.
 func TestMountTable(t *testing.T) {
 	h := openHost(t)
 	skill := newSnapshot(t, nil)
@@ -88,7 +88,7 @@ func TestMountTable(t *testing.T) {
 	}
 	readonly := readonlyPaths
 	if h.pool != nil {
-		want["/proc"] = "proc ro,nosuid,nodev,noexec" // of which nothing can be written
+		want["/proc"] = "proc ro,nosuid,nodev,noexec" // a prepared sandbox has a read-only /proc
 		readonly = nil
 	}
 	if _, err := os.Stat(largeDir); err == nil {
@@ -107,7 +107,7 @@ func TestMountTable(t *testing.T) {
 			}
 			continue
 		}
-		if strings.HasPrefix(point, "/usr/") { // what the machine mounts there
+		if strings.HasPrefix(point, "/usr/") { // a mount of the machine
 			point = "/usr"
 		}
 		expected, ok := want[point]
@@ -137,7 +137,7 @@ func TestMountTable(t *testing.T) {
 	}
 }
 
-// TestNothingElseIsWritable walks all a program sees and tries to write.
+// TestNothingElseIsWritable visits every file that a program sees and tries to write to it.
 func TestNothingElseIsWritable(t *testing.T) {
 	h := openHost(t)
 	walk := `
@@ -161,7 +161,7 @@ print("done")`
 	}
 }
 
-// TestHostFilesAreTheTable checks that each made-up file is what programs see.
+// TestHostFilesAreTheTable checks that programs see each generated file.
 func TestHostFilesAreTheTable(t *testing.T) {
 	h := openHost(t)
 	got := run(t, h, Spec{Program: bash("cd /etc && find . -maxdepth 1 -mindepth 1 -printf '/etc/%P\\n'"), Env: testEnv}, "")

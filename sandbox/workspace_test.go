@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// newSnapshot makes a directory as skills are kept: owned 1000:1000.
+// newSnapshot makes a directory like the snapshot of a skill, owned 1000:1000.
 func newSnapshot(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "snapshot")
@@ -37,7 +37,7 @@ func newSnapshot(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// changes lists an upper layer: a path with a file's text, "deleted" or "dir".
+// listChanges lists an upper layer: path to a file's text, "deleted" or "dir".
 func listChanges(into map[string]string) func(*os.Root) error {
 	return func(root *os.Root) error {
 		return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
@@ -107,7 +107,7 @@ func TestWorkspace(t *testing.T) {
 	}
 }
 
-// tree is everything that a program could change about a directory.
+// tree lists everything that a program could change about a directory.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var lines []string
@@ -180,7 +180,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestCollectComesLast: nobody writes any more, and only then it is called.
+// TestCollectComesLast: Collect is called after the last process has ended.
 func TestCollectComesLast(t *testing.T) {
 	h := openHost(t)
 	calls := 0

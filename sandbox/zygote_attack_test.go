@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// memoryHas says whether a process has the text anywhere in memory that it may write to,
-// or in a name of what it has mapped.
+// memoryHas says whether the writable memory of a process, or the name of a file that it has
+// mapped, contains the text.
 func memoryHas(pid int, text string) (bool, error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -49,7 +49,7 @@ func memoryHas(pid int, text string) (bool, error) {
 	return false, nil
 }
 
-// markedSpec has a text of the tenant's in everything that a request brings.
+// markedSpec returns a Spec with a unique text in every part that a request sets.
 func markedSpec(t *testing.T, mark string, args ...string) Spec {
 	t.Helper()
 	code := "raise SystemExit('" + mark + "')\n"
@@ -69,9 +69,9 @@ func markedSpec(t *testing.T, mark string, args ...string) Spec {
 	return s
 }
 
-// No byte of a request reaches a zygote: each way in is tried with a text that stands
-// nowhere else, and both zygotes' memory is searched for it. That the search finds it is
-// shown by the program that runs.
+// No byte of a request reaches a zygote. The test puts a unique text into each part of a
+// request, and searches the memory of both zygotes for it. The search finds the text in the
+// running program, which shows that the search works.
 func TestNoByteReachesAZygote(t *testing.T) {
 	h, zygote, python := zygotes(t)
 	mark := "m" + strings.ToLower(rand.Text())
@@ -97,7 +97,7 @@ func TestNoByteReachesAZygote(t *testing.T) {
 			s := markedSpec(t, mark, "-c", say, mark, "--"+mark)
 			change(&s)
 			h.pool.mu.Lock()
-			h.pool.rest = time.Time{} // another zygote may start at once
+			h.pool.rest = time.Time{} // the next zygote may start at once
 			h.pool.mu.Unlock()
 			k := &held{out: &bytes.Buffer{}}
 			r, w := io.Pipe()
@@ -144,7 +144,7 @@ func TestNoByteReachesAZygote(t *testing.T) {
 	}
 }
 
-// odds are what a process may do to its parents, or leave to them.
+// odds are attacks of a process on its parents, and unusual states that it leaves to them.
 var odds = map[string]string{
 	"signals":       "import os, signal\nfor p in (-1, 0, 1, os.getppid()):\n  for s in (0, signal.SIGTERM, signal.SIGSTOP):\n    try: p and os.kill(p, s)\n    except OSError: pass",
 	"aborts":        "import os; os.abort()",
@@ -180,8 +180,8 @@ for path in (sys.executable, '/opt/skillrun/forkserver/sitecustomize.py', os.__f
 	"namespace": "import ctypes, os\nl = ctypes.CDLL(None)\nfor n in os.listdir('/proc/self/ns'): l.setns(os.open('/proc/self/ns/' + n, 0), 0)",
 }
 
-// Whatever a program does to its parents or leaves to them, the zygotes are what they were
-// and go on, and the next program runs.
+// Whatever a program does to its parents or leaves to them, the zygotes stay unchanged and
+// alive, and the next program runs.
 func TestZygotesOutliveWhatRuns(t *testing.T) {
 	h, zygote, python := zygotes(t)
 	before := zygoteIDs(t, zygote, python)
@@ -211,7 +211,7 @@ func TestZygotesOutliveWhatRuns(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// zygoteIDs is what must not change of the two, whatever runs.
+// zygoteIDs returns the state of both zygotes that no program may change.
 func zygoteIDs(t *testing.T, pids ...int) string {
 	t.Helper()
 	var out strings.Builder
@@ -232,8 +232,8 @@ func zygoteIDs(t *testing.T, pids ...int) string {
 	return out.String()
 }
 
-// A request that lies to a Python zygote in the daemon's name can't have it import what
-// is not in its list: it ends.
+// A forged request of the daemon can't make a Python zygote import a module outside of its
+// list: the Python zygote ends.
 func TestPythonZygoteImportsItsList(t *testing.T) {
 	h := openForkServer(t)
 	in, err := zygoteOf(h).startPythonZygote(newPythonKey("python3", pythonSpec(nil).Env, nil))

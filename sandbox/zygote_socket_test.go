@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// zygotes starts a host that has both kinds, and returns their processes.
+// zygotes starts a Host with both kinds of zygotes and returns their PIDs.
 func zygotes(t *testing.T) (h *Host, zygote, python int) {
 	t.Helper()
 	h = openForkServer(t)
@@ -27,13 +27,13 @@ func zygotes(t *testing.T) (h *Host, zygote, python int) {
 	return h, zygote, python
 }
 
-// TestGoldenZygotes compares what the kernel says of the zygotes themselves, from outside,
-// with testdata/posture: capabilities, filters, variables, descriptors, namespaces.
+// TestGoldenZygotes compares the kernel's view of the zygotes, from outside, with
+// testdata/posture: capabilities, filters, variables, descriptors, namespaces.
 // go test -run TestGoldenZygotes -update.
 func TestGoldenZygotes(t *testing.T) {
 	h, zygote, python := zygotes(t)
 	m := zygoteOf(h)
-	m.mu.Lock() // it is asked for nothing more, and done with the last question soon
+	m.mu.Lock() // no more requests; the zygote has answered the last one soon
 	defer m.mu.Unlock()
 	for name, pid := range map[string]int{"zygote": zygote, "zygote-python": python} {
 		golden := filepath.Join("testdata", "posture", name+".golden")
@@ -82,7 +82,7 @@ func zygoteLines(t *testing.T, h *Host, pid int) string {
 	statusLines(t, &status, read("status"))
 	id := strconv.Itoa(int(h.ids.first))
 	for line := range strings.Lines(status.String()) {
-		// How deep its PID namespace is depends on where the test runs.
+		// The depth of its PID namespace depends on where the test runs.
 		if !strings.HasPrefix(line, "NSpid") && !strings.HasPrefix(line, "PPid") {
 			out.WriteString(strings.ReplaceAll(line, id, "its own"))
 		}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForBucket returns when n sandboxes wait for what s needs.
+// waitForBucket returns when n sandboxes wait in the bucket of s.
 func waitForBucket(t *testing.T, h *Host, s Spec, n int) []*sandbox {
 	t.Helper()
 	var ready []*sandbox
@@ -34,7 +34,7 @@ func waitForBucket(t *testing.T, h *Host, s Spec, n int) []*sandbox {
 	return ready
 }
 
-// makeAhead asks until n sandboxes wait for s.
+// makeAhead asks for s until n sandboxes wait for it.
 func makeAhead(t *testing.T, h *Host, s Spec, n int) []*sandbox {
 	t.Helper()
 	key := s.withDefaults().profile()
@@ -85,7 +85,7 @@ func (f *firstWrite) Write(b []byte) (int, error) {
 	return f.to.Write(b)
 }
 
-// end lets it end, and wants that it does so well.
+// end lets the program end, and checks that it succeeded.
 func (k *held) end(t *testing.T) {
 	t.Helper()
 	k.in.Close()
@@ -94,7 +94,7 @@ func (k *held) end(t *testing.T) {
 	}
 }
 
-// attack is tried from within, and prints what it should not have been able to do.
+// attack runs in a sandbox and prints each attack that succeeded.
 const attack = `
 import ctypes, errno, os, signal, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -158,8 +158,8 @@ print('tried', flush=True)
 os._exit(0)
 `
 
-// A program in a sandbox that was made ahead reaches neither its init nor the zygote,
-// nor what another one left, whether it was executed or forked from a Python zygote.
+// A program in a prepared sandbox reaches neither its init nor the zygote, nor anything that
+// another program left. It is tried for executed and for forked programs.
 func TestPreparedAttack(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", attack) // every zygote has ctypes and socket
@@ -186,7 +186,7 @@ func TestPreparedAttack(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// Sandboxes that wait, that are used and the zygote have no namespace in common.
+// Waiting sandboxes, used sandboxes and the zygote have no namespace in common.
 func TestPreparedNamespaces(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("true"), Env: testEnv}
@@ -224,8 +224,8 @@ func TestPreparedNamespaces(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// With the zygote every sandbox of the zygote ends. Programs that ran are said to be lost,
-// nothing is left, and there is another one.
+// When the zygote ends, all its sandboxes end. Running programs are reported as lost, no
+// resources are left, and another zygote starts.
 func TestZygoteIsKilled(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
@@ -241,8 +241,8 @@ func TestZygoteIsKilled(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	<-first.gone  // and with it all that it made
-	for range 3 { // at once, with whom there is
+	<-first.gone  // all its sandboxes end, too
+	for range 3 { // at once, without waiting for another zygote
 		if got := run(t, h, s, ""); got.stdout != "fine\n" {
 			t.Errorf("got %+v", got)
 		}
@@ -272,11 +272,11 @@ func TestZygoteIsKilled(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// A sandbox that somebody killed while it waited is not given to a program.
+// A sandbox that was killed while it waited is not given to a program.
 func TestWaitingIsKilled(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
-	dead := map[*sandbox]bool{} // some still stand there the next time
+	dead := map[*sandbox]bool{} // some are still in their bucket the next time
 	for n := range 3 {
 		for _, c := range makeAhead(t, h, s, 3)[:n+1] {
 			if dead[c] {
@@ -299,7 +299,7 @@ func TestWaitingIsKilled(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// Many programs at once, while the pool makes sandboxes and lets them go.
+// Many programs run at once, while the pool makes and discards sandboxes.
 func TestPoolUnderLoad(t *testing.T) {
 	h := openPrepared(t)
 	profiles := []Spec{{}, {Limits: Limits{OpenFiles: 77}}, {Workspace: Workspace{SizeBytes: 3 << 20}}}
@@ -334,7 +334,7 @@ func TestPoolUnderLoad(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// Limits that differ from those that a sandbox was made with are the program's.
+// If a program's limits differ from the sandbox's first limits, the program's limits hold.
 func TestPreparedLimits(t *testing.T) {
 	h := openPrepared(t)
 	look := bash(`ulimit -n; stat -f -c '%b %S' /workspace /tmp | while read -r b s; do echo $((b * s)); done`)
@@ -346,7 +346,7 @@ func TestPreparedLimits(t *testing.T) {
 		{Limits: Limits{Processes: 300, MilliCPUs: 1500}},
 		{Limits: Limits{OpenFiles: 40}, Workspace: Workspace{SizeBytes: 5 << 20}},
 	} {
-		makeAhead(t, h, usual, 1) // of which it takes one if it can
+		makeAhead(t, h, usual, 1) // the program gets it if its profile fits
 		s.Program, s.Env = look, testEnv
 		got := run(t, h, s, "")
 		with := s.withDefaults()
@@ -366,19 +366,19 @@ func TestPreparedLimits(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// What a program is charged with is its own: the same as of one whose sandbox was made
-// when it was asked for, and at least what it took.
+// A program is charged only with its own use: at least that, and no more than in a
+// sandbox that is made at its Start.
 func TestPreparedUsage(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: command("/usr/bin/true")}
 	makeAhead(t, h, s, 1)
-	ahead := run(t, h, s, "")
+	prewarmed := run(t, h, s, "")
 	s.unprepared = true
 	asked := run(t, h, s, "")
-	if a, b := ahead.exit.Usage, asked.exit.Usage; a.MemoryPeakBytes > 2*b.MemoryPeakBytes || a.MemoryPeakBytes == 0 && b.MemoryPeakBytes != 0 {
-		t.Errorf("made ahead: got %+v, made when asked for: %+v", a, b)
+	if a, b := prewarmed.exit.Usage, asked.exit.Usage; a.MemoryPeakBytes > 2*b.MemoryPeakBytes || a.MemoryPeakBytes == 0 && b.MemoryPeakBytes != 0 {
+		t.Errorf("prewarmed: got %+v, made at its start: %+v", a, b)
 	}
-	t.Logf("made ahead: %+v, made when asked for: %+v", ahead.exit.Usage, asked.exit.Usage)
+	t.Logf("prewarmed: %+v, made at its start: %+v", prewarmed.exit.Usage, asked.exit.Usage)
 	s.unprepared = false
 	s.Program = command("python3", "-c", "x = bytearray(64 << 20)")
 	s.Env = testEnv
@@ -387,8 +387,8 @@ func TestPreparedUsage(t *testing.T) {
 	}
 }
 
-// A program is whole however long it is: much more than the control socket holds, in
-// one here-document, in many words, in a pipeline whose first command waited for it.
+// A program arrives complete, however long it is: much longer than the control socket's
+// buffer, in one here-document, in many words, and in a pipeline whose first command waits.
 func TestPreparedLongProgram(t *testing.T) {
 	h := openPrepared(t)
 	text := strings.Repeat("0123456789abcde\n", 4<<20/16)
@@ -412,7 +412,7 @@ func TestPreparedLongProgram(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// A sandbox that was made ahead can be taken apart while no file can be opened.
+// A prepared sandbox can be destroyed while no file can be opened.
 func TestDiscardWithoutDescriptors(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("true"), Env: testEnv}.withDefaults()
@@ -423,7 +423,7 @@ func TestDiscardWithoutDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What it frees of its own before is taken again.
+	// The test takes the descriptors again that the sandbox has freed before.
 	var destroyed error
 	withDescriptors(t, 0, func() {
 		keep := make(chan struct{})
@@ -444,7 +444,7 @@ func TestDiscardWithoutDescriptors(t *testing.T) {
 		close(keep)
 		takers.Wait()
 	})
-	if err := c.destroy(); err != nil || destroyed != nil { // the rest of it
+	if err := c.destroy(); err != nil || destroyed != nil { // destroys the rest
 		t.Errorf("got %v, then %v", destroyed, err)
 	}
 	noLeftovers(t, h)
