@@ -519,7 +519,7 @@ func TestForkServerScripts(t *testing.T) {
 			zygotes[key] = startForkServerIn(t, environ(forkServerEnv(), strings.Fields(env)), forkServerPython(), true, imports...)
 		}
 		t.Run(name, func(t *testing.T) {
-			compareReady(t, zygotes[key], ready, bare, name, string(text))
+			compareForked(t, zygotes[key], ready, bare, name, string(text))
 		})
 	}
 }
@@ -533,7 +533,7 @@ var forkServerImports = []string{
 	"zipfile", "zlib",
 }
 
-func compareReady(t *testing.T, m *forkServer, ready, bare *forkTarget, name, text string) {
+func compareForked(t *testing.T, m *forkServer, ready, bare *forkTarget, name, text string) {
 	command := forkServerCommand{Argv: append([]string{m.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: "."}
 	stdin := strings.ReplaceAll(directive(text, "stdin"), `\n`, "\n")
 	got, want := runBoth(t, m, ready, bare, command, stdin, "")

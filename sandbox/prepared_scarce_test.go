@@ -238,7 +238,7 @@ func TestZygoteIsLate(t *testing.T) {
 func TestZygoteIsStopped(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
-	makeAhead(t, h, s, 1)
+	prewarm(t, h, s, 1)
 	m := zygoteOf(h)
 	m.mu.Lock()
 	m.patience = time.Millisecond
@@ -277,8 +277,8 @@ func TestZygoteIsStopped(t *testing.T) {
 
 func (m *zygote) nothing() []byte { return packetHeader(packetBegin) }
 
-// fakeInterpreter answers each packet with the next one of answers.
-func fakeInterpreter(t *testing.T, answers ...string) *pythonZygote {
+// fakePythonZygote answers each packet with the next one of answers.
+func fakePythonZygote(t *testing.T, answers ...string) *pythonZygote {
 	t.Helper()
 	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
 	in := &pythonZygote{socket: ours, gone: make(chan struct{}), answer: make(chan forkAnswer, 1), ended: map[int32]chan int{}}
@@ -300,21 +300,21 @@ func fakeInterpreter(t *testing.T, answers ...string) *pythonZygote {
 	return in
 }
 
-// TestInterpreterIsNotBelieved is the same for a Python zygote.
-func TestInterpreterIsNotBelieved(t *testing.T) {
+// TestPythonZygoteIsNotBelieved is the same for a Python zygote.
+func TestPythonZygoteIsNotBelieved(t *testing.T) {
 	ask := map[string]any{"op": "init"}
-	if _, err := fakeInterpreter(t).request(ask, nil, time.Millisecond); err == nil || !strings.Contains(err.Error(), "doesn't answer") {
+	if _, err := fakePythonZygote(t).request(ask, nil, time.Millisecond); err == nil || !strings.Contains(err.Error(), "doesn't answer") {
 		t.Errorf("silence: got %v", err)
 	}
 	for _, answer := range []string{"{", "[]", `{"op":1}`, "{\"op\":\"ready\"}\n{\"op\":\"ready\"}\n{\"op\":\"ready\"}"} {
-		in := fakeInterpreter(t, answer)
+		in := fakePythonZygote(t, answer)
 		_, _ = in.request(ask, nil, time.Minute)
 		<-in.gone
 		if _, err := in.request(ask, nil, time.Minute); err == nil {
 			t.Errorf("%s: it is still asked", answer)
 		}
 	}
-	in := fakeInterpreter(t)
+	in := fakePythonZygote(t)
 	if _, err := in.request(map[string]any{"op": strings.Repeat("x", maxForkPacket)}, nil, time.Minute); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("a long request: got %v", err)
 	}
@@ -358,9 +358,9 @@ func TestChildIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestInterpretersMakeRoom: if there are too many Python zygotes, the one with the oldest
+// TestPythonZygotesMakeRoom: if there are too many Python zygotes, the one with the oldest
 // request ends. One that can't be started doesn't keep its slot. One without requests ends.
-func TestInterpretersMakeRoom(t *testing.T) {
+func TestPythonZygotesMakeRoom(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared, c.PythonZygotes = 4, 1
 	h := openWith(t, c)

@@ -43,7 +43,7 @@ var (
 	allMade = []string{
 		"user namespace", "network", "ipc namespace", "uts namespace", "cgroup namespace", "time namespace", "masks", "sysctls", "seccomp", "posture",
 	}
-	allAhead = []string{
+	allPrewarmed = []string{
 		"user namespace", "network", "ipc namespace", "uts namespace", "cgroup namespace", "time namespace", "cgroups", "masks", "read-only proc", "sysctls",
 		"filters", "bounding set", "keyring", "posture",
 	}
@@ -52,7 +52,7 @@ var (
 func TestPriceOfBoundaries(t *testing.T) {
 	prices := bench.NewPrices(*versionFlag)
 	prices.Lists = append(prices.Lists, priceMade(t))
-	prices.Lists = append(prices.Lists, priceAhead(t)...)
+	prices.Lists = append(prices.Lists, pricePrewarmed(t)...)
 	prices.End()
 	var text bytes.Buffer
 	if err := prices.Markdown(&text); err != nil {
@@ -150,9 +150,9 @@ func priceMade(t *testing.T) bench.PriceList {
 	return list
 }
 
-// priceAhead measures sandboxes that the zygote makes: the waiting time of a request, and
+// pricePrewarmed measures sandboxes that the zygote makes: the waiting time of a request, and
 // the processor time of everything, including the making of the sandbox.
-func priceAhead(t *testing.T) []bench.PriceList {
+func pricePrewarmed(t *testing.T) []bench.PriceList {
 	waits := bench.PriceList{Title: "A sandbox that stood ready, with `true`, from the request to its end", Unit: "ms"}
 	takes := bench.PriceList{Title: "Processor time of the same, the making and the end of the sandbox included", Unit: "ms"}
 	whole := openWeak(t, faultZygote, 1)
@@ -165,7 +165,7 @@ func priceAhead(t *testing.T) []bench.PriceList {
 		sample := func(i int, h *Host) func() float64 {
 			return func() float64 {
 				n++
-				waited, took := runAhead(t, h, priceSpec(n))
+				waited, took := runPrewarmed(t, h, priceSpec(n))
 				cpu[i] = append(cpu[i], took)
 				return waited
 			}
@@ -175,7 +175,7 @@ func priceAhead(t *testing.T) []bench.PriceList {
 		takes.Prices = append(takes.Prices, bench.PriceOf(name, cpu[0][warmUp:], cpu[1][warmUp:]))
 	}
 	eachLayer(slices.Sorted(maps.Keys(zygoteFaults)), price)
-	price("fourteen of these at once", allAhead...)
+	price("fourteen of these at once", allPrewarmed...)
 	return []bench.PriceList{waits, takes}
 }
 
@@ -190,9 +190,9 @@ func takeTurns(with, without func() float64) (a, b []float64) {
 	return a[warmUp:], b[warmUp:]
 }
 
-// runAhead prewarms a sandbox and then runs a program in it. It doesn't use the pool, which
+// runPrewarmed prewarms a sandbox and then runs a program in it. It doesn't use the pool, which
 // would make the next sandbox at the same time.
-func runAhead(t *testing.T, h *Host, s Spec) (waited, took float64) {
+func runPrewarmed(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	t.Helper()
 	before := processorTime(t, h)
 	s = s.withDefaults()

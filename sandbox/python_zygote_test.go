@@ -85,7 +85,7 @@ func noPython() pythonKey { return pythonKey{program: uint16(len(zygotePrograms)
 
 // The end of a Python zygote during its imports is noticed. Neither the pool nor Close waits
 // for the imports.
-func TestInterpreterThatEnds(t *testing.T) {
+func TestPythonZygoteThatEnds(t *testing.T) {
 	h := openForkServer(t)
 	_, err := h.pool.zygote.startPythonZygote(noPython())
 	if err == nil || !strings.Contains(err.Error(), "is gone") {
@@ -94,7 +94,7 @@ func TestInterpreterThatEnds(t *testing.T) {
 }
 
 // When a Python zygote ends, its waiting children end. No request gets one of them.
-func TestInterpreterThatIsKilled(t *testing.T) {
+func TestPythonZygoteThatIsKilled(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", "print(2+2)")
 	for range 3 {
@@ -189,13 +189,13 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	old := h.pool.buckets[key].waiting[0]
 	h.pool.buckets[key].waiting = h.pool.buckets[key].waiting[1:]
 	h.pool.mu.Unlock()
-	signalInterpreter := func(s syscall.Signal) {
+	signalPythonZygote := func(s syscall.Signal) {
 		t.Helper()
 		if err := unix.PidfdSendSignal(int(in.pidfd.Fd()), s, nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	signalInterpreter(unix.SIGSTOP) // it is busy
+	signalPythonZygote(unix.SIGSTOP) // it is busy
 	old.discard()
 	for { // so that its slot is the first that is free
 		lower, err := h.ids.take()
@@ -210,7 +210,7 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	}
 	go func() {
 		time.Sleep(100 * time.Millisecond) // most likely the next one is asked for by then
-		signalInterpreter(unix.SIGCONT)
+		signalPythonZygote(unix.SIGCONT)
 	}()
 	next, err := h.prepare(zygoteOf(h), in, s.withDefaults())
 	if err != nil {

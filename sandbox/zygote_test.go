@@ -34,8 +34,8 @@ func waitForBucket(t *testing.T, h *Host, s Spec, n int) []*sandbox {
 	return ready
 }
 
-// makeAhead asks for s until n sandboxes wait for it.
-func makeAhead(t *testing.T, h *Host, s Spec, n int) []*sandbox {
+// prewarm asks for s until n sandboxes wait for it.
+func prewarm(t *testing.T, h *Host, s Spec, n int) []*sandbox {
 	t.Helper()
 	key := s.withDefaults().profile()
 	run(t, h, s, "")
@@ -190,7 +190,7 @@ func TestPreparedAttack(t *testing.T) {
 func TestPreparedNamespaces(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("true"), Env: testEnv}
-	waiting := makeAhead(t, h, s, 3)
+	waiting := prewarm(t, h, s, 3)
 	k := hold(t, h, Spec{})
 	inits := map[string]int{"a running one": k.p.sandbox.cloned.pid}
 	for _, c := range waiting {
@@ -229,7 +229,7 @@ func TestPreparedNamespaces(t *testing.T) {
 func TestZygoteIsKilled(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
-	makeAhead(t, h, s, 3)
+	prewarm(t, h, s, 3)
 	ran := []*held{hold(t, h, Spec{}), hold(t, h, Spec{})}
 	h.pool.mu.Lock()
 	first := h.pool.zygote
@@ -263,7 +263,7 @@ func TestZygoteIsKilled(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	makeAhead(t, h, s, 2)
+	prewarm(t, h, s, 2)
 	k := hold(t, h, Spec{})
 	if k.p.sandbox.cloned == nil {
 		t.Error("the new zygote's sandboxes are not used")
@@ -278,7 +278,7 @@ func TestWaitingIsKilled(t *testing.T) {
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
 	dead := map[*sandbox]bool{} // some are still in their bucket the next time
 	for n := range 3 {
-		for _, c := range makeAhead(t, h, s, 3)[:n+1] {
+		for _, c := range prewarm(t, h, s, 3)[:n+1] {
 			if dead[c] {
 				continue
 			}
@@ -346,7 +346,7 @@ func TestPreparedLimits(t *testing.T) {
 		{Limits: Limits{Processes: 300, MilliCPUs: 1500}},
 		{Limits: Limits{OpenFiles: 40}, Workspace: Workspace{SizeBytes: 5 << 20}},
 	} {
-		makeAhead(t, h, usual, 1) // the program gets it if its profile fits
+		prewarm(t, h, usual, 1) // the program gets it if its profile fits
 		s.Program, s.Env = look, testEnv
 		got := run(t, h, s, "")
 		with := s.withDefaults()
@@ -371,7 +371,7 @@ func TestPreparedLimits(t *testing.T) {
 func TestPreparedUsage(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: command("/usr/bin/true")}
-	makeAhead(t, h, s, 1)
+	prewarm(t, h, s, 1)
 	prewarmed := run(t, h, s, "")
 	s.unprepared = true
 	asked := run(t, h, s, "")

@@ -18,8 +18,8 @@ asked() {
 # The sandbox's tests on which the rest stands.
 short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
-# Those that make sandboxes ahead, and Python zygotes, by themselves.
-ahead='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestInterpreter|TestChild|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
+# Tests that prewarm sandboxes and start Python zygotes, whatever flags they have.
+ahead='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestChild|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
 
 # A script after the other, each in a forked Python and in one that is started. Of
 # those in sandbox/testdata/forkserver the ones that look at what the kernel has of a
