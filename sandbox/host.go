@@ -269,7 +269,7 @@ func (h *Host) enforce(read func() error) error {
 	if err == nil || h.faults == nil || h.faults.limits == nil {
 		return err
 	}
-	h.log().Warn("a posture differs, and is not heeded", "error", err)
+	h.log().Warn("a posture differs, and fault injection ignores it", "error", err)
 	return nil
 }
 

@@ -401,7 +401,7 @@ func (p *pool) keepZygote() bool {
 			p.end()
 			return false
 		case <-p.gone():
-			p.host.log().Warn("the zygote of sandboxes ended; another one is started")
+			p.host.log().Warn("the zygote ended; another one is started")
 			p.discardZygote()
 		default:
 			if p.zygote != nil {
@@ -417,7 +417,7 @@ func (p *pool) keepZygote() bool {
 			continue
 		}
 		p.notify()
-		p.host.log().Error("sandboxes are not made ahead", "error", err)
+		p.host.log().Error("no zygote started; libcontainer makes each sandbox", "error", err)
 		select {
 		case <-p.quit:
 			return false
@@ -452,7 +452,7 @@ func (p *pool) discardZygote() {
 		}
 	}
 	if err := m.destroy(); err != nil {
-		p.host.log().Error("zygote of sandboxes left behind", "error", err)
+		p.host.log().Error("the zygote was not removed", "error", err)
 	}
 }
 
@@ -474,12 +474,12 @@ func (p *pool) makeOne() bool {
 	p.mu.Unlock()
 	c, err := p.prepare(m, in, template)
 	if err != nil {
-		p.host.log().Error("no sandbox was made ahead", "error", err)
+		p.host.log().Error("no sandbox was prewarmed", "error", err)
 		return false
 	}
 	if mount {
 		if err := c.premount(); err != nil { // such as a directory that was removed since
-			p.host.log().Debug("no mounts were made ahead", "error", err)
+			p.host.log().Debug("a sandbox was not pre-mounted", "error", err)
 			c.discard()
 			p.mu.Lock()
 			f.streak = 0

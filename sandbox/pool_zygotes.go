@@ -179,7 +179,7 @@ func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
 		p.mu.Unlock()
 		if err != nil {
 			// The entry keeps its slot: another start would fail as well.
-			p.host.log().Warn("no interpreter is kept ready; each is executed", "program", k.name(), "imports", k.modules(), "error", err)
+			p.host.log().Warn("no Python zygote started; its programs are executed", "program", k.name(), "imports", k.modules(), "error", err)
 			p.mu.Lock()
 			r.failed = true
 			p.mu.Unlock()
