@@ -127,7 +127,7 @@ func (b *box) identity() string {
 	return fmt.Sprint(b.paths[0], info.Sys().(*syscall.Stat_t).Ino)
 }
 
-// usedBoxes lists the boxes of an instance without the zygote's and those of waiting
+// usedBoxes lists the boxes of an instance, except the zygote's box and the boxes of waiting
 // sandboxes.
 func usedBoxes(instance string) (used []*box) {
 	for _, b := range boxesOf(instance) {

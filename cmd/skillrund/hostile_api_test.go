@@ -39,8 +39,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// items is one list of a case's code: strings as they are, {"$repeat": [s, n]} as
-// that string.
+// items returns one list of a case's code. An item is a string, or {"$repeat": [s, n]} for s
+// repeated n times.
 func items(t *testing.T, c hostileCase, key string) []string {
 	t.Helper()
 	var code map[string]json.RawMessage
@@ -76,7 +76,7 @@ func items(t *testing.T, c hostileCase, key string) []string {
 	return list
 }
 
-// wantCode checks the code of an error only.
+// wantCode checks the code of an error, not its text.
 func wantCode(t testing.TB, what string, err error, want ...codes.Code) {
 	t.Helper()
 	if got := status.Code(err); !slices.Contains(want, got) {
@@ -84,7 +84,7 @@ func wantCode(t testing.TB, what string, err error, want ...codes.Code) {
 	}
 }
 
-// works checks that the daemon serves on.
+// works checks that the daemon still executes programs.
 func (d *running) works() {
 	d.t.Helper()
 	d.run(code("hostile", "print('works')")).wantStdout(d.t, "works\n")
@@ -95,10 +95,10 @@ func hugeMessage(t *testing.T, d *running, _ hostileCase) {
 	huge := &pb.ExecuteRequest{Skill: "hostile", Source: &pb.ExecuteRequest_Code{Code: &pb.Code{Text: "#" + strings.Repeat("A", 64<<20)}}}
 	_, err := d.try(huge)
 	wantCode(t, "one of 64 MiB", err, codes.ResourceExhausted)
-	d.works() // on the same connection
+	d.works() // the connection survives
 	var peak atomic.Int64
 	var wg sync.WaitGroup
-	for range 16 { // more would be this test's own memory: each is framed anew
+	for range 16 { // more would take too much memory of the test: the client makes a copy for each
 		wg.Go(func() {
 			_, err := d.try(huge)
 			wantCode(t, "one of many", err, codes.ResourceExhausted)
@@ -128,7 +128,7 @@ func gzipBomb(t *testing.T, d *running, _ hostileCase) {
 			t.Errorf("%s: %v, want %v", encoding, got, codes.Unimplemented)
 		}
 	}
-	// Marked as packed without a word how.
+	// The compressed flag is set, but grpc-encoding is missing.
 	h := dialH2(t, d)
 	stream := h.request("/skillrun.v1.ExecutionService/Execute")
 	h.message(stream, 1, bomb.Bytes(), true)
@@ -155,7 +155,7 @@ func pathTraversal(t *testing.T, d *running, c hostileCase) {
 				t.Errorf("file %q was taken and is not there by that name: %q", name, r.stdout.String())
 			}
 		}
-		// The same names where files are read.
+		// The same names in calls that read files.
 		s, err := d.runs.GetArtifact(t.Context(), &pb.GetArtifactRequest{ExecutionId: cmp.Or(idOf(r), "none"), Path: name})
 		if err == nil {
 			_, err = s.Recv()
@@ -186,7 +186,8 @@ func idOf(r *result) string {
 	return r.id
 }
 
-// listTree lists a daemon's directory without what every execution adds to.
+// listTree lists a daemon's directory, without the directories that change with every
+// execution.
 func listTree(t *testing.T, dir string) []string {
 	t.Helper()
 	var list []string
@@ -201,14 +202,14 @@ func listTree(t *testing.T, dir string) []string {
 	return list
 }
 
-// rawCodec sends bytes as they are.
+// rawCodec sends and receives messages as bytes.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (rawCodec) Unmarshal(data []byte, v any) error { *v.(*[]byte) = data; return nil }
 func (rawCodec) Name() string                       { return "proto" }
 
-// raw sends the bytes of one request and returns how the call ended.
+// raw sends the bytes of one request and returns the error of the call.
 func (d *running) raw(ctx context.Context, method string, message []byte) error {
 	s, err := d.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(rawCodec{}))
 	if err != nil {
@@ -252,7 +253,7 @@ func nulAndUTF8(t *testing.T, d *running, _ hostileCase) {
 	} {
 		r, err := d.try(req)
 		if err == nil && name == "code" && r.outcome.GetEnd() == pb.End_END_EXITED {
-			continue // code may be passed by other ways than an argument
+			continue // code may reach the program without being an argument
 		}
 		wantCode(t, name, err, codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied)
 	}
@@ -288,7 +289,7 @@ func envInjection(t *testing.T, d *running, c hostileCase) {
 					wantCode(t, what+" "+kind+" "+item, err, codes.InvalidArgument)
 					continue
 				}
-				// What is let through is without effect on how it runs.
+				// An accepted variable must not change how the program runs.
 				r.wantExit(t, 0)
 				r.wantStdout(t, "1000\n")
 				if r.stderr.Len() > 0 {
@@ -297,7 +298,7 @@ func envInjection(t *testing.T, d *running, c hostileCase) {
 			}
 		}
 	}
-	for _, word := range []string{"level=debug", "goroutine "} { // of libcontainer's log level, of GOTRACEBACK
+	for _, word := range []string{"level=debug", "goroutine "} { // effects of libcontainer's log level and of GOTRACEBACK
 		if strings.Contains(d.log.String(), word) {
 			t.Errorf("the daemon's log has %q", word)
 		}
@@ -374,8 +375,8 @@ func fileSum(t *testing.T, path string) [sha256.Size]byte {
 	return sha256.Sum256(data)
 }
 
-// No call takes an archive. What hostile ones leave behind, if an operator unpacks
-// them where skills are, is what is tried here.
+// No call takes an archive. This tests the files that hostile archives leave if an
+// operator unpacks them into a folder of skills.
 func unpackedArchives(t *testing.T, _ *running, _ hostileCase) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -406,7 +407,7 @@ func unpackedArchives(t *testing.T, _ *running, _ hostileCase) {
 	for i := range 300 {
 		must(os.WriteFile(at(fmt.Sprintf("many/%d", i)), nil, 0o644))
 	}
-	must(os.Truncate(at("big/scripts/ok.sh"), 1<<40)) // a hole
+	must(os.Truncate(at("big/scripts/ok.sh"), 1<<40)) // a sparse file of 1 TiB
 	d := startDaemonIn(t, dir, "snapshots: {files: 200, bytes: 1MiB}\n")
 	for name, path := range map[string]string{"links": "x", "devices": "null", "setuid": "scripts/ok.sh", "links ": "d/a", "links  ": "other", "devices ": "fifo"} {
 		name = strings.TrimSpace(name)
@@ -438,7 +439,7 @@ func skillIDs(t *testing.T, d *running, c hostileCase) {
 		wantCode(t, "get "+what, err, codes.NotFound, codes.InvalidArgument)
 		_, err = d.skills.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: id})
 		wantCode(t, "activate "+what, err, codes.NotFound, codes.InvalidArgument)
-		if id != "" { // without a skill it checks against rules of the request
+		if id != "" { // without a skill the request itself has the rules
 			_, err = d.skills.CheckCommand(t.Context(), &pb.CheckCommandRequest{Skill: id, Command: "id"})
 			wantCode(t, "check "+what, err, codes.NotFound, codes.InvalidArgument)
 		}
@@ -448,7 +449,7 @@ func skillIDs(t *testing.T, d *running, c hostileCase) {
 			t.Errorf("%s: message %.100q of %d bytes", what, status.Convert(err).Message(), len(status.Convert(err).Message()))
 		}
 	}
-	// The same as folders: none keeps the daemon from serving the others.
+	// The same names as folders: with all of them the daemon still serves the other skills.
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	for _, id := range ids {
@@ -470,14 +471,14 @@ func skillIDs(t *testing.T, d *running, c hostileCase) {
 	own.works()
 }
 
-// slots are what a flood competes for; the daemon of it has few.
+// slots configures a daemon with few slots, for which a flood competes.
 const slots = "concurrency: {running: 2, queued: 8, queue_timeout: 60s}\n"
 
 func streamFlood(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, slots)
 	var ran, refused, other atomic.Int64
 	var wg sync.WaitGroup
-	for range 10 { // connections
+	for range 10 { // of connections
 		conn, err := grpc.NewClient("unix://"+d.dir+"/s.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -517,7 +518,7 @@ func streamFlood(t *testing.T, _ *running, _ hostileCase) {
 	if ran.Load() < 10 || refused.Load() == 0 || ran.Load()+refused.Load() != 1000 {
 		t.Errorf("%d ran, %d were refused, %d else; want 1000 with at least 10 that ran, and some refused", ran.Load(), refused.Load(), other.Load())
 	}
-	// One connection that ignores how many streams it may have.
+	// One connection opens more streams than it may have.
 	h := dialH2(t, d)
 	var over []uint32
 	for range 150 {
@@ -533,7 +534,7 @@ func streamFlood(t *testing.T, _ *running, _ hostileCase) {
 		t.Error("a connection has more than 100 streams")
 	}
 	h.conn.Close()
-	d.works() // every slot is back
+	d.works() // every slot is free again
 	d.wantNothingLeft()
 }
 
@@ -546,7 +547,8 @@ func hasRetryInfo(err error) bool {
 	return false
 }
 
-// sampleRunning returns the most sandboxes that had a process at once, until done.
+// sampleRunning counts the sandboxes with a running program until done is closed, and
+// returns the largest count.
 func (d *running) sampleRunning(done <-chan struct{}) (most int) {
 	group := d.pidsGroup()
 	for {
@@ -558,13 +560,13 @@ func (d *running) sampleRunning(done <-chan struct{}) (most int) {
 			}
 			b := &box{name: e.Name(), paths: []string{filepath.Join(group, e.Name())}}
 			b.look()
-			// One made ahead has a name of its own from when it is used.
+			// The init of a prewarmed sandbox gets another name when the sandbox is used.
 			if b.ahead() && b.init != "" && b.comm != waitingInit && b.comm != zygoteComm || !b.ahead() && b.name != zygoteBox && len(b.pids) > 0 {
 				found = append(found, b)
 			}
 		}
-		// One may have ended while another that came after it was looked at: those
-		// that still live were there at once.
+		// A sandbox may have ended before a later one was found. All sandboxes that still live
+		// now existed at the same time.
 		n := 0
 		for _, b := range found {
 			lives := func(pid string) bool {
@@ -595,8 +597,8 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 		random := rand.New(rand.NewPCG(1, uint64(worker)))
 		wg.Go(func() {
 			for i := range storms / 8 {
-				// Every other one is cancelled at any time from the request on, the rest at
-				// any time from the header on.
+				// Half of the executions are cancelled at a random time after the request, the
+				// other half at a random time after the header.
 				ctx, cancel := context.WithCancel(t.Context())
 				patience := time.Duration(random.IntN(120_000)) * time.Microsecond
 				if i%2 == 0 {
@@ -639,25 +641,24 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 	d.works()
 }
 
-// holdings are what a daemon has in the kernel, without what it has for sandboxes that
-// wait. Its database's files are counted apart: it opens connections when so many are
-// asked at once, and keeps them.
+// holdings counts the daemon's kernel resources, except the resources of waiting sandboxes.
+// The files of its database are counted separately: under load the daemon opens more
+// connections to the database and keeps them.
 type holdings struct{ files, database, mounts, cgroups, threads int }
 
-// mostDatabaseFiles is what the six connections of internal/record have open, a file
-// and its log each, and the one index that they share.
+// mostDatabaseFiles is the number of files that the six connections of internal/record have
+// open: each has the database and its log, and all share one index of the log.
 const mostDatabaseFiles = 6*2 + 1
 
-// filesOfWaiting is how many files the daemon has open for a sandbox that waits: its
-// socket, its pidfd, four namespaces, the upper layer, three streams, and who is told of
-// too little memory.
+// filesOfWaiting is how many files the daemon has open for a waiting sandbox: a socket, a
+// pidfd, four namespaces, the upper layer, three streams and the OOM notifier.
 const filesOfWaiting = 11
 
-// filesOfMounts is how many more there are if its mounts are made: of the workspace, of
-// /skills and of the skill.
+// filesOfMounts is how many more files the daemon has open for a pre-mounted sandbox: for
+// the workspace, for /skills and for the skill.
 const filesOfMounts = 3
 
-// held looks while no sandbox is being made or taken apart.
+// held counts at a moment when no sandbox is being made or destroyed.
 func (d *running) held() (h holdings) {
 	d.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -687,7 +688,7 @@ func (d *running) heldNow(waiting map[string]bool) holdings {
 		case !waiting[d.slotOf(line)]:
 			mounts++
 		case strings.Contains(line, "overlay"):
-			mounted++ // one that waits with its mounts
+			mounted++ // a pre-mounted sandbox
 		}
 	}
 	return holdings{
@@ -696,19 +697,19 @@ func (d *running) heldNow(waiting map[string]bool) holdings {
 	}
 }
 
-// slack is what comes and goes with connections and workers of the runtime.
+// slack is how many files may come and go with connections and the workers of Go's runtime.
 const slack = 8
 
-// wantHeldAs waits until the daemon holds about as much as before. Meanwhile it has
-// something to do: a start that failed leaves files that libcontainer doesn't close,
-// which the collector does, and that comes with work.
+// wantHeldAs waits until the daemon holds at most slightly more than before. It runs
+// programs until then: libcontainer leaves files of failed starts open, and only the
+// garbage collector, which needs allocations to run, closes them.
 func (d *running) wantHeldAs(before holdings) {
 	d.t.Helper()
 	for deadline, i := time.Now().Add(patience), 0; ; i++ {
 		if i%10 == 0 {
 			d.works()
 		} else {
-			time.Sleep(100 * time.Millisecond) // what ended is freed behind its answer
+			time.Sleep(100 * time.Millisecond) // the daemon destroys ended sandboxes after it has answered
 		}
 		now := d.held()
 		if now.files <= before.files+slack && now.database <= mostDatabaseFiles && now.mounts <= before.mounts && now.cgroups <= before.cgroups {
@@ -762,7 +763,7 @@ func disconnect(t *testing.T, _ *running, _ hostileCase) {
 			r.wantExit(t, 0)
 			r.wantStdout(t, "ready\ndone\n")
 		}
-		// Asked again with its key it is the same execution, not a second one.
+		// A request with the same idempotency key gets the same execution, not a second one.
 		again := d.run(req)
 		if again.id != r.id || !again.header.Deduplicated {
 			t.Errorf("%v: ran again as %s, was %s", mode, again.id, r.id)
@@ -839,7 +840,7 @@ func limitOverflow(t *testing.T, d *running, _ hostileCase) {
 		_, err := d.try(req)
 		wantCode(t, name, err, codes.InvalidArgument)
 	}
-	// Zero is "not set", never "none": the kernel has a finite limit for each.
+	// Zero means "not set", never "no limit": the kernel has a finite limit for each.
 	for name, l := range map[string]*pb.Limits{"none": nil, "all zero": {}} {
 		req := code("hostile", "print('held', flush=True); input()")
 		req.Limits = l
@@ -871,7 +872,7 @@ func limitOverflow(t *testing.T, d *running, _ hostileCase) {
 	}
 }
 
-// finiteLimits reads the limits of a running execution back from its cgroup.
+// finiteLimits checks the limits in the cgroups of a running execution.
 func finiteLimits(t *testing.T, d *running, id string) {
 	t.Helper()
 	found := 0
@@ -886,7 +887,7 @@ func finiteLimits(t *testing.T, d *running, id string) {
 				continue
 			}
 			found++
-			if s := strings.TrimSpace(string(data)); s == "max" || len(s) > 12 { // v1's none is near 2^63
+			if s := strings.TrimSpace(string(data)); s == "max" || len(s) > 12 { // cgroup v1 writes "no limit" as a number near 2^63
 				t.Errorf("%s %s is %s", c, file, s)
 			}
 		}
@@ -896,7 +897,7 @@ func finiteLimits(t *testing.T, d *running, id string) {
 	}
 }
 
-// methods are all methods of the contract, as paths.
+// methods returns the paths of all methods of the contract.
 func methods(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -953,7 +954,7 @@ func protoFuzz(t *testing.T, _ *running, _ hostileCase) {
 	for what, m := range map[string][]byte{"nested": nested, "groups": groups, "unknown fields": unknown, "both arms of a oneof": bothArms, "enum": enum, "map with a key twice": twice, "nothing": {}} {
 		send(what, execute, m)
 	}
-	for _, m := range []string{"enum"} { // a value that the contract has not
+	for _, m := range []string{"enum"} { // an undefined enum value
 		if err := d.raw(ctx, execute, enum); err != nil {
 			wantCode(t, m, err, codes.InvalidArgument)
 		}
@@ -968,7 +969,7 @@ func protoFuzz(t *testing.T, _ *running, _ hostileCase) {
 		}
 	}
 	all := methods(t)
-	slices.Sort(all) // the same noise goes to the same method, every time
+	slices.Sort(all) // in every run the same noise goes to the same method
 	for range 1500 {
 		m := make([]byte, random.IntN(64))
 		if random.IntN(2) == 0 {
@@ -981,7 +982,7 @@ func protoFuzz(t *testing.T, _ *running, _ hostileCase) {
 		}
 		method := all[random.IntN(len(all))]
 		if random.IntN(20) > 0 && strings.HasSuffix(method, "/Execute") {
-			continue // it mostly runs; once in a while will do
+			continue // most of these would run a program; a few are enough
 		}
 		send("noise", method, m)
 	}
@@ -1002,9 +1003,9 @@ func quotaRace(t *testing.T, _ *running, _ hostileCase) {
 			defer cancel()
 			req := code("hostile", "import time; time.sleep(0.1)")
 			switch i % 5 {
-			case 0: // ends in an error of the start
+			case 0: // its start fails
 				req.WorkingDirectory = "no/such"
-			case 1: // and this one is cancelled
+			case 1: // cancelled
 				time.AfterFunc(time.Duration(i)*5*time.Millisecond, cancel)
 			}
 			s, err := d.runs.Execute(ctx, req)
@@ -1018,8 +1019,8 @@ func quotaRace(t *testing.T, _ *running, _ hostileCase) {
 	}
 	finished := make(chan struct{})
 	go func() { wg.Wait(); close(finished) }()
-	// One more than runs may be seen for a moment: the killed one is answered, and
-	// its slot free, before its last thread has left the cgroup.
+	// The daemon answers for a killed execution, and frees its slot, before the last thread
+	// has left the cgroup, so one more than the limit may be visible for a moment.
 	if most := d.sampleRunning(finished); most > 4 {
 		t.Errorf("%d sandboxes at once, want at most 4", most)
 	} else if most < 2 {
@@ -1052,7 +1053,7 @@ func skillSwap(t *testing.T, _ *running, _ hostileCase) {
 			default:
 			}
 			writeSkill(t, filepath.Join(dir, "next"), "swap", fmt.Sprintf("version: %d.0.0", v%2+1), body(v%2+1))
-			// Exchanged at once, as who installs a skill should.
+			// An atomic exchange, as installers of skills should do it.
 			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "next/skills/swap"), unix.AT_FDCWD, filepath.Join(dir, "skills/swap"), unix.RENAME_EXCHANGE); err != nil {
 				t.Error(err)
 				return
@@ -1096,7 +1097,7 @@ func skillSwap(t *testing.T, _ *running, _ hostileCase) {
 	if len(digests) != 2 {
 		t.Errorf("%d versions ran, want both", len(digests))
 	}
-	// Deleted while it runs.
+	// The skill is deleted while an execution uses it.
 	tr := hostileCase{Code: "echo held; read x; cat data", Lang: "bash", Limits: hostileLimits{WallMS: patience.Milliseconds()}.over(catalogueLimits)}
 	req := tr.request()
 	req.Skill = "swap"
@@ -1184,13 +1185,13 @@ func errorAndLogHygiene(t *testing.T, d *running, _ hostileCase) {
 	}
 }
 
-// manyWindows is many times what is under way to a client that reads nothing. A program
-// that printed so much was not held up by it, also where it has no time for more.
+// manyWindows is many times the number of bytes that the daemon sends to a client that reads
+// nothing. A program that printed as much did not wait for its reader.
 const manyWindows = 16 << 20
 
 func slowReader(t *testing.T, d *running, _ hostileCase) {
 	before := d.residentBytes()
-	// More than is kept, and then the deadline.
+	// The program prints more than output_bytes, and then waits for its deadline.
 	req := wall(shell("hostile", "yes | head -c 80M; sleep 600"), 2*startsWithin)
 	req.Limits.OutputBytes = 64 << 20
 	req.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
@@ -1200,11 +1201,11 @@ func slowReader(t *testing.T, d *running, _ hostileCase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := s.Recv() // and never again
+	first, err := s.Recv() // the client reads nothing after this
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The outcome is there though nobody reads.
+	// The execution ends although its client does not read.
 	for {
 		e, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: first.ExecutionId})
 		if err != nil {

@@ -27,13 +27,13 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// What one caller can do to the others, by what it opens, asks for and leaves. Callers
-// are users of a Unix socket, or addresses.
+// These tests show what one caller can do to other callers with connections, requests and
+// sessions. A caller is a user of a Unix socket, or an address.
 
-// nobody is the user who attacks here.
+// nobody is the uid of the attacker.
 const nobody = 65534
 
-// startForAll starts a daemon that every user reaches, by every listener that there is.
+// startForAll starts a daemon with every kind of listener, whose sockets all users may open.
 func startForAll(t *testing.T, extra string) *running {
 	t.Helper()
 	d := startHostile(t, "listen: {unix: s.sock, unix_mode: 0666, tcp: \"127.0.0.1:0\", mcp_tcp: \"127.0.0.1:0\"}\n"+extra)
@@ -55,7 +55,8 @@ func asUser(socket string, uid int) dialFunc {
 	return func(ctx context.Context) (net.Conn, error) {
 		done := make(chan dialed)
 		go func() {
-			// The user ids of this thread alone, which ends with its goroutine.
+			// This changes the user ids of this thread only. Go ends the locked thread with the
+			// goroutine (runtime.LockOSThread).
 			runtime.LockOSThread()
 			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
 				done <- dialed{nil, errno}
@@ -69,13 +70,13 @@ func asUser(socket string, uid int) dialFunc {
 	}
 }
 
-// from connects to a port from an address.
+// from connects to a port from a local address.
 func from(ip, port string) dialFunc {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	return func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "tcp", port) }
 }
 
-// executions is a client of a caller's own.
+// executions returns a client with a new connection.
 func (f dialFunc) executions(t *testing.T) pb.ExecutionServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///daemon", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -87,20 +88,20 @@ func (f dialFunc) executions(t *testing.T) pb.ExecutionServiceClient {
 	return pb.NewExecutionServiceClient(conn)
 }
 
-// askGRPC asks something on a connection of its own.
+// askGRPC sends a small request on a new connection.
 func (f dialFunc) askGRPC(t *testing.T) error {
 	_, err := f.executions(t).List(t.Context(), &pb.ListRequest{PageSize: 1})
 	return err
 }
 
-// post sends one message on a connection of its own.
+// post sends one message on a new connection.
 func (f dialFunc) post(t *testing.T, session, message string) (*http.Response, string, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return f(ctx) }}}
 	return postMCP(t, client, session, message)
 }
 
-// postMCP sends one message to the MCP endpoint, in a session unless that is empty, and
-// returns the response and its whole body.
+// postMCP sends one message to the MCP endpoint and returns the response and its whole body.
+// An empty session means none.
 func postMCP(t *testing.T, client *http.Client, session, message string) (*http.Response, string, error) {
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://localhost/mcp", strings.NewReader(message))
 	if err != nil {
@@ -134,9 +135,9 @@ func (f dialFunc) askMCP(t *testing.T) error {
 // A front is one of a daemon's listeners.
 type front struct {
 	name string
-	by   func(who int) dialFunc // as one of several callers
+	by   func(who int) dialFunc // returns how caller number who connects
 	ask  func(dialFunc, *testing.T) error
-	// hello is how its protocol begins, in full; what comes after it is a request.
+	// hello is the complete beginning of the protocol, up to the first request.
 	hello string
 }
 
@@ -171,24 +172,23 @@ func fronts(t *testing.T, d *running) []front {
 	}
 }
 
-// A hog is a connection that is only held.
+// A hog is a connection that stays open without a complete request.
 type hog struct {
 	net.Conn
 	kind int
 }
 
-// Kinds of hogs, by how much of a hello they send.
+// Kinds of hogs: how much of a hello they send.
 const (
 	hogSilent = iota
 	hogHalf
 	hogShort   // all but the last byte
-	hogTrickle // a byte now and then
-	hogIdle    // all of it, and then no request
+	hogTrickle // one byte at a time, slowly
+	hogIdle    // all of it, but no request
 	hogKinds
 )
 
-// hold opens a connection that is only held. What the daemon does not let in is held,
-// too, as far as the client can tell.
+// hold opens a hog. The client can't tell whether the daemon has accepted its connection.
 func hold(t *testing.T, f front, dial dialFunc, kind int) hog {
 	t.Helper()
 	conn, err := dial(t.Context())
@@ -197,12 +197,12 @@ func hold(t *testing.T, f front, dial dialFunc, kind int) hog {
 	}
 	t.Cleanup(func() { conn.Close() })
 	n := []int{0, len(f.hello) / 2, len(f.hello) - 1, 1, len(f.hello)}[kind]
-	io.WriteString(conn, f.hello[:n]) // it may be closed by now
+	io.WriteString(conn, f.hello[:n]) // the daemon may have closed it already
 	return hog{conn, kind}
 }
 
-// connectionHogs holds more connections than anybody may have, in every way in which
-// nothing is asked, and has others ask meanwhile.
+// connectionHogs opens more connections of every kind than a caller may have. Requests of
+// this caller and of others must succeed while they are open.
 func connectionHogs(t *testing.T, _ *running, _ hostileCase) {
 	d := startForAll(t, "")
 	d.works()
@@ -223,7 +223,7 @@ func connectionHogs(t *testing.T, _ *running, _ hostileCase) {
 			var closing sync.WaitGroup
 			for _, h := range hogs {
 				if h.kind == hogIdle {
-					continue // it is, for a minute
+					continue // the daemon keeps an idle connection for a minute
 				}
 				closing.Go(func() { h.untilClosed(t, f) })
 			}
@@ -241,8 +241,7 @@ func connectionHogs(t *testing.T, _ *running, _ hostileCase) {
 	d.wantHeldAs(before)
 }
 
-// untilClosed waits until the daemon has closed a connection that never said a whole
-// hello.
+// untilClosed waits until the daemon has closed a connection with an incomplete hello.
 func (h hog) untilClosed(t *testing.T, f front) {
 	over := make(chan struct{})
 	if h.kind == hogTrickle {
@@ -264,12 +263,12 @@ func (h hog) untilClosed(t *testing.T, f front) {
 	}
 }
 
-// crowdOfHogs takes every connection of a listener, each from an address of its own.
+// crowdOfHogs takes every connection of a listener, each from another address.
 func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
 	d := startForAll(t, "")
 	for _, f := range fronts(t, d) {
 		if strings.Contains(f.name, "Unix") {
-			continue // as many users as that are many to have
+			continue // it would take as many users as connections
 		}
 		for i := range ingress.MaxConnections + 10 {
 			hold(t, f, f.by(i), hogIdle)
@@ -281,9 +280,9 @@ func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
 	d.works()
 }
 
-// connectionsInUse takes all the connections that one caller may have, and has a call
-// under way on each. These are not ended for others; one more of the caller is refused,
-// and others are not concerned.
+// connectionsInUse takes all connections that one caller may have and starts a call on each.
+// The daemon does not close them to make room. It refuses the next connection of this
+// caller, and still serves others.
 func connectionsInUse(t *testing.T, _ *running, _ hostileCase) {
 	d := startForAll(t, "")
 	hostile, other := asUser(d.dir+"/s.sock", nobody), asUser(d.dir+"/s.sock", nobody-1)
@@ -330,7 +329,7 @@ func connectionsInUse(t *testing.T, _ *running, _ hostileCase) {
 	}
 }
 
-// slotHog takes every slot, and then every place in the queue.
+// slotHog takes every slot and then fills the queue.
 func slotHog(t *testing.T, _ *running, _ hostileCase) {
 	d := startForAll(t, "concurrency: {running: 2, queued: 32, queue_timeout: 600s}\n")
 	hostile, other := asUser(d.dir+"/s.sock", nobody).executions(t), *d
@@ -340,7 +339,7 @@ func slotHog(t *testing.T, _ *running, _ hostileCase) {
 	sleep := func() error {
 		s, err := hostile.Execute(ctx, wall(shell("hostile", "sleep 600"), 600*time.Second))
 		if err == nil {
-			_, err = s.Recv() // its header: it has its place
+			_, err = s.Recv() // the header says that it is queued or runs
 		}
 		return err
 	}
@@ -349,7 +348,7 @@ func slotHog(t *testing.T, _ *running, _ hostileCase) {
 			t.Fatalf("execution %d: %v", i, err)
 		}
 	}
-	other.works() // while others of the hog wait
+	other.works() // while executions of the hog are queued
 	for i := range 16 {
 		if err := sleep(); err != nil {
 			t.Fatalf("execution %d: %v", 18+i, err)
@@ -360,7 +359,7 @@ func slotHog(t *testing.T, _ *running, _ hostileCase) {
 	if !hasRetryInfo(err) {
 		t.Errorf("refused without RetryInfo: %v", err)
 	}
-	other.works() // with the queue full
+	other.works() // while the queue is full
 	var several sync.WaitGroup
 	for range 2 {
 		several.Go(other.works)
@@ -384,7 +383,8 @@ func (f dialFunc) openSession(t *testing.T) (string, error) {
 	return id, nil
 }
 
-// sessionHogs has users open all the MCP sessions that there can be, and then others.
+// sessionHogs lets some users open all possible MCP sessions, and then another user open
+// one.
 func sessionHogs(t *testing.T, _ *running, _ hostileCase) {
 	d := startForAll(t, "")
 	socket := d.dir + "/mcp.sock"
@@ -413,7 +413,8 @@ func sessionHogs(t *testing.T, _ *running, _ hostileCase) {
 	if resp, body, err := other.post(t, id, mcpPing); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("in it: %v, %s, %v", resp, body, err)
 	}
-	// What had to go says so: a client then opens a new one.
+	// A request in a session that the daemon closed gets 404, so that the client opens a new
+	// session.
 	alive, gone := 0, 0
 	for who, ids := range sessions {
 		for _, id := range ids {
@@ -430,7 +431,7 @@ func sessionHogs(t *testing.T, _ *running, _ hostileCase) {
 	if alive == 0 || gone < 1200+1-1024 {
 		t.Errorf("%d sessions live, %d are gone; want at most 1024 with the newest", alive, gone)
 	}
-	// A session keeps what it began with.
+	// A session keeps its initialize request in memory.
 	big := strings.Replace(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"$","version":"1"}}}`, "$", strings.Repeat("a", 4<<20), 1)
 	before := d.residentBytes()
 	for range 40 {
@@ -443,7 +444,7 @@ func sessionHogs(t *testing.T, _ *running, _ hostileCase) {
 	}
 }
 
-// lineHogs sends lines that never end to the MCP socket, as `skillrun mcp` could.
+// lineHogs sends endless lines to the MCP socket, over the protocol of `skillrun mcp`.
 func lineHogs(t *testing.T, _ *running, _ hostileCase) {
 	const room = 64 << 20
 	d := startForAll(t, fmt.Sprintf("request_bytes: %d\n", room))
@@ -466,7 +467,7 @@ func lineHogs(t *testing.T, _ *running, _ hostileCase) {
 			for range 15 {
 				conn.SetWriteDeadline(time.Now().Add(patience))
 				if _, err := conn.Write(chunk); err != nil {
-					return // it may be closed
+					return // the daemon may have closed it
 				}
 			}
 		})
@@ -478,7 +479,7 @@ func lineHogs(t *testing.T, _ *running, _ hostileCase) {
 	d.works()
 }
 
-// budgetHog announces messages that never come, until there is memory for no more.
+// budgetHog announces messages that it never sends, until request_bytes is used up.
 func budgetHog(t *testing.T, _ *running, _ hostileCase) {
 	const message = 16 << 20
 	d := startForAll(t, fmt.Sprintf("request_bytes: %d\n", 4*message))
@@ -497,7 +498,7 @@ func budgetHog(t *testing.T, _ *running, _ hostileCase) {
 	hostile.runs = asUser(d.dir+"/s.sock", nobody).executions(t)
 	other.runs = asUser(d.dir+"/s.sock", nobody-1).executions(t)
 	var err error
-	for err == nil { // until the announcements have come in
+	for err == nil { // until the daemon has read the announcements
 		_, err = hostile.try(large)
 	}
 	wantStatus(t, err, "ResourceExhausted", "REQUESTS_FULL")

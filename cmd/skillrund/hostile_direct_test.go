@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// waiting are the cases that need what the daemon has not yet. Each is printed as
-// a skip.
+// waiting has the cases that need a feature which the daemon does not have yet. Each is
+// skipped with its reason.
 var waiting = map[string]string{
 	"leak-10-skill-of-other-tenant":     needsTenants,
 	"leak-11-execution-of-other-tenant": needsTenants,
@@ -16,8 +16,8 @@ var waiting = map[string]string{
 
 const needsTenants = "waits for tenants: there is one"
 
-// directCases are the cases that are requests of clients, or faults of the host.
-// d is the group's daemon; faults have their own, and there it is nil.
+// directCases has the cases that are requests of clients or faults of the host. d is the
+// daemon of the group. Faults start their own daemons and get a nil d.
 var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"leak-12-error-and-log-hygiene": errorAndLogHygiene,
 	"res-32-slow-reader":            slowReader,

@@ -16,12 +16,13 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A dumpTaker is a program of the machine's that the kernel starts for crashes, as
-// apport and systemd-coredump are. It writes a line for each.
+// A dumpTaker is a program that the kernel starts for each crash, like apport and
+// systemd-coredump, core(5). It writes a line to lines for each crash.
 type dumpTaker struct{ path, lines string }
 
-// takeDumps sets one for now. The kernel lets what crashes end only behind it, so that
-// whoever has waited for that knows whether it ran.
+// takeDumps installs a dumpTaker until the test ends. With core_pipe_limit the kernel lets
+// a crashed process end only after the dumpTaker has ended, so a test that waited for the
+// process sees the line.
 func takeDumps(t *testing.T) dumpTaker {
 	t.Helper()
 	dir := newDir(t)
@@ -32,14 +33,14 @@ func takeDumps(t *testing.T) dumpTaker {
 	}
 	setForNow(t, "/proc/sys/kernel/core_pipe_limit", "16")
 	pattern := "|" + taker.path + " signal %s limit %c of %e"
-	if len(pattern) > 127 { // CORENAME_MAX_SIZE, past which the kernel cuts
+	if len(pattern) > 127 { // CORENAME_MAX_SIZE - 1: the kernel truncates longer patterns
 		t.Fatalf("%q is too long", pattern)
 	}
 	setForNow(t, "/proc/sys/kernel/core_pattern", pattern)
 	return taker
 }
 
-// wantTaken checks which dumps came since the last look, by their first words.
+// wantTaken compares the lines since the last call by their first words.
 func (d dumpTaker) wantTaken(t *testing.T, what string, want ...string) {
 	t.Helper()
 	data, err := os.ReadFile(d.lines)
@@ -60,8 +61,8 @@ func (d dumpTaker) wantTaken(t *testing.T, what string, want ...string) {
 	}
 }
 
-// crashOutside has a process outside of every sandbox crash with a limit of dumps, and
-// says whether the kernel says that it was dumped.
+// crashOutside crashes a process outside of every sandbox with this RLIMIT_CORE, and reports
+// whether the kernel dumped it.
 func crashOutside(t *testing.T, limit int64) bool {
 	t.Helper()
 	err := exec.Command("/usr/bin/python3", "-c", fmt.Sprintf(
@@ -77,7 +78,8 @@ func crashOutside(t *testing.T, limit int64) bool {
 	return status.CoreDump()
 }
 
-// crashes dies in many ways, each after it tried to have another limit.
+// crashes starts processes that each try to change their RLIMIT_CORE and then die, every one
+// by another signal or in another way.
 const crashes = `
 import ctypes, os, resource, signal, struct, threading
 libc = ctypes.CDLL(None)
@@ -130,7 +132,7 @@ change()
 os.abort()
 `
 
-// What crashes prints, but for its first line.
+// crashesPrint is the output of crashes without its first line.
 const crashesPrint = `SEGV SIGSEGV False
 ABRT SIGABRT False
 QUIT SIGQUIT False
@@ -140,7 +142,8 @@ thread SIGSEGV False
 exec SIGSEGV False
 `
 
-// The same in C (machine/dumps.c), where more can be done wrong.
+// crashesInCPrint is the output of machine/dumps.c, a program like crashes with attacks that
+// need C.
 const crashesInCPrint = `null SEGV
 illegal ILL
 abort ABRT
@@ -151,11 +154,12 @@ thread SEGV
 memory SEGV
 `
 
-// pipedDumps: where core_pattern is a pipe to a program, as most distributions have it,
-// a crash in a sandbox doesn't start that, whatever the script does before.
+// pipedDumps: most distributions pipe core dumps to a program. A crash in a sandbox does not
+// start this program, whatever the script does before the crash.
 func pipedDumps(t *testing.T) {
 	taker := takeDumps(t)
-	// It is started for others, and would be with the limit that sandboxes of others have.
+	// For a process outside of the sandboxes the kernel starts the program, even with limit 0.
+	// Only limit 1 prevents it (fs/coredump.c). Processes in sandboxes have this limit.
 	for _, tt := range []struct {
 		limit  int64
 		dumped bool
@@ -189,8 +193,8 @@ func pipedDumps(t *testing.T) {
 	}
 }
 
-// crashInside runs scripts that crash, if ready until one was forked from a Python that
-// stood ready.
+// crashInside runs scripts that crash. If ready, it repeats the Python script until a script
+// was forked from a Python zygote.
 func crashInside(t *testing.T, d *running, taker dumpTaker, ready bool) {
 	r := d.run(shell("hostile", "ulimit -c 0; ulimit -c unlimited; bash -c 'ulimit -c 0; kill -SEGV $$'; echo $?; kill -ABRT $$"))
 	r.wantStdout(t, "139\n")
@@ -209,7 +213,7 @@ func crashInside(t *testing.T, d *running, taker dumpTaker, ready bool) {
 	for kind := ""; kind == "" || ready && kind != "0"; {
 		r := d.run(code("hostile", crashes))
 		first, rest, _ := strings.Cut(r.stdout.String(), "\n")
-		kind = strings.TrimPrefix(first, "parent ") // of what was forked it is outside of the sandbox
+		kind = strings.TrimPrefix(first, "parent ") // getppid is 0 for a forked script: its parent is outside of the sandbox
 		if rest != crashesPrint {
 			t.Fatalf("Python %s: got %q, want %q; stderr %q", kind, rest, crashesPrint, r.stderr.String())
 		}
@@ -233,8 +237,8 @@ func wantAborted(t *testing.T, r *result) {
 	}
 }
 
-// onlyTheLimit takes from a script's process, from outside, the limit that it has: now
-// what takes dumps is started, so nothing else has kept it.
+// onlyTheLimit changes the limit of a script's process from outside. Now the crash starts
+// the dumpTaker, which shows that only the limit prevented it before.
 func onlyTheLimit(t *testing.T, d *running, taker dumpTaker) {
 	wait, release := startHeld(t, d, hostileCase{Lang: "bash", Code: "echo held; read line; kill -ABRT $$", Limits: catalogueLimits})
 	changed := 0
@@ -261,7 +265,7 @@ func onlyTheLimit(t *testing.T, d *running, taker dumpTaker) {
 	taker.wantTaken(t, "a script with another limit", "signal 6 limit 0")
 }
 
-// dumpLimitOf is nil of a process that has ended.
+// dumpLimitOf returns RLIMIT_CORE of a process, nil if the process has ended.
 func dumpLimitOf(t *testing.T, pid string) *unix.Rlimit {
 	t.Helper()
 	n, err := strconv.Atoi(pid)
@@ -277,8 +281,8 @@ func dumpLimitOf(t *testing.T, pid string) *unix.Rlimit {
 	return &limit
 }
 
-// dumpsToASocket: there (since Linux 6.16) the kernel doesn't ask for a limit, so nothing
-// is run unless the configuration says that it may.
+// dumpsToASocket: since Linux 6.16 core_pattern may name a socket. For a socket the kernel
+// ignores limit 1, so the daemon executes nothing unless the configuration allows it.
 func dumpsToASocket(t *testing.T) {
 	setForNow(t, "/proc/sys/kernel/core_pattern", "@/run/dumps")
 	dir := newDir(t)

@@ -24,15 +24,15 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Faults happen to daemons of their own. A daemon that is told to die here is
-// killed as the kernel would, and the next one starts on what it left.
+// Each fault has its own daemon. Where a daemon must die, the test kills it with SIGKILL and
+// starts the next daemon on the same directories.
 
-// startingAtOnce is how many executions of a crowd may be on their way to their first
-// output. As many as all of them would, on a slow machine, have no time to start.
+// startingAtOnce is how many executions of a group may start at the same time. If all
+// started at once on a slow machine, some would miss their deadlines.
 const startingAtOnce = 4
 
-// hold starts n executions that run on, if no deadline is set for as long as any
-// may, and returns their ids once each has printed something.
+// hold starts n executions and returns their ids once each has printed something. They run
+// until their deadline, 10 minutes if req sets none.
 func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
 	d.t.Helper()
 	if req.Limits.GetWallTime() == nil {
@@ -66,8 +66,8 @@ func (d *running) hold(n int, req *pb.ExecuteRequest) []string {
 	return ids
 }
 
-// begins starts an execution and returns its id once it has printed something; none if
-// it could not be started.
+// begins starts an execution and returns its id once it has printed something, "" if it
+// could not be started.
 func (d *running) begins(req *pb.ExecuteRequest) (id string, err error) {
 	s, err := d.runs.Execute(d.t.Context(), req)
 	if err != nil {
@@ -90,7 +90,7 @@ func (d *running) begins(req *pb.ExecuteRequest) (id string, err error) {
 	}
 }
 
-// release cancels executions and returns when they have ended.
+// release cancels executions and waits until they have ended.
 func (d *running) release(ids []string) {
 	d.t.Helper()
 	for _, id := range ids {
@@ -105,7 +105,7 @@ func (d *running) release(ids []string) {
 	}
 }
 
-// answers says that the daemon runs executions again, or that it has exited.
+// answers waits until the daemon executes programs again (true) or has exited (false).
 func (d *running) answers() bool {
 	d.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -125,8 +125,8 @@ func (d *running) answers() bool {
 	}
 }
 
-// wantSwept checks that nothing of a dead instance is left, and that the
-// executions that it had are closed as lost.
+// wantSwept checks that nothing of a dead instance remains and that its executions have
+// ended as lost.
 func (d *running) wantSwept(dead string, lost ...string) {
 	d.t.Helper()
 	if groups := cgroupsOf(dead); len(groups) > 0 {
@@ -147,7 +147,7 @@ func (d *running) wantSwept(dead string, lost ...string) {
 	d.wantNoProcess()
 }
 
-// within waits for something that a test can't go on without.
+// within waits for done, and fails the test after patience.
 func within(t testing.TB, done <-chan struct{}, otherwise string) {
 	t.Helper()
 	select {
@@ -165,8 +165,7 @@ func (d *running) processes(id string) (pids []string) {
 	return pids
 }
 
-// untilNoProcess waits for the end of an execution's processes, whatever the
-// daemon knows of it.
+// untilNoProcess waits until an execution has no process. It does not ask the daemon.
 func (d *running) untilNoProcess(id string) {
 	d.t.Helper()
 	for deadline := time.Now().Add(patience); len(d.processes(id)) > 0; time.Sleep(20 * time.Millisecond) {
@@ -195,7 +194,7 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 	d.kill()
 	d = startDaemonIn(t, dir, extra)
 	d.wantSwept(dead, ids...)
-	// And again at random moments of a busy daemon.
+	// The same at random moments, while the daemon is busy.
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 3 {
 		var wg sync.WaitGroup
@@ -233,7 +232,7 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 		wg.Wait()
 		d = startDaemonIn(t, dir, extra)
 		d.wantSwept(dead)
-		for _, id := range begun { // what was answered is known, and has one end
+		for _, id := range begun { // the daemon knows every answered execution, and how it ended
 			if r := d.attach(id, 0); r.outcome.End != pb.End_END_DAEMON_LOST && r.outcome.End != pb.End_END_EXITED && r.outcome.End != pb.End_END_CANCELLED {
 				t.Errorf("%s ended as %v", id, r.outcome)
 			}
@@ -248,14 +247,14 @@ func parentDeathSignalCleared(t *testing.T, _ *running, _ hostileCase) {
 	ids := d.hold(1, code("hostile", "import ctypes, os, time\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\nif os.fork() == 0: os.setsid(); ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\nelse: print('ready', flush=True)\ntime.sleep(600)"))
 	dead := d.instance()
 	d.kill()
-	d.untilNoProcess(ids[0]) // before anybody sweeps
+	d.untilNoProcess(ids[0]) // no daemon has swept yet
 	d = startDaemonIn(t, dir, "")
 	d.wantSwept(dead, ids...)
 }
 
-// There is no failpoint in the daemon: it is killed a little after it has said that
-// an execution is recorded, when its sandbox is being made. How long that takes is
-// measured first, so that the moments are within it on a slow machine, too.
+// The daemon has no failpoints. The test kills it at several moments between an execution's
+// header, which says that the execution is recorded, and its first output. It measures this
+// time first, so that the moments fit on a slow machine.
 func killedWhileStarting(t *testing.T, _ *running, _ hostileCase) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -280,7 +279,7 @@ func killedWhileStarting(t *testing.T, _ *running, _ hostileCase) {
 	}
 }
 
-// startTakes is the time from an execution's header to the first of its output.
+// startTakes returns the time from an execution's header to its first output.
 func (d *running) startTakes() time.Duration {
 	d.t.Helper()
 	s, err := d.runs.Execute(d.t.Context(), code("hostile", "print('begun', flush=True)"))
@@ -320,7 +319,7 @@ func frozenLeftovers(t *testing.T, _ *running, _ hostileCase) {
 	}
 }
 
-// freeze freezes a cgroup's processes, and says whether it could.
+// freeze freezes the processes of a box and reports whether it could.
 func (b *box) freeze(t *testing.T) (frozen bool) {
 	t.Helper()
 	for _, path := range b.paths {
@@ -354,8 +353,9 @@ func frozenLeftoversWith(t *testing.T, extra string, damage func(instance string
 	if len(one) != 1 {
 		t.Fatalf("cgroups of %s: %v, want one", ids[0], one)
 	}
-	// On cgroup v1 all of a zygote's sandboxes are frozen with it, or none. On v2 each
-	// is by itself, and yet dies with it, so it is frozen as well.
+	// On cgroup v1 the zygote and all of its sandboxes can only be frozen together. On v2
+	// each sandbox can be frozen alone, but it dies with the zygote, so the zygote is frozen
+	// as well.
 	alone := one[0].freeze(t)
 	frozen := alone
 	for _, zygote := range all {
@@ -446,7 +446,7 @@ func diskFull(t *testing.T, _ *running, _ hostileCase) {
 		case err != nil:
 			wantCode(t, "on a full disk", err, codes.ResourceExhausted, codes.Unavailable)
 		case r.outcome.End == pb.End_END_EXITED && r.outcome.GetExitCode() == 5:
-			ended++ // and what could not be kept is said
+			ended++ // the outcome counts all bytes of stdout, kept or not
 			if int(r.outcome.Stdout.TotalBytes) != 300000 {
 				t.Errorf("stdout %v", r.outcome.Stdout)
 			}
@@ -468,8 +468,8 @@ func diskFull(t *testing.T, _ *running, _ hostileCase) {
 	d.stop()
 }
 
-// The state lies on a disk in a file. A copy of that file is what a power cut at that
-// moment leaves: what the file system has not written stays in memory.
+// The state is on a disk image. A copy of the image has the content that a power cut at that
+// moment would leave: unwritten data of the file system is only in memory.
 func powerCut(t *testing.T, _ *running, _ hostileCase) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -477,7 +477,7 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 	newDisk(t, disk, filepath.Join(dir, "state"), 192)
 	d := startDaemonIn(t, dir, "concurrency: {running: 4}\n")
 	var mu sync.Mutex
-	answered := map[string]string{} // key -> execution, once the header was received
+	answered := map[string]string{} // key -> id of each execution whose header was received
 	ended := map[string]bool{}
 	request := func(n int) *pb.ExecuteRequest {
 		req := shell("hostile", fmt.Sprintf("echo %d; echo %d > a", n, n))
@@ -555,7 +555,7 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 			fmt.Sscan(n, &number)
 			r, err := d.try(request(number))
 			if status.Code(err) == codes.DataLoss && strings.Contains(err.Error(), id) {
-				lost++ // output waits for the disk; that it is lost is said
+				lost++ // output reaches the disk later than the record; DATA_LOSS reports that it is lost
 				continue
 			}
 			if err != nil {
@@ -584,7 +584,7 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 	}
 }
 
-// corruptions are what happens to a file.
+// corruptions are ways to damage a file.
 var corruptions = map[string]func([]byte) []byte{
 	"cut short": func(b []byte) []byte { return b[:len(b)/2] },
 	"emptied":   func(b []byte) []byte { return nil },
@@ -606,8 +606,8 @@ func corruptState(t *testing.T, _ *running, _ hostileCase) {
 	first := shell("hostile", "echo first; echo kept > a")
 	first.IdempotencyKey = "k"
 	d.run(first)
-	d.kill() // so that nothing was put in order
-	// A file of every kind that is there.
+	d.kill() // a stop would flush and close the files
+	// One file of every kind.
 	var files []string
 	seen := map[string]bool{}
 	err := filepath.WalkDir(filepath.Join(dir, "state"), func(path string, e os.DirEntry, err error) error {
@@ -639,10 +639,10 @@ func corruptState(t *testing.T, _ *running, _ hostileCase) {
 	for i, rel := range files {
 		for k, name := range names {
 			if few := name == "emptied" || name == "garbage"; few && !strings.HasPrefix(rel, "state/record/record.db") && !strings.HasSuffix(rel, ".json") {
-				continue // as cut short, or as zeroed
+				continue // like cut short or zeroed
 			}
 			if slower > 1 && name != "cut short" && k != i%len(names) {
-				continue // a start takes ten seconds where it is emulated: one in turns
+				continue // a start takes ten seconds in an emulator: one damage per file
 			}
 			corrupt := corruptions[name]
 			places <- struct{}{}
@@ -655,8 +655,7 @@ func corruptState(t *testing.T, _ *running, _ hostileCase) {
 	wg.Wait()
 }
 
-// startDamaged starts a daemon on a copy of the state of dir in which one file is
-// damaged.
+// startDamaged damages one file in a copy of dir's state and starts a daemon on the copy.
 func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
 	copied := newDir(t)
 	if out, err := exec.Command("cp", "-a", dir+"/state", dir+"/skills", copied).CombinedOutput(); err != nil {
@@ -714,7 +713,7 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 	if err := os.WriteFile(filepath.Join(group, limit), []byte("128M"), 0); err != nil {
 		t.Fatal(err)
 	}
-	// The sandboxes' cgroups lie elsewhere than the daemon's.
+	// The limit must not include the sandboxes, so their cgroups are outside of the daemon's.
 	tops, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	if err != nil {
 		t.Fatal(err)
@@ -727,7 +726,7 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 		if err := os.Mkdir(boxes, 0o755); err != nil && !os.IsExist(err) {
 			t.Fatal(err)
 		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // without, it takes nobody
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // cgroup v1 admits no process while these are empty, cpuset(7)
 			if data, err := os.ReadFile(filepath.Join(filepath.Dir(top), file)); err == nil {
 				os.WriteFile(filepath.Join(boxes, file), data, 0)
 			}
@@ -744,7 +743,7 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 	d := start()
 	d.works()
 	id := d.hold(1, code("hostile", stubborn))[0]
-	// It is the first to go, before the daemon.
+	// The kernel must kill a sandbox before it kills the daemon.
 	for _, pid := range d.processes(id) {
 		if data, err := os.ReadFile(fmt.Sprintf("/proc/%s/oom_score_adj", pid)); err != nil || strings.TrimSpace(string(data)) != "1000" {
 			t.Errorf("oom_score_adj of process %s of a sandbox: %q, %v", pid, data, err)
@@ -766,12 +765,12 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 		})
 	}
 	wg.Wait()
-	if d.answers() { // what it could not take at once may have filled its queue
+	if d.answers() { // the requests may have filled its queue for a while
 		d.works()
 		if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
 			t.Error(err)
 		}
-	} else { // then it was the kernel, and the next one finds order
+	} else { // the kernel killed it; the next daemon must sweep its leftovers
 		if err := d.wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 			t.Fatalf("the daemon exited with %v", err)
 		}
@@ -824,7 +823,7 @@ func descriptorsExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d.wantHeldAs(before)
 }
 
-// pidsGroup is the directory of the daemon's sandboxes that counts processes.
+// pidsGroup returns the cgroup above the daemon's sandboxes that limits processes.
 func (d *running) pidsGroup() string {
 	d.t.Helper()
 	for _, c := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
@@ -844,7 +843,7 @@ func (d *running) pidsGroup() string {
 	return ""
 }
 
-// descriptors are the open files of the daemon.
+// descriptors returns the open files of the daemon.
 func (d *running) descriptors() []string {
 	dir := fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid)
 	entries, err := os.ReadDir(dir)
@@ -863,8 +862,8 @@ func (d *running) descriptors() []string {
 
 func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "concurrency: {running: 30}\n")
-	// As many at once as below, so that what the daemon keeps ready for so many is
-	// there before.
+	// First as many executions as below, so that before includes everything that the daemon
+	// keeps for so many.
 	d.release(d.hold(30, shell("hostile", "echo ready; sleep 600")))
 	d.works()
 	before := d.held()
@@ -872,7 +871,7 @@ func processesExhausted(t *testing.T, _ *running, _ hostileCase) {
 	if err := os.WriteFile(group+"/pids.max", []byte("30"), 0); err != nil {
 		t.Fatal(err)
 	}
-	// Those that begin stay until all have begun or failed. None needs a further process.
+	// Started executions run until all have started or failed. None needs another process.
 	req := wall(shell("hostile", "echo ready; exec sleep 600"), 10*time.Minute)
 	var mu sync.Mutex
 	var begun []string
@@ -915,7 +914,7 @@ func failClosed(t *testing.T, _ *running, _ hostileCase) {
 	for _, tt := range []struct {
 		name string
 		by   []string
-		want string // in what it says
+		want string // part of its message
 		skip string
 	}{
 		{"not root", []string{"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}, "root", ""},
@@ -979,7 +978,7 @@ func binaryReplaced(t *testing.T, _ *running, _ hostileCase) {
 		t.Fatal(err)
 	}
 	d.works()
-	// Even one that is written over, since the daemon runs from a sealed copy.
+	// Overwriting the file changes nothing either: the daemon runs from a sealed copy.
 	if err := os.WriteFile(bin, []byte("#!/bin/sh\ntouch "+dir+"/ran\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -1008,7 +1007,7 @@ func daemonStopped(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "grace: 100ms\n")
 	id := d.hold(1, wall(code("hostile", stubborn), startsWithin))[0]
 	d.cmd.Process.Signal(syscall.SIGSTOP)
-	d.untilNoProcess(id) // the init's own deadline
+	d.untilNoProcess(id) // init enforces the deadline, too
 	d.cmd.Process.Signal(syscall.SIGCONT)
 	r := d.attach(id, 0)
 	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_WALL {
@@ -1027,7 +1026,7 @@ func drainOfMany(t *testing.T, _ *running, _ hostileCase) {
 		wg.Go(func() {
 			said := false
 			defer func() {
-				if !said { // nobody waits for it
+				if !said { // it failed; the test must not wait for it
 					ready <- struct{}{}
 				}
 			}()
@@ -1093,7 +1092,7 @@ func initFailures(t *testing.T, _ *running, _ hostileCase) {
 			t.Errorf("%s: ended as %v, want SETUP_FAILED with its step", line, r.outcome)
 		}
 	}
-	// The source of a mount goes away between the check and the start.
+	// The source of a mount disappears between the check and the start.
 	s, err := d.skills.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "victim"})
 	if err != nil {
 		t.Fatal(err)
@@ -1130,8 +1129,8 @@ func initFailures(t *testing.T, _ *running, _ hostileCase) {
 	d.wantHeldAs(before)
 }
 
-// The disk stands still, as a slow one does for long: what kills an execution at its
-// deadline must not wait for it.
+// All writes to the disk block. The daemon must kill an execution at its deadline without
+// waiting for the disk.
 func frozenDisk(t *testing.T, _ *running, _ hostileCase) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -1150,7 +1149,7 @@ func frozenDisk(t *testing.T, _ *running, _ hostileCase) {
 	thaw := sync.OnceFunc(func() { freeze("--unfreeze") })
 	t.Cleanup(thaw)
 	var wg sync.WaitGroup
-	for range 10 { // more work that has to wait
+	for range 10 { // these wait for the disk
 		wg.Go(func() {
 			if r, err := d.try(shell("hostile", "echo hi")); err != nil {
 				wantCode(t, "meanwhile", err, codes.Unavailable, codes.ResourceExhausted)
@@ -1171,7 +1170,7 @@ func frozenDisk(t *testing.T, _ *running, _ hostileCase) {
 	d.stop()
 }
 
-// leakSoak is the short form; SKILLRUN_SOAK=1 runs ten thousand.
+// leakSoak runs 300 executions; SKILLRUN_SOAK=1 runs ten thousand.
 func leakSoak(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "")
 	round := 100
