@@ -55,6 +55,7 @@ var probes = []probe{
 	{"seccomp", "the filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
 	{"oom score", "the kernel ends a program before a service, and the program can't change that", "CAP_SYS_RESOURCE, or a kernel of 5.19 or later with Landlock", tryOOMScore},
 	{"core dumps", "the memory of what crashes in a sandbox goes nowhere", "a kernel.core_pattern that names a file (sysctl kernel.core_pattern=core)", tryCoreDumps},
+	{"socket memory", "what sockets hold that no cgroup counts has a limit", "a kernel with CONFIG_INET_DIAG and CONFIG_INET_UDP_DIAG (modprobe inet_diag tcp_diag udp_diag)", trySocketMemory},
 	{"openat2", "paths that a program controls are opened beneath a directory", "a kernel of 5.6 or later", tryOpenat2},
 	{"id-mapped mounts", "a program owns its files without a copy of them", "a kernel of 5.12 or later, and a state directory on ext4, xfs or btrfs (since 6.3 also tmpfs), not on overlayfs", tryMapped},
 	{"overlay workspace", "a writable view of files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},

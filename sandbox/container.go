@@ -79,6 +79,10 @@ func (h *Host) containerConfig(s Spec, ids idPair, g group, st *staging) *config
 	}
 	if s.Network == NetworkNone {
 		c.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
+		c.Sysctl[sysctlTimeWait] = maxTimeWait
+		if hasStampSetting() {
+			c.Sysctl[sysctlStamps] = "0"
+		}
 	}
 	return c
 }
@@ -130,6 +134,30 @@ func resources(s Spec, g group) *cgroups.Resources {
 }
 
 const firstStageThreads = 64
+
+// Connections in TIME_WAIT are charged to no cgroup, and each takes some 250 bytes for a
+// minute. Of a namespace's own the kernel would keep as many as of the machine, 262,144
+// at most; it ends more than these at once (tcp(7)). init_prepared.c has the same.
+const (
+	sysctlTimeWait = "net.ipv4.tcp_max_tw_buckets"
+	maxTimeWait    = "4096"
+)
+
+// sysctlStamps set to 0 ends copies of sent packets in error queues, which no cgroup is
+// charged with and any message can ask for. Older kernels have it for the whole machine
+// only, where it is not ours to set.
+const sysctlStamps = "net.core.tstamp_allow_data"
+
+// hasStampSetting says whether a network namespace has a setting of its own.
+var hasStampSetting = sync.OnceValue(func() bool {
+	return onThrowawayThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		_, err := os.Stat("/proc/sys/net/core/tstamp_allow_data")
+		return err
+	}) == nil
+})
 
 // rlimits are the limits that stand beside the cgroup's.
 func rlimits(s Spec) []configs.Rlimit {

@@ -188,13 +188,15 @@ int faulty_ioctl(int fd, unsigned long request, ...) {
 	return request == SIOCSIFFLAGS && off(NET) ? 0 : ioctl(fd, request, with);
 }
 
-/* Without a user namespace of the sandbox's own its limits would be the zygote's. */
+/* Without a namespace of the sandbox's own its limits would be the zygote's. */
 int faulty_open(const char *path, int flags, ...) {
 	va_list args;
 	va_start(args, flags);
 	mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
 	va_end(args);
 	if ((off(SYSCTLS) || off(USER)) && strncmp(path, "/proc/sys/user/", 15) == 0)
+		path = "/dev/null";
+	if ((off(SYSCTLS) || off(USER) || off(NET)) && strncmp(path, "/proc/sys/net/", 14) == 0)
 		path = "/dev/null";
 	return open(path, flags, mode);
 }

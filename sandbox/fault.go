@@ -38,6 +38,8 @@ type fault struct {
 	filters func(filters) (filters, error)
 	trees   func(*Host, *staging, *mountList) error // faults.trees
 	unread  bool                                    // faults.unread
+
+	unmetered bool // faults.unmetered
 }
 
 const andLayer = " + "
@@ -103,7 +105,8 @@ var faultsByName = map[string]fault{
 	}},
 	"process limit": {limits: func(g group) error { return g.limitProcesses(manyProcesses) }},
 	// On v2 the memory limit is theirs, too.
-	"socket buffers": {limits: func(g group) error { return g.limitSockets(socketShare * muchMemory) }},
+	"socket buffers": {unmetered: true, limits: func(g group) error { return g.limitSockets(socketShare * muchMemory) }}, // the meter would end it first
+	"socket memory":  {unmetered: true},
 	"core dumps": {config: func(c *configs.Config) {
 		for i := range c.Rlimits {
 			if c.Rlimits[i].Type == unix.RLIMIT_CORE {
@@ -187,6 +190,7 @@ func (h *Host) injectFaults() error {
 	}
 	for _, w := range all {
 		h.faults.unread = h.faults.unread || w.unread
+		h.faults.unmetered = h.faults.unmetered || w.unmetered
 		if w.filters == nil {
 			continue
 		}
@@ -217,6 +221,8 @@ func leaveOut(kind configs.NamespaceType) func(*configs.Config) {
 		switch kind {
 		case configs.NEWNET:
 			c.Networks = nil
+			delete(c.Sysctl, sysctlTimeWait)
+			delete(c.Sysctl, sysctlStamps)
 		case configs.NEWTIME:
 			c.TimeOffsets = nil
 		}

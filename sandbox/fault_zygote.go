@@ -38,6 +38,8 @@ type zygoteFault struct {
 	limits  func(group) error
 	filters func(filters) (filters, error)
 	unread  bool // faults.unread
+
+	unmetered bool // faults.unmetered
 }
 
 var zygoteFaults = map[string]zygoteFault{
@@ -92,7 +94,8 @@ var zygoteFaults = map[string]zygoteFault{
 	"oom score":      {zygote: func(c *configs.Config) { c.OomScoreAdj = new(0) }},
 	"memory limit":   {limits: faultsByName["memory limit"].limits},
 	"process limit":  {limits: faultsByName["process limit"].limits},
-	"socket buffers": {limits: faultsByName["socket buffers"].limits},
+	"socket buffers": {unmetered: true, limits: faultsByName["socket buffers"].limits},
+	"socket memory":  {unmetered: true},
 	"processors": {limits: func(g group) error {
 		if g.unified {
 			return g.write("cpu", "cpu.max", "max")
@@ -183,6 +186,7 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 	}
 	for _, w := range weak {
 		h.faults.unread = h.faults.unread || w.unread
+		h.faults.unmetered = h.faults.unmetered || w.unmetered
 		if w.off != "" {
 			off = append(off, w.off)
 		}

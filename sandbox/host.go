@@ -229,6 +229,8 @@ type faults struct {
 	unread bool // no posture is read back; a benchmark measures the cost of reading it
 	// trees changes the mounts of a root before they are attached; may be nil.
 	trees func(*Host, *staging, *mountList) error
+	// unmetered: the daemon does not measure the sockets of a sandbox.
+	unmetered bool
 }
 
 // change injects the faults of the root's mounts.
@@ -254,6 +256,11 @@ func (f *faults) injectLimits(g group, prepared bool) error {
 		return nil
 	}
 	return f.limits(g)
+}
+
+// unmeters says that the daemon does not measure the sockets of a sandbox.
+func (f *faults) unmeters(prepared bool) bool {
+	return f != nil && f.unmetered && f.prepared == prepared
 }
 
 // onlyMade says that the faults are for libcontainer's sandboxes: the zygote makes none.

@@ -104,6 +104,9 @@ static void restrict_proc(const struct zygote *zygote) {
 	set_sysctl("/proc/sys/user/max_net_namespaces", "0");
 	set_sysctl("/proc/sys/user/max_inotify_instances", "16");
 	set_sysctl("/proc/sys/user/max_inotify_watches", "1024");
+	set_sysctl("/proc/sys/net/ipv4/tcp_max_tw_buckets", "4096"); /* see maxTimeWait */
+	if (access("/proc/sys/net/core/tstamp_allow_data", F_OK) == 0)
+		set_sysctl("/proc/sys/net/core/tstamp_allow_data", "0"); /* see sysctlStamps */
 	/* Nothing in it can be written from here on, least of all /proc/sys and
 	 * a process's own oom_score_adj. */
 	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };

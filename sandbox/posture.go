@@ -46,8 +46,16 @@ func (c *sandbox) posture() (posture, error) {
 		return p, nil
 	}
 	var err error
-	p.initPid, err = c.init.Pid()
+	p.initPid, err = c.initPid()
 	return p, err
+}
+
+// initPid is the pid of c's init on the machine.
+func (c *sandbox) initPid() (int, error) {
+	if c.cloned != nil {
+		return c.cloned.pid, nil
+	}
+	return c.init.Pid()
 }
 
 // A procStatus is what /proc/<pid>/status says.

@@ -239,6 +239,8 @@ func without(kind configs.NamespaceType) func(*configs.Config) {
 		c.Namespaces = slices.DeleteFunc(c.Namespaces, func(n configs.Namespace) bool { return n.Type == kind })
 		if kind == configs.NEWNET {
 			c.Networks = nil
+			delete(c.Sysctl, sysctlTimeWait)
+			delete(c.Sysctl, sysctlStamps)
 		}
 		if kind == configs.NEWTIME {
 			c.TimeOffsets = nil

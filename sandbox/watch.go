@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // killPatience is how long init may take to report the end after it was told
@@ -36,9 +38,12 @@ type watch struct {
 	oomTick <-chan time.Time
 	wall    *time.Timer
 	cpu     *time.Timer
-	kill    *time.Timer // grace is over
-	killAt  time.Time   // when; zero: no grace runs
-	force   *time.Timer // init doesn't answer
+	kill    *time.Timer  // grace is over
+	killAt  time.Time    // when; zero: no grace runs
+	force   *time.Timer  // init doesn't answer
+	sockets *time.Timer  // when to look at what the sockets hold
+	meter   *socketMeter // nil: the network is the machine's
+	fault   error        // of ours, for which the program was killed
 }
 
 // endFrame is what init said last.
@@ -55,6 +60,13 @@ func newWatch(p *Process) *watch {
 	if limits.CPU > 0 {
 		w.cpu.Reset(minCPUPeriod)
 	}
+	w.sockets = stoppedTimer()
+	if p.sandbox.spec.Network == NetworkNone && !p.sandbox.host.faults.unmeters(p.sandbox.cloned != nil) {
+		if pid, err := p.sandbox.initPid(); err == nil { // else init is gone
+			w.meter = newSocketMeter(pid)
+			w.sockets.Reset(socketPeriod)
+		}
+	}
 	return w
 }
 
@@ -67,8 +79,10 @@ func stoppedTimer() *time.Timer {
 // run returns when no process of the sandbox is left.
 func (w *watch) run() error {
 	defer w.wall.Stop()
+	defer w.meter.close()
 	go func() { w.frames <- w.p.readEnd() }()
 	end := w.wait()
+	w.meter.close() // the last who holds a namespace pays for its destruction
 	if end.err == nil {
 		w.measure() // while init ends, whose end is no part of the program
 	}
@@ -80,7 +94,7 @@ func (w *watch) run() error {
 		err = errors.Join(fmt.Errorf("%w: %s: %v", ErrLost, w.p.sandbox.spec.ID, end.err), err)
 	}
 	w.conclude(end)
-	return err
+	return errors.Join(w.fault, err)
 }
 
 // wait handles what happens until init reports the end or is gone.
@@ -94,6 +108,8 @@ func (w *watch) wait() endFrame {
 			w.end(TimedOut, Wall, limits.Grace)
 		case <-w.cpu.C:
 			w.checkCPU(limits)
+		case <-w.sockets.C:
+			w.checkSockets(limits)
 		case <-w.p.sandbox.oom.fired:
 			w.oomTick = time.After(oomPeriod)
 		case <-w.oomTick:
@@ -141,6 +157,22 @@ func (w *watch) checkCPU(limits Limits) {
 		return
 	}
 	w.cpu.Reset(min(max(left/time.Duration(runtime.NumCPU()), minCPUPeriod), maxCPUPeriod))
+}
+
+// checkSockets ends the program when its sockets hold more than its memory limit.
+func (w *watch) checkSockets(limits Limits) {
+	begin := time.Now()
+	over, err := w.meter.exceeds(limits.MemoryBytes)
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH): // init is gone, which its frame says
+	case err != nil:
+		w.fault = err
+		w.killAll()
+	case over:
+		w.end(OOMKilled, NoDeadline, 0)
+	default:
+		w.sockets.Reset(max(socketPeriod, socketRest*time.Since(begin)))
+	}
 }
 
 // checkOOM ends the whole program when one of its processes was killed for

@@ -14,7 +14,7 @@ guest_packages=(
 modules=(
 	drivers/virtio/virtio_ring drivers/virtio/virtio drivers/virtio/virtio_pci_legacy_dev
 	drivers/virtio/virtio_pci_modern_dev drivers/virtio/virtio_pci drivers/block/virtio_blk
-	drivers/block/loop fs/overlayfs/overlay
+	drivers/block/loop fs/overlayfs/overlay net/ipv4/inet_diag net/ipv4/tcp_diag net/ipv4/udp_diag
 )
 
 # Sets $kernel and $modules_dir. Only the first run, or one that finds its cache

@@ -20,6 +20,9 @@ func advise(out Outcome, lost error) string {
 		}
 		return fmt.Sprintf("It ran longer than %s; raise limits.wall_time (up to the skill's max_execution_time, if it has one) or let it do less.", l.Wall)
 	case OOMKilled:
+		if out.Evidence.OOMKills == 0 { // not the kernel's decision: sandbox/socket_memory.go
+			return fmt.Sprintf("Its sockets held more than its %s of memory, in connections that it did not accept or messages that it did not read; let it accept and read them, or raise limits.memory_bytes.", size(l.MemoryBytes))
+		}
 		return fmt.Sprintf("It needed more than its %s of memory; raise limits.memory_bytes (up to the skill's max_memory, if it has one) or let it work in smaller pieces. Files in /workspace, /tmp, HOME and /dev/shm count as memory.", size(l.MemoryBytes))
 	case DaemonLost:
 		return "The daemon died before this execution ended, and the program was killed with it; how far the program came is not known. Run it again only if doing its work twice does no harm."

@@ -142,6 +142,7 @@ func TestOutcomeFollowsTheExit(t *testing.T) {
 		{"wall", sandbox.Exit{End: sandbox.TimedOut, Signal: 9}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: WallDeadline}}, 124},
 		{"cpu", sandbox.Exit{End: sandbox.TimedOut, Deadline: sandbox.CPU}, nil, Outcome{End: TimedOut, TimedOut: true, Evidence: Evidence{Deadline: CPUDeadline}}, 124},
 		{"oom", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9, OOMKills: 2}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Evidence: Evidence{OOMKills: 2}}, -9},
+		{"sockets", sandbox.Exit{End: sandbox.OOMKilled, Signal: 9}, nil, Outcome{End: OOMKilled, Signal: "SIGKILL", Advice: "Its sockets held more than"}, -9},
 		{"pids", sandbox.Exit{End: sandbox.Exited, PidsMax: 7}, nil, Outcome{End: Exited, Evidence: Evidence{PidsMax: 7}}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -155,6 +156,9 @@ func TestOutcomeFollowsTheExit(t *testing.T) {
 			}
 			if got.ExitCode == nil || *got.ExitCode != tt.code {
 				t.Errorf("exit code %v, want %d", got.ExitCode, tt.code)
+			}
+			if !strings.HasPrefix(got.Advice, tt.want.Advice) {
+				t.Errorf("advice %q, want %q", got.Advice, tt.want.Advice)
 			}
 			if (got.End != Exited || got.Evidence.PidsMax > 0) && got.Advice == "" {
 				t.Error("no advice")

@@ -148,7 +148,9 @@ const (
 	End_END_SIGNALED End = 2
 	// A deadline passed: wall, CPU or queue; see Evidence.deadline.
 	End_END_TIMED_OUT End = 3
-	// The kernel killed one of its processes because its memory limit was reached.
+	// The kernel killed one of its processes because its memory limit was reached. If
+	// Evidence.oom_kill_count is 0, the daemon killed it because its sockets held more
+	// than that limit.
 	End_END_OOM_KILLED End = 4
 	// Cancelled by a client, by a lost connection, or by the daemon's drain.
 	End_END_CANCELLED End = 5

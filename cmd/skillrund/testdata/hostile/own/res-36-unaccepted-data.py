@@ -1,0 +1,15 @@
+import signal
+kept, held = [], 0
+print("INFO begins", flush=True)
+while held < 512 << 20:
+    server = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    kept.append(server)
+    for _ in range(100):
+        client = socket.create_connection(server.getsockname())
+        client.setblocking(False)
+        try:
+            while True:
+                held += client.send(bytes(1 << 20))
+        except BlockingIOError:
+            client.close()
+signal.pause()

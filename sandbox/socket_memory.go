@@ -1,0 +1,272 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel charges the data of a connection to a cgroup from accept() on
+// (inet_csk_accept in net/ipv4/inet_connection_sock.c). It charges error queues to no
+// cgroup (sock_queue_err_skb in net/core/skbuff.c). A script could hold any amount there.
+// While a program runs, the daemon therefore asks the kernel what all sockets of the
+// sandbox's network namespace hold together, by sock_diag(7), and ends a program whose
+// sockets hold more than its memory limit. The kernel does not list TCP and UDP sockets
+// without an address. docs/security.md lists the attacks that remain for that reason.
+
+// socketPeriod is how often the daemon looks. In that time a processor fills about 100 MiB.
+const socketPeriod = 50 * time.Millisecond
+
+// socketRest is how much longer than a look the daemon waits until the next one: many
+// sockets take long to list.
+const socketRest = 4
+
+// maxSockets bounds the sockets of a sandbox, with those that have no file. It keeps a
+// look below about 20 ms.
+const maxSockets = 16384
+
+// unacceptedBytes is the size of an empty TCP socket: 2,432 bytes in Linux 6.18, rounded
+// up. Before accept() it is not charged either.
+const unacceptedBytes = 4096
+
+// A socketMeter measures the sockets of one network namespace. The zero socketMeter is
+// not usable: see newSocketMeter. One goroutine uses it.
+type socketMeter struct {
+	pid  int // a process of the namespace, on the machine
+	diag int // sock_diag socket in the namespace, or -1 until it is needed
+}
+
+func newSocketMeter(pid int) *socketMeter { return &socketMeter{pid: pid, diag: -1} }
+
+// close releases the namespace. The meter may be nil.
+func (m *socketMeter) close() {
+	if m != nil && m.diag >= 0 {
+		unix.Close(m.diag)
+		m.diag = -1
+	}
+}
+
+// exceeds says whether the sockets hold more than limit bytes together, or are too many.
+func (m *socketMeter) exceeds(limit int64) (bool, error) {
+	used, err := m.count()
+	if err != nil || used > maxSockets {
+		return used > maxSockets, err
+	}
+	most, err := mostPerSocket()
+	if err != nil {
+		return false, err
+	}
+	if used*most <= limit { // the usual case: a few sockets or none
+		return false, nil
+	}
+	if m.diag < 0 {
+		if m.diag, err = openDiagIn(m.pid); err != nil {
+			return false, err
+		}
+	}
+	sum, err := sumSockets(m.diag)
+	return sum.held > limit, err
+}
+
+// count is the number of sockets of the namespace, local ones included.
+func (m *socketMeter) count() (int64, error) {
+	path := fmt.Sprintf("/proc/%d/net/sockstat", m.pid)
+	text, err := readAll(unix.AT_FDCWD, path)
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	number, ok := strings.CutPrefix(first, "sockets: used ")
+	used, err := strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("%s begins with %q", path, first)
+	}
+	return used, nil
+}
+
+// mostPerSocket is the largest receive buffer in bytes: twice the maximum of SO_RCVBUF
+// (socket(7)), or the maximum of TCP's own choice (tcp(7)).
+var mostPerSocket = sync.OnceValues(func() (int64, error) {
+	var most int64
+	for path, times := range map[string]int64{"/proc/sys/net/core/rmem_max": 2, "/proc/sys/net/core/rmem_default": 1, "/proc/sys/net/ipv4/tcp_rmem": 1} {
+		text, err := readAll(unix.AT_FDCWD, path)
+		if err != nil {
+			return 0, err
+		}
+		for word := range strings.FieldsSeq(text) {
+			n, err := strconv.ParseInt(word, 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", path, err)
+			}
+			most = max(most, n*times)
+		}
+	}
+	return most, nil
+})
+
+// openDiagIn opens a sock_diag socket in the network namespace of a process. A socket
+// stays in the namespace in which it was made.
+func openDiagIn(pid int) (fd int, err error) {
+	ns, err := openNamespace(pid, "net")
+	if err != nil {
+		return -1, err
+	}
+	defer ns.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked, so the thread ends with this function
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			fd, err = -1, fmt.Errorf("enter the network namespace of %d: %w", pid, err)
+			return
+		}
+		fd, err = openDiag()
+	}()
+	<-done
+	return fd, err
+}
+
+func openDiag() (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return -1, fmt.Errorf("sock_diag: %w", err)
+	}
+	// The kernel answers at once, or not at all.
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("sock_diag: %w", err)
+	}
+	return fd, nil
+}
+
+// A socketSum is of the sockets that sock_diag lists.
+type socketSum struct{ listed, held int64 }
+
+// sumSockets lists all sockets, of both families and protocols that a sandbox has.
+func sumSockets(diag int) (sum socketSum, err error) {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+			if err := listSockets(diag, family, protocol, &sum); err != nil {
+				return sum, fmt.Errorf("sock_diag: family %d, protocol %d: %w", family, protocol, err)
+			}
+		}
+	}
+	return sum, nil
+}
+
+// Layouts of linux/inet_diag.h and linux/sock_diag.h, in bytes.
+const (
+	diagRequestSize = 56 // struct inet_diag_req_v2
+	diagMessageSize = 72 // struct inet_diag_msg
+	diagInodeAt     = 68 // offset of idiag_inode: 0 if the socket has no file
+	diagMemory      = 7  // INET_DIAG_SKMEMINFO
+	// Words of its array of 32 bits.
+	memoryReceived = 0 // SK_MEMINFO_RMEM_ALLOC: received, and the error queue
+	memoryOptions  = 6 // SK_MEMINFO_OPTMEM
+	memoryBacklog  = 7 // SK_MEMINFO_BACKLOG
+	memoryWords    = 8 // at least
+)
+
+// everyState but TIME_WAIT (6), which holds nothing.
+const everyState = math.MaxUint32 &^ (1 << 6)
+
+// listSockets asks for all sockets of a kind and adds them to sum.
+func listSockets(diag int, family, protocol byte, sum *socketSum) error {
+	request := make([]byte, unix.SizeofNlMsghdr+diagRequestSize)
+	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
+	binary.NativeEndian.PutUint16(request[4:], unix.SOCK_DIAG_BY_FAMILY)
+	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	body := request[unix.SizeofNlMsghdr:]
+	body[0], body[1], body[2] = family, protocol, 1<<(diagMemory-1)
+	binary.NativeEndian.PutUint32(body[4:], everyState)
+	if err := unix.Sendto(diag, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	answer := make([]byte, 64<<10)
+	for {
+		n, _, err := unix.Recvfrom(diag, answer, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if done, err := sum.add(answer[:n]); done || err != nil {
+			return err
+		}
+	}
+}
+
+var errDiagAnswer = errors.New("an answer that is none")
+
+// add adds the sockets of one packet, and says whether it is the last.
+func (sum *socketSum) add(packet []byte) (done bool, err error) {
+	for len(packet) >= unix.SizeofNlMsghdr {
+		size, kind := int(binary.NativeEndian.Uint32(packet)), binary.NativeEndian.Uint16(packet[4:])
+		if size < unix.SizeofNlMsghdr || size > len(packet) {
+			return false, errDiagAnswer
+		}
+		body := packet[unix.SizeofNlMsghdr:size]
+		switch {
+		case kind == unix.NLMSG_DONE:
+			return true, nil
+		case kind == unix.NLMSG_ERROR && len(body) >= 4:
+			return false, unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
+		case kind != unix.SOCK_DIAG_BY_FAMILY || len(body) < diagMessageSize:
+			return false, errDiagAnswer
+		}
+		sum.listed++
+		if binary.NativeEndian.Uint32(body[diagInodeAt:]) == 0 {
+			sum.held += unacceptedBytes
+		}
+		sum.held += memoryOf(body[diagMessageSize:])
+		packet = packet[min(align4(size), len(packet)):]
+	}
+	return false, nil
+}
+
+// memoryOf finds the memory of a socket among the attributes of its message, in bytes.
+func memoryOf(attributes []byte) (sum int64) {
+	for len(attributes) >= unix.SizeofNlAttr {
+		size, kind := int(binary.NativeEndian.Uint16(attributes)), binary.NativeEndian.Uint16(attributes[2:])
+		if size < unix.SizeofNlAttr || size > len(attributes) {
+			return sum
+		}
+		if value := attributes[unix.SizeofNlAttr:size]; kind == diagMemory && len(value) >= 4*memoryWords {
+			for _, word := range []int{memoryReceived, memoryOptions, memoryBacklog} {
+				sum += int64(binary.NativeEndian.Uint32(value[4*word:]))
+			}
+		}
+		attributes = attributes[min(align4(size), len(attributes)):]
+	}
+	return sum
+}
+
+// align4 rounds up as NLMSG_ALIGN does.
+func align4(n int) int { return (n + 3) &^ 3 }
+
+// trySocketMemory lists the daemon's own sockets. It is one of the probes.
+func trySocketMemory(Config) (string, error) {
+	fd, err := openDiag()
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	if _, err := sumSockets(fd); err != nil {
+		return "", err
+	}
+	if _, err := newSocketMeter(os.Getpid()).count(); err != nil {
+		return "", err
+	}
+	_, err = mostPerSocket()
+	return "can be measured", err
+}
