@@ -20,8 +20,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// h2 is a client that says what a gRPC library never would: it writes frames, and
-// remembers what came back.
+// h2 is a client that writes single HTTP/2 frames, also ones that no gRPC library sends. It
+// remembers the answers.
 type h2 struct {
 	t    *testing.T
 	conn net.Conn
@@ -44,14 +44,15 @@ type h2Stream struct {
 	reset, end bool
 }
 
-// dialH2 opens a connection to the daemon's socket and has its first words said.
+// dialH2 opens a connection to the daemon's socket and sends the client preface.
 func dialH2(t *testing.T, d *running) *h2 {
 	t.Helper()
 	return newH2(t, d, http2.ClientPreface)
 }
 
-// newH2 opens a connection and says how it begins, with settings if that is the
-// preface. It reads only then: what it answers must not come first.
+// newH2 opens a connection and writes begin. After the client preface it also sends
+// settings. It reads only after that, because read answers frames, and these answers must
+// not be sent before the preface.
 func newH2(t *testing.T, d *running, begin string) *h2 {
 	t.Helper()
 	conn, err := net.Dial("unix", d.dir+"/s.sock")
@@ -101,7 +102,7 @@ func (h *h2) read() {
 		}
 		h.changed.Broadcast()
 		h.mu.Unlock()
-		switch f := frame.(type) { // not under the lock: it may block
+		switch f := frame.(type) { // without holding mu: a write may block
 		case *http2.SettingsFrame:
 			if !f.IsAck() {
 				h.write(func(w *http2.Framer) error { return w.WriteSettingsAck() })
@@ -114,7 +115,7 @@ func (h *h2) read() {
 	}
 }
 
-// write returns whether the other end still listens.
+// write writes a frame and reports whether the connection still took it.
 func (h *h2) write(frame func(*http2.Framer) error) bool {
 	h.writing.Lock()
 	defer h.writing.Unlock()
@@ -122,7 +123,7 @@ func (h *h2) write(frame func(*http2.Framer) error) bool {
 	return frame(h.framer) == nil
 }
 
-// block is a header block of a call with more fields, in pairs.
+// block returns the header block of a call. more has additional names and values in turn.
 func (h *h2) block(path string, more ...string) []byte {
 	h.headers.Reset()
 	fields := append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "localhost", "content-type", "application/grpc", "te", "trailers"}, more...)
@@ -152,7 +153,7 @@ func (h *h2) request(path string, more ...string) uint32 {
 	return id
 }
 
-// message sends one gRPC message, as far as the other end's window lets it.
+// message sends one gRPC message, at most 60 KiB of it, which the initial window lets through.
 func (h *h2) message(stream uint32, flag byte, data []byte, end bool) {
 	framed := append([]byte{flag, 0, 0, 0, 0}, data...)
 	bits.BigEndian.PutUint32(framed[1:], uint32(len(data)))
@@ -167,7 +168,8 @@ func (h *h2) message(stream uint32, flag byte, data []byte, end bool) {
 	}
 }
 
-// until waits for a condition of the connection; the end of it wakes, too.
+// until waits until is returns true or the connection is closed. It returns the last result
+// of is.
 func (h *h2) until(what string, is func() bool) bool {
 	h.t.Helper()
 	timer := time.AfterFunc(2*patience, func() {
@@ -183,8 +185,8 @@ func (h *h2) until(what string, is func() bool) bool {
 	return is()
 }
 
-// status is how a call ended; a stream that was reset, or that went with its
-// connection, is Unavailable.
+// status returns the status of a call. It is Unavailable if the stream was reset or its
+// connection closed.
 func (h *h2) status(stream uint32) codes.Code {
 	h.t.Helper()
 	var code codes.Code = codes.Unavailable
@@ -206,8 +208,8 @@ func (h *h2) status(stream uint32) codes.Code {
 	return code
 }
 
-// reset says whether a stream was refused. It waits for a settled answer: a ping
-// that comes back was sent after it.
+// reset waits until a stream is refused, by a reset or a status, or the connection is closed,
+// and reports whether the daemon refused the stream.
 func (h *h2) reset(stream uint32) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,33 +226,34 @@ func (h *h2) reset(stream uint32) bool {
 	}
 }
 
-// untilClosed waits for the other end to hang up.
+// untilClosed waits until the daemon closes the connection.
 func (h *h2) untilClosed(what string) {
 	h.t.Helper()
 	h.until(what+": closed", func() bool { return h.closed })
 }
 
-// slowLoris opens connections and requests and never finishes them. The server's own
-// bounds end them: 5 seconds for a handshake, a minute for an idle connection. Nothing
-// here measures these times.
+// slowLoris opens connections and requests and never completes them. The server closes them
+// after its own timeouts: 5 seconds for a handshake, a minute for an idle connection. The
+// test does not measure these times.
 func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 	d := startHostile(t, "")
 	d.works()
 	before := d.held()
-	// These wait beside each other.
+	// These connections wait at the same time.
 	half := newH2(t, d, http2.ClientPreface[:10])
-	open := dialH2(t, d) // HEADERS without END_HEADERS, and never CONTINUATION
+	open := dialH2(t, d) // HEADERS without END_HEADERS, then no CONTINUATION
 	block := open.block("/skillrun.v1.ExecutionService/Execute")
 	open.write(func(f *http2.Framer) error {
 		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: false})
 	})
-	idle := dialH2(t, d) // nothing at all
-	// Far more connections than anybody may have: those past the bound are closed at once.
+	idle := dialH2(t, d) // no request
+	// These are many more connections than one caller may have. The daemon closes those above
+	// the bound at once.
 	var silent []net.Conn
 	for range 600 {
 		conn, err := net.Dial("unix", d.dir+"/s.sock")
 		if err != nil {
-			continue // the socket's backlog is full
+			continue // the listen queue is full
 		}
 		silent = append(silent, conn)
 	}
@@ -260,7 +263,7 @@ func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 	if most := d.held().files - before.files; most > 300 {
 		t.Errorf("%d connections are open, want at most the bound of 128 for one user", most)
 	}
-	d.works() // on the connection that it has
+	d.works() // on the connection of d
 	for _, conn := range silent {
 		conn.SetReadDeadline(time.Now().Add(2 * patience))
 		if _, err := io.Copy(io.Discard, conn); os.IsTimeout(err) {
@@ -269,8 +272,8 @@ func slowLoris(t *testing.T, _ *running, _ hostileCase) {
 		}
 		conn.Close()
 	}
-	// A message that comes a byte at a time holds one stream and no slot, and
-	// others go on meanwhile. It ends with its connection.
+	// An incomplete message holds a stream but no slot, and other requests still run. Its end
+	// comes with the end of the connection.
 	trickle := dialH2(t, d)
 	stream := trickle.request("/skillrun.v1.ExecutionService/ExecuteInteractive")
 	trickle.write(func(f *http2.Framer) error { return f.WriteData(stream, false, []byte{0, 0, 0, 1, 0, 10}) })
@@ -300,7 +303,7 @@ func http2Abuse(t *testing.T, _ *running, _ hostileCase) {
 	for _, abuse := range []struct {
 		name string
 		run  func(*h2)
-		gone bool // the connection has to be closed
+		gone bool // the daemon must close the connection
 	}{
 		{"rapid reset", func(h *h2) {
 			for range 20_000 {

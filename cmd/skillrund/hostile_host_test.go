@@ -20,11 +20,11 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A hostCheck is what a case expects outside of the sandbox: it may have something
-// to do before the case starts, beside it and after it.
+// A hostCheck checks an expectation about the host. Its functions run before the case, at
+// the same time as the case, and after it. Each may be nil.
 type hostCheck struct{ before, during, after func(*trial) }
 
-// hostChecks gives each sentence of the catalogue about the host its check.
+// hostChecks maps each sentence of the catalogue about the host to its check.
 var hostChecks = map[string]hostCheck{
 	"collect output files [out.txt, env.txt, magic.txt, rel.txt, rootdir/etc/shadow, real/link/passwd] through the API: each must be reported as refused/symlink, and no byte of any HOST file may be returned": {after: linksAreRefused},
 	"while it runs, collect /workspace/cur/result.txt and /workspace/cur/passwd 1000 times: never host content":                                                                                                 {during: collectWhileItRuns, after: onlyItsOwnResult},
@@ -45,7 +45,7 @@ var hostChecks = map[string]hostCheck{
 	"nr_throttled > 0": {during: isThrottled, after: cpuDeadline},
 }
 
-// extraChecks are of single cases whose expectation is only in words.
+// extraChecks has the checks of cases that describe their expectation only in their text.
 var extraChecks = map[string]hostCheck{
 	"k-14-credentials":                {after: idsAreNobodys},
 	"k-18-seccomp-selfcheck":          {after: reachableIsGolden},
@@ -63,7 +63,8 @@ var extraChecks = map[string]hostCheck{
 	"fs-13-sparse-output":             {after: noBigArtifact},
 }
 
-// hostWords are in host files that a case could steal, but in none of a sandbox's.
+// hostWords returns words of the host's files that are in no file of a sandbox. A case that
+// prints one has read the host's file.
 func hostWords(t testing.TB) [][]byte {
 	t.Helper()
 	shadow, err := os.ReadFile("/etc/shadow")
@@ -81,7 +82,7 @@ func hostWords(t testing.TB) [][]byte {
 	return words
 }
 
-// tryArtifact reads one artifact; an error is for the caller to judge.
+// tryArtifact reads one artifact and returns any error to the caller.
 func (tr *trial) tryArtifact(req *pb.GetArtifactRequest) ([]byte, error) {
 	req.ExecutionId = tr.id
 	s, err := tr.d.runs.GetArtifact(tr.Context(), req)
@@ -131,7 +132,7 @@ func collectWhileItRuns(tr *trial) {
 	words := hostWords(tr)
 	for range 1000 {
 		select {
-		case <-tr.ended: // on a slow machine before all of them
+		case <-tr.ended: // a slow machine may not finish all rounds
 			return
 		default:
 		}
@@ -212,9 +213,9 @@ func oddNamesComeBack(tr *trial) {
 	nothingRemains(tr)
 }
 
-// nothingRemains checks the execution's cgroups, which hold its processes, its
-// mounts in the daemon's namespace, and its files. A cgroup without an init tells
-// nobody whose it was: those that are there at first must go, or get one.
+// nothingRemains waits until no cgroup, process, mount or file of the execution is left. A
+// prewarmed box without an init could be any execution's, so each box that is in this state
+// at the start must disappear or get an init.
 func nothingRemains(tr *trial) {
 	tr.Helper()
 	nobodys := map[string]bool{}
@@ -241,7 +242,7 @@ func nothingRemains(tr *trial) {
 	}
 }
 
-// leftoversOf lists what there is of one execution.
+// leftoversOf lists the cgroups, mounts and files of one execution.
 func (d *running) leftoversOf(id string) []string {
 	var left []string
 	slots := map[string]bool{}
@@ -265,8 +266,8 @@ func (d *running) leftoversOf(id string) []string {
 	return left
 }
 
-// wantNoProcess checks that no process of the machine is in a cgroup of an execution
-// of this daemon, or in a sandbox and in no other cgroup than the zygote's.
+// wantNoProcess waits until every process in the daemon's cgroups belongs to the zygote or to
+// a waiting sandbox.
 func (d *running) wantNoProcess() {
 	d.t.Helper()
 	instance := d.instance()
@@ -302,11 +303,11 @@ func (d *running) strays(instance string) (left []string) {
 		pid := filepath.Base(filepath.Dir(path))
 		found[pid] = true
 	}
-	for _, b := range boxesOf(instance) { // after: what has come since is none of them
+	for _, b := range boxesOf(instance) { // after the search, so that processes started since then are not in found
 		if b.name != zygoteBox && !b.waits() {
 			continue
 		}
-		var home string // the namespace that they may be in
+		var home string // the only PID namespace that processes of b may be in
 		if b.init != "" {
 			home, _ = os.Readlink("/proc/" + b.init + "/ns/pid")
 		}
@@ -324,8 +325,8 @@ func (d *running) strays(instance string) (left []string) {
 	return left
 }
 
-// idsAreNobodys: on the machine, whatever the sandbox sees, no process of an execution
-// has the ids of root or of an account.
+// idsAreNobodys checks from outside that no process of an execution has the ids of root or
+// of an account.
 func idsAreNobodys(tr *trial) {
 	id := tr.d.hold(1, code("hostile", stubborn))[0]
 	pids := tr.d.processes(id)
@@ -354,7 +355,7 @@ func ranASecond(tr *trial) {
 	nothingRemains(tr)
 }
 
-// A loopbackProbe counts who comes.
+// A loopbackProbe counts the connections to its listeners.
 type loopbackProbe struct {
 	listeners []net.Listener
 	came      *atomic.Int64
@@ -383,8 +384,8 @@ func (p *loopbackProbe) listen(tr *trial, network, address string) {
 	}()
 }
 
-// listenOnLoopback listens where the case looks. The daemon itself listens on no
-// port while its sandboxes may reach one.
+// listenOnLoopback listens on the ports that the case tries. The daemon listens on no port
+// if its sandboxes can reach the host's network.
 func listenOnLoopback(tr *trial) {
 	p := &loopbackProbe{came: new(atomic.Int64)}
 	for _, port := range []int{2375, 5432, 6379, 9090, 50051} {
@@ -411,19 +412,19 @@ func nobodyCame(tr *trial) {
 	if n := p.came.Load(); n != 0 {
 		tr.Errorf("%d connections came out of the sandbox", n)
 	}
-	// And the counting works.
+	// The counter works: it counts a connection of the test.
 	c, err := net.Dial(p.listeners[0].Addr().Network(), p.listeners[0].Addr().String())
 	if err != nil {
 		tr.Fatal(err)
 	}
 	defer c.Close()
-	c.Read(make([]byte, 1)) // returns when it was counted and closed
+	c.Read(make([]byte, 1)) // returns after the listener has counted and closed it
 	if p.came.Load() == 0 {
 		tr.Error("a connection of the test's own is not counted")
 	}
 }
 
-// neighbourRuns runs others beside the case: none fails.
+// neighbourRuns runs other executions at the same time. None may fail.
 func neighbourRuns(tr *trial) {
 	for i := range 3 {
 		r, err := tr.d.try(code("hostile", fmt.Sprintf("print(%d)", i)))
@@ -442,8 +443,8 @@ func forksWereRefused(tr *trial) {
 	nothingRemains(tr)
 }
 
-// didNotWait: the background child holds on for far longer than the wall time, so
-// an end by itself before that shows that nobody waited for it.
+// didNotWait checks that the execution ended before its wall time, by its own exit. The
+// background child holds the output open for much longer, so nothing waited for the child.
 func didNotWait(tr *trial) {
 	o := tr.r.outcome
 	if o.End != pb.End_END_EXITED || o.Usage.GetWallTime().AsDuration() >= o.Limits.WallTime.AsDuration() {
@@ -458,7 +459,7 @@ func wallDeadline(tr *trial) {
 	nothingRemains(tr)
 }
 
-// residentBytes is how much memory the daemon holds of its own.
+// residentBytes returns the daemon's anonymous memory in bytes (RssAnon, proc_pid_status(5)).
 func (d *running) residentBytes() int64 {
 	d.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -478,8 +479,8 @@ func (d *running) residentBytes() int64 {
 	return 0
 }
 
-// heapSlack is what a Go heap grows by itself with other cases beside: garbage
-// not yet collected. What a case floods is many times that.
+// heapSlack is how many bytes a Go heap may grow with garbage of other cases that run at the
+// same time. A flood is many times larger.
 const heapSlack = 64 << 20
 
 func measureDaemon(tr *trial) { tr.kept = tr.d.residentBytes() }
@@ -495,8 +496,8 @@ func daemonStayedSmall(tr *trial) {
 	}
 }
 
-// cpuWithinItsShare: all processes together had no more than the share of processors
-// that the execution asked for.
+// cpuWithinItsShare checks that all processes together used at most the share of processors
+// that the execution asked for, plus 10 %.
 func cpuWithinItsShare(tr *trial) {
 	o := tr.r.outcome
 	if o.Limits.MilliCpus == 0 {
@@ -508,7 +509,7 @@ func cpuWithinItsShare(tr *trial) {
 	}
 }
 
-// isThrottled waits until the kernel says of the execution's cgroup that it was held up.
+// isThrottled waits until the kernel has throttled the execution's cgroup (cpu.stat).
 func isThrottled(tr *trial) {
 	for {
 		for _, b := range tr.d.boxesOfExecution(tr.id) {
@@ -530,11 +531,11 @@ func isThrottled(tr *trial) {
 	}
 }
 
-// cpuDeadline: the sum over all processes has a bound, too.
+// cpuDeadline checks that cpu_time also bounds the sum over all processes.
 func cpuDeadline(tr *trial) {
 	req := tr.c.request()
 	req.Limits.CpuTime = durationpb.New(2 * time.Second)
-	req.Limits.WallTime = nil // the daemon's default, far above
+	req.Limits.WallTime = nil // the daemon's default, which is much longer
 	req.Limits.MilliCpus = 0
 	r := tr.d.run(req)
 	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_CPU {
@@ -572,21 +573,21 @@ func noBigArtifact(tr *trial) {
 	}
 }
 
-// reachableList is what a sandbox reaches of the kernel on x86-64, by package sandbox's
-// own test, which writes it: a number, a name and an answer in each line.
+// reachableList lists the system calls that a sandbox reaches on x86-64. A test of package
+// sandbox writes it. Each line has a number, a name and an answer.
 const reachableList = "../../sandbox/testdata/syscalls-x86_64.golden"
 
-// newerThanSome begins the calls that came with Linux 5.1 and later: not every kernel
-// and every libseccomp has them.
+// newerThanSome is the first system call of Linux 5.1 and later. Some kernels and versions of
+// libseccomp do not know these calls.
 const newerThanSome = 424
 
-// sometimesReached are calls that the filter allows and libseccomp 2.5 has no name
-// for, so that the list has them as refused; and uretprobe and uprobe, the kernel's own
-// trampolines, which it lets past every filter and which end a program that calls them.
+// sometimesReached has calls whose answer depends on the machine. libseccomp 2.5 has no names
+// for some calls that the filter allows, so the list has them as refused. The kernel lets its
+// trampolines uretprobe and uprobe past every filter; they end a program that calls them.
 var sometimesReached = []int{335, 336, 453, 462, 464, 465, 466}
 
-// reachableIsGolden compares the system calls that a sandbox reaches with the
-// list in the repository, so that a change of the filter shows in review.
+// reachableIsGolden compares the system calls that a sandbox reaches with the list in the
+// repository, so that a reviewer sees every change of the filter.
 func reachableIsGolden(tr *trial) {
 	data, err := os.ReadFile(reachableList)
 	if err != nil {

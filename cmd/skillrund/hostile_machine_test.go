@@ -17,14 +17,14 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// ownMachineVar says that the machine is the tests' own, to be changed as they like
-// and then thrown away: the virtual machine of make test-cgroup2. Its value is the
-// directory of the kernel modules that were loaded.
+// ownMachineVar is set on a machine that tests may change and that is thrown away after
+// them: the virtual machine of make test-cgroup2. Its value is the directory with the modules
+// that the kernel has loaded.
 const ownMachineVar = "SKILLRUN_OWN_MACHINE"
 
 const changesTheMachine = "changes the whole machine: TestHostileMachine does that, in the virtual machine of make test-cgroup2"
 
-// ownMachine skips a test that must not run on a machine of others.
+// ownMachine skips a test unless it runs on a machine that it may change.
 func ownMachine(t *testing.T) (modules string) {
 	t.Helper()
 	modules, ok := os.LookupEnv(ownMachineVar)
@@ -34,8 +34,8 @@ func ownMachine(t *testing.T) (modules string) {
 	return modules
 }
 
-// TestHostileMachine is of the cases that change the whole machine. Nothing may run
-// beside it.
+// TestHostileMachine runs the cases that change the whole machine. No other test may run at
+// the same time.
 func TestHostileMachine(t *testing.T) {
 	modules := ownMachine(t)
 	t.Run("fault-11-clock-jump", clockJump)
@@ -51,22 +51,22 @@ func TestHostileMachine(t *testing.T) {
 			refusesToStart(t, "", nil, "overlay workspace is missing", "modprobe overlay")
 		})
 	})
-	// And all of it is as it was.
+	// All changes are undone, so a daemon starts again.
 	d := startHostile(t, "")
 	d.run(code("hostile", "print('still here')")).wantStdout(t, "still here\n")
 }
 
-// unified says whether the machine has cgroup v2 and nothing else.
+// unified reports whether the machine has cgroup v2 only.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
 
-// badParents are cgroups v2 beneath which no sandbox can have its limits.
+// badParents has cgroups v2 whose sandboxes would have no limits.
 var badParents = []struct {
 	name string
-	make func(*testing.T) string // returns its path as a configuration has it
-	want string                  // what the daemon says
+	make func(*testing.T) string // returns the value for cgroup_parent
+	want string                  // part of the daemon's error
 }{
 	{"that is not there", func(*testing.T) string { return "/hostile-none" }, "cgroups is missing"},
 	{"that gets no controllers", func(t *testing.T) string {
@@ -99,8 +99,8 @@ var badParents = []struct {
 	}, "holds other processes"},
 }
 
-// newGroup makes a cgroup v2 in another, writes its files, and removes it when the
-// test ends.
+// newGroup makes a cgroup v2 in parent and writes to its files. It removes the cgroup when
+// the test ends. It returns the path without /sys/fs/cgroup.
 func newGroup(t *testing.T, parent string, files map[string]string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/sys/fs/cgroup"+parent, "hostile-")
@@ -144,7 +144,7 @@ func unload(t *testing.T, name, modules string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What mounts of sandboxes that have ended keep in use is freed behind their end.
+	// Mounts of ended sandboxes use the module until the kernel has destroyed them.
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := unix.DeleteModule(name, unix.O_NONBLOCK)
 		if err == nil {
@@ -162,13 +162,13 @@ func unload(t *testing.T, name, modules string) {
 	})
 }
 
-// refusesToStart runs a daemon by a program that executes its arguments, or
-// directly, and wants it to exit, to say why and never to listen. extra is more
+// refusesToStart runs a daemon and checks that it exits, prints each of words and never
+// listens. by is a command that executes its arguments; nil: none. extra is more
 // configuration.
 func refusesToStart(t *testing.T, extra string, by []string, words ...string) {
 	t.Helper()
 	dir := newDir(t)
-	if err := os.Chmod(dir, 0o777); err != nil { // for who is not root
+	if err := os.Chmod(dir, 0o777); err != nil { // the daemon of a case may not be root
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "c.yaml")
@@ -197,8 +197,8 @@ func refusesToStart(t *testing.T, extra string, by []string, words ...string) {
 	}
 }
 
-// withoutSeccomp executes its arguments as on a kernel that has no seccomp: the
-// calls that would load a filter answer so. It is a filter itself.
+// withoutSeccomp returns a command that executes its arguments as on a kernel without
+// seccomp. It loads a filter that makes all calls fail that would load another filter.
 func withoutSeccomp(t *testing.T) []string {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -223,8 +223,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 `}
 }
 
-// clockJump sets the clock an hour ahead and back while executions run. No deadline
-// is missed, and none comes early.
+// clockJump sets the clock forward and back by an hour while executions run. Every deadline
+// still comes at its time.
 func clockJump(t *testing.T) {
 	d := startHostile(t, "")
 	held := hostileCase{Lang: "bash", Code: "echo held; read line; echo done", Limits: catalogueLimits}
@@ -238,7 +238,7 @@ func clockJump(t *testing.T) {
 		wait, release := startHeld(t, d, held)
 		all = append(all, execution{wait, release})
 	}
-	// And what is past its deadline ends, whatever the clock says.
+	// A deadline ends an execution, whatever the clock says.
 	late := func() {
 		t.Helper()
 		r := d.run(wall(shell("hostile", "sleep 1000"), time.Second))
@@ -272,10 +272,10 @@ func clockJump(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// jump is by how much the clock is set.
+// jump is the size of a change of the clock.
 const jump = time.Hour
 
-// jumpBy sets the clock of the machine.
+// jumpBy changes the clock of the machine.
 func jumpBy(t *testing.T, by time.Duration) {
 	t.Helper()
 	now := unix.NsecToTimeval(time.Now().Add(by).UnixNano())
@@ -284,9 +284,9 @@ func jumpBy(t *testing.T, by time.Duration) {
 	}
 }
 
-// inItsService has a daemon start in a cgroup v2 of its own, named after its
-// directory, as systemd starts a service that delegates. SKILLRUN_TEST_SLICE names the
-// cgroup for these; without it the daemon starts in the test's.
+// inItsService makes a daemon start in a new cgroup v2, as systemd starts a service with
+// Delegate=yes. SKILLRUN_TEST_SLICE names the parent. If it is not set, the daemon starts in
+// the cgroup of the test.
 func inItsService(t testing.TB, cmd *exec.Cmd, name string) {
 	t.Helper()
 	slice := os.Getenv("SKILLRUN_TEST_SLICE")
@@ -294,8 +294,9 @@ func inItsService(t testing.TB, cmd *exec.Cmd, name string) {
 		return
 	}
 	service := daemonGroup(t, slice, name+".service")
-	// One that was divided takes no process. The next daemon starts where the last one
-	// was, as with DelegateSubgroup=.
+	// A cgroup v2 with controllers for its children takes no process (cgroups(7), no internal
+	// processes). So the next daemon starts in the leaf into which the last one has moved, as
+	// with DelegateSubgroup=.
 	leaf, group := filepath.Join(service, "skillrun-daemon"), service
 	if _, err := os.Stat(leaf); err == nil {
 		group = leaf
@@ -311,8 +312,8 @@ func inItsService(t testing.TB, cmd *exec.Cmd, name string) {
 	t.Cleanup(func() { dir.Close() })
 }
 
-// daemonGroup makes a cgroup v2 for a daemon, if it is not there, and removes it in the end
-// with the leaf into which a daemon moves.
+// daemonGroup makes a cgroup v2 for a daemon, unless it exists. When the test ends, it
+// removes the cgroup and the leaf into which a daemon moves.
 func daemonGroup(t testing.TB, slice, name string) string {
 	t.Helper()
 	group := filepath.Join(slice, name)
@@ -320,7 +321,8 @@ func daemonGroup(t testing.TB, slice, name string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// Another daemon of the same directory may still live in it, and removes it then.
+		// If another daemon of the same directory still runs in the cgroup, the removal fails
+		// here, and the cleanup of that daemon's test removes the cgroup.
 		for _, dir := range []string{filepath.Join(group, "skillrun-daemon"), group} {
 			if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT && err != unix.EBUSY && err != unix.ENOTEMPTY {
 				t.Error(err)

@@ -14,9 +14,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// protocols says how the cases are run that take more than one execution.
+// protocols maps the protocols of the catalogue, which need several executions, to functions.
 var protocols = map[string]func(testing.TB, *running, hostileCase){
-	// With one tenant the second of them has to wait; twice as the one there is.
+	// The daemon has a single tenant, so both runs belong to it.
 	"sequential: run twice, same tenant then other tenant": runTwice,
 	"sequential: run twice":                                runTwice,
 	"sequential: run twice as two tenants":                 runTwice,
@@ -33,8 +33,7 @@ func runTwice(t testing.TB, d *running, c hostileCase) {
 	}
 }
 
-// runBesideOne holds one execution at its end, where it waits for a line, while a
-// second runs.
+// runBesideOne runs a second execution while the first one waits at its end for a line.
 func runBesideOne(t testing.TB, d *running, c hostileCase) {
 	first, release := startHeld(t, d, c)
 	second := newTrial(t, d, c)
@@ -43,19 +42,19 @@ func runBesideOne(t testing.TB, d *running, c hostileCase) {
 	newTrialOf(t, d, c, first()).judge()
 }
 
-// runWatched is runBesideOne, with opens of the same files by the host and the daemon.
+// runWatched is runBesideOne, but the host and the daemon also open the watched files.
 func runWatched(t testing.TB, d *running, c hostileCase) {
 	first, release := startHeld(t, d, c)
 	newTrial(t, d, c).run()
 	for _, path := range []string{"/", "/usr", "/usr/bin", "/usr/bin/env", "/etc", "/etc/passwd", "/etc/services", "/dev/null"} {
 		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) { // /etc/services of a small machine
+		if errors.Is(err, fs.ErrNotExist) { // a small machine has no /etc/services
 			continue
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = f.Read(make([]byte, 1)) // not of directories
+		_, _ = f.Read(make([]byte, 1)) // fails for directories, which does not matter
 		f.Close()
 	}
 	if out, err := exec.Command("/usr/bin/python3", "-c", "import ctypes").CombinedOutput(); err != nil {
@@ -72,8 +71,8 @@ func runWatched(t testing.TB, d *running, c hostileCase) {
 	newTrialOf(t, d, c, first()).judge()
 }
 
-// startHeld starts a case that prints "held" and waits for a line. release sends
-// it; wait returns the result.
+// startHeld starts a case that prints "held" and then waits for a line. release sends the
+// line; wait returns the result.
 func startHeld(t testing.TB, d *running, c hostileCase) (wait func() *result, release func()) {
 	t.Helper()
 	s, err := d.runs.ExecuteInteractive(t.Context())
@@ -99,7 +98,7 @@ func startHeld(t testing.TB, d *running, c hostileCase) (wait func() *result, re
 		close(over)
 		ended <- r
 	}()
-	t.Cleanup(func() { <-over }) // a case that has failed does not wait for the others
+	t.Cleanup(func() { <-over }) // the collecting goroutine must end before the test does
 	select {
 	case <-held:
 	case r := <-ended:
@@ -118,7 +117,8 @@ func newTrialOf(t testing.TB, d *running, c hostileCase, r *result) *trial {
 	return tr
 }
 
-// idsAreApart runs two at once and a third after: none has an id of another.
+// idsAreApart runs A and B at the same time and a third execution after A: no two of them
+// that live at the same time have an id in common.
 func idsAreApart(t testing.TB, d *running, c hostileCase) {
 	held := c
 	held.Code += "\nprint('held', flush=True); input()\n"
@@ -126,7 +126,8 @@ func idsAreApart(t testing.TB, d *running, c hostileCase) {
 	waitB, releaseB := startHeld(t, d, held)
 	releaseA()
 	a := waitA()
-	// B lives on, so its ids may go to nobody; A's only now that nothing is left of it.
+	// The third execution may not get ids of B, which still runs. It may get ids of A
+	// after nothing of A is left.
 	newTrialOf(t, d, c, a).judge()
 	third := newTrial(t, d, c)
 	third.run()
@@ -137,8 +138,8 @@ func idsAreApart(t testing.TB, d *running, c hostileCase) {
 	for name, r := range map[string]*result{"A": a, "B": b, "third": third.r} {
 		ids[name] = map[int]bool{}
 		for _, n := range hostIDs(t, r) {
-			// A sandbox that was made ahead sees its ids as its zygote does, who has the
-			// first two of the zygote; what they are on the machine idsAreNobodys looks up.
+			// A prewarmed sandbox reports its ids in the zygote's user namespace, in which the
+			// zygote has the first two. idsAreNobodys checks the ids on the machine.
 			if n < 2 {
 				t.Errorf("%s has the id %d, which is its zygote's or an account's", name, n)
 			}
@@ -155,8 +156,8 @@ func idsAreApart(t testing.TB, d *running, c hostileCase) {
 	}
 }
 
-// hostIDs reads the maps that the case prints. All sandboxes here are made ahead, or
-// none is, so that they can be compared.
+// hostIDs reads the id maps that the case prints. Here all sandboxes are prewarmed, or none
+// is, so the ids are comparable.
 func hostIDs(t testing.TB, r *result) []int {
 	t.Helper()
 	var ids []int
@@ -180,8 +181,8 @@ func hostIDs(t testing.TB, r *result) []int {
 	return ids
 }
 
-// runTwoListeners runs two that listen on the same port, and tries it from outside
-// while both do.
+// runTwoListeners runs two executions that listen on the same port, and tries the port from
+// outside at the same time.
 func runTwoListeners(t testing.TB, d *running, c hostileCase) {
 	held := c
 	held.Code = strings.Replace(c.Code, "s.settimeout(2)", "print('held', flush=True); input(); s.settimeout(0.2)", 1)
@@ -194,7 +195,7 @@ func runTwoListeners(t testing.TB, d *running, c hostileCase) {
 		conn.Close()
 		t.Error("the machine's own loopback reaches a sandbox")
 	}
-	// Each may ask the other's port on every address it knows; all are its own.
+	// A third sandbox tries the port on every loopback address. All addresses are its own.
 	probe := newTrial(t, d, c)
 	probe.c.Code = "import socket\nfor h in ('127.0.0.1', '::1', '127.0.0.2', '0.0.0.0'):\n    try: socket.create_connection((h, 18080), 1); print('FAIL', h)\n    except OSError as e: print('PASS', h, e)\n"
 	probe.run()

@@ -20,20 +20,18 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The hostile suite runs a catalogue of attacks and faults against the real
-// daemon, a test for each group of it and a subtest for each case.
+// The hostile suite runs a catalogue of attacks and faults against the real daemon: one test
+// for each group and one subtest for each case.
 //
-// testdata/hostile/catalogue.json says what each case is and what must come of
-// it. A case has its attack from there, or from own/ID.{py,sh,c} beside it: these
-// run in a sandbox. Else it is a request or a fault, which is a Go function in
-// directCases. adapted.json says where this daemon's design differs from what
-// the catalogue takes for granted, and why. Whatever a case expects is checked:
-// a field, a status or a sentence that the suite doesn't know fails the test.
+// testdata/hostile/catalogue.json describes each case and its expected results. Attacks run
+// in a sandbox: the catalogue has their code, or own/ID.{py,sh,c}. The other cases are
+// requests and faults, which are Go functions in directCases. adapted.json lists where this
+// daemon differs by design from the assumptions of the catalogue, and why. Every expectation
+// is checked: an unknown field, status or sentence fails the test.
 
 const hostileDir = "testdata/hostile"
 
-// A hostileCase is one entry of the catalogue. What has no default below is
-// decoded strictly.
+// A hostileCase is one case of the catalogue. Unknown fields are errors.
 type hostileCase struct {
 	ID       string        `json:"id"`
 	Group    string        `json:"group"`
@@ -56,7 +54,7 @@ type expectation struct {
 	Text   string   `json:"text"`
 }
 
-// hostileLimits are those of one case; zero means the catalogue's default.
+// hostileLimits are the limits of one case. Zero means the catalogue's default.
 type hostileLimits struct {
 	MemMB  uint64 `json:"mem_mb"`
 	Pids   uint32 `json:"pids"`
@@ -64,16 +62,16 @@ type hostileLimits struct {
 	OutKB  uint64 `json:"out_kb"`
 	NoFile uint32 `json:"nofile"`
 	WorkMB uint64 `json:"work_mb"`
-	// The catalogue speaks of a limit of processors, and has no number for one.
+	// The catalogue mentions a limit of processors without a number.
 	MilliCPUs uint32 `json:"milli_cpus"`
 }
 
-// An adaptation changes a case where this daemon does by design, and by its
-// documents, other than the catalogue supposes.
+// An adaptation changes a case where this daemon, as documented, differs by design from the
+// assumptions of the catalogue.
 type adaptation struct {
 	Why     string        `json:"why"`
-	Replace [][2]string   `json:"replace"` // in the code, each found once
-	Limits  hostileLimits `json:"limits"`  // where not zero
+	Replace [][2]string   `json:"replace"` // old and new text of the code; each old text must occur once
+	Limits  hostileLimits `json:"limits"`  // zero: as in the catalogue
 }
 
 func (l hostileLimits) over(base hostileLimits) hostileLimits {
@@ -92,20 +90,20 @@ func (l hostileLimits) over(base hostileLimits) hostileLimits {
 
 var catalogueLimits = hostileLimits{MemMB: 128, Pids: 32, WallMS: 8000, OutKB: 64, NoFile: 256, WorkMB: 16}
 
-// endsByItself are the ends of programs that need no deadline. The wall time of such
-// a case is no part of it, so it is one that a busy machine keeps, too.
+// endsByItself has the statuses of programs that end before a deadline. Such a case does not
+// test its wall time, so a longer wall time lets it pass on a busy machine.
 var endsByItself = map[string]bool{"OK": true, "EXIT": true, "SIGNAL": true, "OOM": true}
 
-// begunByThen is the shortest deadline of the catalogue, in milliseconds, and so one
-// before which every program has begun. On a slower machine it is longer; what programs
-// do up to their deadline, such as to turn in circles, needs no more time there.
+// begunByThen is the shortest deadline of the catalogue in milliseconds. Every program must
+// have started by then, so a slower machine needs a longer one. The rest of a program until
+// its deadline, such as a busy loop, needs no more time there.
 const begunByThen = 1500
 
-// childLives is what the children of the cases live at least that must not be waited
-// for, in milliseconds.
+// childLives is how long background children of cases live at least, in milliseconds. The
+// daemon must not wait for these children.
 const childLives = 30_000
 
-// patientLimits gives a case that ends by itself the time for that.
+// patientLimits prolongs the wall time of a case that ends before its deadline.
 func (c *hostileCase) patientLimits() {
 	most := patience.Milliseconds()
 	if slices.ContainsFunc(c.Expect.Host, func(s string) bool { return strings.HasPrefix(s, "WallMs < ") }) {
@@ -123,7 +121,7 @@ func (l hostileLimits) proto() *pb.Limits {
 	}
 }
 
-// decodeStrictly fails the test on a field that v has not.
+// decodeStrictly decodes a JSON file and fails the test on an unknown field.
 func decodeStrictly(t testing.TB, path string, v any) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(hostileDir, path))
@@ -137,7 +135,7 @@ func decodeStrictly(t testing.TB, path string, v any) {
 	}
 }
 
-// hostileCasesByID is hostileCases by their names.
+// hostileCasesByID returns all cases by their ids.
 func hostileCasesByID(t testing.TB) map[string]hostileCase {
 	t.Helper()
 	cases := map[string]hostileCase{}
@@ -203,7 +201,7 @@ func (c *hostileCase) inSandbox() bool {
 	return c.Lang == "python" || c.Lang == "bash" || c.Lang == "c"
 }
 
-// ownAttack is the attack of a case for which the catalogue has only words.
+// ownAttack returns the attack of a case that the catalogue only describes in words.
 func ownAttack(t testing.TB, c hostileCase) string {
 	t.Helper()
 	read := func(name string) string {
@@ -222,7 +220,7 @@ func ownAttack(t testing.TB, c hostileCase) string {
 	return read("prelude.py") + read(c.ID+".py")
 }
 
-// request is the execution of a case that runs in a sandbox.
+// request returns the request of a case that runs in a sandbox.
 func (c *hostileCase) request() *pb.ExecuteRequest {
 	var req *pb.ExecuteRequest
 	switch c.Lang {
@@ -231,10 +229,10 @@ func (c *hostileCase) request() *pb.ExecuteRequest {
 	case "bash":
 		req = shell("hostile", c.Code)
 	case "c":
-		if built := os.Getenv("SKILLRUN_HOSTILE_BUILT"); built != "" { // for machines without a compiler
+		if built := os.Getenv("SKILLRUN_HOSTILE_BUILT"); built != "" { // programs built before, for machines without a compiler
 			binary, err := os.ReadFile(filepath.Join(built, c.ID))
 			if err != nil {
-				panic(err) // the image that has the directory has the file
+				panic(err) // the image with this directory has every program
 			}
 			req = shell("hostile", "cp case /tmp/case && chmod +x /tmp/case && exec /tmp/case")
 			req.Files = []*pb.InputFile{{Path: "case", Source: &pb.InputFile_Content{Content: binary}}}
@@ -257,8 +255,8 @@ func TestHostileResource(t *testing.T)   { hostileGroup(t, "resource") }
 func TestHostileAPI(t *testing.T)        { hostileGroup(t, "api") }
 func TestHostileFault(t *testing.T)      { hostileGroup(t, "fault") }
 
-// TestHostileCatalogue checks that no case and no group is left out, and that
-// what the suite knows beyond the catalogue is not stale.
+// TestHostileCatalogue checks that the suite runs every case and every group, and that its
+// tables name no case that the catalogue no longer has.
 func TestHostileCatalogue(t *testing.T) {
 	groups := hostileCases(t)
 	known := []string{"api", "fault", "filesystem", "kernel", "leak", "network", "procsys", "resource"}
@@ -310,11 +308,11 @@ func count(all ...bool) (n int) {
 	return n
 }
 
-// atOnce is how many cases run beside each other.
+// atOnce is how many cases run at the same time.
 const atOnce = 3
 
-// patient are the cases that wait for bounds of a minute, or for a deadline on which
-// nothing else depends, and take nothing meanwhile. They begin first.
+// patient has cases that wait about a minute and need no processor while they wait. They
+// start first.
 var patient = map[string]bool{"api-10-slow-loris": true, "fault-14-sigstop-daemon": true, "res-32-slow-reader": true}
 
 // hostileGroup runs the cases of one group, several at once.
@@ -324,11 +322,11 @@ func hostileGroup(t *testing.T, group string) {
 		t.Fatalf("no case in group %s", group)
 	}
 	var d *running
-	if group != "fault" { // those have daemons of their own
+	if group != "fault" { // each fault starts its own daemon
 		d = startHostile(t, "")
 	}
-	// Not by t.Parallel: its places are as many as processors, and most of these
-	// wait for something. What waits for minutes takes no place.
+	// This does not use t.Parallel, which runs as many tests as there are processors, because
+	// most cases wait for something. Patient cases do not count towards atOnce.
 	places := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
 	slices.SortStableFunc(cases, func(a, b hostileCase) int { return count(patient[b.ID]) - count(patient[a.ID]) })
@@ -360,13 +358,13 @@ func hostileGroup(t *testing.T, group string) {
 	}
 }
 
-// runDirect runs a case that is not code in a sandbox.
+// runDirect runs a case that is a Go function.
 func runDirect(t *testing.T, d *running, c hostileCase) {
 	run, ok := directCases[c.ID]
 	if !ok {
 		t.Fatalf("a case in %q that nothing runs", c.Lang)
 	}
-	// These are written in Go, and say in Go what they expect.
+	// The function itself checks the expectation, which must be the standard one.
 	if want := (expectation{Status: "OK", Has: []string{"PASS"}, Lacks: []string{"FAIL"}, Text: c.Expect.Text}); fmt.Sprint(want) != fmt.Sprint(c.Expect) {
 		t.Fatalf("expects %+v, which nothing checks", c.Expect)
 	}
@@ -377,18 +375,18 @@ func runDirect(t *testing.T, d *running, c hostileCase) {
 	run(t, mine, c)
 }
 
-// A trial is one case that is run in a sandbox.
+// A trial is one run of a case in a sandbox.
 type trial struct {
-	testing.TB // fails the test, or reports if the case is advisory
+	testing.TB // fails the test, or only logs if the case is advisory
 	d          *running
 	c          hostileCase
-	id         string        // of the execution, once it has its header
-	ended      chan struct{} // closed when it has ended, for what runs beside it
-	r          *result       // once it has ended
-	kept       any           // by a check's before for its after
+	id         string        // the execution's id, set by its header
+	ended      chan struct{} // closed at the execution's end, for checks that run at the same time
+	r          *result       // set at the execution's end
+	kept       any           // a value that a check's before passes to its after
 }
 
-// advice turns failures into reports.
+// advice logs errors instead of failing the test.
 type advice struct{ testing.TB }
 
 func (a advice) Errorf(format string, args ...any) {
@@ -415,7 +413,7 @@ func runInSandbox(t testing.TB, d *running, c hostileCase) {
 	if c.Run != "yes" && c.Run != "hardened-only" {
 		t.Fatalf("run %q; nothing says how", c.Run)
 	}
-	// Loopback is up in every sandbox, so inet is what each of them has.
+	// Every sandbox has the profile inet: its loopback is up.
 	if c.Profile != "" && c.Profile != "inet" {
 		t.Fatalf("profile %q is not known", c.Profile)
 	}
@@ -430,7 +428,7 @@ func runInSandbox(t testing.TB, d *running, c hostileCase) {
 	newTrial(t, d, c).run()
 }
 
-// run executes the case and checks all that it expects.
+// run executes the case and checks all of its expectations.
 func (tr *trial) run() {
 	tr.Helper()
 	var checks []hostCheck
@@ -462,8 +460,8 @@ func (tr *trial) run() {
 	}
 }
 
-// execute runs the case's code to its end. during is called beside it, once, when the
-// header has come.
+// execute runs the case's code to its end. It calls during once, after the header, at the
+// same time as the code runs.
 func (tr *trial) execute(during func(*trial)) {
 	tr.Helper()
 	s, err := tr.d.runs.Execute(tr.Context(), tr.c.request())
@@ -492,7 +490,7 @@ func (tr *trial) execute(during func(*trial)) {
 	}
 }
 
-// judge checks the end and what was printed.
+// judge checks the end and the output.
 func (tr *trial) judge() {
 	tr.Helper()
 	o, out, want := tr.r.outcome, tr.r.stdout.String(), tr.c.Expect
@@ -518,9 +516,9 @@ func (tr *trial) judge() {
 	}
 }
 
-// endedAs says whether o is the end that the catalogue calls status. Its
-// OUTPUT_LIMIT is no end here: what is too much is dropped, counted and flagged,
-// and the program goes on to its own end or its deadline.
+// endedAs reports whether o is the end that the catalogue calls status. The catalogue's
+// OUTPUT_LIMIT is not an end here: the daemon drops excess output, counts it and sets a flag,
+// and the program runs to its own end or its deadline.
 func endedAs(status string, o *pb.Outcome) (ended, known bool) {
 	switch status {
 	case "OK":
@@ -544,8 +542,7 @@ func endedAs(status string, o *pb.Outcome) (ended, known bool) {
 	return false, false
 }
 
-// startHostile starts a daemon with the skill that the cases run as, and with ids
-// that no other daemon of the machine has.
+// startHostile starts a daemon with the skill hostile, which all cases use.
 func startHostile(t testing.TB, extra string) *running {
 	t.Helper()
 	dir := newDir(t)
