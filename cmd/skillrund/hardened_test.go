@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestHardenedBinaries reads what the linker made: no memory is both writable and
-// executable, and what the start-up code writes is read-only once it has run. Plain "go
-// build" has this for skillrund only, by the flags of package sandbox; make build has it
-// for all three.
+// TestHardenedBinaries checks the linker's output: no memory is both writable and executable,
+// and data that only the start-up code writes is read-only after it. With plain "go build"
+// only skillrund gets this, from the flags of package sandbox. make build sets the flags for
+// all three programs.
 func TestHardenedBinaries(t *testing.T) {
 	programs := []string{"skillrund"}
 	if os.Getenv("SKILLRUN_BIN") != "" {
@@ -48,9 +48,9 @@ func checkSegments(t *testing.T, f *elf.File) {
 	}
 }
 
-// checkBoundAtStart wants full RELRO: the tables of addresses that the start-up code
-// fills lie in the part of memory that it makes read-only afterwards. A static program
-// has no dynamic section that could say so, only the place of the tables.
+// checkBoundAtStart checks for full RELRO: the start-up code fills the tables of addresses,
+// and they lie in the memory that it makes read-only afterwards. A static program has no
+// dynamic section with flags, so there the check uses the addresses of the tables only.
 func checkBoundAtStart(t *testing.T, f *elf.File) {
 	t.Helper()
 	relro := relroOf(f)

@@ -27,11 +27,11 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The tests of this package run the real daemon and the real client, and talk
-// to the daemon as any program would.
+// The tests of this package run the real daemon and the real client. They talk to the daemon
+// like any other client.
 
-// slower is how many times longer waits and deadlines are on a machine that is known
-// to be slow, such as an emulated one.
+// slower multiplies waits and deadlines on a machine that is known to be slow, such as an
+// emulator.
 var slower = func() time.Duration {
 	n, err := strconv.Atoi(os.Getenv("SKILLRUN_TEST_SLOWER"))
 	if err != nil {
@@ -40,11 +40,11 @@ var slower = func() time.Duration {
 	return time.Duration(max(n, 1))
 }()
 
-// patience bounds every wait of a test. It is never what a test is about.
+// patience bounds every wait of a test. No test depends on its length.
 var patience = slower * 60 * time.Second
 
-// startsWithin is a deadline that a test waits for, of a program that does something
-// before: time enough for that on a machine that does much else.
+// startsWithin is a deadline for programs that do something and then wait for the deadline.
+// It is long enough for a program to start on a busy machine.
 var startsWithin = slower * 6 * time.Second
 
 var binaries = sync.OnceValues(func() (string, error) {
@@ -53,7 +53,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 		if _, err := os.Stat(filepath.Join(dir, "skillrun-python")); err == nil {
 			return dir, nil
 		}
-		build = build[2:] // a directory that was made before there was one
+		build = build[2:] // the directory has no skillrun-python: build it
 	} else {
 		var err error
 		if dir, err = os.MkdirTemp("", "skillrun-bin-"); err != nil {
@@ -67,8 +67,8 @@ var binaries = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// pythonDir is where the daemons under test have their embedded Python, so that
-// it is unpacked once for all of them.
+// pythonDir is the directory of the embedded Python for all daemons under test, so that it is
+// unpacked once.
 var pythonDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("/var/tmp", "skillrund-python-") })
 
 func TestMain(m *testing.M) {
@@ -94,7 +94,7 @@ func binary(t testing.TB, name string) string {
 // A running is a daemon under test, with its clients.
 type running struct {
 	t      testing.TB
-	dir    string // state, run, skills, socket, config
+	dir    string // contains state, run, skills, the socket and the configuration
 	cmd    *exec.Cmd
 	log    *logFile
 	exited chan error
@@ -105,7 +105,7 @@ type running struct {
 	system pb.SystemServiceClient
 }
 
-// logFile is what the daemon prints, for a test to read while it runs.
+// logFile is the daemon's standard error, which a test may read while the daemon runs.
 type logFile struct{ path string }
 
 func (l *logFile) String() string {
@@ -113,8 +113,8 @@ func (l *logFile) String() string {
 	return string(data)
 }
 
-// newDir makes the directories of a daemon under test. It lies in /var/tmp,
-// which is a disk where /tmp may be none, and is searchable by the sandboxes.
+// newDir makes a directory for a daemon under test. It lies in /var/tmp, which is usually on
+// a disk; /tmp may be a tmpfs. Sandboxes may search it.
 func newDir(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -147,14 +147,14 @@ func tail(s string, n int) string {
 	return s
 }
 
-// startDaemon starts a daemon on a directory of its own with the shipped skills
-// and those that the test writes to dir/skills. extra is more configuration.
+// startDaemon starts a daemon in a new directory, with the shipped skills and the skills that
+// the test writes to dir/skills. extra is more configuration.
 func startDaemon(t testing.TB, extra string) *running {
 	t.Helper()
 	return startDaemonIn(t, newDir(t), extra)
 }
 
-// startDaemonIn starts a daemon on a directory that an earlier one may have used.
+// startDaemonIn starts a daemon in a directory that an earlier daemon may have used.
 func startDaemonIn(t testing.TB, dir, extra string) *running {
 	t.Helper()
 	d := launch(t, dir, extra)
@@ -163,8 +163,9 @@ func startDaemonIn(t testing.TB, dir, extra string) *running {
 	return d
 }
 
-// launch starts the process only. With a wrapper, a program that executes its
-// arguments, it gets a mount namespace of its own, which the wrapper may change.
+// launch starts the process and waits for nothing. A wrapper is a command that executes its
+// arguments. With a wrapper the daemon gets a new mount namespace, which the wrapper may
+// change.
 func launch(t testing.TB, dir, extra string, wrapper ...string) *running {
 	t.Helper()
 	shipped, err := filepath.Abs("../../skills")
@@ -218,7 +219,7 @@ func (d *running) dial(target string) {
 	d.t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
-		// A daemon that takes long to start is found soon after, not after two minutes.
+		// The client tries again within 200 ms. gRPC's default grows to two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, MaxDelay: 200 * time.Millisecond}}))
 	if err != nil {
 		d.t.Fatal(err)
@@ -232,7 +233,7 @@ func (d *running) waitServing() {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
-	go func() { // a daemon that has exited is waited for no longer
+	go func() { // the wait ends when the daemon exits
 		select {
 		case err := <-d.exited:
 			d.exited <- err
@@ -256,14 +257,14 @@ func (d *running) waitServing() {
 	}
 }
 
-// stop ends the daemon as systemd would. It may be called more than once.
+// stop ends the daemon by SIGTERM, as systemd does. It may be called more than once.
 func (d *running) stop() {
 	d.t.Helper()
 	d.cmd.Process.Signal(syscall.SIGTERM)
 	d.wait()
 }
 
-// wait returns how the daemon ended.
+// wait waits until the daemon has exited and returns the error of its process.
 func (d *running) wait() error {
 	d.t.Helper()
 	select {
@@ -277,7 +278,7 @@ func (d *running) wait() error {
 	}
 }
 
-// kill ends the daemon as the kernel would.
+// kill ends the daemon by SIGKILL.
 func (d *running) kill() {
 	d.t.Helper()
 	if err := d.cmd.Process.Kill(); err != nil {
@@ -286,7 +287,7 @@ func (d *running) kill() {
 	d.wait()
 }
 
-// writeSkill writes a skill before the daemon starts, or for it to find.
+// writeSkill writes a skill to dir/skills. A running daemon will find it.
 func writeSkill(t testing.TB, dir, name, frontMatter string, files map[string]string) {
 	t.Helper()
 	root := filepath.Join(dir, "skills", name)
@@ -308,7 +309,7 @@ func writeSkill(t testing.TB, dir, name, frontMatter string, files map[string]st
 	write("SKILL.md", "---\n"+frontMatter+"\n---\n\n# "+name+"\n\nRun {baseDir}/scripts.\n")
 }
 
-// A result is everything that one execution sent.
+// A result has everything that one execution sent.
 type result struct {
 	id             string
 	events         []*pb.ExecutionEvent // without keepalives
@@ -321,8 +322,8 @@ type eventStream interface {
 	Recv() (*pb.ExecutionEvent, error)
 }
 
-// collect reads a stream to its end and checks what every stream promises. each
-// sees an event as it comes; it may be nil.
+// collect reads a stream to its end and checks the promises for every stream. It calls each,
+// which may be nil, for every event.
 func collect(t testing.TB, s eventStream, after uint64, each func(*pb.ExecutionEvent)) (*result, error) {
 	t.Helper()
 	r := &result{}
@@ -385,7 +386,7 @@ func (d *running) run(req *pb.ExecuteRequest) *result {
 	return r
 }
 
-// try is run for a request that may be refused.
+// try is like run, but the request may be refused.
 func (d *running) try(req *pb.ExecuteRequest) (*result, error) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), 2*patience)
@@ -425,7 +426,7 @@ func wall(req *pb.ExecuteRequest, d time.Duration) *pb.ExecuteRequest {
 	return req
 }
 
-// wantExit checks that the program exited with a code by itself.
+// wantExit checks that the program exited with this code, without a signal or a deadline.
 func (r *result) wantExit(t testing.TB, code int32) {
 	t.Helper()
 	if r.outcome.GetEnd() != pb.End_END_EXITED || r.outcome.ExitCode == nil || *r.outcome.ExitCode != code {

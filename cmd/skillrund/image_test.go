@@ -35,8 +35,8 @@ import (
 
 var loaded = regexp.MustCompile(`(?m)(?:=> )?(/\S+) \(0x`)
 
-// newTree makes a small root file system of this machine's bash and a few programs,
-// with the libraries that they and the embedded Python load.
+// newTree makes a small root file system with this machine's bash, a few programs, and the
+// libraries that they and the embedded Python need.
 func newTree(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(newDir(t), "tree")
@@ -82,7 +82,7 @@ func writeTree(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// layerOfTree is a layer with everything beneath dir.
+// layerOfTree returns a layer with all files beneath dir.
 func layerOfTree(t testing.TB, dir string) v1.Layer {
 	t.Helper()
 	var b bytes.Buffer
@@ -96,13 +96,13 @@ func layerOfTree(t testing.TB, dir string) v1.Layer {
 	return static.NewLayer(b.Bytes(), types.OCIUncompressedLayer)
 }
 
-// layerOf is a layer with these entries.
+// layerOf returns a layer with these entries.
 func layerOf(t testing.TB, entries ...*tar.Header) v1.Layer {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, h := range entries {
-		text := h.Uname // which nobody reads
+		text := h.Uname // the test passes the content here; nothing reads the user's name
 		h.Uname, h.Size = "", int64(len(text))
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func layerOf(t testing.TB, entries ...*tar.Header) v1.Layer {
 	return static.NewLayer(b.Bytes(), types.OCIUncompressedLayer)
 }
 
-// A depot is a registry on loopback. before may answer in its place.
+// A depot is a registry on loopback. before, if set, may answer a request first.
 type depot struct {
 	*httptest.Server
 	before atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
@@ -134,7 +134,7 @@ func newDepot(t testing.TB) *depot {
 	return d
 }
 
-// push puts an image into the registry and returns the reference to pull it by.
+// push puts an image into the registry and returns its reference with the digest.
 func (d *depot) push(t testing.TB, repository string, layers ...v1.Layer) string {
 	t.Helper()
 	img, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
@@ -167,8 +167,8 @@ func rootFSOf(t testing.TB, img v1.Image) v1.RootFS {
 	return c.RootFS
 }
 
-// TestImage runs scripts in an image from a registry and in a directory, each
-// language where the configuration wants it.
+// TestImage runs scripts in an image from a registry and in a directory. Each language runs
+// where the configuration says.
 func TestImage(t *testing.T) {
 	depot := newDepot(t)
 	tree := newTree(t)
@@ -264,7 +264,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("pulled %d times, want 1", n)
 		}
 		d.stop()
-		// What no configuration names is not kept.
+		// The daemon removes images that the configuration does not name.
 		startDaemonIn(t, dir, "").stop()
 		if left, err := filepath.Glob(filepath.Join(dir, "state/images/sha256-*")); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
@@ -272,8 +272,8 @@ func TestImage(t *testing.T) {
 	})
 }
 
-// TestImageWithPython runs an interpreter of the image, by every name that skills have
-// for it, with what the image says of its version.
+// TestImageWithPython runs an interpreter of the image under every name that skills use, with
+// the version that the image reports.
 func TestImageWithPython(t *testing.T) {
 	tree := newTree(t)
 	version, err := exec.Command("/usr/bin/python3", "-c", "import platform; print(platform.python_version())").Output()
@@ -282,7 +282,7 @@ func TestImageWithPython(t *testing.T) {
 	}
 	full := strings.TrimSpace(string(version))
 	minor := full[:strings.LastIndexByte(full, '.')]
-	// The interpreter of this machine, with its standard library and what that loads.
+	// The interpreter of this machine, its standard library and its shared libraries.
 	copyTree(t, "/usr/bin/python"+minor, filepath.Join(tree, "usr/bin/python"+minor))
 	copyTree(t, "/usr/lib/python"+minor, filepath.Join(tree, "usr/lib/python"+minor))
 	libraries, err := exec.Command("ldd", "/usr/bin/python"+minor).Output()
@@ -325,7 +325,7 @@ func TestImageWithPython(t *testing.T) {
 			r.wantStdout(t, tt.want)
 		})
 	}
-	r := d.run(script("demo", "scripts/x.sh")) // runs on the host, where the image's mark is not
+	r := d.run(script("demo", "scripts/x.sh")) // runs on the host, which does not have the image's mark
 	r.wantExit(t, 1)
 	c, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
 	if err != nil || !slices.ContainsFunc(c.Runtimes, func(r *pb.Runtime) bool {
@@ -347,7 +347,7 @@ func copyTree(t testing.TB, from, to string) {
 			return os.MkdirAll(target, 0o755)
 		}
 		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) { // a link to what is not installed
+		if errors.Is(err, fs.ErrNotExist) { // a dangling link
 			return nil
 		}
 		return errors.Join(err, os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, b, 0o755))
@@ -357,8 +357,8 @@ func copyTree(t testing.TB, from, to string) {
 	}
 }
 
-// An image for everything: shipped skills run on the embedded Python in it, and what
-// is prepared for a skill is prepared in it.
+// With an image as the default, shipped skills run on the embedded Python in the image, and
+// environments are prepared in it.
 func TestImageForAll(t *testing.T) {
 	tree := newTree(t)
 	dir := newDir(t)
@@ -377,7 +377,7 @@ func TestImageForAll(t *testing.T) {
 
 	d = startDaemonIn(t, dir, packages+fmt.Sprintf("images: {tools: {rootfs: %q}}\nruntimes: {default: tools}\n", tree))
 	d.run(script("calculator", "scripts/calc.py", "6 * 7")).wantStdout(t, "42\n")
-	// What was prepared for another root file system is not taken for this one.
+	// An environment that was prepared for another root file system does not count.
 	_, err := d.try(req)
 	wantStatus(t, err, "FailedPrecondition", "PACKAGES_MISSING")
 	if info := errorInfo(err); !strings.HasSuffix(info["python"], " in image tools") || info["fix"] != "skillrun prepare greet" {
@@ -392,8 +392,8 @@ func TestImageForAll(t *testing.T) {
 	wantStatus(t, err, "FailedPrecondition", "INTERPRETER_MISSING")
 }
 
-// What can't be the root of sandboxes keeps the daemon from starting, and its log
-// says what to do.
+// A root file system that sandboxes can't use keeps the daemon from starting. The log says
+// what to do.
 func TestImageRefused(t *testing.T) {
 	depot := newDepot(t)
 	host := strings.TrimPrefix(depot.URL, "http://")
@@ -448,8 +448,8 @@ func TestImageRefused(t *testing.T) {
 	})
 }
 
-// A daemon that is killed while it pulls leaves nothing that the next one takes for
-// an image.
+// A daemon that is killed during a pull leaves nothing that the next daemon takes for an
+// image.
 func TestImageKilled(t *testing.T) {
 	depot := newDepot(t)
 	tree := newTree(t)

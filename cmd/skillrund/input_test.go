@@ -108,8 +108,8 @@ func TestStdin(t *testing.T) {
 	})
 }
 
-// The program asks for the next line only after the test has sent the last: what
-// is sent arrives while it runs, and what it prints comes back meanwhile.
+// The test sends each line only after the program's answer to the last one. So input arrives
+// and output comes back while the program runs.
 func TestInteractive(t *testing.T) {
 	d := startDaemon(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -153,7 +153,7 @@ func TestInteractive(t *testing.T) {
 
 func TestStreamedFiles(t *testing.T) {
 	d := startDaemon(t, "")
-	content := bytes.Repeat([]byte("0123456789abcdef"), 3<<20/16) // larger than one message needs
+	content := bytes.Repeat([]byte("0123456789abcdef"), 3<<20/16) // several messages
 	sum := sha256.Sum256(content)
 	start := code("calculator", "import hashlib; print(hashlib.sha256(open('sub/big.bin', 'rb').read()).hexdigest())")
 	start.Files = []*pb.InputFile{{Path: "sub/big.bin", Source: &pb.InputFile_Streamed{Streamed: &pb.StreamedFile{SizeBytes: uint64(len(content)), Sha256: hex.EncodeToString(sum[:])}}}}
@@ -242,7 +242,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Real scripts take files, write beside themselves, and look for their home.
+// Real scripts read files, write files next to their own, and look for their home directory.
 func TestWorkspaceIsACopyOnWriteView(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "writer", "", map[string]string{

@@ -17,9 +17,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// wantNothingLeft checks that no sandbox of the daemon is left: no process with
-// one of its ids, no cgroup, no mount. What is freed behind the answer gets a
-// moment.
+// wantNothingLeft waits until no sandbox of the daemon is left: no process, no cgroup and no
+// mount. The daemon destroys sandboxes after its answer.
 func (d *running) wantNothingLeft() {
 	d.t.Helper()
 	var left []string
@@ -31,8 +30,8 @@ func (d *running) wantNothingLeft() {
 	d.t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
 }
 
-// leftovers lists the cgroups of executions beneath the daemon's, and the mounts and
-// directories of executions. What waits for an execution is none of them.
+// leftovers lists the cgroups, mounts and directories of executions. Sandboxes that wait for
+// an execution do not count.
 func (d *running) leftovers() []string {
 	var left []string
 	for _, b := range usedBoxes(d.instance()) {
@@ -43,7 +42,7 @@ func (d *running) leftovers() []string {
 	if err != nil {
 		left = append(left, "sandboxes that can't be looked at: "+err.Error())
 	}
-	waiting := d.waitingBoxes() // after these, so that one made meanwhile is known
+	waiting := d.waitingBoxes() // read last, so that it includes sandboxes made since then
 	for _, line := range mounts {
 		overlay := strings.Contains(line, "overlay") && strings.Contains(line, d.dir)
 		if slot := d.slotOf(line); overlay && slot == "" || slot != "" && !waiting[slot] {
@@ -58,8 +57,8 @@ func (d *running) leftovers() []string {
 	return left
 }
 
-// instance is the name of the daemon's instance: the one directory beneath the
-// sandbox state.
+// instance returns the name of the daemon's instance, which is the only directory in
+// state/sandbox/instances. It returns "" before that exists.
 func (d *running) instance() string {
 	entries, _ := os.ReadDir(filepath.Join(d.dir, "state/sandbox/instances"))
 	for _, e := range entries {
@@ -70,7 +69,7 @@ func (d *running) instance() string {
 	return ""
 }
 
-// cgroupsOf lists the cgroups of an instance, in any hierarchy.
+// cgroupsOf lists the cgroups of an instance in all hierarchies.
 func cgroupsOf(instance string) (found []string) {
 	for _, b := range boxesOf(instance) {
 		found = append(found, b.paths...)

@@ -11,7 +11,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// mess is what a program can leave to whoever has to remove it.
+// mess leaves files that are hard to remove.
 const mess = `
 import os, socket
 os.chdir('/workspace')
@@ -42,7 +42,7 @@ os.chmod('/workspace', 0)
 print('planted')
 `
 
-// What a program left is removed, whatever it is, and nothing that it points to.
+// The daemon removes every file that a program left, and nothing that links point to.
 func TestWhatAProgramLeavesIsRemoved(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -78,7 +78,7 @@ func TestWhatAProgramLeavesIsRemoved(t *testing.T) {
 	}
 	d.works()
 	d.stop()
-	// The state can be removed by whoever knows nothing of all that.
+	// A plain rm can remove the state.
 	if out, err := exec.Command("rm", "-rf", "--one-file-system", dir+"/state", dir+"/run").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -18,8 +18,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// untilOutput starts an execution and returns, once it has printed something, its
-// first output and the stream.
+// untilOutput starts an execution. It returns its first output and the stream.
 func (d *running) untilOutput(ctx context.Context, req *pb.ExecuteRequest) (*pb.ExecutionEvent, eventStream) {
 	d.t.Helper()
 	s, err := d.runs.Execute(ctx, req)
@@ -70,7 +69,7 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
 }
 
-// The sandbox dies with its daemon, before anyone sweeps.
+// A sandbox dies with its daemon, before another daemon sweeps.
 func TestSandboxDiesWithItsDaemon(t *testing.T) {
 	dir := newDir(t)
 	d := startDaemonIn(t, dir, "")
@@ -116,7 +115,7 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 			return
 		}
 		d.cmd.Process.Signal(syscall.SIGTERM)
-		for { // until it says so, it takes requests
+		for { // the daemon refuses requests after it has reported NOT_SERVING
 			h, err := watch.Recv()
 			if err != nil || h.Status == healthpb.HealthCheckResponse_NOT_SERVING {
 				break
@@ -139,7 +138,7 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 	d.wantNoFiles()
 }
 
-// wantNoFiles checks that a stopped daemon left nothing but its state.
+// wantNoFiles checks that a stopped daemon left only its state.
 func (d *running) wantNoFiles() {
 	d.t.Helper()
 	if _, err := os.Lstat(d.dir + "/s.sock"); !os.IsNotExist(err) {
@@ -180,7 +179,7 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	if err := d.wait(); err == nil {
 		t.Error("exited with 0, want an error: it did not finish")
 	}
-	startDaemonIn(t, dir, "").stop() // which sweeps
+	startDaemonIn(t, dir, "").stop() // its start sweeps
 }
 
 func TestSkillsReload(t *testing.T) {
@@ -193,7 +192,7 @@ func TestSkillsReload(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	// What runs keeps the skill as it was.
+	// A running execution keeps the old files of the skill.
 	s, err := d.runs.ExecuteInteractive(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +222,7 @@ func TestSkillsReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantStdout(t, "ready\noneone")
-	// A new folder is found, too.
+	// The daemon finds a new folder, too.
 	writeSkill(t, dir, "new", "", map[string]string{"scripts/v.py": "print('new')"})
 	d.reload("new")
 	d.run(script("new", "scripts/v.py")).wantStdout(t, "new\n")
@@ -231,7 +230,7 @@ func TestSkillsReload(t *testing.T) {
 	_, err = d.try(script("changing@"+before.Digest, "scripts/v.py"))
 	wantStatus(t, err, "FailedPrecondition", "DIGEST_MISMATCH")
 
-	// SIGHUP does it at once, and a broken change keeps the old one.
+	// SIGHUP reloads at once. If a changed skill is broken, the daemon keeps the old one.
 	if err := os.WriteFile(filepath.Join(dir, "skills/changing/SKILL.md"), []byte("---\nname: [\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +279,8 @@ func TestSocketAndPortInUse(t *testing.T) {
 	first.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
 }
 
-// What is missing is named, with how to get it, and nothing is served.
+// The daemon does not start without its boundaries. It names the missing ones and how to get
+// them.
 func TestRefusesToStartWithoutItsBoundaries(t *testing.T) {
 	dir := newDir(t)
 	config := filepath.Join(dir, "skillrund.yaml")
@@ -297,8 +297,8 @@ func TestRefusesToStartWithoutItsBoundaries(t *testing.T) {
 	}
 }
 
-// With its disk full the daemon drops output and says so; the execution still has
-// its outcome, and the next one works once there is room.
+// On a full disk the daemon drops output and reports it. The execution still gets its
+// outcome, and later executions work once there is space.
 func TestDiskFullWhileSpooling(t *testing.T) {
 	dir := newDir(t)
 	record := filepath.Join(dir, "state/record")
@@ -367,7 +367,8 @@ func grep(text, word string) (lines []string) {
 	return lines
 }
 
-// One line for each execution: who, what and how it ended, never its arguments.
+// The log has one line for each execution: the caller, the program and its end, but no
+// arguments.
 func TestAuditLine(t *testing.T) {
 	d := startDaemon(t, "")
 	r := d.run(script("calculator", "scripts/calc.py", "40 + 2"))
@@ -375,12 +376,12 @@ func TestAuditLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Readers of the execution learn of its end a moment before the log does.
+	// Clients may get the outcome slightly before the log has the line.
 	var lines []string
 	for deadline := time.Now().Add(patience); len(lines) == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		lines = grep(d.log.String(), "msg=execution ")
 	}
-	d.stop() // none comes later
+	d.stop() // after this the log is complete
 	if lines = grep(d.log.String(), "msg=execution "); len(lines) != 1 {
 		t.Fatalf("%d audit lines, want 1:\n%s", len(lines), strings.Join(lines, ""))
 	}

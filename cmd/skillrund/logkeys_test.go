@@ -23,12 +23,12 @@ var (
 	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	// unitOfTime ends the key of every duration in the log.
 	unitOfTime = "_ms"
-	// aTime is a word that only keys of durations and of points in time have.
+	// aTime matches words that are only keys of durations and points in time.
 	aTime = regexp.MustCompile(`^(took|at_most|wait|wall|queue|setup|age|grace|timeout|duration|elapsed|uptime|.*_(time|timeout|took))$`)
 )
 
-// TestLogKeysOfABusyLife reads every line that a daemon writes from its start to its end
-// and checks every key.
+// TestLogKeysOfABusyLife checks every key of all lines that a daemon logs from its start to
+// its end.
 func TestLogKeysOfABusyLife(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "changing", "", map[string]string{"scripts/v.py": "print(1)"})
@@ -86,13 +86,13 @@ func TestLogKeysOfABusyLife(t *testing.T) {
 	}
 }
 
-// awaitLog waits until the log holds a text; it reads at the daemon's pace.
+// awaitLog waits until the log contains a text.
 func (d *running) awaitLog(text string) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
 	for !strings.Contains(d.log.String(), text) {
-		// A call takes the daemon's time, and tells if it is gone.
+		// The call slows the loop down and fails if the daemon has exited.
 		if _, err := d.system.GetCapabilities(ctx, &pb.GetCapabilitiesRequest{}); err != nil {
 			d.t.Fatalf("no line with %s: %v", text, err)
 		}
@@ -116,7 +116,8 @@ func checkKeys(t *testing.T, line string, entry map[string]any) {
 	}
 }
 
-// TestLogKeysInTheSources finds the keys of lines that are rarely written.
+// TestLogKeysInTheSources checks the keys in the source code, also of lines that are rarely
+// logged.
 func TestLogKeysInTheSources(t *testing.T) {
 	calls := 0
 	for _, root := range []string{"../../internal", "../../sandbox", "../../cmd/skillrund"} {
@@ -146,10 +147,10 @@ func TestLogKeysInTheSources(t *testing.T) {
 	}
 }
 
-// keysBegin is where a logger's method has its pairs of keys and values.
+// keysBegin maps methods of a logger to the index of their first key.
 var keysBegin = map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0, "Log": 3}
 
-// checkLogCall checks the pairs of one call and returns 1 if the call is one of a logger.
+// checkLogCall checks the keys of one call. It returns 1 if it is a call of a logger, else 0.
 func checkLogCall(t *testing.T, at string, call *ast.CallExpr) int {
 	t.Helper()
 	method, ok := call.Fun.(*ast.SelectorExpr)
@@ -163,7 +164,7 @@ func checkLogCall(t *testing.T, at string, call *ast.CallExpr) int {
 	for i := begin; i < len(call.Args); i++ {
 		key, err := stringOf(call.Args[i])
 		if err != nil {
-			continue // slog.String and its like: one argument for a pair
+			continue // slog.String and similar: one argument has both key and value
 		}
 		if !snakeCase.MatchString(key) {
 			t.Errorf("%s: key %q is not snake_case", at, key)
@@ -176,7 +177,7 @@ func checkLogCall(t *testing.T, at string, call *ast.CallExpr) int {
 	return 1
 }
 
-// isLogger goes by the name: log, Log, logger, x.Log, h.log().
+// isLogger decides by the name: log, Log, logger, x.Log, h.log().
 func isLogger(x ast.Expr) bool {
 	if call, ok := x.(*ast.CallExpr); ok {
 		x = call.Fun
@@ -199,7 +200,7 @@ func stringOf(x ast.Expr) (string, error) {
 	return strconv.Unquote(literal.Value)
 }
 
-// isDuration finds the usual ways to write one: time.Since, a conversion, Round.
+// isDuration recognizes the usual expressions: time.Since, a conversion, Round.
 func isDuration(x ast.Expr) bool {
 	call, ok := x.(*ast.CallExpr)
 	if !ok {

@@ -21,7 +21,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// An agent is a process that speaks MCP with `skillrun mcp` over its pipes.
+// An agent is a running `skillrun mcp`, with pipes for its input and output.
 type agent struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -30,7 +30,7 @@ type agent struct {
 	stderr *strings.Builder
 }
 
-// startAgent starts `skillrun mcp` as an agent would that knows the daemon's address.
+// startAgent starts `skillrun mcp` with the daemon's address, as an agent does.
 func (d *running) startAgent(t *testing.T) *agent {
 	t.Helper()
 	a := &agent{t: t, cmd: d.mcpCommand(), stderr: &strings.Builder{}}
@@ -51,7 +51,7 @@ func (d *running) startAgent(t *testing.T) *agent {
 	return a
 }
 
-// mcpCommand is `skillrun mcp`, to be started.
+// mcpCommand returns the command `skillrun mcp`, not started.
 func (d *running) mcpCommand() *exec.Cmd {
 	cmd := exec.Command(binary(d.t, "skillrun"), "mcp")
 	cmd.Env = append(os.Environ(), "SKILLRUN_ADDRESS=unix://"+d.dir+"/s.sock")
@@ -65,7 +65,7 @@ func (a *agent) send(message string) {
 	}
 }
 
-// receive returns the next message, which must be nothing but a message.
+// receive returns the next message. Standard output may contain nothing else.
 func (a *agent) receive() map[string]any {
 	a.t.Helper()
 	line, err := a.stdout.ReadString('\n')
@@ -98,7 +98,7 @@ func (a *agent) initialize() {
 
 const waitSkill = "import os, time\nos.write(1, b'started\\n')\ntime.sleep(600)\n"
 
-// startWaiting calls a script that waits, and returns when it runs.
+// startWaiting calls a script that waits and returns when the script runs.
 func (a *agent) startWaiting() {
 	a.t.Helper()
 	a.send(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"waits","script_path":"scripts/wait.py","timeout":600},"_meta":{"progressToken":"p"}}}`)
@@ -108,7 +108,7 @@ func (a *agent) startWaiting() {
 	}
 }
 
-// newest waits for the end of the execution that was accepted last.
+// newest waits for the end of the execution that was accepted last and returns its outcome.
 func (d *running) newest() *pb.Outcome {
 	d.t.Helper()
 	list, err := d.runs.List(d.t.Context(), &pb.ListRequest{PageSize: 1})
@@ -126,7 +126,7 @@ func (d *running) newest() *pb.Outcome {
 	return r.outcome
 }
 
-// One agent's conversation, as it is on the wire.
+// The messages of one agent's conversation.
 func TestMCPOverStandardStreams(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "waits", "", map[string]string{"scripts/wait.py": waitSkill})
@@ -159,7 +159,7 @@ func TestMCPOverStandardStreams(t *testing.T) {
 	if m := a.receive(); fmt.Sprint(m["id"]) != "7" || m["error"] == nil {
 		t.Errorf("the cancelled call: %v", m)
 	}
-	// The skills change: the agent is told.
+	// The agent is notified when skills change.
 	writeSkill(t, dir, "another", "", nil)
 	if m := a.receive(); m["method"] != "notifications/resources/list_changed" {
 		t.Errorf("after a new skill: %v", m)
@@ -170,7 +170,7 @@ func TestMCPOverStandardStreams(t *testing.T) {
 	}
 }
 
-// What is piped in at once is answered, though standard input ends right behind it.
+// Every message in a pipe is answered, even if standard input ends right after the last one.
 func TestMCPAnswersAPipe(t *testing.T) {
 	d := startDaemon(t, "")
 	a := d.startAgent(t)
@@ -196,7 +196,7 @@ func TestMCPAnswersAPipe(t *testing.T) {
 	}
 }
 
-// An agent that goes takes its execution with it, however it goes.
+// When an agent ends, in any way, its execution is cancelled.
 func TestMCPAgentGoes(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "waits", "", map[string]string{"scripts/wait.py": waitSkill})
@@ -225,12 +225,12 @@ func TestMCPAgentGoes(t *testing.T) {
 	}
 }
 
-// A daemon that goes leaves no agent waiting.
+// When the daemon ends, no agent waits forever.
 func TestMCPDaemonGoes(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(d *running)
-		want string // of the call's answer
+		want string // part of the answer to the call
 	}{
 		{"killed", (*running).kill, "closed the connection: it stopped or restarts"},
 		{"drained", (*running).stop, "CANCELLED"},
@@ -256,7 +256,7 @@ func TestMCPDaemonGoes(t *testing.T) {
 			if code := a.exit(); code != 125 || !strings.Contains(a.stderr.String(), "Start skillrun mcp again") {
 				t.Errorf("exit code %d: %s", code, a.stderr)
 			}
-			// Nobody is there now, and it says where it looked.
+			// No daemon answers now. The error names the socket that was tried.
 			out, err := d.mcpCommand().CombinedOutput()
 			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 125 || !strings.Contains(string(out), "no MCP endpoint at unix://"+dir+"/mcp.sock") {
 				t.Errorf("%v: %s", err, out)
@@ -265,8 +265,7 @@ func TestMCPDaemonGoes(t *testing.T) {
 	}
 }
 
-// The SDK's own client over the same pipe, and over HTTP, on a Unix socket and on
-// loopback.
+// The client of the MCP SDK, over a pipe and over HTTP, on a Unix socket and on loopback.
 func TestMCPClients(t *testing.T) {
 	d := startDaemon(t, "listen: {unix: s.sock, mcp_tcp: '127.0.0.1:0'}\n")
 	address := tcpAddress(t, d)
@@ -318,7 +317,7 @@ func TestMCPClients(t *testing.T) {
 	}
 }
 
-// The socket has the mode of the other one, and a config without it has none.
+// The MCP socket has the mode unix_mode. A daemon without mcp_unix has no MCP socket.
 func TestMCPSocket(t *testing.T) {
 	d := startDaemon(t, "listen: {unix: s.sock, unix_mode: 0600}\n")
 	info, err := os.Stat(filepath.Join(d.dir, "mcp.sock"))
@@ -337,8 +336,8 @@ func TestMCPSocket(t *testing.T) {
 	}
 }
 
-// A session is its user's, as the kernel says: another user who has its id gets
-// nothing by it.
+// A session belongs to its user, whom the kernel names. Another user who knows its id can't
+// use it.
 func TestMCPSessionOfAnotherUser(t *testing.T) {
 	d := startDaemon(t, "listen: {unix: s.sock, unix_mode: 0666}\n")
 	if err := os.Chmod(d.dir, 0o755); err != nil {
@@ -380,7 +379,7 @@ func TestMCPSessionOfAnotherUser(t *testing.T) {
 	}
 }
 
-// userClient reaches a socket as a user.
+// userClient returns an HTTP client that connects to a socket as a user.
 func userClient(socket string, uid int) *http.Client {
 	dial := asUser(socket, uid)
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}

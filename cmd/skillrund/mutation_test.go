@@ -20,21 +20,21 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A suite that is green says something only if it can be red. TestMutation takes one
-// layer after the other off the real daemon's sandboxes and runs cases of the
-// catalogue against it: those that attack the layer must fail.
+// Passing tests mean something only if they can fail. TestMutation removes one layer at a
+// time from the real daemon's sandboxes and runs cases of the catalogue. The cases that
+// attack the layer must fail.
 
-// A mutation is one layer that is off.
+// A mutation has the expected results with one layer off.
 type mutation struct {
-	// Daemon are boundaries that the daemon must find missing by itself. It may find
-	// more: that depends on the kernel and its settings.
+	// Daemon has the boundaries that the daemon itself must find missing. It may find more
+	// missing, depending on the kernel and its settings.
 	Daemon []string `json:"daemon"`
-	// Red are cases that must fail, with words that say why: it is not the machine's
-	// load, or what else a sandbox lacks without the layer.
+	// Red has the cases that must fail, with words of the failure. The words show that the
+	// case failed because of the layer, and not because of a busy machine.
 	Red   map[string]string `json:"red"`
-	Green []string          `json:"green"` // cases that attack something else, and must not fail
-	// Refused is what the daemon says that doesn't start, if no sandbox can be made
-	// without the layer.
+	Green []string          `json:"green"` // cases that attack something else and must pass
+	// Refused is part of the daemon's error if no sandbox can be made without the layer, so
+	// that the daemon does not start.
 	Refused string `json:"refused"`
 }
 
@@ -62,7 +62,7 @@ func TestMutation(t *testing.T) {
 	}
 	t.Run("a build for use has no such switch", func(t *testing.T) { wantNoSwitch(t, daemon) })
 	t.Run("posture", func(t *testing.T) { wantPostureRefused(t, daemon) })
-	// What fails below fails for the layer's sake: with all on, the same build passes.
+	// The same build passes with all layers on, so a failure below is caused by the layer.
 	t.Run("nothing", func(t *testing.T) {
 		startFaulty(t, daemon, "").wantJudged(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))})
 	})
@@ -80,8 +80,7 @@ func TestMutation(t *testing.T) {
 	}
 }
 
-// buildFaulty builds the daemon that takes layers off. No embedded Python lies
-// beside it.
+// buildFaulty builds the daemon that can switch layers off, without skillrun-python.
 func buildFaulty(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
@@ -95,14 +94,14 @@ func buildFaulty(t testing.TB) string {
 	return path
 }
 
-// The tag and the variable of sandbox/fault.go.
+// The build tag and the environment variable of sandbox/fault.go.
 const (
 	faultTag = "skillrun_faults"
 	faultVar = "SKILLRUN_FAULT"
 )
 
-// startFaulty starts the daemon without one layer, and with a configuration that
-// lets it serve all the same.
+// startFaulty starts the daemon without one layer. The configuration lets it serve although
+// boundaries are missing.
 func startFaulty(t testing.TB, program, layer string) *running {
 	t.Helper()
 	d := launchFaulty(t, program, layer, "boundaries: {allow_missing: ["+strings.Join(sandbox.Lowerable(), ", ")+"]}\n")
@@ -119,8 +118,8 @@ func launchFaulty(t testing.TB, program, layer, extra string) *running {
 	return d
 }
 
-// wantNoSwitch checks that the binary under test, as it is built for use, can't be
-// weakened: it knows neither the tag nor the variable, and is whole with that set.
+// wantNoSwitch checks that the shipped daemon has no fault injection: its binary contains
+// neither the tag nor the variable, and with the variable set its sandboxes have all layers.
 func wantNoSwitch(t *testing.T, program string) {
 	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer")}
 	for _, tt := range []struct {
@@ -148,13 +147,13 @@ func wantNoSwitch(t *testing.T, program string) {
 		}
 	}
 	t.Setenv(faultVar, "capabilities")
-	d := startHostile(t, "") // which serves only if every boundary is found
+	d := startHostile(t, "") // it serves only if it finds every boundary
 	d.run(shell("hostile", "grep CapEff /proc/self/status")).wantStdout(t, "CapEff:\t0000000000000000\n")
 }
 
-// wantPostureRefused takes layers off only the sandboxes of executions, and leaves the
-// daemon its look at each program before it runs: nothing runs, and the log has what
-// differs.
+// wantPostureRefused removes layers from the sandboxes of executions only. The daemon still
+// checks each program's posture before it starts. It must execute nothing and log the
+// difference.
 func wantPostureRefused(t *testing.T, program string) {
 	for layer, differences := range map[string][]string{
 		"network":        {"net namespace: got the daemon's"},
@@ -170,7 +169,7 @@ func wantPostureRefused(t *testing.T, program string) {
 			if o.End != pb.End_END_SETUP_FAILED || o.Evidence.GetSetupStep() != "posture" || o.ExitCode != nil || r.stdout.Len() > 0 {
 				t.Errorf("ended as %v with stdout %q, want SETUP_FAILED at the posture", o, r.stdout.String())
 			}
-			// What differs is about this machine: a caller is told where it is said.
+			// The caller does not learn the difference, because it describes this machine.
 			if !strings.Contains(o.Advice, "the daemon's log says why") {
 				t.Errorf("advice %q", o.Advice)
 			}
@@ -185,7 +184,7 @@ func wantPostureRefused(t *testing.T, program string) {
 	}
 }
 
-// logLine is the log's first line that has all of words.
+// logLine returns the first line of the log that contains all of words, "" if none does.
 func (d *running) logLine(words ...string) string {
 	for line := range strings.Lines(d.log.String()) {
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
@@ -195,13 +194,13 @@ func (d *running) logLine(words ...string) string {
 	return ""
 }
 
-// broken are daemons whose fault is not a sandbox's: a script before the real one does
-// something to its directory, $dir, or its configuration, $config.
+// broken has daemons with faults outside of the sandboxes: a script changes the daemon's
+// directory, $dir, or its configuration, $config, before the real daemon starts.
 var broken = []struct {
 	name, script string
-	run          string   // of the suite
-	red, green   []string // of what is run
-	why          string   // what one of the red says
+	run          string   // pattern for -test.run
+	red, green   []string // names of tests that must fail and that must pass
+	why          string   // part of the output of a failed test
 }{
 	{
 		"its records are gone at each start", `rm -rf "$dir/state/record"`,
@@ -217,13 +216,13 @@ var broken = []struct {
 	},
 }
 
-// TestMutationOfTheDaemon runs groups of the hostile suite in which no sandbox is
-// attacked, as they are, against daemons that are broken: they turn red.
+// TestMutationOfTheDaemon runs tests of the hostile suite that attack no sandbox against
+// broken daemons. The tests must fail.
 func TestMutationOfTheDaemon(t *testing.T) {
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {
 			dir := newDir(t)
-			// The bundle is none: nothing here is to run on the embedded Python.
+			// /usr/bin/false stands in for skillrun-python: no test here uses the embedded Python.
 			whole := filepath.Join(dir, "whole")
 			for path, target := range map[string]string{
 				whole: binary(t, "skillrund"), filepath.Join(dir, "skillrun"): binary(t, "skillrun"), filepath.Join(dir, "skillrun-python"): "/usr/bin/false",
@@ -257,7 +256,7 @@ func TestMutationOfTheDaemon(t *testing.T) {
 	}
 }
 
-// wantMissing checks that the daemon itself has found these boundaries missing.
+// wantMissing checks that the daemon itself reports these boundaries as missing.
 func (d *running) wantMissing(want []string) {
 	d.t.Helper()
 	missing := map[string]bool{}
@@ -271,7 +270,7 @@ func (d *running) wantMissing(want []string) {
 	}
 }
 
-// wantNoStart checks that the daemon ends by itself, and says why.
+// wantNoStart checks that the daemon does not start and that its log contains why.
 func wantNoStart(t testing.TB, program, layer, why string) {
 	t.Helper()
 	d := launchFaulty(t, program, layer, "")
@@ -280,7 +279,7 @@ func wantNoStart(t testing.TB, program, layer, why string) {
 	}
 }
 
-// wantJudged runs the cases of m, several at once.
+// wantJudged runs the cases of m, several at once, and checks which of them fail.
 func (d *running) wantJudged(t testing.TB, cases map[string]hostileCase, m mutation) {
 	t.Helper()
 	places := make(chan struct{}, atOnce)
@@ -305,9 +304,9 @@ func (d *running) wantJudged(t testing.TB, cases map[string]hostileCase, m mutat
 	t.Logf("%d cases that must fail, %d that must not", len(m.Red), len(m.Green))
 }
 
-// A verdict takes what a case says, and that it failed, in place of the test.
+// A verdict records the messages and the failure of a case instead of failing the test.
 type verdict struct {
-	testing.TB // for what it doesn't do itself
+	testing.TB // for all other methods
 	ctx        context.Context
 
 	mu       sync.Mutex
@@ -316,7 +315,7 @@ type verdict struct {
 	cleanups []func()
 }
 
-// judged runs a case to its end, on a goroutine that a fatal failure ends.
+// judged runs a case to its end in a new goroutine, which FailNow may end.
 func judged(t testing.TB, run func(testing.TB)) *verdict {
 	ctx, cancel := context.WithCancel(t.Context())
 	v := &verdict{TB: t, ctx: ctx}

@@ -18,19 +18,19 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// TestMutationOfPrepared does what TestMutation does to sandboxes that are made ahead:
-// those of the zygote, and those with a process that an interpreter forked.
+// TestMutationOfPrepared does the same as TestMutation with prewarmed sandboxes: with those
+// of the zygote alone, and with those that have a child of a Python zygote.
 
-// An zygoteMutations is one layer that is off in them.
+// A zygoteMutation has the expected results with one layer of a prewarmed sandbox off.
 type zygoteMutation struct {
 	mutation
-	// Posture are words of what the daemon says of the processes that wait, which it
-	// would refuse: that is the first line of defence, and off as well. None: it sees
-	// no difference.
+	// Posture has parts of the log line with which the daemon would refuse the waiting
+	// processes. This refusal is off as well, because it is the first line of defence. Empty:
+	// the daemon sees no difference.
 	Posture []string `json:"posture"`
 }
 
-// zygoteMutations are by what is weak, "zygote" or "forked", and by layer.
+// zygoteMutations returns the mutations by kind ("zygote" or "forked") and by layer.
 func zygoteMutations(t testing.TB) map[string]map[string]zygoteMutation {
 	t.Helper()
 	all := map[string]map[string]zygoteMutation{}
@@ -38,15 +38,15 @@ func zygoteMutations(t testing.TB) map[string]map[string]zygoteMutation {
 	return all
 }
 
-// looks are attacks, or glances from outside, on what no case of the catalogue is
-// about. They are named as cases are in mutations_zygote.json.
+// looks has attacks and checks from outside for which the catalogue has no case. They have
+// names like cases in mutations_zygote.json.
 var looks = map[string]func(testing.TB, *running){
 	"look-credentials": checkCredentials, "look-descriptors": checkDescriptors, "look-ids": checkIDs, "look-init": checkInit, "look-keyring": checkKeyring,
 	"look-limits": checkLimits, "look-namespaces": checkNamespaces, "look-snapshot": checkSnapshot,
 	"look-processors": checkProcessors, "look-umask": checkUmask, "look-zygotes": checkZygotes,
 }
 
-// checkInit reads, from outside, what the init of a sandbox that was made ahead has.
+// checkInit checks from outside the status of init in a prewarmed sandbox.
 func checkInit(t testing.TB, d *running) {
 	id := d.hold(1, shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done"))[0]
 	boxes := d.boxesOfExecution(id)
@@ -64,7 +64,8 @@ func checkInit(t testing.TB, d *running) {
 				t.Errorf("%s of init: got %s, want %s", key, status[key], want)
 			}
 		}
-		// The files of a process that can be read are its own.
+		// If a process is dumpable, its files in /proc belong to its own user
+		// (PR_SET_DUMPABLE, prctl(2)). init must not be dumpable.
 		own, _, _ := strings.Cut(status["Uid"], "\t")
 		info, err := os.Stat("/proc/" + b.init + "/environ")
 		if err != nil {
@@ -79,16 +80,16 @@ func checkInit(t testing.TB, d *running) {
 	d.cancel(id)
 }
 
-// moreFilters is how many filters a process has, and n more.
+// moreFilters returns the number of a process's seccomp filters plus n.
 func moreFilters(status map[string]string, n int) string {
 	have, _ := strconv.Atoi(status["Seccomp_filters"])
 	return strconv.Itoa(have + n)
 }
 
-// checkZygotes reads, from outside, what the zygotes themselves have: the one that clones
-// sandboxes, and the Python ones that it started.
+// checkZygotes checks from outside the status of the zygote, which clones sandboxes, and of
+// its Python zygotes.
 func checkZygotes(t testing.TB, d *running) {
-	d.run(code("hostile", "import os")) // asks for a Python zygote
+	d.run(code("hostile", "import os")) // makes the daemon start a Python zygote
 	zygote := d.zygotePid()
 	own := statusOf(zygote)
 	daemon := statusOf(strconv.Itoa(d.cmd.Process.Pid))
@@ -117,7 +118,7 @@ func checkZygotes(t testing.TB, d *running) {
 	}
 }
 
-// checkKeyring wants two executions not to share a keyring, where they can see one.
+// checkKeyring checks that two executions share no keyring, if they can see any.
 func checkKeyring(t testing.TB, d *running) {
 	const session = "import ctypes\nprint(ctypes.CDLL(None).syscall(250, 0, ctypes.c_long(-3), 0))\n" // KEYCTL_GET_KEYRING_ID
 	first := d.run(code("hostile", session)).stdout.String()
@@ -126,7 +127,7 @@ func checkKeyring(t testing.TB, d *running) {
 	}
 }
 
-// checkProcessors wants the kernel to have the limit that the header tells.
+// checkProcessors checks that the kernel has the limit of processors.
 func checkProcessors(t testing.TB, d *running) {
 	req := shell("hostile", "echo up; trap '' TERM; while :; do sleep 1; done")
 	req.Limits = &pb.Limits{MilliCpus: 500}
@@ -147,9 +148,9 @@ func checkProcessors(t testing.TB, d *running) {
 	d.cancel(id)
 }
 
-// Python is what these run: an interpreter may have forked it, or init.
+// The checks below run Python, which is forked from a Python zygote or executed by init.
 
-// checkLimits wants what every sandbox has, whatever is asked for.
+// checkLimits checks the limits that every sandbox has, independent of the request.
 func checkLimits(t testing.TB, d *running) {
 	out := strings.Join(strings.Fields(d.run(code("hostile", "import os\nprint(open('/proc/self/limits').read())")).stdout.String()), " ")
 	for _, want := range []string{"Max locked memory 65536 65536", "Max msgqueue size 0 0", "Max pending signals 256 256", "Max file locks 1024 1024"} {
@@ -159,7 +160,8 @@ func checkLimits(t testing.TB, d *running) {
 	}
 }
 
-// checkSnapshot writes where all executions of a skill read.
+// checkSnapshot checks that an execution can't write to the snapshot that all executions of
+// the skill read.
 func checkSnapshot(t testing.TB, d *running) {
 	const write = "import os\ntry: os.close(os.open('/skills/hostile/data/lock', os.O_WRONLY)); print('opened')\nexcept OSError as e: print(e.strerror)"
 	if got := d.run(code("hostile", write)).stdout.String(); got != "Read-only file system\n" {
@@ -180,7 +182,7 @@ func checkIDs(t testing.TB, d *running) {
 	}
 }
 
-// checkCredentials is what the case k-14-credentials begins with.
+// checkCredentials checks the same as the beginning of the case k-14-credentials.
 func checkCredentials(t testing.TB, d *running) {
 	r := d.run(code("hostile", "import os\nfor l in open('/proc/self/status'):\n  if l[:3] == 'Cap': print(*l.split())"))
 	for line := range strings.Lines(r.stdout.String()) {
@@ -195,12 +197,12 @@ func checkCredentials(t testing.TB, d *running) {
 
 func checkDescriptors(t testing.TB, d *running) {
 	r := d.run(code("hostile", "import os\nprint(*sorted(int(n) for n in os.listdir('/proc/self/fd')))"))
-	if got := r.stdout.String(); got != "0 1 2 3\n" { // the last is the listing's own
+	if got := r.stdout.String(); got != "0 1 2 3\n" { // 3 is the descriptor of the listing itself
 		t.Errorf("descriptors %s%s", got, r.stderr.String())
 	}
 }
 
-// checkNamespaces wants an execution to have none that is the zygote's.
+// checkNamespaces checks that an execution shares no namespace with the zygote.
 func checkNamespaces(t testing.TB, d *running) {
 	r := d.run(code("hostile", "import os\nfor n in os.listdir('/proc/self/ns'): print(n, os.readlink('/proc/self/ns/' + n))"))
 	pid, seen := d.zygotePid(), 0
@@ -220,7 +222,7 @@ func checkNamespaces(t testing.TB, d *running) {
 	}
 }
 
-// cancel ends an execution that is held.
+// cancel cancels an execution and waits for its end.
 func (d *running) cancel(id string) {
 	d.t.Helper()
 	if _, err := d.runs.Cancel(d.t.Context(), &pb.CancelRequest{ExecutionId: id}); err != nil {
@@ -229,7 +231,8 @@ func (d *running) cancel(id string) {
 	d.attach(id, 0)
 }
 
-// aheadConfig is of a daemon that serves whatever it finds missing.
+// aheadConfig returns a configuration with which the daemon serves although boundaries are
+// missing.
 func aheadConfig(interpreters int) string {
 	return "boundaries: {allow_missing: [" + strings.Join(sandbox.Lowerable(), ", ") + "]}\n" +
 		"prepared: {sandboxes: 8, python_zygotes: " + strconv.Itoa(interpreters) + "}\n"
@@ -257,8 +260,8 @@ func TestMutationOfPrepared(t *testing.T) {
 			}
 		}
 	}
-	// Several layers at once, one case after the other in each: a daemon that starts
-	// takes longer than most of them.
+	// Several layers run at once, but the cases of a layer one after the other: the start of
+	// a daemon takes longer than most cases.
 	places := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
 	run := func(name string, f func(t *testing.T)) {
@@ -268,7 +271,7 @@ func TestMutationOfPrepared(t *testing.T) {
 			t.Run(name, f)
 		})
 	}
-	// What fails below fails for the layer's sake: with all on, the same build passes.
+	// The same build passes with all layers on, so a failure below is caused by the layer.
 	run("nothing", func(t *testing.T) {
 		d := startFaultyZygote(t, daemon, "", 4)
 		d.wantJudgedBefore(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))}, false)
@@ -307,8 +310,9 @@ func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, la
 	}
 }
 
-// wantPostureHeeded leaves the daemon its look at what waits: it uses none that differs,
-// says so, and what runs runs in sandboxes that libcontainer makes, which are whole.
+// wantPostureHeeded removes layers, but the daemon still checks the posture of waiting
+// processes. It must use none whose posture differs, and log that. Programs then run in
+// sandboxes that libcontainer makes, which have all layers.
 func wantPostureHeeded(t *testing.T, daemon string, cases map[string]hostileCase) {
 	for layer, w := range map[string]string{
 		"zygote: network": "net namespace: got the zygote's", "zygote: bounding set": "CapBnd: got ", "forked: capabilities": "CapEff: got ",
@@ -324,9 +328,9 @@ func wantPostureHeeded(t *testing.T, daemon string, cases map[string]hostileCase
 	}
 }
 
-// wantJudgedBefore runs the cases of m, one after the other. What is to be red is run
-// again while it is not, if it is a process that an interpreter forked: whole ones are
-// taken as long as none of those waits.
+// wantJudgedBefore runs the cases of m, one after the other. If ready, it repeats a case that
+// must fail until the case fails: until a child of a Python zygote waits, a case runs in a
+// sandbox that has all layers.
 func (d *running) wantJudgedBefore(t testing.TB, cases map[string]hostileCase, m mutation, ready bool) {
 	t.Helper()
 	for _, id := range m.cases() {

@@ -93,7 +93,7 @@ func TestOutcomes(t *testing.T) {
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				if tt.req.Limits.GetWallTime() != nil {
-					t.Parallel() // these wait for their deadlines beside each other
+					t.Parallel() // these wait for their deadlines at the same time
 				}
 				mine := *d
 				mine.t = t
@@ -138,8 +138,8 @@ func TestUsageIsMeasured(t *testing.T) {
 	}
 }
 
-// The whole tree goes with the main process, and a child that holds stdout open
-// does not hold up the answer.
+// All processes end with the main process. The answer does not wait for a child that holds
+// stdout open.
 func TestBackgroundChildrenEnd(t *testing.T) {
 	d := startDaemon(t, "")
 	for name, req := range map[string]*pb.ExecuteRequest{
@@ -172,7 +172,7 @@ func TestCancel(t *testing.T) {
 		if string(e.GetOutput().GetData()) != "ready\n" {
 			return
 		}
-		// The slot is taken: the next one waits, and is cancelled while it does.
+		// The only slot is taken, so the next execution waits. It is cancelled while it waits.
 		s, err := d.runs.Execute(ctx, code("calculator", "print(1)"))
 		if err != nil {
 			t.Fatal(err)
@@ -270,7 +270,7 @@ func TestQueueTimeUp(t *testing.T) {
 		if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.Deadline != pb.Deadline_DEADLINE_QUEUE || len(r.events) != 2 {
 			t.Errorf("got %v, want the queue deadline", r.outcome)
 		}
-		// One waits, so one more is refused.
+		// One execution waits, so the queue is full and the next one is refused.
 		q, err := d.runs.Execute(ctx, code("calculator", "print(1)"))
 		if err != nil {
 			t.Fatal(err)
@@ -290,7 +290,7 @@ func TestQueueTimeUp(t *testing.T) {
 	}
 }
 
-// Twenty at once on few processors: each has its own output and nothing else.
+// Of twenty executions at once, each has its own output only.
 func TestExecutionsAtOnceAreIndependent(t *testing.T) {
 	d := startDaemon(t, "")
 	done := make(chan error)

@@ -12,7 +12,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// repository is what makes a folder a repository of git, with a configuration.
+// repository returns the files of a git repository with a configuration.
 func repository(at, config string) map[string]string {
 	return map[string]string{at + "HEAD": "ref: refs/heads/main\n", at + "config": "[core]\n\trepositoryformatversion = 0\n" + config, at + "objects/x": "", at + "refs/x": ""}
 }
@@ -23,9 +23,9 @@ const (
 	plantCode = "import sys; sys.stderr.write('RAN\\n')\n"
 )
 
-// Every way around a rule is shown twice: by a skill that allows every command it runs
-// what the caller brought, and by a skill with the rule it is refused, with the field or
-// the rule that is to blame.
+// Each attack tries to run another program than the rule covers, with files or options of the
+// caller. A skill with the rule refuses it and names the field or the rule. With a skill that
+// allows every command the program runs, which shows that the attack works.
 func TestRulesAreNotPassedAround(t *testing.T) {
 	cases := []struct {
 		name, rules, command string
@@ -94,7 +94,8 @@ func TestRulesAreNotPassedAround(t *testing.T) {
 	}
 }
 
-// What the environment of a covered git keeps off: a repository that an archive brings.
+// A git that a rule covers gets an environment that ignores programs in a repository's
+// configuration. Here the script of the skill unpacks the repository.
 func TestCoveredGitIgnoresARepositorysPrograms(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("no git here")

@@ -12,7 +12,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// until waits for something that the daemon does by itself.
+// until waits until done returns true, and fails the test with what after patience.
 func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
@@ -22,11 +22,11 @@ func until(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// zygotePid is the process that makes the daemon's sandboxes ahead; "" if there is none.
+// zygotePid returns the pid of the daemon's zygote, "" if none runs.
 func (d *running) zygotePid() string {
 	for _, b := range boxesOf(d.instance()) {
 		for _, pid := range b.pids {
-			// A sandbox that it just made is in its cgroups yet.
+			// A sandbox that the zygote has just cloned is still in the zygote's cgroups.
 			if b.name == zygoteBox && statusOf(pid)["Name"] == zygoteComm {
 				return pid
 			}
@@ -46,8 +46,8 @@ func killPid(t testing.TB, pid string) {
 	}
 }
 
-// Whoever kills the zygote of the sandboxes ends what runs in them. The daemon says so,
-// leaves nothing, and goes on with another.
+// Killing the zygote ends the executions in its sandboxes. The daemon reports them as lost,
+// leaves nothing, and starts another zygote.
 func TestZygoteDies(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
@@ -73,7 +73,7 @@ func TestZygoteDies(t *testing.T) {
 	}
 }
 
-// Sandboxes that were killed while they waited are given to nobody.
+// The daemon never uses waiting sandboxes that were killed.
 func TestWaitingSandboxesAreKilled(t *testing.T) {
 	dir := newDir(t)
 	writeHostileSkill(t, dir)

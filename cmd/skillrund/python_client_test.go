@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// Debian's Python has Debian's grpcio; another one on the PATH has not.
+// Debian's grpcio is installed for Debian's Python only. The PATH may find another Python.
 const debianPython = "/usr/bin/python3"
 
-// pythonPackage is where the Python client lies.
+// pythonPackage is the directory of the Python client.
 const pythonPackage = "../../clients/python"
 
 // pythonDaemon starts a daemon with the skill that the Python tests use.
@@ -42,8 +42,8 @@ func runPython(t *testing.T, env []string, modules ...string) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(root, "clients/python") + ":" + filepath.Join(root, "examples/agents")
-	// A proxy of this machine is none for loopback, and compiled files are not
-	// to be left in the sources.
+	// Connections to loopback must not use this machine's proxy. Python must write no
+	// compiled files into the sources.
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1", "no_proxy=*", "no_grpc_proxy=*")
 	cmd.Env = append(cmd.Env, env...)
 	var stderr bytes.Buffer
@@ -72,14 +72,13 @@ func runPython(t *testing.T, env []string, modules ...string) {
 	}
 }
 
-// The Python client against a daemon whose answers the test gives: what a real one
-// does too rarely.
+// The Python client with a fake daemon, for answers that a real daemon rarely gives.
 func TestPythonClientAlone(t *testing.T) {
 	runPython(t, nil, "tests.test_follow", "tests.test_start", "tests.test_calls")
 }
 
-// The Python client against the real daemon: runs, input, files, artifacts,
-// refusals, and connections that are cut in the middle.
+// The Python client with the real daemon: executions, input, files, artifacts, refusals and
+// broken connections.
 func TestPythonClientAgainstDaemon(t *testing.T) {
 	d := pythonDaemon(t, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\n")
 	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon")
@@ -120,17 +119,17 @@ func TestPythonClientSurvivesRestart(t *testing.T) {
 	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_CONTROL=" + d.dir + "/control"}, "tests.test_restart")
 }
 
-// The tools of the agent examples, called as a Google ADK agent and a LangChain
-// deepagents agent call theirs. The frameworks have stand-ins here.
+// The tools of the agent examples, called as a Google ADK agent and a LangChain deepagents
+// agent would call them. Stand-ins replace the frameworks.
 func TestAgentTools(t *testing.T) {
 	d := pythonDaemon(t, "")
 	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock"}, "test_agents")
 }
 
-// The types of the Python client and of the agent examples hold, as mypy sees them.
+// mypy finds no errors in the types of the Python client and of the agent examples.
 func TestPythonClientTypes(t *testing.T) {
 	for name, files := range map[string][]string{
-		"client": nil, // as its pyproject.toml says
+		"client": nil, // its pyproject.toml names the files
 		"agents": {"--ignore-missing-imports", "../../examples/agents/skill_tools.py", "../../examples/agents/adk_agent.py", "../../examples/agents/deepagents_agent.py"},
 	} {
 		t.Run(name, func(t *testing.T) {

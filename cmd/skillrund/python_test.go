@@ -14,9 +14,9 @@ import (
 
 const embeddedPython = "/opt/python/bin/python3"
 
-// withoutPython is a wrapper for launch: in its mount namespace no directory of
-// programs has a python or a pip. An overlay whose upper-most layer holds whiteouts
-// takes the names away, for the daemon and for every sandbox.
+// withoutPython returns a wrapper for launch that hides python and pip in all directories of
+// programs. It mounts overlays whose top layer has a whiteout for each name. The daemon and
+// every sandbox see the result.
 func withoutPython(t testing.TB) []string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "skillrund-test-hide-")
@@ -51,8 +51,8 @@ func withoutPython(t testing.TB) []string {
 	return []string{"/bin/sh", "-c", line + `exec "$0" "$@"`}
 }
 
-// A machine without Python runs Python: the daemon starts, and every source gets
-// the embedded one.
+// On a machine without Python the daemon starts, and every source runs on the embedded
+// Python.
 func TestNoPython(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", "allowed-tools: Bash(python:*), Bash(python3:*)", map[string]string{
@@ -117,9 +117,9 @@ func TestNoPython(t *testing.T) {
 	})
 }
 
-// make demo needs no Python either.
+// make demo needs no Python on the machine.
 func TestDemoWithoutPython(t *testing.T) {
-	newDir(t) // or it skips: the demo, too, needs root
+	newDir(t) // skips the test without root, which the demo needs
 	hide := withoutPython(t)
 	cmd := exec.Command(hide[0], append(hide[1:], "/bin/bash", "../../deploy/demo.sh")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
@@ -135,7 +135,7 @@ func TestDemoWithoutPython(t *testing.T) {
 	}
 }
 
-// What names Python in a sandbox names the chosen one, in every kind of child.
+// In a sandbox every name of Python means the chosen one, in every kind of child process.
 func TestChosenPython(t *testing.T) {
 	dir := newDir(t)
 	const who = "import sys; print(sys.executable, sys.prefix)"
@@ -215,7 +215,7 @@ for name in ("python", "python3", sys.executable):
 	})
 }
 
-// The embedded Python has what scripts import, and nothing can be changed in it.
+// The embedded Python has the modules that scripts import. No script can change it.
 func TestEmbeddedPythonWorks(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", "", map[string]string{"scripts/pool.py": `import multiprocessing as mp
@@ -258,11 +258,11 @@ if __name__ == '__main__':
 	d.wantNothingLeft()
 }
 
-// It is unpacked once, and again if it is not as it was. A daemon whose bundle is
-// missing says so, and starts unless it is to run on it.
+// The embedded Python is unpacked once, and again if its files changed. Without a bundle the
+// daemon starts and logs a warning, but with python: embedded it does not start.
 func TestEmbeddedPythonIsUnpackedOnce(t *testing.T) {
 	dir := newDir(t)
-	state := filepath.Join(dir, "state/python") // not the one that tests share
+	state := filepath.Join(dir, "state/python") // instead of the directory that tests share
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}

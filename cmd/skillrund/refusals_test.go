@@ -15,8 +15,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Every request that must not run has its code, its reason, and a sentence that
-// says what to do; and leaves no record.
+// Every refused request gets its code, its reason and a sentence that says what to do. It
+// leaves no record.
 func TestRefusals(t *testing.T) {
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", `allowed-tools: "Bash(git status:*)"
@@ -186,7 +186,7 @@ max_memory: 256`, map[string]string{
 	})
 }
 
-// A skill that can't be loaded is a problem of its own: the others load.
+// A skill that can't be loaded does not keep other skills from loading.
 func TestBrokenSkillsDoNotStopTheDaemon(t *testing.T) {
 	dir := newDir(t)
 	write := func(path, text string) {

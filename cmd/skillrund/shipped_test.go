@@ -13,8 +13,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A shippedCase is one case of testdata/shipped; README.md there says what
-// the fields mean.
+// A shippedCase is one case of testdata/shipped. README.md there describes the fields.
 type shippedCase struct {
 	Name    string
 	Script  string
@@ -157,7 +156,7 @@ func (c shippedCase) request(skill string) *pb.ExecuteRequest {
 	return req
 }
 
-// artifact downloads one artifact and checks what the daemon says of it.
+// artifact downloads one artifact and checks its size and digest.
 func (d *running) artifact(id, path string) []byte {
 	d.t.Helper()
 	s, err := d.runs.GetArtifact(d.t.Context(), &pb.GetArtifactRequest{ExecutionId: id, Path: path})

@@ -102,8 +102,8 @@ func stallMessages(t *testing.T, dial dialFunc, message []byte, streams int, pas
 	}
 }
 
-// A daemon that may have 128 MiB lives through 240 MiB of messages that never become
-// complete. They come from several callers, then from one. It answers others meanwhile.
+// A daemon with 128 MiB of memory survives 240 MiB of messages that never become complete.
+// They come from several callers, then from one. It still answers other requests.
 func TestFloodOfStalledMessages(t *testing.T) {
 	const (
 		connections = 16
@@ -113,7 +113,7 @@ func TestFloodOfStalledMessages(t *testing.T) {
 	message := make([]byte, 16<<20-200)
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
-	// The embedded Python is unpacked by a program that needs as much again.
+	// The first start unpacks the embedded Python, which would need as much memory again.
 	startDaemonIn(t, dir, "").stop()
 	d := withMemory(t, dir, "128M", "listen: {unix: s.sock, unix_mode: 0666}\n")
 	t.Cleanup(d.stop)

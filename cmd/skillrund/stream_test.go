@@ -12,8 +12,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// The script prints the next number only when it has been told that the last one
-// arrived: output is live, or this never ends.
+// The script prints the next number only after the client has received the last one. If
+// output were not live, the test would not end.
 func TestOutputIsLive(t *testing.T) {
 	d := startDaemon(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -91,7 +91,7 @@ func alphabet() string {
 	return string(b)
 }
 
-// A reader that stops reading slows neither the script nor another reader.
+// A client that stops reading slows neither the script nor another client.
 func TestReaderThatStops(t *testing.T) {
 	d := startDaemon(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func TestReaderThatStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header, err := stopped.Recv() // and never again
+	header, err := stopped.Recv() // the client reads nothing after this
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestAttachResumesByteForByte(t *testing.T) {
 	last := uint64(len(whole.events))
 	for _, after := range []uint64{0, 1, 2, last / 2, last - 1, last} {
 		if after == last {
-			// Only what comes after the outcome: nothing.
+			// No event follows the outcome.
 			s, err := d.runs.Attach(t.Context(), &pb.AttachRequest{ExecutionId: whole.id, AfterSequence: after})
 			if err != nil {
 				t.Fatal(err)
@@ -167,7 +167,7 @@ func TestDisconnect(t *testing.T) {
 	begin := func(t *testing.T, policy pb.OnDisconnect, text string) string {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel() // the connection of this call breaks on return
+		defer cancel() // on return the call is cancelled, which looks like a disconnect
 		req := shell("calculator", text)
 		req.OnDisconnect = policy
 		s, err := d.runs.Execute(ctx, req)

@@ -7,7 +7,7 @@ import (
 )
 
 func TestCapabilities(t *testing.T) {
-	d := startDaemon(t, "concurrency: {running: 3, reserved: 2}\n") // which waits for SERVING
+	d := startDaemon(t, "concurrency: {running: 3, reserved: 2}\n") // startDaemon waits until it serves
 	c, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestListAndGet(t *testing.T) {
 	wantStatus(t, err, "NotFound", "EXECUTION_NOT_FOUND")
 }
 
-// Scripts that start a server of their own talk to it, by address and by name.
+// A script can start a server and connect to it by address and by name.
 func TestLoopbackIsUp(t *testing.T) {
 	d := startDaemon(t, "")
 	r := d.run(code("calculator", `
