@@ -193,9 +193,9 @@ func pipedDumps(t *testing.T) {
 	}
 }
 
-// crashInside runs scripts that crash. If ready, it repeats the Python script until a script
+// crashInside runs scripts that crash. If forked, it repeats the Python script until a script
 // was forked from a Python zygote.
-func crashInside(t *testing.T, d *running, taker dumpTaker, ready bool) {
+func crashInside(t *testing.T, d *running, taker dumpTaker, forked bool) {
 	r := d.run(shell("hostile", "ulimit -c 0; ulimit -c unlimited; bash -c 'ulimit -c 0; kill -SEGV $$'; echo $?; kill -ABRT $$"))
 	r.wantStdout(t, "139\n")
 	wantAborted(t, r)
@@ -210,7 +210,7 @@ func crashInside(t *testing.T, d *running, taker dumpTaker, ready bool) {
 	r.wantStdout(t, crashesInCPrint)
 	wantAborted(t, r)
 	taker.wantTaken(t, "C")
-	for kind := ""; kind == "" || ready && kind != "0"; {
+	for kind := ""; kind == "" || forked && kind != "0"; {
 		r := d.run(code("hostile", crashes))
 		first, rest, _ := strings.Cut(r.stdout.String(), "\n")
 		kind = strings.TrimPrefix(first, "parent ") // getppid is 0 for a forked script: its parent is outside of the sandbox

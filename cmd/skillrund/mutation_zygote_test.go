@@ -231,16 +231,16 @@ func (d *running) cancel(id string) {
 	d.attach(id, 0)
 }
 
-// aheadConfig returns a configuration with which the daemon serves although boundaries are
+// prewarmedConfig returns a configuration with which the daemon serves although boundaries are
 // missing.
-func aheadConfig(interpreters int) string {
+func prewarmedConfig(pythonZygotes int) string {
 	return "boundaries: {allow_missing: [" + strings.Join(sandbox.Lowerable(), ", ") + "]}\n" +
-		"prepared: {sandboxes: 8, python_zygotes: " + strconv.Itoa(interpreters) + "}\n"
+		"prepared: {sandboxes: 8, python_zygotes: " + strconv.Itoa(pythonZygotes) + "}\n"
 }
 
-func startFaultyZygote(t testing.TB, program, layer string, interpreters int) *running {
+func startFaultyZygote(t testing.TB, program, layer string, pythonZygotes int) *running {
 	t.Helper()
-	d := launchFaulty(t, program, layer, aheadConfig(interpreters))
+	d := launchFaulty(t, program, layer, prewarmedConfig(pythonZygotes))
 	d.waitServing()
 	return d
 }
@@ -276,7 +276,7 @@ func TestMutationOfPrepared(t *testing.T) {
 		d := startFaultyZygote(t, daemon, "", 4)
 		d.wantJudgedBefore(t, cases, mutation{Green: slices.Sorted(maps.Keys(every))}, false)
 	})
-	run("posture", func(t *testing.T) { wantPostureHeeded(t, daemon, cases) })
+	run("posture", func(t *testing.T) { wantPostureEnforced(t, daemon, cases) })
 	for kind, layers := range all {
 		for layer, m := range layers {
 			run(kind+": "+layer, func(t *testing.T) { wantRed(t, daemon, cases, kind, layer, m) })
@@ -286,11 +286,11 @@ func TestMutationOfPrepared(t *testing.T) {
 }
 
 func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, layer string, m zygoteMutation) {
-	interpreters := 0
+	pythonZygotes := 0
 	if kind == "forked" {
-		interpreters = 4
+		pythonZygotes = 4
 	}
-	d := startFaultyZygote(t, daemon, kind+": "+layer, interpreters)
+	d := startFaultyZygote(t, daemon, kind+": "+layer, pythonZygotes)
 	d.wantMissing(m.Daemon)
 	d.wantJudgedBefore(t, cases, m.mutation, kind == "forked")
 	words := m.Posture
@@ -310,10 +310,10 @@ func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, la
 	}
 }
 
-// wantPostureHeeded removes layers, but the daemon still checks the posture of waiting
+// wantPostureEnforced removes layers, but the daemon still checks the posture of waiting
 // processes. It must use none whose posture differs, and log that. Programs then run in
 // sandboxes that libcontainer makes, which have all layers.
-func wantPostureHeeded(t *testing.T, daemon string, cases map[string]hostileCase) {
+func wantPostureEnforced(t *testing.T, daemon string, cases map[string]hostileCase) {
 	for layer, w := range map[string]string{
 		"zygote: network": "net namespace: got the zygote's", "zygote: bounding set": "CapBnd: got ", "forked: capabilities": "CapEff: got ",
 	} {
@@ -328,16 +328,16 @@ func wantPostureHeeded(t *testing.T, daemon string, cases map[string]hostileCase
 	}
 }
 
-// wantJudgedBefore runs the cases of m, one after the other. If ready, it repeats a case that
+// wantJudgedBefore runs the cases of m, one after the other. If forked, it repeats a case that
 // must fail until the case fails: until a child of a Python zygote waits, a case runs in a
 // sandbox that has all layers.
-func (d *running) wantJudgedBefore(t testing.TB, cases map[string]hostileCase, m mutation, ready bool) {
+func (d *running) wantJudgedBefore(t testing.TB, cases map[string]hostileCase, m mutation, forked bool) {
 	t.Helper()
 	for _, id := range m.cases() {
 		words, red := m.Red[id]
 		deadline := time.Now().Add(patience)
 		v := d.judgedOne(t, cases, id)
-		for ready && red && !v.Failed() && time.Now().Before(deadline) {
+		for forked && red && !v.Failed() && time.Now().Before(deadline) {
 			v = d.judgedOne(t, cases, id)
 		}
 		switch {
