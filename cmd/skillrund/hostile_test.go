@@ -531,7 +531,7 @@ func endedAs(status string, o *pb.Outcome) (ended, known bool) {
 		return o.End == pb.End_END_TIMED_OUT && o.TimedOut, true
 	case "OOM":
 		return o.End == pb.End_END_OOM_KILLED && o.Evidence.GetOomKillCount() > 0, true
-	case "MEMORY": // of what no cgroup is charged with, the daemon decides
+	case "MEMORY": // memory that the kernel charges to no cgroup; the daemon enforces its bound
 		return o.End == pb.End_END_OOM_KILLED, true
 	case "OUTPUT_LIMIT":
 		cut := o.Stdout.GetTruncated() && o.Stdout.DeliveredBytes == o.Limits.OutputBytes && o.Stdout.TotalBytes > o.Limits.OutputBytes

@@ -1,6 +1,5 @@
-# Office suites look whether one of them runs already through a socket in the
-# temporary directory, and skills look first whether such a socket can be made at
-# all. This does what both do.
+# An office suite uses a socket in the temporary directory to find a running instance.
+# Skills first test whether they can make such a socket. This program does both.
 import array
 import os
 import socket

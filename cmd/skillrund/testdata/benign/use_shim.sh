@@ -1,4 +1,4 @@
-# Published skills build a small library and have it loaded before others.
+# Published skills build a small library and preload it, LD_PRELOAD in ld.so(8).
 set -eu
 cat >"$TMPDIR/shim.c" <<'C'
 #define _GNU_SOURCE

@@ -47,7 +47,7 @@ assert socket.gethostbyname("localhost") == "127.0.0.1" and socket.gethostname()
 try:
     socket.create_connection(("example.com", 80), 5)
     raise SystemExit("there is a network")
-except OSError as e:  # at once, and as a program expects it
+except OSError as e:  # the error comes at once, as programs expect
     assert urllib.parse.urlsplit("http://example.com").hostname == "example.com"
 assert time.monotonic() >= 0 and time.time() > 1.7e9
 pid = os.fork()

@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-# Without pip, which would come from a network.
+# Without pip, which would need a network.
 subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", "/tmp/env"], check=True)
 out = subprocess.run(["/tmp/env/bin/python", "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True, check=True).stdout
 assert out == "/tmp/env\n", out

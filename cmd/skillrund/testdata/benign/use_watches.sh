@@ -1,5 +1,5 @@
 #!/bin/bash
-# tail -f prints what is appended, in the workspace, in HOME and in TMPDIR.
+# tail -f prints appended text of files in the workspace, in HOME and in TMPDIR.
 set -eu
 for dir in . "$HOME" "$TMPDIR"; do
   echo one >"$dir/watched.log"

@@ -1,5 +1,5 @@
-/* Dies in many ways, each after it tried to have another limit of core dumps. For
- * pipedDumps in hostile_dumps_test.go, which has it compiled. */
+/* Each child tries to change its RLIMIT_CORE and then dies in another way.
+ * crashInside in hostile_dumps_test.go compiles and runs this. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ static void abortion(void) { abort(); }
 static void quit(void) { raise(SIGQUIT); }
 static void limit_of_cpu(void) { raise(SIGXCPU); }
 
-/* Without an end, which a compiler is not to see. */
+/* Makes an endless recursion that the compiler can't see. */
 static volatile int more = 1;
 
 static int deep(volatile char *above) {
@@ -62,7 +62,7 @@ static void thread(void) {
 		pthread_join(t, NULL);
 }
 
-/* In another process that has the same memory. */
+/* The crash is in another process with the same memory, vfork(2). */
 static void memory(void) {
 	int status = 0;
 	pid_t pid = vfork();

@@ -2,7 +2,7 @@ refused("chroot", 161, b"/tmp")
 refused("chroot to a descriptor's directory", 161, b"/proc/self/fd/0")
 refused("pivot_root", 155, b"/tmp", b"/tmp")
 root = os.stat("/")
-# The classic: hold a directory outside of a new root, then walk up from it.
+# The classic attack: keep a directory outside of a new root open, then walk up from it.
 held = os.open("/usr", os.O_RDONLY)
 os.makedirs("/tmp/jail", exist_ok=True)
 refused("chroot beneath a held directory", 161, b"/tmp/jail")

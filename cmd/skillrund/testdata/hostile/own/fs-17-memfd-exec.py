@@ -12,6 +12,6 @@ for what, path in (("/tmp", "/tmp/x"), ("memfd", "/proc/self/fd/%d" % fd)):
             os._exit(99)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     print("INFO execute from", what, "refused" if code == 99 else "possible")
-# What was executed so has no more rights than before.
+# Executing these gives the program no more rights.
 s = {l.split(":")[0]: l.split(":", 1)[1].strip() for l in open("/proc/self/status") if ":" in l}
 print("PASS no rights gained" if int(s["CapEff"], 16) == 0 and s["NoNewPrivs"] == "1" else "FAIL rights")

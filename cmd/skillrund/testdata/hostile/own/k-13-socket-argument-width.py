@@ -9,7 +9,7 @@ for name, family in (("NETLINK", 16), ("PACKET", 17), ("ALG", 38), ("VSOCK", 40)
         if result != -1:
             print("FAIL socketpair", name, kind)
     print("PASS", name)
-# What the kernel takes from a type is its lowest four bits, and the flags beside it.
+# Of a type the kernel uses the lowest four bits and two flags, and ignores the upper half.
 for flags in (0, 0o4000, 0o2000000, 0o2004000):
     for high in (0,) + highs:
         for what, kind, protocol in (("RAW", 3, 0), ("RAW ICMP", 3, 1), ("ping", 2, 1), ("ping6", 2, 58), ("MPTCP", 1, 262), ("SCTP", 1, 132), ("SMC", 1, 256),

@@ -1,6 +1,6 @@
-// Tries every system call once, each in a process of its own and with arguments
-// that name nothing, and prints how it was answered: "reached N", "refused N" or
-// "unknown N". Whatever ends the process, or blocks it, was reached.
+// Makes every system call once, each in a new process and with arguments that name
+// nothing, and prints the answer: "reached N", "refused N" or "unknown N". A call that
+// ends or blocks its process counts as reached.
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 for what, number, *args in (("shmget", 29, 0x5eed, 4096, 0o1666), ("semget", 64, 0x5eed, 1, 0o1666), ("msgget", 68, 0x5eed, 0o1666), ("mq_open", 240, b"hostile", 0o102, 0o666, 0)):
     r, e = call(number, *args)
-    # An object that is there already, without IPC_EXCL, would be an earlier run's.
+    # Without IPC_EXCL the call would also find an object of an earlier run.
     print("FAIL made or found" if r != -1 else "PASS", what, errno.errorcode.get(e, e))
 for name in ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg"):
     try:
@@ -19,4 +19,4 @@ except OSError as e:
     print("FAIL abstract name", e)
 s.listen()
 if os.fork() == 0:
-    time.sleep(600)  # would hold the name if it outlived the run
+    time.sleep(600)  # if it survived the run, it would keep the name

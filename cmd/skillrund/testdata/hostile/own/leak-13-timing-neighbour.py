@@ -1,5 +1,5 @@
-# What a program sees of its neighbours' load by the clock alone. Nothing stops
-# this; the figures show how much it is.
+# Measures how much a program learns of its neighbours' load from the clock. Nothing
+# prevents that; the figures show how much it is.
 worst, last, end = 0, time.perf_counter_ns(), time.perf_counter_ns() + 300_000_000
 while last < end:
     now = time.perf_counter_ns()

@@ -5,7 +5,7 @@ paths = ["/", "/usr", "/usr/lib", "/usr/share", "/proc", "/proc/self/exe", "/pro
 for top in TREES:
     for at, _, names in os.walk(top):
         paths += [at] + [os.path.join(at, name) for name in names[:40]]
-paths = [p for p in paths if p not in ("/dev/stdin", "/dev/stdout", "/dev/stderr")]  # pipes, which it writes to
+paths = [p for p in paths if p not in ("/dev/stdin", "/dev/stdout", "/dev/stderr")]  # pipes that this program writes to
 fd, e = call(294, 0o4000)  # inotify_init1(IN_NONBLOCK)
 if fd < 0:
     print("FAIL", errno.errorcode[e])
@@ -15,7 +15,7 @@ for path in paths[:1000]:
     if watch >= 0:
         named[watch] = path
 print("PASS" if len(named) > 20 else "FAIL few watches could be tried:", len(named))
-# What this one does itself it must see, or nothing is shown.
+# The watch must see this program's own file, or the test shows nothing.
 open("/workspace/own", "w").close()
 own = b"".join(iter(lambda: os.read(fd, 1 << 16) if select.select([fd], [], [], 0)[0] else b"", b""))
 print("PASS sees itself" if b"own" in own else "FAIL doesn't see what it does itself")

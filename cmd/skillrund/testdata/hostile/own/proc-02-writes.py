@@ -12,11 +12,11 @@ paths = ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kern
          "/proc/1/mem", "/proc/1/attr/current", "/proc/1/clear_refs", "/proc/1/timens_offsets", "/proc/timens_offsets"]
 for path in paths + glob.glob("/proc/irq/*/smp_affinity")[:8]:
     if path.startswith(("/proc/self/", "/proc/1/")) and path.endswith(("_map", "setgroups")):
-        # These can be opened by anybody for itself; what counts is the write.
+        # Every process can open these for itself, but must not be able to write to them.
         fails("write " + path, lambda: open(path, "wb", buffering=0).write(b"0 0 1"))
     else:
         fails(path, lambda: os.open(path, os.O_WRONLY))
-# And whatever else there is: nothing beneath /proc/sys may be opened for writing.
+# All other settings: no file beneath /proc/sys may be opened for writing.
 n = bad = 0
 for top, _, files in os.walk("/proc/sys"):
     for name in files:

@@ -4,8 +4,8 @@ for path in ("/proc/self/exe", exe, "/proc/1/exe", "/proc/%d/exe" % os.getppid()
     for what, flags in (("write", os.O_WRONLY), ("append", os.O_WRONLY | os.O_APPEND), ("truncate", os.O_WRONLY | os.O_TRUNC)):
         fails("%s %s" % (what, path), lambda: os.open(path, flags))
 fails("see init's binary", lambda: os.readlink("/proc/1/exe"))
-# The attack itself: become the parent's binary by a path of the kernel's, and
-# hold it open to write when it is no longer executed.
+# The attack of CVE-2019-5736: execute the parent's binary by its link in /proc, keep it
+# open, and write to it when no process executes it any longer.
 pid = os.fork()
 if pid == 0:
     try:

@@ -7,7 +7,7 @@ for n in range(400):
         break
     if pid == 0:
         if os.fork() == 0:
-            os._exit(0)  # by now an orphan, or soon: init must reap it
+            os._exit(0)  # an orphan, now or soon: init must reap it
         os._exit(0)
     os.waitpid(pid, 0)
 else:

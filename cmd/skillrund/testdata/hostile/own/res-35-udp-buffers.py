@@ -26,7 +26,7 @@ def fill():
     os.write(tell, held.to_bytes(8, "big"))
 
 
-# All of them hold something before the first one counts.
+# All children fill their buffers before one of them counts.
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 children = []
 while len(children) < 4:
