@@ -69,21 +69,14 @@ comma := ,
 empty :=
 blank := $(empty) $(empty)
 
-# Tests of package sandbox that say themselves how their sandboxes are made, or have
-# none: they are the same in the run with all others in sandboxes made ahead.
-SAME_AHEAD := ^(TestForkServer(Scripts|Commands|CPython|Fresh|Posture|Ends|Survives)|TestProbeNamesWhatIsWeak|TestUnified.*|TestPrepared.*|TestZygoteIsKilled|TestWaitingIsKilled|TestPoolUnderLoad|TestGoldenPosture|Fuzz.*)$$
-
 .PHONY: test
 test: packages-test tools build ## Runs every test, as root
 	@echo "==> test"
 	@mkdir -p .cache
 	@SKILLRUN_BIN=$(CURDIR)/bin PATH=$(TOOLS):$$PATH gotestsum --format pkgname --jsonfile .cache/test.json -- \
 		-count=1 -timeout 20m -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) ./...
-	@echo "==> test of the sandbox once more, in sandboxes that are made ahead"
-	@gotestsum --format pkgname --jsonfile .cache/test-prepared.json -- \
-		-count=1 -timeout 10m -coverprofile=.cache/cover-prepared.out -coverpkg=./sandbox -skip '$(SAME_AHEAD)' ./sandbox -args -prepared 4
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
-	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-prepared.out
+	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
 
@@ -97,7 +90,7 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 
 # make test-cgroup2 RUN=TestX runs only what go test -run would, of packages sandbox
 # and cmd/skillrund (RUN='TestHostileFault/fault-04' one case); .ci/cgroup2/plan.sh
-# says what runs without it. FLAGS=-prepared=2 are more flags for package sandbox's.
+# says what runs without it. FLAGS are more flags for package sandbox's tests.
 # CGROUP2_FORM=short is what CI runs, all has every test of package sandbox besides the
 # catalogue; CGROUP2_TIMEOUT are the seconds for the guest (540; of all, 1500).
 # The tests' logs are in .cache/cgroup2/logs.

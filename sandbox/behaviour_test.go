@@ -12,8 +12,9 @@ func bash(script string) Program { return command("/usr/bin/bash", "-c", script)
 
 var testEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin", "HOME=/home/skill", "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=skill"}
 
-func TestEnds(t *testing.T) {
-	h := openHost(t)
+func TestEnds(t *testing.T) { eachMaker(t, testEnds) }
+
+func testEnds(t *testing.T, h *Host) {
 	for _, tt := range []struct {
 		name    string
 		program Program
@@ -63,8 +64,9 @@ func with(c Command, r ...Redirect) Command {
 	return c
 }
 
-func TestPlans(t *testing.T) {
-	h := openHost(t)
+func TestPlans(t *testing.T) { eachMaker(t, testPlans) }
+
+func testPlans(t *testing.T, h *Host) {
 	long := strings.Repeat("0123456789", 20_000)
 	lower := newSnapshot(t, map[string]string{"gone/x": ""})
 	if err := os.Remove(filepath.Join(lower, "gone/x")); err != nil {

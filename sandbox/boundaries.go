@@ -36,7 +36,7 @@ type probe struct {
 }
 
 // optional are the probes that may fail: sandboxes can be made, with less protection.
-var optional = []string{"swap", "oom score", "core dumps"}
+var optional = []string{"swap", "core dumps"}
 
 var probes = []probe{
 	{"capabilities", "to build namespaces and mounts and to become other users", "root with these, as a system service has them; a container needs --privileged, or these and a security profile that lets them work", tryCapabilities},
@@ -53,7 +53,6 @@ var probes = []probe{
 	{"cgroups", "limits of memory, processes and CPU, and the certain end of all processes", "under systemd a service with Delegate=yes; else cgroup_parent, an existing cgroup without processes", tryCgroups},
 	{"swap", "a memory limit that swap can't stretch", "a kernel with swapaccount=1, or swapoff -a", trySwap},
 	{"seccomp", "the filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
-	{"oom score", "the kernel ends a program before a service, and the program can't change that", "CAP_SYS_RESOURCE, or a kernel of 5.19 or later with Landlock", tryOOMScore},
 	{"core dumps", "the memory of what crashes in a sandbox goes nowhere", "a kernel.core_pattern that names a file (sysctl kernel.core_pattern=core)", tryCoreDumps},
 	{"socket memory", "what sockets hold that no cgroup counts has a limit", "a kernel with CONFIG_INET_DIAG and CONFIG_INET_UDP_DIAG (modprobe inet_diag tcp_diag udp_diag)", trySocketMemory},
 	{"openat2", "paths that a program controls are opened beneath a directory", "a kernel of 5.6 or later", tryOpenat2},
@@ -313,21 +312,6 @@ func trySeccomp(Config) (string, error) {
 	return fmt.Sprintf("a filter of %d instructions", len(f.script)/sockFilterSize), nil
 }
 
-func tryOOMScore(Config) (string, error) {
-	have, err := effectiveCapabilities()
-	if err != nil {
-		return "", err
-	}
-	if have&(1<<unix.CAP_SYS_RESOURCE) != 0 {
-		return "kept by CAP_SYS_RESOURCE", nil
-	}
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 || abi < 2 {
-		return "", errors.New("neither CAP_SYS_RESOURCE nor Landlock")
-	}
-	return fmt.Sprintf("kept by Landlock %d", abi), nil
-}
-
 func tryCoreDumps(Config) (string, error) {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err != nil {
@@ -448,11 +432,18 @@ func tryOverlay(c Config) (string, error) {
 				return err
 			}
 		}
-		s := Spec{Workspace: Workspace{SizeBytes: 1 << 20, Files: 64}}
-		s.Workspace.Lower = []string{fmt.Sprintf("/proc/self/fd/%d/.", fd)}
-		st, err := stage(dirs[1], s, c.FirstID)
+		w := Workspace{SizeBytes: 1 << 20, Files: 64, Lower: []string{fmt.Sprintf("/proc/self/fd/%d/.", fd)}}
+		userns, err := openUserNamespace(c.FirstID)
 		if err != nil {
-			return fmt.Errorf("over %s: %w", lower, err)
+			return err
+		}
+		defer userns.Close()
+		st, err := newStaging(dirs[1], w, usualPoints, c.FirstID)
+		if err != nil {
+			return err
+		}
+		if err := st.overlay(w, userns); err != nil {
+			return errors.Join(fmt.Errorf("over %s: %w", lower, err), st.close())
 		}
 		return st.close()
 	})

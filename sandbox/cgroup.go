@@ -183,7 +183,7 @@ func (h *hierarchy) group(elem ...string) group {
 	return g
 }
 
-// slim returns the cgroup that a prepared sandbox gets. On v1 it is its own only
+// slim returns the cgroup of a sandbox that the zygote makes. On v1 it is its own only
 // where something is limited or counted; for the rest it stays in its zygote's.
 func (h *hierarchy) slim(elem ...string) group {
 	g := h.group(elem...)

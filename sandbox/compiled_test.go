@@ -23,7 +23,7 @@ func TestCompiledGuards(t *testing.T) {
 	objects := compiledObjects(t)
 	// fault.c has nothing in it without its tag.
 	checked := map[string]string{
-		"init.c": "__memcpy_chk", "init_prepared.c": "__snprintf_chk", "init_child.c": "__snprintf_chk",
+		"init.c": "__memcpy_chk", "init_cloned.c": "__snprintf_chk", "init_child.c": "__snprintf_chk",
 		"init_probe.c": "__vsnprintf_chk", "zygote.c": "__snprintf_chk",
 	}
 	for _, source := range sources {

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,9 +28,9 @@ const (
 	tinyOptions = "mode=755,size=64k,nr_inodes=128"
 )
 
-// initCapabilities are all that init has, and only to lose them: SETUID,
-// SETGID and SETPCAP to become the script, KILL to end it.
-var initCapabilities = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}
+// initCapabilities are all that init starts with: SETUID, SETGID and SETPCAP to become
+// the script, KILL to end it, and SYS_ADMIN until its mounts are in their places.
+var initCapabilities = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN"}
 
 // maskedPaths of /proc tell about the machine or let one into it.
 var maskedPaths = []string{
@@ -44,11 +42,12 @@ var maskedPaths = []string{
 	"/proc/timer_list", "/proc/timer_stats", "/proc/tty", "/proc/vmallocinfo", "/proc/zoneinfo",
 }
 
-var readonlyPaths = []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-
-// containerConfig is what libcontainer is asked to build for s.
-func (h *Host) containerConfig(s Spec, ids idPair, g group, st *staging) *configs.Config {
-	c := &configs.Config{
+// containerConfig is what libcontainer is asked to build for c: a sandbox without the
+// mounts of an execution, as the zygote makes it (init_cloned.c). Init makes /proc
+// read-only.
+func (c *sandbox) containerConfig() *configs.Config {
+	s, ids, g, st := c.spec, c.ids, c.group, c.staging
+	config := &configs.Config{
 		Version:         specs.Version,
 		Rootfs:          st.root(),
 		Readonlyfs:      true,
@@ -62,7 +61,6 @@ func (h *Host) containerConfig(s Spec, ids idPair, g group, st *staging) *config
 		Umask:           new(uint32(0o077)),
 		OomScoreAdj:     new(1000),
 		MaskPaths:       maskedPaths,
-		ReadonlyPaths:   readonlyPaths,
 		Rlimits:         rlimits(s),
 		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: resources(s, g)},
 		Mounts:          mounts(s, st),
@@ -74,17 +72,17 @@ func (h *Host) containerConfig(s Spec, ids idPair, g group, st *staging) *config
 			"user.max_inotify_watches":   "1024",
 		},
 	}
-	if c.Namespaces.Contains(configs.NEWTIME) {
-		c.TimeOffsets = hiddenUptime()
+	if config.Namespaces.Contains(configs.NEWTIME) {
+		config.TimeOffsets = hiddenUptime()
 	}
 	if s.Network == NetworkNone {
-		c.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
-		c.Sysctl[sysctlTimeWait] = maxTimeWait
+		config.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
+		config.Sysctl[sysctlTimeWait] = maxTimeWait
 		if hasStampSetting() {
-			c.Sysctl[sysctlStamps] = "0"
+			config.Sysctl[sysctlStamps] = "0"
 		}
 	}
-	return c
+	return config
 }
 
 func namespaces(n Network) configs.Namespaces {
@@ -121,7 +119,7 @@ func hiddenUptime() map[string]specs.LinuxTimeOffset {
 
 func resources(s Spec, g group) *cgroups.Resources {
 	// Room for libcontainer's own first stage, a Go program with threads of
-	// its own; Start sets the limit that holds before the program runs.
+	// its own; verify sets the limit that holds before the program runs.
 	processes := int64(max(s.Limits.Processes+1, firstStageThreads))
 	r := &cgroups.Resources{Memory: s.Limits.MemoryBytes, PidsLimit: &processes, Devices: deviceRules()}
 	if g.unified {
@@ -248,12 +246,12 @@ const (
 )
 
 // mounts lists what libcontainer mounts over the root, in order. The root itself brings
-// /usr and the files of /etc along.
+// /usr and the files of /etc along. mount_own in init_cloned.c has the same.
 func mounts(s Spec, st *staging) []*configs.Mount {
 	tmpfs := func(target string, flags int, options string, args ...any) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: fmt.Sprintf(options, args...)}
 	}
-	list := []*configs.Mount{
+	return []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec, Data: "hidepid=2"},
 		// With this libcontainer makes no devices: it would bind the machine's own.
 		{Source: st.devices(), Destination: "/dev", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC},
@@ -263,37 +261,7 @@ func mounts(s Spec, st *staging) []*configs.Mount {
 		// /workspace, or an interpreter, doesn't.
 		tmpfs("/tmp", withExec, "mode=1777,size=%d,nr_inodes=%d", s.Workspace.SizeBytes, tmpFiles),
 		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, s.Workspace.SizeBytes, tmpFiles),
-		{Source: st.mount, Destination: workspaceDir, Device: "bind", Flags: unix.MS_BIND | withExec},
 	}
-	if st.servers != "" {
-		list = append(list, &configs.Mount{Source: st.servers, Destination: "/etc/resolv.conf", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec})
-	}
-	for _, top := range []string{"/skills", "/opt"} {
-		list = append(list, mountsUnder(top, s, st)...)
-	}
-	return list
-}
-
-// mountsUnder puts a tmpfs over top, so that one sandbox's mount points are
-// not seen in another, and the mounts of s into it.
-func mountsUnder(top string, s Spec, st *staging) []*configs.Mount {
-	readOnly := unix.MS_BIND | unix.MS_RDONLY | withExec
-	var list []*configs.Mount
-	for i, m := range s.Mounts {
-		if !strings.HasPrefix(m.Target, top+"/") {
-			continue
-		}
-		if len(list) == 0 {
-			list = append(list, &configs.Mount{
-				Source: "tmpfs", Destination: top, Device: "tmpfs", Flags: unix.MS_RDONLY | noExec, Data: tinyOptions,
-			})
-			if top == "/opt" { // which holds the links in the root
-				list = append(list, &configs.Mount{Source: st.links, Destination: filepath.Dir(linksDir), Device: "bind", Flags: readOnly})
-			}
-		}
-		list = append(list, &configs.Mount{Source: st.skill[i], Destination: m.Target, Device: "bind", Flags: readOnly})
-	}
-	return list
 }
 
 // A slot is a pair of host ids that one sandbox has for itself.

@@ -20,7 +20,7 @@ import (
 const (
 	frameMagic   = 0x32726b73
 	frameProgram = 1
-	frameGo      = 2
+	frameFilters = 2
 	frameSignal  = 3
 	frameTerm    = 4
 	frameKill    = 5
@@ -85,8 +85,8 @@ func appendFrame(b []byte, kind uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// assign sends a prepared sandbox what its init is called from now on, the mounts of
-// an execution as descriptors with their targets, and then one frame more.
+// assign sends what init is called from now on, the mounts of an execution as
+// descriptors with their targets, and then one frame more.
 func (c *control) assign(name string, mounts []int, targets []string, kind uint32, payload []byte) error {
 	b := appendFrame(nil, frameMounts, []byte(name+"\x00"+strings.Join(targets, "\x00")+"\x00"))
 	b = appendFrame(b, kind, payload)
@@ -151,14 +151,19 @@ func (c *control) expect(kind uint32, count int) ([]uint32, error) {
 	return words, nil
 }
 
-// encodeProgram is the payload of frameProgram; init_program.c decodes it. A
-// prepared sandbox has its filters already: f is zero.
-func encodeProgram(f filters, s Spec, deadline time.Duration) ([]byte, error) {
+// encodeFilters is the payload of frameFilters; init_program.c decodes it.
+func encodeFilters(f filters, openFiles int) []byte {
 	var e encoder
+	e.u32(uint32(openFiles))
 	e.filter(f.init)
 	e.filter(f.script)
+	return e.b
+}
+
+// encodeProgram is the payload of frameProgram; init_program.c decodes it.
+func encodeProgram(s Spec, deadline time.Duration) ([]byte, error) {
+	var e encoder
 	e.u32(uint32(min(deadline.Milliseconds(), 1<<31)))
-	e.u32(uint32(s.Limits.OpenFiles))
 	e.text(cmp.Or(s.Dir, "."))
 	e.u32(uint32(len(s.Program)))
 	for _, step := range s.Program {

@@ -109,15 +109,14 @@ func TestStages(t *testing.T) {
 // must say so and be gone.
 func TestMalformedProgram(t *testing.T) {
 	h := openHost(t)
-	good, err := encodeProgram(h.filters, Spec{Program: command("true")}.withDefaults(), 1000)
+	good, err := encodeProgram(Spec{Program: command("true")}.withDefaults(), 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after := len(good) - 60 // within what follows the filters
 	glob := func(list ...Glob) []byte {
 		c := cmd("true", "a", "b")
 		c.Globs = list
-		b, err := encodeProgram(h.filters, Spec{Program: pipeline(c)}.withDefaults(), 1000)
+		b, err := encodeProgram(Spec{Program: pipeline(c)}.withDefaults(), 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,34 +128,65 @@ func TestMalformedProgram(t *testing.T) {
 	}{
 		{"empty list", words(0)},
 		{"cut", good[:len(good)-4]},
-		{"cut in a string", good[:after]},
+		{"cut in a string", good[:len(good)-20]},
 		{"longer", append(append([]byte(nil), good...), 0, 0, 0, 0)},
-		{"filter of too many instructions", words(1 << 20)},
 		{"huge count", append(append([]byte(nil), good[:len(good)-4]...), words(1<<31-1)...)},
 		{"a pattern as the command's name", glob(Glob{0, "*"})},
 		{"a pattern behind the arguments", glob(Glob{3, "*"})},
 		{"patterns out of order", glob(Glob{2, "*"}, Glob{1, "*"})},
-		{"no filter", words(0, 0, 0, 0, 0, 0)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := Spec{ID: "malformed", Program: command("true")}.withDefaults()
-			c := newSandbox(h, s)
-			defer c.destroy()
-			if err := c.build(t.Context()); err != nil {
+			c := buildDirect(t, h)
+			if err := c.control.assign("name", nil, nil, frameProgram, tt.payload); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.control.expect(frameHello, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.control.write(frameProgram, tt.payload); err != nil {
-				t.Fatal(err)
-			}
-			_, err := c.control.expect(frameReady, 1)
-			var setup *SetupError
-			if !errors.As(err, &setup) || setup.Step != "protocol" {
-				t.Errorf("got %v, want a protocol error", err)
+			_, err := c.control.expect(frameStarted, 0)
+			wantProtocolError(t, err)
+		})
+	}
+	noLeftovers(t, h)
+}
+
+// TestMalformedFilters does the same before there is a first process.
+func TestMalformedFilters(t *testing.T) {
+	h := openHost(t)
+	good := h.filters
+	for name, odd := range map[string]filters{
+		"no filter of init's":             {script: good.script},
+		"no filter of the script's":       {init: good.init},
+		"filter of too many instructions": {init: good.init, script: make([]byte, 4097*sockFilterSize)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.filters = odd
+			c, err := h.build(t.Context(), direct{h}, Spec{ID: "malformed"}.withDefaults())
+			wantProtocolError(t, err)
+			if err := c.destroy(); err != nil {
+				t.Error(err)
 			}
 		})
 	}
 	noLeftovers(t, h)
+}
+
+// buildDirect has libcontainer make a sandbox, which waits.
+func buildDirect(t *testing.T, h *Host) *sandbox {
+	t.Helper()
+	c, err := h.build(t.Context(), direct{h}, Spec{ID: "waits"}.withDefaults())
+	t.Cleanup(func() {
+		if err := c.destroy(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func wantProtocolError(t *testing.T, err error) {
+	t.Helper()
+	var setup *SetupError
+	if !errors.As(err, &setup) || setup.Step != "protocol" {
+		t.Errorf("got %v, want a protocol error", err)
+	}
 }

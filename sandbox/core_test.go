@@ -120,8 +120,9 @@ func TestCoreLimitUnderZero(t *testing.T) {
 }
 
 // TestCoreLimitInShell: a script that turns dumps off continues.
-func TestCoreLimitInShell(t *testing.T) {
-	h := openHost(t)
+func TestCoreLimitInShell(t *testing.T) { eachMaker(t, testCoreLimitInShell) }
+
+func testCoreLimitInShell(t *testing.T, h *Host) {
 	got := run(t, h, Spec{Program: bash("set -e; ulimit -c 0; ulimit -Sc 0; ulimit -c; ulimit -n 64; ulimit -n"), Env: testEnv}, "")
 	if want := "0\n64\n"; got.stdout != want || got.stderr != "" || got.exit.Code != 0 {
 		t.Errorf("got %q, %q, %+v, want %q", got.stdout, got.stderr, got.exit, want)

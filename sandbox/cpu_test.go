@@ -9,8 +9,9 @@ import (
 )
 
 // The kernel holds a program to a fifth of a processor, with all its processes together.
-func TestProcessors(t *testing.T) {
-	h := openHost(t)
+func TestProcessors(t *testing.T) { eachMaker(t, testProcessors) }
+
+func testProcessors(t *testing.T, h *Host) {
 	spec := Spec{
 		ID: "spins", Program: bash("while :; do :; done & while :; do :; done"), Env: testEnv,
 		Limits: Limits{MilliCPUs: 200, Wall: 5 * time.Minute},

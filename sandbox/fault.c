@@ -1,9 +1,10 @@
 //go:build skillrun_faults
 
-/* Layers of the sandboxes that the zygote makes, each of which can be off. Tests say
- * which by a file in the root that the sandboxes share (fault_zygote.go). She reads it
- * once, when it gives itself its name; before, and in every other process than it
- * and those that it forks, nothing is off. */
+/* Layers of sandboxes, each of which can be off. Tests say which by a file in the root of
+ * who makes them: of the zygote (fault_zygote.go), or of an init of libcontainer's
+ * (fault.go), which takes the file away. It is read once, when that process gives itself
+ * its name; before, and in every other process than it and those that it forks, nothing
+ * is off. */
 #undef ioctl
 #undef mount
 #undef open
@@ -28,7 +29,7 @@
 #include <string.h>
 
 /* As fault_zygote.go has them. */
-static const char list[] = "/opt/skillrun/forkserver/off";
+static const char list_dir[] = "/opt/skillrun/forkserver", list[] = "/opt/skillrun/forkserver/off";
 
 enum layer {
 	USER, MNT, PID, NET, IPC, UTS, CGROUP, TIME, /* namespaces */
@@ -37,6 +38,7 @@ enum layer {
 	FILTER, INIT_FILTER,
 	NO_NEW_PRIVILEGES,
 	IDS,                /* the script is user 1000, not root of the sandbox */
+	GROUP,              /* the same for its group alone */
 	BOUNDING, CAPABILITIES, INIT_CAPABILITIES,
 	DUMPABLE,           /* nobody reads init */
 	CORE, LIMITS, UMASK,
@@ -50,7 +52,7 @@ enum layer {
 
 static const char *const names[LAYERS] = {
 	"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time",
-	"groups", "keyring", "filter", "init filter", "no new privileges", "ids", "bounding set", "capabilities", "init capabilities",
+	"groups", "keyring", "filter", "init filter", "no new privileges", "ids", "group", "bounding set", "capabilities", "init capabilities",
 	"dumpable", "core", "limits", "umask", "hidepid", "masks", "read-only proc", "sysctls", "sizes", "mount flags", "snapshot",
 	"zygote filter", "zygote capabilities", "python filter", "python capabilities",
 };
@@ -64,11 +66,13 @@ static int off(enum layer l) {
 	return without >> l & 1;
 }
 
-/* One name a line. A name that is not known ends the zygote: no test is to believe
+static int is_read;
+
+/* One name a line. A name that is not known ends the process: no test is to believe
  * that something is off. */
 static void read_list(void) {
 	char text[1024];
-	who = ZYGOTE;
+	is_read = 1;
 	int fd = open(list, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
 	if (fd >= 0)
@@ -94,8 +98,13 @@ int faulty_prctl(int option, ...) {
 	unsigned long a = va_arg(args, unsigned long), b = va_arg(args, unsigned long), c = va_arg(args, unsigned long), d = va_arg(args, unsigned long);
 	va_end(args);
 	/* Bad pointers are passed through: the probe tries some. */
-	if (option == PR_SET_NAME && is_init() && strcmp((const char *)a, "zygote") == 0)
+	if (option == PR_SET_NAME && is_init() && !is_read) {
 		read_list();
+		if (strcmp((const char *)a, "zygote") == 0)
+			who = ZYGOTE;
+		else
+			umount2(list_dir, MNT_DETACH);
+	}
 	if (option == PR_SET_NO_NEW_PRIVS && off(NO_NEW_PRIVILEGES))
 		return 0;
 	if (option == PR_CAPBSET_DROP && off(is_init() ? INIT_CAPABILITIES : BOUNDING))
@@ -211,7 +220,7 @@ ssize_t faulty_write(int fd, const void *buffer, size_t length) {
 }
 
 int faulty_setresgid(gid_t real, gid_t effective, gid_t saved) {
-	return off(IDS) && real == SCRIPT_ID ? 0 : setresgid(real, effective, saved);
+	return (off(IDS) || off(GROUP)) && real == SCRIPT_ID ? 0 : setresgid(real, effective, saved);
 }
 
 int faulty_setresuid(uid_t real, uid_t effective, uid_t saved) {

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	seccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
@@ -33,11 +32,12 @@ const readBack = ", read back"
 
 // A weakening is how one layer is taken off. What is nil is left alone.
 type fault struct {
+	off     string // lines for fault.c
 	config  func(*configs.Config)
-	limits  func(group) error
+	limits  func(*sandbox) error
 	filters func(filters) (filters, error)
-	trees   func(*Host, *staging, *mountList) error // faults.trees
-	unread  bool                                    // faults.unread
+	trees   func(*sandbox, *mountList) error // faults.trees
+	unread  bool                             // faults.unread
 
 	unmetered bool // faults.unmetered
 }
@@ -51,17 +51,18 @@ var faultsByName = map[string]fault{
 			c.UIDMappings, c.GIDMappings = nil, nil
 			c.Sysctl = nil // without it they would be the machine's
 		},
-		// The program is the machine's user 1000, and the workspace is not that one's.
-		limits: func(g group) error {
-			pids, err := g.pids()
-			for _, pid := range pids {
-				err = errors.Join(err, os.Chmod(fmt.Sprintf("/proc/%d/root%s", pid, workspaceDir), 0o777))
+		// The program is the machine's user 1000, and the workspace is not that one's. Nor
+		// are there owners to map.
+		limits: func(c *sandbox) (err error) {
+			c.userns.Close()
+			if c.userns, err = openUserNamespace(c.ids.script()); err != nil {
+				return err
 			}
-			return err
+			return os.Chmod(filepath.Join(c.staging.dir, "upper"), 0o777)
 		},
 	},
 	"seccomp": {filters: func(filters) (filters, error) {
-		all, err := pretending()
+		all, err := allowing()
 		return filters{init: all, script: all}, err
 	}},
 	// The program stays root of its sandbox, with all that init has and more.
@@ -73,13 +74,14 @@ var faultsByName = map[string]fault{
 			})
 			c.Capabilities = &configs.Capabilities{Bounding: all, Effective: all, Permitted: all}
 		},
-		filters: func(f filters) (filters, error) {
-			lenient, err := pretending("setresuid", "setresgid", "capset", "prctl")
-			return filters{init: lenient, script: f.script}, err
-		},
+		off: "ids\nbounding set\ncapabilities",
 	},
+	"ids":              {off: "ids"},
+	"group":            {off: "group"},
+	"bounding set":     {off: "bounding set"},
+	"read-only proc":   {off: "read-only proc"},
 	"network":          {config: leaveOut(configs.NEWNET)},
-	"masks":            {config: func(c *configs.Config) { c.MaskPaths, c.ReadonlyPaths = nil, nil }},
+	"masks":            {off: "read-only proc", config: func(c *configs.Config) { c.MaskPaths = nil }},
 	"ipc namespace":    {config: leaveOut(configs.NEWIPC)},
 	"uts namespace":    {config: func(c *configs.Config) { leaveOut(configs.NEWUTS)(c); c.Hostname = "" }},
 	"cgroup namespace": {config: leaveOut(configs.NEWCGROUP)},
@@ -90,8 +92,8 @@ var faultsByName = map[string]fault{
 		hostProc(c)
 	}},
 	"process view": {config: hostProc},
-	"memory limit": {limits: func(g group) error {
-		files := []string{"memory.memsw.limit_in_bytes", "memory.limit_in_bytes"}
+	"memory limit": {limits: func(c *sandbox) error {
+		g, files := c.group, []string{"memory.memsw.limit_in_bytes", "memory.limit_in_bytes"}
 		if g.unified {
 			files = []string{"memory.max"}
 		}
@@ -103,9 +105,9 @@ var faultsByName = map[string]fault{
 		}
 		return nil
 	}},
-	"process limit": {limits: func(g group) error { return g.limitProcesses(manyProcesses) }},
+	"process limit": {limits: func(c *sandbox) error { return c.group.limitProcesses(manyProcesses) }},
 	// On v2 the memory limit is theirs, too.
-	"socket buffers": {unmetered: true, limits: func(g group) error { return g.limitSockets(socketShare * muchMemory) }}, // the meter would end it first
+	"socket buffers": {unmetered: true, limits: func(c *sandbox) error { return c.group.limitSockets(socketShare * muchMemory) }}, // the meter would end it first
 	"socket memory":  {unmetered: true},
 	"core dumps": {config: func(c *configs.Config) {
 		for i := range c.Rlimits {
@@ -163,27 +165,36 @@ func (h *Host) injectFaults() error {
 		return err
 	}
 	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes lack a layer", "layer", layer)
+	list, err := h.faultList(all)
+	if err != nil {
+		return err
+	}
 	h.faults = &faults{config: func(c *configs.Config) {
+		if list != nil {
+			c.Mounts = append(c.Mounts, list)
+		}
 		for _, w := range all {
-			if w.config != nil && !(kept && isProbe(c.Cgroups)) {
+			if w.config != nil {
 				w.config(c)
 			}
 		}
 	}}
-	if !kept {
-		h.faults.limits = func(g group) (err error) {
+	if kept {
+		h.faults.spared = "probe-"
+	} else {
+		h.faults.limits = func(c *sandbox) (err error) {
 			for _, w := range all {
 				if w.limits != nil {
-					err = errors.Join(err, w.limits(g))
+					err = errors.Join(err, w.limits(c))
 				}
 			}
 			return err
 		}
 	}
-	h.faults.trees = func(h *Host, st *staging, l *mountList) (err error) {
+	h.faults.trees = func(c *sandbox, l *mountList) (err error) {
 		for _, w := range all {
-			if w.trees != nil && !(kept && strings.Contains(st.dir, "/probe-")) {
-				err = errors.Join(err, w.trees(h, st, l))
+			if w.trees != nil {
+				err = errors.Join(err, w.trees(c, l))
 			}
 		}
 		return err
@@ -213,7 +224,24 @@ func named[W any](all map[string]W, layers string) (list []W, err error) {
 	return list, nil
 }
 
-func isProbe(g *cgroups.Cgroup) bool { return strings.Contains(g.Path, "/probe-") }
+// faultList is a mount by which fault.c finds what is off in an init of libcontainer's,
+// and which it takes away then. Nil: nothing is.
+func (h *Host) faultList(all []fault) (*configs.Mount, error) {
+	var off strings.Builder
+	for _, w := range all {
+		if w.off != "" {
+			fmt.Fprintln(&off, w.off)
+		}
+	}
+	if off.Len() == 0 {
+		return nil, nil
+	}
+	dir, err := makeDir(h.instance.run, "faults")
+	if err == nil {
+		err = writeFile(filepath.Join(dir, "off"), off.String())
+	}
+	return &configs.Mount{Source: dir, Destination: forkServerDir, Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec}, err
+}
 
 func leaveOut(kind configs.NamespaceType) func(*configs.Config) {
 	return func(c *configs.Config) {
@@ -236,12 +264,12 @@ func hostProc(c *configs.Config) {
 			*m = configs.Mount{Source: "/proc", Destination: "/proc", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | noExec}
 		}
 	}
-	c.MaskPaths, c.ReadonlyPaths = nil, nil
+	c.MaskPaths = nil
 }
 
 // addTerminal makes a device that is the machine's.
-func addTerminal(_ *Host, st *staging, _ *mountList) error {
-	path := filepath.Join(st.devices(), "tty")
+func addTerminal(c *sandbox, _ *mountList) error {
+	path := filepath.Join(c.staging.devices(), "tty")
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0))); err != nil {
 		return err
 	}
@@ -249,8 +277,8 @@ func addTerminal(_ *Host, st *staging, _ *mountList) error {
 }
 
 // sharedInodes shows the layers of the root themselves, and the machine's own /dev/null.
-func sharedInodes(h *Host, _ *staging, l *mountList) error {
-	for i, layer := range h.rootLayers("") {
+func sharedInodes(c *sandbox, l *mountList) error {
+	for i, layer := range c.host.rootLayers("") {
 		tree, err := cloneMount(layer.dirs[0])
 		if err != nil {
 			return err
@@ -264,9 +292,8 @@ func sharedInodes(h *Host, _ *staging, l *mountList) error {
 	return nil
 }
 
-// pretending is a filter that lets every call pass but these, which do nothing and
-// answer success.
-func pretending(calls ...string) ([]byte, error) {
+// allowing is a filter that lets every call pass.
+func allowing() ([]byte, error) {
 	f, err := seccomp.NewFilter(seccomp.ActAllow)
 	if err != nil {
 		return nil, err
@@ -274,15 +301,6 @@ func pretending(calls ...string) ([]byte, error) {
 	defer f.Release()
 	if err := f.SetBadArchAction(seccomp.ActAllow); err != nil {
 		return nil, err
-	}
-	for _, name := range calls {
-		var only []seccompArg
-		if name == "prctl" {
-			only = []seccompArg{{Index: 0, Mask: 0xffffffff, Value: seccompValue{unix.PR_CAPBSET_DROP}}}
-		}
-		if err := addRules(f, name, seccomp.ActErrno.SetReturnCode(0), only); err != nil {
-			return nil, err
-		}
 	}
 	return exportBPF(f)
 }

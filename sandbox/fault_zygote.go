@@ -34,8 +34,8 @@ type zygoteFault struct {
 	zygotes string // lines for fault.c in either case
 	zygote  func(*configs.Config)
 	host    func(*Host) error // before it is started
-	trees   func(*Host, *staging, *mountList) error
-	limits  func(group) error
+	trees   func(*sandbox, *mountList) error
+	limits  func(*sandbox) error
 	filters func(filters) (filters, error)
 	unread  bool // faults.unread
 
@@ -81,7 +81,7 @@ var zygoteFaults = map[string]zygoteFault{
 	"sizes":              {off: "sizes"},
 	"mount flags":        {off: "mount flags"},
 	"snapshot":           {off: "snapshot\ninit filter"}, // which would refuse to change the mount
-	"read-only root": {trees: func(_ *Host, _ *staging, l *mountList) error {
+	"read-only root": {trees: func(_ *sandbox, l *mountList) error {
 		return unix.MountSetattr(l.trees[0], "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
 	}},
 	// In the others, too: it is one table.
@@ -96,11 +96,11 @@ var zygoteFaults = map[string]zygoteFault{
 	"process limit":  {limits: faultsByName["process limit"].limits},
 	"socket buffers": {unmetered: true, limits: faultsByName["socket buffers"].limits},
 	"socket memory":  {unmetered: true},
-	"processors": {limits: func(g group) error {
-		if g.unified {
-			return g.write("cpu", "cpu.max", "max")
+	"processors": {limits: func(c *sandbox) error {
+		if c.group.unified {
+			return c.group.write("cpu", "cpu.max", "max")
 		}
-		return g.write("cpu", "cpu.cfs_quota_us", "-1")
+		return c.group.write("cpu", "cpu.cfs_quota_us", "-1")
 	}},
 }
 
@@ -128,9 +128,9 @@ var forkedFaults = map[string]zygoteFault{
 	"descriptors":        {off: "descriptors"},
 }
 
-func noFilters(f filters) (filters, error) {
-	all, err := pretending()
-	return filters{init: f.init, script: all, prepared: all, zygote: all, python: all}, err
+func noFilters(filters) (filters, error) {
+	all, err := allowing()
+	return filters{init: all, script: all, zygote: all, python: all}, err
 }
 
 func newPrivileges(c *configs.Config) { c.NoNewPrivileges = false }
@@ -166,19 +166,19 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 			}
 		}
 	}}
-	h.faults.trees = func(h *Host, st *staging, l *mountList) (err error) {
+	h.faults.trees = func(c *sandbox, l *mountList) (err error) {
 		for _, w := range weak {
 			if w.trees != nil {
-				err = errors.Join(err, w.trees(h, st, l))
+				err = errors.Join(err, w.trees(c, l))
 			}
 		}
 		return err
 	}
 	if !kept {
-		h.faults.limits = func(g group) (err error) {
+		h.faults.limits = func(c *sandbox) (err error) {
 			for _, w := range weak {
 				if w.limits != nil {
-					err = errors.Join(err, w.limits(g))
+					err = errors.Join(err, w.limits(c))
 				}
 			}
 			return err

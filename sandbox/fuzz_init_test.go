@@ -97,7 +97,7 @@ func compileHarness(dir, program string) error {
 			close(done)
 		})
 	}
-	for _, source := range []string{own + "init.c", own + "zygote.c", "init_program.c", "init_glob.c", "init_child.c", "init_prepared.c"} {
+	for _, source := range []string{own + "init.c", own + "zygote.c", "init_program.c", "init_glob.c", "init_child.c", "init_cloned.c"} {
 		compile(source, "-fsanitize-coverage=trace-pc", "-include", own+"fake.h")
 	}
 	compile(own + "fake.c")
@@ -159,15 +159,15 @@ func fuzzHarness(f *testing.F, which byte) {
 var oneInstruction = []byte{6, 0, 0, 0, 0, 0, 0xff, 0x7f}
 
 // harnessProgram is the payload of frameProgram for a plan that has a part of everything.
-func harnessProgram(f testing.TB, own filters) []byte {
+func harnessProgram(f testing.TB) []byte {
 	f.Helper()
 	one := with(Command{Args: []string{"ls", "*.[a-z]", `-\*`}, Globs: []Glob{{Arg: 1, Pattern: "*.[a-z]*"}, {Arg: 2, Pattern: `?/[[:alpha:]]*`}}},
 		Redirect{FD: 1, Kind: Write, Path: "out"}, Redirect{FD: 2, Kind: Dup, From: 1}, Redirect{FD: 0, Kind: Text, Text: "text"})
 	one.PipeStderr = true
 	s := Spec{Dir: "a/b", Env: []string{"PATH=/usr/bin::/bin"}, Program: Program{
-		{Pipeline: []Command{one, cmd("cat")}}, {When: 1, Pipeline: []Command{cmd("/bin/echo", "hi")}}, {When: 2, Pipeline: []Command{cmd("false")}},
+		{Pipeline: []Command{cmd("cat"), one}}, {When: 1, Pipeline: []Command{cmd("/bin/echo", "hi")}}, {When: 2, Pipeline: []Command{cmd("false")}},
 	}}.withDefaults()
-	b, err := encodeProgram(own, s, time.Minute)
+	b, err := encodeProgram(s, time.Minute)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -178,14 +178,16 @@ func harnessProgram(f testing.TB, own filters) []byte {
 // script's directories and the errors of the kernel, to init and to its children up to
 // their exec.
 func FuzzInit(f *testing.F) {
-	program := appendFrame(nil, frameProgram, harnessProgram(f, filters{init: oneInstruction, script: oneInstruction}))
+	program := appendFrame(nil, frameFilters, encodeFilters(filters{init: oneInstruction, script: oneInstruction}, 1024))
+	program = appendFrame(program, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
+	program = appendFrame(program, frameProgram, harnessProgram(f))
 	word := binary.LittleEndian.AppendUint32(nil, 15)
-	all := appendFrame(appendFrame(appendFrame(append([]byte{}, program...), frameGo, nil), frameSignal, word), frameTerm, nil)
+	all := appendFrame(appendFrame(append([]byte{}, program...), frameSignal, word), frameTerm, nil)
 	f.Add(make([]byte, 200), appendFrame(all, frameKill, nil))
-	f.Add([]byte{}, appendFrame(append([]byte{}, program...), frameGo, nil))
-	// The fourteenth call is the first fork: here, as its child.
+	f.Add([]byte{}, append([]byte{}, program...))
+	// The twenty-fifth call is the fork of the second command: here, as its child.
 	child := make([]byte, 80)
-	child[14] = 1
+	child[24] = 1
 	f.Add(child, append(append([]byte{}, program...), strings.Repeat("\x03a.b\x05-c.dé\x01\xff", 6)...))
 	f.Add([]byte{}, []byte("no frame"))
 	fuzzHarness(f, harnessInit)
@@ -213,7 +215,7 @@ func FuzzZygote(f *testing.F) {
 	start := append(packet(begin), packet(sandboxOf(1))...)
 	f.Add(choices(5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2), append(append([]byte{}, start...), packet(spawn)...))
 	mounts := appendFrame(nil, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
-	program := appendFrame(append([]byte{}, mounts...), frameProgram, harnessProgram(f, filters{}))
+	program := appendFrame(append([]byte{}, mounts...), frameProgram, harnessProgram(f))
 	f.Add(choices(5, 0, 0, 1), append(append([]byte{}, start...), program...))
 	forked := appendFrame(append([]byte{}, mounts...), frameForked, encodeForked(7, time.Minute))
 	f.Add(choices(5, 0, 0, 1), append(append(packet(begin), packet(sandboxOf(0))...), appendFrame(forked, frameFinish, nil)...))

@@ -116,8 +116,9 @@ func shellWord(pattern string) string {
 	return b.String()
 }
 
-func TestGlobs(t *testing.T) {
-	h := openHost(t)
+func TestGlobs(t *testing.T) { eachMaker(t, testGlobs) }
+
+func testGlobs(t *testing.T, h *Host) {
 	lower := newSnapshot(t, map[string]string{"a.csv": "1\n", "b.csv": "2\n", "-n": "3\n", "d/c.csv": "4\n", "shut/x": "5\n", "blind/x": "6\n"})
 	for name, mode := range map[string]os.FileMode{"shut": 0o600, "blind": 0o300} {
 		if err := os.Chmod(lower+"/"+name, mode); err != nil {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -221,47 +222,52 @@ type faults struct {
 	// prepared: the faults apply only to sandboxes that the zygote makes. Otherwise they
 	// apply to sandboxes that libcontainer makes, and the zygote makes none.
 	prepared bool
+	spared   string                // sandboxes of programs whose IDs begin so are whole; "": none is
 	config   func(*configs.Config) // changes libcontainer's configuration of a sandbox, or of the zygote; may be nil
 	// limits runs after all limits are set. If it is not nil, a posture that differs is
 	// only logged, because it would be noticed before any attack. If it is nil, the
 	// sandbox is refused.
-	limits func(group) error
+	limits func(*sandbox) error
 	unread bool // no posture is read back; a benchmark measures the cost of reading it
 	// trees changes the mounts of a root before they are attached; may be nil.
-	trees func(*Host, *staging, *mountList) error
+	trees func(*sandbox, *mountList) error
 	// unmetered: the daemon does not measure the sockets of a sandbox.
 	unmetered bool
 }
 
-// change injects the faults of the root's mounts.
-func (f *faults) change(h *Host, st *staging, l *mountList, prepared bool) error {
-	if f == nil || f.trees == nil || f.prepared != prepared {
+// of returns the faults of one sandbox, or nil. zygote: the zygote makes it.
+func (f *faults) of(zygote bool, id string) *faults {
+	if f == nil || f.prepared != zygote || f.spared != "" && strings.HasPrefix(id, f.spared) {
 		return nil
 	}
-	return f.trees(h, st, l)
+	return f
 }
 
-// ask injects the faults of libcontainer's configuration. zygote: c is the zygote's,
-// not a sandbox's.
-func (f *faults) ask(c *configs.Config, zygote bool) {
-	if f != nil && f.config != nil && f.prepared == zygote {
+// change injects the faults of the root's mounts.
+func (f *faults) change(c *sandbox, l *mountList) error {
+	if f == nil || f.trees == nil {
+		return nil
+	}
+	return f.trees(c, l)
+}
+
+// ask injects the faults of libcontainer's configuration.
+func (f *faults) ask(c *configs.Config) {
+	if f != nil && f.config != nil {
 		f.config(c)
 	}
 }
 
-// injectLimits injects the faults of the limits that are set. prepared: the zygote made
-// the sandbox.
-func (f *faults) injectLimits(g group, prepared bool) error {
-	if f == nil || f.limits == nil || f.prepared != prepared {
+// injectLimits injects the faults of the limits that are set.
+func (f *faults) injectLimits(c *sandbox) error {
+	if f == nil || f.limits == nil {
 		return nil
 	}
-	return f.limits(g)
+	return f.limits(c)
 }
 
 // unmeters says that the daemon does not measure the sockets of a sandbox.
-func (f *faults) unmeters(prepared bool) bool {
-	return f != nil && f.unmetered && f.prepared == prepared
-}
+func (f *faults) unmeters() bool { return f != nil && f.unmetered }
 
 // onlyMade says that the faults are for libcontainer's sandboxes: the zygote makes none.
 func (f *faults) onlyMade() bool { return f != nil && !f.prepared }

@@ -2,25 +2,29 @@
  *
  * Theory of operation
  *
- * libcontainer builds the namespaces and then executes, as PID 1, the binary
- * that it runs in itself, by the link /proc/self/exe, so that no file of ours
- * has to be visible in the sandbox. The constructor below recognises such a
- * process by its second argument and its control socket, runs init and never
- * comes back; the Go runtime of that process is never started. glibc hands
- * argc, argv and envp to constructors in static and in dynamic executables.
+ * There are two ways to make an init, and one life afterwards (maker.go). The zygote
+ * clones it (init_cloned.c). Or libcontainer builds the namespaces and then executes,
+ * as PID 1, the binary that it runs in itself, by the link /proc/self/exe, so that no
+ * file of ours has to be visible in the sandbox. The constructor below recognises such
+ * a process by its second argument and its control socket, runs init and never comes
+ * back; the Go runtime of that process is never started. glibc hands argc, argv and
+ * envp to constructors in static and in dynamic executables.
  *
  * Two users live in a sandbox. Init is its root, with the four capabilities
- * SETUID, SETGID, SETPCAP and KILL and nothing else. The script is user 1000
- * with no capability at all, so it can't signal, trace or read init. The
- * daemon speaks to init over one stream socket (init.h has the frames):
+ * SETUID, SETGID, SETPCAP and KILL, and with SYS_ADMIN until the mounts of its
+ * execution are in their places. The script is user 1000 with no capability at
+ * all, so it can't signal, trace or read init. The daemon speaks to init over
+ * one stream socket (init.h has the frames):
  *
  *   init                                  daemon
- *   HELLO                            ->
- *                                    <-   PROGRAM: two filters, the plan
- *   (loads the looser filter, forks the first command, which drops all
- *   that init has, loads the strict filter and waits)
+ *                                    <-   FILTERS, if libcontainer made it
+ *   (forks the first command, which drops all that init has, loads the
+ *   script's filter and waits)
  *   READY pid                        ->
- *                                    <-   GO, once /proc shows the right posture
+ *   (loads its own filter)
+ *                                    <-   MOUNTS, once /proc shows the right posture
+ *   (gives up SYS_ADMIN)
+ *                                    <-   PROGRAM
  *   STARTED, or FAILED stage errno   ->
  *                                    <-   SIGNAL, TERM, KILL, in any order
  *   END wait status                  ->   (and exits)
@@ -68,12 +72,11 @@ static struct {
 	uint32_t count;      /* of children */
 	pid_t main;          /* the last command, 0 when it has ended */
 	int status;          /* wait status of the last command that ended as main */
-	int barrier;            /* write end, -1 when the first child has passed */
+	int barrier;         /* write end, -1 when the first child has passed */
 	int first;           /* the first child's pipe to the next one, -1 */
 	int started;         /* the first exec succeeded */
 	int stopping;        /* no further step starts */
-	int finished;        /* the process that joined has ended */
-	int ahead;           /* the first child was there before its program */
+	int finished;        /* the forked process has ended */
 	int by_deadline;
 	int unreaped;        /* there may be more to wait for, without a signal */
 	int signals;         /* signalfd for SIGCHLD */
@@ -123,15 +126,16 @@ static struct frame read_header(void) {
 	return f;
 }
 
-static void read_program(void) {
+/* Takes the filters into memory that stays. */
+static void take_filters(void) {
 	struct frame f = read_header();
-	if (f.type != FRAME_PROGRAM || f.length == 0)
+	if (f.type != FRAME_FILTERS || f.length == 0)
 		give_up();
 	void *payload = mmap(NULL, f.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (payload == MAP_FAILED)
 		send_failed(STAGE_PROTOCOL, errno);
 	read_full(payload, f.length);
-	int error = program_decode(payload, f.length, &self.program);
+	int error = filters_decode(payload, f.length, &self.program);
 	if (error)
 		send_failed(STAGE_PROTOCOL, error);
 }
@@ -150,15 +154,12 @@ static void close_if(int fd) {
 }
 
 /* Forks one command of step. Both ends are the child's; the parent closes them. */
-static void launch(const struct step *step, uint32_t index, int in, int out, int barrier) {
+static void launch(const struct step *step, uint32_t index, int in, int out) {
 	int report[2];
 	if (pipe2(report, O_CLOEXEC) != 0)
 		send_failed(STAGE_DESCRIPTORS, errno);
 	struct launch l = {
-		.program = &self.program,
-		.command = &step->commands[index],
-		.in = in, .out = out, .report = report[1], .barrier = barrier,
-		.only_command = self.program.step_count == 1 && step->command_count == 1,
+		.program = &self.program, .command = &step->commands[index], .in = in, .out = out, .report = report[1], .barrier = -1, .spare = -1,
 	};
 	pid_t pid = fork();
 	if (pid < 0 && !self.started)
@@ -168,7 +169,6 @@ static void launch(const struct step *step, uint32_t index, int in, int out, int
 	close(report[1]);
 	close_if(in);
 	close_if(out);
-	close_if(barrier);
 	if (pid < 0) { /* the script's own processes are too many: as a shell would put it */
 		static const char text[] = "skillrun: fork: Resource temporarily unavailable\n";
 		ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
@@ -190,27 +190,16 @@ static void launch_rest(const struct step *step, uint32_t index, int in) {
 		int next[2] = { -1, -1 };
 		if (index + 1 < step->command_count && pipe2(next, O_CLOEXEC) != 0)
 			send_failed(STAGE_DESCRIPTORS, errno);
-		launch(step, index, in, next[1], -1);
+		launch(step, index, in, next[1]);
 		in = next[0];
 	}
-}
-
-/* The very first command is forked alone and held at a barrier, so that init and
- * it are the only processes while the daemon reads its posture. */
-static void launch_first(const struct step *step) {
-	int barrier[2], next[2] = { -1, -1 };
-	if (pipe2(barrier, O_CLOEXEC) != 0 || (step->command_count > 1 && pipe2(next, O_CLOEXEC) != 0))
-		send_failed(STAGE_DESCRIPTORS, errno);
-	self.barrier = barrier[1];
-	self.first = next[0];
-	launch(step, 0, -1, next[1], barrier[0]);
 }
 
 static int all_ended(void) {
 	for (uint32_t i = 0; i < self.count; i++)
 		if (self.children[i].pid != 0)
 			return 0;
-	return self.barrier < 0 || self.stopping;
+	return 1;
 }
 
 static void ended(pid_t pid, int status) {
@@ -278,16 +267,13 @@ static void open_barrier(const struct step *step) {
 	self.first = -1;
 }
 
-static void read_control(const struct step *step) {
+static void read_control(void) {
 	struct frame f = read_header();
 	uint32_t word = 0;
 	if (f.length > sizeof word)
 		give_up();
 	read_full(&word, f.length);
 	switch (f.type) {
-	case FRAME_GO:
-		open_barrier(step);
-		break;
 	case FRAME_SIGNAL:
 		if (self.main > 0)
 			kill(self.main, (int)word);
@@ -306,7 +292,7 @@ static void read_control(const struct step *step) {
 	}
 }
 
-static void wait_for_event(const struct step *step) {
+static void wait_for_event(void) {
 	struct pollfd fds[2 + MAX_COMMANDS] = {
 		{ .fd = CONTROL_FD, .events = POLLIN },
 		{ .fd = self.signals, .events = POLLIN },
@@ -334,23 +320,20 @@ static void wait_for_event(const struct step *step) {
 	if (self.unreaped)
 		reap();
 	if (fds[0].revents)
-		read_control(step);
+		read_control();
 }
 
 static void run_step(const struct step *step, int first) {
-	if (first && self.ahead) {
-		if (step->command_count == 1)
-			self.main = self.children[0].pid;
-		open_barrier(step); /* the daemon read the posture before */
-	} else if (first) {
-		self.count = 0;
-		launch_first(step);
-	} else {
+	if (!first) {
 		self.count = 0;
 		launch_rest(step, 0, -1);
+	} else {
+		if (step->command_count == 1)
+			self.main = self.children[0].pid;
+		open_barrier(step);
 	}
 	while (!all_ended())
-		wait_for_event(step);
+		wait_for_event();
 	/* What a child said last may still be in its pipe. */
 	for (uint32_t i = 0; i < self.count; i++)
 		while (self.children[i].report >= 0)
@@ -396,26 +379,12 @@ static _Noreturn void run_plan(void) {
 	end();
 }
 
-static _Noreturn void run(void) {
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	prctl(PR_SET_NAME, "init", 0, 0, 0);
-	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-		give_up();
-	send_frame(FRAME_HELLO, NULL, 0);
-	self.barrier = self.first = -1;
-	read_program();
-	if (filter_load(&self.program.init_filter) != 0)
-		send_failed(STAGE_FILTER, errno);
-	listen_for_ends();
-	run_plan();
-}
-
-/* ---- a sandbox that the zygote made ---- */
+/* ---- before the plan ---- */
 
 /* Forks the first child before it is known what it will run. It drops all that
- * it has and waits, so that its posture can be read ahead of any request. */
-static void launch_ahead(const struct payload *later) {
+ * it has and waits, so that it and init are the only processes while the daemon
+ * reads its posture. */
+static void launch_first(const struct payload *later) {
 	int barrier[2], report[2], spare[2];
 	if (pipe2(barrier, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0 || pipe2(spare, O_CLOEXEC) != 0)
 		send_failed(STAGE_DESCRIPTORS, errno);
@@ -434,7 +403,6 @@ static void launch_ahead(const struct payload *later) {
 	self.first = spare[0];
 	self.children[0] = (struct child){ .pid = pid, .report = report[0] };
 	self.count = 1;
-	self.ahead = 1;
 	read_report(0); /* READY, or why not */
 }
 
@@ -496,32 +464,12 @@ static _Noreturn void serve_forked(void) {
 	self.deadline = now_ms() + words[1];
 	send_frame(FRAME_MOUNTED, NULL, 0);
 	while (!self.finished)
-		wait_for_event(NULL);
+		wait_for_event();
 	end();
 }
 
-_Noreturn void prepared_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
-	self.barrier = self.first = -1;
-	prepared_set_up(zygote, make, fds, count, mapped);
-	self.program.init_filter = zygote->filters[INIT_FILTER];
-	self.program.script_filter = zygote->filters[SCRIPT_FILTER];
-	self.program.open_files = make->open_files;
-	struct payload *later = mmap(NULL, sizeof *later, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (later == MAP_FAILED)
-		send_failed(STAGE_PROTOCOL, errno);
-	listen_for_ends();
-	if (make->waits)
-		launch_ahead(later);
-	else
-		send_frame(FRAME_HELLO, NULL, 0);
-	/* Of what a mount needs it leaves move_mount, which the capability that
-	 * goes with the mounts makes void. */
-	if (filter_load(&self.program.init_filter) != 0)
-		send_failed(STAGE_FILTER, errno);
-	take_mounts();
-	prepared_give_up_mounting();
-	if (!make->waits)
-		serve_forked();
+/* Runs the program that comes next. */
+static _Noreturn void serve_program(struct payload *later) {
 	struct frame f = read_header();
 	if (f.type != FRAME_PROGRAM || f.length == 0)
 		give_up();
@@ -531,6 +479,50 @@ _Noreturn void prepared_run(const struct zygote *zygote, const struct make *make
 	if (error)
 		send_failed(STAGE_PROTOCOL, error);
 	run_plan();
+}
+
+/* Serves one execution, in a sandbox that is set up. executes: by a child of init;
+ * else a Python zygote forks the process. */
+static _Noreturn void serve(int executes) {
+	self.barrier = self.first = -1;
+	struct payload *later = mmap(NULL, sizeof *later, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (later == MAP_FAILED)
+		send_failed(STAGE_PROTOCOL, errno);
+	listen_for_ends();
+	if (executes)
+		launch_first(later);
+	else
+		send_frame(FRAME_HELLO, NULL, 0);
+	/* Of what a mount needs it leaves move_mount, which the capability that
+	 * goes with the mounts makes void. */
+	if (filter_load(&self.program.init_filter) != 0)
+		send_failed(STAGE_FILTER, errno);
+	take_mounts();
+	give_up_mounting();
+	if (!executes)
+		serve_forked();
+	serve_program(later);
+}
+
+/* An init of a container of libcontainer's, which is set up but for this. */
+static _Noreturn void run(void) {
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	prctl(PR_SET_NAME, "init", 0, 0, 0);
+	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		give_up();
+	take_filters();
+	make_proc_read_only();
+	serve(1);
+}
+
+/* An init that the zygote cloned. */
+_Noreturn void cloned_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
+	cloned_set_up(zygote, make, fds, count, mapped);
+	self.program.init_filter = zygote->filters[INIT_FILTER];
+	self.program.script_filter = zygote->filters[SCRIPT_FILTER];
+	self.program.open_files = make->open_files;
+	serve((int)make->executes);
 }
 
 /* Runs before main, and before the Go runtime, of every program that links

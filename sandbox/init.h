@@ -17,7 +17,7 @@ enum {
 	MAX_FILTER = 4096,          /* BPF_MAXINSNS of the kernel */
 	MAX_MATCHES = 32768,        /* arguments of a command with patterns, and paths looked at for one */
 	MAX_MATCH_BYTES = 8 << 20,  /* of those paths */
-	MAX_MOUNTS = 80,            /* into a prepared sandbox */
+	MAX_MOUNTS = 80,            /* of one execution */
 	REAP_AT_ONCE = 64,
 	TIMER_SLACK = 50000,        /* nanoseconds; the kernel's own, which the daemon does not have (isolate.go) */
 };
@@ -32,17 +32,17 @@ struct frame {
 
 enum frame_type {
 	/* from the daemon */
-	FRAME_PROGRAM = 1, /* filters, deadline, open files, directory, steps */
-	FRAME_GO,          /* the posture of the first child was read and is right */
+	FRAME_PROGRAM = 1, /* deadline, directory, steps */
+	FRAME_FILTERS,     /* open files, init's filter, the script's filter; only to an init of libcontainer's */
 	FRAME_SIGNAL,      /* u32 signal, to the main process */
 	FRAME_TERM,        /* SIGTERM to all; no further step starts */
 	FRAME_KILL,        /* SIGKILL to all; no further step starts */
-	FRAME_MOUNTS,      /* to a prepared sandbox, before PROGRAM or FORKED: a name, then targets with a descriptor for each */
-	FRAME_FORKED,      /* u32 pid (of the sandbox) of the process that joined and is main, u32 deadline in ms */
-	FRAME_FINISH,      /* the process that joined has ended */
+	FRAME_MOUNTS,      /* before PROGRAM or FORKED: a name, then targets with a descriptor for each */
+	FRAME_FORKED,      /* u32 pid (of the sandbox) of the forked process, which is main, u32 deadline in ms */
+	FRAME_FINISH,      /* the forked process has ended */
 	/* to the daemon */
-	FRAME_HELLO = 16,  /* init runs */
-	FRAME_READY,       /* u32 pid (of the sandbox) of the first child, which waits for GO */
+	FRAME_HELLO = 16,  /* init waits for a forked process */
+	FRAME_READY,       /* u32 pid (of the sandbox) of the first child, which waits for its program */
 	FRAME_STARTED,     /* the first child's exec succeeded */
 	FRAME_FAILED,      /* u32 enum stage, u32 errno: the sandbox could not be set up */
 	FRAME_MOUNTED,     /* after FORKED: the mounts are in their places */
@@ -103,7 +103,7 @@ struct step {
 struct program {
 	struct sock_fprog init_filter, script_filter;
 	uint64_t deadline_ms; /* from receipt */
-	uint32_t open_files;  /* the script's RLIMIT_NOFILE; init's is larger */
+	uint32_t open_files;  /* the script's RLIMIT_NOFILE; init's is larger. Not of the program frame, as the filters */
 	const char *dir;      /* beneath /workspace */
 	uint32_t step_count;
 	struct step *steps;
@@ -121,12 +121,12 @@ struct launch {
 	const struct command *command;
 	int in, out;      /* stdin and stdout, if not init's own */
 	int report;       /* written to: struct report */
-	int barrier;         /* read from, before anything of the skill is touched */
 	int only_command; /* exec's failure is ours to report, not the program's */
-	/* In a prepared sandbox the first child is there before its command is: it
-	 * waits with what the program says of all, and finds the rest here. */
+	/* The first child is there before its command is. It waits, and finds the
+	 * program here. NULL: not the first child. */
 	const struct payload *later;
-	int spare;        /* what stdout becomes if the command is not the last of its pipeline */
+	int barrier;      /* of the first child: read from, before anything of the skill is touched */
+	int spare;        /* the same: what stdout becomes if the command is not the last of its pipeline */
 };
 
 /* A program message, in memory that init and the first child share. */
@@ -137,7 +137,10 @@ struct payload {
 
 int glob_expand(const struct command *cmd, char ***argv);
 _Noreturn void send_failed(enum stage stage, int error);
+int filters_decode(const void *payload, size_t length, struct program *out);
 int program_decode(const void *payload, size_t length, struct program *out);
+void make_proc_read_only(void);
+void give_up_mounting(void);
 _Noreturn void child_run(struct launch *l);
 int filter_load(const struct sock_fprog *filter);
 

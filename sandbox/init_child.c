@@ -9,7 +9,6 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/close_range.h>
-#include <linux/landlock.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -66,9 +65,9 @@ static int place(int fd, int number, int flags) {
 static void arrange_descriptors(const struct launch *l) {
 	/* Out of the way first: a target may be another one's source. */
 	int report = fcntl(l->report, F_DUPFD_CLOEXEC, SCRATCH_FD);
-	int barrier = l->barrier < 0 ? -1 : fcntl(l->barrier, F_DUPFD_CLOEXEC, SCRATCH_FD);
+	int barrier = l->later ? fcntl(l->barrier, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
 	int spare = l->later ? fcntl(l->spare, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
-	int ok = report >= 0 && (l->barrier < 0 || barrier >= 0) && (!l->later || spare >= 0);
+	int ok = report >= 0 && (!l->later || (barrier >= 0 && spare >= 0));
 	ok = ok && (l->in < 0 || place(l->in, STDIN_FILENO, 0) >= 0);
 	ok = ok && (l->out < 0 || place(l->out, STDOUT_FILENO, 0) >= 0);
 	ok = place(report, REPORT_FD, O_CLOEXEC) >= 0 && ok;
@@ -77,7 +76,7 @@ static void arrange_descriptors(const struct launch *l) {
 	ok = ok && syscall(SYS_close_range, 3, REPORT_FD - 1, 0) == 0;
 	/* Init needs more for the commands of a pipeline than one of them. */
 	struct rlimit files = { l->program->open_files, l->program->open_files };
-	int above = spare >= 0 ? SPARE_FD + 1 : barrier >= 0 ? BARRIER_FD + 1 : BARRIER_FD;
+	int above = l->later ? SPARE_FD + 1 : REPORT_FD + 1;
 	if (!ok || setrlimit(RLIMIT_NOFILE, &files) != 0 || syscall(SYS_close_range, above, ~0U, 0) != 0)
 		fail(STAGE_DESCRIPTORS);
 }
@@ -129,43 +128,12 @@ static void enter_directory(const struct launch *l) {
 	int fd = top < 0 ? -1 : open_beneath(top, l->program->dir, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0 || fchdir(fd) != 0) {
 		/* Later, the program itself may have taken it away. */
-		if (l->barrier < 0)
+		if (!l->later)
 			complain(l->program->dir, strerror(errno), 126);
 		fail(STAGE_DIRECTORY);
 	}
 	close(fd);
 	close(top);
-}
-
-/* Nothing can be opened for writing but in the places that are the program's.
- * They are the only writable mounts anyway, but for its own files in /proc:
- * on a machine where the daemon has no CAP_SYS_RESOURCE a program could lower
- * its oom_score_adj there. Landlock of Linux before 5.19 would also refuse to
- * rename between directories; the daemon knows (boundaries.go, oom score). In a
- * prepared sandbox /proc is read-only instead: the workspace, which a rule would
- * have to name, comes when the script's filter is loaded already. */
-static void restrict_writing(void) {
-	static const char *const places[] = { "/workspace", "/tmp", "/home/skill", "/dev" };
-	uint64_t rights = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REFER;
-	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-	if (abi < 2)
-		return;
-	struct landlock_ruleset_attr attr = { .handled_access_fs = rights };
-	int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
-	if (rules < 0)
-		fail(STAGE_FILTER);
-	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-		struct landlock_path_beneath_attr rule = {
-			.allowed_access = rights,
-			.parent_fd = open(places[i], O_PATH | O_CLOEXEC),
-		};
-		if (rule.parent_fd < 0 || syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
-			fail(STAGE_FILTER);
-		close(rule.parent_fd);
-	}
-	if (syscall(SYS_landlock_restrict_self, rules, 0) != 0)
-		fail(STAGE_FILTER);
-	close(rules);
 }
 
 /* Waits until the daemon has read this process's posture from outside. From
@@ -276,8 +244,8 @@ static void exec_by_path(const struct command *cmd, char **argv) {
 	errno = denied ? EACCES : ENOENT;
 }
 
-/* What a prepared child was to wait for. It decodes the program for itself: of
- * init's memory it has a copy from before. */
+/* What the first child waited for. It decodes the program for itself: of init's
+ * memory it has a copy from before. */
 static void take_command(struct launch *l, struct program *program) {
 	int error = program_decode(l->later->bytes, l->later->length, program);
 	if (error) {
@@ -299,19 +267,14 @@ _Noreturn void child_run(struct launch *l) {
 	arrange_descriptors(l);
 	drop_bounding_set();
 	become_script();
-	if (!l->later) {
-		enter_directory(l);
-		restrict_writing();
-	}
 	if (filter_load(&l->program->script_filter) != 0)
 		fail(STAGE_FILTER);
-	if (l->barrier >= 0)
-		wait_at_barrier();
 	if (l->later) {
-		later = *l->program; /* for its filters */
+		wait_at_barrier();
+		later = *l->program;
 		take_command(l, &later);
-		enter_directory(l);
 	}
+	enter_directory(l);
 	/* Before the redirects, as in a shell: in "cat * > all" nothing is all yet. */
 	char **argv;
 	int unexpanded = glob_expand(l->command, &argv);

@@ -69,8 +69,6 @@ static char **take_vector(struct cursor *c, uint32_t *count) {
 static void take_filter(struct cursor *c, struct sock_fprog *f) {
 	uint32_t n = take_count(c);
 	size_t bytes = (size_t)n * sizeof(struct sock_filter);
-	if (n == 0 && f->len > 0)
-		return; /* a prepared sandbox has it from its zygote */
 	if (c->bad || n == 0 || n > MAX_FILTER || (size_t)(c->end - c->at) < bytes) {
 		c->bad = 1;
 		return;
@@ -120,11 +118,21 @@ static void take_step(struct cursor *c, struct step *s) {
 	if (s->command_count == 0 || s->command_count > MAX_COMMANDS)
 		c->bad = 1;
 	s->commands = allocate(c, s->command_count, sizeof *s->commands);
-	for (uint32_t i = 0; i < s->command_count && !c->bad; i++)
+	for (uint32_t i = 0; s->commands && i < s->command_count && !c->bad; i++)
 		take_command(c, &s->commands[i]);
 }
 
-/* program_decode fills out, which points into payload and into one private
+/* filters_decode fills in what FRAME_FILTERS has, which stays in payload. It answers 0
+ * or an errno. */
+int filters_decode(const void *payload, size_t length, struct program *out) {
+	struct cursor c = { .at = payload, .end = (const unsigned char *)payload + length };
+	out->open_files = take_u32(&c);
+	take_filter(&c, &out->init_filter);
+	take_filter(&c, &out->script_filter);
+	return c.bad || c.at != c.end ? EBADMSG : 0;
+}
+
+/* program_decode fills in what FRAME_PROGRAM has, which points into payload and into one private
  * mapping; both live as long as the process. It answers 0 or an errno. */
 int program_decode(const void *payload, size_t length, struct program *out) {
 	/* The largest growth is a command (48 bytes, and 32 for two empty vectors)
@@ -137,10 +145,7 @@ int program_decode(const void *payload, size_t length, struct program *out) {
 		.at = payload, .end = (const unsigned char *)payload + length,
 		.arena = arena, .arena_end = (unsigned char *)arena + room,
 	};
-	take_filter(&c, &out->init_filter);
-	take_filter(&c, &out->script_filter);
 	out->deadline_ms = take_u32(&c);
-	out->open_files = take_u32(&c);
 	out->dir = take_string(&c, NULL);
 	out->step_count = take_count(&c);
 	out->steps = allocate(&c, out->step_count, sizeof *out->steps);

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -233,11 +234,9 @@ func TestKernelObjectsAreBounded(t *testing.T) {
 	c.Prepared = max(c.Prepared, 1)
 	h := openWith(t, c)
 	for name, program := range boundedObjects {
-		for kind, unprepared := range map[string]bool{"made": true, "prepared": false} {
+		for kind, start := range map[string]func(context.Context, Spec, IO) (*Process, error){"direct": h.startDirect, "zygote": h.Start} {
 			t.Run(name+" "+kind, func(t *testing.T) {
-				spec := objectSpec("", program)
-				spec.unprepared = unprepared
-				got := run(t, h, spec, "")
+				got := runBy(t, start, objectSpec("", program), "")
 				if got.exit.End != Exited || got.exit.Code != 0 || got.stdout != "all done\n" || got.stderr != "" {
 					t.Errorf("got %+v, %q, %q, want it to end by itself", got.exit, got.stdout, got.stderr)
 				}

@@ -39,8 +39,9 @@ func noLeftovers(t *testing.T, h *Host) {
 	}
 }
 
-func TestNothingLeaks(t *testing.T) {
-	h := openHost(t)
+func TestNothingLeaks(t *testing.T) { eachMaker(t, testNothingLeaks) }
+
+func testNothingLeaks(t *testing.T, h *Host) {
 	snapshot := newSnapshot(t, map[string]string{"a": "a"})
 	once := func() {
 		run(t, h, Spec{
@@ -79,8 +80,9 @@ func openFiles(t *testing.T) int {
 
 // A program that runs out of memory leaves no goroutine and no file of its OOM notifier,
 // however often it happens.
-func TestOutOfMemoryLeaksNothing(t *testing.T) {
-	h := openHost(t)
+func TestOutOfMemoryLeaksNothing(t *testing.T) { eachMaker(t, testOutOfMemoryLeaksNothing) }
+
+func testOutOfMemoryLeaksNothing(t *testing.T, h *Host) {
 	once := func(id string) {
 		p, err := h.Start(t.Context(), Spec{
 			ID: id, Env: testEnv, Program: command("python3", "-c", "x = bytearray(256 << 20)"),

@@ -18,8 +18,9 @@ const (
 	later = 5 * time.Second
 )
 
-func TestDeadlines(t *testing.T) {
-	h := openHost(t)
+func TestDeadlines(t *testing.T) { eachMaker(t, testDeadlines) }
+
+func testDeadlines(t *testing.T, h *Host) {
 	for _, tt := range []struct {
 		name     string
 		program  Program
@@ -50,8 +51,9 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-func TestOutOfMemory(t *testing.T) {
-	h := openHost(t)
+func TestOutOfMemory(t *testing.T) { eachMaker(t, testOutOfMemory) }
+
+func testOutOfMemory(t *testing.T, h *Host) {
 	eat := `x = bytearray(200 << 20); x[::4096] = b"x" * len(x[::4096]); print("never")`
 	for _, tt := range []struct {
 		name    string
@@ -78,8 +80,9 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-func TestTooLittleMemory(t *testing.T) {
-	h := openHost(t)
+func TestTooLittleMemory(t *testing.T) { eachMaker(t, testTooLittleMemory) }
+
+func testTooLittleMemory(t *testing.T, h *Host) {
 	for mib := range int64(12) {
 		p, err := h.Start(context.Background(), Spec{ID: "tiny", Program: command("true"), Env: testEnv, Limits: Limits{MemoryBytes: mib<<20 + 4096}}, IO{})
 		if err == nil { // enough for init
@@ -96,8 +99,9 @@ func TestTooLittleMemory(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-func TestProcesses(t *testing.T) {
-	h := openHost(t)
+func TestProcesses(t *testing.T) { eachMaker(t, testProcesses) }
+
+func testProcesses(t *testing.T, h *Host) {
 	count := `
 import os, time
 n = 1
@@ -119,8 +123,9 @@ except OSError as e: print(n, e.strerror)`
 	}
 }
 
-func TestFiles(t *testing.T) {
-	h := openHost(t)
+func TestFiles(t *testing.T) { eachMaker(t, testFiles) }
+
+func testFiles(t *testing.T, h *Host) {
 	spec := Spec{Env: testEnv, Limits: Limits{OpenFiles: 64}, Workspace: Workspace{SizeBytes: 1 << 20, Files: 20}}
 	for _, tt := range []struct{ name, script, want string }{
 		{"size", "head -c 1M /dev/zero >a; head -c 1M /dev/zero >b", "No space left on device"},
@@ -141,8 +146,9 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
-	h := openHost(t)
+func TestUsage(t *testing.T) { eachMaker(t, testUsage) }
+
+func testUsage(t *testing.T, h *Host) {
 	got := run(t, h, Spec{Program: command("python3", "-c", "x = bytearray(50 << 20)\nfor i in range(3_000_000): pass"), Env: testEnv}, "")
 	u := got.exit.Usage
 	if u.UserCPU <= 0 || u.Wall <= 0 || u.Setup <= 0 || u.MemoryPeakBytes < 50<<20 {
@@ -163,8 +169,9 @@ func (c *counting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestMuchOutputAndInput(t *testing.T) {
-	h := openHost(t)
+func TestMuchOutputAndInput(t *testing.T) { eachMaker(t, testMuchOutputAndInput) }
+
+func testMuchOutputAndInput(t *testing.T, h *Host) {
 	const size = 50 << 20
 	var out, errs counting
 	p, err := h.Start(context.Background(), Spec{ID: "much", Program: bash("tee /dev/stderr"), Env: testEnv},
@@ -210,8 +217,9 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	return 0, fmt.Errorf("client is gone")
 }
 
-func TestBrokenWriter(t *testing.T) {
-	h := openHost(t)
+func TestBrokenWriter(t *testing.T) { eachMaker(t, testBrokenWriter) }
+
+func testBrokenWriter(t *testing.T, h *Host) {
 	w := &brokenWriter{}
 	p, err := h.Start(context.Background(), Spec{ID: "broken", Program: bash("head -c 1M /dev/zero && echo done >&2"), Env: testEnv}, IO{Stdout: w})
 	if err != nil {

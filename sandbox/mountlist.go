@@ -46,7 +46,7 @@ func inodeAt(dir int, path string, flags int) (inode, error) {
 	return inode{s.Dev, s.Ino}, nil
 }
 
-// premount makes the mounts of the Spec that a prepared sandbox was made like.
+// premount makes the mounts of the Spec that c was made like.
 func (c *sandbox) premount() error {
 	list, err := c.executionMounts()
 	c.premounts = &premounts{list: list, spec: c.spec}
@@ -104,7 +104,7 @@ func (a *premounts) close() {
 	}
 }
 
-// mounts returns the mounts of c's Spec: those that were made ahead, if they fit.
+// mounts returns the mounts of c's Spec: those that were made before, if they fit.
 func (c *sandbox) mounts() (*mountList, error) {
 	ahead := c.premounts
 	c.premounts = nil
@@ -115,7 +115,7 @@ func (c *sandbox) mounts() (*mountList, error) {
 		ahead.close()
 		err := c.staging.close()
 		if err == nil {
-			c.staging, err = newStaging(c.dir, c.spec.Workspace, preparedPoints, c.ids.script())
+			c.staging, err = newStaging(c.dir, c.spec.Workspace, usualPoints, c.ids.script())
 		}
 		if err != nil {
 			return &mountList{}, err
@@ -124,15 +124,15 @@ func (c *sandbox) mounts() (*mountList, error) {
 	return c.executionMounts()
 }
 
-// executionMounts makes the mounts of c's Spec: as libcontainer gets them from
-// mounts in container.go, which has the reasons.
+// executionMounts makes the mounts of c's Spec. Beneath /skills and /opt each sandbox has
+// a directory of its own, so that no mount point of another is seen.
 func (c *sandbox) executionMounts() (*mountList, error) {
 	l := &mountList{}
 	s := c.spec
 	skills, opt := s.pointsUnder("/skills"), s.pointsUnder("/opt")
 	points := len(s.Workspace.Lower) + len(skills) + len(opt) + len(s.Mounts)
 	if len(opt) > 0 {
-		points += linkInodes(c.host.linksOf(""))
+		points += linkInodes(c.host.linksOf(s.Root))
 	}
 	if err := c.staging.makeRoom(s.Workspace, points); err != nil {
 		return l, err
@@ -147,7 +147,10 @@ func (c *sandbox) executionMounts() (*mountList, error) {
 	if err := c.mountsUnder(l, "/skills", skills); err != nil {
 		return l, err
 	}
-	return l, c.mountsUnder(l, "/opt", opt)
+	if err := c.mountsUnder(l, "/opt", opt); err != nil || s.Network != NetworkHost {
+		return l, err
+	}
+	return l, c.staging.addServers(l)
 }
 
 // pointsUnder are the directories that the mounts beneath top need, each after the one
@@ -201,7 +204,7 @@ func (c *sandbox) mountsUnder(l *mountList, top string, points []string) error {
 
 // linksTree is a mount of what goes above linksDir that nobody sees yet.
 func (c *sandbox) linksTree() (int, error) {
-	dir, err := c.staging.linksIn(c.host.linksOf(""))
+	dir, err := c.staging.linksIn(c.host.linksOf(c.spec.Root))
 	if err != nil {
 		return -1, err
 	}

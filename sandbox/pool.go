@@ -312,6 +312,9 @@ func (p *pool) wakeUp() {
 // deferTeardown queues the teardown of a sandbox whose memory peaked at bytes, so that its
 // caller needn't wait for it. It returns false if too much is queued already.
 func (p *pool) deferTeardown(bytes int64, destroy func()) bool {
+	if p == nil {
+		return false
+	}
 	p.deferredMu.Lock()
 	defer p.deferredMu.Unlock()
 	if p.deferredCount >= p.mostDeferred || p.deferredBytes+bytes > maxDeferredBytes {

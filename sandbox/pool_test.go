@@ -6,8 +6,6 @@ import (
 	"io"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func openPrepared(t testing.TB) *Host {
@@ -95,7 +93,7 @@ func TestMakeRoomSettles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sandboxes := func(n int) (c []*sandbox) {
 				for range n {
-					c = append(c, newSandbox(h, Spec{}))
+					c = append(c, &sandbox{host: h, destroyed: make(chan struct{})})
 				}
 				return c
 			}
@@ -139,7 +137,7 @@ func TestZygoteWithoutPreparedSandboxes(t *testing.T) {
 		return p
 	}
 	for i := range 3 {
-		if p := start(Spec{Program: command("/usr/bin/true")}, fmt.Sprintf("made%d", i)); p.sandbox.cloned == nil {
+		if p := start(Spec{Program: command("/usr/bin/true")}, fmt.Sprintf("made%d", i)); !byZygote(p.sandbox) {
 			t.Error("the zygote did not make it")
 		}
 	}
@@ -228,7 +226,7 @@ func TestBusyInterpreter(t *testing.T) {
 	}
 	h.pool.mu.Lock()
 	c := h.pool.buckets[key].waiting[0]
-	if err := unix.PidfdSendSignal(c.cloned.fd, unix.SIGKILL, nil, 0); err != nil {
+	if err := c.init.kill(); err != nil {
 		t.Error(err)
 	}
 	if err := eventually(func() error {

@@ -24,38 +24,17 @@ type posture struct {
 	memory    int64
 	processes int
 	filters   int               // that the process has of ours
-	zygote    group             // whose devices cgroup it shares on v1, if it made the sandbox
-	zygotes   map[string]string // its namespaces, by name
+	devices   group             // initProcess.devices
+	spaces    map[string]string // initProcess.spaces
 }
 
 // posture is what c's first process should have.
-func (c *sandbox) posture() (posture, error) {
+func (c *sandbox) posture() posture {
 	l := c.spec.Limits
-	p := posture{
-		ids: c.ids, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec),
-		memory: l.MemoryBytes, processes: l.Processes, filters: 2,
+	return posture{
+		ids: c.ids, group: c.group, network: c.spec.Network, rlimits: wantRlimits(c.spec), memory: l.MemoryBytes, processes: l.Processes,
+		initPid: c.init.pid, filters: c.init.filters, spaces: c.init.spaces, devices: c.init.devices,
 	}
-	if c.cloned != nil {
-		p.initPid = c.cloned.pid
-		p.filters = 2 // the zygote's and the script's; init loads its own later
-		if c.forked != nil {
-			p.filters++ // the Python zygote's
-		}
-		p.zygote = c.host.cgroups.group(c.host.groupName(), zygoteGroup)
-		p.zygotes = c.cloned.zygote
-		return p, nil
-	}
-	var err error
-	p.initPid, err = c.initPid()
-	return p, err
-}
-
-// initPid is the pid of c's init on the machine.
-func (c *sandbox) initPid() (int, error) {
-	if c.cloned != nil {
-		return c.cloned.pid, nil
-	}
-	return c.init.Pid()
 }
 
 // A procStatus is what /proc/<pid>/status says.
@@ -240,7 +219,7 @@ func (p posture) checkNamespaces(pid int) error {
 		if got[name] == own[name] {
 			return fmt.Errorf("%s namespace: got the daemon's", name)
 		}
-		if got[name] == p.zygotes[name] {
+		if got[name] == p.spaces[name] {
 			return fmt.Errorf("%s namespace: got the zygote's", name)
 		}
 		if got[name] != want[name] {
@@ -292,8 +271,8 @@ func (p posture) checkGroups(pid int) error {
 	// carry the mount point before it. The end is what tells sandboxes apart.
 	for _, c := range controllers {
 		path := p.group.path
-		if c == "devices" && p.zygote.path != "" {
-			path = p.zygote.path
+		if c == "devices" && p.devices.path != "" {
+			path = p.devices.path
 		}
 		end := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 		if !strings.HasSuffix(got[c], "/"+end) {

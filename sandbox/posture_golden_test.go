@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -41,19 +42,14 @@ func TestGoldenPosture(t *testing.T) {
 	c.Prepared = 1
 	h := openWith(t, c)
 	for _, p := range profiles {
-		for _, prepared := range []bool{false, true} {
+		for name, start := range map[string]func(context.Context, Spec, IO) (*Process, error){p.name: h.startDirect, p.name + "-prepared": h.Start} {
 			s := p.spec(t)
-			s.unprepared = !prepared
-			if prepared && !s.preparable() {
+			if name != p.name && !s.preparable() {
 				continue // the zygote can't make such sandboxes
-			}
-			name := p.name
-			if prepared {
-				name += "-prepared"
 			}
 			t.Run(name, func(t *testing.T) {
 				golden := filepath.Join("testdata", "posture", name+".golden")
-				got := readPosture(t, h, s)
+				got := readPosture(t, start, s)
 				if *update {
 					if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 						t.Fatal(err)
@@ -81,12 +77,12 @@ func TestGoldenPosture(t *testing.T) {
 
 // readPosture runs a program of s that prints its view of the kernel. It also reads the
 // program's state from outside while the program waits.
-func readPosture(t *testing.T, h *Host, s Spec) string {
+func readPosture(t *testing.T, start func(context.Context, Spec, IO) (*Process, error), s Spec) string {
 	t.Helper()
 	const print = `cd /proc/self; cat status; echo; cat mountinfo; echo; cat limits; echo
 readlink ns/*; echo; cat cgroup oom_score_adj; for m in uid_map gid_map; do while read in out n; do echo $m: $in, $n of them; done <$m; done; echo .; read x`
 	s.Program = bash(print)
-	k := startTalk(t, h, s, nil)
+	k := startTalkBy(t, start, s, nil)
 	var text strings.Builder
 	for b := make([]byte, 1<<16); !strings.HasSuffix(text.String(), "\n.\n"); {
 		n, err := k.out.Read(b)
@@ -237,8 +233,6 @@ func mountLines(out *strings.Builder, text string) {
 		switch {
 		case strings.HasPrefix(path, "/proc/") && slices.Contains(maskedPaths, path):
 			path, super = "/proc/(masked)", ""
-		case strings.HasPrefix(path, "/proc/") && slices.Contains(readonlyPaths, path):
-			path, super = "/proc/(read-only)", ""
 		case strings.HasPrefix(path, "/usr/"):
 			continue // a mount of the machine
 		case strings.HasPrefix(path, "/etc/") && path != "/etc/resolv.conf", strings.HasPrefix(path, "/var/"):

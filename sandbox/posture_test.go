@@ -59,8 +59,9 @@ func mustReadStatus(t *testing.T, pid int) procStatus {
 }
 
 // TestPostureOfARunningProgram checks a real program with right and with wrong expectations.
-func TestPostureOfARunningProgram(t *testing.T) {
-	h := openHost(t)
+func TestPostureOfARunningProgram(t *testing.T) { eachMaker(t, testPostureOfARunningProgram) }
+
+func testPostureOfARunningProgram(t *testing.T, h *Host) {
 	k := startTalk(t, h, Spec{Program: command("bash", "-c", "echo $$; read x")}, nil)
 	k.line("") // the pid is read below
 	var pid uint32
@@ -72,10 +73,7 @@ func TestPostureOfARunningProgram(t *testing.T) {
 		pid = pid*10 + uint32(b[0]-'0')
 	}
 	c := k.p.sandbox
-	right, err := c.posture()
-	if err != nil {
-		t.Fatal(err)
-	}
+	right := c.posture()
 	if _, err := right.check(pid); err != nil {
 		t.Errorf("got %v", err)
 	}
@@ -84,7 +82,7 @@ func TestPostureOfARunningProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*posture){
-		"zygote's":   func(p *posture) { p.zygotes = map[string]string{"net": space} },
+		"zygote's":   func(p *posture) { p.spaces = map[string]string{"net": space} },
 		"Uid":        func(p *posture) { p.ids.root += 2 },
 		"NSpid":      func(p *posture) { pid++ },
 		"rlimit":     func(p *posture) { p.rlimits = map[int]uint64{unix.RLIMIT_NOFILE: 1 << 20} },

@@ -48,18 +48,18 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 		return h.found, fmt.Errorf("sandbox: probe: %w", err)
 	}
 	defer p.close()
-	// Both kinds of sandboxes have to hold.
-	var ahead []Boundary
-	var aheadErr error
+	// Whoever makes a sandbox, it has to hold.
+	var cloned []Boundary
+	var clonedErr error
 	var tried sync.WaitGroup
 	tried.Go(func() {
 		if !h.faults.onlyMade() && h.pool.wait(ctx) {
-			ahead, aheadErr = p.run(ctx, true)
+			cloned, clonedErr = p.run(ctx, h.probedClone())
 		}
 	})
-	inside, err := p.run(ctx, false)
+	inside, err := p.run(ctx, h.probedDirect())
 	tried.Wait()
-	return append(slices.Clone(h.found), both(inside, ahead)...), errors.Join(err, aheadErr)
+	return append(slices.Clone(h.found), both(inside, cloned)...), errors.Join(err, clonedErr)
 }
 
 // both is what holds in each of two sandboxes.
@@ -70,6 +70,23 @@ func both(made, prepared []Boundary) []Boundary {
 		}
 	}
 	return made
+}
+
+// A probed is what is to be expected of the sandboxes of one maker.
+type probed struct {
+	name  string
+	start func(context.Context, Spec, IO) (*Process, error)
+	// The ids, as /proc shows them in the sandbox: of its parent user namespace.
+	first, ids uint32
+	filters    int // of ours
+}
+
+func (h *Host) probedDirect() probed {
+	return probed{"made", h.startDirect, h.config.FirstID, h.config.IDs, 1}
+}
+
+func (h *Host) probedClone() probed {
+	return probed{"prepared", h.Start, 2, uint32(2*len(h.ids.used) - 2), 2} // the zygote's two ids are its own
 }
 
 // A prober is one run of Probe: what it put on the host for sandboxes to find.
@@ -167,22 +184,17 @@ func (p *prober) close() {
 }
 
 // spec is the sandbox that is tried.
-func (p *prober) spec(prepared bool) Spec {
-	kind := "made"
-	if prepared {
-		kind = "prepared"
-	}
+func (p *prober) spec(of probed) Spec {
 	return Spec{
-		ID:         "probe-" + kind + "-" + p.name[:8],
-		unprepared: !prepared,
-		Program:    Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", probeArg}}}}},
-		Workspace:  Workspace{SizeBytes: probeDisk, Files: probeFiles},
-		Limits:     Limits{Wall: probeWall, MemoryBytes: probeMemory, Processes: probeProcesses, OpenFiles: probeOpenFiles},
+		ID:        "probe-" + of.name + "-" + p.name[:8],
+		Program:   Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", probeArg}}}}},
+		Workspace: Workspace{SizeBytes: probeDisk, Files: probeFiles},
+		Limits:    Limits{Wall: probeWall, MemoryBytes: probeMemory, Processes: probeProcesses, OpenFiles: probeOpenFiles},
 	}
 }
 
 // env tells the program what it can't know, and what it must not find.
-func (p *prober) env(s Spec) ([]string, error) {
+func (p *prober) env(s Spec, of probed) ([]string, error) {
 	filters, err := ownFilters()
 	if err != nil {
 		return nil, err
@@ -195,14 +207,8 @@ func (p *prober) env(s Spec) ([]string, error) {
 	for resource, value := range wantRlimits(s) {
 		limits = append(limits, fmt.Sprintf("%d=%d", resource, value))
 	}
-	// As /proc shows them in the sandbox: of its parent user namespace.
-	first, count := p.host.config.FirstID, p.host.config.IDs
-	filters += 2 // the script's, and init's or the zygote's
-	if !s.unprepared {
-		first, count = 2, uint32(2*len(p.host.ids.used)-2) // the zygote's two are its own
-	}
 	env := []string{
-		fmt.Sprintf("PROBE_FIRST_ID=%d", first), fmt.Sprintf("PROBE_IDS=%d", count), fmt.Sprintf("PROBE_FILTERS=%d", filters),
+		fmt.Sprintf("PROBE_FIRST_ID=%d", of.first), fmt.Sprintf("PROBE_IDS=%d", of.ids), fmt.Sprintf("PROBE_FILTERS=%d", filters+of.filters),
 		"PROBE_RLIMITS=" + strings.Join(limits, " "),
 		"PROBE_ROOT=" + strings.Join(rootTable(p.host.config.Links), "\n"),
 		"PROBE_LOCKED=" + strings.Join(lockedPaths, "\n"),
@@ -230,19 +236,19 @@ func (p *prober) env(s Spec) ([]string, error) {
 // Beneath those that end in a slash the machine may have mounted more.
 func mountPoints() []string {
 	points := []string{"/", "/usr", "/usr/", "/proc", "/dev", "/dev/shm", "/tmp", homeDir, workspaceDir, largeDir, largeDir + "/"}
-	return slices.Concat(points, maskedPaths, readonlyPaths)
+	return slices.Concat(points, maskedPaths)
 }
 
 // run runs the program, which ends by what it takes of memory while others that it
 // started would stay, and looks what became of it.
-func (p *prober) run(ctx context.Context, prepared bool) ([]Boundary, error) {
-	s := p.spec(prepared)
+func (p *prober) run(ctx context.Context, of probed) ([]Boundary, error) {
+	s := p.spec(of)
 	var err error
-	if s.Env, err = p.env(s); err != nil {
+	if s.Env, err = p.env(s, of); err != nil {
 		return nil, fmt.Errorf("sandbox: probe: %w", err)
 	}
 	var r report
-	process, err := p.host.Start(ctx, s, IO{Stdout: &r})
+	process, err := of.start(ctx, s, IO{Stdout: &r})
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ var checks = []check{
 	{"ids of its own", "identity", "what leaves the sandbox belongs to nobody on the machine", "ids.first and ids.count with a range that no account uses, mapped where skillrund runs"},
 	{"resource limits", "limits", "bounds per process: open files, core dumps, locked memory, queues", howKernel},
 	{"no core dumps", "limits", "what crashes in a sandbox starts no program of the machine, and a script can't change that", "a kernel.core_pattern that is no socket (sysctl kernel.core_pattern=core), and " + howFilter},
-	{"first to go when memory is short", "limits", "the kernel ends a script before a service, and the script can't change that", "CAP_SYS_RESOURCE, or a kernel of 5.19 or later with Landlock"},
+	{"first to go when memory is short", "limits", "the kernel ends a script before a service, and the script can't change that", howMounts},
 
 	{"user namespace of its own", "namespaces", "root of a sandbox is nobody outside", howKernel},
 	{"mnt namespace of its own", "namespaces", "a file tree of its own", howKernel},

@@ -12,14 +12,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 )
 
 // TestProbe finds every boundary in the sandboxes as they are, and leaves nothing.
-func TestProbe(t *testing.T) {
-	h := openHost(t)
+func TestProbe(t *testing.T) { eachMaker(t, testProbe) }
+
+func testProbe(t *testing.T, h *Host) {
 	sockets := openSockets(t)
 	all, err := h.Probe(t.Context())
 	if err != nil {
@@ -221,19 +221,6 @@ func deadly(number int) []byte {
 		unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_KILL_PROCESS}, unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW})
 }
 
-// pretend lets every call pass but one, which does nothing and answers success
-// if its first argument's low word is arg, or whatever it is if arg is -1.
-func pretend(number int, arg int64) []byte {
-	const loadWord, equal, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET
-	// struct seccomp_data: nr at 0, args[0] at 16.
-	list := []unix.SockFilter{{Code: loadWord, K: 0}, {Code: equal, Jf: 1, K: uint32(number)}}
-	if arg >= 0 {
-		list[1].Jf = 3
-		list = append(list, unix.SockFilter{Code: loadWord, K: 16}, unix.SockFilter{Code: equal, Jf: 1, K: uint32(arg)})
-	}
-	return instructions(append(list, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})...)
-}
-
 func without(kind configs.NamespaceType) func(*configs.Config) {
 	return func(c *configs.Config) {
 		c.Namespaces = slices.DeleteFunc(c.Namespaces, func(n configs.Namespace) bool { return n.Type == kind })
@@ -274,9 +261,9 @@ func onANetwork() []string {
 // A mutation takes one layer away.
 type mutation struct {
 	name    string
-	trees   func(*Host, *staging, *mountList) error
+	trees   func(*sandbox, *mountList) error
 	config  func(*configs.Config)
-	limits  func(group) error
+	limits  func(*sandbox) error
 	filters func(filters) filters
 	want    []string // checks that must name it
 	refused bool     // instead: no sandbox can be made so
@@ -284,16 +271,10 @@ type mutation struct {
 }
 
 var mutations = []mutation{
-	{name: "no system call filter", filters: func(filters) filters { return filters{init: allowAll, script: allowAll} }, want: []string{
+	{name: "no system call filter", filters: func(f filters) filters { return filters{init: f.init, script: allowAll} }, want: []string{
 		"terminals", "processes in new namespaces", "priority inheritance", "mounting", "new namespaces", "tracing", "keyrings",
 		"io_uring", "file handles", "changing ids", "priorities", "page cache", "performance counters", "no core dumps",
 	}},
-	{name: "no filter of a script's own", filters: func(f filters) filters { return filters{init: f.init, script: allowAll} }, want: []string{"changing ids"}},
-	{name: "capabilities are kept in the bounding set", filters: func(filters) filters {
-		return filters{init: pretend(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP), script: allowAll}
-	}, want: []string{"no capabilities"}},
-	{name: "root in the sandbox", filters: func(filters) filters { return filters{init: pretend(unix.SYS_SETRESUID, -1), script: allowAll} }, want: []string{"unprivileged ids"}},
-	{name: "root's group in the sandbox", filters: func(filters) filters { return filters{init: pretend(unix.SYS_SETRESGID, -1), script: allowAll} }, want: []string{"unprivileged ids"}},
 	// Half a report is none: what was not said is missing.
 	{name: "a program that is cut", filters: func(f filters) filters { return filters{init: f.init, script: deadly(unix.SYS_STATFS)} }, want: []string{
 		"complete report", "settings of the kernel", "disk limit", "mounting", "process limit", "memory limit",
@@ -317,7 +298,6 @@ var mutations = []mutation{
 	}), want: []string{"other processes are hidden"}},
 	{name: "no hidepid", config: changeMount("/proc", func(m *configs.Mount) { m.Data = "" }), want: []string{"other processes are hidden"}},
 	{name: "no masks", config: func(c *configs.Config) { c.MaskPaths = nil }, want: []string{"masked files of the kernel"}},
-	{name: "settings can be written", config: func(c *configs.Config) { c.ReadonlyPaths = nil }, want: []string{"settings of the kernel"}},
 	{name: "setuid in /tmp", config: changeMount("/tmp", func(m *configs.Mount) { m.Flags &^= unix.MS_NOSUID }), want: []string{"mounts"}},
 	{name: "a writable place", config: addMount(configs.Mount{
 		Source: "tmpfs", Destination: "/var", Device: "tmpfs", Flags: withExec, Data: "mode=1777,size=64k",
@@ -334,7 +314,7 @@ var mutations = []mutation{
 	{name: "/sys", config: addMount(configs.Mount{
 		Source: "/sys", Destination: "/opt", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
 	}), want: []string{"mounts"}},
-	{name: "inodes of the host", trees: func(_ *Host, st *staging, l *mountList) error {
+	{name: "inodes of the host", trees: func(_ *sandbox, l *mountList) error {
 		tree, err := cloneMount("/usr")
 		if err != nil {
 			return err
@@ -343,8 +323,8 @@ var mutations = []mutation{
 		l.trees[1] = tree
 		return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: lockedDown, Propagation: unix.MS_PRIVATE})
 	}, want: []string{"inodes of its own"}},
-	{name: "another device", trees: func(_ *Host, st *staging, _ *mountList) error {
-		return unix.Mknod(filepath.Join(st.devices(), "tty"), unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0)))
+	{name: "another device", trees: func(c *sandbox, _ *mountList) error {
+		return unix.Mknod(filepath.Join(c.staging.devices(), "tty"), unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0)))
 	}, want: []string{"devices", "files of the host are hidden"}},
 	{name: "no bound of /tmp", config: changeMount("/tmp", func(m *configs.Mount) { m.Data = "mode=1777" }), want: []string{"disk limit"}},
 	{name: "core dumps", config: func(c *configs.Config) {
@@ -355,19 +335,21 @@ var mutations = []mutation{
 		}
 	}, want: []string{"resource limits"}},
 	{name: "the kernel's choice when memory is short", config: func(c *configs.Config) { c.OomScoreAdj = new(0) }, want: []string{"first to go when memory is short"}},
-	{name: "no memory limit", config: func(c *configs.Config) {
-		c.Cgroups.Resources = &cgroups.Resources{PidsLimit: c.Cgroups.Resources.PidsLimit, Devices: c.Cgroups.Resources.Devices}
-	}, want: []string{"memory limit"}},
-	{name: "no limit of sockets", onlyV1: true, limits: func(g group) error {
-		return g.limitSockets(socketShare * muchInSockets)
+	{name: "no memory limit", limits: func(c *sandbox) error { return c.group.limitMemory(muchMemoryForAProbe) }, want: []string{"memory limit"}},
+	{name: "no limit of sockets", onlyV1: true, limits: func(c *sandbox) error {
+		return c.group.limitSockets(socketShare * muchInSockets)
 	}, want: []string{"socket buffers"}},
-	{name: "no process limit", limits: func(g group) error {
-		return os.WriteFile(g.file("pids", "pids.max"), []byte("max"), 0)
+	{name: "no process limit", limits: func(c *sandbox) error {
+		return os.WriteFile(c.group.file("pids", "pids.max"), []byte("max"), 0)
 	}, want: []string{"process limit"}},
 }
 
-// muchInSockets is more than a probe's few files hold.
-const muchInSockets = 1 << 30
+// muchInSockets is more than a probe's few files hold, and muchMemoryForAProbe more than
+// it takes.
+const (
+	muchInSockets       = 1 << 30
+	muchMemoryForAProbe = 1 << 30
+)
 
 // TestProbeNamesWhatIsWeak takes one layer after the other away from real sandboxes
 // and wants the probe to name it. Nothing that is tried does harm if it succeeds.
@@ -378,7 +360,7 @@ func TestProbeNamesWhatIsWeak(t *testing.T) {
 			if m.onlyV1 && h.cgroups.unified {
 				t.Skip("cgroup v2 has no such layer")
 			}
-			h.faults = &faults{config: func(*configs.Config) {}, limits: func(group) error { return nil }}
+			h.faults = &faults{config: func(*configs.Config) {}, limits: func(*sandbox) error { return nil }}
 			h.faults.trees = m.trees
 			if m.config != nil {
 				h.faults.config = m.config

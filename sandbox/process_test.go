@@ -26,11 +26,17 @@ type talk struct {
 
 func startTalk(t *testing.T, h *Host, s Spec, collect func(*os.Root) error) *talk {
 	t.Helper()
+	return startTalkBy(t, h.Start, s, collect)
+}
+
+// startTalkBy is startTalk with the Start of a Host that is given.
+func startTalkBy(t *testing.T, start func(context.Context, Spec, IO) (*Process, error), s Spec, collect func(*os.Root) error) *talk {
+	t.Helper()
 	s.ID = fmt.Sprintf("t%d", testIDs.Add(1))
 	s.Env = testEnv
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	p, err := h.Start(context.Background(), s, IO{Stdin: inR, Stdout: outW, Collect: collect})
+	p, err := start(context.Background(), s, IO{Stdin: inR, Stdout: outW, Collect: collect})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +70,9 @@ func (k *talk) wait() Exit {
 	return exit
 }
 
-func TestSignal(t *testing.T) {
-	h := openHost(t)
+func TestSignal(t *testing.T) { eachMaker(t, testSignal) }
+
+func testSignal(t *testing.T, h *Host) {
 	k := startTalk(t, h, Spec{Program: bash(`trap 'echo usr1' USR1; trap 'exit 5' INT; echo ready; while :; do sleep 0.02; done`)}, nil)
 	k.line("ready\n")
 	if err := k.p.Signal(syscall.SIGUSR1); err != nil {
@@ -87,7 +94,10 @@ func TestSignal(t *testing.T) {
 }
 
 func TestSignalReachesTheMainProcessOnly(t *testing.T) {
-	h := openHost(t)
+	eachMaker(t, testSignalReachesTheMainProcessOnly)
+}
+
+func testSignalReachesTheMainProcessOnly(t *testing.T, h *Host) {
 	k := startTalk(t, h, Spec{Program: pipeline(
 		cmd("bash", "-c", `trap 'echo first' TERM; while :; do sleep 0.02; echo x || exit; done`),
 		cmd("bash", "-c", `trap 'echo last; exit 4' TERM; echo ready; while read x; do [ $x = first ] && echo both; done`),
@@ -101,8 +111,9 @@ func TestSignalReachesTheMainProcessOnly(t *testing.T) {
 }
 
 // TestSignalDuringChurn: init still forwards signals while it reaps hundreds of orphans.
-func TestSignalDuringChurn(t *testing.T) {
-	h := openHost(t)
+func TestSignalDuringChurn(t *testing.T) { eachMaker(t, testSignalDuringChurn) }
+
+func testSignalDuringChurn(t *testing.T, h *Host) {
 	k := startTalk(t, h, Spec{
 		Program: command("python3", "-c", `
 import os, signal, sys
@@ -131,8 +142,9 @@ while True: signal.pause()`),
 	}
 }
 
-func TestStop(t *testing.T) {
-	h := openHost(t)
+func TestStop(t *testing.T) { eachMaker(t, testStop) }
+
+func testStop(t *testing.T, h *Host) {
 	for _, tt := range []struct {
 		name   string
 		script string
@@ -158,8 +170,9 @@ func TestStop(t *testing.T) {
 	}
 }
 
-func TestCanceledStart(t *testing.T) {
-	h := openHost(t)
+func TestCanceledStart(t *testing.T) { eachMaker(t, testCanceledStart) }
+
+func testCanceledStart(t *testing.T, h *Host) {
 	for i := range 12 {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(time.Duration(i*2)*time.Millisecond, cancel) // anywhere in a start
@@ -179,8 +192,9 @@ func TestCanceledStart(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-func TestExecErrors(t *testing.T) {
-	h := openHost(t)
+func TestExecErrors(t *testing.T) { eachMaker(t, testExecErrors) }
+
+func testExecErrors(t *testing.T, h *Host) {
 	for _, tt := range []struct {
 		name  string
 		spec  Spec
@@ -206,8 +220,9 @@ func TestExecErrors(t *testing.T) {
 	}
 }
 
-func TestSameID(t *testing.T) {
-	h := openHost(t)
+func TestSameID(t *testing.T) { eachMaker(t, testSameID) }
+
+func testSameID(t *testing.T, h *Host) {
 	s := Spec{ID: "same", Program: command("sleep", "1000"), Env: testEnv}
 	p, err := h.Start(context.Background(), s, IO{})
 	if err != nil {
@@ -249,8 +264,9 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestIDsAreUnique(t *testing.T) {
-	h := openHost(t)
+func TestIDsAreUnique(t *testing.T) { eachMaker(t, testIDsAreUnique) }
+
+func testIDsAreUnique(t *testing.T, h *Host) {
 	const n = 20
 	var mu sync.Mutex
 	seen := map[idPair]int{}

@@ -334,12 +334,12 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 		}
 		limits = append(limits, [3]uint64{uint64(l.Type), l.Hard, l.Hard})
 	}
-	spaces, flags, err := openSpaces(c.cloned.pid)
+	spaces, flags, err := openSpaces(c.init.pid)
 	if err != nil {
 		return nil, err
 	}
 	defer closeFiles(spaces)
-	if c.cloned.ended() { // they may be another process's, which has its number by now
+	if c.init.ended() { // they may be another process's, which has its number by now
 		return nil, errors.New("init is gone")
 	}
 	var passed []int

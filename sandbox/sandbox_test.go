@@ -3,7 +3,6 @@ package sandbox
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -29,9 +28,6 @@ var mainOfTests func()
 
 var testIDs atomic.Int64
 
-// With -prepared the tests run in sandboxes that a zygote makes.
-var preparedFlag = flag.Int("prepared", 0, "prewarmed sandboxes that wait for their programs")
-
 func openHost(t testing.TB) *Host {
 	t.Helper()
 	return openWith(t, testConfig(t))
@@ -55,8 +51,19 @@ func openWith(t testing.TB, c Config) *Host {
 }
 
 func testConfig(t testing.TB) Config {
-	return Config{StateDir: t.TempDir(), Prepared: *preparedFlag}
+	return Config{StateDir: t.TempDir()}
 }
+
+// eachMaker runs a test for each way to make a sandbox (maker.go), with a Host whose
+// sandboxes are all made so.
+func eachMaker(t *testing.T, test func(*testing.T, *Host)) {
+	t.Helper()
+	t.Run("direct", func(t *testing.T) { test(t, openHost(t)) })
+	t.Run("zygote", func(t *testing.T) { test(t, openPrepared(t)) })
+}
+
+// byZygote says whether the zygote made c.
+func byZygote(c *sandbox) bool { return c.init.spaces != nil }
 
 // result has the parts of a program's end that most tests check.
 type result struct {
@@ -67,13 +74,19 @@ type result struct {
 // run runs s to its end.
 func run(t *testing.T, h *Host, s Spec, stdin string) result {
 	t.Helper()
+	return runBy(t, h.Start, s, stdin)
+}
+
+// runBy is run with the Start of a Host that is given.
+func runBy(t *testing.T, start func(context.Context, Spec, IO) (*Process, error), s Spec, stdin string) result {
+	t.Helper()
 	s.ID = fmt.Sprintf("t%d", testIDs.Add(1))
 	var out, errs bytes.Buffer
 	io := IO{Stdout: &out, Stderr: &errs}
 	if stdin != "" {
 		io.Stdin = strings.NewReader(stdin)
 	}
-	p, err := h.Start(context.Background(), s, io)
+	p, err := start(context.Background(), s, io)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +102,9 @@ func command(args ...string) Program {
 	return Program{{Pipeline: []Command{{Args: args}}}}
 }
 
-func TestTrue(t *testing.T) {
-	h := openHost(t)
+func TestTrue(t *testing.T) { eachMaker(t, testTrue) }
+
+func testTrue(t *testing.T, h *Host) {
 	got := run(t, h, Spec{Program: command("/usr/bin/true")}, "")
 	if got.exit.End != Exited || got.exit.Code != 0 {
 		t.Errorf("got %+v", got)

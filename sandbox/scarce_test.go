@@ -75,8 +75,9 @@ func keptFiles(t *testing.T, want int) int {
 // TestStartWithoutDescriptors starts sandboxes with one descriptor, two, and so on,
 // so that each step of a start fails once for want of one. Each start is a
 // *SetupError or a program that runs to its end, and nothing is left of either.
-func TestStartWithoutDescriptors(t *testing.T) {
-	h := openHost(t)
+func TestStartWithoutDescriptors(t *testing.T) { eachMaker(t, testStartWithoutDescriptors) }
+
+func testStartWithoutDescriptors(t *testing.T, h *Host) {
 	snapshot := newSnapshot(t, map[string]string{"a": "a"})
 	spec := Spec{
 		Program: command("/usr/bin/cat", "a"), Env: testEnv,

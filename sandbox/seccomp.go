@@ -72,7 +72,6 @@ func (v *seccompValue) UnmarshalYAML(n *yaml.Node) error {
 // (seccomp(2)). They are compiled once: libseccomp takes longer than the rest of a start.
 type filters struct {
 	init, script []byte
-	prepared     []byte // for init of a prepared sandbox: as init, and move_mount is allowed
 	zygote       []byte // for the zygote; its descendants inherit it
 	python       []byte // for Python zygotes, in addition to zygote; their children inherit both
 }
@@ -90,16 +89,12 @@ func compileFilters() (filters, error) {
 	if err != nil {
 		return filters{}, fmt.Errorf("init's filter: %w", err)
 	}
-	prepared, err := p.compile(append(slices.Clone(p.Init), "move_mount"))
-	if err != nil {
-		return filters{}, fmt.Errorf("prepared init's filter: %w", err)
-	}
 	zygote, err := p.compileMore("seccomp_zygote.yaml", seccompZygoteText)
 	if err != nil {
 		return filters{}, err
 	}
 	python, err := p.compileMore("seccomp_python.yaml", seccompPythonText)
-	return filters{init: init, script: script, prepared: prepared, zygote: zygote, python: python}, err
+	return filters{init: init, script: script, zygote: zygote, python: python}, err
 }
 
 func parsePolicy() (p seccompPolicy, err error) { return parsePolicyOf("seccomp.yaml", seccompText) }

@@ -99,7 +99,7 @@ func TestFilterKeepsCoreLimit(t *testing.T) {
 		resources = append(resources, r)
 	}
 	for _, arch := range filterArchs {
-		for name, extra := range map[string][]string{"script": nil, "init": p.Init, "prepared": append(slices.Clone(p.Init), "move_mount")} {
+		for name, extra := range map[string][]string{"script": nil, "init": p.Init} {
 			t.Run(arch.name+" "+name, func(t *testing.T) {
 				vm := loadFilter(t, shorten(compileFor(t, p, arch, extra)))
 				for _, low := range resources {

@@ -79,8 +79,9 @@ func TestPolicyNames(t *testing.T) {
 
 // TestFilterInside makes the most important calls in a sandbox and checks the
 // kernel's answers.
-func TestFilterInside(t *testing.T) {
-	h := openHost(t)
+func TestFilterInside(t *testing.T) { eachMaker(t, testFilterInside) }
+
+func testFilterInside(t *testing.T, h *Host) {
 	probe := `
 import ctypes, errno
 L = ctypes.CDLL(None, use_errno=True)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -82,13 +83,13 @@ func TestSocketMemory(t *testing.T) {
 	c.Prepared = max(c.Prepared, 1)
 	h := openWith(t, c)
 	for name, program := range fillSockets {
-		for kind, unprepared := range map[string]bool{"made": true, "prepared": false} {
+		for kind, start := range map[string]func(context.Context, Spec, IO) (*Process, error){"direct": h.startDirect, "zygote": h.Start} {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				if name == copies && hasStampSetting() {
 					t.Skip("this kernel makes none for a sandbox")
 				}
-				got := run(t, h, Spec{
-					unprepared: unprepared, Program: command("python3", "-c", fillPrelude+program+fillEnd), Env: testEnv,
+				got := runBy(t, start, Spec{
+					Program: command("python3", "-c", fillPrelude+program+fillEnd), Env: testEnv,
 					Limits: Limits{MemoryBytes: 32 << 20, Processes: 8, Wall: 5 * time.Minute},
 				}, "")
 				// On v2 the kernel may be first: there it charges what clients send.
@@ -133,11 +134,7 @@ func TestSocketMeter(t *testing.T) {
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "up\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	pid, err := p.sandbox.initPid()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := newSocketMeter(pid)
+	m := newSocketMeter(p.sandbox.init.pid)
 	defer m.close()
 	if n, err := m.count(); n < 1001 || n > 1010 || err != nil {
 		t.Errorf("counted %d, %v, want 1001 sockets", n, err)

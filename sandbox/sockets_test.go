@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,15 +17,15 @@ func TestSocketLimit(t *testing.T) {
 	if h.cgroups.unified {
 		t.Skip("on cgroup v2 the memory limit is that of sockets, too")
 	}
-	for _, unprepared := range []bool{true, false} {
+	for maker, start := range map[string]func(context.Context, Spec, IO) (*Process, error){"direct": h.startDirect, "zygote": h.Start} {
 		for _, memory := range []int64{64 << 20, 100 << 20, 96<<20 + 4096} {
-			p, err := h.Start(t.Context(), Spec{ID: "limited", unprepared: unprepared, Program: command("sleep", "1000"), Env: testEnv, Limits: Limits{MemoryBytes: memory}}, IO{})
+			p, err := start(t.Context(), Spec{ID: "limited", Program: command("sleep", "1000"), Env: testEnv, Limits: Limits{MemoryBytes: memory}}, IO{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := p.sandbox.group.number("memory", socketLimit)
 			if want := memory / 8 / 4096 * 4096; got != want || err != nil {
-				t.Errorf("unprepared %v, %d bytes of memory: got %d, %v, want %d", unprepared, memory, got, err, want)
+				t.Errorf("%s, %d bytes of memory: got %d, %v, want %d", maker, memory, got, err, want)
 			}
 			p.Stop(0)
 			if _, err := p.Wait(); err != nil {

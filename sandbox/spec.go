@@ -26,8 +26,6 @@ type Spec struct {
 	// Caller identifies the owner of the program; the package only compares it. The
 	// Python zygotes are shared out among callers. "" is a caller like any other.
 	Caller string
-
-	unprepared bool // libcontainer makes the sandbox, even if a zygote is running
 }
 
 // A Program is a list of steps. The sandbox's init runs them one after the other.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,25 +26,18 @@ type sandbox struct {
 	staging   *staging
 	pipes     *pipes
 	control   *control
+	init      *initProcess // nil: none was made
+	first     uint32       // the first process, in the sandbox
+	forked    *forked      // the same if a Python zygote forked it, else nil
 	oom       *oomNotifier
-	destroyed chan struct{}           // closed when leave has done its best
-	container *libcontainer.Container // nil: the zygote made it
-	init      *libcontainer.Process
-
-	// Of a sandbox that the zygote made.
-	cloned    *cloned
-	premounts *premounts  // nil: its mounts are made when it is known what runs in it
-	userns    *os.File    // its user namespace
-	held      []*os.File  // namespaces that shall not end with init
-	limited   Limits      // what its cgroup has
-	before    Usage       // by its init
-	first     uint32      // the first process, in the sandbox
-	forked    *forked     // the same if a Python zygote forked it, else nil
-	refill    *time.Timer // pool.refill's; nil: not taken from the pool
-}
-
-func newSandbox(h *Host, s Spec) *sandbox {
-	return &sandbox{host: h, spec: s, destroyed: make(chan struct{})}
+	userns    *os.File      // its user namespace
+	held      []*os.File    // namespaces that the daemon destroys, not init
+	limited   Limits        // what its cgroup has
+	before    Usage         // by its init
+	premounts *premounts    // nil: assign makes the mounts
+	refill    *time.Timer   // pool.refill's; nil: not taken from the pool
+	faults    *faults       // of the sandboxes that its maker makes; nil but in tests
+	destroyed chan struct{} // closed when teardown has done its best
 }
 
 // Start builds a sandbox and lets its program begin. It returns when the exec
@@ -53,6 +45,16 @@ func newSandbox(h *Host, s Spec) *sandbox {
 // left of the sandbox then. ctx bounds the start only, up to where the program may
 // run: done later, it ends nothing.
 func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
+	return h.start(ctx, s, io, h.pool.take)
+}
+
+// startDirect is Start in a sandbox that libcontainer makes, even if there is a zygote.
+func (h *Host) startDirect(ctx context.Context, s Spec, io IO) (*Process, error) {
+	return h.start(ctx, s, io, func(Spec) *sandbox { return nil })
+}
+
+// start does what Start documents. take returns a sandbox of the pool, or nil.
+func (h *Host) start(ctx context.Context, s Spec, io IO, take func(Spec) *sandbox) (*Process, error) {
 	begin := time.Now()
 	s = s.withDefaults()
 	if err := cmp.Or(s.check(), h.knowsRoot(s.Root)); err != nil {
@@ -63,7 +65,15 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c, err := h.startSandbox(ctx, s, io)
+	c, err := take(s), error(nil)
+	if c == nil {
+		c, err = h.build(ctx, direct{h}, s)
+	} else {
+		c.refill = h.pool.refill()
+	}
+	if err == nil {
+		err = c.assign(ctx, s, io)
+	}
 	if err == nil {
 		p := newProcess(c, io, begin)
 		if err = h.admit(s.ID, p); err == nil {
@@ -79,180 +89,43 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	return nil, err
 }
 
-// startSandbox makes the sandbox, or takes one that is made, and starts the program.
-func (h *Host) startSandbox(ctx context.Context, s Spec, io IO) (*sandbox, error) {
-	if c := h.pool.take(s); c != nil {
-		err := c.assign(ctx, s, io)
-		c.refill = h.pool.refill()
-		return c, err
+// build makes a blank sandbox for programs like that of s. The first process waits, and
+// its posture is right. The sandbox is not nil after an error: the caller destroys it.
+func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err error) {
+	c = &sandbox{host: h, spec: s, destroyed: make(chan struct{})}
+	if c.ids, err = h.ids.take(); err != nil {
+		return c, &SetupError{Step: "ids", Err: err}
 	}
-	c := newSandbox(h, s)
-	err := c.build(ctx)
-	if err == nil {
-		err = c.release(ctx, io)
+	dir := filepath.Join(h.sandboxes(), c.ids.String())
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return c, &SetupError{Step: "workspace", Err: err}
 	}
-	return c, err
-}
-
-// build makes the sandbox, up to its init.
-func (c *sandbox) build(ctx context.Context) (err error) {
-	if c.ids, err = c.host.ids.take(); err != nil {
-		return &SetupError{Step: "ids", Err: err}
-	}
-	c.group = c.host.cgroups.group(c.host.groupName(), c.spec.ID)
-	c.dir = filepath.Join(c.host.sandboxes(), c.ids.String())
-	if err := os.Mkdir(c.dir, 0o711); err != nil {
-		return &SetupError{Step: "workspace", Err: err}
-	}
-	if c.staging, err = stage(c.dir, c.spec, c.ids.script()); err != nil {
-		return &SetupError{Step: "workspace", Err: err}
-	}
-	if err := c.host.stageRoot(c.staging, c.spec); err != nil {
-		return &SetupError{Step: "root", Err: err}
+	c.dir = dir
+	if c.staging, err = newStaging(c.dir, s.Workspace, usualPoints, c.ids.script()); err != nil {
+		return c, &SetupError{Step: "workspace", Err: err}
 	}
 	if c.pipes, err = newPipes(); err != nil {
-		return &SetupError{Step: "pipes", Err: err}
+		return c, &SetupError{Step: "pipes", Err: err}
 	}
-	if err := c.run(ctx); err != nil {
-		return &SetupError{Step: "container", Err: err}
-	}
-	// The sandbox has its own mounts by now. What this process doesn't keep
-	// costs it nothing, and is not left behind if it is killed.
-	if err := c.staging.release(); err != nil {
-		return &SetupError{Step: "workspace", Err: err}
-	}
-	if err := os.Remove(c.dir); err != nil {
-		return &SetupError{Step: "workspace", Err: err}
-	}
-	return nil
-}
-
-// run has libcontainer build the container and execute our init in it.
-func (c *sandbox) run(ctx context.Context) (err error) {
-	config := c.host.containerConfig(c.spec, c.ids, c.group, c.staging)
-	c.host.faults.ask(config, false)
-	if c.container, err = libcontainer.Create(c.host.containers(), c.spec.ID, config); err != nil {
-		return err
-	}
+	defer c.pipes.closeInside()
 	ours, theirs, err := newControl()
 	if err != nil {
-		return err
+		return c, &SetupError{Step: "pipes", Err: err}
 	}
 	defer theirs.Close()
 	c.control = ours
-	c.init = &libcontainer.Process{
-		Args:       []string{"/proc/self/exe", initArg},
-		Env:        []string{"HOME=/"}, // libcontainer would look it up
-		Cwd:        "/",
-		Stdin:      c.pipes.inside[0],
-		Stdout:     c.pipes.inside[1],
-		Stderr:     c.pipes.inside[2],
-		ExtraFiles: []*os.File{theirs},
-		Init:       true,
-	}
-	defer c.pipes.closeInside()
-	stop := c.killOnCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { ours.file.Close() })
 	defer stop()
-	return c.container.Run(c.init)
-}
-
-// runPatience is how long libcontainer may take to notice by itself that it is
-// no longer wanted. It is not disturbed before: killed in its first stages it
-// leaves children to us that it has not told anybody about.
-const runPatience = 2 * time.Second
-
-// killOnCancel makes a start that hangs fail some time after it is canceled,
-// by killing what is in the sandbox's cgroup. The returned func ends the watch
-// and reaps what was killed.
-func (c *sandbox) killOnCancel(ctx context.Context) func() {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-done:
-			return
-		case <-ctx.Done():
-		}
-		killed := map[int]bool{}
-		for wait := runPatience; ; wait = 10 * time.Millisecond {
-			select {
-			case <-done:
-				for pid := range killed {
-					_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // unless libcontainer did
-				}
-				return
-			case <-time.After(wait):
-			}
-			pids, _ := c.group.pids()
-			for _, pid := range pids {
-				killed[pid] = true
-			}
-			_ = c.group.kill() // the cgroup may not be there yet
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
+	if err := m.start(ctx, c, theirs); err != nil {
+		return c, err
 	}
-}
-
-// release gives init its program, checks the first process and lets it exec.
-func (c *sandbox) release(ctx context.Context, io IO) error {
-	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
-	defer stop()
-	if _, err := c.control.expect(frameHello, 0); err != nil {
-		return step("init", err)
+	if err := c.verify(); err != nil {
+		return c, err
 	}
-	l := c.spec.Limits
-	if err := c.group.limitProcesses(l.Processes + 1); err != nil { // with init
-		return &SetupError{Step: "cgroup", Err: err}
-	}
-	// libcontainer sets the memory limit, but not this one, whatever it is asked.
-	if err := c.group.limitSockets(l.MemoryBytes); err != nil {
-		return &SetupError{Step: "cgroup", Err: err}
-	}
-	if l.MilliCPUs > 0 {
-		if err := c.group.limitCPU(l.MilliCPUs); err != nil {
-			return &SetupError{Step: "cgroup", Err: err}
-		}
-	}
-	if err := c.pipes.giveTo(c.ids.script()); err != nil {
-		return &SetupError{Step: "pipes", Err: err}
-	}
-	program, err := encodeProgram(c.host.filters, c.spec, initDeadline(l))
-	if err != nil {
-		return &SetupError{Step: "program", Err: err}
-	}
-	if err := c.control.write(frameProgram, program); err != nil {
-		return step("init", err)
-	}
-	ready, err := c.control.expect(frameReady, 1)
-	if err != nil {
-		return step("init", err)
-	}
-	want, err := c.posture()
-	if err != nil {
-		return &SetupError{Step: "posture", Err: err}
-	}
-	if err := c.host.faults.injectLimits(c.group, false); err != nil {
-		return &SetupError{Step: "posture", Err: err}
-	}
-	err = c.host.enforce(func() error {
-		_, err := want.check(ready[0])
-		return err
-	})
-	if err != nil {
-		return &SetupError{Step: "posture", Err: err}
-	}
-	// Before the program runs: what happens earlier is not told again.
-	if c.oom, err = c.group.notifyOOM(); err != nil {
-		return &SetupError{Step: "cgroup", Err: err}
-	}
-	c.pipes.start(io)
 	if !stop() { // canceled just now, and the socket with it
-		return step("start", context.Cause(ctx))
+		return c, step("start", context.Cause(ctx))
 	}
-	return c.begin(func() error { return c.control.write(frameGo, nil) }, frameStarted)
+	return c, nil
 }
 
 // step wraps err unless it says already how far the sandbox came.
@@ -275,82 +148,4 @@ func (c *sandbox) explain(ctx context.Context, err error) error {
 		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start in: %w", c.spec.Limits.MemoryBytes, err)}
 	}
 	return step("start", err)
-}
-
-// leave takes a sandbox apart in which nobody lives any more. Of a prepared one no
-// caller waits for it: what is left are empty directories, mounts and namespaces
-// that nobody can reach. It took so much memory at its peak.
-func (c *sandbox) teardown(bytes int64) {
-	destroy := func() {
-		defer close(c.destroyed)
-		if err := c.destroy(); err != nil {
-			c.host.log().Error("sandbox left behind", "id", c.spec.ID, "error", err)
-		}
-	}
-	if c.cloned == nil || !c.host.pool.deferTeardown(bytes, destroy) {
-		destroy()
-	}
-}
-
-// destroyPatience bounds how long the removal of a dead sandbox may take.
-const destroyPatience = 5 * time.Second
-
-// destroy kills what is left of the sandbox and removes it. Its ids are free
-// again when all of it is gone, and else never in this instance.
-func (c *sandbox) destroy() error {
-	c.oom.stop()
-	if c.control != nil {
-		c.control.file.Close() // init ends the sandbox, if it lives
-	}
-	if c.pipes != nil {
-		c.pipes.close()
-	}
-	c.premounts.close()
-	err := c.destroyContainer()
-	if c.staging != nil {
-		err = errors.Join(err, c.staging.close())
-	}
-	if c.dir != "" {
-		if rerr := unix.Rmdir(c.dir); rerr != nil && rerr != unix.ENOENT {
-			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dir, rerr))
-		}
-	}
-	if err == nil && c.ids.root != 0 {
-		c.host.ids.release(c.ids)
-	}
-	return err
-}
-
-func (c *sandbox) destroyContainer() error {
-	if c.cloned != nil {
-		defer c.cloned.pidfd.Close()
-		defer c.userns.Close() // nil: never opened
-		defer closeFiles(c.held)
-	}
-	if c.forked != nil {
-		c.forked.barrier.Close()
-	}
-	switch {
-	case c.container == nil && c.cloned == nil:
-		return c.group.removeSoon(destroyPatience)
-	case c.container == nil:
-		// Nearly always nobody is left.
-		if err := c.group.removeDirs(); err == nil {
-			return nil
-		}
-		// With init everybody goes. By its pidfd, as there may be too few files to look
-		// into the cgroup.
-		_ = unix.PidfdSendSignal(c.cloned.fd, unix.SIGKILL, nil, 0)
-		if err := c.group.removeSoon(destroyPatience); err == nil {
-			return nil
-		}
-		return c.group.clear(destroyPatience)
-	}
-	if err := c.group.clear(destroyPatience); err != nil {
-		return err
-	}
-	if c.init != nil {
-		_, _ = c.init.Wait() // reaps; a second time it only says so
-	}
-	return c.container.Destroy()
 }

@@ -51,8 +51,8 @@ func TestStepsNameTheirObject(t *testing.T) {
 		{"text beneath a file", func() error { return writeFile(beneath, "") }, file},
 		{"text over a file", func() error { return writeFile(file, "") }, "file exists"},
 
-		{"workspace nowhere", func() error { _, err := stage(none, Spec{}, 1<<30); return err }, "tmpfs at " + none},
-		{"workspace for no id", func() error { _, err := stage(dir, Spec{}, 1<<32-1); return err }, "user namespace"},
+		{"workspace nowhere", func() error { _, err := newStaging(none, Workspace{}, 1, 1<<30); return err }, "tmpfs at " + none},
+		{"owners for no id", func() error { _, err := openUserNamespace(1<<32 - 1); return err }, "user namespace"},
 		{"directory that is there", func() error { _, err := makeDir(filepath.Dir(dir), filepath.Base(dir)); return err }, "file exists"},
 
 		{"lock nowhere", func() error { _, err := lockFile(none + "/lock"); return err }, none},
@@ -89,24 +89,41 @@ func TestStepsNameTheirObject(t *testing.T) {
 	}
 }
 
-// A workspace of which one part can't be mounted leaves nothing.
-func TestStageLeavesNothing(t *testing.T) {
+// An execution of whose mounts one can't be made has none, and leaves nothing.
+func TestMountsLeaveNothing(t *testing.T) {
 	lower := newSnapshot(t, map[string]string{"a": "a"})
+	userns, err := openUserNamespace(1 << 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer userns.Close()
 	for name, change := range map[string]func(*Spec){
 		"lower that is not there": func(s *Spec) { s.Workspace.Lower = []string{lower, lower + "/none"} },
 		"mount that is not there": func(s *Spec) { s.Mounts = []Mount{{Source: lower + "/none", Target: "/skills/x"}} },
 		"no room":                 func(s *Spec) { s.Workspace.Files = -1000 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := Spec{Workspace: Workspace{SizeBytes: 1 << 20, Files: 64}}
-			change(&s)
-			if st, err := stage(dir, s, 1<<30); err == nil {
-				st.close()
-				t.Error("staged")
+			before := openFiles(t)
+			c := &sandbox{host: &Host{}, dir: t.TempDir(), userns: userns, spec: Spec{Workspace: Workspace{SizeBytes: 1 << 20, Files: 64}}}
+			change(&c.spec)
+			var l mountList
+			if c.staging, err = newStaging(c.dir, c.spec.Workspace, usualPoints, 1<<30); err == nil {
+				var made *mountList
+				made, err = c.executionMounts()
+				l = *made
+				if cerr := c.staging.close(); cerr != nil {
+					t.Error(cerr)
+				}
 			}
-			if points, err := mountsBeneath(dir); err != nil || len(points) > 0 {
+			l.close()
+			if err == nil {
+				t.Error("it has all its mounts")
+			}
+			if points, err := mountsBeneath(c.dir); err != nil || len(points) > 0 {
 				t.Errorf("mounts are left: %v, %v", points, err)
+			}
+			if after := openFiles(t); after != before {
+				t.Errorf("%d files are open, %d were before", after, before)
 			}
 		})
 	}

@@ -508,7 +508,7 @@ func TestUnifiedLimits(t *testing.T) {
 	if got := <-out; got != "ready\n" {
 		t.Fatalf("got %q", got)
 	}
-	g := h.cgroups.group(h.groupName(), "limits")
+	g := p.sandbox.group
 	if dir := g.dirs[""]; !strings.HasPrefix(dir, parent.dirs[""]+"/") {
 		t.Errorf("it is in %s, want it beneath %s", dir, parent.dirs[""])
 	}

@@ -117,11 +117,11 @@ func (st *staging) layTree(dirs ...string) (int, error) {
 	return tree, nil
 }
 
-// rootTrees are the mounts of the root that a Spec names. ahead: for the zygote's sandbox.
-func (h *Host) rootTrees(st *staging, root string, ahead bool) (*mountList, error) {
-	l, err := st.rootTrees(h.rootLayers(root))
+// rootTrees are the mounts of the root of that name, for c.
+func (c *sandbox) rootTrees(root string) (*mountList, error) {
+	l, err := c.staging.rootTrees(c.host.rootLayers(root))
 	if err == nil {
-		err = h.faults.change(h, st, l, ahead)
+		err = c.faults.change(c, l)
 	}
 	return l, err
 }
@@ -188,28 +188,6 @@ func (st *staging) deviceTree() (int, error) {
 	return tree, nil
 }
 
-// root is where showRoot mounts the root for libcontainer, and devices its /dev.
-func (st *staging) root() string    { return filepath.Join(st.dir, "root") }
-func (st *staging) devices() string { return filepath.Join(st.dir, "dev") }
-
-// showRoot mounts a root for libcontainer, which takes directories. It closes l.
-func (st *staging) showRoot(l *mountList) error {
-	defer l.close()
-	if _, err := makeDir(st.dir, "root"); err != nil {
-		return err
-	}
-	for i, tree := range l.trees {
-		target := st.root() + l.targets[i]
-		if l.targets[i] == "/dev" {
-			target = st.devices()
-		}
-		if err := attach(tree, target); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ownMount is a mount of m's directory that nobody sees yet, as layTree makes it. Its
 // layer is mounted beside the workspace's; if it is one of those it is taken.
 func (st *staging) ownMount(w Workspace, i int, m Mount, userns *os.File) (int, error) {
@@ -245,31 +223,8 @@ func (st *staging) linksIn(links map[string]string) (string, error) {
 // linkInodes are those that linksIn takes.
 func linkInodes(links map[string]string) int { return 4 + len(links) }
 
-// stageRoot gives st what of a sandbox that libcontainer makes is not s's own.
-func (h *Host) stageRoot(st *staging, s Spec) (err error) {
-	links := h.linksOf(s.Root)
-	if err := st.makeRoom(s.Workspace, st.points+linkInodes(links)); err != nil {
-		return err
-	}
-	trees, err := h.rootTrees(st, s.Root, false)
-	if err != nil {
-		trees.close()
-		return err
-	}
-	if err := st.showRoot(trees); err != nil {
-		return err
-	}
-	if st.links, err = st.linksIn(links); err != nil {
-		return err
-	}
-	if s.Network == NetworkHost {
-		return st.copyServers()
-	}
-	return nil
-}
-
-// copyServers has the host's name servers go with the host's network.
-func (st *staging) copyServers() error {
+// addServers adds the host's list of name servers, which goes with its network.
+func (st *staging) addServers(l *mountList) error {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
 		return nil // a machine without asks nobody either
@@ -278,6 +233,9 @@ func (st *staging) copyServers() error {
 	if err := writeFile(path, string(text)); err != nil {
 		return err
 	}
-	st.servers = path
-	return nil
+	tree, err := cloneMount(path)
+	if err == nil {
+		err = lockMount(tree, lockedDown|unix.MOUNT_ATTR_NOEXEC)
+	}
+	return l.add(tree, err, "/etc/resolv.conf")
 }

@@ -61,11 +61,9 @@ func newWatch(p *Process) *watch {
 		w.cpu.Reset(minCPUPeriod)
 	}
 	w.sockets = stoppedTimer()
-	if p.sandbox.spec.Network == NetworkNone && !p.sandbox.host.faults.unmeters(p.sandbox.cloned != nil) {
-		if pid, err := p.sandbox.initPid(); err == nil { // else init is gone
-			w.meter = newSocketMeter(pid)
-			w.sockets.Reset(socketPeriod)
-		}
+	if p.sandbox.spec.Network == NetworkNone && !p.sandbox.faults.unmeters() {
+		w.meter = newSocketMeter(p.sandbox.init.pid)
+		w.sockets.Reset(socketPeriod)
 	}
 	return w
 }
@@ -246,7 +244,7 @@ func (p *Process) readForkedEnd() endFrame {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_ = c.cloned.wait()
+		_ = c.init.wait()
 	}()
 	var status int
 	var known bool
@@ -270,12 +268,5 @@ func (p *Process) readForkedEnd() endFrame {
 func (p *Process) reap() error {
 	force := time.AfterFunc(killPatience, func() { _ = p.sandbox.group.kill() })
 	defer force.Stop()
-	if b := p.sandbox.cloned; b != nil {
-		return b.wait()
-	}
-	state, err := p.sandbox.init.Wait()
-	if state == nil {
-		return fmt.Errorf("sandbox: init of %s: %w", p.sandbox.spec.ID, err)
-	}
-	return nil
+	return p.sandbox.init.wait()
 }

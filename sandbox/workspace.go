@@ -9,62 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// staging holds the mounts of one sandbox while libcontainer binds them in.
-// They all lie beneath one tmpfs, whose upper directory becomes the
-// workspace's changes, so that one detach takes them away again.
+// staging holds the mounts of one sandbox. They all lie beneath one tmpfs, whose upper
+// directory becomes the workspace's changes, so that one detach takes them away again.
 type staging struct {
 	dir    string // the tmpfs
 	mount  string // the merged workspace
 	points int    // mount points that there is room for
-	skill  []string
-	// Of a sandbox that libcontainer makes.
-	links   string   // what goes above linksDir where a mount hides it
-	servers string   // the host's name servers, for those who have its network; else empty
-	upper   *os.Root // stays open after the detach
+	upper  *os.Root
 }
 
 // stagingInodes are those that the staging itself needs on the tmpfs, beside lowers and
 // mounts.
 var stagingInodes = 10 + deviceInodes
-
-// stage mounts the workspace and the extra directories of s beneath dir, which
-// exists, for the script's host id.
-func stage(dir string, s Spec, script uint32) (_ *staging, err error) {
-	userns, err := openUserNamespace(script)
-	if err != nil {
-		return nil, err
-	}
-	defer userns.Close()
-	st, err := newStaging(dir, s.Workspace, len(s.Workspace.Lower)+2*len(s.Mounts), script)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			st.close()
-		}
-	}()
-	if err := st.overlay(s.Workspace, userns); err != nil {
-		return nil, err
-	}
-	for i, m := range s.Mounts {
-		target, err := makeDir(dir, fmt.Sprintf("mount%d", i))
-		if err != nil {
-			return nil, err
-		}
-		tree, err := st.ownMount(s.Workspace, i, m, userns)
-		if err != nil {
-			return nil, err
-		}
-		err = attach(tree, target)
-		unix.Close(tree)
-		if err != nil {
-			return nil, err
-		}
-		st.skill = append(st.skill, target)
-	}
-	return st, nil
-}
 
 // mapping is the user namespace through which the owners of m's files are shown.
 func (m Mount) mapping(userns *os.File) *os.File {
@@ -169,16 +125,13 @@ func (st *staging) clonePoints(points []string) (int, error) {
 	return tree, nil
 }
 
-// release takes the mounts out of this process's namespace; the sandbox has
-// its own by now. The upper layer stays open.
-func (st *staging) release() error { return detach(st.dir) }
-
-// close releases and closes everything. It can be called again.
+// close takes the mounts out of this process's namespace and closes everything. It can be
+// called again.
 func (st *staging) close() error {
 	if st.upper != nil {
 		st.upper.Close()
 	}
-	return st.release()
+	return detach(st.dir)
 }
 
 func makeDir(parent, name string) (string, error) {

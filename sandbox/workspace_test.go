@@ -65,8 +65,9 @@ func listChanges(into map[string]string) func(*os.Root) error {
 	}
 }
 
-func TestWorkspace(t *testing.T) {
-	h := openHost(t)
+func TestWorkspace(t *testing.T) { eachMaker(t, testWorkspace) }
+
+func testWorkspace(t *testing.T, h *Host) {
 	files := map[string]string{"data.txt": "old", "scripts/x.py": "x", "dir/a": "a", "gone": "g", "mode": "m", "untouched": "u"}
 	for _, tt := range []struct {
 		name, script string
@@ -133,8 +134,9 @@ func tree(t *testing.T, dir string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestTwoLowers(t *testing.T) {
-	h := openHost(t)
+func TestTwoLowers(t *testing.T) { eachMaker(t, testTwoLowers) }
+
+func testTwoLowers(t *testing.T, h *Host) {
 	skill := newSnapshot(t, map[string]string{"a": "skill a", "b": "skill b", "d/x": "x"})
 	input := newSnapshot(t, map[string]string{"a": "input a", "in.csv": "1,2", "d/y": "y"})
 	got := map[string]string{}
@@ -157,8 +159,9 @@ func TestTwoLowers(t *testing.T) {
 	}
 }
 
-func TestMounts(t *testing.T) {
-	h := openHost(t)
+func TestMounts(t *testing.T) { eachMaker(t, testMounts) }
+
+func testMounts(t *testing.T, h *Host) {
 	skill := newSnapshot(t, map[string]string{"run.sh": "echo I am $(id -un), file of $(stat -c %U /skills/demo/run.sh)"})
 	runtime := t.TempDir()
 	if err := os.WriteFile(filepath.Join(runtime, "tool"), []byte("#!/bin/sh\necho tool\n"), 0o755); err != nil {
@@ -181,8 +184,9 @@ func TestMounts(t *testing.T) {
 }
 
 // TestCollectComesLast: Collect is called after the last process has ended.
-func TestCollectComesLast(t *testing.T) {
-	h := openHost(t)
+func TestCollectComesLast(t *testing.T) { eachMaker(t, testCollectComesLast) }
+
+func testCollectComesLast(t *testing.T, h *Host) {
 	calls := 0
 	var k *talk
 	ready := make(chan struct{})
@@ -202,8 +206,9 @@ func TestCollectComesLast(t *testing.T) {
 	}
 }
 
-func TestCollectError(t *testing.T) {
-	h := openHost(t)
+func TestCollectError(t *testing.T) { eachMaker(t, testCollectError) }
+
+func testCollectError(t *testing.T, h *Host) {
 	broken := errors.New("disk full")
 	k := startTalk(t, h, Spec{Program: command("true")}, func(*os.Root) error { return broken })
 	if exit := k.wait(); exit.CollectErr != broken || exit.Code != 0 {
@@ -211,8 +216,9 @@ func TestCollectError(t *testing.T) {
 	}
 }
 
-func TestDir(t *testing.T) {
-	h := openHost(t)
+func TestDir(t *testing.T) { eachMaker(t, testDir) }
+
+func testDir(t *testing.T, h *Host) {
 	lower := newSnapshot(t, map[string]string{"a/b/c": "", "real/f": ""})
 	if err := os.Symlink("/etc", filepath.Join(lower, "out")); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@
  * user ids of many sandboxes in its user namespace. What it makes is one
  * clone: a process in eight new namespaces, nested in its own, with two ids that
  * no other sandbox has. It is PID 1 of its sandbox, sets itself up
- * (init_prepared.c), and from then on is what init.c describes.
+ * (init_cloned.c), and from then on is what init.c describes.
  *
  * She runs no code of a skill, reads nothing that comes from one, and has no
  * way to a sandbox once it is made: its control socket and its streams are
@@ -197,7 +197,7 @@ static void make(size_t length, int *fds, int count) {
 	pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
 	if (pid == 0) {
 		close(mapped[1]);
-		prepared_run(&self, m, fds, count, mapped[0]);
+		cloned_run(&self, m, fds, count, mapped[0]);
 	}
 	int error = pid < 0 ? errno : 0;
 	if (!error)

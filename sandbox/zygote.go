@@ -78,7 +78,7 @@ func (h *Host) startZygote() (_ *zygote, err error) {
 		return nil, err
 	}
 	config := h.zygoteConfig(m.group)
-	h.faults.ask(config, true)
+	h.faults.of(true, "").ask(config)
 	if m.container, err = libcontainer.Create(h.containers(), zygoteGroup, config); err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (h *Host) zygoteConfig(g group) *configs.Config {
 // begin is the first packet: the filters, and what to hide in /proc.
 func (m *zygote) begin() []byte {
 	f := m.host.filters
-	all := [][]byte{f.prepared, f.script, f.zygote, f.python}
+	all := [][]byte{f.init, f.script, f.zygote, f.python}
 	var sizes []uint32
 	for _, code := range all {
 		sizes = append(sizes, uint32(len(code)/sockFilterSize))
@@ -297,33 +297,6 @@ func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 	return n, fds, nil
 }
 
-// make has the zygote clone a sandbox. fds are its control socket, its three
-// streams, the mounts of its root and the files of its cgroups. executes: its init forks the first process.
-func (m *zygote) make(s Spec, ids idPair, fds []int, executes bool) (*cloned, error) {
-	limits := rlimits(s)
-	b := packetHeader(packetMake, uint32(ids.index), ids.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
-		tmpFiles, uint32(len(fds)-4-len(m.places)), uint32(len(limits)), 0)
-	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
-	for _, l := range limits {
-		b = binary.LittleEndian.AppendUint64(b, uint64(l.Type))
-		b = binary.LittleEndian.AppendUint64(b, l.Hard)
-	}
-	b = append(b, make([]byte, makeBytes-len(b))...)
-	pidfd, err := m.ask(b, uint32(ids.index), fds)
-	if err != nil {
-		return nil, err
-	}
-	pid, err := pidOf(pidfd)
-	if err == nil {
-		err = unix.SetNonblock(pidfd, true) // so that the Go runtime waits for it
-	}
-	if err != nil {
-		unix.Close(pidfd) // -1: it sent none
-		return nil, err
-	}
-	return &cloned{pidfd: os.NewFile(uintptr(pidfd), "pidfd"), fd: pidfd, pid: pid, zygote: m.spaces}, nil
-}
-
 // destroy ends it and everything that it made.
 func (m *zygote) destroy() error {
 	if m.socket != nil {
@@ -339,33 +312,6 @@ func (m *zygote) destroy() error {
 		<-m.gone
 	}
 	return m.container.Destroy()
-}
-
-// born is the init of a sandbox that the zygote made. It is its child, not ours.
-type cloned struct {
-	pidfd  *os.File
-	fd     int // pidfd's
-	pid    int
-	zygote map[string]string // its spaces
-}
-
-// wait returns when init is gone, and with it everybody in its PID namespace.
-func (b *cloned) wait() error {
-	conn, err := b.pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return conn.Read(func(fd uintptr) bool {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(p, 0)
-		return err != unix.EINTR && (err != nil || n > 0)
-	})
-}
-
-// ended says whether init is gone, or that this can't be told.
-func (b *cloned) ended() bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, 0)
-	return n != 0 || err != nil
 }
 
 // pidOf is the process behind a pidfd, as this process sees it.

@@ -49,7 +49,7 @@ struct make {
 	uint32_t number;     /* given back in struct made */
 	uint32_t first_id;   /* of the two ids, in the zygote's user namespace */
 	uint32_t open_files; /* the script's RLIMIT_NOFILE */
-	uint32_t waits;      /* 1: for a command; 0: for a process that joins */
+	uint32_t executes;   /* 1: init forks the first process; 0: a Python zygote does */
 	uint32_t tmp_files;
 	uint32_t group_count;
 	uint32_t rlimit_count;
@@ -86,8 +86,7 @@ struct zygote {
 
 int program_cover(const char *name, const char *search, char *path, size_t size);
 /* The descriptors are those of PACKET_MAKE; mapped has a byte when the ids are set. */
-void prepared_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
-void prepared_give_up_mounting(void);
-_Noreturn void prepared_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
+void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
+_Noreturn void cloned_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
 
 #endif

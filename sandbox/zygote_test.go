@@ -192,10 +192,10 @@ func TestPreparedNamespaces(t *testing.T) {
 	s := Spec{Program: bash("true"), Env: testEnv}
 	waiting := prewarm(t, h, s, 3)
 	k := hold(t, h, Spec{})
-	inits := map[string]int{"a running one": k.p.sandbox.cloned.pid}
+	inits := map[string]int{"a running one": k.p.sandbox.init.pid}
 	for _, c := range waiting {
 		if c != k.p.sandbox {
-			inits["slot "+c.ids.String()] = c.cloned.pid
+			inits["slot "+c.ids.String()] = c.init.pid
 		}
 	}
 	zygote, err := h.pool.zygote.init.Pid()
@@ -265,7 +265,7 @@ func TestZygoteIsKilled(t *testing.T) {
 	}
 	prewarm(t, h, s, 2)
 	k := hold(t, h, Spec{})
-	if k.p.sandbox.cloned == nil {
+	if !byZygote(k.p.sandbox) {
 		t.Error("the new zygote's sandboxes are not used")
 	}
 	k.end(t)
@@ -283,10 +283,10 @@ func TestWaitingIsKilled(t *testing.T) {
 				continue
 			}
 			dead[c] = true
-			if err := unix.Kill(c.cloned.pid, unix.SIGKILL); err != nil {
+			if err := unix.Kill(c.init.pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.cloned.wait(); err != nil {
+			if err := c.init.wait(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -355,7 +355,7 @@ func TestPreparedLimits(t *testing.T) {
 			t.Errorf("%+v: got %q, want %q", s.Limits, got.stdout, want)
 		}
 		k := hold(t, h, s)
-		if k.p.sandbox.cloned == nil {
+		if !byZygote(k.p.sandbox) {
 			t.Errorf("%+v: not made by the zygote", s.Limits)
 		}
 		if err := k.p.sandbox.group.verify(with.Limits.MemoryBytes, with.Limits.Processes+1); err != nil {
@@ -373,13 +373,11 @@ func TestPreparedUsage(t *testing.T) {
 	s := Spec{Program: command("/usr/bin/true")}
 	prewarm(t, h, s, 1)
 	prewarmed := run(t, h, s, "")
-	s.unprepared = true
-	asked := run(t, h, s, "")
+	asked := runBy(t, h.startDirect, s, "")
 	if a, b := prewarmed.exit.Usage, asked.exit.Usage; a.MemoryPeakBytes > 2*b.MemoryPeakBytes || a.MemoryPeakBytes == 0 && b.MemoryPeakBytes != 0 {
 		t.Errorf("prewarmed: got %+v, made at its start: %+v", a, b)
 	}
 	t.Logf("prewarmed: %+v, made at its start: %+v", prewarmed.exit.Usage, asked.exit.Usage)
-	s.unprepared = false
 	s.Program = command("python3", "-c", "x = bytearray(64 << 20)")
 	s.Env = testEnv
 	if got := run(t, h, s, ""); got.exit.Usage.MemoryPeakBytes < 64<<20 || got.exit.Usage.UserCPU+got.exit.Usage.SystemCPU <= 0 {
@@ -440,7 +438,7 @@ func TestDiscardWithoutDescriptors(t *testing.T) {
 				}
 			}
 		})
-		destroyed = c.destroyContainer()
+		destroyed = c.destroyInit()
 		close(keep)
 		takers.Wait()
 	})

@@ -1,5 +1,5 @@
 # What runs in the guest, by its form: short is what the rest stands on; full has the
-# whole catalogue besides, and what a sandbox made ahead may do otherwise; all has the
+# whole catalogue besides, and what depends on how a sandbox is made; all has the
 # other tests of package sandbox, too. For smoke.sh, and for whoever wants to know what
 # is left out and why. What must run (a !) fails if the time (CGROUP2_TIMEOUT) is not
 # enough for it, as on a machine on which others compute as well; of the rest the last
@@ -31,9 +31,10 @@ scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|
 # of file names, a start for each number of descriptors. Or need a compiler.
 elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors|FuzzInit|FuzzZygote|TestCompiledGuards)$'
 
-# What the kernel does otherwise for a sandbox that was made ahead, which enters its
-# cgroup otherwise: limits, counters, ends, what is read back and what is left.
-ahead_too='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestPosture|TestDeadlines|TestUsage|TestSignal|TestStop|TestClose|TestTooLittleMemory|TestDaemonDeath|TestView|TestNothingElse|TestFilterInside)'
+# What the kernel does otherwise for sandboxes that enter their cgroups otherwise: limits,
+# counters, ends, what is read back and what is left. Each runs for every way to make a
+# sandbox.
+makers='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestPosture|TestDeadlines|TestUsage|TestSignal|TestStop|TestClose|TestTooLittleMemory|TestDaemonDeath|TestView|TestNothingElse|TestFilterInside)'
 
 # Those of the faults in which a daemon is killed, stopped or starved, or refuses to
 # start, come before those that have nothing to do with cgroups.
@@ -76,7 +77,7 @@ second_lane() {
 	sandbox_tests '!sandbox' -test.run "$short"
 	daemon_tests '!catalogue, faults without cgroups' -test.run "$other_faults"
 	sandbox_tests 'boundaries' -test.run '^TestProbe'
-	sandbox_tests 'sandbox, all as if made ahead' -test.run "$ahead_too" -prepared=2
+	sandbox_tests 'sandbox, for every maker' -test.run "$makers"
 }
 
 # The tests of package sandbox, each in a sandbox that is made when it is asked for.

@@ -30,7 +30,7 @@ esac
 limit=${CGROUP2_TIMEOUT:-$limit}
 # Only the tests that this names, as go test -run does; then no other check runs.
 run=${CGROUP2_RUN:-}
-# More flags for package sandbox's tests then, such as -prepared=2.
+# More flags for package sandbox's tests then.
 flags=${CGROUP2_FLAGS:-}
 cache=$PWD/.cache/cgroup2
 report=$cache/report

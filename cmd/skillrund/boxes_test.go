@@ -92,13 +92,13 @@ func statusOf(pid string) map[string]string {
 	return status
 }
 
-// ahead reports whether b is of a prewarmed sandbox.
-func (b *box) ahead() bool { return strings.HasPrefix(b.name, "_") && b.name != zygoteBox }
+// sandbox reports whether b is of a sandbox.
+func (b *box) sandbox() bool { return strings.HasPrefix(b.name, "_") && b.name != zygoteBox }
 
 // waits reports whether no program has run in b yet: its init does not have an execution's
 // name, at most one more process waits in it, and it has no workspace.
 func (b *box) waits() bool {
-	if !b.ahead() || b.comm != waitingInit || len(b.pids) > 2 {
+	if !b.sandbox() || b.comm != waitingInit || len(b.pids) > 2 {
 		return false
 	}
 	mounts, err := os.ReadFile("/proc/" + b.init + "/mountinfo")
@@ -107,9 +107,6 @@ func (b *box) waits() bool {
 
 // of reports whether b belongs to the execution.
 func (b *box) of(id string) bool {
-	if !b.ahead() {
-		return strings.Contains(b.name, id)
-	}
 	return b.comm == id[max(0, len(id)-initName):]
 }
 

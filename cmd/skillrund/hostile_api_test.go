@@ -560,8 +560,8 @@ func (d *running) sampleRunning(done <-chan struct{}) (most int) {
 			}
 			b := &box{name: e.Name(), paths: []string{filepath.Join(group, e.Name())}}
 			b.look()
-			// The init of a prewarmed sandbox gets another name when the sandbox is used.
-			if b.ahead() && b.init != "" && b.comm != waitingInit && b.comm != zygoteComm || !b.ahead() && b.name != zygoteBox && len(b.pids) > 0 {
+			// The init of a sandbox gets another name when the sandbox is used.
+			if b.sandbox() && b.init != "" && b.comm != waitingInit && b.comm != zygoteComm {
 				found = append(found, b)
 			}
 		}

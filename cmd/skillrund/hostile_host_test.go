@@ -220,7 +220,7 @@ func nothingRemains(tr *trial) {
 	tr.Helper()
 	nobodys := map[string]bool{}
 	for _, b := range boxesOf(tr.d.instance()) {
-		if b.ahead() && b.init == "" {
+		if b.sandbox() && b.init == "" {
 			nobodys[b.identity()] = true
 		}
 	}
@@ -228,7 +228,7 @@ func nothingRemains(tr *trial) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		left = tr.d.leftoversOf(tr.id)
 		for _, b := range boxesOf(tr.d.instance()) {
-			if b.ahead() && b.init == "" && nobodys[b.identity()] {
+			if b.sandbox() && b.init == "" && nobodys[b.identity()] {
 				left = append(left, b.String())
 			}
 		}

@@ -73,8 +73,8 @@ func checkInit(t testing.TB, d *running) {
 		} else if uid := info.Sys().(*syscall.Stat_t).Uid; fmt.Sprint(uid) == own {
 			t.Error("init's files in /proc are its own user's")
 		}
-		if !b.ahead() {
-			t.Errorf("%v was not made ahead", b)
+		if parent := status["PPid"]; parent != d.zygotePid() {
+			t.Errorf("the parent of init of %v is %s, want the zygote", b, parent)
 		}
 	}
 	d.cancel(id)

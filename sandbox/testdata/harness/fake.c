@@ -224,7 +224,7 @@ ssize_t fake_read(int fd, void *buffer, size_t length) {
 	struct frame f;
 	if (n == sizeof f && length == sizeof f) {
 		memcpy(&f, buffer, sizeof f);
-		fake.go |= f.type == FRAME_GO || f.type == FRAME_MOUNTS;
+		fake.go |= f.type == FRAME_MOUNTS;
 	}
 	return (ssize_t)n;
 }

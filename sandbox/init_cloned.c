@@ -1,6 +1,7 @@
 /* How a sandbox that the zygote has cloned makes itself one: what libcontainer
  * does for the others. It runs as PID 1 with every capability in its own new
- * user namespace, before anything of a skill is near, and leaves with five. */
+ * user namespace, before anything of a skill is near, and leaves with five. What
+ * each init does is here as well, at the end. */
 #define _GNU_SOURCE
 #include "zygote.h"
 
@@ -107,11 +108,7 @@ static void restrict_proc(const struct zygote *zygote) {
 	set_sysctl("/proc/sys/net/ipv4/tcp_max_tw_buckets", "4096"); /* see maxTimeWait */
 	if (access("/proc/sys/net/core/tstamp_allow_data", F_OK) == 0)
 		set_sysctl("/proc/sys/net/core/tstamp_allow_data", "0"); /* see sysctlStamps */
-	/* Nothing in it can be written from here on, least of all /proc/sys and
-	 * a process's own oom_score_adj. */
-	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };
-	if (syscall(SYS_mount_setattr, AT_FDCWD, "/proc", 0, &readonly, sizeof readonly) != 0)
-		send_failed(STAGE_MOUNTS, errno);
+	make_proc_read_only();
 	/* /run of the root is empty, and read-only. */
 	const char *over[] = { "/dev/null", "/run" };
 	for (uint32_t i = 0; i < zygote->mask_count; i++) {
@@ -179,7 +176,7 @@ static void keep_capabilities(uint64_t keep) {
 
 static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID | 1ULL << CAP_SETPCAP | 1ULL << CAP_SETUID;
 
-void prepared_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
+void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: its end is the end of all its PID namespaces */
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
 	signal(SIGCHLD, SIG_DFL);
@@ -200,9 +197,16 @@ void prepared_set_up(const struct zygote *zygote, const struct make *make, int *
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-/* The last that a sandbox needs to be able to mount for: after this nobody in
- * it can. */
-void prepared_give_up_mounting(void) {
+/* Nothing in /proc can be written from here on, least of all /proc/sys and a
+ * process's own oom_score_adj. */
+void make_proc_read_only(void) {
+	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };
+	if (syscall(SYS_mount_setattr, AT_FDCWD, "/proc", 0, &readonly, sizeof readonly) != 0)
+		send_failed(STAGE_MOUNTS, errno);
+}
+
+/* After the execution's mounts are in their places, no process of the sandbox can mount. */
+void give_up_mounting(void) {
 	if (prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) != 0)
 		send_failed(STAGE_CAPABILITIES, errno);
 	set_capabilities(init_capabilities);

@@ -11,8 +11,9 @@ import (
 
 // After a program has printed something, a cancelled start context has no effect. Stop
 // still works, with its grace.
-func TestCanceledOnceItRuns(t *testing.T) {
-	h := openHost(t)
+func TestCanceledOnceItRuns(t *testing.T) { eachMaker(t, testCanceledOnceItRuns) }
+
+func testCanceledOnceItRuns(t *testing.T, h *Host) {
 	for i := range 40 {
 		ctx, cancel := context.WithCancel(context.Background())
 		var said strings.Builder

@@ -1,0 +1,164 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// usualPoints is the number of mount points for which a blank sandbox has inodes: one lower
+// layer, and three for a skill (its mount, the directory above, its layer).
+const usualPoints = 4
+
+// expectFirst waits for the first process that init forks.
+func (c *sandbox) expectFirst() error {
+	ready, err := c.control.expect(frameReady, 1)
+	if err == nil {
+		c.first = ready[0]
+	}
+	return step("init", err)
+}
+
+// verify sets the limits and compares the posture of the first process, which waits, with
+// the Spec.
+func (c *sandbox) verify() error {
+	err := c.hold()
+	if err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	if _, err := c.limit(c.spec.Limits); err != nil { // a cloner has set them before
+		return err
+	}
+	want := c.posture()
+	err = c.host.enforce(func() (err error) {
+		c.first, err = want.check(c.first)
+		return err
+	})
+	if err != nil {
+		return &SetupError{Step: "posture", Err: err}
+	}
+	// Before the program runs: what happens earlier is not told again.
+	if c.oom, err = c.group.notifyOOM(); err != nil {
+		return &SetupError{Step: "cgroup", Err: err}
+	}
+	c.before = c.group.cpuUsage()
+	return nil
+}
+
+// hold opens the namespaces of the sandbox that the daemon needs.
+func (c *sandbox) hold() (err error) {
+	// Mounts map the owners of files by the sandbox's user namespace.
+	if c.userns, err = openNamespace(c.init.pid, "user"); err != nil {
+		return err
+	}
+	// The last holder of a namespace pays for its destruction, some milliseconds of work
+	// and of waiting. The daemon holds these so that init does not: the answer waits for
+	// init's end.
+	for _, name := range []string{"mnt", "net", "ipc"} {
+		f, err := openNamespace(c.init.pid, name)
+		if err != nil {
+			return err
+		}
+		c.held = append(c.held, f)
+	}
+	return nil
+}
+
+func openNamespace(pid int, name string) (*os.File, error) {
+	return openQuiet(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY)
+}
+
+// limit sets the limits that can be set at any time, unless they are. It reports
+// whether it had to.
+func (c *sandbox) limit(l Limits) (changed bool, err error) {
+	was := c.limited
+	if was.MemoryBytes == l.MemoryBytes && was.Processes == l.Processes && was.MilliCPUs == l.MilliCPUs {
+		return false, nil
+	}
+	err = c.group.limitMemory(l.MemoryBytes)
+	if err == nil {
+		err = c.group.limitProcesses(l.Processes + 1) // with init
+	}
+	if err == nil && was.MilliCPUs != l.MilliCPUs {
+		err = c.group.limitCPU(l.MilliCPUs)
+	}
+	if err != nil {
+		return true, &SetupError{Step: "cgroup", Err: err}
+	}
+	c.limited = l
+	return true, c.faults.injectLimits(c)
+}
+
+// assign gives a sandbox that waits its program and returns when the exec of the
+// first command succeeded.
+func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
+	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
+	defer stop()
+	c.spec = s
+	changed, err := c.limit(s.Limits)
+	if err != nil {
+		return err
+	}
+	if changed {
+		err := c.host.enforce(func() error { return c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
+		if err != nil {
+			return &SetupError{Step: "posture", Err: err}
+		}
+	}
+	deadline := initDeadline(s.Limits)
+	kind, payload := uint32(frameProgram), []byte(nil)
+	if c.forked == nil {
+		payload, err = encodeProgram(s, deadline)
+	} else {
+		kind, payload = frameForked, encodeForked(c.first, deadline)
+	}
+	if err != nil {
+		return &SetupError{Step: "program", Err: err}
+	}
+	m, err := c.mounts()
+	defer m.close()
+	if err != nil {
+		return &SetupError{Step: "workspace", Err: err}
+	}
+	c.pipes.start(io)
+	if !stop() { // canceled just now, and the socket with it
+		return step("start", context.Cause(ctx))
+	}
+	notify := func() error { return c.control.assign(initName(s.ID), m.trees, m.targets, kind, payload) }
+	if c.forked == nil {
+		return c.begin(notify, frameStarted)
+	}
+	if err := c.begin(notify, frameMounted); err != nil {
+		return err
+	}
+	return c.forked.run(s)
+}
+
+// initName is what the init of a running sandbox is called: the end of the program's
+// ID, as much as the kernel keeps of a name. By it the machine's root finds the
+// sandbox of an execution, whose cgroup is named after its slot.
+func initName(id string) string { return id[max(0, len(id)-15):] }
+
+// begin has init let the program run, by what tell says, and waits for its word, a
+// frame of the given kind, that the program does or may.
+//
+// No caller's going away ends that any more: the program may run by now and have
+// printed something that was read. Then it is stopped like all that runs, with a
+// signal and its grace, and ends as itself.
+func (c *sandbox) begin(notify func() error, word uint32) error {
+	giveUp := time.AfterFunc(startPatience, func() { c.control.file.Close() })
+	defer giveUp.Stop()
+	if err := notify(); err != nil {
+		return step("init", err)
+	}
+	if _, err := c.control.expect(word, 0); err != nil {
+		return step("init", err)
+	}
+	if !giveUp.Stop() { // just now, and the socket is closed
+		return step("start", context.DeadlineExceeded)
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A maker makes sandboxes. There are two:
+//
+//	cloner   The zygote clones a process, which sets itself up in a few milliseconds
+//	         (zygote_make.go, init_cloned.c). It can't make another root or network.
+//	direct   libcontainer builds a container in about 20 ms (direct.go). It makes the
+//	         sandboxes that the zygote can't make, and every sandbox while there is no
+//	         zygote.
+//
+// Both make the same blank sandbox: a root, /proc, /dev, /tmp and a home directory, an
+// init, and a first process that has dropped its privileges and waits. Init forks the
+// first process, or a Python zygote does (python_zygote.go). The rest of a sandbox's life
+// does not depend on its maker: the daemon reads the posture (verify), sends the mounts
+// and the program (assign), waits for the end (watch.go) and removes the sandbox
+// (teardown.go).
+type maker interface {
+	// start makes c's cgroup, init and first process, and returns when the first process
+	// waits. c has ids, staging, pipes and a control socket; theirs is init's end of that
+	// socket. start sets c.group and c.init as soon as there is something to remove, so
+	// its caller destroys c after an error. When ctx ends, the caller closes the control
+	// socket, and start fails.
+	start(ctx context.Context, c *sandbox, theirs *os.File) error
+}
+
+// An initProcess is PID 1 of a sandbox, with its maker's knowledge of it.
+type initProcess struct {
+	pid   int      // of the host
+	pidfd *os.File // nil: it never ran
+	// free removes the maker's own state of the sandbox after all processes are gone. nil:
+	// there is none.
+	free func() error
+	// Expectations of the first process's posture.
+	filters int               // number of our seccomp filters
+	spaces  map[string]string // the zygote's namespaces, by name; the process must be in none
+	devices group             // cgroup v1: the cgroup with the device rules; zero: the sandbox's own
+}
+
+// open sets pid and pidfd. It closes pidfd if it fails.
+func (i *initProcess) open(pid, pidfd int) error {
+	if err := unix.SetNonblock(pidfd, true); err != nil { // so that the Go runtime waits for it
+		unix.Close(pidfd)
+		return err
+	}
+	i.pid, i.pidfd = pid, os.NewFile(uintptr(pidfd), "pidfd")
+	return nil
+}
+
+// wait returns when init is gone, and with it everybody in its PID namespace.
+func (i *initProcess) wait() error {
+	conn, err := i.pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return conn.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return err != unix.EINTR && (err != nil || n > 0)
+	})
+}
+
+// ended reports whether init is gone. It also answers true if poll(2) fails.
+func (i *initProcess) ended() bool { return !quiet(i.pidfd) }
+
+// kill ends every process of the sandbox. It opens no file: descriptors may be exhausted.
+func (i *initProcess) kill() error {
+	conn, err := i.pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var kerr error
+	err = conn.Control(func(fd uintptr) { kerr = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	return errors.Join(err, kerr)
+}
+
+// quiet reports whether a socket or a pidfd has nothing to read, not even its end.
+func quiet(f *os.File) bool {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	nothing := false
+	err = conn.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		nothing = n == 0 && err == nil
+	})
+	return err == nil && nothing
+}

@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// teardown destroys a sandbox after its last process has ended. With a pool this happens
+// after the answer: only empty directories, mounts and namespaces remain, and no process
+// can reach them. bytes is the sandbox's peak of memory.
+func (c *sandbox) teardown(bytes int64) {
+	destroy := func() {
+		defer close(c.destroyed)
+		if err := c.destroy(); err != nil {
+			c.host.log().Error("sandbox left behind", "id", c.spec.ID, "error", err)
+		}
+	}
+	if !c.host.pool.deferTeardown(bytes, destroy) {
+		destroy()
+	}
+}
+
+// destroyPatience bounds how long the removal of a dead sandbox may take.
+const destroyPatience = 5 * time.Second
+
+// destroy kills what is left of the sandbox and removes it. Its ids are free
+// again when all of it is gone, and else never in this instance.
+func (c *sandbox) destroy() error {
+	c.oom.stop()
+	if c.control != nil {
+		c.control.file.Close() // init ends the sandbox, if it lives
+	}
+	if c.pipes != nil {
+		c.pipes.close()
+	}
+	c.premounts.close()
+	err := c.destroyInit()
+	if c.staging != nil {
+		err = errors.Join(err, c.staging.close())
+	}
+	if c.dir != "" {
+		if rerr := unix.Rmdir(c.dir); rerr != nil && rerr != unix.ENOENT {
+			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dir, rerr))
+		}
+	}
+	if err == nil && c.ids.root != 0 {
+		c.host.ids.release(c.ids)
+	}
+	return err
+}
+
+func (c *sandbox) destroyInit() error {
+	defer c.userns.Close() // nil: never opened
+	defer closeFiles(c.held)
+	if c.forked != nil {
+		c.forked.barrier.Close()
+	}
+	if c.init == nil {
+		return c.group.removeSoon(destroyPatience)
+	}
+	if err := c.removeGroup(); err != nil {
+		return err
+	}
+	if c.init.pidfd != nil {
+		c.init.pidfd.Close()
+	}
+	if c.init.free == nil {
+		return nil
+	}
+	return c.init.free()
+}
+
+// removeGroup kills the remaining processes and removes the cgroup.
+func (c *sandbox) removeGroup() error {
+	// There is nearly always no process.
+	if err := c.group.removeDirs(); err == nil {
+		return nil
+	}
+	if c.init.pidfd != nil {
+		// The kernel kills a PID namespace with its init.
+		_ = c.init.kill()
+		if err := c.group.removeSoon(destroyPatience); err == nil {
+			return nil
+		}
+	}
+	return c.group.clear(destroyPatience)
+}

@@ -1,0 +1,110 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// cloner is the maker that has the zygote clone a sandbox.
+type cloner struct {
+	zygote *zygote
+	python *pythonZygote // which forks the first process; nil: init does
+}
+
+// preparable reports whether the zygote can make a sandbox for s. The zygote's sandboxes
+// have their own network and the host's root.
+func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" }
+
+// start makes the cgroup and sets its limits. Then the zygote clones init, which enters
+// the cgroup.
+func (z cloner) start(_ context.Context, c *sandbox, theirs *os.File) error {
+	h := c.host
+	c.faults = h.faults.of(true, c.spec.ID)
+	c.group = h.cgroups.slim(h.groupName(), "_"+c.ids.String())
+	if err := c.group.create(); err != nil {
+		return step("cgroup", err)
+	}
+	if _, err := c.limit(c.spec.Limits); err != nil {
+		return err
+	}
+	if err := c.pipes.giveTo(c.ids.script()); err != nil {
+		return step("pipes", err)
+	}
+	procsFiles, err := c.group.procsFiles()
+	if err != nil {
+		return step("cgroup", err)
+	}
+	defer closeFiles(procsFiles)
+	if err := z.clone(c, theirs, procsFiles); err != nil {
+		return step("zygote", err)
+	}
+	theirs.Close() // so that its end is seen: init may die of its limits at once
+	if z.python == nil {
+		return c.expectFirst()
+	}
+	if _, err := c.control.expect(frameHello, 0); err != nil {
+		return step("init", err)
+	}
+	c.forked, err = z.python.fork(c, procsFiles)
+	c.init.filters++ // the Python zygote's
+	return step("Python zygote", err)
+}
+
+// clone sets c.init.
+func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error {
+	streams := c.pipes.inside
+	if z.python != nil { // they are not init's
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer null.Close()
+		streams = [3]*os.File{null, null, null}
+	}
+	root, err := c.rootTrees("")
+	defer root.close()
+	if err != nil {
+		return step("root", err)
+	}
+	var fds []int
+	for _, f := range slices.Concat([]*os.File{theirs}, streams[:]) {
+		fds = append(fds, int(f.Fd()))
+	}
+	fds = append(fds, root.trees...)
+	for _, f := range procsFiles {
+		fds = append(fds, int(f.Fd()))
+	}
+	c.init, err = z.zygote.make(c.spec, c.ids, fds, z.python == nil)
+	return err
+}
+
+// make has the zygote clone a sandbox. fds are its control socket, its three
+// streams, the mounts of its root and the files of its cgroups. executes: its init forks
+// the first process.
+func (m *zygote) make(s Spec, ids idPair, fds []int, executes bool) (*initProcess, error) {
+	limits := rlimits(s)
+	b := packetHeader(packetMake, uint32(ids.index), ids.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
+		tmpFiles, uint32(len(fds)-4-len(m.places)), uint32(len(limits)), 0)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
+	for _, l := range limits {
+		b = binary.LittleEndian.AppendUint64(b, uint64(l.Type))
+		b = binary.LittleEndian.AppendUint64(b, l.Hard)
+	}
+	b = append(b, make([]byte, makeBytes-len(b))...)
+	pidfd, err := m.ask(b, uint32(ids.index), fds)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := pidOf(pidfd)
+	if err != nil {
+		unix.Close(pidfd) // -1: it sent none
+		return nil, err
+	}
+	// The zygote's filter and the script's; init loads its own later.
+	i := &initProcess{filters: 2, spaces: m.spaces, devices: m.group}
+	return i, i.open(pid, pidfd)
+}
