@@ -677,7 +677,7 @@ func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
 	if _, err := d.runs.List(t.Context(), &pb.ListRequest{}); err != nil {
 		t.Errorf("list: %v", err)
 	}
-	if strings.HasSuffix(rel, "request.key") && len(damaged) != len(data) && !strings.Contains(d.log.String(), "kept as") {
+	if strings.HasSuffix(rel, "request.key") && len(damaged) != len(data) && !strings.Contains(d.log.String(), "kept_as") {
 		t.Errorf("it does not say what became of the key: %s", d.log)
 	}
 	d.stop()
