@@ -1,10 +1,10 @@
 //go:build skillrun_faults
 
-/* Layers of sandboxes, each of which can be off. Tests say which by a file in the root of
- * who makes them: of the zygote (fault_zygote.go), or of an init of libcontainer's
- * (fault.go), which takes the file away. It is read once, when that process gives itself
- * its name; before, and in every other process than it and those that it forks, nothing
- * is off. */
+/* Fault injection: each layer of a sandbox can be off. Tests list the layers to take off
+ * in a file. The file is in the root of the zygote (fault_zygote.go), or in the root of an
+ * init that libcontainer made (fault.go); that init unmounts it. The zygote or the init
+ * reads the file once, when it sets its name. Before that, and in every process that is
+ * not its descendant, no layer is off. */
 #undef ioctl
 #undef mount
 #undef open
@@ -28,19 +28,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As fault_zygote.go has them. */
+/* fault_zygote.go has the same paths. */
 static const char list_dir[] = "/opt/skillrun/forkserver", list[] = "/opt/skillrun/forkserver/off";
 
 enum layer {
 	USER, MNT, PID, NET, IPC, UTS, CGROUP, TIME, /* namespaces */
-	GROUPS,             /* cgroups of its own */
+	GROUPS,             /* the sandbox's cgroups */
 	KEYRING,
 	FILTER, INIT_FILTER,
 	NO_NEW_PRIVILEGES,
 	IDS,                /* the script is user 1000, not root of the sandbox */
-	GROUP,              /* the same for its group alone */
+	GROUP,              /* the same, for the group id alone */
 	BOUNDING, CAPABILITIES, INIT_CAPABILITIES,
-	DUMPABLE,           /* nobody reads init */
+	DUMPABLE,           /* no process reads init's memory */
 	CORE, LIMITS, UMASK,
 	HIDEPID, MASKS, PROC, SYSCTLS, /* of /proc */
 	SIZES, FLAGS,       /* of mounts */
@@ -57,7 +57,7 @@ static const char *const names[LAYERS] = {
 	"zygote filter", "zygote capabilities", "python filter", "python capabilities",
 };
 
-/* The zygote itself, what it starts to become a Python zygote, all others. */
+/* The zygote, a child that becomes a Python zygote, or another process. */
 static enum { OTHER, ZYGOTE, SPAWNED } who;
 
 static uint64_t without; /* a bit for each layer that is off */
@@ -68,8 +68,8 @@ static int off(enum layer l) {
 
 static int is_read;
 
-/* One name a line. A name that is not known ends the process: no test is to believe
- * that something is off. */
+/* Reads one name a line. An unknown name ends the process, so that no test runs with the
+ * layer still on. */
 static void read_list(void) {
 	char text[1024];
 	is_read = 1;
@@ -97,7 +97,7 @@ int faulty_prctl(int option, ...) {
 	va_start(args, option);
 	unsigned long a = va_arg(args, unsigned long), b = va_arg(args, unsigned long), c = va_arg(args, unsigned long), d = va_arg(args, unsigned long);
 	va_end(args);
-	/* Bad pointers are passed through: the probe tries some. */
+	/* Bad pointers pass through, because the probe tries some. */
 	if (option == PR_SET_NAME && is_init() && !is_read) {
 		read_list();
 		if (strcmp((const char *)a, "zygote") == 0)
@@ -114,7 +114,7 @@ int faulty_prctl(int option, ...) {
 	return prctl(option, a, b, c, d);
 }
 
-/* The namespaces of a sandbox, but for the one of cgroups. */
+/* The namespaces of a sandbox except the cgroup namespace. */
 static long weak_clone3(const struct clone_args *args, size_t size) {
 	static const struct {
 		enum layer layer;
@@ -138,7 +138,7 @@ static int lacks(long number, const char *path) {
 	case SYS_keyctl:
 		return off(KEYRING);
 	case SYS_capset:
-		if (who == ZYGOTE) /* without user namespaces it needs what they give */
+		if (who == ZYGOTE) /* without a new user namespace a sandbox needs the zygote's capabilities */
 			return off(ZYGOTE_CAPABILITIES) || off(USER);
 		if (who == SPAWNED)
 			return off(PYTHON_CAPABILITIES);
@@ -188,7 +188,7 @@ int faulty_mount(const char *source, const char *target, const char *type, unsig
 	return mount(source, target, type, flags, options);
 }
 
-/* A network that is the zygote's has no loopback that a sandbox could raise. */
+/* A sandbox in the zygote's network namespace can't raise the loopback interface. */
 int faulty_ioctl(int fd, unsigned long request, ...) {
 	va_list args;
 	va_start(args, request);
@@ -197,7 +197,7 @@ int faulty_ioctl(int fd, unsigned long request, ...) {
 	return request == SIOCSIFFLAGS && off(NET) ? 0 : ioctl(fd, request, with);
 }
 
-/* Without a namespace of the sandbox's own its limits would be the zygote's. */
+/* Without new namespaces the sandbox would set the zygote's limits. */
 int faulty_open(const char *path, int flags, ...) {
 	va_list args;
 	va_start(args, flags);
@@ -210,7 +210,8 @@ int faulty_open(const char *path, int flags, ...) {
 	return open(path, flags, mode);
 }
 
-/* "0" is how a process enters a cgroup, two lines are the ids of a user namespace. */
+/* A process writes "0" to enter a cgroup, and two lines to set the ids of a user
+ * namespace. */
 ssize_t faulty_write(int fd, const void *buffer, size_t length) {
 	if (off(GROUPS) && length == 1 && *(const char *)buffer == '0')
 		return 1;

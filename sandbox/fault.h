@@ -1,6 +1,6 @@
-/* Included before every C source of a build with the tag skillrun_faults, and of no
- * other: what installs a layer of a sandbox goes through fault.c, which does not do
- * it if that layer is off. The sources themselves are what ships. */
+/* Only a build with the tag skillrun_faults includes this file, before every C source.
+ * Calls that install a layer of a sandbox go through fault.c, which skips the call if the
+ * layer is off. The sources are the same as in a release. */
 #ifndef SKILLRUN_FAULT_H
 #define SKILLRUN_FAULT_H
 

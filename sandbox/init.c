@@ -4,21 +4,21 @@
  *
  * There are two ways to make an init, and one life afterwards (maker.go). The zygote
  * clones it (init_cloned.c). Or libcontainer builds the namespaces and then executes,
- * as PID 1, the binary that it runs in itself, by the link /proc/self/exe, so that no
- * file of ours has to be visible in the sandbox. The constructor below recognises such
- * a process by its second argument and its control socket, runs init and never comes
- * back; the Go runtime of that process is never started. glibc hands argc, argv and
- * envp to constructors in static and in dynamic executables.
+ * as PID 1, its own binary by the link /proc/self/exe. So the sandbox does not have to
+ * show a file of the daemon. The constructor below recognises such a process by its
+ * second argument and its control socket, runs init and never returns. The Go runtime of
+ * that process never starts. glibc passes argc, argv and envp to constructors in static
+ * and in dynamic executables.
  *
  * Two users live in a sandbox. Init is its root, with the four capabilities
- * SETUID, SETGID, SETPCAP and KILL, and with SYS_ADMIN until the mounts of its
- * execution are in their places. The script is user 1000 with no capability at
- * all, so it can't signal, trace or read init. The daemon speaks to init over
- * one stream socket (init.h has the frames):
+ * SETUID, SETGID, SETPCAP and KILL, and with SYS_ADMIN until it has attached the
+ * mounts of its execution. The script is user 1000 without any capability, so it
+ * can't signal, trace or read init. The daemon and init exchange frames over one
+ * stream socket (init.h):
  *
  *   init                                  daemon
  *                                    <-   FILTERS, if libcontainer made it
- *   (forks the first command, which drops all that init has, loads the
+ *   (forks the first command, which drops init's privileges, loads the
  *   script's filter and waits)
  *   READY pid                        ->
  *   (loads its own filter)
@@ -30,17 +30,17 @@
  *   END wait status                  ->   (and exits)
  *
  * Init evaluates the plan: steps run one after the other, each a pipeline,
- * each on a condition about the one that ran before. A pipeline ends when all
- * its commands have ended; its status is its last command's, which is also
- * the main process. When the plan is over everything that is left is killed
- * and reaped before END is sent, so END means that nobody lives but init.
+ * each on a condition about the step that ran before. A pipeline ends when all
+ * its commands have ended. Its status is the status of its last command, which
+ * is also the main process. After the last step init kills and reaps every
+ * remaining process and then sends END, so END means that only init is alive.
  *
- * Init ends the sandbox by itself when the control socket closes, which is
- * how a killed daemon looks, and at its own deadline, which lies behind the
- * daemon's. It has one thread and no heap: the message and what is decoded
- * from it are two mappings (init_program.c). init_child.c is the way of a
- * command from fork to exec, the part to read first when looking for holes;
- * init_glob.c expands its arguments on that way, when nothing is left to lose.
+ * Init ends the sandbox without a request in two cases: the control socket
+ * closes, as it does when the daemon is killed, or init's deadline passes, which
+ * is later than the daemon's. Init has one thread and no heap: the message and
+ * the decoded program are two mappings (init_program.c). init_child.c takes a
+ * command from fork to exec. Read it first when you look for holes. The command's
+ * process expands its arguments (init_glob.c) after it has dropped every privilege.
  */
 #define _GNU_SOURCE
 #include "zygote.h"
@@ -71,22 +71,22 @@ static struct {
 	struct child children[MAX_COMMANDS];
 	uint32_t count;      /* of children */
 	pid_t main;          /* the last command, 0 when it has ended */
-	int status;          /* wait status of the last command that ended as main */
+	int status;          /* wait status of the last main process that ended */
 	int barrier;         /* write end, -1 when the first child has passed */
 	int first;           /* the first child's pipe to the next one, -1 */
 	int started;         /* the first exec succeeded */
 	int stopping;        /* no further step starts */
 	int finished;        /* the forked process has ended */
 	int by_deadline;
-	int unreaped;        /* there may be more to wait for, without a signal */
+	int unreaped;        /* more processes may have ended, without another signal */
 	int signals;         /* signalfd for SIGCHLD */
 	uint64_t deadline;   /* CLOCK_MONOTONIC, ms */
 } self;
 
 /* ---- frames ---- */
 
-/* The daemon is gone, or not what it should be: so is the sandbox. The kernel
- * kills every process of a PID namespace whose init exits. */
+/* The daemon is gone or broke the protocol, so the sandbox ends. The kernel kills
+ * every process of a PID namespace whose init exits (pid_namespaces(7)). */
 static _Noreturn void give_up(void) {
 	_exit(1);
 }
@@ -126,7 +126,7 @@ static struct frame read_header(void) {
 	return f;
 }
 
-/* Takes the filters into memory that stays. */
+/* Reads the filters into a mapping that is never unmapped. */
 static void take_filters(void) {
 	struct frame f = read_header();
 	if (f.type != FRAME_FILTERS || f.length == 0)
@@ -153,7 +153,7 @@ static void close_if(int fd) {
 		close(fd);
 }
 
-/* Forks one command of step. Both ends are the child's; the parent closes them. */
+/* Forks one command of step. in and out are the child's; the parent closes them. */
 static void launch(const struct step *step, uint32_t index, int in, int out) {
 	int report[2];
 	if (pipe2(report, O_CLOEXEC) != 0)
@@ -169,7 +169,7 @@ static void launch(const struct step *step, uint32_t index, int in, int out) {
 	close(report[1]);
 	close_if(in);
 	close_if(out);
-	if (pid < 0) { /* the script's own processes are too many: as a shell would put it */
+	if (pid < 0) { /* the script has reached its process limit: print the message of a shell */
 		static const char text[] = "skillrun: fork: Resource temporarily unavailable\n";
 		ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
 		(void)ignored;
@@ -184,7 +184,7 @@ static void launch(const struct step *step, uint32_t index, int in, int out) {
 		self.main = pid;
 }
 
-/* Forks the commands from index on. in is what the one before writes into. */
+/* Forks the commands from index on. in is the read end of the previous command's pipe. */
 static void launch_rest(const struct step *step, uint32_t index, int in) {
 	for (; index < step->command_count; index++) {
 		int next[2] = { -1, -1 };
@@ -203,8 +203,8 @@ static int all_ended(void) {
 }
 
 static void ended(pid_t pid, int status) {
-	/* Without WUNTRACED, and as nobody's tracer, wait gives ends only. A
-	 * status that says otherwise is not one: the process stays accounted. */
+	/* Init passes no WUNTRACED and traces no process, so wait reports ends only.
+	 * After another status the process still counts as running. */
 	if (!WIFEXITED(status) && !WIFSIGNALED(status))
 		return;
 	for (uint32_t i = 0; i < self.count; i++) {
@@ -218,8 +218,8 @@ static void ended(pid_t pid, int status) {
 	}
 }
 
-/* Reaps some of those that have ended. A script can make orphans as fast as
- * they are reaped; the daemon and the clock must be heard meanwhile. */
+/* Reaps at most REAP_AT_ONCE processes. A script can make orphans as fast as init
+ * reaps them, and init must still serve the daemon and its deadline. */
 static void reap(void) {
 	int status;
 	pid_t pid = 0;
@@ -228,7 +228,7 @@ static void reap(void) {
 	self.unreaped = pid > 0;
 }
 
-/* One report of child i: it is ready, it failed, or the pipe closed. */
+/* Reads one report of child i: the child is ready, it failed, or the pipe closed. */
 static void read_report(uint32_t i) {
 	struct report r;
 	ssize_t n = read(self.children[i].report, &r, sizeof r);
@@ -251,10 +251,10 @@ static void read_report(uint32_t i) {
 
 static void stop_all(int signal) {
 	self.stopping = 1;
-	kill(-1, signal); /* everybody in the namespace but init */
+	kill(-1, signal); /* every process of the namespace except init */
 }
 
-/* Lets the first child go on, and the rest of its pipeline come. */
+/* Releases the first child and forks the rest of its pipeline. */
 static void open_barrier(const struct step *step) {
 	if (self.barrier < 0 || write(self.barrier, "g", 1) != 1)
 		give_up();
@@ -314,7 +314,7 @@ static void wait_for_event(void) {
 	if (fds[1].revents) {
 		struct signalfd_siginfo info;
 		ssize_t ignored = read(self.signals, &info, sizeof info);
-		(void)ignored; /* many ends may be one signal: reap looks for itself */
+		(void)ignored; /* one signal may stand for many ends, so reap asks the kernel */
 		self.unreaped = 1;
 	}
 	if (self.unreaped)
@@ -334,7 +334,7 @@ static void run_step(const struct step *step, int first) {
 	}
 	while (!all_ended())
 		wait_for_event();
-	/* What a child said last may still be in its pipe. */
+	/* The pipe may still hold the child's last report. */
 	for (uint32_t i = 0; i < self.count; i++)
 		while (self.children[i].report >= 0)
 			read_report(i);
@@ -345,15 +345,15 @@ static int wanted(const struct step *step) {
 	return step->when == WHEN_ALWAYS || (step->when == WHEN_SUCCEEDED) == ok;
 }
 
-/* Nobody is left when wait says that there are no children: orphans of this
- * namespace are init's. */
+/* Orphans of this namespace become init's children. So when wait finds no child,
+ * only init is alive. */
 static void end_everybody(void) {
 	kill(-1, SIGKILL);
 	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
 		;
 }
 
-/* Listens for what run_plan waits for. */
+/* Blocks SIGCHLD and opens the signalfd that wait_for_event polls. */
 static void listen_for_ends(void) {
 	sigset_t child;
 	sigemptyset(&child);
@@ -381,9 +381,9 @@ static _Noreturn void run_plan(void) {
 
 /* ---- before the plan ---- */
 
-/* Forks the first child before it is known what it will run. It drops all that
- * it has and waits, so that it and init are the only processes while the daemon
- * reads its posture. */
+/* Forks the first child before init knows its program. The child drops its
+ * privileges and waits, so the sandbox has two processes, init and the child, while
+ * the daemon reads the child's posture. */
 static void launch_first(const struct payload *later) {
 	int barrier[2], report[2], spare[2];
 	if (pipe2(barrier, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0 || pipe2(spare, O_CLOEXEC) != 0)
@@ -403,10 +403,10 @@ static void launch_first(const struct payload *later) {
 	self.first = spare[0];
 	self.children[0] = (struct child){ .pid = pid, .report = report[0] };
 	self.count = 1;
-	read_report(0); /* READY, or why not */
+	read_report(0); /* READY, or the failure */
 }
 
-/* Takes one frame's header with the descriptors that come along. */
+/* Receives the header of one frame and the frame's descriptors. */
 static struct frame receive_header(int *fds, uint32_t *count) {
 	union {
 		struct cmsghdr align;
@@ -430,7 +430,7 @@ static struct frame receive_header(int *fds, uint32_t *count) {
 	return f;
 }
 
-/* Takes the name of this execution and the mounts that the daemon made for it, in
+/* Receives init's new name and the mounts of the execution, and attaches the mounts in
  * their order. */
 static void take_mounts(void) {
 	static char targets[MAX_MOUNTS * 4096];
@@ -440,7 +440,7 @@ static void take_mounts(void) {
 	if (f.type != FRAME_MOUNTS || f.length >= sizeof targets)
 		give_up();
 	read_full(targets, f.length);
-	prctl(PR_SET_NAME, targets, 0, 0, 0); /* by which the machine's root knows whose it is */
+	prctl(PR_SET_NAME, targets, 0, 0, 0); /* so that the machine's root can find the execution's sandbox */
 	char *at = targets + strlen(targets) + 1;
 	for (uint32_t i = 0; i < count; i++) {
 		if (at >= targets + f.length)
@@ -452,8 +452,8 @@ static void take_mounts(void) {
 	}
 }
 
-/* Serves a process that a Python zygote forked into this sandbox. It is that
- * one's child, so its status is not for us to know. */
+/* Serves a process that a Python zygote forked into this sandbox. The process is the
+ * Python zygote's child, so init never learns its wait status. */
 static _Noreturn void serve_forked(void) {
 	uint32_t words[2];
 	struct frame f = read_header();
@@ -481,8 +481,8 @@ static _Noreturn void serve_program(struct payload *later) {
 	run_plan();
 }
 
-/* Serves one execution, in a sandbox that is set up. executes: by a child of init;
- * else a Python zygote forks the process. */
+/* Serves one execution, in a sandbox that is set up. executes is 1 if a child of init
+ * runs the program, and 0 if a Python zygote forks the process. */
 static _Noreturn void serve(int executes) {
 	self.barrier = self.first = -1;
 	struct payload *later = mmap(NULL, sizeof *later, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -493,8 +493,8 @@ static _Noreturn void serve(int executes) {
 		launch_first(later);
 	else
 		send_frame(FRAME_HELLO, NULL, 0);
-	/* Of what a mount needs it leaves move_mount, which the capability that
-	 * goes with the mounts makes void. */
+	/* Of the mount calls this filter allows only move_mount, which fails once
+	 * give_up_mounting has dropped CAP_SYS_ADMIN. */
 	if (filter_load(&self.program.init_filter) != 0)
 		send_failed(STAGE_FILTER, errno);
 	take_mounts();
@@ -504,7 +504,7 @@ static _Noreturn void serve(int executes) {
 	serve_program(later);
 }
 
-/* An init of a container of libcontainer's, which is set up but for this. */
+/* An init in a container of libcontainer. Libcontainer has done the rest of the setup. */
 static _Noreturn void run(void) {
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
@@ -525,8 +525,8 @@ _Noreturn void cloned_run(const struct zygote *zygote, const struct make *make, 
 	serve((int)make->executes);
 }
 
-/* Runs before main, and before the Go runtime, of every program that links
- * this package. It must do nothing in all but one case. */
+/* Runs before main and before the Go runtime in every program that links this
+ * package. It must do nothing unless the process is an init. */
 __attribute__((constructor)) static void skillrun_init(int argc, char **argv) {
 	int type = 0;
 	socklen_t length = sizeof type;

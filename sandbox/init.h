@@ -7,19 +7,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Bounds. The daemon refuses larger programs before it sends them; what
- * arrives here and does not fit is a broken peer, and ends the sandbox. */
+/* Bounds. The daemon refuses larger programs before it sends them. A message above
+ * a bound therefore comes from a broken peer, and ends the sandbox. */
 enum {
 	CONTROL_FD = 3,
 	SCRIPT_ID = 1000,           /* uid and gid of the script in the sandbox */
 	MAX_PAYLOAD = 16 << 20,     /* one message, so also one here-document */
 	MAX_COMMANDS = 64,          /* of one pipeline */
 	MAX_FILTER = 4096,          /* BPF_MAXINSNS of the kernel */
-	MAX_MATCHES = 32768,        /* arguments of a command with patterns, and paths looked at for one */
+	MAX_MATCHES = 32768,        /* arguments of a command with patterns, and paths of one expansion */
 	MAX_MATCH_BYTES = 8 << 20,  /* of those paths */
 	MAX_MOUNTS = 80,            /* of one execution */
 	REAP_AT_ONCE = 64,
-	TIMER_SLACK = 50000,        /* nanoseconds; the kernel's own, which the daemon does not have (isolate.go) */
+	TIMER_SLACK = 50000,        /* nanoseconds; the kernel's default, which the daemon changes for itself (isolate.go) */
 };
 
 /* Frames: this header, then length bytes. All integers are little endian. */
@@ -33,24 +33,24 @@ struct frame {
 enum frame_type {
 	/* from the daemon */
 	FRAME_PROGRAM = 1, /* deadline, directory, steps */
-	FRAME_FILTERS,     /* open files, init's filter, the script's filter; only to an init of libcontainer's */
+	FRAME_FILTERS,     /* open files, init's filter, the script's filter; only to an init that libcontainer made */
 	FRAME_SIGNAL,      /* u32 signal, to the main process */
 	FRAME_TERM,        /* SIGTERM to all; no further step starts */
 	FRAME_KILL,        /* SIGKILL to all; no further step starts */
 	FRAME_MOUNTS,      /* before PROGRAM or FORKED: a name, then targets with a descriptor for each */
-	FRAME_FORKED,      /* u32 pid (of the sandbox) of the forked process, which is main, u32 deadline in ms */
+	FRAME_FORKED,      /* u32 pid (in the sandbox) of the forked process, which is the main one, u32 deadline in ms */
 	FRAME_FINISH,      /* the forked process has ended */
 	/* to the daemon */
 	FRAME_HELLO = 16,  /* init waits for a forked process */
-	FRAME_READY,       /* u32 pid (of the sandbox) of the first child, which waits for its program */
+	FRAME_READY,       /* u32 pid (in the sandbox) of the first child, which waits for its program */
 	FRAME_STARTED,     /* the first child's exec succeeded */
 	FRAME_FAILED,      /* u32 enum stage, u32 errno: the sandbox could not be set up */
-	FRAME_MOUNTED,     /* after FORKED: the mounts are in their places */
+	FRAME_MOUNTED,     /* after FORKED: the mounts are attached */
 	FRAME_END,         /* u32 wait status of the last command, u32 1 if by init's own deadline */
 };
 
-/* Where a child stands. It is reported with an errno when a stage fails, so
- * the names in control.go must keep this order. */
+/* How far a child came. A report of a failure has a stage and an errno. The names in
+ * control.go must keep this order. */
 enum stage {
 	STAGE_NONE,
 	STAGE_PROTOCOL,
@@ -65,7 +65,7 @@ enum stage {
 	STAGE_MOUNTS,
 	STAGE_NETWORK,
 	STAGE_LIMITS,
-	STAGE_READY, /* not a failure: everything is dropped, the child waits */
+	STAGE_READY, /* not a failure: the child has dropped its privileges and waits */
 };
 
 enum when { WHEN_ALWAYS, WHEN_SUCCEEDED, WHEN_FAILED };
@@ -77,10 +77,10 @@ struct redirect {
 	size_t length;    /* of text, without the NUL */
 };
 
-/* An argument that is a pattern: its text with backslashes before what is
+/* An argument that is a pattern. A backslash marks the next character of pattern as
  * literal. */
 struct glob {
-	uint32_t arg; /* its place in argv, never 0 */
+	uint32_t arg; /* its index in argv, never 0 */
 	const char *pattern;
 };
 
@@ -103,7 +103,7 @@ struct step {
 struct program {
 	struct sock_fprog init_filter, script_filter;
 	uint64_t deadline_ms; /* from receipt */
-	uint32_t open_files;  /* the script's RLIMIT_NOFILE; init's is larger. Not of the program frame, as the filters */
+	uint32_t open_files;  /* the script's RLIMIT_NOFILE; init's is larger. Like the filters not in the program frame */
 	const char *dir;      /* beneath /workspace */
 	uint32_t step_count;
 	struct step *steps;
@@ -115,18 +115,18 @@ struct report {
 	uint32_t error;
 };
 
-/* What a child needs beside its command. Descriptors are -1 where unused. */
+/* The arguments of a child. Unused descriptors are -1. */
 struct launch {
 	const struct program *program;
 	const struct command *command;
 	int in, out;      /* stdin and stdout, if not init's own */
 	int report;       /* written to: struct report */
-	int only_command; /* exec's failure is ours to report, not the program's */
-	/* The first child is there before its command is. It waits, and finds the
+	int only_command; /* init reports a failure of exec to the daemon; the child prints none */
+	/* The first child is forked before its program arrives. It waits, and reads the
 	 * program here. NULL: not the first child. */
 	const struct payload *later;
-	int barrier;      /* of the first child: read from, before anything of the skill is touched */
-	int spare;        /* the same: what stdout becomes if the command is not the last of its pipeline */
+	int barrier;      /* of the first child: its read returns when the child may touch the skill's files */
+	int spare;        /* of the first child: its stdout if the command is not the last of its pipeline */
 };
 
 /* A program message, in memory that init and the first child share. */

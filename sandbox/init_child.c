@@ -1,5 +1,6 @@
-/* A command's way from a fork of init to its exec: it gives up everything
- * that init has, in an order in which each step still has what it needs. */
+/* A command from init's fork to its exec: the child gives up all of init's
+ * privileges. The order matters: each step still needs privileges that a later step
+ * drops. */
 #define _GNU_SOURCE
 #include "init.h"
 
@@ -21,18 +22,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Where a child keeps init's two descriptors: above those that a redirect can
- * name (0 to 9, as in a POSIX shell). Both close on exec. */
+/* The numbers of the child's own descriptors. A redirect can name 0 to 9, as in a
+ * POSIX shell, so these are higher. They close on exec. */
 enum { REPORT_FD = 10, BARRIER_FD = 11, SPARE_FD = 12, SCRATCH_FD = 16 };
 
 static _Noreturn void fail(enum stage stage) {
 	struct report r = { .stage = stage, .error = (uint32_t)errno };
 	ssize_t ignored = write(REPORT_FD, &r, sizeof r);
-	(void)ignored; /* init is gone or reads; there is nobody else to tell */
+	(void)ignored; /* init reads the report, or is gone and so is the sandbox */
 	_exit(127);
 }
 
-/* What a shell would say, on the program's own stderr. */
+/* Writes the message of a shell to the program's stderr. */
 static _Noreturn void complain(const char *what, const char *why, int status) {
 	char line[512];
 	int n = snprintf(line, sizeof line, "skillrun: %.200s: %s\n", what, why);
@@ -54,8 +55,8 @@ static int open_beneath(int dir, const char *path, uint64_t flags, uint64_t mode
 	return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 
-/* Moves fd to number, closing on exec or not. A descriptor that is already
- * there only gets the flag. */
+/* Moves fd to number. flags is O_CLOEXEC or 0. If fd is number already, only its
+ * close-on-exec flag changes. */
 static int place(int fd, int number, int flags) {
 	if (fd == number)
 		return fcntl(fd, F_SETFD, flags & O_CLOEXEC ? FD_CLOEXEC : 0);
@@ -63,7 +64,7 @@ static int place(int fd, int number, int flags) {
 }
 
 static void arrange_descriptors(const struct launch *l) {
-	/* Out of the way first: a target may be another one's source. */
+	/* First move the sources above every target: a target may be another one's source. */
 	int report = fcntl(l->report, F_DUPFD_CLOEXEC, SCRATCH_FD);
 	int barrier = l->later ? fcntl(l->barrier, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
 	int spare = l->later ? fcntl(l->spare, F_DUPFD_CLOEXEC, SCRATCH_FD) : -1;
@@ -74,15 +75,15 @@ static void arrange_descriptors(const struct launch *l) {
 	ok = ok && (barrier < 0 || place(barrier, BARRIER_FD, O_CLOEXEC) >= 0);
 	ok = ok && (spare < 0 || place(spare, SPARE_FD, O_CLOEXEC) >= 0);
 	ok = ok && syscall(SYS_close_range, 3, REPORT_FD - 1, 0) == 0;
-	/* Init needs more for the commands of a pipeline than one of them. */
+	/* Init needs more descriptors for a pipeline than a command may have. */
 	struct rlimit files = { l->program->open_files, l->program->open_files };
 	int above = l->later ? SPARE_FD + 1 : REPORT_FD + 1;
 	if (!ok || setrlimit(RLIMIT_NOFILE, &files) != 0 || syscall(SYS_close_range, above, ~0U, 0) != 0)
 		fail(STAGE_DESCRIPTORS);
 }
 
-/* By the system call itself: libc keeps two signals from its callers, and the
- * daemon may have been started with those ignored, too. */
+/* Calls the system call directly: libc hides two signals from its callers
+ * (nptl(7)), and the daemon may have been started with those ignored. */
 static void reset_signals(void) {
 	struct { void *handler; unsigned long flags; void *restorer; unsigned long mask; } dfl = { 0 };
 	sigset_t none;
@@ -115,8 +116,9 @@ static void become_script(void) {
 	    setresuid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID) != 0)
 		fail(STAGE_IDS);
 	drop_capabilities();
-	/* After the change of uid, which clears it (prctl(2)). Redundant while
-	 * init is PID 1, whose end the kernel makes everybody's. */
+	/* A change of the uid clears the parent-death signal (prctl(2)), so this comes
+	 * after it. The signal is redundant: the kernel kills every process of a PID
+	 * namespace whose init ends. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
 	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		fail(STAGE_IDS);
@@ -127,7 +129,7 @@ static void enter_directory(const struct launch *l) {
 	int top = open("/workspace", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd = top < 0 ? -1 : open_beneath(top, l->program->dir, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0 || fchdir(fd) != 0) {
-		/* Later, the program itself may have taken it away. */
+		/* A later command: an earlier one may have removed the directory. */
 		if (!l->later)
 			complain(l->program->dir, strerror(errno), 126);
 		fail(STAGE_DIRECTORY);
@@ -136,8 +138,8 @@ static void enter_directory(const struct launch *l) {
 	close(top);
 }
 
-/* Waits until the daemon has read this process's posture from outside. From
- * here to exec nothing about it changes. */
+/* Waits until the daemon has read this process's posture from outside. The posture
+ * does not change from here to exec. */
 static void wait_at_barrier(void) {
 	struct report r = { .stage = STAGE_READY };
 	char go;
@@ -146,7 +148,7 @@ static void wait_at_barrier(void) {
 	close(BARRIER_FD);
 }
 
-/* A here-document is a file of memory: of any length without a writer. */
+/* A here-document is a memory file: unlike a pipe it holds any length without a writer. */
 static int open_text(const struct redirect *r) {
 	int fd = memfd_create("here-document", MFD_CLOEXEC);
 	size_t done = 0;
@@ -174,7 +176,7 @@ static int open_redirect(const struct redirect *r) {
 		return -1;
 	}
 	uint64_t f = flags[r->kind];
-	if (strcmp(r->text, "/dev/null") == 0) /* the one path outside; the daemon checked the others */
+	if (strcmp(r->text, "/dev/null") == 0) /* the one path outside the workspace; the daemon checked the others */
 		return open(r->text, (int)(f & O_ACCMODE) | O_CLOEXEC);
 	int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd = here < 0 ? -1 : open_beneath(here, r->text, f, f & O_CREAT ? 0666 : 0);
@@ -229,8 +231,8 @@ static void exec_by_path(const struct command *cmd, char **argv) {
 		char full[PATH_MAX];
 		end = strchrnul(path, ':');
 		int n = snprintf(full, sizeof full, "%.*s/%s", (int)(end - path), path, name);
-		/* An empty element would mean the working directory, which the
-		 * program's input files share: never looked at. */
+		/* An empty element would mean the working directory, which holds
+		 * the caller's input files. It is skipped. */
 		if (end != path && n > 0 && (size_t)n < sizeof full) {
 			execve(full, argv, cmd->env);
 			if (errno == EACCES)
@@ -244,8 +246,8 @@ static void exec_by_path(const struct command *cmd, char **argv) {
 	errno = denied ? EACCES : ENOENT;
 }
 
-/* What the first child waited for. It decodes the program for itself: of init's
- * memory it has a copy from before. */
+/* Decodes the program that the first child waited for. The child was forked before
+ * init decoded it, so init's decoded program is not in the child's memory. */
 static void take_command(struct launch *l, struct program *program) {
 	int error = program_decode(l->later->bytes, l->later->length, program);
 	if (error) {
@@ -275,14 +277,14 @@ _Noreturn void child_run(struct launch *l) {
 		take_command(l, &later);
 	}
 	enter_directory(l);
-	/* Before the redirects, as in a shell: in "cat * > all" nothing is all yet. */
+	/* Before the redirects, as in a shell: in "cat * > all" the pattern must not match all. */
 	char **argv;
 	int unexpanded = glob_expand(l->command, &argv);
 	apply_redirects(l->command);
 	if (unexpanded)
 		complain(l->command->argv[0], strerror(unexpanded), 126);
 	exec_by_path(l->command, argv);
-	/* That too many files match says nothing of the request. */
+	/* E2BIG from too many matches is the script's failure, not the request's. */
 	int too_many = errno == E2BIG && l->command->glob_count > 0;
 	if (l->only_command && !too_many)
 		fail(STAGE_EXEC);

@@ -1,7 +1,7 @@
-/* How a sandbox that the zygote has cloned makes itself one: what libcontainer
- * does for the others. It runs as PID 1 with every capability in its own new
- * user namespace, before anything of a skill is near, and leaves with five. What
- * each init does is here as well, at the end. */
+/* The setup of a sandbox that the zygote has cloned. (Libcontainer sets up the others.)
+ * The code runs as PID 1 with every capability in its new user namespace, before the
+ * sandbox has a file of a skill, and keeps five capabilities. The last two functions
+ * serve every init. */
 #define _GNU_SOURCE
 #include "zygote.h"
 
@@ -24,14 +24,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Above what arrange puts in place. */
+/* Above the descriptors that init keeps. */
 enum { FIRST_SPARE_FD = 64 };
 
 enum { CLEAN = MS_NOSUID | MS_NODEV };
 
-/* Puts the sandbox's own descriptors where init expects them and closes the
- * rest. Answers the number of those that are left in fds: the root's mounts and the
- * cgroup files. */
+/* Moves the streams and the control socket to the numbers that init expects, and closes
+ * the zygote's descriptors. Returns how many descriptors remain in fds: the root's
+ * mounts, then the cgroup files. */
 static int arrange(int *fds, int count, int *mapped) {
 	*mapped = fcntl(*mapped, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
 	for (int i = 0; i < count; i++)
@@ -48,7 +48,7 @@ static int arrange(int *fds, int count, int *mapped) {
 	return count - 4;
 }
 
-/* Root of the sandbox, once the zygote has said who that is. */
+/* Becomes root of the sandbox, after the zygote has written the id maps. */
 static void become_root(int mapped) {
 	char m;
 	if (read(mapped, &m, 1) != 1)
@@ -58,8 +58,9 @@ static void become_root(int mapped) {
 		send_failed(STAGE_IDS, errno);
 }
 
-/* Into the cgroups of its own, by files that the daemon opened, and only then
- * into a cgroup namespace, whose root they become. */
+/* Enters the sandbox's cgroups, by files that the daemon opened, and then a new cgroup
+ * namespace. The order matters: the namespace's root is the cgroup of this moment
+ * (cgroup_namespaces(7)). */
 static void enter_groups(const int *fds, int count) {
 	for (int i = 0; i < count; i++)
 		if (write(fds[i], "0", 1) != 1)
@@ -73,9 +74,9 @@ static void mount_or_fail(const char *type, const char *target, unsigned long fl
 		send_failed(STAGE_MOUNTS, errno);
 }
 
-/* Into a root of its own, of the mounts that came along. What was the zygote's, and
- * shared, is gone behind it. A proc can only be mounted while another one is seen, so
- * the new one comes before. */
+/* Builds the sandbox's root from the daemon's mounts, enters it and unmounts the zygote's
+ * root. The kernel mounts a proc only while the mount namespace has another one, so the
+ * new proc is mounted before the old root goes. */
 static void enter_root(const struct zygote *zygote, const int *trees) {
 	static const char top[] = "/workspace"; /* any directory of the zygote */
 	char path[512];
@@ -87,12 +88,12 @@ static void enter_root(const struct zygote *zygote, const int *trees) {
 	if (chdir(top) != 0)
 		send_failed(STAGE_MOUNTS, errno);
 	mount_or_fail("proc", "proc", CLEAN | MS_NOEXEC, "hidepid=2");
-	/* The old root comes to lie over the new one (pivot_root(2)). */
+	/* This stacks the old root over the new one (pivot_root(2)). */
 	if (syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
 		send_failed(STAGE_MOUNTS, errno);
 }
 
-/* Limits of the sandbox's own user namespace. */
+/* Sets a limit of the sandbox's namespaces. */
 static void set_sysctl(const char *path, const char *value) {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, value, strlen(value)) != (ssize_t)strlen(value))
@@ -109,7 +110,7 @@ static void restrict_proc(const struct zygote *zygote) {
 	if (access("/proc/sys/net/core/tstamp_allow_data", F_OK) == 0)
 		set_sysctl("/proc/sys/net/core/tstamp_allow_data", "0"); /* see sysctlStamps */
 	make_proc_read_only();
-	/* /run of the root is empty, and read-only. */
+	/* /run of the root is empty and read-only. */
 	const char *over[] = { "/dev/null", "/run" };
 	for (uint32_t i = 0; i < zygote->mask_count; i++) {
 		const char *path = zygote->masks[i].path;
@@ -117,8 +118,8 @@ static void restrict_proc(const struct zygote *zygote) {
 		if (mount(*from, path, NULL, MS_BIND, NULL) != 0)
 			send_failed(STAGE_MOUNTS, errno);
 		if (strncmp(*from, "/proc/", 6) == 0)
-			continue; /* a copy, which has what the first one was given */
-		/* A device on which nothing can be opened, not even to write to. */
+			continue; /* a copy of the first mask, with its flags */
+		/* On a nodev mount no device can be opened, not even for writing. */
 		struct mount_attr dead = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC };
 		if (syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &dead, sizeof dead) != 0)
 			send_failed(STAGE_MOUNTS, errno);
@@ -177,7 +178,7 @@ static void keep_capabilities(uint64_t keep) {
 static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID | 1ULL << CAP_SETPCAP | 1ULL << CAP_SETUID;
 
 void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: its end is the end of all its PID namespaces */
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: the zygote's end ends all nested PID namespaces */
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
 	signal(SIGCHLD, SIG_DFL);
 	int places = (int)zygote->place_count, rest = arrange(fds, count, &mapped);
@@ -193,19 +194,20 @@ void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fd
 	raise_loopback();
 	limit(make);
 	keep_capabilities(init_capabilities | 1ULL << CAP_SYS_ADMIN);
-	/* After the ids changed, which clears it. */
+	/* After the change of ids, which resets the flag (prctl(2)). */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-/* Nothing in /proc can be written from here on, least of all /proc/sys and a
- * process's own oom_score_adj. */
+/* From here on no file in /proc can be written. That covers /proc/sys and the
+ * oom_score_adj of each process. */
 void make_proc_read_only(void) {
 	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };
 	if (syscall(SYS_mount_setattr, AT_FDCWD, "/proc", 0, &readonly, sizeof readonly) != 0)
 		send_failed(STAGE_MOUNTS, errno);
 }
 
-/* After the execution's mounts are in their places, no process of the sandbox can mount. */
+/* Init calls this after the execution's mounts are attached. From then on no process of the
+ * sandbox can mount. */
 void give_up_mounting(void) {
 	if (prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) != 0)
 		send_failed(STAGE_CAPABILITIES, errno);

@@ -1,15 +1,13 @@
-/* Expansion of the file name patterns among a command's arguments, as bash
- * without options has it: * ? and [...] within one component of a path, a
- * leading dot matched by a dot only, results in the order of their bytes, and a
- * pattern that matches nothing left as it was written. Two things differ. A
- * result that begins with "-" gets "./" in front, so that no file can be named
- * to be an option; and named classes such as [:alpha:] know ASCII only.
+/* Expands the file name patterns among a command's arguments, as bash without options
+ * does: * ? and [...] match within one component of a path, only a dot matches a leading
+ * dot, the results are in the order of their bytes, and a pattern without a match stays
+ * as it was written. Two things differ. A result that begins with "-" gets "./" in front,
+ * so that no file name becomes an option. Named classes such as [:alpha:] know ASCII only.
  *
- * It runs in the command's own process after that has become the script's, so
- * it sees what the script sees, and what it takes is charged to the script. It
- * keeps everything in one mapping and opens one directory at a time: a pattern
- * is worked off component by component, each for all paths that the ones before
- * it gave. */
+ * The code runs in the command's process after the process has become the script. So it
+ * sees the files that the script sees, and the script is charged for its memory and time.
+ * It keeps everything in one mapping and opens one directory at a time. It expands a
+ * pattern component by component, each for all paths of the components before. */
 #define _GNU_SOURCE
 #include "init.h"
 
@@ -24,14 +22,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* ---- one component against one name ---- */
+/* ---- one component and one name ---- */
 
-/* A piece of a pattern, in which a backslash takes the next byte's meaning. */
+/* A piece of a pattern. A backslash makes the next character literal. */
 struct piece {
 	const char *at, *end;
 };
 
-/* The next character: a sequence of UTF-8 where the text is UTF-8, else a byte. */
+/* The next character: a UTF-8 sequence if utf8 is set, else a byte. */
 static uint32_t take_character(const char **s, int utf8) {
 	unsigned char c = (unsigned char)*(*s)++;
 	if (!utf8 || c < 0x80)
@@ -76,8 +74,8 @@ static int in_class(const char *name, size_t length, uint32_t c) {
 	return 0;
 }
 
-/* [:class:], [=x=] or [.x.] inside a set: moves *p behind it and says whether c
- * is in it. -1 if what stands at *p is none of them. */
+/* Reads [:class:], [=x=] or [.x.] inside a set, moves *p past it and reports whether c
+ * is in it. Returns -1 if *p is at something else. */
 static int match_named(struct piece *p, uint32_t c, int utf8) {
 	if (p->end - p->at < 4 || p->at[0] != '[' || !strchr(":=.", p->at[1]))
 		return -1;
@@ -98,8 +96,8 @@ static uint32_t take_escaped(struct piece *p, int utf8) {
 	return take_character(&p->at, utf8);
 }
 
-/* A set, [...]: moves *p behind it and says whether c is in it. -1, and nothing
- * moved, if no ] closes it: then it is just a bracket. */
+/* Reads a set, [...], moves *p past it and reports whether c is in it. Without a closing
+ * ] the bracket is an ordinary character: returns -1 and leaves *p. */
 static int match_set(struct piece *p, uint32_t c, int utf8) {
 	struct piece q = { p->at + 1, p->end };
 	int negated = q.at < q.end && (*q.at == '!' || *q.at == '^');
@@ -125,7 +123,7 @@ static int match_set(struct piece *p, uint32_t c, int utf8) {
 	return -1;
 }
 
-/* What stands for one character at *p, which is not a *, against c. */
+/* Matches c with the next element of the pattern, which is not a *. */
 static int match_character(struct piece *p, uint32_t c, int utf8) {
 	if (*p->at == '?') {
 		p->at++;
@@ -135,8 +133,8 @@ static int match_character(struct piece *p, uint32_t c, int utf8) {
 	return in_set >= 0 ? in_set : take_escaped(p, utf8) == c;
 }
 
-/* Goes back to the last * only, which loses no match and keeps the time
- * polynomial. */
+/* Matches a whole component. It backtracks only to the last *, which loses no match and
+ * keeps the time polynomial. */
 static int match(struct piece p, const char *name) {
 	int utf8 = is_utf8(name, strchr(name, 0)) && is_utf8(p.at, p.end);
 	const char *star = NULL, *retry = NULL;
@@ -178,15 +176,15 @@ struct paths {
 
 struct globber {
 	char *room, *room_end;   /* for the text of paths */
-	struct paths now, next;  /* what the components so far gave, and the next one */
+	struct paths now, next;  /* paths of the components so far, and with the next one */
 	struct paths out;        /* the new arguments */
 	int matching;            /* a component with a wildcard was met */
-	int unseen;              /* the last one was none, or has a slash behind it */
+	int unseen;              /* the last component has no wildcard, or has a slash after it */
 	int error;
 };
 
-/* Adds a, b, c, one behind the other. Paths longer than the kernel takes name
- * no file. */
+/* Adds the path a b c, concatenated. It skips paths longer than PATH_MAX, which name no
+ * file. */
 static void add(struct globber *g, struct paths *to, const char *a, struct piece b, const char *c) {
 	size_t n = strlen(a), m = (size_t)(b.end - b.at), o = strlen(c);
 	if (n + m + o >= PATH_MAX)
@@ -210,8 +208,8 @@ struct entry {
 	char name[];
 };
 
-/* Adds what of one directory matches. Before a slash only what can be a
- * directory counts. */
+/* Adds the matching names of one directory. Before a slash only names that can be
+ * directories count. */
 static void add_matches(struct globber *g, const char *path, struct piece p, const char *slash) {
 	char buffer[32768] __attribute__((aligned(8)));
 	int fd = open(*path ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -229,7 +227,7 @@ static void add_matches(struct globber *g, const char *path, struct piece p, con
 		close(fd);
 }
 
-/* Works off one component, with the slashes behind it. */
+/* Expands one component with the slashes after it. */
 static void take_component(struct globber *g, struct piece p, struct piece slashes) {
 	char literal[PATH_MAX];
 	size_t n = 0;
@@ -237,7 +235,7 @@ static void take_component(struct globber *g, struct piece p, struct piece slash
 	g->matching |= wild;
 	g->unseen = !wild || slashes.at < slashes.end;
 	g->next.count = 0;
-	/* Behind the first wildcard bash makes one slash of many. */
+	/* After the first wildcard bash replaces several slashes by one. */
 	const char *slash = slashes.at < slashes.end ? "/" : "";
 	while (!wild && p.at < p.end && n < sizeof literal) {
 		if (*p.at == '\\' && p.at + 1 < p.end)
@@ -265,7 +263,7 @@ static size_t slash_at(const char *p) {
 	return *p == '/' ? 1 : p[0] == '\\' && p[1] == '/' ? 2 : 0;
 }
 
-/* Leaves in g->now what pattern may match. */
+/* Sets g->now to the paths that pattern may match. */
 static void expand(struct globber *g, const char *pattern) {
 	g->matching = 0;
 	g->next.count = g->now.count = 0;
@@ -284,8 +282,8 @@ static void expand(struct globber *g, const char *pattern) {
 		g->now.count = 0;
 }
 
-/* Paths whose last component is no wildcard have not been looked for yet. A
- * slash at the end makes it follow links and want a directory. */
+/* Removes paths that do not exist: without a wildcard in the last component no directory
+ * was read for it. A slash at the end makes lstat follow links and want a directory. */
 static void keep_existing(struct paths *l) {
 	struct stat st;
 	uint32_t kept = 0;
@@ -307,7 +305,7 @@ static void sift(char **at, size_t root, size_t count) {
 	}
 }
 
-/* A heap sort: in place, and never slow, whatever the names are. */
+/* A heap sort: it works in place, and no choice of names makes it slow. */
 static void sort(struct paths *l) {
 	for (size_t i = l->count / 2; i-- > 0;)
 		sift(l->at, i, l->count);
@@ -326,7 +324,7 @@ static void append(struct globber *g, char *word) {
 		g->out.at[g->out.count++] = word;
 }
 
-/* Adds the results, or the word as written if there are none. */
+/* Adds the results, or the word as written if no path matches. */
 static void append_results(struct globber *g, char *written) {
 	if (g->unseen)
 		keep_existing(&g->now);
@@ -345,8 +343,8 @@ static void append_results(struct globber *g, char *written) {
 	}
 }
 
-/* glob_expand puts the arguments with their patterns expanded into *argv. It
- * answers 0 or an errno: E2BIG if they are too many. */
+/* glob_expand sets *argv to the arguments with their patterns expanded. It returns 0 or
+ * an errno: E2BIG if there are too many. */
 int glob_expand(const struct command *cmd, char ***argv) {
 	*argv = cmd->argv;
 	if (cmd->glob_count == 0)
@@ -368,6 +366,6 @@ int glob_expand(const struct command *cmd, char ***argv) {
 			append(&g, cmd->argv[i]);
 		}
 	}
-	*argv = g.out.at; /* the mapping is zero behind the last one */
+	*argv = g.out.at; /* the mapping is zero after the last argument */
 	return g.error;
 }

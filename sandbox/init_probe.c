@@ -1,14 +1,13 @@
-/* The probe: a program that a Host runs in sandboxes of its own to try what no
- * script may be able to do. It is this binary again, as init is, executed by
- * init as the script's own process, behind everything that a script has behind
- * it. Each check prints one line, which probe.go reads:
+/* The probe: a program that a Host runs in special sandboxes to try every action that
+ * a script must not be able to do. Like init it is the daemon's binary. Init executes it
+ * in place of a script, with all of a script's restrictions. Each check prints one line,
+ * which probe.go reads:
  *
  *     name TAB found|missing TAB detail NEWLINE
  *
- * "found" means that the boundary held. Nothing here trusts the sandbox: calls
- * have arguments that can't be right, so that one which does get through is
- * seen by its errno and changes nothing, and what is made is made in the
- * sandbox's own directories.
+ * "found" means that the boundary held. The probe does not trust the sandbox. Its calls
+ * have invalid arguments: a call that reaches the kernel changes nothing, and its errno
+ * shows that it got there. The probe makes files only in the sandbox's directories.
  */
 #define _GNU_SOURCE
 #include "init.h"
@@ -41,7 +40,7 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
-/* ---- what is said ---- */
+/* ---- the report ---- */
 
 __attribute__((format(printf, 3, 4))) static void say(const char *name, int found, const char *format, ...) {
 	char line[512];
@@ -59,7 +58,7 @@ __attribute__((format(printf, 3, 4))) static void say(const char *name, int foun
 		_exit(1);
 }
 
-/* What the daemon says of itself and of this sandbox. */
+/* A variable that probe.go sets: a fact about the daemon or about this sandbox. */
 static const char *told(const char *name) {
 	const char *value = getenv(name);
 	return value ? value : "";
@@ -69,7 +68,7 @@ static long told_number(const char *name) {
 	return strtol(told(name), NULL, 10);
 }
 
-/* Reads a file whole, as text. -1 if it can't be opened or read. */
+/* Reads a whole file as text. Returns -1 if the file can't be opened or read. */
 static ssize_t slurp(const char *path, char *buffer, size_t size) {
 	size_t done = 0;
 	ssize_t n = 0;
@@ -86,7 +85,7 @@ static ssize_t slurp(const char *path, char *buffer, size_t size) {
 
 #define MAX_ATTEMPTS 16
 
-/* Calls with every argument -1, unless it says otherwise. */
+/* Calls with every argument -1, except where the table says otherwise. */
 struct refusal {
 	const char *name;
 	struct { const char *call; long number; } attempts[MAX_ATTEMPTS];
@@ -148,7 +147,7 @@ static void try_refusals(void) {
 	}
 }
 
-/* clone itself is allowed. A flag that the filter reads makes the difference. */
+/* The filter allows clone, but not with these flags. */
 static void try_clone(void) {
 	static const struct { const char *name; unsigned long flag; } flags[] = {
 		{ "user", CLONE_NEWUSER }, { "mount", CLONE_NEWNS }, { "network", CLONE_NEWNET }, { "pid", CLONE_NEWPID },
@@ -169,8 +168,8 @@ static void try_clone(void) {
 	say("processes in new namespaces", 1, "clone refused for each");
 }
 
-/* Options that hand the kernel a program of the old kind, and one that makes it take
- * apart what IPsec has sent. */
+/* Options that pass a classic BPF program to the kernel, and one that makes the kernel
+ * parse IPsec packets. */
 static void try_bpf(void) {
 	static const struct { const char *name; int level, option; } options[] = {
 		{ "SO_ATTACH_FILTER", SOL_SOCKET, 26 }, { "SO_ATTACH_BPF", SOL_SOCKET, 50 }, { "SO_ATTACH_REUSEPORT_CBPF", SOL_SOCKET, 51 },
@@ -208,7 +207,7 @@ static void try_sockets(void) {
 			say("socket families", 0, "a %s socket can be made", kinds[i].name);
 			return;
 		}
-		/* The kernel makes two before it says that the family has no pairs. */
+		/* The kernel makes both sockets before it reports that the family has no pairs. */
 		if (kinds[i].family != AF_INET && kinds[i].family != AF_INET6 &&
 			!refused(syscall(SYS_socketpair, kinds[i].family, kinds[i].type | SOCK_CLOEXEC, kinds[i].protocol, NULL))) {
 			say("socket families", 0, "a pair of %s sockets reached the kernel (%s)", kinds[i].name, strerror(errno));
@@ -218,7 +217,7 @@ static void try_sockets(void) {
 	say("socket families", 1, "only local, TCP and UDP");
 }
 
-/* Both push input into a terminal, so into a shell that reads it. */
+/* The first two push input into a terminal and so into the shell that reads it. */
 static void try_terminals(void) {
 	static const struct { const char *name; unsigned long request; } requests[] = {
 		{ "TIOCSTI", 0x5412 }, { "TIOCLINUX", 0x541c }, { "TIOCSCTTY", 0x540e }, { "TIOCSETD", 0x5423 },
@@ -232,8 +231,8 @@ static void try_terminals(void) {
 	say("terminals", 1, "ioctl allows no such request");
 }
 
-/* Calls by the numbers of another architecture would pass a filter that looks
- * at numbers alone. In a child, which may not survive it. */
+/* A filter that checks only numbers would let calls of another architecture pass. A child
+ * tries them, because the filter may kill it. */
 static void try_architectures(void) {
 #ifdef __x86_64__
 	pid_t pid = fork();
@@ -262,7 +261,7 @@ static void try_futex(void) {
 
 /* ---- who the process is ---- */
 
-/* The lines of /proc/self/status, one "\nName:\tvalue" after the other. */
+/* The lines of /proc/self/status, each as "\nName:\tvalue". */
 static char status_text[16384] = "\n";
 
 static void status_value(const char *key, char *value, size_t size) {
@@ -314,7 +313,8 @@ static void try_ids(void) {
 	say("unprivileged ids", ok, "uid %u/%u/%u, gid %u/%u/%u, groups '%s'", u[0], u[1], u[2], g[0], g[1], g[2], groups);
 }
 
-/* Two lines: root and the script, each one id, of the range for sandboxes. */
+/* Each map must have two lines, for root and the script, with one id each of the range for
+ * sandboxes. */
 static void try_mappings(void) {
 	static const char *const files[] = { "/proc/self/uid_map", "/proc/self/gid_map" };
 	long first = told_number("PROBE_FIRST_ID"), last = first + told_number("PROBE_IDS") - 1;
@@ -398,13 +398,13 @@ static void try_rlimits(void) {
 	say("resource limits", count > 0, "%d as set", count);
 }
 
-/* Every way to another limit of core dumps, and whatever stands where the kernel
- * doesn't look. */
+/* Tries every system call that sets the limit of core dumps, also with high bits that the
+ * kernel ignores in the resource number. */
 static void change_core_limit(void) {
 	static const rlim_t values[] = { 0, 2, 4096, RLIM_INFINITY };
 	static const unsigned long highs[] = { 0, 1UL << 32, 1UL << 63, 0xffffffffUL << 32 };
 	for (size_t i = 0; i < LENGTH(values); i++) {
-		/* Only to lower it no privilege is needed, so soft and hard apart. */
+		/* A process without privileges may only lower a hard limit, so set the soft one alone, too. */
 		struct rlimit both = { values[i], values[i] }, soft = { values[i], 1 }, old;
 		for (size_t h = 0; h < LENGTH(highs); h++) {
 			unsigned long core = RLIMIT_CORE | highs[h];
@@ -418,7 +418,7 @@ static void change_core_limit(void) {
 	}
 }
 
-/* Crashes in a child that tried to have another limit. */
+/* Crashes in a child that first tried to change its limit. */
 static void try_core_dumps(void) {
 	enum { CHANGED = 10, ALIVE };
 	struct rlimit before, now;
@@ -482,15 +482,15 @@ static void try_init(void) {
 }
 
 static void try_kill(void) {
-	/* Signal 0 asks only whether one could be sent. */
+	/* Signal 0 only checks whether a signal could be sent (kill(2)). */
 	int ok = kill(1, 0) == -1 && errno == EPERM;
 	say("init takes no signals", ok, ok ? "kill refused" : "kill answers %s", strerror(errno));
 }
 
 /* ---- the network ---- */
 
-/* Connects, or says by errno why not; 0 if it did. What neither answers nor
- * refuses is EINPROGRESS. */
+/* Connects. Returns 0 or an errno: EINPROGRESS if the peer neither answers nor refuses
+ * within two seconds. */
 static int try_connect(int family, int type, const void *address, socklen_t length) {
 	struct timeval patience = { .tv_sec = 2 };
 	int fd = socket(family, type | SOCK_CLOEXEC, 0);
@@ -535,8 +535,8 @@ static void try_interfaces(void) {
 		*colon = 0;
 		line += strspn(line, " ");
 		count++;
-		/* Kernels with tunnels built in make these in each namespace, unusable
-		 * and down. */
+		/* Kernels with built-in tunnels make these interfaces in each namespace. They
+		 * are down and unusable. */
 		static const char *const dead[] = { "lo", "sit0", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6tnl0", "ip6gre0" };
 		int known = 0;
 		for (size_t i = 0; i < LENGTH(dead); i++)
@@ -553,8 +553,8 @@ static void try_interfaces(void) {
 	    others ? name : error ? strerror(error) : "there");
 }
 
-/* Fills a connection over loopback that nobody reads, and leaves it open. How much it
- * took, or -1 if it can't be made. */
+/* Fills a loopback connection without a reader and leaves it open. Returns the bytes that
+ * it took, or -1 if the connection can't be made. */
 static long fill_connection(int server, const struct sockaddr_in *address) {
 	static const char data[65536];
 	int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -568,8 +568,8 @@ static long fill_connection(int server, const struct sockaddr_in *address) {
 	return held;
 }
 
-/* Fills connections until there are no more files, in a child, by whose end they are
- * gone. */
+/* Fills connections until the descriptors are used up. A child does it; its end closes
+ * them. */
 static void try_socket_buffers(void) {
 	long most = told_number("PROBE_SOCKETS"), held = 0;
 	int report[2];
@@ -603,7 +603,7 @@ static void try_writing(void) {
 	for (size_t i = 0; i < LENGTH(places); i++) {
 		char path[64];
 		snprintf(path, sizeof path, "%s/.skillrun-probe", places[i]);
-		/* Landlock refuses to open a file that the call has already made. */
+		/* Landlock refuses the open after the same call has already made the file. */
 		int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (fd >= 0)
 			close(fd);
@@ -624,7 +624,8 @@ static int has_option(const char *options, const char *option) {
 	return 0;
 }
 
-/* Masks of /proc, and the five device nodes, which other checks look at. */
+/* Whether point is a mask of /proc or one of the five device nodes. Other checks look at
+ * those. */
 static int is_node(const char *point) {
 	static const char *const nodes[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom" };
 	for (size_t i = 0; i < LENGTH(nodes); i++)
@@ -678,7 +679,7 @@ static void try_host_files(void) {
 		"/dev/fuse", "/dev/kvm", "/.dockerenv" };
 	for (size_t i = 0; i < LENGTH(paths); i++) {
 		struct stat st;
-		/* A link to nothing, as /dev/ptmx is, leads to nothing. */
+		/* A dangling link, such as /dev/ptmx, is allowed. */
 		if (paths[i][0] != '/' || stat(paths[i], &st) == 0) {
 			say("files of the host are hidden", 0, "%s is there", paths[i]);
 			return;
@@ -687,7 +688,7 @@ static void try_host_files(void) {
 	say("files of the host are hidden", 1, "none of %zu is there", LENGTH(paths));
 }
 
-/* Is path, of a length, a line of list? */
+/* Is path, of the given length, a line of list? */
 static int is_listed(const char *list, const char *path, size_t length) {
 	for (const char *line = list; *line; line += strcspn(line, "\n"), line += *line == '\n')
 		if (strcspn(line, "\n") == length && strncmp(line, path, length) == 0)
@@ -714,8 +715,8 @@ static int is_beneath(const char *list, const char *path) {
 	return 0;
 }
 
-/* Looks for what is in the directory at path, with a slash at its end, and not in
- * PROBE_ROOT. Answers whether there is anything, and leaves its path. */
+/* Searches a directory for an entry that PROBE_ROOT does not list. path ends with a slash.
+ * Returns whether it found an entry, and stores the entry's path in path. */
 static int find_strange(char *path, size_t size) {
 	size_t n = strlen(path);
 	DIR *d = opendir(path);
@@ -742,7 +743,7 @@ static int find_strange(char *path, size_t size) {
 	return strange;
 }
 
-/* That a directory is there shows in two places: in the root, and as a mount. */
+/* A directory of the host can show in two places: in the root, and as a mount. */
 static void try_others_of_host(void) {
 	static char text[131072];
 	char path[512] = "/";
@@ -765,7 +766,7 @@ static void try_others_of_host(void) {
 
 static void try_devices(void) {
 	static const struct { const char *name; unsigned minor; } nodes[] = { { "null", 3 }, { "zero", 5 }, { "full", 7 }, { "random", 8 }, { "urandom", 9 } };
-	/* Links that libcontainer makes, also to what is masked or not there. */
+	/* Links that libcontainer makes. Some targets are masked or missing. */
 	static const char *const others[] = { ".", "..", "fd", "stdin", "stdout", "stderr", "shm", "ptmx", "core" };
 	DIR *d = opendir("/dev");
 	size_t count = 0;
@@ -790,7 +791,8 @@ static void try_devices(void) {
 	say("devices", count == LENGTH(nodes), "%zu of %zu harmless ones", count, LENGTH(nodes));
 }
 
-/* The daemon has locks on what its own paths lead to, of the same files. */
+/* The daemon holds locks on its own view of these files. A sandbox with the same inodes
+ * would meet the locks. */
 static void try_inodes(void) {
 	char path[PATH_MAX];
 	size_t count = 0;
@@ -820,7 +822,7 @@ static void try_nodes(void) {
 	say("new devices", 1, "mknod refused");
 }
 
-/* The kernel's own files tell nothing, whoever may open them. */
+/* The files about the kernel are empty or can't be opened. */
 static void try_masks(void) {
 	static const char *const files[] = { "kcore", "kallsyms", "kmsg", "modules", "cmdline", "config.gz", "iomem", "ioports", "slabinfo", "vmallocinfo",
 		"timer_list", "sched_debug", "diskstats", "partitions", "swaps", "locks", "keys", "key-users", "interrupts", "softirqs", "zoneinfo",
@@ -878,7 +880,7 @@ static void try_workspace(void) {
 	say("writable workspace", ok, ok ? "keeps what is written" : "%s", strerror(error));
 }
 
-/* Writes files of a quarter of the limit until it is full; twice the limit at most. */
+/* Writes files of a quarter of the limit until the disk is full, up to twice the limit. */
 static void try_disk(void) {
 	static const char *const places[] = { "/workspace", "/tmp", "/home/skill" };
 	static char page[4096];
@@ -931,8 +933,8 @@ static void try_files(void) {
 
 /* ---- the end ---- */
 
-/* Forks to the limit, and twice as far if nothing stops it. The children would
- * stay for ever, in sessions of their own, and don't mind SIGTERM. */
+/* Forks up to twice the limit of processes. Each child would stay for ever: it starts a
+ * session and ignores SIGTERM. */
 static void use_processes(void) {
 	long limit = told_number("PROBE_PROCESSES"), made = 0;
 	pid_t pid = 0;
@@ -959,7 +961,7 @@ static void use_memory(void) {
 
 static void try_all(char **env) {
 	slurp("/proc/self/status", status_text + 1, sizeof status_text - 1);
-	/* First what would be noticed by others if it came later. */
+	/* First the checks that the leftovers of other checks would disturb. */
 	try_descriptors();
 	try_environment(env);
 	try_capabilities();
@@ -998,13 +1000,13 @@ static void try_all(char **env) {
 	try_bpf();
 }
 
-/* As skillrun_init in init.c: does nothing in all programs but one. Whoever
- * starts a daemon with this argument by hand has no init for a parent. */
+/* Like skillrun_init in init.c, it does nothing unless the process is the probe. A daemon
+ * that a user starts with this argument by hand has no init as its parent. */
 __attribute__((constructor)) static void skillrun_probe(int argc, char **argv, char **env) {
 	if (argc != 2 || strcmp(argv[1], "skillrun-probe") != 0 || getppid() != 1 || getpid() == 1 || !getenv("PROBE_FIRST_ID"))
 		return;
 	try_all(env);
 	use_processes();
 	use_memory();
-	_exit(0); /* which tells that there was memory enough */
+	_exit(0); /* exit code 0 reports that the memory limit did not hold */
 }

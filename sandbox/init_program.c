@@ -1,5 +1,5 @@
-/* Decoding of the program message into one mapping, every length checked.
- * control.go's encoder is the other half; both follow the order below. */
+/* Decodes the program message into one mapping and checks every length. The encoder
+ * is in control.go; both follow the order below. */
 #include "init.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ static uint32_t take_u32(struct cursor *c) {
 	return v;
 }
 
-/* Lists are counted; a count beyond what the rest of the message could hold
- * (four bytes an element) is refused before anything is allocated for it. */
+/* Reads the count of a list. An element takes at least four bytes, so a count that the
+ * rest of the message can't hold is refused before any allocation. */
 static uint32_t take_count(struct cursor *c) {
 	uint32_t n = take_u32(c);
 	if ((size_t)(c->end - c->at) / 4 < n)

@@ -1,22 +1,23 @@
-/* The zygote of sandboxes: PID 1 of a container of libcontainer's in which
- * sandboxes are made ahead.
+/* The zygote of sandboxes: PID 1 of a libcontainer container. It clones the inits of
+ * sandboxes.
  *
  * Theory of operation
  *
- * To build a container takes libcontainer a new process of the whole binary,
- * twice, and some ten milliseconds. The zygote is built so, once, with the
- * user ids of many sandboxes in its user namespace. What it makes is one
- * clone: a process in eight new namespaces, nested in its own, with two ids that
- * no other sandbox has. It is PID 1 of its sandbox, sets itself up
- * (init_cloned.c), and from then on is what init.c describes.
+ * Libcontainer starts the whole binary twice to build a container, which takes some
+ * ten milliseconds. It builds the zygote's container once, with the user ids of many
+ * sandboxes in the zygote's user namespace. A sandbox is then one clone: a process in
+ * new namespaces nested in the zygote's, with two ids that no other sandbox has. The
+ * cloned process is PID 1 of its sandbox. It sets itself up (init_cloned.c) and then
+ * runs as the init that init.c describes.
  *
- * She runs no code of a skill, reads nothing that comes from one, and has no
- * way to a sandbox once it is made: its control socket and its streams are
- * the daemon's. When the daemon is gone its socket closes; it exits, and the
- * kernel kills every sandbox with it, whose PID namespaces are its.
+ * The zygote runs no code of a skill and reads no data of a skill. It keeps no access
+ * to a sandbox that it has made: the daemon holds the sandbox's control socket and
+ * streams. When the daemon ends, the zygote's socket closes and the zygote exits. The
+ * kernel then kills every sandbox, because their PID namespaces are nested in the
+ * zygote's (pid_namespaces(7)).
  *
- * One thread, no heap. Like init it is this very binary, recognised by the
- * constructor below.
+ * The zygote has one thread and no heap. Like init it is the daemon's binary, which the
+ * constructor below recognises.
  */
 #define _GNU_SOURCE
 #include "zygote.h"
@@ -39,16 +40,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a Python zygote has: setns wants it in the caller's own user namespace for a PID
- * namespace that children are to enter. In the sandboxes' own user namespaces it has
- * every capability anyway, as their owner. */
+/* The capability of a Python zygote. setns(2) wants it in the caller's user namespace
+ * before children may enter a PID namespace. In the user namespaces of sandboxes the
+ * Python zygote has every capability, as their owner (user_namespaces(7)). */
 static const uint64_t python_capabilities = 1ULL << CAP_SYS_ADMIN;
 static const uint64_t own_capabilities = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID;
 
 static struct zygote self;
 static unsigned char packet[MAX_ZYGOTE_PACKET];
 
-/* The daemon is gone, or not what it should be. */
+/* The daemon is gone or broke the protocol. */
 static _Noreturn void give_up(void) {
 	_exit(1);
 }
@@ -105,13 +106,13 @@ static char *take_string(char **at, char *end) {
 	char *s = *at;
 	if (s >= end)
 		give_up();
-	*at = s + strlen(s) + 1; /* receive put a NUL behind everything */
+	*at = s + strlen(s) + 1; /* receive put a NUL after the packet */
 	if (*at > end)
 		give_up();
 	return s;
 }
 
-/* Gives up all capabilities but those. Of the permitted ones the effective can be taken. */
+/* Gives up every capability that is not in permitted. effective is a part of permitted. */
 static int keep(uint64_t permitted, uint64_t effective) {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
@@ -136,7 +137,7 @@ static void begin(size_t length) {
 	}
 	if (length < sizeof *b + code)
 		give_up();
-	/* The packet's memory is used again. */
+	/* The next packet overwrites this one. */
 	unsigned char *copy = mmap(NULL, length + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (copy == MAP_FAILED)
 		give_up();
@@ -159,8 +160,8 @@ static void begin(size_t length) {
 	}
 	for (uint32_t i = 0; i < b->place_count; i++)
 		self.places[self.place_count++] = take_string(&at, (char *)copy + length);
-	/* From here on there is only what sandboxes need: two capabilities, to map their
-	 * ids, and those that a Python zygote is given, which only spawn uses. */
+	/* From here on the zygote has two effective capabilities, which map the ids of
+	 * sandboxes. Only spawn uses the permitted one, for a Python zygote. */
 	if (filter_load(&self.filters[ZYGOTE_FILTER]) != 0 || keep(own_capabilities | (b->joins ? python_capabilities : 0), own_capabilities) != 0)
 		give_up();
 }
@@ -189,7 +190,7 @@ static void make(size_t length, int *fds, int count) {
 		.exit_signal = SIGCHLD,
 	};
 	if (access("/proc/self/ns/time", F_OK) == 0)
-		args.flags |= CLONE_NEWTIME; /* with the offsets of its own */
+		args.flags |= CLONE_NEWTIME; /* it inherits the zygote's clock offsets */
 	if (pipe2(mapped, O_CLOEXEC) != 0) {
 		answer(m->number, errno, -1);
 		return;
@@ -213,8 +214,9 @@ static void make(size_t length, int *fds, int count) {
 		close(pidfd);
 }
 
-/* Starts a program of the machine's beside it, which makes processes that join
- * sandboxes. Its descriptors: 0 nothing, 1 and 2 the log, 3 the socket. */
+/* Starts a program of the machine in the zygote's container: a Python zygote, which
+ * forks processes into sandboxes. Its descriptors: 0 is /dev/null, 1 and 2 are the log,
+ * 3 is the socket. */
 static void spawn(size_t length, int *fds, int count) {
 	struct spawn *s = (struct spawn *)packet;
 	static char *argv[MAX_ARGS + 1], *envp[MAX_ARGS + 1];
@@ -263,7 +265,7 @@ static _Noreturn void run(void) {
 	prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		give_up();
-	/* Mounted for the directory, over which each sandbox mounts its own. */
+	/* The mount only made the directory, on which each sandbox mounts its own tmpfs. */
 	if (umount2("/dev/shm", MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
 		give_up();
 	signal(SIGCHLD, SIG_IGN); /* the kernel reaps; the daemon has their pidfds */

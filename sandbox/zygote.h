@@ -12,41 +12,41 @@ enum {
 	MAX_RLIMITS = 16,
 	MAX_GROUPS = 8,              /* cgroup files of one sandbox */
 	MAX_MASKS = 64,
-	MAX_ARGS = 64,               /* of a helper program */
-	MAX_PLACES = 16,             /* mounts of which a sandbox's root consists */
+	MAX_ARGS = 64,               /* of the program of PACKET_SPAWN */
+	MAX_PLACES = 16,             /* mounts of one sandbox's root */
 	MAX_MAKE_FDS = 4 + MAX_PLACES + MAX_GROUPS,
 };
 
 /* Packets of the zygote's socket. All integers are little endian. */
 enum packet_type {
 	/* from the daemon */
-	PACKET_BEGIN = 1, /* struct begin, then the four filters and the paths to mask and the
-	                   * places of a root's mounts */
+	PACKET_BEGIN = 1, /* struct begin, then the four filters, the paths to mask, and the
+	                   * mount points of a root */
 	PACKET_MAKE,      /* struct make, with descriptors: control, three streams, a mount for each place,
 	                   * cgroup files */
 	PACKET_SPAWN,     /* struct spawn, then strings, with descriptors: socket, log */
 	/* to the daemon */
-	PACKET_MADE = 16, /* struct made, with a pidfd unless it failed */
+	PACKET_MADE = 16, /* struct made, with a pidfd if error is 0 */
 };
 
 struct packet {
 	uint32_t magic, type;
 };
 
-/* Whose filters there are, in the order in which they are sent: those of a sandbox's init
- * and of its script, of the zygote and all that comes from it, and of a Python zygote. */
+/* The filters, in the order of PACKET_BEGIN: for a sandbox's init, for its script, for the
+ * zygote and all its descendants, and for a Python zygote. */
 enum { INIT_FILTER, SCRIPT_FILTER, ZYGOTE_FILTER, PYTHON_FILTER, FILTERS };
 
 struct begin {
 	struct packet packet;
 	uint32_t filters[FILTERS]; /* instructions of each */
 	uint32_t joins;            /* 1: Python zygotes will be started */
-	uint32_t mask_count, place_count; /* strings with a NUL each behind the filters */
+	uint32_t mask_count, place_count; /* strings after the filters, each with a NUL */
 };
 
 struct make {
 	struct packet packet;
-	uint32_t number;     /* given back in struct made */
+	uint32_t number;     /* returned in struct made */
 	uint32_t first_id;   /* of the two ids, in the zygote's user namespace */
 	uint32_t open_files; /* the script's RLIMIT_NOFILE */
 	uint32_t executes;   /* 1: init forks the first process; 0: a Python zygote does */
@@ -72,7 +72,7 @@ struct made {
 	uint32_t error; /* errno; 0: a pidfd comes along */
 };
 
-/* What the zygote knows and every sandbox of the zygote inherits. */
+/* The contents of PACKET_BEGIN, which every clone inherits. */
 struct zygote {
 	struct sock_fprog filters[FILTERS];
 	uint32_t mask_count;
@@ -85,7 +85,8 @@ struct zygote {
 };
 
 int program_cover(const char *name, const char *search, char *path, size_t size);
-/* The descriptors are those of PACKET_MAKE; mapped has a byte when the ids are set. */
+/* fds are the descriptors of PACKET_MAKE. mapped delivers a byte after the zygote has set
+ * the id maps. */
 void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
 _Noreturn void cloned_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
 

@@ -1,6 +1,6 @@
-/* The kernel, the daemon and the children, as far as init and the zygote see them. All
- * that these say comes from the input, so they lie in every way that the input can say.
- * What init says is held to the protocol of init.c: what breaks it ends the harness. */
+/* Fakes of the kernel, the daemon and the children of init and the zygote. The input
+ * decides all their answers, so they can lie in any way. The harness checks init's frames
+ * against the protocol of init.c and aborts at a violation. */
 #include "harness.h"
 
 #undef _exit
@@ -26,11 +26,11 @@
 enum { FIRST_FD = 20, MAX_FDS = 4096, MAX_MAPPINGS = 64, MAX_CALLS = 4000, FIRST_PID = 100 };
 
 static struct {
-	const uint8_t *choices, *choices_end; /* how calls end */
-	const uint8_t *text, *text_end;       /* what peers send */
+	const uint8_t *choices, *choices_end; /* results of system calls */
+	const uint8_t *text, *text_end;       /* bytes from peers */
 	void *mappings[MAX_MAPPINGS];
 	int mapping_count, fd_count, calls, forks, reaped;
-	uint8_t open[MAX_FDS], ready[MAX_FDS]; /* ready: its child has said so */
+	uint8_t open[MAX_FDS], ready[MAX_FDS]; /* ready: its child has reported READY */
 	uint32_t sent;     /* a bit for each type of frame */
 	int go, ended, in_child;
 	uint64_t now;
@@ -42,7 +42,8 @@ static _Noreturn void broken(const char *what) {
 	abort();
 }
 
-/* A choice, 0 where the input has no more: with that everything goes well. */
+/* The next choice of the input. After the input's end it is 0, with which every call
+ * succeeds. */
 static uint8_t choose(void) {
 	if (++fake.calls > MAX_CALLS)
 		fake_exit(0);
@@ -104,7 +105,7 @@ int fake_clock(clockid_t clock, struct timespec *t) {
 	return 0;
 }
 
-/* Descriptors count up, so that one which is closed twice shows. */
+/* Descriptor numbers are never used again, so a second close is detected. */
 int fake_fd(void) {
 	if (fake_call())
 		return -1;
@@ -161,7 +162,7 @@ pid_t fake_fork(void) {
 	return FIRST_PID + fake.forks++;
 }
 
-/* From the heap, so that the sanitizer sees its ends. */
+/* Takes heap memory, so that the sanitizer guards its ends. */
 void *fake_mmap(size_t length) {
 	void *p = fake_call() || fake.mapping_count == MAX_MAPPINGS ? NULL : calloc(1, length);
 	if (!p) {
@@ -171,7 +172,7 @@ void *fake_mmap(size_t length) {
 	return fake.mappings[fake.mapping_count++] = p;
 }
 
-/* A bit for each descriptor that has nothing to say. */
+/* The choice has a bit for each descriptor without an event. */
 int fake_poll(struct pollfd *fds, nfds_t count) {
 	uint8_t silent = choose();
 	if (silent == 0xff) {
@@ -181,7 +182,7 @@ int fake_poll(struct pollfd *fds, nfds_t count) {
 	int ready = 0;
 	for (nfds_t i = count; i-- > 0;) {
 		fds[i].revents = fds[i].fd < 0 || silent >> (i < 7 ? i : 7) & 1 ? 0 : POLLIN;
-		/* The daemon closes its end when nobody else has something to say. */
+		/* The daemon closes its end only when no other descriptor has an event. */
 		if (i == 0 && fake.text == fake.text_end && ready)
 			fds[i].revents = 0;
 		ready |= fds[i].revents;
@@ -198,7 +199,7 @@ int fake_prctl(int option, ...) {
 	return fake_call();
 }
 
-/* The report of a child: it is ready, and then it executes, which closes the pipe. */
+/* The reports of a child: first it is ready, then its exec closes the pipe. */
 static ssize_t read_report(int fd, void *buffer, size_t length) {
 	struct report r = { .stage = STAGE_READY };
 	uint8_t c = choose();
@@ -215,7 +216,7 @@ static ssize_t read_report(int fd, void *buffer, size_t length) {
 }
 
 ssize_t fake_read(int fd, void *buffer, size_t length) {
-	memset(buffer, 0xa5, length); /* as far as the kernel may write */
+	memset(buffer, 0xa5, length); /* all that the kernel may overwrite */
 	if (fd != CONTROL_FD && length == 1)
 		return choose() < 0xf0;
 	if (fd != CONTROL_FD)
@@ -229,7 +230,7 @@ ssize_t fake_read(int fd, void *buffer, size_t length) {
 	return (ssize_t)n;
 }
 
-/* Descriptors come along as a choice says. A packet has its length in front. */
+/* A choice gives the number of descriptors. The length of a packet precedes it. */
 ssize_t fake_recvmsg(struct msghdr *m) {
 	struct iovec *iov = m->msg_iov;
 	size_t length = iov->iov_len, count = choose() & 0x7f;
@@ -261,7 +262,7 @@ ssize_t fake_recvmsg(struct msghdr *m) {
 	return (ssize_t)take_text(iov->iov_base, length);
 }
 
-/* What init tells the daemon: frames with a right length, each once, in an order. */
+/* Checks init's frames: their lengths and their order, and that each comes once. */
 ssize_t fake_send(const void *message, size_t length) {
 	struct frame f;
 	if (length < sizeof f)
@@ -294,7 +295,7 @@ int fake_stat(const char *path, struct stat *s) {
 	return fake_call();
 }
 
-/* Names that a hostile script gave its files: a length and bytes each. */
+/* File names of a hostile script, each as a length and bytes. */
 static long list_directory(void *buffer, size_t size) {
 	struct {
 		uint64_t inode;
@@ -319,7 +320,7 @@ static long list_directory(void *buffer, size_t size) {
 	return (long)done;
 }
 
-/* What the zygote clones is the init of a sandbox, or a program that it executes. */
+/* The zygote clones the init of a sandbox, or a child that executes a program. */
 static long make_process(const struct clone_args *args) {
 	pid_t pid = fake_fork();
 	fake.in_child = 0;

@@ -1,6 +1,6 @@
-/* Included before every C source of the harness: what init, the zygote and their
- * children ask of the kernel is answered by fake.c, from the bytes of a fuzz test. The
- * sources themselves are what ships. */
+/* Every C source of the harness includes this file first. fake.c answers the system calls
+ * of init, the zygote and their children from the bytes of a fuzz test. The sources of
+ * init and the zygote are the same as in a release. */
 #ifndef SKILLRUN_FAKE_H
 #define SKILLRUN_FAKE_H
 
@@ -92,7 +92,7 @@ ssize_t fake_write(int fd, const void *buffer, size_t length);
 #define waitpid(pid, status, options) fake_waitpid(status, options)
 #define write(fd, buffer, length) fake_write(fd, buffer, length)
 
-/* The ways in: they come back by fake_exit only. */
+/* The entry points. They return only by fake_exit. */
 _Noreturn void harness_init(void);
 _Noreturn void harness_zygote(void);
 

@@ -1,7 +1,7 @@
-/* Takes inputs from a Go fuzz test by a pipe, each with its length in front, and answers
- * a byte for each. To each it adds variants of its own: those that reach code which no
- * input has reached are kept and changed further. The input that runs lies in the file
- * at descriptor 3, where the Go test finds it after a crash. */
+/* Reads inputs of a Go fuzz test from a pipe, each after its length, and answers each with
+ * one byte. It also runs variants of each input. It keeps a variant that reaches new code
+ * and changes it further. The current input is in the file at descriptor 3, where the Go
+ * test finds it after a crash. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static struct kept {
 } kept[MAX_KEPT];
 static size_t kept_count;
 
-/* gcc calls it at every branch of what is compiled with -fsanitize-coverage=trace-pc. */
+/* gcc's -fsanitize-coverage=trace-pc adds a call of it to every branch. */
 void __sanitizer_cov_trace_pc(void);
 void __sanitizer_cov_trace_pc(void) {
 	uintptr_t here = (uintptr_t)__builtin_return_address(0);
@@ -51,7 +51,7 @@ static void run_one(uint8_t *file, const uint8_t *input, size_t length) {
 	uint32_t head = (uint32_t)length;
 	memcpy(file, &head, sizeof head);
 	memcpy(file + sizeof head, input, length);
-	/* A copy whose end the sanitizer guards. */
+	/* The sanitizer guards the end of this copy. */
 	uint8_t *copy = malloc(length ? length : 1);
 	memcpy(copy, input, length);
 	memset(edges, 0, sizeof edges);
@@ -70,7 +70,7 @@ static void run_one(uint8_t *file, const uint8_t *input, size_t length) {
 static size_t change(uint8_t *b, size_t length) {
 	static const uint32_t odd[] = { 0, 1, 2, 3, 4, 16, 63, 64, 65, 255, 4095, 4096, 65535, 1 << 24, 0x7fffffff, 0x80000000, 0xfffffffc, 0xffffffff };
 	uint32_t word = odd[any(sizeof odd / sizeof *odd)];
-	size_t at = 1 + any((uint32_t)length - 1), n; /* the first byte says whose input it is */
+	size_t at = 1 + any((uint32_t)length - 1), n; /* the first byte selects init or the zygote */
 	switch (any(6)) {
 	case 0:
 		b[at] ^= (uint8_t)(1u << any(8));
@@ -83,21 +83,21 @@ static size_t change(uint8_t *b, size_t length) {
 		if (at >= 4 && at + sizeof word <= length)
 			memcpy(b + at, &word, sizeof word);
 		break;
-	case 3: /* takes out */
+	case 3: /* removes bytes */
 		n = 1 + any(8);
 		if (at + n < length && length - n > 8) {
 			memmove(b + at, b + at + n, length - at - n);
 			return length - n;
 		}
 		break;
-	case 4: /* puts in what stands there already */
+	case 4: /* repeats bytes */
 		n = 1 + any(32);
 		if (at + n <= length && length + n <= MAX_INPUT) {
 			memmove(b + at + n, b + at, length - at);
 			return length + n;
 		}
 		break;
-	case 5: { /* takes over from another */
+	case 5: { /* copies bytes of another input */
 		const struct kept *k = &kept[any((uint32_t)kept_count)];
 		size_t from = any((uint32_t)k->length);
 		n = 1 + any(64);
