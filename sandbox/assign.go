@@ -40,7 +40,7 @@ func (c *sandbox) verify() error {
 	if err != nil {
 		return &SetupError{Step: "posture", Err: err}
 	}
-	// Before the program runs: what happens earlier is not told again.
+	// Register before the program runs: the kernel does not repeat a notification.
 	if c.oom, err = c.group.notifyOOM(); err != nil {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
@@ -71,8 +71,7 @@ func openNamespace(pid int, name string) (*os.File, error) {
 	return openQuiet(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY)
 }
 
-// limit sets the limits that can be set at any time, unless they are. It reports
-// whether it had to.
+// limit sets the limits that can change at any time. It reports whether it changed one.
 func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	was := c.limited
 	if was.MemoryBytes == l.MemoryBytes && was.Processes == l.Processes && was.MilliCPUs == l.MilliCPUs {
@@ -80,7 +79,7 @@ func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	}
 	err = c.group.limitMemory(l.MemoryBytes)
 	if err == nil {
-		err = c.group.limitProcesses(l.Processes + 1) // with init
+		err = c.group.limitProcesses(l.Processes + 1) // plus one for init
 	}
 	if err == nil && was.MilliCPUs != l.MilliCPUs {
 		err = c.group.limitCPU(l.MilliCPUs)
@@ -92,8 +91,8 @@ func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	return true, c.faults.injectLimits(c)
 }
 
-// assign gives a sandbox that waits its program and returns when the exec of the
-// first command succeeded.
+// assign sends a waiting sandbox its program. It returns when the exec of the first command
+// has succeeded.
 func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
 	defer stop()
@@ -124,7 +123,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		return &SetupError{Step: "workspace", Err: err}
 	}
 	c.pipes.start(io)
-	if !stop() { // canceled just now, and the socket with it
+	if !stop() { // ctx has just ended, and its end closed the socket
 		return step("start", context.Cause(ctx))
 	}
 	notify := func() error { return c.control.assign(initName(s.ID), m.trees, m.targets, kind, payload) }
@@ -137,17 +136,17 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	return c.forked.run(s)
 }
 
-// initName is what the init of a running sandbox is called: the end of the program's
-// ID, as much as the kernel keeps of a name. By it the machine's root finds the
-// sandbox of an execution, whose cgroup is named after its slot.
+// initName is the process name of a running sandbox's init: the last 15 bytes of the
+// program's ID, as much as the kernel keeps of a name (prctl(2)). With it the machine's
+// root can find the sandbox of an execution, whose cgroup is named after its slot.
 func initName(id string) string { return id[max(0, len(id)-15):] }
 
-// begin has init let the program run, by what tell says, and waits for its word, a
-// frame of the given kind, that the program does or may.
+// begin lets the program run: it calls notify, which writes to init, and waits for init's
+// frame of the kind word.
 //
-// No caller's going away ends that any more: the program may run by now and have
-// printed something that was read. Then it is stopped like all that runs, with a
-// signal and its grace, and ends as itself.
+// The end of the caller's ctx does not end begin: the program may already run, and the
+// caller may have read its output. Stop ends such a program like any other, with a signal
+// and the grace period.
 func (c *sandbox) begin(notify func() error, word uint32) error {
 	giveUp := time.AfterFunc(startPatience, func() { c.control.file.Close() })
 	defer giveUp.Stop()
@@ -157,7 +156,7 @@ func (c *sandbox) begin(notify func() error, word uint32) error {
 	if _, err := c.control.expect(word, 0); err != nil {
 		return step("init", err)
 	}
-	if !giveUp.Stop() { // just now, and the socket is closed
+	if !giveUp.Stop() { // the timer has just fired and closed the socket
 		return step("start", context.DeadlineExceeded)
 	}
 	return nil

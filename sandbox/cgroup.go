@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is where on this machine the cgroups of sandboxes are made:
-// beneath one directory on cgroup v2, beneath one per controller on v1.
+// A hierarchy is the base for the cgroups of sandboxes: one directory on cgroup v2, one
+// directory per controller on v1.
 type hierarchy struct {
 	unified bool
-	prefix  string            // of the paths that libcontainer gets
+	prefix  string            // prefix of the paths for libcontainer
 	base    map[string]string // controller -> directory; v2 has one, ""
 	swap    bool              // v1: the kernel can limit memory and swap together
 }
@@ -37,8 +37,8 @@ const unifiedRoot = "/sys/fs/cgroup"
 // groupPrefix begins the name of an instance's cgroup.
 const groupPrefix = "skillrun-"
 
-// openHierarchy finds the place beneath parent, or beneath the process's own
-// cgroup if parent is empty.
+// openHierarchy returns the hierarchy beneath parent, or beneath the process's own cgroup
+// if parent is empty.
 func openHierarchy(parent string) (*hierarchy, error) {
 	h := &hierarchy{unified: cgroups.IsCgroup2UnifiedMode(), prefix: parent}
 	if h.unified && parent == "" {
@@ -50,8 +50,8 @@ func openHierarchy(parent string) (*hierarchy, error) {
 			return nil, err
 		}
 	}
-	// libcontainer knows the mount points; a path relative to the process's
-	// own cgroups stays so on v1, where these differ between controllers.
+	// Libcontainer finds the mount points. On v1 it resolves the path relative to the
+	// process's own cgroups, which differ between controllers.
 	m, err := manager.New(&cgroups.Cgroup{Path: filepath.Join(h.prefix, "x"), Resources: &cgroups.Resources{}})
 	if err != nil {
 		return nil, err
@@ -65,9 +65,9 @@ func openHierarchy(parent string) (*hierarchy, error) {
 	return h, nil
 }
 
-// ownGroup is the cgroup v2 that this process may divide: its own, which is path
-// beneath root, or the topmost if it shares its own with others, as a daemon in a
-// terminal does with a shell. A cgroup with processes passes no controllers on.
+// ownGroup returns the cgroup v2 that this process may divide. That is its own cgroup, at
+// path beneath root. If other processes share it, as a shell does with a daemon in a
+// terminal, it is the topmost cgroup. A cgroup with processes can't pass controllers on.
 func ownGroup(root, path string) (string, error) {
 	if filepath.Base(path) == daemonGroup {
 		return filepath.Dir(path), nil
@@ -82,7 +82,7 @@ func ownGroup(root, path string) (string, error) {
 	return path, nil
 }
 
-// save writes what loadHierarchy reads.
+// save writes h to a file, for loadHierarchy.
 func (h *hierarchy) save(path string) error {
 	b, err := json.Marshal(savedHierarchy{h.unified, h.base})
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *hierarchy) save(path string) error {
 	return os.WriteFile(path, b, 0o600)
 }
 
-// loadHierarchy returns a hierarchy good enough to clear groups in.
+// loadHierarchy reads a hierarchy that save wrote. It only serves to clear groups.
 func loadHierarchy(path string) (*hierarchy, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -131,15 +131,16 @@ func (h *hierarchy) prepare() error {
 	return nil
 }
 
-// isMachineRoot tells the root of the machine from that of a cgroup namespace: only
-// the first may hold processes and pass controllers on, and only it has no type.
+// isMachineRoot reports whether dir is the machine's root cgroup and not the root of a
+// cgroup namespace. Only the machine's root may hold processes and pass controllers on, and
+// only it has no cgroup.type (cgroups(7)).
 func isMachineRoot(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// divisible says why the base can't have children with controllers: on v2 another
-// process is in it.
+// divisible returns an error if the base can't have children with controllers, because on
+// v2 another process is in it.
 func (h *hierarchy) divisible() error {
 	dir := h.base[""]
 	if !h.unified || isMachineRoot(dir) {
@@ -157,7 +158,7 @@ func (h *hierarchy) divisible() error {
 	return nil
 }
 
-// moveAway moves this process into its leaf if it is in dir itself.
+// moveAway moves this process from dir into the leaf daemonGroup, if it is in dir itself.
 func (h *hierarchy) moveAway(dir string) error {
 	procs, err := readPids(dir)
 	if err != nil {
@@ -183,8 +184,9 @@ func (h *hierarchy) group(elem ...string) group {
 	return g
 }
 
-// slim returns the cgroup of a sandbox that the zygote makes. On v1 it is its own only
-// where something is limited or counted; for the rest it stays in its zygote's.
+// slim returns the cgroup of a sandbox that the zygote makes. On v1 the sandbox has its own
+// cgroup only for controllers that limit or count. For the others it stays in the zygote's
+// cgroup.
 func (h *hierarchy) slim(elem ...string) group {
 	g := h.group(elem...)
 	if !h.unified {
@@ -195,13 +197,13 @@ func (h *hierarchy) slim(elem ...string) group {
 	return g
 }
 
-// find returns the cgroup of that name, wherever in the machine's hierarchies it
-// is. It need not exist.
+// find searches all hierarchies of the machine for the cgroup of that name. It need not
+// exist.
 func (h *hierarchy) find(name string) group {
 	g := h.group(name)
 	_ = filepath.WalkDir(unifiedRoot, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() {
-			return nil // a cgroup may go away meanwhile
+			return nil // a cgroup may be removed during the walk
 		}
 		if e.Name() != name {
 			return nil
@@ -245,7 +247,7 @@ func (g group) number(controller, name string) (int64, error) {
 	return strconv.ParseInt(s, 10, 64)
 }
 
-// value is the number behind key in a file of "key number" lines.
+// value returns the number of key in a file of "key number" lines.
 func (g group) value(controller, name, key string) (uint64, error) {
 	s, err := g.read(controller, name)
 	if err != nil {
@@ -257,7 +259,7 @@ func (g group) value(controller, name, key string) (uint64, error) {
 	return 0, fmt.Errorf("%s: no %s", g.file(controller, name), key)
 }
 
-// lineValue is what stands behind key in such lines.
+// lineValue returns the value of key in such lines.
 func lineValue(text, key string) (string, bool) {
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
@@ -275,8 +277,8 @@ func (g group) oomKills() (uint64, error) {
 	return g.value("memory", "memory.oom_control", "oom_kill")
 }
 
-// usage reads what the group's processes took so far. What the kernel doesn't
-// tell stays zero.
+// usage reads the resources that the group's processes have used so far. Values that the
+// kernel doesn't report stay zero.
 func (g group) usage() Usage {
 	u := g.cpuUsage()
 	peak := "memory.max_usage_in_bytes"
@@ -287,22 +289,24 @@ func (g group) usage() Usage {
 	return u
 }
 
-// cpuUsage is the part of usage that is of processors.
+// cpuUsage is the CPU part of usage.
 func (g group) cpuUsage() (u Usage) {
 	if g.unified {
 		text, _ := g.read("cpu", "cpu.stat")
 		u.UserCPU, u.SystemCPU = microseconds(text, "user_usec"), microseconds(text, "system_usec")
 		return u
 	}
-	// Exact is the sum. Its parts are counted by who runs when the clock ticks, 250 times
-	// a second or so, which gives too much to those whom a limit of processors stops at
-	// that very tick, and little or nothing to who runs for less. So the sum is divided
-	// as they are, as the kernel does on v2 (cputime_adjust in kernel/sched/cputime.c).
+	// Only the sum is exact. The kernel samples user and system time when the clock ticks,
+	// about 250 times a second. A process that a CPU limit stops at a tick is counted too
+	// high, and a process that runs for less than a tick is counted too low. So the sum is
+	// divided in the ratio of the samples, as the kernel does on v2 (cputime_adjust in
+	// kernel/sched/cputime.c).
 	sum, err := g.number("cpuacct", "cpuacct.usage")
 	if err != nil {
 		return u
 	}
-	// A heading, and for each processor its number and nanoseconds of user and system.
+	// The file has a heading, then for each processor its number and the nanoseconds of
+	// user and system time.
 	text, _ := g.read("cpuacct", "cpuacct.usage_all")
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) == 3 {
@@ -320,8 +324,9 @@ func (g group) cpuUsage() (u Usage) {
 	return u
 }
 
-// cpuSince takes off what was used before. How much of that was the system's may since
-// have been found to be less.
+// cpuSince subtracts the earlier usage. The kernel may have corrected the earlier split
+// between user and system time since, so a difference can be negative. cpuSince then takes
+// it from the other part.
 func (u Usage) cpuSince(before Usage) Usage {
 	u.UserCPU, u.SystemCPU = u.UserCPU-before.UserCPU, u.SystemCPU-before.SystemCPU
 	if u.SystemCPU < 0 {
@@ -350,7 +355,7 @@ func (g group) limitProcesses(n int) error {
 	return g.write("pids", "pids.max", strconv.Itoa(n))
 }
 
-// create makes the group's directories, beneath one that exists.
+// create makes the group's directories. Their parents must exist.
 func (g group) create() error {
 	made := map[string]bool{} // controllers may share one
 	for _, dir := range g.dirs {
@@ -376,9 +381,9 @@ func (g group) create() error {
 	return nil
 }
 
-// limitDevices allows the processes of the group, and of those beneath it, a sandbox's
-// devices only. On v1 that is for the devices hierarchy, in which the zygote's cgroup
-// is also that of its sandboxes.
+// limitDevices allows the processes of the group and of its descendants only a sandbox's
+// devices. On v1 it does nothing: there the zygote's sandboxes are in the zygote's cgroup
+// of the devices hierarchy, which libcontainer limits.
 func (g group) limitDevices() error {
 	if !g.unified {
 		return nil
@@ -389,7 +394,7 @@ func (g group) limitDevices() error {
 	return nil
 }
 
-// limitMemory sets what the group's processes may take, with swap and the buffers of
+// limitMemory limits the memory of the group's processes, including swap and the buffers of
 // sockets.
 func (g group) limitMemory(bytes int64) error {
 	if err := g.limitSockets(bytes); err != nil {
@@ -401,7 +406,8 @@ func (g group) limitMemory(bytes int64) error {
 	}
 	const both = "memory.memsw.limit_in_bytes"
 	if err := g.write("memory", "memory.limit_in_bytes", n); err != nil {
-		// A limit above that of both: that one has to go first.
+		// The kernel refuses a memory limit above the limit of memory and swap: raise
+		// that one first.
 		if !g.swap || g.write("memory", both, n) != nil {
 			return err
 		}
@@ -417,7 +423,7 @@ func (g group) write(controller, name, value string) error {
 	return writeAll(g.file(controller, name), value)
 }
 
-// doors opens the files through which a process enters the group by itself.
+// procsFiles opens the files through which a process enters the group.
 func (g group) procsFiles() (files []*os.File, err error) {
 	name := "tasks"
 	if g.unified {
@@ -445,7 +451,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// verify compares what the kernel says the limits are with what they should be.
+// verify compares the kernel's limits with the limits that they should be.
 func (g group) verify(memory int64, processes int) error {
 	page := int64(os.Getpagesize())
 	down := func(bytes int64) int64 { return bytes / page * page } // as the kernel rounds
@@ -507,7 +513,7 @@ func (g group) kill() error {
 		return nil
 	}
 	if !g.unified && g.dirs["freezer"] != "" {
-		// What is frozen does not die. Only somebody else froze it.
+		// A frozen process does not die. The daemon freezes no cgroup, but another program may.
 		_ = g.write("freezer", "freezer.state", "THAWED")
 	}
 	pids, err := g.pids()
@@ -517,7 +523,7 @@ func (g group) kill() error {
 	return err
 }
 
-// clear kills until nobody is left and removes the group with its children.
+// clear kills until no process is left, then removes the group with its children.
 func (g group) clear(patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
@@ -532,8 +538,8 @@ func (g group) clear(patience time.Duration) error {
 	}
 }
 
-// removeSoon removes a group that nobody is in, or somebody who is about to end. It
-// opens no file, of which there may be too few.
+// removeSoon removes a group without processes. It retries while the last process ends. It
+// opens no cgroup file, because descriptors may be exhausted.
 func (g group) removeSoon(patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -545,7 +551,7 @@ func (g group) removeSoon(patience time.Duration) error {
 	}
 }
 
-// killTree kills in the group and in the groups beneath it.
+// killTree kills the processes of the group and of its descendants.
 func (g group) killTree() error {
 	for _, child := range g.children() {
 		if err := child.killTree(); err != nil {
@@ -558,7 +564,7 @@ func (g group) killTree() error {
 func (g group) children() []group {
 	names := map[string]bool{}
 	for _, dir := range g.dirs {
-		entries, _ := os.ReadDir(dir) // gone means empty
+		entries, _ := os.ReadDir(dir) // a group that is gone has no children
 		for _, e := range entries {
 			if e.IsDir() {
 				names[e.Name()] = true
@@ -576,7 +582,7 @@ func (g group) children() []group {
 	return children
 }
 
-// remove removes the group's directories, which must be without processes.
+// remove removes the group and its children, which must have no processes.
 func (g group) remove() error {
 	for _, child := range g.children() {
 		if err := child.remove(); err != nil {

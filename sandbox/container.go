@@ -18,8 +18,8 @@ import (
 	_ "github.com/opencontainers/cgroups/devices" // enables device rules
 )
 
-// Sizes of the mounts that a Spec does not size. Their pages are charged to
-// the sandbox's memory.
+// Sizes of the mounts whose size is not in the Spec. Their pages are charged to the
+// sandbox's memory.
 const (
 	tmpFiles    = 16384
 	shmBytes    = 64 << 20
@@ -29,10 +29,10 @@ const (
 )
 
 // initCapabilities are all that init starts with: SETUID, SETGID and SETPCAP to become
-// the script, KILL to end it, and SYS_ADMIN until its mounts are in their places.
+// the script, KILL to end it, and SYS_ADMIN until init has attached the mounts.
 var initCapabilities = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_ADMIN"}
 
-// maskedPaths of /proc tell about the machine or let one into it.
+// maskedPaths of /proc describe the machine or give access to it.
 var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/bootconfig", "/proc/cgroups", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats",
 	"/proc/driver", "/proc/dynamic_debug", "/proc/fs", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms",
@@ -42,9 +42,8 @@ var maskedPaths = []string{
 	"/proc/timer_list", "/proc/timer_stats", "/proc/tty", "/proc/vmallocinfo", "/proc/zoneinfo",
 }
 
-// containerConfig is what libcontainer is asked to build for c: a sandbox without the
-// mounts of an execution, as the zygote makes it (init_cloned.c). Init makes /proc
-// read-only.
+// containerConfig is libcontainer's configuration of c: a sandbox without the mounts of an
+// execution, as the zygote makes it (init_cloned.c). Init makes /proc read-only later.
 func (c *sandbox) containerConfig() *configs.Config {
 	s, ids, g, st := c.spec, c.ids, c.group, c.staging
 	config := &configs.Config{
@@ -64,7 +63,7 @@ func (c *sandbox) containerConfig() *configs.Config {
 		Rlimits:         rlimits(s),
 		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: resources(s, g)},
 		Mounts:          mounts(s, st),
-		// Limits of the sandbox's own user namespace, so root of it is bound, too.
+		// These limits are per user namespace, so they also bind root of the sandbox.
 		Sysctl: map[string]string{
 			"user.max_user_namespaces":   "0",
 			"user.max_net_namespaces":    "0",
@@ -104,8 +103,8 @@ var hasTimeNamespaces = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// hiddenUptime makes the clocks of a sandbox start near zero: how long a
-// machine is up tells which machine it is.
+// hiddenUptime makes the clocks of a sandbox start near zero, because the uptime helps to
+// identify a machine.
 func hiddenUptime() map[string]specs.LinuxTimeOffset {
 	since := func(clock int32) specs.LinuxTimeOffset {
 		var t unix.Timespec
@@ -118,12 +117,12 @@ func hiddenUptime() map[string]specs.LinuxTimeOffset {
 }
 
 func resources(s Spec, g group) *cgroups.Resources {
-	// Room for libcontainer's own first stage, a Go program with threads of
-	// its own; verify sets the limit that holds before the program runs.
+	// Libcontainer's first stage is a Go program with many threads, which count here.
+	// verify sets the program's limit before the program runs.
 	processes := int64(max(s.Limits.Processes+1, firstStageThreads))
 	r := &cgroups.Resources{Memory: s.Limits.MemoryBytes, PidsLimit: &processes, Devices: deviceRules()}
 	if g.unified {
-		r.MemorySwap = s.Limits.MemoryBytes // together with memory, so none
+		r.MemorySwap = s.Limits.MemoryBytes // the sum of memory and swap, so no swap
 		r.Unified = map[string]string{"memory.oom.group": "1", "cgroup.max.descendants": "0"}
 	} else if g.swap {
 		r.MemorySwap = s.Limits.MemoryBytes
@@ -134,19 +133,20 @@ func resources(s Spec, g group) *cgroups.Resources {
 const firstStageThreads = 64
 
 // Connections in TIME_WAIT are charged to no cgroup, and each takes some 250 bytes for a
-// minute. Of a namespace's own the kernel would keep as many as of the machine, 262,144
-// at most; it ends more than these at once (tcp(7)). init_prepared.c has the same.
+// minute. By default a network namespace may have as many as the machine, at most 262,144.
+// The kernel ends connections above maxTimeWait at once (tcp(7)). init_cloned.c has the
+// same number.
 const (
 	sysctlTimeWait = "net.ipv4.tcp_max_tw_buckets"
 	maxTimeWait    = "4096"
 )
 
-// sysctlStamps set to 0 ends copies of sent packets in error queues, which no cgroup is
-// charged with and any message can ask for. Older kernels have it for the whole machine
-// only, where it is not ours to set.
+// sysctlStamps set to 0 keeps copies of sent packets out of error queues. Any message can
+// ask for such a copy, and no cgroup is charged for it. Older kernels have this setting
+// only for the whole machine, and there the daemon does not change it.
 const sysctlStamps = "net.core.tstamp_allow_data"
 
-// hasStampSetting says whether a network namespace has a setting of its own.
+// hasStampSetting reports whether each network namespace has its own sysctlStamps.
 var hasStampSetting = sync.OnceValue(func() bool {
 	return onThrowawayThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -157,12 +157,12 @@ var hasStampSetting = sync.OnceValue(func() bool {
 	}) == nil
 })
 
-// rlimits are the limits that stand beside the cgroup's.
+// rlimits are the resource limits, which apply in addition to the cgroup's limits.
 func rlimits(s Spec) []configs.Rlimit {
 	var list []configs.Rlimit
 	for resource, value := range wantRlimits(s) {
 		if resource == unix.RLIMIT_NOFILE {
-			value = max(value, initOpenFiles) // the script's own is set by init
+			value = max(value, initOpenFiles) // init sets the script's
 		}
 		list = append(list, configs.Rlimit{Type: resource, Hard: value, Soft: value})
 	}
@@ -173,15 +173,16 @@ func rlimits(s Spec) []configs.Rlimit {
 // initOpenFiles is enough for init to start a pipeline of maxCommands.
 const initOpenFiles = 256
 
-// noDump is the limit of core dumps in bytes. It is too small for a file, and where
-// core_pattern is a pipe it is the one value with which the kernel starts no program:
-// with any other, 0 too, that would run as root outside and read what crashed
-// (coredump_pipe in fs/coredump.c; do_coredump before Linux 6.17). The filter keeps a
-// script from another one: see pretend_when in seccomp.yaml.
+// noDump is the limit of core dumps in bytes. It is too small for a file. If core_pattern
+// is a pipe, it is the only value with which the kernel starts no program: with any other
+// value, even 0, the kernel runs the pipe's program as root outside the sandbox, and that
+// program reads the crashed process (coredump_pipe in fs/coredump.c; do_coredump before
+// Linux 6.17). The filter keeps a script from changing the limit: see pretend_when in
+// seccomp.yaml.
 const noDump = 1
 
-// dumpLimit is noDump, or 0 where this process can't have children with 1: it keeps
-// files away as well, and boundaries.go knows that it does for no pipe.
+// dumpLimit is noDump, or 0 if this process can't give its children 1. 0 prevents files
+// as well, but not a pipe's program: boundaries.go reports that.
 func dumpLimit() uint64 {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil || own.Max >= noDump {
@@ -207,8 +208,9 @@ func wantRlimits(s Spec) map[int]uint64 {
 		unix.RLIMIT_STACK:      8 << 20,
 	}
 	if s.Limits.CPU > 0 {
-		// The watched cgroup is the limit, this the net beneath it: per
-		// process, so later, and in whole seconds.
+		// The daemon enforces the limit by the cgroup's counter. RLIMIT_CPU is
+		// the fallback: it counts per process, so it ends a program later, and
+		// in whole seconds.
 		want[unix.RLIMIT_CPU] = uint64(math.Ceil(s.Limits.CPU.Seconds())) + 1
 	}
 	return want
@@ -245,29 +247,29 @@ const (
 	withExec = unix.MS_NOSUID | unix.MS_NODEV
 )
 
-// mounts lists what libcontainer mounts over the root, in order. The root itself brings
-// /usr and the files of /etc along. mount_own in init_cloned.c has the same.
+// mounts lists libcontainer's mounts over the root, in order. The root itself contains
+// /usr and the files of /etc. mount_own in init_cloned.c makes the same mounts.
 func mounts(s Spec, st *staging) []*configs.Mount {
 	tmpfs := func(target string, flags int, options string, args ...any) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: fmt.Sprintf(options, args...)}
 	}
 	return []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec, Data: "hidepid=2"},
-		// With this libcontainer makes no devices: it would bind the machine's own.
+		// With a mount at /dev libcontainer makes no devices. It would bind the machine's.
 		{Source: st.devices(), Destination: "/dev", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC},
 		tmpfs("/dev/shm", noExec, "mode=1777,size=%d,nr_inodes=%d", shmBytes, shmFiles),
-		// Programs may be executed from /tmp, which is TMPDIR: published
-		// skills build small ones there. It gives them nothing that
-		// /workspace, or an interpreter, doesn't.
+		// /tmp, which is TMPDIR, allows exec: published skills build small
+		// programs there. A script gains nothing by it, since it can execute
+		// programs in /workspace and run interpreters.
 		tmpfs("/tmp", withExec, "mode=1777,size=%d,nr_inodes=%d", s.Workspace.SizeBytes, tmpFiles),
 		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, s.Workspace.SizeBytes, tmpFiles),
 	}
 }
 
-// A slot is a pair of host ids that one sandbox has for itself.
+// An idPair is the pair of host ids of one sandbox. No other sandbox has them.
 type idPair struct {
 	index int
-	root  uint32 // of init; the script's follows
+	root  uint32 // id of init; the script has the next one
 }
 
 func (s idPair) script() uint32 { return s.root + 1 }
@@ -281,7 +283,7 @@ func (s idPair) mappings() []configs.IDMap {
 	}
 }
 
-// initDeadline is when init ends a sandbox whose daemon lives but does not.
+// initDeadline is when init ends its sandbox, if the daemon is alive but has not ended it.
 func initDeadline(l Limits) time.Duration { return l.Wall + l.Grace + initMargin }
 
 const initMargin = 10 * time.Second

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The frames between daemon and init. init.h has the same numbers and says
-// what they mean.
+// The frames between daemon and init. init.h has the same numbers and explains them.
 const (
 	frameMagic   = 0x32726b73
 	frameProgram = 1
@@ -38,7 +37,7 @@ const (
 // stages are the names of init.h's enum stage.
 var stages = []string{"none", "protocol", "filter", "fork", "descriptors", "capabilities", "ids", "directory", "exec", "cgroup", "mounts", "network", "limits", "ready"}
 
-// maxInitFrame bounds what init may send: it is not trusted more than needed.
+// maxInitFrame bounds a frame of init in bytes. The daemon does not trust init.
 const maxInitFrame = 64
 
 // control is the daemon's end of the socket to one init.
@@ -47,7 +46,7 @@ type control struct {
 	mu   sync.Mutex // frames are written whole
 }
 
-// newControl returns the daemon's end and init's.
+// newControl returns the daemon's end and init's end.
 func newControl() (*control, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -62,7 +61,7 @@ func newControl() (*control, *os.File, error) {
 	return &control{file: os.NewFile(uintptr(fds[0]), "control")}, os.NewFile(uintptr(fds[1]), "init control"), nil
 }
 
-// writePatience is for an init that doesn't read. It has nothing else to do.
+// writePatience bounds a write to an init that doesn't read. A working init reads at once.
 const writePatience = 10 * time.Second
 
 // write sends one frame. After an error the stream may hold half of it.
@@ -85,8 +84,8 @@ func appendFrame(b []byte, kind uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// assign sends what init is called from now on, the mounts of an execution as
-// descriptors with their targets, and then one frame more.
+// assign sends init its new name and the mounts of an execution, as descriptors with
+// targets, and then another frame.
 func (c *control) assign(name string, mounts []int, targets []string, kind uint32, payload []byte) error {
 	b := appendFrame(nil, frameMounts, []byte(name+"\x00"+strings.Join(targets, "\x00")+"\x00"))
 	b = appendFrame(b, kind, payload)
@@ -106,13 +105,13 @@ func (c *control) assign(name string, mounts []int, targets []string, kind uint3
 	if err == nil {
 		err = serr
 	}
-	if err == nil && sent < len(b) { // more than the socket holds; the descriptors are there
+	if err == nil && sent < len(b) { // the socket's buffer is full; the first part carried the descriptors
 		_, err = c.file.Write(b[sent:])
 	}
 	return err
 }
 
-// read returns the next frame's kind and words; io.EOF when init is gone.
+// read returns the next frame's kind and words. It returns io.EOF when init is gone.
 func (c *control) read() (kind uint32, words []uint32, err error) {
 	var h [12]byte
 	if _, err := io.ReadFull(c.file, h[:]); err != nil {
@@ -135,7 +134,7 @@ func (c *control) read() (kind uint32, words []uint32, err error) {
 	return binary.LittleEndian.Uint32(h[4:]), words, nil
 }
 
-// expect reads the one frame that may come next, with count words.
+// expect reads a frame, which must have the given kind and count words.
 func (c *control) expect(kind uint32, count int) ([]uint32, error) {
 	got, words, err := c.read()
 	switch {

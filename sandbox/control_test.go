@@ -23,7 +23,7 @@ func TestExpect(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		says []byte
-		want string // in the error; "" is none
+		want string // in the error; "": no error
 	}{
 		{"what is expected", words(frameMagic, frameReady, 4, 7), ""},
 		{"nothing", nil, "init is gone"},
@@ -105,8 +105,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestMalformedProgram sends a real init what it can't decode: the sandbox
-// must say so and be gone.
+// TestMalformedProgram sends a real init a program that it can't decode. Init must report
+// that, and the sandbox must end.
 func TestMalformedProgram(t *testing.T) {
 	h := openHost(t)
 	good, err := encodeProgram(Spec{Program: command("true")}.withDefaults(), 1000)

@@ -13,12 +13,12 @@ import (
 // direct is the maker that has libcontainer build a container for each sandbox.
 type direct struct{ host *Host }
 
-// start has libcontainer build the container and execute our init in it.
+// start has libcontainer build the container and execute init (init.c) in it.
 func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	h := d.host
 	c.faults = h.faults.of(false, c.spec.ID)
-	name := "_" + c.ids.String()                   // unique until the ids are free again
-	c.group = h.cgroups.group(h.groupName(), name) // libcontainer makes it
+	name := "_" + c.ids.String()                   // unique until the ids are released
+	c.group = h.cgroups.group(h.groupName(), name) // libcontainer makes the cgroup
 	trees, err := c.rootTrees(c.spec.Root)
 	if err == nil {
 		err = c.staging.showRoot(trees)
@@ -35,7 +35,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	}
 	process := &libcontainer.Process{
 		Args:       []string{"/proc/self/exe", initArg},
-		Env:        []string{"HOME=/"}, // libcontainer would look it up
+		Env:        []string{"HOME=/"}, // without it libcontainer reads the home directory from /etc/passwd
 		Cwd:        "/",
 		Stdin:      c.pipes.inside[0],
 		Stdout:     c.pipes.inside[1],
@@ -43,11 +43,11 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		ExtraFiles: []*os.File{theirs},
 		Init:       true,
 	}
-	c.init = &initProcess{filters: 1, free: func() error { // the script's filter; init loads its own later
-		_, _ = process.Wait() // reaps, if it ran
+	c.init = &initProcess{filters: 1, free: func() error { // the script's filter; init loads another one later
+		_, _ = process.Wait() // reaps init, if it ran
 		return container.Destroy()
 	}}
-	// Init reads the filters first. The socket's buffer holds them until then.
+	// Init reads the filters first. The socket's buffer holds them until init runs.
 	if err := c.control.write(frameFilters, encodeFilters(h.filters, c.spec.Limits.OpenFiles)); err != nil {
 		return step("init", err)
 	}
@@ -60,7 +60,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	if err := c.init.find(process); err != nil {
 		return step("container", err)
 	}
-	theirs.Close() // so that its end is seen
+	theirs.Close() // so that a read reports init's end
 	// libcontainer made init the owner of the pipes.
 	if err := c.pipes.giveTo(c.ids.script()); err != nil {
 		return step("pipes", err)
@@ -72,13 +72,13 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	return c.expectFirst()
 }
 
-// find sets pid and pidfd, of a container that runs.
+// find sets pid and pidfd of a running container's init.
 func (i *initProcess) find(process *libcontainer.Process) error {
 	pid, err := process.Pid()
 	if err != nil {
 		return err
 	}
-	pidfd, err := unix.PidfdOpen(pid, 0) // init is our child and not reaped, so pid is still its own
+	pidfd, err := unix.PidfdOpen(pid, 0) // the daemon has not reaped init, so no other process has its pid
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (i *initProcess) find(process *libcontainer.Process) error {
 func (st *staging) root() string    { return filepath.Join(st.dir, "root") }
 func (st *staging) devices() string { return filepath.Join(st.dir, "dev") }
 
-// showRoot mounts a root for libcontainer, which takes directories.
+// showRoot mounts a root at a path, because libcontainer takes a path.
 func (st *staging) showRoot(l *mountList) error {
 	if _, err := makeDir(st.dir, "root"); err != nil {
 		return err
@@ -115,14 +115,14 @@ func (st *staging) hideRoot() error {
 	return detach(st.devices())
 }
 
-// runPatience is how long libcontainer may take to notice by itself that it is
-// no longer wanted. It is not disturbed before: killed in its first stages it
-// leaves children to us that it has not told anybody about.
+// runPatience is how long libcontainer may run on after a start is canceled. If the
+// daemon kills the first stages earlier, they leave children whose pids libcontainer has
+// not reported, and the daemon has to reap those.
 const runPatience = 2 * time.Second
 
-// killOnCancel makes a start that hangs fail some time after it is canceled,
-// by killing what is in the sandbox's cgroup. The returned func ends the watch
-// and reaps what was killed.
+// killOnCancel makes a hanging start fail: runPatience after ctx is canceled it kills the
+// processes of the sandbox's cgroup. The returned func ends the watch and reaps the killed
+// processes.
 func (c *sandbox) killOnCancel(ctx context.Context) func() {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -137,7 +137,7 @@ func (c *sandbox) killOnCancel(ctx context.Context) func() {
 			select {
 			case <-done:
 				for pid := range killed {
-					_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // unless libcontainer did
+					_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // unless libcontainer reaped it
 				}
 				return
 			case <-time.After(wait):
@@ -146,7 +146,7 @@ func (c *sandbox) killOnCancel(ctx context.Context) func() {
 			for _, pid := range pids {
 				killed[pid] = true
 			}
-			_ = c.group.kill() // the cgroup may not be there yet
+			_ = c.group.kill() // the cgroup may not exist yet
 		}
 	}()
 	return func() {

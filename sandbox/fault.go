@@ -16,21 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A build with the tag skillrun_faults is for tests only: its sandboxes lack the
-// one layer that the environment names, so that the hostile suite can be run
-// against them and has to notice. Without the tag there is no such build: nothing
-// of this file, and no other way to take a layer off.
+// A build with the tag skillrun_faults is for tests only: its sandboxes lack the layer that
+// the environment names. The hostile suite runs against them and must notice. Without the
+// tag this file is not compiled, and no other code can take a layer off.
 
-// faultsVar names the layer to take off, or several with " + " between; without it the
-// sandboxes are whole. With
-// ", read back" behind the name the posture of each program is read back as ever,
-// which else would notice before any attack does; and the sandbox of Probe is
-// whole, so that a daemon starts.
+// faultsVar names the layer to take off, or several joined by " + ". Without it the
+// sandboxes have all layers. With ", read back" after the name, the daemon checks the
+// posture of each program as in a release, which finds most faults before an attack does.
+// The sandbox of Probe then has all layers, so that a daemon starts.
 const faultsVar = "SKILLRUN_FAULT"
 
 const readBack = ", read back"
 
-// A weakening is how one layer is taken off. What is nil is left alone.
+// A fault takes one layer off. A nil func changes nothing.
 type fault struct {
 	off     string // lines for fault.c
 	config  func(*configs.Config)
@@ -49,10 +47,10 @@ var faultsByName = map[string]fault{
 		config: func(c *configs.Config) {
 			leaveOut(configs.NEWUSER)(c)
 			c.UIDMappings, c.GIDMappings = nil, nil
-			c.Sysctl = nil // without it they would be the machine's
+			c.Sysctl = nil // in the machine's user namespace they would change the machine
 		},
-		// The program is the machine's user 1000, and the workspace is not that one's. Nor
-		// are there owners to map.
+		// The program is the machine's user 1000, which does not own the workspace. There
+		// is no user namespace to map owners by.
 		limits: func(c *sandbox) (err error) {
 			c.userns.Close()
 			if c.userns, err = openUserNamespace(c.ids.script()); err != nil {
@@ -65,7 +63,7 @@ var faultsByName = map[string]fault{
 		all, err := allowing()
 		return filters{init: all, script: all}, err
 	}},
-	// The program stays root of its sandbox, with all that init has and more.
+	// The program stays root of its sandbox, with init's capabilities and more.
 	"capabilities": {
 		config: func(c *configs.Config) {
 			all := slices.Concat(initCapabilities, []string{
@@ -86,7 +84,7 @@ var faultsByName = map[string]fault{
 	"uts namespace":    {config: func(c *configs.Config) { leaveOut(configs.NEWUTS)(c); c.Hostname = "" }},
 	"cgroup namespace": {config: leaveOut(configs.NEWCGROUP)},
 	"time namespace":   {config: leaveOut(configs.NEWTIME)},
-	// No proc can be mounted for a namespace of processes that isn't the sandbox's own.
+	// A sandbox can't mount a proc of a PID namespace that its user namespace doesn't own.
 	"pid namespace": {config: func(c *configs.Config) {
 		leaveOut(configs.NEWPID)(c)
 		hostProc(c)
@@ -106,8 +104,8 @@ var faultsByName = map[string]fault{
 		return nil
 	}},
 	"process limit": {limits: func(c *sandbox) error { return c.group.limitProcesses(manyProcesses) }},
-	// On v2 the memory limit is theirs, too.
-	"socket buffers": {unmetered: true, limits: func(c *sandbox) error { return c.group.limitSockets(socketShare * muchMemory) }}, // the meter would end it first
+	// On v2 the memory limit covers socket buffers, too.
+	"socket buffers": {unmetered: true, limits: func(c *sandbox) error { return c.group.limitSockets(socketShare * muchMemory) }}, // the meter would end the program first
 	"socket memory":  {unmetered: true},
 	"core dumps": {config: func(c *configs.Config) {
 		for i := range c.Rlimits {
@@ -128,7 +126,7 @@ var faultsByName = map[string]fault{
 	}},
 	"mount flags": {config: func(c *configs.Config) {
 		for _, m := range c.Mounts {
-			if m.Destination != "/dev" { // a bind, whose flags its user namespace can't take away
+			if m.Destination != "/dev" { // a bind mount, whose flags a user namespace can't clear
 				m.Flags &^= unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 			}
 		}
@@ -142,13 +140,13 @@ var faultsByName = map[string]fault{
 	}},
 }
 
-// What bounds a sandbox whose limit is off: the machine is not to fall.
+// Limits of a sandbox whose own limit is off, so that the machine survives.
 const (
 	muchMemory    = 1 << 30
 	manyProcesses = 6000
 )
 
-// weaken takes the layer off that the environment names.
+// injectFaults takes the layer off that the environment names.
 func (h *Host) injectFaults() error {
 	layer, kept := strings.CutSuffix(os.Getenv(faultsVar), readBack)
 	if layer == "" {
@@ -212,7 +210,7 @@ func (h *Host) injectFaults() error {
 	return nil
 }
 
-// named are the layers that one string names.
+// named returns the layers that one string names.
 func named[W any](all map[string]W, layers string) (list []W, err error) {
 	for _, name := range strings.Split(layers, andLayer) {
 		w, ok := all[name]
@@ -224,8 +222,9 @@ func named[W any](all map[string]W, layers string) (list []W, err error) {
 	return list, nil
 }
 
-// faultList is a mount by which fault.c finds what is off in an init of libcontainer's,
-// and which it takes away then. Nil: nothing is.
+// faultList returns a mount with the list of layers that are off in an init that
+// libcontainer makes. fault.c reads the list and unmounts it. It returns nil if fault.c has
+// nothing to take off.
 func (h *Host) faultList(all []fault) (*configs.Mount, error) {
 	var off strings.Builder
 	for _, w := range all {
@@ -267,7 +266,7 @@ func hostProc(c *configs.Config) {
 	c.MaskPaths = nil
 }
 
-// addTerminal makes a device that is the machine's.
+// addTerminal adds a device of the machine.
 func addTerminal(c *sandbox, _ *mountList) error {
 	path := filepath.Join(c.staging.devices(), "tty")
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0))); err != nil {
@@ -276,7 +275,7 @@ func addTerminal(c *sandbox, _ *mountList) error {
 	return os.Chmod(path, 0o666)
 }
 
-// sharedInodes shows the layers of the root themselves, and the machine's own /dev/null.
+// sharedInodes mounts the layers of the root instead of overlays of them.
 func sharedInodes(c *sandbox, l *mountList) error {
 	for i, layer := range c.host.rootLayers("") {
 		tree, err := cloneMount(layer.dirs[0])
@@ -292,7 +291,7 @@ func sharedInodes(c *sandbox, l *mountList) error {
 	return nil
 }
 
-// allowing is a filter that lets every call pass.
+// allowing returns a filter that allows every call.
 func allowing() ([]byte, error) {
 	f, err := seccomp.NewFilter(seccomp.ActAllow)
 	if err != nil {

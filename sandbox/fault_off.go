@@ -2,5 +2,5 @@
 
 package sandbox
 
-// weaken does nothing: only a build for tests can take a layer off (fault.go).
+// injectFaults does nothing: only a build for tests can take a layer off (fault.go).
 func (h *Host) injectFaults() error { return nil }

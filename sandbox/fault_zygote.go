@@ -20,20 +20,19 @@ import (
 */
 import "C"
 
-// Of a layer whose name begins with one of these those sandboxes are whole that
-// libcontainer makes. It is off in the ones that the zygote makes, or only in the
-// processes that interpreters fork into those.
+// A layer whose name begins with one of these prefixes is off in the zygote's sandboxes, or
+// only in processes that Python zygotes fork. Sandboxes that libcontainer makes keep it.
 const (
 	faultZygote = "zygote: "
 	faultForked = "forked: "
 )
 
-// An zygoteFault is how a layer is taken off the sandboxes that the zygote makes.
+// A zygoteFault takes a layer off the sandboxes that the zygote makes.
 type zygoteFault struct {
 	off     string // lines for fault.c, or fault.py if a Python zygote's child is meant
 	zygotes string // lines for fault.c in either case
 	zygote  func(*configs.Config)
-	host    func(*Host) error // before it is started
+	host    func(*Host) error // runs before the zygote starts
 	trees   func(*sandbox, *mountList) error
 	limits  func(*sandbox) error
 	filters func(filters) (filters, error)
@@ -51,7 +50,7 @@ var zygoteFaults = map[string]zygoteFault{
 	"uts namespace":    {off: "uts"},
 	"cgroup namespace": {off: "cgroup"},
 	"time namespace":   {off: "time"},
-	// The zygote's cgroup has no limits of its own, and the machine is not to fall.
+	// The zygote's cgroup usually has no limits. These keep the machine alive.
 	"cgroups": {off: "groups", zygote: func(c *configs.Config) {
 		processes := int64(manyProcesses)
 		c.Cgroups.Resources.Memory, c.Cgroups.Resources.PidsLimit = muchMemory, &processes
@@ -84,7 +83,7 @@ var zygoteFaults = map[string]zygoteFault{
 	"read-only root": {trees: func(_ *sandbox, l *mountList) error {
 		return unix.MountSetattr(l.trees[0], "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
 	}},
-	// In the others, too: it is one table.
+	// The layer is off in libcontainer's sandboxes, too: both makers read one table.
 	"files of the host": {host: func(h *Host) error {
 		h.beneath = append(h.beneath, "/var")
 		return bindReadOnly("/var", h.rootfs()+"/var")
@@ -120,7 +119,7 @@ var forkedFaults = map[string]zygoteFault{
 	"ids":                {off: "ids"},
 	"bounding set":       {off: "bounding set"},
 	"capabilities":       {off: "capabilities"},
-	"no new privileges":  {off: "no new privileges"}, // the zygote has it, too
+	"no new privileges":  {off: "no new privileges"}, // the Python zygote has the flag, too
 	"keyring and filter": {off: "keyring\nfilter", zygotes: "zygote filter\npython filter"},
 	"core dumps":         {off: "core", zygote: coreDumps},
 	"resource limits":    {off: "limits"},
@@ -135,13 +134,14 @@ func noFilters(filters) (filters, error) {
 
 func newPrivileges(c *configs.Config) { c.NoNewPrivileges = false }
 
-// coreDumps gives the zygote a limit that is none, for who sets itself no other.
+// coreDumps gives the zygote a limit that permits core dumps. Its descendants inherit the
+// limit unless they set their own.
 func coreDumps(c *configs.Config) {
 	c.Rlimits = []configs.Rlimit{{Type: unix.RLIMIT_CORE, Soft: muchMemory, Hard: muchMemory}}
 }
 
-// moreCapabilities are what a sandbox sets itself up with if its user namespace is
-// the zygote's.
+// moreCapabilities gives the zygote the capabilities that a sandbox needs for its setup in
+// the zygote's user namespace.
 func moreCapabilities(c *configs.Config) {
 	all := slices.Concat(zygoteCapabilities, []string{"CAP_KILL", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"})
 	c.Capabilities = &configs.Capabilities{Bounding: all, Effective: all, Permitted: all}
@@ -150,8 +150,8 @@ func moreCapabilities(c *configs.Config) {
 //go:embed fault.py
 var faultForkedText string
 
-// injectZygoteFaults takes the layer off what the zygote makes. kept: its posture is
-// heeded all the same.
+// injectZygoteFaults takes the layer off the zygote's sandboxes. If kept is true, the daemon
+// still enforces their posture.
 func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept, ready bool) error {
 	weak, err := named(all, layer)
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 const maxHarnessInput = 1 << 16
 
 // A harness is a process that runs the C code of init, of the zygote of sandboxes and of
-// the commands that they start with AddressSanitizer and UBSan. What these ask of the
-// kernel is answered from the input (testdata/harness/fake.c).
+// the commands that they start, with AddressSanitizer and UBSan. testdata/harness/fake.c
+// answers their system calls from the input.
 type harness struct {
 	cmd    *exec.Cmd
 	in     *os.File
 	out    *os.File
-	input  *os.File // what runs, for the report of a crash
+	input  *os.File // the current input, for the report of a crash
 	stderr *os.File
 }
 
@@ -73,11 +73,11 @@ func startHarness() (*harness, error) {
 	defer theirOut.Close()
 	h.in, h.out = in, out
 	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr, h.cmd.ExtraFiles = theirIn, theirOut, h.stderr, []*os.File{h.input}
-	return h, h.cmd.Start() // it ends with this process, whose pipe it reads
+	return h, h.cmd.Start() // it ends when this process ends, because it reads a pipe of this process
 }
 
-// compileHarness compiles what ships, with the flags of this package but for those that
-// the sanitizers do better.
+// compileHarness compiles the released C sources with this package's flags, except those
+// that the sanitizers replace.
 func compileHarness(dir, program string) error {
 	flags := strings.Fields("-std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
 	const own = "testdata/harness/"
@@ -121,8 +121,8 @@ const (
 	harnessZygote = 1
 )
 
-// run gives the harness one input: how system calls end, a byte each, and what the peers
-// of the program send.
+// run sends the harness one input: choices has one byte for the result of each system call,
+// and text holds the bytes that the program's peers send.
 func (h *harness) run(t *testing.T, which byte, choices, text []byte) {
 	const head = 4
 	if len(choices) > 1<<12 || head+len(choices)+len(text) > maxHarnessInput {

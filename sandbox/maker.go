@@ -11,10 +11,10 @@ import (
 // A maker makes sandboxes. There are two:
 //
 //	cloner   The zygote clones a process, which sets itself up in a few milliseconds
-//	         (zygote_make.go, init_cloned.c). It can't make another root or network.
+//	         (zygote_make.go, init_cloned.c). It makes only sandboxes with the host's
+//	         root and without a network.
 //	direct   libcontainer builds a container in about 20 ms (direct.go). It makes the
-//	         sandboxes that the zygote can't make, and every sandbox while there is no
-//	         zygote.
+//	         sandboxes that the zygote can't make, and every sandbox while no zygote runs.
 //
 // Both make the same blank sandbox: a root, /proc, /dev, /tmp and a home directory, an
 // init, and a first process that has dropped its privileges and waits. Init forks the
@@ -26,27 +26,27 @@ type maker interface {
 	// start makes c's cgroup, init and first process, and returns when the first process
 	// waits. c has ids, staging, pipes and a control socket; theirs is init's end of that
 	// socket. start sets c.group and c.init as soon as there is something to remove, so
-	// its caller destroys c after an error. When ctx ends, the caller closes the control
+	// the caller can destroy c after an error. When ctx ends, the caller closes the control
 	// socket, and start fails.
 	start(ctx context.Context, c *sandbox, theirs *os.File) error
 }
 
-// An initProcess is PID 1 of a sandbox, with its maker's knowledge of it.
+// An initProcess is PID 1 of a sandbox, with the facts that its maker knows.
 type initProcess struct {
 	pid   int      // of the host
-	pidfd *os.File // nil: it never ran
-	// free removes the maker's own state of the sandbox after all processes are gone. nil:
-	// there is none.
+	pidfd *os.File // nil: init never ran
+	// free removes the maker's state of the sandbox after all processes are gone. nil: the
+	// maker keeps no state.
 	free func() error
 	// Expectations of the first process's posture.
-	filters int               // number of our seccomp filters
+	filters int               // number of the daemon's seccomp filters
 	spaces  map[string]string // the zygote's namespaces, by name; the process must be in none
 	devices group             // cgroup v1: the cgroup with the device rules; zero: the sandbox's own
 }
 
 // open sets pid and pidfd. It closes pidfd if it fails.
 func (i *initProcess) open(pid, pidfd int) error {
-	if err := unix.SetNonblock(pidfd, true); err != nil { // so that the Go runtime waits for it
+	if err := unix.SetNonblock(pidfd, true); err != nil { // so that the Go runtime polls it
 		unix.Close(pidfd)
 		return err
 	}
@@ -54,7 +54,7 @@ func (i *initProcess) open(pid, pidfd int) error {
 	return nil
 }
 
-// wait returns when init is gone, and with it everybody in its PID namespace.
+// wait returns when init is gone, and with init every process of its PID namespace.
 func (i *initProcess) wait() error {
 	conn, err := i.pidfd.SyscallConn()
 	if err != nil {
@@ -81,7 +81,7 @@ func (i *initProcess) kill() error {
 	return errors.Join(err, kerr)
 }
 
-// quiet reports whether a socket or a pidfd has nothing to read, not even its end.
+// quiet reports whether a socket or a pidfd has nothing to read, not even an end of file.
 func quiet(f *os.File) bool {
 	conn, err := f.SyscallConn()
 	if err != nil {

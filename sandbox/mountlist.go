@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mountList is mounts that nobody sees yet, with the places where the sandbox's
-// init puts them, in that order.
+// A mountList is a list of detached mounts, which no process sees yet, with the targets to
+// which the sandbox's init attaches them, in that order.
 type mountList struct {
 	trees   []int
 	targets []string
@@ -28,14 +28,15 @@ func (l *mountList) add(tree int, err error, target string) error {
 
 func (l *mountList) close() { closeAll(l.trees) }
 
-// premounts are mounts for a Spec that is likely to be asked for.
+// premounts are mounts for a likely Spec, made before a request comes.
 type premounts struct {
 	list    *mountList
 	spec    Spec
-	sources []inode // of the Spec's directories when they were mounted
+	sources []inode // the Spec's directories at the time of the mount
 }
 
-// An inode is a directory of the host. While it is mounted no other gets its number.
+// An inode identifies a directory of the host. No other file gets its number while it is
+// mounted.
 type inode struct{ device, number uint64 }
 
 func inodeAt(dir int, path string, flags int) (inode, error) {
@@ -46,7 +47,7 @@ func inodeAt(dir int, path string, flags int) (inode, error) {
 	return inode{s.Dev, s.Ino}, nil
 }
 
-// premount makes the mounts of the Spec that c was made like.
+// premount makes the mounts of the Spec for which c was made.
 func (c *sandbox) premount() error {
 	list, err := c.executionMounts()
 	c.premounts = &premounts{list: list, spec: c.spec}
@@ -72,8 +73,8 @@ func (a *premounts) add(dir int, path string) error {
 	return err
 }
 
-// fit says whether they are what s would get now. A directory that was replaced since
-// is another inode.
+// fit reports whether s would get the same mounts now. A directory that was replaced in
+// between has another inode.
 func (a *premounts) fit(s Spec) bool {
 	if a == nil || !sameMounts(a.spec, s) {
 		return false
@@ -91,12 +92,12 @@ func (a *premounts) fit(s Spec) bool {
 	return true
 }
 
-// sameMounts says whether a and b have the same directories, of sandboxes of one profile.
+// sameMounts reports whether a and b, which have one profile, mount the same directories.
 func sameMounts(a, b Spec) bool {
 	return slices.Equal(a.Workspace.Lower, b.Workspace.Lower) && slices.Equal(a.Mounts, b.Mounts)
 }
 
-// close can be called of nil, and again.
+// close closes the mounts. It may be called on nil, and more than once.
 func (a *premounts) close() {
 	if a != nil {
 		a.list.close()
@@ -104,14 +105,14 @@ func (a *premounts) close() {
 	}
 }
 
-// mounts returns the mounts of c's Spec: those that were made before, if they fit.
+// mounts returns the mounts of c's Spec. It uses the premounts if they fit.
 func (c *sandbox) mounts() (*mountList, error) {
 	ahead := c.premounts
 	c.premounts = nil
 	if ahead.fit(c.spec) {
 		return ahead.list, nil
 	}
-	if ahead != nil { // nobody has seen them: from the beginning
+	if ahead != nil { // no process has seen them: start again with a new staging
 		ahead.close()
 		err := c.staging.close()
 		if err == nil {
@@ -124,8 +125,8 @@ func (c *sandbox) mounts() (*mountList, error) {
 	return c.executionMounts()
 }
 
-// executionMounts makes the mounts of c's Spec. Beneath /skills and /opt each sandbox has
-// a directory of its own, so that no mount point of another is seen.
+// executionMounts makes the mounts of c's Spec. Each sandbox has its own directories at
+// /skills and /opt, so it does not see the mount points of other sandboxes.
 func (c *sandbox) executionMounts() (*mountList, error) {
 	l := &mountList{}
 	s := c.spec
@@ -153,8 +154,8 @@ func (c *sandbox) executionMounts() (*mountList, error) {
 	return l, c.staging.addServers(l)
 }
 
-// pointsUnder are the directories that the mounts beneath top need, each after the one
-// that it is in, top first. None: there is no such mount.
+// pointsUnder returns the directories that the mounts beneath top need, parents first,
+// beginning with top. It returns nil if no mount is beneath top.
 func (s Spec) pointsUnder(top string) (points []string) {
 	add := func(point string) {
 		for i := range len(point) + 1 {
@@ -174,8 +175,8 @@ func (s Spec) pointsUnder(top string) (points []string) {
 	return points
 }
 
-// mountsUnder adds a read-only directory at top with nothing in it but points, of which
-// the first is top, and the mounts that go there.
+// mountsUnder adds a read-only directory at top, which contains only points, and the
+// mounts beneath top. The first point is top.
 func (c *sandbox) mountsUnder(l *mountList, top string, points []string) error {
 	if len(points) == 0 {
 		return nil
@@ -202,7 +203,7 @@ func (c *sandbox) mountsUnder(l *mountList, top string, points []string) error {
 	return nil
 }
 
-// linksTree is a mount of what goes above linksDir that nobody sees yet.
+// linksTree returns a detached mount of linksDir's parent, with the root's links.
 func (c *sandbox) linksTree() (int, error) {
 	dir, err := c.staging.linksIn(c.host.linksOf(c.spec.Root))
 	if err != nil {
@@ -215,7 +216,7 @@ func (c *sandbox) linksTree() (int, error) {
 	return tree, lockMount(tree, lockedDown)
 }
 
-// lockMount sets flags of a mount that nobody sees yet, which it closes if it can't.
+// lockMount sets flags of a detached mount. After an error the mount is closed.
 func lockMount(tree int, flags uint64) error {
 	attr := unix.MountAttr{Attr_set: flags, Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
@@ -225,7 +226,7 @@ func lockMount(tree int, flags uint64) error {
 	return nil
 }
 
-// cloneMount is the mount at a place of ours again, seen by nobody.
+// cloneMount returns a detached clone of the mount at a path of the daemon.
 func cloneMount(at string) (int, error) {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

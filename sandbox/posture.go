@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A posture is what the kernel should say about the program's first process
-// while it waits before its exec. Nothing about it changes later: what exec
-// could still give, no_new_privs takes.
+// A posture is the state that the kernel should report of the program's first process while the
+// process waits before its exec. The posture does not change later: no_new_privs keeps
+// exec from adding a privilege.
 type posture struct {
 	ids       idPair
 	group     group
@@ -23,12 +23,12 @@ type posture struct {
 	initPid   int // of the host
 	memory    int64
 	processes int
-	filters   int               // that the process has of ours
+	filters   int               // number of the daemon's filters on the process
 	devices   group             // initProcess.devices
 	spaces    map[string]string // initProcess.spaces
 }
 
-// posture is what c's first process should have.
+// posture is the posture that c's first process should have.
 func (c *sandbox) posture() posture {
 	l := c.spec.Limits
 	return posture{
@@ -37,7 +37,7 @@ func (c *sandbox) posture() posture {
 	}
 }
 
-// A procStatus is what /proc/<pid>/status says.
+// A procStatus is the text of /proc/<pid>/status.
 type procStatus string
 
 func readStatus(pid string) (procStatus, error) {
@@ -45,9 +45,9 @@ func readStatus(pid string) (procStatus, error) {
 	return procStatus(text), err
 }
 
-// value is what stands behind key, and whether it is there.
+// value returns the value of key, and whether the status has the key.
 func (s procStatus) value(key string) (string, bool) {
-	_, rest, found := strings.Cut(string(s), "\n"+key+":") // Name, the first, is nobody's question
+	_, rest, found := strings.Cut(string(s), "\n"+key+":") // the first line, Name, can't be looked up: no caller needs it
 	if !found {
 		return "", false
 	}
@@ -55,16 +55,15 @@ func (s procStatus) value(key string) (string, bool) {
 	return strings.TrimSpace(value), true
 }
 
-// of is value, or nothing.
+// of returns the value of key, or "".
 func (s procStatus) of(key string) string {
 	value, _ := s.value(key)
 	return value
 }
 
-// check finds the process that is insidePid in the sandbox, or whichever is there
-// beside init if that is 0, and compares it with p. The error has all differences of
-// the status, and of the rest the first of each kind. It returns the process's pid in
-// the sandbox.
+// check finds the first process and compares it with p. Its pid in the sandbox must be
+// insidePid, unless insidePid is 0. The error has all differences of the status, and the
+// first difference of each other kind. check returns the process's pid in the sandbox.
 func (p posture) check(insidePid uint32) (uint32, error) {
 	pid, err := p.find()
 	if err != nil {
@@ -85,7 +84,7 @@ func (p posture) check(insidePid uint32) (uint32, error) {
 	return insidePid, all.and(p.group.verify(p.memory, p.processes+1)).orNil()
 }
 
-// differences are what was found, for one line of a log.
+// differences is an error for one line of a log: the differences between two postures.
 type differences []error
 
 func (d differences) and(err error) differences {
@@ -112,7 +111,7 @@ func (d differences) Error() string {
 	return strings.Join(all, "; ")
 }
 
-// find looks for the process in the sandbox's cgroup. It and init must be alone.
+// find looks for the process in the sandbox's cgroup, which must hold only it and init.
 func (p posture) find() (int, error) {
 	pids, err := p.group.pids()
 	if err != nil {
@@ -154,7 +153,7 @@ func (p posture) checkStatus(status procStatus) error {
 	})
 }
 
-// A statusLine is what a status should say.
+// A statusLine is a line that a status should have.
 type statusLine struct{ key, value string }
 
 // compare returns all differences.
@@ -172,8 +171,9 @@ func (s procStatus) compare(want []statusLine) error {
 	return all.orNil()
 }
 
-// ownFilters is the number of seccomp filters that this process inherited, from
-// systemd perhaps, and every process of a sandbox from it. It loads none itself.
+// ownFilters is the number of seccomp filters that this process inherited, for example
+// from systemd. Every process of a sandbox inherits them. The daemon itself loads no
+// filter.
 var ownFilters = sync.OnceValues(func() (int, error) {
 	status, err := readStatus("self")
 	if err != nil {
@@ -194,7 +194,8 @@ func (p posture) checkOOMScore(pid int) error {
 	return nil
 }
 
-// checkNamespaces wants the process in none of ours and of the zygote's, and in init's.
+// checkNamespaces wants the process in init's namespaces. They must differ from the daemon's
+// and the zygote's.
 func (p posture) checkNamespaces(pid int) error {
 	names := []string{"user", "mnt", "pid", "ipc", "uts", "cgroup"}
 	if p.network == NetworkNone {
@@ -229,8 +230,8 @@ func (p posture) checkNamespaces(pid int) error {
 	return nil
 }
 
-// ownNamespaces are those of this process, which changes none of them: Isolate's come
-// before anything else.
+// ownNamespaces are this process's namespaces. They don't change: the process calls
+// Isolate before anything else.
 var ownNamespaces = sync.OnceValues(func() (map[string]string, error) {
 	names, err := entries(unix.AT_FDCWD, "/proc/self/ns")
 	if err != nil {
@@ -239,7 +240,7 @@ var ownNamespaces = sync.OnceValues(func() (map[string]string, error) {
 	return readNamespaces(os.Getpid(), names)
 })
 
-// readNamespaces says which the process has, of those with the given names.
+// readNamespaces returns the process's namespaces with the given names.
 func readNamespaces(pid int, names []string) (map[string]string, error) {
 	dir, err := openFile(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/ns", pid), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -255,8 +256,7 @@ func readNamespaces(pid int, names []string) (map[string]string, error) {
 	return links, nil
 }
 
-// checkGroups wants the process in the sandbox's cgroup of every hierarchy
-// that limits something.
+// checkGroups wants the process in the sandbox's cgroup in every hierarchy with a limit.
 func (p posture) checkGroups(pid int) error {
 	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -267,8 +267,8 @@ func (p posture) checkGroups(pid int) error {
 	if p.group.unified {
 		controllers = []string{""}
 	}
-	// The file shows paths from our cgroup namespace's root; the directories
-	// carry the mount point before it. The end is what tells sandboxes apart.
+	// The file shows paths from the root of the daemon's cgroup namespace; the
+	// directories have the mount point in front. Sandboxes differ in the last elements.
 	for _, c := range controllers {
 		path := p.group.path
 		if c == "devices" && p.devices.path != "" {
@@ -282,7 +282,8 @@ func (p posture) checkGroups(pid int) error {
 	return nil
 }
 
-// groupsOf reads /proc/<pid>/cgroup: the path of each controller, on v2 of none.
+// groupsOf parses /proc/<pid>/cgroup: it returns the path of each controller. On v2 the only
+// key is "".
 func groupsOf(text string) map[string]string {
 	paths := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -308,14 +309,14 @@ func (p posture) checkRlimits(pid int) error {
 	return nil
 }
 
-// checkDescriptors wants three pipes, and all else to close on exec.
+// checkDescriptors wants three pipes, and every other descriptor to close on exec.
 func (p posture) checkDescriptors(pid int) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	names, err := entries(unix.AT_FDCWD, dir)
 	if err != nil {
 		return err
 	}
-	slices.Sort(names) // so that always the same is named first
+	slices.Sort(names) // so that the error always names the same descriptor
 	for _, name := range names {
 		fd, err := strconv.Atoi(name)
 		if err != nil {

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// A profile is what a prepared sandbox has before it is known what runs in it, and
-// can't change any more.
+// A profile is the part of a Spec that the daemon must know before it prepares a sandbox.
+// A prepared sandbox can't change it.
 type profile struct {
 	sizeBytes, files int64
 	openFiles        int
 	cpu              time.Duration
-	python           pythonKey // of the Python zygote that its process was forked from; zero: it executes a program
+	python           pythonKey // of the Python zygote that forked the first process; zero: init forked it
 }
 
 func (s Spec) profile() profile {
 	return profile{sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
 }
 
-// blank is what a sandbox is made of before it is known what runs in it. A request's own,
-// its variables and its code, are not held any longer than its program runs.
+// blank returns the parts of s that a prepared sandbox needs. It leaves out the request's
+// variables and code: the daemon keeps those only while the program runs.
 func (s Spec) blank() Spec {
 	return Spec{Mounts: s.Mounts, Workspace: s.Workspace, Limits: s.Limits}
 }
 
-// prepare makes a sandbox with the zygote, for one program like that of s.
+// prepare has the zygote make a sandbox for one program with s's profile.
 func (h *Host) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -36,9 +36,10 @@ func (h *Host) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
 	return c, nil
 }
 
-// waits says whether a prepared sandbox is still what it was. A dying init closes its
-// socket first, and is dead some time after its last process has left the cgroups. The
-// child of a Python zygote closes its barrier, and may say so itself before its zygote does.
+// waits reports whether a prepared sandbox can still take a program. A dying init closes
+// its socket first; its pidfd reports the end only after the sandbox's last process has
+// left the cgroups. A dying child of a Python zygote closes its barrier, which can happen
+// before the Python zygote reports the child's end.
 func (c *sandbox) waits() bool {
 	if c.forked != nil && (len(c.forked.ended) > 0 || !quiet(c.forked.barrier)) {
 		return false
@@ -46,7 +47,7 @@ func (c *sandbox) waits() bool {
 	return !c.init.ended() && quiet(c.control.file)
 }
 
-// discard takes a prepared sandbox apart that no program ran in.
+// discard destroys a prepared sandbox in which no program has run.
 func (c *sandbox) discard() {
 	if err := c.destroy(); err != nil {
 		c.host.log().Error("prepared sandbox left behind", "slot", c.ids.String(), "error", err)

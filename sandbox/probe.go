@@ -21,11 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeArg is the argument by which init_probe.c recognises that it is to try a
-// sandbox. Without init for a parent it means nothing.
+// probeArg is the argument by which init_probe.c recognises the probe. It has no effect in
+// a process whose parent is not init.
 const probeArg = "skillrun-probe"
 
-// Bounds of the probe's sandbox. Small, so that their ends are soon reached.
+// Limits of the probe's sandbox. They are small, so that the probe reaches them soon.
 const (
 	probeWall      = 30 * time.Second
 	probeMemory    = 64 << 20
@@ -36,19 +36,18 @@ const (
 	maxReport      = 64 << 10
 )
 
-// Probe tries in a real sandbox that each boundary holds: it runs a program
-// there that attempts what no script may do and then uses up processes and
-// memory, and looks for what is left. It returns what Open found of the machine and what
-// was seen inside. A boundary that was not seen to hold is not found, also if
-// the program said nothing of it. The error is that no sandbox can be made; of
-// its boundaries those of the machine are returned all the same.
+// Probe tries in real sandboxes that each boundary holds. It runs a program that attempts
+// forbidden actions and then uses up processes and memory. Then it looks for leftovers on
+// the host. It returns the machine's boundaries, which Open found, and the boundaries of
+// the sandboxes. A boundary that the program did not report is not found. An error means
+// that no sandbox can be made; Probe then still returns the machine's boundaries.
 func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 	p := prober{host: h, name: strings.ToLower(rand.Text())}
 	if err := p.listen(); err != nil {
 		return h.found, fmt.Errorf("sandbox: probe: %w", err)
 	}
 	defer p.close()
-	// Whoever makes a sandbox, it has to hold.
+	// A boundary must hold in the sandboxes of both makers.
 	var cloned []Boundary
 	var clonedErr error
 	var tried sync.WaitGroup
@@ -62,7 +61,7 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 	return append(slices.Clone(h.found), both(inside, cloned)...), errors.Join(err, clonedErr)
 }
 
-// both is what holds in each of two sandboxes.
+// both returns the boundaries that hold in both sandboxes.
 func both(made, prepared []Boundary) []Boundary {
 	for i, b := range prepared {
 		if i < len(made) && made[i].Found && !b.Found {
@@ -72,13 +71,13 @@ func both(made, prepared []Boundary) []Boundary {
 	return made
 }
 
-// A probed is what is to be expected of the sandboxes of one maker.
+// A probed is the expected state of one maker's sandboxes.
 type probed struct {
 	name  string
 	start func(context.Context, Spec, IO) (*Process, error)
-	// The ids, as /proc shows them in the sandbox: of its parent user namespace.
+	// The range of ids that /proc shows in the sandbox: ids of the parent user namespace.
 	first, ids uint32
-	filters    int // of ours
+	filters    int // number of the daemon's filters
 }
 
 func (h *Host) probedDirect() probed {
@@ -86,29 +85,30 @@ func (h *Host) probedDirect() probed {
 }
 
 func (h *Host) probedClone() probed {
-	return probed{"prepared", h.Start, 2, uint32(2*len(h.ids.used) - 2), 2} // the zygote's two ids are its own
+	return probed{"prepared", h.Start, 2, uint32(2*len(h.ids.used) - 2), 2} // the zygote keeps two ids for itself
 }
 
-// A prober is one run of Probe: what it put on the host for sandboxes to find.
+// A prober is one run of Probe, with the objects that it made on the host. A sandbox must not
+// reach them.
 type prober struct {
 	host      *Host
 	name      string
-	port      string // on loopback; empty if there is none
+	port      string // on loopback; empty if loopback does not work
 	abstract  string
 	socket    string
 	locked    []*os.File
 	listeners []net.Listener
 }
 
-// listen opens what nobody in a sandbox may reach.
+// listen opens sockets and locks that a sandbox must not reach.
 func (p *prober) listen() (err error) {
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	// What can't be reached from here says nothing when a sandbox can't either. A
-	// machine without loopback has one check that can't be made, and says so.
+	// If the daemon can't reach a socket either, a sandbox's failure proves nothing. On a
+	// machine without loopback that check can't be made, and the report says so.
 	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		p.listeners = append(p.listeners, l)
 		if reachable(l) == nil {
@@ -118,7 +118,7 @@ func (p *prober) listen() (err error) {
 	p.abstract = "skillrun-probe-" + p.name
 	p.socket = filepath.Join(p.host.instance.run, "probe-"+p.name[:8])
 	if len(p.socket) > maxSocketPath {
-		p.socket = filepath.Join(idLocks, "probe-"+p.name[:8]) // as little a sandbox's to see
+		p.socket = filepath.Join(idLocks, "probe-"+p.name[:8]) // a sandbox must not see this directory either
 	}
 	for _, address := range []string{"@" + p.abstract, p.socket} {
 		l, err := net.Listen("unix", address)
@@ -136,11 +136,11 @@ func (p *prober) listen() (err error) {
 	return os.Chmod(p.socket, 0o777)
 }
 
-// lockedPaths are where a sandbox has files that others have as well.
+// lockedPaths are the paths of files that sandboxes share with the host or each other.
 var lockedPaths = []string{"/", "/etc", "/etc/passwd", "/usr", "/usr/bin", "/dev/null"}
 
-// lock takes shared locks of those files, which a sandbox would meet if they were the
-// same to the kernel.
+// lock takes shared locks on those files. A sandbox would meet the locks if it had the same
+// inodes.
 func (p *prober) lock() error {
 	paths := []string{"/usr", "/usr/bin", "/dev/null"}
 	for _, path := range lockedPaths {
@@ -154,14 +154,14 @@ func (p *prober) lock() error {
 			return err
 		}
 		p.locked = append(p.locked, f)
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil && err != unix.EWOULDBLOCK { // somebody's; as good
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil && err != unix.EWOULDBLOCK { // another process has it locked, which serves as well
 			return fmt.Errorf("lock %s: %w", path, err)
 		}
 	}
 	return nil
 }
 
-// maxSocketPath is what sun_path holds with its NUL, unix(7).
+// maxSocketPath is the longest path that sun_path holds with its NUL (unix(7)).
 const maxSocketPath = 107
 
 // reachable connects to l.
@@ -173,17 +173,17 @@ func reachable(l net.Listener) error {
 	return c.Close()
 }
 
-// dialPatience bounds a connection to a listener of this very process.
+// dialPatience bounds a connection to a listener of this process.
 const dialPatience = 5 * time.Second
 
 func (p *prober) close() {
 	for _, l := range p.listeners {
-		l.Close() // which removes the socket
+		l.Close() // Close removes the socket's file
 	}
 	closeFiles(p.locked)
 }
 
-// spec is the sandbox that is tried.
+// spec returns the Spec of the probe's sandbox.
 func (p *prober) spec(of probed) Spec {
 	return Spec{
 		ID:        "probe-" + of.name + "-" + p.name[:8],
@@ -193,7 +193,7 @@ func (p *prober) spec(of probed) Spec {
 	}
 }
 
-// env tells the program what it can't know, and what it must not find.
+// env returns the program's variables: expected values, and objects that it must not reach.
 func (p *prober) env(s Spec, of probed) ([]string, error) {
 	filters, err := ownFilters()
 	if err != nil {
@@ -232,15 +232,15 @@ func (p *prober) env(s Spec, of probed) ([]string, error) {
 	return env, nil
 }
 
-// mountPoints are those of a sandbox without mounts of its own, if they are there.
-// Beneath those that end in a slash the machine may have mounted more.
+// mountPoints returns the allowed mount points of a sandbox whose Spec has no mounts.
+// Beneath a path that ends in a slash more mount points are allowed.
 func mountPoints() []string {
 	points := []string{"/", "/usr", "/usr/", "/proc", "/dev", "/dev/shm", "/tmp", homeDir, workspaceDir, largeDir, largeDir + "/"}
 	return slices.Concat(points, maskedPaths)
 }
 
-// run runs the program, which ends by what it takes of memory while others that it
-// started would stay, and looks what became of it.
+// run runs the program and checks how it ended. The program's use of memory ends it, while
+// processes that it started would stay.
 func (p *prober) run(ctx context.Context, of probed) ([]Boundary, error) {
 	s := p.spec(of)
 	var err error
@@ -285,7 +285,7 @@ func (g group) left() string {
 	return ""
 }
 
-// boundary is what was seen of c.
+// boundary returns the result of c.
 func (c check) boundary(found bool, detail string) Boundary {
 	if !found {
 		detail = fmt.Sprintf("%s; needs %s", detail, c.how)
@@ -293,9 +293,9 @@ func (c check) boundary(found bool, detail string) Boundary {
 	return Boundary{Name: c.name, Group: c.group, Why: c.why, Detail: detail, Found: found}
 }
 
-// parseReport reads what the probe said of want. What is not said exactly once,
-// in a whole line, is not found. The complaint is about lines that should not be
-// there; empty: none.
+// parseReport parses the probe's report about want. A check that the probe did not report
+// exactly once, in a whole line, is not found. complaint describes a wrong or missing line,
+// or is "".
 func parseReport(text []byte, want []check) (found []Boundary, complaint string) {
 	type line struct {
 		held   bool
@@ -339,7 +339,7 @@ func parseReport(text []byte, want []check) (found []Boundary, complaint string)
 	return found, complaint
 }
 
-// A report takes what the probe prints, to a bound.
+// A report collects the probe's output, at most maxReport bytes.
 type report struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestProbe finds every boundary in the sandboxes as they are, and leaves nothing.
+// TestProbe finds every boundary in unchanged sandboxes. Probe leaves nothing on the host.
 func TestProbe(t *testing.T) { eachMaker(t, testProbe) }
 
 func testProbe(t *testing.T, h *Host) {
@@ -104,7 +104,7 @@ func TestProbeWithALongRunDir(t *testing.T) {
 	}
 }
 
-// Without sandboxes there is no report, but what is known of the machine.
+// Without sandboxes Probe returns only the machine's boundaries.
 func TestProbeOfAClosedHost(t *testing.T) {
 	h, err := Open(t.Context(), testConfig(t))
 	if err != nil {
@@ -201,7 +201,7 @@ func TestReportIsBounded(t *testing.T) {
 	}
 }
 
-// instructions are a seccomp filter of their own: without seccomp.yaml.
+// instructions returns a seccomp filter that does not come from seccomp.yaml.
 func instructions(list ...unix.SockFilter) []byte {
 	var b bytes.Buffer
 	for _, i := range list {
@@ -267,7 +267,7 @@ type mutation struct {
 	filters func(filters) filters
 	want    []string // checks that must name it
 	refused bool     // instead: no sandbox can be made so
-	onlyV1  bool     // on cgroup v2 there is no such layer
+	onlyV1  bool     // cgroup v2 has no such layer
 }
 
 var mutations = []mutation{
@@ -275,7 +275,7 @@ var mutations = []mutation{
 		"terminals", "processes in new namespaces", "priority inheritance", "mounting", "new namespaces", "tracing", "keyrings",
 		"io_uring", "file handles", "changing ids", "priorities", "page cache", "performance counters", "no core dumps",
 	}},
-	// Half a report is none: what was not said is missing.
+	// Half a report is not enough: a check that is not reported is missing.
 	{name: "a program that is cut", filters: func(f filters) filters { return filters{init: f.init, script: deadly(unix.SYS_STATFS)} }, want: []string{
 		"complete report", "settings of the kernel", "disk limit", "mounting", "process limit", "memory limit",
 	}},

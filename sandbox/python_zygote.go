@@ -18,65 +18,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forkServerProgram is what a Python zygote runs (forkserver.py), and forkServerDir where it is
-// in the root file system: a PYTHONPATH of its own.
+// forkServerProgram is the program of a Python zygote (forkserver.py). forkServerDir is its
+// directory in the root file system, which the Python zygote has as its PYTHONPATH.
 //
 //go:embed forkserver.py
 var forkServerProgram string
 
 const (
 	forkServerDir  = "/opt/skillrun/forkserver"
-	importPatience = 60 * time.Second // for all the modules of a Python zygote
-	forkPatienceOf = 10 * time.Second // for one child, up to its waiting
+	importPatience = 60 * time.Second // for all imports of a Python zygote
+	forkPatienceOf = 10 * time.Second // for one child, until it waits
 	maxForkPacket  = 64 << 10
 	maxBarrierLine = 4 << 10
 )
 
-// A Python says that a Program is one command that starts a Python. A Host that
-// keeps interpreters ready forks it from one that has the modules imported.
+// A Python marks a Program that is one command that starts a Python interpreter. A Host with
+// Python zygotes forks the program from a Python zygote that has already imported modules.
 type Python struct {
-	// Imports are modules of the Python zygote's own installation that the script
-	// will import, of PythonModules: with others the program is executed. Those that can't
-	// be imported are left out.
+	// Imports are modules of the Python installation that the script will import. If one
+	// is not in PythonModules, the program is executed instead of forked. The Python
+	// zygote skips modules that it can't import.
 	Imports []string
-	// Elsewhere says that the program may search for modules in directories of the
-	// workspace other than at its start. If one of those has a module of the name of
-	// one that is imported ahead, it is executed.
+	// Elsewhere reports that the program may search for modules in further directories of
+	// the workspace. If one of these has a module with the name of a preimported one, the
+	// program is executed instead of forked.
 	Elsewhere bool
 }
 
-// pythonKey is which interpreter s could be forked from; zero: none.
+// pythonKey returns the key of the Python zygote that can fork s's program. The zero key
+// means that the program must be executed.
 func (s Spec) pythonKey() pythonKey {
 	if s.Python == nil || len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 {
 		return pythonKey{}
 	}
 	c := s.Program[0].Pipeline[0]
 	env := slices.Sorted(slices.Values(environ(s.Env, c.Env)))
-	// The child's command line is JSON, which holds no other bytes.
+	// The child's command line is JSON, which can hold only valid UTF-8.
 	valid := !slices.ContainsFunc(slices.Concat(c.Args, env), func(s string) bool { return !utf8.ValidString(s) })
 	if !valid || len(c.Globs)+len(c.Redirects) > 0 {
 		return pythonKey{}
 	}
-	// A program that a mount of the execution brings is none of zygotePrograms.
+	// zygotePrograms contains no program of an execution's mounts.
 	return newPythonKey(c.Args[0], env, s.Python.Imports)
 }
 
 // A Python zygote is a Python in the zygote's container that has imported modules and
-// forks children into prepared sandboxes. It runs nothing but its own installation.
+// forks children into prepared sandboxes. It runs only code of the machine's Python.
 type pythonZygote struct {
 	socket *os.File
 	pidfd  *os.File
-	gone   chan struct{} // closed when it is
-	has    modules       // of zygoteModules, those that it has imported
+	gone   chan struct{} // closed when the Python zygote is gone
+	has    modules       // the imported ones of zygoteModules
 
 	ask sync.Mutex // one fork at a time
 
 	mu     sync.Mutex
 	answer chan forkAnswer
-	ended  map[int32]chan int // wait status by the number of a fork, of those that live
+	ended  map[int32]chan int // live children: receives the wait status, by the number of the fork
 }
 
-// forkAnswer is a packet of forkserver.py; see there.
+// forkAnswer is a packet of forkserver.py, which explains the fields.
 type forkAnswer struct {
 	Op       string   `json:"op"`
 	By       string   `json:"by"`
@@ -94,7 +95,8 @@ func (a forkAnswer) err() error {
 	return fmt.Errorf("%s: %w", a.Stage, unix.Errno(a.Errno))
 }
 
-// startPythonZygote starts one beside the zygote and waits for its imports.
+// startPythonZygote starts a Python zygote in the zygote's container and waits for its
+// imports.
 func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	in := &pythonZygote{gone: make(chan struct{}), answer: make(chan forkAnswer, 1), ended: map[int32]chan int{}}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -129,7 +131,7 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Kept open here they would hide that the Python zygote is gone.
+	// Open copies would hide the end of the Python zygote.
 	theirs.Close()
 	log.Close()
 	in.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
@@ -160,7 +162,7 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	return in, nil
 }
 
-// memoryFile is a file that holds b and has no name.
+// memoryFile returns a memory file (memfd_create(2)) with the content b.
 func memoryFile(b []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("filter", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -174,7 +176,7 @@ func memoryFile(b []byte) (*os.File, error) {
 	return f, nil
 }
 
-// logLines logs what a Python zygote prints: what went wrong in it.
+// logLines logs the lines that a Python zygote prints. They are errors.
 func (h *Host) logLines(r *os.File) {
 	defer r.Close()
 	lines := bufio.NewScanner(r)
@@ -203,12 +205,12 @@ func (in *pythonZygote) request(packet map[string]any, fds []int, patience time.
 	case <-in.gone:
 		return forkAnswer{}, errors.New("Python zygote is gone")
 	case <-time.After(patience):
-		in.close() // what it says later belongs to nothing
+		in.close() // a late answer would pass for the answer to the next request
 		return forkAnswer{}, errors.New("Python zygote doesn't answer")
 	}
 }
 
-// listen takes what the Python zygote says until it is gone.
+// listen receives the Python zygote's packets until the Python zygote is gone.
 func (in *pythonZygote) listen() {
 	defer func() {
 		close(in.gone)
@@ -234,7 +236,7 @@ func (in *pythonZygote) listen() {
 		if a.Op != "ended" {
 			select {
 			case in.answer <- a:
-			default: // to nobody's question
+			default: // an answer without a request
 				in.socket.Close()
 				return
 			}
@@ -258,7 +260,7 @@ func (in *pythonZygote) close() {
 	}
 }
 
-// children counts its children that live, as far as it has told.
+// children counts the children whose end the Python zygote has not reported.
 func (in *pythonZygote) children() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -271,8 +273,8 @@ type space struct {
 	flag int
 }
 
-// enteredSpaces are those that a child enters, in this order: the PID namespace comes with
-// the fork, and the user namespace gives it the right to enter the others.
+// enteredSpaces returns the namespaces that a child enters, in this order: it enters the PID
+// namespace by the fork, and the user namespace gives it the right to enter the others.
 func enteredSpaces() []space {
 	spaces := []space{
 		{"pid", unix.CLONE_NEWPID}, {"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET},
@@ -284,8 +286,8 @@ func enteredSpaces() []space {
 	return spaces
 }
 
-// openSpaces opens the namespaces of a process that children enter. A Python zygote does
-// not have the right to: it would be that to read init's memory.
+// openSpaces opens the namespaces of init for a child. A Python zygote may not open them:
+// the permission that it would need also lets it read init's memory (namespaces(7)).
 func openSpaces(pid int) (files []*os.File, flags []int, err error) {
 	for _, s := range enteredSpaces() {
 		f, err := openNamespace(pid, s.name)
@@ -298,18 +300,19 @@ func openSpaces(pid int) (files []*os.File, flags []int, err error) {
 	return files, flags, nil
 }
 
-// A joined is a process that a Python zygote forked into a prepared sandbox.
+// A forked is a process that a Python zygote forked into a prepared sandbox.
 type forked struct {
 	barrier *os.File
 	lines   *bufio.Reader // of barrier
-	ended   chan int      // its wait status; closed if nobody knows it
+	ended   chan int      // its wait status; closed if the Python zygote is gone
 }
 
 func newForked(barrier *os.File) *forked {
 	return &forked{barrier: barrier, lines: bufio.NewReaderSize(barrier, maxBarrierLine), ended: make(chan int, 1)}
 }
 
-// fork has a child join c, and returns when it waits for its command line.
+// fork has the Python zygote fork a child into c. It returns when the child waits for its
+// command line.
 func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -329,7 +332,7 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 	}()
 	var limits [][3]uint64
 	for _, l := range rlimits(c.spec) {
-		if l.Type == unix.RLIMIT_NOFILE { // without what init needs
+		if l.Type == unix.RLIMIT_NOFILE { // without the descriptors that only init needs
 			l.Hard = uint64(c.spec.Limits.OpenFiles)
 		}
 		limits = append(limits, [3]uint64{uint64(l.Type), l.Hard, l.Hard})
@@ -339,7 +342,7 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 		return nil, err
 	}
 	defer closeFiles(spaces)
-	if c.init.ended() { // they may be another process's, which has its number by now
+	if c.init.ended() { // then another process may have its pid, and spaces are that process's
 		return nil, errors.New("init is gone")
 	}
 	var passed []int
@@ -349,7 +352,7 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 	if err := in.forkOne(j, passed, limits, flags); err != nil {
 		return nil, err
 	}
-	theirs.Close() // kept open here it would hide that the child is gone
+	theirs.Close() // an open copy would hide the child's end
 	_ = j.barrier.SetReadDeadline(time.Now().Add(forkPatienceOf))
 	a, err := j.line()
 	if err == nil && a.Op != "waiting" {
@@ -358,8 +361,8 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 	return j, err
 }
 
-// forkOne has it fork once. The child then goes its way by itself, while the next one is
-// forked.
+// forkOne has the Python zygote fork one child. It returns before the child waits, so the
+// next fork can begin.
 func (in *pythonZygote) forkOne(j *forked, passed []int, limits [][3]uint64, spaces []int) error {
 	in.ask.Lock()
 	defer in.ask.Unlock()
@@ -368,8 +371,9 @@ func (in *pythonZygote) forkOne(j *forked, passed []int, limits [][3]uint64, spa
 		in.mu.Unlock()
 		return errors.New("Python zygote is gone")
 	}
-	// Not the slot, which another sandbox may have before the Python zygote has said that
-	// the last one's process ended. Nor a count: the child has a copy of the request.
+	// The number of a fork is random. The slot won't do: another sandbox may get it before
+	// the Python zygote reports the end of the last one's process. A counter won't do: the
+	// child has a copy of the request, and could guess other numbers.
 	sandbox := rand.Int32()
 	for in.ended[sandbox] != nil {
 		sandbox = rand.Int32()
@@ -388,7 +392,7 @@ func (in *pythonZygote) forkOne(j *forked, passed []int, limits [][3]uint64, spa
 	return err
 }
 
-// line takes what the child says next.
+// line reads the child's next line.
 func (j *forked) line() (a forkAnswer, err error) {
 	text, err := j.lines.ReadSlice('\n')
 	if err != nil {
@@ -397,8 +401,8 @@ func (j *forked) line() (a forkAnswer, err error) {
 	return a, json.Unmarshal(text, &a)
 }
 
-// run gives the child its command line and returns when it runs. The Python zygote's
-// own main does, or the program that it executed.
+// run sends the child its command line and returns when the child's program runs, forked or
+// executed.
 func (j *forked) run(s Spec) error {
 	c := s.Program[0].Pipeline[0]
 	env := map[string]string{}
@@ -423,7 +427,7 @@ func (j *forked) run(s Spec) error {
 		return step("Python zygote", err)
 	}
 	if a.Op == "started" && a.By == "exec" {
-		// It closes the barrier, or says why not.
+		// A successful exec closes the barrier. Else the child sends the error.
 		if a, err = j.line(); err != nil {
 			return nil
 		}

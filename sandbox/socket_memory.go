@@ -30,7 +30,7 @@ const socketPeriod = 50 * time.Millisecond
 // sockets take long to list.
 const socketRest = 4
 
-// maxSockets bounds the sockets of a sandbox, with those that have no file. It keeps a
+// maxSockets bounds the sockets of a sandbox, including sockets without a file. It keeps a
 // look below about 20 ms.
 const maxSockets = 16384
 
@@ -55,7 +55,7 @@ func (m *socketMeter) close() {
 	}
 }
 
-// exceeds says whether the sockets hold more than limit bytes together, or are too many.
+// exceeds reports whether the sockets together hold more than limit bytes, or are too many.
 func (m *socketMeter) exceeds(limit int64) (bool, error) {
 	used, err := m.count()
 	if err != nil || used > maxSockets {
@@ -148,10 +148,10 @@ func openDiag() (int, error) {
 	return fd, nil
 }
 
-// A socketSum is of the sockets that sock_diag lists.
+// A socketSum is the number of sockets that sock_diag lists, and the bytes that they hold.
 type socketSum struct{ listed, held int64 }
 
-// sumSockets lists all sockets, of both families and protocols that a sandbox has.
+// sumSockets lists all sockets of the two families and two protocols of a sandbox.
 func sumSockets(diag int) (sum socketSum, err error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		for _, protocol := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
@@ -208,7 +208,7 @@ func listSockets(diag int, family, protocol byte, sum *socketSum) error {
 
 var errDiagAnswer = errors.New("an answer that is none")
 
-// add adds the sockets of one packet, and says whether it is the last.
+// add adds the sockets of one packet, and reports whether it is the last packet.
 func (sum *socketSum) add(packet []byte) (done bool, err error) {
 	for len(packet) >= unix.SizeofNlMsghdr {
 		size, kind := int(binary.NativeEndian.Uint32(packet)), binary.NativeEndian.Uint16(packet[4:])

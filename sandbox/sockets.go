@@ -6,21 +6,20 @@ import (
 	"strings"
 )
 
-// socketLimit is the file by which cgroup v1 bounds the buffers of TCP and UDP. It has
-// a count of its own there: the memory limit doesn't see them. On v2 they are charged to
-// memory.max like everything else.
+// socketLimit is the file of cgroup v1 with the limit for buffers of TCP and UDP. On v1 the
+// memory limit doesn't count them. On v2 memory.max counts them.
 const socketLimit = "memory.kmem.tcp.limit_in_bytes"
 
-// socketShare is the part of a sandbox's memory that such buffers may take beside it on
-// v1. Linux gives all of TCP 9 % of a machine's memory and all of UDP 19 %
-// (tcp_init_mem in net/ipv4/tcp.c, udp_init in net/ipv4/udp.c): an eighth lies between.
+// socketShare divides a sandbox's memory limit: on v1 such buffers may take that part in
+// addition to the limit. Linux gives all of TCP 9 % of a machine's memory and all of UDP
+// 19 % (tcp_init_mem in net/ipv4/tcp.c, udp_init in net/ipv4/udp.c). An eighth is between.
 const socketShare = 8
 
-// socketBytes is that part of a memory limit.
+// socketBytes is the limit of the buffers, in bytes, for a memory limit.
 func socketBytes(memory int64) int64 { return memory / socketShare }
 
-// limitSockets bounds the buffers of the group's sockets, to which the kernel counts
-// only those that are made later.
+// limitSockets bounds the buffers of the group's sockets. The kernel counts only sockets
+// that are made later.
 func (g group) limitSockets(memory int64) error {
 	if g.unified {
 		return nil
@@ -29,11 +28,11 @@ func (g group) limitSockets(memory int64) error {
 }
 
 // socketBound is the most that a sandbox with that much memory may hold in buffers of TCP
-// on v1. Each connection gets a little beyond the limit, so that it can go on
-// (sk_stream_moderate_sndbuf): as much again is more than the probe's files are good for.
+// on v1. Each connection gets a little above the limit, so that it can go on
+// (sk_stream_moderate_sndbuf). The probe has too few descriptors to double the limit so.
 //
 // On v2 it is 0 and the probe fills no buffers: at the memory limit the kernel would kill
-// the probe before its report. uncountedSockets says what could be wrong there.
+// the probe before its report. uncountedSockets reports the setting that would break the count.
 func (h *Host) socketBound(memory int64) int64 {
 	if h.cgroups.unified {
 		return 0
@@ -42,8 +41,8 @@ func (h *Host) socketBound(memory int64) int64 {
 }
 
 // uncountedSockets returns why the memory limit of cgroup v2 doesn't count buffers of
-// sockets, or "". The kernel's command line is the only thing that can keep it from that
-// (cgroup.memory in kernel-parameters.txt).
+// sockets, or "". Only the kernel's command line can turn the count off (cgroup.memory in
+// kernel-parameters.txt).
 func uncountedSockets(commandLine string) string {
 	for _, word := range strings.Fields(commandLine) {
 		options, ok := strings.CutPrefix(word, "cgroup.memory=")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The limit of sockets follows that of memory, in a sandbox of either kind and when a
-// prewarmed one gets another limit.
+// The limit of sockets follows the memory limit, in the sandboxes of both makers, and when a
+// prewarmed sandbox gets another memory limit.
 func TestSocketLimit(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared = max(c.Prepared, 1)

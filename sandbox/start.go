@@ -26,24 +26,24 @@ type sandbox struct {
 	staging   *staging
 	pipes     *pipes
 	control   *control
-	init      *initProcess // nil: none was made
-	first     uint32       // the first process, in the sandbox
-	forked    *forked      // the same if a Python zygote forked it, else nil
+	init      *initProcess // nil: not made yet
+	first     uint32       // pid of the first process in the sandbox
+	forked    *forked      // the first process if a Python zygote forked it, else nil
 	oom       *oomNotifier
-	userns    *os.File      // its user namespace
+	userns    *os.File      // the sandbox's user namespace
 	held      []*os.File    // namespaces that the daemon destroys, not init
-	limited   Limits        // what its cgroup has
-	before    Usage         // by its init
+	limited   Limits        // limits that the cgroup has
+	before    Usage         // of init, before the program starts
 	premounts *premounts    // nil: assign makes the mounts
-	refill    *time.Timer   // pool.refill's; nil: not taken from the pool
-	faults    *faults       // of the sandboxes that its maker makes; nil but in tests
-	destroyed chan struct{} // closed when teardown has done its best
+	refill    *time.Timer   // from pool.refill; nil: not taken from the pool
+	faults    *faults       // injected into its maker's sandboxes; nil except in tests
+	destroyed chan struct{} // closed when teardown has ended, with or without an error
 }
 
-// Start builds a sandbox and lets its program begin. It returns when the exec
-// of the first command succeeded, or a *SetupError when it can't; nothing is
-// left of the sandbox then. ctx bounds the start only, up to where the program may
-// run: done later, it ends nothing.
+// Start builds a sandbox and starts its program. It returns when the exec of the first
+// command has succeeded. After a failure it returns a *SetupError and has removed the
+// sandbox. ctx bounds only the start: once the program may run, the end of ctx has no
+// effect.
 func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 	return h.start(ctx, s, io, h.pool.take)
 }
@@ -89,8 +89,9 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(Spec) *sandbo
 	return nil, err
 }
 
-// build makes a blank sandbox for programs like that of s. The first process waits, and
-// its posture is right. The sandbox is not nil after an error: the caller destroys it.
+// build makes a blank sandbox for programs with s's profile. When it returns, the first
+// process waits and its posture is right. The sandbox is not nil after an error: the
+// caller destroys it.
 func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err error) {
 	c = &sandbox{host: h, spec: s, destroyed: make(chan struct{})}
 	if c.ids, err = h.ids.take(); err != nil {
@@ -122,13 +123,13 @@ func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err erro
 	if err := c.verify(); err != nil {
 		return c, err
 	}
-	if !stop() { // canceled just now, and the socket with it
+	if !stop() { // ctx has just ended, and its end closed the socket
 		return c, step("start", context.Cause(ctx))
 	}
 	return c, nil
 }
 
-// step wraps err unless it says already how far the sandbox came.
+// step wraps err in a *SetupError, unless err is one.
 func step(name string, err error) error {
 	var setup *SetupError
 	if err == nil || errors.As(err, &setup) {
@@ -137,8 +138,8 @@ func step(name string, err error) error {
 	return &SetupError{Step: name, Err: err}
 }
 
-// explain names the cause behind the error of a failed start, if it lies
-// elsewhere: in the caller, or in too little memory.
+// explain replaces the error of a failed start by its cause, if the caller ended ctx or
+// the memory limit is too low.
 func (c *sandbox) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return &SetupError{Step: "start", Err: cause}

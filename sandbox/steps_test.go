@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStepsNameTheirObject lets single steps fail, as a machine that is damaged or
-// full would. Each says what it was about.
+// TestStepsNameTheirObject makes single steps fail, as on a damaged or full machine. Each
+// error names its object.
 func TestStepsNameTheirObject(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -89,7 +89,8 @@ func TestStepsNameTheirObject(t *testing.T) {
 	}
 }
 
-// An execution of whose mounts one can't be made has none, and leaves nothing.
+// If one mount of an execution can't be made, the execution gets no mounts and leaves none
+// behind.
 func TestMountsLeaveNothing(t *testing.T) {
 	lower := newSnapshot(t, map[string]string{"a": "a"})
 	userns, err := openUserNamespace(1 << 30)
@@ -156,8 +157,8 @@ func TestOddPolicies(t *testing.T) {
 	}
 }
 
-// The copy of the binary that sandboxes are started from is the binary, and nobody
-// can change it.
+// Sandboxes start from a copy of the binary. The copy equals the binary and can't be
+// changed.
 func TestSealedSelf(t *testing.T) {
 	f, err := sealedSelf()
 	if err != nil {
@@ -182,7 +183,7 @@ func TestSealedSelf(t *testing.T) {
 	}
 }
 
-// What the kernel holds on to for a moment delays the seal; what stays is an error.
+// A short-lived writable mapping delays the seal; one that stays is an error.
 func TestSealWaits(t *testing.T) {
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -210,8 +211,8 @@ func TestSealWaits(t *testing.T) {
 	}
 }
 
-// Open says what hinders it and gives back what it took: afterwards, with the
-// hindrance gone, it opens.
+// Open names the obstacle and releases everything that it took: once the obstacle is gone,
+// Open succeeds.
 func TestOpenIsHindered(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -26,8 +26,8 @@ func (c *sandbox) teardown(bytes int64) {
 // destroyPatience bounds how long the removal of a dead sandbox may take.
 const destroyPatience = 5 * time.Second
 
-// destroy kills what is left of the sandbox and removes it. Its ids are free
-// again when all of it is gone, and else never in this instance.
+// destroy kills the sandbox's processes and removes the sandbox. It releases the ids only
+// if the removal succeeds; else no other sandbox of this instance gets them.
 func (c *sandbox) destroy() error {
 	c.oom.stop()
 	if c.control != nil {
@@ -75,7 +75,7 @@ func (c *sandbox) destroyInit() error {
 
 // removeGroup kills the remaining processes and removes the cgroup.
 func (c *sandbox) removeGroup() error {
-	// There is nearly always no process.
+	// Nearly always the cgroup is empty.
 	if err := c.group.removeDirs(); err == nil {
 		return nil
 	}

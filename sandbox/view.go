@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever a program can open for reading it can also watch (inotify) and lock (flock,
-// fcntl), and both say what others do with the same inode: with the same file of the
-// host, or of a skill. So each sandbox sees shared files through read-only overlays of
-// its own. An overlay has an inode for each file of its layers, which no other mount
-// has; the pages stay shared.
+// A program can watch (inotify) and lock (flock, fcntl) every file that it can open for
+// reading. Both show the program how other processes use the same inode, which can be a
+// file of the host or of a skill. So each sandbox sees shared files through its own
+// read-only overlays. An overlay makes a new inode for each file of its layers, and no
+// other mount has that inode. The pages stay shared.
 //
-// Which trees those are is one table, rootLayers. Everything else that a sandbox sees is
-// in file systems of its own.
+// rootLayers is the table of these trees. All other file systems of a sandbox are its own.
 
 // A layered tree is one overlay: directories of this process's mount namespace,
 // uppermost first, and where in the sandbox it is mounted.
@@ -31,8 +30,7 @@ type layered struct {
 // counts /dev as well).
 const maxPlaces = 15
 
-// rootLayers are the trees of the root that a Spec names, each before what is mounted
-// in it.
+// rootLayers returns the trees of the root with the given name, outer mounts first.
 func (h *Host) rootLayers(root string) []layered {
 	if root != "" {
 		made, below := layersOf(h.rootOf(root))
@@ -54,9 +52,9 @@ func (h *Host) places() []string {
 	return append(places, "/dev")
 }
 
-// directoriesMounted lists the directories that are mounted beneath dir, without dir in
-// front, each before what is mounted in it. Files that somebody mounted there are not
-// seen in sandboxes: there is no overlay of a file.
+// directoriesMounted lists the directories that are mounted beneath dir, relative to dir,
+// outer mounts first. Sandboxes do not see files that are mounted there, because a file
+// can't be a layer of an overlay.
 func directoriesMounted(dir string) ([]string, error) {
 	points, err := mountsBeneath(dir)
 	if err != nil {
@@ -79,16 +77,16 @@ func directoriesMounted(dir string) ([]string, error) {
 	return places, nil
 }
 
-// layTree is a mount of dirs, uppermost first, that nobody sees yet. Nothing can be
-// changed in it, and no inode of it is in another mount.
+// layTree returns a detached overlay of dirs, uppermost first. It is read-only, and its
+// inodes are in no other mount.
 func (st *staging) layTree(dirs ...string) (int, error) {
 	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("overlay: %w", err)
 	}
 	defer unix.Close(fs)
-	// By descriptors, since fsconfig takes no more than 256 bytes. An overlay that can't
-	// be written to must have two layers.
+	// Name the layers by descriptors, since fsconfig takes no more than 256 bytes. A
+	// read-only overlay must have two layers.
 	var lowers []string
 	for _, dir := range append(slices.Clone(dirs), filepath.Join(st.dir, "empty")) {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -117,7 +115,7 @@ func (st *staging) layTree(dirs ...string) (int, error) {
 	return tree, nil
 }
 
-// rootTrees are the mounts of the root of that name, for c.
+// rootTrees returns the mounts of the root with that name, for c.
 func (c *sandbox) rootTrees(root string) (*mountList, error) {
 	l, err := c.staging.rootTrees(c.host.rootLayers(root))
 	if err == nil {
@@ -126,8 +124,8 @@ func (c *sandbox) rootTrees(root string) (*mountList, error) {
 	return l, err
 }
 
-// rootTrees are the mounts of a root, in the order in which they are put into their
-// places, with /dev as the last.
+// rootTrees returns the mounts of a root in the order in which they are attached, /dev
+// last.
 func (st *staging) rootTrees(all []layered) (*mountList, error) {
 	l := &mountList{}
 	for _, t := range all {
@@ -140,17 +138,17 @@ func (st *staging) rootTrees(all []layered) (*mountList, error) {
 	return l, l.add(tree, err, "/dev")
 }
 
-// deviceLinks are what programs expect in /dev beside devices.
+// deviceLinks are the links that programs expect in /dev.
 var deviceLinks = map[string]string{
 	"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
 }
 
-// deviceInodes are those that deviceTree takes of the staging's tmpfs.
+// deviceInodes is the number of inodes that deviceTree uses on the staging's tmpfs.
 var deviceInodes = 2 + len(deviceNames) + len(deviceLinks)
 
-// deviceTree is a mount of /dev that nobody sees yet. Its nodes are made, not the
-// machine's own: an overlay that a sandbox could see would do as well, but for device
-// nodes it has no other inodes than its layers on all kernels.
+// deviceTree returns a detached mount of /dev. It makes new device nodes. An overlay of
+// the machine's nodes would not do: on some kernels an overlay shows the inodes of its
+// layers for device nodes.
 func (st *staging) deviceTree() (int, error) {
 	dev, err := makeDir(st.dir, "dev")
 	if err != nil {
@@ -188,8 +186,8 @@ func (st *staging) deviceTree() (int, error) {
 	return tree, nil
 }
 
-// ownMount is a mount of m's directory that nobody sees yet, as layTree makes it. Its
-// layer is mounted beside the workspace's; if it is one of those it is taken.
+// ownMount returns a detached mount of m's directory, made by layTree. If the directory is
+// already mounted as a lower layer of the workspace, ownMount uses that mount.
 func (st *staging) ownMount(w Workspace, i int, m Mount, userns *os.File) (int, error) {
 	if at := slices.Index(w.Lower, m.Source); at >= 0 && m.Owned {
 		return st.layTree(filepath.Join(st.dir, lowerName(at)))
@@ -204,8 +202,8 @@ func (st *staging) ownMount(w Workspace, i int, m Mount, userns *os.File) (int, 
 	return st.layTree(target)
 }
 
-// linksIn makes the links of linksDir again, for a sandbox in which a mount hides those
-// of the root, and returns the directory that goes above linksDir.
+// linksIn makes the links of linksDir again, for a sandbox in which a mount hides the
+// root's links. It returns the parent directory of linksDir.
 func (st *staging) linksIn(links map[string]string) (string, error) {
 	top := filepath.Join(st.dir, "links")
 	own := map[string]string{}
@@ -220,14 +218,14 @@ func (st *staging) linksIn(links map[string]string) (string, error) {
 	return top + filepath.Dir(linksDir), placeLinks(top, own)
 }
 
-// linkInodes are those that linksIn takes.
+// linkInodes is the number of inodes that linksIn uses.
 func linkInodes(links map[string]string) int { return 4 + len(links) }
 
-// addServers adds the host's list of name servers, which goes with its network.
+// addServers adds the host's list of name servers, for a sandbox with the host's network.
 func (st *staging) addServers(l *mountList) error {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
-		return nil // a machine without asks nobody either
+		return nil // without the file the machine has no name servers
 	}
 	path := filepath.Join(st.dir, "resolv.conf")
 	if err := writeFile(path, string(text)); err != nil {

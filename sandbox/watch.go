@@ -10,26 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killPatience is how long init may take to report the end after it was told
-// to kill everybody, before it is killed itself.
+// killPatience is how long init may take to report the end after frameKill. Then the
+// daemon kills the whole cgroup, init included.
 const killPatience = 2 * time.Second
 
-// The period in which a CPU limit is checked is what is left, divided by the
-// processors that can use it up, between these two.
+// The daemon checks a CPU limit again after the remaining CPU time, divided by the number
+// of processors that can use it up. These two bound that period.
 const (
 	minCPUPeriod = 5 * time.Millisecond
 	maxCPUPeriod = 500 * time.Millisecond
 )
 
-// oomPeriod is how often the kernel's count is read after it announced that
-// memory ran out, which it does before it kills anybody.
+// oomPeriod is how often the daemon reads the kernel's count of OOM kills after an OOM
+// notification. The kernel notifies before it kills a process.
 const oomPeriod = 10 * time.Millisecond
 
 // lastSignal is Linux's SIGRTMAX.
 const lastSignal = 64
 
-// A watch waits for a program's end and for the reasons to bring it about. The
-// first reason is the one that the Exit carries.
+// A watch waits for a program's end, and for reasons to end the program. The Exit carries
+// the first reason.
 type watch struct {
 	p       *Process
 	exit    Exit
@@ -38,19 +38,19 @@ type watch struct {
 	oomTick <-chan time.Time
 	wall    *time.Timer
 	cpu     *time.Timer
-	kill    *time.Timer  // grace is over
-	killAt  time.Time    // when; zero: no grace runs
-	force   *time.Timer  // init doesn't answer
-	sockets *time.Timer  // when to look at what the sockets hold
+	kill    *time.Timer  // fires when the grace period is over
+	killAt  time.Time    // when kill fires; zero: no grace period runs
+	force   *time.Timer  // fires when init has not answered for killPatience
+	sockets *time.Timer  // fires when the sockets are due for a check
 	meter   *socketMeter // nil: the network is the machine's
-	fault   error        // of ours, for which the program was killed
+	fault   error        // the daemon's failure for which it killed the program
 }
 
-// endFrame is what init said last.
+// endFrame is init's last frame.
 type endFrame struct {
 	status     syscall.WaitStatus
 	byDeadline bool
-	err        error // it said nothing
+	err        error // why no frame came
 }
 
 func newWatch(p *Process) *watch {
@@ -80,9 +80,9 @@ func (w *watch) run() error {
 	defer w.meter.close()
 	go func() { w.frames <- w.p.readEnd() }()
 	end := w.wait()
-	w.meter.close() // the last who holds a namespace pays for its destruction
+	w.meter.close() // the last holder of a namespace pays for its destruction
 	if end.err == nil {
-		w.measure() // while init ends, whose end is no part of the program
+		w.measure() // before init's end, which is not part of the program
 	}
 	err := w.p.reap()
 	if end.err != nil {
@@ -95,7 +95,7 @@ func (w *watch) run() error {
 	return errors.Join(w.fault, err)
 }
 
-// wait handles what happens until init reports the end or is gone.
+// wait handles events until init reports the end or is gone.
 func (w *watch) wait() endFrame {
 	limits := w.p.sandbox.spec.Limits
 	for {
@@ -123,7 +123,7 @@ func (w *watch) wait() endFrame {
 	}
 }
 
-// end brings the program's end about, for the given reason.
+// end ends the program for the given reason, after the grace period.
 func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 	if !w.caused {
 		w.caused, w.exit.End, w.exit.Deadline = true, reason, d
@@ -132,8 +132,8 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 		w.killAll()
 		return
 	}
-	if w.killAt.IsZero() { // the program is told once, however often it is to end
-		_ = w.p.sandbox.control.write(frameTerm, nil) // if init is gone its frame says so
+	if w.killAt.IsZero() { // only the first reason sends SIGTERM
+		_ = w.p.sandbox.control.write(frameTerm, nil) // if init is gone, wait learns it from the frames
 	}
 	if at := time.Now().Add(grace); w.killAt.IsZero() || at.Before(w.killAt) {
 		w.killAt = at
@@ -162,7 +162,7 @@ func (w *watch) checkSockets(limits Limits) {
 	begin := time.Now()
 	over, err := w.meter.exceeds(limits.MemoryBytes)
 	switch {
-	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH): // init is gone, which its frame says
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH): // init is gone; wait learns it from the frames
 	case err != nil:
 		w.fault = err
 		w.killAll()
@@ -173,8 +173,9 @@ func (w *watch) checkSockets(limits Limits) {
 	}
 }
 
-// checkOOM ends the whole program when one of its processes was killed for
-// memory. On v2 the kernel does it, on v1 nobody else would.
+// checkOOM ends the whole program after the kernel has killed one of its processes for
+// memory. On cgroup v2 the kernel itself kills the whole group (memory.oom.group); v1 has
+// no such setting.
 func (w *watch) checkOOM() {
 	kills, err := w.p.sandbox.group.oomKills()
 	if err == nil && kills > 0 {
@@ -185,7 +186,7 @@ func (w *watch) checkOOM() {
 	w.oomTick = time.After(oomPeriod)
 }
 
-// measure reads what the kernel counted. Everybody but init is dead by now.
+// measure reads the kernel's counters. Only init can still be alive.
 func (w *watch) measure() {
 	g := w.p.sandbox.group
 	w.exit.Usage = g.usage().cpuSince(w.p.sandbox.before)
@@ -193,7 +194,7 @@ func (w *watch) measure() {
 	w.exit.PidsMax = g.refusedForks()
 }
 
-// conclude fills in what the wait status and the counters say.
+// conclude fills in the Exit from the wait status and the counters.
 func (w *watch) conclude(end endFrame) {
 	if end.err == nil {
 		if end.status.Signaled() {
@@ -202,7 +203,7 @@ func (w *watch) conclude(end endFrame) {
 			w.exit.Code = end.status.ExitStatus()
 		}
 	} else {
-		w.exit.Signal = syscall.SIGKILL // init died of it, and everybody with it
+		w.exit.Signal = syscall.SIGKILL // init was killed, and every process with it
 	}
 	switch {
 	case w.caused:
@@ -227,8 +228,8 @@ func (p *Process) readEnd() endFrame {
 	return endOf(int(words[0]), words[1] != 0)
 }
 
-// endOf is the end that a wait status stands for. A status of a process that lives, or
-// with a signal that there is not, comes from a liar: nothing is known then.
+// endOf returns the endFrame of a wait status. A status of a live process, or with an
+// unknown signal, is a lie of init or of a Python zygote. The endFrame then has an error.
 func endOf(status int, byDeadline bool) endFrame {
 	s := syscall.WaitStatus(status)
 	if !s.Exited() && (!s.Signaled() || s.Signal() > lastSignal) {
@@ -237,8 +238,8 @@ func endOf(status int, byDeadline bool) endFrame {
 	return endFrame{status: s, byDeadline: byDeadline}
 }
 
-// readForkedEnd waits for the end of a process that a Python zygote forked, which
-// knows its status, and then for init's last frame.
+// readForkedEnd waits for the end of a process that a Python zygote forked, and then for
+// init's last frame. The Python zygote reports the process's wait status.
 func (p *Process) readForkedEnd() endFrame {
 	c := p.sandbox
 	gone := make(chan struct{})
@@ -253,7 +254,7 @@ func (p *Process) readForkedEnd() endFrame {
 	case <-gone:
 		return endFrame{err: errors.New("init is gone")}
 	}
-	_ = c.control.write(frameFinish, nil) // if init is gone its frame says so
+	_ = c.control.write(frameFinish, nil) // if init is gone, expect fails
 	words, err := c.control.expect(frameEnd, 2)
 	switch {
 	case err != nil:
@@ -264,7 +265,7 @@ func (p *Process) readForkedEnd() endFrame {
 	return endOf(status, words[1] != 0)
 }
 
-// reap waits for init itself, with whom the last process of the sandbox ends.
+// reap waits for init's end, with which the kernel ends every process of the sandbox.
 func (p *Process) reap() error {
 	force := time.AfterFunc(killPatience, func() { _ = p.sandbox.group.kill() })
 	defer force.Stop()

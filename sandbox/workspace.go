@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// staging holds the mounts of one sandbox. They all lie beneath one tmpfs, whose upper
-// directory becomes the workspace's changes, so that one detach takes them away again.
+// staging holds the mounts of one sandbox. All are beneath one tmpfs, so one detach
+// removes them. The tmpfs's upper directory receives the workspace's changes.
 type staging struct {
 	dir    string // the tmpfs
 	mount  string // the merged workspace
@@ -18,8 +18,8 @@ type staging struct {
 	upper  *os.Root
 }
 
-// stagingInodes are those that the staging itself needs on the tmpfs, beside lowers and
-// mounts.
+// stagingInodes is the number of inodes that the staging itself needs on the tmpfs, in
+// addition to mount points.
 var stagingInodes = 10 + deviceInodes
 
 // mapping is the user namespace through which the owners of m's files are shown.
@@ -30,8 +30,8 @@ func (m Mount) mapping(userns *os.File) *os.File {
 	return nil
 }
 
-// newStaging mounts the tmpfs at dir, with what is the same for every workspace of
-// that size, and room for so many mount points.
+// newStaging mounts the tmpfs at dir, with room for the given number of mount points, and
+// makes the directories that every workspace needs.
 func newStaging(dir string, w Workspace, points int, script uint32) (_ *staging, err error) {
 	if err := mountTmpfs(dir, "mode=711,"+w.size(points)); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (w Workspace) size(points int) string {
 	return fmt.Sprintf("size=%d,nr_inodes=%d", w.SizeBytes, w.Files+int64(points+stagingInodes))
 }
 
-// makeRoom gives the tmpfs so many mount points.
+// makeRoom resizes the tmpfs for the given number of mount points.
 func (st *staging) makeRoom(w Workspace, points int) error {
 	if points == st.points {
 		return nil
@@ -73,9 +73,9 @@ func (st *staging) makeRoom(w Workspace, points int) error {
 	return nil
 }
 
-// overlay mounts the workspace in the initial user namespace: mounted by the
-// sandbox, files of a lower layer could not be copied up. The lower layers are
-// clones that show the script as the owner of what belongs to 1000 on disk.
+// overlay mounts the workspace from the daemon's user namespace. If the sandbox mounted
+// it, the kernel could not copy files of a lower layer up. The lower layers are id-mapped
+// clones, which show the script as the owner of files that belong to 1000 on disk.
 func (st *staging) overlay(w Workspace, userns *os.File) error {
 	var lowers []string
 	for i, source := range w.Lower {
@@ -88,12 +88,12 @@ func (st *staging) overlay(w Workspace, userns *os.File) error {
 		}
 		lowers = append(lowers, target)
 	}
-	if len(lowers) == 0 { // an overlay needs one
+	if len(lowers) == 0 { // an overlay needs a lower layer
 		lowers = []string{filepath.Join(st.dir, "empty")}
 	}
-	// Without redirects and metadata-only copies the upper layer holds every
-	// change whole, so it is the list of artifacts. The price is EXDEV when a
-	// directory of a lower layer is renamed, which programs answer by copying.
+	// Without redirects and metadata-only copies the upper layer holds every changed
+	// file whole, so it is the list of artifacts. The price: the rename of a directory
+	// of a lower layer fails with EXDEV, and programs then copy the directory.
 	options := "redirect_dir=nofollow,metacopy=off,index=off,xino=off,lowerdir=" + strings.Join(lowers, ":") +
 		",upperdir=" + filepath.Join(st.dir, "upper") + ",workdir=" + filepath.Join(st.dir, "work")
 	if err := unix.Mount("overlay", st.mount, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
@@ -105,8 +105,8 @@ func (st *staging) overlay(w Workspace, userns *os.File) error {
 // lowerName is where overlay mounts the clone of a lower layer.
 func lowerName(i int) string { return fmt.Sprintf("lower%d", i) }
 
-// clonePoints makes directories, beside the workspace and out of its reach, and returns
-// a read-only mount of the first one, in which the others are.
+// clonePoints makes directories on the tmpfs, outside the workspace. It returns a detached
+// read-only mount of the first one, which contains the others.
 func (st *staging) clonePoints(points []string) (int, error) {
 	for _, point := range points {
 		if _, err := makeDir(st.dir, point); err != nil {
@@ -125,8 +125,8 @@ func (st *staging) clonePoints(points []string) (int, error) {
 	return tree, nil
 }
 
-// close takes the mounts out of this process's namespace and closes everything. It can be
-// called again.
+// close removes the mounts from this process's mount namespace and closes the upper
+// directory. It may be called more than once.
 func (st *staging) close() error {
 	if st.upper != nil {
 		st.upper.Close()

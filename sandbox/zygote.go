@@ -22,7 +22,7 @@ import (
 // zygoteArg is the argument by which zygote.c recognises that it is the zygote.
 const zygoteArg = "skillrun-zygote"
 
-// Packets between daemon and zygote; zygote.h has the same and says what they mean.
+// Packets between daemon and zygote. zygote.h has the same numbers and explains them.
 const (
 	zygoteMagic  = 0x316d6b73
 	packetBegin  = 1
@@ -32,34 +32,34 @@ const (
 	maxRlimits   = 16
 	makeBytes    = 48 + 16*maxRlimits
 	madeBytes    = 16
-	zygoteGroup  = "_zygote"        // no Spec.ID
-	zygoteAnswer = 10 * time.Second // for an answer; it has nothing else to do
+	zygoteGroup  = "_zygote"        // not a valid Spec.ID
+	zygoteAnswer = 10 * time.Second // bound for one answer; the zygote has no other work
 	zygoteLate   = 10 * time.Millisecond
 )
 
-// zygoteCapabilities are what the zygote starts with: SETUID and SETGID to map the ids of
-// sandboxes, SYS_ADMIN to unmount what its container was made with and for Python zygotes.
-// zygote.c says what it keeps of them. Its sandboxes have user namespaces of their own,
-// where they begin with every capability.
+// zygoteCapabilities are the zygote's first capabilities: SETUID and SETGID to map the ids
+// of sandboxes, SYS_ADMIN to unmount /dev/shm and for Python zygotes. zygote.c drops the
+// capabilities that it does not need later. Each sandbox has its own user namespace, in
+// which its init begins with every capability.
 var zygoteCapabilities = []string{"CAP_SETGID", "CAP_SETUID", "CAP_SYS_ADMIN"}
 
-// A zygote is a container of libcontainer's whose PID 1 makes sandboxes (zygote.c).
-// None of them outlives it.
+// A zygote is a libcontainer container whose PID 1 clones sandboxes (zygote.c). All its
+// sandboxes end with it.
 type zygote struct {
 	host      *Host
 	container *libcontainer.Container
 	init      *libcontainer.Process
 	group     group
-	patience  time.Duration // for an answer; 0: zygoteAnswer
-	mu        sync.Mutex    // one question at a time
-	owes      bool          // it has not answered the last one
+	patience  time.Duration // bound for one answer; 0: zygoteAnswer
+	mu        sync.Mutex    // one request at a time
+	owes      bool          // the answer to the last request is outstanding
 	socket    *os.File
-	gone      chan struct{}     // closed when it is
-	spaces    map[string]string // its namespaces, by name
-	places    []string          // of the mounts of which the root of a sandbox consists
+	gone      chan struct{}     // closed when PID 1 is gone
+	spaces    map[string]string // the zygote's namespaces, by name
+	places    []string          // mount points of a sandbox's root
 }
 
-// startZygote builds the container and hands the zygote what all its sandboxes have.
+// startZygote builds the container and sends the zygote the data that all sandboxes share.
 func (h *Host) startZygote() (_ *zygote, err error) {
 	m := &zygote{host: h, places: h.places(), group: h.cgroups.group(h.groupName(), zygoteGroup), gone: make(chan struct{})}
 	defer func() {
@@ -71,7 +71,7 @@ func (h *Host) startZygote() (_ *zygote, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.SetNonblock(fds[0], true) // so that the Go runtime waits for it
+	err = unix.SetNonblock(fds[0], true) // so that the Go runtime polls it
 	theirs := os.NewFile(uintptr(fds[1]), "zygote's socket")
 	defer theirs.Close()
 	if m.socket = os.NewFile(uintptr(fds[0]), "zygote"); err != nil {
@@ -92,14 +92,15 @@ func (h *Host) startZygote() (_ *zygote, err error) {
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{theirs}, Init: true,
 	}
 	if err := m.container.Run(m.init); err != nil {
-		m.init = nil // nobody to wait for
+		m.init = nil // no process to wait for
 		return nil, err
 	}
 	go func() {
 		defer close(m.gone)
 		_, _ = m.init.Wait()
 	}()
-	// On v2 its sandboxes' cgroups lie beside its, which libcontainer sees to.
+	// Libcontainer sets the device rules of the zygote's cgroup. On v2 the cgroups of its
+	// sandboxes are siblings of that cgroup, so the rules go on the parent.
 	if err := h.cgroups.group(h.groupName()).limitDevices(); err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (m *zygote) checkPosture() error {
 	return m.posture().check(pid)
 }
 
-// readSpaces are the namespaces that its sandboxes must not share with it.
+// readSpaces reads the zygote's namespaces, which its sandboxes must not share.
 func (m *zygote) readSpaces() (map[string]string, error) {
 	pid, err := m.init.Pid()
 	if err != nil {
@@ -158,12 +159,12 @@ func (h *Host) zygoteConfig(g group) *configs.Config {
 		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: &cgroups.Resources{Devices: deviceRules()}},
 		Devices:         deviceNodes(),
 		Mounts: []*configs.Mount{
-			// Whole, or the kernel would let nobody beneath mount another.
+			// Without masks: over a masked proc the kernel lets no sandbox mount its own.
 			{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec},
-			// Its own, and that of Pythons beside it. Nothing in it can be changed.
+			// For the zygote and for Python zygotes. It is read-only.
 			tmpfs("/dev", devOptions, unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME|unix.MS_RDONLY),
 			tmpfs("/dev/shm", "mode=755,size=4k,nr_inodes=2", noExec|unix.MS_RDONLY),
-			// What Python zygotes are executed from (zygote_program.c).
+			// Holds the programs of Python zygotes (python_program.c).
 			tmpfs(workspaceDir, "mode=755,size=256m,nr_inodes=256", withExec),
 		},
 	}
@@ -173,7 +174,7 @@ func (h *Host) zygoteConfig(g group) *configs.Config {
 	return c
 }
 
-// begin is the first packet: the filters, and what to hide in /proc.
+// begin returns the first packet: the filters, the paths to mask and the mount points.
 func (m *zygote) begin() []byte {
 	f := m.host.filters
 	all := [][]byte{f.init, f.script, f.zygote, f.python}
@@ -198,14 +199,15 @@ func packetHeader(kind uint32, words ...uint32) []byte {
 	return b
 }
 
-// ask sends one packet and takes the answer to it: a pidfd, or -1 to the first.
+// ask sends one packet and receives its answer: a pidfd, or -1 for the first packet.
 func (m *zygote) ask(packet []byte, number uint32, fds []int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := make([]byte, madeBytes)
 	if m.owes {
-		// What it made has ended: nobody holds its control socket. Its answer must not be
-		// taken for that of another question.
+		// An earlier request timed out. The sandbox that it made has ended, since its
+		// control socket is closed. Receive its answer now, or it would pass for the
+		// answer to this request.
 		_ = m.socket.SetDeadline(time.Now().Add(zygoteLate))
 		_, got, err := receivePacket(m.socket, b)
 		closeAll(got)
@@ -261,8 +263,8 @@ func sendPacket(f *os.File, packet []byte, fds []int) error {
 	return errors.Join(err, serr)
 }
 
-// receivePacket fills b and returns how much of it and the descriptors that came along,
-// none of which stays open if it fails.
+// receivePacket receives one packet into b and returns its length and its descriptors.
+// After an error none of the descriptors stays open.
 func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -290,14 +292,14 @@ func receivePacket(f *os.File, b []byte) (n int, fds []int, err error) {
 		}
 		fds = append(fds, got...)
 	}
-	if n == 0 { // or a packet with nothing but descriptors, which nobody sends
+	if n == 0 { // end of file; no peer sends an empty packet
 		closeAll(fds)
 		return 0, nil, errors.New("gone")
 	}
 	return n, fds, nil
 }
 
-// destroy ends it and everything that it made.
+// destroy ends the zygote and all its sandboxes, and removes the container.
 func (m *zygote) destroy() error {
 	if m.socket != nil {
 		m.socket.Close()
@@ -314,7 +316,7 @@ func (m *zygote) destroy() error {
 	return m.container.Destroy()
 }
 
-// pidOf is the process behind a pidfd, as this process sees it.
+// pidOf returns the pid of a pidfd's process, in this process's PID namespace.
 func pidOf(pidfd int) (int, error) {
 	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // cloner is the maker that has the zygote clone a sandbox.
 type cloner struct {
 	zygote *zygote
-	python *pythonZygote // which forks the first process; nil: init does
+	python *pythonZygote // forks the first process; nil: init forks it
 }
 
 // preparable reports whether the zygote can make a sandbox for s. The zygote's sandboxes
@@ -42,7 +42,7 @@ func (z cloner) start(_ context.Context, c *sandbox, theirs *os.File) error {
 	if err := z.clone(c, theirs, procsFiles); err != nil {
 		return step("zygote", err)
 	}
-	theirs.Close() // so that its end is seen: init may die of its limits at once
+	theirs.Close() // so that a read reports init's end: init may die of its limits at once
 	if z.python == nil {
 		return c.expectFirst()
 	}
@@ -50,14 +50,14 @@ func (z cloner) start(_ context.Context, c *sandbox, theirs *os.File) error {
 		return step("init", err)
 	}
 	c.forked, err = z.python.fork(c, procsFiles)
-	c.init.filters++ // the Python zygote's
+	c.init.filters++ // the filter of the Python zygote
 	return step("Python zygote", err)
 }
 
 // clone sets c.init.
 func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error {
 	streams := c.pipes.inside
-	if z.python != nil { // they are not init's
+	if z.python != nil { // the forked process has the pipes, so init needs none
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		if err != nil {
 			return err
@@ -82,9 +82,9 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 	return err
 }
 
-// make has the zygote clone a sandbox. fds are its control socket, its three
-// streams, the mounts of its root and the files of its cgroups. executes: its init forks
-// the first process.
+// make has the zygote clone a sandbox. fds are the sandbox's control socket, its three
+// streams, the mounts of its root and its cgroup.procs files. If executes is true, init
+// forks the first process.
 func (m *zygote) make(s Spec, ids idPair, fds []int, executes bool) (*initProcess, error) {
 	limits := rlimits(s)
 	b := packetHeader(packetMake, uint32(ids.index), ids.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
@@ -101,10 +101,10 @@ func (m *zygote) make(s Spec, ids idPair, fds []int, executes bool) (*initProces
 	}
 	pid, err := pidOf(pidfd)
 	if err != nil {
-		unix.Close(pidfd) // -1: it sent none
+		unix.Close(pidfd) // -1 if the zygote sent none; close then fails
 		return nil, err
 	}
-	// The zygote's filter and the script's; init loads its own later.
+	// The zygote's filter and the script's. Init loads another one later.
 	i := &initProcess{filters: 2, spaces: m.spaces, devices: m.group}
 	return i, i.open(pid, pidfd)
 }

@@ -9,15 +9,15 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// What keeps a daemon from preparing anything ahead, and from having a zygote, too.
+// coldConfig turns prewarming off. noZygoteConfig turns the zygote off as well.
 const (
 	coldConfig     = "prepared: {sandboxes: 0, python_zygotes: 0}\n"
 	noZygoteConfig = "prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}\n"
 )
 
-// cold times a daemon that prepares nothing, one without a zygote, and one that has
-// prepared nothing of the kind that is asked for, beside runc with the same boundaries,
-// and beside the program alone.
+// cold times three daemons: one without prewarming, one without a zygote, and one that has
+// no prewarmed sandbox for the requested program. For comparison it times runc with the
+// same boundaries, and the program alone.
 func cold(r *run, rows rowSet) error {
 	all := []coldDaemon{
 		{"cold", coldConfig, trueProgram, []coldRow{{"cold-true-p50", "cold-true-bare-p50", 100, 0}, {"cold-true-idle300-p50", "", 40, r.scale.idle[1]}}},

@@ -97,13 +97,14 @@ func TestForgetPeak(t *testing.T) {
 	}
 }
 
-// What waits in pid namespaces of its own is found, and who made them is not among it.
+// standingBeneath finds the processes that wait in new PID namespaces, and not the makers of
+// these namespaces.
 func TestStandingBeneath(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("pid namespaces need root")
 	}
-	// The shell stands for a daemon, the outer unshare's child for a zygote, the two
-	// inner ones' for what waits. Each says when it does.
+	// The shell stands for a daemon, the outer unshare's child for a zygote, and the
+	// children of the two inner ones for waiting sandboxes. Each prints when it waits.
 	cmd := exec.Command("/bin/sh", "-c", `unshare --fork --pid --kill-child sh -c '
 		for i in 1 2; do unshare --fork --pid --kill-child sh -c "echo ready; read x" <&3 & done; wait' 3<&0; true`)
 	in, err := cmd.StdinPipe()

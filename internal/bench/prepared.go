@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// preparedMemory is what the sandboxes hold that stand ready beneath an idle daemon,
-// with each page divided between those that share it. What the kernel keeps for them
-// is not in it.
+// preparedMemory measures the memory of an idle daemon's prewarmed sandboxes. A page that
+// several processes share counts in part for each of them (PSS, proc_pid_smaps(5)). The
+// kernel's own memory for the sandboxes is not included.
 func preparedMemory(r *run, rows rowSet) error {
 	return errors.Join(
 		r.prepared(rows["memory-prepared"], trueProgram, "without"),
 		r.prepared(rows["memory-prepared-interpreter"], sum, "with"))
 }
 
-// prepared fills one row: of sandboxes that stand ready after a program was asked for,
-// with or without an interpreter.
+// prepared fills one row: the memory of the sandboxes that the daemon has prewarmed after
+// requests for p. interpreter is "with" or "without".
 func (r *run) prepared(row *Row, p program, interpreter string) error {
 	d, err := r.startNew("prepared", "")
 	if err != nil {

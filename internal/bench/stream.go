@@ -108,7 +108,7 @@ func streaming(r *run, rows rowSet) error {
 	return errors.Join(err, d.stop())
 }
 
-// streamFrom compares the rate of output through the daemon with that of a pipe, and
+// streamFrom compares the output rate through the daemon with the rate through a pipe, and
 // measures how much the daemon's memory grows.
 func streamFrom(r *run, d *daemon, rows rowSet) error {
 	n := r.scale.streamBytes / streamPiece * streamPiece
