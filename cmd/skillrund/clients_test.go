@@ -54,7 +54,7 @@ func TestClientExitCodes(t *testing.T) {
 		{"stdin", []string{"run", "cli", "-c", "import sys; print(sys.stdin.read().upper())"}, "abc", 0, "ABC\n", ""},
 		{"stderr is its own", []string{"run", "cli", "-c", "import sys; print('out'); print('err', file=sys.stderr)"}, "", 0, "out\n", "err"},
 		{"a signal", []string{"run", "cli", "-c", "import os; os.kill(os.getpid(), 9)"}, "", 137, "", "SIGKILL"},
-		{"time is up", []string{"run", "--timeout", "500ms", "cli", "-c", "import time; time.sleep(60)"}, "", 124, "", "limits.wall_time"},
+		{"time is up", []string{"run", "--timeout", "500ms", "cli", "-c", "import time; time.sleep(60)"}, "", 124, "", "raise --timeout"},
 		{"refused", []string{"run", "cli", "--", "rm", "x"}, "", 126, "", "not"},
 		{"skill not found", []string{"run", "nobody", "-c", "print(1)"}, "", 127, "", "nobody"},
 		{"script not found", []string{"run", "cli", "scripts/none.sh"}, "", 127, "", "none.sh"},

@@ -44,7 +44,7 @@ func TestRulesAreNotPassedAround(t *testing.T) {
 		{"output of git", "Bash(git:*)", "git init -q . && git config user.name a && git config user.email a@b && git commit -qm x --allow-empty && git log --format='[core]%nrepositoryformatversion = 0%nfsmonitor = " + plant + "' --output=.git/config && git status", "git", "", nil, codes.PermissionDenied, ".git"},
 		{"dot-dot", "Bash(python3 scripts/*)", "python3 scripts/../evil.py", "python3", "", map[string]string{"evil.py": plantCode}, codes.PermissionDenied, "leaves the folder"},
 		{"another script", "Bash(python3 scripts/*)", "python3 scripts/evil.py", "python3", "", map[string]string{"scripts/evil.py": plantCode}, codes.InvalidArgument, "scripts/"},
-		{"module beside the script", "Bash(python3 tools/json_tool.py:*)", "python3 tools/json_tool.py", "python3", "", map[string]string{"tools/json.py": plantCode}, codes.InvalidArgument, "beside"},
+		{"module beside the script", "Bash(python3 tools/json_tool.py:*)", "python3 tools/json_tool.py", "python3", "", map[string]string{"tools/json.py": plantCode}, codes.InvalidArgument, "same folder"},
 		{"module beside a script of the root", "Bash(python3 main.py)", "python3 main.py", "python3", "", map[string]string{"json.py": plantCode}, codes.InvalidArgument, "load"},
 		{"package of the system", "Bash(python3 -m json.tool:*)", "python3 -m json.tool --help", "python3", "", map[string]string{"json/__init__.py": plantCode}, codes.InvalidArgument, "load"},
 		{"working directory", "Bash(python3 scripts/ok.py)", "python3 scripts/ok.py", "python3", "in", map[string]string{"in/scripts/ok.py": plantCode}, codes.InvalidArgument, "working_directory"},
@@ -57,7 +57,7 @@ func TestRulesAreNotPassedAround(t *testing.T) {
 		{"command of sqlite3", "Bash(sqlite3:*)", "sqlite3 x.db '.shell " + plant + "'", "sqlite3", "", nil, codes.PermissionDenied, ".shell"},
 		{"input of sqlite3", "Bash(sqlite3:*)", "sqlite3 x.db <<< '.shell " + plant + "'", "sqlite3", "", nil, codes.PermissionDenied, "-safe"},
 		{"configuration of wget", "Bash(wget:*)", "wget --config=c http://127.0.0.1/", "wget", "", map[string]string{"c": "use_askpass = ./ask\n", "ask": plantFile}, codes.PermissionDenied, "--config"},
-		{"runner hyperfine", "Bash(hyperfine:*)", "hyperfine -r 1 --show-output '" + plant + "'", "hyperfine", "", nil, codes.PermissionDenied, "name which"},
+		{"runner hyperfine", "Bash(hyperfine:*)", "hyperfine -r 1 --show-output '" + plant + "'", "hyperfine", "", nil, codes.PermissionDenied, "must name the program"},
 	}
 	dir := newDir(t)
 	files := map[string]string{"scripts/ok.py": "print('ok')\n", "tools/json_tool.py": "import json\n", "main.py": "import json\n"}
