@@ -29,7 +29,7 @@ type harness struct {
 	stderr *os.File
 }
 
-// The processes of the harness: one for each process of a fuzz test.
+// Each process of a fuzz test has one harness.
 var startedHarness = sync.OnceValues(startHarness)
 
 func startHarness() (*harness, error) {
@@ -42,7 +42,7 @@ func startHarness() (*harness, error) {
 	if err := compileHarness(dir, program); err != nil {
 		return nil, err
 	}
-	// Many variants of an input are for a search, few for a run of the corpus.
+	// A search runs many variants of an input, a run of the corpus only a few.
 	variants := "8"
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		variants = "64"
@@ -155,10 +155,10 @@ func fuzzHarness(f *testing.F, which byte) {
 	f.Fuzz(func(t *testing.T, choices, text []byte) { h.run(t, which, choices, text) })
 }
 
-// oneInstruction is a filter that allows everything.
+// oneInstruction is a filter that allows every call.
 var oneInstruction = []byte{6, 0, 0, 0, 0, 0, 0xff, 0x7f}
 
-// harnessProgram is the payload of frameProgram for a plan that has a part of everything.
+// harnessProgram returns the payload of frameProgram for a plan with every kind of part.
 func harnessProgram(f testing.TB) []byte {
 	f.Helper()
 	one := with(Command{Args: []string{"ls", "*.[a-z]", `-\*`}, Globs: []Glob{{Arg: 1, Pattern: "*.[a-z]*"}, {Arg: 2, Pattern: `?/[[:alpha:]]*`}}},
@@ -174,9 +174,9 @@ func harnessProgram(f testing.TB) []byte {
 	return b
 }
 
-// FuzzInit: the frames of a daemon, the reports and ends of children, the names in a
-// script's directories and the errors of the kernel, to init and to its children up to
-// their exec.
+// FuzzInit fuzzes init, and its children until their exec. The input decides the daemon's
+// frames, the children's reports and ends, the file names in a script's directories and
+// the kernel's errors.
 func FuzzInit(f *testing.F) {
 	program := appendFrame(nil, frameFilters, encodeFilters(filters{init: oneInstruction, script: oneInstruction}, 1024))
 	program = appendFrame(program, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
@@ -185,7 +185,7 @@ func FuzzInit(f *testing.F) {
 	all := appendFrame(appendFrame(append([]byte{}, program...), frameSignal, word), frameTerm, nil)
 	f.Add(make([]byte, 200), appendFrame(all, frameKill, nil))
 	f.Add([]byte{}, append([]byte{}, program...))
-	// The twenty-fifth call is the fork of the second command: here, as its child.
+	// The twenty-fifth call is the fork of the second command. This input follows the child.
 	child := make([]byte, 80)
 	child[24] = 1
 	f.Add(child, append(append([]byte{}, program...), strings.Repeat("\x03a.b\x05-c.dé\x01\xff", 6)...))
@@ -193,9 +193,8 @@ func FuzzInit(f *testing.F) {
 	fuzzHarness(f, harnessInit)
 }
 
-// FuzzZygote: the packets of a daemon to the zygote of sandboxes, and then the frames to
-// the init of a sandbox that it made, to which a prewarmed child or another process
-// belongs.
+// FuzzZygote fuzzes the zygote with the daemon's packets, and then the init that the zygote
+// cloned with the daemon's frames. Init forks the first process, or a Python zygote does.
 func FuzzZygote(f *testing.F) {
 	packet := func(b []byte) []byte { return append([]byte{byte(len(b)), byte(len(b) >> 8)}, b...) }
 	begin := packetHeader(packetBegin, 1, 1, 2)
@@ -209,7 +208,7 @@ func FuzzZygote(f *testing.F) {
 		return append(b, make([]byte, makeBytes-len(b))...)
 	}
 	spawn := append(packetHeader(packetSpawn, 1, 1, 1), "python3\x00A=b\x00"...)
-	// As many calls as come before the packet's descriptors are counted.
+	// before has one choice for each call before the packet's number of descriptors.
 	before := make([]byte, 12)
 	choices := func(then ...byte) []byte { return append(append([]byte{}, before...), then...) }
 	start := append(packet(begin), packet(sandboxOf(1))...)

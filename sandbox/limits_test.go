@@ -156,7 +156,7 @@ func testUsage(t *testing.T, h *Host) {
 	}
 }
 
-// counting counts and compares without keeping.
+// counting counts and compares bytes without storing them.
 type counting struct{ n, bad int64 }
 
 func (c *counting) Write(p []byte) (int, error) {
@@ -230,7 +230,7 @@ func testBrokenWriter(t *testing.T, h *Host) {
 	}
 }
 
-// On v1 the kernel's two numbers are counted in ticks. Their sum is not.
+// On v1 the kernel samples user and system time in ticks. Only their sum is exact.
 func TestUsageIsExact(t *testing.T) {
 	for _, tt := range []struct {
 		name, exact, ticks string

@@ -54,7 +54,7 @@ func openSockets(t *testing.T) (count int) {
 	return count
 }
 
-// Two at once don't get in each other's way.
+// Two probes at once do not disturb each other.
 func TestProbeTwiceAtOnce(t *testing.T) {
 	h := openHost(t)
 	failed := make(chan error, 2)
@@ -76,10 +76,10 @@ func TestProbeTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// A run directory may have a longer path than a socket can.
+// The path of a run directory may be longer than the path of a socket can be.
 func TestProbeWithALongRunDir(t *testing.T) {
 	c := testConfig(t)
-	dir, err := os.MkdirTemp("/run", "skillrun-test-") // where every sandbox may pass
+	dir, err := os.MkdirTemp("/run", "skillrun-test-") // every user may search /run
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func instructions(list ...unix.SockFilter) []byte {
 
 var allowAll = instructions(unix.SockFilter{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW})
 
-// deadly lets every call pass but one, which ends the process.
+// deadly returns a filter that allows every call except one, which ends the process.
 func deadly(number int) []byte {
 	return instructions(unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
 		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(number)},
@@ -249,24 +249,24 @@ func addMount(m configs.Mount) func(*configs.Config) {
 	return func(c *configs.Config) { c.Mounts = append(c.Mounts, &m) }
 }
 
-// onANetwork is the check that names the host's interfaces, if it has any.
+// onANetwork returns the check that reports the host's interfaces, if the host has any.
 func onANetwork() []string {
-	all, _ := net.Interfaces() // without them, none is wanted
+	all, _ := net.Interfaces() // after an error the host counts as one without interfaces
 	if slices.ContainsFunc(all, func(i net.Interface) bool { return i.Flags&net.FlagLoopback == 0 }) {
 		return []string{"no way out"}
 	}
 	return nil
 }
 
-// A mutation takes one layer away.
+// A mutation takes one layer off.
 type mutation struct {
 	name    string
 	trees   func(*sandbox, *mountList) error
 	config  func(*configs.Config)
 	limits  func(*sandbox) error
 	filters func(filters) filters
-	want    []string // checks that must name it
-	refused bool     // instead: no sandbox can be made so
+	want    []string // checks that must report it
+	refused bool     // no sandbox can be made without the layer; want is empty
 	onlyV1  bool     // cgroup v2 has no such layer
 }
 
@@ -344,15 +344,15 @@ var mutations = []mutation{
 	}, want: []string{"process limit"}},
 }
 
-// muchInSockets is more than a probe's few files hold, and muchMemoryForAProbe more than
-// it takes.
+// muchInSockets is more than the probe's few sockets can hold. muchMemoryForAProbe is more
+// memory than the probe takes. Both are in bytes.
 const (
 	muchInSockets       = 1 << 30
 	muchMemoryForAProbe = 1 << 30
 )
 
-// TestProbeNamesWhatIsWeak takes one layer after the other away from real sandboxes
-// and wants the probe to name it. Nothing that is tried does harm if it succeeds.
+// TestProbeNamesWhatIsWeak takes one layer after the other off real sandboxes. The probe must
+// report each. The probe's attempts do no harm when they succeed.
 func TestProbeNamesWhatIsWeak(t *testing.T) {
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {

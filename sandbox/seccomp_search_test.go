@@ -245,8 +245,8 @@ func (s *search) otherArchitectures(numbers []uint32) {
 	}
 }
 
-// askKernel makes the calls that it reads, a number and six arguments in a line, and
-// says for each whether the filter refused it.
+// askKernel reads lines with a call's number and six arguments, makes each call, and reports
+// for each whether the filter refused it.
 const askKernel = `
 import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

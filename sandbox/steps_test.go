@@ -89,8 +89,8 @@ func TestStepsNameTheirObject(t *testing.T) {
 	}
 }
 
-// If one mount of an execution can't be made, the execution gets no mounts and leaves none
-// behind.
+// If one mount of an execution can't be made, the execution gets no mounts, and no mount
+// remains.
 func TestMountsLeaveNothing(t *testing.T) {
 	lower := newSnapshot(t, map[string]string{"a": "a"})
 	userns, err := openUserNamespace(1 << 30)
@@ -297,7 +297,7 @@ func TestOpenIsHindered(t *testing.T) {
 	}
 }
 
-// A Host that is closed starts nothing, and can be closed again.
+// A closed Host starts no program, and may be closed again.
 func TestClosedHost(t *testing.T) {
 	h := openHost(t)
 	for _, b := range h.Boundaries() {
@@ -319,7 +319,7 @@ func TestClosedHost(t *testing.T) {
 	}
 }
 
-// TestPostureOfNobody asks for a process that has ended.
+// TestPostureOfNobody checks the posture of a process that has ended.
 func TestPostureOfNobody(t *testing.T) {
 	cmd := exec.Command("/usr/bin/true")
 	if err := cmd.Run(); err != nil {
@@ -361,7 +361,7 @@ func TestPostureOfAnOpenDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not the null device, of which a posture says so first.
+	// Pipes, because the check would first refuse the null device.
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = w, w, []*os.File{w}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-# differs: what modules registered with atexit when they were imported ahead is called last
+# differs: atexit functions of preimported modules run last
 import atexit
 atexit.register(print, "registered before the imports")
 import concurrent.futures.thread, logging, threading

@@ -1,4 +1,4 @@
-# differs: an object of a module that was imported ahead is left alone
+# differs: objects of preimported modules are not finalized
 import json, os
 
 
@@ -6,6 +6,6 @@ def gone(self, write=os.write):
     write(1, b"gone\n")
 
 
-# json has an instance of its own.
+# The module json has an instance.
 json.JSONEncoder.__del__ = gone
 print(type(json._default_encoder).__name__)

@@ -1,4 +1,4 @@
-# differs: what finalizes is found by what sys.path_hooks refers to
+# differs: another reference to sys.path_hooks keeps the Sentinel alive
 import json, sys
 json.JSONEncoder.hooks = sys.path_hooks
 json.JSONEncoder.x = open("data", "w")

@@ -1,4 +1,4 @@
-# differs: logging was imported ahead, and flushes stderr at the end
+# differs: logging is preimported, and flushes stderr at the end
 import sys
 
 

@@ -1,4 +1,4 @@
-# differs: the interpreter looks what is left to finalize
+# differs: a forked child searches for objects to finalize
 import os, sys
 
 

@@ -1,4 +1,4 @@
-# differs: functions of Py_AtExit are called when an interpreter takes itself apart
+# differs: only Py_Finalize calls functions of Py_AtExit
 import ctypes
 libc = ctypes.CDLL(None)
 ctypes.pythonapi.Py_AtExit(ctypes.cast(libc.abort, ctypes.c_void_p))

@@ -1,3 +1,3 @@
-# differs: what was imported ahead is frozen
+# differs: preimported modules are frozen
 import gc
 print(gc.get_freeze_count())
