@@ -538,8 +538,8 @@ func (g group) clear(patience time.Duration) error {
 	}
 }
 
-// removeSoon removes a group without processes. It retries while the last process ends. It
-// opens no cgroup file, because descriptors may be exhausted.
+// removeSoon removes a group without processes. It retries while the last process ends. A
+// group without children is removed even if descriptors are exhausted.
 func (g group) removeSoon(patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {

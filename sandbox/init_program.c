@@ -43,7 +43,7 @@ static void *allocate(struct cursor *c, size_t count, size_t size) {
 	return p;
 }
 
-/* A string: its length, its bytes, a NUL, padding to four bytes. */
+/* Reads a string: its length, its bytes, a NUL, and padding to four bytes. */
 static const char *take_string(struct cursor *c, size_t *length) {
 	size_t n = take_u32(c);
 	size_t padded = (n + 4) & ~(size_t)3;
@@ -63,7 +63,7 @@ static char **take_vector(struct cursor *c, uint32_t *count) {
 	char **v = allocate(c, (size_t)n + 1, sizeof *v);
 	for (uint32_t i = 0; i < n && !c->bad; i++)
 		v[i] = (char *)take_string(c, NULL);
-	return v; /* the arena is zero, so v ends with NULL */
+	return v; /* the mapping is zero, so v ends with NULL */
 }
 
 static void take_filter(struct cursor *c, struct sock_fprog *f) {
@@ -78,7 +78,8 @@ static void take_filter(struct cursor *c, struct sock_fprog *f) {
 	c->at += bytes;
 }
 
-/* Ascending, so that one pass over the arguments meets them all. */
+/* Reads the patterns of a command. Their indices must ascend, so that one pass over the
+ * arguments finds them all. */
 static void take_globs(struct cursor *c, struct command *cmd, uint32_t argc) {
 	uint32_t before = 0; /* the name of the command is no pattern */
 	cmd->glob_count = take_count(c);
@@ -122,8 +123,8 @@ static void take_step(struct cursor *c, struct step *s) {
 		take_command(c, &s->commands[i]);
 }
 
-/* filters_decode fills in what FRAME_FILTERS has, which stays in payload. It answers 0
- * or an errno. */
+/* filters_decode sets the fields of out that FRAME_FILTERS contains. The filters point
+ * into payload, which must stay mapped. Returns 0 or an errno. */
 int filters_decode(const void *payload, size_t length, struct program *out) {
 	struct cursor c = { .at = payload, .end = (const unsigned char *)payload + length };
 	out->open_files = take_u32(&c);
@@ -132,11 +133,12 @@ int filters_decode(const void *payload, size_t length, struct program *out) {
 	return c.bad || c.at != c.end ? EBADMSG : 0;
 }
 
-/* program_decode fills in what FRAME_PROGRAM has, which points into payload and into one private
- * mapping; both live as long as the process. It answers 0 or an errno. */
+/* program_decode sets the fields of out that FRAME_PROGRAM contains. They point into payload
+ * and into a private mapping; both must stay mapped until the process ends. Returns 0 or an
+ * errno. */
 int program_decode(const void *payload, size_t length, struct program *out) {
-	/* The largest growth is a command (48 bytes, and 32 for two empty vectors)
-	 * out of 20 encoded ones. The pages that are not touched cost nothing. */
+	/* A command grows the most: from 20 encoded bytes to 48, and 32 for two empty
+	 * vectors. Untouched pages cost nothing. */
 	size_t room = 8 * length + 65536;
 	void *arena = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (arena == MAP_FAILED)

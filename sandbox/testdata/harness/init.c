@@ -1,4 +1,4 @@
-/* The sandbox's init, whose state is of one sandbox. */
+/* The sandbox's init. Its state belongs to one sandbox, so each run resets it. */
 #include "../../init.c"
 
 _Noreturn void harness_init(void) {

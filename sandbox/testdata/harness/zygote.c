@@ -1,8 +1,8 @@
 /* The zygote of sandboxes. */
 #include "../../zygote.c"
 
-/* In place of zygote_program.c, which copies and mounts and reads nothing of a packet but
- * the name. */
+/* Replaces python_program.c, which copies and mounts files. Of a packet it reads only the
+ * program's name. */
 int program_cover(const char *name, const char *search, char *path, size_t size) {
 	(void)search;
 	snprintf(path, size, "%s", name);
