@@ -103,9 +103,11 @@ begin() {
 
 # The kernel's limits of a running execution are those that were asked for.
 limits_are_set() {
-	local running group file want status
+	local running init group file want status
 	begin running --memory 64m --processes 9 || return
-	group=$(instances)/$running
+	# The init of a sandbox has the last 15 characters of the execution's ID as its name.
+	init=$(ps -e -o pid=,comm= | awk -v name="${running: -15}" '$2 == name { print $1 }')
+	group=$cgroups$(sed -n s/^0:://p "/proc/$init/cgroup")
 	while read -r file want; do
 		[[ $(<"$group/$file") == "$want" ]] || echo "$file is $(<"$group/$file"), want $want"
 	done <<-LIMITS >/var/tmp/differences
