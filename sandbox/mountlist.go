@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,106 +27,9 @@ func (l *mountList) add(tree int, err error, target string) error {
 
 func (l *mountList) close() { closeAll(l.trees) }
 
-// premounts are mounts for a likely Spec, made before a request comes.
-type premounts struct {
-	list    *mountList
-	spec    Spec
-	sources []inode // the Spec's directories at the time of the mount
-}
-
-// An inode identifies a directory of the host. No other file gets its number while it is
-// mounted.
-type inode struct{ device, number uint64 }
-
-func inodeAt(dir int, path string, flags int) (inode, error) {
-	var s unix.Stat_t
-	if err := unix.Fstatat(dir, path, &s, flags); err != nil {
-		return inode{}, fmt.Errorf("look at %s: %w", path, err)
-	}
-	return inode{s.Dev, s.Ino}, nil
-}
-
-// premount makes the mounts of the Spec for which c was made.
-func (c *sandbox) premount() error {
-	list, err := c.executionMounts()
-	c.premounts = &premounts{list: list, spec: c.spec}
-	if err != nil {
-		return err
-	}
-	for i := range c.spec.Workspace.Lower {
-		if err := c.premounts.add(unix.AT_FDCWD, filepath.Join(c.staging.dir, lowerName(i))); err != nil {
-			return err
-		}
-	}
-	for _, m := range c.spec.Mounts {
-		if err := c.premounts.add(list.trees[slices.Index(list.targets, m.Target)], ""); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *premounts) add(dir int, path string) error {
-	source, err := inodeAt(dir, path, unix.AT_EMPTY_PATH)
-	a.sources = append(a.sources, source)
-	return err
-}
-
-// fit reports whether s would get the same mounts now. A directory that was replaced in
-// between has another inode.
-func (a *premounts) fit(s Spec) bool {
-	if a == nil || !sameMounts(a.spec, s) {
-		return false
-	}
-	sources := slices.Clone(s.Workspace.Lower)
-	for _, m := range s.Mounts {
-		sources = append(sources, m.Source)
-	}
-	for i, source := range sources {
-		now, err := inodeAt(unix.AT_FDCWD, source, unix.AT_SYMLINK_NOFOLLOW)
-		if err != nil || now != a.sources[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// sameMounts reports whether a and b, which have one profile, mount the same directories.
-func sameMounts(a, b Spec) bool {
-	return slices.Equal(a.Workspace.Lower, b.Workspace.Lower) && slices.Equal(a.Mounts, b.Mounts)
-}
-
-// close closes the mounts. It may be called on nil, and more than once.
-func (a *premounts) close() {
-	if a != nil {
-		a.list.close()
-		a.list = &mountList{}
-	}
-}
-
-// mounts returns the mounts of c's Spec. It uses the premounts if they fit.
-func (c *sandbox) mounts() (*mountList, error) {
-	ahead := c.premounts
-	c.premounts = nil
-	if ahead.fit(c.spec) {
-		return ahead.list, nil
-	}
-	if ahead != nil { // no process has seen them: start again with a new staging
-		ahead.close()
-		err := c.staging.close()
-		if err == nil {
-			c.staging, err = newStaging(c.dir, c.spec.Workspace, usualPoints, c.ids.script())
-		}
-		if err != nil {
-			return &mountList{}, err
-		}
-	}
-	return c.executionMounts()
-}
-
-// executionMounts makes the mounts of c's Spec. Each sandbox has its own directories at
+// mounts makes the mounts of c's Spec. Each sandbox has its own directories at
 // /skills and /opt, so it does not see the mount points of other sandboxes.
-func (c *sandbox) executionMounts() (*mountList, error) {
+func (c *sandbox) mounts() (*mountList, error) {
 	l := &mountList{}
 	s := c.spec
 	skills, opt := s.pointsUnder("/skills"), s.pointsUnder("/opt")

@@ -31,10 +31,6 @@ const (
 	// still runs. answerPause is the delay after the program's end.
 	refillPause = 10 * time.Millisecond
 	answerPause = time.Millisecond
-	// steadyAfter is how many times in a row the same mounts must be asked for again before
-	// sandboxes are pre-mounted with them. If a program then needs other mounts, its start
-	// takes longer than without any pre-mounting.
-	steadyAfter = 3
 	// freePause delays the first teardown until the answer is sent and more programs have
 	// ended: the kernel destroys several sandboxes with less work than one after the other.
 	freePause = 5 * time.Millisecond
@@ -87,7 +83,6 @@ type endedSandbox struct {
 // A bucket holds the prepared sandboxes of one profile.
 type bucket struct {
 	template Spec // the last Spec that was asked for, blank
-	streak   int  // how many times in a row the same mounts were asked for again
 	waiting  []*sandbox
 	want     int // how many should wait
 	least    int // the fewest that waited since the last shrink
@@ -181,15 +176,11 @@ func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote) {
 		f = &bucket{want: 1}
 		p.buckets[key] = f
 	}
-	f.streak++
-	if !sameMounts(f.template, s) {
-		f.streak = 0
-	}
 	f.template, f.asked = s.blank(), time.Now()
-	for len(f.waiting) > 0 {
-		i := f.best(s)
-		c := f.waiting[i]
-		f.waiting = slices.Delete(f.waiting, i, i+1)
+	for last := len(f.waiting) - 1; last >= 0; last-- {
+		c := f.waiting[last]
+		f.waiting[last] = nil
+		f.waiting = f.waiting[:last]
 		f.least = min(f.least, len(f.waiting))
 		if c.waits() {
 			return c, p.zygote
@@ -221,21 +212,6 @@ func (p *pool) removeBucket(key profile) {
 		p.done.Go(c.discard)
 	}
 	delete(p.buckets, key)
-}
-
-// best returns the index of a sandbox that is pre-mounted for s, else of one that is not
-// pre-mounted, else the first.
-func (f *bucket) best(s Spec) int {
-	best := 0
-	for i, c := range f.waiting {
-		switch {
-		case c.premounts == nil:
-			best = i
-		case sameMounts(c.premounts.spec, s):
-			return i
-		}
-	}
-	return best
 }
 
 // forgetPythonZygote removes a Python zygote that has ended, so that another one can start.
@@ -473,22 +449,12 @@ func (p *pool) makeOne() bool {
 	if r := p.pythons[at.python]; r != nil {
 		in = r.in
 	}
-	template, m, mount := f.template, p.zygote, f.streak >= steadyAfter
+	template, m := f.template, p.zygote
 	p.mu.Unlock()
 	c, err := p.prepare(m, in, template)
 	if err != nil {
 		p.host.log().Error("no sandbox was prewarmed", "error", err)
 		return false
-	}
-	if mount {
-		if err := c.premount(); err != nil { // such as a directory that was removed since
-			p.host.log().Debug("a sandbox was not pre-mounted", "error", err)
-			c.discard()
-			p.mu.Lock()
-			f.streak = 0
-			p.mu.Unlock()
-			return true
-		}
 	}
 	p.mu.Lock()
 	kept := p.buckets[at] == f // the bucket may have been removed since
@@ -563,10 +529,10 @@ func (p *pool) shrink() {
 			continue
 		}
 		f.waiting = slices.DeleteFunc(f.waiting, func(c *sandbox) bool {
-			if c.waits() && (c.premounts == nil || sameMounts(c.premounts.spec, f.template)) {
+			if c.waits() {
 				return false
 			}
-			surplus = append(surplus, c) // it was killed, or its pre-mounted directories are no longer asked for
+			surplus = append(surplus, c) // it was killed
 			return true
 		})
 		// Half of the sandboxes that were not needed since the last shrink may go.

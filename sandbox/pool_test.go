@@ -168,7 +168,7 @@ func TestPoolForgetsRequests(t *testing.T) {
 	waitForReady(t, h, s)
 	holds := func(what string, like Spec) {
 		t.Helper()
-		if len(like.Env)+len(like.Program) > 0 || like.ID != "" {
+		if len(like.Env)+len(like.Program)+len(like.Mounts)+len(like.Workspace.Lower) > 0 || like.ID != "" {
 			t.Errorf("%s holds %+v", what, like)
 		}
 	}
@@ -178,9 +178,6 @@ func TestPoolForgetsRequests(t *testing.T) {
 		holds("a bucket", f.template)
 		for _, c := range f.waiting {
 			holds("a sandbox", c.spec)
-			if c.premounts != nil {
-				holds("its mounts", c.premounts.spec)
-			}
 		}
 	}
 	h.pool.mu.Unlock()

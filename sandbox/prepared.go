@@ -18,10 +18,10 @@ func (s Spec) profile() profile {
 	return profile{sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
 }
 
-// blank returns the parts of s that a prepared sandbox needs. It leaves out the request's
-// variables and code: the daemon keeps those only while the program runs.
+// blank returns the parts of s that a prepared sandbox needs. It leaves out everything of
+// the skill and of the request: the daemon keeps those only while the program runs.
 func (s Spec) blank() Spec {
-	return Spec{Mounts: s.Mounts, Workspace: s.Workspace, Limits: s.Limits}
+	return Spec{Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
 }
 
 // prepare has the zygote make a sandbox for one program with s's profile.

@@ -34,7 +34,6 @@ type sandbox struct {
 	held      []*os.File    // namespaces that the daemon destroys, not init
 	limited   Limits        // limits that the cgroup has
 	before    Usage         // of init, before the program starts
-	premounts *premounts    // nil: assign makes the mounts
 	refill    *time.Timer   // from pool.refill; nil: not taken from the pool
 	faults    *faults       // injected into its maker's sandboxes; nil except in tests
 	destroyed chan struct{} // closed when teardown has ended, with or without an error

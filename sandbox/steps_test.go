@@ -110,7 +110,7 @@ func TestMountsLeaveNothing(t *testing.T) {
 			var l mountList
 			if c.staging, err = newStaging(c.dir, c.spec.Workspace, usualPoints, 1<<30); err == nil {
 				var made *mountList
-				made, err = c.executionMounts()
+				made, err = c.mounts()
 				l = *made
 				if cerr := c.staging.close(); cerr != nil {
 					t.Error(cerr)

@@ -36,7 +36,6 @@ func (c *sandbox) destroy() error {
 	if c.pipes != nil {
 		c.pipes.close()
 	}
-	c.premounts.close()
 	err := c.destroyInit()
 	if c.staging != nil {
 		err = errors.Join(err, c.staging.close())

@@ -654,10 +654,6 @@ const mostDatabaseFiles = 6*2 + 1
 // pidfd, four namespaces, the upper layer, three streams and the OOM notifier.
 const filesOfWaiting = 11
 
-// filesOfMounts is how many more files the daemon has open for a pre-mounted sandbox: for
-// the workspace, for /skills and for the skill.
-const filesOfMounts = 3
-
 // held counts at a moment when no sandbox is being made or destroyed.
 func (d *running) held() (h holdings) {
 	d.t.Helper()
@@ -682,17 +678,14 @@ func (d *running) heldNow(waiting map[string]bool) holdings {
 	}
 	all := d.descriptors()
 	database := len(grep(strings.Join(all, "\n"), "/state/record/record.db"))
-	mounts, mounted := 0, 0
+	mounts := 0
 	for _, line := range d.mountLines() {
-		switch {
-		case !waiting[d.slotOf(line)]:
+		if !waiting[d.slotOf(line)] {
 			mounts++
-		case strings.Contains(line, "overlay"):
-			mounted++ // a pre-mounted sandbox
 		}
 	}
 	return holdings{
-		files: len(all) - database - len(waiting)*filesOfWaiting - mounted*filesOfMounts, database: database,
+		files: len(all) - database - len(waiting)*filesOfWaiting, database: database,
 		mounts: mounts, cgroups: len(usedBoxes(d.instance())), threads: count(proc + "/task"),
 	}
 }
