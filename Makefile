@@ -1,6 +1,6 @@
 # make demo    runs a shipped skill in a sandbox, from nothing
 # make test    runs every test
-# The other targets are steps of these two, or for those who change the code.
+# The other targets are steps of these two, or for changing the code.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -8,15 +8,15 @@ SHELL := /bin/bash
 
 TOOLS := $(CURDIR)/.tools
 export PATH := $(TOOLS):$(PATH)
-# Tools are pinned here and installed beside the code, so that they never weigh
-# on go.mod.
+# Tools have fixed versions here and are installed into .tools, so that go.mod does not
+# need them.
 BUF := github.com/bufbuild/buf/cmd/buf@v1.71.0
 PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
-# Not a tool, but what sandboxes are compared with.
+# Not a tool: the benchmark compares sandboxes with it.
 RUNC := github.com/opencontainers/runc@v1.5.2
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 
@@ -26,7 +26,7 @@ TAGS := netgo,osusergo,sqlite_omit_load_extension
 # Stripped: the daemon copies its binary when it starts, and keeps the copy in memory.
 LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread -Wl,-z,relro,-z,now,-z,noexecstack"
 
-# What Debian must have: to build and to run the demo, and for the tests.
+# Debian packages for the build, the demo and the tests.
 BUILD_PACKAGES := gcc libc6-dev libseccomp-dev pkg-config
 DEMO_PACKAGES := $(BUILD_PACKAGES)
 TEST_PACKAGES := $(DEMO_PACKAGES) python3 python3-pandas python3-matplotlib python3-grpcio python3-protobuf \
@@ -35,7 +35,7 @@ TEST_PACKAGES := $(DEMO_PACKAGES) python3 python3-pandas python3-matplotlib pyth
 # CPython's own tests come in a package for each version.
 CPYTHON_TESTS = $(shell /usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])' 2>/dev/null || echo libpython3.11-testsuite)
 
-# What makes the Python code of the contract.
+# Debian packages that generate the Python code of the contract.
 GENERATE_PACKAGES := protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
 
 # For the run on cgroup v2, in a virtual machine.
@@ -112,7 +112,7 @@ test-sanitize: packages-test ## Runs the sandbox's tests with C code that traps 
 	@$(SANITIZED) -run '$(or $(RUN),.)' ./sandbox
 
 .PHONY: test-sanitize-short
-test-sanitize-short: packages-test ## One test of each kind of these, which is what CI runs
+test-sanitize-short: packages-test ## Runs one test of each kind of make test-sanitize, as CI does
 	@$(SANITIZED) -run '^(TestEnds|TestPlans|TestGlobs|TestDir|TestProbe|TestPostureFromInside|TestCoreLimitStays|TestPreparedAttack)$$' ./sandbox
 
 .PHONY: lint
@@ -145,29 +145,29 @@ drift: generate ## Fails if the generated code is not what is committed
 	@git diff --exit-code --stat -- proto clients/python/skillrun || { echo "generated code is stale: run make generate and commit"; exit 1; }
 
 .PHONY: bench
-bench: packages-test $(TOOLS)/runc build ## Measures everything that docs/performance.md has, as root, in a quarter of an hour
+bench: packages-test $(TOOLS)/runc build ## Measures every row of docs/performance.md, as root, in a quarter of an hour
 	@bin/skillrun bench --runc $(TOOLS)/runc $(BENCH)
 
-# What else stands on the command line: make bench BENCH='--rows true,python --n 50'
+# More flags of skillrun bench: make bench BENCH='--rows true,python --n 50'
 BENCH :=
 
 .PHONY: bench-docs
-bench-docs: packages-test $(TOOLS)/runc build ## The same, into docs/performance.md
+bench-docs: packages-test $(TOOLS)/runc build ## Runs make bench and writes its table and picture into docs/performance.md
 	@mkdir -p .cache
 	@bin/skillrun bench --json --runc $(TOOLS)/runc --svg docs/performance.svg --into docs/performance.md $(BENCH) >.cache/bench.json
 
-# How many pairs of sandboxes each boundary's price is the median of.
+# The price of a boundary is the median of this many pairs of sandboxes.
 BOUNDARIES := 200
 # Sandboxes can lack a layer in a build with this tag only.
 PRICES := go test -v -count=1 -timeout 60m -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -run '^TestPriceOfBoundaries$$' ./sandbox -args -version '$(VERSION)'
 
 .PHONY: bench-boundaries
-bench-boundaries: packages-build ## What each boundary costs, into docs/performance.md, as root, in some minutes
+bench-boundaries: packages-build ## Measures the cost of each boundary and writes it into docs/performance.md, as root, in some minutes
 	@echo "==> prices of boundaries, $(BOUNDARIES) pairs of each"
 	@CGO_ENABLED=1 $(PRICES) -pairs $(BOUNDARIES) -prices $(CURDIR)/docs/performance.md
 
 .PHONY: bench-smoke
-bench-smoke: packages-test build ## A short form of these, and the Go benchmarks a few times; prints, judges no time
+bench-smoke: packages-test build ## Runs a short form of each benchmark; fails only if one cannot be measured
 	@echo "==> benchmark, short form"
 	@bin/skillrun bench --short $(BENCH)
 	@CGO_ENABLED=1 $(PRICES) -pairs 2
@@ -178,7 +178,7 @@ fuzz: packages-build ## Runs every fuzz test, FUZZTIME each (1m)
 	@bash .ci/fuzz.sh
 
 .PHONY: vuln
-vuln: $(TOOLS)/govulncheck ## Looks for known vulnerabilities in what is called; needs the Go vulnerability database
+vuln: $(TOOLS)/govulncheck ## Looks for known vulnerabilities in called code; needs the Go vulnerability database
 	@echo "==> vuln"
 	@bash .ci/vuln.sh
 
@@ -187,7 +187,7 @@ release: packages-build ## Builds static, stripped binaries, their parts lists a
 	@bash deploy/release.sh dist
 
 .PHONY: release-check
-release-check: packages-build ## The same, and builds them once more elsewhere: the bytes must be equal
+release-check: packages-build ## Builds a release twice, in different directories, and compares the bytes
 	@bash deploy/release.sh --check dist
 
 .PHONY: tools
