@@ -125,7 +125,7 @@ func priceSpec(n int) Spec {
 
 // priceMade measures sandboxes that libcontainer makes at their Start.
 func priceMade(t *testing.T) bench.PriceList {
-	list := bench.PriceList{Title: "A sandbox that is made when it is asked for, with `true`, from the request to its end", Unit: "ms"}
+	list := bench.PriceList{Title: "A sandbox that libcontainer makes on request: running `true`, from the request to its end", Unit: "ms"}
 	whole := openWeak(t, "", 0)
 	defer closeWeak(t, whole)
 	n := 0
@@ -153,8 +153,8 @@ func priceMade(t *testing.T) bench.PriceList {
 // pricePrewarmed measures sandboxes that the zygote makes: the waiting time of a request, and
 // the processor time of everything, including the making of the sandbox.
 func pricePrewarmed(t *testing.T) []bench.PriceList {
-	waits := bench.PriceList{Title: "A sandbox that stood ready, with `true`, from the request to its end", Unit: "ms"}
-	takes := bench.PriceList{Title: "Processor time of the same, the making and the end of the sandbox included", Unit: "ms"}
+	waits := bench.PriceList{Title: "A prewarmed sandbox: running `true`, from the request to its end", Unit: "ms"}
+	takes := bench.PriceList{Title: "Processor time of a prewarmed sandbox that runs `true`, from its making to its removal", Unit: "ms"}
 	whole := openWeak(t, faultZygote, 1)
 	defer closeWeak(t, whole)
 	n := 0

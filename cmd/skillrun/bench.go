@@ -31,33 +31,32 @@ func (a *app) benchCommand() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how fast skillrun is on this machine, beside the same run bare",
-		Long: `Bench starts a daemon of its own, as root, sends it real requests, and prints how
-long they take beside the same programs started bare, which take turns with them.
-docs/performance.md says how, and what its targets are. It takes about twelve minutes,
-with --short one.
+		Short: "Measure skillrun on this machine against the same programs without a sandbox",
+		Long: `Bench starts a daemon as root, sends it requests, and starts the same programs without a
+sandbox, in turns. It prints how long each takes. docs/performance.md explains the method
+and the targets. A run takes about twelve minutes, with --short one minute.
 
-It exits with 1 if a row could not be measured because something failed, never because
-of a time. With --json each row is an object on a line, and the last line is one with
-all of it: rows, and in falls_short the names of those that miss their target.
+The exit code is 1 if a row could not be measured because something failed. A slow result
+does not change the exit code. With --json each row is an object on a line. The last line
+is an object with the whole report; falls_short names the rows that miss their target.
 
-A peer is another system that runs beside: {} in its command stands for the program,
+--peer measures another system, too. {} in its command stands for the program:
   --peer 'bwrap --unshare-all --ro-bind / / {}'`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.bench(cmd, &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config.Daemon, "daemon", "", "`path` of skillrund (default beside this command, else in PATH)")
+	flags.StringVar(&f.config.Daemon, "daemon", "", "`path` of skillrund (default: in the directory of this command, else in PATH)")
 	flags.StringVar(&f.config.Dir, "dir", "/var/tmp", "`directory` on a disk for the state of the daemons")
-	flags.StringSliceVar(&f.config.Rows, "rows", nil, "only `rows` with these names, or that begin with them; * stands for anything")
+	flags.StringSliceVar(&f.config.Rows, "rows", nil, "only the `rows` with these names or prefixes; * matches any text")
 	flags.BoolVar(&f.list, "list", false, "print the names of all rows and exit")
-	flags.IntVarP(&f.config.Samples, "n", "n", 0, "number of samples for rows that are timed one by one (default: as each row has it)")
-	flags.BoolVar(&f.config.Short, "short", false, "measure everything at a small scale: a test that it works, not how fast")
-	flags.StringArrayVar(&f.peers, "peer", nil, "another system as a column: [NAME=]`COMMAND`, without a shell; may be repeated")
-	flags.StringVar(&f.config.Runc, "runc", "", "`path` of runc for the cold row (default in PATH)")
+	flags.IntVarP(&f.config.Samples, "n", "n", 0, "number of samples of each row with single requests (default: a number for each row)")
+	flags.BoolVar(&f.config.Short, "short", false, "measure everything at a small scale, to test the benchmark and not the speed")
+	flags.StringArrayVar(&f.peers, "peer", nil, "measure another system, too: [NAME=]`COMMAND`, not run by a shell; may be repeated")
+	flags.StringVar(&f.config.Runc, "runc", "", "`path` of runc, for the cold rows (default: in PATH)")
 	flags.StringVar(&f.svg, "svg", "", "draw the distributions into this `file`")
-	flags.StringVar(&f.into, "into", "", "write the table into this `file`, between its two marks")
-	flags.StringVar(&f.from, "from", "", "measure nothing; read this `file` with the output of an earlier --json")
+	flags.StringVar(&f.into, "into", "", "write the table into this `file`, between the lines <!-- skillrun bench --> and <!-- end -->")
+	flags.StringVar(&f.from, "from", "", "measure nothing; read this `file`, the output of an earlier --json")
 	return cmd
 }
 
@@ -98,13 +97,13 @@ func (a *app) benchReport(cmd *cobra.Command, f *benchFlags) (*bench.Report, err
 		f.config.Peers = append(f.config.Peers, p)
 	}
 	if f.config.Samples < 0 {
-		return nil, usage(cmd, fmt.Errorf("-n %d: want a number above 0", f.config.Samples))
+		return nil, usage(cmd, fmt.Errorf("-n %d: must be 1 or more", f.config.Samples))
 	}
 	if _, err := bench.MatchRows(bench.Names(), f.config.Rows); err != nil {
 		return nil, usage(cmd, err)
 	}
 	if os.Geteuid() != 0 {
-		return nil, &codedError{codeRefused, "bench: it starts a daemon that makes sandboxes, which needs root"}
+		return nil, &codedError{codeRefused, "bench: starting a daemon needs root; run it as root"}
 	}
 	var err error
 	if f.config.Daemon, err = findDaemon(f.config.Daemon); err != nil {
@@ -135,7 +134,7 @@ func findDaemon(asked string) (string, error) {
 	}
 	path, err := exec.LookPath(asked)
 	if err != nil {
-		return "", &codedError{codeNotFound, fmt.Sprintf("bench: no skillrund to measure: %v; --daemon says where it is", err)}
+		return "", &codedError{codeNotFound, fmt.Sprintf("bench: skillrund not found: %v; name its path with --daemon", err)}
 	}
 	return filepath.Abs(path)
 }
@@ -157,7 +156,7 @@ func readReport(path string) (*bench.Report, error) {
 		return nil, fmt.Errorf("%s: its last line: %w", path, err)
 	}
 	if len(report.Rows) == 0 {
-		return nil, fmt.Errorf("%s: its last line has no rows; want what bench --json printed", path)
+		return nil, fmt.Errorf("%s: its last line has no rows; give the output of skillrun bench --json", path)
 	}
 	return report, nil
 }

@@ -21,11 +21,11 @@ func TestBenchRefuses(t *testing.T) {
 	}{
 		{"an argument", "bench now", codeFailed, "unknown command"},
 		{"a row that isn't there", "bench --rows tru", codeFailed, "no such row; the rows are true-p50, "},
-		{"a number", "bench -n -1", codeFailed, "want a number above 0"},
+		{"a number", "bench -n -1", codeFailed, "must be 1 or more"},
 		{"a peer that isn't there", "bench --peer /no/such/program", codeFailed, "/no/such/program"},
-		{"a daemon that isn't there", "bench --daemon /no/such/skillrund", codeNotFound, "--daemon says where it is"},
+		{"a daemon that isn't there", "bench --daemon /no/such/skillrund", codeNotFound, "name its path with --daemon"},
 		{"a file that isn't there", "bench --from /no/such/file", codeFailed, "no such file"},
-		{"a file with something else", "bench --from " + empty, codeFailed, "want what bench --json printed"},
+		{"a file with something else", "bench --from " + empty, codeFailed, "give the output of skillrun bench --json"},
 	}
 	for _, test := range tests {
 		if os.Geteuid() != 0 && strings.Contains(test.args, "--daemon") {

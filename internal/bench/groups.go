@@ -45,7 +45,7 @@ func groups(s scale) []group {
 			free("cold-true-bare-p50", "cold `true`, p50", "ms"),
 			free("cold-true-idle300-p50", "cold `true`, "+gap(s.idle[1])+", p50", "ms").against("runc run"),
 			free("no-zygote-true-p50", "cold `true` without a zygote, p50", "ms").against("runc run"),
-			free("unseen-true-p50", "`true` with limits that were never asked for, p50", "ms").against("runc run"),
+			free("unseen-true-p50", "`true` with limits that no request had before, p50", "ms").against("runc run"),
 		}, cold},
 		{"sustained true, 8 clients", []Row{
 			ratioAtLeast(0.20).row("sustained-true", "`true` per second, 8 clients, "+s.load.String(), "1/s"),
@@ -65,7 +65,7 @@ func groups(s scale) []group {
 		}, python(firstByte)},
 		{"streaming", []Row{
 			valueAtLeast(400).row("stream-rate", "one script's "+units.BytesSize(float64(s.streamBytes))+" of output", "MiB/s"),
-			valueAtMost(16).row("stream-memory", "what the daemon's memory grew by meanwhile", "MiB"),
+			valueAtMost(16).row("stream-memory", "growth of the daemon's memory during that output", "MiB"),
 		}, python(streaming)},
 		{"ready", []Row{
 			valueAtMost(300).row("ready-p50", "from the daemon's start until it serves, p50", "ms"),
@@ -74,23 +74,23 @@ func groups(s scale) []group {
 			valueAtMost(64).row("memory-idle", "memory of an idle daemon", "MiB"),
 		}, idleMemory},
 		{"prepared sandboxes", []Row{
-			valueAtMost(2).row("memory-prepared", "memory of each prepared sandbox without an interpreter", "MiB"),
-			valueAtMost(8).row("memory-prepared-interpreter", "memory of each prepared sandbox with an interpreter", "MiB"),
+			valueAtMost(2).row("memory-prepared", "memory of each prewarmed sandbox without an interpreter", "MiB"),
+			valueAtMost(8).row("memory-prepared-interpreter", "memory of each prewarmed sandbox with an interpreter", "MiB"),
 		}, preparedMemory},
 		{"sleeping executions", []Row{
 			valueAtLeast(float64(s.sleeping)).row("sleeping", count(s.sleeping)+" sleeping executions at once: how many ran", "executions"),
 			valueAtMost(256).row("memory-running", "memory of each running execution in the daemon", "KiB"),
-			valueAtMost(400).row("sleeping-memory", "memory of the daemon with all of them", "MiB"),
-			valueAtMost(2000).row("sleeping-cancel", "until a cancel of all is done", "ms"),
-			free("sleeping-start", "until all of them ran", "ms"),
+			valueAtMost(400).row("sleeping-memory", "memory of the daemon with "+count(s.sleeping)+" running executions", "MiB"),
+			valueAtMost(2000).row("sleeping-cancel", "time to cancel "+count(s.sleeping)+" executions", "ms"),
+			free("sleeping-start", "time until "+count(s.sleeping)+" executions run", "ms"),
 		}, sleeping},
 		{"a long record", []Row{
 			ratioAtMost(1.2).row("grow-record", "warm `true` with "+count(s.records)+" executions in the record, p50", "ms").against("an empty record"),
-			free("grow-record-ready", "from the start of that daemon until it serves", "ms").against("an empty record"),
+			free("grow-record-ready", "from the daemon's start until it serves, with "+count(s.records)+" executions in the record", "ms").against("an empty record"),
 		}, growRecord},
 		{"many skills", []Row{
 			ratioAtMost(1.2).row("grow-skills", "warm `true` with "+count(s.skills)+" skills, p50", "ms").against("10 skills"),
-			free("grow-skills-ready", "from the start of that daemon until it serves", "ms").against("10 skills"),
+			free("grow-skills-ready", "from the daemon's start until it serves, with "+count(s.skills)+" skills", "ms").against("10 skills"),
 		}, growSkills},
 		{"a large skill", []Row{
 			ratioAtMost(1.2).row("grow-snapshot", "warm `true` of a skill of "+count(s.snapshotBytes/1_000_000)+" MB, p50", "ms").against("one of 1 MB"),

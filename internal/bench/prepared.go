@@ -42,7 +42,7 @@ func (r *run) prepared(row *Row, p program, interpreter string) error {
 	}
 	waiting = slices.DeleteFunc(waiting, func(s standing) bool { return s.interpreter != (interpreter == "with") })
 	if len(waiting) == 0 {
-		row.NotRun = "0 prepared: no sandbox " + interpreter + " an interpreter stands ready beneath the idle daemon"
+		row.NotRun = "the idle daemon has no prewarmed sandbox " + interpreter + " an interpreter"
 		return nil
 	}
 	var sizes []float64
@@ -59,8 +59,9 @@ type standing struct {
 	interpreter bool
 }
 
-// standingBeneath finds them: the processes beneath the daemon by their pid namespace,
-// without its own and without one whose processes made another's: a zygote's.
+// standingBeneath returns the waiting sandboxes of a daemon. It groups the daemon's
+// descendants by PID namespace. The daemon's own namespace is left out, and so is a zygote's:
+// a process in it is the parent of a process in another namespace.
 func standingBeneath(daemon int) ([]standing, error) {
 	own, err := pidNamespace(daemon)
 	if err != nil {
@@ -83,7 +84,7 @@ func standingBeneath(daemon int) ([]standing, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a kernel's word for a process that is ending: none
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // fails for a process that is ending
 		s := spaces[space]
 		s.bytes += n
 		s.interpreter = s.interpreter || strings.HasPrefix(filepath.Base(exe), "python")
