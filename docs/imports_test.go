@@ -21,6 +21,7 @@ var mayImport = map[string][]string{
 	"proto/skillrun/v1":         {},
 	"sandbox":                   {},
 	"internal/skill":            {},
+	"internal/skill/skilltest":  {"internal/skill"},
 	"internal/record":           {"internal/record/journal"},
 	"internal/record/journal":   {},
 	"internal/image":            {},

@@ -262,7 +262,7 @@ func mounts(s Spec, st *staging) []*configs.Mount {
 		// programs there. A script gains nothing by it, since it can execute
 		// programs in /workspace and run interpreters.
 		tmpfs("/tmp", withExec, "mode=1777,size=%d,nr_inodes=%d", s.Workspace.SizeBytes, tmpFiles),
-		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", scriptID, scriptID, s.Workspace.SizeBytes, tmpFiles),
+		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", ScriptID, ScriptID, s.Workspace.SizeBytes, tmpFiles),
 	}
 }
 
@@ -279,7 +279,7 @@ func (s idPair) String() string { return "s" + strconv.Itoa(s.index) }
 func (s idPair) mappings() []configs.IDMap {
 	return []configs.IDMap{
 		{ContainerID: rootID, HostID: int64(s.root), Size: 1},
-		{ContainerID: scriptID, HostID: int64(s.script()), Size: 1},
+		{ContainerID: ScriptID, HostID: int64(s.script()), Size: 1},
 	}
 }
 

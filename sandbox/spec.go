@@ -99,13 +99,13 @@ const (
 type Mount struct {
 	Source string
 	Target string // beneath /skills or /opt
-	Owned  bool   // files on disk belong to 1000:1000 and appear as the script's; else owners aren't mapped
+	Owned  bool   // files on disk belong to ScriptID and appear as the script's; else owners aren't mapped
 }
 
 // A Workspace describes /workspace: an overlay whose upper layer is a fresh tmpfs.
 // The kernel charges that tmpfs to the sandbox's memory.
 type Workspace struct {
-	Lower     []string // host directories owned 1000:1000, topmost first; never changed
+	Lower     []string // host directories that belong to ScriptID, topmost first; never changed
 	SizeBytes int64    // of the upper layer; 0 is 256 MiB
 	Files     int64    // inodes of the upper layer; 0 is 16,384
 }

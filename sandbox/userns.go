@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ids inside a sandbox. init.h repeats the script's.
-const (
-	rootID   = 0
-	scriptID = 1000
-)
+// ScriptID is the user id and group id of the script inside a sandbox. Files that a mount or
+// a workspace shows as the script's have these ids on disk. init.h repeats the id.
+const ScriptID = 1000
+
+// rootID is the id of init inside a sandbox.
+const rootID = 0
 
 // openUserNamespace returns a user namespace that maps the script's id to hostID,
 // and no other id. A mount that uses the namespace keeps it alive. The caller
@@ -29,7 +30,7 @@ func openUserNamespace(hostID uint32) (_ *os.File, err error) {
 		_ = unix.Kill(int(pid), unix.SIGKILL)
 		_, _ = wait(int(pid))
 	}()
-	line := fmt.Appendf(nil, "%d %d 1\n", scriptID, hostID)
+	line := fmt.Appendf(nil, "%d %d 1\n", ScriptID, hostID)
 	for _, f := range []string{"uid_map", "gid_map"} {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, f), line, 0); err != nil {
 			return nil, fmt.Errorf("user namespace: %w", err)

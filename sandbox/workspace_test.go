@@ -29,7 +29,7 @@ func newSnapshot(t *testing.T, files map[string]string) string {
 		}
 	}
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		return errors.Join(err, os.Lchown(path, scriptID, scriptID))
+		return errors.Join(err, os.Lchown(path, ScriptID, ScriptID))
 	})
 	if err != nil {
 		t.Fatal(err)

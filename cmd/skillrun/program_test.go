@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -57,14 +58,11 @@ func TestSkillsNamedLikeFlags(t *testing.T) {
 // TestRunExamplesWork: the help shows nothing that the skills which come with
 // skillrun don't have, or don't allow.
 func TestRunExamplesWork(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("loads skills as the daemon does, which needs root")
-	}
 	root, err := filepath.Abs("../../skills")
 	if err != nil {
 		t.Fatal(err)
 	}
-	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{root}, Dir: filepath.Join(t.TempDir(), "snapshots"), Log: slog.New(slog.DiscardHandler)})
+	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{root}, Dir: filepath.Join(t.TempDir(), "snapshots"), Owner: skilltest.Owner(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

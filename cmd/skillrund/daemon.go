@@ -151,6 +151,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	}
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
 		Roots: append([]string{builtIn}, c.Skills...), Dir: filepath.Join(c.StateDir, "snapshots"),
+		Owner:    skill.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 	})
 	if err != nil {
@@ -168,7 +169,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
 	d.executor, err = executor.New(ctx, executor.Config{
 		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(), Missing: d.missing,
-		StagingDir: filepath.Join(c.StateDir, "staging"), KeyFile: filepath.Join(c.StateDir, "request.key"),
+		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),
 		MaxRunning: c.Concurrency.Running, MaxQueued: c.Concurrency.Queued, Reserved: c.Concurrency.Reserved, QueueTimeout: time.Duration(c.Concurrency.QueueTimeout),
 		Grace: time.Duration(c.Grace), CancelGrace: time.Duration(c.CancelGrace),
 		Keep: workspace.CollectLimits{

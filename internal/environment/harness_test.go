@@ -25,6 +25,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -160,7 +161,7 @@ func newSkillNamed(t testing.TB, name, front string, files map[string]string) *s
 			t.Fatal(err)
 		}
 	}
-	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots")})
+	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/server"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/internal/workspace"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -255,9 +256,6 @@ type benchDaemon struct {
 
 func startBench(b *testing.B) *benchDaemon {
 	b.Helper()
-	if os.Geteuid() != 0 {
-		b.Skip("snapshots and inputs belong to another user, which needs root")
-	}
 	dir := b.TempDir()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), benchDir+"="+dir)
@@ -437,7 +435,7 @@ func newBenchServer(ctx context.Context, dir string) (*server.Server, *executor.
 	if err != nil {
 		return nil, nil, err
 	}
-	skills, err := skill.OpenRegistry(ctx, skill.RegistryConfig{Roots: []string{filepath.Dir(folder)}, Dir: filepath.Join(dir, "snapshots"), Log: log})
+	skills, err := skill.OpenRegistry(ctx, skill.RegistryConfig{Roots: []string{filepath.Dir(folder)}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -449,7 +447,7 @@ func newBenchServer(ctx context.Context, dir string) (*server.Server, *executor.
 	bounds.Max.OutputBytes = 1 << 40
 	x, err := executor.New(ctx, executor.Config{
 		Skills: skills, Runtimes: runtimes, Record: store, Bounds: bounds,
-		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "key"),
+		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "key"),
 		MaxRunning: 2000, MaxQueued: 2000, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second,
 		Keep: workspace.CollectLimits{}, Log: log,
 	})

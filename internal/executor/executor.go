@@ -44,6 +44,8 @@ type Config struct {
 	// StagingDir is where input files wait for their execution. It is emptied
 	// by New.
 	StagingDir string
+	// Owner owns the input files in sandboxes. It cannot be root.
+	Owner workspace.Owner
 	// KeyFile holds the key of request hashes; New makes it if it is missing.
 	KeyFile    string
 	MaxRunning int
@@ -89,6 +91,9 @@ type process interface {
 func New(ctx context.Context, c Config) (*Executor, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if !c.Owner.Valid() {
+		return nil, fmt.Errorf("inputs cannot belong to %d:%d", c.Owner.UID, c.Owner.GID)
 	}
 	key, err := loadKey(c.KeyFile, c.Log)
 	if err != nil {
@@ -161,7 +166,7 @@ func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earli
 	if err := x.acquire(e, req.Python); err != nil {
 		return nil, "", err
 	}
-	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), sk.Dir, sk.Has, req.Files); err != nil {
+	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), x.Owner, sk.Dir, sk.Has, req.Files); err != nil {
 		e.lease.Release()
 		return nil, "", err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -31,9 +32,6 @@ var who = permission.Principal{Tenant: "default", Name: "uid:0"}
 // stands in for.
 func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("snapshots and inputs belong to another user, which needs root")
-	}
 	root := filepath.Join(dir, "skills/demo")
 	if err := os.MkdirAll(filepath.Join(root, "scripts"), 0o755); err != nil {
 		t.Fatal(err)
@@ -52,7 +50,7 @@ func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Log: log})
+	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +60,7 @@ func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
 	}
 	x, err := New(t.Context(), Config{
 		Skills: skills, Runtimes: runtimes, Record: store, Bounds: StandardBounds(),
-		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "key"),
+		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "key"),
 		MaxRunning: 2, MaxQueued: 2, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second, Log: log,
 	})
 	if err != nil {

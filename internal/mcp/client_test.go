@@ -21,8 +21,7 @@ var ways = []struct{ transport, version string }{
 }
 
 // inEveryWay runs a test with each of them, on one daemon.
-func inEveryWay(t *testing.T, test func(t *testing.T, d *daemon, c *client)) {
-	d := startDaemon(t, nil)
+func inEveryWay(t *testing.T, d *daemon, test func(t *testing.T, d *daemon, c *client)) {
 	for _, w := range ways {
 		t.Run(w.transport+" "+w.version, func(t *testing.T) {
 			test(t, d, d.connect(t, w.transport, w.version))
@@ -31,7 +30,7 @@ func inEveryWay(t *testing.T, test func(t *testing.T, d *daemon, c *client)) {
 }
 
 func TestToolsAreListed(t *testing.T) {
-	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
+	inEveryWay(t, startIdle(t, nil), func(t *testing.T, d *daemon, c *client) {
 		init := c.InitializeResult()
 		if !strings.Contains(init.Instructions, "activate_skill") || init.ServerInfo != nil && init.ServerInfo.Name != "skillrun" {
 			t.Errorf("initialize: %+v", init)
@@ -72,7 +71,7 @@ func TestToolsAreListed(t *testing.T) {
 
 // With a network, tools that run a program may reach the world; tools that read cannot.
 func TestOpenWorld(t *testing.T) {
-	d := startDaemon(t, func(c *Config) { c.OpenWorld = true })
+	d := startIdle(t, func(c *Config) { c.OpenWorld = true })
 	list, err := d.connect(t, "http", "").ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +84,7 @@ func TestOpenWorld(t *testing.T) {
 }
 
 func TestCallsAndTheirResults(t *testing.T) {
-	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
+	inEveryWay(t, startDaemon(t, nil), func(t *testing.T, d *daemon, c *client) {
 		r := c.call("run_skill_script", map[string]any{"skill": "demo", "script_path": "scripts/hello.py", "arguments": map[string]any{"name": "Ada"}})
 		if r.IsError || r.structured["stdout"] != "hello Ada\n" || r.structured["exit_code"] != 0.0 {
 			t.Errorf("got %+v", r.structured)
@@ -135,7 +134,7 @@ func TestFailuresAreResults(t *testing.T) {
 }
 
 func TestArtifactsAreResources(t *testing.T) {
-	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
+	inEveryWay(t, startDaemon(t, nil), func(t *testing.T, d *daemon, c *client) {
 		r := c.call("run_skill_script", map[string]any{"skill": "demo", "script_path": "scripts/leave.py"})
 		if r.IsError {
 			t.Fatal(r.text)
@@ -167,7 +166,7 @@ func TestArtifactsAreResources(t *testing.T) {
 // A long output does not flood a model's context: the result has its beginning and end, and
 // a resource has all of it.
 func TestLongOutputIsCut(t *testing.T) {
-	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
+	inEveryWay(t, startDaemon(t, nil), func(t *testing.T, d *daemon, c *client) {
 		r := c.call("run_skill_script", map[string]any{"skill": "demo", "script_path": "scripts/big.py"})
 		stdout, _ := r.structured["stdout"].(string)
 		if len(stdout) < maxText || len(stdout) > maxText+200 {
@@ -199,7 +198,7 @@ func TestLongOutputIsCut(t *testing.T) {
 }
 
 func TestSkillsAreResources(t *testing.T) {
-	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
+	inEveryWay(t, startIdle(t, nil), func(t *testing.T, d *daemon, c *client) {
 		list, err := c.ListResources(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -241,7 +240,7 @@ func TestSkillsAreResources(t *testing.T) {
 
 // A large resource comes in pieces.
 func TestResourcesInPieces(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	c := d.connect(t, "http", "")
 	want := skillFiles["demo/assets/big.txt"]
 	var got strings.Builder
@@ -304,7 +303,7 @@ func TestExecutionsBelongToTheirTenant(t *testing.T) {
 func TestListChanges(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.transport+" "+w.version, func(t *testing.T) {
-			d := startDaemon(t, nil)
+			d := startIdle(t, nil)
 			c := d.connect(t, w.transport, w.version)
 			uris := func() string {
 				list, err := c.ListResources(t.Context(), nil)
@@ -342,7 +341,7 @@ func TestListChanges(t *testing.T) {
 
 // Output arrives while the program runs, and the progress value is the number of bytes.
 func TestProgress(t *testing.T) {
-	inEveryWay(t, func(t *testing.T, d *daemon, c *client) {
+	inEveryWay(t, startDaemon(t, nil), func(t *testing.T, d *daemon, c *client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		params := &sdk.CallToolParams{

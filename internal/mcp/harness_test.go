@@ -25,6 +25,7 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
@@ -57,16 +58,16 @@ func TestMain(m *testing.M) {
 var shared struct {
 	once     sync.Once
 	dir      string
-	host     *sandbox.Host
 	runtimes *runtime.Set
 	err      error
+
+	hostOnce sync.Once
+	host     *sandbox.Host
+	hostErr  error
 }
 
 func openShared(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes real sandboxes, which needs root")
-	}
 	shared.once.Do(func() {
 		// On a disk, because an overlay on an overlay is refused and /tmp may be one.
 		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "mcp-test-"); shared.err != nil {
@@ -75,14 +76,27 @@ func openShared(t *testing.T) {
 		if shared.err = os.Chmod(shared.dir, 0o711); shared.err != nil {
 			return
 		}
-		if shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"}); shared.err != nil {
-			return
-		}
-		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
+		shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+}
+
+// openHost opens the host of the sandboxes.
+func openHost(t *testing.T) *sandbox.Host {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes real sandboxes, which needs root")
+	}
+	openShared(t)
+	shared.hostOnce.Do(func() {
+		shared.host, shared.hostErr = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
+	})
+	if shared.hostErr != nil {
+		t.Fatal(shared.hostErr)
+	}
+	return shared.host
 }
 
 // patience limits every wait of a test. No test depends on its value.
@@ -105,9 +119,21 @@ func principal(tenant, name string) permission.Principal {
 	return permission.Principal{Tenant: tenant, Name: name}
 }
 
-// startDaemon starts a daemon with the skills of skillFiles. edit, if not nil, changes its
-// configuration.
+// startDaemon starts a daemon that runs the skills of skillFiles in real sandboxes, which
+// needs root. edit, if not nil, changes the configuration.
 func startDaemon(t *testing.T, edit func(*Config)) *daemon {
+	t.Helper()
+	return startOn(t, openHost(t), edit)
+}
+
+// startIdle is startDaemon for tests in which no program starts. They need no root.
+func startIdle(t *testing.T, edit func(*Config)) *daemon {
+	t.Helper()
+	return startOn(t, nil, edit)
+}
+
+// startOn starts a daemon whose sandboxes are on a host; a nil one makes none.
+func startOn(t *testing.T, host *sandbox.Host, edit func(*Config)) *daemon {
 	t.Helper()
 	openShared(t)
 	dir, err := os.MkdirTemp(shared.dir, "")
@@ -130,15 +156,15 @@ func startDaemon(t *testing.T, edit func(*Config)) *daemon {
 		t.Fatal(err)
 	}
 	d.skills, err = skill.OpenRegistry(t.Context(), skill.RegistryConfig{
-		Roots: []string{builtIn, filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Log: log,
+		Roots: []string{builtIn, filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.skills.Close() })
 	d.x, err = executor.New(t.Context(), executor.Config{
-		Skills: d.skills, Runtimes: shared.runtimes, Record: store, Host: shared.host, Bounds: executor.StandardBounds(),
-		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "request.key"),
+		Skills: d.skills, Runtimes: shared.runtimes, Record: store, Host: host, Bounds: executor.StandardBounds(),
+		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "request.key"),
 		MaxRunning: 4, MaxQueued: 4, QueueTimeout: time.Minute, Grace: 100 * time.Millisecond, CancelGrace: 100 * time.Millisecond,
 		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
 	})

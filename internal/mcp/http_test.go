@@ -74,7 +74,7 @@ func TestMessagesAreHeld(t *testing.T) {
 	var mu sync.Mutex
 	var asked []int64
 	held, room := int64(0), true
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.MaxMessageBytes = 10_000
 		c.Hold = func(_ string, n int64) (func(), bool) {
 			mu.Lock()
@@ -117,7 +117,7 @@ func TestMessagesAreHeld(t *testing.T) {
 }
 
 func TestRefusedRequests(t *testing.T) {
-	d := startDaemon(t, func(c *Config) { c.MaxMessageBytes = 10_000 })
+	d := startIdle(t, func(c *Config) { c.MaxMessageBytes = 10_000 })
 	r := d.open(t, d.mine)
 	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
 	for _, tt := range []struct {
@@ -186,7 +186,7 @@ func TestRefusedRequests(t *testing.T) {
 
 // On TCP the Host must be this machine: a page whose DNS name points here has another one.
 func TestHost(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestHost(t *testing.T) {
 }
 
 func TestUnidentified(t *testing.T) {
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.Identify = func(net.Addr) (permission.Principal, error) {
 			return permission.Principal{}, errors.New("unknown peer")
 		}
@@ -224,7 +224,7 @@ func TestUnidentified(t *testing.T) {
 
 // A session belongs to its principal. For all others it does not exist.
 func TestSessionsBelongToTheirPrincipal(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	mine := d.open(t, d.mine)
 	for _, who := range []permission.Principal{principal("default", "bob"), principal("other", "alice")} {
 		other := d.open(t, d.socket(who))
@@ -250,7 +250,7 @@ func TestSessionsBelongToTheirPrincipal(t *testing.T) {
 // A call has the principal of its connection, whatever the client says.
 func TestCallsNameTheirPrincipal(t *testing.T) {
 	var got atomic.Value
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.Tools = fakeTools(func(_ context.Context, who permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
 			got.Store(who)
 			return toolview.Result{Content: "ok"}, nil
@@ -271,7 +271,7 @@ func TestCallsNameTheirPrincipal(t *testing.T) {
 
 // The number of abandoned sessions is limited, and the newest one works.
 func TestSessionsAreBounded(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	first := d.open(t, d.mine)
 	r := d.open(t, d.mine)
 	for range 1500 {
@@ -318,7 +318,7 @@ func TestSessionsAreBounded(t *testing.T) {
 // With maxSessions open, a new session replaces one of the principal with the most
 // sessions, and never one of a principal with fewer than the caller.
 func TestSessionsOfOthersMakeRoom(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	bob := principal("default", "bob")
 	mine, yours := d.open(t, d.mine), d.open(t, d.socket(bob))
 	d.sessions.mu.Lock()
@@ -353,7 +353,7 @@ func TestSessionsOfOthersMakeRoom(t *testing.T) {
 }
 
 func TestIdleSessionsEnd(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	d.sessions.idle = time.Nanosecond
 	r := d.open(t, d.mine)
 	for ss := range d.sdk.Sessions() {
@@ -369,7 +369,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 
 // A session with an open stream is not idle.
 func TestOpenStreamKeepsSession(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	r := d.open(t, d.mine)
 	resp := r.request("GET", "")
 	defer resp.Body.Close()
@@ -384,7 +384,7 @@ func TestOpenStreamKeepsSession(t *testing.T) {
 
 // A message that does not arrive in time is refused.
 func TestBodyThatDoesNotArrive(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	d.bodyTime = 10 * time.Millisecond
 	conn := dial(t, d.mine)
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: 1000\r\n\r\n{")
@@ -401,7 +401,7 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 // A silent call sends comments to its client, and its answer arrives as usual.
 func TestSilentCallsAreKeptAlive(t *testing.T) {
 	release := make(chan struct{})
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
 			<-release
 			return toolview.Result{Content: "at last"}, nil
@@ -453,7 +453,7 @@ func TestCallersThatGo(t *testing.T) {
 // A client that does not read is dropped after a while, and its call is cancelled.
 func TestClientThatDoesNotRead(t *testing.T) {
 	cancelled := make(chan error)
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, sink toolview.Sink) (toolview.Result, error) {
 			text := []byte(strings.Repeat("x", 4000))
 			for ctx.Err() == nil {

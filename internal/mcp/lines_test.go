@@ -73,7 +73,7 @@ func (p *pipe) want(id any, text string) {
 
 // Invalid messages are answered, and the connection stays open.
 func TestLinesThatAreNoMessages(t *testing.T) {
-	d := startDaemon(t, func(c *Config) { c.MaxMessageBytes = 10_000 })
+	d := startIdle(t, func(c *Config) { c.MaxMessageBytes = 10_000 })
 	p := d.pipe(t)
 	for _, tt := range []struct{ name, line, want string }{
 		{"no JSON", "hello", "not valid JSON"},
@@ -111,7 +111,7 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 // A connection may have maxCalls calls under way, each with a different id.
 func TestLinesBoundCalls(t *testing.T) {
 	started, release := make(chan struct{}, 2*maxCalls), make(chan struct{})
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
 			started <- struct{}{}
 			<-release
@@ -146,7 +146,7 @@ func TestLinesBoundCalls(t *testing.T) {
 
 // A client that floods the server and does not read blocks itself.
 func TestLinesFlood(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	p := d.pipe(t)
 	go func() {
 		for {
@@ -171,7 +171,7 @@ func TestLinesAreHeld(t *testing.T) {
 	var asked []int64
 	held, room := int64(0), true
 	inCall, release := make(chan int64), make(chan struct{})
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.MaxMessageBytes = 1 << 20
 		c.Hold = func(_ string, n int64) (func(), bool) {
 			mu.Lock()
@@ -234,7 +234,7 @@ func TestLinesAreHeld(t *testing.T) {
 
 // A long line must arrive within lineTime.
 func TestLineThatDoesNotArrive(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	d.bodyTime = 50 * time.Millisecond
 	p := d.pipe(t)
 	if _, err := io.WriteString(p, strings.Repeat("a", 100_000)); err != nil {
@@ -247,7 +247,7 @@ func TestLineThatDoesNotArrive(t *testing.T) {
 
 // Data that sessions keep is small, and so are all messages except tools/call.
 func TestLargeMessagesAreCallsOfTools(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	large := strings.Repeat("a", maxSmall)
 	for _, message := range []string{
 		strings.Replace(initialize, `"name":"`, `"name":"`+large, 1),
@@ -282,7 +282,7 @@ func TestLinesEnd(t *testing.T) {
 // A stop waits for the calls under way, if its context allows.
 func TestStopWaits(t *testing.T) {
 	started, release := make(chan struct{}, 2), make(chan struct{})
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, _ toolview.Sink) (toolview.Result, error) {
 			started <- struct{}{}
 			<-release
@@ -319,7 +319,7 @@ func TestStopWaits(t *testing.T) {
 
 // Clients that only listen do not delay a stop.
 func TestStopWithListeners(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	for _, w := range ways {
 		d.connect(t, w.transport, w.version)
 	}
@@ -333,7 +333,7 @@ func TestStopWithListeners(t *testing.T) {
 // A call that arrives during a stop is refused.
 func TestStopRefusesCalls(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
-	d := startDaemon(t, func(c *Config) {
+	d := startIdle(t, func(c *Config) {
 		c.Tools = fakeTools(func(context.Context, permission.Principal, string, json.RawMessage, toolview.Sink) (toolview.Result, error) {
 			close(started)
 			<-release

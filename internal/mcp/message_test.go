@@ -84,7 +84,7 @@ func TestCoded(t *testing.T) {
 // Errors of the SDK about requests at the wrong time have a protocol code, and ids come
 // back unchanged.
 func TestLinesCodes(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	conn, r, err := upgrade(d.mine)
 	if err != nil {
 		t.Fatal(err)

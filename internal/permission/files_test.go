@@ -3,10 +3,12 @@ package permission
 import (
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
 func TestRefusesFile(t *testing.T) {
-	sk := loadSkill(t, map[string]string{"scripts/x.py": "1", "tools/y.py": "1", "main.py": "1", "pkg/mod.py": "1"})
+	sk := skilltest.Load(t, map[string]string{"scripts/x.py": "1", "tools/y.py": "1", "main.py": "1", "pkg/mod.py": "1"})
 	for _, c := range []struct {
 		rules, command, dir, file, refused string
 	}{

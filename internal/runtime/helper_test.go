@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/skillrun/skillrun/internal/skill"
 )
 
 // write creates files in dir. The content "-> target" makes a link, "#!..." an executable,
@@ -32,27 +30,6 @@ func write(t *testing.T, dir string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// loadSkill imports a skill named demo with these files.
-func loadSkill(t *testing.T, files map[string]string) *skill.Skill {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: the entries of a snapshot belong to 1000:1000")
-	}
-	root := t.TempDir()
-	write(t, filepath.Join(root, "demo"), map[string]string{"SKILL.md": "---\nname: demo\ndescription: d\n---\n"})
-	write(t, filepath.Join(root, "demo"), files)
-	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{root}, Dir: filepath.Join(t.TempDir(), "snapshots")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	sk, err := r.Resolve("demo")
-	if err != nil {
-		t.Fatalf("%v: %v", err, r.Problems())
-	}
-	return sk
 }
 
 // says returns a program that prints text as its version.

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
 // imageOf makes a Set for an image of files. The files never run: the Asker answers with
@@ -89,7 +91,7 @@ func TestRoute(t *testing.T) {
 	snake := imageOf(t, "snake", map[string]string{"usr/bin/python3": "#! Python 3.13.1", "usr/bin/bash": "#! 5.0.0"})
 	shell := imageOf(t, "shell", map[string]string{"bin/bash": "#! 5.1.0"})
 	s := machine.Route(map[string]*Set{"python": snake, "bash": shell, "node": snake})
-	sk := loadSkill(t, map[string]string{"a.py": "", "a.sh": "", "a.rb": "", "a.js": "", "a": "#!/usr/bin/env python3.13\n", "b": "#!/bin/bash -e\n"})
+	sk := skilltest.Load(t, map[string]string{"a.py": "", "a.sh": "", "a.rb": "", "a.js": "", "a": "#!/usr/bin/env python3.13\n", "b": "#!/bin/bash -e\n"})
 	for _, c := range []struct{ script, image, program string }{
 		{"a.py", "snake", "/usr/bin/python3"}, {"a.sh", "shell", "/bin/bash"}, {"a.rb", "", "/usr/bin/ruby"}, {"b", "shell", "/bin/bash"},
 	} {
@@ -134,9 +136,9 @@ func TestRefusedInImage(t *testing.T) {
 	bare := imageOf(t, "bare", map[string]string{"bin/sh": "#! 1.35.0"}).WithoutEmbedded("the embedded one does not run there")
 	old := imageOf(t, "old", map[string]string{"usr/bin/python3": "#! Python 3.9.1"})
 	own := imageOf(t, "own", map[string]string{"etc/": ""}).WithEmbedded(&Installation{Dir: "/e", Version: "3.14.6"})
-	plain := loadSkill(t, map[string]string{"a.py": "", "a.js": ""})
-	venv := loadSkill(t, map[string]string{"a.py": "", "venv/pyvenv.cfg": "version = 3.11.2\n", "venv/bin/python3": "-> /usr/bin/python3.11"})
-	venv14 := loadSkill(t, map[string]string{"a.py": "", "venv/pyvenv.cfg": "version = 3.14.0\n", "venv/bin/python3": "-> /usr/bin/python3.14"})
+	plain := skilltest.Load(t, map[string]string{"a.py": "", "a.js": ""})
+	venv := skilltest.Load(t, map[string]string{"a.py": "", "venv/pyvenv.cfg": "version = 3.11.2\n", "venv/bin/python3": "-> /usr/bin/python3.11"})
+	venv14 := skilltest.Load(t, map[string]string{"a.py": "", "venv/pyvenv.cfg": "version = 3.14.0\n", "venv/bin/python3": "-> /usr/bin/python3.14"})
 
 	_, err := machine.Route(map[string]*Set{"python": bare, "node": bare}).ForScript(plain, "a.py")
 	var missing *MissingError
@@ -216,7 +218,7 @@ func TestOpenInside(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
-	have, err := ReadPackages(dir, "", Runtime{Language: "python", Path: "/usr/bin/python3", Version: "3.11.2"}, loadSkill(t, nil))
+	have, err := ReadPackages(dir, "", Runtime{Language: "python", Path: "/usr/bin/python3", Version: "3.11.2"}, skilltest.Load(t, nil))
 	if err != nil || len(have.Versions) != 0 {
 		t.Errorf("packages from outside: got %v, %v", have.Versions, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
 // Has compares the installed versions with the required ones.
@@ -19,7 +20,7 @@ func TestPackagesHas(t *testing.T) {
 		"usr/lib/python3/dist-packages/odd-version_of_mine.dist-info/RECORD": "",
 		"usr/lib/python3.11/json/__init__.py":                                "",
 	})
-	sk := loadSkill(t, map[string]string{"scripts/a.py": ""})
+	sk := skilltest.Load(t, map[string]string{"scripts/a.py": ""})
 	have, err := ReadPackages(root, "", Runtime{Language: "python", Path: "/usr/bin/python3", Version: "3.11.2"}, sk)
 	if err != nil {
 		t.Fatal(err)

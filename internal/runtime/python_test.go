@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
 // sets returns machines with and without a system Python and an embedded 3.14.
@@ -55,7 +56,7 @@ func TestChoice(t *testing.T) {
 	} {
 		set := *c.set
 		set.standard = c.config
-		sk := loadSkill(t, map[string]string{"a.py": "x", "b.sh": "x", "c": "#!/usr/bin/env python\n"})
+		sk := skilltest.Load(t, map[string]string{"a.py": "x", "b.sh": "x", "c": "#!/usr/bin/env python\n"})
 		sk.Manifest.Python = string(c.skill)
 		s := set.With(c.asked)
 		for what, run := range map[string]func() (Invocation, error){
@@ -113,7 +114,7 @@ func TestChoiceOfAMinorVersion(t *testing.T) {
 		{both, Embedded, "python3.14", "/opt/python/bin/python3", "/opt/python/bin"},
 		{embeddedOnly, "", "python3.11", "", ""},
 	} {
-		got, err := c.set.With(c.asked).ForScript(loadSkill(t, map[string]string{"x": "#!/usr/bin/env " + c.program + "\n"}), "x")
+		got, err := c.set.With(c.asked).ForScript(skilltest.Load(t, map[string]string{"x": "#!/usr/bin/env " + c.program + "\n"}), "x")
 		var missing *MissingError
 		if c.want == "" {
 			if !errors.As(err, &missing) || missing.Interpreter != c.program {
@@ -157,7 +158,7 @@ func TestChoiceWithVenv(t *testing.T) {
 		set := *c.set
 		set.standard = c.config
 		s := set.With(c.asked)
-		sk := loadSkill(t, map[string]string{"a.py": "x", "venv/pyvenv.cfg": "version = " + c.venv + "\n", "venv/bin/python": "-> /usr/bin/python3"})
+		sk := skilltest.Load(t, map[string]string{"a.py": "x", "venv/pyvenv.cfg": "version = " + c.venv + "\n", "venv/bin/python": "-> /usr/bin/python3"})
 		sk.Manifest.Python = string(c.skill)
 		for what, run := range map[string]func() (Invocation, error){
 			"script":  func() (Invocation, error) { return s.ForScript(sk, "a.py") },

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
 func TestForScript(t *testing.T) {
 	s := fakeSet(t, allLanguages())
-	sk := loadSkill(t, map[string]string{
+	sk := skilltest.Load(t, map[string]string{
 		"scripts/a.py": "x", "scripts/B.PY": "x", "scripts/c.sh": "x", "scripts/c.bash": "x", "scripts/d.js": "x", "scripts/e.rb": "x", "scripts/f.pl": "x", "g.Js": "x",
 		"scripts/two words.py": "x", "scripts/-x.py": "x", "scripts/a.b.py": "x", "scripts/link.py": "-> a.py", "scripts/link": "-> a.py",
 		"scripts/she.py": "#!/usr/bin/env node\n", // the extension wins
@@ -59,7 +60,7 @@ func TestForScript(t *testing.T) {
 
 func TestForScriptUnknown(t *testing.T) {
 	s := fakeSet(t, allLanguages())
-	sk := loadSkill(t, map[string]string{
+	sk := skilltest.Load(t, map[string]string{
 		"a.xyz": "print(1)", "b": "print(1)", "c": "", "d": "#!", "e": "#! \n", "f": "#!/proc/self/exe\n", "g": "#!/usr/bin/env lua\n", "h": "#!/usr/bin/env -i python3\n", "i": "#!/usr/bin/env X=1 python3\n",
 		"j": "#!python3\n", "k": "#!./python3\n", "l": "#!/usr/bin/env\n", "m": "#!/usr/bin/env /usr/bin/python3\n", "n": " #!/bin/sh\n", "o": "\ufeff#!/bin/sh\n", "p": "#!/bin/sh-evil\n", "q": "#!/lib64/ld-linux-x86-64.so.2\n",
 		"r": "#!" + strings.Repeat("/", 300) + "bin/sh\n", "s": "#!/usr/bin/env bash\x00\n", "t": "#!/usr/bin/pythonista\n", "u.exe": "MZ", "v.": "x", "w.md": "x", "x": "#!/usr/bin/env -S\n",
@@ -82,7 +83,7 @@ func TestForScriptUnknown(t *testing.T) {
 
 func TestForScriptMissing(t *testing.T) {
 	s := fakeSet(t, map[string]string{"usr/": ""})
-	sk := loadSkill(t, map[string]string{
+	sk := skilltest.Load(t, map[string]string{
 		"scripts/x.ps1": "x", "x.bat": "#!/bin/sh\n", "X.CMD": "x", "x.py": "x", "x.sh": "x", "x.js": "x", "x.rb": "x", "x.pl": "x", "y": "#!/usr/bin/env python2\n", "z": "#!/usr/bin/python3.9\n", "w": "#!/bin/sh\n",
 	})
 	for path, text := range map[string]string{
@@ -101,7 +102,7 @@ func TestForScriptMissing(t *testing.T) {
 
 func TestForScriptPaths(t *testing.T) {
 	s := fakeSet(t, allLanguages())
-	sk := loadSkill(t, map[string]string{"scripts/a.py": "x", "out.py": "-> ../x.py", "loop.py": "-> loop.py"})
+	sk := skilltest.Load(t, map[string]string{"scripts/a.py": "x", "out.py": "-> ../x.py", "loop.py": "-> loop.py"})
 	for _, path := range []string{"", ".", "scripts", "scripts/none.py", "../a.py", "/etc/passwd", "out.py", "loop.py", "scripts/a.py/x"} {
 		_, err := s.ForScript(sk, path)
 		var refused *skill.PathError

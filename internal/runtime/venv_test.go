@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
 func TestVenv(t *testing.T) {
@@ -45,7 +47,7 @@ func TestVenv(t *testing.T) {
 			for name, text := range c.venv {
 				all[name] = text
 			}
-			sk := loadSkill(t, all)
+			sk := skilltest.Load(t, all)
 			for _, run := range []func() (Invocation, error){
 				func() (Invocation, error) { return s.ForScript(sk, "a.py") },
 				func() (Invocation, error) { return s.ForScript(sk, "c") },
@@ -103,7 +105,7 @@ func TestVenvPackagesAreImported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sk := loadSkill(t, map[string]string{"venv/pyvenv.cfg": string(config), "venv/bin/python": "-> /usr/bin/python3"})
+	sk := skilltest.Load(t, map[string]string{"venv/pyvenv.cfg": string(config), "venv/bin/python": "-> /usr/bin/python3"})
 	inv, err := s.ForCode(sk, "python", "import json, mypackage, other, subprocess, sys; "+
 		"print(mypackage.WHO, other.WHO, subprocess.run([sys.executable, '-c', 'import mypackage; print(mypackage.WHO)'], capture_output=True, text=True).stdout, end='')")
 	if err != nil {

@@ -114,7 +114,7 @@ func TestARefusedMessageOfAStreamCancels(t *testing.T) {
 
 // Two bytes become a hundred in memory: a message has only so many fields.
 func TestFieldsOfAMessageAreBounded(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	m := script("scripts/hello.sh")
 	for range maxFields {
 		m.Files = append(m.Files, &pb.InputFile{})

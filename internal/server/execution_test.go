@@ -117,7 +117,7 @@ func TestSourcesAndInput(t *testing.T) {
 // Each bad request is refused before a header, by code, reason and field, and
 // nothing of it is recorded.
 func TestRefusals(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	file := func(path string) []*pb.InputFile {
 		return []*pb.InputFile{{Path: path, Source: &pb.InputFile_Content{Content: []byte("x")}}}
 	}
@@ -465,7 +465,7 @@ func TestSaturated(t *testing.T) {
 }
 
 func TestDraining(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	d.x.Drain(t.Context())
 	wantRefusal(t, d.execute(script("scripts/hello.sh")).err, refusal{codes.Unavailable, "DRAINING", ""})
 	can, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})

@@ -9,7 +9,7 @@ import (
 )
 
 func TestExplain(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	full := &executor.SaturatedError{Running: 1, Queued: 2}
 	if got := d.Explain(full); got != full.Error() {
 		t.Errorf("got %q, want %q", got, full)

@@ -92,7 +92,7 @@ func TestPanic(t *testing.T) {
 
 // The panic of a stream's call too.
 func TestPanicInStream(t *testing.T) {
-	d := startDaemon(t, func(_ *executor.Config, c *Config) {
+	d := startIdle(t, func(_ *executor.Config, c *Config) {
 		c.Identify = func(context.Context) (permission.Principal, error) { panic("secret cause") }
 	})
 	wantRefusal(t, d.execute(script("scripts/hello.sh")).err, refusal{codes.Internal, "INTERNAL", ""})
@@ -129,7 +129,7 @@ func TestPanicWhileFollowing(t *testing.T) {
 }
 
 func TestUnknownMethod(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	for _, method := range []string{"/skillrun.v1.ExecutionService/Nope", "/skillrun.v2.ExecutionService/Execute", "/grpc.channelz.v1.Channelz/GetServers"} {
 		err := d.conn.Invoke(t.Context(), method, &pb.GetRequest{}, &pb.Execution{})
 		wantRefusal(t, err, refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""})
@@ -139,7 +139,7 @@ func TestUnknownMethod(t *testing.T) {
 // The access table has exactly the registered methods. A missing method would be closed; a
 // superfluous entry would open a later method of that name.
 func TestAccessTable(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	registered := map[string]bool{}
 	for name, service := range d.grpc.GetServiceInfo() {
 		for _, m := range service.Methods {
@@ -172,7 +172,7 @@ func TestGuardDeniesByDefault(t *testing.T) {
 }
 
 func TestReflection(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	names, err := reflected(t, d.conn)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestReflection(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	watch, err := d.health.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: ourServices[0]})
 	if err != nil {
 		t.Fatal(err)

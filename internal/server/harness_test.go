@@ -27,6 +27,7 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/internal/workspace"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -54,14 +55,14 @@ func TestMain(m *testing.M) {
 
 // shared is what every daemon of these tests may have in common.
 var shared struct {
-	once     sync.Once
-	dir      string
-	host     *sandbox.Host
-	runtimes *runtime.Set
-	err      error
+	once sync.Once
+	dir  string
+	host *sandbox.Host
+	err  error
 }
 
-func openShared(t *testing.T) {
+// openHost opens the host of the sandboxes.
+func openHost(t *testing.T) *sandbox.Host {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("makes real sandboxes, which needs root")
@@ -70,15 +71,18 @@ func openShared(t *testing.T) {
 		if shared.dir, shared.err = os.MkdirTemp("", "server-test-"); shared.err != nil {
 			return
 		}
-		if shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"}); shared.err != nil {
-			return
-		}
 		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+	return shared.host
 }
+
+// findRuntimes finds the machine's interpreters, once for all daemons.
+var findRuntimes = sync.OnceValues(func() (*runtime.Set, error) {
+	return runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"})
+})
 
 // A daemon is a server on a Unix socket, with all that is beneath it, and a
 // client of it.
@@ -95,17 +99,26 @@ type daemon struct {
 	system pb.SystemServiceClient
 }
 
-// startDaemon starts a daemon with the skills in testdata. edit may change what
-// it is made of; nil changes nothing.
+// startDaemon starts a daemon that runs the skills in testdata in real sandboxes, which needs
+// root. edit may change the configuration; nil changes nothing.
 func startDaemon(t *testing.T, edit func(*executor.Config, *Config)) *daemon {
 	t.Helper()
-	openShared(t)
-	return startOn(t, shared.host, shared.runtimes, edit)
+	return startOn(t, openHost(t), edit)
 }
 
-// startOn is startDaemon on a host of the caller's. A nil one makes no sandbox.
-func startOn(t testing.TB, host *sandbox.Host, runtimes *runtime.Set, edit func(*executor.Config, *Config)) *daemon {
+// startIdle is startDaemon for tests in which no program starts. They need no root.
+func startIdle(t testing.TB, edit func(*executor.Config, *Config)) *daemon {
 	t.Helper()
+	return startOn(t, nil, edit)
+}
+
+// startOn starts a daemon whose sandboxes are on a host; a nil one makes none.
+func startOn(t testing.TB, host *sandbox.Host, edit func(*executor.Config, *Config)) *daemon {
+	t.Helper()
+	runtimes, err := findRuntimes()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	ctx := t.Context()
 	logs := &logs{}
@@ -115,14 +128,14 @@ func startOn(t testing.TB, host *sandbox.Host, runtimes *runtime.Set, edit func(
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	skills, err := skill.OpenRegistry(ctx, skill.RegistryConfig{Roots: []string{"testdata/skills"}, Dir: filepath.Join(dir, "snapshots"), Log: log})
+	skills, err := skill.OpenRegistry(ctx, skill.RegistryConfig{Roots: []string{"testdata/skills"}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { skills.Close() })
 	xc := executor.Config{
 		Skills: skills, Runtimes: runtimes, Record: store, Host: host, Bounds: executor.StandardBounds(),
-		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "request.key"),
+		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "request.key"),
 		MaxRunning: 4, MaxQueued: 4, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second,
 		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
 	}

@@ -53,7 +53,7 @@ func TestPeerOverTCP(t *testing.T) {
 
 // A connection that is neither is refused, and so is everything but its probes.
 func TestPeerOfNoKnownKind(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	l := bufconn.Listen(64 << 10)
 	conn := d.serve(l, "passthrough:///buf", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return l.DialContext(ctx)
@@ -111,7 +111,7 @@ func TestAnonymous(t *testing.T) {
 }
 
 func TestIdentify(t *testing.T) {
-	d := startDaemon(t, func(_ *executor.Config, c *Config) {
+	d := startIdle(t, func(_ *executor.Config, c *Config) {
 		c.Identify = func(context.Context) (permission.Principal, error) {
 			return permission.Principal{}, errors.New("the token has expired")
 		}

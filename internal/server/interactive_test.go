@@ -177,7 +177,7 @@ func TestInteractiveUpload(t *testing.T) {
 
 // An error before the header refuses the call. Nothing has run, and no file stays.
 func TestInteractiveRefusals(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	upload := func(content string) *pb.ExecuteRequest {
 		m := script("scripts/hello.sh")
 		m.Files = []*pb.InputFile{announce("a", content)}
@@ -290,7 +290,7 @@ func TestInteractiveDisconnect(t *testing.T) {
 
 // A caller that disconnects during an upload leaves no files.
 func TestInteractiveDisconnectDuringUpload(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	m := script("scripts/hello.sh")
 	m.Files = []*pb.InputFile{announce("a", "xy")}

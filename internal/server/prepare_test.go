@@ -11,7 +11,7 @@ import (
 // What can't be prepared is refused with its reason. (Builds are tested through the
 // daemon.)
 func TestPrepareSkill(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	for skill, want := range map[string]refusal{
 		"demo":   {codes.FailedPrecondition, "NO_PACKAGE_SOURCE", ""},
 		"nobody": {codes.NotFound, "SKILL_NOT_FOUND", ""},
@@ -28,7 +28,7 @@ func TestPrepareSkill(t *testing.T) {
 
 // GetSkill lists each requirement with the place that states it.
 func TestGetSkillRequirements(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	s, err := d.about.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "demo"})
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 )
 
 func TestListSkills(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	list := func(m *pb.ListSkillsRequest) ([]string, string) {
 		t.Helper()
 		page, err := d.about.ListSkills(t.Context(), m)
@@ -52,7 +52,7 @@ func TestListSkills(t *testing.T) {
 }
 
 func TestGetSkill(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	s, err := d.about.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "demo"})
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestGetSkill(t *testing.T) {
 }
 
 func TestActivateSkill(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	a, err := d.about.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "demo", Limits: &pb.Limits{Processes: 7}})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestActivateSkill(t *testing.T) {
 }
 
 func TestReadSkillFile(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	read := func(m *pb.ReadSkillFileRequest) (string, []*pb.ReadSkillFileResponse, error) {
 		t.Helper()
 		s, err := d.about.ReadSkillFile(t.Context(), m)
@@ -236,7 +236,7 @@ func TestCheckCommand(t *testing.T) {
 // A policy that grants a shell, and one that does not grant network, decide as
 // in Execute.
 func TestCheckCommandFollowsPolicy(t *testing.T) {
-	d := startDaemon(t, func(c *executor.Config, _ *Config) { c.Policy.Shell = true })
+	d := startIdle(t, func(c *executor.Config, _ *Config) { c.Policy.Shell = true })
 	r, err := d.about.CheckCommand(t.Context(), &pb.CheckCommandRequest{Command: "echo $(id)", AllowedTools: "Bash"})
 	if err != nil || !r.Allowed || r.Rule != "Bash" || len(r.Commands) != 1 || r.Commands[0].Args[0] != "bash" {
 		t.Errorf("got %v, %v", r, err)
@@ -244,7 +244,7 @@ func TestCheckCommandFollowsPolicy(t *testing.T) {
 }
 
 func TestValidateSkill(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	md := func(text, folder string) *pb.ValidateSkillRequest {
 		return &pb.ValidateSkillRequest{Subject: &pb.ValidateSkillRequest_SkillMd{SkillMd: text}, Folder: folder}
 	}

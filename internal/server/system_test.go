@@ -15,7 +15,7 @@ import (
 func TestGetCapabilities(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
 	bounds := executor.StandardBounds()
-	d := startDaemon(t, func(_ *executor.Config, c *Config) {
+	d := startIdle(t, func(_ *executor.Config, c *Config) {
 		c.MaxMessageBytes = 1 << 20
 		c.Capabilities = func() Capabilities {
 			return Capabilities{

@@ -25,7 +25,7 @@ func (d *daemon) tools() pb.ToolServiceClient { return pb.NewToolServiceClient(d
 
 // ListTools returns the table's definitions, as text for a platform and as an equal message.
 func TestListTools(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	got, err := d.tools().ListTools(t.Context(), &pb.ListToolsRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestCallTool(t *testing.T) {
 }
 
 func TestCallToolRefuses(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	for _, tt := range []struct {
 		name, arguments string
 		want            refusal
@@ -161,7 +161,7 @@ func TestCancelledCallToolCancels(t *testing.T) {
 
 // The typed calls set the fields that their contract's object has, and no others.
 func TestTypedPythonCalls(t *testing.T) {
-	d := startDaemon(t, nil)
+	d := startIdle(t, nil)
 	var header metadata.MD
 	r, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: "../x", Script: "1"}, grpc.Header(&header))
 	message := `Invalid skill name: '../x'. Skill names must not contain '/', '\', or '..'`

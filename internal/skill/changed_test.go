@@ -7,9 +7,8 @@ import (
 )
 
 func TestChanged(t *testing.T) {
-	needRoot(t)
 	root, dir := t.TempDir(), t.TempDir()
-	r, err := OpenRegistry(t.Context(), RegistryConfig{Roots: []string{root}, Dir: dir})
+	r, err := OpenRegistry(t.Context(), RegistryConfig{Roots: []string{root}, Dir: dir, Owner: owner})
 	if err != nil {
 		t.Fatal(err)
 	}

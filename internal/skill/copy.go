@@ -8,22 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Owner is a user id and a group id on this machine. A snapshot's entries belong to the ids
+// that package sandbox shows as the script's. To give entries to another user, the daemon
+// needs CAP_CHOWN; a test that runs as a normal user gives them to that user.
+type Owner struct{ UID, GID int }
+
+// valid reports whether snapshots can belong to o. Root is refused: it is the owner that
+// a caller gets by giving none.
+func (o Owner) valid() bool { return o.UID > 0 && o.GID > 0 }
+
 // All entries of a snapshot have the same owner and time. Any change to an entry
 // therefore shows (see verify), and a skill looks the same on every machine. The time is
 // after 1980 because zip files cannot hold earlier ones.
-const (
-	snapshotUID = 1000
-	snapshotGID = 1000
-)
-
 var snapshotTime = time.Unix(1_577_836_800, 0) // 2020-01-01T00:00:00Z
 
 // create creates the copy of a file. It returns nil if the scan only reads.
 func (s *scan) create(e Entry) (*os.File, error) {
-	if s.dst == "" {
+	if s.dst == nil {
 		return nil, nil
 	}
-	return os.OpenFile(filepath.Join(s.dst, e.Path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return os.OpenFile(filepath.Join(s.dst.dir, e.Path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // finish creates the links and then sets owner, mode and time of every entry. Links come
@@ -31,10 +35,10 @@ func (s *scan) create(e Entry) (*os.File, error) {
 // last because creating an entry changes the time of its directory.
 func (s *scan) finish() error {
 	for _, l := range s.tree.links() {
-		if err := os.Symlink(l.Target, filepath.Join(s.dst, l.Path)); err != nil {
+		if err := os.Symlink(l.Target, filepath.Join(s.dst.dir, l.Path)); err != nil {
 			return err
 		}
-		if err := stamp(filepath.Join(s.dst, l.Path), l); err != nil {
+		if err := s.dst.stamp(l); err != nil {
 			return err
 		}
 	}
@@ -42,11 +46,11 @@ func (s *scan) finish() error {
 		if e.Kind == KindLink {
 			continue
 		}
-		if err := stamp(filepath.Join(s.dst, e.Path), e); err != nil {
+		if err := s.dst.stamp(e); err != nil {
 			return err
 		}
 	}
-	return stamp(s.dst, Entry{Kind: KindDir})
+	return s.dst.stamp(Entry{Kind: KindDir})
 }
 
 // links returns the links that a snapshot holds.
@@ -65,9 +69,17 @@ func (t *tree) links() []Entry {
 	return list
 }
 
-// stamp sets the owner, mode and time of one path in a new snapshot.
-func stamp(path string, e Entry) error {
-	if err := os.Lchown(path, snapshotUID, snapshotGID); err != nil {
+// destination is the directory of a new snapshot. It is empty at first, and only the daemon
+// can reach it.
+type destination struct {
+	dir   string
+	owner Owner
+}
+
+// stamp sets the owner, mode and time of one entry. The zero path is the directory itself.
+func (d *destination) stamp(e Entry) error {
+	path := filepath.Join(d.dir, e.Path)
+	if err := os.Lchown(path, d.owner.UID, d.owner.GID); err != nil {
 		return err
 	}
 	if e.Kind != KindLink { // a link has no mode

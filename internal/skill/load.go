@@ -67,7 +67,7 @@ func readOnce(ctx context.Context, dir *os.File, folder string, b Bounds) (*read
 	if !hasManifest(int(dir.Fd())) {
 		return nil, ErrNoManifest
 	}
-	t, err := scanTree(ctx, dir, "", b)
+	t, err := scanTree(ctx, dir, nil, b)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,6 @@ func (s *store) load(ctx context.Context, f folder, b Bounds) (sk *Skill, st *st
 }
 
 // newSkill builds a Skill from a reading. dir is the snapshot.
-// newSkill puts together what reading a folder gave.
 func newSkill(r *reading, dir string) *Skill {
 	all := r.validate()
 	return &Skill{

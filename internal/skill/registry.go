@@ -48,7 +48,9 @@ type RegistryConfig struct {
 	Roots []string
 	// Dir is the directory of the snapshots. OpenRegistry creates it if it is missing.
 	// Nothing else may use it, except for registries of other processes.
-	Dir      string
+	Dir string
+	// Owner owns every entry of a snapshot. It must be given, and cannot be root.
+	Owner    Owner
 	MaxFiles int          // see Bounds
 	MaxBytes int64        // see Bounds
 	Log      *slog.Logger // nil: no log
@@ -92,7 +94,7 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 		}
 		c.Roots[i] = abs
 	}
-	st, alone, err := openStore(ctx, c.Dir)
+	st, alone, err := openStore(ctx, c.Dir, c.Owner)
 	if err != nil {
 		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}

@@ -243,7 +243,7 @@ func TestReload(t *testing.T) {
 	}
 	// The snapshots of former versions still exist.
 	for _, s := range had {
-		if err := verify(s.Dir, &s.tree); err != nil {
+		if err := verify(s.Dir, &s.tree, owner); err != nil {
 			t.Errorf("former version of %s: %v", s.Name, err)
 		}
 	}
@@ -373,19 +373,23 @@ func TestConcurrentReload(t *testing.T) {
 }
 
 func TestOpenRegistryFails(t *testing.T) {
-	needRoot(t)
 	file := filepath.Join(t.TempDir(), "file")
 	mustDo(t, os.WriteFile(file, nil, 0o644))
-	if _, err := OpenRegistry(context.Background(), RegistryConfig{Dir: file}); err == nil || !strings.HasPrefix(err.Error(), "skill snapshots: ") {
+	if _, err := OpenRegistry(context.Background(), RegistryConfig{Dir: file, Owner: owner}); err == nil || !strings.HasPrefix(err.Error(), "skill snapshots: ") {
 		t.Errorf("err = %v, want an error that names the snapshots", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	dir := t.TempDir()
-	if _, err := OpenRegistry(ctx, RegistryConfig{Dir: dir, Roots: []string{t.TempDir()}}); !errors.Is(err, context.Canceled) {
+	if _, err := OpenRegistry(ctx, RegistryConfig{Dir: dir, Owner: owner, Roots: []string{t.TempDir()}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
 	open(t, RegistryConfig{Dir: dir}) // fails if the lock is still held
+	for _, nobody := range []Owner{{}, {UID: 1000}, {GID: 1000}, {-1, -1}} {
+		if _, err := OpenRegistry(t.Context(), RegistryConfig{Dir: t.TempDir(), Owner: nobody}); err == nil {
+			t.Errorf("snapshots may belong to %v", nobody)
+		}
+	}
 }
 
 func TestEffectiveVersion(t *testing.T) {

@@ -39,16 +39,16 @@ var ErrChanging = errors.New("changed while it was read")
 type scan struct {
 	ctx    context.Context
 	bounds Bounds
-	dst    string // directory to copy into; "": only read
+	dst    *destination // to copy into; nil: only read
 	tree   *tree
 	seen   int // entries so far, refused ones too
 	hash   hash.Hash
 	buf    []byte
 }
 
-// scanTree reads the folder src. If dst is not "", it must be an empty directory that only
-// the daemon can reach; scanTree then copies every entry there that is not refused.
-func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, error) {
+// scanTree reads the folder src. If dst is not nil, it copies every entry there that is not
+// refused.
+func scanTree(ctx context.Context, src *os.File, dst *destination, b Bounds) (*tree, error) {
 	s := newScan(ctx, dst, b)
 	// Opened again, because reading names moves the offset of src.
 	dir, err := openat(int(src.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY)
@@ -59,7 +59,7 @@ func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, e
 		return nil, err
 	}
 	s.tree.seal()
-	if dst != "" {
+	if dst != nil {
 		if err := s.finish(); err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func scanTree(ctx context.Context, src *os.File, dst string, b Bounds) (*tree, e
 	return s.tree, nil
 }
 
-func newScan(ctx context.Context, dst string, b Bounds) *scan {
+func newScan(ctx context.Context, dst *destination, b Bounds) *scan {
 	return &scan{
 		ctx: ctx, bounds: b.withDefaults(), dst: dst,
 		tree: new(tree), hash: sha256.New(), buf: make([]byte, scanBytes),
@@ -161,8 +161,8 @@ func (s *scan) subdir(dir int, name, path string, depth int, st *unix.Stat_t) er
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	s.tree.entries = append(s.tree.entries, Entry{Path: path, Kind: KindDir})
-	if s.dst != "" {
-		if err := os.Mkdir(filepath.Join(s.dst, path), 0o755); err != nil {
+	if s.dst != nil {
+		if err := os.Mkdir(filepath.Join(s.dst.dir, path), 0o755); err != nil {
 			unix.Close(fd)
 			return err
 		}

@@ -28,8 +28,8 @@ type Skill struct {
 	// Manifest is the front matter. Body is the text after it, with LF line ends.
 	Manifest Manifest
 	Body     string
-	// Dir is the snapshot's path on the host. Its entries belong to 1000:1000; nothing
-	// may change them. The directory above it is open to the daemon's user only.
+	// Dir is the snapshot's path on the host. Its entries belong to the registry's Owner;
+	// nothing may change them. The directory above it is open to the daemon's user only.
 	Dir     string
 	Scripts []Script // sorted by path
 	// Warnings are the findings that loading tolerated.

@@ -23,8 +23,9 @@ import (
 // Several processes may share a store. Each holds a shared flock(2) on the lock file while
 // it uses the store. Only a process with an exclusive lock may remove snapshots.
 type store struct {
-	dir  string
-	lock *os.File
+	dir   string
+	owner Owner // of the entries of snapshots
+	lock  *os.File
 }
 
 const (
@@ -39,7 +40,10 @@ var snapshotName = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // openStore creates or opens a store. alone says whether this process has the lock to
 // itself. If so, the caller may sweep, and must then call share.
-func openStore(ctx context.Context, dir string) (s *store, alone bool, err error) {
+func openStore(ctx context.Context, dir string, owner Owner) (s *store, alone bool, err error) {
+	if !owner.valid() {
+		return nil, false, fmt.Errorf("%s: snapshots cannot belong to %d:%d", dir, owner.UID, owner.GID)
+	}
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return nil, false, err
@@ -61,7 +65,7 @@ func openStore(ctx context.Context, dir string) (s *store, alone bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	s = &store{dir: dir, lock: lock}
+	s = &store{dir: dir, owner: owner, lock: lock}
 	if alone, err = s.acquire(ctx); err != nil {
 		lock.Close()
 		return nil, false, fmt.Errorf("%s: lock: %w", dir, err)
@@ -105,7 +109,7 @@ type staged struct{ tmp, final string }
 func (s *store) stage(ctx context.Context, src *os.File, t *tree, b Bounds) (dir string, st *staged, err error) {
 	final := filepath.Join(s.dir, strings.TrimPrefix(t.digest, "sha256:"))
 	if _, err := os.Lstat(final); err == nil {
-		if verify(final, t) == nil {
+		if verify(final, t, s.owner) == nil {
 			return final, nil, nil
 		}
 		if err := s.moveAside(final); err != nil {
@@ -116,7 +120,7 @@ func (s *store) stage(ctx context.Context, src *os.File, t *tree, b Bounds) (dir
 	if err != nil {
 		return "", nil, err
 	}
-	copied, err := scanTree(ctx, src, tmp, b)
+	copied, err := scanTree(ctx, src, &destination{tmp, s.owner}, b)
 	if err == nil && copied.digest != t.digest {
 		err = ErrChanging
 	}
@@ -175,7 +179,7 @@ func (s *store) moveAside(final string) error {
 // verify checks that a snapshot is unchanged, without reading contents. It checks the kind,
 // owner, permissions, size and link target of every entry, the modification time, which any
 // write would have changed, and that the snapshot has no other entries.
-func verify(dir string, t *tree) error {
+func verify(dir string, t *tree, owner Owner) error {
 	want := make(map[string]Entry, len(t.entries)+1)
 	for _, e := range t.entries {
 		want[e.Path] = e
@@ -197,7 +201,7 @@ func verify(dir string, t *tree) error {
 			return fmt.Errorf("%s: does not belong to the snapshot", p)
 		}
 		delete(want, rel)
-		return verifyEntry(p, d, e)
+		return verifyEntry(p, d, e, owner)
 	})
 	if err != nil {
 		return err
@@ -209,13 +213,13 @@ func verify(dir string, t *tree) error {
 }
 
 // verifyEntry compares one entry with its expected owner, time, mode, size and target.
-func verifyEntry(p string, d fs.DirEntry, e Entry) error {
+func verifyEntry(p string, d fs.DirEntry, e Entry, owner Owner) error {
 	fi, err := d.Info()
 	if err != nil {
 		return err
 	}
 	st := fi.Sys().(*syscall.Stat_t)
-	ok := st.Uid == snapshotUID && st.Gid == snapshotGID && fi.ModTime().Equal(snapshotTime)
+	ok := int(st.Uid) == owner.UID && int(st.Gid) == owner.GID && fi.ModTime().Equal(snapshotTime)
 	switch e.Kind {
 	case KindDir:
 		ok = ok && fi.Mode() == fs.ModeDir|fs.FileMode(e.mode())

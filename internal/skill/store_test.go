@@ -15,7 +15,6 @@ import (
 
 // A snapshot has fixed owners, permissions and times that do not depend on its folder.
 func TestSnapshot(t *testing.T) {
-	needRoot(t)
 	root, dir := skillDir(t, files{
 		"private/run.py": "print()", "private/data": "x", "l": "-> private/data", "out": "-> /etc",
 		"venv/bin/python": "-> /usr/bin/python3", ".git/config": "x", "__pycache__/x.pyc": "x", "empty/": "",
@@ -34,7 +33,7 @@ func TestSnapshot(t *testing.T) {
 		fi, err := d.Info()
 		mustDo(t, err)
 		st := fi.Sys().(*syscall.Stat_t)
-		if st.Uid != 1000 || st.Gid != 1000 || !fi.ModTime().Equal(snapshotTime) {
+		if int(st.Uid) != owner.UID || int(st.Gid) != owner.GID || !fi.ModTime().Equal(snapshotTime) {
 			t.Errorf("%s: owner %d:%d, time %v", p, st.Uid, st.Gid, fi.ModTime())
 		}
 		rel, _ := filepath.Rel(s.Dir, p)
@@ -92,7 +91,7 @@ func TestDamagedSnapshot(t *testing.T) {
 		}, false},
 		{"file added, everything put right", func(t *testing.T, s *Skill) {
 			mustDo(t, os.WriteFile(at(s, "d/new"), nil, 0o644))
-			mustDo(t, os.Lchown(at(s, "d/new"), 1000, 1000))
+			mustDo(t, os.Lchown(at(s, "d/new"), owner.UID, owner.GID))
 			mustDo(t, os.Chtimes(at(s, "d/new"), snapshotTime, snapshotTime))
 			mustDo(t, os.Chtimes(at(s, "d"), snapshotTime, snapshotTime))
 		}, false},
@@ -106,8 +105,8 @@ func TestDamagedSnapshot(t *testing.T) {
 		}, false},
 		{"permissions", func(t *testing.T, s *Skill) { mustDo(t, os.Chmod(at(s, "d/x"), 0o666)) }, false},
 		{"setuid", func(t *testing.T, s *Skill) { mustDo(t, os.Chmod(at(s, "d/x"), 0o644|os.ModeSetuid)) }, false},
-		{"owner", func(t *testing.T, s *Skill) { mustDo(t, os.Lchown(at(s, "d"), 0, 1000)) }, false},
-		{"group", func(t *testing.T, s *Skill) { mustDo(t, os.Lchown(at(s, "d"), 1000, 0)) }, false},
+		{"owner", func(t *testing.T, s *Skill) { chown(t, at(s, "d"), 0, owner.GID) }, false},
+		{"group", func(t *testing.T, s *Skill) { chown(t, at(s, "d"), owner.UID, 0) }, false},
 		{"kind", func(t *testing.T, s *Skill) {
 			mustDo(t, os.Remove(at(s, "d/x")))
 			mustDo(t, os.Symlink("/etc/passwd", at(s, "d/x")))
@@ -115,7 +114,7 @@ func TestDamagedSnapshot(t *testing.T) {
 		{"target", func(t *testing.T, s *Skill) {
 			mustDo(t, os.Remove(at(s, "l")))
 			mustDo(t, os.Symlink("/etc/passwd", at(s, "l")))
-			mustDo(t, os.Lchown(at(s, "l"), 1000, 1000))
+			mustDo(t, os.Lchown(at(s, "l"), owner.UID, owner.GID))
 		}, false},
 		{"half gone", func(t *testing.T, s *Skill) { mustDo(t, os.RemoveAll(at(s, "d"))) }, false},
 		{"empty", func(t *testing.T, s *Skill) {
@@ -142,7 +141,7 @@ func TestDamagedSnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := resolve(t, r, "demo")
-			if err := verify(again.Dir, &again.tree); err != nil {
+			if err := verify(again.Dir, &again.tree, owner); err != nil {
 				t.Errorf("after a reload: %v", err)
 			}
 			if text, err := os.ReadFile(filepath.Join(again.Dir, "d/x")); string(text) != "x" {
@@ -158,6 +157,26 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 }
 
+// chown gives a file to another user, which only root can do.
+func chown(t *testing.T, path string, uid, gid int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give a file to another user; see TestSnapshotOfAnotherOwner")
+	}
+	mustDo(t, os.Lchown(path, uid, gid))
+}
+
+// A snapshot that belongs to other ids than the store's owner is not intact.
+func TestSnapshotOfAnotherOwner(t *testing.T) {
+	s := load(t, files{"x": "x"})
+	for _, other := range []Owner{{owner.UID + 1, owner.GID}, {owner.UID, owner.GID + 1}} {
+		if err := verify(s.Dir, &s.tree, other); err == nil {
+			t.Errorf("a snapshot of %v was accepted for %v", owner, other)
+		}
+	}
+	mustDo(t, verify(s.Dir, &s.tree, owner))
+}
+
 func inodeOf(t *testing.T, p string) uint64 {
 	t.Helper()
 	fi, err := os.Lstat(p)
@@ -169,7 +188,7 @@ func inodeOf(t *testing.T, p string) uint64 {
 func TestSweep(t *testing.T) {
 	root, dir := skillDir(t, nil)
 	store := filepath.Join(t.TempDir(), "deep", "snapshots")
-	config := RegistryConfig{Roots: []string{root}, Dir: store}
+	config := RegistryConfig{Roots: []string{root}, Dir: store, Owner: owner}
 	first := open(t, config)
 	old := resolve(t, first, "demo")
 	files{"new-1/x": "", "old-1/snapshot/x": "", "other": "", strings.Repeat("z", 64): ""}.write(t, store)
@@ -207,17 +226,17 @@ func TestSweep(t *testing.T) {
 // Opening waits, within ctx, for a process that holds the lock exclusively.
 func TestStoreWaits(t *testing.T) {
 	dir := t.TempDir()
-	s, alone, err := openStore(context.Background(), dir)
+	s, alone, err := openStore(context.Background(), dir, owner)
 	if err != nil || !alone {
 		t.Fatalf("openStore: alone %t, %v", alone, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, _, err := openStore(ctx, dir); !errors.Is(err, context.Canceled) {
+	if _, _, err := openStore(ctx, dir, owner); !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
 	mustDo(t, s.share())
-	other, alone, err := openStore(context.Background(), dir)
+	other, alone, err := openStore(context.Background(), dir, owner)
 	if err != nil || alone {
 		t.Fatalf("openStore: alone %t, %v, want shared", alone, err)
 	}
@@ -231,7 +250,7 @@ func TestStoreDirectory(t *testing.T) {
 	mustDo(t, os.Chmod(filepath.Join(base, "open"), 0o777))
 	for name, ok := range map[string]bool{"new/dir": true, "open": true, "file": false, "link": false} {
 		dir := filepath.Join(base, name)
-		s, _, err := openStore(context.Background(), dir)
+		s, _, err := openStore(context.Background(), dir, owner)
 		if (err == nil) != ok {
 			t.Errorf("%s: err = %v, want success %t", name, err, ok)
 		}
@@ -247,7 +266,7 @@ func TestStoreDirectory(t *testing.T) {
 		dir := filepath.Join(base, "foreign")
 		mustDo(t, os.Mkdir(dir, 0o755))
 		mustDo(t, os.Lchown(dir, 1000, 1000))
-		if _, _, err := openStore(context.Background(), dir); err == nil {
+		if _, _, err := openStore(context.Background(), dir, owner); err == nil {
 			t.Error("a directory that belongs to another user was accepted")
 		}
 	}
@@ -255,9 +274,8 @@ func TestStoreDirectory(t *testing.T) {
 
 // Two folders with the same content, staged at the same time, share one snapshot.
 func TestPublishTwice(t *testing.T) {
-	needRoot(t)
 	_, dir := skillDir(t, files{"x": "x"})
-	s, _, err := openStore(context.Background(), t.TempDir())
+	s, _, err := openStore(context.Background(), t.TempDir(), owner)
 	mustDo(t, err)
 	defer s.close()
 	src, err := os.Open(dir)
@@ -277,7 +295,7 @@ func TestPublishTwice(t *testing.T) {
 		mustDo(t, s.publish(st))
 	}
 	mustDo(t, s.sync())
-	mustDo(t, verify(two[0].final, tr))
+	mustDo(t, verify(two[0].final, tr, owner))
 	if names := storeNames(t, s.dir); len(names) != 1 {
 		t.Errorf("the store has %v, want one snapshot", names)
 	}
@@ -288,9 +306,8 @@ func TestPublishTwice(t *testing.T) {
 
 // A failed import leaves no files.
 func TestStageFails(t *testing.T) {
-	needRoot(t)
 	_, dir := skillDir(t, files{"x": "x"})
-	s, _, err := openStore(context.Background(), t.TempDir())
+	s, _, err := openStore(context.Background(), t.TempDir(), owner)
 	mustDo(t, err)
 	defer s.close()
 	src, err := os.Open(dir)

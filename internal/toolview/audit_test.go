@@ -11,7 +11,7 @@ import (
 
 // The contract's logging section, line by line.
 func TestContractScriptLog(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	one := func(level string, parts ...string) string {
 		t.Helper()
 		lines := b.logs.with(append(parts, "level="+level)...)
@@ -58,7 +58,7 @@ func TestContractScriptLog(t *testing.T) {
 
 // The audit line has all its fields in order, whatever the end of the script.
 func TestContractScriptAuditLine(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	for script, want := range map[string]string{
 		"echo.py": `exit_code=0, execution_time_ms=\d+\.\d\d, signal=None,`,
 		"fail.py": `exit_code=1, execution_time_ms=\d+\.\d\d, signal=None,`,
@@ -94,7 +94,7 @@ func TestContractSecurityViolationIsLogged(t *testing.T) {
 }
 
 func TestAuditArguments(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	args := func(mode AuditArguments, arguments string) string {
 		t.Helper()
 		b.auditMode = mode
@@ -115,7 +115,7 @@ func TestAuditArguments(t *testing.T) {
 		t.Errorf("hashes %s, %s, %s", one, same, other)
 	}
 	// The hash needs the daemon's key, so another daemon's hash differs.
-	b2 := newScripts(t, nil)
+	b2 := newScripts(t, openHost(t))
 	if b2.auditMode = AuditHash; b2.auditArguments(secret) == one {
 		t.Error("two daemons have the same hash")
 	}

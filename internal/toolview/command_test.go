@@ -207,7 +207,7 @@ func TestContractCommandConstraints(t *testing.T) {
 func TestContractCommandPermissionDenied(t *testing.T) {
 	files := map[string]string{"scripts/test.py": analysis.files["scripts/test.py"]}
 	for _, front := range []string{"allowed-tools: Bash(git:*)", "", "allowed-tools: ''", "allowed-tools: Read"} {
-		b := newBench(t, nil, skillText{name: "data-analysis", frontMatter: front, files: files})
+		b := newIdleBench(t, nil, skillText{name: "data-analysis", frontMatter: front, files: files})
 		r := b.command(CommandRequest{Command: "python scripts/test.py"})
 		if r.error() != "Command not allowed by skill permissions: python scripts/test.py" || r.ExitCode != -1 || r.ExecutionTime != 0 || r.ExecutionID != "" {
 			t.Errorf("%q: got %+v, %s", front, r, r.error())
@@ -237,7 +237,7 @@ func TestContractCommandCancelled(t *testing.T) {
 
 // The three ValueErrors of validate_script_path, and valid paths.
 func TestContractValidateScriptPath(t *testing.T) {
-	b := newBench(t, nil, analysis)
+	b := newIdleBench(t, nil, analysis)
 	for _, tt := range []struct{ path, want string }{
 		{"scripts/test.py", "/skills/data-analysis/scripts/test.py"},
 		{"scripts/../scripts/./test.py", "/skills/data-analysis/scripts/test.py"},

@@ -19,6 +19,7 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -53,10 +54,13 @@ func TestMain(m *testing.M) {
 var shared struct {
 	once     sync.Once
 	dir      string
-	host     *sandbox.Host
 	embedded *runtime.Installation
 	runtimes *runtime.Set
 	err      error
+
+	hostOnce sync.Once
+	host     *sandbox.Host
+	hostErr  error
 }
 
 // installPython unpacks the embedded CPython. It uses the program from make build, or
@@ -74,9 +78,6 @@ func installPython(dir string) (*runtime.Installation, error) {
 
 func openShared(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes real sandboxes, which needs root")
-	}
 	shared.once.Do(func() {
 		// On a disk, because an overlay on an overlay is refused and /tmp may be one.
 		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "toolview-test-"); shared.err != nil {
@@ -92,13 +93,28 @@ func openShared(t *testing.T) {
 			return
 		}
 		shared.runtimes = shared.runtimes.WithEmbedded(shared.embedded)
-		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{
-			StateDir: filepath.Join(shared.dir, "sandbox"), Links: shared.runtimes.Links(),
-		})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+}
+
+// openHost opens the host of the sandboxes.
+func openHost(t *testing.T) *sandbox.Host {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes real sandboxes, which needs root")
+	}
+	openShared(t)
+	shared.hostOnce.Do(func() {
+		shared.host, shared.hostErr = sandbox.Open(context.Background(), sandbox.Config{
+			StateDir: filepath.Join(shared.dir, "sandbox"), Links: shared.runtimes.Links(),
+		})
+	})
+	if shared.hostErr != nil {
+		t.Fatal(shared.hostErr)
+	}
+	return shared.host
 }
 
 // A bench is a view of a real executor with skills of the test.
@@ -117,9 +133,20 @@ type skillText struct {
 	files             map[string]string
 }
 
-// newBench makes a view of these skills and the built-in one. edit, if not nil, changes the
-// executor's configuration.
+// newBench makes a view of these skills and the built-in one, which run in real sandboxes.
+// That needs root. edit, if not nil, changes the executor's configuration.
 func newBench(t *testing.T, edit func(*executor.Config), skills ...skillText) *bench {
+	t.Helper()
+	return newBenchOn(t, openHost(t), edit, skills)
+}
+
+// newIdleBench is newBench for tests in which no program starts. They need no root.
+func newIdleBench(t *testing.T, edit func(*executor.Config), skills ...skillText) *bench {
+	t.Helper()
+	return newBenchOn(t, nil, edit, skills)
+}
+
+func newBenchOn(t *testing.T, host *sandbox.Host, edit func(*executor.Config), skills []skillText) *bench {
 	t.Helper()
 	openShared(t)
 	dir, err := os.MkdirTemp(shared.dir, "")
@@ -130,11 +157,11 @@ func newBench(t *testing.T, edit func(*executor.Config), skills ...skillText) *b
 	for _, s := range skills {
 		s.write(t, filepath.Join(dir, "skills"))
 	}
-	return openBench(t, dir, edit)
+	return openBench(t, host, dir, edit)
 }
 
-// openBench makes a view of the skills in dir/skills.
-func openBench(t *testing.T, dir string, edit func(*executor.Config)) *bench {
+// openBench makes a view of the skills in dir/skills. A nil host makes no sandboxes.
+func openBench(t *testing.T, host *sandbox.Host, dir string, edit func(*executor.Config)) *bench {
 	t.Helper()
 	ctx := t.Context()
 	b := &bench{t: t, dir: dir, logs: &logs{}, who: permission.Principal{Tenant: "default", Name: "tester"}}
@@ -152,15 +179,15 @@ func openBench(t *testing.T, dir string, edit func(*executor.Config)) *bench {
 		t.Fatal(err)
 	}
 	registry, err := skill.OpenRegistry(ctx, skill.RegistryConfig{
-		Roots: []string{builtIn, filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Log: log,
+		Roots: []string{builtIn, filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { registry.Close() })
 	c := executor.Config{
-		Skills: registry, Runtimes: shared.runtimes, Record: store, Host: shared.host, Bounds: executor.StandardBounds(),
-		StagingDir: filepath.Join(dir, "staging"), KeyFile: filepath.Join(dir, "request.key"),
+		Skills: registry, Runtimes: shared.runtimes, Record: store, Host: host, Bounds: executor.StandardBounds(),
+		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "request.key"),
 		MaxRunning: 4, MaxQueued: 16, QueueTimeout: time.Minute, Grace: 100 * time.Millisecond, CancelGrace: 100 * time.Millisecond,
 		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
 	}

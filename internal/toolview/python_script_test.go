@@ -188,7 +188,7 @@ func TestRunPythonScriptSaysWhatTheContractDoesNotKnow(t *testing.T) {
 // A full queue and a draining daemon are errors, not results, because another attempt may
 // succeed.
 func TestRefusalsOfTheDaemonAreErrors(t *testing.T) {
-	b := newBench(t, nil, skillText{name: "calc"}.withVenv(t))
+	b := newIdleBench(t, nil, skillText{name: "calc"}.withVenv(t))
 	b.x.Drain(t.Context())
 	if r, err := b.RunPythonScript(t.Context(), b.who, PythonScriptCall{Skill: "calc", Script: "1"}, nil); !errors.Is(err, executor.ErrDraining) {
 		t.Errorf("run_python_script: got %+v, %v", r, err)

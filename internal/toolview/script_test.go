@@ -19,6 +19,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/sandbox"
 )
 
 // pdf is the skill of the examples of the Script Executor API Contract.
@@ -55,8 +56,8 @@ var pdf = skillText{name: "pdf", frontMatter: "version: 1.2.3", files: map[strin
 	"tool.py":              "print('root')\n",
 }}
 
-// newScripts makes a view of the skill pdf.
-func newScripts(t *testing.T, edit func(*executor.Config)) *bench {
+// newScripts makes a view of the skill pdf. A nil host makes no sandboxes.
+func newScripts(t *testing.T, host *sandbox.Host) *bench {
 	t.Helper()
 	openShared(t)
 	dir, err := os.MkdirTemp(shared.dir, "")
@@ -76,7 +77,7 @@ func newScripts(t *testing.T, edit func(*executor.Config)) *bench {
 	if err := os.WriteFile(filepath.Join(dir, "skills/outside.py"), []byte("print('outside')\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return openBench(t, dir, edit)
+	return openBench(t, host, dir, nil)
 }
 
 // script runs a script that must have a result.
@@ -118,7 +119,7 @@ func postConditions(t *testing.T, r ScriptResult) {
 
 // The contract's required unit tests that have a result.
 func TestContractScriptResults(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	signal := func(name string, n int) func(*ScriptResult) {
 		return func(r *ScriptResult) { r.Signal, r.SignalNumber, r.ExitCode = &name, &n, -n }
 	}
@@ -199,7 +200,7 @@ func tailOf(s string) string { return s[max(0, len(s)-600):] }
 
 // The exceptions of the contract, by name and text.
 func TestContractScriptExceptions(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	const dangerous = `Script has setuid bit: scripts/dangerous.py
 Script has dangerous permissions: scripts/dangerous.py
   Mode: 0o104755
@@ -332,7 +333,7 @@ func TestContractScriptExecutionTime(t *testing.T) {
 
 // Files that a script writes next to itself are artifacts, and the skill does not change.
 func TestContractScriptArtifacts(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	for range 2 {
 		r := b.script(ScriptRequest{ScriptPath: "scripts/cwd.py"})
 		if len(r.Artifacts) != 1 || r.Artifacts[0].Path != "note.txt" || b.artifact(r.ExecutionID, "note.txt") != "kept" {
@@ -418,7 +419,7 @@ func TestScriptOutOfMemory(t *testing.T) {
 
 // A cancelled script has no result.
 func TestScriptCancelled(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	type end struct {
 		r   ScriptResult
 		err error
@@ -469,7 +470,7 @@ func TestScriptProcessorTime(t *testing.T) {
 
 // A sink that returns an error ends the script.
 func TestScriptSinkGivesUp(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	gone := errors.New("gone")
 	r, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "scripts/tick.sh"}, func(executor.Output) error { return gone })
 	if !errors.Is(err, gone) || r.ExecutionID == "" {
@@ -537,7 +538,7 @@ func TestScriptSetupFailed(t *testing.T) {
 
 // Errors about neither the script nor its arguments do not change.
 func TestScriptOtherErrors(t *testing.T) {
-	b := newScripts(t, nil)
+	b := newScripts(t, openHost(t))
 	if _, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "nope", ScriptPath: "x.py"}, nil); !errors.Is(err, skill.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}

@@ -199,7 +199,7 @@ func TestCollect(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			u := newUpper(t)
 			test.make(u)
-			w, err := Stage(filepath.Join(t.TempDir(), "staged"), skill, nil, nil)
+			w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, skill, nil, nil)
 			u.must(err)
 			got, artifacts := u.collect(w, CollectLimits{Depth: 4})
 			checkLines(t, "artifacts", artifacts, test.artifacts)
@@ -214,7 +214,7 @@ func TestCollect(t *testing.T) {
 func TestCollectInputs(t *testing.T) {
 	u := newUpper(t)
 	skill := snapshot(t, map[string]string{"data/skill": "skill"})
-	w, err := Stage(filepath.Join(t.TempDir(), "staged"), skill, nil, []Input{
+	w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, skill, nil, []Input{
 		{Path: "data/in", Content: []byte("in")}, {Path: "data/in2", Content: []byte("in")}, {Path: "tool", Content: []byte("#!"), Executable: true},
 		{Path: "tool2", Content: []byte("#!"), Executable: true},
 	})

@@ -12,6 +12,9 @@ import (
 	"testing"
 )
 
+// owner owns the inputs of these tests.
+var owner = Owner{UID: 1000, GID: 1000}
+
 func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
 		fmt.Println("skipped: the tests of this package need root: files of other users, device nodes, mounts")
@@ -112,7 +115,7 @@ func TestStageRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "staged")
 			has := func(path string) bool { return path == "refused" }
-			w, err := Stage(dir, snapshot(t, skill), has, test.inputs)
+			w, err := Stage(dir, owner, snapshot(t, skill), has, test.inputs)
 			bad, ok := errors.AsType[*InputError](err)
 			if !ok || w != nil {
 				t.Fatalf("got %v, %v", w, err)
@@ -139,7 +142,7 @@ func TestStageTooManyBytes(t *testing.T) {
 	if err := os.Truncate(source, MaxInputBytes); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Stage(filepath.Join(t.TempDir(), "staged"), "", nil, []Input{{Path: "a", Source: source}, {Path: "b", Content: []byte("x")}})
+	_, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, "", nil, []Input{{Path: "a", Source: source}, {Path: "b", Content: []byte("x")}})
 	if bad, ok := errors.AsType[*InputError](err); !ok || bad.Path != "b" {
 		t.Errorf("got %v", err)
 	}
@@ -156,7 +159,7 @@ func checkFile(t *testing.T, path string, mode fs.FileMode, content string) {
 		return
 	}
 	st := fi.Sys().(*syscall.Stat_t)
-	if fi.Mode() != mode || st.Uid != Owner || st.Gid != Owner {
+	if fi.Mode() != mode || int(st.Uid) != owner.UID || int(st.Gid) != owner.GID {
 		t.Errorf("%s: got %v %d:%d, want %v", path, fi.Mode(), st.Uid, st.Gid, mode)
 	}
 	if fi.IsDir() {
@@ -192,7 +195,7 @@ func TestStage(t *testing.T) {
 		Input{Path: "bin/moved", Source: source, Executable: true},
 		Input{Path: "copied", Source: elsewhere.Name()},
 		Input{Path: "nothing"})
-	w, err := Stage(dir, skill, func(string) bool { return false }, inputs)
+	w, err := Stage(dir, owner, skill, func(string) bool { return false }, inputs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +249,7 @@ func TestStage(t *testing.T) {
 func TestStageNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "staged")
 	for _, skill := range []string{"", t.TempDir()} {
-		w, err := Stage(dir, skill, nil, nil)
+		w, err := Stage(dir, owner, skill, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +283,7 @@ func TestStageFails(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), test.dir)
-			_, err := Stage(dir, test.snapshot, nil, []Input{{Path: "x", Source: test.source}})
+			_, err := Stage(dir, owner, test.snapshot, nil, []Input{{Path: "x", Source: test.source}})
 			if _, ok := errors.AsType[*InputError](err); err == nil || ok {
 				t.Errorf("got %v", err)
 			}
@@ -291,11 +294,11 @@ func TestStageFails(t *testing.T) {
 	}
 	t.Run("not twice", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "staged")
-		w, err := Stage(dir, "", nil, content("a"))
+		w, err := Stage(dir, owner, "", nil, content("a"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Stage(dir, "", nil, content("b")); err == nil {
+		if _, err := Stage(dir, owner, "", nil, content("b")); err == nil {
 			t.Error("staged over another")
 		}
 		checkFile(t, filepath.Join(w.Lower()[0], "a"), 0o644, "content of a")

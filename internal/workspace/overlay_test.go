@@ -16,7 +16,7 @@ func TestCollectFromOverlay(t *testing.T) {
 		"SKILL.md": "skill", "data.txt": "data", "run.sh": "#!", "gone.txt": "x", "gone/x": "x", "again/x": "x", "again/y": "y",
 		"sub/keep": "keep", "back.txt": "back", "link": "-> data.txt",
 	})
-	w, err := Stage(filepath.Join(t.TempDir(), "staged"), skill, nil, []Input{
+	w, err := Stage(filepath.Join(t.TempDir(), "staged"), owner, skill, nil, []Input{
 		{Path: "in.csv", Content: []byte("1,2")}, {Path: "sub/in.csv", Content: []byte("3,4")}, {Path: "old.csv", Content: []byte("5,6")},
 	})
 	if err != nil {

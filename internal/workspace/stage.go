@@ -20,9 +20,9 @@ import (
 // which the snapshot does not hold. If has is nil, only the snapshot is checked.
 //
 // dir must not exist. If there are inputs, Stage creates it with mode 0700 and gives the
-// files in it to Owner. An input with an invalid path is an *InputError. After any
+// files in it to owner. An input with an invalid path is an *InputError. After any
 // error Stage has removed dir, together with the sources that were already moved there.
-func Stage(dir, snapshot string, has func(path string) bool, inputs []Input) (*Workspace, error) {
+func Stage(dir string, owner Owner, snapshot string, has func(path string) bool, inputs []Input) (*Workspace, error) {
 	w := &Workspace{}
 	if snapshot != "" {
 		w.lower = []string{snapshot}
@@ -38,7 +38,7 @@ func Stage(dir, snapshot string, has func(path string) bool, inputs []Input) (*W
 		return nil, fmt.Errorf("stage inputs: %w", err)
 	}
 	layer := filepath.Join(dir, "inputs")
-	if err := plan.write(layer); err != nil {
+	if err := plan.write(layer, owner); err != nil {
 		return nil, errors.Join(fmt.Errorf("stage inputs: %w", err), os.RemoveAll(dir))
 	}
 	w.dir = dir
@@ -60,7 +60,7 @@ func planBeside(snapshot string, has func(string) bool, inputs []Input) (plan, e
 }
 
 // write creates the directory layer and the planned files in it.
-func (p plan) write(layer string) error {
+func (p plan) write(layer string, owner Owner) error {
 	if err := os.Mkdir(layer, 0o700); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (p plan) write(layer string) error {
 		return err
 	}
 	defer root.Close()
-	if err := give(root, ".", 0o755); err != nil {
+	if err := owner.give(root, ".", 0o755); err != nil {
 		return err
 	}
 	// Sorted, a directory comes before its entries.
@@ -77,12 +77,12 @@ func (p plan) write(layer string) error {
 		if err := root.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		if err := give(root, dir, p.dirs[dir]); err != nil {
+		if err := owner.give(root, dir, p.dirs[dir]); err != nil {
 			return err
 		}
 	}
 	for _, in := range p.files {
-		if err := in.write(root); err != nil {
+		if err := in.write(root, owner); err != nil {
 			return err
 		}
 	}
@@ -90,15 +90,15 @@ func (p plan) write(layer string) error {
 }
 
 // give sets the owner of path and its mode, regardless of the umask.
-func give(root *os.Root, path string, mode fs.FileMode) error {
-	if err := root.Chown(path, Owner, Owner); err != nil {
+func (o Owner) give(root *os.Root, path string, mode fs.FileMode) error {
+	if err := root.Chown(path, o.UID, o.GID); err != nil {
 		return err
 	}
 	return root.Chmod(path, mode)
 }
 
 // write creates the input's file.
-func (in Input) write(root *os.Root) error {
+func (in Input) write(root *os.Root, owner Owner) error {
 	var err error
 	if in.Source != "" {
 		err = in.move(root)
@@ -115,7 +115,7 @@ func (in Input) write(root *os.Root) error {
 	if in.Executable {
 		mode = 0o755
 	}
-	return give(root, in.Path, mode)
+	return owner.give(root, in.Path, mode)
 }
 
 // fill creates a file and calls content to write it.

@@ -13,9 +13,14 @@ package workspace
 
 import "os"
 
-// Owner is the user id and group id of the lower layers' files, which package sandbox
-// requires.
-const Owner = 1000
+// Owner is a user id and a group id on this machine. Staged inputs belong to the ids that
+// package sandbox shows as the script's. To give files to another user, the daemon needs
+// CAP_CHOWN; a test that runs as a normal user gives them to that user.
+type Owner struct{ UID, GID int }
+
+// Valid reports whether inputs can belong to o. Root is refused: it is the owner that a
+// caller gets by giving none.
+func (o Owner) Valid() bool { return o.UID > 0 && o.GID > 0 }
 
 // Workspace holds the lower layers of one execution's workspace.
 type Workspace struct {

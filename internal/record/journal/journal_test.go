@@ -171,7 +171,7 @@ func TestAppendRefuses(t *testing.T) {
 // room.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Fatal("needs root, to mount a small disk")
+		t.Skip("needs root, to mount a small disk")
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k"); err != nil {
