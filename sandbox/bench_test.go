@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"testing"
 )
@@ -16,6 +17,32 @@ func BenchmarkTrue(b *testing.B) {
 		}
 		if exit, err := p.Wait(); err != nil || exit.Code != 0 {
 			b.Fatal(exit, err)
+		}
+	}
+}
+
+// BenchmarkRoots starts a program with the host's root and with a root of its own, in
+// sandboxes of the zygote and in those that libcontainer makes.
+func BenchmarkRoots(b *testing.B) {
+	c := testConfig(b)
+	c.Prepared = 4
+	c.Roots = []Root{{Name: "tree", Dir: newTree(b)}}
+	h := openWith(b, c)
+	n := 0
+	for _, root := range []string{"", "tree"} {
+		for name, start := range map[string]func(context.Context, Spec, IO) (*Process, error){"zygote": h.Start, "direct": h.startDirect} {
+			b.Run(fmt.Sprintf("root=%s/%s", root, name), func(b *testing.B) {
+				for b.Loop() {
+					n++
+					p, err := start(b.Context(), Spec{ID: fmt.Sprint("b", n), Program: command("/usr/bin/id"), Env: testEnv, Root: root}, IO{})
+					if err != nil {
+						b.Fatal(err)
+					}
+					if exit, err := p.Wait(); err != nil || exit.Code != 0 {
+						b.Fatal(exit, err)
+					}
+				}
+			})
 		}
 	}
 }

@@ -277,7 +277,8 @@ func addTerminal(c *sandbox, _ *mountList) error {
 
 // sharedInodes mounts the layers of the root instead of overlays of them.
 func sharedInodes(c *sandbox, l *mountList) error {
-	for i, layer := range c.host.rootLayers("") {
+	for _, layer := range c.host.rootLayers(c.spec.Root) {
+		i := slices.Index(l.targets, layer.place)
 		tree, err := cloneMount(layer.dirs[0])
 		if err != nil {
 			return err

@@ -111,7 +111,7 @@ func FuzzZygoteSays(f *testing.F) {
 		sendAll(t, theirs, b)
 		m := &zygote{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours, patience: time.Millisecond}
 		for range 2 {
-			if cloned, err := m.make(Spec{}.withDefaults(), idPair{index: 7}, make([]int, 4), true); err == nil {
+			if cloned, err := m.make(Spec{}.withDefaults(), idPair{index: 7}, make([]int, 6), 2, true); err == nil {
 				t.Errorf("a sandbox was made: process %d", cloned.pid)
 			}
 		}

@@ -77,10 +77,10 @@ static void mount_or_fail(const char *type, const char *target, unsigned long fl
 /* Builds the sandbox's root from the daemon's mounts, enters it and unmounts the zygote's
  * root. The kernel mounts a proc only while the mount namespace has another one, so the
  * new proc is mounted before the old root goes. */
-static void enter_root(const struct zygote *zygote, const int *trees) {
+static void enter_root(const struct zygote *zygote, const int *trees, uint32_t count) {
 	static const char top[] = "/workspace"; /* any directory of the zygote */
 	char path[512];
-	for (uint32_t i = 0; i < zygote->place_count; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		int n = snprintf(path, sizeof path, "%s%s", top, zygote->places[i]);
 		if (n < 0 || n >= (int)sizeof path || syscall(SYS_move_mount, trees[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0)
 			send_failed(STAGE_MOUNTS, errno);
@@ -181,13 +181,13 @@ void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fd
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: the zygote's end ends all nested PID namespaces */
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
 	signal(SIGCHLD, SIG_DFL);
-	int places = (int)zygote->place_count, rest = arrange(fds, count, &mapped);
+	int places = (int)make->place_count, rest = arrange(fds, count, &mapped);
 	become_root(mapped);
 	enter_groups(fds + places, rest - places);
 	syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
 		send_failed(STAGE_MOUNTS, errno);
-	enter_root(zygote, fds);
+	enter_root(zygote, fds, make->place_count);
 	syscall(SYS_close_range, FIRST_SPARE_FD, ~0U, 0);
 	restrict_proc(zygote);
 	mount_own(make);

@@ -25,6 +25,7 @@ var profiles = []struct {
 	{"environment", func(t *testing.T) Spec {
 		return Spec{Mounts: []Mount{{Source: newSnapshot(t, nil), Target: "/opt/environment"}}}
 	}},
+	{"root", func(*testing.T) Spec { return Spec{Root: "tree"} }},
 	{"limits", func(*testing.T) Spec {
 		return Spec{
 			Limits:    Limits{CPU: 7e9, MemoryBytes: 100 << 20, Processes: 9, OpenFiles: 99},
@@ -40,6 +41,7 @@ var profiles = []struct {
 func TestGoldenPosture(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared = 1
+	c.Roots = []Root{{Name: "tree", Dir: newTree(t)}}
 	h := openWith(t, c)
 	for _, p := range profiles {
 		for name, start := range map[string]func(context.Context, Spec, IO) (*Process, error){p.name: h.startDirect, p.name + "-prepared": h.Start} {

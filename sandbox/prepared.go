@@ -8,6 +8,7 @@ import (
 // A profile is the part of a Spec that the daemon must know before it prepares a sandbox.
 // A prepared sandbox can't change it.
 type profile struct {
+	root             string // Spec.Root
 	sizeBytes, files int64
 	openFiles        int
 	cpu              time.Duration
@@ -15,13 +16,13 @@ type profile struct {
 }
 
 func (s Spec) profile() profile {
-	return profile{sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
+	return profile{root: s.Root, sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
 }
 
 // blank returns the parts of s that a prepared sandbox needs. It leaves out everything of
 // the skill and of the request: the daemon keeps those only while the program runs.
 func (s Spec) blank() Spec {
-	return Spec{Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
+	return Spec{Root: s.Root, Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
 }
 
 // prepare has the zygote make a sandbox for one program with s's profile.

@@ -177,7 +177,7 @@ func TestZygoteIsNotBelieved(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := &zygote{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours}
-			_, err := m.make(Spec{}.withDefaults(), idPair{index: 7}, make([]int, 4), true)
+			_, err := m.make(Spec{}.withDefaults(), idPair{index: 7}, make([]int, 6), 2, true)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want it to say %q", err, tt.want)
 			}

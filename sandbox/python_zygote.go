@@ -48,7 +48,7 @@ type Python struct {
 // pythonKey returns the key of the Python zygote that can fork s's program. The zero key
 // means that the program must be executed.
 func (s Spec) pythonKey() pythonKey {
-	if s.Python == nil || len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 {
+	if s.Root != "" || s.Python == nil || len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 {
 		return pythonKey{}
 	}
 	c := s.Program[0].Pipeline[0]

@@ -20,10 +20,10 @@ var loaded = regexp.MustCompile(`(?m)(?:=> )?(/\S+) \(0x`)
 // newTree makes a small root file system: bash and a few programs of this machine with
 // their libraries. It also has the libraries of the test binary, which is init in the
 // sandboxes. A daemon's binary is static.
-func newTree(t *testing.T) string {
+func newTree(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "tree")
-	programs := []string{"bash", "cat", "id", "ls", "stat"}
+	programs := []string{"bash", "cat", "id", "ls", "readlink", "stat"}
 	for i, name := range programs {
 		programs[i] = "/usr/bin/" + name
 		put(t, dir, programs[i], programs[i], 0o755)
@@ -41,7 +41,7 @@ func newTree(t *testing.T) string {
 }
 
 // put copies a file of the machine to a place in a tree, once.
-func put(t *testing.T, dir, name, from string, mode fs.FileMode) {
+func put(t testing.TB, dir, name, from string, mode fs.FileMode) {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); err == nil {
@@ -76,20 +76,29 @@ func fill(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-func openWithRoots(t *testing.T, roots ...Root) *Host {
+// eachMakerWithRoots runs a test on a Host without a zygote and on one with a zygote.
+func eachMakerWithRoots(t *testing.T, test func(*testing.T, *Host), roots ...Root) {
+	t.Helper()
+	t.Run("direct", func(t *testing.T) { test(t, openWithRoots(t, 0, roots...)) })
+	t.Run("zygote", func(t *testing.T) {
+		h := openWithRoots(t, 2*len(roots)+2, roots...) // two for each root, and two for the host's
+		test(t, h)
+		for _, r := range roots {
+			for _, c := range waitForBucket(t, h, Spec{Root: r.Name}, 1) {
+				if !byZygote(c) {
+					t.Errorf("root %s: the zygote made no sandbox", r.Name)
+				}
+			}
+		}
+	})
+}
+
+func openWithRoots(t *testing.T, prepared int, roots ...Root) *Host {
 	t.Helper()
 	c := testConfig(t)
 	c.Roots = roots
-	h, err := Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	c.Prepared = prepared
+	return openWith(t, c)
 }
 
 // TestRootOfItsOwn makes a root with misleading files, and compares the files that a program
@@ -111,7 +120,11 @@ func TestRootOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := openWithRoots(t, Root{Name: "tree", Dir: tree, Links: map[string]string{"/opt/skillrun/bin/python": "/usr/bin/id"}})
+	root := Root{Name: "tree", Dir: tree, Links: map[string]string{"/opt/skillrun/bin/python": "/usr/bin/id"}}
+	eachMakerWithRoots(t, testRootOfItsOwn, root)
+}
+
+func testRootOfItsOwn(t *testing.T, h *Host) {
 	skill := newSnapshot(t, nil)
 	for _, tt := range []struct{ name, script, want string }{
 		{"its own files", "cat /usr/share/mark /app/data /var/lib/x /etc/app.conf", "oursdatavarconf"},
@@ -173,7 +186,10 @@ func TestRootsAreApart(t *testing.T) {
 	one, two := newTree(t), newTree(t)
 	fill(t, one, map[string]string{"usr/share/which": "one"})
 	fill(t, two, map[string]string{"usr/share/which": "two"})
-	h := openWithRoots(t, Root{Name: "one", Dir: one}, Root{Name: "two", Dir: two})
+	eachMakerWithRoots(t, testRootsAreApart, Root{Name: "one", Dir: one}, Root{Name: "two", Dir: two})
+}
+
+func testRootsAreApart(t *testing.T, h *Host) {
 	for root, want := range map[string]string{"one": "one", "two": "two", "": ""} {
 		got := run(t, h, Spec{Program: bash("cat /usr/share/which 2>/dev/null"), Env: testEnv, Root: root}, "")
 		if got.stdout != want {

@@ -43,13 +43,11 @@ func (h *Host) rootLayers(root string) []layered {
 	return all
 }
 
-// places are where the mounts of which the host's root consists go in a sandbox.
+// places are where the mounts of the host's root go in a sandbox, in the order of
+// rootTrees. Every other root has the first two.
 func (h *Host) places() []string {
-	var places []string
-	for _, t := range h.rootLayers("") {
-		places = append(places, t.place)
-	}
-	return append(places, "/dev")
+	places := []string{"/", "/dev"}
+	return append(places, h.beneath...)
 }
 
 // directoriesMounted lists the directories that are mounted beneath dir, relative to dir,
@@ -124,18 +122,24 @@ func (c *sandbox) rootTrees(root string) (*mountList, error) {
 	return l, err
 }
 
-// rootTrees returns the mounts of a root in the order in which they are attached, /dev
-// last.
+// rootTrees returns the mounts of a root in the order in which they are attached: "/",
+// /dev, then the others.
 func (st *staging) rootTrees(all []layered) (*mountList, error) {
 	l := &mountList{}
-	for _, t := range all {
+	for i, t := range all {
 		tree, err := st.layTree(t.dirs...)
 		if err := l.add(tree, err, t.place); err != nil {
 			return l, err
 		}
+		if i > 0 {
+			continue
+		}
+		tree, err = st.deviceTree()
+		if err := l.add(tree, err, "/dev"); err != nil {
+			return l, err
+		}
 	}
-	tree, err := st.deviceTree()
-	return l, l.add(tree, err, "/dev")
+	return l, nil
 }
 
 // deviceLinks are the links that programs expect in /dev.

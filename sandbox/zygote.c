@@ -181,7 +181,7 @@ static int write_map(pid_t pid, const char *name, uint32_t first) {
 static void make(size_t length, int *fds, int count) {
 	struct make *m = (struct make *)packet;
 	if (length != sizeof *m || m->rlimit_count > MAX_RLIMITS || m->group_count > MAX_GROUPS ||
-	    count != 4 + (int)(self.place_count + m->group_count))
+	    m->place_count == 0 || m->place_count > self.place_count || count != 4 + (int)(m->place_count + m->group_count))
 		give_up();
 	int mapped[2], pidfd = -1;
 	struct clone_args args = {

@@ -22,8 +22,8 @@ enum packet_type {
 	/* from the daemon */
 	PACKET_BEGIN = 1, /* struct begin, then the four filters, the paths to mask, and the
 	                   * mount points of a root */
-	PACKET_MAKE,      /* struct make, with descriptors: control, three streams, a mount for each place,
-	                   * cgroup files */
+	PACKET_MAKE,      /* struct make, with descriptors: control, three streams, the mounts of
+	                   * its root, cgroup files */
 	PACKET_SPAWN,     /* struct spawn, then strings, with descriptors: socket, log */
 	/* to the daemon */
 	PACKET_MADE = 16, /* struct made, with a pidfd if error is 0 */
@@ -53,7 +53,7 @@ struct make {
 	uint32_t tmp_files;
 	uint32_t group_count;
 	uint32_t rlimit_count;
-	uint32_t unused;
+	uint32_t place_count; /* mounts of its root, at the first places of PACKET_BEGIN */
 	uint64_t tmp_bytes;  /* of /tmp and of the home directory, each */
 	struct {
 		uint64_t resource, value;
@@ -81,7 +81,7 @@ struct zygote {
 		int is_dir;
 	} masks[MAX_MASKS];
 	uint32_t place_count;
-	const char *places[MAX_PLACES]; /* "/" first, each before what is in it */
+	const char *places[MAX_PLACES]; /* "/", "/dev", then the others of the host's root, each before what is in it */
 };
 
 int program_cover(const char *name, const char *search, char *path, size_t size);

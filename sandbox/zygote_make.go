@@ -15,9 +15,10 @@ type cloner struct {
 	python *pythonZygote // forks the first process; nil: init forks it
 }
 
-// preparable reports whether the zygote can make a sandbox for s. The zygote's sandboxes
-// have their own network and the host's root.
-func (s Spec) preparable() bool { return s.Network == NetworkNone && s.Root == "" }
+// preparable reports whether the zygote can make a sandbox for s. The zygote has its own
+// network namespace. It can't enter the host's, which belongs to another user namespace
+// (setns(2)).
+func (s Spec) preparable() bool { return s.Network == NetworkNone }
 
 // start makes the cgroup and sets its limits. Then the zygote clones init, which enters
 // the cgroup.
@@ -65,7 +66,7 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 		defer null.Close()
 		streams = [3]*os.File{null, null, null}
 	}
-	root, err := c.rootTrees("")
+	root, err := c.rootTrees(c.spec.Root)
 	defer root.close()
 	if err != nil {
 		return step("root", err)
@@ -78,17 +79,17 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 	for _, f := range procsFiles {
 		fds = append(fds, int(f.Fd()))
 	}
-	c.init, err = z.zygote.make(c.spec, c.ids, fds, z.python == nil)
+	c.init, err = z.zygote.make(c.spec, c.ids, fds, len(root.trees), z.python == nil)
 	return err
 }
 
 // make has the zygote clone a sandbox. fds are the sandbox's control socket, its three
-// streams, the mounts of its root and its cgroup.procs files. If executes is true, init
-// forks the first process.
-func (m *zygote) make(s Spec, ids idPair, fds []int, executes bool) (*initProcess, error) {
+// streams, the mounts of its root (as many as places) and its cgroup.procs files. If
+// executes is true, init forks the first process.
+func (m *zygote) make(s Spec, ids idPair, fds []int, places int, executes bool) (*initProcess, error) {
 	limits := rlimits(s)
 	b := packetHeader(packetMake, uint32(ids.index), ids.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
-		tmpFiles, uint32(len(fds)-4-len(m.places)), uint32(len(limits)), 0)
+		tmpFiles, uint32(len(fds)-4-places), uint32(len(limits)), uint32(places))
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
 	for _, l := range limits {
 		b = binary.LittleEndian.AppendUint64(b, uint64(l.Type))
