@@ -319,8 +319,9 @@ var mutations = []mutation{
 		if err != nil {
 			return err
 		}
-		unix.Close(l.trees[1])
-		l.trees[1] = tree
+		i := slices.Index(l.targets, "/usr")
+		unix.Close(l.trees[i])
+		l.trees[i] = tree
 		return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: lockedDown, Propagation: unix.MS_PRIVATE})
 	}, want: []string{"inodes of its own"}},
 	{name: "another device", trees: func(c *sandbox, _ *mountList) error {
