@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,8 @@ import (
 const (
 	maxPageBytes  = 64 << 20
 	maxFetches    = 20_000
+	maxFiles      = 200_000   // that pages name
+	maxFilesText  = 128 << 20 // bytes of their links; 200,000 links of an ordinary index have half of it
 	maxRedirects  = 3
 	dialTimeout   = 10 * time.Second
 	headerTimeout = 30 * time.Second
@@ -40,11 +43,19 @@ type fetcher struct {
 	client   *http.Client
 
 	mu      sync.Mutex
-	links   []link
+	files   []listedFile
+	text    int // bytes of the links that were read
 	fetches int
 	bytes   int64
 	private bool  // the index is on a private network
 	failed  error // the first thing that went wrong with the index
+}
+
+// A listedFile is a file that a page names: what is kept of a link until the build ends.
+type listedFile struct {
+	url      string
+	name     string
+	metadata bool // NAME.metadata is there, too
 }
 
 // newFetcher makes one for a build. roots nil: the machine's.
@@ -116,7 +127,7 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 		return f.fail(fmt.Errorf("the page of %s is %.80q, want HTML as PEP 503 has it", project, r.Header.Get("Content-Type")))
 	}
 	limited := &io.LimitedReader{R: body, N: maxPageBytes + 1}
-	links, err := readPage(limited, r.Request.URL)
+	links, err := readPage(limited, r.Request.URL, f.takeText)
 	if err == nil && limited.N == 0 {
 		err = fmt.Errorf("the page of %s is longer than %d bytes", project, int64(maxPageBytes))
 	}
@@ -129,36 +140,60 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 			kept = append(kept, l)
 		}
 	}
-	f.mu.Lock()
-	first := len(f.links)
-	if first+len(kept) <= maxFetches*10 {
-		f.links = append(f.links, kept...)
-	} else {
-		kept = nil
+	first, err := f.keep(kept)
+	if err != nil {
+		return f.fail(err)
 	}
-	f.mu.Unlock()
 	text := writePage(kept, first)
-	return response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(string(text)))}
+	return response{http.StatusOK, "text/html; charset=utf-8", int64(len(text)), io.NopCloser(strings.NewReader(text))}
+}
+
+// takeText counts the bytes of a link.
+func (f *fetcher) takeText(size int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.text += size; f.text > maxFilesText {
+		return fmt.Errorf("its pages have more than %d bytes of links", maxFilesText)
+	}
+	return nil
+}
+
+// keep remembers the files of a page and returns the number of the first.
+func (f *fetcher) keep(links []link) (first int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first = len(f.files)
+	if first+len(links) > maxFiles {
+		return 0, fmt.Errorf("its pages name more than %d files", maxFiles)
+	}
+	for _, l := range links {
+		// Copies: the originals are parts of larger texts.
+		f.files = append(f.files, listedFile{strings.Clone(l.url), strings.Clone(l.name), l.metadata != ""})
+	}
+	return first, nil
 }
 
 func (f *fetcher) file(ctx context.Context, n int, name string) response {
 	f.mu.Lock()
-	var l link
-	if n < len(f.links) {
-		l = f.links[n]
+	var l listedFile
+	if n < len(f.files) {
+		l = f.files[n]
 	}
 	f.mu.Unlock()
-	if l.url == nil || name != l.name && (l.metadata == "" || name != l.name+".metadata") {
+	if l.name == "" || name != l.name && (!l.metadata || name != l.name+".metadata") {
 		return status(http.StatusNotFound)
 	}
-	u := *l.url
+	u, err := url.Parse(l.url)
+	if err != nil {
+		return f.fail(fmt.Errorf("%s: %w", l.name, err))
+	}
 	if name != l.name {
 		u.Path, u.RawPath = u.Path+".metadata", ""
 	}
-	if u.Scheme != "https" && !f.isIndex(&u) {
+	if u.Scheme != "https" && !f.isIndex(u) {
 		return f.fail(fmt.Errorf("%s is at %s: want https", l.name, u.Redacted()))
 	}
-	r, body, err := f.open(ctx, &u, "*/*")
+	r, body, err := f.open(ctx, u, "*/*")
 	if err != nil {
 		return f.fail(fmt.Errorf("%s: %w", l.name, err))
 	}
@@ -259,31 +294,56 @@ func (f *fetcher) notePrivate(a net.Addr) {
 	}
 }
 
-// sharedSpace is where carriers, and some clouds their metadata, are (RFC 6598).
-var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+// Addresses that netip does not classify, and that no public file has.
+var (
+	reserved = []netip.Prefix{
+		netip.MustParsePrefix("100.64.0.0/10"), // carriers, and the metadata of some clouds (RFC 6598)
+		netip.MustParsePrefix("0.0.0.0/8"),
+		netip.MustParsePrefix("240.0.0.0/4"),
+		netip.MustParsePrefix("fec0::/10"), // site-local (RFC 3879)
+		// Addresses that hold one of IPv4: of a local translator (RFC 8215), Teredo, 6to4.
+		netip.MustParsePrefix("64:ff9b:1::/48"),
+		netip.MustParsePrefix("2001::/32"),
+		netip.MustParsePrefix("2002::/16"),
+	}
+	// translated holds an address of IPv4 in its last four bytes (RFC 6052). A machine without
+	// IPv4 reaches public files by it.
+	translated = netip.MustParsePrefix("64:ff9b::/96")
+)
+
+// meant is the address that a connection to ip reaches.
+func meant(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap()
+	if translated.Contains(ip) {
+		b := ip.As16()
+		ip = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return ip
+}
 
 func (f *fetcher) checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
 	}
-	ip := at.Addr().Unmap()
+	ip := meant(at.Addr())
 	f.mu.Lock()
 	private := f.private
 	f.mu.Unlock()
 	if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.IsInterfaceLocalMulticast() ||
-		sharedSpace.Contains(ip) || ip.IsPrivate() && !private {
-		return fmt.Errorf("it names a file at %s, an address that it may not send us to", ip)
+		slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(ip) }) || ip.IsPrivate() && !private {
+		return fmt.Errorf("it names a file at %s, an address that it may not send us to", at.Addr())
 	}
 	return nil
 }
 
 // fail keeps the first error for the caller of the build; the sandbox only learns
-// that there was one.
+// that there was one. It does not keep the error of a download that the end of the build cut
+// off: the index is not to blame for it.
 func (f *fetcher) fail(err error) response {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failed == nil {
+	if f.failed == nil && !errors.Is(err, context.Canceled) {
 		f.failed = &IndexError{Index: f.index.String(), Reason: err.Error()}
 	}
 	return status(http.StatusBadGateway)
@@ -316,9 +376,7 @@ func (b *body) Read(p []byte) (int, error) {
 		err = fmt.Errorf("more than %d bytes of downloads", b.fetcher.maxBytes)
 	}
 	if errors.Is(err, context.Canceled) {
-		if err = context.Cause(b.ctx); !errors.Is(err, errStalled) {
-			return n, err // the build is over
-		}
+		err = context.Cause(b.ctx) // errStalled, or the build is over
 	}
 	if err != nil && err != io.EOF {
 		b.fetcher.fail(err)

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -93,7 +94,7 @@ func TestPages(t *testing.T) {
 		{`<a href="file:///etc/passwd.whl">`, ""}, {`<a href="p.exe">`, ""}, {`<a>`, ""}, {`<a href="%zz.whl">`, ""},
 		{`<a href="a b.whl">`, ""}, {`text <script>alert(1)</script>`, ""},
 	} {
-		links, err := readPage(strings.NewReader(c.page), at)
+		links, err := readPage(strings.NewReader(c.page), at, anySize)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,12 +103,53 @@ func TestPages(t *testing.T) {
 			want += c.want + "\n"
 		}
 		want += "</body></html>\n"
-		if got := string(writePage(links, 7)); got != want {
+		if got := writePage(links, 7); got != want {
 			t.Errorf("%s: got %s, want %s", c.page, got, want)
 		}
 	}
-	if _, err := readPage(strings.NewReader(strings.Repeat(`<a href="p-1.zip">`, maxLinks+1)), at); err == nil {
-		t.Error("too many links: got no error")
+}
+
+func anySize(int) error { return nil }
+
+// A page can't fill the daemon's memory, and neither can all pages of a build.
+func TestPagesAreBounded(t *testing.T) {
+	at, _ := url.Parse("https://index.example/simple/p/")
+	for name, page := range map[string]string{
+		"links":                 strings.Repeat(`<a href="p-1.zip">`, maxLinks+1),
+		"an attribute":          `<a href="p-1.zip" data-yanked="` + strings.Repeat("y", maxTag) + `">`,
+		"attributes":            `<a ` + strings.Repeat("a=b ", maxTag/4+1) + `href="p-1.zip">`,
+		"a text":                strings.Repeat("t", maxTag+1) + `<a href="p-1.zip">`,
+		"a comment":             `<!--` + strings.Repeat("t", maxTag+1) + `--><a href="p-1.zip">`,
+		"a tag that never ends": `<a href="` + strings.Repeat("u", maxTag+1),
+	} {
+		if links, err := readPage(strings.NewReader(page), at, anySize); err == nil {
+			t.Errorf("%s: got %d links and no error", name, len(links))
+		}
+	}
+	long := strings.Repeat("l", maxLinkText)
+	links, err := readPage(strings.NewReader(`<a href="`+long+`/p-1.zip"><a href="p-2.zip" data-yanked="`+long+`"><a href="p-3.zip">`), at, anySize)
+	if err != nil || len(links) != 1 || links[0].name != "p-3.zip" {
+		t.Errorf("got %d links, %v; want only the short one", len(links), err)
+	}
+
+	x := newIndex(t)
+	x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<a href="%s/p-1-py3-none-any.whl">`, long[:maxLinkText/2])
+		return true
+	}
+	f := fetcherOf(t, x.url())
+	f.text = maxFilesText - maxLinkText
+	if code, _ := fetch(t, f, "/simple/p/"); code != http.StatusOK {
+		t.Errorf("the last link that fits: got %d, %q", code, reason(f))
+	}
+	if code, _ := fetch(t, f, "/simple/p/"); code == http.StatusOK || !strings.Contains(reason(f), "bytes of links") {
+		t.Errorf("a link too many: got %d, %q", code, reason(f))
+	}
+	g := fetcherOf(t, x.url())
+	g.files = make([]listedFile, maxFiles)
+	if code, _ := fetch(t, g, "/simple/p/"); code == http.StatusOK || !strings.Contains(reason(g), "name more than") {
+		t.Errorf("a file too many: got %d, %q", code, reason(g))
 	}
 }
 
@@ -117,11 +159,11 @@ func FuzzPages(f *testing.F) {
 	at, _ := url.Parse("https://index.example/simple/p/")
 	f.Add(`<a href="p-1.zip" data-yanked>`)
 	f.Fuzz(func(t *testing.T, page string) {
-		links, err := readPage(strings.NewReader(page), at)
+		links, err := readPage(strings.NewReader(page), at, anySize)
 		if err != nil {
 			return
 		}
-		out := string(writePage(links, 0))
+		out := writePage(links, 0)
 		if n := strings.Count(out, "<a "); n != len(links) || strings.Contains(out, "<script") {
 			t.Errorf("%d links from %d: %s", n, len(links), out)
 		}
@@ -175,6 +217,13 @@ func TestHostileIndexes(t *testing.T) {
 		{"file on IPv6 loopback", page("https://[::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
 		{"file on mapped loopback", page("https://[::ffff:127.0.0.1]/p-1-py3-none-any.whl"), file, "may not send us to"},
 		{"file on no host", page("https://0.0.0.0/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file behind a translator", page("https://[64:ff9b::a9fe:a9fe]/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file in a private network behind a translator", page("https://[64:ff9b::10.0.0.1]/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file behind a local translator", page("https://[64:ff9b:1::a9fe:a9fe]/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file by 6to4", page("https://[2002:a9fe:a9fe::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file by Teredo", page("https://[2001::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file on this network", page("https://0.0.0.1/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file at a site-local address", page("https://[fec0::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
 		{"file by name of loopback", page("https://localhost/p-1-py3-none-any.whl"), file, "may not send us to"},
 		{"no file", page("/none/p-1-py3-none-any.whl"), file, "answered 404"},
 		{"wants credentials", func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(http.StatusUnauthorized); return true }, "", "wants credentials"},
@@ -248,6 +297,30 @@ func TestStallingIndex(t *testing.T) {
 				t.Errorf("got %d, %q; want a failure", code, reason(f))
 			}
 		})
+	}
+}
+
+// A download that the end of its build cuts off is no failure of the index.
+func TestEndOfABuildIsNoFailure(t *testing.T) {
+	for _, part := range []string{"header", "page"} {
+		asked := make(chan struct{})
+		x := newIndex(t)
+		x.handle = func(w http.ResponseWriter, r *http.Request) bool {
+			if part == "page" {
+				w.Header().Set("Content-Type", "text/html")
+				w.Write([]byte("begin"))
+				w.(http.Flusher).Flush()
+			}
+			close(asked)
+			<-r.Context().Done()
+			return true
+		}
+		f := fetcherOf(t, x.url())
+		ctx, end := context.WithCancel(t.Context())
+		go func() { <-asked; end() }()
+		if r := f.get(ctx, "/simple/p/"); r.status == http.StatusOK || f.result() != nil {
+			t.Errorf("%s: got %d, %v; want a refusal that blames nobody", part, r.status, f.result())
+		}
 	}
 }
 
@@ -385,8 +458,10 @@ func TestPrivateIndexMayNamePrivateFiles(t *testing.T) {
 	if err := f.checkAddress("127.0.0.1:443"); err == nil {
 		t.Error("a private index may name loopback")
 	}
-	if err := f.checkAddress("8.8.8.8:443"); err != nil {
-		t.Errorf("got %v, want nil", err)
+	for _, public := range []string{"8.8.8.8:443", "[64:ff9b::808:808]:443", "[2606:4700::1]:443"} {
+		if err := f.checkAddress(public); err != nil {
+			t.Errorf("%s: got %v, want nil", public, err)
+		}
 	}
 	if f.checkAddress("nonsense") == nil {
 		t.Error("got nil for no address")

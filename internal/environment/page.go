@@ -14,16 +14,21 @@ import (
 
 // A link is a file that a page of the index names.
 type link struct {
-	url      *url.URL // without a fragment
-	name     string   // of the file
-	hash     string   // "sha256=...", or empty
-	python   string   // data-requires-python
-	yanked   *string  // data-yanked
-	metadata string   // data-core-metadata: the page says that NAME.metadata is there
+	url      string  // absolute, without a fragment
+	name     string  // of the file
+	hash     string  // "sha256=...", or empty
+	python   string  // data-requires-python
+	yanked   *string // data-yanked
+	metadata string  // data-core-metadata: the page says that NAME.metadata is there
 }
 
-// maxLinks bounds the links of one page that are read.
-const maxLinks = 100_000
+// Bounds of a page. The daemon holds a page's links while it rewrites the page, and where they
+// lead until the build ends.
+const (
+	maxLinks    = 100_000
+	maxTag      = 256 << 10 // bytes of a tag, or of the text between two tags
+	maxLinkText = 4 << 10   // bytes of a link with its attributes; a longer one is left out
+)
 
 var (
 	fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+!-]{0,254}$`)
@@ -38,17 +43,22 @@ func isSource(name string) bool {
 }
 
 // readPage reads the links of a project's page (PEP 503). It leaves out links that are not
-// distributions.
-func readPage(r io.Reader, at *url.URL) ([]link, error) {
+// distributions. take gets the size of each link, in bytes, and ends the reading by an error.
+func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, error) {
 	var links []link
 	z := xhtml.NewTokenizer(r)
+	z.SetMaxBuf(maxTag)
 	for {
 		switch z.Next() {
 		case xhtml.ErrorToken:
-			if err := z.Err(); err != io.EOF {
+			switch err := z.Err(); err {
+			case io.EOF:
+				return links, nil
+			case xhtml.ErrBufferExceeded:
+				return nil, fmt.Errorf("its page has a tag or a text of more than %d bytes", maxTag)
+			default:
 				return nil, err
 			}
-			return links, nil
 		case xhtml.StartTagToken, xhtml.SelfClosingTagToken:
 			t := z.Token()
 			switch t.Data {
@@ -59,15 +69,29 @@ func readPage(r io.Reader, at *url.URL) ([]link, error) {
 					}
 				}
 			case "a":
-				if l, ok := newLink(t, at); ok {
-					if len(links) == maxLinks {
-						return nil, fmt.Errorf("its page has more than %d links", maxLinks)
-					}
-					links = append(links, l)
+				l, ok := newLink(t, at)
+				if !ok || l.size() > maxLinkText {
+					continue
 				}
+				if len(links) == maxLinks {
+					return nil, fmt.Errorf("its page has more than %d links", maxLinks)
+				}
+				if err := take(l.size()); err != nil {
+					return nil, err
+				}
+				links = append(links, l)
 			}
 		}
 	}
+}
+
+// size is the number of bytes of a link's texts.
+func (l link) size() int {
+	n := len(l.url) + len(l.name) + len(l.hash) + len(l.python) + len(l.metadata)
+	if l.yanked != nil {
+		n += len(*l.yanked)
+	}
+	return n
 }
 
 func attribute(t xhtml.Token, name string) (string, bool) {
@@ -93,7 +117,7 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 		l.hash = u.Fragment
 	}
 	u.Fragment, u.RawFragment, u.User = "", "", nil
-	l.url = u
+	l.url = u.String()
 	l.python, _ = attribute(t, "data-requires-python")
 	if why, ok := attribute(t, "data-yanked"); ok {
 		l.yanked = &why
@@ -109,7 +133,7 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 
 // writePage makes the page that the sandbox sees: the same links, each to the
 // relay. Nothing of the index's own text is in it.
-func writePage(links []link, first int) []byte {
+func writePage(links []link, first int) string {
 	var b strings.Builder
 	b.WriteString("<!DOCTYPE html>\n<html><body>\n")
 	for i, l := range links {
@@ -130,5 +154,5 @@ func writePage(links []link, first int) []byte {
 		fmt.Fprintf(&b, ">%s</a><br>\n", html.EscapeString(l.name))
 	}
 	b.WriteString("</body></html>\n")
-	return []byte(b.String())
+	return b.String()
 }
