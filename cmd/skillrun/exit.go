@@ -20,6 +20,9 @@ const (
 	codeRefused  = 126
 	codeNotFound = 127
 
+	// maxCode is the largest exit code of a process.
+	maxCode = 255
+
 	// codeTerminated is 128 + SIGTERM.
 	codeTerminated = 143
 	// codeKilled is 128 + SIGKILL.
@@ -104,8 +107,10 @@ func outcomeCode(o *pb.Outcome) int {
 	default:
 		return codeFailed
 	}
-	if code == 0 {
-		return codeFailed // the daemon contradicts itself
+	// The daemon contradicts itself, or the code has no room in the byte that a process
+	// leaves: 256 would be 0.
+	if code <= 0 || code > maxCode {
+		return codeFailed
 	}
 	return code
 }

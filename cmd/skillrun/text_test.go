@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestShort(t *testing.T) {
 // shell must not take it for success.
 func TestOutcomeCodeIsNeverZero(t *testing.T) {
 	for number := range pb.End_name {
-		for _, code := range []*int32{nil, proto.Int32(0), proto.Int32(-15), proto.Int32(3)} {
+		for _, code := range []*int32{nil, proto.Int32(0), proto.Int32(-15), proto.Int32(3), proto.Int32(256), proto.Int32(512), proto.Int32(-128), proto.Int32(math.MaxInt32), proto.Int32(math.MinInt32)} {
 			o := &pb.Outcome{End: pb.End(number), ExitCode: code}
 			if got := outcomeCode(o); got <= 0 || got > 255 {
 				t.Errorf("%v: got %d, want 1 to 255", o, got)
