@@ -18,6 +18,9 @@ import (
 // ErrCorrupt means that an artifact's bytes do not match its SHA-256 or size.
 var ErrCorrupt = errors.New("corrupt")
 
+// errEmptyPage ends a list that would have no end.
+var errEmptyPage = errors.New("protocol: a page without entries is not the last one")
+
 // Artifacts yields the artifacts of an ended execution, sorted by path. It fetches them
 // page by page. After the first error the loop ends.
 func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
@@ -35,6 +38,10 @@ func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifac
 				}
 			}
 			if page.GetNextPageToken() == "" {
+				return
+			}
+			if len(page.GetArtifacts()) == 0 {
+				yield(nil, errEmptyPage)
 				return
 			}
 			request.PageToken = page.GetNextPageToken()

@@ -135,6 +135,19 @@ func TestArtifactPages(t *testing.T) {
 	}
 }
 
+// A list of empty pages without a last one ends.
+func TestArtifactPagesWithoutEnd(t *testing.T) {
+	c := (&fake{list: func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+		return &pb.ListArtifactsResponse{NextPageToken: "more"}, nil
+	}}).dial(t)
+	var err error
+	for _, err = range c.Artifacts(t.Context(), "e1") {
+	}
+	if !errors.Is(err, errEmptyPage) {
+		t.Errorf("got %v, want %v", err, errEmptyPage)
+	}
+}
+
 func TestSave(t *testing.T) {
 	outside := t.TempDir()
 	dir := filepath.Join(outside, "in")

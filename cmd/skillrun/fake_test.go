@@ -54,6 +54,7 @@ type fake struct {
 	prepare     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error
 	// answers has func(*Request) (*Response, error) by method name.
 	answers map[string]any
+	refuse  error // the answer to every other unary call; nil: UNIMPLEMENTED
 
 	address string
 	mu      sync.Mutex
@@ -97,6 +98,9 @@ func answer[R, A proto.Message](f *fake, method string, r R) (A, error) {
 		return give(r)
 	}
 	var none A
+	if f.refuse != nil {
+		return none, f.refuse
+	}
 	return none, status.Errorf(codes.Unimplemented, "method %s not implemented", method)
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -22,6 +23,9 @@ const (
 
 // mcpConnectTimeout bounds connecting and the daemon's first answer.
 const mcpConnectTimeout = 10 * time.Second
+
+// maxUpgradeBytes bounds the daemon's first answer, which net/http reads into memory.
+const maxUpgradeBytes = 64 << 10
 
 // An endpoint is where MCP is spoken.
 type endpoint struct{ network, address string }
@@ -101,8 +105,12 @@ func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
 	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", mcpPath, host, mcpProtocol); err != nil {
 		return nil, err
 	}
-	r := bufio.NewReader(conn)
+	head := &io.LimitedReader{R: conn, N: maxUpgradeBytes}
+	r := bufio.NewReader(head)
 	resp, err := http.ReadResponse(r, nil)
+	if err != nil && head.N == 0 {
+		return nil, fmt.Errorf("its first answer is longer than %d bytes", maxUpgradeBytes)
+	}
 	if err != nil {
 		return nil, errors.New("it does not answer in HTTP; is it the socket for gRPC?")
 	}
@@ -115,6 +123,7 @@ func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
 		}
 		return nil, errors.New(resp.Status)
 	}
+	head.N = math.MaxInt64 // messages have their own bound
 	return r, conn.SetDeadline(time.Time{})
 }
 

@@ -172,6 +172,16 @@ func TestMCPRefused(t *testing.T) {
 		{"no HTTP", endpointOf(t, answer("hello\n")), "does not answer in HTTP"},
 		{"another server", endpointOf(t, answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")), "is no MCP endpoint of this version"},
 		{"a refusal", endpointOf(t, answer("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 40\r\n\r\n"+`{"error":{"message":"come back later"}}`+" ")), "503 Service Unavailable: come back later"},
+		{"escapes", endpointOf(t, answer("HTTP/1.1 503 \x1b[31m\r\nContent-Length: 38\r\n\r\n"+`{"error":{"message":"\u001b[2Jevil"}}  `)), `503 \x1b[31m: \x1b[2Jevil`},
+		{"a header without end", endpointOf(t, func(conn net.Conn, r *bufio.Reader) {
+			http.ReadRequest(r)
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n")
+			for {
+				if _, err := io.WriteString(conn, "X-Long: "+strings.Repeat("x", 4<<10)+"\r\n"); err != nil {
+					return
+				}
+			}
+		}), "first answer is longer than 65536 bytes"},
 		{"no address", "nowhere", "want unix:///path or host:port (see 'skillrun mcp --help')"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

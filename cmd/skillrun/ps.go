@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -65,6 +66,9 @@ func endWords() []string {
 	return words
 }
 
+// errEmptyPage ends a list that would have no end.
+var errEmptyPage = errors.New("the daemon sent a page without entries that is not the last one")
+
 func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error {
 	c, err := a.dial()
 	if err != nil {
@@ -94,6 +98,9 @@ func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error 
 		shown += len(page.GetExecutions())
 		if page.GetNextPageToken() == "" {
 			break
+		}
+		if len(page.GetExecutions()) == 0 {
+			return errEmptyPage
 		}
 		request.PageToken = page.GetNextPageToken()
 	}

@@ -53,6 +53,10 @@ func skills(ctx context.Context, c *skillrun.Client, hidden bool) iter.Seq2[*pb.
 			if page.GetNextPageToken() == "" {
 				return
 			}
+			if len(page.GetSkills()) == 0 {
+				yield(nil, errEmptyPage)
+				return
+			}
 			request.PageToken = page.GetNextPageToken()
 		}
 	}

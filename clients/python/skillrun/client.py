@@ -519,9 +519,12 @@ class Client:
     def _pages(self, method: Any, request: Any, items: Callable[[Any], Any]) -> Iterator[Any]:
         while True:
             page = self._ask(method, request)
-            yield from items(page)
+            found = items(page)
+            yield from found
             if not page.next_page_token:
                 return
+            if not found:  # such a list would have no end
+                raise CallError("protocol: a page without entries is not the last one", grpc.StatusCode.INTERNAL)
             request.page_token = page.next_page_token
 
 

@@ -158,7 +158,8 @@ def call_error(error: grpc.RpcError) -> CallError:
         code=error.code(),
         reason=info.reason if info is not None else "",
         field=bad.field_violations[0].field if bad is not None and bad.field_violations else None,
-        retry_after=retry.retry_delay.ToTimedelta().total_seconds() if retry is not None else None,
+        # Not ToTimedelta: it raises for a delay of more than 2.7 million years.
+        retry_after=retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9 if retry is not None else None,
         metadata=info.metadata if info is not None else None,
     )
 

@@ -128,6 +128,22 @@ class Pages(Case):
         self.assertEqual([s.name for s in client.skills()], ["s00", "s01", "s10", "s11", "s20", "s21"])
         self.assertEqual(tries, ["", "1", "1", "2"])
 
+    def test_a_list_without_end(self):
+        _, client = self.daemon(ListSkills=lambda request, context: skill_pb2.ListSkillsResponse(next_page_token="more"))
+        with self.assertRaises(skillrun.CallError) as caught:
+            list(client.skills())
+        self.assertIn("page without entries", str(caught.exception))
+
+    def test_a_delay_longer_than_any_clock(self):
+        for delay in (1.5, 9e13):
+            def busy(request, context):
+                abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "SATURATED", retry=delay)
+
+            _, client = self.daemon(GetSkill=busy)
+            with self.assertRaises(skillrun.Busy) as caught:
+                client.skill("s")
+            self.assertEqual(caught.exception.retry_after, delay)
+
 
 class Tools(Case):
     def test_run_python_script_gives_the_contracts_object(self):
