@@ -8,8 +8,9 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// access says who may call a method. The zero access is nobody, and a method that is not in
-// the table has it. So a method that a library adds is closed until someone opens it here.
+// access is the set of callers that may call a method. The zero access is nobody, and a method
+// that is not in the table has it. So a method that a library adds is closed until someone
+// opens it here.
 type access int
 
 const (
@@ -18,6 +19,8 @@ const (
 	callers        // every caller with an identity
 )
 
+// accessTable has every method of the services that New registers. guard reads it before the
+// handler receives a message.
 var accessTable = map[string]access{
 	pb.ExecutionService_Execute_FullMethodName:            callers,
 	pb.ExecutionService_ExecuteInteractive_FullMethodName: callers,

@@ -28,6 +28,8 @@ func (c executionCalls) ListArtifacts(ctx context.Context, m *pb.ListArtifactsRe
 	})
 }
 
+// GetArtifact sends one artifact in chunks. raw_path is for a name that is not UTF-8, which a
+// string field can't hold. If both are set, raw_path counts.
 func (c executionCalls) GetArtifact(m *pb.GetArtifactRequest, stream grpc.ServerStreamingServer[pb.GetArtifactResponse]) error {
 	path := m.GetPath()
 	if len(m.GetRawPath()) > 0 {
@@ -56,9 +58,12 @@ func sendChunks(file *os.File, size int64, offset uint64, send func(offset uint6
 	if offset > uint64(size) {
 		return &offsetError{size: size, offset: offset}
 	}
+	// The size comes from the record or the snapshot. If the file is shorter, ReadFull fails
+	// below, and the caller gets an internal error after the chunks before it.
 	if _, err := file.Seek(int64(offset), io.SeekStart); err != nil {
 		return err
 	}
+	// The first message goes out even without data: it has the description of the file.
 	for first := true; ; first = false {
 		// A new one each time: gRPC may still hold the last.
 		buf := make([]byte, min(chunkBytes, uint64(size)-offset))

@@ -7,7 +7,13 @@ import (
 	"time"
 )
 
-// Bounds on what requests hold in memory together.
+// Bounds on what requests hold in memory together. A budget of B bytes (Config.RequestBytes)
+// has three limits on the sum of all requests; a message counts by the most generous one that
+// applies:
+//
+//	B    any message
+//	1.5B a small message
+//	2B   a message whose caller then holds at most B/callerShare
 const (
 	// smallMessage is a message that a stream's window holds whole: what small ones
 	// can hold is bounded by the number of streams too.
@@ -16,7 +22,8 @@ const (
 	tinyMessage = 4 << 10
 	// stalledAfter is how long a message may take that is in the way of others.
 	stalledAfter = 20 * time.Second
-	retryBudget  = time.Second
+	// retryBudget is the wait that a refused caller is told.
+	retryBudget = time.Second
 	// callerShare is the part of the budget that each caller may hold though others have
 	// taken all of it.
 	callerShare = 8
@@ -30,7 +37,8 @@ const (
 type budget struct {
 	limit, maxMessage int64
 
-	mu        sync.Mutex
+	mu sync.Mutex
+	// The sum of callers. Tiny messages are counted but never refused, so used may pass 2B.
 	used      int64
 	callers   map[string]int64      // what each of them uses; no zeros
 	receiving map[*intake]time.Time // incomplete ones of more than one frame, and since when
@@ -59,6 +67,7 @@ func newBudget(limit, maxMessage int64) *budget {
 func (b *budget) take(who string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// The limits rise from rule to rule, so the last rule that applies gives the largest.
 	limit := b.limit
 	if n <= smallMessage {
 		limit += limit / 2
@@ -101,6 +110,7 @@ func (b *budget) breakStalled() {
 	for in, since := range b.receiving {
 		if time.Since(since) >= stalledAfter {
 			delete(b.receiving, in)
+			// In its own goroutine, because closing a connection may block, and b.mu is held.
 			go in.abandon()
 		}
 	}
@@ -116,6 +126,8 @@ type intake struct {
 	parse messageParser
 
 	// By budget.mu.
+	// holders begins at 1, for the stream (meteredConn.begin). At 0 every byte has been given
+	// back, and the stream's later messages are not counted.
 	holders int     // the stream, the handler, executions
 	held    int64   // of the budget
 	later   []int64 // sizes of the held messages, without the first
@@ -142,6 +154,7 @@ func (in *intake) admit(n int64) bool {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	// take has already counted n bytes.
 	if in.holders == 0 { // the call is over
 		in.add(in.who, -n)
 		return true
@@ -152,6 +165,7 @@ func (in *intake) admit(n int64) bool {
 	return true
 }
 
+// refuse keeps err for received. Its result is the one of admit.
 func (in *intake) refuse(err error) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -203,6 +217,7 @@ func (in *intake) hold() (release func()) {
 	return sync.OnceFunc(in.release)
 }
 
+// release gives up one hold. After the last one, no byte of the intake counts.
 func (in *intake) release() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -11,6 +11,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// The executor uses words, and the contract uses numbers. A word that is missing in a map would
+// go out as 0, which the contract calls UNSPECIFIED.
 var endNumbers = map[executor.End]pb.End{
 	executor.Exited:      pb.End_END_EXITED,
 	executor.Signaled:    pb.End_END_SIGNALED,
@@ -38,6 +40,7 @@ var severityNumbers = map[skill.Severity]pb.Severity{
 	skill.SeverityWarning: pb.Severity_SEVERITY_WARNING,
 }
 
+// For the filters of List.
 var endWords, stateWords = inverse(endNumbers), inverse(stateNumbers)
 
 func inverse[K, V comparable](m map[K]V) map[V]K {

@@ -17,7 +17,7 @@ import (
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
-// Default time to wait for a refused caller.
+// Waits that a refused caller is told, in google.rpc.RetryInfo.
 const (
 	retryDraining = time.Second
 	retryFull     = 10 * time.Second
@@ -74,7 +74,9 @@ func (e *sequenceError) Error() string {
 	return fmt.Sprintf("after_sequence: %d is past the newest event, %d", e.after, e.last)
 }
 
-// table is the one table from errors to codes. The first row that fits counts.
+// table is the one table from errors to codes. The first row that fits counts, so a row for a
+// wrapping error must come before the row for the error inside. The reasons are part of the
+// contract: clients compare them.
 var table = []row{
 	// The call as such.
 	typed(func(*unidentifiedError) verdict {
@@ -315,6 +317,7 @@ func classify(err error) (verdict, bool) {
 		if !ok {
 			continue
 		}
+		// A verdict without a field does not blame the form of the request. It stays so.
 		if at, ok := errors.AsType[*fieldError](err); ok && v.field != "" {
 			v.field = at.field
 		}
@@ -329,6 +332,8 @@ func ofCaller(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
+// typed is the row of an error type, anywhere in the chain (errors.As). If f sets no message,
+// the message is the text of that error alone, without the text of the errors around it.
 func typed[E error](f func(E) verdict) row {
 	return func(err error) (verdict, bool) {
 		e, ok := errors.AsType[E](err)
@@ -356,6 +361,8 @@ func exception(name string, v verdict) row {
 	}
 }
 
+// sentinel is the row of an error value, anywhere in the chain (errors.Is). If v has no
+// message, the message is the text of the whole chain.
 func sentinel(want error, v verdict) row {
 	return func(err error) (verdict, bool) {
 		if !errors.Is(err, want) {

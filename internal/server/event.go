@@ -10,7 +10,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// fromEvent turns an event into a message. deduplicated goes into a header.
+// fromEvent turns an event into a message. deduplicated goes into a header. The message shares
+// the bytes of an output with the event: release the event after the message was sent.
 func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
 	m := &pb.ExecutionEvent{ExecutionId: e.ID, Sequence: e.Seq, Time: timestamppb.New(e.Time)}
 	switch {
@@ -48,6 +49,8 @@ func fromCommands(commands [][]string) []*pb.Argv {
 	return out
 }
 
+// fromOutcome lists the artifacts that fit into a message. artifact_count counts all of them,
+// and ListArtifacts gives the rest in pages.
 func fromOutcome(o *executor.Outcome) *pb.Outcome {
 	room := maxAnswerBytes
 	m := &pb.Outcome{
@@ -80,6 +83,7 @@ func fromOutcome(o *executor.Outcome) *pb.Outcome {
 		Limits:           fromLimits(o.Limits),
 		Advice:           text(o.Advice),
 	}
+	// The field is optional in the contract: an absent exit code is not 0.
 	if o.ExitCode != nil {
 		code := int32(*o.ExitCode)
 		m.ExitCode = &code

@@ -19,6 +19,8 @@ type executionCalls struct {
 	*Server
 }
 
+// Execute starts an execution and follows it. An error before the header is the call's status.
+// After the header the outcome is an event, and an error says only that following failed.
 func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
 	ctx := stream.Context()
 	req, err := newRequest(caller(ctx), m, false)
@@ -37,12 +39,15 @@ func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamin
 // the call ends before. The bytes of its files stop counting at once: they are on disk.
 func (s *Server) execute(ctx context.Context, req executor.Request) (id string, duplicate bool, err error) {
 	in := intakeOf(ctx)
+	// Before Execute, which may end the execution, and call release, before it returns.
 	release := in.hold()
 	req.Ended = release
+	// In both cases the executor never calls req.Ended.
 	if id, duplicate, err = s.x.Execute(ctx, req); err != nil || duplicate {
 		release()
 		return id, duplicate, err
 	}
+	// stdin and code stay in memory, so their bytes still count.
 	for _, f := range req.Files {
 		in.forget(int64(len(f.Content)))
 	}
@@ -57,12 +62,15 @@ const byDisconnect = "disconnect"
 // over is called when nothing more comes from the caller and the execution has
 // ended or goes on without it.
 func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisconnect, over func()) (err error) {
+	// If f.run panics, the deferred function sees this error and cancels as for a broken
+	// stream.
 	err = errBrokeOff
 	defer func() {
 		if err == nil || f.duplicate || policy == pb.OnDisconnect_ON_DISCONNECT_CONTINUE {
 			over()
 			return
 		}
+		// The handler does not wait: Cancel takes until the end of the execution.
 		c.spawn(func() {
 			defer over()
 			c.cancel(caller(ctx), f.id, byDisconnect, "the stream that started it broke")
@@ -77,6 +85,7 @@ var errBrokeOff = errors.New("broke off")
 
 // cancel cancels an execution, whatever has become of the call that asks for it.
 func (s *Server) cancel(who permission.Principal, id, by, reason string) {
+	// Not with the call's context, which is done by now.
 	if _, err := s.x.Cancel(context.Background(), who, id, by, reason, defaultGrace); err != nil {
 		s.log.Error("cancel", "execution", id, "by", by, "err", err)
 	}

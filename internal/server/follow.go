@@ -26,8 +26,8 @@ type follow struct {
 	started func()
 }
 
-// run sends every event after f.after. It returns nil after the outcome, and
-// only then.
+// run sends every event after f.after. It returns nil after the outcome, and only then. An
+// error of send comes back bare: the caller is gone, and no log line is due.
 func (f follow) run(ctx context.Context) error {
 	events, err := f.x.Follow(ctx, caller(ctx), f.id, f.after)
 	if err != nil {
@@ -58,6 +58,7 @@ func (f *follow) next(ctx context.Context, events *executor.Follower) (executor.
 	for {
 		silence, cancel := context.WithTimeout(ctx, f.keepalive)
 		e, err := events.Next(silence)
+		// Only the silence is over. If ctx is done too, its error goes to the caller of next.
 		idle := err != nil && silence.Err() != nil && ctx.Err() == nil
 		cancel()
 		if !idle {

@@ -33,7 +33,7 @@ import (
 const (
 	frameHeaderBytes = 9        // RFC 9113, section 4.1
 	maxFrameBytes    = 16 << 10 // the payload; gRPC announces no more: RFC 9113, section 6.5.2
-	messageHeader    = 5
+	messageHeader    = 5        // a flag and the size, big endian: gRPC over HTTP2, Length-Prefixed-Message
 	readBuffer       = 32 << 10 // holds the largest frame
 )
 
@@ -58,7 +58,8 @@ func newMeteredConn(conn net.Conn, b *budget) *meteredConn {
 	return &meteredConn{Conn: conn, budget: b, in: bufio.NewReaderSize(conn, readBuffer), intakes: map[uint32]*intake{}}
 }
 
-// metered makes the connection known to its calls, as a part of AuthInfo.
+// metered makes the connection known to its calls, as a part of AuthInfo: gRPC passes AuthInfo
+// to the tap handle and to handlers, and passes the net.Conn to neither.
 type metered struct{ conn *meteredConn }
 
 func (m metered) meter() *meteredConn { return m.conn }
@@ -74,7 +75,8 @@ func connectionOf(ctx context.Context) *ingress.Conn {
 	return nil
 }
 
-// tapped notes a new call. gRPC calls it from the goroutine that reads the connection.
+// tapped notes a new call. gRPC calls it from the goroutine that reads the connection (package
+// tap), while it handles the frame with the call's headers. So m.stream is the call's stream.
 func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if p, ok := peer.FromContext(ctx); ok {
 		if auth, ok := p.AuthInfo.(interface{ meter() *meteredConn }); ok {
@@ -84,7 +86,8 @@ func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	return nil, status.Error(codes.Internal, "the connection is not counted")
 }
 
-// peer names the caller at the other end.
+// peer names the caller at the other end. All connections of a caller have the same name, so
+// the budget's share is of the caller and not of the connection.
 func (m *meteredConn) peer() string {
 	if conn, ok := m.Conn.(*ingress.Conn); ok {
 		return conn.Peer()
@@ -99,6 +102,7 @@ func (m *meteredConn) begin(ctx context.Context) context.Context {
 	m.mu.Lock()
 	m.intakes[stream] = in
 	m.mu.Unlock()
+	// gRPC cancels a stream's context when the handler has returned or the connection is gone.
 	context.AfterFunc(ctx, func() { // the stream has ended
 		m.mu.Lock()
 		delete(m.intakes, stream)
@@ -123,7 +127,8 @@ func (m *meteredConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next waits for the preface or for a frame, and counts the messages in it.
+// next waits for the preface (RFC 9113, section 3.4) or for a frame, and counts the messages in
+// it. When it returns nil, in holds m.passing bytes, which Read hands out.
 func (m *meteredConn) next() error {
 	if !m.began {
 		preface, err := m.peek(len(http2.ClientPreface))
@@ -138,6 +143,7 @@ func (m *meteredConn) next() error {
 	if err != nil {
 		return err
 	}
+	// A client may send larger frames only after a SETTINGS_MAX_FRAME_SIZE that allows them.
 	if h.Length > maxFrameBytes {
 		return http2.ErrFrameTooLarge
 	}
@@ -150,6 +156,7 @@ func (m *meteredConn) next() error {
 		return nil
 	}
 	m.mu.Lock()
+	// nil: gRPC has refused the call or has finished it, and drops the data.
 	in := m.intakes[h.StreamID]
 	m.mu.Unlock()
 	if in != nil {
@@ -158,8 +165,8 @@ func (m *meteredConn) next() error {
 	return nil
 }
 
-// peek returns the next n bytes, which stay in the buffer. A change of them is what Read
-// returns later.
+// peek returns the next n bytes, which stay in the buffer: a change of them changes the bytes
+// that Read returns later. The end of the connection within them is io.ErrUnexpectedEOF.
 func (m *meteredConn) peek(n int) ([]byte, error) {
 	b, err := m.in.Peek(n)
 	if errors.Is(err, io.EOF) && len(b) > 0 {
@@ -203,9 +210,12 @@ func (p *messageParser) data(b []byte, in *intake) {
 	in.incomplete(p.body > 0)
 }
 
-// header takes bytes of a message's header. If the message is refused, it overwrites the
-// size in them with zeros. A frame may end within the size. Those bytes pass on to gRPC
-// before the size is known, so the message counts as the largest until then.
+// header takes bytes of a message's header. If the message is refused, it overwrites the size
+// in them with zeros. A frame may end within the size. Those bytes pass on to gRPC before the
+// size is known, so the message counts as the largest until then.
+//
+// b is a part of the frame in the buffer. gRPC sees the zeros because Read has not returned
+// that part yet.
 func (p *messageParser) header(b []byte, in *intake) {
 	first := p.have
 	p.have += copy(p.head[p.have:], b)
@@ -213,6 +223,7 @@ func (p *messageParser) header(b []byte, in *intake) {
 		return
 	}
 	whole, size := p.have == messageHeader, int64(binary.BigEndian.Uint32(p.head[1:]))
+	// No byte of the size has passed on to gRPC yet: this is the last chance to refuse.
 	if first <= 1 {
 		p.counted = in.maxMessage
 		if whole {

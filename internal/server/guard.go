@@ -30,9 +30,11 @@ func caller(ctx context.Context) permission.Principal {
 	return ctx.Value(callKey{}).(*call).who
 }
 
-// newReference returns a name for one call.
+// newReference returns a name for one call: 16 characters of base32, 80 bits
+// (crypto/rand.Text).
 func newReference() string { return rand.Text()[:16] }
 
+// stream is the only interceptor that works: registrar makes every method a stream.
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return s.guard(ss.Context(), info.FullMethod, func(ctx context.Context) error {
 		if info.FullMethod == healthpb.Health_Watch_FullMethodName {
@@ -72,6 +74,7 @@ type guardedStream struct {
 	end           func()        // of the request on conn; nil: none has come
 }
 
+// Context has the call, for caller, and the intake, for intakeOf.
 func (s *guardedStream) Context() context.Context { return s.ctx }
 
 // guard runs one call. It identifies the caller, checks access, and turns the call's error
@@ -79,6 +82,8 @@ func (s *guardedStream) Context() context.Context { return s.ctx }
 func (s *Server) guard(ctx context.Context, method string, run func(context.Context) error) (err error) {
 	c := &call{method: method, reference: newReference()}
 	began := time.Now()
+	// gRPC may end the stream before the handler has returned. The request stays in memory
+	// until then.
 	defer intakeOf(ctx).hold()()
 	defer func() {
 		s.log.Debug("call", "method", method, "reference", c.reference, "principal", c.who.Name,

@@ -15,6 +15,10 @@ import (
 
 type interactiveStream = grpc.BidiStreamingServer[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
 
+// ExecuteInteractive has two directions. The stream's first messages are the request: start,
+// then the chunks of streamed files. From then on a feed reads the caller's messages in a
+// goroutine, and this one sends events. Only one goroutine receives and only one sends at any
+// time, as gRPC requires of a stream.
 func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 	ctx := stream.Context()
 	first, err := stream.Recv()
@@ -38,6 +42,7 @@ func (c executionCalls) ExecuteInteractive(stream interactiveStream) error {
 	if err != nil {
 		return err
 	}
+	// A signal in the first messages must not come before the program: see feed.take.
 	started := make(chan struct{})
 	f := follow{
 		Server: c.Server, id: id, duplicate: duplicate, send: stream.SendMsg,
@@ -78,6 +83,8 @@ func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.Exec
 
 // receiveFiles receives chunks until every file is complete.
 func (c executionCalls) receiveFiles(stream interactiveStream, up *upload) error {
+	// A goroutine, because Recv has no deadline and the stream's context ends with this call.
+	// After the timeout the goroutine ends in Recv, when the handler has returned.
 	done := make(chan error, 1)
 	c.spawn(func() {
 		defer close(done)
@@ -87,6 +94,7 @@ func (c executionCalls) receiveFiles(stream interactiveStream, up *upload) error
 	defer timer.Stop()
 	select {
 	case err, ok := <-done:
+		// The goroutine panicked; spawn has logged it.
 		if !ok {
 			return errBrokeOff
 		}

@@ -17,7 +17,9 @@ const (
 )
 
 // Bounds on the memory of a connection. gRPC's own defaults are unlimited, or far larger.
-// Package ingress bounds the number of connections and the time of their beginning.
+// Package ingress bounds the number of connections and the time of their beginning. Memory of
+// requests has a second bound across all connections, the budget: streamWindow alone would
+// allow 64 KiB for each of 100 streams of each connection.
 const (
 	maxStreams     = 100 // of one connection
 	maxHeaderBytes = 16 << 10
@@ -28,8 +30,10 @@ const (
 	// gRPC collects answers into writes of this size: its default. Connections share idle
 	// buffers.
 	writeBuffer = 128 << 10
-	maxIdle     = time.Minute
-	maxAge      = 30 * time.Minute
+	// A connection without calls is closed after maxIdle, and each connection after maxAge,
+	// plus or minus 10 % (keepalive.ServerParameters).
+	maxIdle = time.Minute
+	maxAge  = 30 * time.Minute
 	// When a connection reaches maxAge, its calls may go on for this long. It is longer than
 	// an execution can take with its time in the queue (600 s each), so that age alone never
 	// breaks the stream that started one.
@@ -38,7 +42,8 @@ const (
 	// answer its streams break, as they would if it had hung up.
 	pingAfter   = 60 * time.Second
 	pingTimeout = 20 * time.Second
-	// A client that pings more often is cut off.
+	// A client whose pings come faster gets GOAWAY with "too_many_pings" after the third of
+	// them (maxPingStrikes in gRPC's transport).
 	minPingInterval = 30 * time.Second
 )
 
@@ -63,10 +68,13 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
+		// For every content-subtype: a client can't choose another codec.
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnaryInterceptor(unary),
 		grpc.StreamInterceptor(s.stream),
 		grpc.UnknownServiceHandler(unknownMethod),
+		// So Stop returns after the handlers, and the executor and the record may be closed
+		// then.
 		grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(s.maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),

@@ -22,13 +22,14 @@ func fittingPage[M proto.Message](size int, get func(size int) (M, error)) (M, e
 		if err != nil || size == 1 || proto.Size(m) <= maxAnswerBytes {
 			return m, err
 		}
+		// Half as many entries, so a page takes at most nine more tries: maxPage is below 1<<10.
 		size = max(size/2, 1)
 	}
 }
 
-// fitting turns as many of a list into messages as room, in bytes, allows, and
-// takes them from it. A name may be long, and an answer that no client takes is
-// none.
+// fitting turns as many of a list into messages as room, in bytes, allows, and subtracts them
+// from room. Names may be long, and clients refuse an answer that is too large. It stops at the
+// first entry that does not fit, so the result is always the beginning of the list.
 func fitting[T any, M proto.Message](room *int, list []T, from func(T) M) []M {
 	var out []M
 	for _, one := range list {

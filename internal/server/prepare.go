@@ -10,6 +10,8 @@ import (
 // maxBuildChunk bounds how much of a build's output goes into one message.
 const maxBuildChunk = 64 << 10
 
+// PrepareSkill sends the output of the build as it comes, all of it as stderr, and then the
+// environment.
 func (c skillCalls) PrepareSkill(m *pb.PrepareSkillRequest, stream grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {
 	var offset uint64
 	env, err := c.x.Prepare(stream.Context(), caller(stream.Context()), m.GetSkill(), m.GetRebuild(), func(data []byte) error {

@@ -21,8 +21,8 @@ import (
 // So gRPC hardly ever gets one: the connection empties messages that are too large or have no
 // room (frames.go), and the codec here keeps decoding errors for the handler.
 
-// maxFields bounds the fields of one message, including its nested messages: two bytes of
-// input can become a hundred in memory.
+// maxFields bounds the fields of one message, including its nested messages: two bytes of input
+// can become a hundred in memory. The budget counts only the bytes of input.
 const maxFields = 100_000
 
 // A messageError is a request that can't be decoded, such as one with a string that
@@ -43,6 +43,7 @@ type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
+// Unmarshal never returns an error for an incoming: gRPC would answer INTERNAL with it.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	in, ok := v.(*incoming)
 	if !ok {
@@ -63,8 +64,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// countFields subtracts the number of a message's fields from left. A negative result means
-// too many. It leaves malformed data to the decoder.
+// countFields subtracts the number of a message's fields from left. A negative result means too
+// many. It leaves malformed data to the decoder. The entries of a map count as messages, which
+// they are on the wire.
 func countFields(data []byte, desc protoreflect.MessageDescriptor, left int) int {
 	for len(data) > 0 && left >= 0 {
 		number, kind, n := protowire.ConsumeTag(data)
@@ -85,7 +87,8 @@ func countFields(data []byte, desc protoreflect.MessageDescriptor, left int) int
 	return left
 }
 
-// RecvMsg receives the next message of a stream. After an error it returns that error again.
+// RecvMsg receives the next message of a stream. After an error it returns that error again:
+// gRPC has received a refused message as an empty one, and would go on with the next.
 func (s *guardedStream) RecvMsg(m any) error {
 	if s.broken == nil {
 		s.broken = s.receive(m)
@@ -96,6 +99,8 @@ func (s *guardedStream) RecvMsg(m any) error {
 func (s *guardedStream) receive(m any) error {
 	in := &incoming{message: m}
 	if err := s.ServerStream.RecvMsg(in); err != nil {
+		// A method with one request needs it; for the others io.EOF is the end of the caller's
+		// messages.
 		if errors.Is(err, io.EOF) && !s.bidirectional {
 			return &messageError{"there is none"}
 		}
@@ -111,7 +116,7 @@ func (s *guardedStream) receive(m any) error {
 }
 
 // A registrar registers services with gRPC so that every method is a stream of both directions
-// (docs/decisions/0014). On the wire there is no difference. But gRPC then receives a message
+// (docs/decisions/0014). The bytes on the wire are the same. But gRPC then receives a message
 // only when the handler asks for it, and leaves the answer to an error to the handler.
 type registrar struct{ *Server }
 
@@ -123,6 +128,8 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 		guarded.Streams = append(guarded.Streams, grpc.StreamDesc{
 			StreamName: m.MethodName, ServerStreams: true, ClientStreams: true,
 			Handler: func(srv any, ss grpc.ServerStream) error {
+				// The generated handler of a unary method: it receives the request by its third
+				// argument. The nil is a unary interceptor; guard has run already.
 				answer, err := m.Handler(srv, ss.Context(), ss.RecvMsg, nil)
 				if err != nil {
 					return err

@@ -92,8 +92,9 @@ func newSource(m *pb.ExecuteRequest) (permission.Source, error) {
 	return permission.Source{}, invalid("source", "set one of script, code and command")
 }
 
-// newLimits takes unset for "derive it". A time that is set to zero is an error:
-// the executor could not tell it from unset.
+// newLimits takes unset for "derive it". A time that is set to zero is an error: the executor
+// could not tell it from unset. The numbers have no presence in the contract, so their zero is
+// unset.
 func newLimits(m *pb.Limits) (executor.Limits, error) {
 	l := executor.Limits{
 		MemoryBytes:    clamp(m.GetMemoryBytes()),
@@ -112,6 +113,7 @@ func newLimits(m *pb.Limits) (executor.Limits, error) {
 	return l, err
 }
 
+// newLimit is newDuration for a limit, which must be positive if it is set.
 func newLimit(field string, m *durationpb.Duration) (time.Duration, error) {
 	d, err := newDuration(field, m)
 	if err == nil && m != nil && d <= 0 {
@@ -120,7 +122,7 @@ func newLimit(field string, m *durationpb.Duration) (time.Duration, error) {
 	return d, err
 }
 
-// newDuration returns 0 for nil.
+// newDuration returns 0 for nil. It lets negative durations through; the callers refuse them.
 func newDuration(field string, m *durationpb.Duration) (time.Duration, error) {
 	if m == nil {
 		return 0, nil

@@ -34,8 +34,8 @@ type outgoing struct {
 func (o outgoing) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
 func (o outgoing) Put(*[]byte)            { o.release() }
 
-// Marshal is gRPC's, but for much output, of which there may be a lot: that is not
-// copied, and must not change until it is released.
+// Marshal is gRPC's, except for events with much output: their bytes are not copied. They must
+// not change until gRPC frees the buffer, which calls Put and so release.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if o, ok := v.(outgoing); ok {
 		if len(o.event.GetOutput().GetData()) >= wholeBytes {

@@ -2,10 +2,26 @@
 // into requests, credentials into a principal, and errors into codes. It decides nothing
 // itself.
 //
-// A call goes straight down. guard.go identifies the caller and checks access. The handler
-// converts (request.go), asks the executor, and converts back (event.go). Handlers return
-// plain errors. errors.go has the one table that turns them into codes. An error that is not
-// in the table is internal: the caller gets only a reference to a line of the log.
+// Theory of operation. A call passes these places, in this order:
+//
+//  1. frames.go reads the connection's HTTP/2 frames before gRPC does. It asks the budget
+//     (budget.go) about the size of each message, and empties a message that has no room.
+//  2. receive.go registers every method as a stream. So gRPC starts the handler before the
+//     message has come, and this package makes every error answer.
+//  3. guard.go identifies the caller, checks the table of access.go and recovers panics.
+//  4. The handler receives its message, converts it (request.go), calls the executor, and
+//     converts the result back (event.go). It returns plain errors.
+//  5. status.go turns the error into a status, with the one table of errors.go. An error
+//     that is not in the table is internal: the caller gets only a reference to a line of
+//     the log.
+//
+// A request counts against the budget until its last holder releases it: the stream, the
+// handler, or the execution that it started. Output goes the other way: the executor keeps all
+// events on disk, and follow.go sends them at the caller's pace. So a slow caller holds up
+// neither the script nor another caller.
+//
+// The life of a Server: New, then Serve for each listener, SetServing(true) when sandboxes can
+// be made, and Stop after the executor has drained.
 package server
 
 import (
@@ -41,6 +57,7 @@ type Config struct {
 	Tools *toolview.View
 	// Capabilities returns what GetCapabilities reports. It is called for each
 	// call of it.
+	// Calls may overlap.
 	Capabilities func() Capabilities
 	// StagingDir collects streamed input files. New makes it, and removes the files of an
 	// earlier server.
@@ -114,6 +131,8 @@ func New(c Config) (*Server, error) {
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
+	// The registrar fills s.bidirectional here and not later. So calls read the map without a
+	// lock.
 	s.grpc = grpc.NewServer(s.options()...)
 	pb.RegisterExecutionServiceServer(registrar{s}, executionCalls{Server: s})
 	pb.RegisterSkillServiceServer(registrar{s}, skillCalls{Server: s})
@@ -159,8 +178,11 @@ func (s *Server) SetServing(yes bool) {
 func (s *Server) Stop(ctx context.Context) {
 	s.SetServing(false)
 	s.stop()
+	// When ctx is done, grpc.Stop closes the connections, and GracefulStop below returns. If
+	// all calls end earlier, the deferred call takes the function back.
 	defer context.AfterFunc(ctx, s.grpc.Stop)()
 	s.grpc.GracefulStop()
+	// These goroutines end soon after their calls: without its stream, Recv returns an error.
 	s.background.Wait()
 }
 

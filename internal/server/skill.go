@@ -17,7 +17,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// rulesBaseDir is what {baseDir} stands for in rules that come without a skill.
+// rulesBaseDir replaces {baseDir} in rules that come without a skill. It has the form of every
+// skill's directory in a sandbox.
 const rulesBaseDir = "/skills/skill"
 
 // skillCalls answers the calls of SkillService.
@@ -37,6 +38,7 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 	if err != nil {
 		return nil, invalid("page_token", "not one of this list; start again without it")
 	}
+	// List is sorted by name and makes a new slice for each call.
 	shown := slices.DeleteFunc(c.skills.List(), func(sk *skill.Skill) bool {
 		return sk.Name <= string(after) || sk.Name == toolview.BuiltInSkill || sk.Manifest.DisableModelInvocation && !m.GetIncludeHidden()
 	})
@@ -71,6 +73,7 @@ func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest)
 	if err != nil {
 		return nil, err
 	}
+	// Of a script: the kinds differ only in the default wall time of commands.
 	limits, err := c.x.EffectiveLimits(asked, permission.Script, sk)
 	if err != nil {
 		return nil, err
@@ -99,6 +102,7 @@ func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest)
 func fromContext(c skill.Context) *pb.ActivationContext {
 	out := &pb.ActivationContext{BaseDir: text(c.BaseDir), ScriptExecutor: c.ScriptExecutor}
 	if k := c.Constraints; k != nil {
+		// The published contract counts time in whole seconds and memory in MiB.
 		out.Constraints = &pb.ExecutionConstraints{
 			MaxExecutionTime: int32(math.Ceil(k.MaxExecutionTime.Seconds())), NetworkAccess: k.NetworkAccess,
 			AllowedCommands: texts(k.AllowedCommands), WorkingDirectory: k.WorkingDirectory,
@@ -140,6 +144,8 @@ func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest)
 		return nil, err
 	}
 	source := permission.Source{Kind: permission.Command, Command: m.GetCommand()}
+	// Check finds more reasons to refuse than the rules: a network that the daemon does not
+	// grant, say. The decision with its rule, for an answer in words, comes from DecideFor.
 	_, err = c.policy.Check(caller(ctx), sk, source, nil)
 	if refused, ok := errors.AsType[*permission.NetworkRefused](err); ok {
 		return &pb.CheckCommandResponse{Reason: text(refused.Error())}, nil

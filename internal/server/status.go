@@ -16,9 +16,9 @@ import (
 // errorDomain is the domain of every google.rpc.ErrorInfo.
 const errorDomain = "skillrun"
 
-// A status travels in HTTP/2 trailers, of which some clients take no more than
-// 8 KiB, encoded. The message is in them twice, percent-encoded and, with the
-// details, in base64.
+// A status travels in HTTP/2 trailers, of which some clients take no more than 8 KiB, encoded.
+// The message is in them twice: percent-encoded as grpc-message, and in base64 within the
+// details as grpc-status-details-bin. The limits are in bytes, before the encoding.
 const (
 	maxStatusText  = 1000
 	maxStatusField = 200

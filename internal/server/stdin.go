@@ -35,6 +35,7 @@ func (s *stdin) Write(p []byte) (int, error) {
 	for s.waiting.Len() >= stdinBuffer && !s.closed {
 		s.changed.Wait()
 	}
+	// After the wait: a Write that was blocked must not add bytes after Close.
 	if s.closed {
 		return 0, io.ErrClosedPipe
 	}

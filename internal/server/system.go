@@ -26,7 +26,8 @@ type Capabilities struct {
 	Retention             time.Duration
 }
 
-// A Boundary is something that a sandbox relies on.
+// A Boundary is something that a sandbox relies on. Group and Why are texts for operators; the
+// daemon's configuration knows a boundary by its Name.
 type Boundary struct {
 	Name, Group, Why, Detail string
 	Found                    bool

@@ -10,7 +10,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// executionHeader names the execution of a typed tool call.
+// executionHeader names the execution of a typed tool call. The results of these calls have the
+// fields of the published contracts and no others.
 const executionHeader = "skillrun-execution-id"
 
 // toolCalls answers the calls of ToolService.

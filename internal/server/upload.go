@@ -31,7 +31,8 @@ const (
 
 const uploadPrefix = "upload-"
 
-// uploads is the room for streamed input files.
+// uploads is the room for streamed input files. Room is reserved for announced sizes, before
+// the first byte comes, so that other uploads can't take it from an accepted one.
 type uploads struct {
 	dir string
 
@@ -57,7 +58,8 @@ func newUploads(dir string) (*uploads, error) {
 	return &uploads{dir: dir, free: maxStagedBytes, callers: map[permission.Principal]int64{}}, nil
 }
 
-// An upload has the streamed files of one request. The caller of open must remove it.
+// An upload has the streamed files of one request. The caller of open must remove it. While
+// chunks come, only the goroutine that receives them changes it.
 type upload struct {
 	dir    string // "" if nothing is streamed
 	files  map[string]*uploadFile
@@ -70,8 +72,9 @@ type uploadFile struct {
 	host     string
 	size     int64
 	received int64
-	want     string
-	sum      hash.Hash
+	// want is the announced SHA-256 in lower-case hex; sum is the sum of the received bytes.
+	want string
+	sum  hash.Hash
 }
 
 // open checks the announced files and reserves room for them.
@@ -142,6 +145,7 @@ func (u *uploads) stage(up *upload, give func()) error {
 		return os.RemoveAll(dir)
 	})
 	for path, f := range up.files {
+		// Named by the index: a caller's path never becomes a path on the host here.
 		f.host = filepath.Join(dir, strconv.Itoa(f.index))
 		if err := os.WriteFile(f.host, nil, 0o600); err != nil {
 			up.remove()
@@ -202,7 +206,8 @@ func (up *upload) add(m *pb.FileChunk) error {
 	return f.complete(m.GetPath())
 }
 
-// complete compares the received bytes with the announced digest.
+// complete compares the received bytes with the announced digest. A mismatch fails the call
+// before anything is executed.
 func (f *uploadFile) complete(path string) error {
 	if have := hex.EncodeToString(f.sum.Sum(nil)); have != f.want {
 		return &digestError{path: path, want: f.want, have: have}
