@@ -19,7 +19,7 @@ import (
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 	"github.com/skillrun/skillrun/internal/lint"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -190,11 +190,11 @@ func isFolder(arg string) bool {
 }
 
 // validation is the daemon's answer, made here.
-func validation(findings []skill.Finding) *pb.ValidateSkillResponse {
+func validation(findings []manifest.Finding) *pb.ValidateSkillResponse {
 	r := &pb.ValidateSkillResponse{}
 	for _, f := range findings {
 		severity := pb.Severity_SEVERITY_WARNING
-		if f.Severity == skill.SeverityError {
+		if f.Severity == manifest.SeverityError {
 			severity = pb.Severity_SEVERITY_ERROR
 		}
 		r.Findings = append(r.Findings, &pb.Finding{
@@ -205,7 +205,7 @@ func validation(findings []skill.Finding) *pb.ValidateSkillResponse {
 			Message:  strings.ToValidUTF8(f.Message, "\uFFFD"),
 		})
 	}
-	r.Valid = !slices.ContainsFunc(findings, func(f skill.Finding) bool { return f.Severity == skill.SeverityError })
+	r.Valid = !slices.ContainsFunc(findings, func(f manifest.Finding) bool { return f.Severity == manifest.SeverityError })
 	return r
 }
 

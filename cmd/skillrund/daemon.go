@@ -25,6 +25,7 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/server"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
@@ -151,7 +152,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	}
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
 		Roots: append([]string{builtIn}, c.Skills...), Dir: filepath.Join(c.StateDir, "snapshots"),
-		Owner:    skill.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
+		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 	})
 	if err != nil {

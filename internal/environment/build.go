@@ -18,6 +18,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -48,8 +49,8 @@ var builds atomic.Uint64 // for names of sandboxes
 type plan struct {
 	skill        string
 	python       runtime.Invocation
-	requirements []byte                    // pip's format
-	wanted       []skill.PythonRequirement // what of it applies to this interpreter
+	requirements []byte                       // pip's format
+	wanted       []manifest.PythonRequirement // what of it applies to this interpreter
 	key          string
 }
 
@@ -59,7 +60,7 @@ type plan struct {
 func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, error) {
 	on := newPlatform(python.Python.Version, s.machine)
 	var lines []string
-	var wanted []skill.PythonRequirement
+	var wanted []manifest.PythonRequirement
 	if err := unreadable(sk); err != nil {
 		return nil, err
 	}
@@ -109,11 +110,11 @@ func unreadable(sk *skill.Skill) error {
 	return nil
 }
 
-func requirementLine(r skill.Requirement, on platform) (string, skill.PythonRequirement, error) {
-	fail := func(reason string) (string, skill.PythonRequirement, error) {
-		return "", skill.PythonRequirement{}, &RequirementError{Text: r.Text, File: r.File, Line: r.Line, Reason: reason}
+func requirementLine(r manifest.Requirement, on platform) (string, manifest.PythonRequirement, error) {
+	fail := func(reason string) (string, manifest.PythonRequirement, error) {
+		return "", manifest.PythonRequirement{}, &RequirementError{Text: r.Text, File: r.File, Line: r.Line, Reason: reason}
 	}
-	p, err := skill.ParseRequirement(r.Text)
+	p, err := manifest.ParseRequirement(r.Text)
 	if err != nil {
 		return fail("is not valid; write it as in pandas>=2.0,<3")
 	}
@@ -210,7 +211,7 @@ func (s *Store) complete(p *plan, got frozen) error {
 	have := installed{}
 	for _, text := range got.packages {
 		name, version, _ := strings.Cut(text, "==")
-		have[skill.NormalName(name)] = version
+		have[manifest.NormalName(name)] = version
 	}
 	for _, r := range p.wanted {
 		if lack := have.lacks(r); lack != "" {

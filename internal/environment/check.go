@@ -8,6 +8,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // A Use is one execution's need of a skill's packages.
@@ -67,8 +68,8 @@ func (s *Store) check(u Use) error {
 		if r.System || r.Script != "" && !slices.Contains(u.Scripts, r.Script) {
 			continue
 		}
-		p, err := skill.ParseRequirement(r.Text)
-		if _, there := have.Versions[skill.NormalName(p.Name)]; err == nil && p.URL != "" && there {
+		p, err := manifest.ParseRequirement(r.Text)
+		if _, there := have.Versions[manifest.NormalName(p.Name)]; err == nil && p.URL != "" && there {
 			continue // whether it came from that URL is unknown
 		}
 		if applies, merr := on.applies(p.Marker); err == nil && merr == nil && !applies {
@@ -95,12 +96,12 @@ func (s *Store) check(u Use) error {
 
 // isInterpreter reports whether a requirement is one of the interpreter, which skills
 // list like a package: "python>=3.8". No index has it.
-func isInterpreter(p skill.PythonRequirement) bool {
-	name := skill.NormalName(p.Name)
+func isInterpreter(p manifest.PythonRequirement) bool {
+	name := manifest.NormalName(p.Name)
 	return p.URL == "" && (name == "python" || name == "python3")
 }
 
-func interpreterFits(sk *skill.Skill, r skill.Requirement, p skill.PythonRequirement, inv runtime.Invocation) error {
+func interpreterFits(sk *skill.Skill, r manifest.Requirement, p manifest.PythonRequirement, inv runtime.Invocation) error {
 	if fits, known := runtime.Satisfies(inv.Python.Version, p.Specifier); known && !fits {
 		return &InterpreterError{Skill: sk.Name, Script: r.File, Want: p.Specifier, Python: pythonIn(inv.Python, inv.Image)}
 	}

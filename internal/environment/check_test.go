@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // A machine is a root file system with packages, for the check only.
@@ -309,7 +309,7 @@ func TestQuote(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", name, got, want)
 		}
 	}
-	if got := skill.NormalName("A_b"); got != "a-b" {
+	if got := manifest.NormalName("A_b"); got != "a-b" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // Bounds of a frozen environment.
@@ -298,10 +298,10 @@ func (f *freezer) readPackages() error {
 			return &entryError{filepath.Base(info), "without readable METADATA"}
 		}
 		name, version := metadata(bytes.NewReader(data))
-		if _, err := skill.ParseRequirement(name + "==" + version); name == "" || err != nil {
+		if _, err := manifest.ParseRequirement(name + "==" + version); name == "" || err != nil {
 			return &entryError{filepath.Base(info), "of a package without a valid name and version"}
 		}
-		f.packages[skill.NormalName(name)] = name + "==" + version
+		f.packages[manifest.NormalName(name)] = name + "==" + version
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -363,7 +364,7 @@ func (x *index) serve(w http.ResponseWriter, r *http.Request) {
 	x.mu.Lock()
 	for name, data := range x.files {
 		have, _, _ := strings.Cut(name, "-")
-		if skill.NormalName(have) != project && !strings.HasPrefix(name, project+"-") {
+		if manifest.NormalName(have) != project && !strings.HasPrefix(name, project+"-") {
 			continue
 		}
 		sum := sha256.Sum256(data)

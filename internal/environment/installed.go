@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 const maxMetadata = runtime.MaxMetadata
@@ -18,11 +18,11 @@ type installed map[string]string
 
 // lacks says how the installed packages fail a requirement. An empty text means that they meet
 // it.
-func (in installed) lacks(r skill.PythonRequirement) string {
+func (in installed) lacks(r manifest.PythonRequirement) string {
 	return lackOf(runtime.Packages{Versions: in}, r)
 }
 
-func lackOf(have runtime.Packages, r skill.PythonRequirement) string {
+func lackOf(have runtime.Packages, r manifest.PythonRequirement) string {
 	found, ok := have.Has(r)
 	switch {
 	case ok:

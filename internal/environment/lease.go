@@ -14,7 +14,7 @@ import (
 	"sync"
 
 	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // Places in an execution's sandbox.
@@ -75,8 +75,8 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 }
 
 // find leases the environment that is prepared for a use, or returns nil.
-func (s *Store) find(u Use, requirements []skill.Requirement) *kept {
-	forPython := slices.ContainsFunc(requirements, func(r skill.Requirement) bool { return !r.System })
+func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
+	forPython := slices.ContainsFunc(requirements, func(r manifest.Requirement) bool { return !r.System })
 	if !forPython || u.Python == (runtime.Runtime{}) {
 		return nil
 	}

@@ -54,8 +54,8 @@ type kept struct {
 
 func (k *kept) root() string { return filepath.Join(k.dir, rootName) }
 
-// A manifest is stored with an environment and describes it.
-type manifest struct {
+// A manifestFile is stored with an environment and describes it.
+type manifestFile struct {
 	Digest   string   `json:"digest"`
 	Packages []string `json:"packages"`
 	Size     int64    `json:"size_bytes"`
@@ -174,7 +174,7 @@ func readKept(dir string) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	var m manifest
+	var m manifestFile
 	if err := json.Unmarshal(text, &m); err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(manifest{env.Digest, env.Packages, env.SizeBytes, env.Python, inodes})
+	text, err := json.Marshal(manifestFile{env.Digest, env.Packages, env.SizeBytes, env.Python, inodes})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // acquire leases the packages that the skill needs for a new execution; its error names the
@@ -171,7 +172,7 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if x.Environments == nil {
 		return environment.Environment{}, environment.ErrNoSource
 	}
-	if len(sk.UnreadableRequirements()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r skill.Requirement) bool { return !r.System }) {
+	if len(sk.UnreadableRequirements()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r manifest.Requirement) bool { return !r.System }) {
 		return environment.Environment{}, nil // whatever Python there is
 	}
 	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})

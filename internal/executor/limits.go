@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/internal/permission"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // Bounds are the daemon's limits on executions: the defaults and the maxima.
@@ -18,7 +18,7 @@ type Bounds struct {
 // MinMemoryBytes is the least memory that an execution may ask for: the sandbox
 // itself and a small program. Below it the start would fail, or only seem to
 // work.
-const MinMemoryBytes = skill.MinMemoryBytes
+const MinMemoryBytes = manifest.MinMemoryBytes
 
 // MinOpenFiles is the least number of open files: the start of a program needs
 // some itself.
@@ -50,7 +50,7 @@ func StandardBounds() Bounds {
 // effective derives the limits in force: the request's value, else the skill's, else the
 // daemon's. A request above a ceiling is an error; a derived value is lowered to the
 // ceiling.
-func (b Bounds) effective(asked Limits, kind permission.SourceKind, m skill.Manifest) (Limits, error) {
+func (b Bounds) effective(asked Limits, kind permission.SourceKind, m manifest.Manifest) (Limits, error) {
 	def := b.Default
 	if kind == permission.Command {
 		def.Wall = b.CommandWall

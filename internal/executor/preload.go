@@ -11,6 +11,7 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -130,7 +131,7 @@ func searchesElsewhere(sk *skill.Skill) bool {
 	elsewhere, _ := skill.Derived(sk, key{}, func() (bool, error) {
 		files, left := 0, maxSearchedText
 		for entry := range sk.Entries() {
-			if entry.Kind == skill.KindDir || path.Ext(entry.Path) != ".py" || strings.HasPrefix(entry.Path, "venv/") && runtime.HasVenv(sk) {
+			if entry.Kind == snapshot.KindDir || path.Ext(entry.Path) != ".py" || strings.HasPrefix(entry.Path, "venv/") && runtime.HasVenv(sk) {
 				continue
 			}
 			text, err := readText(sk, entry.Path, left)

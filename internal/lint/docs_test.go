@@ -50,7 +50,7 @@ func TestDocs(t *testing.T) {
 		documented = append(documented, m[1])
 	}
 	slices.Sort(documented)
-	known := append(ruleNames(t, "rules.go"), ruleNames(t, "../skill/finding.go")...)
+	known := append(ruleNames(t, "rules.go"), ruleNames(t, "../skill/manifest/finding.go")...)
 	slices.Sort(known)
 	if len(known) < 30 {
 		t.Fatalf("%d rules; the sources were not read", len(known))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // A program is a file of the skill that is meant to be run, or to be used by one
@@ -42,7 +42,7 @@ func (c *check) read(p string, most int64) (string, error) {
 // those unchanged.
 func (c *check) readPrograms() error {
 	for e := range c.skill.Entries() {
-		if e.Kind != skill.KindFile || isForeign(e.Path) || isMaterial(e.Path) {
+		if e.Kind != snapshot.KindFile || isForeign(e.Path) || isMaterial(e.Path) {
 			continue
 		}
 		language, known := languages[strings.ToLower(path.Ext(e.Path))]
@@ -85,6 +85,6 @@ func isMaterial(p string) bool {
 
 // isMissing reports whether Lookup's error says that there is nothing.
 func isMissing(err error) bool {
-	at, ok := errors.AsType[*skill.PathError](err)
-	return ok && (at.Reason == skill.ReasonNotFound || at.Reason == skill.ReasonEscapes)
+	at, ok := errors.AsType[*snapshot.PathError](err)
+	return ok && (at.Reason == snapshot.ReasonNotFound || at.Reason == snapshot.ReasonEscapes)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // Bounds on the text that is read.
@@ -49,7 +50,7 @@ func ThisMachine(ctx context.Context) (*Machine, error) {
 
 // Dir checks a skill folder where it stands. Without a machine, what depends on
 // one is not judged. The error says that the folder couldn't be read at all.
-func Dir(dir string, m *Machine) ([]skill.Finding, error) {
+func Dir(dir string, m *Machine) ([]manifest.Finding, error) {
 	sk, found, err := skill.ReadDir(dir)
 	if err != nil || sk == nil {
 		return found, err
@@ -60,7 +61,7 @@ func Dir(dir string, m *Machine) ([]skill.Finding, error) {
 // Skill checks a loaded skill, or one that skill.ReadDir read. It returns the
 // findings of validation too, all in the order of files and lines. The error says
 // that a file of the skill couldn't be read.
-func Skill(sk *skill.Skill, m *Machine) ([]skill.Finding, error) {
+func Skill(sk *skill.Skill, m *Machine) ([]manifest.Finding, error) {
 	c := &check{skill: sk, machine: m, found: sk.Validate()}
 	if err := c.readManifest(); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func Skill(sk *skill.Skill, m *Machine) ([]skill.Finding, error) {
 	if err := c.packages(); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(c.found, func(a, b skill.Finding) int {
+	slices.SortStableFunc(c.found, func(a, b manifest.Finding) int {
 		if n := strings.Compare(a.File, b.File); n != 0 {
 			return n
 		}
@@ -95,32 +96,32 @@ func Skill(sk *skill.Skill, m *Machine) ([]skill.Finding, error) {
 type check struct {
 	skill    *skill.Skill
 	machine  *Machine // nil: not known
-	manifest manifest
+	manifest markdown
 	programs []program
-	found    []skill.Finding
+	found    []manifest.Finding
 	added    int
 }
 
 func (c *check) error(file string, line int, rule, format string, args ...any) {
-	c.add(skill.SeverityError, file, line, rule, format, args...)
+	c.add(manifest.SeverityError, file, line, rule, format, args...)
 }
 
 func (c *check) warn(file string, line int, rule, format string, args ...any) {
-	c.add(skill.SeverityWarning, file, line, rule, format, args...)
+	c.add(manifest.SeverityWarning, file, line, rule, format, args...)
 }
 
-func (c *check) add(s skill.Severity, file string, line int, rule, format string, args ...any) {
+func (c *check) add(s manifest.Severity, file string, line int, rule, format string, args ...any) {
 	switch c.added++; {
 	case c.added <= maxFindings:
-		c.found = append(c.found, skill.Finding{Severity: s, File: file, Line: line, Rule: rule, Message: fmt.Sprintf(format, args...)})
+		c.found = append(c.found, manifest.Finding{Severity: s, File: file, Line: line, Rule: rule, Message: fmt.Sprintf(format, args...)})
 	case c.added == maxFindings+1:
-		c.found = append(c.found, skill.Finding{Severity: skill.SeverityWarning, File: c.manifest.file, Rule: skill.RuleTooMany, Message: "more findings are left out"})
+		c.found = append(c.found, manifest.Finding{Severity: manifest.SeverityWarning, File: c.manifest.file, Rule: manifest.RuleTooMany, Message: "more findings are left out"})
 	}
 }
 
 // has reports whether a rule has found something in a file.
 func (c *check) has(file, rule string) bool {
-	return slices.ContainsFunc(c.found, func(f skill.Finding) bool { return f.File == file && f.Rule == rule })
+	return slices.ContainsFunc(c.found, func(f manifest.Finding) bool { return f.File == file && f.Rule == rule })
 }
 
 // program looks for a program on the PATH of a sandbox. On a machine that is not

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // files is a folder's content: path -> text. A path that ends in "*" is executable,
@@ -81,7 +81,7 @@ func machine(t *testing.T) *Machine {
 }
 
 // brief are findings as "severity rule file:line".
-func brief(list []skill.Finding) []string {
+func brief(list []manifest.Finding) []string {
 	var out []string
 	for _, f := range list {
 		out = append(out, fmt.Sprintf("%s %s %s:%d", f.Severity, f.Rule, f.File, f.Line))

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// A manifest is the text of a SKILL.md, line by line. It knows as much of Markdown as the
+// A markdown is the text of a SKILL.md, line by line. It knows as much of Markdown as the
 // rules need: fences, pieces of code in a line, and links (references.go). A whole parser
 // would find more, such as links by reference. But a SKILL.md is a stranger's text, and
 // goldmark's time grows with the square of some texts: it took more than 8 s for 1 MiB of
 // "[a](", of ">" or of "*a_ ". These expressions took 14 ms.
-type manifest struct {
+type markdown struct {
 	file  string
 	lines []string
 	body  int // index of the first line after the front matter
@@ -69,7 +69,7 @@ func frontMatterEnd(lines []string) int {
 	return 0
 }
 
-func (m *manifest) readBody() {
+func (m *markdown) readBody() {
 	var open *block
 	var mark string
 	for i, line := range m.lines[m.body:] {

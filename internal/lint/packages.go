@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // maxDpkgLine bounds a line of dpkg's status file, in bytes.
@@ -33,11 +33,11 @@ func (c *check) packages() error {
 			}
 			continue
 		}
-		p, err := skill.ParseRequirement(r.Text)
+		p, err := manifest.ParseRequirement(r.Text)
 		if err != nil {
 			continue // a finding of validation
 		}
-		name := skill.NormalName(p.Name)
+		name := manifest.NormalName(p.Name)
 		declared[r.Script] = append(declared[r.Script], name)
 		if p.URL == "" && !bounded(p.Specifier) {
 			c.warn(r.File, r.Line, RulePackageUnpinned, "%s has no upper bound, so another day gives another version: write %s==VERSION, or a bound such as <2", r.Text, p.Name)
@@ -56,7 +56,7 @@ func (c *check) packages() error {
 
 // packageMissing says that a package is not there, or in a version that the skill
 // doesn't ask for.
-func (c *check) packageMissing(r skill.Requirement, p skill.PythonRequirement, found string) {
+func (c *check) packageMissing(r manifest.Requirement, p manifest.PythonRequirement, found string) {
 	what := fmt.Sprintf("the Python package %s is not on this machine", p.Name)
 	if found != "" {
 		what = fmt.Sprintf("the Python package %s is on this machine as %s, not %s", p.Name, found, p.Specifier)
@@ -120,7 +120,7 @@ func (c *check) modules() map[string]bool {
 func provided(module string, declared []string) bool {
 	names := distributions(module)
 	return slices.ContainsFunc(declared, func(d string) bool {
-		return slices.Contains(names, d) || strings.HasPrefix(d, skill.NormalName(module)+"-") ||
+		return slices.Contains(names, d) || strings.HasPrefix(d, manifest.NormalName(module)+"-") ||
 			slices.Contains(strings.Fields(brings[d]), module)
 	})
 }
@@ -129,7 +129,7 @@ func provided(module string, declared []string) bool {
 // one first.
 func distributions(module string) []string {
 	names := strings.Fields(packagesOf[module])
-	return append(names, skill.NormalName(module))
+	return append(names, manifest.NormalName(module))
 }
 
 // packagesOf has the modules whose package has another name.

@@ -116,7 +116,7 @@ func FuzzManifest(f *testing.F) {
 		if !utf8.ValidString(text) {
 			return
 		}
-		m := manifest{lines: strings.Split(text, "\n")}
+		m := markdown{lines: strings.Split(text, "\n")}
 		m.body = frontMatterEnd(m.lines)
 		m.readBody()
 		for _, b := range m.blocks {

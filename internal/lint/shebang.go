@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 const byteOrderMark = "\ufeff"
@@ -114,15 +114,15 @@ func (c *check) interpreter(p program) {
 	if missing, ok := errors.AsType[*runtime.MissingError](err); ok {
 		switch name := missing.Interpreter; {
 		case name == "python3": // the daemon brings one
-		case c.has(p.path, skill.RuleNoInterpreter), c.has(p.path, RuleShebangInterpreter):
+		case c.has(p.path, manifest.RuleNoInterpreter), c.has(p.path, RuleShebangInterpreter):
 		case name == "cmd" || name == "powershell":
-			c.warn(p.path, 0, skill.RuleNoInterpreter, "no interpreter is known for it: %s is no program of Linux", name)
+			c.warn(p.path, 0, manifest.RuleNoInterpreter, "no interpreter is known for it: %s is no program of Linux", name)
 		default:
 			c.warn(p.path, 0, RuleInterpreterMissing, "its interpreter %s is not on this machine: install it where the daemon runs", name)
 		}
 	}
-	if unknown, ok := errors.AsType[*runtime.UnknownExtensionError](err); ok && !c.has(p.path, skill.RuleNoInterpreter) {
-		c.warn(p.path, 0, skill.RuleNoInterpreter, "%v: use a known extension (.py .sh .js .rb .pl) or a #! line", unknown)
+	if unknown, ok := errors.AsType[*runtime.UnknownExtensionError](err); ok && !c.has(p.path, manifest.RuleNoInterpreter) {
+		c.warn(p.path, 0, manifest.RuleNoInterpreter, "%v: use a known extension (.py .sh .js .rb .pl) or a #! line", unknown)
 	}
 	if venv, ok := errors.AsType[*runtime.VenvError](err); ok && !c.has("venv", RuleVenv) {
 		c.warn("venv", 0, RuleVenv, "%s: leave it out and declare python_packages instead", c.venvText(venv))

@@ -6,6 +6,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // instructions tell a model how to use the tools.
@@ -55,13 +56,13 @@ func (s *Server) syncSkills() {
 }
 
 // manifestOf finds a skill's manifest, which may have a lowercase name.
-func manifestOf(sk *skill.Skill) (skill.Entry, bool) {
+func manifestOf(sk *skill.Skill) (snapshot.Entry, bool) {
 	for _, name := range []string{"SKILL.md", "skill.md"} {
 		if e, err := sk.Lookup(name); err == nil {
 			return e, true
 		}
 	}
-	return skill.Entry{}, false
+	return snapshot.Entry{}, false
 }
 
 // watchSkills updates the listing after every reload of the registry, so that sessions are

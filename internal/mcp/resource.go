@@ -20,6 +20,8 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // URIs of resources:
@@ -153,10 +155,10 @@ func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 	if wire := (*jsonrpc.Error)(nil); errors.As(err, &wire) {
 		return wire
 	}
-	path := (*skill.PathError)(nil)
+	path := (*snapshot.PathError)(nil)
 	switch {
-	case errors.As(err, &path) && path.Reason != skill.ReasonNotFound,
-		errors.As(err, new(*skill.InvalidNameError)), errors.As(err, new(*skill.InvalidPinError)), errors.As(err, new(*skill.DigestMismatch)):
+	case errors.As(err, &path) && path.Reason != snapshot.ReasonNotFound,
+		errors.As(err, new(*manifest.InvalidNameError)), errors.As(err, new(*skill.InvalidPinError)), errors.As(err, new(*skill.DigestMismatch)):
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 	case path != nil, errors.Is(err, skill.ErrNotFound), errors.Is(err, executor.ErrNotFound), errors.Is(err, executor.ErrNoArtifact):
 		return sdk.ResourceNotFoundError(req.Params.URI)

@@ -121,7 +121,7 @@ func (e *NetworkRefused) Error() string {
 
 // Check decides whether a principal may run a source of a skill. network is the request's
 // wish for network, or nil if the request does not mention it. The error is a *Denied, a
-// *NetworkRefused, or a *skill.PathError about the path of a script.
+// *NetworkRefused, or a *snapshot.PathError about the path of a script.
 func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool) (Grant, error) {
 	if sk == nil {
 		return Grant{}, errors.New("check: no skill")

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 func withTools(tools ...string) *skill.Skill {
-	return &skill.Skill{Name: "demo", Manifest: skill.Manifest{AllowedTools: tools, HasAllowedTools: true}}
+	return &skill.Skill{Name: "demo", Manifest: manifest.Manifest{AllowedTools: tools, HasAllowedTools: true}}
 }
 
 var who = Principal{Tenant: "default", Name: "me"}
@@ -44,7 +45,7 @@ func TestCheckCommand(t *testing.T) {
 }
 
 func TestCheckCommandWithoutAllowedTools(t *testing.T) {
-	sk := &skill.Skill{Name: "demo", Manifest: skill.Manifest{AllowedTools: []string{"Bash"}}} // HasAllowedTools is not set
+	sk := &skill.Skill{Name: "demo", Manifest: manifest.Manifest{AllowedTools: []string{"Bash"}}} // HasAllowedTools is not set
 	_, err := Policy{Shell: true}.Check(who, sk, Source{Kind: Command, Command: "ls"}, nil)
 	var denied *Denied
 	if !errors.As(err, &denied) || !strings.Contains(denied.Reason, "no allowed-tools") || !strings.Contains(denied.Reason, "SKILL.md") {

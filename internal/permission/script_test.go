@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 func TestCheckScript(t *testing.T) {
@@ -19,7 +19,7 @@ func TestCheckScript(t *testing.T) {
 	}
 	for _, path := range []string{"", ".", "scripts", "scripts/none.py", "../x.py", "/etc/passwd", "scripts/out.py"} {
 		g, err := Policy{}.Check(who, sk, Source{Kind: Script, Script: path}, nil)
-		var refused *skill.PathError
+		var refused *snapshot.PathError
 		if !errors.As(err, &refused) || g.Valid() {
 			t.Errorf("%q: %+v, %v", path, g, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/aquasecurity/go-pep440-version"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // Bounds of reading the lists of installed packages.
@@ -54,8 +55,8 @@ func ReadPackages(rootfs, embedded string, python Runtime, sk *skill.Skill) (Pac
 // or empty if the package is missing. An unknown version and an unreadable specifier
 // count as met. A module of the standard library meets any version: skills list such
 // modules, too. Has ignores markers.
-func (p Packages) Has(r skill.PythonRequirement) (found string, ok bool) {
-	version, there := p.Versions[skill.NormalName(r.Name)]
+func (p Packages) Has(r manifest.PythonRequirement) (found string, ok bool) {
+	version, there := p.Versions[manifest.NormalName(r.Name)]
 	if there {
 		fits, known := Satisfies(version, r.Specifier)
 		ok = !known || fits
@@ -142,7 +143,7 @@ func (p Packages) add(entry string, open func(file string) (io.ReadCloser, error
 			break
 		}
 	}
-	key := skill.NormalName(name)
+	key := manifest.NormalName(name)
 	if _, ok := p.Versions[key]; !ok { // the first on the path wins
 		p.Versions[key] = version
 	}
@@ -170,7 +171,7 @@ func (p Packages) inVenv(sk *skill.Skill) {
 		if !strings.HasPrefix(dir, "venv/lib/") || !strings.HasSuffix(dir, "/site-packages/") || strings.Count(dir, "/") != 4 {
 			continue
 		}
-		delete(p.Versions, skill.NormalName(strings.SplitN(entry, "-", 2)[0])) // the venv's wins
+		delete(p.Versions, manifest.NormalName(strings.SplitN(entry, "-", 2)[0])) // the venv's wins
 		p.add(entry, func(file string) (io.ReadCloser, error) {
 			f, _, err := sk.Open(path.Join(e.Path, file))
 			return f, err
@@ -194,7 +195,7 @@ func InLibrary(rootfs, embedded string, python Runtime, name string) bool {
 
 // inLibrary reports whether a name is a module of the standard library.
 func (p Packages) inLibrary(name string) bool {
-	module := strings.ReplaceAll(skill.NormalName(name), "-", "_")
+	module := strings.ReplaceAll(manifest.NormalName(name), "-", "_")
 	if builtins[module] {
 		return true
 	}

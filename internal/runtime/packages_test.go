@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
@@ -41,7 +41,7 @@ func TestPackagesHas(t *testing.T) {
 		{"json>=1", "", true},
 		{"sys", "", true},
 	} {
-		r, err := skill.ParseRequirement(c.text)
+		r, err := manifest.ParseRequirement(c.text)
 		if err != nil {
 			t.Fatal(err)
 		}

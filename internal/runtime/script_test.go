@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 func TestForScript(t *testing.T) {
@@ -105,7 +105,7 @@ func TestForScriptPaths(t *testing.T) {
 	sk := skilltest.Load(t, map[string]string{"scripts/a.py": "x", "out.py": "-> ../x.py", "loop.py": "-> loop.py"})
 	for _, path := range []string{"", ".", "scripts", "scripts/none.py", "../a.py", "/etc/passwd", "out.py", "loop.py", "scripts/a.py/x"} {
 		_, err := s.ForScript(sk, path)
-		var refused *skill.PathError
+		var refused *snapshot.PathError
 		if !errors.As(err, &refused) {
 			t.Errorf("%q: %v, want a path error", path, err)
 		}

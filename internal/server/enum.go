@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/executor"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -35,9 +35,9 @@ var deadlineNumbers = map[executor.Deadline]pb.Deadline{
 	executor.QueueDeadline: pb.Deadline_DEADLINE_QUEUE,
 }
 
-var severityNumbers = map[skill.Severity]pb.Severity{
-	skill.SeverityError:   pb.Severity_SEVERITY_ERROR,
-	skill.SeverityWarning: pb.Severity_SEVERITY_WARNING,
+var severityNumbers = map[manifest.Severity]pb.Severity{
+	manifest.SeverityError:   pb.Severity_SEVERITY_ERROR,
+	manifest.SeverityWarning: pb.Severity_SEVERITY_WARNING,
 }
 
 // For the filters of List.

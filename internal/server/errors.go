@@ -14,6 +14,8 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
@@ -170,7 +172,7 @@ var table = []row{
 	}),
 
 	// The skill.
-	typed(func(e *skill.InvalidNameError) verdict {
+	typed(func(e *manifest.InvalidNameError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_NAME", field: "skill"}
 	}),
 	typed(func(e *skill.InvalidPinError) verdict {
@@ -182,7 +184,7 @@ var table = []row{
 	}),
 	typed(pathVerdict),
 	sentinel(skill.ErrNotFound, verdict{code: codes.NotFound, reason: "SKILL_NOT_FOUND"}),
-	sentinel(skill.ErrBusy, verdict{code: codes.Unavailable, reason: "SKILL_FILE_BUSY", retry: retryBusy}),
+	sentinel(snapshot.ErrBusy, verdict{code: codes.Unavailable, reason: "SKILL_FILE_BUSY", retry: retryBusy}),
 	typed(func(e *executor.UnknownExtensionError) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: "UNKNOWN_EXTENSION"}
 	}),
@@ -284,17 +286,17 @@ var diskFull = verdict{code: codes.ResourceExhausted, reason: "DISK_FULL", quota
 
 // pathVerdict is about a path into a skill: a script, unless the error says of
 // another field that it is there.
-func pathVerdict(e *skill.PathError) verdict {
+func pathVerdict(e *snapshot.PathError) verdict {
 	v := verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_PATH", field: "script",
 		metadata: map[string]string{"path": e.Path}}
 	switch e.Reason {
-	case skill.ReasonNotFound:
+	case snapshot.ReasonNotFound:
 		v.code, v.reason, v.field = codes.NotFound, "SKILL_FILE_NOT_FOUND", ""
-	case skill.ReasonEscapes:
+	case snapshot.ReasonEscapes:
 		v.reason = "SKILL_PATH_ESCAPES"
-	case skill.ReasonDirectory:
+	case snapshot.ReasonDirectory:
 		v.reason = "SKILL_PATH_IS_DIRECTORY"
-	case skill.ReasonRefused, skill.ReasonLoop:
+	case snapshot.ReasonRefused, snapshot.ReasonLoop:
 		v.code, v.reason, v.field = codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""
 	}
 	return v

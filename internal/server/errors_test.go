@@ -21,12 +21,14 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/toolview"
 )
 
 // path is the error of a path into a skill.
-func path(reason skill.Reason) error {
-	return &skill.PathError{Path: "scripts/x.py", Reason: reason, Refused: &skill.Refused{Path: "scripts", Reason: "is a link that leaves the skill"}}
+func path(reason snapshot.Reason) error {
+	return &snapshot.PathError{Path: "scripts/x.py", Reason: reason, Refused: &snapshot.Refused{Path: "scripts", Reason: "is a link that leaves the skill"}}
 }
 
 var errorCases = []struct {
@@ -131,25 +133,25 @@ var errorCases = []struct {
 		meta: map[string]string{"error": "ValueError"},
 	},
 	{err: &toolview.NoSlotError{Advice: "wait"}, want: refusal{codes.ResourceExhausted, "QUEUE_TIMED_OUT", ""}, retry: retryQueue, quota: "executions"},
-	{err: &skill.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}},
+	{err: &manifest.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}},
 	{err: &skill.InvalidPinError{Name: "a", Digest: "sha256:1"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_DIGEST", "skill"}},
 	{
 		err: &skill.DigestMismatch{Name: "a", Want: "w", Have: "h"}, want: refusal{codes.FailedPrecondition, "DIGEST_MISMATCH", ""},
 		meta: map[string]string{"skill": "a", "current_digest": "h"},
 	},
-	{err: path(skill.ReasonNotFound), want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"}},
-	{err: path(skill.ReasonEscapes), want: refusal{codes.InvalidArgument, "SKILL_PATH_ESCAPES", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
-	{err: path(skill.ReasonDirectory), want: refusal{codes.InvalidArgument, "SKILL_PATH_IS_DIRECTORY", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
-	{err: path(skill.ReasonRefused), want: refusal{codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""}, meta: map[string]string{"path": "scripts/x.py"}},
-	{err: path(skill.ReasonLoop), want: refusal{codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""}, meta: map[string]string{"path": "scripts/x.py"}},
-	{err: path(skill.ReasonOutside), want: refusal{codes.InvalidArgument, "INVALID_SKILL_PATH", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
-	{err: path(skill.ReasonBadPath), want: refusal{codes.InvalidArgument, "INVALID_SKILL_PATH", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(snapshot.ReasonNotFound), want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(snapshot.ReasonEscapes), want: refusal{codes.InvalidArgument, "SKILL_PATH_ESCAPES", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(snapshot.ReasonDirectory), want: refusal{codes.InvalidArgument, "SKILL_PATH_IS_DIRECTORY", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(snapshot.ReasonRefused), want: refusal{codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(snapshot.ReasonLoop), want: refusal{codes.FailedPrecondition, "SKILL_FILE_REFUSED", ""}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(snapshot.ReasonOutside), want: refusal{codes.InvalidArgument, "INVALID_SKILL_PATH", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
+	{err: path(snapshot.ReasonBadPath), want: refusal{codes.InvalidArgument, "INVALID_SKILL_PATH", "script"}, meta: map[string]string{"path": "scripts/x.py"}},
 	{
-		err:  &fieldError{"path", path(skill.ReasonDirectory)},
+		err:  &fieldError{"path", path(snapshot.ReasonDirectory)},
 		want: refusal{codes.InvalidArgument, "SKILL_PATH_IS_DIRECTORY", "path"}, meta: map[string]string{"path": "scripts/x.py"},
 	},
 	{
-		err:  &fieldError{"path", path(skill.ReasonNotFound)},
+		err:  &fieldError{"path", path(snapshot.ReasonNotFound)},
 		want: refusal{codes.NotFound, "SKILL_FILE_NOT_FOUND", ""}, meta: map[string]string{"path": "scripts/x.py"},
 	},
 	{err: skill.ErrNotFound, want: refusal{codes.NotFound, "SKILL_NOT_FOUND", ""}},
@@ -215,7 +217,7 @@ var errorCases = []struct {
 		meta: map[string]string{"size_bytes": "9", "max_message_bytes": "8"},
 	},
 	{err: &budgetError{8}, want: refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}, retry: retryBudget, quota: "memory for requests"},
-	{err: skill.ErrBusy, want: refusal{codes.Unavailable, "SKILL_FILE_BUSY", ""}, retry: retryBusy},
+	{err: snapshot.ErrBusy, want: refusal{codes.Unavailable, "SKILL_FILE_BUSY", ""}, retry: retryBusy},
 	{err: executor.ErrDraining, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{
 		err: &executor.DiskFullError{ID: "e1", Err: errors.New("secret")}, want: refusal{codes.ResourceExhausted, "DISK_FULL", ""},

@@ -13,6 +13,7 @@ import (
 	"github.com/skillrun/skillrun/internal/lint"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -163,7 +164,7 @@ func fromDecision(d permission.Decision) *pb.CheckCommandResponse {
 }
 
 func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
-	var findings []skill.Finding
+	var findings []manifest.Finding
 	switch subject := m.GetSubject().(type) {
 	case *pb.ValidateSkillRequest_Skill:
 		sk, err := c.skills.Resolve(subject.Skill)
@@ -178,15 +179,15 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 		if strings.ContainsAny(m.GetFolder(), "/\x00") {
 			return nil, invalid("folder", "must be a name, not a path")
 		}
-		findings = skill.ValidateText(subject.SkillMd, m.GetFolder())
+		findings = manifest.Validate(subject.SkillMd, m.GetFolder())
 	default:
 		return nil, invalid("subject", "set one of skill and skill_md")
 	}
-	valid := !slices.ContainsFunc(findings, func(f skill.Finding) bool { return f.Severity == skill.SeverityError })
+	valid := !slices.ContainsFunc(findings, func(f manifest.Finding) bool { return f.Severity == manifest.SeverityError })
 	return &pb.ValidateSkillResponse{Valid: valid, Findings: fromFindings(findings)}, nil
 }
 
-func fromFindings(list []skill.Finding) []*pb.Finding {
+func fromFindings(list []manifest.Finding) []*pb.Finding {
 	out := make([]*pb.Finding, len(list))
 	for i, f := range list {
 		out[i] = &pb.Finding{

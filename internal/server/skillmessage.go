@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -56,13 +58,13 @@ func fromSkill(sk *skill.Skill) (*pb.Skill, error) {
 		}
 	}
 	room := maxAnswerBytes - proto.Size(m)
-	m.Scripts = fitting(&room, sk.Scripts, func(s skill.Script) *pb.Script {
+	m.Scripts = fitting(&room, sk.Scripts, func(s snapshot.Script) *pb.Script {
 		return &pb.Script{Path: text(s.Path), Language: s.Language, Description: text(s.Description)}
 	})
-	m.Requirements = fitting(&room, sk.Requirements(), func(r skill.Requirement) *pb.Requirement {
+	m.Requirements = fitting(&room, sk.Requirements(), func(r manifest.Requirement) *pb.Requirement {
 		return &pb.Requirement{Text: text(r.Text), System: r.System, File: text(r.File), Line: uint32(r.Line), Script: text(r.Script)}
 	})
-	m.Refused = fitting(&room, sk.Refused, func(r skill.Refused) *pb.RefusedEntry {
+	m.Refused = fitting(&room, sk.Refused, func(r snapshot.Refused) *pb.RefusedEntry {
 		return &pb.RefusedEntry{Path: text(r.Path), Reason: text(r.Reason)}
 	})
 	return m, nil

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // Activation holds everything that an agent needs to start working with a skill.
@@ -114,8 +116,8 @@ func permissions(tools []string, model string) string {
 
 // hasScripts reports whether the skill has a folder scripts, or a link to one.
 func (s *Skill) hasScripts() bool {
-	at := s.tree.resolve("scripts")
-	return at.reason == 0 && at.entry.Kind == KindDir
+	at := s.tree.Resolve("scripts")
+	return at.Reason == 0 && at.Entry.Kind == snapshot.KindDir
 }
 
 func (s *Skill) constraints(tools []string) *Constraints {

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 func TestActivate(t *testing.T) {
@@ -39,7 +41,7 @@ Run {baseDir}/scripts/x.py, ${CLAUDE_PLUGIN_ROOT}/y or $CLAUDE_SKILL_DIR.
 
 // The message with the permissions is only there if the skill names tools.
 func TestActivateWithoutTools(t *testing.T) {
-	for _, m := range []Manifest{{}, {HasAllowedTools: true}, {Model: "large"}} {
+	for _, m := range []manifest.Manifest{{}, {HasAllowedTools: true}, {Model: "large"}} {
 		a := (&Skill{Name: "demo", Manifest: m, Body: "Do it."}).Activate()
 		if len(a.Messages) != 2 || a.Messages[0].IsMeta || !a.Messages[1].IsMeta || a.AllowedTools != nil {
 			t.Errorf("%+v: got %+v", m, a)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,65 +16,9 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
-
-// A change of a file while its content is read is noticed.
-func TestContentChanges(t *testing.T) {
-	tests := []struct {
-		name   string
-		change func(p string) error
-	}{
-		{"grown", func(p string) error { return os.WriteFile(p, []byte("123456"), 0o644) }},
-		{"shrunk", func(p string) error { return os.Truncate(p, 2) }},
-		{"written again", func(p string) error { return os.WriteFile(p, []byte("54321"), 0o644) }},
-		{"permissions", func(p string) error { return os.Chmod(p, 0o755) }},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			p := filepath.Join(t.TempDir(), "f")
-			mustDo(t, os.WriteFile(p, []byte("12345"), 0o644))
-			// Far from now, since a clock may tick slower than a test runs.
-			mustDo(t, os.Chtimes(p, snapshotTime, snapshotTime))
-			f, err := os.Open(p)
-			mustDo(t, err)
-			defer f.Close()
-			var st unix.Stat_t
-			mustDo(t, unix.Fstat(int(f.Fd()), &st))
-			mustDo(t, tt.change(p))
-			s := newScan(context.Background(), nil, Bounds{})
-			if err := s.content(int(f.Fd()), &st, nil, nil); !errors.Is(err, ErrChanging) {
-				t.Errorf("err = %v, want ErrChanging", err)
-			}
-		})
-	}
-}
-
-// The parsed manifest is the one that was hashed.
-func TestManifestChanges(t *testing.T) {
-	_, dir := skillDir(t, nil)
-	e, err := (&Skill{tree: *mustScan(t, dir)}).Lookup("SKILL.md")
-	mustDo(t, err)
-	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0)
-	mustDo(t, err)
-	defer unix.Close(fd)
-	if text, err := readBeneath(fd, e); err != nil || string(text) != minimal {
-		t.Fatalf("unchanged: %q, %v", text, err)
-	}
-	p := filepath.Join(dir, "SKILL.md")
-	changes := map[string]func() error{
-		"content": func() error { return os.WriteFile(p, []byte(strings.ToUpper(minimal)), 0o644) },
-		"longer":  func() error { return os.WriteFile(p, []byte(minimal+"x"), 0o644) },
-		"gone":    func() error { return os.Remove(p) },
-		"link":    func() error { return os.Symlink("/etc/passwd", p) },
-		"FIFO":    func() error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o644)) },
-	}
-	for _, name := range []string{"content", "longer", "gone", "link", "FIFO"} {
-		mustDo(t, changes[name]())
-		if text, err := readBeneath(fd, e); !errors.Is(err, ErrChanging) {
-			t.Errorf("%s: %q, %v, want ErrChanging", name, text, err)
-		}
-	}
-}
 
 func TestWhileChanging(t *testing.T) {
 	other := errors.New("other")
@@ -86,9 +29,9 @@ func TestWhileChanging(t *testing.T) {
 		want  error
 	}{
 		{"at once", []error{nil}, 1, nil},
-		{"second time", []error{fmt.Errorf("x: %w", ErrChanging), nil}, 2, nil},
-		{"never", []error{ErrChanging}, scanAttempts, ErrChanging},
-		{"other error", []error{ErrChanging, other}, 2, other},
+		{"second time", []error{fmt.Errorf("x: %w", snapshot.ErrChanging), nil}, 2, nil},
+		{"never", []error{snapshot.ErrChanging}, scanAttempts, snapshot.ErrChanging},
+		{"other error", []error{snapshot.ErrChanging, other}, 2, other},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,7 +48,7 @@ func TestWhileChanging(t *testing.T) {
 		})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err := whileChanging(ctx, func() error { cancel(); return ErrChanging })
+	err := whileChanging(ctx, func() error { cancel(); return snapshot.ErrChanging })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
@@ -127,7 +70,7 @@ func (c *stopsAfter) Err() error {
 // A reload that is stopped, at any point, leaves no files and changes nothing.
 func TestReloadStoppedAnywhere(t *testing.T) {
 	root := t.TempDir()
-	files{"a/SKILL.md": named("a"), "a/x": "x", "b/SKILL.md": named("b")}.write(t, root)
+	files{"a/SKILL.md": named("a"), "a/x": "x", "b/SKILL.md": named("b")}.Write(t, root)
 	r := open(t, RegistryConfig{Roots: []string{t.TempDir()}})
 	r.config.Roots = []string{root}
 	stopped := 0
@@ -140,7 +83,7 @@ func TestReloadStoppedAnywhere(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || len(r.List()) != 0 || len(r.Problems()) != 0 {
 			t.Fatalf("stopped after %d: %v, skills %v, problems %v", n, err, names(r.List()), r.Problems())
 		}
-		if got := storeNames(t, r.store.dir); len(got) != 0 {
+		if got := storeNames(t, r.config.Dir); len(got) != 0 {
 			t.Fatalf("stopped after %d: remaining files %v", n, got)
 		}
 	}
@@ -167,7 +110,7 @@ func TestOpenAtOnce(t *testing.T) {
 				t.Errorf("Resolve: %v", err)
 				return
 			}
-			if err := verify(s.Dir, &s.tree, owner); err != nil {
+			if err := r.store.Verify(&s.tree); err != nil {
 				t.Error(err)
 			}
 		})
@@ -221,7 +164,7 @@ func TestStoreFull(t *testing.T) {
 		if p, _ := problemOf(r, dir); !errors.Is(p.Err, unix.ENOSPC) || p.Kept != "demo" {
 			t.Errorf("problem %+v, want no space", p)
 		}
-		if s, err := r.Resolve("demo"); s != had || verify(had.Dir, &had.tree, owner) != nil {
+		if s, err := r.Resolve("demo"); s != had || r.store.Verify(&had.tree) != nil {
 			t.Errorf("the skill is not as before: %v", err)
 		}
 		if err := os.Truncate(big, 1); err != nil {

@@ -4,18 +4,8 @@ import (
 	"fmt"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
-
-func ExampleValidateText() {
-	text := "---\nname: CSV-Tools\ndescription: Filters tables.\nversion: 1.0\n---\nUse it.\n"
-	for _, f := range skill.ValidateText(text, "csv-tools") {
-		fmt.Println(f.Severity, f)
-	}
-	// Output:
-	// error SKILL.md:2: Skill name 'CSV-Tools' must be lowercase
-	// error SKILL.md:2: Directory name 'csv-tools' must match skill name 'CSV-Tools'
-	// warning SKILL.md:4: Field 'version' is not a string: put 1.0 in quotes
-}
 
 func ExampleParseRef() {
 	for _, ref := range []string{
@@ -42,7 +32,7 @@ func ExampleSkill_Activate() {
 	s := &skill.Skill{
 		Name:     "calculator",
 		Body:     "Run `python {baseDir}/scripts/add.py 1 2`.",
-		Manifest: skill.Manifest{AllowedTools: []string{"Bash(python {baseDir}/scripts/add.py:*)"}},
+		Manifest: manifest.Manifest{AllowedTools: []string{"Bash(python {baseDir}/scripts/add.py:*)"}},
 	}
 	for _, m := range s.Activate().Messages {
 		fmt.Printf("%s, hidden: %t: %q%q\n", m.Type, m.IsMeta, m.Content, m.AllowedTools)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // A folder that was exchanged during the read is read again, because an installer may still
@@ -27,18 +29,18 @@ func TestExchangedFolderIsNotTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	if err := f.still(dir); err != nil {
+	if err := snapshot.Still(f.root, f.relative(), dir); err != nil {
 		t.Errorf("untouched: %v", err)
 	}
-	if err := (folder{root: root, name: "x", path: at, self: true}).still(root); err != nil {
+	if err := snapshot.Still(root, (folder{root: root, name: "x", path: at, self: true}).relative(), root); err != nil {
 		t.Errorf("root as a skill folder: %v", err)
 	}
 	for _, step := range [][2]string{{"a", "old"}, {"b", "a"}} {
 		if err := os.Rename(filepath.Join(at, step[0]), filepath.Join(at, step[1])); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.still(dir); !errors.Is(err, ErrChanging) {
-			t.Errorf("after %s became %s: %v, want %v", step[0], step[1], err, ErrChanging)
+		if err := snapshot.Still(f.root, f.relative(), dir); !errors.Is(err, snapshot.ErrChanging) {
+			t.Errorf("after %s became %s: %v, want %v", step[0], step[1], err, snapshot.ErrChanging)
 		}
 	}
 	if err := os.Rename(filepath.Join(at, "a"), filepath.Join(at, "b")); err != nil {
@@ -47,7 +49,7 @@ func TestExchangedFolderIsNotTheSame(t *testing.T) {
 	if err := os.Rename(filepath.Join(at, "old"), filepath.Join(at, "a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.still(dir); err != nil {
+	if err := snapshot.Still(f.root, f.relative(), dir); err != nil {
 		t.Errorf("exchanged back: %v", err)
 	}
 }

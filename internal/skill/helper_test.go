@@ -4,57 +4,27 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	testfolder "github.com/skillrun/skillrun/internal/skill/skilltest/folder"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
-// files maps the paths of a folder to their content. A path that ends in "/" is a
-// directory, one that ends in "*" is executable, and a text that starts with "-> " is a
-// link's target.
-type files map[string]string
+type files = testfolder.Files
 
-const minimal = "---\nname: demo\ndescription: Shows things.\n---\nDo it.\n"
+const minimal = testfolder.Minimal
 
-// write puts files into dir.
-func (fs files) write(t *testing.T, dir string) {
+func skillDir(t testing.TB, content files) (root, dir string) {
 	t.Helper()
-	for p, text := range fs {
-		full, executable := strings.CutSuffix(filepath.Join(dir, p), "*")
-		if strings.HasSuffix(p, "/") {
-			mustDo(t, os.MkdirAll(full, 0o755))
-			continue
-		}
-		mustDo(t, os.MkdirAll(filepath.Dir(full), 0o755))
-		if target, ok := strings.CutPrefix(text, "-> "); ok {
-			mustDo(t, os.Symlink(target, full))
-			continue
-		}
-		mode := os.FileMode(0o644)
-		if executable {
-			mode = 0o755
-		}
-		mustDo(t, os.WriteFile(full, []byte(text), mode))
-	}
-}
-
-// skillDir makes a root with one skill folder, "demo", and returns both.
-func skillDir(t *testing.T, content files) (root, dir string) {
-	t.Helper()
-	root = t.TempDir()
-	dir = filepath.Join(root, "demo")
-	if _, ok := content["SKILL.md"]; !ok {
-		files{"SKILL.md": minimal}.write(t, dir)
-	}
-	content.write(t, dir)
-	return root, dir
+	return testfolder.Skill(t, content)
 }
 
 // owner owns the snapshots of these tests. A normal user can give files only to itself.
-var owner = func() Owner {
+var owner = func() snapshot.Owner {
 	if os.Geteuid() == 0 {
-		return Owner{UID: 1000, GID: 1000}
+		return snapshot.Owner{UID: 1000, GID: 1000}
 	}
-	return Owner{UID: os.Geteuid(), GID: os.Getegid()}
+	return snapshot.Owner{UID: os.Geteuid(), GID: os.Getegid()}
 }()
 
 // open opens a registry over roots. Without c.Dir it gets a new store.
@@ -87,22 +57,6 @@ func resolve(t *testing.T, r *Registry, ref string) *Skill {
 		t.Fatalf("Resolve(%q): %v; problems: %v", ref, err, r.Problems())
 	}
 	return s
-}
-
-// scanDir reads a folder without importing it.
-func scanDir(t *testing.T, dir string, b Bounds) (*tree, error) {
-	t.Helper()
-	f, err := os.Open(dir)
-	mustDo(t, err)
-	defer f.Close()
-	return scanTree(context.Background(), f, nil, b)
-}
-
-func mustScan(t *testing.T, dir string) *tree {
-	t.Helper()
-	tr, err := scanDir(t, dir, Bounds{})
-	mustDo(t, err)
-	return tr
 }
 
 func mustDo(t testing.TB, err error) {

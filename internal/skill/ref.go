@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // ErrNotFound says that no skill with the name is loaded.
@@ -21,19 +24,17 @@ func (e *DigestMismatch) Error() string {
 type InvalidPinError struct{ Name, Digest string }
 
 func (e *InvalidPinError) Error() string {
-	return fmt.Sprintf("%s: '%s' is not a digest: want sha256: and 64 lowercase hex digits", e.Name, printable(e.Digest))
+	return fmt.Sprintf("%s: '%s' is not a digest: want sha256: and 64 lowercase hex digits", e.Name, snapshot.Printable(e.Digest))
 }
-
-const pinMark = "@sha256:"
 
 var digestGrammar = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // ParseRef splits "name" or "name@sha256:<64 hex digits>". The digest includes "sha256:"
-// and is empty if the reference has none. The error is an *InvalidNameError or an
+// and is empty if the reference has none. The error is an *manifest.InvalidNameError or an
 // *InvalidPinError.
 func ParseRef(ref string) (name, digest string, err error) {
-	name, _, pinned := strings.Cut(ref, pinMark)
-	if err := ValidName(name); err != nil {
+	name, _, pinned := strings.Cut(ref, manifest.PinMark)
+	if err := manifest.ValidName(name); err != nil {
 		return "", "", err
 	}
 	if !pinned {

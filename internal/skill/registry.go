@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // ErrLinkedFolder says that a root has a link in place of a skill folder. If links were
@@ -34,8 +36,8 @@ type Problem struct {
 	// Kept is the name of the skill that stays loaded from the folder's former content;
 	// empty if the folder had none.
 	Kept string
-	// Err is ErrNoManifest, ErrChanging, ErrLinkedFolder, a *ManifestError, a
-	// *BoundError, a *DuplicateError, a *PathError (the manifest is refused), or an error
+	// Err is ErrNoManifest, ErrLinkedFolder, a *DuplicateError, snapshot.ErrChanging, a
+	// *snapshot.BoundError, a *manifest.ManifestError, a *snapshot.PathError (the manifest is refused), or an error
 	// of the operating system.
 	Err error
 }
@@ -50,9 +52,9 @@ type RegistryConfig struct {
 	// Nothing else may use it, except for registries of other processes.
 	Dir string
 	// Owner owns every entry of a snapshot. It must be given, and cannot be root.
-	Owner    Owner
-	MaxFiles int          // see Bounds
-	MaxBytes int64        // see Bounds
+	Owner    snapshot.Owner
+	MaxFiles int          // see snapshot.Bounds
+	MaxBytes int64        // see snapshot.Bounds
 	Log      *slog.Logger // nil: no log
 }
 
@@ -60,8 +62,8 @@ type RegistryConfig struct {
 // for concurrent use, and looking up a skill never waits for loading.
 type Registry struct {
 	config RegistryConfig
-	bounds Bounds
-	store  *store
+	bounds snapshot.Bounds
+	store  *snapshot.Store
 
 	loading sync.Mutex // held while roots are read
 	now     atomic.Pointer[snapshotOfRoots]
@@ -94,19 +96,19 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 		}
 		c.Roots[i] = abs
 	}
-	st, alone, err := openStore(ctx, c.Dir, c.Owner)
+	st, alone, err := snapshot.OpenStore(ctx, c.Dir, c.Owner)
 	if err != nil {
 		return nil, fmt.Errorf("skill snapshots: %w", err)
 	}
-	r := &Registry{config: c, bounds: Bounds{c.MaxFiles, c.MaxBytes}.withDefaults(), store: st}
+	r := &Registry{config: c, bounds: snapshot.Bounds{MaxFiles: c.MaxFiles, MaxBytes: c.MaxBytes}, store: st}
 	r.now.Store(&snapshotOfRoots{replaced: make(chan struct{})})
 	if _, err := r.Reload(ctx); err != nil {
-		st.close()
+		st.Close()
 		return nil, err
 	}
 	if alone {
 		if err := r.sweep(); err != nil {
-			st.close()
+			st.Close()
 			return nil, fmt.Errorf("skill snapshots: %w", err)
 		}
 	}
@@ -119,7 +121,7 @@ func (r *Registry) sweep() error {
 	for _, s := range r.List() {
 		inUse[s.Digest] = true
 	}
-	removed, err := r.store.sweep(inUse)
+	removed, err := r.store.Sweep(inUse)
 	if err != nil {
 		// A snapshot that remains only costs disk space.
 		r.config.Log.Warn("unused skill snapshots remain", "err", err)
@@ -127,7 +129,7 @@ func (r *Registry) sweep() error {
 	if removed > 0 {
 		r.config.Log.Info("unused skill snapshots removed", "count", removed)
 	}
-	return r.store.share()
+	return r.store.Share()
 }
 
 // Close releases the directory of the snapshots. Skills stay usable until another process
@@ -135,11 +137,11 @@ func (r *Registry) sweep() error {
 func (r *Registry) Close() error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
-	return r.store.close()
+	return r.store.Close()
 }
 
 // Resolve finds a skill by "name" or "name@sha256:<digest>". The error is an
-// *InvalidNameError, an *InvalidPinError, a *DigestMismatch, or wraps ErrNotFound.
+// *manifest.InvalidNameError, an *InvalidPinError, a *DigestMismatch, or wraps ErrNotFound.
 func (r *Registry) Resolve(ref string) (*Skill, error) {
 	name, digest, err := ParseRef(ref)
 	if err != nil {

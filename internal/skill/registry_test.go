@@ -16,6 +16,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // named returns a SKILL.md with the name.
@@ -46,9 +49,9 @@ func TestRoots(t *testing.T) {
 	files{
 		"one/SKILL.md": named("one"), "two/skill.md": named("two"), "README.md": "x",
 		".hidden/SKILL.md": named("hidden"), "node_modules/SKILL.md": named("modules"),
-	}.write(t, a)
-	files{"three/SKILL.md": named("three"), "three/sub/SKILL.md": named("sub")}.write(t, b)
-	files{"SKILL.md": named("alone"), "child/SKILL.md": named("child")}.write(t, self)
+	}.Write(t, a)
+	files{"three/SKILL.md": named("three"), "three/sub/SKILL.md": named("sub")}.Write(t, b)
+	files{"SKILL.md": named("alone"), "child/SKILL.md": named("child")}.Write(t, self)
 	r := open(t, RegistryConfig{Roots: []string{a, b, self}})
 	if got, want := names(r.List()), []string{"alone", "one", "three", "two"}; !slices.Equal(got, want) {
 		t.Errorf("skills %v, want %v", got, want)
@@ -56,7 +59,7 @@ func TestRoots(t *testing.T) {
 	if p := r.Problems(); len(p) != 0 {
 		t.Errorf("problems %v, want none", p)
 	}
-	if w := resolve(t, r, "two").Warnings; len(w) != 1 || w[0].Rule != RuleManifestName || w[0].Severity != SeverityWarning {
+	if w := resolve(t, r, "two").Warnings; len(w) != 1 || w[0].Rule != manifest.RuleManifestName || w[0].Severity != manifest.SeverityWarning {
 		t.Errorf("warnings %v, want one about skill.md", w)
 	}
 }
@@ -70,38 +73,40 @@ func TestProblems(t *testing.T) {
 		"empty/": "", "no-front/SKILL.md": "# x", "broken/SKILL.md": "---\nname: [\n---\n",
 		"no-name/SKILL.md": "---\ndescription: d\n---\n", "no-description/SKILL.md": "---\nname: x\n---\n",
 		"bad-name/SKILL.md": named("../x"), "dir/SKILL.md/": "", "out/SKILL.md": "-> /etc/passwd",
-		"large/SKILL.md": named("large") + strings.Repeat("x", MaxManifestBytes), "wide/SKILL.md": named("wide"),
+		"large/SKILL.md": named("large") + strings.Repeat("x", manifest.MaxBytes), "wide/SKILL.md": named("wide"),
 		"linked": "-> good", "gone/SKILL.md": "-> nothing",
-	}.write(t, root)
+	}.Write(t, root)
 	mustDo(t, os.Mkdir(filepath.Join(root, "fifo"), 0o755))
 	mustDo(t, unix.Mkfifo(filepath.Join(root, "fifo/SKILL.md"), 0o644))
 	for i := range 20 {
-		files{fmt.Sprintf("wide/%d", i): ""}.write(t, root)
+		files{fmt.Sprintf("wide/%d", i): ""}.Write(t, root)
 	}
 	missing := filepath.Join(root, "missing")
 	r := open(t, RegistryConfig{Roots: []string{root, missing, filepath.Join(root, "a-first/SKILL.md")}, MaxFiles: 20})
 
 	rule := func(want string) func(error) bool {
 		return func(err error) bool {
-			var me *ManifestError
+			var me *manifest.ManifestError
 			return errors.As(err, &me) && me.Finding.Rule == want
 		}
 	}
 	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
-	path := func(want Reason) func(error) bool { return func(err error) bool { return reason(err) == want } }
+	path := func(want snapshot.Reason) func(error) bool {
+		return func(err error) bool { return reason(err) == want }
+	}
 	tests := map[string]func(error) bool{
 		"empty":          is(ErrNoManifest),
-		"no-front":       rule(RuleFrontMatter),
-		"broken":         rule(RuleYAML),
-		"no-name":        rule(RuleNameMissing),
-		"no-description": rule(RuleDescription),
-		"bad-name":       rule(RuleNameInvalid),
-		"large":          rule(RuleManifestSize),
-		"dir":            path(ReasonDirectory),
-		"out":            path(ReasonEscapes),
-		"fifo":           path(ReasonRefused),
-		"gone":           path(ReasonNotFound),
-		"wide":           func(err error) bool { var be *BoundError; return errors.As(err, &be) && be.What == "entries" },
+		"no-front":       rule(manifest.RuleFrontMatter),
+		"broken":         rule(manifest.RuleYAML),
+		"no-name":        rule(manifest.RuleNameMissing),
+		"no-description": rule(manifest.RuleDescription),
+		"bad-name":       rule(manifest.RuleNameInvalid),
+		"large":          rule(manifest.RuleManifestSize),
+		"dir":            path(snapshot.ReasonDirectory),
+		"out":            path(snapshot.ReasonEscapes),
+		"fifo":           path(snapshot.ReasonRefused),
+		"gone":           path(snapshot.ReasonNotFound),
+		"wide":           func(err error) bool { var be *snapshot.BoundError; return errors.As(err, &be) && be.What == "entries" },
 		"linked":         is(ErrLinkedFolder),
 		"missing":        is(fs.ErrNotExist),
 		"b-second": func(err error) bool {
@@ -122,7 +127,7 @@ func TestProblems(t *testing.T) {
 	if got, want := names(r.List()), []string{"good", "twin"}; !slices.Equal(got, want) {
 		t.Errorf("skills %v, want %v", got, want)
 	}
-	if got := storeNames(t, r.store.dir); len(got) != 2 {
+	if got := storeNames(t, r.config.Dir); len(got) != 2 {
 		t.Errorf("the store has %v, want two snapshots", got)
 	}
 }
@@ -130,8 +135,8 @@ func TestProblems(t *testing.T) {
 // If two roots have a skill of the same name, the first root wins.
 func TestDuplicateAcrossRoots(t *testing.T) {
 	a, b := t.TempDir(), t.TempDir()
-	files{"z/SKILL.md": named("demo"), "z/from": "a"}.write(t, a)
-	files{"a/SKILL.md": named("demo"), "a/from": "b"}.write(t, b)
+	files{"z/SKILL.md": named("demo"), "z/from": "a"}.Write(t, a)
+	files{"a/SKILL.md": named("demo"), "a/from": "b"}.Write(t, b)
 	for _, roots := range [][]string{{a, b}, {b, a}} {
 		r := open(t, RegistryConfig{Roots: roots})
 		text, err := os.ReadFile(filepath.Join(resolve(t, r, "demo").Dir, "from"))
@@ -147,7 +152,7 @@ func TestDuplicateAcrossRoots(t *testing.T) {
 // A folder cannot take the name of another folder's skill, whichever comes first.
 func TestNameOfAnotherFolder(t *testing.T) {
 	root := t.TempDir()
-	files{"demo/SKILL.md": named("demo"), "demo/from": "demo"}.write(t, root)
+	files{"demo/SKILL.md": named("demo"), "demo/from": "demo"}.Write(t, root)
 	from := func(r *Registry) string {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(resolve(t, r, "demo").Dir, "from"))
@@ -157,7 +162,7 @@ func TestNameOfAnotherFolder(t *testing.T) {
 		return string(text)
 	}
 	r := open(t, RegistryConfig{Roots: []string{root}})
-	files{"a/SKILL.md": named("demo"), "a/from": "a"}.write(t, root)
+	files{"a/SKILL.md": named("demo"), "a/from": "a"}.Write(t, root)
 	if _, err := r.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +204,8 @@ func TestResolve(t *testing.T) {
 			t.Errorf("Resolve(%q) = %v, want ErrNotFound", ref, err)
 		}
 	}
-	if _, err := r.Resolve("../demo"); !errors.As(err, new(*InvalidNameError)) {
-		t.Errorf("err = %v, want an *InvalidNameError", err)
+	if _, err := r.Resolve("../demo"); !errors.As(err, new(*manifest.InvalidNameError)) {
+		t.Errorf("err = %v, want an *manifest.InvalidNameError", err)
 	}
 	if _, err := r.Resolve("demo@sha256:1"); !errors.As(err, new(*InvalidPinError)) {
 		t.Errorf("err = %v, want an *InvalidPinError", err)
@@ -210,7 +215,7 @@ func TestResolve(t *testing.T) {
 func TestReload(t *testing.T) {
 	root := t.TempDir()
 	at := func(p string) string { return filepath.Join(root, p) }
-	files{"a/SKILL.md": named("a"), "b/SKILL.md": named("b"), "c/SKILL.md": named("c")}.write(t, root)
+	files{"a/SKILL.md": named("a"), "b/SKILL.md": named("b"), "c/SKILL.md": named("c")}.Write(t, root)
 	r := open(t, RegistryConfig{Roots: []string{root}})
 	had := map[string]*Skill{}
 	for _, s := range r.List() {
@@ -228,7 +233,7 @@ func TestReload(t *testing.T) {
 		t.Error("a skill that didn't change was replaced")
 	}
 
-	files{"a/new": "x", "d/SKILL.md": named("d")}.write(t, root)
+	files{"a/new": "x", "d/SKILL.md": named("d")}.Write(t, root)
 	mustDo(t, os.RemoveAll(at("b")))
 	mustDo(t, os.WriteFile(at("c/SKILL.md"), []byte("broken"), 0o644))
 	reload(Changes{Added: []string{"d"}, Updated: []string{"a"}, Removed: []string{"b"}})
@@ -238,12 +243,12 @@ func TestReload(t *testing.T) {
 	if resolve(t, r, "c") != had["c"] {
 		t.Error("c, which is broken, didn't keep its version")
 	}
-	if p, _ := problemOf(r, at("c")); p.Kept != "c" || !errors.As(p.Err, new(*ManifestError)) {
+	if p, _ := problemOf(r, at("c")); p.Kept != "c" || !errors.As(p.Err, new(*manifest.ManifestError)) {
 		t.Errorf("problem of c: %+v", p)
 	}
 	// The snapshots of former versions still exist.
 	for _, s := range had {
-		if err := verify(s.Dir, &s.tree, owner); err != nil {
+		if err := r.store.Verify(&s.tree); err != nil {
 			t.Errorf("former version of %s: %v", s.Name, err)
 		}
 	}
@@ -276,7 +281,7 @@ func TestReload(t *testing.T) {
 // A root that cannot be read keeps its skills.
 func TestUnreadableRoot(t *testing.T) {
 	root, dir := skillDir(t, nil)
-	files{"SKILL.md": named("alone")}.write(t, filepath.Join(root, "x/alone"))
+	files{"SKILL.md": named("alone")}.Write(t, filepath.Join(root, "x/alone"))
 	alone := filepath.Join(root, "x/alone")
 	r := open(t, RegistryConfig{Roots: []string{root, alone}})
 	for _, p := range []string{root, alone} {
@@ -300,7 +305,7 @@ func TestReloadStopped(t *testing.T) {
 	root, dir := skillDir(t, nil)
 	r := open(t, RegistryConfig{Roots: []string{root}})
 	before := resolve(t, r, "demo")
-	files{"new": "x"}.write(t, dir)
+	files{"new": "x"}.Write(t, dir)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := r.Reload(ctx); !errors.Is(err, context.Canceled) {
@@ -309,14 +314,14 @@ func TestReloadStopped(t *testing.T) {
 	if resolve(t, r, "demo") != before || len(r.Problems()) != 0 {
 		t.Error("the stopped reload had an effect")
 	}
-	if got := storeNames(t, r.store.dir); len(got) != 1 {
+	if got := storeNames(t, r.config.Dir); len(got) != 1 {
 		t.Errorf("remaining files: %v", got)
 	}
 }
 
 func TestReloadLogsOnce(t *testing.T) {
 	root := t.TempDir()
-	files{"a/SKILL.md": named("a"), "b/SKILL.md": "broken"}.write(t, root)
+	files{"a/SKILL.md": named("a"), "b/SKILL.md": "broken"}.Write(t, root)
 	var log bytes.Buffer
 	r := open(t, RegistryConfig{Roots: []string{root}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if got := log.String(); strings.Count(got, "skill not loaded") != 1 || strings.Count(got, "skills loaded") != 1 {
@@ -385,7 +390,7 @@ func TestOpenRegistryFails(t *testing.T) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
 	open(t, RegistryConfig{Dir: dir}) // fails if the lock is still held
-	for _, nobody := range []Owner{{}, {UID: 1000}, {GID: 1000}, {-1, -1}} {
+	for _, nobody := range []snapshot.Owner{{}, {UID: 1000}, {GID: 1000}, {UID: -1, GID: -1}} {
 		if _, err := OpenRegistry(t.Context(), RegistryConfig{Dir: t.TempDir(), Owner: nobody}); err == nil {
 			t.Errorf("snapshots may belong to %v", nobody)
 		}
@@ -394,16 +399,25 @@ func TestOpenRegistryFails(t *testing.T) {
 
 func TestEffectiveVersion(t *testing.T) {
 	tests := []struct {
-		m    Manifest
+		m    manifest.Manifest
 		want string
 	}{
-		{Manifest{}, "0.0.0"},
-		{Manifest{Metadata: map[string]string{"version": "1.2.3"}}, "1.2.3"},
-		{Manifest{Version: "2", Metadata: map[string]string{"version": "1.2.3"}}, "2"},
+		{manifest.Manifest{}, "0.0.0"},
+		{manifest.Manifest{Metadata: map[string]string{"version": "1.2.3"}}, "1.2.3"},
+		{manifest.Manifest{Version: "2", Metadata: map[string]string{"version": "1.2.3"}}, "2"},
 	}
 	for _, tt := range tests {
 		if got := (&Skill{Manifest: tt.m}).EffectiveVersion(); got != tt.want {
 			t.Errorf("%+v: got %s, want %s", tt.m, got, tt.want)
 		}
 	}
+}
+
+func reason(err error) snapshot.Reason {
+	var pe *snapshot.PathError
+	errors.As(err, &pe)
+	if pe == nil {
+		return 0
+	}
+	return pe.Reason
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // Reload reads the roots again. If a folder can no longer be loaded, it keeps its former
@@ -56,7 +58,7 @@ type loading struct {
 type candidate struct {
 	folder string
 	skill  *Skill
-	staged *staged // must be published before the skill may be used; nil: already published
+	staged *snapshot.Staged // must be published before the skill may be used; nil: already published
 }
 
 // root loads the folders of one root.
@@ -74,7 +76,7 @@ func (l *loading) root(ctx context.Context, root string) {
 	}
 	l.next.problems = append(l.next.problems, problems...)
 	for _, f := range folders {
-		sk, st, err := l.registry.store.load(ctx, f, l.registry.bounds)
+		sk, st, err := importFolder(ctx, l.registry.store, f, l.registry.bounds)
 		if err != nil {
 			l.keep(f.path, err)
 			continue
@@ -116,7 +118,7 @@ func (l *loading) lostRoot(root string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	for _, folder := range sortedKeys(l.old.byFolder) {
+	for _, folder := range sortedNames(l.old.byFolder) {
 		if folder == root || filepath.Dir(folder) == root {
 			l.found = append(l.found, candidate{folder: folder, skill: l.old.byFolder[folder]})
 		}
@@ -126,32 +128,27 @@ func (l *loading) lostRoot(root string, err error) {
 // publish makes the new snapshots durable and gives them their final names. If one of
 // them fails, the reload fails.
 func (l *loading) publish() error {
-	store := l.registry.store
-	staged := slices.ContainsFunc(l.found, func(c candidate) bool { return c.staged != nil })
-	if !staged {
+	var staged []*snapshot.Staged
+	for _, c := range l.found {
+		if c.staged != nil {
+			staged = append(staged, c.staged)
+		}
+	}
+	if len(staged) == 0 {
 		return nil
 	}
-	if err := store.flush(); err != nil {
+	err := l.registry.store.Publish(staged)
+	if err != nil {
 		l.discard()
-		return err
 	}
-	for _, c := range l.found {
-		if c.staged == nil {
-			continue
-		}
-		if err := store.publish(c.staged); err != nil {
-			l.discard()
-			return err
-		}
-	}
-	return store.sync()
+	return err
 }
 
 // discard removes the snapshots that were staged and not published.
 func (l *loading) discard() {
 	for _, c := range l.found {
 		if c.staged != nil {
-			os.RemoveAll(c.staged.tmp)
+			c.staged.Discard()
 		}
 	}
 }
@@ -176,11 +173,13 @@ func (l *loading) settle() {
 	n.list = slices.SortedFunc(maps.Values(n.byName), func(a, b *Skill) int { return strings.Compare(a.Name, b.Name) })
 }
 
+func sortedNames(m map[string]*Skill) []string { return slices.Sorted(maps.Keys(m)) }
+
 // compare returns the difference between two reloads. A skill is updated if its digest has
 // changed; its folder does not matter.
 func compare(old, next *snapshotOfRoots) Changes {
 	var c Changes
-	for _, name := range sortedKeys(next.byName) {
+	for _, name := range sortedNames(next.byName) {
 		switch had := old.byName[name]; {
 		case had == nil:
 			c.Added = append(c.Added, name)
@@ -188,7 +187,7 @@ func compare(old, next *snapshotOfRoots) Changes {
 			c.Updated = append(c.Updated, name)
 		}
 	}
-	for _, name := range sortedKeys(old.byName) {
+	for _, name := range sortedNames(old.byName) {
 		if next.byName[name] == nil {
 			c.Removed = append(c.Removed, name)
 		}

@@ -1,48 +1,37 @@
-// Package skill imports skills. A skill is a folder with a SKILL.md; it is imported once
-// into an immutable snapshot that is named by its digest. Start with [Registry], which
-// finds and loads skills, and [Skill], one loaded version.
-//
-// Data flows one way. A Registry finds skill folders in its roots. Reading a folder
-// (scan.go) gives a tree: the folder's entries, the refused entries, and the digest
-// of both (tree.go). SKILL.md is parsed leniently (manifest.go). The tree is copied
-// into the store under its digest (store.go). The result is a Skill, which never changes.
-// Its methods Lookup, Has, Activate and Validate answer from memory; only Open reads
-// the snapshot.
-//
-// Skill folders are untrusted input: a folder may be broken, hostile, or changing during
-// the read. A folder that cannot be loaded is a [Problem]. An entry that must not be used
-// is [Refused], and the rest of its skill works.
 package skill
 
 import (
 	"path"
 	"strings"
 	"sync"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // Skill is one version of a skill. It is immutable and safe for concurrent use. A caller
 // may go on using it after the registry has loaded another version.
 type Skill struct {
 	Name   string
-	Digest string // "sha256:" and 64 hex digits, see tree.go
+	Digest string // "sha256:" and 64 hex digits, see package snapshot
 	// Manifest is the front matter. Body is the text after it, with LF line ends.
-	Manifest Manifest
+	Manifest manifest.Manifest
 	Body     string
 	// Dir is the snapshot's path on the host. Its entries belong to the registry's Owner;
 	// nothing may change them. The directory above it is open to the daemon's user only.
 	Dir     string
-	Scripts []Script // sorted by path
+	Scripts []snapshot.Script // sorted by path
 	// Warnings are the findings that loading tolerated.
-	Warnings []Finding
-	Refused  []Refused // sorted by path
+	Warnings []manifest.Finding
+	Refused  []snapshot.Refused // sorted by path
 	// FileCount and SizeBytes cover the regular files that are not refused.
 	FileCount int
 	SizeBytes int64
 
-	tree     tree
-	needs    needs
-	findings []Finding // see Validate
-	derived  sync.Map  // see Derived
+	tree     snapshot.Tree
+	needs    manifest.Needs
+	findings []manifest.Finding // see Validate
+	derived  sync.Map           // see Derived
 }
 
 // BaseDirVar is the placeholder for the skill's folder in instructions and rules.

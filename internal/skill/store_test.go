@@ -2,15 +2,17 @@ package skill
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // A snapshot has fixed owners, permissions and times that do not depend on its folder.
@@ -33,7 +35,7 @@ func TestSnapshot(t *testing.T) {
 		fi, err := d.Info()
 		mustDo(t, err)
 		st := fi.Sys().(*syscall.Stat_t)
-		if int(st.Uid) != owner.UID || int(st.Gid) != owner.GID || !fi.ModTime().Equal(snapshotTime) {
+		if int(st.Uid) != owner.UID || int(st.Gid) != owner.GID || !fi.ModTime().Equal(snapshot.ModTime) {
 			t.Errorf("%s: owner %d:%d, time %v", p, st.Uid, st.Gid, fi.ModTime())
 		}
 		rel, _ := filepath.Rel(s.Dir, p)
@@ -49,7 +51,7 @@ func TestSnapshot(t *testing.T) {
 		"private/data": "-rw-r--r--", "l": "-> private/data", "empty": "drwxr-xr-x",
 		"venv": "drwxr-xr-x", "venv/bin": "drwxr-xr-x", "venv/bin/python": "-> /usr/bin/python3",
 	}
-	for _, p := range sortedKeys(want) {
+	for _, p := range slices.Sorted(maps.Keys(want)) {
 		if got[p] != want[p] {
 			t.Errorf("%s: %s, want %s", p, got[p], want[p])
 		}
@@ -61,7 +63,7 @@ func TestSnapshot(t *testing.T) {
 	if fi, err := os.Stat(filepath.Dir(s.Dir)); err != nil || fi.Mode().Perm() != 0o700 {
 		t.Errorf("the directory above is %v, %v, want 0700", fi.Mode(), err)
 	}
-	if want := filepath.Join(r.store.dir, strings.TrimPrefix(s.Digest, "sha256:")); s.Dir != want {
+	if want := filepath.Join(r.config.Dir, strings.TrimPrefix(s.Digest, "sha256:")); s.Dir != want {
 		t.Errorf("dir = %s, want %s", s.Dir, want)
 	}
 	if s.FileCount != 3 || s.SizeBytes != int64(len(minimal)+8) {
@@ -69,8 +71,8 @@ func TestSnapshot(t *testing.T) {
 	}
 	// Read as a skill folder, the snapshot has the same files. Only the venv's link is
 	// refused.
-	if tr := mustScan(t, s.Dir); tr.files != 3 || len(tr.refused) != 1 {
-		t.Errorf("the snapshot has %d files and refused %v", tr.files, tr.refused)
+	if again, _, err := ReadDir(s.Dir); err != nil || again.FileCount != 3 || len(again.Refused) != 1 {
+		t.Errorf("%v, the snapshot has %d files and refused %v", err, again.FileCount, again.Refused)
 	}
 }
 
@@ -87,21 +89,21 @@ func TestDamagedSnapshot(t *testing.T) {
 		{"file missing", func(t *testing.T, s *Skill) { mustDo(t, os.Remove(at(s, "d/x"))) }, false},
 		{"file missing, times put back", func(t *testing.T, s *Skill) {
 			mustDo(t, os.Remove(at(s, "d/x")))
-			mustDo(t, os.Chtimes(at(s, "d"), snapshotTime, snapshotTime))
+			mustDo(t, os.Chtimes(at(s, "d"), snapshot.ModTime, snapshot.ModTime))
 		}, false},
 		{"file added, everything put right", func(t *testing.T, s *Skill) {
 			mustDo(t, os.WriteFile(at(s, "d/new"), nil, 0o644))
 			mustDo(t, os.Lchown(at(s, "d/new"), owner.UID, owner.GID))
-			mustDo(t, os.Chtimes(at(s, "d/new"), snapshotTime, snapshotTime))
-			mustDo(t, os.Chtimes(at(s, "d"), snapshotTime, snapshotTime))
+			mustDo(t, os.Chtimes(at(s, "d/new"), snapshot.ModTime, snapshot.ModTime))
+			mustDo(t, os.Chtimes(at(s, "d"), snapshot.ModTime, snapshot.ModTime))
 		}, false},
-		{"file added", func(t *testing.T, s *Skill) { files{"new": "x"}.write(t, s.Dir) }, false},
+		{"file added", func(t *testing.T, s *Skill) { files{"new": "x"}.Write(t, s.Dir) }, false},
 		{"same size, other content", func(t *testing.T, s *Skill) {
 			mustDo(t, os.WriteFile(at(s, "d/x"), []byte("y"), 0o644))
 		}, false},
 		{"truncated", func(t *testing.T, s *Skill) {
 			mustDo(t, os.Truncate(at(s, "d/x"), 0))
-			mustDo(t, os.Chtimes(at(s, "d/x"), snapshotTime, snapshotTime))
+			mustDo(t, os.Chtimes(at(s, "d/x"), snapshot.ModTime, snapshot.ModTime))
 		}, false},
 		{"permissions", func(t *testing.T, s *Skill) { mustDo(t, os.Chmod(at(s, "d/x"), 0o666)) }, false},
 		{"setuid", func(t *testing.T, s *Skill) { mustDo(t, os.Chmod(at(s, "d/x"), 0o644|os.ModeSetuid)) }, false},
@@ -141,7 +143,7 @@ func TestDamagedSnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := resolve(t, r, "demo")
-			if err := verify(again.Dir, &again.tree, owner); err != nil {
+			if err := r.store.Verify(&again.tree); err != nil {
 				t.Errorf("after a reload: %v", err)
 			}
 			if text, err := os.ReadFile(filepath.Join(again.Dir, "d/x")); string(text) != "x" {
@@ -161,20 +163,9 @@ func TestDamagedSnapshot(t *testing.T) {
 func chown(t *testing.T, path string, uid, gid int) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to give a file to another user; see TestSnapshotOfAnotherOwner")
+		t.Skip("needs root, to give a file to another user; see snapshot.TestSnapshotOfAnotherOwner")
 	}
 	mustDo(t, os.Lchown(path, uid, gid))
-}
-
-// A snapshot that belongs to other ids than the store's owner is not intact.
-func TestSnapshotOfAnotherOwner(t *testing.T) {
-	s := load(t, files{"x": "x"})
-	for _, other := range []Owner{{owner.UID + 1, owner.GID}, {owner.UID, owner.GID + 1}} {
-		if err := verify(s.Dir, &s.tree, other); err == nil {
-			t.Errorf("a snapshot of %v was accepted for %v", owner, other)
-		}
-	}
-	mustDo(t, verify(s.Dir, &s.tree, owner))
 }
 
 func inodeOf(t *testing.T, p string) uint64 {
@@ -191,10 +182,10 @@ func TestSweep(t *testing.T) {
 	config := RegistryConfig{Roots: []string{root}, Dir: store, Owner: owner}
 	first := open(t, config)
 	old := resolve(t, first, "demo")
-	files{"new-1/x": "", "old-1/snapshot/x": "", "other": "", strings.Repeat("z", 64): ""}.write(t, store)
+	files{"new-1/x": "", "old-1/snapshot/x": "", "other": "", strings.Repeat("z", 64): ""}.Write(t, store)
 
 	// After an update, the former version's snapshot still exists.
-	files{"more": "x"}.write(t, dir)
+	files{"more": "x"}.Write(t, dir)
 	if _, err := first.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -223,110 +214,6 @@ func TestSweep(t *testing.T) {
 	stays(filepath.Join(store, strings.Repeat("z", 64)), true)
 }
 
-// Opening waits, within ctx, for a process that holds the lock exclusively.
-func TestStoreWaits(t *testing.T) {
-	dir := t.TempDir()
-	s, alone, err := openStore(context.Background(), dir, owner)
-	if err != nil || !alone {
-		t.Fatalf("openStore: alone %t, %v", alone, err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, _, err := openStore(ctx, dir, owner); !errors.Is(err, context.Canceled) {
-		t.Errorf("err = %v, want context.Canceled", err)
-	}
-	mustDo(t, s.share())
-	other, alone, err := openStore(context.Background(), dir, owner)
-	if err != nil || alone {
-		t.Fatalf("openStore: alone %t, %v, want shared", alone, err)
-	}
-	mustDo(t, other.close())
-	mustDo(t, s.close())
-}
-
-func TestStoreDirectory(t *testing.T) {
-	base := t.TempDir()
-	files{"file": "", "link": "-> elsewhere", "elsewhere/": "", "open/": ""}.write(t, base)
-	mustDo(t, os.Chmod(filepath.Join(base, "open"), 0o777))
-	for name, ok := range map[string]bool{"new/dir": true, "open": true, "file": false, "link": false} {
-		dir := filepath.Join(base, name)
-		s, _, err := openStore(context.Background(), dir, owner)
-		if (err == nil) != ok {
-			t.Errorf("%s: err = %v, want success %t", name, err, ok)
-		}
-		if err != nil {
-			continue
-		}
-		if fi, _ := os.Stat(dir); fi.Mode().Perm() != 0o700 {
-			t.Errorf("%s is %v, want 0700", name, fi.Mode())
-		}
-		s.close()
-	}
-	if os.Geteuid() == 0 {
-		dir := filepath.Join(base, "foreign")
-		mustDo(t, os.Mkdir(dir, 0o755))
-		mustDo(t, os.Lchown(dir, 1000, 1000))
-		if _, _, err := openStore(context.Background(), dir, owner); err == nil {
-			t.Error("a directory that belongs to another user was accepted")
-		}
-	}
-}
-
-// Two folders with the same content, staged at the same time, share one snapshot.
-func TestPublishTwice(t *testing.T) {
-	_, dir := skillDir(t, files{"x": "x"})
-	s, _, err := openStore(context.Background(), t.TempDir(), owner)
-	mustDo(t, err)
-	defer s.close()
-	src, err := os.Open(dir)
-	mustDo(t, err)
-	defer src.Close()
-	tr := mustScan(t, dir)
-	var two []*staged
-	for range 2 {
-		_, st, err := s.stage(context.Background(), src, tr, Bounds{})
-		if err != nil || st == nil {
-			t.Fatalf("stage = %v, %v", st, err)
-		}
-		two = append(two, st)
-	}
-	mustDo(t, s.flush())
-	for _, st := range two {
-		mustDo(t, s.publish(st))
-	}
-	mustDo(t, s.sync())
-	mustDo(t, verify(two[0].final, tr, owner))
-	if names := storeNames(t, s.dir); len(names) != 1 {
-		t.Errorf("the store has %v, want one snapshot", names)
-	}
-	if _, st, err := s.stage(context.Background(), src, tr, Bounds{}); st != nil || err != nil {
-		t.Errorf("staging an existing snapshot = %v, %v, want nothing to publish", st, err)
-	}
-}
-
-// A failed import leaves no files.
-func TestStageFails(t *testing.T) {
-	_, dir := skillDir(t, files{"x": "x"})
-	s, _, err := openStore(context.Background(), t.TempDir(), owner)
-	mustDo(t, err)
-	defer s.close()
-	src, err := os.Open(dir)
-	mustDo(t, err)
-	defer src.Close()
-	tr := mustScan(t, dir)
-	files{"y": "changed since"}.write(t, dir)
-	if _, _, err := s.stage(context.Background(), src, tr, Bounds{}); !errors.Is(err, ErrChanging) {
-		t.Errorf("err = %v, want ErrChanging", err)
-	}
-	var be *BoundError
-	if _, _, err := s.stage(context.Background(), src, tr, Bounds{MaxFiles: 1}); !errors.As(err, &be) {
-		t.Errorf("err = %v, want a *BoundError", err)
-	}
-	if names := storeNames(t, s.dir); len(names) != 0 {
-		t.Errorf("remaining files: %v", names)
-	}
-}
-
 func storeNames(t *testing.T, dir string) []string {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -335,7 +222,7 @@ func storeNames(t *testing.T, dir string) []string {
 	for _, d := range all {
 		names = append(names, d.Name())
 	}
-	return slices.DeleteFunc(names, func(n string) bool { return n == lockName })
+	return slices.DeleteFunc(names, func(n string) bool { return n == "lock" })
 }
 
 // manyFiles returns a root with one skill of n files.

@@ -8,23 +8,18 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // Validate returns the findings of strict validation, sorted by file and line.
-func (s *Skill) Validate() []Finding { return slices.Clone(s.findings) }
-
-// ValidateText checks the text of a SKILL.md. folder is the name of its folder; if it is
-// empty, the rule that the skill has the folder's name is skipped.
-func ValidateText(skillMD, folder string) []Finding {
-	d := parseDocument([]byte(skillMD), manifestNames[0], folder)
-	sortFindings(d.list)
-	return d.list
-}
+func (s *Skill) Validate() []manifest.Finding { return slices.Clone(s.findings) }
 
 // ValidateDir checks a skill folder. It needs no privilege and writes nothing. If the
 // folder would not load, a finding says why. The error is not nil only if the folder could
 // not be read.
-func ValidateDir(dir string) ([]Finding, error) {
+func ValidateDir(dir string) ([]manifest.Finding, error) {
 	_, found, err := ReadDir(dir)
 	return found, err
 }
@@ -33,7 +28,7 @@ func ValidateDir(dir string) ([]Finding, error) {
 // ValidateDir and a Skill whose Dir is the folder itself. If a file changes later,
 // Skill.Open returns an error for it. The Skill may be one that would not load. It is nil
 // if the folder has no readable manifest; a finding then says why.
-func ReadDir(dir string) (*Skill, []Finding, error) {
+func ReadDir(dir string) (*Skill, []manifest.Finding, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, nil, err
@@ -43,48 +38,48 @@ func ReadDir(dir string) (*Skill, []Finding, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	r, err := read(context.Background(), f, filepath.Base(abs), Bounds{})
+	r, err := read(context.Background(), f, filepath.Base(abs), snapshot.Bounds{})
 	if err == nil {
 		sk := newSkill(r, abs)
 		return sk, sk.Validate(), nil
 	}
 	var (
-		manifest *ManifestError
-		path     *PathError
-		bound    *BoundError
+		invalid *manifest.ManifestError
+		path    *snapshot.PathError
+		bound   *snapshot.BoundError
 	)
 	switch {
 	case errors.Is(err, ErrNoManifest):
-		return nil, []Finding{{SeverityError, manifestNames[0], 0, RuleManifestMissing, err.Error()}}, nil
-	case errors.As(err, &manifest):
-		return nil, []Finding{manifest.Finding}, nil
+		return nil, []manifest.Finding{{Severity: manifest.SeverityError, File: manifest.Names[0], Rule: manifest.RuleManifestMissing, Message: err.Error()}}, nil
+	case errors.As(err, &invalid):
+		return nil, []manifest.Finding{invalid.Finding}, nil
 	case errors.As(err, &path):
-		return nil, []Finding{{SeverityError, path.Path, 0, RuleRefused, err.Error()}}, nil
+		return nil, []manifest.Finding{{Severity: manifest.SeverityError, File: path.Path, Rule: manifest.RuleRefused, Message: err.Error()}}, nil
 	case errors.As(err, &bound):
-		return nil, []Finding{{SeverityError, "", 0, RuleTooLarge, err.Error()}}, nil
+		return nil, []manifest.Finding{{Severity: manifest.SeverityError, Rule: manifest.RuleTooLarge, Message: err.Error()}}, nil
 	}
 	return nil, nil, err
 }
 
 // validate returns all findings about a folder, sorted by file and line.
-func (r *reading) validate() []Finding {
-	all := findings{file: r.doc.file, list: r.doc.list}
+func (r *reading) validate() []manifest.Finding {
+	all := manifest.Findings{File: r.doc.File, List: r.doc.List}
 	r.checkReferences(&all)
-	for _, e := range r.tree.refused {
-		if e.Why != VenvInterpreter { // expected: venv makes this link
-			all.file = e.Path
-			all.error(0, RuleRefused, "%s: it can't be used", e.Reason)
+	for _, e := range r.tree.Refused {
+		if e.Why != snapshot.VenvInterpreter { // expected: venv makes this link
+			all.File = e.Path
+			all.Error(0, manifest.RuleRefused, "%s: it can't be used", e.Reason)
 		}
 	}
-	for _, s := range r.tree.scripts {
-		if !runnable[s.Language] {
-			all.file = s.Path
-			all.warn(0, RuleNoInterpreter, "no interpreter is known for it: use a known extension or a #! line")
+	for _, s := range r.tree.Scripts {
+		if !s.Runnable() {
+			all.File = s.Path
+			all.Warn(0, manifest.RuleNoInterpreter, "no interpreter is known for it: use a known extension or a #! line")
 		}
 	}
-	all.list = append(all.list, r.needsFindings...)
-	sortFindings(all.list)
-	return all.list
+	all.List = append(all.List, r.needsFindings...)
+	manifest.Sort(all.List)
+	return all.List
 }
 
 // baseDirReference matches a path beneath {baseDir} in prose or in a command.
@@ -92,15 +87,15 @@ var baseDirReference = regexp.MustCompile(`(?:\{baseDir\}|\$\{CLAUDE_SKILL_DIR\}
 
 // checkReferences looks for files that the instructions name but the skill does not have.
 // It skips placeholders and patterns.
-func (r *reading) checkReferences(f *findings) {
-	for i, line := range strings.Split(r.doc.body, "\n") {
+func (r *reading) checkReferences(f *manifest.Findings) {
+	for i, line := range strings.Split(r.doc.Body, "\n") {
 		for _, m := range baseDirReference.FindAllStringSubmatch(line, -1) {
 			p := strings.TrimRight(m[1], "./-")
 			if p == "" || m[2] != "" {
 				continue
 			}
-			if at := r.tree.resolve(p); at.reason == ReasonNotFound || at.reason == ReasonEscapes {
-				f.warn(r.doc.bodyLine+i, RuleBaseDirReference, "%s/%s is not in the skill", BaseDirVar, p)
+			if at := r.tree.Resolve(p); at.Reason == snapshot.ReasonNotFound || at.Reason == snapshot.ReasonEscapes {
+				f.Warn(r.doc.BodyLine+i, manifest.RuleBaseDirReference, "%s/%s is not in the skill", BaseDirVar, p)
 			}
 		}
 	}

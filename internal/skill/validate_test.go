@@ -9,79 +9,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // texts formats findings as "severity rule file:line: message".
-func texts(list []Finding) []string {
+func texts(list []manifest.Finding) []string {
 	var out []string
 	for _, f := range list {
 		out = append(out, fmt.Sprintf("%s %s %s:%d: %s", f.Severity, f.Rule, f.File, f.Line, f.Message))
 	}
 	return out
-}
-
-func TestValidateText(t *testing.T) {
-	long := func(n int) string { return strings.Repeat("é", n) }
-	tests := []struct {
-		name, text, folder string
-		want               []string
-	}{
-		{"valid", minimal, "demo", nil},
-		{"extension fields", withFields("version: '1'\nmax_execution_time: 60\nnetwork_access: false\nwhen_to_use: x\ndisable-model-invocation: true"), "demo", nil},
-		{"longest", "---\nname: " + strings.Repeat("a", 64) + "\ndescription: " + long(1024) + "\ncompatibility: " + long(500) + "\n---\n", "", nil},
-		{"folder not given", minimal, "", nil},
-		{"folder", minimal, "other", []string{"error name-folder SKILL.md:2: Directory name 'other' must match skill name 'demo'"}},
-		{"upper case", "---\nname: Demo\ndescription: d\n---\n", "", []string{"error name-grammar SKILL.md:2: Skill name 'Demo' must be lowercase"}},
-		{"hyphens", "---\nname: -a--b-\ndescription: d\n---\n", "", []string{
-			"error name-grammar SKILL.md:2: Skill name cannot start or end with a hyphen",
-			"error name-grammar SKILL.md:2: Skill name cannot contain consecutive hyphens",
-		}},
-		{"characters", "---\nname: a_b\ndescription: d\n---\n", "", []string{
-			"error name-grammar SKILL.md:2: Skill name 'a_b' contains invalid characters. Only letters, digits, and hyphens are allowed.",
-		}},
-		{"look-alike", "---\nname: dеmo\ndescription: d\n---\n", "", []string{
-			"error name-grammar SKILL.md:2: Skill name 'dеmo' contains invalid characters. Only letters, digits, and hyphens are allowed.",
-		}},
-		{"long name", "---\nname: " + strings.Repeat("a", 65) + "\ndescription: d\n---\n", "", []string{
-			"error name-length SKILL.md:2: Skill name '" + strings.Repeat("a", 65) + "' exceeds 64 character limit (65 chars)",
-			"error name-invalid SKILL.md:2: Invalid skill name: '" + strings.Repeat("a", 65) + "'. Skill names must be at most 64 characters long",
-		}},
-		{"long description", "---\nname: demo\ndescription: " + long(1025) + "\n---\n", "", []string{
-			"error description-length SKILL.md:3: Description exceeds 1024 character limit (1025 chars)",
-		}},
-		{"long compatibility", withFields("compatibility: " + long(501)), "", []string{
-			"error compatibility-length SKILL.md:4: Compatibility exceeds 500 character limit (501 chars)",
-		}},
-		{"empty compatibility", withFields("compatibility:"), "", []string{
-			"error compatibility-length SKILL.md:4: Field 'compatibility' must be a non-empty string, or left out",
-		}},
-		{"nothing", "---\n{}\n---\n", "", []string{
-			"error name-missing SKILL.md:2: Missing required field in frontmatter: name",
-			"error description-missing SKILL.md:2: Missing required field in frontmatter: description",
-		}},
-		{"no front matter", "# x", "", []string{"error front-matter SKILL.md:1: SKILL.md must start with YAML frontmatter (---)"}},
-		{"not closed", "---\nname: x\n", "", []string{"error front-matter-open SKILL.md:1: SKILL.md frontmatter not properly closed with ---"}},
-		{"no mapping", "---\n- a\n---\n", "", []string{"error front-matter SKILL.md:2: SKILL.md frontmatter must be a YAML mapping"}},
-		{"unknown fields", withFields("zeta: 1\nalpha: 2"), "", []string{
-			"error unknown-field SKILL.md:4: Unexpected fields in frontmatter: zeta",
-			"error unknown-field SKILL.md:5: Unexpected fields in frontmatter: alpha",
-		}},
-		{"types", withFields("allowed-tools: {a: b}\nmetadata: [x]\ncompatibility: [y]\nversion: 1.0"), "", []string{
-			"error field-type SKILL.md:4: Field 'allowed-tools' must be a string or a list of strings",
-			"error field-type SKILL.md:5: Field 'metadata' must be a mapping of strings to strings",
-			"error field-type SKILL.md:6: Field 'compatibility' must be a string",
-			"warning field-type SKILL.md:7: Field 'version' is not a string: put 1.0 in quotes",
-		}},
-		{"duplicate", withFields("name: demo"), "", []string{"error duplicate-key SKILL.md:4: field 'name' is already in line 2: the last one counts"}},
-		{"CRLF", strings.ReplaceAll(minimal, "\n", "\r\n"), "", []string{"warning line-ends SKILL.md:1: has CRLF line ends"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := texts(ValidateText(tt.text, tt.folder)); !slices.Equal(got, tt.want) {
-				t.Errorf("got  %q\nwant %q", got, tt.want)
-			}
-		})
-	}
 }
 
 // Validating a folder and loading it give the same findings.
@@ -115,7 +54,7 @@ func TestValidateDir(t *testing.T) {
 		t.Errorf("%d warnings, want %d", len(s.Warnings), len(want))
 	}
 	for _, w := range s.Warnings {
-		if w.Severity != SeverityWarning {
+		if w.Severity != manifest.SeverityWarning {
 			t.Errorf("warning %v is an %s", w, w.Severity)
 		}
 	}
@@ -128,20 +67,20 @@ func TestValidateDirUnloadable(t *testing.T) {
 		make func(t *testing.T, dir string)
 		want string
 	}{
-		{"no manifest", func(t *testing.T, dir string) { files{"x": ""}.write(t, dir) },
+		{"no manifest", func(t *testing.T, dir string) { files{"x": ""}.Write(t, dir) },
 			"error manifest-missing SKILL.md:0: Missing required file: SKILL.md"},
-		{"other case", func(t *testing.T, dir string) { files{"Skill.MD": minimal}.write(t, dir) },
+		{"other case", func(t *testing.T, dir string) { files{"Skill.MD": minimal}.Write(t, dir) },
 			"error manifest-missing SKILL.md:0: Missing required file: SKILL.md"},
 		{"FIFO", func(t *testing.T, dir string) { mustDo(t, unix.Mkfifo(filepath.Join(dir, "SKILL.md"), 0o644)) },
 			"error refused-entry SKILL.md:0: SKILL.md: refused, since SKILL.md is neither a file, a directory nor a link"},
 		{"huge", func(t *testing.T, dir string) {
-			files{"SKILL.md": minimal + strings.Repeat("x", MaxManifestBytes)}.write(t, dir)
-		}, fmt.Sprintf("error manifest-size SKILL.md:0: is %d bytes long, the maximum is %d", len(minimal)+MaxManifestBytes, MaxManifestBytes)},
+			files{"SKILL.md": minimal + strings.Repeat("x", manifest.MaxBytes)}.Write(t, dir)
+		}, fmt.Sprintf("error manifest-size SKILL.md:0: is %d bytes long, the maximum is %d", len(minimal)+manifest.MaxBytes, manifest.MaxBytes)},
 		{"sparse", func(t *testing.T, dir string) {
-			files{"SKILL.md": minimal, "big": ""}.write(t, dir)
+			files{"SKILL.md": minimal, "big": ""}.Write(t, dir)
 			mustDo(t, os.Truncate(filepath.Join(dir, "big"), 1<<40))
-		}, fmt.Sprintf("error skill-size :0: skill has more than %d bytes", DefaultMaxBytes)},
-		{"lower case", func(t *testing.T, dir string) { files{"skill.md": minimal}.write(t, dir) },
+		}, fmt.Sprintf("error skill-size :0: skill has more than %d bytes", snapshot.DefaultMaxBytes)},
+		{"lower case", func(t *testing.T, dir string) { files{"skill.md": minimal}.Write(t, dir) },
 			"warning manifest-name skill.md:0: is named skill.md: rename it to SKILL.md"},
 	}
 	for _, tt := range tests {
@@ -175,7 +114,7 @@ func TestReadDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	files{"scripts/a.py": "print(22)\n"}.write(t, dir)
+	files{"scripts/a.py": "print(22)\n"}.Write(t, dir)
 	if f, _, err := sk.Open("scripts/a.py"); err == nil {
 		f.Close()
 		t.Error("a file that has changed was opened")
@@ -190,11 +129,5 @@ func TestLinkedManifest(t *testing.T) {
 	_, dir := skillDir(t, files{"docs/skill.txt": minimal, "SKILL.md": "-> docs/skill.txt"})
 	if list, err := ValidateDir(dir); err != nil || len(list) != 0 {
 		t.Errorf("got %v, %v, want nothing", list, err)
-	}
-}
-
-func TestSeverityText(t *testing.T) {
-	if got := fmt.Sprint(SeverityError, SeverityWarning, Severity(0)); got != "error warning unspecified" {
-		t.Errorf("got %s", got)
 	}
 }

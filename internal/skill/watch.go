@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // Changes come in bursts. A reload waits until nothing has changed for watchQuiet, but no
@@ -81,7 +83,7 @@ func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
 // concerns reports whether a change at a path can change a skill. Of the directory above a
 // root only the root itself counts.
 func (r *Registry) concerns(name string) bool {
-	if excluded(filepath.Base(name)) {
+	if snapshot.Excluded(filepath.Base(name)) {
 		return false
 	}
 	return slices.ContainsFunc(r.config.Roots, func(root string) bool {
@@ -113,7 +115,7 @@ func (r *Registry) addWatches(w *fsnotify.Watcher) {
 			switch {
 			case err != nil || !d.IsDir():
 				return nil
-			case excluded(d.Name()):
+			case snapshot.Excluded(d.Name()):
 				return fs.SkipDir
 			}
 			return add(filepath.Clean(p))

@@ -27,8 +27,8 @@ func (h loadedHandler) Enabled(context.Context, slog.Level) bool { return true }
 func TestWatch(t *testing.T) {
 	base := t.TempDir()
 	root, late, alone := filepath.Join(base, "root"), filepath.Join(base, "late"), filepath.Join(base, "alone")
-	files{"a/SKILL.md": named("a")}.write(t, root)
-	files{"SKILL.md": named("alone")}.write(t, alone)
+	files{"a/SKILL.md": named("a")}.Write(t, root)
+	files{"SKILL.md": named("alone")}.Write(t, alone)
 	loaded := make(chan struct{}, 100)
 	r := open(t, RegistryConfig{
 		Roots: []string{root, late, alone},
@@ -37,13 +37,13 @@ func TestWatch(t *testing.T) {
 	<-loaded // from OpenRegistry
 
 	ctx, cancel := context.WithCancel(context.Background())
-	files{"early/SKILL.md": named("early")}.write(t, root) // before Watch starts
+	files{"early/SKILL.md": named("early")}.Write(t, root) // before Watch starts
 	ended := make(chan error, 1)
 	go func() { ended <- r.Watch(ctx) }()
 
 	at := func(p string) string { return filepath.Join(root, p) }
 	outside := t.TempDir()
-	files{"moved/SKILL.md": named("moved"), "moved/scripts/x.py": ""}.write(t, outside)
+	files{"moved/SKILL.md": named("moved"), "moved/scripts/x.py": ""}.Write(t, outside)
 	has := func(name, p string) func() bool {
 		return func() bool {
 			s, err := r.Resolve(name)
@@ -59,12 +59,12 @@ func TestWatch(t *testing.T) {
 		done   func() bool
 	}{
 		{"before the watch", func() {}, has("early", "SKILL.md")},
-		{"new file", func() { files{"a/new": ""}.write(t, root) }, has("a", "new")},
-		{"new folder", func() { files{"b/SKILL.md": named("b")}.write(t, root) }, has("b", "SKILL.md")},
-		{"deep in a new folder", func() { files{"b/scripts/deep/x.py": ""}.write(t, root) }, has("b", "scripts/deep/x.py")},
-		{"in what was just made", func() { files{"b/scripts/deep/y.py": ""}.write(t, root) }, has("b", "scripts/deep/y.py")},
+		{"new file", func() { files{"a/new": ""}.Write(t, root) }, has("a", "new")},
+		{"new folder", func() { files{"b/SKILL.md": named("b")}.Write(t, root) }, has("b", "SKILL.md")},
+		{"deep in a new folder", func() { files{"b/scripts/deep/x.py": ""}.Write(t, root) }, has("b", "scripts/deep/x.py")},
+		{"in what was just made", func() { files{"b/scripts/deep/y.py": ""}.Write(t, root) }, has("b", "scripts/deep/y.py")},
 		{"moved in", func() { mustDo(t, os.Rename(filepath.Join(outside, "moved"), at("moved"))) }, has("moved", "scripts/x.py")},
-		{"in what was moved in", func() { files{"moved/scripts/y.py": ""}.write(t, root) }, has("moved", "scripts/y.py")},
+		{"in what was moved in", func() { files{"moved/scripts/y.py": ""}.Write(t, root) }, has("moved", "scripts/y.py")},
 		{"permissions", func() { mustDo(t, os.Chmod(at("a/new"), 0o755)) }, func() bool {
 			s, err := r.Resolve("a")
 			if err != nil {
@@ -74,15 +74,15 @@ func TestWatch(t *testing.T) {
 			return err == nil && e.Executable
 		}},
 		{"removed", func() { mustDo(t, os.RemoveAll(at("b"))) }, lacks("b")},
-		{"root comes", func() { files{"c/SKILL.md": named("c")}.write(t, late) }, has("c", "SKILL.md")},
-		{"in the root that came", func() { files{"d/SKILL.md": named("d")}.write(t, late) }, has("d", "SKILL.md")},
-		{"root that is a skill", func() { files{"new": ""}.write(t, alone) }, has("alone", "new")},
+		{"root comes", func() { files{"c/SKILL.md": named("c")}.Write(t, late) }, has("c", "SKILL.md")},
+		{"in the root that came", func() { files{"d/SKILL.md": named("d")}.Write(t, late) }, has("d", "SKILL.md")},
+		{"root that is a skill", func() { files{"new": ""}.Write(t, alone) }, has("alone", "new")},
 		{"root replaced", func() {
-			files{"e/SKILL.md": named("e")}.write(t, late+"2")
+			files{"e/SKILL.md": named("e")}.Write(t, late+"2")
 			mustDo(t, os.Rename(late, late+"1"))
 			mustDo(t, os.Rename(late+"2", late))
 		}, has("e", "SKILL.md")},
-		{"in the root that replaced it", func() { files{"f/SKILL.md": named("f")}.write(t, late) }, has("f", "SKILL.md")},
+		{"in the root that replaced it", func() { files{"f/SKILL.md": named("f")}.Write(t, late) }, has("f", "SKILL.md")},
 	}
 	for _, step := range steps {
 		step.change()

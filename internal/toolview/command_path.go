@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // A ScriptPathError is the ValueError of the published validate_script_path.
@@ -35,14 +35,14 @@ func (v *View) ValidateScriptPath(ctx context.Context, ref, scriptPath string) (
 		return "", err
 	}
 	entry, err := sk.Lookup(sk.Within(scriptPath))
-	if e, ok := errors.AsType[*skill.PathError](err); ok {
+	if e, ok := errors.AsType[*snapshot.PathError](err); ok {
 		switch e.Reason {
-		case skill.ReasonEscapes, skill.ReasonBadPath:
+		case snapshot.ReasonEscapes, snapshot.ReasonBadPath:
 			v.log.WarnContext(ctx, fmt.Sprintf("Path traversal attack detected: skill=%s, script=%s", auditValue(sk.Name), auditValue(clip(scriptPath))))
 			return "", &ScriptPathError{Path: scriptPath, outside: true}
-		case skill.ReasonNotFound, skill.ReasonDirectory, skill.ReasonLoop:
+		case snapshot.ReasonNotFound, snapshot.ReasonDirectory, snapshot.ReasonLoop:
 			return "", &ScriptPathError{Path: scriptPath, Missing: true}
-		case skill.ReasonOutside: // the skill itself
+		case snapshot.ReasonOutside: // the skill itself
 			return "", &ScriptPathError{Path: scriptPath}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // A PythonScriptCall is a call of run_python_script.
@@ -101,7 +102,7 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 		return PythonScriptResult{Error: fmt.Sprintf(format, args...)}, nil
 	}
 	switch {
-	case is[*skill.InvalidNameError](err):
+	case is[*manifest.InvalidNameError](err):
 		return result("%s", err)
 	case errors.Is(err, skill.ErrNotFound):
 		return result("Skill '%s' not found in skills folder", name)

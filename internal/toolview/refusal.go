@@ -6,12 +6,14 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // refusable lists the errors that the author of the request or of the skill can act on.
 // Every other error is about the daemon.
 var refusable = []func(error) bool{
-	is[*skill.InvalidNameError], is[*skill.InvalidPinError], is[*skill.DigestMismatch], is[*skill.PathError],
+	is[*manifest.InvalidNameError], is[*skill.InvalidPinError], is[*skill.DigestMismatch], is[*snapshot.PathError],
 	func(err error) bool { return errors.Is(err, skill.ErrNotFound) },
 	is[*executor.RequestError], is[*executor.LimitError], is[*executor.ArgumentError], is[*executor.InputError],
 	is[*executor.UnknownExtensionError], is[*executor.MissingInterpreterError],

@@ -12,6 +12,7 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/internal/workspace"
 )
 
@@ -190,8 +191,8 @@ func beneathRunDirectory(p string) (string, bool) {
 
 // escapes reports whether err says that a path leads out of its skill.
 func escapes(err error) bool {
-	bad, ok := errors.AsType[*skill.PathError](err)
-	return ok && bad.Reason == skill.ReasonEscapes
+	bad, ok := errors.AsType[*snapshot.PathError](err)
+	return ok && bad.Reason == snapshot.ReasonEscapes
 }
 
 // pythonText converts an outcome to the contract's text, with up to keep bytes of each

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // The exceptions of the published contract of ScriptExecutor.execute.
@@ -83,7 +84,7 @@ func (r run) setupError() error {
 // refuseScript converts a refusal to the contract's exception. Other errors stay as they
 // are.
 func (v *View) refuseScript(ctx context.Context, sk *skill.Skill, req ScriptRequest, err error) error {
-	if e, ok := errors.AsType[*skill.PathError](err); ok {
+	if e, ok := errors.AsType[*snapshot.PathError](err); ok {
 		x := pathException(sk, req.ScriptPath, e)
 		if x.Name == PathSecurityError {
 			v.log.WarnContext(ctx, fmt.Sprintf("Security violation: Path traversal attempt: skill=%s, script=%s", auditValue(sk.Name), auditValue(clip(req.ScriptPath))))
@@ -118,22 +119,22 @@ func limitOfTool(e *executor.LimitError) *executor.LimitError {
 }
 
 // pathException returns the contract's exception for a path.
-func pathException(sk *skill.Skill, asked string, e *skill.PathError) *Exception {
+func pathException(sk *skill.Skill, asked string, e *snapshot.PathError) *Exception {
 	resolved := path.Join(sk.BaseDir(), e.Resolved)
 	switch e.Reason {
-	case skill.ReasonOutside:
+	case snapshot.ReasonOutside:
 		return raise(PathSecurityError, "Script path outside skill directory: %s", sk.BaseDir())
-	case skill.ReasonEscapes:
+	case snapshot.ReasonEscapes:
 		return raise(PathSecurityError, "Script path escapes skill directory: %s", asked)
-	case skill.ReasonLoop:
+	case snapshot.ReasonLoop:
 		return raise(PathSecurityError, "Script path has too many links: %s", asked)
-	case skill.ReasonNotFound, skill.ReasonDirectory:
+	case snapshot.ReasonNotFound, snapshot.ReasonDirectory:
 		return raise(FileNotFoundError, "Script not found: %s", resolved)
-	case skill.ReasonRefused:
+	case snapshot.ReasonRefused:
 		switch e.Refused.Why {
-		case skill.SetID:
+		case snapshot.SetID:
 			return setIDException(asked, e.Refused.Mode)
-		case skill.NotRegular:
+		case snapshot.NotRegular:
 			return raise(FileNotFoundError, "Script not found: %s (it %s)", resolved, e.Refused.Reason)
 		}
 		return raise(OSError, "Permission denied: %s %s", asked, e.Refused.Reason)

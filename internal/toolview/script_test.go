@@ -19,6 +19,7 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -554,7 +555,7 @@ func TestScriptOtherErrors(t *testing.T) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
-	unreadable := &skill.PathError{Path: "x.py", Reason: skill.ReasonRefused, Refused: &skill.Refused{Why: skill.Unreadable, Reason: "may not be read"}}
+	unreadable := &snapshot.PathError{Path: "x.py", Reason: snapshot.ReasonRefused, Refused: &snapshot.Refused{Why: snapshot.Unreadable, Reason: "may not be read"}}
 	if x := pathException(sk, "x.py", unreadable); *x != (Exception{OSError, "Permission denied: x.py may not be read"}) {
 		t.Errorf("got %+v", x)
 	}

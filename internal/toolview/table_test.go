@@ -14,7 +14,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/skillrun/skillrun/internal/executor"
-	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // The definition of the document "Tool Contract: run_python_script", except for the
@@ -351,7 +351,7 @@ func TestReadSkillFileOfADamagedSnapshot(t *testing.T) {
 	b := newBench(t, nil, skillText{name: "calc", files: map[string]string{"x.md": "x"}})
 	damage(t, b, "calc", "x.md")
 	r, err := b.Call(t.Context(), b.who, "read_skill_file", json.RawMessage(`{"skill": "calc", "path": "x.md"}`), nil)
-	if err == nil || is[*skill.PathError](err) {
+	if err == nil || is[*snapshot.PathError](err) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if _, err := b.RunPython(context.Background(), b.who, PythonCall{Skill: "calc", Code: "1"}, nil); err != nil {

@@ -1,0 +1,51 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
+)
+
+// PinMark separates name and digest in a reference to a skill. No name has it.
+const PinMark = "@sha256:"
+
+// InvalidNameError says that no skill can have the name.
+type InvalidNameError struct {
+	Name   string
+	Reason string // "must not contain '/', '\', or '..'", and the like
+}
+
+// Error has the published wording.
+func (e *InvalidNameError) Error() string {
+	return fmt.Sprintf("Invalid skill name: '%s'. Skill names %s", snapshot.Printable(e.Name), e.Reason)
+}
+
+// ValidName reports whether a skill can be looked up by name. A name is valid UTF-8, not
+// empty, at most 64 characters long (and 255 bytes, since it names a directory in the
+// sandbox), and has no '/', '\', "..", control characters or line separators. The
+// published grammar, which validation checks, is narrower. Names are compared byte by
+// byte, so names that only look alike are different.
+//
+// The error is an *InvalidNameError.
+func ValidName(name string) error {
+	bad := func(reason string) error { return &InvalidNameError{name, reason} }
+	switch {
+	case name == "":
+		return bad("must not be empty")
+	case strings.ContainsAny(name, `/\`) || strings.Contains(name, ".."):
+		return bad(`must not contain '/', '\', or '..'`)
+	case name == ".":
+		return bad("must not be '.'")
+	case !utf8.ValidString(name):
+		return bad("must be valid UTF-8")
+	case strings.ContainsFunc(name, snapshot.IsControl):
+		return bad("must not contain control characters")
+	case utf8.RuneCountInString(name) > MaxNameRunes || len(name) > maxNameBytes:
+		return bad(fmt.Sprintf("must be at most %d characters long", MaxNameRunes))
+	case strings.Contains(name, PinMark):
+		return bad(fmt.Sprintf("must not contain '%s'", PinMark))
+	}
+	return nil
+}

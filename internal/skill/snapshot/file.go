@@ -1,0 +1,92 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReadFile reads a file of the folder dir that a scan has seen. It returns ErrChanging unless the content
+// has the hash that the scan computed.
+func ReadFile(dir *os.File, e Entry) ([]byte, error) {
+	fd, err := unix.Openat2(int(dir.Fd()), e.Path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.Path, orChanging(err))
+	}
+	f := os.NewFile(uintptr(fd), e.Path)
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w", e.Path, ErrChanging)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, e.Size+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.Path, err)
+	}
+	if hexSHA256(text) != e.SHA256 {
+		return nil, fmt.Errorf("%s: %w", e.Path, ErrChanging)
+	}
+	return text, nil
+}
+
+// ErrBusy says that a file of a snapshot cannot be opened now because a process holds a
+// lease on it (fcntl(2), F_SETLEASE). Try again later.
+var ErrBusy = errors.New("file is busy")
+
+// Open opens a file of the snapshot dir. It never blocks: a file with a lease gives ErrBusy.
+// The caller closes the file.
+func Open(dir string, e Entry) (*os.File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(e.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("%s: %w", e.Path, ErrBusy)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size {
+		f.Close()
+		return nil, fmt.Errorf("%s is not what was imported", e.Path)
+	}
+	return f, nil
+}
+
+// OpenDir opens a directory of root by its name and follows no link. "." is root itself.
+func OpenDir(root *os.File, name string) (*os.File, error) {
+	fd, err := openat(int(root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Still returns ErrChanging if the name in root no longer leads to the directory dir.
+func Still(root *os.File, name string, dir *os.File) error {
+	now, err := OpenDir(root, name)
+	if err != nil {
+		return orChanging(err)
+	}
+	defer now.Close()
+	was, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	is, err := now.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(was, is) {
+		return ErrChanging
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package snapshot
+
+// Limits on reading a skill folder. [Bounds] can change the first two.
+const (
+	DefaultMaxFiles = 100_000
+	DefaultMaxBytes = 1 << 30
+
+	maxPathBytes  = 1024     // beneath the skill; leaves room for any prefix within PATH_MAX
+	maxPathDepth  = 64       // reading holds one open descriptor for each level
+	maxLinks      = 40       // the kernel's limit, see path_resolution(7)
+	maxLinkSteps  = 256      // components followed for one path
+	maxScriptHead = 16 << 10 // bytes that detection and description see
+
+	maxScriptLevels      = 5 // folders beneath scripts/
+	maxDescriptionLines  = 50
+	maxScriptDescription = 500 // characters
+)
+
+// Bounds limits a whole skill. A skill that exceeds one is not loaded.
+type Bounds struct {
+	MaxFiles int   // entries of every kind; 0: DefaultMaxFiles
+	MaxBytes int64 // of regular files; 0: DefaultMaxBytes
+}
+
+func (b Bounds) withDefaults() Bounds {
+	if b.MaxFiles == 0 {
+		b.MaxFiles = DefaultMaxFiles
+	}
+	if b.MaxBytes == 0 {
+		b.MaxBytes = DefaultMaxBytes
+	}
+	return b
+}

@@ -1,0 +1,146 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Opening waits, within ctx, for a process that holds the lock exclusively.
+func TestStoreWaits(t *testing.T) {
+	dir := t.TempDir()
+	s, alone, err := OpenStore(context.Background(), dir, owner)
+	if err != nil || !alone {
+		t.Fatalf("OpenStore: alone %t, %v", alone, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, _, err := OpenStore(ctx, dir, owner); !errors.Is(err, context.Canceled) {
+		t.Errorf("err = %v, want context.Canceled", err)
+	}
+	mustDo(t, s.Share())
+	other, alone, err := OpenStore(context.Background(), dir, owner)
+	if err != nil || alone {
+		t.Fatalf("OpenStore: alone %t, %v, want shared", alone, err)
+	}
+	mustDo(t, other.Close())
+	mustDo(t, s.Close())
+}
+
+func TestStoreDirectory(t *testing.T) {
+	base := t.TempDir()
+	files{"file": "", "link": "-> elsewhere", "elsewhere/": "", "open/": ""}.Write(t, base)
+	mustDo(t, os.Chmod(filepath.Join(base, "open"), 0o777))
+	for name, ok := range map[string]bool{"new/dir": true, "open": true, "file": false, "link": false} {
+		dir := filepath.Join(base, name)
+		s, _, err := OpenStore(context.Background(), dir, owner)
+		if (err == nil) != ok {
+			t.Errorf("%s: err = %v, want success %t", name, err, ok)
+		}
+		if err != nil {
+			continue
+		}
+		if fi, _ := os.Stat(dir); fi.Mode().Perm() != 0o700 {
+			t.Errorf("%s is %v, want 0700", name, fi.Mode())
+		}
+		s.Close()
+	}
+	if os.Geteuid() == 0 {
+		dir := filepath.Join(base, "foreign")
+		mustDo(t, os.Mkdir(dir, 0o755))
+		mustDo(t, os.Lchown(dir, 1000, 1000))
+		if _, _, err := OpenStore(context.Background(), dir, owner); err == nil {
+			t.Error("a directory that belongs to another user was accepted")
+		}
+	}
+}
+
+// Two folders with the same content, staged at the same time, share one snapshot.
+func TestPublishTwice(t *testing.T) {
+	_, dir := skillDir(t, files{"x": "x"})
+	s, _, err := OpenStore(context.Background(), t.TempDir(), owner)
+	mustDo(t, err)
+	defer s.Close()
+	src, err := os.Open(dir)
+	mustDo(t, err)
+	defer src.Close()
+	tr := mustScan(t, dir)
+	var two []*Staged
+	for range 2 {
+		_, st, err := s.Stage(context.Background(), src, tr, Bounds{})
+		if err != nil || st == nil {
+			t.Fatalf("stage = %v, %v", st, err)
+		}
+		two = append(two, st)
+	}
+	mustDo(t, s.flush())
+	for _, st := range two {
+		mustDo(t, st.publish())
+	}
+	mustDo(t, s.sync())
+	mustDo(t, s.Verify(tr))
+	if names := storeNames(t, s.dir); len(names) != 1 {
+		t.Errorf("the store has %v, want one snapshot", names)
+	}
+	if _, st, err := s.Stage(context.Background(), src, tr, Bounds{}); st != nil || err != nil {
+		t.Errorf("staging an existing snapshot = %v, %v, want nothing to publish", st, err)
+	}
+}
+
+// A failed import leaves no files.
+func TestStageFails(t *testing.T) {
+	_, dir := skillDir(t, files{"x": "x"})
+	s, _, err := OpenStore(context.Background(), t.TempDir(), owner)
+	mustDo(t, err)
+	defer s.Close()
+	src, err := os.Open(dir)
+	mustDo(t, err)
+	defer src.Close()
+	tr := mustScan(t, dir)
+	files{"y": "changed since"}.Write(t, dir)
+	if _, _, err := s.Stage(context.Background(), src, tr, Bounds{}); !errors.Is(err, ErrChanging) {
+		t.Errorf("err = %v, want ErrChanging", err)
+	}
+	var be *BoundError
+	if _, _, err := s.Stage(context.Background(), src, tr, Bounds{MaxFiles: 1}); !errors.As(err, &be) {
+		t.Errorf("err = %v, want a *BoundError", err)
+	}
+	if names := storeNames(t, s.dir); len(names) != 0 {
+		t.Errorf("remaining files: %v", names)
+	}
+}
+
+// A snapshot that belongs to other ids than the store's owner is not intact.
+func TestSnapshotOfAnotherOwner(t *testing.T) {
+	_, dir := skillDir(t, files{"x": "x"})
+	s, _, err := OpenStore(context.Background(), t.TempDir(), owner)
+	mustDo(t, err)
+	defer s.Close()
+	src, err := os.Open(dir)
+	mustDo(t, err)
+	defer src.Close()
+	tr := mustScan(t, dir)
+	_, st, err := s.Stage(context.Background(), src, tr, Bounds{})
+	mustDo(t, err)
+	mustDo(t, s.Publish([]*Staged{st}))
+	mustDo(t, s.Verify(tr))
+	for _, other := range []Owner{{owner.UID + 1, owner.GID}, {owner.UID, owner.GID + 1}} {
+		if err := (&Store{dir: s.dir, owner: other}).Verify(tr); err == nil {
+			t.Errorf("a snapshot of %v was accepted for %v", owner, other)
+		}
+	}
+}
+
+func storeNames(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	mustDo(t, err)
+	var names []string
+	for _, d := range all {
+		names = append(names, d.Name())
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return n == lockName })
+}
