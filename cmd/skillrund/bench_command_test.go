@@ -47,6 +47,7 @@ func runBench(t *testing.T, args ...string) (report benchReport, stdout string, 
 
 // The command measures rows of every kind at a small scale, and a peer in turn with them.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	rows := []string{"true-p50", "true-p95", "sustained-true", "cold-true-bare-p50", "memory-idle",
 		"sleeping", "memory-running", "sleeping-memory", "sleeping-cancel", "sleeping-start", "grow-record", "grow-record-ready"}
 	if _, err := os.Stat("/usr/bin/python3"); err == nil {
@@ -91,6 +92,7 @@ func TestBench(t *testing.T) {
 
 // If a row can't be measured, the report marks it as broken and the exit code says so.
 func TestBenchIsBroken(t *testing.T) {
+	t.Parallel()
 	report, _, code, stderr := runBench(t, "--daemon", "/usr/bin/false", "--rows", "true-p50,memory-idle")
 	if code != 1 || !strings.Contains(stderr, "broken: true-p50, memory-idle") {
 		t.Errorf("got exit code %d, %s, want 1 and the names", code, stderr)

@@ -58,6 +58,7 @@ var benignPrograms = []benignProgram{
 }
 
 func TestBenign(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	files := map[string]string{}
 	for _, p := range benignPrograms {

@@ -53,6 +53,7 @@ func (d *running) doctor(args ...string) (out string, code int) {
 // A daemon without one boundary reports which boundary is missing and why, and executes
 // nothing.
 func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
+	t.Parallel()
 	d := withoutLoopback(t, "")
 	c := d.capabilities()
 	var missing []string
@@ -96,6 +97,7 @@ func TestMissingBoundaryKeepsItFromServing(t *testing.T) {
 // With boundaries.allow_missing the daemon serves without the boundary, logs a warning and
 // still reports it as missing.
 func TestAllowedMissingBoundary(t *testing.T) {
+	t.Parallel()
 	d := withoutLoopback(t, "boundaries: {allow_missing: ["+absentBoundary+", swap]}\n")
 	d.waitServing()
 	for _, b := range d.capabilities().Boundaries {
@@ -140,6 +142,7 @@ func missingIn(out string) (names []string) {
 // skillrund --doctor needs no running daemon. Here it finds every boundary. Without a
 // capability it names this capability.
 func TestDoctorWithoutADaemon(t *testing.T) {
+	t.Parallel()
 	config := doctorConfig(t)
 	out, err := exec.Command(binary(t, "skillrund"), "--config", config, "--doctor").CombinedOutput()
 	if err != nil || len(missingIn(string(out))) > 0 || !strings.Contains(string(out), absentBoundary) {
@@ -162,6 +165,7 @@ func TestDoctorWithoutADaemon(t *testing.T) {
 // the capabilities, masks and cgroups of an unprivileged container it names the missing
 // boundaries.
 func TestDoctorInAContainer(t *testing.T) {
+	t.Parallel()
 	config := doctorConfig(t)
 	count := 0
 	container := func(setup string) (string, error) {

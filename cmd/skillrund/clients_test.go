@@ -37,9 +37,9 @@ func exitCode(t *testing.T, err error) int {
 }
 
 func TestClientExitCodes(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "cli", `allowed-tools: "Bash(printf:*)"`, map[string]string{"scripts/x.ps1": "", "scripts/sh.sh": "exit $1"})
-	d := startDaemonIn(t, dir, "")
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("cli", `allowed-tools: "Bash(printf:*)"`, map[string]string{"scripts/x.ps1": "", "scripts/sh.sh": "exit $1"})
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -78,7 +78,7 @@ func TestClientExitCodes(t *testing.T) {
 		})
 	}
 	t.Run("no daemon", func(t *testing.T) {
-		cmd := exec.Command(binary(t, "skillrun"), "--address", "unix://"+dir+"/none.sock", "run", "cli", "-c", "1")
+		cmd := exec.Command(binary(t, "skillrun"), "--address", "unix://"+d.dir+"/none.sock", "run", "cli", "-c", "1")
 		out, err := cmd.CombinedOutput()
 		if code := exitCode(t, err); code != 125 || !strings.Contains(string(out), "none.sock") {
 			t.Errorf("exit code %d, %s; want 125 and the address", code, out)
@@ -87,7 +87,8 @@ func TestClientExitCodes(t *testing.T) {
 }
 
 func TestClientFilesAndArtifacts(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	in := filepath.Join(t.TempDir(), "people.csv")
 	if err := os.WriteFile(in, []byte("name,age\nAda,36\nLinus,12\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -105,7 +106,8 @@ func TestClientFilesAndArtifacts(t *testing.T) {
 
 // --json prints the proto's JSON form, one event a line; the last line is the outcome.
 func TestClientJSON(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	out, err := d.cli("run", "--json", "calculator", "-c", "print('hi')").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +127,7 @@ func TestClientJSON(t *testing.T) {
 }
 
 func TestClientInterruptCancels(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "")
 	cmd := d.cli("run", "calculator", "-c", "import time\nprint('ready')\ntime.sleep(3600)")
 	stdout, err := cmd.StdoutPipe()
@@ -150,7 +153,8 @@ func TestClientInterruptCancels(t *testing.T) {
 // A client is killed while its execution runs. Another process attaches and gets the same
 // bytes, each exactly once.
 func TestClientKilledAndAttachedAgain(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	id, err := d.cli("run", "--detach", "calculator", "-c", "import sys, time\nfor i in range(2000):\n print('line', i)\n print('err', i, file=sys.stderr)\n time.sleep(0.0005)").Output()
@@ -189,6 +193,7 @@ func TestClientKilledAndAttachedAgain(t *testing.T) {
 }
 
 func TestGrpcurl(t *testing.T) {
+	t.Parallel()
 	grpcurl, err := exec.LookPath("grpcurl")
 	if err != nil {
 		if grpcurl, err = filepath.Abs("../../.tools/grpcurl"); err != nil {
@@ -247,7 +252,8 @@ func tcpAddress(t *testing.T, d *running) string {
 // A Python client that uses only generated code: the script prints the next line only after
 // the client has answered the last one.
 func TestPythonClient(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	dir := t.TempDir()
 	out, err := exec.Command("protoc", "-I../../proto", "--python_out="+dir, "--grpc_out="+dir, "--plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin",
 		"skillrun/v1/execution.proto").CombinedOutput()

@@ -97,6 +97,7 @@ func readStrict(t *testing.T, path string, into any) {
 }
 
 func TestConformanceScripts(t *testing.T) {
+	t.Parallel()
 	var data struct {
 		About string            `json:"about"`
 		Cases []conformanceCase `json:"cases"`
@@ -372,6 +373,7 @@ func executionOf(header metadata.MD) string {
 
 // This tests the test: processes finds the processes of a script while the script runs.
 func TestConformanceFindsProcesses(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -401,6 +403,7 @@ func TestConformanceFindsProcesses(t *testing.T) {
 }
 
 func TestConformanceAllowedTools(t *testing.T) {
+	t.Parallel()
 	var data struct {
 		About string `json:"about"`
 		Cases []struct {

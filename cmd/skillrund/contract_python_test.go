@@ -104,6 +104,7 @@ func pythonScriptJSON(t testing.TB, r *pb.RunPythonScriptResponse) string {
 // The contract's eight examples, with their tool calls and their tool results: once by the
 // typed call, and once by the function tool, as a model calls it.
 func TestContractRunPythonScript(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	for _, name := range []string{"calc", "data_analysis"} {
 		writeSkill(t, dir, name, "", map[string]string{"data.txt": "as it was"})
@@ -188,6 +189,7 @@ func TestContractRunPythonScript(t *testing.T) {
 // RunPython with the real daemon: without a skill and with one, on RunPython's Python, with
 // files of the request.
 func TestContractRunPython(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", "", map[string]string{"scripts/a.py": "print('a')", "data.txt": "x"})
 	writeSkill(t, dir, "run-python", "", map[string]string{"mine.txt": "x"})
@@ -234,6 +236,7 @@ func TestContractRunPython(t *testing.T) {
 // Lists for models omit a skill with disable-model-invocation, but calls by name reach it.
 // ListSkills lists it with IncludeHidden. No list has the skill that RunPython uses.
 func TestHiddenSkillsAreCallable(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "quiet", "disable-model-invocation: true", map[string]string{"scripts/a.py": "print('quiet')"})
 	writeSkill(t, dir, "loud", "", nil)
@@ -267,6 +270,7 @@ func TestHiddenSkillsAreCallable(t *testing.T) {
 // A client that stops reading a tool's output does not stop the script. When it reads again,
 // it gets all of the output.
 func TestCallToolReaderThatStops(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "")
 	const size = 4 << 20
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -307,6 +311,7 @@ func TestCallToolReaderThatStops(t *testing.T) {
 
 // Cancelling a tool call ends its program, with every kind of call.
 func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "calc", "", nil)
 	addVenv(t, dir, "calc")
@@ -410,6 +415,7 @@ func writeWheel(t testing.TB, dir, name, module string) {
 
 // A prepared environment counts as the skill's venv.
 func TestContractRunPythonScriptInAPreparedEnvironment(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "greets", "python_packages: [greeter]", nil)
 	writeSkill(t, dir, "lacks", "python_packages: [no-such-package]", nil)

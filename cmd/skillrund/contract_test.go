@@ -25,13 +25,13 @@ import (
 
 // The contract's basic example: a script, an object of arguments, a result.
 func TestContractExecuteScript(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "pdf-extractor", "version: 1.2.3", map[string]string{
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("pdf-extractor", "version: 1.2.3", map[string]string{
 		"scripts/extract.py": "import sys, json\na = json.load(sys.stdin)\nprint(a['file_path'], a['output_format'], a['n'])\n",
 		"scripts/crash.py":   "import ctypes\nctypes.string_at(0)\n",
 		"scripts/slow.py":    "import time\nprint('part', flush=True)\ntime.sleep(300)\n",
 	})
-	d := startDaemonIn(t, dir, "")
 	arguments, err := structpb.NewStruct(map[string]any{"file_path": "documents/sample.pdf", "output_format": "text", "n": 3})
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +57,9 @@ func TestContractExecuteScript(t *testing.T) {
 // The contract's example of error handling: an exception is a status with the exception's
 // name and text.
 func TestContractExecuteScriptRaises(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "data-processor", "", map[string]string{"scripts/transform.py": "print(1)\n", "script.ps1": "1\n"})
-	d := startDaemonIn(t, dir, "")
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("data-processor", "", map[string]string{"scripts/transform.py": "print(1)\n", "script.ps1": "1\n"})
 	nan, err := structpb.NewStruct(map[string]any{"x": 1})
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +114,9 @@ func nanValue() float64 { zero := 0.0; return zero / zero }
 
 // A cancelled execution has no result, but its error names the execution.
 func TestContractExecuteScriptCancelled(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "slow", "", map[string]string{"x.sh": "sleep 300\n"})
-	d := startDaemonIn(t, dir, "")
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("slow", "", map[string]string{"x.sh": "sleep 300\n"})
 	type end struct {
 		id  string
 		err error
@@ -147,11 +147,11 @@ func TestContractExecuteScriptCancelled(t *testing.T) {
 
 // The contract's example with a thread pool, on one connection.
 func TestContractExecuteScriptConcurrently(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "jobs", "", map[string]string{
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("jobs", "", map[string]string{
 		"x.py": "import sys, json, os\nme = json.load(sys.stdin)['me']\nopen('me', 'w').write(str(me))\nprint(open('me').read(), os.listdir('.').count('me'))\n",
 	})
-	d := startDaemonIn(t, dir, "")
 	var all sync.WaitGroup
 	for i := range 10 {
 		all.Go(func() {
@@ -167,6 +167,7 @@ func TestContractExecuteScriptConcurrently(t *testing.T) {
 // The daemon's log has the entries that the contract promises, and the arguments as the
 // configuration says.
 func TestContractAuditLog(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "audited", "", map[string]string{"scripts/x.sh": "cat\necho bad >&2\nexit 3\n"})
 	d := startDaemonIn(t, dir, "audit: {arguments: hash}\n")
@@ -190,8 +191,8 @@ func TestContractAuditLog(t *testing.T) {
 // CheckCommand answers like is_command_allowed of the guide and of the specification, in all
 // of their tables and examples.
 func TestContractIsCommandAllowed(t *testing.T) {
-	dir := newDir(t)
-	d := startDaemonIn(t, dir, "")
+	t.Parallel()
+	d := startShared(t)
 	for _, tt := range []struct {
 		tools   string
 		allowed []string
@@ -228,6 +229,7 @@ func TestContractIsCommandAllowed(t *testing.T) {
 
 // allowed-tools may be separated by commas or blanks, quoted, or absent.
 func TestContractParseAllowedTools(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	cases := []struct {
 		field string
@@ -256,13 +258,13 @@ func TestContractParseAllowedTools(t *testing.T) {
 // The specification's integration tests, and its adapter for an agent's Bash tool: activate
 // a skill, then run the commands of its instructions.
 func TestContractActivateThenExecute(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "data-analysis-2", "allowed-tools: Bash(python:*) Read Write\nmax_execution_time: 60\nmodel: claude-opus-4-20250514", map[string]string{
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("data-analysis-2", "allowed-tools: Bash(python:*) Read Write\nmax_execution_time: 60\nmodel: claude-opus-4-20250514", map[string]string{
 		"scripts/analyze.py": "#!/usr/bin/env python3\nimport sys\nprint(\"Analysis complete\")\nsys.exit(0)\n",
 		"scripts/fail.py":    "import sys\nprint('why', file=sys.stderr)\nsys.exit(1)\n",
 	})
-	writeSkill(t, dir, "git-analyzer", "allowed-tools: Bash(git:*),Read\nmax_execution_time: 120\nnetwork_access: false", nil)
-	d := startDaemonIn(t, dir, "")
+	d.addSkill("git-analyzer", "allowed-tools: Bash(git:*),Read\nmax_execution_time: 120\nnetwork_access: false", nil)
 
 	a, err := d.skills.ActivateSkill(t.Context(), &pb.ActivateSkillRequest{Skill: "data-analysis-2"})
 	if err != nil {
@@ -355,6 +357,7 @@ Process data files:
 
 // The guide's example of a SKILL.md: every field is read, and the instructions are resolved.
 func TestContractGuideSkill(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "my-skill", "", map[string]string{"scripts/process.py": "print(1)\n"})
 	if err := os.WriteFile(filepath.Join(dir, "skills/my-skill/SKILL.md"), []byte(guideSkill), 0o644); err != nil {
@@ -383,7 +386,8 @@ func TestContractGuideSkill(t *testing.T) {
 
 // skillrun activate prints the text that an agent adds to its context.
 func TestContractActivateByTheClient(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	out, err := d.cli("-v", "activate", "calculator").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "context: script executor in /skills/calculator, max_execution_time ") {
 		t.Errorf("got %s, %v", out, err)

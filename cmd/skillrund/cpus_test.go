@@ -13,6 +13,7 @@ import (
 // The header has the number of processors that a request asked for. A request above the
 // maximum is refused, and a request that asks for none gets the maximum.
 func TestProcessorsOfAnExecution(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	d := startDaemonIn(t, dir, "limits: {max: {cpus: 1.5}}\n")

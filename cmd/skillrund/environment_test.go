@@ -97,6 +97,7 @@ func errorInfo(err error) map[string]string {
 // A skill can't run without its packages. The refusal says how to prepare them, and after
 // that the skill runs.
 func TestEnvironmentEndToEnd(t *testing.T) {
+	t.Parallel()
 	index := packageIndex(t, func() {})
 	for _, python := range []string{"system", "embedded"} {
 		t.Run(python, func(t *testing.T) {
@@ -171,6 +172,7 @@ func prepareBy(t *testing.T, d *running, args ...string) (stdout, stderr string,
 // If an environment can't be prepared, or a skill needs none, the message says why or what
 // to do.
 func TestEnvironmentCantBePrepared(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "greet", needsGreet, nil)
 	writeSkill(t, dir, "none", "", map[string]string{"scripts/x.sh": "echo x\n"})
@@ -198,6 +200,7 @@ func TestEnvironmentCantBePrepared(t *testing.T) {
 
 // After a daemon was killed during a build, the next daemon removes the incomplete build.
 func TestEnvironmentAfterAKill(t *testing.T) {
+	t.Parallel()
 	asked, hold := make(chan struct{}, 16), make(chan struct{})
 	held := true
 	index := packageIndex(t, func() {

@@ -68,6 +68,7 @@ func withMemory(t *testing.T, dir, limit, extra string) *running {
 // A daemon with 128 MiB of memory survives a hundred concurrent requests of 4 MiB. It
 // answers each of them, and other requests between them.
 func TestFloodOfLargeRequests(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	// The first start unpacks the embedded Python, which would need as much memory again.

@@ -3,7 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -13,6 +12,7 @@ import (
 // Python zygote has started yet. The parent of a forked process is outside of the sandbox, so
 // getppid returns 0.
 func TestForkedCommands(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	who := "import json, os, sys; print(os.getppid()); print(sys.executable, sys.prefix, sys.argv, sys.orig_argv, sys.path[0], __file__, os.getcwd(), sys.flags, os.path.realpath('/proc/self/exe'))"
 	writeSkill(t, dir, "demo", "allowed-tools: Bash(python:*), Bash(python3:*)", map[string]string{"scripts/who.py": who})
@@ -24,7 +24,7 @@ func TestForkedCommands(t *testing.T) {
 	} {
 		t.Run(line, func(t *testing.T) {
 			var first string
-			for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			until(t, "it is never forked", func() bool {
 				r := d.run(command("demo", line))
 				r.wantExit(t, 0)
 				parent, rest, _ := strings.Cut(r.stdout.String(), "\n")
@@ -34,13 +34,8 @@ func TestForkedCommands(t *testing.T) {
 				if rest != first {
 					t.Errorf("with the parent %s got %s\nwant %s", parent, rest, first)
 				}
-				if parent == "0" {
-					return
-				}
-				if time.Now().After(deadline) {
-					t.Fatal("it is never forked")
-				}
-			}
+				return parent == "0"
+			})
 		})
 	}
 }
@@ -48,6 +43,7 @@ func TestForkedCommands(t *testing.T) {
 // A program gets the module that it finds first on its search path, even if the Python
 // zygote has imported another module of that name.
 func TestForkedFindsItsOwnModules(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	const shows = "; import os, statistics; print(os.getppid()); print(statistics.__file__)"
 	insert := "import sys; sys.path.insert(0, os.path.abspath('lib'))"
@@ -73,20 +69,15 @@ func TestForkedFindsItsOwnModules(t *testing.T) {
 		"file of a request": brings,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			until(t, "it is never forked", func() bool {
 				r := d.run(request)
 				r.wantExit(t, 0)
 				parent, file, _ := strings.Cut(r.stdout.String(), "\n")
 				if file != "/workspace/lib/statistics.py\n" {
 					t.Errorf("with the parent %s got %s", parent, file)
 				}
-				if parent == "0" {
-					return
-				}
-				if time.Now().After(deadline) {
-					t.Fatal("it is never forked")
-				}
-			}
+				return parent == "0"
+			})
 		})
 	}
 }
@@ -94,6 +85,7 @@ func TestForkedFindsItsOwnModules(t *testing.T) {
 // A forked program that has filled most of its memory with small objects ends normally: the
 // decision about the fast exit needs no memory in proportion to the objects.
 func TestForkedEndNeedsNoMemory(t *testing.T) {
+	t.Parallel()
 	const fill = `import os
 kept = []
 def held(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -102,14 +94,9 @@ print(os.getppid())`
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", "allowed-tools: Bash(python3:*)", nil)
 	d := startDaemonIn(t, dir, "python: system\n")
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if r := d.run(code("demo", "import os; print(os.getppid())")); r.stdout.String() == "0\n" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("it is never forked")
-		}
-	}
+	until(t, "it is never forked", func() bool {
+		return d.run(code("demo", "import os; print(os.getppid())")).stdout.String() == "0\n"
+	})
 	request := code("demo", fill)
 	request.Limits = &pb.Limits{MemoryBytes: 256 << 20}
 	r := d.run(request)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +43,7 @@ var slower = func() time.Duration {
 }()
 
 // patience bounds every wait of a test. No test depends on its length.
-var patience = slower * 60 * time.Second
+var patience = slower * 2 * time.Minute
 
 // startsWithin is a deadline for programs that do something and then wait for the deadline.
 // It is long enough for a program to start on a busy machine.
@@ -72,7 +74,16 @@ var binaries = sync.OnceValues(func() (string, error) {
 var pythonDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("/var/tmp", "skillrund-python-") })
 
 func TestMain(m *testing.M) {
+	// Tests mostly wait: for starts, deadlines and ends. -parallel overrides this.
+	flag.Set("test.parallel", strconv.Itoa(2*runtime.NumCPU()))
 	code := m.Run()
+	if err := shared.end(); err != nil {
+		fmt.Fprintln(os.Stderr, "the shared daemon:", err)
+		code = 1
+	}
+	if faultyDir != "" {
+		os.RemoveAll(faultyDir)
+	}
 	if dir, err := binaries(); err == nil && os.Getenv("SKILLRUN_BIN") == "" {
 		os.RemoveAll(dir)
 	}
@@ -163,6 +174,10 @@ func startDaemonIn(t testing.TB, dir, extra string) *running {
 	return d
 }
 
+// manyIDs are ids for 256 daemons at once. The default range has ids for 16, and tests run
+// at the same time.
+const manyIDs = "ids: {first: 536870912, count: 1048576}\n"
+
 // launch starts the process and waits for nothing. A wrapper is a command that executes its
 // arguments. With a wrapper the daemon gets a new mount namespace, which the wrapper may
 // change.
@@ -186,7 +201,7 @@ func launch(t testing.TB, dir, extra string, wrapper ...string) *running {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "skillrund.yaml")
-	text := fmt.Sprintf("state_dir: state\nrun_dir: run\nskills: [skills, %s]\n", shipped)
+	text := fmt.Sprintf("state_dir: state\nrun_dir: run\nskills: [skills, %s]\n%s", shipped, manyIDs)
 	if !strings.Contains(extra, "listen:") {
 		text += "listen: {unix: s.sock}\n"
 	}
@@ -220,7 +235,10 @@ func (d *running) dial(target string) {
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
 		// The client tries again within 200 ms. gRPC's default grows to two minutes.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, MaxDelay: 200 * time.Millisecond}}))
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, MaxDelay: 200 * time.Millisecond},
+			MinConnectTimeout: patience,
+		}))
 	if err != nil {
 		d.t.Fatal(err)
 	}

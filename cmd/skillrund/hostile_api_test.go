@@ -657,13 +657,12 @@ const filesOfWaiting = 11
 // held counts at a moment when no sandbox is being made or destroyed.
 func (d *running) held() (h holdings) {
 	d.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	await(func() bool {
 		waiting := d.waitingBoxes()
 		h = d.heldNow(waiting)
-		if h.cgroups == 0 && maps.Equal(d.waitingBoxes(), waiting) || time.Now().After(deadline) {
-			return h
-		}
-	}
+		return h.cgroups == 0 && maps.Equal(d.waitingBoxes(), waiting)
+	})
+	return h
 }
 
 func (d *running) heldNow(waiting map[string]bool) holdings {
@@ -698,20 +697,16 @@ const slack = 8
 // garbage collector, which needs allocations to run, closes them.
 func (d *running) wantHeldAs(before holdings) {
 	d.t.Helper()
-	for deadline, i := time.Now().Add(patience), 0; ; i++ {
-		if i%10 == 0 {
+	polls := 0
+	var now holdings
+	if !await(func() bool {
+		if polls++; polls%100 == 1 { // the daemon destroys ended sandboxes after it has answered
 			d.works()
-		} else {
-			time.Sleep(100 * time.Millisecond) // the daemon destroys ended sandboxes after it has answered
 		}
-		now := d.held()
-		if now.files <= before.files+slack && now.database <= mostDatabaseFiles && now.mounts <= before.mounts && now.cgroups <= before.cgroups {
-			return
-		}
-		if time.Now().After(deadline) {
-			d.t.Errorf("holds %+v, before %+v\n%s", now, before, strings.Join(d.descriptors(), "\n"))
-			return
-		}
+		now = d.held()
+		return now.files <= before.files+slack && now.database <= mostDatabaseFiles && now.mounts <= before.mounts && now.cgroups <= before.cgroups
+	}) {
+		d.t.Errorf("holds %+v, before %+v\n%s", now, before, strings.Join(d.descriptors(), "\n"))
 	}
 }
 
@@ -1199,22 +1194,20 @@ func slowReader(t *testing.T, d *running, _ hostileCase) {
 		t.Fatal(err)
 	}
 	// The execution ends although its client does not read.
-	for {
+	var o *pb.Outcome
+	until(t, "the execution does not end", func() bool {
 		e, err := d.runs.Get(t.Context(), &pb.GetRequest{ExecutionId: first.ExecutionId})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.State == pb.State_STATE_ENDED {
-			o := e.Outcome
-			if o.End != pb.End_END_TIMED_OUT || o.Stdout.TotalBytes < manyWindows {
-				t.Errorf("ended as %v", o)
-			}
-			if o.Stdout.TotalBytes != 80<<20 {
-				t.Logf("only %d MiB of 80 were printed before the deadline", o.Stdout.TotalBytes>>20)
-			}
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
+		o = e.Outcome
+		return e.State == pb.State_STATE_ENDED
+	})
+	if o.End != pb.End_END_TIMED_OUT || o.Stdout.TotalBytes < manyWindows {
+		t.Errorf("ended as %v", o)
+	}
+	if o.Stdout.TotalBytes != 80<<20 {
+		t.Logf("only %d MiB of 80 were printed before the deadline", o.Stdout.TotalBytes>>20)
 	}
 	if grown := d.residentBytes() - before; grown > heapSlack {
 		t.Errorf("the daemon grew by %d MiB", grown>>20)

@@ -106,22 +106,24 @@ func (d *running) release(ids []string) {
 }
 
 // answers waits until the daemon executes programs again (true) or has exited (false).
-func (d *running) answers() bool {
+func (d *running) answers() (yes bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	until(d.t, "the daemon neither answers nor exits", func() bool {
 		_, err := d.try(code("hostile", "print('works')"))
-		if err == nil {
-			return true
-		}
-		select {
-		case exit := <-d.exited:
-			d.exited <- exit
-			return false
-		default:
-		}
-		if time.Now().After(deadline) {
-			d.t.Fatalf("the daemon neither answers nor exits: %v", err)
-		}
+		yes = err == nil
+		return yes || d.hasExited()
+	})
+	return yes
+}
+
+// hasExited reports whether the daemon's process has ended.
+func (d *running) hasExited() bool {
+	select {
+	case err := <-d.exited:
+		d.exited <- err
+		return true
+	default:
+		return false
 	}
 }
 
@@ -168,11 +170,7 @@ func (d *running) processes(id string) (pids []string) {
 // untilNoProcess waits until an execution has no process. It does not ask the daemon.
 func (d *running) untilNoProcess(id string) {
 	d.t.Helper()
-	for deadline := time.Now().Add(patience); len(d.processes(id)) > 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			d.t.Fatalf("processes %v of %s live on", d.processes(id), id)
-		}
-	}
+	until(d.t, "processes of "+id+" live on", func() bool { return len(d.processes(id)) == 0 })
 }
 
 const stubborn = `import os, signal, time
@@ -1053,9 +1051,7 @@ func drainOfMany(t *testing.T, _ *running, _ hostileCase) {
 		<-ready
 	}
 	d.cmd.Process.Signal(syscall.SIGTERM)
-	for !strings.Contains(d.log.String(), "draining") {
-		time.Sleep(5 * time.Millisecond)
-	}
+	d.untilLogged("draining")
 	if _, err := d.try(code("hostile", "print('new')")); status.Code(err) != codes.Unavailable {
 		t.Errorf("a new one: %v, want Unavailable", err)
 	}

@@ -224,22 +224,15 @@ func nothingRemains(tr *trial) {
 			nobodys[b.identity()] = true
 		}
 	}
-	var left []string
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		left = tr.d.leftoversOf(tr.id)
+	untilNone(tr, "left behind", func() []string {
+		left := tr.d.leftoversOf(tr.id)
 		for _, b := range boxesOf(tr.d.instance()) {
 			if b.sandbox() && b.init == "" && nobodys[b.identity()] {
 				left = append(left, b.String())
 			}
 		}
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			tr.Errorf("left behind:\n%s", strings.Join(left, "\n"))
-			return
-		}
-	}
+		return left
+	})
 }
 
 // leftoversOf lists the cgroups, mounts and files of one execution.
@@ -274,17 +267,7 @@ func (d *running) wantNoProcess() {
 	if instance == "" {
 		d.t.Fatal("the daemon has no instance; the check looks in the wrong place")
 	}
-	var left []string
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		left = d.strays(instance)
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			d.t.Errorf("processes are left:\n%s", strings.Join(left, "\n"))
-			return
-		}
-	}
+	untilNone(d.t, "processes are left", func() []string { return d.strays(instance) })
 }
 
 // strays lists the processes of the machine that are in a cgroup of the instance and

@@ -145,14 +145,8 @@ func unload(t *testing.T, name, modules string) {
 		t.Fatal(err)
 	}
 	// Mounts of ended sandboxes use the module until the kernel has destroyed them.
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		err := unix.DeleteModule(name, unix.O_NONBLOCK)
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("unload %s: %v", name, err)
-		}
+	if !await(func() bool { err = unix.DeleteModule(name, unix.O_NONBLOCK); return err == nil }) {
+		t.Fatalf("unload %s: %v", name, err)
 	}
 	t.Cleanup(func() {
 		defer file.Close()

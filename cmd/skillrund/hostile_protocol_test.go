@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -184,23 +185,41 @@ func hostIDs(t testing.TB, r *result) []int {
 // runTwoListeners runs two executions that listen on the same port, and tries the port from
 // outside at the same time.
 func runTwoListeners(t testing.TB, d *running, c hostileCase) {
+	// Another program of this machine may listen on the catalogue's port.
+	port := freePort(t)
 	held := c
-	held.Code = strings.Replace(c.Code, "s.settimeout(2)", "print('held', flush=True); input(); s.settimeout(0.2)", 1)
-	if held.Code == c.Code {
-		t.Fatal("the case has no place to hold it at")
+	held.Code = strings.ReplaceAll(c.Code, "18080", port)
+	held.Code = strings.Replace(held.Code, "s.settimeout(2)", "print('held', flush=True); input(); s.settimeout(0.2)", 1)
+	if !strings.Contains(held.Code, port) || !strings.Contains(held.Code, "held") {
+		t.Fatal("the case has no port, or no place to hold it at")
 	}
 	waitA, releaseA := startHeld(t, d, held)
 	waitB, releaseB := startHeld(t, d, held)
-	if conn, err := net.Dial("tcp", "127.0.0.1:18080"); err == nil {
+	if conn, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
 		conn.Close()
 		t.Error("the machine's own loopback reaches a sandbox")
 	}
 	// A third sandbox tries the port on every loopback address. All addresses are its own.
 	probe := newTrial(t, d, c)
-	probe.c.Code = "import socket\nfor h in ('127.0.0.1', '::1', '127.0.0.2', '0.0.0.0'):\n    try: socket.create_connection((h, 18080), 1); print('FAIL', h)\n    except OSError as e: print('PASS', h, e)\n"
+	probe.c.Code = "import socket\nfor h in ('127.0.0.1', '::1', '127.0.0.2', '0.0.0.0'):\n    try: socket.create_connection((h, " + port + "), 1); print('FAIL', h)\n    except OSError as e: print('PASS', h, e)\n"
 	probe.run()
 	releaseA()
 	releaseB()
 	newTrialOf(t, d, c, waitA()).judge()
 	newTrialOf(t, d, c, waitB()).judge()
+}
+
+// freePort returns a TCP port on which nothing listens. It lies below the range from which
+// the kernel takes the ports of clients, ip_local_port_range in ip(7).
+func freePort(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		port := strconv.Itoa(20_000 + rand.IntN(10_000))
+		if l, err := net.Listen("tcp", ":"+port); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port among 100")
+	return ""
 }

@@ -317,6 +317,7 @@ var patient = map[string]bool{"api-10-slow-loris": true, "fault-14-sigstop-daemo
 
 // hostileGroup runs the cases of one group, several at once.
 func hostileGroup(t *testing.T, group string) {
+	t.Parallel()
 	cases := hostileCases(t)[group]
 	if len(cases) == 0 {
 		t.Fatalf("no case in group %s", group)
@@ -406,7 +407,18 @@ func newTrial(t testing.TB, d *running, c hostileCase) *trial {
 	return tr
 }
 
+// usesHostNames has the cases for which the test, or a sandbox without its network namespace,
+// listens on a fixed name of this machine.
+var usesHostNames = map[string]bool{"net-03-host-loopback": true, "net-04-abstract-unix": true, "net-09-cross-sandbox-listen": true}
+
+// hostNames is held while such a case runs: tests run at the same time.
+var hostNames sync.Mutex
+
 func runInSandbox(t testing.TB, d *running, c hostileCase) {
+	if usesHostNames[c.ID] {
+		hostNames.Lock()
+		defer hostNames.Unlock()
+	}
 	if runtime.GOARCH != "amd64" && strings.Contains(c.Code, "syscall(") {
 		t.Skip("the attack makes system calls by their numbers on x86-64")
 	}

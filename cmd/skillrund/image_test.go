@@ -170,6 +170,7 @@ func rootFSOf(t testing.TB, img v1.Image) v1.RootFS {
 // TestImage runs scripts in an image from a registry and in a directory. Each language runs
 // where the configuration says.
 func TestImage(t *testing.T) {
+	t.Parallel()
 	depot := newDepot(t)
 	tree := newTree(t)
 	writeTree(t, tree, map[string]string{
@@ -275,6 +276,7 @@ func TestImage(t *testing.T) {
 // TestImageWithPython runs an interpreter of the image under every name that skills use, with
 // the version that the image reports.
 func TestImageWithPython(t *testing.T) {
+	t.Parallel()
 	tree := newTree(t)
 	version, err := exec.Command("/usr/bin/python3", "-c", "import platform; print(platform.python_version())").Output()
 	if err != nil {
@@ -360,6 +362,7 @@ func copyTree(t testing.TB, from, to string) {
 // With an image as the default, shipped skills run on the embedded Python in the image, and
 // environments are prepared in it.
 func TestImageForAll(t *testing.T) {
+	t.Parallel()
 	tree := newTree(t)
 	dir := newDir(t)
 	index := packageIndex(t, func() {})
@@ -395,6 +398,7 @@ func TestImageForAll(t *testing.T) {
 // A root file system that sandboxes can't use keeps the daemon from starting. The log says
 // what to do.
 func TestImageRefused(t *testing.T) {
+	t.Parallel()
 	depot := newDepot(t)
 	host := strings.TrimPrefix(depot.URL, "http://")
 	file := &tar.Header{Name: "etc/x", Mode: 0o644}
@@ -451,6 +455,7 @@ func TestImageRefused(t *testing.T) {
 // A daemon that is killed during a pull leaves nothing that the next daemon takes for an
 // image.
 func TestImageKilled(t *testing.T) {
+	t.Parallel()
 	depot := newDepot(t)
 	tree := newTree(t)
 	writeTree(t, tree, map[string]string{"usr/share/mark": "whole"})

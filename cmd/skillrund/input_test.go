@@ -14,8 +14,9 @@ import (
 )
 
 func TestSources(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "sources", `allowed-tools: "Bash(python:*), Bash(printf:*), Bash(cat:*), Bash(sort:*), Bash(false)"`, map[string]string{
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("sources", `allowed-tools: "Bash(python:*), Bash(printf:*), Bash(cat:*), Bash(sort:*), Bash(false)"`, map[string]string{
 		"data/1.txt":          "1",
 		"data/2.txt":          "2",
 		"scripts/args.py":     "import sys; print(sys.argv[1:], sys.argv[0])",
@@ -30,7 +31,6 @@ func TestSources(t *testing.T) {
 		"scripts/mod.py":      "print('module')",
 		"scripts/__init__.py": "",
 	})
-	d := startDaemonIn(t, dir, "")
 	for _, tt := range []struct {
 		name   string
 		req    *pb.ExecuteRequest
@@ -72,7 +72,8 @@ func withArgs(req *pb.ExecuteRequest, args ...string) *pb.ExecuteRequest {
 }
 
 func TestStdin(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	const echo = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())"
 	t.Run("none is empty", func(t *testing.T) {
 		d.t = t
@@ -111,7 +112,8 @@ func TestStdin(t *testing.T) {
 // The test sends each line only after the program's answer to the last one. So input arrives
 // and output comes back while the program runs.
 func TestInteractive(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s, err := d.runs.ExecuteInteractive(ctx)
@@ -152,7 +154,8 @@ func TestInteractive(t *testing.T) {
 }
 
 func TestStreamedFiles(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	content := bytes.Repeat([]byte("0123456789abcdef"), 3<<20/16) // several messages
 	sum := sha256.Sum256(content)
 	start := code("calculator", "import hashlib; print(hashlib.sha256(open('sub/big.bin', 'rb').read()).hexdigest())")
@@ -212,11 +215,11 @@ func TestStreamedFiles(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "env", "version: 1.2.3\nallowed-tools: Bash(env)", nil)
-	writeSkill(t, dir, "env-metadata", "metadata: {version: 4.5.6}", nil)
-	writeSkill(t, dir, "env-none", "", nil)
-	d := startDaemonIn(t, dir, "")
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("env", "version: 1.2.3\nallowed-tools: Bash(env)", nil)
+	d.addSkill("env-metadata", "metadata: {version: 4.5.6}", nil)
+	d.addSkill("env-none", "", nil)
 
 	req := code("env", "import os\nfor n in sorted(os.environ): print(n + '=' + os.environ[n])")
 	req.Env = map[string]string{"MY_NAME": "a b", "LANG": "de_DE.UTF-8"}
@@ -244,8 +247,9 @@ func TestEnvironment(t *testing.T) {
 
 // Real scripts read files, write files next to their own, and look for their home directory.
 func TestWorkspaceIsACopyOnWriteView(t *testing.T) {
-	dir := newDir(t)
-	writeSkill(t, dir, "writer", "", map[string]string{
+	t.Parallel()
+	d := startShared(t)
+	d.addSkill("writer", "", map[string]string{
 		"data/model.txt": "original\n",
 		"scripts/write.py": `
 import getpass, os, pathlib, shutil, sys, tempfile
@@ -263,7 +267,6 @@ os.symlink('/etc/passwd', 'link'); os.mkfifo('pipe')
 `,
 		"scripts/old.txt": "old", "gone/a": "a",
 	})
-	d := startDaemonIn(t, dir, "")
 	req := script("writer", "scripts/write.py")
 	req.Files = []*pb.InputFile{
 		{Path: "in/people.csv", Source: &pb.InputFile_Content{Content: []byte("name,age\n")}},

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/status"
 
@@ -21,13 +20,7 @@ import (
 // mount. The daemon destroys sandboxes after its answer.
 func (d *running) wantNothingLeft() {
 	d.t.Helper()
-	var left []string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if left = d.leftovers(); len(left) == 0 {
-			return
-		}
-	}
-	d.t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+	untilNone(d.t, "left behind", d.leftovers)
 }
 
 // leftovers lists the cgroups, mounts and directories of executions. Sandboxes that wait for
@@ -80,12 +73,10 @@ func cgroupsOf(instance string) (found []string) {
 // reload waits until the daemon has found a skill that the test wrote.
 func (d *running) reload(name string) {
 	d.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if _, err := d.skills.GetSkill(d.t.Context(), &pb.GetSkillRequest{Skill: name}); err == nil {
-			return
-		}
-	}
-	d.t.Fatalf("skill %s was not found", name)
+	until(d.t, "skill "+name+" was not found", func() bool {
+		_, err := d.skills.GetSkill(d.t.Context(), &pb.GetSkillRequest{Skill: name})
+		return err == nil
+	})
 }
 
 // wantStatus checks the code of an error and the stable reason in its details.

@@ -44,6 +44,7 @@ print('planted')
 
 // The daemon removes every file that a program left, and nothing that links point to.
 func TestWhatAProgramLeavesIsRemoved(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	mark := filepath.Join(dir, "mark")

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -37,6 +36,7 @@ func (d *running) untilOutput(ctx context.Context, req *pb.ExecuteRequest) (*pb.
 }
 
 func TestKilledDaemonLosesNothing(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	d := startDaemonIn(t, dir, "")
 	ended := d.run(code("calculator", "open('a.txt', 'w').write('kept'); print('done')"))
@@ -71,18 +71,13 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 
 // A sandbox dies with its daemon, before another daemon sweeps.
 func TestSandboxDiesWithItsDaemon(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	d := startDaemonIn(t, dir, "")
 	d.untilOutput(t.Context(), code("calculator", "import os, signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(1)\nif os.fork() == 0: os.setsid()\ntime.sleep(3600)"))
 	instance := d.instance()
 	d.kill()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if pids := processesIn(cgroupsOf(instance)); len(pids) == 0 {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("processes %v outlive their daemon", pids)
-		}
-	}
+	untilNone(t, "processes outlive their daemon", func() []string { return processesIn(cgroupsOf(instance)) })
 	startDaemonIn(t, dir, "").stop()
 }
 
@@ -96,6 +91,7 @@ func processesIn(cgroups []string) []string {
 }
 
 func TestDrainFinishesWhatRuns(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -152,6 +148,7 @@ func (d *running) wantNoFiles() {
 }
 
 func TestDrainEndsWhatRunsOn(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "drain: 100ms\n")
 	ready, s := d.untilOutput(t.Context(), shell("calculator", "echo ready; sleep 3600"))
 	d.cmd.Process.Signal(syscall.SIGTERM)
@@ -168,13 +165,12 @@ func TestDrainEndsWhatRunsOn(t *testing.T) {
 }
 
 func TestSecondSignalExitsAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	d := startDaemonIn(t, dir, "drain: 1h\n")
 	d.untilOutput(t.Context(), shell("calculator", "trap '' TERM; echo ready; while :; do sleep 1; done"))
 	d.cmd.Process.Signal(syscall.SIGTERM)
-	for !strings.Contains(d.log.String(), "draining") {
-		time.Sleep(5 * time.Millisecond)
-	}
+	d.untilLogged("draining")
 	d.cmd.Process.Signal(syscall.SIGTERM)
 	if err := d.wait(); err == nil {
 		t.Error("exited with 0, want an error: it did not finish")
@@ -183,6 +179,7 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 }
 
 func TestSkillsReload(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "changing", "", map[string]string{"scripts/v.py": "print(1)", "data": "one"})
 	d := startDaemonIn(t, dir, "")
@@ -235,13 +232,12 @@ func TestSkillsReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.cmd.Process.Signal(syscall.SIGHUP)
-	for !strings.Contains(d.log.String(), "reloaded") {
-		time.Sleep(5 * time.Millisecond)
-	}
+	d.untilLogged("reloaded")
 	d.run(script("changing", "scripts/v.py")).wantStdout(t, "2\n")
 }
 
 func TestSocketAndPortInUse(t *testing.T) {
+	t.Parallel()
 	first := startDaemon(t, "")
 	t.Run("state directory", func(t *testing.T) {
 		second := launch(t, first.dir, "")
@@ -282,6 +278,7 @@ func TestSocketAndPortInUse(t *testing.T) {
 // The daemon does not start without its boundaries. It names the missing ones and how to get
 // them.
 func TestRefusesToStartWithoutItsBoundaries(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	config := filepath.Join(dir, "skillrund.yaml")
 	if err := os.WriteFile(config, []byte("state_dir: state\nrun_dir: run\nskills: [skills]\nlisten: {unix: s.sock}\n"), 0o600); err != nil {
@@ -300,6 +297,7 @@ func TestRefusesToStartWithoutItsBoundaries(t *testing.T) {
 // On a full disk the daemon drops output and reports it. The execution still gets its
 // outcome, and later executions work once there is space.
 func TestDiskFullWhileSpooling(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	record := filepath.Join(dir, "state/record")
 	if err := os.MkdirAll(record, 0o700); err != nil {
@@ -328,6 +326,7 @@ func TestDiskFullWhileSpooling(t *testing.T) {
 }
 
 func TestRetention(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "retention: {age: 1ms, bytes: 1GiB}\n")
 	r := d.run(code("calculator", "print(1)"))
 	d.stop()
@@ -345,6 +344,7 @@ func TestRetention(t *testing.T) {
 }
 
 func TestCheckConfig(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c.yaml")
 	for text, want := range map[string]string{"network: none\n": "", "netwrok: none\n": "line 1: netwrok: unknown key; did you mean network?", "skills: [nowhere]\n": "line 1: skills[0]: "} {
@@ -370,19 +370,17 @@ func grep(text, word string) (lines []string) {
 // The log has one line for each execution: the caller, the program and its end, but no
 // arguments.
 func TestAuditLine(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "")
 	r := d.run(script("calculator", "scripts/calc.py", "40 + 2"))
 	s, err := d.skills.GetSkill(t.Context(), &pb.GetSkillRequest{Skill: "calculator"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Clients may get the outcome slightly before the log has the line.
-	var lines []string
-	for deadline := time.Now().Add(patience); len(lines) == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		lines = grep(d.log.String(), "msg=execution ")
-	}
-	d.stop() // after this the log is complete
-	if lines = grep(d.log.String(), "msg=execution "); len(lines) != 1 {
+	d.untilLogged("msg=execution ") // clients may get the outcome slightly before the log has the line
+	d.stop()                        // after this the log is complete
+	lines := grep(d.log.String(), "msg=execution ")
+	if len(lines) != 1 {
 		t.Fatalf("%d audit lines, want 1:\n%s", len(lines), strings.Join(lines, ""))
 	}
 	for _, want := range []string{r.id, "tenant=default", "principal=uid:0", "calculator@" + s.Digest, "script=scripts/calc.py", "end=EXITED", "exit_code=0", "wall_ms="} {

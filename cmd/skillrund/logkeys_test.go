@@ -30,6 +30,7 @@ var (
 // TestLogKeysOfABusyLife checks every key of all lines that a daemon logs from its start to
 // its end.
 func TestLogKeysOfABusyLife(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "changing", "", map[string]string{"scripts/v.py": "print(1)"})
 	d := startDaemonIn(t, dir, "drain: 100ms\naudit: {arguments: truncated}\nlog: {format: json, level: debug}\n")

@@ -128,6 +128,7 @@ func (d *running) newest() *pb.Outcome {
 
 // The messages of one agent's conversation.
 func TestMCPOverStandardStreams(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "waits", "", map[string]string{"scripts/wait.py": waitSkill})
 	d := startDaemonIn(t, dir, "")
@@ -172,7 +173,8 @@ func TestMCPOverStandardStreams(t *testing.T) {
 
 // Every message in a pipe is answered, even if standard input ends right after the last one.
 func TestMCPAnswersAPipe(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	a := d.startAgent(t)
 	a.initialize()
 	const last = 20
@@ -198,6 +200,7 @@ func TestMCPAnswersAPipe(t *testing.T) {
 
 // When an agent ends, in any way, its execution is cancelled.
 func TestMCPAgentGoes(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "waits", "", map[string]string{"scripts/wait.py": waitSkill})
 	d := startDaemonIn(t, dir, "")
@@ -227,6 +230,7 @@ func TestMCPAgentGoes(t *testing.T) {
 
 // When the daemon ends, no agent waits forever.
 func TestMCPDaemonGoes(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		end  func(d *running)
@@ -267,6 +271,7 @@ func TestMCPDaemonGoes(t *testing.T) {
 
 // The client of the MCP SDK, over a pipe and over HTTP, on a Unix socket and on loopback.
 func TestMCPClients(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "listen: {unix: s.sock, mcp_tcp: '127.0.0.1:0'}\n")
 	address := tcpAddress(t, d)
 	socket := filepath.Join(d.dir, "mcp.sock")
@@ -319,6 +324,7 @@ func TestMCPClients(t *testing.T) {
 
 // The MCP socket has the mode unix_mode. A daemon without mcp_unix has no MCP socket.
 func TestMCPSocket(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "listen: {unix: s.sock, unix_mode: 0600}\n")
 	info, err := os.Stat(filepath.Join(d.dir, "mcp.sock"))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -339,6 +345,7 @@ func TestMCPSocket(t *testing.T) {
 // A session belongs to its user, whom the kernel names. Another user who knows its id can't
 // use it.
 func TestMCPSessionOfAnotherUser(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "listen: {unix: s.sock, unix_mode: 0666}\n")
 	if err := os.Chmod(d.dir, 0o755); err != nil {
 		t.Fatal(err)

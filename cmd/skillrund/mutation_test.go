@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -48,6 +49,7 @@ func mutations(t testing.TB) map[string]mutation {
 }
 
 func TestMutation(t *testing.T) {
+	t.Parallel()
 	daemon := buildFaulty(t)
 	cases := hostileCasesByID(t)
 	all := mutations(t)
@@ -80,18 +82,34 @@ func TestMutation(t *testing.T) {
 	}
 }
 
-// buildFaulty builds the daemon that can switch layers off, without skillrun-python.
+// faultyDir has the daemon of buildFaulty; "" if there is none. TestMain removes it.
+var faultyDir string
+
+var faulty = sync.OnceValue(func() error {
+	var err error
+	if faultyDir, err = os.MkdirTemp("/var/tmp", "skillrund-faulty-"); err != nil {
+		return err
+	}
+	if out, err := exec.Command("go", "build", "-tags", faultTag, "-o", faultyDir, ".").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+})
+
+// buildFaulty builds the daemon that can switch layers off, once, without skillrun-python.
+// It returns the daemon's path.
 func buildFaulty(t testing.TB) string {
 	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the daemon makes sandboxes, which needs root")
+	}
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command to build the weakened daemon with")
 	}
-	path := filepath.Join(newDir(t), "skillrund")
-	out, err := exec.Command("go", "build", "-tags", faultTag, "-o", path, ".").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := faulty(); err != nil {
+		t.Fatal(err)
 	}
-	return path
+	return filepath.Join(faultyDir, "skillrund")
 }
 
 // The build tag and the environment variable of sandbox/fault.go.
@@ -146,8 +164,8 @@ func wantNoSwitch(t *testing.T, program string) {
 			t.Errorf("%s is built with the tag: %v, want %v", tt.path, got, tt.want)
 		}
 	}
-	t.Setenv(faultVar, "capabilities")
-	d := startHostile(t, "") // it serves only if it finds every boundary
+	d := launchFaulty(t, binary(t, "skillrund"), "capabilities", "")
+	d.waitServing() // it serves only if it finds every boundary
 	d.run(shell("hostile", "grep CapEff /proc/self/status")).wantStdout(t, "CapEff:\t0000000000000000\n")
 }
 
@@ -219,6 +237,7 @@ var broken = []struct {
 // TestMutationOfTheDaemon runs tests of the hostile suite that attack no sandbox against
 // broken daemons. The tests must fail.
 func TestMutationOfTheDaemon(t *testing.T) {
+	t.Parallel()
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {
 			dir := newDir(t)
@@ -232,7 +251,12 @@ func TestMutationOfTheDaemon(t *testing.T) {
 				}
 			}
 			script := fmt.Sprintf("#!/bin/sh -e\nconfig=$2 dir=$(dirname \"$2\")\n%s\nexec %s \"$@\"\n", b.script, whole)
-			if err := os.WriteFile(filepath.Join(dir, "skillrund"), []byte(script), 0o755); err != nil {
+			// Another test's child that is forked meanwhile would keep the script open for writing.
+			// Then it can't be executed, ETXTBSY in execve(2).
+			syscall.ForkLock.RLock()
+			err := os.WriteFile(filepath.Join(dir, "skillrund"), []byte(script), 0o755)
+			syscall.ForkLock.RUnlock()
+			if err != nil {
 				t.Fatal(err)
 			}
 			self, err := os.Executable()

@@ -246,6 +246,7 @@ func startFaultyZygote(t testing.TB, program, layer string, pythonZygotes int) *
 }
 
 func TestMutationOfPrepared(t *testing.T) {
+	t.Parallel()
 	daemon := buildFaulty(t)
 	cases := hostileCasesByID(t)
 	all := zygoteMutations(t)

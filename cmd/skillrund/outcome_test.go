@@ -13,6 +13,7 @@ import (
 )
 
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "finder", "allowed-tools: Bash", nil)
 	d := startDaemonIn(t, dir, "limits: {default: {memory: 128MiB}}\n")
@@ -123,7 +124,8 @@ func in(req *pb.ExecuteRequest, dir string) *pb.ExecuteRequest {
 }
 
 func TestUsageIsMeasured(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	r := d.run(code("calculator", "import time\nx = bytearray(64 << 20)\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"))
 	r.wantExit(t, 0)
 	u := r.outcome.Usage
@@ -141,6 +143,7 @@ func TestUsageIsMeasured(t *testing.T) {
 // All processes end with the main process. The answer does not wait for a child that holds
 // stdout open.
 func TestBackgroundChildrenEnd(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "")
 	for name, req := range map[string]*pb.ExecuteRequest{
 		"child":       code("calculator", "import subprocess\nsubprocess.Popen(['sleep', '3600'])\nprint('done')"),
@@ -159,6 +162,7 @@ func TestBackgroundChildrenEnd(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "concurrency: {running: 1}\n")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -211,7 +215,8 @@ func TestCancel(t *testing.T) {
 }
 
 func TestCancelGraceEndsInKill(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s, err := d.runs.Execute(ctx, shell("calculator", "trap '' TERM; echo ready; while :; do sleep 0.05; done"))
@@ -229,7 +234,8 @@ func TestCancelGraceEndsInKill(t *testing.T) {
 }
 
 func TestSignal(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s, err := d.runs.Execute(ctx, shell("calculator", "trap 'echo one; exit 0' USR1; echo ready; while :; do sleep 0.05; done"))
@@ -253,6 +259,7 @@ func TestSignal(t *testing.T) {
 }
 
 func TestQueueTimeUp(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "concurrency: {running: 1, queued: 1}\n")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -292,6 +299,7 @@ func TestQueueTimeUp(t *testing.T) {
 
 // Of twenty executions at once, each has its own output only.
 func TestExecutionsAtOnceAreIndependent(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "")
 	done := make(chan error)
 	const n = 20

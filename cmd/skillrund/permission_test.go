@@ -27,6 +27,7 @@ const (
 // caller. A skill with the rule refuses it and names the field or the rule. With a skill that
 // allows every command the program runs, which shows that the attack works.
 func TestRulesAreNotPassedAround(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		name, rules, command string
 		needs, dir           string
@@ -97,6 +98,7 @@ func TestRulesAreNotPassedAround(t *testing.T) {
 // A git that a rule covers gets an environment that ignores programs in a repository's
 // configuration. Here the script of the skill unpacks the repository.
 func TestCoveredGitIgnoresARepositorysPrograms(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("no git here")
 	}

@@ -5,22 +5,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
-
-// until waits until done returns true, and fails the test with what after patience.
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
-}
 
 // zygotePid returns the pid of the daemon's zygote, "" if none runs.
 func (d *running) zygotePid() string {
@@ -49,6 +38,7 @@ func killPid(t testing.TB, pid string) {
 // Killing the zygote ends the executions in its sandboxes. The daemon reports them as lost,
 // leaves nothing, and starts another zygote.
 func TestZygoteDies(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	d := startDaemonIn(t, dir, "")
@@ -75,6 +65,7 @@ func TestZygoteDies(t *testing.T) {
 
 // The daemon never uses waiting sandboxes that were killed.
 func TestWaitingSandboxesAreKilled(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeHostileSkill(t, dir)
 	d := startDaemonIn(t, dir, "")

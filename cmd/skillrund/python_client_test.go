@@ -74,18 +74,21 @@ func runPython(t *testing.T, env []string, modules ...string) {
 
 // The Python client with a fake daemon, for answers that a real daemon rarely gives.
 func TestPythonClientAlone(t *testing.T) {
+	t.Parallel()
 	runPython(t, nil, "tests.test_follow", "tests.test_start", "tests.test_calls")
 }
 
 // The Python client with the real daemon: executions, input, files, artifacts, refusals and
 // broken connections.
 func TestPythonClientAgainstDaemon(t *testing.T) {
+	t.Parallel()
 	d := pythonDaemon(t, "listen: {unix: s.sock, tcp: \"127.0.0.1:0\"}\n")
 	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock", "SKILLRUN_TCP=" + tcpAddress(t, d)}, "tests.test_daemon")
 }
 
 // The Python client while its daemon is killed and started again.
 func TestPythonClientSurvivesRestart(t *testing.T) {
+	t.Parallel()
 	d := pythonDaemon(t, "")
 	control, err := net.Listen("unix", filepath.Join(d.dir, "control"))
 	if err != nil {
@@ -122,12 +125,14 @@ func TestPythonClientSurvivesRestart(t *testing.T) {
 // The tools of the agent examples, called as a Google ADK agent and a LangChain deepagents
 // agent would call them. Stand-ins replace the frameworks.
 func TestAgentTools(t *testing.T) {
+	t.Parallel()
 	d := pythonDaemon(t, "")
 	runPython(t, []string{"SKILLRUN_ADDRESS=unix://" + d.dir + "/s.sock"}, "test_agents")
 }
 
 // mypy finds no errors in the types of the Python client and of the agent examples.
 func TestPythonClientTypes(t *testing.T) {
+	t.Parallel()
 	for name, files := range map[string][]string{
 		"client": nil, // its pyproject.toml names the files
 		"agents": {"--ignore-missing-imports", "../../examples/agents/skill_tools.py", "../../examples/agents/adk_agent.py", "../../examples/agents/deepagents_agent.py"},

@@ -54,6 +54,7 @@ func withoutPython(t testing.TB) []string {
 // On a machine without Python the daemon starts, and every source runs on the embedded
 // Python.
 func TestNoPython(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", "allowed-tools: Bash(python:*), Bash(python3:*)", map[string]string{
 		"scripts/who.py":    "import sys; print(sys.executable, sys.prefix, *sys.argv[1:])",
@@ -119,6 +120,7 @@ func TestNoPython(t *testing.T) {
 
 // make demo needs no Python on the machine.
 func TestDemoWithoutPython(t *testing.T) {
+	t.Parallel()
 	newDir(t) // skips the test without root, which the demo needs
 	hide := withoutPython(t)
 	cmd := exec.Command(hide[0], append(hide[1:], "/bin/bash", "../../deploy/demo.sh")...)
@@ -137,6 +139,7 @@ func TestDemoWithoutPython(t *testing.T) {
 
 // In a sandbox every name of Python means the chosen one, in every kind of child process.
 func TestChosenPython(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	const who = "import sys; print(sys.executable, sys.prefix)"
 	files := map[string]string{
@@ -217,6 +220,7 @@ for name in ("python", "python3", sys.executable):
 
 // The embedded Python has the modules that scripts import. No script can change it.
 func TestEmbeddedPythonWorks(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", "", map[string]string{"scripts/pool.py": `import multiprocessing as mp
 def square(n): return n * n
@@ -261,6 +265,7 @@ if __name__ == '__main__':
 // The embedded Python is unpacked once, and again if its files changed. Without a bundle the
 // daemon starts and logs a warning, but with python: embedded it does not start.
 func TestEmbeddedPythonIsUnpackedOnce(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	state := filepath.Join(dir, "state/python") // instead of the directory that tests share
 	if err := os.MkdirAll(state, 0o700); err != nil {
@@ -305,12 +310,10 @@ func TestEmbeddedPythonIsUnpackedOnce(t *testing.T) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(binary(t, "skillrund"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(bin, "skillrund"), data, 0o755); err != nil {
-		t.Fatal(err)
+	// cp writes the copy: a child that another test has just forked would keep a file of this
+	// process open, and a file that is open for writing can't be executed, ETXTBSY in execve(2).
+	if out, err := exec.Command("/usr/bin/cp", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	alone := []string{"/bin/sh", "-c", `exec ` + bin + `/skillrund "$@"`}
 	d = launch(t, dir, "", alone...)

@@ -18,6 +18,7 @@ import (
 // Every refused request gets its code, its reason and a sentence that says what to do. It
 // leaves no record.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	writeSkill(t, dir, "demo", `allowed-tools: "Bash(git status:*)"
 max_execution_time: 60
@@ -188,6 +189,7 @@ max_memory: 256`, map[string]string{
 
 // A skill that can't be loaded does not keep other skills from loading.
 func TestBrokenSkillsDoNotStopTheDaemon(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	write := func(path, text string) {
 		t.Helper()

@@ -44,6 +44,7 @@ type shippedCase struct {
 }
 
 func TestShippedSkills(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/shipped/*.json")
 	if err != nil || len(files) < 6 {
 		t.Fatalf("%d case files, %v; want one for each of six skills", len(files), err)

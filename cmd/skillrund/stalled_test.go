@@ -105,6 +105,7 @@ func stallMessages(t *testing.T, dial dialFunc, message []byte, streams int, pas
 // A daemon with 128 MiB of memory survives 240 MiB of messages that never become complete.
 // They come from several callers, then from one. It still answers other requests.
 func TestFloodOfStalledMessages(t *testing.T) {
+	t.Parallel()
 	const (
 		connections = 16
 		streams     = 10       // of one connection

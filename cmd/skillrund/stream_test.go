@@ -15,7 +15,8 @@ import (
 // The script prints the next number only after the client has received the last one. If
 // output were not live, the test would not end.
 func TestOutputIsLive(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s, err := d.runs.ExecuteInteractive(ctx)
@@ -41,7 +42,8 @@ func TestOutputIsLive(t *testing.T) {
 }
 
 func TestLargeOutput(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	for _, tt := range []struct {
 		name             string
 		total, limit     int64
@@ -93,7 +95,8 @@ func alphabet() string {
 
 // A client that stops reading slows neither the script nor another client.
 func TestReaderThatStops(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req := code("calculator", "import sys\nfor i in range(8 << 10): sys.stdout.buffer.write(b'x' * 1024)")
@@ -129,7 +132,8 @@ func (d *running) attach(id string, after uint64) *result {
 }
 
 func TestAttachResumesByteForByte(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	whole := d.run(shell("calculator", "for i in $(seq 300); do echo line $i; echo err $i >&2; done; exit 4"))
 	last := uint64(len(whole.events))
 	for _, after := range []uint64{0, 1, 2, last / 2, last - 1, last} {
@@ -162,7 +166,8 @@ func TestAttachResumesByteForByte(t *testing.T) {
 }
 
 func TestDisconnect(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	const loop = "echo ready; while [ ! -e go ]; do sleep 0.02; done"
 	begin := func(t *testing.T, policy pb.OnDisconnect, text string) string {
 		t.Helper()
@@ -206,6 +211,7 @@ func TestDisconnect(t *testing.T) {
 }
 
 func TestKeepalive(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "keepalive: 50ms\n")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -228,6 +234,7 @@ func TestKeepalive(t *testing.T) {
 }
 
 func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	d := startDaemonIn(t, dir, "")
 	req := code("calculator", "import uuid; print(uuid.uuid4())")

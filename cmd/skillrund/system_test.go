@@ -7,6 +7,7 @@ import (
 )
 
 func TestCapabilities(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "concurrency: {running: 3, reserved: 2}\n") // startDaemon waits until it serves
 	c, err := d.system.GetCapabilities(t.Context(), &pb.GetCapabilitiesRequest{})
 	if err != nil {
@@ -35,7 +36,8 @@ func TestCapabilities(t *testing.T) {
 }
 
 func TestListAndGet(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	var ids []string
 	for i, text := range []string{"print(1)", "import sys; sys.exit(3)", "print(3)"} {
 		req := code("calculator", text)
@@ -64,7 +66,8 @@ func TestListAndGet(t *testing.T) {
 
 // A script can start a server and connect to it by address and by name.
 func TestLoopbackIsUp(t *testing.T) {
-	d := startDaemon(t, "")
+	t.Parallel()
+	d := startShared(t)
 	r := d.run(code("calculator", `
 import http.server, threading, urllib.request
 s = http.server.HTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+)
+
+// shared is one daemon for all tests that need only the default configuration and that look
+// at nothing but their own skills and executions. The first of these tests starts it, and
+// TestMain ends it.
+var shared sharedDaemon
+
+type sharedDaemon struct {
+	once sync.Once
+	d    *running
+	all  *verdict // the daemon outlives the test that starts it
+}
+
+// startShared returns the shared daemon as t sees it.
+func startShared(t testing.TB) *running {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the daemon makes sandboxes, which needs root")
+	}
+	shared.once.Do(func() {
+		shared.all = &verdict{TB: t, ctx: context.Background()}
+		done := make(chan struct{})
+		go func() { // Fatal ends this goroutine
+			defer close(done)
+			shared.d = startDaemon(shared.all, "")
+		}()
+		<-done
+	})
+	if shared.d == nil {
+		t.Fatal(shared.all.text())
+	}
+	mine := *shared.d
+	mine.t = t
+	return &mine
+}
+
+// addSkill writes a skill, see writeSkill, and waits until the daemon has it. No other test
+// may write a skill of this name.
+func (d *running) addSkill(name, frontMatter string, files map[string]string) {
+	d.t.Helper()
+	writeSkill(d.t, d.dir, name, frontMatter, files)
+	d.reload(name)
+}
+
+// end checks that the tests left nothing in the daemon, and stops the daemon.
+func (s *sharedDaemon) end() error {
+	if s.all == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() { // Fatal ends this goroutine
+		defer close(done)
+		if s.d != nil {
+			s.d.wantNothingLeft()
+			s.d.wantNoProcess()
+		}
+	}()
+	<-done
+	s.all.cleanUp()
+	if s.all.Failed() {
+		return errors.New(s.all.text())
+	}
+	return nil
+}
