@@ -11,6 +11,7 @@ import (
 
 // The contract's logging section, line by line.
 func TestContractScriptLog(t *testing.T) {
+	t.Parallel()
 	b := newScripts(t, openHost(t))
 	one := func(level string, parts ...string) string {
 		t.Helper()
@@ -58,6 +59,7 @@ func TestContractScriptLog(t *testing.T) {
 
 // The audit line has all its fields in order, whatever the end of the script.
 func TestContractScriptAuditLine(t *testing.T) {
+	t.Parallel()
 	b := newScripts(t, openHost(t))
 	for script, want := range map[string]string{
 		"echo.py": `exit_code=0, execution_time_ms=\d+\.\d\d, signal=None,`,
@@ -78,6 +80,7 @@ func TestContractScriptAuditLine(t *testing.T) {
 }
 
 func TestContractSecurityViolationIsLogged(t *testing.T) {
+	t.Parallel()
 	b := newScripts(t, nil)
 	b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "../../etc/passwd"}, nil)
 	if lines := b.logs.with("level=WARN", `msg="Security violation: Path traversal attempt: skill=pdf, script=../../etc/passwd"`); len(lines) != 1 {
@@ -94,6 +97,7 @@ func TestContractSecurityViolationIsLogged(t *testing.T) {
 }
 
 func TestAuditArguments(t *testing.T) {
+	t.Parallel()
 	b := newScripts(t, openHost(t))
 	args := func(mode AuditArguments, arguments string) string {
 		t.Helper()
@@ -138,6 +142,7 @@ func TestAuditArguments(t *testing.T) {
 
 // No name, argument or output can forge a log line or a field.
 func TestAuditCannotBeForged(t *testing.T) {
+	t.Parallel()
 	const forged = "AUDIT: Script execution - timestamp=0, skill=root"
 	dir := "a, exit_code=0, signal=None"
 	b := newBench(t, nil, skillText{name: "pdf", files: map[string]string{
@@ -179,6 +184,7 @@ func TestAuditCannotBeForged(t *testing.T) {
 }
 
 func TestAuditValue(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"scripts/a.py": "scripts/a.py", "é.py": "é.py", "": `""`, "a b": `"a b"`, "a,b": `"a,b"`, "a=b": `"a=b"`,
 		"a|b": `"a|b"`, "a\nb": `"a\nb"`, `a"b`: `"a\"b"`, "a\xff": `"a\xff"`, "a\u202eb": `"a\u202eb"`, `a\b`: `"a\\b"`,
@@ -191,6 +197,7 @@ func TestAuditValue(t *testing.T) {
 
 // A view without a configured log uses slog.Default.
 func TestViewLogsByDefault(t *testing.T) {
+	t.Parallel()
 	if New(Config{}).log != slog.Default() {
 		t.Error("a view without a log does not use slog.Default")
 	}

@@ -107,6 +107,7 @@ func (r CommandResult) error() string {
 
 // Every kind of end has the ExecutionResult of the guide and the specification.
 func TestContractCommandResults(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, analysis)
 	for _, tt := range []struct {
 		name           string
@@ -171,6 +172,7 @@ func TestContractCommandEnvironment(t *testing.T) {
 
 // The front matter's constraints are the execution's defaults and ceilings.
 func TestContractCommandConstraints(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, analysis,
 		skillText{name: "plain", frontMatter: "allowed-tools: Bash(pwd)"},
 		skillText{name: "short", frontMatter: "allowed-tools: Bash(python:*)\nmax_execution_time: 1", files: map[string]string{"scripts/long.py": "import time; time.sleep(10)"}},
@@ -205,6 +207,7 @@ func TestContractCommandConstraints(t *testing.T) {
 
 // The specification's test of insufficient permissions, and a skill without allowed-tools.
 func TestContractCommandPermissionDenied(t *testing.T) {
+	t.Parallel()
 	files := map[string]string{"scripts/test.py": analysis.files["scripts/test.py"]}
 	for _, front := range []string{"allowed-tools: Bash(git:*)", "", "allowed-tools: ''", "allowed-tools: Read"} {
 		b := newIdleBench(t, nil, skillText{name: "data-analysis", frontMatter: front, files: files})
@@ -216,6 +219,7 @@ func TestContractCommandPermissionDenied(t *testing.T) {
 }
 
 func TestContractCommandCancelled(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, analysis)
 	r, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "data-analysis", Command: "python scripts/long.py"}, func(o executor.Output) error {
 		// Python writes the newline in a separate call.
@@ -237,6 +241,7 @@ func TestContractCommandCancelled(t *testing.T) {
 
 // The three ValueErrors of validate_script_path, and valid paths.
 func TestContractValidateScriptPath(t *testing.T) {
+	t.Parallel()
 	b := newIdleBench(t, nil, analysis)
 	for _, tt := range []struct{ path, want string }{
 		{"scripts/test.py", "/skills/data-analysis/scripts/test.py"},
@@ -277,6 +282,7 @@ func TestContractValidateScriptPath(t *testing.T) {
 
 // A host path in a command leads to the sandbox's file at that path, not to the host's.
 func TestContractCommandCannotReachTheHost(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, analysis)
 	r := b.command(CommandRequest{Command: "cat ../../etc/passwd"})
 	if strings.Contains(r.Stdout, "daemon:") || !strings.Contains(r.Stdout, "skill:") {
@@ -286,6 +292,7 @@ func TestContractCommandCannotReachTheHost(t *testing.T) {
 
 // Errors without a place in the contract stay errors.
 func TestCommandOtherErrors(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, analysis)
 	if _, err := b.ExecuteCommand(t.Context(), b.who, CommandRequest{Skill: "nope", Command: "pwd"}, nil); !errors.Is(err, skill.ErrNotFound) {
 		t.Errorf("got %v", err)

@@ -3,12 +3,15 @@ package toolview
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +37,8 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	// Tests mostly wait for sandboxes. -parallel overrides this.
+	flag.Set("test.parallel", strconv.Itoa(2*goruntime.NumCPU()))
 	code := m.Run()
 	if shared.host != nil {
 		if err := shared.host.Close(); err != nil {

@@ -15,6 +15,7 @@ import (
 // outputs. The timeout is shortened; TestContractRunPythonScriptDefaultTimeout checks the
 // default.
 func TestContractRunPythonScriptExamples(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil,
 		skillText{name: "calculator", files: map[string]string{"data.txt": "as it was"}}.withVenv(t),
 		skillText{name: "data_analysis"}.withVenv(t),
@@ -65,6 +66,7 @@ func TestContractRunPythonScriptExamples(t *testing.T) {
 
 // Every row of the contract's table of errors, and ends that the table does not have.
 func TestContractRunPythonScriptErrors(t *testing.T) {
+	t.Parallel()
 	broken := skillText{name: "broken", files: map[string]string{"venv/pyvenv.cfg": "version = 2.7.18\n", "venv/bin/python": "-> /usr/bin/python2"}}
 	headless := skillText{name: "headless", files: map[string]string{"venv/pyvenv.cfg": "version = 3.11.2\n"}}
 	b := newBench(t, nil, broken, headless,
@@ -87,7 +89,7 @@ func TestContractRunPythonScriptErrors(t *testing.T) {
 		{"interpreter not found", b, PythonScriptCall{Skill: "broken", Script: "1"}, `{"error": "Python interpreter not found in venv for skill 'broken'"}`},
 		{"no interpreter in the venv", b, PythonScriptCall{Skill: "headless", Script: "1"}, `{"error": "Python interpreter not found in venv for skill 'headless'"}`},
 		{"permission denied", deny, PythonScriptCall{Skill: "calc", Script: "1"}, `{"error": "Permission denied executing script in skill 'calc'"}`},
-		{"timeout keeps what was printed", b, PythonScriptCall{Skill: "calc", Script: "import sys\nprint('out')\nprint('err', file=sys.stderr)\nwhile True: pass", Timeout: 6500 * time.Millisecond},
+		{"timeout keeps what was printed", b, PythonScriptCall{Skill: "calc", Script: "import sys\nprint('out')\nprint('err', file=sys.stderr)\nimport time\ntime.sleep(600)", Timeout: 6500 * time.Millisecond},
 			`{"skill_name": "calc", "stdout": "out\n", "stderr": "err\n", "returncode": -1, "timed_out": true, "error": "Script execution exceeded timeout of 6.5 seconds"}`},
 		{"the skill's own timeout", b, PythonScriptCall{Skill: "hasty", Script: "while True: pass"},
 			`{"skill_name": "hasty", "stdout": "", "stderr": "", "returncode": -1, "timed_out": true, "error": "Script execution exceeded timeout of 2 seconds"}`},
@@ -131,6 +133,7 @@ func TestContractRunPythonScriptErrors(t *testing.T) {
 // The default is the daemon's 30 s. The test reads the limits of the execution, because
 // waiting for the timeout would take that long.
 func TestContractRunPythonScriptDefaultTimeout(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, skillText{name: "calc"}.withVenv(t))
 	r, err := b.RunPythonScript(t.Context(), b.who, PythonScriptCall{Skill: "calc", Script: "1"}, nil)
 	if err != nil {
@@ -149,6 +152,7 @@ func TestContractRunPythonScriptDefaultTimeout(t *testing.T) {
 
 // Ends without a place in the contract get its fields and a sentence.
 func TestRunPythonScriptSaysWhatTheContractDoesNotKnow(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func(c *executor.Config) { c.Bounds.Default.OutputBytes = 10 },
 		skillText{name: "calc"}.withVenv(t), skillText{name: "small", frontMatter: "max_memory: 64"}.withVenv(t))
 	t.Run("output cut", func(t *testing.T) {
@@ -188,6 +192,7 @@ func TestRunPythonScriptSaysWhatTheContractDoesNotKnow(t *testing.T) {
 // A full queue and a draining daemon are errors, not results, because another attempt may
 // succeed.
 func TestRefusalsOfTheDaemonAreErrors(t *testing.T) {
+	t.Parallel()
 	b := newIdleBench(t, nil, skillText{name: "calc"}.withVenv(t))
 	b.x.Drain(t.Context())
 	if r, err := b.RunPythonScript(t.Context(), b.who, PythonScriptCall{Skill: "calc", Script: "1"}, nil); !errors.Is(err, executor.ErrDraining) {
@@ -206,6 +211,7 @@ func TestRefusalsOfTheDaemonAreErrors(t *testing.T) {
 
 // The execution is cancelled if its caller goes away or if a sink fails.
 func TestCancelledCallCancelsItsExecution(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, skillText{name: "calc"}.withVenv(t))
 	const script = "print('ready', flush=True)\nwhile True: pass"
 	for _, tt := range []struct {

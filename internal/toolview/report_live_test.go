@@ -10,8 +10,10 @@ import (
 // A sink gets everything that the program prints, however the output is cut into pieces,
 // and nothing of the runner's line.
 func TestQuietSink(t *testing.T) {
+	t.Parallel()
 	by := newRunner(false)
 	line := fmt.Sprintf("[%s 5 6869]\n", by.token)
+	another := fmt.Sprintf("[%s 5 6869]\n", newRunner(false).token)
 	for _, tt := range []struct{ name, printed, want string }{
 		{"nothing", "", ""},
 		{"no line", "a[exception b\n[", "a[exception b\n["},
@@ -19,7 +21,7 @@ func TestQuietSink(t *testing.T) {
 		{"text before it", "boom\n" + line, "boom\n"},
 		{"text on both sides", "boom\n" + line + "after [exc", "boom\nafter [exc"},
 		{"a line without an end", "boom\n" + line[:len(line)-3], "boom\n"},
-		{"another call's line", "[exception " + "X" + line[12:], "[exception " + "X" + line[12:]},
+		{"another call's line", another, another},
 		{"its begin twice", line[:9] + line, line[:9]},
 	} {
 		for size := 1; size <= len(tt.printed)+1; size++ {

@@ -11,6 +11,7 @@ import (
 // For every way in which a program can end, the text says whether an exception ended it,
 // and which one.
 func TestContractRunPythonExceptions(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, skillText{name: "demo", files: map[string]string{
 		"scripts/fails.py":  "import sys\n\ndef f():\n    raise KeyError('k')\n\nf()\n",
 		"scripts/broken.py": "x = 1\ny = )\n",
@@ -92,6 +93,7 @@ func TestContractRunPythonExceptions(t *testing.T) {
 }
 
 func TestCutReport(t *testing.T) {
+	t.Parallel()
 	r := runner{token: "exception T"}
 	for _, tt := range []struct{ stderr, left, traceback, message string }{
 		{"tb\n[exception T 3 6d]\n", "", "tb\n", "m"},

@@ -18,6 +18,7 @@ import (
 // The promises of the document "IronPython sandbox and RunPython built-in tool" about
 // validation, paths, execution and output, row by row.
 func TestContractRunPython(t *testing.T) {
+	t.Parallel()
 	demo := skillText{name: "demo", files: map[string]string{
 		"scripts/hello.py":  "import os, sys\nprint('hello from', __file__, os.getcwd())",
 		"scripts/fails.py":  "print('before')\nraise KeyError('k')",
@@ -118,6 +119,7 @@ func TestContractRunPython(t *testing.T) {
 // All output before a failure is in the text, and the traceback once, before the output on
 // stderr.
 func TestContractRunPythonKeepsWhatWasPrinted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: `
 import sys
@@ -144,6 +146,7 @@ except KeyError as e:
 
 // The view's default of 60 s applies below the limits of the skill and the daemon.
 func TestContractRunPythonDefaultTimeout(t *testing.T) {
+	t.Parallel()
 	wide := newBench(t, nil, skillText{name: "slow", frontMatter: "max_execution_time: 300"})
 	narrow := newBench(t, func(c *executor.Config) { c.Bounds.Default.Wall, c.Bounds.Max.Wall = 5*time.Second, 10*time.Second })
 	for _, tt := range []struct {
@@ -162,6 +165,7 @@ func TestContractRunPythonDefaultTimeout(t *testing.T) {
 }
 
 func TestRunPythonArtifactsAndCutOutput(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "open('out.txt', 'w').write('kept')\nprint('x' * 100)", KeepBytes: 4}, nil)
 	if err != nil {
@@ -176,6 +180,7 @@ func TestRunPythonArtifactsAndCutOutput(t *testing.T) {
 }
 
 func TestRunPythonOtherEnds(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		outcome executor.Outcome
 		want    string
@@ -191,6 +196,7 @@ func TestRunPythonOtherEnds(t *testing.T) {
 
 // A full queue and a sandbox that cannot be made are errors of the daemon.
 func TestNoSlotIsAnError(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func(c *executor.Config) { c.MaxRunning, c.QueueTimeout = 1, time.Millisecond }, skillText{name: "calc"}.withVenv(t))
 	full, free := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
@@ -216,6 +222,7 @@ func TestNoSlotIsAnError(t *testing.T) {
 }
 
 func TestWriteBuiltIn(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "builtin")
 	root, err := WriteBuiltIn(dir)
 	if err != nil {
@@ -251,6 +258,7 @@ func TestWriteBuiltIn(t *testing.T) {
 
 // A user's folder cannot take the built-in skill's name.
 func TestBuiltInSkillIsNotReplaced(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, skillText{name: BuiltInSkill, files: map[string]string{"theirs.txt": "x"}})
 	r, err := b.RunPython(t.Context(), b.who, PythonCall{Code: "import os\nprint(os.listdir())"}, nil)
 	if want := "Stdout:\n['SKILL.md']\n\nStderr:\n"; err != nil || r.Text != want {
@@ -267,6 +275,7 @@ func TestBuiltInSkillIsNotReplaced(t *testing.T) {
 
 // NoCode refuses code, also in input files, and allows the skill's scripts.
 func TestRunPythonFollowsPolicy(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func(c *executor.Config) { c.Policy = permission.Policy{NoCode: true} },
 		skillText{name: "demo", files: map[string]string{"x.py": "print(1)"}})
 	for call, want := range map[*PythonCall]string{
@@ -281,6 +290,7 @@ func TestRunPythonFollowsPolicy(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"a\r\né\x00": "a\r\né\x00", "\xff\xfe": "\ufffd\ufffd", "a\xe2\x82": "a\ufffd", "\xe2\x82b": "\ufffdb", "\xf0\x9f\x98\xf0": "\ufffd\ufffd",
 		"\xed\xa0\x80": "\ufffd\ufffd\ufffd", "\xe2\x82\xe2\x82\xac": "\ufffd€", "\xc0\x80": "\ufffd\ufffd", "\xf4\x90\x80\x80": "\ufffd\ufffd\ufffd\ufffd", "\ufffd": "\ufffd", "\xc3": "\ufffd",

@@ -20,6 +20,7 @@ import (
 // The definition of the document "Tool Contract: run_python_script", except for the
 // description, which is different here because the file system is.
 func TestContractRunPythonScriptDefinition(t *testing.T) {
+	t.Parallel()
 	const schema = `{"type": "object", "properties": {"skill_name": {"type": "string", "description": "Name of the skill whose venv to use"}, "script": {"type": "string", "description": "Python code to execute"}}, "required": ["skill_name", "script"]}`
 	tool := runPythonScriptTool.Tool
 	want := `{"type": "function", "function": {"name": "run_python_script", "description": "` + tool.Description + `", "parameters": ` + schema + `}}`
@@ -34,6 +35,7 @@ func TestContractRunPythonScriptDefinition(t *testing.T) {
 // Models see the same tools in the same order, and calls are checked against every part of
 // the schemas.
 func TestTools(t *testing.T) {
+	t.Parallel()
 	var names []string
 	for _, tool := range New(Config{}).Tools() {
 		names = append(names, tool.Name)
@@ -115,6 +117,7 @@ func (b *bench) toolCall(name, arguments string) Result {
 
 // Each tool, and the text that a model gets.
 func TestCall(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("é", DefaultReadBytes/2) + "end"
 	b := newBench(t, nil,
 		skillText{name: "calc", frontMatter: "allowed-tools: Bash(echo:*), Bash(yes:*)", files: map[string]string{
@@ -200,6 +203,7 @@ func TestCall(t *testing.T) {
 // A result has the beginning of long output and says so. The execution's record and the
 // sink have all of it.
 func TestCallCutsOutput(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, skillText{name: "calc", frontMatter: "allowed-tools: Bash(cat:*)", files: map[string]string{
 		"big.py": "import sys\nsys.stdout.write('é' * 200_000)", "big.txt": strings.Repeat("é", 200_000),
 	}}.withVenv(t))
@@ -233,6 +237,7 @@ func TestCallCutsOutput(t *testing.T) {
 }
 
 func TestListSkillsIsBounded(t *testing.T) {
+	t.Parallel()
 	skills := make([]skillText, MaxListedText/1000+2)
 	for i := range skills {
 		skills[i] = skillText{name: fmt.Sprintf("s-%04d", i), files: map[string]string{
@@ -254,6 +259,7 @@ func TestListSkillsIsBounded(t *testing.T) {
 }
 
 func TestCallRefusesArguments(t *testing.T) {
+	t.Parallel()
 	v := New(Config{})
 	for _, tt := range []struct{ tool, arguments, field, want string }{
 		{"run_python_script", `[]`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script"},
@@ -316,6 +322,7 @@ func FuzzCheckArguments(f *testing.F) {
 }
 
 func TestDumps(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		value any
 		want  string
@@ -348,6 +355,7 @@ func damage(t *testing.T, b *bench, name, path string) {
 
 // A file that is missing from a snapshot is an error of the daemon, not a refusal.
 func TestReadSkillFileOfADamagedSnapshot(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil, skillText{name: "calc", files: map[string]string{"x.md": "x"}})
 	damage(t, b, "calc", "x.md")
 	r, err := b.Call(t.Context(), b.who, "read_skill_file", json.RawMessage(`{"skill": "calc", "path": "x.md"}`), nil)
