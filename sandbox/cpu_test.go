@@ -32,20 +32,13 @@ func testProcessors(t *testing.T, h *Host) {
 			t.Errorf("%s: got %q, %v, want %q", file, got, err, text)
 		}
 	}
-	for late := time.After(time.Minute); ; {
+	until(t, "it was never held up", func() bool {
 		n, err := g.value("cpu", "cpu.stat", "nr_throttled")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n > 0 {
-			break
-		}
-		select {
-		case <-late:
-			t.Fatal("it was never held up")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return n > 0
+	})
 	p.Stop(0)
 	if _, err := p.Wait(); err != nil {
 		t.Error(err)

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -96,13 +97,28 @@ func TestDaemonDeath(t *testing.T) {
 
 // eventually calls f until it returns no error or a minute has passed.
 func eventually(f func() error) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	deadline := time.Now().Add(time.Minute)
 	for {
 		err := f()
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(time.Millisecond)
+		<-tick.C
+	}
+}
+
+// until is eventually for a condition. It fails the test with what.
+func until(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	if err := eventually(func() error {
+		if done() {
+			return nil
+		}
+		return errors.New(what)
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

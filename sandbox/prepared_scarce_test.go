@@ -381,22 +381,15 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 		t.Errorf("got %d Python zygotes, want the second alone", n)
 	}
 	// A program that does not exist can't start.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	until(t, "a Python zygote that can't be started is not known to be one", func() bool {
 		rested() // no start while all Python zygotes have running children
 		h.pool.askPythonZygote(noPython(), "")
-		if r := slots(h)[noPython()]; r != nil && r.failed {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a Python zygote that can't be started is not known to be one")
-		}
-	}
+		r := slots(h)[noPython()]
+		return r != nil && r.failed
+	})
 	ask(first)
 	// A Python zygote that is forking a child stays until the next shrink.
-	for deadline := time.Now().Add(time.Minute); len(slots(h)) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a Python zygote that nobody asks for stays")
-		}
+	until(t, "a Python zygote that nobody asks for stays", func() bool {
 		h.pool.mu.Lock()
 		for _, r := range h.pool.pythons {
 			r.ask("", time.Now().Add(-2*pythonIdle))
@@ -406,7 +399,8 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 		}
 		h.pool.mu.Unlock()
 		h.pool.shrink()
-	}
+		return len(slots(h)) == 0
+	})
 	noLeftovers(t, h)
 }
 

@@ -34,17 +34,13 @@ func pythonSpec(imports []string, args ...string) Spec {
 func waitForReady(t testing.TB, h *Host, s Spec) {
 	t.Helper()
 	key := s.withDefaults().profile()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	until(t, "no forked Python waits", func() bool {
 		h.pool.mu.Lock()
+		defer h.pool.mu.Unlock()
 		key.python = h.pool.serving(s.pythonKey(), s.Caller)
 		f := h.pool.buckets[key]
-		ready := key.python != (pythonKey{}) && f != nil && len(f.waiting) > 0
-		h.pool.mu.Unlock()
-		if ready {
-			return
-		}
-	}
-	t.Fatal("no forked Python waits")
+		return key.python != (pythonKey{}) && f != nil && len(f.waiting) > 0
+	})
 }
 
 func TestPythonZygote(t *testing.T) {
@@ -208,11 +204,16 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 		}
 		defer h.ids.release(lower)
 	}
+	var next *sandbox
+	var err error
+	prepared := make(chan struct{})
 	go func() {
-		time.Sleep(100 * time.Millisecond) // most likely the next one is asked for by then
-		signalPythonZygote(unix.SIGCONT)
+		defer close(prepared)
+		next, err = h.prepare(zygoteOf(h), in, s.withDefaults())
 	}()
-	next, err := h.prepare(zygoteOf(h), in, s.withDefaults())
+	until(t, "the next one is not asked for", func() bool { return unread(t, in.socket) > 0 })
+	signalPythonZygote(unix.SIGCONT)
+	<-prepared
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +224,21 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	if !next.waits() {
 		t.Error("it waits, and is said to have ended")
 	}
+}
+
+// unread returns how many bytes wait at the peer of a Unix socket, SIOCOUTQ.
+func unread(t *testing.T, socket *os.File) (n int) {
+	t.Helper()
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ioctl error
+	err = raw.Control(func(fd uintptr) { n, ioctl = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) })
+	if err := errors.Join(err, ioctl); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // Python runs code of the .pth files in a directory of packages at its start. In a forked
