@@ -69,12 +69,15 @@ comma := ,
 empty :=
 blank := $(empty) $(empty)
 
+# These take longest, so they begin first, at the same time. Most of their tests wait.
+LONGEST := ./cmd/skillrund ./sandbox
+
 .PHONY: test
 test: packages-test tools build ## Runs every test, as root
 	@echo "==> test"
 	@mkdir -p .cache
 	@SKILLRUN_BIN=$(CURDIR)/bin PATH=$(TOOLS):$$PATH gotestsum --format pkgname --jsonfile .cache/test.json -- \
-		-count=1 -timeout 20m -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) ./...
+		-count=1 -timeout 20m -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) $(LONGEST) ./...
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
 	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out
 	@echo "==> promises: every one has its test, and the test ran"
