@@ -192,6 +192,9 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 		}
 		return errors.Join(err, file.Close())
 	case unix.S_IFLNK:
+		if at == "bin" {
+			return &entryError{at, "a link; it could bring another python"}
+		}
 		return f.link(dir, at, name)
 	}
 	return &entryError{at, "a device, a pipe or a socket"}

@@ -179,6 +179,7 @@ func TestHostileResults(t *testing.T) {
 		"a link out":              {`os.symlink("/etc/passwd", "/workspace/env/x")`, "a link that leads out"},
 		"a link up":               {`os.symlink("../../../etc", "/workspace/env/x")`, "a link that leads out"},
 		"a link through another":  {`os.makedirs("/workspace/env/a/b"); os.symlink("a/b", "/workspace/env/y"); os.symlink("y/../../..", "/workspace/env/x")`, "a link that leads out"},
+		"another python":          {`os.makedirs("/workspace/env/a"); open("/workspace/env/a/python3", "w").close(); os.symlink("a", "/workspace/env/bin")`, "a link; it could bring another python"},
 		"a pipe":                  {`os.mkfifo("/workspace/env/x")`, "a device, a pipe or a socket"},
 		"too deep":                {`os.makedirs("/workspace/env/" + "d/" * 100)`, "deeper than"},
 		"control characters":      {`open("/workspace/env/a\nb", "w")`, "control characters"},
