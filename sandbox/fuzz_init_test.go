@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/binary"
 	"flag"
 	"fmt"
@@ -122,11 +123,12 @@ const (
 )
 
 // run sends the harness one input: choices has one byte for the result of each system call,
-// and text holds the bytes that the program's peers send.
-func (h *harness) run(t *testing.T, which byte, choices, text []byte) {
+// and text holds the bytes that the program's peers send. It returns how far the program
+// came (harness.h).
+func (h *harness) run(t *testing.T, which byte, choices, text []byte) byte {
 	const head = 4
 	if len(choices) > 1<<12 || head+len(choices)+len(text) > maxHarnessInput {
-		return
+		return 0
 	}
 	input := append([]byte{which, byte(len(choices)), byte(len(choices) >> 8), 0}, choices...)
 	input = append(input, text...)
@@ -137,7 +139,7 @@ func (h *harness) run(t *testing.T, which byte, choices, text []byte) {
 		_, err = h.out.Read(answer)
 	}
 	if err == nil {
-		return
+		return answer[0]
 	}
 	_ = h.cmd.Wait()
 	said, _ := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", h.stderr.Fd()))
@@ -145,6 +147,7 @@ func (h *harness) run(t *testing.T, which byte, choices, text []byte) {
 	_, _ = h.input.ReadAt(ran, 0)
 	ran = ran[4 : 4+min(int(binary.LittleEndian.Uint32(ran)), maxHarnessInput)]
 	t.Fatalf("the C code ended by %v\n%s\nby input %x", h.cmd.ProcessState, said, ran)
+	return 0
 }
 
 func fuzzHarness(f *testing.F, which byte) {
@@ -193,14 +196,22 @@ func FuzzInit(f *testing.F) {
 	fuzzHarness(f, harnessInit)
 }
 
-// FuzzZygote fuzzes the zygote with the daemon's packets, and then the init that the zygote
-// cloned with the daemon's frames. Init forks the first process, or a Python zygote does.
-func FuzzZygote(f *testing.F) {
+// A zygoteSeed is a start of FuzzZygote's search, with how far it leads (harness.h).
+type zygoteSeed struct {
+	choices, text []byte
+	reaches       byte
+}
+
+// zygoteSeeds are a zygote that clones a sandbox and starts a Python zygote, and two cloned
+// inits: the first process of one is forked by init, of the other by a Python zygote.
+func zygoteSeeds(f testing.TB) []zygoteSeed {
 	packet := func(b []byte) []byte { return append([]byte{byte(len(b)), byte(len(b) >> 8)}, b...) }
-	begin := packetHeader(packetBegin, 1, 1, 2)
-	begin = append(append(append(begin, oneInstruction...), oneInstruction...), "/proc/kcore\x00/proc/fs\x00"...)
-	sandboxOf := func(waits uint32) []byte {
-		b := packetHeader(packetMake, 1, 2, 1024, waits, 100, 1, 2, 0)
+	// Four filters of one instruction each, Python zygotes, two masks and two mount points.
+	begin := packetHeader(packetBegin, 1, 1, 1, 1, 1, 2, 2)
+	begin = append(append(begin, bytes.Repeat(oneInstruction, 4)...), "/proc/kcore\x00/proc/fs\x00/\x00/usr\x00"...)
+	const fds = 4 + 2 + 1 // of the packet of a sandbox: a socket, three streams, two mounts, one cgroup
+	sandboxOf := func(executes uint32) []byte {
+		b := packetHeader(packetMake, 1, 2, 1024, executes, 100, 1, 2, 2)
 		b = binary.LittleEndian.AppendUint64(b, 1<<20)
 		for range 2 {
 			b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, unix.RLIMIT_NOFILE), 1024)
@@ -208,15 +219,40 @@ func FuzzZygote(f *testing.F) {
 		return append(b, make([]byte, makeBytes-len(b))...)
 	}
 	spawn := append(packetHeader(packetSpawn, 1, 1, 1), "python3\x00A=b\x00"...)
-	// before has one choice for each call before the packet's number of descriptors.
-	before := make([]byte, 12)
+	// before has one choice for each call before the second packet's number of descriptors.
+	before := make([]byte, 14)
 	choices := func(then ...byte) []byte { return append(append([]byte{}, before...), then...) }
-	start := append(packet(begin), packet(sandboxOf(1))...)
-	f.Add(choices(5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2), append(append([]byte{}, start...), packet(spawn)...))
+	start := func(executes uint32) []byte { return append(packet(begin), packet(sandboxOf(executes))...) }
 	mounts := appendFrame(nil, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
 	program := appendFrame(append([]byte{}, mounts...), frameProgram, harnessProgram(f))
-	f.Add(choices(5, 0, 0, 1), append(append([]byte{}, start...), program...))
 	forked := appendFrame(append([]byte{}, mounts...), frameForked, encodeForked(7, time.Minute))
-	f.Add(choices(5, 0, 0, 1), append(append(packet(begin), packet(sandboxOf(0))...), appendFrame(forked, frameFinish, nil)...))
+	return []zygoteSeed{
+		// The clone is the fourth call from the number of descriptors on. 1: follow the child.
+		{choices(fds, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2), append(start(1), packet(spawn)...), 3},
+		{choices(fds, 0, 0, 1), append(start(1), program...), 0x71},
+		{choices(fds, 0, 0, 1), append(start(0), appendFrame(forked, frameFinish, nil)...), 0x71},
+	}
+}
+
+// FuzzZygote fuzzes the zygote with the daemon's packets, and then the init that the zygote
+// cloned with the daemon's frames. Init forks the first process, or a Python zygote does.
+func FuzzZygote(f *testing.F) {
+	for _, seed := range zygoteSeeds(f) {
+		f.Add(seed.choices, seed.text)
+	}
 	fuzzHarness(f, harnessZygote)
+}
+
+// A change of the protocol that forgets the seeds of FuzzZygote would let the search begin
+// at the first check of the first packet.
+func TestSeedsOfFuzzZygote(t *testing.T) {
+	h, err := startedHarness()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, seed := range zygoteSeeds(t) {
+		if got := h.run(t, harnessZygote, seed.choices, seed.text); got != seed.reaches {
+			t.Errorf("seed %d: reached %#x, want %#x", i, got, seed.reaches)
+		}
+	}
 }

@@ -29,7 +29,7 @@ scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|
 
 # They take much and say the same on every kernel: output and input of 50 MiB, patterns
 # of file names, a start for each number of descriptors. Or need a compiler.
-elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors|FuzzInit|FuzzZygote|TestCompiledGuards)$'
+elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors|FuzzInit|FuzzZygote|TestSeedsOfFuzzZygote|TestCompiledGuards)$'
 
 # What the kernel does otherwise for sandboxes that enter their cgroups otherwise: limits,
 # counters, ends, what is read back and what is left. Each runs for every way to make a

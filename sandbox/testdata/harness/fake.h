@@ -49,6 +49,7 @@ ssize_t fake_write(int fd, const void *buffer, size_t length);
 
 #define _exit(status) fake_exit(status)
 #define access(path, mode) fake_call()
+#define chdir(path) fake_call()
 #define clock_gettime(clock, t) fake_clock(clock, t)
 #define close(fd) fake_close(fd)
 #define dup2(from, to) (fake_call() ? -1 : (to))
@@ -92,8 +93,9 @@ ssize_t fake_write(int fd, const void *buffer, size_t length);
 #define waitpid(pid, status, options) fake_waitpid(status, options)
 #define write(fd, buffer, length) fake_write(fd, buffer, length)
 
-/* The entry points. They return only by fake_exit. */
+/* The entry points, which return only by fake_exit, and the reset of init's state. */
 _Noreturn void harness_init(void);
+void harness_reset_init(void);
 _Noreturn void harness_zygote(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* Reads inputs of a Go fuzz test from a pipe, each after its length, and answers each with
- * one byte. It also runs variants of each input. It keeps a variant that reaches new code
+ * one byte: what harness_run answers. It also runs variants of each input. It keeps a variant that reaches new code
  * and changes it further. The current input is in the file at descriptor 3, where the Go
  * test finds it after a crash. */
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-void harness_run(const uint8_t *input, size_t length);
+uint8_t harness_run(const uint8_t *input, size_t length); /* see harness.h */
 
 enum { MAX_INPUT = 1 << 16, MAX_KEPT = 4096, EDGES = 1 << 13, PATIENCE = 20 };
 
@@ -47,7 +47,7 @@ static int reaches_more(void) {
 }
 
 /* The file: a length and the bytes. */
-static void run_one(uint8_t *file, const uint8_t *input, size_t length) {
+static uint8_t run_one(uint8_t *file, const uint8_t *input, size_t length) {
 	uint32_t head = (uint32_t)length;
 	memcpy(file, &head, sizeof head);
 	memcpy(file + sizeof head, input, length);
@@ -57,7 +57,7 @@ static void run_one(uint8_t *file, const uint8_t *input, size_t length) {
 	memset(edges, 0, sizeof edges);
 	before = 0;
 	alarm(PATIENCE);
-	harness_run(copy, length);
+	uint8_t reached = harness_run(copy, length);
 	alarm(0);
 	free(copy);
 	if (reaches_more() && kept_count < MAX_KEPT) {
@@ -65,6 +65,7 @@ static void run_one(uint8_t *file, const uint8_t *input, size_t length) {
 		memcpy(kept[kept_count].bytes, input, length);
 		kept[kept_count++].length = length;
 	}
+	return reached;
 }
 
 static size_t change(uint8_t *b, size_t length) {
@@ -128,7 +129,7 @@ int main(int argc, char **argv) {
 	while (read_whole(&length, sizeof length) && length <= MAX_INPUT && read_whole(input, length)) {
 		for (uint32_t i = 0; i < length; i++)
 			state = (state ^ input[i]) * 0x100000001b3u + 1;
-		run_one(file, input, length);
+		uint8_t answer = run_one(file, input, length);
 		for (long i = 0; i < variants && length > 8 && kept_count > 0; i++) {
 			const struct kept *k = &kept[any((uint32_t)kept_count)];
 			size_t n = k->length;
@@ -139,7 +140,6 @@ int main(int argc, char **argv) {
 				n = change(variant, n);
 			run_one(file, variant, n);
 		}
-		uint8_t answer = 'k';
 		if (write(1, &answer, 1) != 1)
 			return 1;
 	}

@@ -11,5 +11,6 @@ int program_cover(const char *name, const char *search, char *path, size_t size)
 
 _Noreturn void harness_zygote(void) {
 	memset(&self, 0, sizeof self);
+	harness_reset_init(); /* the zygote clones inits */
 	run();
 }
