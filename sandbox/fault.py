@@ -3,9 +3,42 @@
 # them. It replaces functions in forkserver.py's module only, so the script can't see it.
 
 
-def _without(off):
-    import types
+import types
 
+
+def _orphan(g):
+    """Makes each zygote end after it has reported a fork, before its child asks for its
+    parent's end. The child then continues as an orphan."""
+    fork, enter, send = os.fork, g["enter_groups"], Zygote.send
+    entered = []  # the ends that the zygote reads from
+
+    def orphan_fork():
+        zygote = syscall("pidfd_open", os.getpid(), 0)
+        here, there = os.pipe()
+        pid = fork()
+        if pid:
+            entered.append(here)
+            return pid
+
+        def enter_groups(groups):
+            enter(groups)
+            os.write(there, b"x")
+            select.select([zygote], [], [])  # a pidfd is readable after the process's end
+
+        g["enter_groups"] = enter_groups
+        return pid
+
+    def send_and_end(self, **packet):
+        send(self, **packet)
+        if packet["op"] == "forked":
+            os.read(entered[-1], 1)
+            os._exit(0)
+
+    g["os"] = types.SimpleNamespace(**{**vars(os), "fork": orphan_fork})
+    Zygote.send = send_and_end
+
+
+def _without(off):
     def like(module, **other):
         return types.SimpleNamespace(**{**vars(module), **other})
 
@@ -48,6 +81,8 @@ def _without(off):
             g["os"] = like(os, umask=lambda _: mask(0o022))
         elif name == "descriptors":
             g["syscall"] = lambda name, *args: 0 if name == "close_range" else call(name, *args)
+        elif name == "orphans":
+            _orphan(g)
         elif name not in known:
             raise ValueError("no layer " + name)
     g["_libc"] = weak

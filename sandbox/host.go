@@ -91,6 +91,8 @@ type Host struct {
 	faults  *faults    // nil except in tests
 	pool    *pool      // nil: no zygote, libcontainer makes every sandbox
 	beneath []string   // paths of the directories that are mounted in the host's root
+	// pythonLog takes the lines of all Python zygotes.
+	pythonLog lineLog
 	*instance
 
 	mu      sync.Mutex

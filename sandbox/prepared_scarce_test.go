@@ -168,7 +168,7 @@ func TestZygoteIsNotBelieved(t *testing.T) {
 		{"half an answer", answer(packetMade, 7), nil, "malformed"},
 		{"two descriptors", answer(packetMade, 7, 0), []int{0, 1}, "malformed"},
 		{"an error", answer(packetMade, 7, uint32(unix.ENOSPC)), nil, "no space left"},
-		{"no descriptor", answer(packetMade, 7, 0), nil, "fdinfo"},
+		{"no descriptor", answer(packetMade, 7, 0), nil, "answer has no pidfd"},
 		{"a descriptor that is none of a process", answer(packetMade, 7, 0), []int{0}, "pidfd"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -189,8 +189,8 @@ func TestZygoteIsNotBelieved(t *testing.T) {
 	if _, err := m.ask(m.nothing(), 0, nil); err == nil {
 		t.Error("a zygote that is gone answered")
 	}
-	if _, err := pidOf(-1); err == nil {
-		t.Error("no descriptor is a process")
+	if _, err := pidOf(-1); err == nil || !strings.Contains(err.Error(), "answer has no pidfd") {
+		t.Errorf("no descriptor: got %v", err)
 	}
 }
 

@@ -119,7 +119,7 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	if err != nil {
 		return nil, err
 	}
-	go m.host.logLines(logs)
+	go m.host.pythonLog.copy(logs, m.host.log())
 	defer log.Close()
 	env := k.env()
 	b := packetHeader(packetSpawn, 0, 1, uint32(len(env)))
@@ -131,10 +131,15 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	if err != nil {
 		return nil, err
 	}
+	pid, err := pidOf(pidfd)
+	if err != nil {
+		unix.Close(pidfd) // fails if the zygote sent none
+		return nil, err
+	}
+	in.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
 	// Open copies would hide the end of the Python zygote.
 	theirs.Close()
 	log.Close()
-	in.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
 	filter, err := memoryFile(m.host.filters.script)
 	if err != nil {
 		return nil, err
@@ -149,10 +154,6 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	}
 	if a.Op != "ready" {
 		return nil, a.err()
-	}
-	pid, err := pidOf(pidfd)
-	if err != nil {
-		return nil, err
 	}
 	if err := m.host.enforce(func() error { return m.pythonPosture().check(pid) }); err != nil {
 		return nil, fmt.Errorf("posture: %w", err)
@@ -174,15 +175,6 @@ func memoryFile(b []byte) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// logLines logs the lines that a Python zygote prints. They are errors.
-func (h *Host) logLines(r *os.File) {
-	defer r.Close()
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		h.log().Warn("Python zygote", "line", lines.Text())
-	}
 }
 
 // request sends one packet and waits for its answer.
@@ -357,6 +349,11 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 	a, err := j.line()
 	if err == nil && a.Op != "waiting" {
 		err = a.err()
+	}
+	// The child asks for its parent's end (PR_SET_PDEATHSIG) before it waits. If the Python
+	// zygote ended before that, the child lives on, and nobody learns its wait status.
+	if err == nil && !quiet(in.pidfd) {
+		err = errors.New("Python zygote is gone")
 	}
 	return j, err
 }

@@ -316,8 +316,12 @@ func (m *zygote) destroy() error {
 	return m.container.Destroy()
 }
 
-// pidOf returns the pid of a pidfd's process, in this process's PID namespace.
+// pidOf returns the pid of a pidfd's process, in this process's PID namespace. A negative
+// pidfd means that the zygote's answer had none.
 func pidOf(pidfd int) (int, error) {
+	if pidfd < 0 {
+		return 0, errors.New("the zygote's answer has no pidfd")
+	}
 	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
 	if err != nil {
 		return 0, err

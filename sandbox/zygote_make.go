@@ -102,7 +102,7 @@ func (m *zygote) make(s Spec, ids idPair, fds []int, places int, executes bool) 
 	}
 	pid, err := pidOf(pidfd)
 	if err != nil {
-		unix.Close(pidfd) // -1 if the zygote sent none; close then fails
+		unix.Close(pidfd) // fails if the zygote sent none
 		return nil, err
 	}
 	// The zygote's filter and the script's. Init loads another one later.

@@ -363,3 +363,19 @@ func (d *running) judgedOne(t testing.TB, cases map[string]hostileCase, id strin
 		runInSandbox(t, d, cases[id])
 	})
 }
+
+// If a Python zygote ends before its child can ask for its parent's end, the child lives on
+// and nobody learns its wait status. No script may run in such a child: it is executed
+// plainly, and its end is its own.
+func TestMutationOrphans(t *testing.T) {
+	d := startFaultyZygote(t, buildFaulty(t), "forked: orphans", 4)
+	until(t, "no child lost its Python zygote", func() bool {
+		r := d.run(code("hostile", "import sys\nprint('ran')\nsys.exit(3)"))
+		r.wantStdout(t, "ran\n")
+		r.wantExit(t, 3)
+		return t.Failed() || d.logLine("Python zygote is gone") != ""
+	})
+	for range 3 {
+		d.run(code("hostile", "import sys\nsys.exit(3)")).wantExit(t, 3)
+	}
+}
