@@ -14,6 +14,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	seccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // A build with the tag skillrun_faults is for tests only: its sandboxes lack the layer that
@@ -239,7 +241,7 @@ func (h *Host) faultList(all []fault) (*configs.Mount, error) {
 	if err == nil {
 		err = writeFile(filepath.Join(dir, "off"), off.String())
 	}
-	return &configs.Mount{Source: dir, Destination: forkServerDir, Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec}, err
+	return &configs.Mount{Source: dir, Destination: pyzygote.Dir, Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec}, err
 }
 
 func leaveOut(kind configs.NamespaceType) func(*configs.Config) {

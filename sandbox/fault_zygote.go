@@ -6,13 +6,14 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 /*
@@ -205,21 +206,21 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 			}
 		}
 	}
-	files := map[string]string{"sitecustomize.py": forkServerProgram}
+	files := pyzygote.Files()
 	if !ready {
 		zygotes = append(zygotes, off...)
 	} else if len(off) > 0 {
-		const end = "\n\nmain()\n"
-		if strings.Count(forkServerProgram, end) != 1 {
-			return fmt.Errorf("forkserver.py has not one line %q", strings.TrimSpace(end))
+		const name, end = "sitecustomize.py", "\n\nmain()\n"
+		if strings.Count(files[name], end) != 1 {
+			return fmt.Errorf("%s has not one line %q", name, strings.TrimSpace(end))
 		}
 		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", strings.Join(off, "\n"))
-		files["sitecustomize.py"] = strings.Replace(forkServerProgram, end, names+faultForkedText+end, 1)
+		files[name] = strings.Replace(files[name], end, names+faultForkedText+end, 1)
 	}
 	if len(zygotes) > 0 {
 		files["off"] = strings.Join(zygotes, "\n") + "\n"
 	}
-	return putOver(h.rootfs()+forkServerDir, files)
+	return putOver(h.rootfs()+pyzygote.Dir, files)
 }
 
 // putOver mounts a directory with these files over dir, which is read-only.
@@ -228,7 +229,7 @@ func putOver(dir string, files map[string]string) error {
 		return err
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		if err := writeFile(filepath.Join(dir, name), text); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func BenchmarkPythonZygote(b *testing.B) {
 			if with.name == "pandas" && exec.Command("/usr/bin/python3", "-c", "import pandas").Run() != nil {
 				b.Skip("python3-pandas is not installed")
 			}
-			m := startForkServer(b, "/usr/bin/python3", false, with.imports...) // as the daemon does
+			m := startForkServer(b, "/usr/bin/python3", with.imports...) // as the daemon does
 			c := newForkTarget(b, publicDir(b))
 			command := forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", with.code}, Env: m.environment("")}
 			times := map[string][]time.Duration{}

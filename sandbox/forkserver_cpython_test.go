@@ -56,7 +56,7 @@ func TestForkServerCPython(t *testing.T) {
 	if err := os.CopyFS(skills, os.DirFS("testdata/cpython")); err != nil {
 		t.Fatal(err)
 	}
-	m := startForkServer(t, forkServerPython(), true, forkServerImports...)
+	m := startForkServer(t, forkServerPython(), forkServerImports...)
 	ready, bare := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	ready.raiseLoopback(t)
 	bare.raiseLoopback(t)

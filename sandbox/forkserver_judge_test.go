@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -95,12 +94,7 @@ func judge(t *testing.T, m *forkServer, c *forkTarget, command forkServerCommand
 
 // The fork server executes each command that it can't judge. No command fails to start.
 func TestForkServerJudges(t *testing.T) {
-	text, err := os.ReadFile("forkserver.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = bytes.Replace(text, []byte("MAX_LISTED = 1 << 16"), []byte("MAX_LISTED = 1 << 8"), 1)
-	m := startZygoteOf(t, text, forkServerEnv(), forkServerPython(), true, "json", "csv")
+	m := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
 	python := m.cmd.Args[0]
 	version := forkServerVersion(t)
 	pth := func(line string) map[string]string {
@@ -212,7 +206,7 @@ func TestForkServerJudges(t *testing.T) {
 // A time zone may name a file of the program. Only the program may read it: here it is a
 // pipe without a writer.
 func TestForkServerReadsNoTimeZone(t *testing.T) {
-	m := startForkServer(t, forkServerPython(), true)
+	m := startForkServer(t, forkServerPython())
 	workspace := openDir(t)
 	c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 	if err := unix.Mkfifo(filepath.Join(workspace, "zone"), 0o666); err != nil {
@@ -236,10 +230,6 @@ func TestForkServerReadsNoTimeZone(t *testing.T) {
 // A child executes the command if any step of the judgement, or of the change into
 // the Python that was asked for, raises an exception.
 func TestForkServerFailsTowardsExecution(t *testing.T) {
-	text, err := os.ReadFile("forkserver.py")
-	if err != nil {
-		t.Fatal(err)
-	}
 	workspace := openDir(t)
 	c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 	makeTree(t, workspace, map[string]string{
@@ -248,20 +238,33 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 	})
 	raise := func(what string) string { return "    raise " + what + "\n" }
 	errors := []string{"RecursionError", "MemoryError", "OSError(36, 'File name too long')", "UnicodeDecodeError('utf-8', b'', 0, 1, '')", "ValueError", "KeyboardInterrupt", "SystemExit"}
-	for i, function := range []string{
-		"def settings(env):", "def names_a_file(zone):", "def names(directory):", "def hides(directory, preloaded):", "def hides_beneath(top, preloaded):",
-		"def is_module(name, directory, preloaded):", "def hides_by_link(entry, top, preloaded):", "def where_is(path):", "def first_on_path(argv):",
-		"def may_be_zip(path):", "def find_user_site():", "def runs_code(path):", "def add_user_site():", "def may_fork(zygote, command):",
-		"def add_packages(zygote, barrier):", "def reconfigure(zygote, command):", "def configure(argv, heap):", "def renew_main():", "def sentinel(zygote):",
-		"def rename(argv, layout):",
+	for i, function := range []struct{ file, def string }{
+		{"judge", "def settings(env):"},
+		{"judge", "def names_a_file(zone):"},
+		{"judge", "def names(directory):"},
+		{"judge", "def hides(directory, preloaded):"},
+		{"judge", "def hides_beneath(top, preloaded):"},
+		{"judge", "def is_module(name, directory, preloaded):"},
+		{"judge", "def hides_by_link(entry, top, preloaded):"},
+		{"judge", "def where_is(path):"},
+		{"judge", "def first_on_path(argv):"},
+		{"judge", "def may_be_zip(path):"},
+		{"judge", "def find_user_site():"},
+		{"judge", "def runs_code(path):"},
+		{"become", "def add_user_site():"},
+		{"judge", "def may_fork(zygote, command):"},
+		{"become", "def add_packages(zygote, barrier):"},
+		{"become", "def reconfigure(zygote, command):"},
+		{"become", "def configure(argv, heap):"},
+		{"become", "def renew_main():"},
+		{"exit", "def sentinel(zygote):"},
+		{"become", "def rename(argv, layout):"},
 	} {
-		t.Run(function, func(t *testing.T) {
-			if bytes.Count(text, []byte("\n"+function+"\n")) != 1 {
-				t.Fatal("it is not there once")
-			}
+		t.Run(function.def, func(t *testing.T) {
 			// Only once the child has its command: the fork server judges its own settings, too.
-			faulty := "\n" + function + "\n    if os.environ.get('FAULT'):\n    " + raise(errors[i%len(errors)])
-			m := startZygoteOf(t, bytes.Replace(text, []byte("\n"+function+"\n"), []byte(faulty), 1), forkServerEnv(), forkServerPython(), true, "json")
+			old := "\n" + function.def + "\n"
+			faulty := old + "    if os.environ.get('FAULT'):\n    " + raise(errors[i%len(errors)])
+			m := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json"}, change{"forkserver/" + function.file + ".py", old, faulty})
 			env := m.environment("PYTHONUSERBASE=/workspace/base")
 			judge(t, m, c, forkServerCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "", false)
 			env["FAULT"] = "1"
@@ -275,7 +278,7 @@ func TestForkServerJudgesByChance(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	m := startForkServer(t, forkServerPython(), true, "json", "csv")
+	m := startForkServer(t, forkServerPython(), "json", "csv")
 	words := []string{"a", "b", "json", "csv", "json.py", "csv.py", "__init__.py", "json.pyc", "json.txt", "venv", "pyvenv.cfg", "__pycache__", "\xff", "x.py", ".git", "json.so"}
 	word := func() string { return words[r.IntN(len(words))] }
 	for round := range 24 {

@@ -22,28 +22,22 @@ func TestForkServerPrefaults(t *testing.T) {
 	}
 	c := newForkTarget(t, publicDir(t), forkServerAlso()...)
 	runs := map[string]zygoteRun{}
-	for _, kind := range []struct{ name, old, new string }{
+	for _, kind := range []struct{ name, file, old, new string }{
 		{name: "as it is"},
-		{"a call each", `"process_madvise": (440, 440)`, `"process_madvise": (9999, 9999)`},
-		{"a kernel without", "MADV_POPULATE_WRITE = 23", "MADV_POPULATE_WRITE = 9999"},
-		{"a low limit", "MAX_PREFAULTED = 4 << 20", "MAX_PREFAULTED = 64 << 10"},
-		{"a zygote that may not look", `"/proc/%d/pagemap"`, `"/proc/%d/none"`},
-		{"another Python's rehearsal", `[self.name, "/proc/self/fd/%d" % script]`, `["/usr/bin/python3", "-c", "raise SystemExit(84)"]`},
+		{"a call each", "libc", `"process_madvise": (440, 440)`, `"process_madvise": (9999, 9999)`},
+		{"a kernel without", "prefault", "MADV_POPULATE_WRITE = 23", "MADV_POPULATE_WRITE = 9999"},
+		{"a low limit", "prefault", "MAX_PREFAULTED = 4 << 20", "MAX_PREFAULTED = 64 << 10"},
+		{"a zygote that may not look", "prefault", `"/proc/%d/pagemap"`, `"/proc/%d/none"`},
+		{"another Python's rehearsal", "zygote", `[self.name, "/proc/self/fd/%d" % script]`, `["/usr/bin/python3", "-c", "raise SystemExit(84)"]`},
 	} {
-		text, err := os.ReadFile("forkserver.py")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind.old != "" && bytes.Count(text, []byte(kind.old)) != 1 {
-			t.Fatalf("forkserver.py: %q is not there once", kind.old)
-		}
+		var changes []change
 		if kind.old != "" {
-			text = bytes.ReplaceAll(text, []byte(kind.old), []byte(kind.new))
+			changes = append(changes, change{"forkserver/" + kind.file + ".py", kind.old, kind.new})
 		}
-		runs[kind.name] = runInSandbox(t, c, text)
+		runs[kind.name] = runInSandbox(t, c, changes...)
 		t.Logf("%s: %+v", kind.name, runs[kind.name])
 	}
-	const maxPrefaulted = 4 << 20 // MAX_PREFAULTED of forkserver.py
+	const maxPrefaulted = 4 << 20 // MAX_PREFAULTED of prefault.py
 	without := runs["a kernel without"]
 	for _, name := range []string{"as it is", "a call each"} {
 		if got := runs[name]; got.faults > without.faults/2 {
@@ -76,9 +70,9 @@ type zygoteRun struct {
 	faults int // of pages, after it waited
 }
 
-func runInSandbox(t *testing.T, c *forkTarget, text []byte) (r zygoteRun) {
+func runInSandbox(t *testing.T, c *forkTarget, changes ...change) (r zygoteRun) {
 	t.Helper()
-	m := startZygoteOf(t, text, forkServerEnv(), forkServerPython(), false, forkServerCommon...)
+	m := startForkServerIn(t, forkServerEnv(), forkServerPython(), forkServerCommon, changes...)
 	before := m.endedUse(t)
 	child := m.fork(c)
 	waiting := useOf(t, child.pid)

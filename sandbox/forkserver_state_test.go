@@ -54,7 +54,7 @@ func startedState(t *testing.T, names []string) processState {
 func TestForkServerRenews(t *testing.T) {
 	const runs = 3
 	names := PythonModules()
-	m := startForkServer(t, forkServerPython(), false, names...)
+	m := startForkServer(t, forkServerPython(), names...)
 	t.Logf("not installed: %q", m.ready.Failed)
 	if len(m.ready.Imported) < 40 {
 		t.Fatalf("imported: got %d modules: %q", len(m.ready.Imported), m.ready.Imported)

@@ -20,6 +20,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // forkTargetInit stands in for a sandbox's init. It makes a root with the directories of a
@@ -112,7 +114,7 @@ func publicDir(t testing.TB) string {
 	return dir
 }
 
-// forkServer is a process that runs forkserver.py.
+// forkServer is a process that runs the fork server.
 type forkServer struct {
 	t         testing.TB
 	control   int
@@ -136,12 +138,10 @@ func forkServerEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}
 }
 
-// startForkServer starts a fork server that has imported modules. If landlock is set,
-// children first load the filter that allows Landlock. They load the script's filter when
-// they get their command.
-func startForkServer(t testing.TB, python string, landlock bool, imports ...string) *forkServer {
+// startForkServer starts a fork server that has imported modules.
+func startForkServer(t testing.TB, python string, imports ...string) *forkServer {
 	t.Helper()
-	return startForkServerIn(t, forkServerEnv(), python, landlock, imports...)
+	return startForkServerIn(t, forkServerEnv(), python, imports)
 }
 
 // unreadableCopy makes a copy of the program that may be executed but not read, like the
@@ -159,27 +159,39 @@ func unreadableCopy(t testing.TB, program string) string {
 	return path
 }
 
-func startForkServerIn(t testing.TB, env []string, python string, landlock bool, imports ...string) *forkServer {
+// A change replaces a text that is in one file of the fork server, once.
+type change struct{ file, old, new string }
+
+// changed returns the fork server's files with the changes.
+func changed(t testing.TB, changes ...change) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("forkserver.py")
+	files := pyzygote.Files()
+	for _, c := range changes {
+		if strings.Count(files[c.file], c.old) != 1 {
+			t.Fatalf("%s: %q is not there once", c.file, c.old)
+		}
+		files[c.file] = strings.Replace(files[c.file], c.old, c.new, 1)
+	}
+	return files
+}
+
+// startForkServerIn starts a fork server with another environment, or with changes in its
+// files.
+func startForkServerIn(t testing.TB, env []string, python string, imports []string, changes ...change) *forkServer {
+	t.Helper()
+	plainly, err := os.ReadFile("testdata/plainly.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startZygoteOf(t, text, env, python, landlock, imports...)
-}
-
-// startZygoteOf starts a zygote that runs another text than forkserver.py.
-func startZygoteOf(t testing.TB, text []byte, env []string, python string, landlock bool, imports ...string) *forkServer {
-	t.Helper()
-	// The text's list of modules is shorter than the list of these tests.
-	const list = "MODULES = \"\"\""
-	if bytes.Count(text, []byte(list)) != 1 {
-		t.Fatalf("forkserver.py has not one %s", list)
-	}
-	text = bytes.Replace(text, []byte(list), []byte(list+strings.Join(imports, " ")+" "), 1)
+	const list, end = "\nMODULES = \"\"\"", "\n\nmain()\n"
+	files := changed(t, append(changes,
+		change{"forkserver/zygote.py", list, list + strings.Join(imports, " ") + " "}, // the list of these tests is longer
+		change{"sitecustomize.py", end, "\n\n" + string(plainly) + end})...)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), text, 0o644); err != nil {
-		t.Fatal(err)
+	for name, text := range files {
+		if err := writeFile(filepath.Join(dir, name), text); err != nil {
+			t.Fatal(err)
+		}
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -197,23 +209,13 @@ func startZygoteOf(t testing.TB, text []byte, env []string, python string, landl
 	theirs.Close()
 	t.Cleanup(m.close)
 
-	filters := forkServerFilters(t, landlock)
-	fd, err := unix.MemfdCreate("filter", unix.MFD_CLOEXEC)
+	filter := forkServerFilter(t)
+	file, err := memoryFile(filter)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := os.NewFile(uintptr(fd), "filter")
 	defer file.Close()
-	for _, f := range filters {
-		if _, err := file.Write(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	request := map[string]any{"op": "init", "imports": append([]string{}, imports...), "filter_bytes": len(filters[0])}
-	if landlock {
-		request["last_filter_bytes"] = len(filters[1])
-	}
-	m.send(request, fd)
+	m.send(map[string]any{"op": "init", "imports": append([]string{}, imports...), "filter_bytes": len(filter), "fast_exit": true}, int(file.Fd()))
 	m.ready = m.receive()
 	if m.ready.Op != "ready" {
 		t.Fatalf("zygote: got %+v", m.ready)
@@ -221,7 +223,7 @@ func startZygoteOf(t testing.TB, text []byte, env []string, python string, landl
 	return m
 }
 
-func forkServerFilters(t testing.TB, landlock bool) [][]byte {
+func forkServerFilter(t testing.TB) []byte {
 	t.Helper()
 	p, err := parsePolicy()
 	if err != nil {
@@ -231,14 +233,7 @@ func forkServerFilters(t testing.TB, landlock bool) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !landlock {
-		return [][]byte{script}
-	}
-	first, err := p.compile([]string{"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return [][]byte{first, script}
+	return script
 }
 
 // close ends the zygote like a daemon that ends: it closes the socket.
@@ -349,8 +344,7 @@ type forkServerCommand struct {
 	Argv []string          `json:"argv"`
 	Env  map[string]string `json:"env"`
 	Dir  string            `json:"dir"`
-	Path []string          `json:"path,omitempty"`
-	Exec bool              `json:"exec,omitempty"`
+	Exec bool              `json:"exec,omitempty"` // only for testdata/plainly.py
 
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
@@ -516,7 +510,7 @@ func TestForkServerScripts(t *testing.T) {
 			key, imports = env+" sqlite3", append(slices.Clone(forkServerImports), "sqlite3")
 		}
 		if zygotes[key] == nil {
-			zygotes[key] = startForkServerIn(t, environ(forkServerEnv(), strings.Fields(env)), forkServerPython(), true, imports...)
+			zygotes[key] = startForkServerIn(t, environ(forkServerEnv(), strings.Fields(env)), forkServerPython(), imports)
 		}
 		t.Run(name, func(t *testing.T) {
 			compareForked(t, zygotes[key], ready, bare, name, string(text))
@@ -600,14 +594,13 @@ func TestForkServerCommands(t *testing.T) {
 	if err := os.Symlink("plain/main.py", filepath.Join(skills, "link.py")); err != nil {
 		t.Fatal(err)
 	}
-	m := startForkServer(t, forkServerPython(), true, forkServerImports...)
+	m := startForkServer(t, forkServerPython(), forkServerImports...)
 	ready, bare := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	python := m.cmd.Args[0]
 	for _, c := range []struct {
 		name string
 		args []string
 		env  string // an additional variable
-		path string
 		dir  string
 		by   string
 		want string // part of its output
@@ -629,9 +622,9 @@ func TestForkServerCommands(t *testing.T) {
 		{name: "an option", args: []string{"-O", "-c", "print(__debug__)"}, by: "exec", want: "False"},
 		{name: "standard input", by: "exec"},
 		{name: "a module that is hidden", args: []string{"/skills/hides/main.py"}, by: "exec", want: "/skills/hides/csv.py"},
-		{name: "a path", args: []string{"-c", "import extra, sys; print(sys.path)"}, env: "PYTHONPATH=/skills/extra", path: "/skills/extra", want: "/skills/extra/extra.py"},
-		{name: "a path that hides", args: []string{"-c", "import csv; print(csv.__file__)"}, env: "PYTHONPATH=/skills/hides", path: "/skills/hides", by: "exec", want: "/skills/hides/csv.py"},
-		{name: "a path with a site of its own", args: []string{"-c", "import sys; print('sitecustomize' in sys.modules)"}, env: "PYTHONPATH=/skills/site", path: "/skills/site", want: "the site of the path"},
+		{name: "a path", args: []string{"-c", "import extra, sys; print(sys.path)"}, env: "PYTHONPATH=/skills/extra", by: "exec", want: "/skills/extra/extra.py"},
+		{name: "a path that hides", args: []string{"-c", "import csv; print(csv.__file__)"}, env: "PYTHONPATH=/skills/hides", by: "exec", want: "/skills/hides/csv.py"},
+		{name: "a path with a site of its own", args: []string{"-c", "import sys; print('sitecustomize' in sys.modules)"}, env: "PYTHONPATH=/skills/site", by: "exec", want: "the site of the path"},
 		{name: "a user's packages", args: []string{"-c", "import mine, site, sys; print(sys.path, site.USER_SITE)"}, env: "PYTHONUSERBASE=/skills/base", want: "mine"},
 		{name: "a setting of Python", args: []string{"-c", "print({'a', 'b', 'c', 'd'})"}, env: "PYTHONHASHSEED=1", by: "exec"},
 		{name: "a setting of numpy's libraries", args: []string{"-c", "pass"}, env: "OPENBLAS_NUM_THREADS=2", by: "exec"},
@@ -641,9 +634,6 @@ func TestForkServerCommands(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			command := forkServerCommand{Argv: append([]string{python}, c.args...), Dir: c.dir, Env: m.environment(c.env)}
-			if c.path != "" {
-				command.Path = []string{c.path}
-			}
 			got := compare(t, m, ready, bare, command, "", c.by)
 			if !strings.Contains(got.stdout+got.stderr, c.want) {
 				t.Errorf("got %+v, want it to hold %q", got, c.want)
@@ -695,7 +685,7 @@ func zipOf(t *testing.T, files map[string]string) string {
 // Random values must differ between two children.
 func TestForkServerFresh(t *testing.T) {
 	skills := publicDir(t)
-	m := startForkServer(t, forkServerPython(), true, append(slices.Clone(forkServerImports), "secrets")...)
+	m := startForkServer(t, forkServerPython(), append(slices.Clone(forkServerImports), "secrets")...)
 	c, other := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	code := `import random, secrets, ssl, uuid, tempfile, multiprocessing, os
 print(random.random())
@@ -726,54 +716,52 @@ print(os.urandom(8).hex())
 // The daemon reads a child's posture from the kernel before it gives the child a command.
 func TestForkServerPosture(t *testing.T) {
 	skills := publicDir(t)
-	for _, landlock := range []bool{true, false} {
-		m := startForkServer(t, forkServerPython(), landlock)
-		c := newForkTarget(t, skills, forkServerAlso()...)
-		child := m.fork(c)
-		pid := strconv.Itoa(child.pid)
-		status, err := readStatus(pid)
-		if err != nil {
-			t.Fatal(err)
+	m := startForkServer(t, forkServerPython())
+	c := newForkTarget(t, skills, forkServerAlso()...)
+	child := m.fork(c)
+	pid := strconv.Itoa(child.pid)
+	status, err := readStatus(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := strings.Repeat("0", 16)
+	for key, want := range map[string]string{
+		"Uid": "701000\t701000\t701000\t701000", "Gid": "701000\t701000\t701000\t701000", "Groups": "",
+		"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
+		"NoNewPrivs": "1", "Seccomp": "2", "Umask": "0077", "Threads": "1", "SigBlk": none, "SigCgt": "0000000000000002",
+	} {
+		if got := status.of(key); got != want {
+			t.Errorf("%s: got %q, want %q", key, got, want)
 		}
-		none := strings.Repeat("0", 16)
-		for key, want := range map[string]string{
-			"Uid": "701000\t701000\t701000\t701000", "Gid": "701000\t701000\t701000\t701000", "Groups": "",
-			"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
-			"NoNewPrivs": "1", "Seccomp": "2", "Umask": "0077", "Threads": "1", "SigBlk": none, "SigCgt": "0000000000000002",
-		} {
-			if got := status.of(key); got != want {
-				t.Errorf("%s: got %q, want %q", key, got, want)
-			}
+	}
+	for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {
+		if name == "time" && !hasTimeNamespaces() {
+			continue
 		}
-		for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {
-			if name == "time" && !hasTimeNamespaces() {
-				continue
-			}
-			got, err := os.Readlink("/proc/" + pid + "/ns/" + name)
-			want, err2 := os.Readlink("/proc/" + strconv.Itoa(c.pid) + "/ns/" + name)
-			if err != nil || err2 != nil || got != want {
-				t.Errorf("%s namespace: got %s (%v), want %s (%v)", name, got, err, want, err2)
-			}
+		got, err := os.Readlink("/proc/" + pid + "/ns/" + name)
+		want, err2 := os.Readlink("/proc/" + strconv.Itoa(c.pid) + "/ns/" + name)
+		if err != nil || err2 != nil || got != want {
+			t.Errorf("%s namespace: got %s (%v), want %s (%v)", name, got, err, want, err2)
 		}
-		if err := (posture{}).checkDescriptors(child.pid); err != nil {
-			t.Error(err)
-		}
-		fds, err := os.ReadDir("/proc/" + pid + "/fd")
-		if err != nil || len(fds) != 4 {
-			t.Errorf("descriptors: got %d (%v), want three pipes and the barrier", len(fds), err)
-		}
-		// It has not become a script, and it exits.
-		child.barrier.Close()
-		if says := m.receive(); says.Op != "ended" || says.Status != 0 {
-			t.Errorf("got %+v, want an end", says)
-		}
+	}
+	if err := (posture{}).checkDescriptors(child.pid); err != nil {
+		t.Error(err)
+	}
+	fds, err := os.ReadDir("/proc/" + pid + "/fd")
+	if err != nil || len(fds) != 4 {
+		t.Errorf("descriptors: got %d (%v), want three pipes and the barrier", len(fds), err)
+	}
+	// It has not become a script, and it exits.
+	child.barrier.Close()
+	if says := m.receive(); says.Op != "ended" || says.Status != 0 {
+		t.Errorf("got %+v, want an end", says)
 	}
 }
 
 // The zygote survives every request.
 func TestForkServerSurvives(t *testing.T) {
 	skills := publicDir(t)
-	m := startForkServer(t, forkServerPython(), true)
+	m := startForkServer(t, forkServerPython())
 	c := newForkTarget(t, skills, forkServerAlso()...)
 	null, err := os.Open("/dev/null")
 	if err != nil {
@@ -838,7 +826,7 @@ func TestForkServerSurvives(t *testing.T) {
 
 // A zygote that loses its daemon ends, and so do its children.
 func TestForkServerEnds(t *testing.T) {
-	m := startForkServer(t, forkServerPython(), true)
+	m := startForkServer(t, forkServerPython())
 	c := newForkTarget(t, publicDir(t), forkServerAlso()...)
 	waits, runs := m.fork(c), m.fork(c)
 	runs.assign(forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "import time; print(flush=True); time.sleep(1000)"}})

@@ -48,7 +48,11 @@ type Config struct {
 	Prepared int
 	// PythonZygotes bounds how many Python zygotes run. They need Zygote.
 	PythonZygotes int
-	Log           *slog.Logger // nil: nothing is logged
+	// PythonFastExit lets scripts that a Python zygote forked skip the destruction of their
+	// modules at their end, if nobody can see a difference. If false, each ends like a
+	// started Python, which takes longer.
+	PythonFastExit bool
+	Log            *slog.Logger // nil: nothing is logged
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 const maxCallers = 64
 
 // slowModules make each forked child end slowly, whether its program uses them or not
-// (_ACTING in forkserver.py).
+// (_ACTING in exit.py).
 var slowModules = moduleSet([]string{"sqlite3"})
 
 // A pythonEntry is a slot for one Python zygote, from the begin of its start.

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // A Python zygote can enter every waiting sandbox, so no byte of a request may influence its
 // start. A pythonKey determines the start: it holds only numbers, each an index into a fixed
-// table of this file or of forkserver.py. A program that needs any other Python is executed.
+// table of this file or of zygote.py. A program that needs any other Python is executed.
 
 // zygotePath is the PATH of Python zygotes. Their Python is looked up in it, too.
 const zygotePath = "/usr/local/bin:/usr/bin:/bin:" + linksDir
@@ -30,13 +32,8 @@ var zygotePrograms = func() (all []string) {
 // PYTHONUSERBASE.
 var zygoteSettings = []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}
 
-// zygoteModules are the modules that a zygote may import. forkserver.py holds the list, and
-// refuses any other module, too.
-var zygoteModules = func() []string {
-	_, text, _ := strings.Cut(forkServerProgram, "\nMODULES = \"\"\"")
-	text, _, _ = strings.Cut(text, `"""`)
-	return strings.Fields(text)
-}()
+// zygoteModules are the modules that a zygote may import.
+var zygoteModules = pyzygote.Modules()
 
 // PythonModules returns the modules that Python.Imports may name.
 func PythonModules() []string { return slices.Clone(zygoteModules) }
@@ -70,7 +67,7 @@ func newPythonKey(name string, env, imports []string) (k pythonKey) {
 			delete(own, name)
 		case fixed, name == "LANGUAGE", strings.HasPrefix(name, "LC_"):
 			return pythonKey{}
-		case name == "PYTHONUSERBASE": // forkserver.py reads it for each child
+		case name == "PYTHONUSERBASE": // become.py reads it for each child
 		case setting >= 0:
 			k.settings |= 1 << setting
 		case strings.HasPrefix(name, "PYTHON"):
@@ -95,7 +92,7 @@ func (k pythonKey) name() string { return zygotePrograms[k.program-1] }
 
 // env returns the whole environment of the zygote.
 func (k pythonKey) env() []string {
-	env := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + forkServerDir}
+	env := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + pyzygote.Dir}
 	for i, setting := range zygoteSettings {
 		if k.settings>>i&1 != 0 {
 			env = append(env, setting)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // A pythonKey can hold no byte of a request: it consists of numbers.
@@ -37,7 +39,7 @@ func TestPythonKeyHoldsNumbersOnly(t *testing.T) {
 	}
 	sorted := slices.SortedFunc(slices.Values(zygoteModules), func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
 	if !slices.Equal(sorted, zygoteModules) || len(slices.Compact(sorted)) != len(zygoteModules) {
-		t.Errorf("the modules of forkserver.py are not in order: %q", zygoteModules)
+		t.Errorf("the modules of zygote.py are not in order: %q", zygoteModules)
 	}
 }
 
@@ -66,7 +68,7 @@ func FuzzPythonKey(f *testing.F) {
 			t.Errorf("modules: got %q, want %q", got, asked)
 		}
 		for _, e := range k.env() {
-			own := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + forkServerDir}
+			own := []string{"PATH=" + zygotePath, "HOME=" + homeDir, "LANG=C.UTF-8", "PYTHONPATH=" + pyzygote.Dir}
 			if !slices.Contains(slices.Concat(own, zygoteSettings), e) {
 				t.Errorf("environment: got %q", e)
 			}

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bufio"
-	_ "embed"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -18,14 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forkServerProgram is the program of a Python zygote (forkserver.py). forkServerDir is its
-// directory in the root file system, which the Python zygote has as its PYTHONPATH.
-//
-//go:embed forkserver.py
-var forkServerProgram string
-
 const (
-	forkServerDir  = "/opt/skillrun/forkserver"
 	importPatience = 60 * time.Second // for all imports of a Python zygote
 	forkPatienceOf = 10 * time.Second // for one child, until it waits
 	maxForkPacket  = 64 << 10
@@ -77,7 +69,8 @@ type pythonZygote struct {
 	ended  map[int32]chan int // live children: receives the wait status, by the number of the fork
 }
 
-// forkAnswer is a packet of forkserver.py, which explains the fields.
+// forkAnswer is a packet of the fork server: of the Python zygote (zygote.py) or of a child
+// (barrier.py).
 type forkAnswer struct {
 	Op       string   `json:"op"`
 	By       string   `json:"by"`
@@ -147,7 +140,7 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	defer filter.Close()
 	go in.listen()
 	a, err := in.request(map[string]any{
-		"op": "init", "imports": k.modules(), "filter_bytes": len(m.host.filters.script),
+		"op": "init", "imports": k.modules(), "filter_bytes": len(m.host.filters.script), "fast_exit": m.host.config.PythonFastExit,
 	}, []int{int(filter.Fd())}, importPatience)
 	if err != nil {
 		return nil, err
@@ -353,7 +346,7 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 	// The child asks for its parent's end (PR_SET_PDEATHSIG) before it waits. If the Python
 	// zygote ended before that, the child lives on, and nobody learns its wait status.
 	if err == nil && !quiet(in.pidfd) {
-		err = errors.New("Python zygote is gone")
+		err = errors.New("Python zygote ended before its child waited")
 	}
 	return j, err
 }

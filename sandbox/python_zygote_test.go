@@ -170,6 +170,50 @@ sys.exit(7)`)
 	}
 }
 
+// Without the fast exit a forked script ends like an executed one: atexit functions,
+// finalizers and callbacks come in the same order, with the same exit code. The fast exit
+// would leave out the callback of the second script.
+func TestPythonFastExitOff(t *testing.T) {
+	c := testConfig(t)
+	c.Prepared, c.PythonZygotes, c.PythonFastExit = 4, 2, false
+	h := openWith(t, c)
+	for _, tt := range []struct{ name, code, stdout, stderr string }{
+		{"finalizers", `
+import atexit, weakref
+class Thing:
+    def __del__(self): print("deleted")
+class Other: pass
+atexit.register(print, "at exit")
+thing, other = Thing(), Other()
+weakref.finalize(other, print, "finalized")`, "finalized\nat exit\ndeleted\n", ""},
+		{"a callback", `
+import json, weakref
+class Thing: pass
+thing = Thing()
+reference = weakref.ref(thing, json.loads)`, "", "Exception ignored in: <function loads"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := pythonSpec([]string{"json"}, "-c", "import os, sys\nprint(os.getppid())"+tt.code+"\nsys.exit(7)")
+			executed := s
+			executed.Python = nil
+			want := run(t, h, executed, "")
+			run(t, h, s, "") // asks for it
+			waitForReady(t, h, s)
+			got := run(t, h, s, "")
+			if !strings.HasPrefix(got.stdout, "0\n") {
+				t.Errorf("it was not forked: %+v", got)
+			}
+			for who, r := range map[string]result{"forked": got, "executed": want} {
+				_, output, _ := strings.Cut(r.stdout, "\n")
+				if output != tt.stdout || !strings.HasPrefix(r.stderr, tt.stderr) || (r.stderr == "") != (tt.stderr == "") || r.exit.End != Exited || r.exit.Code != 7 {
+					t.Errorf("%s: got %+v, want %q and %q", who, r, tt.stdout, tt.stderr)
+				}
+			}
+		})
+	}
+	noLeftovers(t, h)
+}
+
 // A late report of a child's end is not taken for the end of another child that has the same
 // ids by then.
 func TestPythonZygoteEndsAsItself(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // Directories of a sandbox.
@@ -86,8 +88,10 @@ func makeRootfs(dir string, links map[string]string) error {
 		return err
 	}
 	// Python imports the module sitecustomize at its start (site.py).
-	if err := writeFile(dir+forkServerDir+"/sitecustomize.py", forkServerProgram); err != nil {
-		return err
+	for name, text := range pyzygote.Files() {
+		if err := writeFile(filepath.Join(dir+pyzygote.Dir, name), text); err != nil {
+			return err
+		}
 	}
 	for _, f := range hostFiles {
 		if err := showHostFiles(dir, f.path); err != nil {
@@ -144,7 +148,7 @@ const forkPatience = 2 * time.Second
 // directory that holds only paths of the list. A directory without a slash at its end may
 // hold any file.
 func rootTable(links map[string]string) []string {
-	table := []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills/", linksDir + "/", "/var/", "/run/", forkServerDir}
+	table := []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills/", linksDir + "/", "/var/", "/run/", pyzygote.Dir}
 	for path := range madeUp {
 		table = append(table, path)
 	}

@@ -51,7 +51,7 @@ func openWith(t testing.TB, c Config) *Host {
 }
 
 func testConfig(t testing.TB) Config {
-	return Config{StateDir: t.TempDir()}
+	return Config{StateDir: t.TempDir(), PythonFastExit: true}
 }
 
 // eachMaker runs a test for each way to make a sandbox (maker.go), with a Host whose

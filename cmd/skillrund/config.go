@@ -60,9 +60,10 @@ type config struct {
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
 	Prepared struct {
-		Zygote        bool `yaml:"zygote"`
-		Sandboxes     int  `yaml:"sandboxes"`
-		PythonZygotes int  `yaml:"python_zygotes"`
+		Zygote         bool `yaml:"zygote"`
+		Sandboxes      int  `yaml:"sandboxes"`
+		PythonZygotes  int  `yaml:"python_zygotes"`
+		PythonFastExit bool `yaml:"python_fast_exit"`
 	} `yaml:"prepared"`
 	Grace       duration `yaml:"grace"`
 	CancelGrace duration `yaml:"cancel_grace"`
@@ -157,7 +158,7 @@ func defaultConfig() config {
 	c.Concurrency.Reserved = 2
 	c.Concurrency.Queued = 1000
 	c.Concurrency.QueueTimeout = duration(30 * time.Second)
-	c.Prepared.Zygote, c.Prepared.Sandboxes, c.Prepared.PythonZygotes = true, 8, 4
+	c.Prepared.Zygote, c.Prepared.Sandboxes, c.Prepared.PythonZygotes, c.Prepared.PythonFastExit = true, 8, 4, true
 	c.Grace = duration(500 * time.Millisecond)
 	c.CancelGrace = duration(2 * time.Second)
 	c.Drain = duration(30 * time.Second)
@@ -240,7 +241,8 @@ func absolute(dir, path string) string {
 func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
-		FirstID: c.IDs.First, IDs: c.IDs.Count, Zygote: c.Prepared.Zygote, Prepared: c.Prepared.Sandboxes, PythonZygotes: c.Prepared.PythonZygotes, Log: log,
+		FirstID: c.IDs.First, IDs: c.IDs.Count, Zygote: c.Prepared.Zygote, Prepared: c.Prepared.Sandboxes, Log: log,
+		PythonZygotes: c.Prepared.PythonZygotes, PythonFastExit: c.Prepared.PythonFastExit,
 		// The daemon starts without these boundaries and reports them. judge decides whether
 		// it executes anything.
 		Tolerate: sandbox.Lowerable(),

@@ -153,6 +153,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"no number of processors", "limits: {max: {cpus: .nan}}\n", `".nan" is not a number of processors`},
 		{"more processors than the most", "limits: {default: {cpus: 2}, max: {cpus: 1.5}}\n", "line 1: limits.default.cpus: 2 is above limits.max.cpus, 1.5; lower it or raise the maximum"},
 		{"zygote", "prepared: {zygote: false}\n", "line 1: prepared.zygote: false; must be true, or prepared.sandboxes and prepared.python_zygotes 0: it makes both"},
+		{"fast exit", "prepared: {python_fast_exit: slow}\n", `line 1: prepared.python_fast_exit: "slow" is not true or false`},
 		{"log level's kind", "log: {level: [info]}\n", "line 1: log.level: a list is not a log level; write debug, info, warn or error"},
 		{"request bytes", "request_bytes: 1MiB\n", "line 1: request_bytes: 1MiB holds no message of message_bytes, 16MiB; write 0 or at least that"},
 	} {

@@ -1,0 +1,1 @@
+"""The fork server of Python zygotes. sitecustomize.py has the theory of operation."""
