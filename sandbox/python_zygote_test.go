@@ -384,7 +384,9 @@ func TestPythonZygoteLooksForModules(t *testing.T) {
 		{"a link", map[string]string{"lib/mine.py": "", "other/mine.py": ""}, "lib/json", false},
 		{"a virtual environment", map[string]string{"venv/pyvenv.cfg": "", "venv/lib/json.py": ""}, "", true},
 		{"another virtual environment", map[string]string{"env/pyvenv.cfg": "", "env/lib/json.py": ""}, "", false},
-		{"a cache", map[string]string{"lib/__pycache__/json.pyc": ""}, "", true},
+		{"a cache", map[string]string{"lib/__pycache__/json.cpython-311.pyc": ""}, "", true},
+		{"a module in a cache", map[string]string{"lib/__pycache__/json.pyc": ""}, "", false},
+		{"a module of a program for node", map[string]string{"node_modules/gyp/json.py": ""}, "", false},
 		{"too much", many, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -70,7 +70,7 @@ def hides_beneath(top, preloaded):
             if not entry.is_dir(follow_symlinks=False):
                 if is_module(entry.name, directory, preloaded) or entry.is_symlink() and hides_by_link(entry, top, preloaded):
                     return True
-            elif entry.name not in ("__pycache__", ".git", "node_modules"):
+            else:
                 found.append((entry.path, depth + 1))
     return False
 
