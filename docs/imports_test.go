@@ -19,7 +19,8 @@ const module = "github.com/skillrun/skillrun/"
 // direction of docs/architecture.md. A package that is not here may not exist.
 var mayImport = map[string][]string{
 	"proto/skillrun/v1":               {},
-	"sandbox":                         {},
+	"sandbox":                         {"sandbox/internal/pyzygote"},
+	"sandbox/internal/pyzygote":       {},
 	"internal/skill":                  {"internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/skill/manifest":         {"internal/skill/snapshot"},
 	"internal/skill/snapshot":         {},
