@@ -128,7 +128,7 @@ func TestContractExecuteScriptCancelled(t *testing.T) {
 	}()
 	var id string
 	for deadline := time.Now().Add(patience); id == "" && time.Now().Before(deadline); {
-		list, err := d.runs.List(t.Context(), &pb.ListRequest{Skill: "slow"})
+		list, err := d.runs.List(t.Context(), &pb.ListRequest{Skill: "slow", States: []pb.State{pb.State_STATE_RUNNING}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"testing"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -38,21 +39,22 @@ func TestCapabilities(t *testing.T) {
 func TestListAndGet(t *testing.T) {
 	t.Parallel()
 	d := startShared(t)
+	mine := rand.Text() // marks this test's executions, with -count as well
 	var ids []string
 	for i, text := range []string{"print(1)", "import sys; sys.exit(3)", "print(3)"} {
 		req := code("calculator", text)
-		req.Labels = map[string]string{"n": string(rune('a' + i)), "all": "yes"}
+		req.Labels = map[string]string{"n": string(rune('a' + i)), "all": mine}
 		ids = append(ids, d.run(req).id)
 	}
-	page, err := d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": "yes"}, PageSize: 2})
+	page, err := d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": mine}, PageSize: 2})
 	if err != nil || len(page.Executions) != 2 || page.Executions[0].ExecutionId != ids[2] || page.NextPageToken == "" {
 		t.Fatalf("first page: %v, %v; want the newest two and a token", page, err)
 	}
-	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": "yes"}, PageSize: 2, PageToken: page.NextPageToken})
+	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"all": mine}, PageSize: 2, PageToken: page.NextPageToken})
 	if err != nil || len(page.Executions) != 1 || page.Executions[0].ExecutionId != ids[0] || page.NextPageToken != "" {
 		t.Errorf("second page: %v, %v; want the oldest and no token", page, err)
 	}
-	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"n": "b"}, Ends: []pb.End{pb.End_END_EXITED}, Skill: "calculator", States: []pb.State{pb.State_STATE_ENDED}})
+	page, err = d.runs.List(t.Context(), &pb.ListRequest{Labels: map[string]string{"n": "b", "all": mine}, Ends: []pb.End{pb.End_END_EXITED}, Skill: "calculator", States: []pb.State{pb.State_STATE_ENDED}})
 	if err != nil || len(page.Executions) != 1 || page.Executions[0].Outcome.GetExitCode() != 3 {
 		t.Errorf("filtered: %v, %v", page, err)
 	}
