@@ -17,8 +17,9 @@ var errQueueTime = errors.New("no slot became free in time")
 const retryAfter = time.Second
 
 // A caller's share of the queue is maxQueued/queueShares, rounded up. A caller with fewer
-// waiting executions than its share may still queue when the queue is full, until the
-// queue holds maxQueued plus queueLatecomer shares.
+// waiting executions than its share may still queue when the queue is full, until the queue
+// holds maxQueued plus queueLatecomer shares. So at most 5/4 of maxQueued wait, but for the
+// rounding.
 const (
 	queueShares    = 16
 	queueLatecomer = 4
@@ -33,6 +34,7 @@ const (
 type admission struct {
 	maxRunning, maxQueued, reserved int
 
+	// mu protects the fields below, every line, and the elem of every ticket.
 	mu       sync.Mutex
 	running  int
 	queued   int
@@ -90,6 +92,7 @@ func (a *admission) enter(who permission.Principal) (*ticket, error) {
 	default:
 		return nil, &SaturatedError{Running: a.running, Queued: a.queued, RetryAfter: retryAfter}
 	}
+	// Only now: a refused caller leaves no line that release would have to remove.
 	a.callers[who] = l
 	return t, nil
 }
@@ -113,8 +116,12 @@ func (a *admission) start(t *ticket) {
 	close(t.ready)
 }
 
-// wait returns nil once the ticket holds a slot. The error is errQueueTime or the cause
-// of ctx; the ticket must be released then, too.
+// wait returns nil once the ticket holds a slot. The error is errQueueTime or the cause of ctx;
+// the ticket must be released then, too. A ticket may get its slot in the same moment as an
+// error; release then frees the slot.
+//
+// A ticket that holds a slot already returns nil even if ctx is done: the start sees the same
+// context.
 func (t *ticket) wait(ctx context.Context, timeout time.Duration) error {
 	select {
 	case <-t.ready:
@@ -151,7 +158,9 @@ func (t *ticket) release() {
 }
 
 // startWaiting gives free slots to waiting tickets, one for each caller in turn, until no
-// waiting caller may have one.
+// waiting caller may have one. It goes back to the first caller after each slot, and passes
+// over callers that may not run: a reserved slot is only for a caller with nothing running. The
+// caller of startWaiting holds a.mu.
 func (a *admission) startWaiting() {
 	for turn := a.turns.Front(); turn != nil; {
 		l := turn.Value.(*line)
@@ -178,7 +187,8 @@ func (a *admission) unqueue(t *ticket) {
 	}
 }
 
-// close makes enter refuse every later request. Tickets that wait stay in the queue.
+// close makes enter refuse every later request. Tickets that wait stay in the queue: they were
+// accepted, and a drain waits for them.
 func (a *admission) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

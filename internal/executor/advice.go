@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// advise returns one or two sentences of advice on an outcome, or nothing if all is well.
-// lost is the error that kept output from being stored; nil if nothing was lost so.
+// advise returns one or two sentences of advice on an outcome, or nothing if all is well. lost
+// is the error that kept output from being stored; nil if nothing was lost so. The first cause
+// that fits wins: an end that was forced explains more than output that was dropped.
 func advise(out Outcome, lost error) string {
 	l := out.Limits
 	switch out.End {
@@ -65,9 +66,9 @@ const (
 	textNoName      = "Temporary failure in name resolution" // of getaddrinfo(3)
 )
 
-// adviseOn says what can be done about a failure that the end of stderr names. It is a
-// guess: the program may print a kernel's message for another reason. network says
-// whether the execution has a network.
+// adviseOn says what can be done about a failure that the end of stderr names. It is a guess:
+// the program may print a kernel's message for another reason. So it serves only a program that
+// failed and for which advise found nothing. network says whether the execution has a network.
 func adviseOn(stderr string, l Limits, network bool) string {
 	switch {
 	case strings.Contains(stderr, textReadOnly):

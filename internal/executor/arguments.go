@@ -12,7 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxArgumentBytes is the published bound on JSON arguments, in their encoded form.
+// MaxArgumentBytes is the published bound on JSON arguments, in their encoded form: 10 MB,
+// decimal.
 const MaxArgumentBytes = 10_000_000
 
 // maxArgumentDepth is how deep arguments may nest: Python's own parser gives up
@@ -32,10 +33,13 @@ func (e *ArgumentError) Error() string {
 	return "Cannot serialize arguments to JSON: " + e.Reason
 }
 
-// EncodeArguments turns the text of one JSON object into what Python's
-// json.dumps(x, ensure_ascii=False) prints for it: keys in their order, a
-// repeated key keeps its first place and last value, whole numbers keep every
-// digit, others are Python's shortest repr. The error is an *ArgumentError.
+// EncodeArguments turns the text of one JSON object into what Python's json.dumps(x,
+// ensure_ascii=False) prints for it: keys in their order, a repeated key keeps its first place
+// and last value, whole numbers keep every digit, others are Python's shortest repr. The error
+// is an *ArgumentError.
+//
+// encoding/json can't do that with a map: it sorts the keys, and a float64 loses digits of
+// large numbers. So the tokens are read one by one.
 func EncodeArguments(text string) ([]byte, error) {
 	if !utf8.ValidString(text) {
 		return nil, &ArgumentError{Reason: "not valid UTF-8"}
@@ -77,6 +81,8 @@ func jsonReason(err error) string {
 	return err.Error()
 }
 
+// An argumentEncoder reads tokens of dec and returns their text as Python prints it. depth
+// counts the open objects and arrays, the outermost one too.
 type argumentEncoder struct{ dec *json.Decoder }
 
 func (e argumentEncoder) object(depth int) ([]byte, error) {

@@ -23,7 +23,9 @@ type collected struct {
 	refused   []string
 }
 
-// collect keeps the artifacts. Every process of the execution is dead.
+// collect keeps the artifacts. Every process of the execution is dead. The sandbox calls it
+// before Wait returns, so outcome finds the list. After an error no artifact is kept: a part of
+// them would look like the whole.
 func (x *Executor) collect(r *run, changes *os.Root) error {
 	into := x.Record.ArtifactDir(r.id)
 	got, err := r.workspace.Collect(changes, into, x.Keep)
@@ -45,7 +47,8 @@ func (x *Executor) collect(r *run, changes *os.Root) error {
 	return nil
 }
 
-// neverRan is the outcome of an execution that left the queue without a slot.
+// neverRan is the outcome of an execution that left the queue without a slot: errQueueTime, or
+// the cancellation.
 func (r *run) neverRan(err error) Outcome {
 	out := r.blank()
 	out.Usage.Queue = time.Since(r.created)
@@ -134,6 +137,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	}
 	code := exit.Code
 	if exit.Signal != 0 {
+		// As the returncode of Python's subprocess.Popen.
 		code, out.Signal = -int(exit.Signal), unix.SignalName(exit.Signal)
 		if out.Signal == "" { // a real-time signal
 			out.Signal = fmt.Sprintf("UNKNOWN_SIGNAL_%d", int(exit.Signal))
@@ -202,6 +206,8 @@ func (x *Executor) end(r *run, out Outcome) {
 	x.audit(r.execution, out, now)
 }
 
+// recordEnd shows the outcome to readers and closes the execution's row. It uses no request's
+// context: the outcome must be recorded even if every client has gone.
 func recordEnd(log *record.Log, out Outcome, now time.Time) error {
 	data, err := json.Marshal(out)
 	if err != nil {
@@ -210,7 +216,8 @@ func recordEnd(log *record.Log, out Outcome, now time.Time) error {
 	return log.End(context.Background(), string(out.End), data, now)
 }
 
-// audit writes the one line that every execution leaves.
+// audit writes the one line that every execution of this daemon leaves. It has no arguments,
+// environment or output: they may hold secrets.
 func (x *Executor) audit(e *execution, out Outcome, now time.Time) {
 	code := any(nil)
 	if out.ExitCode != nil {
@@ -238,8 +245,8 @@ func (x *Executor) audit(e *execution, out Outcome, now time.Time) {
 	)
 }
 
-// closeLost ends, as DAEMON_LOST, every execution that the record has as unended. None of
-// them runs: the sandboxes of the last daemon were swept before.
+// closeLost ends, as DAEMON_LOST, every execution that the record has as unended, running or
+// queued. The daemon has ended the sandboxes of the last daemon before.
 func (x *Executor) closeLost(ctx context.Context) error {
 	lost, err := x.Record.Unended(ctx)
 	if err != nil {
@@ -288,8 +295,9 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log,
 	return log, nil
 }
 
-// recordStarted says, once, that the program runs. Its first output may be here
-// before the sandbox's start has returned.
+// recordStarted says, once, that the program runs. Its first output may be here before the
+// sandbox's start has returned. So both sinks call it before their first write, and
+// Executor.run calls it after the start.
 func (r *run) recordStarted() {
 	r.once.Do(func() {
 		close(r.started) // before anyone can read of it, and then send a signal

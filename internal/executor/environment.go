@@ -16,7 +16,9 @@ import (
 )
 
 // acquire leases the packages that the skill needs for a new execution; its error names the
-// missing packages. asked is the Python that the request names. forget releases the lease.
+// missing packages. asked is the Python that the request names. The lease keeps the environment
+// on disk; forget releases it. A variable of the lease replaces the invocation's variable of
+// the same name.
 func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	if x.Environments == nil {
 		return nil
@@ -74,6 +76,7 @@ func embeddedRoot(inv runtime.Invocation) string {
 	return ""
 }
 
+// isPython goes by the name: python, python3, python3.12.
 func isPython(program string) bool { return strings.HasPrefix(path.Base(program), "python") }
 
 // wrappers are programs that start what their arguments name.

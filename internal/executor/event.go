@@ -16,8 +16,8 @@ type Event struct {
 	release func() // nil: nothing
 }
 
-// Release ends the use of e.Output: its bytes are then reused for other events. Call it at
-// most once; a caller may also leave it out.
+// Release ends the use of e.Output: its bytes are then reused for other events. Call it at most
+// once; a caller may also leave it out, and the garbage collector frees the bytes.
 func (e Event) Release() {
 	if e.release != nil {
 		e.release()

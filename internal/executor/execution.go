@@ -21,8 +21,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// Bounds on a request's form. The largest single argument is the kernel's
-// MAX_ARG_STRLEN, execve(2).
+// Bounds on a request's form; the contract publishes them. The largest single argument is the
+// kernel's MAX_ARG_STRLEN, 128 KiB with the NUL (execve(2)).
 const (
 	MaxArgs       = 1000
 	MaxArgBytes   = 128<<10 - 1
@@ -70,8 +70,11 @@ type settings struct {
 
 // newExecution checks the form of a request and derives the settings of its execution. The
 // skill and the source come from the grant only. Maps and slices are copied: a caller may
-// change the request afterwards. accept adds the parts that must be released: lease,
-// workspace and log.
+// change the request afterwards. accept adds the parts that must be released: lease, workspace
+// and log.
+//
+// A request with several mistakes gets the error of the first check, and the form is checked
+// first.
 func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution, error) {
 	kind := grant.Source().Kind
 	if err := checkForm(req, kind); err != nil {
@@ -87,6 +90,7 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 	}
 	if err := permission.CheckEnv(kind, plain(req.SecretEnv)); err != nil {
 		if refused, ok := errors.AsType[*permission.EnvError](err); ok {
+			// The error names the field secret_env instead of env.
 			refused.Secret = true
 		}
 		return nil, err
@@ -110,6 +114,7 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 		queueTimeout: cmp.Or(req.QueueTimeout, x.QueueTimeout),
 		created:      time.Now(), ended: req.Ended, logger: x.Log,
 	}
+	// The reader keeps the request's bytes: the caller must not change them until Ended.
 	if e.stdin, err = req.Stdin.reader(); err != nil {
 		return nil, err
 	}
@@ -134,6 +139,7 @@ func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, 
 	}
 }
 
+// plain is for checks only: the values of its result would print.
 func plain(secrets map[string]Secret) map[string]string {
 	out := make(map[string]string, len(secrets))
 	for name, value := range secrets {
@@ -216,14 +222,17 @@ func checkForm(req Request, kind permission.SourceKind) error {
 	return nil
 }
 
+// A failure is only logged: the outcome is recorded, and New of the next daemon empties the
+// staging directory.
 func (e *execution) removeWorkspace() {
 	if err := e.workspace.Remove(); err != nil {
 		e.logger.Error("staged inputs left behind", "execution", e.id, "err", err)
 	}
 }
 
-// commands returns the argument vectors that will run. The text of inline code
-// is left out: it is not to be stored.
+// commands returns the argument vectors that will run, for the header. The text of inline code
+// is left out: it must not be stored. The header also leaves out the environment and the
+// runner.
 func (e *execution) commands() [][]string {
 	source := e.grant.Source()
 	if source.Kind == permission.Command {

@@ -1,5 +1,21 @@
-// Package executor runs executions: it takes a request through every stage, in
-// order, to exactly one outcome, and gives its events to any number of readers.
+// Package executor runs executions: it takes a request through every stage, in order, to
+// exactly one outcome, and gives its events to any number of readers.
+//
+// Theory of operation. Execute works in the caller's goroutine: it takes a ticket
+// (admission.go), approves the request and records it (accept). Until the record has it, a
+// refusal leaves nothing on disk. Then Execute returns the ID, and the method run goes on in a
+// goroutine for each execution: it waits for the slot, starts the sandbox, waits for the
+// program and records the outcome.
+//
+// Two types keep these apart. An execution is the accepted request and never changes. A run has
+// what changes from then on: the process, the cancellation, the collected files.
+//
+// Readers need neither. Get, List and Follow ask the record, in which the run writes each
+// event, so they work the same during the run, after it, and after a restart of the daemon.
+// Only Cancel and Signal look for the run, in Executor.live.
+//
+// Every path through run records one outcome. If the daemon dies first, New of the next daemon
+// records DAEMON_LOST.
 package executor
 
 import (
@@ -47,17 +63,18 @@ type Config struct {
 	// Owner owns the input files in sandboxes. It cannot be root.
 	Owner workspace.Owner
 	// KeyFile holds the key of request hashes; New makes it if it is missing.
-	KeyFile    string
+	KeyFile string
+	// MaxRunning is the number of slots, MaxQueued the number of executions that wait for one.
 	MaxRunning int
 	MaxQueued  int
 	// Reserved is the number of slots beyond MaxRunning for callers with nothing
 	// running. They keep one caller's long executions from delaying the others.
 	Reserved int
-	// QueueTimeout is how long a request waits for a slot that doesn't say.
+	// QueueTimeout is how long a request waits for a slot if it does not set queue_timeout.
 	QueueTimeout time.Duration
 	// Grace is between SIGTERM and SIGKILL when time is up.
 	Grace time.Duration
-	// CancelGrace is the same for a cancel that doesn't say.
+	// CancelGrace is the same for a cancel without a grace, and for a drain.
 	CancelGrace time.Duration
 	// Keep bounds the artifacts of an execution.
 	Keep workspace.CollectLimits
@@ -69,25 +86,29 @@ type Config struct {
 type Executor struct {
 	Config
 	admission *admission
-	hashKey   []byte
-	start     startFunc
+	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
+	hashKey []byte
+	start   startFunc
 
 	mu   sync.Mutex
 	live map[string]*run // queued and running, by ID
 	runs sync.WaitGroup  // one a live execution
 }
 
-// A startFunc is [sandbox.Host.Start]; tests put another in its place.
+// A startFunc is [sandbox.Host.Start]; tests put another in its place. Its context bounds only
+// the start.
 type startFunc func(context.Context, sandbox.Spec, sandbox.IO) (process, error)
 
+// A process is the part of [sandbox.Process] that an execution uses.
 type process interface {
 	Signal(syscall.Signal) error
 	Stop(grace time.Duration)
 	Wait() (sandbox.Exit, error)
 }
 
-// New makes an Executor. It ends, as DAEMON_LOST, the executions that ran when the last
-// daemon died.
+// New makes an Executor. It ends, as DAEMON_LOST, the executions that ran or waited when the
+// last daemon died. Before New, c.Host must have ended the sandboxes of that daemon: a lost
+// execution must not run any longer.
 func New(ctx context.Context, c Config) (*Executor, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -131,6 +152,7 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
 	}
+	// Before any other work, so that a refused request costs next to nothing.
 	ticket, err := x.admission.enter(req.Principal)
 	if err != nil {
 		return "", false, err
@@ -151,6 +173,9 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 
 // accept approves and records a request; nothing runs yet. It returns one of three: an
 // execution, the ID of the earlier one that has this request's key, or an error.
+//
+// The record comes last: the claim of the key and the header must be true. A stage that fails
+// after acquire releases the packages and the staged files again.
 func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earlier string, err error) {
 	sk, err := x.Skills.Resolve(req.Skill)
 	if err != nil {
@@ -195,6 +220,10 @@ func sameRequest(err error, hash []byte) (id string, _ error) {
 }
 
 // run takes a recorded execution to its outcome. It has no error: failures are outcomes.
+//
+// The deferred calls run from the last to the first: the workspace goes, then the slot is free,
+// then forget tells Cancel and the request's owner. All of them come after end, so an execution
+// that is not live has its outcome.
 func (x *Executor) run(r *run, ticket *ticket) {
 	defer x.forget(r)
 	defer ticket.release()
@@ -206,6 +235,7 @@ func (x *Executor) run(r *run, ticket *ticket) {
 	}
 	r.queued = time.Since(r.created)
 
+	// A ticket can get its slot after a cancel. Then start fails, because r.ctx is done.
 	spec := newSpec(r.grant, r.settings)
 	out := newSinks(r)
 	p, err := x.start(r.ctx, spec, sandbox.IO{
@@ -220,6 +250,8 @@ func (x *Executor) run(r *run, ticket *ticket) {
 		return
 	}
 	r.recordStarted()
+	// A cancel before settle did not stop p. Until stop is called, only cancel ends r.ctx, so
+	// there is a cancellation.
 	stop := context.AfterFunc(r.ctx, func() { p.Stop(r.cancelled().grace) })
 	exit, err := p.Wait()
 	stop()
@@ -250,7 +282,8 @@ func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by,
 	return ended, err
 }
 
-// Signal sends sig to the main process of a running execution.
+// Signal sends sig to the main process of a running execution. The error is ErrNotRunning
+// before the started event and after the program's end.
 func (x *Executor) Signal(ctx context.Context, who permission.Principal, id string, sig syscall.Signal) error {
 	if _, err := x.row(ctx, who, id); err != nil {
 		return err
@@ -298,7 +331,8 @@ func (x *Executor) EffectiveLimits(asked Limits, kind permission.SourceKind, sk 
 }
 
 // KeyedHash is a hash of data, as hex. Equal data has an equal hash for one purpose, and a
-// different one for another. Without the daemon's key, the data can't be guessed from it.
+// different one for another. Without the daemon's key, the data can't be guessed from it: audit
+// lines have it in place of a tool's arguments.
 func (x *Executor) KeyedHash(purpose string, data []byte) string {
 	mac := hmac.New(sha256.New, x.hashKey)
 	fmt.Fprintf(mac, "%d %s ", len(purpose), purpose) // no request begins like that
@@ -309,12 +343,16 @@ func (x *Executor) KeyedHash(purpose string, data []byte) string {
 // Counts returns how many executions hold a slot and how many wait for one.
 func (x *Executor) Counts() (running, queued int, draining bool) { return x.admission.counts() }
 
+// find returns a live run, or nil. A caller must check with row that the principal may see it:
+// live has the executions of all tenants.
 func (x *Executor) find(id string) *run {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.live[id]
 }
 
+// forget ends the life of a run. It releases the packages first; then the calls of Cancel
+// return, and then the owner of the request may free it.
 func (x *Executor) forget(r *run) {
 	x.mu.Lock()
 	delete(x.live, r.id)

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// keyBytes is the size of SHA-256, which is what RFC 2104, section 3, recommends as the least
+// length of an HMAC key.
 const keyBytes = 32
 
 // loadKey reads the key of request hashes, or makes one. A file that can't be one is
@@ -41,8 +43,9 @@ func loadKey(path string, log *slog.Logger) ([]byte, error) {
 	return key, writeSynced(path, key)
 }
 
-// readKey reads just enough to tell whether the file is a key. It returns no bytes for a
-// path that is not a regular file.
+// readKey reads just enough to tell whether the file is a key. It returns no bytes for a path
+// that is not a regular file. O_NONBLOCK keeps the open from waiting for the writer of a FIFO,
+// and O_NOFOLLOW turns a symbolic link into ELOOP (open(2)).
 func readKey(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link, a socket
@@ -58,7 +61,8 @@ func readKey(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, keyBytes+1))
 }
 
-// writeSynced makes the file, at once or not at all.
+// writeSynced makes the file, at once or not at all: rename(2) is atomic, and the sync of the
+// directory makes it durable (fsync(2)). os.CreateTemp gives it mode 0600.
 func writeSynced(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	MaxMilliCPUs = 1_000_000
 )
 
-// StandardBounds are the documented defaults.
+// StandardBounds are the documented defaults, for a daemon whose configuration sets none.
 func StandardBounds() Bounds {
 	return Bounds{
 		Default: Limits{
@@ -124,7 +124,9 @@ func (b Bounds) processors(asked int) (int, error) {
 	return int(n), err
 }
 
-// pick chooses one limit. A zero own means that the skill sets none.
+// pick chooses one limit: asked is the request's value, own the skill's, def and most the
+// daemon's default and maximum. Zero means unset for asked and own. A skill can lower the
+// ceiling, and never raise it.
 func pick[T interface {
 	~int | ~int64
 	fmt.Stringer
@@ -146,6 +148,7 @@ func pick[T interface {
 	return min(def, ceiling), nil
 }
 
+// byteCount and count print a limit in an error, with its unit.
 type byteCount int64
 
 func (b byteCount) String() string { return fmt.Sprintf("%d bytes", int64(b)) }

@@ -15,18 +15,18 @@ const (
 	TimedOut    End = "TIMED_OUT"    // wall, CPU or queue
 	OOMKilled   End = "OOM_KILLED"   // its memory limit was reached
 	Cancelled   End = "CANCELLED"    // by a client, a lost connection or a drain
-	DaemonLost  End = "DAEMON_LOST"  // the daemon died while it ran
+	DaemonLost  End = "DAEMON_LOST"  // the daemon died while it ran or waited
 	SetupFailed End = "SETUP_FAILED" // no program ran
 )
 
-// TimeoutCode is the exit code of an execution that timed out, as timeout(1)
-// has it.
+// TimeoutCode is the exit code of an execution that timed out, as timeout(1) has it. It has
+// this code after a wait in the queue too.
 const TimeoutCode = 124
 
 // An Outcome is the end of an execution with the evidence for it.
 type Outcome struct {
 	End         End        `json:"end"`
-	ExitCode    *int       `json:"exit_code,omitempty"` // nil: no program ran
+	ExitCode    *int       `json:"exit_code,omitempty"` // nil: no program ran, or its end is not known
 	Signal      string     `json:"signal,omitempty"`    // "SIGKILL"
 	TimedOut    bool       `json:"timed_out,omitempty"`
 	Evidence    Evidence   `json:"evidence"`

@@ -15,7 +15,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// maxPreloadText is how much of a script is looked through for its imports.
+// maxPreloadText is how much of a script is looked through for its imports. A longer script
+// counts as one that searches elsewhere.
 const maxPreloadText = 64 << 10
 
 // Bounds on the search for changes of the module path in a skill.
@@ -24,8 +25,10 @@ const (
 	maxSearchedText  = 4 << 20
 )
 
-// A preload says which Python zygote serves an execution, if its program is one Python.
-// It looks at texts only; its answer changes how soon the program starts, and nothing else.
+// A preload says which Python zygote serves an execution, if its program is one Python. It
+// looks at texts only; its answer changes how soon the program starts, and nothing else. That
+// holds because of Elsewhere: a program that might import its own module of a preimported name
+// is executed and not forked (sandbox.Python). So every doubt sets Elsewhere.
 type preload struct {
 	skill      *skill.Skill
 	invocation runtime.Invocation
@@ -99,7 +102,8 @@ func (p preload) ofText(text []byte) *sandbox.Python {
 	}
 }
 
-// ofFile is pythonOf for a file of the skill, which is read once.
+// ofFile is pythonOf for a file of the skill, which is read once: skill.Derived keeps the
+// result as long as the snapshot. p.modules stays out of it, because it depends on the request.
 func (p preload) ofFile(file string) (*sandbox.Python, error) {
 	entry, err := p.skill.Lookup(file)
 	if err != nil {

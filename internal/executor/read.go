@@ -25,7 +25,8 @@ func (x *Executor) Get(ctx context.Context, who permission.Principal, id string)
 	return e, err
 }
 
-// row returns the recorded execution, if it belongs to the caller.
+// row returns the recorded execution, if it belongs to the caller's tenant; else ErrNotFound,
+// so that IDs of other tenants can't be told from unused ones.
 func (x *Executor) row(ctx context.Context, who permission.Principal, id string) (record.Execution, error) {
 	r, err := x.Record.Get(ctx, who.Tenant, id)
 	return r, notFound(err)
@@ -90,8 +91,9 @@ type Follower struct {
 	r          *record.Reader
 }
 
-// Follow reads the events of an execution after a sequence number, the stored
-// ones first. The caller closes the Follower.
+// Follow reads the events of an execution after a sequence number, the stored ones first. It
+// makes no difference whether the execution runs in this daemon. The caller closes the
+// Follower.
 func (x *Executor) Follow(ctx context.Context, who permission.Principal, id string, after uint64) (*Follower, error) {
 	r, err := x.Record.Read(ctx, who.Tenant, id, after)
 	if err != nil {
@@ -101,7 +103,8 @@ func (x *Executor) Follow(ctx context.Context, who permission.Principal, id stri
 }
 
 // Next waits for the next event. It returns io.EOF after the outcome. If ctx is done first,
-// it returns the cause of ctx.
+// it returns the error of ctx, and a later Next goes on with the same event. One goroutine at
+// a time may call Next.
 func (f *Follower) Next(ctx context.Context) (Event, error) {
 	r, err := f.r.Next(ctx)
 	if err != nil {
@@ -207,6 +210,7 @@ func decode[T any](data []byte) (*T, error) {
 	return v, json.Unmarshal(data, v)
 }
 
+// notFound turns the record's error into this package's, which callers know.
 func notFound(err error) error {
 	if errors.Is(err, record.ErrNotFound) {
 		return ErrNotFound

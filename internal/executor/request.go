@@ -95,9 +95,12 @@ type Limits struct {
 	MilliCPUs      int           `json:"milli_cpus,omitempty"` // zero also when derived: all that the machine has
 }
 
-// hash is a keyed hash of everything that makes two requests equal. Without the key,
-// nobody could guess stdin, code and secrets from a stored record. It is only needed for a
-// request with an idempotency key.
+// hash is a keyed hash of everything that makes two requests equal. Without the key, a reader
+// of a stored record can't guess stdin, code and secrets from it. Only a request with an
+// idempotency key needs a hash.
+//
+// It has the principal's tenant but not the name: keys belong to a tenant. JSON keeps the
+// fields apart, and encoding/json sorts the keys of maps, so equal requests give equal bytes.
 func (r Request) hash(key []byte) ([]byte, error) {
 	type file struct {
 		Path       string
@@ -144,6 +147,8 @@ func (r Request) hash(key []byte) ([]byte, error) {
 	return mac.Sum(nil), err
 }
 
+// sumOf is SHA-256 of data. A string goes through a small buffer, because []byte(data) would
+// copy all of it.
 func sumOf[T string | []byte](data T) []byte {
 	h := sha256.New()
 	piece := make([]byte, 1<<10) // on the stack, so that this needs no allocation
@@ -155,6 +160,8 @@ func sumOf[T string | []byte](data T) []byte {
 	return h.Sum(nil)
 }
 
+// inputSum is SHA-256 of a file's content. accept calls it before workspace.Stage moves the
+// source away.
 func inputSum(f workspace.Input) ([]byte, error) {
 	h := sha256.New()
 	if f.Source == "" {

@@ -7,7 +7,10 @@ import (
 	"time"
 )
 
-// A run is what changes of an execution between its acceptance and its outcome.
+// A run is what changes of an execution between its acceptance and its outcome. Only the
+// goroutine of Executor.run writes its fields, with two exceptions: the sandbox calls collect
+// before Wait returns, and a write of output may be the first to record the start. Other
+// goroutines use the context and the channels, and proc after settled is closed.
 type run struct {
 	*execution
 	queued    time.Duration // waited for a slot
@@ -22,13 +25,16 @@ type run struct {
 	proc    process       // set before settled is closed; nil: none
 }
 
+// newRun gives the run a context that no request's end cancels: an execution outlives the call
+// that started it.
 func newRun(e *execution) *run {
 	r := &run{execution: e, started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{})}
 	r.ctx, r.end = context.WithCancelCause(context.Background())
 	return r
 }
 
-// A cancellation is the cause of a cancelled execution's context.
+// A cancellation is the cause of a cancelled execution's context. by and reason become evidence
+// of the outcome.
 type cancellation struct {
 	by, reason string
 	grace      time.Duration
@@ -36,8 +42,9 @@ type cancellation struct {
 
 func (c *cancellation) Error() string { return "cancelled by " + c.by }
 
-// cancel asks the execution to end. Of several the first cause stays, and the
-// soonest end of a grace holds.
+// cancel asks the execution to end, in every stage: a wait in the queue or a start ends with
+// the context, a running program with Stop. It may be called by many goroutines. The first
+// cause stays as evidence; of several graces the one that ends first holds (Process.Stop).
 func (r *run) cancel(c *cancellation) {
 	r.end(c)
 	select {
@@ -57,13 +64,15 @@ func (r *run) cancelled() *cancellation {
 }
 
 // settle notes that the sandbox's start has returned. A nil p means that no program runs.
+// Executor.run calls it exactly once, if the run gets as far as a start.
 func (r *run) settle(p process) {
 	r.proc = p
 	close(r.settled)
 }
 
-// running returns the running program, or nil. It is not nil between the started event and
-// the program's end.
+// running returns the running program, or nil. It is not nil between the started event and the
+// program's end. The program's first output can record the started event before start returns,
+// so running may have to wait a moment for proc.
 func (r *run) running(ctx context.Context) process {
 	select {
 	case <-r.started:

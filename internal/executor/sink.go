@@ -7,9 +7,12 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 )
 
-// A sink writes one stream of a program to the spool, up to a limit. It counts and drops
-// the bytes above the limit. Writes always succeed: a program must not learn, through a
-// broken pipe, that its client went away or that the daemon's disk is full.
+// A sink writes one stream of a program to the spool, up to a limit. It counts and drops the
+// bytes above the limit. Writes always succeed: a program must not learn, through a broken
+// pipe, that its client went away or that the daemon's disk is full.
+//
+// Package sandbox calls Write from one goroutine for each stream. ending and result are called
+// from the goroutine of Executor.run; mu is for them.
 type sink struct {
 	log     *record.Log
 	stream  Stream
@@ -49,6 +52,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return n, nil
 	}
+	// Append copies p before it returns; the sandbox reuses the buffer.
 	_, s.err = s.log.Append(record.Event{
 		Time:   time.Now(),
 		Kind:   record.KindOutput,

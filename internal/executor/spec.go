@@ -14,12 +14,15 @@ import (
 // ScriptExecutor.
 const skillkitVersion = "0.3.0"
 
-// basePath ends with the links of runtime.Set.Links.
+// basePath is the end of every PATH. Its own last directory has the links of runtime.Set.Links,
+// so a program of the machine comes before a link with its name.
 const basePath = "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"
 
-// newSpec derives the sandbox's Spec. It is pure. Skill, source, command plan and network
-// come only from the grant. It panics on a grant that approves nothing: only a bug can pass
-// one.
+// newSpec derives the sandbox's Spec. It is pure. Skill, source, command plan and network come
+// only from the grant. It panics on a grant that approves nothing: only a bug can pass one.
+//
+// Deadlines, memory and counts become the sandbox's limits; the limit of output stays here,
+// with the sinks.
 func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 	if !grant.Valid() {
 		panic("newSpec: the grant of execution " + s.id + " approves nothing")
@@ -55,7 +58,8 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 	return spec
 }
 
-// callerOf tells principals apart for package sandbox, which knows none.
+// callerOf tells principals apart for package sandbox, which knows none. The quotes keep
+// different pairs of names different.
 func callerOf(who permission.Principal) string {
 	return strconv.Quote(who.Tenant) + " " + strconv.Quote(who.Name)
 }
@@ -68,6 +72,8 @@ func programOf(grant permission.Grant, s settings) sandbox.Program {
 	}
 	args := slices.Concat(s.invocation.Args, s.args)
 	if s.runner != "" {
+		// "python script args" becomes "python -c runner script args". The runner's
+		// sys.argv[1:] is then script and args.
 		args = slices.Insert(args, 1, "-c", s.runner)
 	}
 	return sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}}
