@@ -63,7 +63,7 @@ check: $(TOOLS)/staticcheck ## The inner loop: vet, staticcheck of what changed,
 # processes is not seen: the daemon and the command that the tests of cmd start, what
 # happens before Isolate executes a test binary again, and the init of a sandbox,
 # which is C.
-COVERED := internal/environment internal/executor internal/permission internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox
+COVERED := internal/environment internal/executor internal/permission internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp
 COVERED_LEAST := 90
 comma := ,
 empty :=

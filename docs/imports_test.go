@@ -19,8 +19,9 @@ const module = "github.com/skillrun/skillrun/"
 // direction of docs/architecture.md. A package that is not here may not exist.
 var mayImport = map[string][]string{
 	"proto/skillrun/v1":               {},
-	"sandbox":                         {"sandbox/internal/pyzygote"},
+	"sandbox":                         {"sandbox/internal/pyzygote", "sandbox/internal/seccomp"},
 	"sandbox/internal/pyzygote":       {},
+	"sandbox/internal/seccomp":        {},
 	"internal/skill":                  {"internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/skill/manifest":         {"internal/skill/snapshot"},
 	"internal/skill/snapshot":         {},
@@ -46,6 +47,9 @@ var mayImport = map[string][]string{
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/executor", "internal/image", "internal/ingress", "internal/toolview", "internal/mcp", "internal/server"},
+	// What a list of system calls says, for tests that compare a filter or a kernel with it.
+	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
+
 	"deploy/sbom": {},
 	"docs":        {},
 }
@@ -54,6 +58,7 @@ var mayImport = map[string][]string{
 // path, and the packages of ours that may.
 var onlyIn = map[string][]string{
 	"github.com/opencontainers/":       {"sandbox"},
+	"github.com/seccomp/":              {"sandbox/internal/seccomp"},
 	"google.golang.org/grpc":           {"internal/bench", "internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"google.golang.org/protobuf":       {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"github.com/mattn/go-sqlite":       {"internal/record"},

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 
@@ -300,6 +301,9 @@ func (h *hierarchy) trySwap() (string, error) {
 	return "", errors.New("swap is on, and this kernel doesn't limit it")
 }
 
+// compileFilters is a variable for the test of a policy that can't be compiled.
+var compileFilters = seccomp.Compile
+
 func trySeccomp(Config) (string, error) {
 	action := uint32(unix.SECCOMP_RET_ERRNO)
 	if err := seccompActionAvailable(&action); err != nil {
@@ -309,7 +313,7 @@ func trySeccomp(Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a filter of %d instructions", len(f.script)/sockFilterSize), nil
+	return fmt.Sprintf("a filter of %d instructions", len(f.Script)/seccomp.InstructionSize), nil
 }
 
 func tryCoreDumps(Config) (string, error) {

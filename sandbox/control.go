@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 
@@ -151,11 +152,11 @@ func (c *control) expect(kind uint32, count int) ([]uint32, error) {
 }
 
 // encodeFilters is the payload of frameFilters; init_program.c decodes it.
-func encodeFilters(f filters, openFiles int) []byte {
+func encodeFilters(f seccomp.Filters, openFiles int) []byte {
 	var e encoder
 	e.u32(uint32(openFiles))
-	e.filter(f.init)
-	e.filter(f.script)
+	e.filter(f.Init)
+	e.filter(f.Script)
 	return e.b
 }
 
@@ -232,9 +233,6 @@ func (e *encoder) globs(l []Glob) {
 }
 
 func (e *encoder) filter(f []byte) {
-	e.u32(uint32(len(f) / sockFilterSize))
+	e.u32(uint32(len(f) / seccomp.InstructionSize))
 	e.b = append(e.b, f...)
 }
-
-// sockFilterSize is sizeof(struct sock_filter).
-const sockFilterSize = 8

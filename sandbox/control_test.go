@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 )
 
 func words(w ...uint32) []byte {
@@ -151,10 +153,10 @@ func TestMalformedProgram(t *testing.T) {
 func TestMalformedFilters(t *testing.T) {
 	h := openHost(t)
 	good := h.filters
-	for name, odd := range map[string]filters{
-		"no filter of init's":             {script: good.script},
-		"no filter of the script's":       {init: good.init},
-		"filter of too many instructions": {init: good.init, script: make([]byte, 4097*sockFilterSize)},
+	for name, odd := range map[string]seccomp.Filters{
+		"no filter of init's":             {Script: good.Script},
+		"no filter of the script's":       {Init: good.Init},
+		"filter of too many instructions": {Init: good.Init, Script: make([]byte, (seccomp.MaxInstructions+1)*seccomp.InstructionSize)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h.filters = odd

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
@@ -36,7 +37,7 @@ type zygoteFault struct {
 	host    func(*Host) error // runs before the zygote starts
 	trees   func(*sandbox, *mountList) error
 	limits  func(*sandbox) error
-	filters func(filters) (filters, error)
+	filters func(seccomp.Filters) seccomp.Filters
 	unread  bool // faults.unread
 
 	unmetered bool // faults.unmetered
@@ -129,9 +130,8 @@ var forkedFaults = map[string]zygoteFault{
 	"orphans":            {off: "orphans"}, // no layer: the Python zygote ends before its child waits
 }
 
-func noFilters(filters) (filters, error) {
-	all, err := allowing()
-	return filters{init: all, script: all, zygote: all, python: all}, err
+func noFilters(seccomp.Filters) seccomp.Filters {
+	return seccomp.Filters{Init: allowing, Script: allowing, Zygote: allowing, Python: allowing}
 }
 
 func newPrivileges(c *configs.Config) { c.NoNewPrivileges = false }
@@ -196,9 +196,7 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 			zygotes = append(zygotes, w.zygotes)
 		}
 		if w.filters != nil {
-			if h.filters, err = w.filters(h.filters); err != nil {
-				return err
-			}
+			h.filters = w.filters(h.filters)
 		}
 		if w.host != nil {
 			if err := w.host(h); err != nil {

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
@@ -225,11 +226,11 @@ func startForkServerIn(t testing.TB, env []string, python string, imports []stri
 
 func forkServerFilter(t testing.TB) []byte {
 	t.Helper()
-	p, err := parsePolicy()
+	p, err := seccomp.ParsePolicy()
 	if err != nil {
 		t.Fatal(err)
 	}
-	script, err := p.compile(nil)
+	script, err := p.Compile(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 
@@ -181,7 +182,7 @@ func harnessProgram(f testing.TB) []byte {
 // frames, the children's reports and ends, the file names in a script's directories and
 // the kernel's errors.
 func FuzzInit(f *testing.F) {
-	program := appendFrame(nil, frameFilters, encodeFilters(filters{init: oneInstruction, script: oneInstruction}, 1024))
+	program := appendFrame(nil, frameFilters, encodeFilters(seccomp.Filters{Init: oneInstruction, Script: oneInstruction}, 1024))
 	program = appendFrame(program, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
 	program = appendFrame(program, frameProgram, harnessProgram(f))
 	word := binary.LittleEndian.AppendUint32(nil, 15)

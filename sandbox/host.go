@@ -14,6 +14,7 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/sirupsen/logrus"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,7 +90,7 @@ func (c Config) check() error {
 type Host struct {
 	config  Config
 	cgroups *hierarchy
-	filters filters
+	filters seccomp.Filters
 	found   []Boundary // the machine's boundaries, as Open found them
 	bound   bool       // this Host mounted RunDir on itself
 	faults  *faults    // nil except in tests

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 
@@ -264,19 +265,21 @@ type mutation struct {
 	trees   func(*sandbox, *mountList) error
 	config  func(*configs.Config)
 	limits  func(*sandbox) error
-	filters func(filters) filters
+	filters func(seccomp.Filters) seccomp.Filters
 	want    []string // checks that must report it
 	refused bool     // no sandbox can be made without the layer; want is empty
 	onlyV1  bool     // cgroup v2 has no such layer
 }
 
 var mutations = []mutation{
-	{name: "no system call filter", filters: func(f filters) filters { return filters{init: f.init, script: allowAll} }, want: []string{
+	{name: "no system call filter", filters: func(f seccomp.Filters) seccomp.Filters { return seccomp.Filters{Init: f.Init, Script: allowAll} }, want: []string{
 		"terminals", "processes in new namespaces", "priority inheritance", "mounting", "new namespaces", "tracing", "keyrings",
 		"io_uring", "file handles", "changing ids", "priorities", "page cache", "performance counters", "no core dumps",
 	}},
 	// Half a report is not enough: a check that is not reported is missing.
-	{name: "a program that is cut", filters: func(f filters) filters { return filters{init: f.init, script: deadly(unix.SYS_STATFS)} }, want: []string{
+	{name: "a program that is cut", filters: func(f seccomp.Filters) seccomp.Filters {
+		return seccomp.Filters{Init: f.Init, Script: deadly(unix.SYS_STATFS)}
+	}, want: []string{
 		"complete report", "settings of the kernel", "disk limit", "mounting", "process limit", "memory limit",
 	}},
 	{name: "ids of the host", config: func(c *configs.Config) { c.UIDMappings[0].HostID, c.GIDMappings[0].HostID = 0, 0 }, want: []string{"ids of its own"}},

@@ -133,14 +133,14 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	// Open copies would hide the end of the Python zygote.
 	theirs.Close()
 	log.Close()
-	filter, err := memoryFile(m.host.filters.script)
+	filter, err := memoryFile(m.host.filters.Script)
 	if err != nil {
 		return nil, err
 	}
 	defer filter.Close()
 	go in.listen()
 	a, err := in.request(map[string]any{
-		"op": "init", "imports": k.modules(), "filter_bytes": len(m.host.filters.script), "fast_exit": m.host.config.PythonFastExit,
+		"op": "init", "imports": k.modules(), "filter_bytes": len(m.host.filters.Script), "fast_exit": m.host.config.PythonFastExit,
 	}, []int{int(filter.Fd())}, importPatience)
 	if err != nil {
 		return nil, err

@@ -1,81 +1,9 @@
 package sandbox
 
 import (
-	"slices"
 	"strings"
 	"testing"
-
-	seccomp "github.com/seccomp/libseccomp-golang"
 )
-
-// newer are calls that libseccomp 2.5.4 doesn't know by name. It must know all
-// other names in seccomp.yaml, so that none is misspelt.
-var newer = []string{
-	"cachestat", "fchmodat2", "futex_requeue", "futex_wait", "futex_wake", "getxattrat", "listmount", "listxattrat",
-	"lsm_get_self_attr", "lsm_list_modules", "lsm_set_self_attr", "map_shadow_stack", "mseal", "removexattrat", "setxattrat",
-	"statmount", "uretprobe",
-}
-
-func TestPolicyNames(t *testing.T) {
-	p, err := parsePolicy()
-	if err != nil {
-		t.Fatal(err)
-	}
-	where := map[string]string{}
-	note := func(list string, calls ...string) {
-		for _, c := range calls {
-			if _, err := seccomp.GetSyscallFromName(c); err != nil && !slices.Contains(newer, c) {
-				t.Errorf("%s: unknown call %s", list, c)
-			}
-			if before, ok := where[c]; ok && before != list {
-				t.Errorf("%s stands under %s and under %s", c, before, list)
-			}
-			where[c] = list
-		}
-	}
-	for _, a := range p.Allow {
-		note("allow", a.Calls...)
-		if a.Why == "" {
-			t.Errorf("allow %v: no reason", a.Calls)
-		}
-	}
-	for _, d := range p.Deny {
-		note("deny", d.Calls...)
-		if d.Why == "" {
-			t.Errorf("deny %v: no reason", d.Calls)
-		}
-	}
-	for list, rules := range map[string][]seccompWhen{"allow_when": p.AllowWhen, "pretend_when": p.PretendWhen, "refuse_when": p.RefuseWhen} {
-		for _, w := range rules {
-			// A call may have rules of all three kinds, if also the default answer.
-			if w.Call != "splice" {
-				note("one with conditions", w.Call)
-			}
-			if w.Why == "" || len(w.Args) == 0 {
-				t.Errorf("%s %s: no reason or no condition", list, w.Call)
-			}
-			if (w.Errno > 0) != (list == "refuse_when") {
-				t.Errorf("%s %s: errno %d", list, w.Call, w.Errno)
-			}
-			for _, a := range w.Args {
-				// A condition with neither value would drop the rule silently.
-				if (len(a.Value) > 0) == (a.Not != nil) || (a.Mask != 0) != (a.Not == nil) {
-					t.Errorf("%s %s: argument %d has not either a mask and values or a not", list, w.Call, a.Index)
-				}
-			}
-		}
-	}
-	for _, c := range p.Init {
-		if where[c] != "deny" {
-			t.Errorf("init: %s is not denied to the script", c)
-		}
-	}
-	for _, c := range p.Unknown {
-		if where[c] != "" {
-			t.Errorf("unknown: %s stands under %s", c, where[c])
-		}
-	}
-}
 
 // TestFilterInside makes the most important calls in a sandbox and checks the
 // kernel's answers.
@@ -193,17 +121,5 @@ prctl PR_SCHED_CORE ENOSYS
 	got := run(t, h, Spec{Program: command("python3", "-c", probe), Env: testEnv}, "")
 	if got.stdout != want {
 		t.Errorf("got\n%s\nwant\n%s", got.stdout, want)
-	}
-}
-
-func TestFiltersAreSmallEnough(t *testing.T) {
-	f, err := compileFilters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range [][]byte{f.init, f.script} {
-		if n := len(b) / sockFilterSize; n == 0 || n > 4096 { // BPF_MAXINSNS, MAX_FILTER of init.h
-			t.Errorf("got %d instructions", n)
-		}
 	}
 }

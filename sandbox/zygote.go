@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 
@@ -177,10 +178,10 @@ func (h *Host) zygoteConfig(g group) *configs.Config {
 // begin returns the first packet: the filters, the paths to mask and the mount points.
 func (m *zygote) begin() []byte {
 	f := m.host.filters
-	all := [][]byte{f.init, f.script, f.zygote, f.python}
+	all := [][]byte{f.Init, f.Script, f.Zygote, f.Python}
 	var sizes []uint32
 	for _, code := range all {
-		sizes = append(sizes, uint32(len(code)/sockFilterSize))
+		sizes = append(sizes, uint32(len(code)/seccomp.InstructionSize))
 	}
 	b := packetHeader(packetBegin, append(sizes, boolWord(m.host.config.PythonZygotes > 0), uint32(len(maskedPaths)), uint32(len(m.places)))...)
 	b = append(b, slices.Concat(all...)...)

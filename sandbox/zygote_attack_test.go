@@ -241,13 +241,13 @@ func TestPythonZygoteImportsItsList(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.close()
-	filter, err := memoryFile(h.filters.script)
+	filter, err := memoryFile(h.filters.Script)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer filter.Close()
 	for _, name := range []string{"this", "json.tool", "antigravity", "os; print(1)"} {
-		_, err := in.request(map[string]any{"op": "init", "imports": []string{name}, "filter_bytes": len(h.filters.script)}, []int{int(filter.Fd())}, importPatience)
+		_, err := in.request(map[string]any{"op": "init", "imports": []string{name}, "filter_bytes": len(h.filters.Script)}, []int{int(filter.Fd())}, importPatience)
 		if err == nil {
 			t.Errorf("%s: it answers", name)
 		}

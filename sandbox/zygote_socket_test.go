@@ -143,3 +143,19 @@ func zygoteLines(t *testing.T, h *Host, pid int) string {
 	}
 	return out.String()
 }
+
+// difference lists the lines that are in only one of two texts.
+func difference(was, is string) string {
+	var b strings.Builder
+	for line := range strings.Lines(was) {
+		if !strings.Contains("\n"+is, "\n"+line) {
+			b.WriteString("gone: " + line)
+		}
+	}
+	for line := range strings.Lines(is) {
+		if !strings.Contains("\n"+was, "\n"+line) {
+			b.WriteString("now: " + line)
+		}
+	}
+	return b.String()
+}

@@ -557,8 +557,8 @@ func noBigArtifact(tr *trial) {
 }
 
 // reachableList lists the system calls that a sandbox reaches on x86-64. A test of package
-// sandbox writes it. Each line has a number, a name and an answer.
-const reachableList = "../../sandbox/testdata/syscalls-x86_64.golden"
+// seccomp writes it. Each line has a number, a name and an answer.
+const reachableList = "../../sandbox/internal/seccomp/testdata/syscalls-x86_64.golden"
 
 // newerThanSome is the first system call of Linux 5.1 and later. Some kernels and versions of
 // libseccomp do not know these calls.

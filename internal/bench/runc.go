@@ -12,7 +12,7 @@ import (
 )
 
 // runcFilter is the sandboxes' seccomp filter in runc's format. A test generates it from
-// sandbox/seccomp.yaml.
+// sandbox/internal/seccomp/seccomp.yaml.
 //
 //go:embed runc_seccomp.json
 var runcFilter json.RawMessage

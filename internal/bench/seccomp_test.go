@@ -13,7 +13,7 @@ import (
 // file.
 func TestRuncHasTheSandboxesFilter(t *testing.T) {
 	const path = "runc_seccomp.json"
-	want := filterForRunc(t, "../../sandbox/seccomp.yaml")
+	want := filterForRunc(t, "../../sandbox/internal/seccomp/seccomp.yaml")
 	if os.Getenv("SKILLRUN_UPDATE") != "" {
 		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)
@@ -24,7 +24,7 @@ func TestRuncHasTheSandboxesFilter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s does not match ../../sandbox/seccomp.yaml; SKILLRUN_UPDATE=1 go test -run %s writes it", path, t.Name())
+		t.Errorf("%s does not match ../../sandbox/internal/seccomp/seccomp.yaml; SKILLRUN_UPDATE=1 go test -run %s writes it", path, t.Name())
 	}
 }
 

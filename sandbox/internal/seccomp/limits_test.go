@@ -1,13 +1,14 @@
-package sandbox
+package seccomp_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"slices"
 	"testing"
 
-	seccomp "github.com/seccomp/libseccomp-golang"
+	libseccomp "github.com/seccomp/libseccomp-golang"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp/seccomptest"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -16,32 +17,39 @@ import (
 // numbers of two calls.
 type filterArch struct {
 	name                 string
-	scmp                 seccomp.ScmpArch
+	scmp                 libseccomp.ScmpArch
 	audit                uint32
 	setrlimit, prlimit64 uint32
 }
 
 var filterArchs = []filterArch{
-	{"amd64", seccomp.ArchAMD64, unix.AUDIT_ARCH_X86_64, 160, 302},
-	{"arm64", seccomp.ArchARM64, unix.AUDIT_ARCH_AARCH64, 164, 261},
+	{"amd64", libseccomp.ArchAMD64, unix.AUDIT_ARCH_X86_64, 160, 302},
+	{"arm64", libseccomp.ArchARM64, unix.AUDIT_ARCH_AARCH64, 164, 261},
 }
 
-// compileFor calls compileLong for any architecture.
-func compileFor(t *testing.T, p seccompPolicy, a filterArch, extra []string) []byte {
+// compileFor calls compileFor for any architecture.
+func compileFor(t *testing.T, p seccomp.Policy, a filterArch, extra []string) []byte {
 	t.Helper()
-	b, err := p.compileLong(a.scmp, extra)
+	b, err := p.CompileFor(a.scmp, extra)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
+// decode returns the instructions of a filter.
+func decode(code []byte) (program []bpf.RawInstruction) {
+	for i := range slices.Chunk(code, seccomp.InstructionSize) {
+		program = append(program, bpf.RawInstruction{Op: binary.NativeEndian.Uint16(i), Jt: i[2], Jf: i[3], K: binary.NativeEndian.Uint32(i[4:])})
+	}
+	return program
+}
+
 // loadFilter makes a virtual machine from a filter's bytes.
 func loadFilter(t *testing.T, code []byte) *bpf.VM {
 	t.Helper()
 	var program []bpf.Instruction
-	for i := range slices.Chunk(code, sockFilterSize) {
-		raw := bpf.RawInstruction{Op: binary.NativeEndian.Uint16(i), Jt: i[2], Jf: i[3], K: binary.NativeEndian.Uint32(i[4:])}
+	for _, raw := range decode(code) {
 		program = append(program, raw.Disassemble())
 	}
 	vm, err := bpf.NewVM(program)
@@ -66,29 +74,13 @@ func answer(t *testing.T, vm *bpf.VM, arch, call uint32, args ...uint64) string 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return actionName(uint32(n))
-}
-
-// actionName returns the name of a filter's answer.
-func actionName(action uint32) string {
-	switch action {
-	case unix.SECCOMP_RET_ALLOW:
-		return "allowed"
-	case unix.SECCOMP_RET_ERRNO:
-		return "pretended"
-	case unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM):
-		return "EPERM"
-	case unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS):
-		return "ENOSYS"
-	default:
-		return fmt.Sprintf("%#x", action)
-	}
+	return seccomptest.ActionName(uint32(n))
 }
 
 // TestFilterKeepsCoreLimit runs the compiled filters on many arguments of the two calls that
 // set limits: with any bits above the 32 of a resource, and with any bit of a pointer set.
 func TestFilterKeepsCoreLimit(t *testing.T) {
-	p, err := parsePolicy()
+	p, err := seccomp.ParsePolicy()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +93,7 @@ func TestFilterKeepsCoreLimit(t *testing.T) {
 	for _, arch := range filterArchs {
 		for name, extra := range map[string][]string{"script": nil, "init": p.Init} {
 			t.Run(arch.name+" "+name, func(t *testing.T) {
-				vm := loadFilter(t, shorten(compileFor(t, p, arch, extra)))
+				vm := loadFilter(t, compileFor(t, p, arch, extra))
 				for _, low := range resources {
 					for _, high := range highs {
 						resource := low | high

@@ -1,4 +1,4 @@
-package sandbox
+package seccomp_test
 
 import (
 	"encoding/binary"
@@ -11,16 +11,17 @@ import (
 	"strings"
 	"testing"
 
-	seccomp "github.com/seccomp/libseccomp-golang"
+	libseccomp "github.com/seccomp/libseccomp-golang"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 )
 
 // zygotePolicies are the lists of the zygotes, by file.
-func zygotePolicies(t *testing.T) map[string]seccompPolicy {
+func zygotePolicies(t *testing.T) map[string]seccomp.Policy {
 	t.Helper()
-	all := map[string]seccompPolicy{}
-	for name, text := range map[string][]byte{"zygote": seccompZygoteText, "python": seccompPythonText} {
-		p, err := parsePolicyOf(name, text)
+	all := map[string]seccomp.Policy{}
+	for name, text := range map[string][]byte{"zygote": seccomp.ZygoteText, "python": seccomp.PythonText} {
+		p, err := seccomp.Parse(name, text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +33,7 @@ func zygotePolicies(t *testing.T) map[string]seccompPolicy {
 // Each further call of a zygote has a reason and a known name, and a script may not make it
 // with the same arguments.
 func TestZygotePolicyNames(t *testing.T) {
-	base, err := parsePolicy()
+	base, err := seccomp.ParsePolicy()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func TestZygotePolicyNames(t *testing.T) {
 		}
 		check := func(why string, calls ...string) {
 			for _, c := range calls {
-				if _, err := seccomp.GetSyscallFromName(c); err != nil {
+				if _, err := libseccomp.GetSyscallFromName(c); err != nil {
 					t.Errorf("%s: unknown call %s", name, c)
 				}
 				if why == "" || slices.Contains(always, c) {
@@ -72,13 +73,13 @@ func TestZygotePolicyNames(t *testing.T) {
 // for each architecture.
 func zygoteFilters(t *testing.T, a filterArch) map[string][]byte {
 	t.Helper()
-	base, err := parsePolicy()
+	base, err := seccomp.ParsePolicy()
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := map[string][]byte{"script": compileFor(t, base, a, nil)}
 	for name, p := range zygotePolicies(t) {
-		all[name] = compileFor(t, base.with(p), a, nil)
+		all[name] = compileFor(t, base.With(p), a, nil)
 	}
 	return all
 }
@@ -99,22 +100,22 @@ func TestZygoteFiltersAllowWhatComesLater(t *testing.T) {
 // wantAllowed compares two filters for each number and many arguments, including the
 // constants of the filters.
 func wantAllowed(t *testing.T, later, under []byte) {
-	code := decodeBPF(later)
+	code := decode(later)
 	words := []uint32{0, 1, 1 << 30, 1 << 31, math.MaxUint32}
-	for _, in := range append(decodeBPF(under), code...) {
-		if in.code != bpfAnswer && in.code != bpfJump {
-			words = append(words, in.k-1, in.k, in.k+1)
+	for _, in := range append(decode(under), code...) {
+		if in.Op != bpfAnswer && in.Op != bpfJump {
+			words = append(words, in.K-1, in.K, in.K+1)
 		}
 	}
 	slices.Sort(words)
 	words = slices.Compact(words)
-	above, below := loadFilter(t, shorten(later)), loadFilter(t, shorten(under))
+	above, below := loadFilter(t, later), loadFilter(t, under)
 	random, allowed := rand.New(rand.NewPCG(3, 4)), 0
 	for number := range uint32(maxCalls) {
 		for range 300 {
 			var data [64]byte
 			binary.BigEndian.PutUint32(data[0:], number)
-			binary.BigEndian.PutUint32(data[4:], code[1].k)
+			binary.BigEndian.PutUint32(data[4:], code[1].K)
 			for at := 16; at < len(data); at += 4 {
 				if at%8 == 0 || random.IntN(4) == 0 { // the upper halves are mostly zero
 					binary.BigEndian.PutUint32(data[at:], words[random.IntN(len(words))])
@@ -145,14 +146,14 @@ func TestZygoteCalls(t *testing.T) {
 	for _, a := range filterArchs {
 		arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[a.name]
 		filters := zygoteFilters(t, a)
-		script := loadFilter(t, shorten(filters["script"]))
+		script := loadFilter(t, filters["script"])
 		var list strings.Builder
 		for _, name := range []string{"zygote", "python"} {
-			vm := loadFilter(t, shorten(filters[name]))
+			vm := loadFilter(t, filters[name])
 			p := zygotePolicies(t)[name]
 			tried := map[string]bool{}
 			for n := range maxCalls {
-				call, err := seccomp.ScmpSyscall(n).GetNameByArch(a.scmp)
+				call, err := libseccomp.ScmpSyscall(n).GetNameByArch(a.scmp)
 				args := []uint64{bad, bad, bad, bad, bad, bad}
 				got := answer(t, vm, a.audit, uint32(n), args...)
 				if was := answer(t, script, a.audit, uint32(n), args...); got != was {
@@ -161,7 +162,7 @@ func TestZygoteCalls(t *testing.T) {
 				tried[call] = err == nil
 			}
 			for _, w := range p.AllowWhen {
-				n, err := seccomp.GetSyscallFromNameByArch(w.Call, a.scmp)
+				n, err := libseccomp.GetSyscallFromNameByArch(w.Call, a.scmp)
 				if err != nil || !tried[w.Call] {
 					t.Errorf("%s: %s is no call of %s", name, w.Call, arch)
 					continue
@@ -198,7 +199,7 @@ func TestZygoteCalls(t *testing.T) {
 func TestZygotesAreRefused(t *testing.T) {
 	for _, a := range filterArchs {
 		for name, code := range zygoteFilters(t, a) {
-			vm := loadFilter(t, shorten(code))
+			vm := loadFilter(t, code)
 			for _, call := range []string{
 				"acct", "add_key", "bpf", "delete_module", "finit_module", "fsmount", "fsopen", "init_module", "io_uring_setup", "kcmp", "kexec_load",
 				"mq_open", "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "personality", "pidfd_getfd", "pidfd_send_signal",
@@ -208,7 +209,7 @@ func TestZygotesAreRefused(t *testing.T) {
 				if name == "zygote" && (call == "pivot_root" || call == "umount2") {
 					continue // a sandbox enters its root with it
 				}
-				n, err := seccomp.GetSyscallFromNameByArch(call, a.scmp)
+				n, err := libseccomp.GetSyscallFromNameByArch(call, a.scmp)
 				if err != nil {
 					t.Fatalf("%s: %v", call, err)
 				}

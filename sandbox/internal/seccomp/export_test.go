@@ -1,0 +1,23 @@
+package seccomp
+
+import libseccomp "github.com/seccomp/libseccomp-golang"
+
+// The tests are another package, because they import seccomptest, which imports this one.
+
+// ScriptText is the text of seccomp.yaml. ZygoteText and PythonText are those of the zygotes.
+var (
+	ScriptText = &scriptText
+	ZygoteText = zygoteText
+	PythonText = pythonText
+)
+
+// Parse reads the text of a policy.
+var Parse = parse
+
+// With returns p with the rules of more added.
+func (p Policy) With(more Policy) Policy { return p.with(more) }
+
+// CompileFor returns the filter of p for any architecture.
+func (p *Policy) CompileFor(arch libseccomp.ScmpArch, extra []string) ([]byte, error) {
+	return p.compileFor(arch, extra)
+}
