@@ -70,6 +70,7 @@ func (s *Server) call(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if p != nil {
 		p.end()
 	}
+	// A call that ended well before the cancellation is still answered with its result.
 	if running.Err() != nil && err != nil {
 		return nil, &jsonrpc.Error{Code: codeCancelled, Message: "cancelled"}
 	}

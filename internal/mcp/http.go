@@ -95,11 +95,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	// Only now, after the whole message has come: a half-sent request keeps no other connection
+	// out.
 	defer connectionOf(r).Begin()()
 	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == methodListen {
 		// Such a stream ends only with its client and would delay a graceful stop.
 		defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
 	}
+	// A client names its version in each request; without the header, the version has sessions.
 	if r.Header.Get(versionHeader) >= perCallVersion {
 		bear(c, s.perCall, w, r)
 		return
@@ -173,8 +176,8 @@ func trimBrackets(host string) string {
 	return host
 }
 
-// holdMessage reserves memory for a message before it is read. A message without a
-// Content-Length counts as the largest.
+// holdMessage reserves memory for a message before it is read, until it is answered. A message
+// without a Content-Length counts as the largest: nothing else is known of it.
 func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	size := r.ContentLength
 	if size < 0 || size > s.maxMessage {
@@ -245,6 +248,8 @@ type patientWriter struct {
 	patience time.Duration
 	interval time.Duration
 
+	// writing keeps keepAlive's comments out of the SDK's writes: http.ResponseWriter has no
+	// lock.
 	writing sync.Mutex
 }
 
@@ -254,6 +259,8 @@ func newPatientWriter(w http.ResponseWriter, patience, interval time.Duration) *
 	return p
 }
 
+// wait starts the patience anew. A deadline of a connection, once passed, is for good
+// (net/http), so it is set before each write.
 func (w *patientWriter) wait() { w.control.SetWriteDeadline(time.Now().Add(w.patience)) }
 
 func (w *patientWriter) WriteHeader(status int) {

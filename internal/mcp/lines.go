@@ -42,6 +42,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 		return
 	}
 	defer conn.Close()
+	// A hijacked connection may have deadlines of its HTTP request (net/http.Hijacker).
 	conn.SetDeadline(time.Time{})
 	c := &caller{who: who}
 	ctx, gone := context.WithCancelCause(s.broken)
@@ -80,7 +81,8 @@ func (s *Server) beginLines() bool {
 	return true
 }
 
-// A lineConn is the server's end of an upgraded connection.
+// A lineConn is the server's end of an upgraded connection. The SDK reads it from one goroutine
+// and writes to it from many.
 type lineConn struct {
 	conn     net.Conn
 	r        *bufio.Reader
@@ -92,6 +94,7 @@ type lineConn struct {
 	// patience is how long a client may not read before it is dropped.
 	patience time.Duration
 
+	// writing keeps lines whole; mu guards the fields after it.
 	writing sync.Mutex
 
 	mu        sync.Mutex
@@ -124,6 +127,9 @@ func (l *lineConn) finish() {
 	l.closeIfDone()
 }
 
+// closeIfDone closes the connection if it is finishing and no answer is to come. An answer that
+// is no longer in calls and not yet on the wire counts in answers. A call that lasts until the
+// client goes away (lineCall.ends is false) does not hold up the end.
 func (l *lineConn) closeIfDone() {
 	l.mu.Lock()
 	done := l.finishing && l.answers == 0
@@ -227,7 +233,9 @@ func answerTo(id jsonrpc.ID, code int64, text string) []byte {
 	return data
 }
 
-// readLine returns a line without its newline, and a function that releases its memory.
+// readLine returns a line without its newline, and a function that releases its memory. A line
+// that fits into the buffer of the connection, which net/http has made, is small and not
+// counted.
 func (l *lineConn) readLine() (line []byte, release func(), err error) {
 	line, err = l.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -56,7 +56,8 @@ func (p *progress) put(data []byte) {
 	}
 }
 
-// soon sends the waiting text now, or when the interval is over.
+// soon sends the waiting text now, or when the interval is over. p.mu is held, also while send
+// blocks: then the output waits on disk, and the program does not wait.
 func (p *progress) soon() {
 	if p.timer != nil || len(p.text) == 0 {
 		return
@@ -65,6 +66,7 @@ func (p *progress) soon() {
 		p.timer = time.AfterFunc(wait, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
+			// Timer.Stop does not wait for a function that has begun (package time).
 			if p.over {
 				return
 			}

@@ -166,7 +166,8 @@ func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: s.explain(err)}
 }
 
-// piece reads the part of a file that the URI asks for.
+// piece reads the part of a file that the URI asks for, up to maxPiece bytes. size is the
+// file's size in the snapshot or in the record.
 func (s *Server) piece(req *sdk.ReadResourceRequest, t target, f *os.File, size int64) (*sdk.ReadResourceResult, error) {
 	if t.offset > size {
 		return nil, pastEnd(t, size)

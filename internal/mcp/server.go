@@ -1,14 +1,19 @@
 // Package mcp offers tools, skills and the output of executions over the Model Context
-// Protocol. Agents reach it over HTTP, or over a pipe through the command `skillrun mcp`.
-// Start with [Config] and [Server].
+// Protocol. Agents reach it over HTTP, or over a pipe through the command `skillrun mcp`. Start
+// with [Config] and [Server].
 //
-// The package identifies callers, limits requests and answers, and cancels the calls of
-// callers that disconnect. Package toolview implements the tools.
+// The package identifies callers, limits requests and answers, and cancels the calls of callers
+// that disconnect. Package toolview implements the tools.
 //
-// A message passes three stages. http.go identifies the sender and decides whether to
-// accept the message (lines.go does so for connections without HTTP). The SDK speaks the
-// protocol. A handler in call.go or resource.go asks the view, the registry or the
-// executor.
+// A message passes three stages. http.go identifies the sender and decides whether to accept
+// the message (lines.go does so for connections without HTTP). The SDK speaks the protocol. A
+// handler in call.go or resource.go asks the view, the registry or the executor.
+//
+// Three kinds of conversation end in different ways. In versions of the protocol with sessions
+// (session.go), an HTTP session has many requests, and an idle one is ended. From 2026-07-28 on
+// each HTTP request stands alone, and its end cancels its call. A connection without HTTP
+// (lines.go) is a session, and its end cancels its calls. In each of them [caller].here is done
+// when the calls must end.
 package mcp
 
 import (
@@ -148,8 +153,9 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve answers requests on l until the server stops, and then closes l. It may be called
-// for several listeners at once. It returns nil after a stop.
+// Serve answers requests on l until the server stops, and then closes l. It may be called for
+// several listeners at once. It returns nil after a stop, while calls may still be under way:
+// Stop waits for them.
 func (s *Server) Serve(l net.Listener) error {
 	err := s.http.Serve(ingress.Listen(l, s.log))
 	if errors.Is(err, http.ErrServerClosed) {
@@ -169,6 +175,7 @@ func (s *Server) Stop(ctx context.Context) {
 		s.breakAll(errStopping)
 		s.http.Close()
 	})()
+	// Shutdown does not wait for hijacked connections (net/http), so s.lines follows.
 	s.http.Shutdown(context.WithoutCancel(ctx))
 	s.lines.Wait()
 	// Sessions are closed last, because closing one loses the answers to its calls.
@@ -239,6 +246,7 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 			if err := s.open(ctx, req); err != nil {
 				return nil, err
 			}
+		// A client that asks gets the skills of now; watchSkills may be a moment late.
 		case "resources/list":
 			s.syncSkills()
 		}

@@ -89,6 +89,8 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 		return &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf(
 			"too many sessions: %d of %d, %d of %d are yours; end one (DELETE) or try again later", len(t.byID), maxSessions, own[who], maxPrincipalSessions)}
 	}
+	// At once, so that the new session fits. The goroutine of add deletes it again, which does
+	// nothing.
 	delete(t.byID, out.sdk.ID())
 	t.end(out, errors.New("a newer session took its place"))
 	return nil
@@ -101,6 +103,7 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 func (t *sessions) spare(who permission.Principal, own map[permission.Principal]int, full bool) (best *session) {
 	for _, n := range t.byID {
 		switch {
+		// A session with a request under way is never taken, and one that ends is no gain.
 		case n.requests > 0 || n.here.Err() != nil:
 		case n.who != who && (full || own[n.who] <= own[who]):
 		case best == nil || own[n.who] > own[best.who] || own[n.who] == own[best.who] && n.used.Before(best.used):
