@@ -16,7 +16,8 @@ import (
 // addressVariable names the environment variable with the daemon's address.
 const addressVariable = "SKILLRUN_ADDRESS"
 
-// app is one call of the command: its streams and the flags of every command.
+// app is one call of the command: its streams and the flags of every command. Tests make one
+// with buffers for the streams.
 type app struct {
 	args           []string // after the command's own name
 	stdin          io.Reader
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer signal.Stop(signals)
 
 	a := &app{args: args, stdin: stdin, stdout: stdout, stderr: stderr}
+	// Room for one: the goroutine ends even if a second signal has returned before.
 	code := make(chan int, 1)
 	go func() { code <- a.exit(ctx, a.root().run(ctx, args)) }()
 	for interrupted := false; ; interrupted = true {

@@ -92,7 +92,8 @@ func inGit(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return strings.EqualFold(part, ".git") })
 }
 
-// eachArtifact calls f for the artifacts with the given paths, or for all.
+// eachArtifact calls f for the artifacts with the given paths, or for all. Paths are compared
+// byte for byte. A path without an artifact is an error, after the calls for the others.
 func eachArtifact(ctx context.Context, c *skillrun.Client, id string, paths []string, f func(*pb.Artifact) error) error {
 	missing := slices.Clone(paths)
 	for artifact, err := range c.Artifacts(ctx, id) {
@@ -122,7 +123,8 @@ func artifactName(artifact *pb.Artifact) string {
 	return artifact.GetPath()
 }
 
-// openFolder makes a folder and opens it. It returns nil for an empty path.
+// openFolder makes a folder and opens it. It returns nil for an empty path. An os.Root keeps a
+// hostile artifact's path or link within the folder.
 func openFolder(path string) (*os.Root, error) {
 	if path == "" {
 		return nil, nil

@@ -34,6 +34,8 @@ the following and leaves the execution alone.`,
 	return cmd
 }
 
+// attach follows an execution to its end. The interrupt of the command ends only the following:
+// Attach never cancels.
 func (a *app) attach(ctx context.Context, id string, after uint64, artifacts string, quiet bool) error {
 	c, err := a.dial()
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// cpus is a number of processors on the command line, 0.5 or 2, in thousandths.
+// cpus is a number of processors on the command line, 0.5 or 2, in thousandths. Set refuses
+// only values that don't fit; the daemon checks the bounds.
 type cpus uint32
 
 func (c *cpus) Set(text string) error {

@@ -13,7 +13,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Exit codes that are not the program's, as docker run and env(1) have them.
+// Exit codes that are not the program's, as docker run and env(1) have them. 128+N for signal N
+// is the shell's convention.
 const (
 	codeTimedOut = 124
 	codeFailed   = 125 // the daemon or this command
@@ -29,8 +30,8 @@ const (
 	codeKilled = 137
 )
 
-// A verdict is an answer that is no: the command did its work and said so on
-// standard output.
+// A verdict is an answer that is no: the command did its work and said so on standard output.
+// exit prints nothing for it.
 type verdict int
 
 func (v verdict) Error() string { return fmt.Sprintf("exit code %d", int(v)) }
@@ -115,7 +116,8 @@ func outcomeCode(o *pb.Outcome) int {
 	return code
 }
 
-// errorCode is the exit code for an error of this command or of the daemon.
+// errorCode is the exit code for an error of this command or of the daemon. The reasons are
+// exceptions from the rule by gRPC code.
 func errorCode(err error) int {
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
 		return coded.code

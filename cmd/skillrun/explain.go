@@ -55,7 +55,8 @@ func (a *app) explain(err error) string {
 	return printable(fmt.Sprintf("%s%s (%s)", object, cause, strings.Join(append([]string{name}, notes...), "; ")))
 }
 
-// innermost returns the error in err that is a status itself.
+// innermost returns the error in err that is a status itself. status.FromError also accepts an
+// error that wraps one, but its message then has the text of the wrapping too.
 func innermost(err error) error {
 	for err != nil {
 		if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {

@@ -45,8 +45,10 @@ the endpoint is mcp.sock beside the socket of --address.`,
 	return cmd
 }
 
-// bridge forwards messages between standard input and output and the daemon, until
-// one of them ends.
+// bridge forwards messages between standard input and output and the daemon, until one of them
+// ends. It looks only at their ids and methods, so it serves every version of the protocol. A
+// read of standard input can't be interrupted: its goroutine may outlive bridge, and ends with
+// the process.
 func (a *app) bridge(ctx context.Context, at endpoint) error {
 	conn, err := at.dial(ctx)
 	if err != nil {

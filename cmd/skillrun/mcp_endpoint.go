@@ -72,7 +72,7 @@ func parseEndpoint(address string) (endpoint, error) {
 	return endpoint{"tcp", host}, nil
 }
 
-// dial connects to the endpoint and upgrades the connection from HTTP.
+// dial connects to the endpoint and upgrades the connection from HTTP (RFC 9110, section 7.8).
 func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	dialer := net.Dialer{Timeout: mcpConnectTimeout}
 	conn, err := dialer.DialContext(ctx, e.network, e.address)
@@ -97,6 +97,8 @@ func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 // upgrade asks for a connection without HTTP. The reader may hold the first bytes of that
 // connection.
 func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
+	// The daemon refuses a Host that is not this machine, because of DNS rebinding. A Unix
+	// socket has no host, but HTTP/1.1 requires the header (RFC 9112, section 3.2).
 	host := "localhost"
 	if e.network == "tcp" {
 		host = e.address

@@ -37,6 +37,7 @@ func forward(to io.Writer, from io.Reader, before, after func(line []byte)) erro
 				line = append(line, '\n')
 			}
 			if before != nil {
+				// Before the write, so that no answer comes before its request is noted.
 				before(line)
 			}
 			if _, err := to.Write(line); err != nil {
@@ -89,6 +90,8 @@ func (c *calls) last() <-chan struct{} {
 	return c.none
 }
 
+// closeIfNone closes c.none if no more answers are expected. c.mu is held. It may be called
+// again.
 func (c *calls) closeIfNone() {
 	if !c.over || len(c.ids) > 0 {
 		return
@@ -143,6 +146,7 @@ func (c *calls) answers(why string) [][]byte {
 			all = append(all, append(answer, '\n'))
 		}
 	}
+	// A map has no order; the output must not vary.
 	slices.SortFunc(all, bytes.Compare)
 	return all
 }

@@ -13,7 +13,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// psPage is how many executions one call asks for.
+// psPage is how many executions one call asks for: the contract's default.
 const psPage = 100
 
 func (a *app) psCommand() *cobra.Command {

@@ -41,6 +41,8 @@ too. Ctrl-C cancels the execution, and a second one does not wait for it.`,
 		},
 		ValidArgsFunction: a.completeRun,
 	}
+	// cobra stops at SKILL, and parse reads the flags after it. Otherwise cobra would take the
+	// flags of the program for its own.
 	cmd.Flags().SetInterspersed(false)
 	f.add(cmd.Flags())
 	f.complete(cmd)

@@ -35,7 +35,8 @@ func (a *app) skillsCommand() *cobra.Command {
 	return cmd
 }
 
-// skills returns all skills, page by page.
+// skills returns all skills, page by page. An error ends the sequence. An empty page with a
+// next page is an error too: a faulty daemon could send such pages without end.
 func skills(ctx context.Context, c *skillrun.Client, hidden bool) iter.Seq2[*pb.SkillSummary, error] {
 	return func(yield func(*pb.SkillSummary, error) bool) {
 		request := &pb.ListSkillsRequest{IncludeHidden: hidden}

@@ -52,6 +52,8 @@ func (a *app) print(t *table) error {
 	return t.write(a.stdout, coloured(a.stdout))
 }
 
+// write prints the rows with two blanks between columns. Widths are in columns of a terminal,
+// where a wide character takes two. The last cell of a row has no blanks after it.
 func (t *table) write(w io.Writer, coloured bool) error {
 	var widths []int
 	for _, row := range t.rows {

@@ -61,7 +61,7 @@ func durationText(d *durationpb.Duration) string {
 	return shortTime(d.AsDuration())
 }
 
-// shortTime rounds to three digits or so.
+// shortTime rounds a duration to three or four digits.
 func shortTime(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:

@@ -96,8 +96,10 @@ func (a *app) completeFolderOrSkill(cmd *cobra.Command, _ []string, word string)
 // A validator has what several arguments share, once one needs it.
 type validator struct {
 	*app
+	// nil until a folder is checked: finding the interpreters of this machine takes time.
 	machine *lint.Machine
-	client  interface {
+	// nil until a skill of the daemon is checked: folders need no daemon.
+	client interface {
 		Skills() pb.SkillServiceClient
 		Close() error
 	}
@@ -181,6 +183,8 @@ func (v *validator) here(ctx context.Context, dir string) (*pb.ValidateSkillResp
 	return validation(findings), nil
 }
 
+// isFolder tells a folder from the name of a skill, as the help text says. A name of a skill
+// has no "/".
 func isFolder(arg string) bool {
 	if strings.ContainsRune(arg, filepath.Separator) || arg == "." || arg == ".." {
 		return true

@@ -26,6 +26,8 @@ func (a *app) versionCommand() *cobra.Command {
 			defer c.Close()
 			ctx, stop := context.WithTimeout(cmd.Context(), versionTime)
 			defer stop()
+			// The client's version must print even if no daemon answers, so an error is not one
+			// of this command.
 			daemon := ""
 			if r, err := c.System().GetCapabilities(ctx, &pb.GetCapabilitiesRequest{}); err == nil {
 				daemon = r.GetVersion()

@@ -68,8 +68,9 @@ func (c *config) allows(b sandbox.Boundary) bool {
 	return slices.Contains(c.Boundaries.AllowMissing, b.Name)
 }
 
-// doctor probes every boundary of this machine and prints the results. Like the daemon it
-// calls Isolate, which executes the program a second time.
+// doctor probes every boundary of this machine and prints the results. Like the daemon it calls
+// Isolate, which executes the program a second time. It does not take the daemon's lock of
+// state_dir. An error means exit code 1: a boundary is missing, allowed or not.
 func doctor(c config, w io.Writer) error {
 	if err := sandbox.Isolate(); err != nil {
 		return explainMachine(c, w, err)

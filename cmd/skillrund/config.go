@@ -16,8 +16,12 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// config is the daemon's configuration. docs/operating.md is its reference; a test
-// compares the two.
+// config is the daemon's configuration. deploy/skillrund.yaml documents each key with its
+// default, and a test compares the two. The units are in the types: duration, size (bytes),
+// cpus (thousandths), see units.go.
+//
+// The life of a value: defaultConfig, then the file over it (decode), then resolve for the
+// values that follow from others, then validate.
 type config struct {
 	Listen struct {
 		Unix     string   `yaml:"unix"`

@@ -57,9 +57,9 @@ type daemon struct {
 	mcp          *mcp.Server
 }
 
-// serve starts the daemon and runs it until a signal ends it. Health says SERVING only if
-// every required boundary holds. bundle is the path of skillrund-python, the program that
-// carries the embedded Python.
+// serve starts the daemon and runs it until a signal ends it. Health says SERVING only if every
+// required boundary holds. bundle is the path of skillrun-python, the program that carries the
+// embedded Python.
 func serve(c config, bundle string) error {
 	log := newLogger(c, os.Stderr)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,6 +81,7 @@ func serve(c config, bundle string) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 
+	// One place for each Serve: after wait has returned, no goroutine reads the channel.
 	failed := make(chan error, len(listeners.all()))
 	var serving sync.WaitGroup
 	for _, l := range listeners.grpc {
@@ -106,6 +107,7 @@ func serve(c config, bundle string) error {
 			"missing", strings.Join(d.missing, ", "))
 	}
 
+	// wait has drained the executor and stopped both servers, so every Serve returns.
 	err = d.wait(ctx, signals, failed)
 	cancel()
 	serving.Wait()
@@ -136,6 +138,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if d.host, err = sandbox.Open(ctx, sandboxes); err != nil {
 		return d, err
 	}
+	// The probe runs while the next parts start; judge waits for it.
 	d.probing = startProbing(ctx, d.host)
 	if err := d.installPython(ctx, bundle); err != nil {
 		return d, err
@@ -161,6 +164,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if d.environments, err = environment.Open(c.environments(d.host, d.python, log)); err != nil {
 		return d, err
 	}
+	// Before routeRuntimes, which runs programs of images in sandboxes.
 	if d.missing, err = d.judge(); err != nil {
 		return d, err
 	}
@@ -214,6 +218,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 			draining = true
 		}
 	}
+	// sd_notify(3): the shutdown begins. Health keeps new callers away.
 	notify("STOPPING=1")
 	d.server.SetServing(false)
 	go func() {
@@ -256,6 +261,7 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
+		// The first sweep is at the start: records may have come of age while no daemon ran.
 		if removed, freed, err := d.record.Sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			d.log.Error("retention", "err", err)
 		} else if removed > 0 {
@@ -269,6 +275,9 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 	}
 }
 
+// close closes the parts that were made, users before the things that they use: builds run in
+// sandboxes of the host, and these sandboxes mount snapshots of skills, the embedded Python and
+// images. It may be called when start has failed half-way.
 func (d *daemon) close() error {
 	var errs []error
 	if d.environments != nil {

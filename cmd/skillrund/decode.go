@@ -33,7 +33,9 @@ func (f *problems) decode(data []byte, c *config) {
 	}
 }
 
-// value reads one node. A null keeps the default, but empties lists and maps.
+// value reads one node. A null keeps the default, but empties lists and maps: "skills:" without
+// a value is an empty list. Structs and maps are walked here, for the names and lines of their
+// keys; yaml.v3 decodes the rest.
 func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -86,7 +88,9 @@ func (f *problems) field(key, name string, at, value *yaml.Node, out reflect.Val
 	f.list = append(f.list, problem{key, at.Line, text})
 }
 
-// eachPair calls g for every key of a mapping and notes its line.
+// eachPair calls g for every key of a mapping and notes its line. A key with a null is not
+// noted: it sets nothing, and resolve must still derive its value. Of a repeated key the first
+// counts.
 func (f *problems) eachPair(key string, node *yaml.Node, g func(name string, at, value *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
 		f.list = append(f.list, problem{key, node.Line, shown(node) + " is not a mapping; write keys with their values"})

@@ -128,6 +128,8 @@ func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err 
 	patience := time.Duration(c.Pull.WallTime)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	// systemd would end a start that takes longer than its TimeoutStartSec; this extends it
+	// (sd_notify(3)). The minute is for the parts after the images.
 	if len(used) > 0 {
 		notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (patience + time.Minute).Microseconds()))
 	}

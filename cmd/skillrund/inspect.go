@@ -16,10 +16,10 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// inspect compares a configuration with this machine and reports what would keep the
-// daemon from starting. The daemon calls it before it starts, and --check calls it alone.
-// It changes nothing. It does not check whether another daemon runs, and it does not probe
-// the boundaries of sandboxes, as --doctor does. bundle is the path of skillrund-python.
+// inspect compares a configuration with this machine and reports what would keep the daemon
+// from starting. The daemon calls it before it starts, and --check calls it alone. It changes
+// nothing. It does not check whether another daemon runs, and it does not probe the boundaries
+// of sandboxes, as --doctor does. bundle is the path of skillrun-python.
 func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	for i, dir := range c.Skills {
 		// The default folder may be missing: no operator wrote it.
@@ -103,6 +103,7 @@ func writableDir(dir string) error {
 	return access(dir, unix.W_OK|unix.X_OK)
 }
 
+// access asks the kernel, by the effective ids, as an open would (AT_EACCESS, faccessat(2)).
 func access(path string, mode uint32) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS); err != nil {
 		return fmt.Errorf("%s: %w", path, err)

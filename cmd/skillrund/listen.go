@@ -52,6 +52,7 @@ func listen(c config) (open listeners, err error) {
 	return open, nil
 }
 
+// listenTCP listens on an address that validate has found to be of this machine only.
 func listenTCP(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -34,8 +34,9 @@ func (c *config) requestBytes() int64 {
 	return max(min(memoryLimit("/proc", "/sys/fs/cgroup")/requestShare, maxRequestBytes), int64(c.MessageBytes))
 }
 
-// limitHeap sets the runtime's soft memory limit below the limit of the daemon's cgroup,
-// unless GOMEMLIMIT is set.
+// limitHeap sets the runtime's soft memory limit below the limit of the daemon's cgroup, unless
+// GOMEMLIMIT is set. The collector then works harder near the limit, where the kernel would
+// otherwise kill the daemon (runtime/debug.SetMemoryLimit).
 func limitHeap(log *slog.Logger) {
 	limit := memoryLimit("/proc", "/sys/fs/cgroup")
 	if os.Getenv("GOMEMLIMIT") != "" || limit >= physicalMemory() {
@@ -61,6 +62,8 @@ func memoryLimit(proc, cgroups string) int64 {
 			continue
 		}
 		switch {
+		// cgroup v2: each cgroup above counts too. A memory.max of "max" is no number, so
+		// readLimit passes over it.
 		case parts[0] == "0":
 			for dir := filepath.Clean(parts[2]); ; dir = filepath.Dir(dir) {
 				limit = min(limit, readLimit(filepath.Join(cgroups, dir, "memory.max"), ""))
@@ -68,6 +71,7 @@ func memoryLimit(proc, cgroups string) int64 {
 					break
 				}
 			}
+		// cgroup v1: hierarchical_memory_limit already has the limits of the cgroups above.
 		case parts[1] == "memory":
 			// In a container the mounted hierarchy may begin at the container's cgroup, so that
 			// the path does not exist beneath it.
@@ -95,6 +99,7 @@ func readLimit(path, prefix string) int64 {
 	return math.MaxInt64
 }
 
+// physicalMemory is the machine's memory in bytes; sysinfo(2) counts it in units of Unit bytes.
 func physicalMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

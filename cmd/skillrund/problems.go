@@ -52,8 +52,9 @@ type problems struct {
 	list  []problem
 }
 
-// bad adds a problem, unless the key or a parent of the key has a problem already: then the
-// new problem only follows from the first one.
+// bad adds a problem, unless the key or a parent of the key has a problem already: then the new
+// problem only follows from the first one. So decode must report before validate, and validate
+// before inspect.
 func (f *problems) bad(key, format string, args ...any) {
 	for _, p := range f.list {
 		if p.key == key || p.key != "" && strings.HasPrefix(key, p.key+".") {

@@ -13,8 +13,9 @@ import (
 // executes a copy in memory and can't find the directory of its binary (sandbox.Isolate).
 const bundleVar = "_SKILLRUN_PYTHON"
 
-// findBundle returns the path of the program that carries the embedded Python:
-// skillrund-python in the directory of the daemon's binary.
+// findBundle returns the path of the program that carries the embedded Python: skillrun-python
+// in the directory of the daemon's binary. It does not look whether the file is there. run
+// removes the variable in the second run.
 func findBundle() (string, error) {
 	if bundle, ok := os.LookupEnv(bundleVar); ok {
 		return bundle, nil

@@ -68,7 +68,8 @@ func (d *daemon) capabilities() server.Capabilities {
 }
 
 // cgroupVersion returns v2, v1 or hybrid (v1 with a cgroup v2 mounted at
-// /sys/fs/cgroup/unified).
+// /sys/fs/cgroup/unified). The type of the file system tells them apart (statfs(2),
+// cgroups(7)).
 func cgroupVersion() string {
 	var fs unix.Statfs_t
 	if unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {

@@ -90,7 +90,7 @@ func (c cpus) String() string { return strconv.FormatFloat(float64(c)/1000, 'f',
 
 func (cpus) wants() string { return "a number of processors; write 0.01 or more, or 0 for no limit" }
 
-// fileMode is a file mode, in octal: 0660.
+// fileMode is a file mode, in octal: 0660. It has the nine permission bits and no others.
 type fileMode fs.FileMode
 
 func (m *fileMode) UnmarshalYAML(node *yaml.Node) error {
