@@ -27,12 +27,16 @@ var buildProgram []byte
 
 // Bounds of a build's sandbox that are not configured.
 const (
+	// pip itself needs few processes; the rest is for compilers that source distributions
+	// start.
 	buildProcesses = 128
 	buildOpenFiles = 1024
-	buildFiles     = 2 * maxFrozenFiles
-	buildGrace     = time.Second
-	// maxDownload is what one build may fetch, in proportion to the memory that it
-	// has for it.
+	// Inodes of the workspace: the result, and as many temporary files of pip.
+	buildFiles = 2 * maxFrozenFiles
+	buildGrace = time.Second
+	// One build may download downloadFactor times its memory, in bytes. The result lies in
+	// that memory, so a build that downloads more can't keep it. The factor leaves room for
+	// files that pip reads and rejects.
 	downloadFactor = 2
 )
 
@@ -43,9 +47,13 @@ const (
 	wheelsTarget = "/opt/wheels"
 )
 
+// builds numbers the sandboxes of this process. A sandbox's ID must be unique on the
+// machine, so the ID also has the process's number.
 var builds atomic.Uint64 // for names of sandboxes
 
 // A plan is what to build.
+// newPlan makes it from the skill alone, before anything runs. So the same skill gives the
+// same key in Prepare, which builds, and in Acquire, which looks for the result.
 type plan struct {
 	skill        string
 	python       runtime.Invocation
@@ -57,6 +65,10 @@ type plan struct {
 // newPlan lists the contents of a skill's environment: all Python requirements that the skill
 // and its scripts declare. It writes each requirement anew, so that no text of a skill is an
 // option of pip.
+// A requirement whose marker is false stays in the text, because pip evaluates markers
+// itself and the key then doesn't depend on them. Only requirements that apply are wanted:
+// complete checks the result for them. Duplicates go and lines are sorted, so that the order
+// in SKILL.md doesn't change the key.
 func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, error) {
 	on := newPlatform(python.Python.Version, s.machine)
 	var lines []string
@@ -98,6 +110,9 @@ func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, erro
 }
 
 var (
+	// In pip's file a backslash continues a line, # begins a comment and ${NAME} is replaced
+	// by an environment variable (pip's "Requirements File Format"). A marker that needs one
+	// of these characters is refused.
 	safeMarker = regexp.MustCompile(`^[A-Za-z0-9_.+*!~<>=/,'"()\t -]*$`)
 	hashForm   = regexp.MustCompile(`^sha(256|384|512):[0-9a-f]{64,128}$`)
 )
@@ -110,6 +125,9 @@ func unreadable(sk *skill.Skill) error {
 	return nil
 }
 
+// requirementLine returns the line of pip's file for a requirement, with a newline, and the
+// parsed requirement. The error is always a *RequirementError, with the file and line of the
+// skill.
 func requirementLine(r manifest.Requirement, on platform) (string, manifest.PythonRequirement, error) {
 	fail := func(reason string) (string, manifest.PythonRequirement, error) {
 		return "", manifest.PythonRequirement{}, &RequirementError{Text: r.Text, File: r.File, Line: r.Line, Reason: reason}
@@ -144,6 +162,9 @@ func requirementLine(r manifest.Requirement, on platform) (string, manifest.Pyth
 
 // build makes an environment in a new sandbox and copies it out into dir, which must exist.
 // log gets pip's output.
+// The order is fixed: the sandbox ends, then the downloads are cancelled, then the relay is
+// closed. close waits for the requests under way, so it would wait for their downloads if
+// they were not cancelled. An error leaves files in dir; the caller removes them.
 func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (frozen, error) {
 	inputs, err := s.buildInputs(p)
 	if err != nil {
@@ -169,6 +190,9 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	python := pythonName(p.python.Python)
 	began := time.Now()
 	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
+		// Collect runs even if pip failed. Its error is kept here until explain has judged
+		// pip's end: a failed build often leaves a tree that can't be frozen, and pip's own
+		// words explain more.
 		Stdin: stdin, Stdout: r, Stderr: last,
 		Collect: func(changes *os.Root) error {
 			froze = true
@@ -180,6 +204,8 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 		r.close(stdin)
 		return frozen{}, fmt.Errorf("build of an environment: %w", err)
 	}
+	// Start's context bounds the start only, so the end of the last caller's wait has to
+	// stop the sandbox.
 	unwatch := context.AfterFunc(ctx, func() { process.Stop(0) })
 	exit, err := process.Wait()
 	unwatch()
@@ -237,6 +263,9 @@ func buildFailure(p *plan, err error) error {
 }
 
 // explain says why a build did not succeed, or nil.
+// The first cause that is known wins. An error of the index comes before pip's words,
+// because pip only sees a 502 from the relay. fetch and last may be nil if the sandbox ended
+// by a limit: compile calls it so.
 func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) error {
 	if exit.End == sandbox.Exited && exit.Code == 0 {
 		return nil
@@ -249,6 +278,7 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 		if fetch != nil && fetch.result() != nil {
 			return fetch.result()
 		}
+		// The time ran out for the build's own work, not for a download that stalled.
 		return fail("not done after %s, the limit of environments.wall_time", s.config.Wall)
 	case sandbox.OOMKilled:
 		return fail("more memory than %d bytes, the limit of environments.memory, in which the packages lie, too", s.config.MemoryBytes)
@@ -265,6 +295,7 @@ func (s *Store) explain(p *plan, exit sandbox.Exit, fetch *fetcher, last *tail) 
 }
 
 // source names where packages come from.
+// It shows the index without credentials, since users see the text.
 func (s *Store) source() string {
 	var from []string
 	if s.index != nil {
@@ -279,6 +310,7 @@ func (s *Store) source() string {
 }
 
 // buildInputs makes the directory that a build reads from.
+// The prefix makes load remove the directory if the daemon dies during the build.
 func (s *Store) buildInputs(p *plan) (string, error) {
 	dir, err := os.MkdirTemp(s.config.Dir, newPrefix)
 	if err != nil {
@@ -299,6 +331,8 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 // tenant. Of the host it has what an execution has.
 func (s *Store) spec(p *plan, inputs string) (sandbox.Spec, error) {
 	options, _ := json.Marshal([]any{s.index != nil, s.config.Wheels != "", s.config.Sdists}) // can't fail
+	// -I keeps the user's site directory and PYTHON variables out of build.py; build.py sets
+	// PYTHONUSERBASE and PYTHONPATH for pip alone.
 	spec := s.baseSpec(p, []string{p.python.Python.Path, "-I", buildTarget + "/build.py", string(options)}, s.config.Wall)
 	spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: inputs, Target: buildTarget}, sandbox.Mount{Source: s.config.Pip, Target: pipTarget})
 	if s.config.Wheels != "" {
@@ -322,6 +356,9 @@ func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spe
 			"PATH=" + strings.Join(append(slices.Clone(p.python.Path), "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"), ":"),
 			"HOME=/home/skill", "USER=skill", "LOGNAME=skill", "LANG=C.UTF-8", "TMPDIR=/workspace/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1",
 		},
+		// The kernel charges the workspace's tmpfs to the sandbox's memory. A quarter of the
+		// memory stays for pip's processes, so that a large package ends in "no space left"
+		// rather than in an OOM kill.
 		Workspace: sandbox.Workspace{
 			SizeBytes: s.config.MemoryBytes / 4 * 3, Files: buildFiles,
 		},
@@ -341,6 +378,8 @@ func (s *Store) baseSpec(p *plan, args []string, wall time.Duration) sandbox.Spe
 const maxTail = 16 << 10
 
 // A tail passes on a build's output and keeps the end of it.
+// The sandbox writes it from one goroutine, and build reads it after Process.Wait. So it
+// needs no lock.
 type tail struct {
 	to   io.Writer
 	last []byte
@@ -354,9 +393,12 @@ func (t *tail) Write(p []byte) (int, error) {
 	return t.to.Write(p)
 }
 
+// maxReason bounds pip's line in an error, in bytes.
 const maxReason = 500
 
 // reason is pip's last error, or the last line.
+// pip marks errors with "ERROR: " (its log), "error: " (a summary of a failed subprocess) or
+// "× " (its boxed diagnostics). A later error replaces an earlier one.
 func (t *tail) reason() string {
 	said, isError := "", false
 	for line := range bytes.Lines(t.last) {
@@ -383,6 +425,8 @@ func (t *tail) reason() string {
 var noMatch = regexp.MustCompile(`ERROR: No matching distribution found for ([A-Za-z0-9._-]+)`)
 
 // missing is the package that pip did not find at all, or empty.
+// "from versions: none" tells a name that the index doesn't have from a name without a
+// matching version; only the first is a *NoPackageError.
 func (t *tail) missing() string {
 	if m := noMatch.FindSubmatch(t.last); m != nil && bytes.Contains(t.last, []byte("(from versions: none)")) {
 		return string(m[1])

@@ -28,7 +28,7 @@ type Use struct {
 	Scripts    []string
 }
 
-// name says which interpreter it is: "system 3.11.2", "embedded 3.14.6".
+// pythonName says which interpreter it is: "system 3.11.2", "embedded 3.14.6".
 func pythonName(r runtime.Runtime) string {
 	kind := runtime.System
 	if isEmbedded(r) {
@@ -54,6 +54,8 @@ func (s *Store) rootfs(image runtime.Image) string {
 }
 
 // check returns an error if an execution without a prepared environment lacks packages.
+// It judges what the interpreter itself sees: packages of the system or image, and those in
+// the skill's venv. Requirements of scripts that this execution doesn't run don't count.
 func (s *Store) check(u Use) error {
 	if err := unreadable(u.Skill); err != nil {
 		return err
@@ -72,6 +74,7 @@ func (s *Store) check(u Use) error {
 		if _, there := have.Versions[manifest.NormalName(p.Name)]; err == nil && p.URL != "" && there {
 			continue // whether it came from that URL is unknown
 		}
+		// A marker that can't be read falls through to requirementLine, which refuses it.
 		if applies, merr := on.applies(p.Marker); err == nil && merr == nil && !applies {
 			continue
 		}
@@ -101,6 +104,8 @@ func isInterpreter(p manifest.PythonRequirement) bool {
 	return p.URL == "" && (name == "python" || name == "python3")
 }
 
+// interpreterFits reports a version that the requirement excludes. A specifier that can't be
+// read counts as met; validation of the skill reports it.
 func interpreterFits(sk *skill.Skill, r manifest.Requirement, p manifest.PythonRequirement, inv runtime.Invocation) error {
 	if fits, known := runtime.Satisfies(inv.Python.Version, p.Specifier); known && !fits {
 		return &InterpreterError{Skill: sk.Name, Script: r.File, Want: p.Specifier, Python: pythonIn(inv.Python, inv.Image)}
@@ -163,10 +168,14 @@ func (s *Store) checkSystem(sk *skill.Skill, image runtime.Image) error {
 
 // checked answers from memory if the same was asked before and went well, and
 // nothing was installed or removed since.
+// Only success is remembered. After a refusal the operator installs something, and the next
+// execution must see it at once.
 func (s *Store) checked(u Use) error {
 	scripts := slices.Clone(u.Scripts)
 	slices.Sort(scripts)
 	key := strings.Join(append([]string{u.Skill.Digest, u.Python.Path, u.Python.Version, u.Image.Digest, fmt.Sprint(u.RunsPython)}, scripts...), "\x00")
+	// Before the check: a package that is removed during the check gives another stamp the
+	// next time, and the check runs again.
 	stamp := s.stamp(u)
 	s.mu.Lock()
 	known, ok := s.passed[key]
@@ -194,10 +203,15 @@ func (s *Store) checked(u Use) error {
 	return nil
 }
 
-// maxPassed bounds what checked remembers.
+// maxPassed bounds the entries of passed and of library. A full map is emptied: the next
+// executions check again, which costs time and no correctness.
 const maxPassed = 10_000
 
 // stamp changes when something is installed or removed.
+// The modification time of a directory changes when an entry is added or removed (inode(7)).
+// dpkg replaces its status file by a rename, so the directory of that file changes with each
+// package. The stamp misses a program that was deleted from /usr/bin by hand; the script
+// then fails to start it.
 func (s *Store) stamp(u Use) string {
 	if u.Image != (runtime.Image{}) {
 		return "" // an image does not change

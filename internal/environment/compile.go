@@ -21,6 +21,9 @@ import (
 // them. It happens in another sandbox, in which no install code has run and none runs. So the
 // compiled files follow from the sources, and thus from the digest. Sources that don't compile
 // stay as they were. wall is the rest of a build's time.
+// unchecked-hash (PEP 552) makes Python load a compiled file without a look at its source:
+// the files are read-only and their times are not part of the digest. compileall's exit code
+// doesn't count, because it is 1 if a single source doesn't compile.
 func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall time.Duration) (frozen, error) {
 	spec := s.baseSpec(p, []string{
 		p.python.Python.Path, "-I", "-X", "pycache_prefix=/workspace/" + builtDir,
@@ -53,6 +56,8 @@ func (s *Store) compile(ctx context.Context, p *plan, dir string, f frozen, wall
 }
 
 // collectCompiled moves the compiled files next to their sources.
+// pycache_prefix mirrors the absolute path of each source beneath the prefix (sys.pycache_prefix,
+// since Python 3.8). So the tree lies at builtDir + Target.
 func (s *Store) collectCompiled(changes *os.Root, dir string, f *frozen) error {
 	into, err := os.OpenRoot(dir)
 	if err != nil {
@@ -72,6 +77,8 @@ func (s *Store) collectCompiled(changes *os.Root, dir string, f *frozen) error {
 }
 
 // A compiledCopier copies compiled files out of their sandbox.
+// The compiler reads untrusted sources, so its tree is treated like a build's: walked by
+// descriptors, without links. Other entries than compiled files are left out, not refused.
 type compiledCopier struct {
 	into     *os.Root
 	maxBytes int64
@@ -101,6 +108,7 @@ func (c *compiledCopier) walk(dir *os.File, prefix string, depth int) error {
 }
 
 func (c *compiledCopier) entry(dir *os.File, prefix, name string, depth int) error {
+	// Sources and compiled files count together against maxFrozenFiles and the bytes.
 	if c.frozen.files++; c.frozen.files > maxFrozenFiles {
 		return &errOversize{"files", maxFrozenFiles}
 	}

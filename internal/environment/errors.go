@@ -133,6 +133,7 @@ func (e *BusyError) Error() string {
 }
 
 // quote makes a skill's name one word of a command line.
+// Users paste the command of an error into a shell.
 func quote(name string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r)

@@ -22,11 +22,11 @@ import (
 
 // Bounds of what one build downloads.
 const (
-	maxPageBytes  = 64 << 20
-	maxFetches    = 20_000
+	maxPageBytes  = 64 << 20  // bytes of one project page
+	maxFetches    = 20_000    // requests of one build, pages and files together
 	maxFiles      = 200_000   // that pages name
 	maxFilesText  = 128 << 20 // bytes of their links; 200,000 links of an ordinary index have half of it
-	maxRedirects  = 3
+	maxRedirects  = 3         // of one request
 	dialTimeout   = 10 * time.Second
 	headerTimeout = 30 * time.Second
 	stallTimeout  = 60 * time.Second // without a byte
@@ -42,11 +42,14 @@ type fetcher struct {
 	stall    time.Duration
 	client   *http.Client
 
-	mu      sync.Mutex
+	// mu guards the fields below. The requests of one build run in up to maxRelayed
+	// goroutines.
+	mu sync.Mutex
+	// Files are only appended, so the number in a link stays valid until the build ends.
 	files   []listedFile
-	text    int // bytes of the links that were read
-	fetches int
-	bytes   int64
+	text    int   // bytes of the links that were read
+	fetches int   // requests to the index and to file hosts
+	bytes   int64 // of all bodies, pages included
 	private bool  // the index is on a private network
 	failed  error // the first thing that went wrong with the index
 }
@@ -59,6 +62,9 @@ type listedFile struct {
 }
 
 // newFetcher makes one for a build. roots nil: the machine's.
+// Transport.Proxy stays nil, because a proxy from the environment would resolve names itself
+// and checkAddress would not see the addresses. DisableCompression makes the bytes that are
+// counted the bytes that arrive.
 func newFetcher(index *url.URL, sources bool, maxBytes int64, stall time.Duration, roots *x509.CertPool) *fetcher {
 	base := *index
 	base.User = nil
@@ -86,6 +92,8 @@ type response struct {
 }
 
 var (
+	// A normalized project name (PEP 503): no dots and no capitals, so no path can climb out
+	// of the index. pip asks by normalized names.
 	projectPath = regexp.MustCompile(`^/simple/([a-z0-9](?:[a-z0-9-]{0,126}[a-z0-9])?)/$`)
 	filePath    = regexp.MustCompile(`^/file/([0-9]{1,9})/([^/]{1,300})$`)
 )
@@ -110,6 +118,8 @@ func status(code int) response {
 	return response{status: code, kind: "text/plain", length: 0, body: http.NoBody}
 }
 
+// A project that the index doesn't have is a plain 404: pip tries its other sources. Every
+// other failure is kept for explain, which reports it if pip fails.
 func (f *fetcher) page(ctx context.Context, project string) response {
 	r, body, err := f.open(ctx, f.index.JoinPath(project, "/"), "text/html")
 	if err != nil {
@@ -149,6 +159,7 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 }
 
 // takeText counts the bytes of a link.
+// It counts before the filter of sdists, because readPage holds all links in memory.
 func (f *fetcher) takeText(size int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,6 +184,8 @@ func (f *fetcher) keep(links []link) (first int, err error) {
 	return first, nil
 }
 
+// file answers a request for the file with number n. The name must be the listed one, or the
+// listed one with .metadata if the page promised that file (PEP 658).
 func (f *fetcher) file(ctx context.Context, n int, name string) response {
 	f.mu.Lock()
 	var l listedFile
@@ -222,6 +235,7 @@ func hostPort(u *url.URL) string {
 
 // open requests a URL. Credentials go to the index only. The body counts against the bounds.
 // It ends in an error when the server stops sending.
+// The caller closes the body: close stops the timer and the request's context.
 func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Response, io.ReadCloser, error) {
 	f.mu.Lock()
 	f.fetches++
@@ -245,6 +259,7 @@ func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Re
 	r, err := f.client.Do(req)
 	if err != nil {
 		cancel(nil)
+		// url.Error's text has the URL, and a redirect may have put a signed URL there.
 		var wrapped *url.Error // names the whole URL
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
@@ -252,6 +267,7 @@ func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Re
 		return nil, nil, err
 	}
 	b := &body{fetcher: f, from: r.Body, ctx: ctx, cancel: cancel}
+	// Until here ResponseHeaderTimeout bounded the wait.
 	b.timer = time.AfterFunc(f.stall, func() { cancel(errStalled) })
 	return r, b, nil
 }
@@ -259,6 +275,8 @@ func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Re
 var errStalled = errors.New("it stalled")
 
 // checkRedirect lets the index and file hosts redirect to themselves only.
+// net/http would keep the Authorization header for a subdomain of the index (see
+// http.Client). The scheme must stay, too: https must not become http.
 func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 	from := via[0].URL
 	switch {
@@ -282,10 +300,15 @@ func (f *fetcher) dial(ctx context.Context, network, address string) (net.Conn, 
 		}
 		return c, err
 	}
+	// Control runs after the name was resolved and before connect(2), for each address that
+	// is tried. So a name can't resolve to a harmless address for the check and to another
+	// one for the connection (DNS rebinding).
 	d.Control = func(_, address string, _ syscall.RawConn) error { return f.checkAddress(address) }
 	return d.DialContext(ctx, network, address)
 }
 
+// notePrivate remembers whether the index's address is private (RFC 1918, RFC 4193). The
+// page is read before any of its files, so it is known when checkAddress needs it.
 func (f *fetcher) notePrivate(a net.Addr) {
 	if at, err := netip.ParseAddrPort(a.String()); err == nil {
 		f.mu.Lock()
@@ -321,6 +344,9 @@ func meant(ip netip.Addr) netip.Addr {
 	return ip
 }
 
+// checkAddress refuses an address that is not public, except a private one beside a private
+// index. Loopback and link-local addresses are refused in any case: 169.254.169.254 is the
+// metadata service of clouds.
 func (f *fetcher) checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -366,6 +392,8 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
+	// The timer also runs while the sandbox takes the last bytes; a build that doesn't read
+	// for stall loses the download.
 	n, err := b.from.Read(p)
 	b.timer.Reset(b.fetcher.stall)
 	b.fetcher.mu.Lock()

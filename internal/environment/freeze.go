@@ -23,10 +23,10 @@ import (
 
 // Bounds of a frozen environment.
 const (
-	maxFrozenFiles = 200_000
-	maxFrozenDepth = 64
-	maxFrozenPath  = 1024
-	maxLinkTarget  = 1024
+	maxFrozenFiles = 200_000 // entries, directories included
+	maxFrozenDepth = 64      // nested directories
+	maxFrozenPath  = 1024    // bytes of a path from the environment's root
+	maxLinkTarget  = 1024    // bytes
 )
 
 // builtDir is where a build leaves its result, beneath the workspace.
@@ -44,6 +44,8 @@ type frozen struct {
 // and the tree is theirs all the same: it is walked beneath descriptors, links are
 // never followed, and of an entry only its kind, its bytes and one executable bit
 // are taken over.
+// Owners, times, extended attributes and hard links are not taken over. Each name of a hard
+// link becomes a file and counts with its full size.
 type freezer struct {
 	into     string // exists and is empty
 	maxBytes int64
@@ -70,6 +72,8 @@ func (e *entryError) Error() string { return fmt.Sprintf("%.200q is %s", e.path,
 
 // freeze copies the files at builtDir of changes into a directory. python is part of the
 // digest.
+// Links are checked after the walk, when all their targets are there. An error leaves a part
+// of the files in into.
 func freeze(changes *os.Root, into, python string, maxBytes int64) (frozen, error) {
 	f := &freezer{into: into, maxBytes: maxBytes, packages: map[string]string{}, buf: make([]byte, 128<<10)}
 	top, err := openDir(changes, builtDir)
@@ -101,6 +105,9 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 	return openBeneath(top, name, unix.O_DIRECTORY)
 }
 
+// openBeneath opens an entry of dir. RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS keep the kernel
+// inside dir, RESOLVE_NO_XDEV refuses mounts (openat2(2)), and O_NONBLOCK makes the opening
+// of a pipe return at once (fifo(7)).
 func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
 		Flags:   uint64(unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | flags),
@@ -137,16 +144,21 @@ const cacheName = "__pycache__"
 
 // Files of a package's metadata that are treated on their own.
 var (
+	// RECORD lists the files of a package with their hashes ("Recording installed projects"
+	// in the packaging specifications). REQUESTED is empty and says that a user asked for
+	// the package. direct_url.json names the URL of an installation (PEP 610).
 	recordFile    = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/RECORD$`)
 	requestedFile = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/REQUESTED$`)
 	directURL     = regexp.MustCompile(`^lib/python3[0-9.]*/site-packages/[^/]+\.dist-info/direct_url\.json$`)
 )
 
-// maxRecord bounds the list of a package's files.
+// maxRecord bounds the RECORD of one package, in bytes, because it is held in memory.
 const maxRecord = 32 << 20
 
 var pythonProgram = regexp.MustCompile(`^bin/python[0-9.]*$`)
 
+// entry copies one entry of dir. at is its path from the environment's root. Stat and open
+// are two calls, but no process is left that could exchange the entry between them.
 func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	if f.files++; f.files > maxFrozenFiles {
 		return &errOversize{"files", maxFrozenFiles}
@@ -155,6 +167,8 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 		return &entryError{at, "a path that is too long or has control characters"}
 	}
 	switch {
+	// An environment's bin comes before the system's directories in PATH, so a package with
+	// bin/python could replace the interpreter.
 	case pythonProgram.MatchString(at):
 		return nil // python is the interpreter, not a package's program
 	case name == cacheName:
@@ -209,6 +223,8 @@ func (f *freezer) mkdir(at string) error {
 }
 
 // withoutDropped is a package's list of files without the files that freeze drops.
+// RECORD must name only files that are there, and REQUESTED would make the digest depend on
+// which of two packages the skill named.
 func withoutDropped(from io.Reader, at string) (io.Reader, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxRecord+1))
 	if err != nil {
@@ -227,6 +243,7 @@ func withoutDropped(from io.Reader, at string) (io.Reader, error) {
 	return &kept, nil
 }
 
+// One byte more than fits is read, which tells a file that fits exactly from a larger one.
 func (f *freezer) file(from io.Reader, at string, executable bool) error {
 	mode := fs.FileMode(0o644)
 	kind := "file"
@@ -249,6 +266,7 @@ func (f *freezer) file(from io.Reader, at string, executable bool) error {
 	return nil
 }
 
+// It doesn't judge the target; freeze calls checkLink for it later.
 func (f *freezer) link(dir *os.File, at, name string) error {
 	buf := make([]byte, maxLinkTarget+1)
 	n, err := unix.Readlinkat(int(dir.Fd()), name, buf)
@@ -269,6 +287,8 @@ func (f *freezer) link(dir *os.File, at, name string) error {
 
 // checkLink refuses a link that leads out of the environment, directly or through another
 // link.
+// A sandbox mounts the environment at Target, so an absolute target would not lead into it
+// here. RESOLVE_BENEATH refuses absolute links (openat2(2)).
 func (f *freezer) checkLink(at string) error {
 	root, err := os.Open(f.into)
 	if err != nil {
@@ -285,11 +305,14 @@ func (f *freezer) checkLink(at string) error {
 }
 
 // note keeps a line of the digest: everything that is copied has one.
+// A NUL separates the parts. Neither a path nor a link's target can have one, so two
+// different trees never have the same lines.
 func (f *freezer) note(kind, at, value string) {
 	f.lines = append(f.lines, kind+"\x00"+at+"\x00"+value+"\x00")
 }
 
 // readPackages lists the installed packages.
+// It reads the copy, not the sandbox's tree: nobody but the daemon can change the copy.
 func (f *freezer) readPackages() error {
 	infos, err := filepath.Glob(filepath.Join(f.into, "lib/python3*/site-packages/*.dist-info"))
 	if err != nil {
@@ -322,9 +345,9 @@ func readFile(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limit))
 }
 
-// Version 2 of the digest of an environment: the SHA-256 of "skillrun environment 2", the
+// result computes the digest, version 2: the SHA-256 of "skillrun environment 2", the
 // interpreter, each package as name==version in order, and the lines of note in order, each
-// followed by a NUL.
+// followed by a NUL. The lines are sorted because readdir has no order (readdir(3)).
 func (f *freezer) result(python string) frozen {
 	keys := make([]string, 0, len(f.packages))
 	for k := range f.packages {

@@ -11,6 +11,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
+// maxMetadata bounds the METADATA of one package, in bytes.
 const maxMetadata = runtime.MaxMetadata
 
 // installed are the versions of distributions by their normal names.
@@ -22,6 +23,8 @@ func (in installed) lacks(r manifest.PythonRequirement) string {
 	return lackOf(runtime.Packages{Versions: in}, r)
 }
 
+// lackOf returns "" if have meets r, else r as it was written, with the version that was
+// found in brackets.
 func lackOf(have runtime.Packages, r manifest.PythonRequirement) string {
 	found, ok := have.Has(r)
 	switch {
@@ -59,6 +62,8 @@ func (s *Store) inLibrary(inv runtime.Invocation, name string) bool {
 	if known {
 		return is
 	}
+	// Without the lock, because InLibrary reads directories. Two callers may do it twice and
+	// store the same result.
 	is = runtime.InLibrary(s.rootfs(inv.Image), embedded, inv.Python, name)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,6 +28,9 @@ const (
 
 // A Lease is an environment in use. While it is held, the environment is not removed. The zero
 // Lease holds nothing.
+// The executor merges Env, Path and Mounts into the Spec and releases the lease after the
+// sandbox has ended. A lease that is never released keeps the environment from eviction
+// until the daemon ends.
 type Lease struct {
 	Digest  string
 	Env     []string        // "NAME=value"; it replaces the runtime's value of that name
@@ -47,6 +50,8 @@ func (l *Lease) Release() {
 // or nothing if the skill needs none or the interpreter has them. The error is a
 // *PackagesError, a *SystemPackagesError, an *InterpreterError, a *RequirementError, or
 // internal. The caller releases the lease.
+// It never builds: a build takes seconds to minutes and needs the index, and an execution
+// has a deadline. So the caller of Prepare waits, not the caller of an execution.
 func (s *Store) Acquire(u Use) (*Lease, error) {
 	requirements := u.Skill.Requirements()
 	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 && len(u.Skill.UnreadableRequirements()) == 0 {
@@ -55,6 +60,7 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 	if (u.Python == runtime.Runtime{}) {
 		u.RunsPython = false
 	}
+	// From here k is leased, and every error below must release it.
 	k := s.find(u, requirements)
 	if k == nil {
 		return &Lease{}, s.checked(u)
@@ -75,12 +81,16 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 }
 
 // find leases the environment that is prepared for a use, or returns nil.
+// The interpreter and the requirements decide; a script's name does not. So all scripts of a
+// skill share one environment.
 func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
 	forPython := slices.ContainsFunc(requirements, func(r manifest.Requirement) bool { return !r.System })
 	if !forPython || u.Python == (runtime.Runtime{}) {
 		return nil
 	}
 	s.mu.Lock()
+	// A tenant without environments is answered before newPlan, which parses all
+	// requirements.
 	none := s.tenants[tenantDir(u.Tenant)] == nil
 	s.mu.Unlock()
 	if none {
@@ -95,6 +105,8 @@ func (s *Store) find(u Use, requirements []manifest.Requirement) *kept {
 
 // take leases the environment that is prepared for a key, or returns nil. It drops a damaged
 // environment.
+// The lease is counted before intact looks, so that no eviction removes the files under the
+// check.
 func (s *Store) take(tenantName, key string) *kept {
 	s.mu.Lock()
 	t := s.tenants[tenantName]
@@ -110,6 +122,7 @@ func (s *Store) take(tenantName, key string) *kept {
 		return k
 	}
 	s.mu.Lock()
+	// Another caller may have dropped or replaced it while intact ran without the lock.
 	if t.kept[k.environment.Digest] == k {
 		if err := s.drop(t, k); err != nil {
 			s.config.Log.Error("damaged environment not removed", "dir", k.dir, "err", err)
@@ -120,6 +133,8 @@ func (s *Store) take(tenantName, key string) *kept {
 	return nil
 }
 
+// release ends one lease of k. The last lease removes a retired environment, and makes up
+// for an eviction that found everything in use.
 func (s *Store) release(k *kept) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -159,6 +174,8 @@ func (s *Store) lease(k *kept, u Use) (*Lease, error) {
 // both makes a directory for PYTHONUSERBASE that names two others: the skill's own
 // virtual environment, which comes first, and the prepared one. A .pth file can
 // have them looked through with their own .pth files (site.addsitedir).
+// The directory lies beside root, not in it, so intact doesn't see it. Its name is a hash of
+// its text: two skills with the same base directory and Python share it.
 func (s *Store) both(k *kept, u Use) (string, error) {
 	lib := "/lib/python" + minorOf(u.Python.Version) + "/site-packages"
 	text := fmt.Sprintf("import site; site.addsitedir(%s); site.addsitedir(%s)\n",

@@ -15,6 +15,7 @@ import (
 )
 
 // A platform is what environment markers ask about (PEP 508).
+// The names and values are those of the table "Environment Markers" in PEP 508.
 type platform map[string]string
 
 // newPlatform describes CPython of a full version on this kind of machine.
@@ -23,6 +24,8 @@ func newPlatform(pythonVersion, machine string) platform {
 		"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine,
 		"platform_python_implementation": "CPython", "implementation_name": "cpython",
 		"python_version": minorOf(pythonVersion), "python_full_version": pythonVersion, "implementation_version": pythonVersion,
+		// A requirement of a skill is not part of an extra of another package, so extra is
+		// empty.
 		"extra": "", "platform_release": kernel().release, "platform_version": kernel().version,
 	}
 }
@@ -37,6 +40,7 @@ var kernel = sync.OnceValue(func() (k struct{ release, version string }) {
 })
 
 // minorOf is the first two numbers of a version: "3.11" of "3.11.2".
+// python_version of PEP 508 has this form, and so do library directories.
 func minorOf(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -68,6 +72,8 @@ func tokens(marker string) ([]string, error) {
 }
 
 // A markerReader evaluates a marker by recursive descent.
+// One method for each level of the grammar in PEP 508, weakest first: or, and, term,
+// comparison, value. Each takes its tokens off the list.
 type markerReader struct {
 	tokens   []string
 	platform platform
@@ -76,6 +82,8 @@ type markerReader struct {
 
 // applies reports whether a marker holds on a platform. An empty marker holds. The error says
 // that the text is not a marker; an unknown name is an error, too.
+// With an error the result is true: a requirement whose marker can't be judged counts as
+// needed, and the caller reports it.
 func (p platform) applies(marker string) (bool, error) {
 	list, err := tokens(marker)
 	if err != nil || len(list) == 0 {
@@ -104,6 +112,8 @@ func (r *markerReader) next() string {
 	return t
 }
 
+// or and and read both sides always, so that an error on the right is found even if the left
+// side decides.
 func (r *markerReader) or() (bool, error) {
 	v, err := r.and()
 	for err == nil && r.peek() == "or" {
@@ -144,6 +154,8 @@ func (r *markerReader) term() (bool, error) {
 
 var markerOperators = []string{"===", "==", "~=", "!=", "<=", ">=", "<", ">", "in"}
 
+// PEP 508 compares as versions if both sides are versions, else as texts. in and not in
+// always compare texts.
 func (r *markerReader) comparison() (bool, error) {
 	left, lok := r.value()
 	op := r.next()

@@ -17,8 +17,8 @@ type link struct {
 	url      string  // absolute, without a fragment
 	name     string  // of the file
 	hash     string  // "sha256=...", or empty
-	python   string  // data-requires-python
-	yanked   *string // data-yanked
+	python   string  // data-requires-python, a specifier (PEP 503)
+	yanked   *string // data-yanked, the reason, which may be empty (PEP 592); nil: not yanked
 	metadata string  // data-core-metadata: the page says that NAME.metadata is there
 }
 
@@ -33,6 +33,7 @@ const (
 var (
 	fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+!-]{0,254}$`)
 	linkHash = regexp.MustCompile(`^(md5|sha1|sha224|sha256|sha384|sha512)=[0-9a-fA-F]{32,128}$`)
+	// PEP 658: "true" or a hash of the metadata file.
 	metaHash = regexp.MustCompile(`^(true|(sha256|sha384|sha512)=[0-9a-f]{64,128})$`)
 )
 
@@ -44,6 +45,7 @@ func isSource(name string) bool {
 
 // readPage reads the links of a project's page (PEP 503). It leaves out links that are not
 // distributions. take gets the size of each link, in bytes, and ends the reading by an error.
+// The tokenizer holds one tag at a time. A parser would build the tree of a 64 MiB page.
 func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, error) {
 	var links []link
 	z := xhtml.NewTokenizer(r)
@@ -62,6 +64,8 @@ func readPage(r io.Reader, at *url.URL, take func(size int) error) ([]link, erro
 		case xhtml.StartTagToken, xhtml.SelfClosingTagToken:
 			t := z.Token()
 			switch t.Data {
+			// A base element moves relative links (PEP 503 pages are HTML 5). checkAddress
+			// and file judge the result like any other URL.
 			case "base":
 				if href, ok := attribute(t, "href"); ok {
 					if u, err := at.Parse(href); err == nil {
@@ -103,6 +107,8 @@ func attribute(t xhtml.Token, name string) (string, bool) {
 	return "", false
 }
 
+// newLink returns the link of an a element, or false if it isn't a file that pip could
+// install. Credentials in a link are dropped: only the operator's go to the index.
 func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 	href, _ := attribute(t, "href")
 	u, err := at.Parse(strings.TrimSpace(href))
@@ -122,6 +128,7 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 	if why, ok := attribute(t, "data-yanked"); ok {
 		l.yanked = &why
 	}
+	// PEP 714 renamed the attribute of PEP 658. Old indexes have the old name.
 	for _, name := range []string{"data-core-metadata", "data-dist-info-metadata"} {
 		if v, ok := attribute(t, name); ok && metaHash.MatchString(v) {
 			l.metadata = v
@@ -133,6 +140,8 @@ func newLink(t xhtml.Token, at *url.URL) (link, bool) {
 
 // writePage makes the page that the sandbox sees: the same links, each to the
 // relay. Nothing of the index's own text is in it.
+// first is the number of the first link in the fetcher's list. The hash stays in the
+// fragment, and pip checks the download against it; the daemon doesn't.
 func writePage(links []link, first int) string {
 	var b strings.Builder
 	b.WriteString("<!DOCTYPE html>\n<html><body>\n")

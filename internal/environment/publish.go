@@ -40,6 +40,8 @@ var (
 )
 
 // A kept is one environment on disk.
+// Store.mu guards used, leases, gone and, after publication, dir. The other fields don't
+// change, apart from verified.
 type kept struct {
 	environment Environment
 	dir         string
@@ -68,6 +70,8 @@ type building struct{ dir, root string }
 
 func (b building) remove() error { return os.RemoveAll(b.dir) }
 
+// newDir makes a directory for a build. It lies in the store, so that publish can rename it:
+// rename(2) doesn't cross file systems.
 func (s *Store) newDir() (building, error) {
 	dir, err := os.MkdirTemp(s.config.Dir, newPrefix)
 	if err != nil {
@@ -81,6 +85,8 @@ func (s *Store) newDir() (building, error) {
 }
 
 // load removes incomplete environments and learns the others.
+// Only Open calls it, so it needs no lock until evict. An error stops the daemon's start: a
+// store that can't be cleaned would fill the disk.
 func (s *Store) load() error {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 		return err
@@ -113,6 +119,8 @@ func (s *Store) load() error {
 	return nil
 }
 
+// A damaged entry is removed with a warning, because the next prepare makes it anew. Keys
+// without their environment are removed, too.
 func (s *Store) loadTenant(dir string) (*tenant, error) {
 	t := &tenant{dir: dir, kept: map[string]*kept{}, prepared: map[string]string{}}
 	entries, err := os.ReadDir(dir)
@@ -169,6 +177,8 @@ func (s *Store) loadTenant(dir string) (*tenant, error) {
 	return t, nil
 }
 
+// readKept reads what publish wrote. It doesn't compare inodes; intact does that at the
+// first use.
 func readKept(dir string) (*kept, error) {
 	text, err := readFile(filepath.Join(dir, manifestName), maxManifestBytes)
 	if err != nil {
@@ -221,6 +231,7 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	if err != nil {
 		return err
 	}
+	// Before the lock is taken: a look at a large tree takes seconds.
 	damaged := s.damaged(key.tenant, env.Digest)
 	s.mu.Lock()
 	defer s.unlock()
@@ -246,6 +257,7 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	if err := t.remember(key.key, env.Digest); err != nil {
 		return err
 	}
+	// evict would take the new environment if everything else is leased or newer.
 	k.leases++ // not this one
 	s.evict()
 	k.leases--
@@ -273,6 +285,7 @@ func (s *Store) damaged(tenantName, digest string) *kept {
 }
 
 // freeDir is where a new environment of a digest goes.
+// The plain name may still be taken by a retired environment that is leased.
 func (t *tenant) freeDir(digest string) string {
 	first := filepath.Join(t.dir, strings.TrimPrefix(digest, "sha256:"))
 	dir := first
@@ -286,6 +299,7 @@ func (t *tenant) freeDir(digest string) string {
 
 // retire ends an environment that has lost its entry in the list. Its files stay while it is
 // leased; without a manifest the next start removes them.
+// The caller holds Store.mu and has removed or replaced the entry in t.kept.
 func (s *Store) retire(k *kept) {
 	k.gone = true
 	if err := os.Remove(filepath.Join(k.dir, manifestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -297,6 +311,7 @@ func (s *Store) retire(k *kept) {
 }
 
 // tenant returns a tenant, and makes its directory if it is new.
+// The caller holds Store.mu.
 func (s *Store) tenant(name string) (*tenant, error) {
 	if t := s.tenants[name]; t != nil {
 		return t, nil
@@ -310,6 +325,8 @@ func (s *Store) tenant(name string) (*tenant, error) {
 }
 
 // remember writes down the digest that is prepared for a key.
+// The caller holds Store.mu. The file is replaced by a rename, so a crash leaves the old
+// digest or the new one, never a part.
 func (t *tenant) remember(key, digest string) error {
 	dir := filepath.Join(t.dir, preparedName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -332,6 +349,8 @@ func (t *tenant) remember(key, digest string) error {
 }
 
 // drop takes an environment's name away. Its files go when its last lease does.
+// The caller holds Store.mu and calls unlock, which removes the files. Files without a lease
+// are renamed first: a crash during the removal leaves a name that load removes.
 func (s *Store) drop(t *tenant, k *kept) error {
 	delete(t.kept, k.environment.Digest)
 	for key, digest := range t.prepared {
@@ -361,6 +380,7 @@ func (s *Store) drop(t *tenant, k *kept) error {
 
 // unlock releases the lock, then removes retired environments: removing a large tree takes
 // time.
+// Every function that can put something into trash ends with it instead of mu.Unlock.
 func (s *Store) unlock() {
 	trash := s.trash
 	s.trash = nil
@@ -374,6 +394,8 @@ func (s *Store) unlock() {
 
 // evict removes the least recently used until the rest fits. One that is in use
 // stays, and goes when it is given back.
+// The caller holds Store.mu. The bound counts all tenants together. over tells release that
+// something has to go later.
 func (s *Store) evict() {
 	s.over = false
 	for {
@@ -394,6 +416,7 @@ func (s *Store) evict() {
 		}
 		if err := s.drop(of, oldest); err != nil {
 			s.config.Log.Error("environment not removed", "dir", oldest.dir, "err", err)
+			// drop deletes the entry before its first error, so the loop ends.
 			continue // it has lost its place in the list
 		}
 		s.config.Log.Info("environment removed: least recently used", "digest", oldest.environment.Digest, "bytes", oldest.environment.SizeBytes)
@@ -421,9 +444,11 @@ func (s *Store) intact(k *kept) bool {
 	return true
 }
 
-// usedInterval is how exactly the time of the last use is written down.
+// usedInterval limits how often the time of the last use is written to disk. After a restart
+// the order of eviction is exact to this interval.
 const usedInterval = time.Minute
 
+// touch notes a use of k. The caller holds Store.mu.
 func (s *Store) touch(k *kept) {
 	now := time.Now()
 	if now.Sub(k.used) >= usedInterval {
@@ -435,6 +460,8 @@ func (s *Store) touch(k *kept) {
 
 // inodesOf is a hash over every inode beneath root. It reads no file: a change of a file, its
 // mode or its owner changes its ctime, which no system call can set back.
+// The ctime also changes when a state directory is copied or restored (inode(7)). Such
+// environments count as damaged and have to be prepared again.
 func inodesOf(root string) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -460,6 +487,8 @@ func inodesOf(root string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
+// syncfs writes the file system of dir to disk (syncfs(2)): one call instead of an fsync for
+// each of up to maxFrozenFiles files.
 func syncfs(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -472,6 +501,7 @@ func syncfs(dir string) error {
 	return nil
 }
 
+// syncDir makes renames in dir durable; fsync of a file doesn't (fsync(2)).
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

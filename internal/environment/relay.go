@@ -12,8 +12,10 @@ import (
 
 // Bounds of the relay.
 const (
-	maxRelayed     = 4       // requests at a time
-	maxRelayWait   = 64      // and more that wait
+	// requests that are fetched at a time
+	maxRelayed = 4
+	// requests that were read and not yet answered, the fetched ones included
+	maxRelayWait   = 64
 	maxRelayLine   = 4 << 10 // bytes of one request
 	relayFrameSize = 64 << 10
 )
@@ -30,11 +32,17 @@ const (
 // answers to its standard input. The requests come from a stranger's program, so the relay
 // obeys only the fetcher's rules and these bounds.
 type relay struct {
-	ctx     context.Context
-	fetch   *fetcher // nil: without an index every answer is 404
-	out     *io.PipeWriter
+	// The context of all downloads; build cancels it when its sandbox has ended.
+	ctx   context.Context
+	fetch *fetcher // nil: without an index every answer is 404
+	out   *io.PipeWriter
+	// writing keeps the head and the payload of a frame together.
 	writing sync.Mutex
-	line    []byte
+	// The begin of a request whose newline has not come. Only Write uses it, which the
+	// sandbox calls from one goroutine.
+	line []byte
+	// A request takes waiting when it is read and slots when its fetch begins. Both go back
+	// after the answer.
 	slots   chan struct{}
 	waiting chan struct{}
 	running sync.WaitGroup
@@ -49,6 +57,8 @@ func newRelay(ctx context.Context, f *fetcher) (*relay, *io.PipeReader) {
 var errRelay = errors.New("relay: not a request")
 
 // Write takes the build's standard output.
+// After an error the sandbox drops the rest of the output, so the build gets no answer to
+// later requests. It ends by its own timeout or by environments.wall_time.
 func (r *relay) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
@@ -87,6 +97,8 @@ func (r *relay) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Frames of several answers mix on the pipe; the id tells them apart. A body that breaks off
+// ends in a frame with a payload, because the head has already gone.
 func (r *relay) answer(id uint32, path string) {
 	res := status(404)
 	if r.fetch != nil {
@@ -114,6 +126,8 @@ func (r *relay) answer(id uint32, path string) {
 	}
 }
 
+// io.Pipe has no buffer. A build that doesn't read its input stops all answers, and with
+// them the downloads, until close.
 func (r *relay) frame(id uint32, kind byte, payload []byte) error {
 	head := binary.BigEndian.AppendUint32(nil, id)
 	head = append(head, kind)

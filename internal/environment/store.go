@@ -85,6 +85,9 @@ type Environment struct {
 
 // A Store keeps environments. It is safe for concurrent use. One process may use
 // its directory at a time.
+// Lock order: kept.check is never taken under mu, and flight.mu and mu are never held
+// together. Trees are removed (unlock) and compared (intact) without mu, because both take
+// time in proportion to their files.
 type Store struct {
 	config  Config
 	index   *url.URL
@@ -93,6 +96,8 @@ type Store struct {
 	stall   time.Duration                     // of downloads
 	roots   *x509.CertPool                    // nil: the machine's
 
+	// A build takes a slot while its sandbox runs. So all builds together have at most
+	// maxBuilds times Config.MemoryBytes.
 	slots chan struct{} // one a build
 
 	life   context.Context // of builds
@@ -101,11 +106,11 @@ type Store struct {
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
-	flights map[flightKey]*flight
-	passed  map[string]string
-	library map[string]bool // what inLibrary remembers
-	over    bool            // more than fits is in use
-	trash   []string        // directories without a name, to be removed without the lock
+	flights map[flightKey]*flight // builds that run or wait
+	passed  map[string]string     // what checked remembers: the stamp of the machine when the check passed
+	library map[string]bool       // what inLibrary remembers
+	over    bool                  // more than fits is in use
+	trash   []string              // directories without a name, to be removed without the lock
 }
 
 // A tenant's environments by digest, and the digest that is prepared for each key.
@@ -153,6 +158,7 @@ func Open(c Config) (*Store, error) {
 }
 
 // Close ends the builds and waits until they are gone.
+// It must come before Config.Host is closed, which runs the builds. Leases stay valid.
 func (s *Store) Close() {
 	s.end()
 	s.builds.Wait()
@@ -198,6 +204,8 @@ func (s *Store) identity(inv runtime.Invocation) string {
 }
 
 // keyOf is the key of a set of requirements for an interpreter.
+// The index is not part of the key: another index doesn't make an environment stale. Sdists
+// is, because with them pip may choose other files.
 func (s *Store) keyOf(inv runtime.Invocation, requirements string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 2\x00%s\x00%t\x00%s", s.identity(inv), s.config.Sdists, requirements))
 	return hex.EncodeToString(sum[:])
@@ -206,6 +214,8 @@ func (s *Store) keyOf(inv runtime.Invocation, requirements string) string {
 var plainTenant = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 // tenantDir is the name of a tenant's directory.
+// A hash begins with +, which no plain name has. So no tenant can choose a name that another
+// tenant's hash has.
 func tenantDir(name string) string {
 	if plainTenant.MatchString(name) {
 		return name
@@ -223,6 +233,8 @@ func tenantDir(name string) string {
 // The error is a *RequirementError, ErrNoSource, ErrNoPip, an *IndexError, a *NoPackageError,
 // a *BuildError, a *TooLargeError, a *BusyError, the error of ctx, or internal. A build that
 // fails leaves no files.
+// A build doesn't run in the context of a caller. Otherwise the first caller's hang-up would
+// end the build for the others.
 func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill, python runtime.Invocation, rebuild bool, log func([]byte) error) (Environment, error) {
 	p, err := s.newPlan(sk, python)
 	if err != nil {
@@ -253,6 +265,8 @@ func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill,
 }
 
 // canBuild returns an error if builds lack something.
+// It looks at the disk each time, because an operator may mend the wheels' directory while
+// the daemon runs.
 func (s *Store) canBuild() error {
 	if s.index == nil && s.config.Wheels == "" {
 		return ErrNoSource
@@ -283,6 +297,8 @@ type flight struct {
 }
 
 // join returns the running build for a key, or starts one.
+// Every join needs a leave. A flight counts against maxBuilds+maxWaiting until its build has
+// ended or nobody waits.
 func (s *Store) join(key flightKey, p *plan, rebuild bool) (*flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,6 +343,8 @@ func (s *Store) leave(key flightKey, f *flight) {
 }
 
 // make builds and publishes.
+// A caller that waits for a slot has no sandbox and no directory yet. After an error the
+// directory is removed.
 func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (Environment, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -356,6 +374,8 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 }
 
 // Write takes the build's output.
+// It takes pip's standard error. Beyond maxLog bytes the text is dropped and the build goes
+// on: Write returns len(p), because an error would stop the sandbox's output.
 func (f *flight) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -376,12 +396,15 @@ func (f *flight) end(env Environment, err error) {
 	f.wake()
 }
 
+// The caller holds f.mu. Closing the channel wakes all followers; each takes the new one
+// together with the state under the lock, so that no change is missed.
 func (f *flight) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
 // follow passes the build's output on until the build ends.
+// A caller that joins late gets the output from its beginning.
 func (f *flight) follow(ctx context.Context, log func([]byte) error) (Environment, error) {
 	sent := 0
 	for {

@@ -25,6 +25,8 @@ var systemNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
 func systemName(text string) string { return systemNames.FindString(strings.TrimSpace(text)) }
 
 // systemOf are the packages of the system that an image, or this machine, has.
+// The zero Image means this machine, whose programs are looked up anew each time. An image
+// doesn't change, so its programs are known from the start.
 func (s *Store) systemOf(image runtime.Image) *systemPackages {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,6 +46,8 @@ type systemPackages struct {
 	root    string
 	program func(name string) (string, bool)
 
+	// mu guards the fields below and is held while the file is read, so that parallel
+	// executions read it once.
 	mu   sync.Mutex
 	at   time.Time       // of the status file that was read
 	have map[string]bool // nil: the machine has no such file
@@ -95,6 +99,8 @@ func (s *systemPackages) refresh() error {
 		switch key {
 		case "Package":
 			name = strings.TrimSpace(value)
+		// The third word is the state: "install ok installed", or "hold ok installed" for a
+		// package that is held back (dpkg(1)). Status comes before Provides.
 		case "Status":
 			if strings.HasSuffix(strings.TrimSpace(value), " installed") {
 				have[name] = true
