@@ -16,6 +16,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // Config configures a Host. Zero values mean the stated defaults.
@@ -97,7 +99,7 @@ type Host struct {
 	pool    *pool      // nil: no zygote, libcontainer makes every sandbox
 	beneath []string   // paths of the directories that are mounted in the host's root
 	// pythonLog takes the lines of all Python zygotes.
-	pythonLog lineLog
+	pythonLog pyzygote.Log
 	*instance
 
 	mu      sync.Mutex
@@ -117,7 +119,7 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 	}
 	// libcontainer also returns the errors that it logs.
 	logrus.SetOutput(io.Discard)
-	h := &Host{config: c, running: map[string]*Process{}}
+	h := &Host{config: c, pythonLog: pyzygote.Log{Logger: c.Log}, running: map[string]*Process{}}
 	if err := h.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("sandbox: %w", err), h.free())
 	}

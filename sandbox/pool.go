@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 const (
@@ -58,7 +60,7 @@ type pool struct {
 	mu      sync.Mutex
 	zygote  *zygote // nil: none runs
 	buckets map[profile]*bucket
-	pythons map[pythonKey]*pythonEntry
+	pythons map[pyzygote.Key]*pythonEntry
 	rest    time.Time // until then no Python zygote is started
 	starter string    // the caller that the last one was started for
 	// Until turnEnds the starter starts no other one, because another caller was refused
@@ -92,7 +94,7 @@ type bucket struct {
 // startPool starts the pool's goroutine. max is Config.Prepared.
 func startPool(h *Host, max int) *pool {
 	p := &pool{
-		host: h, max: max, pythonZygotes: h.config.PythonZygotes, buckets: map[profile]*bucket{}, pythons: map[pythonKey]*pythonEntry{},
+		host: h, max: max, pythonZygotes: h.config.PythonZygotes, buckets: map[profile]*bucket{}, pythons: map[pyzygote.Key]*pythonEntry{},
 		wakeups: make(chan struct{}, 1), quit: make(chan struct{}), decided: make(chan struct{}),
 		making:       make(chan struct{}, runtime.NumCPU()),
 		mostDeferred: min(maxDeferred, len(h.ids.used)/2),
@@ -123,7 +125,7 @@ func (p *pool) take(s Spec) *sandbox {
 		return nil
 	}
 	key := s.profile()
-	if k := s.pythonKey(); k != (pythonKey{}) && p.pythonZygotes > 0 {
+	if k := s.pythonKey(); k != (pyzygote.Key{}) && p.pythonZygotes > 0 {
 		var in *pythonZygote
 		key.python, in = p.askPythonZygote(k, s.Caller)
 		c, m := p.pick(key, s)
@@ -137,7 +139,7 @@ func (p *pool) take(s Spec) *sandbox {
 			}
 			p.host.log().Warn("the Python zygote forked no child; the sandbox executes one", "error", err)
 		}
-		key.python = pythonKey{}
+		key.python = pyzygote.Key{}
 	}
 	c, m := p.pick(key, s)
 	if c != nil || m == nil {
@@ -216,7 +218,7 @@ func (p *pool) removeBucket(key profile) {
 
 // forgetPythonZygote removes a Python zygote that has ended, so that another one can start.
 // It also removes its waiting sandboxes, whose processes ended with the Python zygote.
-func (p *pool) forgetPythonZygote(k pythonKey, r *pythonEntry) {
+func (p *pool) forgetPythonZygote(k pyzygote.Key, r *pythonEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pythons[k] == r {
@@ -225,7 +227,7 @@ func (p *pool) forgetPythonZygote(k pythonKey, r *pythonEntry) {
 }
 
 // drop ends a Python zygote and its waiting sandboxes. p.mu is held.
-func (p *pool) drop(k pythonKey) {
+func (p *pool) drop(k pyzygote.Key) {
 	in := p.pythons[k].in
 	delete(p.pythons, k)
 	for key := range p.buckets {
@@ -240,7 +242,7 @@ func (p *pool) drop(k pythonKey) {
 
 // running counts the children of a Python zygote that run programs, and not the children
 // that wait in a bucket. A Python zygote that is being started counts as one. p.mu is held.
-func (p *pool) running(k pythonKey) int {
+func (p *pool) running(k pyzygote.Key) int {
 	r := p.pythons[k]
 	if r.failed {
 		return 0
@@ -418,7 +420,7 @@ func (p *pool) gone() <-chan struct{} {
 func (p *pool) discardZygote() {
 	p.mu.Lock()
 	m, buckets, pythons := p.zygote, p.buckets, p.pythons
-	p.zygote, p.buckets, p.pythons = nil, map[profile]*bucket{}, map[pythonKey]*pythonEntry{}
+	p.zygote, p.buckets, p.pythons = nil, map[profile]*bucket{}, map[pyzygote.Key]*pythonEntry{}
 	p.mu.Unlock()
 	for _, r := range pythons {
 		if r.in != nil {
@@ -476,7 +478,7 @@ func (p *pool) shortfall() (profile, bool) {
 	for key, s := range p.buckets {
 		total += len(s.waiting)
 		r := p.pythons[key.python]
-		if key.python != (pythonKey{}) && (r == nil || r.in == nil) {
+		if key.python != (pyzygote.Key{}) && (r == nil || r.in == nil) {
 			continue // no such Python zygote runs: its programs are executed
 		}
 		if len(s.waiting) < s.want {

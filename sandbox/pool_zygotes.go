@@ -2,9 +2,10 @@ package sandbox
 
 import (
 	"maps"
-	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // The pool keeps a few Python zygotes, of the kinds that programs ask for. A caller is
@@ -16,13 +17,13 @@ const maxCallers = 64
 
 // slowModules make each forked child end slowly, whether its program uses them or not
 // (_ACTING in exit.py).
-var slowModules = moduleSet([]string{"sqlite3"})
+var slowModules = pyzygote.NewSet("sqlite3")
 
 // A pythonEntry is a slot for one Python zygote, from the begin of its start.
 type pythonEntry struct {
 	in     *pythonZygote        // nil: not started yet
 	failed bool                 // it can't be started
-	has    modules              // the modules that were asked for, and the modules that these import
+	has    pyzygote.Set         // the modules that were asked for, and the modules that these import
 	asked  map[string]time.Time // by caller: the time of its last request
 }
 
@@ -58,7 +59,7 @@ func (r *pythonEntry) users(now time.Time) (users []string) {
 // modules of k, or more of them if this caller uses that zygote anyway. If k has no zygote of
 // its own, askPythonZygote starts one when choose allows it. It returns a nil zygote if none
 // can serve k now.
-func (p *pool) askPythonZygote(k pythonKey, caller string) (pythonKey, *pythonZygote) {
+func (p *pool) askPythonZygote(k pyzygote.Key, caller string) (pyzygote.Key, *pythonZygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -66,8 +67,8 @@ func (p *pool) askPythonZygote(k pythonKey, caller string) (pythonKey, *pythonZy
 	if own := p.pythons[k]; own != nil {
 		own.ask(caller, now)
 	} else if p.zygote != nil {
-		if start, ok := p.choose(k, caller, at != pythonKey{}, now); ok {
-			p.startSlot(start, &pythonEntry{asked: map[string]time.Time{caller: now}, has: start.imports})
+		if start, ok := p.choose(k, caller, at != pyzygote.Key{}, now); ok {
+			p.startSlot(start, &pythonEntry{asked: map[string]time.Time{caller: now}, has: start.Imports()})
 		}
 	}
 	if r := p.pythons[at]; r != nil { // nil if it was dropped in favor of the new one
@@ -82,17 +83,17 @@ func (p *pool) askPythonZygote(k pythonKey, caller string) (pythonKey, *pythonZy
 // of other callers are not considered, so that no caller sees which modules others import.
 // To fork from a zygote with more modules takes a little longer; to start a Python takes
 // much longer. The zero key means that no zygote can serve k. p.mu is held.
-func (p *pool) serving(k pythonKey, caller string) (best pythonKey) {
+func (p *pool) serving(k pyzygote.Key, caller string) (best pyzygote.Key) {
 	if r := p.pythons[k]; r != nil && r.in != nil {
 		return k
 	}
 	for key, r := range p.pythons {
 		_, uses := r.asked[caller]
-		if r.in == nil || !uses || !key.same(k) || !r.has.covers(k.imports) || r.has.and(slowModules) != k.imports.and(slowModules) {
+		if r.in == nil || !uses || !key.Same(k) || !r.has.Covers(k.Imports()) || r.has.And(slowModules) != k.Imports().And(slowModules) {
 			continue
 		}
 		b := p.pythons[best]
-		if b == nil || r.has.count() < b.has.count() || r.has.count() == b.has.count() && r.last().After(b.last()) {
+		if b == nil || r.has.Count() < b.has.Count() || r.has.Count() == b.has.Count() && r.last().After(b.last()) {
 			best = key
 		}
 	}
@@ -102,7 +103,7 @@ func (p *pool) serving(k pythonKey, caller string) (best pythonKey) {
 // choose returns the key of the zygote to start for k, and makes room for it. It returns
 // false if the next start must wait, or if no zygote may be dropped. served: another zygote
 // serves k. p.mu is held.
-func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (start pythonKey, ok bool) {
+func (p *pool) choose(k pyzygote.Key, caller string, served bool, now time.Time) (start pyzygote.Key, ok bool) {
 	if now.Before(p.rest) {
 		if caller != p.starter {
 			p.turnEnds = now.Add(poolIdle)
@@ -117,7 +118,7 @@ func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (s
 		if !ok {
 			return k, false
 		}
-		if all := k.with(old); p.mayMerge(k, old, caller, now) && p.pythons[all] == nil {
+		if all := k.With(old); p.mayMerge(k, old, caller, now) && p.pythons[all] == nil {
 			k = all
 		}
 		p.drop(old)
@@ -129,9 +130,9 @@ func (p *pool) choose(k pythonKey, caller string, served bool, now time.Time) (s
 
 // mayMerge says whether the new zygote for k may also import the modules of old, the zygote
 // that it replaces. The new one then serves the programs of both. p.mu is held.
-func (p *pool) mayMerge(k, old pythonKey, caller string, now time.Time) bool {
+func (p *pool) mayMerge(k, old pyzygote.Key, caller string, now time.Time) bool {
 	r := p.pythons[old]
-	return r.in != nil && old.same(k) && k.imports.and(slowModules) == old.imports.and(slowModules) && slices.Equal(r.users(now), []string{caller})
+	return r.in != nil && old.Same(k) && k.Imports().And(slowModules) == old.Imports().And(slowModules) && slices.Equal(r.users(now), []string{caller})
 }
 
 // victim returns the zygote to drop in favor of a new one for caller: of the zygotes without
@@ -139,7 +140,7 @@ func (p *pool) mayMerge(k, old pythonKey, caller string, now time.Time) bool {
 // takes from callers with more than theirs; any other caller takes from its own zygotes.
 // served: the caller has a zygote already, so that only a zygote without a request within
 // poolIdle may be dropped. p.mu is held.
-func (p *pool) victim(caller string, served bool, now time.Time) (oldest pythonKey, ok bool) {
+func (p *pool) victim(caller string, served bool, now time.Time) (oldest pyzygote.Key, ok bool) {
 	held := map[string]int{caller: 0}
 	for _, r := range p.pythons {
 		for _, user := range r.users(now) {
@@ -168,7 +169,7 @@ func (p *pool) victim(caller string, served bool, now time.Time) (oldest pythonK
 }
 
 // startSlot starts the zygote of a slot in the background. p.mu is held.
-func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
+func (p *pool) startSlot(k pyzygote.Key, r *pythonEntry) {
 	p.pythons[k] = r
 	m := p.zygote
 	p.done.Go(func() {
@@ -179,7 +180,7 @@ func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
 		p.mu.Unlock()
 		if err != nil {
 			// The entry keeps its slot: another start would fail as well.
-			p.host.log().Warn("no Python zygote started; its programs are executed", "program", k.name(), "imports", k.modules(), "error", err)
+			p.host.log().Warn("no Python zygote started; its programs are executed", "program", k.Name(), "imports", k.Modules(), "error", err)
 			p.mu.Lock()
 			r.failed = true
 			p.mu.Unlock()
@@ -191,57 +192,10 @@ func (p *pool) startSlot(k pythonKey, r *pythonEntry) {
 			in.close()
 			return
 		}
-		r.in, r.has = in, r.has.or(in.has)
+		r.in, r.has = in, r.has.Or(in.has)
 		p.mu.Unlock()
 		p.wakeUp()
 		<-in.gone
 		p.forgetPythonZygote(k, r)
 	})
-}
-
-// modules is a set of zygoteModules, one bit for each.
-type modules [4]uint64
-
-// moduleSet returns the set of these names. It ignores names that zygoteModules lacks.
-func moduleSet(names []string) (m modules) {
-	for _, name := range names {
-		if i := slices.Index(zygoteModules, name); i >= 0 {
-			m[i/64] |= 1 << (i % 64)
-		}
-	}
-	return m
-}
-
-func (m modules) or(n modules) modules {
-	for i := range m {
-		m[i] |= n[i]
-	}
-	return m
-}
-
-func (m modules) and(n modules) modules {
-	for i := range m {
-		m[i] &= n[i]
-	}
-	return m
-}
-
-func (m modules) covers(n modules) bool { return m.and(n) == n }
-
-func (m modules) count() (n int) {
-	for _, word := range m {
-		n += bits.OnesCount64(word)
-	}
-	return n
-}
-
-// same says whether two keys differ at most in their modules.
-func (k pythonKey) same(other pythonKey) bool {
-	return k.program == other.program && k.settings == other.settings
-}
-
-// with returns k with the modules of another key added.
-func (k pythonKey) with(other pythonKey) pythonKey {
-	k.imports = k.imports.or(other.imports)
-	return k
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // zygotePool is a pool of fake zygotes, which start at once and have no process.
@@ -15,12 +17,12 @@ type zygotePool struct {
 }
 
 func newZygotePool(size int) *zygotePool {
-	return &zygotePool{&pool{pythonZygotes: size, pythons: map[pythonKey]*pythonEntry{}, buckets: map[profile]*bucket{}}, time.Now()}
+	return &zygotePool{&pool{pythonZygotes: size, pythons: map[pyzygote.Key]*pythonEntry{}, buckets: map[profile]*bucket{}}, time.Now()}
 }
 
 // keyOf returns the key of a Python that needs modules, separated by blanks.
-func keyOf(modules string) pythonKey {
-	return pythonKey{program: 1, imports: moduleSet(strings.Fields(modules))}
+func keyOf(modules string) pyzygote.Key {
+	return pyzygote.NewKey("python3", pythonSpec(nil).Env, strings.Fields(modules))
 }
 
 // ask asks for a zygote with modules on behalf of a caller, some seconds after the last
@@ -33,13 +35,13 @@ func (p *zygotePool) ask(caller, modules string) string {
 	if own := p.pythons[k]; own != nil {
 		own.ask(caller, p.now)
 	} else {
-		if start, ok := p.choose(k, caller, at != pythonKey{}, p.now); ok {
-			p.pythons[start] = &pythonEntry{in: &pythonZygote{}, has: start.imports, asked: map[string]time.Time{caller: p.now}}
+		if start, ok := p.choose(k, caller, at != pyzygote.Key{}, p.now); ok {
+			p.pythons[start] = &pythonEntry{in: &pythonZygote{}, has: start.Imports(), asked: map[string]time.Time{caller: p.now}}
 		}
 	}
 	if r := p.pythons[at]; r != nil {
 		r.ask(caller, p.now)
-		return strings.Join(at.modules(), " ")
+		return strings.Join(at.Modules(), " ")
 	}
 	return ""
 }
@@ -49,7 +51,7 @@ func (p *zygotePool) stand() (all []string) {
 	for k, r := range p.pythons {
 		users := r.users(p.now)
 		slices.Sort(users)
-		all = append(all, fmt.Sprintf("%s: %s", strings.Join(k.modules(), " "), strings.Join(users, " ")))
+		all = append(all, fmt.Sprintf("%s: %s", strings.Join(k.Modules(), " "), strings.Join(users, " ")))
 	}
 	slices.Sort(all)
 	return all
@@ -134,15 +136,14 @@ func TestZygoteThatServes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newZygotePool(1)
-			p.pythons[keyOf(tt.there)] = &pythonEntry{in: &pythonZygote{}, has: keyOf(tt.there).imports, asked: map[string]time.Time{tt.users: p.now}}
-			got := strings.Join(p.serving(keyOf(tt.asked), tt.caller).modules(), " ")
+			p.pythons[keyOf(tt.there)] = &pythonEntry{in: &pythonZygote{}, has: keyOf(tt.there).Imports(), asked: map[string]time.Time{tt.users: p.now}}
+			got := strings.Join(p.serving(keyOf(tt.asked), tt.caller).Modules(), " ")
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			other := keyOf(tt.asked)
-			other.settings = 1
-			if at := p.serving(other, tt.caller); at != (pythonKey{}) {
-				t.Errorf("with other settings: got %q", at.modules())
+			other := pyzygote.NewKey("python3", pythonSpec(nil).Env[:3], strings.Fields(tt.asked))
+			if at := p.serving(other, tt.caller); at != (pyzygote.Key{}) {
+				t.Errorf("with other settings: got %q", at.Modules())
 			}
 		})
 	}

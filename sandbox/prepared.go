@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // A profile is the part of a Spec that the daemon must know before it prepares a sandbox.
@@ -12,7 +14,7 @@ type profile struct {
 	sizeBytes, files int64
 	openFiles        int
 	cpu              time.Duration
-	python           pythonKey // of the Python zygote that forked the first process; zero: init forked it
+	python           pyzygote.Key // of the Python zygote that forked the first process; zero: init forked it
 }
 
 func (s Spec) profile() profile {

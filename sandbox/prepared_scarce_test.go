@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 func zygoteOf(h *Host) *zygote {
@@ -405,10 +407,10 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 }
 
 // slots returns a copy of the pool's map of Python zygotes.
-func slots(h *Host) map[pythonKey]*pythonEntry {
+func slots(h *Host) map[pyzygote.Key]*pythonEntry {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
-	all := map[pythonKey]*pythonEntry{}
+	all := map[pyzygote.Key]*pythonEntry{}
 	for k, r := range h.pool.pythons {
 		all[k] = &pythonEntry{r.in, r.failed, r.has, maps.Clone(r.asked)}
 	}
@@ -417,7 +419,7 @@ func slots(h *Host) map[pythonKey]*pythonEntry {
 
 func TestWhatIsNotForked(t *testing.T) {
 	base := func() Spec { return pythonSpec(nil, "-c", "pass") }
-	if base().pythonKey() == (pythonKey{}) {
+	if base().pythonKey() == (pyzygote.Key{}) {
 		t.Fatal("a Python is not forked")
 	}
 	for name, change := range map[string]func(*Spec){
@@ -434,7 +436,7 @@ func TestWhatIsNotForked(t *testing.T) {
 		"no Python":                    func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "/usr/bin/true" },
 		"another language":             func(s *Spec) { s.Env = append(s.Env, "LC_ALL=de_DE.UTF-8") },
 		"no language":                  func(s *Spec) { s.Env = slices.Delete(s.Env, 2, 3) },
-		"another PATH":                 func(s *Spec) { s.Env[0] = "PATH=/workspace:" + zygotePath },
+		"another PATH":                 func(s *Spec) { s.Env[0] = "PATH=/workspace:" + pyzygote.Path },
 		"another HOME":                 func(s *Spec) { s.Env[1] = "HOME=/workspace" },
 		"another PATH of the command":  func(s *Spec) { s.Program[0].Pipeline[0].Env = []string{"PATH=/workspace"} },
 		"PYTHONPATH":                   func(s *Spec) { s.Env = append(s.Env, "PYTHONPATH=/workspace") },
@@ -447,7 +449,7 @@ func TestWhatIsNotForked(t *testing.T) {
 		"no module":                    func(s *Spec) { s.Python.Imports = []string{""} },
 	} {
 		s := base()
-		if change(&s); s.pythonKey() != (pythonKey{}) {
+		if change(&s); s.pythonKey() != (pyzygote.Key{}) {
 			t.Errorf("%s: it is forked", name)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 const (
@@ -37,21 +39,24 @@ type Python struct {
 	Elsewhere bool
 }
 
+// PythonModules returns the modules that Python.Imports may name.
+func PythonModules() []string { return pyzygote.Modules() }
+
 // pythonKey returns the key of the Python zygote that can fork s's program. The zero key
 // means that the program must be executed.
-func (s Spec) pythonKey() pythonKey {
+func (s Spec) pythonKey() pyzygote.Key {
 	if s.Root != "" || s.Python == nil || len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 {
-		return pythonKey{}
+		return pyzygote.Key{}
 	}
 	c := s.Program[0].Pipeline[0]
 	env := slices.Sorted(slices.Values(environ(s.Env, c.Env)))
 	// The child's command line is JSON, which can hold only valid UTF-8.
 	valid := !slices.ContainsFunc(slices.Concat(c.Args, env), func(s string) bool { return !utf8.ValidString(s) })
 	if !valid || len(c.Globs)+len(c.Redirects) > 0 {
-		return pythonKey{}
+		return pyzygote.Key{}
 	}
-	// zygotePrograms contains no program of an execution's mounts.
-	return newPythonKey(c.Args[0], env, s.Python.Imports)
+	// No key has a program of an execution's mounts.
+	return pyzygote.NewKey(c.Args[0], env, s.Python.Imports)
 }
 
 // A Python zygote is a Python in the zygote's container that has imported modules and
@@ -60,7 +65,7 @@ type pythonZygote struct {
 	socket *os.File
 	pidfd  *os.File
 	gone   chan struct{} // closed when the Python zygote is gone
-	has    modules       // the imported ones of zygoteModules
+	has    pyzygote.Set  // its modules, with those that they import
 
 	ask sync.Mutex // one fork at a time
 
@@ -90,7 +95,7 @@ func (a forkAnswer) err() error {
 
 // startPythonZygote starts a Python zygote in the zygote's container and waits for its
 // imports.
-func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
+func (m *zygote) startPythonZygote(k pyzygote.Key) (_ *pythonZygote, err error) {
 	in := &pythonZygote{gone: make(chan struct{}), answer: make(chan forkAnswer, 1), ended: map[int32]chan int{}}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -112,11 +117,11 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	if err != nil {
 		return nil, err
 	}
-	go m.host.pythonLog.copy(logs, m.host.log())
+	go m.host.pythonLog.Copy(logs)
 	defer log.Close()
-	env := k.env()
+	env := k.Env()
 	b := packetHeader(packetSpawn, 0, 1, uint32(len(env)))
-	b = append(append(b, k.name()...), 0)
+	b = append(append(b, k.Name()...), 0)
 	for _, e := range env {
 		b = append(append(b, e...), 0)
 	}
@@ -140,7 +145,7 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	defer filter.Close()
 	go in.listen()
 	a, err := in.request(map[string]any{
-		"op": "init", "imports": k.modules(), "filter_bytes": len(m.host.filters.Script), "fast_exit": m.host.config.PythonFastExit,
+		"op": "init", "imports": k.Modules(), "filter_bytes": len(m.host.filters.Script), "fast_exit": m.host.config.PythonFastExit,
 	}, []int{int(filter.Fd())}, importPatience)
 	if err != nil {
 		return nil, err
@@ -151,8 +156,8 @@ func (m *zygote) startPythonZygote(k pythonKey) (_ *pythonZygote, err error) {
 	if err := m.host.enforce(func() error { return m.pythonPosture().check(pid) }); err != nil {
 		return nil, fmt.Errorf("posture: %w", err)
 	}
-	in.has = moduleSet(a.Has)
-	m.host.log().Debug("Python zygote started", "program", k.name(), "version", a.Python, "imported", a.Imported, "failed", a.Failed)
+	in.has = pyzygote.NewSet(a.Has...)
+	m.host.log().Debug("Python zygote started", "program", k.Name(), "version", a.Python, "imported", a.Imported, "failed", a.Failed)
 	return in, nil
 }
 

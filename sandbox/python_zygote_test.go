@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 func openForkServer(t testing.TB) *Host {
@@ -26,7 +29,7 @@ func openForkServer(t testing.TB) *Host {
 func pythonSpec(imports []string, args ...string) Spec {
 	return Spec{
 		Program: command(append([]string{"python3"}, args...)...), Python: &Python{Imports: imports},
-		Env: []string{"PATH=" + zygotePath, "HOME=/home/skill", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"},
+		Env: []string{"PATH=" + pyzygote.Path, "HOME=/home/skill", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"},
 	}
 }
 
@@ -39,7 +42,7 @@ func waitForReady(t testing.TB, h *Host, s Spec) {
 		defer h.pool.mu.Unlock()
 		key.python = h.pool.serving(s.pythonKey(), s.Caller)
 		f := h.pool.buckets[key]
-		return key.python != (pythonKey{}) && f != nil && len(f.waiting) > 0
+		return key.python != (pyzygote.Key{}) && f != nil && len(f.waiting) > 0
 	})
 }
 
@@ -77,7 +80,14 @@ func TestPythonZygoteIsForkedWhenAskedFor(t *testing.T) {
 }
 
 // noPython returns the key of a Python that no machine has.
-func noPython() pythonKey { return pythonKey{program: uint16(len(zygotePrograms))} }
+func noPython() pyzygote.Key { return pyzygote.NewKey("/bin/python3.39", pythonSpec(nil).Env, nil) }
+
+// The environment of Python zygotes names directories of a sandbox's root.
+func TestPythonZygoteFindsItsDirectories(t *testing.T) {
+	if got := pyzygote.NewKey("python3", pythonSpec(nil).Env, nil).Env(); !slices.Contains(got, "HOME="+homeDir) || !strings.HasSuffix(pyzygote.Path, ":"+linksDir) {
+		t.Errorf("got %q, want the home %s, and %s at the end of PATH", got, homeDir, linksDir)
+	}
+}
 
 // The end of a Python zygote during its imports is noticed. Neither the pool nor Close waits
 // for the imports.

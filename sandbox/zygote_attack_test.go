@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // memoryHas says whether the writable memory of a process, or the name of a file that it has
@@ -79,7 +81,7 @@ func TestNoByteReachesAZygote(t *testing.T) {
 	env := func(e ...string) func(*Spec) { return func(s *Spec) { s.Env = environ(s.Env, e) } }
 	for name, change := range map[string]func(*Spec){
 		"all that a request brings": func(*Spec) {},
-		"PATH":                      env("PATH=/skills/" + mark + ":" + zygotePath),
+		"PATH":                      env("PATH=/skills/" + mark + ":" + pyzygote.Path),
 		"HOME":                      env("HOME=/skills/" + mark),
 		"PYTHONPATH":                env("PYTHONPATH=/skills/" + mark),
 		"PYTHONSTARTUP":             env("PYTHONSTARTUP=/skills/" + mark + "/json.py"),
@@ -236,7 +238,7 @@ func zygoteIDs(t *testing.T, pids ...int) string {
 // list: the Python zygote ends.
 func TestPythonZygoteImportsItsList(t *testing.T) {
 	h := openForkServer(t)
-	in, err := zygoteOf(h).startPythonZygote(newPythonKey("python3", pythonSpec(nil).Env, nil))
+	in, err := zygoteOf(h).startPythonZygote(pyzygote.NewKey("python3", pythonSpec(nil).Env, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

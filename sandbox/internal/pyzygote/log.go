@@ -1,4 +1,4 @@
-package sandbox
+package pyzygote
 
 import (
 	"bufio"
@@ -10,32 +10,34 @@ import (
 	"time"
 )
 
-// The bounds of a lineLog. A longer line counts as several lines.
+// The bounds of a Log. A longer line counts as several lines.
 const (
 	maxLogLine  = 4 << 10 // bytes
 	maxLogLines = 20      // per logPeriod
 	logPeriod   = time.Minute
 )
 
-// A lineLog logs the lines that Python zygotes print, which are errors. All Python zygotes
+// A Log logs the lines that Python zygotes print, which are errors. All Python zygotes
 // of a Host share one, so neither a zygote that prints much nor many zygotes that crash can
 // fill the daemon's log. It logs at most maxLogLines per logPeriod, then once that it drops
-// lines. The zero lineLog is ready.
-type lineLog struct {
+// lines. A Log with a Logger is ready.
+type Log struct {
+	Logger *slog.Logger
+
 	mu    sync.Mutex
 	since time.Time // begin of this period
 	lines int       // of this period, with the dropped ones
 }
 
-// copy logs r's lines until r ends, and closes r. It reads on while it drops lines, so a
+// Copy logs r's lines until r ends, and closes r. It reads on while it drops lines, so a
 // zygote never waits for the log.
-func (l *lineLog) copy(r io.ReadCloser, log *slog.Logger) {
+func (l *Log) Copy(r io.ReadCloser) {
 	defer r.Close()
 	lines := bufio.NewReaderSize(r, maxLogLine)
 	for {
 		line, err := lines.ReadSlice('\n') // bufio.ErrBufferFull: a part of a longer line
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			l.add(string(line), log)
+			l.add(string(line))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
@@ -43,7 +45,7 @@ func (l *lineLog) copy(r io.ReadCloser, log *slog.Logger) {
 	}
 }
 
-func (l *lineLog) add(line string, log *slog.Logger) {
+func (l *Log) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); now.Sub(l.since) >= logPeriod {
@@ -52,8 +54,8 @@ func (l *lineLog) add(line string, log *slog.Logger) {
 	l.lines++
 	switch {
 	case l.lines <= maxLogLines:
-		log.Warn("Python zygote", "line", line)
+		l.Logger.Warn("Python zygote", "line", line)
 	case l.lines == maxLogLines+1:
-		log.Warn("Python zygotes print too much; further lines are dropped", "lines_per_minute", maxLogLines)
+		l.Logger.Warn("Python zygotes print too much; further lines are dropped", "lines_per_minute", maxLogLines)
 	}
 }

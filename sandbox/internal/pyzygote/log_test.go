@@ -1,4 +1,4 @@
-package sandbox
+package pyzygote
 
 import (
 	"bytes"
@@ -14,25 +14,25 @@ import (
 
 // Neither one Python zygote that prints much nor many that print a little fill the log. None
 // of them waits for it, and the log comes back when a period is over.
-func TestPythonZygotesDoNotFillTheLog(t *testing.T) {
-	for name, print := range map[string]func(*lineLog, *slog.Logger){
-		"one that prints much": func(l *lineLog, log *slog.Logger) {
-			printAll(l, log, strings.Repeat("crashed\n", 10_000))
+func TestZygotesDoNotFillTheLog(t *testing.T) {
+	for name, print := range map[string]func(*Log){
+		"one that prints much": func(l *Log) {
+			printAll(l, strings.Repeat("crashed\n", 10_000))
 		},
-		"many that crash": func(l *lineLog, log *slog.Logger) {
+		"many that crash": func(l *Log) {
 			for range 10_000 {
-				printAll(l, log, "crashed\n")
+				printAll(l, "crashed\n")
 			}
 		},
-		"a line without an end": func(l *lineLog, log *slog.Logger) {
-			printAll(l, log, strings.Repeat("x", 1<<20))
+		"a line without an end": func(l *Log) {
+			printAll(l, strings.Repeat("x", 1<<20))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
-				l, log := &lineLog{}, slog.New(slog.NewTextHandler(&out, nil))
-				print(l, log)
+				l := &Log{Logger: slog.New(slog.NewTextHandler(&out, nil))}
+				print(l)
 				if got := strings.Count(out.String(), "\n"); got != maxLogLines+1 {
 					t.Errorf("%d entries, want %d", got, maxLogLines+1)
 				}
@@ -44,7 +44,7 @@ func TestPythonZygotesDoNotFillTheLog(t *testing.T) {
 				}
 				time.Sleep(logPeriod) // of the bubble's clock
 				out.Reset()
-				printAll(l, log, "a later one\n\n")
+				printAll(l, "a later one\n\n")
 				if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "a later one") {
 					t.Errorf("after a period: %s", got)
 				}
@@ -54,10 +54,10 @@ func TestPythonZygotesDoNotFillTheLog(t *testing.T) {
 }
 
 // printAll is a Python zygote that prints text and ends.
-func printAll(l *lineLog, log *slog.Logger, text string) {
+func printAll(l *Log, text string) {
 	r, w := io.Pipe()
 	var copied sync.WaitGroup
-	copied.Go(func() { l.copy(r, log) })
+	copied.Go(func() { l.Copy(r) })
 	fmt.Fprint(w, text)
 	w.Close()
 	copied.Wait()
