@@ -65,7 +65,7 @@ type pythonZygote struct {
 	socket *os.File
 	pidfd  *os.File
 	gone   chan struct{} // closed when the Python zygote is gone
-	has    pyzygote.Set  // its modules, with those that they import
+	has    pyzygote.Set  // all modules that it has imported
 
 	ask sync.Mutex // one fork at a time
 
@@ -349,7 +349,7 @@ func (in *pythonZygote) fork(c *sandbox, procsFiles []*os.File) (_ *forked, err 
 		err = a.err()
 	}
 	// The child asks for its parent's end (PR_SET_PDEATHSIG) before it waits. If the Python
-	// zygote ended before that, the child lives on, and nobody learns its wait status.
+	// zygote ended before that, the child continues, and its wait status is lost.
 	if err == nil && !quiet(in.pidfd) {
 		err = errors.New("Python zygote ended before its child waited")
 	}

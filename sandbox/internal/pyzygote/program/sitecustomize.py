@@ -13,8 +13,8 @@ never leaves that import: it imports modules and serves fork requests (zygote.py
 A child moves into a prepared sandbox, gives up everything that it inherited and waits
 (fork.py). When its command line comes, it becomes the script and returns from this import,
 or executes the command line if a forked Python could differ from a started one
-(become.py, judge.py). At the end of the script it skips the destruction of modules if
-nobody can see a difference (exit.py).
+(become.py, judge.py). At the end of the script it skips the destruction of modules, unless
+the script could notice (exit.py).
 
 A script shares with its siblings: preloaded modules in sys.modules, the hash seed, the
 layout of the address space, and objects that gc.freeze keeps out of collections. renew.py

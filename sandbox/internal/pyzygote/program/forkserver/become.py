@@ -11,9 +11,9 @@ interpreter the command line (Py_InitializeFromConfig). Then it returns, and Pyt
 main continues: it computes sys.path[0], runs the script and exits with its status. No
 frame of the fork server is on the script's stack, and it imitates no behavior of Python.
 
-What a forked Python can't do as a started one does, the child executes: it calls execve
-with the same command line, in the same sandbox. That takes as long as a Python's start,
-but is always correct. Reasons are:
+If a forked Python could differ from a started one, the child executes the command: it
+calls execve with the same command line, in the same sandbox. That takes as long as the
+start of a Python, but is always correct. The reasons are:
 
 - the command is no Python, or another one, or has options (judge.may_fork), because they
   count at the start of a Python, which is over;

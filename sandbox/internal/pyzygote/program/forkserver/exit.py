@@ -7,19 +7,18 @@ copies, most of the pages shared with the zygote, and takes longer than many scr
 
 It takes a child whose script has ended: the atexit functions have run and the output is
 flushed. Python then deletes sys.path_hooks, here a Sentinel, just before it destroys the
-modules. The Sentinel looks whether the destruction could have an effect that somebody
-sees. If not, it leaves Py_FinalizeEx and continues at its return address, in the caller
-that exits the process, because only the callers know the exit status.
+modules. The Sentinel checks whether the destruction could have a visible effect. If not,
+the child leaves Py_FinalizeEx and continues at its return address, in the caller that
+exits the process, because only the callers know the exit status.
 
 It promises that output, files, exit status and order of events are the same as without
 it. Whatever can act at its deletion keeps the fast exit from being taken: threads, objects
 with __del__, callbacks of weak references, open files, modules of _ACTING, extension
 modules from outside the standard library, changed standard streams, and more objects than
-can be looked at in short time.
+can be checked in a short time.
 
-What falls back, and to what: if anything of that is there, or an exception comes, Python's
-own finalization continues as if this file did not exist. The frozen objects are thawed for
-it. A machine that is not x86_64, a Python without libgcc's unwinder, a zygote whose
+In these cases, and after any exception, Python's own finalization continues, as if this
+file did not exist. The Sentinel thaws the frozen objects for it. A machine that is not x86_64, a Python without libgcc's unwinder, a zygote whose
 rehearsal (Zygote.rehearse) ended otherwise than expected, and a daemon with
 prepared.python_fast_exit: false have no fast exit at all.
 """

@@ -8,10 +8,10 @@ child into the PID namespace already.
 
 It promises that the child waits as the first process of that sandbox, with the same
 protection as a process that init forks (init_child.c): it is in the sandbox's cgroup and
-namespaces, has a session and a keyring of its own, the sandbox's limits and the script's
-ids, no capability, no descriptor of the zygote, and the script's filter. It ends with the
-zygote. No byte of a request has reached it. The daemon reads all this from the kernel
-before it sends the command line, so nothing here has to be believed.
+namespaces. It has a new session, a new keyring, the sandbox's limits, the script's ids and
+the script's filter. It has no capability and no descriptor of the zygote. The kernel ends
+it when the zygote ends. No byte of a request has reached it. The daemon reads the posture
+from the kernel before it sends the command line, so it need not believe this code.
 
 Nothing falls back here: a stage that fails ends the child, and its last line names the
 stage and the errno. The daemon then has init execute the program in another sandbox,
