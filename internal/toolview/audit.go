@@ -27,7 +27,8 @@ const (
 	AuditTruncated AuditArguments = "truncated"
 )
 
-// auditCharacters is the published length of a text in the audit log, in characters.
+// auditCharacters is the published length of a text in the audit log, in characters: code
+// points, as Python counts them.
 const auditCharacters = 256
 
 // auditArguments returns the arguments as the audit log shows them. It takes them in the

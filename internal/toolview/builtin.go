@@ -40,6 +40,7 @@ func WriteBuiltIn(dir string) (root string, err error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return "", fmt.Errorf("built-in skill: %w", err)
 	}
+	// Written as another file and then renamed: a crash leaves no half manifest (rename(2)).
 	if err := os.WriteFile(manifest+".new", want, 0o600); err != nil {
 		return "", fmt.Errorf("built-in skill: %w", err)
 	}

@@ -107,6 +107,8 @@ func (c CommandResult) fill(r run) (CommandResult, error) {
 		}
 		return c, err
 	}
+	// Every other end has an exit code. DAEMON_LOST has none, but no caller of the dead daemon
+	// is left to see it.
 	c.ExitCode = *r.ExitCode
 	c.Success = c.ExitCode == 0
 	switch {

@@ -32,6 +32,7 @@ func dumps(v any) json.RawMessage {
 		case c == '\\': // encoding/json escapes as Python does
 			out = append(out, c, in[i+1])
 			i++
+		// Python escapes DEL (0x7f) too: ensure_ascii keeps only " " to "~".
 		case c < 0x7f:
 			out = append(out, c)
 		default:

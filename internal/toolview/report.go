@@ -29,6 +29,7 @@ type runner struct {
 	file bool
 }
 
+// newRunner makes a token with at least 128 random bits (crypto/rand.Text).
 func newRunner(file bool) runner { return runner{token: "exception " + rand.Text(), file: file} }
 
 // text returns the Python code for executor.Request.Runner.

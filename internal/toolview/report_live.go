@@ -6,7 +6,9 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// A quietSink forwards output without the runner's line, which may arrive in pieces.
+// A quietSink forwards output without the runner's line, which may arrive in pieces. Only the
+// goroutine of View.run uses it. It holds back at most one byte less than the start of the line
+// has.
 type quietSink struct {
 	to    Sink
 	begin []byte // the start of the line

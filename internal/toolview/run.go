@@ -13,8 +13,9 @@ import (
 // byCaller is Evidence.CancelledBy of an execution whose caller went away.
 const byCaller = "disconnect"
 
-// A Sink receives a program's output while the program runs. An error cancels the
-// execution. Nil: the output is only collected.
+// A Sink receives a program's output while the program runs, from one goroutine. An error
+// cancels the execution. A sink may keep the data: run does not release the events. Nil: the
+// output is only collected.
 type Sink func(executor.Output) error
 
 // A run is one execution from its header to its outcome.
@@ -83,6 +84,7 @@ func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink S
 			err = errors.Join(err, cancelErr)
 		}
 	}()
+	// Follow reads from disk, so a slow sink holds up no program.
 	events, err := v.x.Follow(ctx, req.Principal, id, 0)
 	if err != nil {
 		return r, err

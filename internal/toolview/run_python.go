@@ -195,8 +195,9 @@ func escapes(err error) bool {
 	return ok && bad.Reason == snapshot.ReasonEscapes
 }
 
-// pythonText converts an outcome to the contract's text, with up to keep bytes of each
-// stream. 0: all.
+// pythonText converts an outcome to the contract's text, with up to keep bytes of each stream.
+// 0: all. It takes the runner's report out before it cuts: the report is at the end of stderr,
+// and the program did not print it.
 func pythonText(r run, by runner, keep int64) string {
 	left, exception, raised := by.cut(r.stderr)
 	r.Outcome.Stderr.TotalBytes -= int64(len(r.stderr) - len(left))

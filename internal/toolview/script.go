@@ -38,7 +38,8 @@ type ScriptRequest struct {
 	KeepBytes int64
 }
 
-// A ScriptResult is skillkit's ScriptExecutionResult.
+// A ScriptResult is skillkit's ScriptExecutionResult. The order of the fields is the
+// contract's: dumps keeps it.
 type ScriptResult struct {
 	ExitCode        int     `json:"exit_code"` // -N for signal N, 124 for a timeout
 	Stdout          string  `json:"stdout"`
@@ -75,6 +76,8 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 	if req.Arguments == "" {
 		req.Arguments = "{}"
 	}
+	// The executor would refuse a bad path too; the contract has exceptions and a log line for
+	// it.
 	name := sk.Within(req.ScriptPath)
 	entry, err := sk.Lookup(name)
 	if err != nil {
@@ -119,6 +122,7 @@ func (v *View) defaultOutput(sk *skill.Skill) (int64, error) {
 
 // fill converts the outcome of a program that ran to the contract's fields.
 func (s *ScriptResult) fill(r run) {
+	// raised has taken out the ends without an exit code.
 	s.ExitCode, s.Timeout = *r.ExitCode, r.TimedOut
 	s.StdoutTruncated, s.StderrTruncated = r.stdoutCut(), r.stderrCut()
 	s.Stdout = marked(r.stdout, s.StdoutTruncated, "OUTPUT", r.outputLimit())

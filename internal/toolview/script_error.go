@@ -71,8 +71,9 @@ func (r run) timeLimit() time.Duration {
 	return r.Limits.Wall
 }
 
-// setupError says why nothing ran: an OSError if the request is the cause, else an
-// internal error.
+// setupError says why nothing ran: an OSError if the request is the cause, else an internal
+// error. The executor explains only these three steps to callers; the error of any other step
+// names this machine.
 func (r run) setupError() error {
 	switch r.Evidence.SetupStep {
 	case "exec", "directory", "memory":

@@ -23,10 +23,10 @@ type call struct {
 	sink      Sink
 }
 
-// MaxToolOutput bounds each output stream in the result of a function tool, in bytes. It
-// is more than a model reads. It is small enough that a result fits into a message of 4
-// MiB, even if each byte needs six characters. The sink, and every client that attaches
-// to the execution, gets all output.
+// MaxToolOutput bounds each output stream in the result of a function tool, in bytes. It is
+// more than a model reads. It is small enough that a result fits into a message of 4 MiB, even
+// if each byte needs six characters (\u0000): two streams then have 3 MiB. The sink, and every
+// client that attaches to the execution, gets all output.
 const MaxToolOutput = 256 << 10
 
 // table lists every tool in the order in which models see them: tools that find a skill

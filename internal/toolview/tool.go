@@ -6,7 +6,8 @@ import (
 	"github.com/skillrun/skillrun/internal/executor"
 )
 
-// A Tool is a function tool for a model.
+// A Tool is a function tool for a model. Names and schemas of published tools are part of their
+// contracts.
 type Tool struct {
 	Name        string
 	Description string

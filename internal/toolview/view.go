@@ -1,8 +1,18 @@
-// Package toolview implements published tool contracts as views over an execution, with
-// the names, messages and shapes that callers of these contracts know. It runs nothing
-// itself and repeats no decision of the executor. A view converts a contract's request to
-// an [executor.Request], and the outcome or the refusal to the contract's result.
+// Package toolview implements published tool contracts as views over an execution, with the
+// names, messages and shapes that callers of these contracts know. It runs nothing itself and
+// repeats no decision of the executor. A view converts a contract's request to an
+// [executor.Request], and the outcome or the refusal to the contract's result.
 // docs/contracts.md lists the promises one by one.
+//
+// Four contracts run programs: ExecuteScript (script.go), ExecuteCommand (command.go),
+// RunPythonScript (python_script.go) and RunPython (run_python.go). All of them go through run
+// (run.go), which executes, collects the output and waits for the outcome. The function tools
+// for models (table.go, tool_*.go) are a second layer: JSON arguments in, one of these calls, a
+// [Result] out.
+//
+// A failure takes one of three ways, and each contract says which: a result that describes it,
+// an [Exception] that the contract names, or an error of the daemon or the executor. The
+// function refused (refusal.go) tells a refused request from a daemon that failed.
 package toolview
 
 import (
@@ -25,6 +35,7 @@ type Config struct {
 // A View answers calls of the published contracts. Its methods may be called
 // concurrently.
 type View struct {
+	// Nothing changes after New, so a View needs no lock.
 	x      *executor.Executor
 	skills *skill.Registry
 	log    *slog.Logger
