@@ -144,7 +144,8 @@ func runnable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// readReport reads the last line of what bench --json printed.
+// readReport reads the last line of what bench --json printed. The lines before it are single
+// rows, which the report has again.
 func readReport(path string) (*bench.Report, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

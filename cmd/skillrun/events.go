@@ -6,7 +6,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A printer shows events: as JSON, or to the curious.
+// A printer shows events: as JSON, or with -v the header on stderr. The client writes the
+// output itself.
 type printer struct {
 	app *app
 	err error // the first error of standard output

@@ -105,6 +105,7 @@ func outcomeCode(o *pb.Outcome) int {
 			return codeTerminated
 		}
 	case pb.End_END_EXITED, pb.End_END_SIGNALED:
+	// SETUP_FAILED, DAEMON_LOST, or an end that this client does not know.
 	default:
 		return codeFailed
 	}

@@ -12,7 +12,8 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// explain returns one line: the failure, its cause, and a remedy.
+// explain returns one line: the failure, its cause, and a remedy. Without the daemon's details
+// the error comes from gRPC itself: no daemon, or one that does not know the call.
 func (a *app) explain(err error) string {
 	st, ok := status.FromError(err)
 	if !ok {
@@ -89,6 +90,8 @@ type details struct {
 	notes    []string
 }
 
+// detailsOf reads the details of google.rpc. An ErrorInfo of another domain is not the
+// daemon's: a proxy may have made it.
 func detailsOf(st *status.Status) details {
 	var d details
 	for _, detail := range st.Details() {

@@ -213,8 +213,8 @@ func environment(args []string) (map[string]string, error) {
 	return env, nil
 }
 
-// secrets reads names. A value on the command line is refused: everyone on the
-// machine can read it there.
+// secrets reads names. A value on the command line is refused: unless /proc is mounted with
+// hidepid, every user of the machine can read /proc/PID/cmdline (proc(5)).
 func secrets(names []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, arg := range names {

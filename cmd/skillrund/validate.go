@@ -22,7 +22,8 @@ type badFunc func(key, format string, args ...any)
 // maxSocketPath is the length of sun_path without its NUL, unix(7).
 const maxSocketPath = 107
 
-// maxWall is the largest value of limits.max.wall_time.
+// maxWall is the largest value of limits.max.wall_time: the contract promises callers that no
+// wall_time is above 600 s.
 const maxWall = duration(600 * time.Second)
 
 // validate reports every mistake in the values themselves. It does not look at this
@@ -77,6 +78,8 @@ func orList(words []string) string {
 	return text
 }
 
+// checkListen checks addresses and, with them, network: a script with the host's network can
+// reach every TCP listener of this machine.
 func (c *config) checkListen(bad badFunc) {
 	l := c.Listen
 	if l.Unix == "" && l.TCP == "" {
@@ -121,6 +124,7 @@ func loopback(address string) error {
 	return nil
 }
 
+// checkIDs checks that the range of ids has room for every sandbox that may exist at one time.
 func (c *config) checkIDs(bad badFunc) {
 	const lastID = 1<<32 - 2 // 1<<32 - 1 means "unchanged", setreuid(2)
 	if c.IDs.First < 65536 {
@@ -216,6 +220,7 @@ func (c *config) checkRanges(bad badFunc) {
 	if c.Environments.Memory < minBuildMemory {
 		bad("environments.memory", "%s is too small for a build; write at least %s", c.Environments.Memory, size(minBuildMemory))
 	}
+	// skillrun mcp relies on the upper bound: maxMCPMessage there is the same number.
 	if least, most := size(64<<10), size(256<<20); c.MessageBytes < least || c.MessageBytes > most {
 		bad("message_bytes", "%s; must be %s to %s", c.MessageBytes, least, most)
 	}

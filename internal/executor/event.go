@@ -24,7 +24,8 @@ func (e Event) Release() {
 	}
 }
 
-// Header is the first event: the accepted request, with the limits in force.
+// Header is the first event: the accepted request, with the limits in force. The record stores
+// Header, Started and Outcome as JSON: another tag would make stored executions unreadable.
 type Header struct {
 	Skill       string     `json:"skill"`
 	SkillDigest string     `json:"skill_digest"`
@@ -33,7 +34,8 @@ type Header struct {
 	Commands    [][]string `json:"commands"` // one a simple command; inline code is left out
 }
 
-// Started says that the program runs.
+// Started says that the program runs. Queue is the wait for a slot, Setup the time from there
+// to the start of the program.
 type Started struct {
 	Queue time.Duration `json:"queue"`
 	Setup time.Duration `json:"setup"`
@@ -47,7 +49,7 @@ const (
 	Stderr Stream = 2
 )
 
-// Output is a piece of the program's output.
+// Output is a piece of the program's output. Data must not be used after Event.Release.
 type Output struct {
 	Stream Stream
 	Offset uint64 // of the first byte of Data in its stream

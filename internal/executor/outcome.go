@@ -71,7 +71,9 @@ type Evidence struct {
 	SetupError   string   `json:"setup_error,omitempty"`
 }
 
-// Usage measures the resources of one execution.
+// Usage measures the resources of one execution: the processor time of all its processes, and
+// Wall from the start of the program to the end of the last process. Durations are in
+// nanoseconds in JSON.
 type Usage struct {
 	UserCPU         time.Duration `json:"user_cpu"`
 	SystemCPU       time.Duration `json:"system_cpu"`

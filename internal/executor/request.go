@@ -82,7 +82,8 @@ func (Secret) GoString() string             { return mask }
 func (Secret) LogValue() slog.Value         { return slog.StringValue(mask) }
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + mask + `"`), nil }
 
-// Limits bound one execution. In a request, zero means "derive it".
+// Limits bound one execution. In a request, zero means "derive it". The header in the record
+// has them as JSON.
 type Limits struct {
 	Wall           time.Duration `json:"wall"`
 	CPU            time.Duration `json:"cpu"` // zero also when derived: no bound

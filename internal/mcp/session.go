@@ -151,8 +151,8 @@ func (t *sessions) expire(n *session) {
 	}
 }
 
-// end cancels a session's calls and closes the session in the background. Closing waits for
-// the calls.
+// end cancels a session's calls and closes the session in the background. Closing waits for the
+// calls. t.mu is held.
 func (t *sessions) end(n *session, why error) {
 	n.timer.Stop()
 	n.cancel(why)

@@ -187,6 +187,8 @@ func (f *feed) take(ctx context.Context, m *pb.ExecuteInteractiveRequest) error 
 		if f.ended {
 			return invalid("stdin", "comes after close_stdin, or with an idempotency_key, whose request must be complete in start")
 		}
+		// Blocks while the program does not read. The stream's window then fills, and holds up
+		// the sender.
 		f.stdin.Write(m.Stdin) // fails only when this call is over
 		return nil
 	case *pb.ExecuteInteractiveRequest_CloseStdin:

@@ -11,7 +11,10 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultMaxMessageBytes   = 16 << 20
+	// The published contract of ExecuteScript allows 10,000,000 bytes of JSON arguments in one
+	// message (docs/decisions/0013).
+	DefaultMaxMessageBytes = 16 << 20
+	// skillrund sets Config.RequestBytes from the machine's memory instead.
 	DefaultRequestBytes      = 256 << 20
 	DefaultKeepaliveInterval = 15 * time.Second
 )

@@ -18,7 +18,8 @@ type Capabilities struct {
 	Runtimes   []Runtime
 	Images     []Image
 	// Default and Max are the daemon's bounds on executions.
-	Default, Max          executor.Limits
+	Default, Max executor.Limits
+	// MaxRunning includes the reserved slots.
 	MaxRunning, MaxQueued int
 	Network               string // "none" or "host"
 	Cgroup                string // "v2", "v1" or "hybrid"

@@ -56,7 +56,7 @@ func (c toolCalls) RunPython(ctx context.Context, m *pb.RunPythonRequest) (*pb.R
 }
 
 // named tells the caller, and the log, the execution of a result or of an error. An empty id
-// names nothing.
+// names nothing. The caller gets the header with an error too: gRPC sends it before the status.
 func named(ctx context.Context, id string, err error) error {
 	if id == "" {
 		return err
