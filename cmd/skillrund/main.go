@@ -1,14 +1,14 @@
 // Skillrund runs the scripts of agent skills in sandboxes and streams their output over gRPC.
 // See docs/operating.md.
 //
-// Theory of operation. run reads the whole configuration and reports every mistake in it at
-// once: the form (decode.go), the values (validate.go), and last the parts that this machine
-// does not have (inspect.go). sandbox.Isolate executes the program again, so everything before
-// it runs twice and everything after it once.
+// Theory of operation. run reads the whole configuration and reports the mistakes in its form
+// (decode.go) and its values (validate.go) together. If there are none, inspect.go compares the
+// configuration with this machine; --check reports all three together. sandbox.Isolate executes
+// the program again, so everything before it runs twice and everything after it once.
 //
 // serve (daemon.go) locks the state directory and makes the parts in the order in which they
 // need each other. The boundaries of sandboxes are probed while the next parts start; no
-// program runs in a sandbox of this daemon before judge has the result. The sockets come last:
+// script and no program of an image runs before judge has the result. The sockets come last:
 // a client that can connect finds a daemon that can answer.
 //
 // If a boundary is missing, the daemon still serves, says NOT_SERVING, refuses executions and
