@@ -1,11 +1,11 @@
 // Package seccomp compiles the system call filters of sandboxes.
 //
-// Three files say which calls a process may make, and why: seccomp.yaml for scripts and for
-// a sandbox's init, seccomp_zygote.yaml and seccomp_python.yaml for what the zygotes need in
-// addition. Compile turns them into four programs of classic BPF, which init, the zygote and
+// Three files list the calls that a process may make, with reasons. seccomp.yaml is for
+// scripts and for a sandbox's init. seccomp_zygote.yaml and seccomp_python.yaml list further
+// calls, for the zygotes. Compile turns them into four programs of classic BPF, which init, the zygote and
 // the fork server load with seccomp(2). The kernel then runs the program at each system call.
 //
-// A filter lists what is allowed. A call that no rule names answers ENOSYS, as on an older
+// A filter lists the allowed calls. A call without a rule answers ENOSYS, as on an older
 // kernel, so that the C library falls back to another call; a call of another architecture
 // (int 0x80, x32) answers ENOSYS, too. Calls under deny answer EPERM. No rule kills a process.
 //

@@ -4,7 +4,7 @@ import libseccomp "github.com/seccomp/libseccomp-golang"
 
 // The tests are another package, because they import seccomptest, which imports this one.
 
-// ScriptText is the text of seccomp.yaml. ZygoteText and PythonText are those of the zygotes.
+// The texts of the three files. Tests replace ScriptText.
 var (
 	ScriptText = &scriptText
 	ZygoteText = zygoteText

@@ -1,5 +1,5 @@
-// Package seccomptest says what a policy answers to a system call, by reading the policy
-// alone. Tests compare this answer with that of a compiled filter and with the kernel's.
+// Package seccomptest computes the answer of a policy to a system call. It reads only the
+// policy. Tests compare the answer with a compiled filter and with the kernel.
 package seccomptest
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // Says returns the answer of p to a call, and whether the answer is unique. extra has calls
-// that are allowed in addition to those of p. The answer has a name like those of ActionName.
+// that are allowed in addition. The answer is a name that ActionName returns.
 func Says(p *seccomp.Policy, name string, extra []string, args [6]uint64) (said string, clear bool) {
 	var all []string
 	if slices.Contains(extra, name) {
