@@ -8,6 +8,14 @@
 //
 // Only this package talks to registries. It runs when a daemon starts; executions only
 // mount the unpacked images.
+//
+// Order of calls, all by cmd/skillrund at its start: Open, Get for each configured image,
+// Settle. Close comes at the daemon's end. Nothing here runs during an execution, so there
+// are no deadlines of callers and no locks between goroutines: one goroutine uses a Store.
+//
+// On disk, in Config.Dir: ALGORITHM-HEX-ARCHITECTURE is an image, with rootfs and the file
+// reference in it. The same name with .lock is the file that users of the image lock. new-*
+// is incomplete. lock serializes the processes that add or remove images.
 package image
 
 import (
@@ -28,16 +36,15 @@ type Credentials string
 
 // The kinds of credentials.
 const (
-	// None sends no credentials.
+	// None sends no credentials, which is enough for public images.
 	None Credentials = "none"
 	// Docker sends the credentials for the registry from the Docker configuration of the
-	// daemon's user: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the
-	// credential helpers that it names. A Source says which image to pull, and with which
-	// credentials.
+	// daemon's user: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the credential
+	// helpers that it names.
 	Docker Credentials = "docker"
 )
 
-// A Source is what to pull.
+// A Source says which image to pull, and with which credentials.
 type Source struct {
 	Reference   string // registry/repository@sha256:...
 	Credentials Credentials
@@ -89,7 +96,8 @@ func (s Source) Check() error {
 	return nil
 }
 
-// askPatience limits the request for the digest of an unpinned reference.
+// askPatience limits the request for the digest of an unpinned reference. The answer only
+// makes an error more helpful, so a slow registry must not hold up the daemon's refusal.
 const askPatience = 10 * time.Second
 
 // Pinned returns an *UnpinnedError for a reference without a digest. It asks the registry
@@ -114,6 +122,7 @@ func (s Source) Pinned(ctx context.Context) error {
 }
 
 // Digest returns the digest of the reference, "sha256:...", or "" without one.
+// For an index of several platforms it is the digest of the index, not of the image in it.
 func (s Source) Digest() string {
 	d, err := name.NewDigest(s.Reference)
 	if err != nil {
@@ -122,9 +131,11 @@ func (s Source) Digest() string {
 	return d.DigestStr()
 }
 
-// headerPatience is how long a registry may take until its response header.
+// headerPatience is how long a registry may take until its response header. The time for the
+// body is limited by stallPatience and the caller's context.
 const headerPatience = 30 * time.Second
 
+// A clone, because the default transport is a variable that all of its users share.
 func newTransport() *http.Transport {
 	t := remote.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = headerPatience

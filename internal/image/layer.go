@@ -19,6 +19,9 @@ import (
 const (
 	// headerBytes is how many bytes of header, padding and long names an archive may have
 	// for each file that the image may have.
+	// A header has 512 bytes, and PAX or GNU entries for long names come before it. The
+	// limit ends an archive of endless headers, which would keep the daemon busy without a
+	// file.
 	headerBytes = 8 << 10
 	// zstdWindow limits the decoder's memory. Encoders use a window of 8 MiB, and of 128
 	// MiB with long-distance matching.
@@ -29,6 +32,10 @@ const (
 )
 
 // layer unpacks one layer. It reads the layer to the end, so that the digest is checked.
+// cancel ends the pull's context when the registry stalls; because() then turns the error
+// into that reason. Compressed's reader verifies size and digest at the end of the stream,
+// so unpacked files are only trustworthy after a nil error. Until then they lie in a
+// directory that no execution sees.
 func (s *Store) layer(ctx context.Context, cancel context.CancelCauseFunc, u *unpacker, l v1.Layer) error {
 	compressed, err := l.Compressed()
 	if err != nil {
@@ -46,6 +53,7 @@ func (s *Store) layer(ctx context.Context, cancel context.CancelCauseFunc, u *un
 	defer plain.Close()
 	if err := u.layer(ctx, plain); err != nil {
 		// A wrong digest explains the failure better than the unpacker's error.
+		// The verifier reports a wrong digest only at the end of the stream.
 		if _, rerr := io.Copy(io.Discard, io.LimitReader(watched, drainBytes)); rerr != nil {
 			return rerr
 		}
@@ -57,6 +65,8 @@ func (s *Store) layer(ctx context.Context, cancel context.CancelCauseFunc, u *un
 
 // decompress detects gzip, zstd or an uncompressed archive by the first bytes, because the
 // media types of registries and builders are not reliable.
+// The magic numbers are those of RFC 1952 (gzip) and RFC 8878 (zstd). gzip.Reader reads
+// concatenated members as one stream, as some builders write them.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	magic, err := b.Peek(4)
@@ -77,6 +87,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 }
 
 // A watch calls stalled if nothing was read for some time.
+// Close of the reader would not end a blocked Read, so stalled cancels the request.
 type watch struct {
 	r     io.Reader
 	timer *time.Timer
@@ -97,6 +108,8 @@ func (w *watch) Read(p []byte) (int, error) {
 func (w *watch) stop() { w.timer.Stop() }
 
 // layer unpacks an archive on top of the layers before it.
+// added starts empty: a whiteout deletes entries of lower layers only (image-spec,
+// layer.md). The caller discards the whole tree after an error.
 func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 	u.added = map[pathSum]bool{}
 	r = &bounded{r: r, left: &u.raw}
@@ -112,6 +125,7 @@ func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		// It has defaults for later entries and is no file (pax(1)); git archive writes one.
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
 		}
@@ -128,6 +142,8 @@ func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
 }
 
 // A bounded reader fails when more than left bytes are read.
+// left belongs to the unpacker, so that all layers of an image share one limit. It stops a
+// decompression bomb, because it counts decompressed bytes.
 type bounded struct {
 	r    io.Reader
 	left *int64

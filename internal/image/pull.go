@@ -16,10 +16,13 @@ import (
 // Limits on a manifest.
 const (
 	maxLayers = 127 // the limit of Docker and other engines
+	// bytes of an image's configuration, which the library holds in memory
 	maxConfig = 4 << 20
 )
 
-// stallPatience is how long a registry may send nothing while a layer is read.
+// stallPatience is how long a registry may send nothing while a layer is read. There is no
+// limit on a layer's total time, because large layers over slow lines are normal; the caller
+// limits the time of all pulls.
 const stallPatience = time.Minute
 
 var thisPlatform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
@@ -61,6 +64,7 @@ func (s *Store) fetch(ctx context.Context, source Source, root string) error {
 }
 
 // because returns the reason why ctx ended, if it has ended, else err.
+// Without it a stall or a timeout would be reported as "context canceled".
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, context.DeadlineExceeded) {
@@ -72,6 +76,8 @@ func because(ctx context.Context, err error) error {
 }
 
 // layersOf returns the layers of an image, lowest first.
+// d.Image picks the image for this platform if the reference is an index. Everything is
+// checked before the first byte of a layer is requested.
 func layersOf(source Source, options ...remote.Option) ([]v1.Layer, error) {
 	ref, err := name.NewDigest(source.Reference)
 	if err != nil {
@@ -108,6 +114,8 @@ func layersOf(source Source, options ...remote.Option) ([]v1.Layer, error) {
 }
 
 // fits refuses an image for another operating system or architecture.
+// An image without an index is taken as it comes, so its configuration has to say the
+// platform. An empty field matches: some builders leave them out.
 func fits(img v1.Image) error {
 	m, err := img.Manifest()
 	if err != nil {

@@ -46,11 +46,15 @@ const (
 
 // A Store keeps unpacked images. Several processes may use its directory, but only one at a
 // time may change it.
+// Two kinds of flock(2) guard the directory. An exclusive one on lockName, from Open to
+// Settle, belongs to the process that adds and removes images. A shared one on an image's
+// lock file, from Get to Close, keeps other processes' Settle from removing it.
 type Store struct {
 	config Config
 	lock   *os.File // held until Settle
-	used   map[string]*os.File
-	stall  time.Duration
+	// used has the locked file of each image that Get returned, by directory name.
+	used  map[string]*os.File
+	stall time.Duration
 }
 
 // Open opens a store. It waits until no other process changes the directory, and then
@@ -83,6 +87,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 
 // sweep removes incomplete images. The exclusive lock guarantees that no process is
 // unpacking them.
+// It also removes images that drop had renamed when its process died.
 func (s *Store) sweep() error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -136,6 +141,8 @@ func (s *Store) Get(ctx context.Context, source Source) (Unpacked, error) {
 		return Unpacked{}, err
 	}
 	if s.used[name] == nil {
+		// Only drop takes this lock exclusively, and drop needs the store's lock, which this
+		// process holds. So the attempt can't meet a removal.
 		lock, err := lockFile(filepath.Join(s.config.Dir, name+lockSuffix), unix.LOCK_SH)
 		if err != nil {
 			return Unpacked{}, fmt.Errorf("images: %w", err)
@@ -146,6 +153,8 @@ func (s *Store) Get(ctx context.Context, source Source) (Unpacked, error) {
 }
 
 // pull creates dir from a source.
+// After an error nothing is left. The file reference is for the operator: the name of the
+// directory doesn't show the registry.
 func (s *Store) pull(ctx context.Context, source Source, dir string) (err error) {
 	tmp, err := os.MkdirTemp(s.config.Dir, newPrefix)
 	if err != nil {
@@ -170,6 +179,8 @@ func (s *Store) pull(ctx context.Context, source Source, dir string) (err error)
 }
 
 // publish writes a complete directory to disk and renames it to its final name.
+// syncfs(2) comes before the rename, and the sync of the directory after it. So a name is on
+// disk only if the files are, even after a power cut.
 func (s *Store) publish(tmp, dir string) error {
 	store, err := os.Open(s.config.Dir)
 	if err != nil {
@@ -187,6 +198,8 @@ func (s *Store) publish(tmp, dir string) error {
 
 // Settle removes the images that were not requested with Get, unless another process uses
 // them. It then lets other processes change the store.
+// Call it once, after the last Get. If it fails the daemon does not start; the lock ends
+// with Close.
 func (s *Store) Settle() error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -226,6 +239,8 @@ func (s *Store) drop(name string) error {
 }
 
 // Close ends the use of all images.
+// Another process may then remove the images, so Close comes after the last sandbox has
+// ended.
 func (s *Store) Close() error {
 	for _, lock := range s.used {
 		lock.Close()
@@ -258,6 +273,8 @@ func lockFile(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
+// lockPeriod is the time between two attempts. flock(2) without LOCK_NB would wait in the
+// kernel, where the end of ctx can't reach it.
 const lockPeriod = 20 * time.Millisecond
 
 // waitForLock takes an exclusive lock and tries every lockPeriod until ctx ends.

@@ -18,9 +18,9 @@ import (
 
 // Limits on one entry.
 const (
-	maxDepth  = 128 // nested directories, also through links
-	maxPath   = 4095
-	maxTarget = 4095
+	maxDepth  = 128  // nested directories, also through links
+	maxPath   = 4095 // PATH_MAX without the NUL, limits.h(0p)
+	maxTarget = 4095 // the same; symlink(2) fails with ENAMETOOLONG beyond it
 )
 
 // An unpacker unpacks layers on top of each other into a directory.
@@ -58,6 +58,8 @@ func (u *unpacker) count() error {
 	return nil
 }
 
+// dir must be empty and belong to this process. raw limits all bytes of the archives:
+// contents, and headerBytes for each file.
 func newUnpacker(dir string, maxBytes int64, maxFiles int) (*unpacker, error) {
 	root, err := os.Open(dir)
 	if err != nil {
@@ -79,6 +81,8 @@ func realPath(fd int) (string, error) { return os.Readlink(fdPath(fd)) }
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // A place is a directory of the image and a name in it.
+// The caller of find closes it. path is free of links, so two names of one directory give
+// the same path, which note and whiteout compare.
 type place struct {
 	dir  int    // descriptor
 	path string // path of the directory from the image's root, without links; "" is the root
@@ -90,6 +94,7 @@ func (p place) close() { unix.Close(p.dir) }
 func (p place) full() string { return path.Join(p.path, p.name) }
 
 // components splits an entry's name. The image's root has no components.
+// Absolute names count from the image's root, as in other engines.
 func components(name string) ([]string, error) {
 	if len(name) > maxPath {
 		return nil, fmt.Errorf("its name has %d bytes; at most %d", len(name), maxPath)
@@ -106,6 +111,7 @@ func components(name string) ([]string, error) {
 
 // find opens the directory of a name and follows links within the image. If create is set,
 // it creates missing directories.
+// parts has at least one element. The last one is not looked up.
 func (u *unpacker) find(parts []string, create bool) (place, error) {
 	dir := strings.Join(parts[:len(parts)-1], "/")
 	p := place{name: parts[len(parts)-1]}
@@ -131,6 +137,9 @@ func (u *unpacker) find(parts []string, create bool) (place, error) {
 const maxTries = 5000
 
 // open opens a directory of the image.
+// RESOLVE_NO_XDEV and RESOLVE_NO_MAGICLINKS refuse other mounts, and links like the ones in
+// /proc/PID/fd. The descriptor is O_PATH: it names a directory and can't read it. The caller
+// closes it.
 func (u *unpacker) open(dir string) (int, error) {
 	if dir == "" {
 		dir = "."
@@ -157,6 +166,8 @@ func (u *unpacker) open(dir string) (int, error) {
 }
 
 // within returns the path of an open directory in the image and checks the limit of depth.
+// The kernel's path in /proc/self/fd has no links (proc_pid_fd(5)), so cutting off the
+// root's path gives the place in the image.
 func (u *unpacker) within(fd int) (string, error) {
 	at, err := realPath(fd)
 	if err != nil {
@@ -174,6 +185,8 @@ func (u *unpacker) within(fd int) (string, error) {
 }
 
 // makeDirs creates the missing directories of a path.
+// Archives may leave out parents. These get mode 0755, and count as files against the limit:
+// one entry may need maxDepth of them.
 func (u *unpacker) makeDirs(parts []string) error {
 	for i := range parts {
 		at := parts[:i+1]
@@ -209,6 +222,8 @@ const (
 )
 
 // entry unpacks one entry. r has its content.
+// Names that begin with whiteoutMeta are skipped, apart from the opaque whiteout: they are
+// records of AUFS and no files of the image.
 func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	parts, err := components(h.Name)
 	if err != nil {
@@ -259,6 +274,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 
 // note records an entry of this layer and its parents. Whiteouts delete only entries of
 // lower layers.
+// It stops at the first known parent, because all parents of a known path are known.
 func (u *unpacker) note(p place) {
 	for at := p.full(); at != "." && at != "" && !u.added[sumOf(at)]; at = path.Dir(at) {
 		u.added[sumOf(at)] = true
@@ -266,6 +282,8 @@ func (u *unpacker) note(p place) {
 }
 
 // dir creates a directory or keeps an existing one.
+// An existing directory keeps its entries and gets the new mode, as a later layer may only
+// change the mode.
 func (u *unpacker) dir(p place, h *tar.Header) error {
 	mode := permissions(h)
 	var st unix.Stat_t
@@ -280,6 +298,7 @@ func (u *unpacker) dir(p place, h *tar.Header) error {
 }
 
 // makeDir creates one directory within the limit of depth.
+// mkdirat(2) applies the umask, so it starts private and chmod sets the mode.
 func (u *unpacker) makeDir(p place, mode uint32) error {
 	if depth := strings.Count(p.full(), "/") + 1; depth > maxDepth {
 		return fmt.Errorf("it lies more than %d directories deep", maxDepth)
@@ -306,6 +325,8 @@ func chmod(p place, mode uint32) error {
 func permissions(h *tar.Header) uint32 { return uint32(h.Mode) & 0o777 }
 
 // remove removes an existing entry. It never follows links.
+// os.Root stays beneath the directory while it walks down, so a link in the tree is removed
+// and not followed. A missing entry is no error.
 func (u *unpacker) remove(p place) error {
 	dir, err := os.OpenRoot(fdPath(p.dir))
 	if err != nil {
@@ -369,6 +390,9 @@ func (u *unpacker) symlink(p place, h *tar.Header) error {
 }
 
 // hardLink gives a file of the image another name.
+// The target is found like any name: within the image, and only among the entries that are
+// already unpacked.
+// linkat(2) without AT_SYMLINK_FOLLOW links a symbolic link itself.
 func (u *unpacker) hardLink(p place, h *tar.Header) error {
 	parts, err := components(h.Linkname)
 	if err != nil {
@@ -445,6 +469,7 @@ func (u *unpacker) whiteout(parts []string, name string) error {
 }
 
 // clear removes the entries of a directory that this layer has not added.
+// name is the path from root, and at the path from the image's root.
 func (u *unpacker) clear(root *os.Root, name, at string) error {
 	dir, err := root.Open(name)
 	if err != nil {
@@ -463,6 +488,8 @@ func (u *unpacker) clear(root *os.Root, name, at string) error {
 	return nil
 }
 
+// clearOne removes an entry that this layer has not added. If the layer has added something
+// beneath a directory, the directory stays and its other entries go.
 func (u *unpacker) clearOne(root *os.Root, name, at string) error {
 	if !u.added[sumOf(at)] {
 		return root.RemoveAll(name)

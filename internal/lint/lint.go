@@ -6,6 +6,10 @@
 // It reads files and never runs anything. Some rules judge text that only a program could
 // understand, so they guess: such a finding says "looks like", and docs/validate.md gives its
 // grounds. An error fails everywhere. A warning fails on this machine, or is likely to.
+//
+// Order of the rules: readManifest and readPrograms read the files once, then each rule
+// looks at that text and adds findings. A rule that repeats what another one has said in the
+// same file asks has, so rules later in Skill depend on earlier ones.
 package lint
 
 import (
@@ -21,12 +25,14 @@ import (
 
 // Bounds on the text that is read.
 const (
-	maxText     = 1 << 20 // of a file; the rest of it is not looked at
+	maxText = 1 << 20 // bytes of a file; the rest of it is not looked at
+	// Further programs are not looked at, without a finding.
 	maxPrograms = 1_000
-	maxFindings = 500
+	maxFindings = 500 // of this package; the findings of validation come on top
 )
 
 // A Machine is what sandboxes run on, as far as a skill depends on it.
+// The command line makes one with ThisMachine; the daemon makes one from its own runtimes.
 type Machine struct {
 	// Runtimes are its interpreters.
 	Runtimes *runtime.Set
@@ -50,6 +56,8 @@ func ThisMachine(ctx context.Context) (*Machine, error) {
 
 // Dir checks a skill folder where it stands. Without a machine, what depends on
 // one is not judged. The error says that the folder couldn't be read at all.
+// A folder that breaks the published rules so far that there is no skill gives the findings
+// of skill.ReadDir alone.
 func Dir(dir string, m *Machine) ([]manifest.Finding, error) {
 	sk, found, err := skill.ReadDir(dir)
 	if err != nil || sk == nil {
@@ -99,7 +107,8 @@ type check struct {
 	manifest markdown
 	programs []program
 	found    []manifest.Finding
-	added    int
+	// Findings of this package, those beyond maxFindings included.
+	added int
 }
 
 func (c *check) error(file string, line int, rule, format string, args ...any) {
@@ -110,6 +119,8 @@ func (c *check) warn(file string, line int, rule, format string, args ...any) {
 	c.add(manifest.SeverityWarning, file, line, rule, format, args...)
 }
 
+// A finding has a rule's stable name, because clients and CI filter by it. Line 0 means the
+// whole file.
 func (c *check) add(s manifest.Severity, file string, line int, rule, format string, args ...any) {
 	switch c.added++; {
 	case c.added <= maxFindings:
@@ -126,6 +137,8 @@ func (c *check) has(file, rule string) bool {
 
 // program looks for a program on the PATH of a sandbox. On a machine that is not
 // known everything is there.
+// The images of single languages don't count here: a program that is no interpreter runs in
+// the default root file system.
 func (c *check) program(name string) bool {
 	if c.machine == nil {
 		return true

@@ -33,6 +33,8 @@ type span struct {
 }
 
 var (
+	// CommonMark 4.5: three or more backticks or tildes, then the info string. The > allows
+	// one level of block quote.
 	fence      = regexp.MustCompile("^\\s*(?:>\\s*)?(```+|~~~+)\\s*([A-Za-z0-9_+-]*)")
 	inlineCode = regexp.MustCompile("`+([^`]+)`+")
 )
@@ -40,6 +42,8 @@ var (
 // shells are the languages of blocks that hold command lines.
 var shells = map[string]bool{"bash": true, "sh": true, "shell": true, "zsh": true, "console": true, "shell-session": true, "shellsession": true}
 
+// The name may also be skill.md, which package skill accepts. CRLF becomes LF, so that rules
+// need not know it; line numbers stay.
 func (c *check) readManifest() error {
 	m := &c.manifest
 	m.file = "SKILL.md"
@@ -57,6 +61,8 @@ func (c *check) readManifest() error {
 }
 
 // frontMatterEnd is the index of the line after the second "---", or 0.
+// It doesn't parse YAML. Validation has done that, so two lines of dashes are there in a
+// valid skill.
 func frontMatterEnd(lines []string) int {
 	marks := 0
 	for i, line := range lines {
@@ -82,12 +88,15 @@ func (m *markdown) readBody() {
 			for _, s := range inlineCode.FindAllStringSubmatch(line, -1) {
 				m.spans = append(m.spans, span{number, s[1]})
 			}
+		// A closing fence is at least as long as the opening one, of the same character, and
+		// has no info string (CommonMark 4.5).
 		case at != nil && at[2] == "" && strings.HasPrefix(at[1], mark):
 			m.blocks, open = append(m.blocks, *open), nil
 		default:
 			open.lines = append(open.lines, line)
 		}
 	}
+	// A block that isn't closed ends with the document (CommonMark 4.5).
 	if open != nil {
 		m.blocks = append(m.blocks, *open)
 	}
@@ -110,6 +119,7 @@ var construct = regexp.MustCompile(`^\s*(?:for|while|until|if|case|function|sele
 // quote makes the rest of the block one command.
 func (b block) commands() []command {
 	var list []command
+	// In a session only lines with a prompt are commands, if there is any prompt.
 	session := b.language == "console" || strings.HasPrefix(b.language, "shell")
 	for i := 0; i < len(b.lines); i++ {
 		first, text := i, b.lines[i]
@@ -129,6 +139,8 @@ func (b block) commands() []command {
 			i = len(b.lines)
 		}
 		text = strings.TrimSpace(text)
+		// These are replaced by the skill's directory before a command runs, so they are no
+		// placeholders.
 		bare := strings.NewReplacer("{baseDir}", "", "${CLAUDE_SKILL_DIR}", "", "${CLAUDE_PLUGIN_ROOT}", "").Replace(text)
 		if text == "" || strings.HasPrefix(text, "#") || placeholder.MatchString(bare) {
 			continue
@@ -148,6 +160,8 @@ func hasPrompt(lines []string) bool {
 }
 
 // openQuote reports whether a line ends inside quotes.
+// POSIX shell, 2.2 Quoting: a backslash quotes the next character except in single quotes,
+// and # begins a comment at the beginning of a word.
 func openQuote(line string) bool {
 	var in byte
 	for i := 0; i < len(line); i++ {

@@ -13,6 +13,8 @@ var pythonNetwork = set(`
 	slack_sdk telegram tweepy praw yt_dlp youtube_dl feedparser playwright selenium pyppeteer scrapy github gitlab stripe twilio
 	notion_client kubernetes docker psycopg psycopg2 pymysql pymongo redis asyncpg mcp huggingface_hub fal_client yfinance wget`)
 
+// By language; a match names the sign in its groups. The expressions look at one line, and
+// RE2 runs in time linear in its length, so a stranger's text can't stall them.
 var otherNetwork = map[string]*regexp.Regexp{
 	"bash": regexp.MustCompile(`(?:^|[|;&({]|\b(?:then|do|else|if|while|until|sudo|exec|time|xargs|!)\s|=)\s*["']?(` +
 		`curl|wget|nc|ncat|netcat|telnet|ssh|scp|sftp|aws|gcloud|gsutil|az|gh|npx|` +
@@ -26,6 +28,7 @@ var otherNetwork = map[string]*regexp.Regexp{
 
 // network looks for the first sign that a program uses the network, where the skill
 // doesn't ask for it.
+// One finding for each program: the remedy is the same for all of its signs.
 func (c *check) network(p program) {
 	if c.skill.Manifest.NetworkAccess {
 		return
@@ -47,6 +50,7 @@ func localSockets(text string) bool {
 func (p program) networkSign() (string, int) {
 	if p.language == "python" {
 		for _, m := range pythonImports(p.text) {
+			// a.b.c counts if a.b.c, a.b or a is in the list.
 			for name := m.module; name != ""; name = name[:max(strings.LastIndexByte(name, '.'), 0)] {
 				if pythonNetwork[name] && !(name == "socket" && localSockets(p.text)) {
 					return "import of " + name, m.line

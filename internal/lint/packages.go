@@ -17,6 +17,7 @@ import (
 const maxDpkgLine = 1 << 20
 
 // packages compares the declared packages and the imports of the Python code.
+// Without a machine only the rules that need none run: unpinned and undeclared packages.
 func (c *check) packages() error {
 	var here *installed
 	if c.machine != nil {
@@ -69,6 +70,7 @@ func (c *check) packageMissing(r manifest.Requirement, p manifest.PythonRequirem
 }
 
 // bounded reports whether the versions of a requirement have an upper bound.
+// The comparison is by the beginning of each clause: ==, ===, ~=, < and <= bound from above.
 func bounded(specifier string) bool {
 	return slices.ContainsFunc(strings.Split(specifier, ","), func(clause string) bool {
 		return strings.HasPrefix(clause, "=") || strings.HasPrefix(clause, "~=") || strings.HasPrefix(clause, "<")
@@ -76,6 +78,8 @@ func bounded(specifier string) bool {
 }
 
 // imports looks for modules that come from nowhere. One in a try is optional.
+// A module is said once for the skill, not once for each program. A package for one script
+// counts in that script only.
 func (c *check) imports(declared map[string][]string) {
 	local := c.modules()
 	said := map[string]bool{}
@@ -98,6 +102,8 @@ func (c *check) imports(declared map[string][]string) {
 
 // modules are the names that a program of the skill can import from it, wherever
 // they stand.
+// It errs on the side of "own module": programs change sys.path, and what they put there is
+// not known here.
 func (c *check) modules() map[string]bool {
 	found := map[string]bool{}
 	for e := range c.skill.Entries() {
@@ -133,6 +139,8 @@ func distributions(module string) []string {
 }
 
 // packagesOf has the modules whose package has another name.
+// The first name is the one that a finding proposes. A module that is not here is looked
+// for by its own name.
 var packagesOf = map[string]string{
 	"PIL": "pillow", "cv2": "opencv-python opencv-python-headless opencv-contrib-python", "yaml": "pyyaml", "bs4": "beautifulsoup4",
 	"sklearn": "scikit-learn", "skimage": "scikit-image", "docx": "python-docx", "pptx": "python-pptx", "fitz": "pymupdf", "pymupdf": "pymupdf",
@@ -147,6 +155,8 @@ var packagesOf = map[string]string{
 }
 
 // brings has modules that come along with a package.
+// A skill that declares pandas may import numpy without a finding: pandas always installs
+// it.
 var brings = map[string]string{
 	"pandas": "numpy dateutil pytz six", "matplotlib": "numpy PIL dateutil mpl_toolkits pylab cycler", "scipy": "numpy", "scikit-learn": "numpy scipy joblib",
 	"seaborn": "numpy pandas matplotlib", "requests": "urllib3 certifi idna", "python-docx": "lxml", "python-pptx": "lxml PIL", "torch": "numpy",
@@ -160,6 +170,7 @@ type installed struct {
 	system map[string]bool
 }
 
+// Both are read anew for each skill, since an operator installs packages between two runs.
 func (c *check) installed() (*installed, error) {
 	in := &installed{}
 	var err error
@@ -208,6 +219,8 @@ func (c *check) rootfs() string {
 
 // dpkgPackages reads which Debian packages are installed. Without dpkg there is
 // none.
+// A nil map means that nothing is known to be installed. A file that this user can't read
+// counts as missing.
 func dpkgPackages(rootfs string) (map[string]bool, error) {
 	f, err := runtime.OpenInside(rootfs, "var/lib/dpkg/status")
 	if err != nil {

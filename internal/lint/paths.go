@@ -8,6 +8,8 @@ import (
 // absolute matches a path of one person's machine. Text in the middle of a word, of a URL or
 // after a variable does not match. A sandbox has /usr, a few files of /etc, /tmp, /workspace,
 // /skills and /home/skill.
+// The class before the path keeps out URLs, "$HOME/x", "~/x", globs and closing brackets. A
+// drive letter with a backslash is a path of Windows.
 var absolute = regexp.MustCompile(`(?:^|[^\w./~$}\])>*-])((?:/(?:home|Users|root|mnt|opt|srv|media|Volumes|Applications|private|Library)/|[A-Z]:\\{1,2}[A-Za-z])[^\s"'` + "`" + `<>|;,()]*)`)
 
 // absolutePath is the first path in text that a sandbox doesn't have, or "".
@@ -44,6 +46,7 @@ func (c *check) manifestPaths() {
 }
 
 // programPaths looks at a program's code and strings, not at its comments.
+// A path is said once for each program.
 func (c *check) programPaths(p program) {
 	said := map[string]bool{}
 	for i, line := range p.withoutComments() {
@@ -59,6 +62,7 @@ func (c *check) programPaths(p program) {
 
 // withoutComments is the lines of a program with its comments blank. For languages
 // other than Python only lines that are nothing but a comment are known.
+// The result has as many lines as the program, so an index gives the line number.
 func (p program) withoutComments() []string {
 	if p.language == "python" {
 		return scanPython(p.text).strings

@@ -14,6 +14,9 @@ type pythonText struct {
 
 // scanPython finds strings and comments, see "Lexical analysis" in the Python
 // reference. Expressions inside f-strings count as string.
+// A docstring is a string that begins a statement outside of brackets; it is text for
+// people, so paths in it don't count. Blanks replace what is cut out, so that lines and
+// columns stay.
 func scanPython(text string) pythonText {
 	code, strs := []byte(text), []byte(text)
 	blank := func(b []byte, from, to int) {
@@ -64,6 +67,8 @@ func scanPython(text string) pythonText {
 }
 
 // stringEnd is the index after a string that begins at from.
+// A backslash skips the next byte in raw strings too: there it can't end the string either
+// ("String and Bytes literals" in the reference).
 func stringEnd(text string, from int) int {
 	quote := text[from : from+1]
 	triple := strings.HasPrefix(text[from:], quote+quote+quote)
@@ -107,6 +112,8 @@ var (
 )
 
 // pythonImports lists the absolute imports of a source, in order.
+// It doesn't follow continuation lines of a parenthesized list, because the module stands
+// before the bracket. Relative imports begin with a dot and don't match fromLine.
 func pythonImports(text string) []pythonImport {
 	var list []pythonImport
 	var guards []int // indents of the guards that the line is in
@@ -126,6 +133,9 @@ func pythonImports(text string) []pythonImport {
 			list = append(list, pythonImport{m[1], i + 1, optional})
 			// from urllib import request
 			if m[2] != "" {
+				// The name may be a submodule or an attribute. networkSign needs
+				// urllib.request; a too long name does no harm, because it tries the shorter
+				// ones.
 				list[len(list)-1].module += "." + m[2]
 			}
 			continue

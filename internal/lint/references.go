@@ -10,6 +10,8 @@ import (
 
 var (
 	// relative is a path of one of the published directories, at the begin of a word.
+	// scripts, references and assets are the directories that the skill format names. The
+	// second group is a character after the path that makes it a pattern.
 	relative = regexp.MustCompile("(?:^|[\\s\"'=(])(?:\\./)?((?:scripts|references|assets)/[\\pL\\pN_./-]+)([<*$\\[{?]?)")
 	// link is the target of a link or an image.
 	link = regexp.MustCompile(`\]\(\s*<?([^)\s<>]+)>?(?:\s+"[^"]*")?\s*\)`)
@@ -22,6 +24,7 @@ var illustration = regexp.MustCompile(`(?i)\bexamples?\b|\be\.g\.|\bsuch as\b|\b
 
 // references looks for files that the instructions name by a relative path and the
 // skill doesn't have. Those beneath {baseDir} are package skill's.
+// Blocks of other languages than shells are skipped: their strings are often made up.
 func (c *check) references() {
 	lines := map[string]int{} // of each that is missing, the first
 	missing := func(line int, p string) {
@@ -60,6 +63,7 @@ func (c *check) references() {
 }
 
 // links looks at the targets of links outside of code.
+// A link without a dot or a slash is no file: it is often a word in brackets.
 func (c *check) links(missing func(line int, p string)) {
 	inBlock := map[int]bool{}
 	for _, b := range c.manifest.blocks {
@@ -87,6 +91,7 @@ func (c *check) links(missing func(line int, p string)) {
 func (b block) isTree() bool { return strings.ContainsAny(strings.Join(b.lines, "\n"), "├└│") }
 
 // placeholderName reports whether a name stands for another one.
+// A real file with such a name loses this check only.
 func placeholderName(name string) bool {
 	for _, word := range []string{"example", "your", "path/to", "foo", "xxx", "my_", "my-"} {
 		if strings.Contains(strings.ToLower(name), word) {

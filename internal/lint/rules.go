@@ -2,6 +2,7 @@ package lint
 
 // Stable names of the rules; package skill has more. docs/validate.md has each rule with its
 // reason and its remedy.
+// Clients match these names, so a name is never reused for another rule.
 const (
 	RuleAbsolutePath       = "absolute-path"
 	RuleCommandRefused     = "command-refused"

@@ -11,6 +11,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
+// byteOrderMark is U+FEFF, EF BB BF in UTF-8. Editors on Windows put it before a text.
 const byteOrderMark = "\ufeff"
 
 // place looks for programs outside of scripts/. A module that others import may
@@ -46,8 +47,10 @@ func (c *check) shebang(p program) {
 		if crlf := strings.Index(text, "\r\n"); p.language == "bash" && crlf >= 0 {
 			c.error(p.path, 1+strings.Count(text[:crlf], "\n"), RuleScriptLineEnds, "has CRLF line ends, which a shell takes for part of each command: convert it to LF")
 		}
+	// execve(2) looks for the two bytes #! at the very beginning of the file.
 	case marked:
 		c.error(p.path, 1, RuleShebangBOM, "has a byte order mark before #!, so the kernel doesn't see the #! line: save it without one")
+	// The kernel takes the carriage return for a part of the name.
 	case strings.HasSuffix(first, "\r"):
 		c.error(p.path, 1, RuleScriptLineEnds, `has CRLF line ends, so its #! line asks for "%s\r", which no machine has: convert it to LF`, name)
 	case c.machine != nil && (direct != "" && !c.inSandbox(direct) || direct == "" && name != "" && !c.program(name)):
@@ -64,6 +67,8 @@ func shown(direct, name string) string {
 
 // shebangProgram is the program of a #! line: its name, and its path if the line
 // doesn't leave the search to env.
+// Options of env such as -S and assignments are skipped (env(1)). Both results are empty for
+// a line without a program.
 func shebangProgram(line string) (name, direct string) {
 	rest, ok := strings.CutPrefix(line, "#!")
 	words := strings.Fields(rest)
@@ -81,6 +86,7 @@ func shebangProgram(line string) (name, direct string) {
 	return "", ""
 }
 
+// It is "" for other programs. A version at the end of the name doesn't count: python3.11.
 func shebangLanguage(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	name, _ := shebangProgram(first)
@@ -106,6 +112,8 @@ func (c *check) inSandbox(direct string) bool {
 }
 
 // interpreter asks as an execution would.
+// It asks the Set as the executor does, so in a daemon it agrees with executions. Files
+// outside of scripts/ that are only imported are left out.
 func (c *check) interpreter(p program) {
 	if c.machine == nil || c.machine.Runtimes == nil || !strings.HasPrefix(p.path, "scripts/") && !p.isStarted() {
 		return

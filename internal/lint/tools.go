@@ -8,6 +8,8 @@ import (
 )
 
 // tools looks at the rules of allowed-tools.
+// permission.ParseRules judges the rules; this only turns its answers into findings. The
+// first case that applies decides.
 func (c *check) tools() {
 	rules := permission.ParseRules(c.skill.Manifest.AllowedTools, c.skill.BaseDir())
 	for _, e := range rules.Entries() {
@@ -38,6 +40,7 @@ func (c *check) toolProgram(line int, e permission.Entry) {
 			c.warn(c.manifest.file, line, RuleToolProgram,
 				"the rule %s allows %s, which is in no sandbox: name a program without its directory, or a file of the skill beneath {baseDir}", e.Text, name)
 		}
+	// A relative path with a slash, or a file beneath {baseDir}.
 	default:
 		if _, err := c.skill.Lookup(name); isMissing(err) {
 			c.warn(c.manifest.file, line, RuleToolProgram, "the rule %s allows %s, which the skill doesn't have", e.Text, name)
@@ -59,6 +62,7 @@ func (c *check) toolCode(line int, e permission.Entry) {
 
 // toolLine is the line of a rule: the first in the field that has its text, else
 // the field's.
+// The manifest doesn't keep the lines of the entries, so the text is searched for.
 func (c *check) toolLine(text string) int {
 	field := 0
 	for i, line := range c.manifest.lines[:c.manifest.body] {
@@ -92,6 +96,8 @@ func holdsRule(line, text string) bool {
 // commands looks at the command lines in the blocks of SKILL.md: an agent will run
 // them as they stand. Without allowed-tools none may run, and none is judged: such
 // a skill is for agents that run its scripts.
+// rules.Decide is the function that judges executions. A reason is said once, at the first
+// command that it refuses.
 func (c *check) commands() {
 	if !c.skill.Manifest.HasAllowedTools {
 		return
