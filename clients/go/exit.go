@@ -66,7 +66,7 @@ func (e *DaemonError) Error() string {
 		evidence := e.Outcome.GetEvidence()
 		return fmt.Sprintf("execution %s: setup failed: %s: %s", e.ID, evidence.GetSetupStep(), evidence.GetSetupError())
 	}
-	return fmt.Sprintf("execution %s: daemon lost: it died while the program ran", e.ID)
+	return fmt.Sprintf("execution %s: daemon lost: it died before the execution ended", e.ID)
 }
 
 // outcomeError returns the error of Wait for an outcome, or nil for success.

@@ -120,7 +120,7 @@ func TestDaemonErrors(t *testing.T) {
 		want    string
 	}{
 		{&pb.Outcome{End: pb.End_END_SETUP_FAILED, Evidence: &pb.Evidence{SetupStep: "cgroup", SetupError: "no space left"}}, "execution e1: setup failed: cgroup: no space left"},
-		{&pb.Outcome{End: pb.End_END_DAEMON_LOST}, "execution e1: daemon lost: it died while the program ran"},
+		{&pb.Outcome{End: pb.End_END_DAEMON_LOST}, "execution e1: daemon lost: it died before the execution ended"},
 	}
 	for _, test := range tests {
 		err := newRecord().outcome(test.outcome).serve().dial(t).Script("demo", "x.py").Run(t.Context())

@@ -55,7 +55,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"cancelled in the queue", &pb.Outcome{End: pb.End_END_CANCELLED}, 143, "skillrun: execution e1: cancelled\n"},
 		{"cancelled and exited well", &pb.Outcome{End: pb.End_END_CANCELLED, ExitCode: code(0)}, 143, "skillrun: execution e1: cancelled\n"},
 		{"setup failed", &pb.Outcome{End: pb.End_END_SETUP_FAILED, Evidence: &pb.Evidence{SetupStep: "mount", SetupError: "no space"}}, 125, "skillrun: execution e1: setup failed: mount: no space\n"},
-		{"daemon lost", &pb.Outcome{End: pb.End_END_DAEMON_LOST}, 125, "skillrun: execution e1: daemon lost: it died while the program ran\n"},
+		{"daemon lost", &pb.Outcome{End: pb.End_END_DAEMON_LOST}, 125, "skillrun: execution e1: daemon lost: it died before the execution ended\n"},
 		{"unheard of", &pb.Outcome{End: pb.End(99), ExitCode: code(0)}, 125, "skillrun: execution e1: 99\n"},
 		{"truncated", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(0), Stdout: &pb.Truncation{Truncated: true, DeliveredBytes: 10, TotalBytes: 20}}, 0,
 			"skillrun: execution e1: stdout truncated: 10 of 20 bytes delivered (--output raises the bound)\n"},

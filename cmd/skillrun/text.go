@@ -18,7 +18,7 @@ func endText(o *pb.Outcome) string {
 	case pb.End_END_SETUP_FAILED:
 		return "setup failed: " + o.GetEvidence().GetSetupStep() + ": " + o.GetEvidence().GetSetupError()
 	case pb.End_END_DAEMON_LOST:
-		return "daemon lost: it died while the program ran"
+		return "daemon lost: it died before the execution ended"
 	}
 	return (&skillrun.ExitError{Outcome: o}).Error()
 }

@@ -23,7 +23,7 @@ func TestEndText(t *testing.T) {
 		{&pb.Outcome{End: pb.End_END_OOM_KILLED}, "out of memory"},
 		{&pb.Outcome{End: pb.End_END_CANCELLED, Evidence: &pb.Evidence{CancelledBy: "drain"}}, "cancelled by drain"},
 		{&pb.Outcome{End: pb.End_END_SETUP_FAILED, Evidence: &pb.Evidence{SetupStep: "rootfs", SetupError: "no room"}}, "setup failed: rootfs: no room"},
-		{&pb.Outcome{End: pb.End_END_DAEMON_LOST}, "daemon lost: it died while the program ran"},
+		{&pb.Outcome{End: pb.End_END_DAEMON_LOST}, "daemon lost: it died before the execution ended"},
 	}
 	for _, test := range tests {
 		if got := endText(test.outcome); got != test.want {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,10 +83,14 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// The umask denies every user (except root) the socket until Chmod has set its mode.
-	old := syscall.Umask(0o777)
-	l, err := net.Listen("unix", path)
-	syscall.Umask(old)
+	// bind(2) gives the file the mode of the socket's inode. Mode 0 denies every user (except
+	// root) the socket until Chmod has set its mode.
+	closed := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var chmodErr error
+		err := c.Control(func(fd uintptr) { chmodErr = syscall.Fchmod(int(fd), 0) })
+		return errors.Join(err, chmodErr)
+	}}
+	l, err := closed.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, err
 	}

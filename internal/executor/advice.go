@@ -26,7 +26,7 @@ func advise(out Outcome, lost error) string {
 		}
 		return fmt.Sprintf("It needed more than its %s of memory; raise limits.memory_bytes (up to the skill's max_memory, if it has one) or let it work in smaller pieces. Files in /workspace, /tmp, HOME and /dev/shm count as memory.", size(l.MemoryBytes))
 	case DaemonLost:
-		return "The daemon died before this execution ended, and the program was killed with it; how far the program came is not known. Run it again only if doing its work twice does no harm."
+		return "The daemon died before this execution ended. If its program ran, it was killed with the daemon, and how far it came is not known. Run it again only if doing its work twice does no harm."
 	case SetupFailed:
 		switch out.Evidence.SetupStep {
 		case stepExec, stepDirectory, stepMemory:

@@ -91,8 +91,11 @@ type Executor struct {
 	start   startFunc
 
 	mu   sync.Mutex
-	live map[string]*run // queued and running, by ID
-	runs sync.WaitGroup  // one a live execution
+	live map[string]*run // accepted and not ended, by ID
+	// calls counts executions from their ticket on. Execute adds to it only under mu and
+	// before Drain closes the admission, so no call begins once Drain waits.
+	calls    sync.WaitGroup
+	deadline *cancellation // set when a drain has run out of time; ends what is accepted later
 }
 
 // A startFunc is [sandbox.Host.Start]; tests put another in its place. Its context bounds only
@@ -153,30 +156,42 @@ func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplica
 		return "", false, &BoundaryError{x.Missing}
 	}
 	// Before any other work, so that a refused request costs next to nothing.
-	ticket, err := x.admission.enter(req.Principal)
+	ticket, err := x.enter(req.Principal)
 	if err != nil {
 		return "", false, err
 	}
-	e, earlier, err := x.accept(ctx, req)
-	if e == nil {
+	r, earlier, err := x.accept(ctx, req)
+	if r == nil {
 		ticket.release()
+		x.calls.Done()
 		return earlier, earlier != "", err
 	}
-	r := newRun(e)
-	x.mu.Lock()
-	x.live[e.id] = r
-	x.mu.Unlock()
-	x.runs.Go(func() { x.run(r, ticket) })
+	go func() {
+		defer x.calls.Done()
+		x.run(r, ticket)
+	}()
 	goruntime.Gosched() // let the program start before a reader of its events
-	return e.id, false, nil
+	return r.id, false, nil
 }
 
-// accept approves and records a request; nothing runs yet. It returns one of three: an
-// execution, the ID of the earlier one that has this request's key, or an error.
+// enter takes a ticket and adds to x.calls. The caller must release the one and end the other.
+func (x *Executor) enter(who permission.Principal) (*ticket, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t, err := x.admission.enter(who)
+	if err == nil {
+		x.calls.Add(1)
+	}
+	return t, err
+}
+
+// accept approves and records a request; nothing runs yet. It returns one of three: a live
+// run, the ID of the earlier execution that has this request's key, or an error.
 //
-// The record comes last: the claim of the key and the header must be true. A stage that fails
-// after acquire releases the packages and the staged files again.
-func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earlier string, err error) {
+// The record comes last: the claim of the key and the header must be true. The run is live
+// before that, because Cancel may come as soon as the record shows the execution. A stage that
+// fails after acquire releases the packages and the staged files again.
+func (x *Executor) accept(ctx context.Context, req Request) (r *run, earlier string, err error) {
 	sk, err := x.Skills.Resolve(req.Skill)
 	if err != nil {
 		return nil, "", err
@@ -185,7 +200,8 @@ func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earli
 	if err != nil {
 		return nil, "", err
 	}
-	if e, err = x.newExecution(req, grant); err != nil {
+	e, err := x.newExecution(req, grant)
+	if err != nil {
 		return nil, "", err
 	}
 	if err := x.acquire(e, req.Python); err != nil {
@@ -195,7 +211,10 @@ func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earli
 		e.lease.Release()
 		return nil, "", err
 	}
+	r = newRun(e)
+	x.enliven(r)
 	if e.log, err = x.recordQueued(ctx, e); err != nil {
+		x.unlive(r)
 		e.lease.Release()
 		if removeErr := e.workspace.Remove(); removeErr != nil {
 			return nil, "", errors.Join(err, removeErr)
@@ -203,7 +222,25 @@ func (x *Executor) accept(ctx context.Context, req Request) (e *execution, earli
 		earlier, err = sameRequest(err, e.hash)
 		return nil, earlier, err
 	}
-	return e, "", nil
+	return r, "", nil
+}
+
+// enliven lets Cancel, Signal and Drain find a run.
+func (x *Executor) enliven(r *run) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.live[r.id] = r
+	if x.deadline != nil {
+		r.cancel(x.deadline)
+	}
+}
+
+// unlive undoes enliven, and frees the run's context.
+func (x *Executor) unlive(r *run) {
+	x.mu.Lock()
+	delete(x.live, r.id)
+	x.mu.Unlock()
+	r.end(nil)
 }
 
 // sameRequest returns the ID of the execution that has claimed a request's key, if their
@@ -308,17 +345,20 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 // Drain refuses new executions and waits for the running ones. When ctx is done it cancels
 // them. It returns after the last one has ended.
 func (x *Executor) Drain(ctx context.Context) {
+	x.mu.Lock()
 	x.admission.close()
+	x.mu.Unlock()
 	idle := make(chan struct{})
-	go func() { x.runs.Wait(); close(idle) }()
+	go func() { x.calls.Wait(); close(idle) }()
 	select {
 	case <-idle:
 		return
 	case <-ctx.Done():
 	}
 	x.mu.Lock()
+	x.deadline = &cancellation{by: "drain", reason: "the daemon stops", grace: x.CancelGrace}
 	for _, r := range x.live {
-		r.cancel(&cancellation{by: "drain", reason: "the daemon stops", grace: x.CancelGrace})
+		r.cancel(x.deadline)
 	}
 	x.mu.Unlock()
 	<-idle
@@ -354,11 +394,8 @@ func (x *Executor) find(id string) *run {
 // forget ends the life of a run. It releases the packages first; then the calls of Cancel
 // return, and then the owner of the request may free it.
 func (x *Executor) forget(r *run) {
-	x.mu.Lock()
-	delete(x.live, r.id)
-	x.mu.Unlock()
+	x.unlive(r)
 	r.lease.Release()
-	r.end(nil) // frees the context
 	close(r.done)
 	if r.ended != nil {
 		r.ended()

@@ -712,6 +712,64 @@ func TestDrainCancelsWhatIsLeft(t *testing.T) {
 	}
 }
 
+// When Drain returns, every accepted execution has ended, also those that were accepted while
+// it began.
+func TestDrainMissesNoExecution(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 5 {
+		x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return newFake(), nil })
+		ids := make(chan string, 8)
+		var calls sync.WaitGroup
+		for range cap(ids) {
+			calls.Go(func() {
+				id, _, err := x.Execute(t.Context(), scriptRequest())
+				switch {
+				case err == nil:
+					ids <- id
+				case !errors.Is(err, ErrDraining):
+					if _, full := errors.AsType[*SaturatedError](err); !full {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		x.Drain(over)
+		if running, queued, _ := x.Counts(); running+queued > 0 || len(x.live) > 0 {
+			t.Errorf("%d run, %d wait, %d are live after the drain", running, queued, len(x.live))
+		}
+		calls.Wait()
+		close(ids)
+		for id := range ids {
+			if e, err := x.Get(t.Context(), who, id); err != nil || e.State != Ended {
+				t.Errorf("%s: got %s, %v", id, e.State, err)
+			}
+		}
+	}
+}
+
+// Cancel finds an execution as soon as the record shows it, before its goroutine has begun.
+func TestAcceptedExecutionIsLive(t *testing.T) {
+	x := newExecutor(t, t.TempDir(), newFake().runs)
+	ticket, err := x.enter(who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := x.accept(t.Context(), scriptRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.find(r.id) != r {
+		t.Error("an accepted execution is not live")
+	}
+	r.cancel(&cancellation{by: "test"})
+	x.run(r, ticket)
+	x.calls.Done()
+	if e, err := x.Get(t.Context(), who, r.id); err != nil || e.Outcome.End != Cancelled || x.find(r.id) != nil {
+		t.Errorf("got %+v, %v; want CANCELLED", e.Outcome, err)
+	}
+}
+
 func TestLostExecutionsAreClosed(t *testing.T) {
 	dir := t.TempDir()
 	x := newExecutor(t, dir, newFake().runs) // whose process never ends

@@ -89,7 +89,8 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 
 // fill turns an outcome into the contract's fields.
 func (c CommandResult) fill(r run) (CommandResult, error) {
-	c.Stdout, c.Stderr, c.Artifacts = text(r.stdout), text(r.stderr), r.Artifacts
+	c.Stdout, c.Stderr = r.texts()
+	c.Artifacts = r.Artifacts
 	c.Truncated = r.cut()
 	c.ExecutionTime = float(r.Usage.Wall.Seconds())
 	switch r.End {
