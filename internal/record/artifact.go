@@ -41,6 +41,8 @@ func (s *Store) ArtifactDir(id string) string {
 // ArtifactDir. They replace earlier ones. Call it before End: artifacts are visible
 // after the end. If the disk is full the error is a *SpoolFullError, and some artifacts
 // may be recorded.
+// The order is: files into ArtifactDir, PutArtifacts, End. A crash in between leaves an
+// unended execution, and Reopen drops its artifacts.
 func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	l.mu.Lock()
 	err := l.writable()
@@ -78,6 +80,7 @@ func (l *Log) PutArtifacts(ctx context.Context, artifacts []Artifact) error {
 	return nil
 }
 
+// position is the number of the first of the batch.
 func insertArtifacts(ctx context.Context, tx *sql.Tx, row int64, position int, batch []Artifact) error {
 	insert, err := tx.PrepareContext(ctx, `
 		INSERT INTO artifacts (execution, path, position, size, sha256, executable) VALUES (?, ?, ?, ?, ?, ?)`)
@@ -86,6 +89,7 @@ func insertArtifacts(ctx context.Context, tx *sql.Tx, row int64, position int, b
 	}
 	defer insert.Close()
 	for i, a := range batch {
+		// Paths are BLOBs: SQLite text must be UTF-8, and a name on Linux need not be.
 		_, err := insert.ExecContext(ctx, row, []byte(a.Path), position+i, a.SizeBytes, a.SHA256, a.Executable)
 		if err != nil {
 			return err
@@ -95,6 +99,8 @@ func insertArtifacts(ctx context.Context, tx *sql.Tx, row int64, position int, b
 }
 
 // dropArtifacts removes the artifacts of l's execution.
+// The rows go first. A crash in between leaves files, which the next Reopen or the removal
+// of the execution removes.
 func (s *Store) dropArtifacts(ctx context.Context, l *Log) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM artifacts WHERE execution = ?", l.row); err != nil {
@@ -170,6 +176,7 @@ func (s *Store) OpenArtifact(ctx context.Context, tenant, id, path string) (*os.
 		return nil, Artifact{}, fmt.Errorf("record %s: artifact %q: %w", id, path, err)
 	}
 	name := filepath.Join(s.ArtifactDir(id), strconv.FormatInt(position, 10))
+	// The file's name is its position, so no path of a script is used on the host.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		err = ErrNotFound // removed since

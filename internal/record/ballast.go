@@ -16,6 +16,8 @@ const ballastBytes = 16 << 20
 // ballast is a file that holds disk space and nothing else. Once the disk is full the
 // space is given up. The store then takes no output and no new executions until the
 // file has its space again, so that the room goes to ends.
+// fallocate(2) reserves blocks without writing them; a sparse file would hold nothing. held
+// is read without mu, because each Append asks for it.
 type ballast struct {
 	f    *os.File
 	mu   sync.Mutex
@@ -32,6 +34,7 @@ func openBallast(path string) (*ballast, error) {
 }
 
 // fill takes the space if it isn't held, and says why if it can't.
+// Create and Sweep call it, so room that was freed in the meantime becomes ballast first.
 func (b *ballast) fill() error {
 	if b.held.Load() {
 		return nil

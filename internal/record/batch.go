@@ -26,6 +26,10 @@ const (
 )
 
 // batch holds the changes that are in the journal and not in the database yet.
+// A change takes two steps: add appends it to the journal and to pending under one lock, so
+// both have the same order; flush applies pending in that order and stores the number of the
+// last one in the same transaction. After a crash the journal's entries above that number
+// are exactly the changes that the database lacks.
 type batch struct {
 	mu      sync.Mutex
 	journal *journal.Journal
@@ -117,6 +121,7 @@ func (b *batch) creates(id string) bool {
 	})
 }
 
+// The journal comes first: after an error neither has the change.
 func (b *batch) add(entry []byte, change []statement) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,6 +133,7 @@ func (b *batch) add(entry []byte, change []statement) error {
 }
 
 // flush applies all changes that were recorded before the call.
+// After an error the changes stay pending, and a later flush tries again.
 func (s *Store) flush(ctx context.Context) error {
 	s.batch.flushing.Lock()
 	defer s.batch.flushing.Unlock()
@@ -141,6 +147,8 @@ func (s *Store) flushFirst(ctx context.Context, n int) error {
 	for ; n > 0; n -= maxBatch {
 		b.mu.Lock()
 		changes := slices.Clone(b.pending[:min(n, maxBatch)])
+		// Entries are numbered without a gap and pending holds the newest ones, so the
+		// number of the last change of this batch follows from the counts.
 		seq := b.journal.Last() - uint64(len(b.pending)-len(changes))
 		b.mu.Unlock()
 		if err := s.apply(ctx, changes, seq); err != nil {
@@ -167,6 +175,7 @@ func (s *Store) flushFirst(ctx context.Context, n int) error {
 }
 
 // apply runs changes in one transaction. The last one is entry seq of the journal.
+// WithoutCancel: a caller that gives up must not stop changes of others.
 func (s *Store) apply(ctx context.Context, changes [][]statement, seq uint64) error {
 	return s.write(context.WithoutCancel(ctx), func(ctx context.Context, tx *sql.Tx) error {
 		for _, change := range changes {

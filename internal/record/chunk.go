@@ -7,6 +7,8 @@ import (
 
 // A chunk is the memory of one read, which the events in it share. A pool takes it
 // back after the last release. Without that release the garbage collector frees it.
+// An output stream of some hundred MiB/s would otherwise make as much garbage. A reader that
+// keeps one event keeps the whole chunk.
 type chunk struct {
 	bytes   [chunkBytes]byte
 	holders atomic.Int32 // the reader, until its next read, and the events
@@ -29,6 +31,7 @@ func newBytes(size int) ([]byte, *chunk) {
 	}
 	c := chunks.Get().(*chunk)
 	c.holders.Store(1)
+	// The capacity ends there, so an append can't write into another event's bytes.
 	return c.bytes[:size:size], c
 }
 

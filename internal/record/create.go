@@ -102,6 +102,9 @@ func (s *Store) isNew(ctx context.Context, id string) error {
 }
 
 // claim runs the change that creates x, which has a key, and waits for the disk.
+// It goes around the journal: a claim must be on the disk before its caller learns of it,
+// and a commit of db.claims syncs. The query and the insertion are one transaction with the
+// write lock, so two claims of one key can't both find it free.
 func (s *Store) claim(ctx context.Context, x *Execution, change []statement) error {
 	taken := false
 	err := s.db.update(ctx, s.db.claims, func(ctx context.Context, tx *sql.Tx) error {
@@ -127,6 +130,8 @@ func (s *Store) claim(ctx context.Context, x *Execution, change []statement) err
 }
 
 // number returns the number of a new row.
+// Numbers grow even if the clock goes back, so listings keep their order and page tokens
+// stay valid.
 func (s *Store) number(created int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,6 +140,7 @@ func (s *Store) number(created int64) int64 {
 }
 
 // createStatements adds row n for x, as queued.
+// The caller's slices are cloned, because the change waits after Create has returned.
 func createStatements(n int64, x *Execution, header []byte) ([]statement, error) {
 	labels, err := json.Marshal(x.Labels)
 	if err != nil {

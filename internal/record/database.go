@@ -15,6 +15,8 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
+// SQLite runs in WAL mode (sqlite.org/wal.html): queries see the last commit and don't wait
+// for the writer.
 const (
 	// busyTimeout is how long SQLite waits for a lock. Writers of this process wait for
 	// each other in update. So SQLite waits only for another program that has the file
@@ -36,6 +38,8 @@ const (
 // database is the SQLite file. Two connections write, one at a time. A commit of claims
 // is on the disk when it returns (synchronous=FULL). A commit of states is with the
 // kernel (synchronous=NORMAL), and survives the process only.
+// writing serializes the writers. SQLite would make a second one poll (busy_timeout), which
+// is slower and unfair.
 type database struct {
 	path    string
 	claims  *sql.DB
@@ -71,6 +75,9 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 }
 
 // openPool returns at most n connections to the database at path.
+// Every option is set on each new connection by the driver, from the query of the URI.
+// _txlock=immediate takes the write lock at BEGIN: a transaction that reads first and then
+// writes could fail with SQLITE_BUSY otherwise (sqlite.org/lang_transaction.html).
 func openPool(path string, n int, options url.Values) *sql.DB {
 	options.Set("_journal_mode", "WAL")
 	options.Set("_foreign_keys", "1")
@@ -98,6 +105,7 @@ func (c connector) Connect(context.Context) (driver.Conn, error) { return c.driv
 func (c connector) Driver() driver.Driver                        { return c.driver }
 
 // check checks every page of the database, unless it has more than maxCheckedBytes.
+// quick_check reads every page but does not compare indexes with tables.
 func (d *database) check(ctx context.Context) error {
 	fi, err := os.Stat(d.path)
 	if err != nil {

@@ -19,6 +19,8 @@ import (
 // *OutcomeTooLargeError. After any other error the log is closed and readers have seen
 // the end, but the row is not closed. The next Open closes the row if the spool is a
 // file with the end in it. Otherwise Unended returns the execution.
+// The state logEnding keeps other writers out while l.mu is free, so readers go on during
+// the write to the journal.
 func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time) error {
 	if end == "" || len(end) > maxEnd {
 		return fmt.Errorf("record %s: end %q: not 1 to %d bytes", l.id, end, maxEnd)
@@ -43,6 +45,8 @@ func (l *Log) End(ctx context.Context, end string, outcome []byte, at time.Time)
 
 // beginEnd closes the log to other writers, and writes the end to the file if there
 // is one. It returns the size of the spool then, and its index.
+// A spool in the database gets no end event: the row has all of it. A file gets one, so that
+// a file alone tells how its execution ended.
 func (l *Log) beginEnd(e *Event) (size int64, index []byte, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -94,6 +94,8 @@ func (e *NewerError) Error() string {
 }
 
 // isFull reports whether the disk is full, by an error of a file or of SQLite.
+// EDQUOT is a quota on the file system (quotactl(2)); SQLite reports both as SQLITE_FULL or
+// keeps the number in SystemErrno.
 func isFull(err error) bool {
 	var e sqlite3.Error
 	if errors.As(err, &e) {

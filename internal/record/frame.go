@@ -45,6 +45,7 @@ type badFrame string
 func (b badFrame) Error() string { return string(b) }
 
 // putFrame fills in the fixed part of e's frame. sum is the checksum of data.
+// The bytes from 4 on must be filled in before the checksum, which covers them.
 func putFrame(h *[frameSize]byte, e Event, data []byte, sum uint32) {
 	binary.LittleEndian.PutUint32(h[4:], uint32(len(data)))
 	binary.LittleEndian.PutUint64(h[8:], e.Seq)
@@ -57,6 +58,7 @@ func putFrame(h *[frameSize]byte, e Event, data []byte, sum uint32) {
 // decodeFrame reads the frame at the start of b. The event's data is a part of
 // b. size is how long the frame is; with errShort it is how much of it must be
 // there to go on, more than len(b). Any other error is a badFrame.
+// Lengths are checked before anything is sliced: a file on disk may be damaged anywhere.
 func decodeFrame(b []byte) (e Event, size int, err error) {
 	if len(b) < frameSize {
 		return Event{}, frameSize, errShort

@@ -6,6 +6,7 @@ import (
 )
 
 // frames reads one frame after the other from a spool.
+// It has one reader and no lock. Events point into buf, which next never changes again.
 type frames struct {
 	f   io.ReaderAt
 	pos int64  // of the next frame in the file

@@ -22,6 +22,9 @@ type indexEntry struct {
 // reader that resumes starts at the last entry before the event it wants. The index
 // is in memory while the log is open, and in the row afterwards. The zero value
 // belongs to an empty spool.
+// With entries 256 KiB apart, 1024 of them cover 256 MiB; each time the list is full every
+// second entry goes and the distance doubles. So the index of any spool has at most 1024
+// entries.
 type index struct {
 	entries []indexEntry
 	every   int64

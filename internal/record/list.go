@@ -16,6 +16,7 @@ const (
 	// MaxPage bounds what can be asked for.
 	MaxPage = 1000
 	// pageBytes bounds the details and outcomes on a page; the last item may exceed it.
+	// A response of gRPC has at most 4 MiB by default at the receiver.
 	pageBytes = 2 << 20
 )
 
@@ -92,6 +93,8 @@ func pageSize(asked int) int {
 
 // query is f as SQL, for at most limit rows. A filter with labels searches the index
 // of the first label, which has the same order.
+// n is the primary key and grows with time, so "newest first" and the page token need no
+// sort. Values only come in as arguments; the text has no part of a request.
 func (f Filter) query(limit int) (string, []any, error) {
 	var q strings.Builder
 	var args []any

@@ -17,6 +17,8 @@ type Log struct {
 	store *Store
 	id    string
 
+	// mu guards the fields below. It is held during the write of an event, so that events
+	// have one order. Readers take it for moments only, to learn of new events.
 	mu      sync.Mutex
 	tenant  string
 	row     int64 // its number
@@ -140,6 +142,7 @@ func (l *Log) abandon() {
 
 // finish closes the file, unless a reader uses it, and wakes all readers. l.mu is
 // held.
+// Readers that wait see the new state; readers that read on keep the file open.
 func (l *Log) finish() {
 	if l.f != nil && l.readers == 0 {
 		l.f.Close() // nothing is buffered in it
@@ -166,6 +169,7 @@ func (l *Log) leave() {
 }
 
 // published returns the size of the spool, in bytes, as readers see it.
+// For an open log the row has no size yet; Sweep asks here.
 func (l *Log) published() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,6 +177,8 @@ func (l *Log) published() int64 {
 }
 
 // announce wakes the readers that wait for a change. l.mu is held.
+// A new channel is made by the next reader that waits, so a log without readers costs
+// nothing.
 func (l *Log) announce() {
 	if l.wake != nil {
 		close(l.wake)
@@ -193,6 +199,7 @@ func (l *Log) writable() error {
 }
 
 // failure returns err for callers of this package.
+// It turns a full disk into a *SpoolFullError, which callers branch on.
 func (l *Log) failure(err error) error {
 	if isFull(err) {
 		return &SpoolFullError{ID: l.id, Err: err}

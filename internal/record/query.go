@@ -10,6 +10,7 @@ import (
 )
 
 // row is an execution with columns for the store only.
+// n is the key that other tables use; IDs are for callers.
 type row struct {
 	Execution
 	n          int64
@@ -26,6 +27,7 @@ const selectColumns = `
 const selectRow = selectColumns + " FROM executions AS e "
 
 // scanRow reads what selectRow selects.
+// A damaged column of labels costs the labels, not the execution.
 func scanRow(scan func(...any) error) (*row, error) {
 	var x row
 	var labels []byte
@@ -66,6 +68,7 @@ func getRow(ctx context.Context, q querier, where string, args ...any) (*row, er
 }
 
 // refresh sets LastSeq of an open execution, which its row doesn't have.
+// An update of the row for each event would cost a transaction each.
 func (s *Store) refresh(x *Execution) {
 	if l := s.liveLog(x.ID); l != nil {
 		l.mu.Lock()

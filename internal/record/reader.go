@@ -13,6 +13,9 @@ import (
 
 // Reader reads the events of one execution at its own pace: it holds up neither
 // the execution nor other readers. It is for one goroutine at a time.
+// A reader is in one of three ways: joined to an open log (memory or the log's file),
+// following a log whose file was closed, or replaying an ended execution. It reads up to
+// limit; while log is set, wait raises limit.
 type Reader struct {
 	id     string
 	frames frames
@@ -82,6 +85,8 @@ func (r *Reader) join(l *Log, tenant string) bool {
 // shared is the spool of a log, for readers that joined the log.
 type shared Log
 
+// Once mem is nil the file has the same bytes at the same positions, so a reader doesn't
+// notice the move.
 func (l *shared) ReadAt(b []byte, at int64) (int, error) {
 	l.mu.Lock()
 	mem, f := l.mem, l.f
@@ -97,6 +102,7 @@ func (l *shared) ReadAt(b []byte, at int64) (int, error) {
 }
 
 // follow makes r a reader of a log whose file is closed: it opens the file again.
+// The log's execution has just ended, or its spool could not be used.
 func (r *Reader) follow(l *Log) error {
 	l.mu.Lock()
 	failed := l.state == logFailed
@@ -209,6 +215,7 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 }
 
 // wait returns when the log has more events, or is closed.
+// It may return without a new event; Next looks again.
 func (r *Reader) wait(ctx context.Context) error {
 	l := r.log
 	l.mu.Lock()

@@ -31,6 +31,11 @@
 // Every query names a tenant, and finds no execution of another tenant. Inputs,
 // environments and programs are never stored here. The caller fills Detail and
 // Outcome; this package does not read them.
+//
+// Locks, in the order in which they are taken: Store.sweeping, Log.mu, batch.flushing,
+// batch.mu, database.writing. Store.mu and ballast.mu are held for moments, and no other lock
+// is taken under them. So Append may apply changes while it holds its Log.mu, but nothing
+// that applies changes may take a Log.mu.
 package record
 
 import (

@@ -12,6 +12,7 @@ import (
 // Unended returns the executions of all tenants that an earlier process left unended,
 // oldest first. An execution that was reopened is not among them, and neither is one
 // whose row can't be read, which Open logs.
+// The executor reopens each one and ends it as DAEMON_LOST.
 func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 	s.flushForQuery(ctx)
 	all, _, err := s.unended(ctx)
@@ -74,6 +75,7 @@ func (s *Store) closeEnded(ctx context.Context) error {
 	return nil
 }
 
+// This is the case of a crash between writeEnd and the journal.
 func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 	if !x.inFile {
 		return nil // the row itself records the end

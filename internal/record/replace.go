@@ -41,6 +41,8 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 	return s.openRecord(ctx)
 }
 
+// The order matters: blank check, database, journal, waiting changes, garbage, ends in
+// files. Each step relies on the ones before it.
 func (s *Store) openRecord(ctx context.Context) error {
 	left := false
 	for _, name := range []string{spoolsName, artifactsName} {
@@ -141,6 +143,8 @@ func (s *Store) replaceJournal(ctx context.Context, damage error) (first uint64,
 
 // quarantine moves files of dir into a new directory in it, and returns that. With a
 // damaged database all files must go, because it can't tell whose they are.
+// Nothing is deleted: an operator may still rescue something with sqlite3. The time in the
+// name keeps two quarantines apart.
 func quarantine(dir string, names ...string) (string, error) {
 	aside := filepath.Join(dir, "corrupt-"+time.Now().UTC().Format("20060102T150405.000000000Z"))
 	if err := os.Mkdir(aside, 0o700); err != nil {

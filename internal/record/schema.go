@@ -100,6 +100,7 @@ func migrate(ctx context.Context, db *sql.DB, path string, steps []string) error
 	return nil
 }
 
+// PRAGMA user_version is part of the transaction, so step and version change together.
 func migrateOne(ctx context.Context, db *sql.DB, step string, version int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -26,6 +26,7 @@ const maxInRows = 64 << 10
 var errNoSpool = errors.New("spool can't be used")
 
 // newSpool returns a spool with its first event.
+// The header is in the row too (column header), from which this writes it again.
 func newSpool(created time.Time, header []byte) []byte {
 	var head [frameSize]byte
 	putFrame(&head, Event{Seq: 1, Time: created, Kind: KindHeader}, header, crc32.Checksum(header, castagnoli))
@@ -78,6 +79,8 @@ func (l *Log) makeRoom(ctx context.Context, data int) error {
 // moveToFile writes the spool to a file, then records in the row that the file counts.
 // After a crash in between the frames count, and the removal of the execution removes
 // the file. l.mu is held.
+// It happens at most once in the life of a log. The two statements are one change, so the
+// database never has both or neither.
 func (l *Log) moveToFile(ctx context.Context) error {
 	f, err := os.OpenFile(l.store.spoolPath(l.id), os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -95,6 +98,8 @@ func (l *Log) moveToFile(ctx context.Context) error {
 
 // addRow records e as the next event, together with the statements also, and shows e to
 // readers. For urgent see Store.record. l.mu is held.
+// The journal has the frame before readers see it: no reader gets an event that a crash of
+// the process could take back.
 func (l *Log) addRow(ctx context.Context, urgent bool, e Event, data []byte, sum uint32, also ...statement) error {
 	e.Seq = l.seq + 1
 	putFrame(&l.head, e, data, sum)
@@ -147,6 +152,8 @@ func (l *Log) writeFrame(e Event, data []byte, sum uint32) error {
 }
 
 // writeParts writes the parts to f, one after the other, beginning at pos.
+// pwritev(2) may write less than asked, at the end of the space for example; then it goes on
+// with the rest, and the next call returns the reason.
 func writeParts(f *os.File, parts [][]byte, pos int64) error {
 	parts = slices.DeleteFunc(parts, func(p []byte) bool { return len(p) == 0 })
 	for len(parts) > 0 {
@@ -231,6 +238,7 @@ func scan(f *os.File) (scanned, error) {
 }
 
 // scanFrames is scan for a spool of size bytes that begins with the magic.
+// Everything after an end, or after a number out of order, is ignored.
 func scanFrames(f io.ReaderAt, size int64) (scanned, error) {
 	r := frames{f: f, pos: int64(len(spoolMagic))}
 	at := scanned{size: r.pos}

@@ -11,6 +11,7 @@ import (
 
 // A statement is one of the queries below with its arguments: each an int64, a string
 // or a []byte. Statements are the changes that wait in the journal.
+// A change is data and not a function, because it must survive in the journal.
 type statement struct {
 	query query
 	args  []any
@@ -77,6 +78,8 @@ const (
 
 // encodeStatements returns an entry for the journal: for each statement its query, the
 // number of its arguments, and the arguments.
+// Only types that SQLite has are encoded; any other is a mistake in this package, hence the
+// panic.
 func encodeStatements(statements []statement) []byte {
 	var b []byte
 	for _, s := range statements {

@@ -43,6 +43,7 @@ type Config struct {
 
 // Store is the record of all executions. Its methods can be called from any
 // number of goroutines.
+// In the daemon only the executor adds executions. cmd/skillrund calls Sweep.
 type Store struct {
 	config  Config
 	log     *slog.Logger
@@ -51,7 +52,8 @@ type Store struct {
 	ballast *ballast
 	batch   batch
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards live, lastRow and lastID.
 	live    map[string]*Log // by execution; nil once closed
 	lastRow int64           // the newest row's number
 	lastID  string          // the last ID, in the order of strings, that an execution has or had
@@ -104,6 +106,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if s.ballast, err = openBallast(filepath.Join(s.config.Dir, ballastName)); err != nil {
 		return err
 	}
+	// A full disk doesn't stop the start: what there is can still be read and removed.
 	if err := s.ballast.fill(); err != nil {
 		s.log.Warn(warnFull, "err", err)
 	}
@@ -111,6 +114,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 }
 
 // lockDir takes the lock that goes with the process.
+// flock(2) goes with the open file, so the kernel drops it when the process dies.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -126,6 +130,7 @@ func lockDir(path string) (*os.File, error) {
 }
 
 // mkdirSynced makes a directory whose name survives the loss of power.
+// A directory's name is on disk only after fsync of its parent (fsync(2)).
 func mkdirSynced(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		if errors.Is(err, os.ErrExist) {
@@ -220,6 +225,7 @@ func (s *Store) spoolPath(id string) string {
 
 // write runs f in a transaction. If the disk is full, it gives up the ballast and
 // tries again.
+// Flushes of the journal, artifacts and removals come here; a new end goes to the journal.
 func (s *Store) write(ctx context.Context, f updateFunc) error {
 	err := s.db.update(ctx, s.db.states, f)
 	if isFull(err) {

@@ -25,6 +25,7 @@ type expired struct {
 // ended more than MaxAge before now, then the oldest until all executions together,
 // open ones too, are within MaxBytes. It returns the number of removed executions and
 // of their bytes. Open readers and artifacts stay readable.
+// cmd/skillrund calls it at its start and then at intervals.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed int64, err error) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
@@ -57,6 +58,7 @@ func (s *Store) sweepBytes(ctx context.Context, removed int, freed int64) (int, 
 }
 
 // bytes returns the bytes of spools, artifacts and rows together.
+// Rows of open executions have no spool_bytes yet; their logs know the size.
 func (s *Store) bytes(ctx context.Context) (int64, error) {
 	var total int64
 	err := s.db.queries.QueryRowContext(ctx, `
@@ -117,6 +119,8 @@ func (s *Store) oldest(ctx context.Context, before int64) ([]expired, error) {
 
 // remove removes the rows of a batch, then its files. In between the database lists
 // the files as garbage.
+// Labels, frames and artifacts go with the row (ON DELETE CASCADE). A crash after the commit
+// leaves files that garbage names, and Open removes them.
 func (s *Store) remove(ctx context.Context, batch []expired) error {
 	err := s.write(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, d := range batch {

@@ -30,6 +30,8 @@ func (e *CodeError) Error() string { return "code: " + e.Reason }
 // caller's arguments start at sys.argv[1], $1, process.argv[1] (node has no script
 // name there) or ARGV[0]. The error is a *LanguageError, a *CodeError, a *MissingError
 // or a *VenvError.
+// The size is checked here, because execve(2) would fail with E2BIG only after a sandbox was
+// made for it.
 func (s *Set) ForCode(sk *skill.Skill, language, text string) (Invocation, error) {
 	program := language
 	switch language {

@@ -25,7 +25,7 @@ const (
 	// versionGrace bounds how long its pipes may stay open after its end.
 	versionGrace = time.Second
 	// versionBytes bounds how much of its output is read.
-	versionBytes = 4 << 10
+	versionBytes = 4 << 10 // programs print one line
 )
 
 // A finder looks for programs in a root file system with a sandbox's view of it.
@@ -45,6 +45,7 @@ func (f finder) searchPath() []string {
 
 // find returns the path of a program in the sandbox and the path that its links
 // resolve to.
+// A program without an executable bit is passed over, as execvp(3) does with EACCES.
 func (f finder) find(name string) (program, target string, ok bool) {
 	for _, dir := range f.searchPath() {
 		target, ok := f.resolve(dir + "/" + name)
@@ -60,6 +61,7 @@ func (f finder) find(name string) (program, target string, ok bool) {
 }
 
 // names lists the programs on the search path whose names match, in order.
+// An image's directory may be huge, so readDirInside reads at most maxEntries of it.
 func (f finder) names(pattern *regexp.Regexp) []string {
 	var names []string
 	for _, dir := range f.searchPath() {
@@ -80,6 +82,8 @@ func (f finder) names(pattern *regexp.Regexp) []string {
 // resolve follows the links of a path within the root file system. On this machine
 // only links in usr, in etc/alternatives and at the top level (bin -> usr/bin) count,
 // and the result must lie in usr: a sandbox sees nothing else of this machine.
+// filepath.EvalSymlinks would resolve absolute links against this machine's root instead of
+// the image's.
 func (f finder) resolve(name string) (target string, ok bool) {
 	at, pending, links := "", strings.Split(name, "/"), 0
 	for len(pending) > 0 {
@@ -88,6 +92,7 @@ func (f finder) resolve(name string) (target string, ok bool) {
 		switch part {
 		case "", ".":
 			continue
+		// At the root ".." stays at the root, as in the kernel (path_resolution(7)).
 		case "..":
 			if at = path.Dir(at); at == "." {
 				at = ""
@@ -134,6 +139,8 @@ func (f finder) linkCounts(name string) bool {
 var versionNumber = regexp.MustCompile(`[0-9]+\.[0-9]+(\.[0-9]+)?`)
 
 // version runs a program with --version, without environment and input.
+// The program belongs to this machine's root and is trusted as much as the daemon's own
+// libraries. WaitDelay ends the wait if a child of the program keeps the pipe open.
 func (f finder) version(ctx context.Context, target string) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -152,6 +159,7 @@ func (f finder) version(ctx context.Context, target string) string {
 // A limitedBuffer keeps the first versionBytes and discards the rest.
 type limitedBuffer struct{ bytes.Buffer }
 
+// It never fails: a short write would end the program with SIGPIPE or an error.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), versionBytes-b.Len())])
 	return len(p), nil

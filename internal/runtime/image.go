@@ -17,6 +17,7 @@ import (
 
 // An Image is a root file system that sandboxes see in place of this machine's
 // /usr. The zero Image is this machine.
+// It is comparable, and is used as a key of maps.
 type Image struct {
 	Name   string // in the configuration
 	Dir    string // on the host; untrusted, so its links are resolved within it
@@ -47,6 +48,7 @@ func (i Image) Program(name string) (string, bool) {
 
 // hiddenDirs are top-level directories of an image that no sandbox sees. The sandbox
 // has its own directories at these paths.
+// It must agree with the hidden reservedDirs in sandbox/rootfs_image.go.
 var hiddenDirs = []string{"dev", "home", "opt", "proc", "run", "skills", "sys", "tmp", "workspace"}
 
 // Languages returns the keys that Route accepts: the languages of Runtime.
@@ -71,6 +73,7 @@ func (s *Set) Route(by map[string]*Set) *Set {
 }
 
 // of returns the set that a program such as python3.11 or bash belongs to.
+// The other set gets the caller's choice of a Python, since With was called on s.
 func (s *Set) of(program string) *Set {
 	if len(s.others) == 0 {
 		return s
@@ -91,6 +94,7 @@ func (s *Set) of(program string) *Set {
 }
 
 // ofCommand returns the set that a command line belongs to.
+// Only one root file system can be used for a line, so the first interpreter decides.
 func (s *Set) ofCommand(commands []string) *Set {
 	for _, command := range commands {
 		name := path.Base(command)
@@ -142,6 +146,8 @@ func (s *Set) missing(program, file string) error {
 // OpenInside opens a regular file or a directory of a root file system for reading.
 // It resolves links within root, as a sandbox would. For this machine's root "/" it
 // opens the path as it stands.
+// The second open goes through /proc/self/fd and so opens the same inode that was judged,
+// whatever has happened to the path since (proc_pid_fd(5)). The caller closes the file.
 func OpenInside(root, name string) (*os.File, error) {
 	if root == "/" {
 		return os.Open(path.Join(root, name))
@@ -200,6 +206,8 @@ type Asker func(ctx context.Context, args []string, mounts []Mount) []byte
 
 // AskEmbedded reports whether the embedded CPython runs in an image, which must have
 // the loader and the C library.
+// A CPython that is linked to glibc does not start in an image with musl. The answer is the
+// only test, because looking for the loader's file would be a guess.
 func (i *Installation) AskEmbedded(ctx context.Context, ask Asker) bool {
 	answer := ask(ctx, []string{EmbeddedDir + "/bin/python3", "--version"}, []Mount{{Source: i.Dir, Target: EmbeddedDir}})
 	return versionNumber.Find(answer) != nil

@@ -7,6 +7,7 @@ import (
 
 // commonModules are small modules of Python's standard library. Importing them has no side
 // effects, and most scripts of skills use some of them.
+// The time to fork grows with the memory of the zygote, so the list has small modules only.
 var commonModules = []string{
 	"argparse", "base64", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "fractions",
 	"functools", "glob", "hashlib", "html", "io", "itertools", "json", "logging", "math", "operator", "os", "pathlib", "platform", "random",
@@ -37,6 +38,8 @@ var moduleName = regexp.MustCompile(`(?:^|,)[ \t]*([A-Za-z_]\w*)`)
 // zygote forks faster. Otherwise it returns the common modules, and those large modules
 // that the text seems to import. A wrong guess only costs time: an unused module changes
 // nothing but sys.modules, and a missing one is imported when the text uses it.
+// The result is sorted, because it is part of the key of a Python zygote: two texts with the
+// same modules share one zygote.
 func Preloads(text []byte) []string {
 	var large []string
 	plain := true
@@ -61,6 +64,7 @@ func CommonPreloads() []string { return slices.Clone(commonModules) }
 func AllPreloads() []string { return slices.Concat(commonModules, largeModules) }
 
 // imports returns the top-level names of the modules that the text seems to import.
+// It reads lines and no syntax: an import in a string counts, and that only costs time.
 func imports(text []byte) (names []string) {
 	for _, line := range importLine.FindAllSubmatch(text, -1) {
 		if line[2] != nil {
@@ -86,6 +90,8 @@ var searching = []*regexp.Regexp{
 
 // SearchesElsewhere reports whether a Python that runs the text may search other
 // directories for modules than at its start. It errs on the side of yes.
+// Such a text gets a Python that has not imported anything for it, since another sys.path
+// could give other modules of the same names.
 func SearchesElsewhere(text []byte) bool {
 	return slices.ContainsFunc(searching, func(r *regexp.Regexp) bool { return r.Match(text) })
 }

@@ -19,6 +19,8 @@ import (
 )
 
 // InstallConfig is the source and the destination of the embedded CPython.
+// The bundle is a separate program, so that a daemon can be built and shipped without the
+// CPython (docs/decisions/0005-embedded-python-is-a-separate-program.md).
 type InstallConfig struct {
 	// Dir is where CPythons are unpacked. Install creates it, owned by root, mode 0700.
 	Dir string
@@ -29,6 +31,8 @@ type InstallConfig struct {
 }
 
 // An Installation is an unpacked CPython. Until it is closed no Install removes it.
+// The shared flock(2) on its directory says that it is in use. The kernel drops the lock
+// when the process dies, so a crash leaves no stale lock.
 type Installation struct {
 	// Dir is the directory on the host to mount at EmbeddedDir. Its subdirectory pip
 	// has pip, for PYTHONPATH.
@@ -89,6 +93,8 @@ func Install(ctx context.Context, c InstallConfig) (*Installation, error) {
 
 // install is Install without the prefix of its errors. It holds the exclusive lock of Dir
 // until the installation is locked, so that no other process removes it.
+// Order: exclusive lock, look, remove what is unused, unpack if needed, shared lock on the
+// result. The exclusive lock ends with the deferred Close.
 func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	name, version, err := askBundle(ctx, c.Bundle)
 	if err != nil {
@@ -105,6 +111,7 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 	if err := lockExclusive(ctx, only); err != nil {
 		return nil, err
 	}
+	// The look comes before the removal: keep must name the copy that is used.
 	place := intact(c, name)
 	keep := name
 	if place != "" {
@@ -132,6 +139,7 @@ func install(ctx context.Context, c InstallConfig) (*Installation, error) {
 }
 
 // askBundle runs a bundle to learn the name and version of its content.
+// Without arguments a bundle prints the name and exits.
 func askBundle(ctx context.Context, bundle string) (name, version string, err error) {
 	out, err := runBundle(ctx, bundle)
 	if err != nil {
@@ -147,6 +155,7 @@ func askBundle(ctx context.Context, bundle string) (name, version string, err er
 
 // runBundle runs a bundle, which the kernel kills when this process dies. It gets an
 // empty environment: the daemon's may hold secrets.
+// Its output is bounded by versionBytes, because only the name and error texts are read.
 func runBundle(ctx context.Context, bundle string, args ...string) (stdout string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
@@ -179,6 +188,7 @@ func placesOf(dir, name string) []string {
 }
 
 // intact returns the first place whose content matches its manifest, or "".
+// Damage is logged and not an error: Install can unpack again.
 func intact(c InstallConfig, name string) string {
 	for _, place := range placesOf(c.Dir, name) {
 		damage := checkManifest(place)
@@ -195,6 +205,8 @@ func intact(c InstallConfig, name string) string {
 // replace unpacks into a new directory and renames it to the first place that it can
 // free. It moves the old content of that place away and removes it unless an
 // Installation holds it open.
+// It tries another name if one can't be freed, so that a broken directory, or one that a
+// file system refuses to rename, doesn't keep the daemon without a Python.
 func replace(ctx context.Context, c InstallConfig, name string) (place string, err error) {
 	tmp, err := os.MkdirTemp(c.Dir, newPrefix)
 	if err != nil {
@@ -223,6 +235,8 @@ func replace(ctx context.Context, c InstallConfig, name string) (place string, e
 
 // fill unpacks into dir, writes the manifest, and syncs everything to disk before the
 // rename makes it visible.
+// --target is the path in sandboxes. It differs from root, where the bundle writes, and
+// compiled files hold the path of their source.
 func fill(ctx context.Context, c InstallConfig, dir string) error {
 	root := filepath.Join(dir, rootName)
 	if err := os.Mkdir(root, 0o755); err != nil {
@@ -241,6 +255,7 @@ func fill(ctx context.Context, c InstallConfig, dir string) error {
 }
 
 // moveAway frees a name by renaming the directory there. It does not remove it.
+// A running sandbox that has mounted the directory keeps it: rename(2) doesn't touch mounts.
 func moveAway(ctx context.Context, c InstallConfig, place string) error {
 	if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -258,6 +273,7 @@ func moveAway(ctx context.Context, c InstallConfig, place string) error {
 
 // removeUnused removes every entry that no Installation holds open, except keep and
 // the lock.
+// It runs under the exclusive lock, so no other Install is unpacking.
 func removeUnused(ctx context.Context, c InstallConfig, keep string) error {
 	entries, err := os.ReadDir(c.Dir)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 )
 
 // manifestName is the file next to a root directory that lists the root's entries.
+// The manifest lies outside of root, so sandboxes don't see it.
 const manifestName = "manifest"
 
 // maxManifest bounds a manifest, in bytes. A real one has 1,500 entries and 150 KB.
@@ -58,6 +59,7 @@ func checkManifest(dir string) error {
 
 // manifestOf returns one line for each entry beneath root: mode, owner, size, ctime,
 // path and link target.
+// WalkDir sorts each directory, so equal trees give equal texts.
 func manifestOf(root string) ([]byte, error) {
 	var text bytes.Buffer
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -93,6 +95,7 @@ func manifestOf(root string) ([]byte, error) {
 }
 
 // firstDifference names one entry that differs.
+// The difference is for the log; which one of several is named doesn't matter.
 func firstDifference(got, want string) string {
 	was := map[string]string{}
 	for line := range strings.Lines(want) {
@@ -126,6 +129,8 @@ func entryOf(line string) string {
 
 // checkModes checks that an unpacked bundle is fit for sandboxes: no entry is
 // writable by others or setuid, and no link leads out.
+// The bundle is trusted code, but its archive was built elsewhere: a mistake there must not
+// become a hole in every sandbox.
 func checkModes(root string) error {
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

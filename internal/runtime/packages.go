@@ -36,6 +36,7 @@ type Packages struct {
 // skill. rootfs is the directory whose usr a sandbox sees. embedded is the host
 // directory of the embedded Python if python is that one, else empty. For the zero
 // Runtime only the packages of the skill's venv count.
+// It reads directories and metadata files each time; package environment remembers results.
 func ReadPackages(rootfs, embedded string, python Runtime, sk *skill.Skill) (Packages, error) {
 	root, sites, libraries := sitesFor(rootfs, embedded, python)
 	if python == (Runtime{}) {
@@ -80,6 +81,8 @@ func PackageDirs(rootfs, embedded string, python Runtime) []string {
 
 // sitesFor returns the directories beneath root in which a Python looks for packages
 // and for its standard library.
+// The lists follow site.py on Debian (dist-packages), Fedora (lib64) and upstream
+// (site-packages). A Python in /usr/local doesn't read the packages of the one in /usr.
 func sitesFor(rootfs, embedded string, python Runtime) (root string, sites, libraries []string) {
 	v := minor(python.Version)
 	if embedded != "" {
@@ -117,6 +120,9 @@ func (p Packages) readSites(sites []string) error {
 
 // add records a distribution by the name of its metadata, such as
 // "PyYAML-6.0.dist-info".
+// .dist-info is the form of the packaging specifications ("Recording installed projects"),
+// .egg-info the older one of setuptools. Without readable metadata the name of the directory
+// counts.
 func (p Packages) add(entry string, open func(file string) (io.ReadCloser, error)) {
 	base, isInfo := strings.CutSuffix(entry, ".dist-info")
 	files := []string{"METADATA"}
@@ -150,6 +156,8 @@ func (p Packages) add(entry string, open func(file string) (io.ReadCloser, error
 }
 
 // PackageMetadata reads name and version from a core metadata file.
+// The format is that of e-mail headers ("Core metadata specifications"); the first empty
+// line ends them.
 func PackageMetadata(r io.Reader) (name, version string) {
 	lines := bufio.NewScanner(io.LimitReader(r, MaxMetadata))
 	for lines.Scan() && lines.Text() != "" && (name == "" || version == "") {
@@ -165,6 +173,8 @@ func PackageMetadata(r io.Reader) (name, version string) {
 }
 
 // inVenv adds the distributions of a skill's venv.
+// It reads through the skill's snapshot, not from disk, so the result is the same as in the
+// sandbox.
 func (p Packages) inVenv(sk *skill.Skill) {
 	for e := range sk.Entries() {
 		dir, entry := path.Split(e.Path)
@@ -180,6 +190,8 @@ func (p Packages) inVenv(sk *skill.Skill) {
 }
 
 // builtins are modules compiled into the interpreter.
+// They have no file, so inLibrary would not find them. The list has the modules that some
+// distribution compiles in.
 var builtins = map[string]bool{
 	"sys": true, "time": true, "math": true, "itertools": true, "gc": true, "errno": true, "builtins": true, "marshal": true,
 	"array": true, "select": true, "zlib": true, "binascii": true, "cmath": true, "fcntl": true, "grp": true, "pwd": true, "atexit": true,
@@ -194,6 +206,7 @@ func InLibrary(rootfs, embedded string, python Runtime, name string) bool {
 }
 
 // inLibrary reports whether a name is a module of the standard library.
+// lib-dynload has the compiled modules of the standard library, NAME.cpython-311-....so.
 func (p Packages) inLibrary(name string) bool {
 	module := strings.ReplaceAll(manifest.NormalName(name), "-", "_")
 	if builtins[module] {

@@ -8,6 +8,7 @@ func Program(rootfs, name string) (string, bool) {
 	return finder{root: rootfs}.program(name)
 }
 
+// A name with a slash is a path and not searched for, as in execvp(3).
 func (f finder) program(name string) (string, bool) {
 	if name == "" || strings.Contains(name, "/") {
 		return "", false

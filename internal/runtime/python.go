@@ -39,6 +39,7 @@ type Mount struct{ Source, Target string }
 
 // With returns a copy of s for an execution whose caller asks for a Python. The zero
 // Python leaves the choice to the skill.
+// The copy is shallow: maps and slices stay shared, and nothing writes to them.
 func (s *Set) With(asked Python) *Set {
 	if asked == "" {
 		return s
@@ -52,6 +53,8 @@ func (s *Set) With(asked Python) *Set {
 // target. Skills run python where Debian has only python3. A python3.12 that is not
 // the default gets a directory of links in which python3 is python3.12; that
 // directory goes into Invocation.Path.
+// The links are made when a root file system is built, before any execution is known. So
+// they exist in every sandbox, and an execution only chooses a directory for its PATH.
 func (s *Set) Links() map[string]string {
 	links := map[string]string{}
 	for name, r := range s.byName {
@@ -70,6 +73,8 @@ func (s *Set) Links() map[string]string {
 func linksOf(r Runtime) string { return linksDir + "/" + path.Base(r.Path) }
 
 // isDefault reports whether r is the system's python3.
+// An equal version counts as the same program: /usr/bin/python3 is usually a link to
+// python3.11, and both names are in byName.
 func (s *Set) isDefault(r Runtime) bool {
 	d, ok := s.byName["python3"]
 	return ok && (d == r || d.Version != "" && d.Version == r.Version)
@@ -130,6 +135,9 @@ func (s *Set) wanted(sk *skill.Skill) (p Python, asked bool) {
 
 // choose returns the Python for a program name of a skill, such as python3 or
 // python3.11, and whether the packages of the skill's venv go with it.
+// Without a venv only the choice of wanted matters. A venv fixes the minor version, because
+// its compiled modules load in that version only; a caller that asks for the embedded
+// Python still gets it.
 func (s *Set) choose(sk *skill.Skill, program, file string) (r Runtime, venv bool, err error) {
 	p, asked := s.wanted(sk)
 	if !HasVenv(sk) {
@@ -169,6 +177,7 @@ func (s *Set) find(program string, p Python) (Runtime, bool) {
 }
 
 // python returns a Python of a minor version such as "3.11", the system's first.
+// The error is the Reason of a VenvError.
 func (s *Set) python(version string, p Python) (Runtime, error) {
 	if r, ok := s.find("python"+version, p); ok {
 		return r, nil

@@ -6,6 +6,15 @@
 // program in usr/local/bin, usr/bin or usr/sbin of that file system, or the embedded
 // CPython, which is mounted only into sandboxes that run it. The root file system is this
 // machine's or an image's; each language can have a different one (image.go).
+//
+// cmd/skillrund calls Discover for this machine and for each image, Install for the embedded
+// CPython, and joins the results with WithEmbedded and Route. A Set never changes afterwards,
+// so executions share it without a
+// lock. For one execution the executor calls With (the caller's choice of a Python), then
+// ForScript, ForCode or ForCommand.
+//
+// Programs of this machine are run directly for their version. A program of an image is
+// untrusted and runs in a sandbox only (Asker).
 package runtime
 
 import (
@@ -41,6 +50,7 @@ type Invocation struct {
 }
 
 // Config says where Discover looks for interpreters.
+// cmd/skillrund and internal/lint make one; the command line has neither Image nor Ask.
 type Config struct {
 	// Rootfs is the directory whose usr a sandbox sees. Empty: "/".
 	Rootfs string
@@ -60,7 +70,7 @@ type Set struct {
 	byName map[string]Runtime // the system's, by program name: python3, python3.11, bash
 
 	embedded    Runtime // zero: none
-	embeddedDir string  // of the host
+	embeddedDir string  // of the host // empty without an embedded CPython
 	standard    Python  // the configured one
 	asked       Python  // the choice of the execution's caller
 	image       Image
@@ -106,6 +116,8 @@ func Discover(ctx context.Context, c Config) (*Set, error) {
 	for _, name := range f.names(pythonMinor) {
 		add(name, "python")
 	}
+	// In parallel: each program takes some milliseconds to start, and in an image it needs a
+	// sandbox.
 	var asking sync.WaitGroup
 	for _, one := range found {
 		asking.Go(func() {
@@ -146,6 +158,7 @@ func (s *Set) WithEmbedded(i *Installation) *Set {
 
 // List returns the runtimes, python first. A language has several if several
 // versions of it are there, the default one first.
+// The order is for people and for linters; the choice of an interpreter doesn't use it.
 func (s *Set) List() []Runtime {
 	list := slices.Clone(s.list)
 	order := func(r Runtime) int {
@@ -157,6 +170,8 @@ func (s *Set) List() []Runtime {
 
 // UnknownExtensionError reports that neither the extension nor the #! line of a
 // script names an interpreter.
+// The texts of this error and of MissingError are part of the published tool contracts
+// (docs/contracts.md).
 type UnknownExtensionError struct {
 	Ext     string // ".xyz", or empty
 	Program string // from its #! line; empty: no #! line
@@ -200,6 +215,7 @@ func (s *Set) get(program, file string) (Runtime, error) {
 }
 
 // minor returns the first two numbers of a version: minor("3.11.2") is "3.11".
+// It is "" if there is no second number.
 func minor(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {

@@ -24,6 +24,8 @@ const shebangBytes = 256
 // ForScript returns the invocation of a file of a skill, by its extension, or by its
 // #! line if the extension is unknown. Case does not matter. The error is the skill's
 // for the path, an *UnknownExtensionError, a *MissingError or a *VenvError.
+// The extension comes before the #! line, since the published contract names interpreters by
+// extension; the line decides for other files only.
 func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
 	entry, err := sk.Lookup(name)
 	if err != nil {
@@ -51,6 +53,7 @@ func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
 
 // firstLine returns the first shebangBytes bytes of a script up to the end of its first
 // line.
+// The kernel ignores the rest of a longer line, and so does this.
 func firstLine(sk *skill.Skill, name string) (string, error) {
 	f, _, err := sk.Open(name)
 	if err != nil {
@@ -70,6 +73,8 @@ var pythonName = regexp.MustCompile(`^python(2|3(\.[0-9]{1,3})?)?$`)
 // shebang parses a #! line: /usr/bin/env and a known interpreter, or an absolute path
 // whose last element is one. Options after it are kept, one per word. For any other
 // line ok is false and program is the program that the line names.
+// env -S splits the rest of the line into words (env(1)); here all lines are split so,
+// although the kernel would pass the rest as one argument.
 func shebang(line string) (program string, options []string, ok bool) {
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\r"), "#!")
 	words := strings.Fields(rest)

@@ -30,6 +30,8 @@ func (e *VenvError) Error() string {
 
 // inSkill returns the invocation of a program without its arguments. A Python gets
 // the packages of the skill's venv, if the skill has one.
+// A program that is no Python still gets the venv's variables and PATH, because it may start
+// Python. A missing Python is then not an error.
 func (s *Set) inSkill(sk *skill.Skill, program, file string) (Invocation, error) {
 	s = s.of(program)
 	var inv Invocation
@@ -52,6 +54,7 @@ func (s *Set) inSkill(sk *skill.Skill, program, file string) (Invocation, error)
 // HasVenv reports whether a skill ships a venv with an interpreter. That interpreter
 // is usually a link out of the skill and so a refused entry: it exists, but can't be
 // used.
+// It asks the list of entries and opens nothing.
 func HasVenv(sk *skill.Skill) bool {
 	if _, err := sk.Lookup(venvDir); err == nil {
 		return false // venv is a file
@@ -75,6 +78,8 @@ func venvEnv(sk *skill.Skill) []string {
 }
 
 // venvVersion returns the Python version that the venv was made with.
+// The version decides which Python runs: compiled modules of one minor version don't load in
+// another one.
 func venvVersion(sk *skill.Skill) (string, error) {
 	if !sk.Has(venvDir+"/bin/python") && !sk.Has(venvDir+"/bin/python3") {
 		return "", errors.New("it has no bin/python")
