@@ -56,6 +56,8 @@ func Names() []string {
 // Run measures the selected rows. A row that fails says so in the report. If the report is
 // nil, the error says why nothing could be measured, or that ctx has ended. If there is a
 // report and an error, the daemon or its directory could not be cleaned up.
+// It runs one measurement after the other, never two at once, because they would disturb
+// each other. The daemons end before it returns.
 func Run(ctx context.Context, c Config) (report *Report, err error) {
 	selected, err := MatchRows(Names(), c.Rows)
 	if err != nil {
@@ -100,6 +102,7 @@ func makeDir(parent string) (string, error) {
 }
 
 // A run is the state of one benchmark.
+// Only the goroutine of Run uses it; load and each start goroutines that share ctx alone.
 type run struct {
 	Config
 	ctx    context.Context
@@ -107,8 +110,10 @@ type run struct {
 	dir    string
 	report *Report
 
+	// Rows that need another configuration, or
+	// measure the memory or the start of a daemon, start their own.
 	standard *daemon // with the default configuration; nil: not started
-	daemons  int
+	daemons  int     // numbers the directories
 }
 
 // close stops the shared daemon and removes the directory.
@@ -121,6 +126,8 @@ func (r *run) close() error {
 }
 
 // group measures the selected rows of g. Its error is that ctx has ended.
+// A group is measured whole even if one of its rows is selected: its rows come from the same
+// samples. The others are left out of the report.
 func (r *run) group(g group, selected []string) error {
 	set := rowSet{}
 	wanted := false
@@ -154,6 +161,7 @@ func (r *run) group(g group, selected []string) error {
 }
 
 // settle sets the reason of a row without a value.
+// It makes sure that a row without a figure never looks like a success.
 func (r *Row) settle(err error) {
 	var reason notRun
 	switch {
@@ -196,6 +204,7 @@ func (r *run) pause(d time.Duration) error {
 }
 
 // samples returns how often to run something that a row runs n times at full scale.
+// Three samples are enough for a median, and for a short run to show that a row works.
 func (r *run) samples(n int) int {
 	if r.Samples > 0 {
 		return r.Samples
@@ -222,6 +231,8 @@ type scale struct {
 // full is the scale for which the targets are defined.
 var full = scale{
 	divide: 1, warmUp: 10, refill: time.Second, settle: 3 * time.Second,
+	// Agents pause between calls. After a pause caches and clocks of the processor are cold,
+	// so requests take longer than back to back.
 	idle: [2]time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	load: 30 * time.Second, slices: 3,
 	streamBytes: 1 << 30, sleeping: 1000, records: 1_000_000, skills: 10_000, snapshotBytes: 1_000_000_000,
@@ -236,6 +247,7 @@ var short = scale{
 }
 
 // timed returns how long f took, in milliseconds.
+// time.Since uses the monotonic clock (package time).
 func timed(f func() error) (float64, error) {
 	began := time.Now()
 	err := f()

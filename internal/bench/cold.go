@@ -11,6 +11,7 @@ import (
 
 // coldConfig turns prewarming off. noZygoteConfig turns the zygote off as well.
 const (
+	// prepared.sandboxes and prepared.python_zygotes are the sizes of the pools.
 	coldConfig     = "prepared: {sandboxes: 0, python_zygotes: 0}\n"
 	noZygoteConfig = "prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}\n"
 )
@@ -18,6 +19,8 @@ const (
 // cold times three daemons: one without prewarming, one without a zygote, and one that has
 // no prewarmed sandbox for the requested program. For comparison it times runc with the
 // same boundaries, and the program alone.
+// Each daemon is started, measured and stopped before the next one, so that only one of them
+// runs.
 func cold(r *run, rows rowSet) error {
 	all := []coldDaemon{
 		{"cold", coldConfig, trueProgram, []coldRow{{"cold-true-p50", "cold-true-bare-p50", 100, 0}, {"cold-true-idle300-p50", "", 40, r.scale.idle[1]}}},
@@ -53,6 +56,8 @@ type coldRow struct {
 
 // unseen returns p with limits that no earlier request had, so that no sandbox is prepared
 // for it.
+// The limit of open files changes with each request, so no request repeats the limits of an
+// earlier one.
 func unseen(p program) program {
 	sandboxed, n := p.sandboxed, uint32(100)
 	p.sandboxed = func(c *skillrun.Client) *skillrun.Cmd {
@@ -64,6 +69,8 @@ func unseen(p program) program {
 	return p
 }
 
+// Peers of the command line are left out. runc takes the place of the first peer, so
+// takeTurns keeps an error of runc in its subject.
 func coldOf(r *run, d *daemon, c coldDaemon, rows rowSet) error {
 	all := r.subjects(d.client, c.program)[:firstPeer]
 	runc, missing := r.findRunc()

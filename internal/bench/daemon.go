@@ -32,6 +32,8 @@ const (
 )
 
 // A daemon is a skillrund that the benchmark has started, with a client.
+// stop must be called for each one, also after an error. r.close does it for the standard
+// one.
 type daemon struct {
 	dir    string // has the configuration, state, skills, socket and log
 	cmd    *exec.Cmd
@@ -62,6 +64,8 @@ func (r *run) startNew(name, more string) (*daemon, error) {
 }
 
 // prepare creates a daemon's directory.
+// The directories have mode 0711, because the ids of sandboxes must reach files beneath
+// them.
 func (r *run) prepare(name, more string) (string, error) {
 	r.daemons++
 	dir := filepath.Join(r.dir, fmt.Sprintf("%d-%s", r.daemons, name))
@@ -85,6 +89,7 @@ func (r *run) prepare(name, more string) (string, error) {
 }
 
 // start starts a daemon in a prepared directory and waits until it serves.
+// Callers time it: it takes until SERVING, the health check included.
 func (r *run) start(dir string) (*daemon, error) {
 	d, err := r.launch(dir)
 	if err != nil {
@@ -101,6 +106,8 @@ func (r *run) start(dir string) (*daemon, error) {
 
 // launch only starts the process. The kernel ends it if this process dies.
 func (r *run) launch(dir string) (*daemon, error) {
+	// Standard error goes to a file and not to a pipe, so that a daemon never waits for the
+	// benchmark to read.
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -195,6 +202,7 @@ func (d *daemon) complaint(err error) error {
 }
 
 // stop ends the daemon with SIGTERM. The daemon must exit with 0.
+// The exit code counts, because a daemon that could not clean up makes later rows wrong.
 func (d *daemon) stop() error {
 	if d == nil {
 		return nil

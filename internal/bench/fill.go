@@ -20,6 +20,8 @@ const fillSpan = 12 * time.Hour
 // fillRecord adds n copies of the newest execution to the record of a daemon that
 // doesn't run; dir is the daemon's directory. A copy has neither labels, artifacts nor an
 // idempotency key.
+// It goes through package record and not through a daemon, because a million executions
+// would take much longer. The rows and spools are like the ones of real executions.
 func fillRecord(ctx context.Context, dir string, n int) (err error) {
 	store, err := record.Open(record.Config{Dir: filepath.Join(dir, "state", "record")})
 	if err != nil {
@@ -38,6 +40,8 @@ func fillRecord(ctx context.Context, dir string, n int) (err error) {
 	if err != nil {
 		return err
 	}
+	// All copies are younger than retention.age (24 h by default), so the daemon's first Sweep removes
+	// none of them.
 	from := time.Now().Add(-fillSpan)
 	for i := range n {
 		if err := addCopy(ctx, store, model, events, from.Add(fillSpan/time.Duration(n)*time.Duration(i))); err != nil {

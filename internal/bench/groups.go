@@ -9,6 +9,8 @@ import (
 
 // groups returns all measurements in the order of the table. A row's name never changes,
 // since reports are compared by it.
+// A ratio is to the bare program of the same
+// turn, or to the baseline that against names.
 func groups(s scale) []group {
 	gap := func(d time.Duration) string { return fmt.Sprintf("%d ms idle before each", d.Milliseconds()) }
 	count := func(n int) string { return grouped(n) }

@@ -13,6 +13,7 @@ import (
 )
 
 // growSamples is the number of samples for each of the two sizes.
+// The two sizes differ by little if all is well, so they need many samples.
 const growSamples = 200
 
 // against compares `true` through two clients.
@@ -31,6 +32,8 @@ func (r *run) against(name string, row *Row, large, small func() error) error {
 }
 
 // twoDaemons compares a daemon with a large directory with one with a small directory.
+// Both daemons run at the same time, so that their requests take turns. The larger one
+// starts first, and is idle while the start of the smaller one is timed.
 func (r *run) twoDaemons(name string, rows rowSet, large, small string) error {
 	began := time.Now()
 	big, err := r.start(large)
@@ -143,6 +146,7 @@ func growSnapshot(r *run, rows rowSet) error {
 }
 
 // writeData writes size bytes to dir/data, in files of 1 MB.
+// Random bytes, so that no file system or store can make the files smaller.
 func writeData(dir string, size int) error {
 	const each = 1_000_000
 	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil {

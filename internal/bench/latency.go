@@ -20,6 +20,9 @@ type subject struct {
 // takeTurns runs the subjects n times in turns, with a pause of idle before each run. It
 // returns the duration of each run in milliseconds. The error of a peer is kept in its
 // subject.
+// Turns rather than blocks: a machine slows down and speeds up for seconds at a time, and
+// then neighbouring samples share the disturbance. The first subjects must not fail: their
+// error ends the group.
 func (r *run) takeTurns(n int, idle time.Duration, subjects []*subject) ([][]float64, error) {
 	times := make([][]float64, len(subjects))
 	for range n {
@@ -64,6 +67,7 @@ func (r *run) subjects(c *skillrun.Client, p program) []*subject {
 }
 
 // warm runs each subject a few times, so that caches and prepared sandboxes are filled.
+// The pause lets the daemon refill its pool of prewarmed sandboxes.
 func (r *run) warm(subjects []*subject) error {
 	if _, err := r.takeTurns(r.scale.warmUp, 0, subjects); err != nil {
 		return err
@@ -123,6 +127,8 @@ func (r *Row) setPeer(name string, v PeerValue) {
 
 // python wraps a measurement of a Python program. It makes sure that the sandbox's Python
 // and the bare one search the same packages when they start.
+// A Python that reads more .pth files starts more slowly, and the ratio would compare two
+// different things; the row then has a note.
 func python(measure func(*run, rowSet) error) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		if err := hasPython(); err != nil {
@@ -150,6 +156,8 @@ func pandas(measure func(*run, rowSet) error) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		cmd := exec.CommandContext(r.ctx, systemPython, "-c", "import pandas")
 		cmd.Env = bareEnv
+		// Only an exit code other than 0 means that pandas is missing. Another error ends
+		// the measurement itself.
 		if exit := (*exec.ExitError)(nil); errors.As(cmd.Run(), &exit) {
 			return notRun("pandas is not installed for " + systemPython)
 		}

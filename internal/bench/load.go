@@ -8,13 +8,17 @@ import (
 )
 
 const (
+	// Clients at the same time in the sustained rows, each with its own connection.
 	loadClients = 8
+	// More than the daemon runs at once with fewer than 4 processors (8 for each, by default), so
+	// that the queue counts too.
 	tailClients = 32
 )
 
 // sustained measures completed runs of a program per second. loadClients clients each send
 // a request as soon as the last one has ended. In turns, the same number of loops run the
 // bare program.
+// The slices of the load take turns, as single requests do in takeTurns.
 func sustained(name string, p program) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()
@@ -87,6 +91,8 @@ type loaded struct {
 }
 
 // load runs f in n loops for about d. Runs that have begun by then are finished and count.
+// took runs until the last loop has ended, so the runs that end after d count with their
+// time.
 func (r *run) load(n int, d time.Duration, f func(context.Context, int) error) (loaded, error) {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
@@ -117,6 +123,8 @@ func (r *run) load(n int, d time.Duration, f func(context.Context, int) error) (
 }
 
 // tail compares the p99 with the p50 of requests from many clients.
+// The ratio of two quantiles of one load shows the spread; a bare program has no queue to
+// compare with.
 func tail(name string, p program) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()

@@ -17,6 +17,7 @@ import (
 )
 
 // idleMemory measures the memory of an idle daemon that has executed programs before.
+// Programs run first, so that pools and caches have reached their usual size.
 func idleMemory(r *run, rows rowSet) error {
 	d, err := r.startNew("idle", "")
 	if err != nil {
@@ -56,6 +57,8 @@ func sleeping(r *run, rows rowSet) error {
 
 // sleepBeneath starts n sleepers over several connections, measures the daemon's memory
 // while all of them run, and cancels them.
+// The rows with memory divide by n, also if fewer run; then the row sleeping misses its
+// target.
 func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 	err := r.each(50, 1, func(ctx context.Context, _ int) error { return trueProgram.request(ctx, d.client) })
 	if err != nil {
@@ -116,6 +119,7 @@ type sleeper struct {
 }
 
 // startSleeper starts a sleeper and returns when its program runs.
+// OnEvent may run in another goroutine, so running is atomic.
 func startSleeper(ctx context.Context, c *skillrun.Client) (*sleeper, error) {
 	s := &sleeper{cmd: c.Command(benchSkill, "sleep 600")}
 	runs := make(chan struct{})
@@ -147,6 +151,7 @@ func startSleeper(ctx context.Context, c *skillrun.Client) (*sleeper, error) {
 
 // cancelAll cancels all sleepers at the same time, as their callers would, and waits for
 // every outcome.
+// It starts one goroutine for each, because callers do not wait for each other.
 func cancelAll(r *run, all []*sleeper) error {
 	return r.each(len(all), len(all), func(ctx context.Context, i int) error {
 		if err := all[i].cmd.Cancel(ctx); err != nil {
@@ -173,6 +178,8 @@ func heldBytes(pid int) (int64, error) {
 	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &program); err != nil {
 		return 0, err
 	}
+	// st_blocks counts units of 512 bytes, whatever the file system's block size is
+	// (inode(7)).
 	return anonymous + program.Blocks*512, nil
 }
 
@@ -198,6 +205,7 @@ func proportionalBytes(pid int) (int64, error) {
 	return kibField(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss")
 }
 
+// These files give sizes in KiB and call the unit kB (proc_pid_status(5), proc_meminfo(5)).
 func kibField(path, name string) (int64, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

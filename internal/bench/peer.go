@@ -49,6 +49,7 @@ func (p Peer) command(program []string) []string {
 }
 
 // run runs a program through the peer and checks its output.
+// A peer gets the benchmark's own environment, because it may need HOME or PATH.
 func (p Peer) run(of program) error {
 	out, err := output(p.command(of.bare), os.Environ(), of.want != "")
 	if err != nil {

@@ -23,6 +23,7 @@ func preparedMemory(r *run, rows rowSet) error {
 
 // prepared fills one row: the memory of the sandboxes that the daemon has prewarmed after
 // requests for p. interpreter is "with" or "without".
+// The requests show the daemon which sandboxes to prewarm; after the pause they have ended.
 func (r *run) prepared(row *Row, p program, interpreter string) error {
 	d, err := r.startNew("prepared", "")
 	if err != nil {
@@ -62,6 +63,7 @@ type standing struct {
 // standingBeneath returns the waiting sandboxes of a daemon. It groups the daemon's
 // descendants by PID namespace. The daemon's own namespace is left out, and so is a zygote's:
 // a process in it is the parent of a process in another namespace.
+// /proc is read while processes start and end, so a process that is gone is skipped.
 func standingBeneath(daemon int) ([]standing, error) {
 	own, err := pidNamespace(daemon)
 	if err != nil {

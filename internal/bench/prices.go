@@ -24,6 +24,7 @@ type Price struct {
 }
 
 // PriceOf compares samples with the samples that were taken in turns with them.
+// Samples without a partner at the end are left out.
 func PriceOf(name string, with, without []float64) Price {
 	n := min(len(with), len(without))
 	with, without = with[:n], without[:n]
@@ -43,6 +44,8 @@ func PriceOf(name string, with, without []float64) Price {
 // The number of samples below the true median has a binomial distribution, so the bounds
 // are 1.96 of its standard deviations (sqrt(n)/2) away. With too few samples the bounds are
 // infinite.
+// The interval needs no assumption about the shape of the distribution: whether a sample is
+// above or below the median is a fair coin.
 func medianBounds(samples []float64) (low, high float64) {
 	n := len(samples)
 	below := int(math.Floor(float64(n)/2 - 0.98*math.Sqrt(float64(n))))
@@ -131,6 +134,7 @@ func (p *Prices) End() {
 }
 
 // between replaces the text between two marks of a document.
+// The marks stay, so that the next run finds them.
 func between(document, begin, end, text string) (string, error) {
 	before, rest, ok := strings.Cut(document, begin)
 	_, after, closed := strings.Cut(rest, end)

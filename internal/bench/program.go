@@ -55,6 +55,7 @@ func hasPython() error {
 const requestPatience = 10 * time.Minute
 
 // request runs p through a client, from the request to the outcome, and checks the result.
+// Output waits for the outcome, so the time includes the sandbox's end and the record.
 func (p program) request(ctx context.Context, c *skillrun.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
@@ -80,6 +81,8 @@ func (p program) check(how string, out []byte) error {
 var bareEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "USER=skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}
 
 // runBare starts p directly, waits for it, and checks its output.
+// It runs without a context: the programs end by themselves, and a context costs a
+// goroutine.
 func (p program) runBare() error {
 	out, err := output(p.bare, bareEnv, p.want != "")
 	if err != nil {
@@ -98,6 +101,7 @@ func output(argv, env []string, read bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Standard error is dropped: a pipe for it would need another reader.
 	files := []uintptr{null.Fd(), null.Fd(), null.Fd()}
 	var pipe [2]int
 	if read {
@@ -146,6 +150,7 @@ func waitFor(pid int) error {
 	return nil
 }
 
+// It reads with plain system calls, because a file in Go's poller takes more of them.
 func readAll(fd int) ([]byte, error) {
 	var out []byte
 	buffer := make([]byte, 4096)

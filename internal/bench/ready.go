@@ -6,6 +6,7 @@ import (
 )
 
 // ready times the start of a daemon whose Python is unpacked and whose skills are imported.
+// The first start is not counted: it unpacks the Python and imports the skill.
 func ready(r *run, rows rowSet) error {
 	dir, err := r.prepare("ready", "")
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 )
 
 // A Report has all results of a run of the benchmark.
+// It is written as JSON for comparisons between versions, and as Markdown and SVG for
+// people.
 type Report struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
@@ -64,6 +66,7 @@ func (r *Report) keep(name, unit string, all []*subject, times [][]float64) {
 }
 
 // judge compares the rows with their targets.
+// A short run has targets too, but its figures don't mean much; the table says so.
 func (r *Report) judge() {
 	r.FallsShort = []string{}
 	for i := range r.Rows {
@@ -270,6 +273,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	return err
 }
 
+// A | in a cell would begin the next column.
 func escaped(cells []string) []string {
 	out := make([]string, len(cells))
 	for i, c := range cells {

@@ -9,6 +9,7 @@ import (
 )
 
 // A Row is one line of the table: one measurement. A missing number is nil.
+// In a finished report Value, NotRun or Broken is set (settle).
 type Row struct {
 	Name string `json:"name"`
 	// Title describes the measurement in a few words.
@@ -106,6 +107,8 @@ func (r *Row) setRatio(value, bare float64, n int) {
 
 // setPairs sets the quantile q of the samples, of the baseline's samples, and of their
 // ratios.
+// The quantile of ratios is steadier than the ratio of quantiles: a slow moment of the
+// machine is in both samples of a pair.
 func (r *Row) setPairs(samples, beside []float64, q float64) {
 	r.set(quantile(samples, q), len(samples))
 	r.Bare = number(quantile(beside, q))

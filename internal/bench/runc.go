@@ -19,6 +19,8 @@ var runcFilter json.RawMessage
 
 // openRunc creates a bundle for runc. It returns a function that runs true in a container,
 // and one that removes the remaining files and cgroups.
+// The container is started with run, which creates, starts, waits and deletes in one
+// process: a user of runc would do the same for one program.
 func (r *run) openRunc(path string) (run func() error, end func(), err error) {
 	r.daemons++
 	dir := filepath.Join(r.dir, fmt.Sprintf("%d-runc", r.daemons))
@@ -79,6 +81,7 @@ func removeGroups(name string) {
 func runcSpec(rootfs, skill, group string) map[string]any {
 	type m = map[string]any
 	type l = []any
+	// A range of ids that no account has; runc maps it, as skillrund maps its own.
 	const hostID, ids = 1 << 28, 2000
 	tmpfs := func(at string, options ...string) m {
 		return m{"destination": at, "type": "tmpfs", "source": "tmpfs", "options": append([]string{"nosuid", "nodev"}, options...)}

@@ -35,6 +35,7 @@ func ratios(samples, beside []float64) []float64 {
 
 // selfRatios divides each sample by the next one. The result is what ratios gives for two
 // equal things.
+// Its spread is the noise of the machine: a difference that is smaller is no finding.
 func selfRatios(samples []float64) []float64 {
 	if len(samples) < 2 {
 		return nil
@@ -43,6 +44,7 @@ func selfRatios(samples []float64) []float64 {
 }
 
 // A distribution describes samples by 101 numbers: the quantiles 0, 0.01, ... 1.
+// A load has thousands of samples; the report keeps these numbers only.
 type distribution []float64
 
 func distributionOf(samples []float64) distribution {

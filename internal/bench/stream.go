@@ -40,6 +40,8 @@ func (s *stamped) age() (float64, error) {
 
 // firstByte measures how long the first byte of a script takes: through the sandbox, the
 // record and gRPC to the client, and through a pipe.
+// The script reads the clock just before it writes, and the client just after the first byte
+// has come, so the start of Python does not count.
 func firstByte(r *run, rows rowSet) error {
 	d, err := r.theStandard()
 	if err != nil {
@@ -110,6 +112,7 @@ func streaming(r *run, rows rowSet) error {
 
 // streamFrom compares the output rate through the daemon with the rate through a pipe, and
 // measures how much the daemon's memory grows.
+// VmHWM has the peak, because memory may be free again when the output has ended.
 func streamFrom(r *run, d *daemon, rows rowSet) error {
 	n := r.scale.streamBytes / streamPiece * streamPiece
 	if _, err := stream(r, d.client, streamPiece); err != nil { // an untimed first run
@@ -142,6 +145,7 @@ func streamFrom(r *run, d *daemon, rows rowSet) error {
 
 // stream has a script print n bytes. It returns how long they took to arrive after the
 // first one, in seconds.
+// The first byte starts the clock, so that the start of the sandbox does not count.
 func stream(r *run, c *skillrun.Client, n int) (float64, error) {
 	var got counter
 	var first time.Time

@@ -37,6 +37,7 @@ func (r *Report) SVG(w io.Writer) error {
 }
 
 // draw draws one panel with its top at y.
+// The axis is logarithmic, since the slowest run takes many times as long as the median.
 func (d Distribution) draw(b *strings.Builder, y int) {
 	low, high := d.bounds()
 	top, left, wide := float64(y+panelTop), float64(panelLeft), float64(svgWidth-panelLeft-panelRight)
@@ -75,6 +76,7 @@ func (d Distribution) bounds() (low, high float64) {
 	for _, s := range d.Series {
 		low, high = min(low, s.Quantiles[0]), max(high, s.Quantiles[len(s.Quantiles)-1])
 	}
+	// A logarithm needs a number above 0.
 	const least = 0.001
 	low = max(low/1.1, least)
 	return low, max(high*1.1, low*2)

@@ -9,9 +9,8 @@
 //
 // cmd/skillrund calls Discover for this machine and for each image, Install for the embedded
 // CPython, and joins the results with WithEmbedded and Route. A Set never changes afterwards,
-// so executions share it without a
-// lock. For one execution the executor calls With (the caller's choice of a Python), then
-// ForScript, ForCode or ForCommand.
+// so executions share it without a lock. For one execution the executor calls With (the
+// caller's choice of a Python), then ForScript, ForCode or ForCommand.
 //
 // Programs of this machine are run directly for their version. A program of an image is
 // untrusted and runs in a sandbox only (Asker).
