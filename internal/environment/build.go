@@ -188,6 +188,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	var freezeErr error
 	froze := false
 	python := pythonName(p.python.Python)
+	// compile gets the rest of Wall, after the start, the build and the copying.
 	began := time.Now()
 	process, err := s.config.Host.Start(ctx, spec, sandbox.IO{
 		// Collect runs even if pip failed. Its error is kept here until explain has judged
@@ -233,6 +234,8 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 }
 
 // complete compares the installed packages with the plan: install code may have removed some.
+// Only then is it published: an environment that lacks a package would be found again and
+// again by its key, and each execution would fail.
 func (s *Store) complete(p *plan, got frozen) error {
 	have := installed{}
 	for _, text := range got.packages {
@@ -248,6 +251,8 @@ func (s *Store) complete(p *plan, got frozen) error {
 }
 
 // buildFailure turns an error about the result of a build into a typed one.
+// An *errOversize or *entryError is the skill's or its packages' doing, and users read it.
+// Any other error is the daemon's.
 func buildFailure(p *plan, err error) error {
 	var over *errOversize
 	var entry *entryError

@@ -46,6 +46,7 @@ func pythonIn(r runtime.Runtime, image runtime.Image) string {
 }
 
 // rootfs is the directory that sandboxes of an image see.
+// The zero Image means this machine.
 func (s *Store) rootfs(image runtime.Image) string {
 	if image == (runtime.Image{}) {
 		return s.config.Rootfs
@@ -54,8 +55,8 @@ func (s *Store) rootfs(image runtime.Image) string {
 }
 
 // check returns an error if an execution without a prepared environment lacks packages.
-// It judges what the interpreter itself sees: packages of the system or image, and those in
-// the skill's venv. Requirements of scripts that this execution doesn't run don't count.
+// It judges the packages that the interpreter finds in the system or image, and in the
+// skill's venv. Requirements of scripts that this execution doesn't run don't count.
 func (s *Store) check(u Use) error {
 	if err := unreadable(u.Skill); err != nil {
 		return err
@@ -99,6 +100,7 @@ func (s *Store) check(u Use) error {
 
 // isInterpreter reports whether a requirement is one of the interpreter, which skills
 // list like a package: "python>=3.8". No index has it.
+// It is compared with the version of the interpreter and never given to pip.
 func isInterpreter(p manifest.PythonRequirement) bool {
 	name := manifest.NormalName(p.Name)
 	return p.URL == "" && (name == "python" || name == "python3")
@@ -133,6 +135,7 @@ func embeddedRoot(inv runtime.Invocation) string {
 }
 
 // checkInterpreter holds the interpreter to what scripts say of it.
+// Only scripts that this execution runs count, as far as the executor knows them.
 func checkInterpreter(u Use) error {
 	for _, v := range u.Skill.PythonVersions() {
 		if !slices.Contains(u.Scripts, v.Script) {

@@ -140,6 +140,8 @@ func (c *compiledCopier) entry(dir *os.File, prefix, name string, depth int) err
 	return nil
 }
 
+// O_EXCL: freeze has dropped every __pycache__, so an existing file is a mistake and not a
+// file to replace.
 func (c *compiledCopier) file(from *os.File, prefix, name string) error {
 	cache := filepath.Join(prefix, cacheName)
 	if err := c.into.Mkdir(cache, 0o755); err == nil {

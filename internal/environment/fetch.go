@@ -34,6 +34,8 @@ const (
 
 // A fetcher is all that a build can reach: project pages of the configured index
 // and the files that those pages name.
+// One build has one fetcher, and close comes after the build. All limits count for the whole
+// build.
 type fetcher struct {
 	index    *url.URL // without credentials, its path ends in a slash
 	user     *url.Userinfo
@@ -54,7 +56,7 @@ type fetcher struct {
 	failed  error // the first thing that went wrong with the index
 }
 
-// A listedFile is a file that a page names: what is kept of a link until the build ends.
+// A listedFile is a file that a page names. It is kept until the build ends.
 type listedFile struct {
 	url      string
 	name     string
@@ -221,6 +223,7 @@ func (f *fetcher) file(ctx context.Context, n int, name string) response {
 }
 
 // isIndex reports whether a URL has the scheme, host and port of the index.
+// Only such a URL gets the credentials, and may use http.
 func (f *fetcher) isIndex(u *url.URL) bool {
 	return u.Scheme == f.index.Scheme && hostPort(u) == hostPort(f.index)
 }
@@ -335,6 +338,8 @@ var (
 )
 
 // meant is the address that a connection to ip reaches.
+// An IPv4 address in an IPv6 one (::ffff:0:0/96) reaches the IPv4 address; Unmap turns it
+// back.
 func meant(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if translated.Contains(ip) {
@@ -344,8 +349,8 @@ func meant(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// checkAddress refuses an address that is not public, except a private one beside a private
-// index. Loopback and link-local addresses are refused in any case: 169.254.169.254 is the
+// checkAddress refuses an address that is not public. A private one is allowed if the index
+// is private, too. Loopback and link-local addresses are refused in any case: 169.254.169.254 is the
 // metadata service of clouds.
 func (f *fetcher) checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)

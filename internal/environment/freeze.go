@@ -119,6 +119,8 @@ func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// Names are read in portions of 1000, so that a directory with many entries is counted, and
+// refused, before all names are in memory.
 func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
 	if depth > maxFrozenDepth {
 		return &entryError{prefix, fmt.Sprintf("deeper than %d directories", maxFrozenDepth)}
@@ -312,7 +314,7 @@ func (f *freezer) note(kind, at, value string) {
 }
 
 // readPackages lists the installed packages.
-// It reads the copy, not the sandbox's tree: nobody but the daemon can change the copy.
+// It reads the copy, not the sandbox's tree: only the daemon can change the copy.
 func (f *freezer) readPackages() error {
 	infos, err := filepath.Glob(filepath.Join(f.into, "lib/python3*/site-packages/*.dist-info"))
 	if err != nil {
@@ -333,6 +335,7 @@ func (f *freezer) readPackages() error {
 }
 
 // readFile reads a small regular file, and follows no link.
+// O_NONBLOCK: the opening of a pipe without a writer would wait for ever (fifo(7)).
 func readFile(name string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -40,6 +40,7 @@ type Lease struct {
 }
 
 // Release gives the environment back. It may be called again, and of nil.
+// The files may be removed at once, so the sandbox must have ended before.
 func (l *Lease) Release() {
 	if l != nil && l.release != nil {
 		l.release()
@@ -152,6 +153,7 @@ func (s *Store) release(k *kept) {
 // lease says how an execution sees an environment. Its packages lie where a user's
 // own do beneath PYTHONUSERBASE, as package runtime has it for virtual
 // environments.
+// After an error the caller still has to release k.
 func (s *Store) lease(k *kept, u Use) (*Lease, error) {
 	l := &Lease{
 		Digest: k.environment.Digest,

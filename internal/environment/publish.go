@@ -66,6 +66,8 @@ type manifestFile struct {
 }
 
 // building is an environment in the making.
+// It is not in any list: until publish only its build knows it, and load removes it after a
+// crash.
 type building struct{ dir, root string }
 
 func (b building) remove() error { return os.RemoveAll(b.dir) }
@@ -257,7 +259,7 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	if err := t.remember(key.key, env.Digest); err != nil {
 		return err
 	}
-	// evict would take the new environment if everything else is leased or newer.
+	// evict would take the new environment if everything else is leased.
 	k.leases++ // not this one
 	s.evict()
 	k.leases--
@@ -266,6 +268,7 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 
 // damaged returns the environment of a digest if it has changed since it was published, else
 // nil.
+// It leases the environment while it looks, so that no eviction removes it.
 func (s *Store) damaged(tenantName, digest string) *kept {
 	s.mu.Lock()
 	t := s.tenants[tenantName]

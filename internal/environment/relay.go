@@ -49,6 +49,7 @@ type relay struct {
 }
 
 // newRelay returns a relay and the standard input for the build.
+// The caller calls close in any case, also if the sandbox did not start.
 func newRelay(ctx context.Context, f *fetcher) (*relay, *io.PipeReader) {
 	r, w := io.Pipe()
 	return &relay{ctx: ctx, fetch: f, out: w, slots: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r

@@ -166,6 +166,7 @@ func (s *Store) Close() {
 
 // ParseIndex checks the URL of an index. The error doesn't show it: it may hold
 // credentials.
+// cmd/skillrund also calls it when it only checks a configuration.
 func ParseIndex(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -190,6 +191,7 @@ func machine() string {
 
 // identity is what environments of one interpreter have in common. Another image may
 // have another C library.
+// Only the minor version of Python counts: packages of 3.11.2 work with 3.11.9 (PEP 425).
 func (s *Store) identity(inv runtime.Invocation) string {
 	r := inv.Python
 	kind := runtime.System
@@ -283,6 +285,7 @@ func (s *Store) canBuild() error {
 }
 
 // A flight is one build and its waiting callers.
+// A caller joins with Store.join, reads with follow, and ends with Store.leave.
 type flight struct {
 	cancel  context.CancelFunc
 	waiters int  // guarded by Store.mu

@@ -42,6 +42,8 @@ func (s *Store) systemOf(image runtime.Image) *systemPackages {
 }
 
 // systemPackages knows which packages of the system are there.
+// There is one for each root file system. A name counts if it is installed, or if an
+// installed package provides it.
 type systemPackages struct {
 	root    string
 	program func(name string) (string, bool)

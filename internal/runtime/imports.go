@@ -90,8 +90,8 @@ var searching = []*regexp.Regexp{
 
 // SearchesElsewhere reports whether a Python that runs the text may search other
 // directories for modules than at its start. It errs on the side of yes.
-// Such a text gets a Python that has not imported anything for it, since another sys.path
-// could give other modules of the same names.
+// Such a script could import its own module where a Python zygote has already imported
+// another one of that name. The fork server then executes the script instead of forking it.
 func SearchesElsewhere(text []byte) bool {
 	return slices.ContainsFunc(searching, func(r *regexp.Regexp) bool { return r.Match(text) })
 }
