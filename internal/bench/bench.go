@@ -5,6 +5,17 @@
 // A figure is usually a ratio to the same program started without a sandbox ("bare").
 // Machines differ and their speed drifts, so the two take turns in one run. Every execution
 // is checked: a row is broken if a request fails or prints unexpected output.
+//
+// groups.go lists the rows and their targets. A group is a function that fills several rows
+// from the same samples, and Run calls one group after the other. Most groups share one
+// daemon (daemon.go), warm it up, and let the subjects take turns (latency.go): skillrun, the
+// bare program, then other systems (peer.go). Other groups start separate daemons. They measure
+// cold starts, next to runc (cold.go, runc.go), memory (memory.go, prepared.go) and growth
+// (growth.go, fill.go). stats.go turns samples into figures, row.go compares these with the
+// targets, and report.go and svg.go write them down.
+//
+// prices.go belongs to another benchmark, TestPriceOfBoundaries in package sandbox: it measures the cost
+// of each layer of a sandbox.
 package bench
 
 import (

@@ -12,9 +12,9 @@ import (
 
 // Bounds of the relay.
 const (
-	// requests that are fetched at a time
+	// Requests that are fetched at a time.
 	maxRelayed = 4
-	// requests that were read and not yet answered, the fetched ones included
+	// Requests that were read and not yet answered, the fetched ones included.
 	maxRelayWait   = 64
 	maxRelayLine   = 4 << 10 // bytes of one request
 	relayFrameSize = 64 << 10

@@ -16,7 +16,7 @@ import (
 // Limits on a manifest.
 const (
 	maxLayers = 127 // the limit of Docker and other engines
-	// bytes of an image's configuration, which the library holds in memory
+	// Bytes of an image's configuration, which the library holds in memory.
 	maxConfig = 4 << 20
 )
 

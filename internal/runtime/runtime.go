@@ -69,7 +69,7 @@ type Set struct {
 	byName map[string]Runtime // the system's, by program name: python3, python3.11, bash
 
 	embedded    Runtime // zero: none
-	embeddedDir string  // of the host // empty without an embedded CPython
+	embeddedDir string  // of the host; empty without an embedded CPython
 	standard    Python  // the configured one
 	asked       Python  // the choice of the execution's caller
 	image       Image
