@@ -63,7 +63,7 @@ check: $(TOOLS)/staticcheck ## The inner loop: vet, staticcheck of what changed,
 # processes is not seen: the daemon and the command that the tests of cmd start, what
 # happens before Isolate executes a test binary again, and the init of a sandbox,
 # which is C.
-COVERED := internal/environment internal/executor internal/permission internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp
+COVERED := internal/environment internal/executor internal/permission internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp sandbox/internal/cgroup sandbox/internal/pseudofs
 COVERED_LEAST := 90
 comma := ,
 empty :=
@@ -91,8 +91,8 @@ CPYTHON := all
 test-cpython: packages-test ## Compares CPython's own tests in forked Pythons and in started ones, as root
 	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestForkServerCPython$$' ./sandbox/
 
-# make test-cgroup2 RUN=TestX runs only what go test -run would, of packages sandbox
-# and cmd/skillrund (RUN='TestHostileFault/fault-04' one case); .ci/cgroup2/plan.sh
+# make test-cgroup2 RUN=TestX runs only what go test -run would, of packages sandbox,
+# sandbox/internal/cgroup and cmd/skillrund (RUN='TestHostileFault/fault-04' one case); .ci/cgroup2/plan.sh
 # says what runs without it. FLAGS are more flags for package sandbox's tests.
 # CGROUP2_FORM=short is what CI runs, all has every test of package sandbox besides the
 # catalogue; CGROUP2_TIMEOUT are the seconds for the guest (540; of all, 1500).
@@ -100,7 +100,7 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 .PHONY: test-cgroup2
 test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandbox's tests on cgroup v2, in a virtual machine, as root
 	@mkdir -p .cache/cgroup2
-	@for package in sandbox cmd/skillrund; do \
+	@for package in sandbox sandbox/internal/cgroup cmd/skillrund; do \
 		CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o .cache/cgroup2/$${package##*/}.test ./$$package/; \
 	done
 	@CGROUP2_RUN='$(RUN)' CGROUP2_FLAGS='$(FLAGS)' bash .ci/cgroup2/run.sh
@@ -124,7 +124,7 @@ lint: tools packages-test ## Checks format, Go and C code, the contract and its 
 	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@go vet ./...
 	@staticcheck ./...
-	@staticcheck -tags skillrun_faults ./sandbox/
+	@staticcheck -tags skillrun_faults ./sandbox/...
 	@bash .ci/analyze.sh
 	@buf lint
 	@go run ./cmd/skillrun validate --strict skills/*

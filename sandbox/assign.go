@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // usualPoints is the number of mount points for which a blank sandbox has inodes: one lower
@@ -41,10 +43,10 @@ func (c *sandbox) verify() error {
 		return &SetupError{Step: "posture", Err: err}
 	}
 	// Register before the program runs: the kernel does not repeat a notification.
-	if c.oom, err = c.group.notifyOOM(); err != nil {
+	if c.oom, err = c.group.NotifyOOM(); err != nil {
 		return &SetupError{Step: "cgroup", Err: err}
 	}
-	c.before = c.group.cpuUsage()
+	c.before = c.group.CPUUsage()
 	return nil
 }
 
@@ -68,7 +70,7 @@ func (c *sandbox) hold() (err error) {
 }
 
 func openNamespace(pid int, name string) (*os.File, error) {
-	return openQuiet(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY)
+	return pseudofs.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY)
 }
 
 // limit sets the limits that can change at any time. It reports whether it changed one.
@@ -77,12 +79,12 @@ func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	if was.MemoryBytes == l.MemoryBytes && was.Processes == l.Processes && was.MilliCPUs == l.MilliCPUs {
 		return false, nil
 	}
-	err = c.group.limitMemory(l.MemoryBytes)
+	err = c.group.LimitMemory(l.MemoryBytes)
 	if err == nil {
-		err = c.group.limitProcesses(l.Processes + 1) // plus one for init
+		err = c.group.LimitProcesses(l.Processes + 1) // plus one for init
 	}
 	if err == nil && was.MilliCPUs != l.MilliCPUs {
-		err = c.group.limitCPU(l.MilliCPUs)
+		err = c.group.LimitCPU(l.MilliCPUs)
 	}
 	if err != nil {
 		return true, &SetupError{Step: "cgroup", Err: err}
@@ -102,7 +104,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		return err
 	}
 	if changed {
-		err := c.host.enforce(func() error { return c.group.verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
+		err := c.host.enforce(func() error { return c.group.Verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
 		if err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}

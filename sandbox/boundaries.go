@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // A Boundary is a feature of this machine that sandboxes need, or a protection that
@@ -209,75 +210,15 @@ func tryProc(c Config) (string, error) {
 
 // tryCgroups makes a cgroup and removes it.
 func tryCgroups(c Config) (string, error) {
-	h, err := openHierarchy(c.CgroupParent)
+	h, err := cgroup.Open(c.CgroupParent)
 	if err != nil {
 		return "", err
 	}
-	return h.try()
-}
-
-// try makes a cgroup in h. It returns the location of h, or an error that names the part
-// that is missing.
-func (h *hierarchy) try() (string, error) {
-	probe := h.group("skillrun.probe." + rand.Text())
-	defer probe.remove()
-	if h.unified {
-		dir := h.base[""]
-		controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
-		if err != nil {
-			return "", err
-		}
-		for _, want := range []string{"memory", "pids", "cpu"} {
-			if !strings.Contains(" "+strings.TrimSpace(string(controllers))+" ", " "+want+" ") {
-				return "", fmt.Errorf("%s has no controller %s", dir, want)
-			}
-		}
-		info, err := os.ReadFile("/proc/self/mountinfo")
-		if err != nil {
-			return "", err
-		}
-		if err := ofThisNamespace(string(info)); err != nil {
-			return "", err
-		}
-		if err := h.divisible(); err != nil {
-			return "", err
-		}
-		return "cgroup v2 at " + dir, os.Mkdir(probe.dirs[""], 0o755)
-	}
-	for _, controller := range []string{"memory", "pids", "cpuacct", "devices", "freezer"} {
-		dir, ok := probe.dirs[controller]
-		if !ok {
-			return "", fmt.Errorf("cgroup v1 has no controller %s", controller)
-		}
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) { // cpu,cpuacct are one directory
-			return "", err
-		}
-	}
-	return "cgroup v1 at " + h.base["memory"], nil
-}
-
-// ofThisNamespace returns an error if processes can't be moved into the cgroups that are
-// visible at the mount point of cgroup v2. In a container, a mount that was made for the
-// machine shows all cgroups of the machine. With the mount option nsdelegate the kernel
-// moves no process across the root of a cgroup namespace (cgroups(7)). The kernel's own
-// error for that, ENOENT, would mislead.
-func ofThisNamespace(mountinfo string) error {
-	var root, options string
-	for line := range strings.Lines(mountinfo) {
-		mount, super, _ := strings.Cut(line, " - ")
-		m, s := strings.Fields(mount), strings.Fields(super)
-		if len(m) > 4 && len(s) > 2 && m[4] == unifiedRoot {
-			root, options = m[3], s[2]
-		}
-	}
-	if strings.HasPrefix(root, "/..") && slices.Contains(strings.Split(options, ","), "nsdelegate") {
-		return fmt.Errorf("%[1]s shows cgroups outside of the container, to which nobody in it can be moved; the container needs a mount of its own there (umount %[1]s; mount -t cgroup2 cgroup2 %[1]s)", unifiedRoot)
-	}
-	return nil
+	return h.Try()
 }
 
 func trySwap(c Config) (string, error) {
-	h, err := openHierarchy(c.CgroupParent)
+	h, err := cgroup.Open(c.CgroupParent)
 	if err != nil {
 		return "", err
 	}
@@ -285,20 +226,7 @@ func trySwap(c Config) (string, error) {
 	if err != nil || strings.Count(string(swaps), "\n") <= 1 {
 		return "the machine has none", nil
 	}
-	return h.trySwap()
-}
-
-// trySwap says which mechanism limits the use of swap.
-func (h *hierarchy) trySwap() (string, error) {
-	switch {
-	case h.swap:
-		return "limited with memory", nil
-	case h.unified:
-		if _, err := os.Stat(filepath.Join(h.base[""], "memory.swap.max")); err == nil || h.base[""] == unifiedRoot {
-			return "limited by its own", nil
-		}
-	}
-	return "", errors.New("swap is on, and this kernel doesn't limit it")
+	return h.TrySwap()
 }
 
 // compileFilters is a variable for the test of a policy that can't be compiled.

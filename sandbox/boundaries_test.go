@@ -221,28 +221,3 @@ func TestRunDirMustBeReachable(t *testing.T) {
 		t.Errorf("got %v, want an error that names %s", err, private)
 	}
 }
-
-func TestCgroupsOfThisNamespace(t *testing.T) {
-	const own = "30 25 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
-	const outer = "30 25 0:27 /../.. /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
-	for _, tt := range []struct {
-		name, info string
-		ok         bool
-	}{
-		{"the machine's own", own, true},
-		{"a container's own", outer + own, true},
-		{"the machine's in a container", outer, false},
-		{"the same where nobody minds", strings.Replace(outer, "nsdelegate,", "", 1), true},
-		{"of another place", strings.Replace(outer, "/sys/fs/cgroup", "/mnt", 1), true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			err := ofThisNamespace(tt.info)
-			if (err == nil) != tt.ok {
-				t.Errorf("got %v", err)
-			}
-			if err != nil && !strings.Contains(err.Error(), "mount -t cgroup2") {
-				t.Errorf("%q does not say what to do", err)
-			}
-		})
-	}
-}

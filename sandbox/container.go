@@ -15,7 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	_ "github.com/opencontainers/cgroups/devices" // enables device rules
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // Sizes of the mounts whose size is not in the Spec. Their pages are charged to the
@@ -61,7 +61,7 @@ func (c *sandbox) containerConfig() *configs.Config {
 		OomScoreAdj:     new(1000),
 		MaskPaths:       maskedPaths,
 		Rlimits:         rlimits(s),
-		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: resources(s, g)},
+		Cgroups:         &cgroups.Cgroup{Path: g.Path, Resources: g.Resources(s.Limits.MemoryBytes, max(s.Limits.Processes+1, firstStageThreads))},
 		Mounts:          mounts(s, st),
 		// These limits are per user namespace, so they also bind root of the sandbox.
 		Sysctl: map[string]string{
@@ -116,20 +116,9 @@ func hiddenUptime() map[string]specs.LinuxTimeOffset {
 	return map[string]specs.LinuxTimeOffset{"boottime": since(unix.CLOCK_BOOTTIME), "monotonic": since(unix.CLOCK_MONOTONIC)}
 }
 
-func resources(s Spec, g group) *cgroups.Resources {
-	// Libcontainer's first stage is a Go program with many threads, which count here.
-	// verify sets the program's limit before the program runs.
-	processes := int64(max(s.Limits.Processes+1, firstStageThreads))
-	r := &cgroups.Resources{Memory: s.Limits.MemoryBytes, PidsLimit: &processes, Devices: deviceRules()}
-	if g.unified {
-		r.MemorySwap = s.Limits.MemoryBytes // the sum of memory and swap, so no swap
-		r.Unified = map[string]string{"memory.oom.group": "1", "cgroup.max.descendants": "0"}
-	} else if g.swap {
-		r.MemorySwap = s.Limits.MemoryBytes
-	}
-	return r
-}
-
+// firstStageThreads is the least limit of processes with which libcontainer can start: its
+// first stage is a Go program with many threads, which count. verify sets the program's limit
+// before the program runs.
 const firstStageThreads = 64
 
 // Connections in TIME_WAIT are charged to no cgroup, and each takes some 250 bytes for a
@@ -216,30 +205,12 @@ func wantRlimits(s Spec) map[int]uint64 {
 	return want
 }
 
-var deviceNames = []struct {
-	name  string
-	minor int64
-}{{"null", 3}, {"zero", 5}, {"full", 7}, {"random", 8}, {"urandom", 9}}
-
 func deviceNodes() []*devices.Device {
 	var nodes []*devices.Device
-	for _, d := range deviceNames {
-		nodes = append(nodes, &devices.Device{
-			Path: "/dev/" + d.name, FileMode: 0o666,
-			Rule: devices.Rule{Type: devices.CharDevice, Major: 1, Minor: d.minor, Permissions: "rw", Allow: true},
-		})
+	for _, d := range cgroup.Devices {
+		nodes = append(nodes, &devices.Device{Path: "/dev/" + d.Name, FileMode: 0o666, Rule: d.Rule()})
 	}
 	return nodes
-}
-
-func deviceRules() []*devices.Rule {
-	rules := []*devices.Rule{{
-		Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: false,
-	}}
-	for _, node := range deviceNodes() {
-		rules = append(rules, &node.Rule)
-	}
-	return rules
 }
 
 const (

@@ -18,7 +18,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	h := d.host
 	c.faults = h.faults.of(false, c.spec.ID)
 	name := "_" + c.ids.String()                   // unique until the ids are released
-	c.group = h.cgroups.group(h.groupName(), name) // libcontainer makes the cgroup
+	c.group = h.cgroups.Group(h.groupName(), name) // libcontainer makes the cgroup
 	trees, err := c.rootTrees(c.spec.Root)
 	if err == nil {
 		err = c.staging.showRoot(trees)
@@ -142,11 +142,11 @@ func (c *sandbox) killOnCancel(ctx context.Context) func() {
 				return
 			case <-time.After(wait):
 			}
-			pids, _ := c.group.pids()
+			pids, _ := c.group.Pids()
 			for _, pid := range pids {
 				killed[pid] = true
 			}
-			_ = c.group.kill() // the cgroup may not exist yet
+			_ = c.group.Kill() // the cgroup may not exist yet
 		}
 	}()
 	return func() {

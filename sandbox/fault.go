@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -93,20 +94,20 @@ var faultsByName = map[string]fault{
 	"process view": {config: hostProc},
 	"memory limit": {limits: func(c *sandbox) error {
 		g, files := c.group, []string{"memory.memsw.limit_in_bytes", "memory.limit_in_bytes"}
-		if g.unified {
+		if g.Unified {
 			files = []string{"memory.max"}
 		}
 		for _, name := range files {
-			err := os.WriteFile(g.file("memory", name), []byte(strconv.Itoa(muchMemory)), 0)
+			err := os.WriteFile(g.File("memory", name), []byte(strconv.Itoa(muchMemory)), 0)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
 		return nil
 	}},
-	"process limit": {limits: func(c *sandbox) error { return c.group.limitProcesses(manyProcesses) }},
+	"process limit": {limits: func(c *sandbox) error { return c.group.LimitProcesses(manyProcesses) }},
 	// On v2 the memory limit covers socket buffers, too.
-	"socket buffers": {unmetered: true, limits: func(c *sandbox) error { return c.group.limitSockets(socketShare * muchMemory) }}, // the meter would end the program first
+	"socket buffers": {unmetered: true, limits: func(c *sandbox) error { return c.group.LimitSockets(cgroup.SocketShare * muchMemory) }}, // the meter would end the program first
 	"socket memory":  {unmetered: true},
 	"core dumps": {config: func(c *configs.Config) {
 		for i := range c.Rlimits {

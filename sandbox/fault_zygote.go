@@ -98,10 +98,10 @@ var zygoteFaults = map[string]zygoteFault{
 	"socket buffers": {unmetered: true, limits: faultsByName["socket buffers"].limits},
 	"socket memory":  {unmetered: true},
 	"processors": {limits: func(c *sandbox) error {
-		if c.group.unified {
-			return c.group.write("cpu", "cpu.max", "max")
+		if c.group.Unified {
+			return c.group.Write("cpu", "cpu.max", "max")
 		}
-		return c.group.write("cpu", "cpu.cfs_quota_us", "-1")
+		return c.group.Write("cpu", "cpu.cfs_quota_us", "-1")
 	}},
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -91,7 +92,7 @@ func (c Config) check() error {
 // goroutines.
 type Host struct {
 	config  Config
-	cgroups *hierarchy
+	cgroups *cgroup.Hierarchy
 	filters seccomp.Filters
 	found   []Boundary // the machine's boundaries, as Open found them
 	bound   bool       // this Host mounted RunDir on itself
@@ -137,7 +138,7 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if h.filters, err = compileFilters(); err != nil {
 		return err
 	}
-	if h.cgroups, err = openHierarchy(h.config.CgroupParent); err != nil {
+	if h.cgroups, err = cgroup.Open(h.config.CgroupParent); err != nil {
 		return err
 	}
 	if err := h.begin(ctx); err != nil {
@@ -183,7 +184,7 @@ func (h *Host) begin(ctx context.Context) error {
 	if err := sweep(h.config, h.cgroups); err != nil {
 		return err
 	}
-	if err := h.cgroups.prepare(); err != nil {
+	if err := h.cgroups.Prepare(); err != nil {
 		return err
 	}
 	h.instance, err = newInstance(h.config, h.cgroups)
@@ -344,7 +345,7 @@ func (h *Host) free() error {
 		return nil
 	}
 	err := errors.Join(
-		h.cgroups.group(h.groupName()).clear(sweepPatience),
+		h.cgroups.Group(h.groupName()).Clear(sweepPatience),
 		h.freeRoots(),
 		detach(h.rootfs()),
 		detach(h.sandboxes()),

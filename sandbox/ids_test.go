@@ -16,7 +16,7 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 	k.line("ready\n")
 	stuck := k.p.sandbox.ids
 	// A directory can't be removed while it is a mount point.
-	dir := k.p.sandbox.group.file("pids", "")
+	dir := k.p.sandbox.group.File("pids", "")
 	if err := mountTmpfs(dir, "size=4k"); err != nil {
 		t.Fatal(err)
 	}

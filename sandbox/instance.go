@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // An instance is one run of a daemon. Everything that it makes on the machine
@@ -28,6 +30,9 @@ type instance struct {
 	ids   *idBlock
 }
 
+// groupPrefix begins the name of an instance's cgroup.
+const groupPrefix = "skillrun-"
+
 // groupsFile, in an instance's state directory, holds the paths of its cgroups.
 const groupsFile = "cgroups.json"
 
@@ -36,7 +41,7 @@ const sweepPatience = 10 * time.Second
 
 // newInstance makes an instance. The caller holds the lock of StateDir, as for
 // sweep: an instance without its own lock looks dead to a sweep.
-func newInstance(c Config, h *hierarchy) (_ *instance, err error) {
+func newInstance(c Config, h *cgroup.Hierarchy) (_ *instance, err error) {
 	var b [6]byte
 	rand.Read(b[:]) // never fails
 	in := &instance{name: hex.EncodeToString(b[:])}
@@ -56,7 +61,7 @@ func newInstance(c Config, h *hierarchy) (_ *instance, err error) {
 	if in.lock, err = lockFile(filepath.Join(in.state, "lock")); err != nil {
 		return nil, err
 	}
-	if err := h.save(filepath.Join(in.state, groupsFile)); err != nil {
+	if err := h.Save(filepath.Join(in.state, groupsFile)); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(in.run, 0o711); err != nil {
@@ -113,7 +118,7 @@ func lockFile(path string) (*os.File, error) {
 
 // sweep removes the processes, cgroups, mounts and directories of dead instances. It
 // touches no instance whose lock is held.
-func sweep(c Config, h *hierarchy) error {
+func sweep(c Config, h *cgroup.Hierarchy) error {
 	names, err := deadCandidates(c)
 	if err != nil {
 		return err
@@ -148,20 +153,20 @@ func deadCandidates(c Config) ([]string, error) {
 	return names, nil
 }
 
-func sweepOne(c Config, h *hierarchy, name string) error {
+func sweepOne(c Config, h *cgroup.Hierarchy, name string) error {
 	run := filepath.Join(c.RunDir, name)
 	state := filepath.Join(c.StateDir, "instances", name)
 	// The dead instance's file says where its cgroups are. They may differ from
 	// ours: on v1 a daemon from another login session has other cgroups.
-	g := h.group(groupPrefix + name)
-	if theirs, err := loadHierarchy(filepath.Join(state, groupsFile)); err == nil {
-		g = theirs.group(groupPrefix + name)
+	g := h.Group(groupPrefix + name)
+	if theirs, err := cgroup.Load(filepath.Join(state, groupsFile)); err == nil {
+		g = theirs.Group(groupPrefix + name)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		// The file is damaged, for example by a power cut: search for the cgroups.
 		c.Log.Warn("where a dead daemon had its cgroups is damaged", "err", err)
-		g = h.find(groupPrefix + name)
+		g = h.Find(groupPrefix + name)
 	}
-	err := g.clear(sweepPatience)
+	err := g.Clear(sweepPatience)
 	points, merr := mountsBeneath(run)
 	err = errors.Join(err, merr)
 	for _, p := range points {

@@ -214,7 +214,7 @@ func TestKernelObjectsAreCharged(t *testing.T) {
 	for name, program := range chargedObjects {
 		t.Run(name, func(t *testing.T) {
 			spec := objectSpec("", program)
-			if h.cgroups.unified && name == localQueues {
+			if h.cgroups.Unified && name == localQueues {
 				// Linux 6.1 does not kill there: the script waits for memory at its limit.
 				spec.Limits.Wall = 20 * time.Second
 			}
@@ -271,7 +271,7 @@ input()
 	if line, err := lines.ReadString('\n'); line != "locked\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	pids, err := p.sandbox.group.pids()
+	pids, err := p.sandbox.group.Pids()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 func noLeftovers(t *testing.T, h *Host) {
 	t.Helper()
 	h.pool.close() // also discards prepared sandboxes and waits for deferred teardowns
-	for _, child := range h.cgroups.group(h.groupName()).children() {
-		t.Errorf("cgroup %s is left", child.path)
+	for _, child := range h.cgroups.Group(h.groupName()).Children() {
+		t.Errorf("cgroup %s is left", child.Path)
 	}
 	points, err := mountsBeneath(h.instance.run)
 	if err != nil {
@@ -95,7 +95,7 @@ func testOutOfMemoryLeaksNothing(t *testing.T, h *Host) {
 			t.Fatalf("got %+v, %v, want it to run out of memory", exit, err)
 		}
 		select {
-		case <-p.sandbox.oom.down:
+		case <-p.sandbox.oom.Ended:
 		case <-time.After(time.Minute):
 			t.Fatal("somebody still listens for its memory")
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // daemonVar makes the test binary a daemon. Its value is the StateDir. The daemon starts
@@ -32,7 +34,7 @@ func daemon() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].sandbox.group.file("pids", "cgroup.procs"))
+	fmt.Println(h.instance.name, h.ids.first, h.running["orphan"].sandbox.group.File("pids", "cgroup.procs"))
 	select {}
 }
 
@@ -198,16 +200,16 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Its cgroups are in another place than ours.
-	elsewhere := &hierarchy{unified: alive.cgroups.unified, base: map[string]string{}}
-	for controller, base := range alive.cgroups.base {
-		elsewhere.base[controller] = filepath.Join(base, "skillrun.elsewhere")
-		defer os.Remove(elsewhere.base[controller])
+	elsewhere := &cgroup.Hierarchy{Unified: alive.cgroups.Unified, Base: map[string]string{}}
+	for controller, base := range alive.cgroups.Base {
+		elsewhere.Base[controller] = filepath.Join(base, "skillrun.elsewhere")
+		defer os.Remove(elsewhere.Base[controller])
 	}
-	if err := elsewhere.save(filepath.Join(dead, groupsFile)); err != nil {
+	if err := elsewhere.Save(filepath.Join(dead, groupsFile)); err != nil {
 		t.Fatal(err)
 	}
-	g := elsewhere.group(groupPrefix+"dead", "x")
-	for _, dir := range g.dirs {
+	g := elsewhere.Group(groupPrefix+"dead", "x")
+	for _, dir := range g.Dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +229,7 @@ func TestSweep(t *testing.T) {
 	if err := sleeper.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("the process: got %v, want it killed", err)
 	}
-	for _, path := range append([]string{dead, run}, g.dirs["memory"], g.dirs["pids"]) {
+	for _, path := range append([]string{dead, run}, g.Dirs["memory"], g.Dirs["pids"]) {
 		if _, err := os.Lstat(path); path != "" && err == nil {
 			t.Errorf("%s is left", path)
 		}

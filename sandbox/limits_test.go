@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -227,39 +225,5 @@ func testBrokenWriter(t *testing.T, h *Host) {
 	}
 	if exit, err := p.Wait(); err != nil || exit.Code != 0 || w.writes != 1 {
 		t.Errorf("got %+v, %v after %d writes", exit, err, w.writes)
-	}
-}
-
-// On v1 the kernel samples user and system time in ticks. Only their sum is exact.
-func TestUsageIsExact(t *testing.T) {
-	for _, tt := range []struct {
-		name, exact, ticks string
-		want               Usage
-	}{
-		{"too much in ticks", "1000\n", "cpu user system\n0 600 200\n1 600 200\n", Usage{UserCPU: 750, SystemCPU: 250}},
-		{"too little", "4000000\n", "cpu user system\n0 0 1000000\n1 1000000 0\n", Usage{UserCPU: 2000000, SystemCPU: 2000000}},
-		{"less than a tick", "700\n", "cpu user system\n0 0 0\n", Usage{UserCPU: 700}},
-		{"all of the system", "700\n", "cpu user system\n0 0 9\n", Usage{SystemCPU: 700}},
-		{"none", "0\n", "cpu user system\n0 0 0\n", Usage{}},
-	} {
-		dir := t.TempDir()
-		for name, text := range map[string]string{"cpuacct.usage": tt.exact, "cpuacct.usage_all": tt.ticks} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := (group{dirs: map[string]string{"cpuacct": dir}}).cpuUsage(); got != tt.want {
-			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
-		}
-	}
-	for _, tt := range []struct{ after, before, want Usage }{
-		{Usage{UserCPU: 9, SystemCPU: 9}, Usage{UserCPU: 2, SystemCPU: 3}, Usage{UserCPU: 7, SystemCPU: 6}},
-		{Usage{UserCPU: 9, SystemCPU: 1}, Usage{UserCPU: 2, SystemCPU: 3}, Usage{UserCPU: 5}},
-		{Usage{UserCPU: 1, SystemCPU: 9}, Usage{UserCPU: 3, SystemCPU: 2}, Usage{SystemCPU: 5}},
-		{Usage{UserCPU: 1, SystemCPU: 2}, Usage{UserCPU: 1, SystemCPU: 2}, Usage{}},
-	} {
-		if got := tt.after.cpuSince(tt.before); got != tt.want {
-			t.Errorf("%+v since %+v: got %+v, want %+v", tt.after, tt.before, got, tt.want)
-		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // A maker makes sandboxes. There are two:
@@ -40,7 +42,7 @@ type initProcess struct {
 	// Expectations of the first process's posture.
 	filters int               // number of the daemon's seccomp filters
 	spaces  map[string]string // the zygote's namespaces, by name; the process must be in none
-	devices group             // cgroup v1: the cgroup with the device rules; zero: the sandbox's own
+	devices cgroup.Group      // cgroup v1: the cgroup with the device rules; zero: the sandbox's own
 }
 
 // open sets pid and pidfd. It closes pidfd if it fails.

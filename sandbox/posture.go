@@ -10,6 +10,9 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // A posture is the state that the kernel should report of the program's first process while the
@@ -17,14 +20,14 @@ import (
 // exec from adding a privilege.
 type posture struct {
 	ids       idPair
-	group     group
+	group     cgroup.Group
 	network   Network
 	rlimits   map[int]uint64
 	initPid   int // of the host
 	memory    int64
 	processes int
 	filters   int               // number of the daemon's filters on the process
-	devices   group             // initProcess.devices
+	devices   cgroup.Group      // initProcess.devices
 	spaces    map[string]string // initProcess.spaces
 }
 
@@ -41,7 +44,7 @@ func (c *sandbox) posture() posture {
 type procStatus string
 
 func readStatus(pid string) (procStatus, error) {
-	text, err := readAll(unix.AT_FDCWD, "/proc/"+pid+"/status")
+	text, err := pseudofs.Read("/proc/" + pid + "/status")
 	return procStatus(text), err
 }
 
@@ -81,7 +84,7 @@ func (p posture) check(insidePid uint32) (uint32, error) {
 	for _, step := range steps {
 		all = all.and(step(pid))
 	}
-	return insidePid, all.and(p.group.verify(p.memory, p.processes+1)).orNil()
+	return insidePid, all.and(p.group.Verify(p.memory, p.processes+1)).orNil()
 }
 
 // differences is an error for one line of a log: the differences between two postures.
@@ -113,7 +116,7 @@ func (d differences) Error() string {
 
 // find looks for the process in the sandbox's cgroup, which must hold only it and init.
 func (p posture) find() (int, error) {
-	pids, err := p.group.pids()
+	pids, err := p.group.Pids()
 	if err != nil {
 		return 0, err
 	}
@@ -184,7 +187,7 @@ var ownFilters = sync.OnceValues(func() (int, error) {
 })
 
 func (p posture) checkOOMScore(pid int) error {
-	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+	text, err := pseudofs.Read(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 	if err != nil {
 		return err
 	}
@@ -233,7 +236,7 @@ func (p posture) checkNamespaces(pid int) error {
 // ownNamespaces are this process's namespaces. They don't change: the process calls
 // Isolate before anything else.
 var ownNamespaces = sync.OnceValues(func() (map[string]string, error) {
-	names, err := entries(unix.AT_FDCWD, "/proc/self/ns")
+	names, err := pseudofs.Names("/proc/self/ns")
 	if err != nil {
 		return nil, err
 	}
@@ -242,14 +245,14 @@ var ownNamespaces = sync.OnceValues(func() (map[string]string, error) {
 
 // readNamespaces returns the process's namespaces with the given names.
 func readNamespaces(pid int, names []string) (map[string]string, error) {
-	dir, err := openFile(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/ns", pid), unix.O_PATH|unix.O_DIRECTORY)
+	dir, err := pseudofs.OpenFD(fmt.Sprintf("/proc/%d/ns", pid), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(dir)
 	links := make(map[string]string, len(names))
 	for _, name := range names {
-		if links[name], err = readLink(dir, name); err != nil {
+		if links[name], err = pseudofs.ReadLink(dir, name); err != nil {
 			return nil, fmt.Errorf("%s namespace of %d: %w", name, pid, err)
 		}
 	}
@@ -258,21 +261,21 @@ func readNamespaces(pid int, names []string) (map[string]string, error) {
 
 // checkGroups wants the process in the sandbox's cgroup in every hierarchy with a limit.
 func (p posture) checkGroups(pid int) error {
-	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/cgroup", pid))
+	text, err := pseudofs.Read(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return err
 	}
 	got := groupsOf(text)
 	controllers := []string{"memory", "pids", "cpuacct", "devices"}
-	if p.group.unified {
+	if p.group.Unified {
 		controllers = []string{""}
 	}
 	// The file shows paths from the root of the daemon's cgroup namespace; the
 	// directories have the mount point in front. Sandboxes differ in the last elements.
 	for _, c := range controllers {
-		path := p.group.path
-		if c == "devices" && p.devices.path != "" {
-			path = p.devices.path
+		path := p.group.Path
+		if c == "devices" && p.devices.Path != "" {
+			path = p.devices.Path
 		}
 		end := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 		if !strings.HasSuffix(got[c], "/"+end) {
@@ -312,7 +315,7 @@ func (p posture) checkRlimits(pid int) error {
 // checkDescriptors wants three pipes, and every other descriptor to close on exec.
 func (p posture) checkDescriptors(pid int) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	names, err := entries(unix.AT_FDCWD, dir)
+	names, err := pseudofs.Names(dir)
 	if err != nil {
 		return err
 	}
@@ -323,7 +326,7 @@ func (p posture) checkDescriptors(pid int) error {
 			return err
 		}
 		if fd <= 2 {
-			link, err := readLink(unix.AT_FDCWD, dir+"/"+name)
+			link, err := pseudofs.ReadLink(unix.AT_FDCWD, dir+"/"+name)
 			if err != nil || !strings.HasPrefix(link, "pipe:") {
 				return fmt.Errorf("descriptor %d: got %q (%v), want a pipe", fd, link, err)
 			}
@@ -341,7 +344,7 @@ func (p posture) checkDescriptors(pid int) error {
 }
 
 func closesOnExec(pid, fd int) (bool, error) {
-	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+	text, err := pseudofs.Read(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
 	if err != nil {
 		return false, err
 	}

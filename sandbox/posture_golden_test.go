@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // profiles are the kinds of sandboxes that have a golden file.
@@ -166,7 +168,7 @@ func namespaceLines(t *testing.T, out *strings.Builder, text string) {
 // hostIDLines prints the host ids of the sandbox's processes.
 func hostIDLines(t *testing.T, out *strings.Builder, c *sandbox) {
 	t.Helper()
-	pids, err := c.group.pids()
+	pids, err := c.group.Pids()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +188,14 @@ func hostIDLines(t *testing.T, out *strings.Builder, c *sandbox) {
 	}
 }
 
-func groupLines(t *testing.T, out *strings.Builder, g group) {
+func groupLines(t *testing.T, out *strings.Builder, g cgroup.Group) {
 	t.Helper()
 	memory := "memory.limit_in_bytes"
-	if g.unified {
+	if g.Unified {
 		memory = "memory.max"
 	}
 	for _, at := range [][2]string{{"memory", memory}, {"pids", "pids.max"}} {
-		n, err := g.number(at[0], at[1])
+		n, err := g.Number(at[0], at[1])
 		if err != nil {
 			t.Fatal(err)
 		}

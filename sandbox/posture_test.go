@@ -19,7 +19,7 @@ func TestPostureRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := posture{
-		ids: idPair{root: 1 << 28}, group: h.cgroups.group(h.groupName(), "none"), initPid: self,
+		ids: idPair{root: 1 << 28}, group: h.cgroups.Group(h.groupName(), "none"), initPid: self,
 		rlimits: map[int]uint64{unix.RLIMIT_CORE: 12345}, memory: 1 << 20, processes: 1,
 	}
 	for _, tt := range []struct {
@@ -89,7 +89,7 @@ func testPostureOfARunningProgram(t *testing.T, h *Host) {
 		"memory":     func(p *posture) { p.memory *= 2 },
 		"pids.max":   func(p *posture) { p.processes++ },
 		"processes":  func(p *posture) { p.initPid = 1 },
-		"cgroup of ": func(p *posture) { p.group.path += "x" },
+		"cgroup of ": func(p *posture) { p.group.Path += "x" },
 	} {
 		wrong, was := right, pid
 		change(&wrong)

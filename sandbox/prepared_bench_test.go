@@ -17,7 +17,7 @@ func cost(b *testing.B, h *Host) time.Duration {
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
 		b.Fatal(err)
 	}
-	u := h.cgroups.group(h.groupName()).usage()
+	u := h.cgroups.Group(h.groupName()).Usage()
 	return time.Duration(r.Utime.Nano()+r.Stime.Nano()) + u.UserCPU + u.SystemCPU
 }
 

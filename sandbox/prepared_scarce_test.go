@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -452,56 +451,6 @@ func TestWhatIsNotForked(t *testing.T) {
 		if change(&s); s.pythonKey() != (pyzygote.Key{}) {
 			t.Errorf("%s: it is forked", name)
 		}
-	}
-}
-
-func TestUnifiedOOMNotifier(t *testing.T) {
-	h, dir := fakeGroup(t, map[string]string{"memory.events": "oom 0\n"})
-	oom, err := h.group().notifyOOM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte("oom 1\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		<-oom.fired
-	}
-	oom.stop()
-	<-oom.down
-	none, _ := fakeGroup(t, nil)
-	if _, err := none.group().notifyOOM(); err == nil {
-		t.Error("a group without events has an OOM notifier")
-	}
-	(*oomNotifier)(nil).stop()
-}
-
-func TestUnifiedLimitsAreWritten(t *testing.T) {
-	h, dir := fakeGroup(t, map[string]string{"memory.max": "", "cgroup.procs": ""})
-	if err := h.group().limitMemory(4096); err != nil {
-		t.Error(err)
-	}
-	if got, _ := os.ReadFile(filepath.Join(dir, "memory.max")); string(got) != "4096" {
-		t.Errorf("got %q", got)
-	}
-	procsFiles, err := h.group().procsFiles()
-	if err != nil || len(procsFiles) != 1 {
-		t.Errorf("got %v, %v, want one cgroup.procs file", procsFiles, err)
-	}
-	closeFiles(procsFiles)
-	none, _ := fakeGroup(t, nil)
-	if _, err := none.group().procsFiles(); err == nil {
-		t.Error("a group without processes has a cgroup.procs file")
-	}
-	if err := none.group().limitMemory(4096); err == nil {
-		t.Error("a group without a limit is limited")
-	}
-	// An empty directory is no cgroup: the kernel puts files into each.
-	if err := none.group("made").create(); err == nil {
-		t.Error("a directory was taken for a cgroup")
-	}
-	if err := none.group("not/there").create(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v, want %v", err, os.ErrNotExist)
 	}
 }
 

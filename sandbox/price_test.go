@@ -237,11 +237,11 @@ func processorTime(t *testing.T, h *Host) time.Duration {
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
 		t.Fatal(err)
 	}
-	g := h.cgroups.group(h.groupName())
-	took, err := g.number("cpuacct", "cpuacct.usage")
-	if g.unified {
+	g := h.cgroups.Group(h.groupName())
+	took, err := g.Number("cpuacct", "cpuacct.usage")
+	if g.Unified {
 		var us uint64
-		us, err = g.value("cpu", "cpu.stat", "usage_usec")
+		us, err = g.Value("cpu", "cpu.stat", "usage_usec")
 		took = int64(us) * 1000
 	}
 	if err != nil {

@@ -19,6 +19,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // probeArg is the argument by which init_probe.c recognises the probe. It has no effect in
@@ -149,7 +152,7 @@ func (p *prober) lock() error {
 		}
 	}
 	for _, path := range paths {
-		f, err := openQuiet(path, unix.O_RDONLY)
+		f, err := pseudofs.Open(path, unix.O_RDONLY)
 		if err != nil {
 			return err
 		}
@@ -216,7 +219,7 @@ func (p *prober) env(s Spec, of probed) ([]string, error) {
 		"PROBE_PORT=" + p.port, "PROBE_ABSTRACT=" + p.abstract, "PROBE_SOCKET=" + p.socket,
 		"PROBE_FILE=" + filepath.Join(p.host.instance.state, "lock"),
 		fmt.Sprintf("PROBE_DISK=%d", s.Workspace.SizeBytes), fmt.Sprintf("PROBE_FILES=%d", s.Workspace.Files),
-		fmt.Sprintf("PROBE_SOCKETS=%d", p.host.socketBound(s.Limits.MemoryBytes)), "PROBE_SOCKETS_UNCOUNTED=" + uncountedSockets(string(commandLine)),
+		fmt.Sprintf("PROBE_SOCKETS=%d", p.host.cgroups.SocketBound(s.Limits.MemoryBytes)), "PROBE_SOCKETS_UNCOUNTED=" + cgroup.UncountedSockets(string(commandLine)),
 		fmt.Sprintf("PROBE_MEMORY=%d", 3*s.Limits.MemoryBytes), fmt.Sprintf("PROBE_PROCESSES=%d", s.Limits.Processes),
 	}
 	for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {
@@ -265,7 +268,7 @@ func (p *prober) run(ctx context.Context, of probed) ([]Boundary, error) {
 	if last.Found && exit.PidsMax == 0 {
 		*last = checks[len(said)-1].boundary(false, "the kernel counted no fork that it refused")
 	}
-	left := process.sandbox.group.left()
+	left := process.sandbox.group.Left()
 	cpu := exit.Usage.UserCPU + exit.Usage.SystemCPU
 	return append(said,
 		checkMemory.boundary(exit.End == OOMKilled && exit.OOMKills > 0, fmt.Sprintf("%s, %d processes killed for memory", exit.End, exit.OOMKills)),
@@ -273,16 +276,6 @@ func (p *prober) run(ctx context.Context, of probed) ([]Boundary, error) {
 		checkCPU.boundary(cpu > 0, fmt.Sprintf("%v were counted", cpu)),
 		checkReport.boundary(complaint == "", cmp.Or(complaint, fmt.Sprintf("%d checks", len(checks)))),
 	), nil
-}
-
-// left names a directory of the group that is still there, or "".
-func (g group) left() string {
-	for _, dir := range g.dirs {
-		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Sprintf("%s is still there (%v)", dir, err)
-		}
-	}
-	return ""
 }
 
 // boundary returns the result of c.

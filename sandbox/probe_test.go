@@ -15,6 +15,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // TestProbe finds every boundary in unchanged sandboxes. Probe leaves nothing on the host.
@@ -339,12 +341,12 @@ var mutations = []mutation{
 		}
 	}, want: []string{"resource limits"}},
 	{name: "the kernel's choice when memory is short", config: func(c *configs.Config) { c.OomScoreAdj = new(0) }, want: []string{"first to go when memory is short"}},
-	{name: "no memory limit", limits: func(c *sandbox) error { return c.group.limitMemory(muchMemoryForAProbe) }, want: []string{"memory limit"}},
+	{name: "no memory limit", limits: func(c *sandbox) error { return c.group.LimitMemory(muchMemoryForAProbe) }, want: []string{"memory limit"}},
 	{name: "no limit of sockets", onlyV1: true, limits: func(c *sandbox) error {
-		return c.group.limitSockets(socketShare * muchInSockets)
+		return c.group.LimitSockets(cgroup.SocketShare * muchInSockets)
 	}, want: []string{"socket buffers"}},
 	{name: "no process limit", limits: func(c *sandbox) error {
-		return os.WriteFile(c.group.file("pids", "pids.max"), []byte("max"), 0)
+		return os.WriteFile(c.group.File("pids", "pids.max"), []byte("max"), 0)
 	}, want: []string{"process limit"}},
 }
 
@@ -361,7 +363,7 @@ func TestProbeNamesWhatIsWeak(t *testing.T) {
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			h := openHost(t)
-			if m.onlyV1 && h.cgroups.unified {
+			if m.onlyV1 && h.cgroups.Unified {
 				t.Skip("cgroup v2 has no such layer")
 			}
 			h.faults = &faults{config: func(*configs.Config) {}, limits: func(*sandbox) error { return nil }}
@@ -399,18 +401,5 @@ func TestProbeNamesWhatIsWeak(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// On cgroup v2 only the kernel's command line can keep buffers out of the memory limit.
-func TestUncountedSockets(t *testing.T) {
-	for line, want := range map[string]string{
-		"": "", "BOOT_IMAGE=/vmlinuz quiet": "", "cgroup.memory=nokmem": "", "xcgroup.memory=nosocket": "",
-		"quiet cgroup.memory=nosocket":    "the kernel was started with cgroup.memory=nosocket",
-		"cgroup.memory=nokmem,nosocket\n": "the kernel was started with cgroup.memory=nokmem,nosocket",
-	} {
-		if got := uncountedSockets(line); got != want {
-			t.Errorf("%q: got %q, want %q", line, got, want)
-		}
 	}
 }

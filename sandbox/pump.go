@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 const (
@@ -213,7 +215,7 @@ func (o *outlet) readWhenReady() (buffer *[]byte, n int, err error) {
 		if buffer == nil {
 			buffer = pumpBuffers.get(o.large)
 		}
-		n, err = readOnce(int(fd), *buffer)
+		n, err = pseudofs.ReadOnce(int(fd), *buffer)
 		if err != unix.EAGAIN {
 			return true
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // The kernel charges the data of a connection to a cgroup from accept() on
@@ -80,7 +82,7 @@ func (m *socketMeter) exceeds(limit int64) (bool, error) {
 // count is the number of sockets of the namespace, local ones included.
 func (m *socketMeter) count() (int64, error) {
 	path := fmt.Sprintf("/proc/%d/net/sockstat", m.pid)
-	text, err := readAll(unix.AT_FDCWD, path)
+	text, err := pseudofs.Read(path)
 	if err != nil {
 		return 0, err
 	}
@@ -98,7 +100,7 @@ func (m *socketMeter) count() (int64, error) {
 var mostPerSocket = sync.OnceValues(func() (int64, error) {
 	var most int64
 	for path, times := range map[string]int64{"/proc/sys/net/core/rmem_max": 2, "/proc/sys/net/core/rmem_default": 1, "/proc/sys/net/ipv4/tcp_rmem": 1} {
-		text, err := readAll(unix.AT_FDCWD, path)
+		text, err := pseudofs.Read(path)
 		if err != nil {
 			return 0, err
 		}

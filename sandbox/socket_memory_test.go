@@ -93,7 +93,7 @@ func TestSocketMemory(t *testing.T) {
 					Limits: Limits{MemoryBytes: 32 << 20, Processes: 8, Wall: 5 * time.Minute},
 				}, "")
 				// On v2 the kernel may be first: there it charges what clients send.
-				byDaemon := got.exit.OOMKills == 0 || h.cgroups.unified
+				byDaemon := got.exit.OOMKills == 0 || h.cgroups.Unified
 				if got.exit.End != OOMKilled || !byDaemon || got.stderr != "" {
 					t.Errorf("got %+v, %q, %q, want it ended for what its sockets hold", got.exit, got.stdout, got.stderr)
 				}

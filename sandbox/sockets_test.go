@@ -2,10 +2,9 @@ package sandbox
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // The limit of sockets follows the memory limit, in the sandboxes of both makers, and when a
@@ -14,7 +13,7 @@ func TestSocketLimit(t *testing.T) {
 	c := testConfig(t)
 	c.Prepared = max(c.Prepared, 1)
 	h := openWith(t, c)
-	if h.cgroups.unified {
+	if h.cgroups.Unified {
 		t.Skip("on cgroup v2 the memory limit is that of sockets, too")
 	}
 	for maker, start := range map[string]func(context.Context, Spec, IO) (*Process, error){"direct": h.startDirect, "zygote": h.Start} {
@@ -23,7 +22,7 @@ func TestSocketLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := p.sandbox.group.number("memory", socketLimit)
+			got, err := p.sandbox.group.Number("memory", cgroup.SocketLimit)
 			if want := memory / 8 / 4096 * 4096; got != want || err != nil {
 				t.Errorf("%s, %d bytes of memory: got %d, %v, want %d", maker, memory, got, err, want)
 			}
@@ -32,33 +31,5 @@ func TestSocketLimit(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	}
-}
-
-func TestSocketLimitIsReadBack(t *testing.T) {
-	dir := t.TempDir()
-	g := group{dirs: map[string]string{"memory": dir, "pids": dir}}
-	for name, text := range map[string]string{"memory.limit_in_bytes": "65536", "pids.max": "9", socketLimit: ""} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := g.limitSockets(65536); err != nil {
-		t.Error(err)
-	}
-	if err := g.verify(65536, 9); err != nil {
-		t.Error(err)
-	}
-	if err := g.limitSockets(1 << 20); err != nil {
-		t.Error(err)
-	}
-	if err := g.verify(65536, 9); err == nil || !strings.Contains(err.Error(), socketLimit+" is 131072, want 8192") {
-		t.Errorf("got %v", err)
-	}
-	if err := os.Remove(filepath.Join(dir, socketLimit)); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.limitSockets(65536); err == nil {
-		t.Error("a kernel without such a limit has it set")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // A Spec describes one sandbox: the program, its files, its limits and its network.
@@ -212,8 +214,8 @@ func (s Spec) checkBounds() error {
 		return fmt.Errorf("limits: negative memory or processes")
 	case l.OpenFiles < minOpenFiles:
 		return fmt.Errorf("limits: %d open files: at least %d", l.OpenFiles, minOpenFiles)
-	case l.MilliCPUs != 0 && (l.MilliCPUs < minMilliCPUs || l.MilliCPUs > maxMilliCPUs):
-		return fmt.Errorf("limits: %d thousandths of a processor: %d to %d", l.MilliCPUs, minMilliCPUs, maxMilliCPUs)
+	case l.MilliCPUs != 0 && (l.MilliCPUs < cgroup.MinMilliCPUs || l.MilliCPUs > cgroup.MaxMilliCPUs):
+		return fmt.Errorf("limits: %d thousandths of a processor: %d to %d", l.MilliCPUs, cgroup.MinMilliCPUs, cgroup.MaxMilliCPUs)
 	case w.SizeBytes < 0 || w.Files < 0:
 		return fmt.Errorf("workspace: negative size")
 	case len(w.Lower) > maxLowers:

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // startPatience bounds a start whose context has no deadline.
@@ -21,7 +23,7 @@ type sandbox struct {
 	host      *Host
 	spec      Spec
 	ids       idPair
-	group     group
+	group     cgroup.Group
 	dir       string // staging's mount point
 	staging   *staging
 	pipes     *pipes
@@ -29,11 +31,11 @@ type sandbox struct {
 	init      *initProcess // nil: not made yet
 	first     uint32       // pid of the first process in the sandbox
 	forked    *forked      // the first process if a Python zygote forked it, else nil
-	oom       *oomNotifier
+	oom       *cgroup.OOMNotifier
 	userns    *os.File      // the sandbox's user namespace
 	held      []*os.File    // namespaces that the daemon destroys, not init
 	limited   Limits        // limits that the cgroup has
-	before    Usage         // of init, before the program starts
+	before    cgroup.Usage  // of init, before the program starts
 	refill    *time.Timer   // from pool.refill; nil: not taken from the pool
 	faults    *faults       // injected into its maker's sandboxes; nil except in tests
 	destroyed chan struct{} // closed when teardown has ended, with or without an error
@@ -143,7 +145,7 @@ func (c *sandbox) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return &SetupError{Step: "start", Err: cause}
 	}
-	kills, _ := c.group.oomKills() // libcontainer may have removed the count with the cgroup
+	kills, _ := c.group.OOMKills() // libcontainer may have removed the count with the cgroup
 	if kills > 0 || errors.Is(err, unix.ENOMEM) || strings.Contains(err.Error(), "memory limit") {
 		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start in: %w", c.spec.Limits.MemoryBytes, err)}
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // TestStepsNameTheirObject makes single steps fail, as on a damaged or full machine. Each
@@ -28,7 +30,7 @@ func TestStepsNameTheirObject(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	dir := t.TempDir()
 	c := Config{StateDir: dir, RunDir: dir, FirstID: 1 << 30, IDs: 2}.withDefaults()
-	h := &hierarchy{base: map[string]string{}}
+	h := &cgroup.Hierarchy{Base: map[string]string{}}
 	for _, tt := range []struct {
 		name string
 		try  func() error
@@ -325,13 +327,16 @@ func TestPostureOfNobody(t *testing.T) {
 		}
 	}
 	for procs, want := range map[string]string{"x": "invalid syntax", fmt.Sprint(gone): "no such file", fmt.Sprint(os.Getpid(), "\n", gone, "\n1"): "got 2, want 1"} {
-		h, _ := fakeGroup(t, map[string]string{"cgroup.procs": procs})
-		p.group = h.group()
+		dir := t.TempDir()
+		if err := writeFile(filepath.Join(dir, "cgroup.procs"), procs); err != nil {
+			t.Fatal(err)
+		}
+		p.group = cgroup.Group{Unified: true, Dirs: map[string]string{"": dir}}
 		if _, err := p.check(2); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("processes %q: got %v, want it to say %q", procs, err, want)
 		}
 	}
-	p.group = group{unified: true, path: "/a/b"}
+	p.group = cgroup.Group{Unified: true, Path: "/a/b"}
 	if err := p.checkGroups(os.Getpid()); err == nil || !strings.Contains(err.Error(), `want .../a/b`) {
 		t.Errorf("cgroup v2: got %v", err)
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,7 @@ const destroyPatience = 5 * time.Second
 // destroy kills the sandbox's processes and removes the sandbox. It releases the ids only
 // if the removal succeeds; else no other sandbox of this instance gets them.
 func (c *sandbox) destroy() error {
-	c.oom.stop()
+	c.oom.Stop()
 	if c.control != nil {
 		c.control.file.Close() // init ends the sandbox, if it lives
 	}
@@ -58,7 +59,7 @@ func (c *sandbox) destroyInit() error {
 		c.forked.barrier.Close()
 	}
 	if c.init == nil {
-		return c.group.removeSoon(destroyPatience)
+		return c.group.RemoveSoon(destroyPatience)
 	}
 	if err := c.removeGroup(); err != nil {
 		return err
@@ -75,15 +76,21 @@ func (c *sandbox) destroyInit() error {
 // removeGroup kills the remaining processes and removes the cgroup.
 func (c *sandbox) removeGroup() error {
 	// Nearly always the cgroup is empty.
-	if err := c.group.removeDirs(); err == nil {
+	if err := c.group.RemoveDirs(); err == nil {
 		return nil
 	}
 	if c.init.pidfd != nil {
 		// The kernel kills a PID namespace with its init.
 		_ = c.init.kill()
-		if err := c.group.removeSoon(destroyPatience); err == nil {
+		if err := c.group.RemoveSoon(destroyPatience); err == nil {
 			return nil
 		}
 	}
-	return c.group.clear(destroyPatience)
+	return c.group.Clear(destroyPatience)
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 )
 
 // A program can watch (inotify) and lock (flock, fcntl) every file that it can open for
@@ -148,7 +150,7 @@ var deviceLinks = map[string]string{
 }
 
 // deviceInodes is the number of inodes that deviceTree uses on the staging's tmpfs.
-var deviceInodes = 2 + len(deviceNames) + len(deviceLinks)
+var deviceInodes = 2 + len(cgroup.Devices) + len(deviceLinks)
 
 // deviceTree returns a detached mount of /dev. It makes new device nodes. An overlay of
 // the machine's nodes would not do: on some kernels an overlay shows the inodes of its
@@ -161,10 +163,10 @@ func (st *staging) deviceTree() (int, error) {
 	if _, err := makeDir(dev, "shm"); err != nil {
 		return -1, err
 	}
-	for _, d := range deviceNames {
-		path := filepath.Join(dev, d.name)
-		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, uint32(d.minor)))); err != nil {
-			return -1, fmt.Errorf("make device %s: %w", d.name, err)
+	for _, d := range cgroup.Devices {
+		path := filepath.Join(dev, d.Name)
+		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, uint32(d.Minor)))); err != nil {
+			return -1, fmt.Errorf("make device %s: %w", d.Name, err)
 		}
 		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
 			return -1, err

@@ -108,7 +108,7 @@ func (w *watch) wait() endFrame {
 			w.checkCPU(limits)
 		case <-w.sockets.C:
 			w.checkSockets(limits)
-		case <-w.p.sandbox.oom.fired:
+		case <-w.p.sandbox.oom.Fired:
 			w.oomTick = time.After(oomPeriod)
 		case <-w.oomTick:
 			w.checkOOM()
@@ -117,7 +117,7 @@ func (w *watch) wait() endFrame {
 		case <-w.kill.C:
 			w.killAll()
 		case <-w.force.C:
-			_ = w.p.sandbox.group.kill()
+			_ = w.p.sandbox.group.Kill()
 			w.force.Reset(killPatience)
 		}
 	}
@@ -147,9 +147,9 @@ func (w *watch) killAll() {
 }
 
 func (w *watch) checkCPU(limits Limits) {
-	u := w.p.sandbox.group.cpuUsage()
+	u := w.p.sandbox.group.CPUUsage()
 	before := w.p.sandbox.before
-	left := limits.CPU + before.UserCPU + before.SystemCPU - u.UserCPU - u.SystemCPU
+	left := limits.CPU + before.CPU() - u.CPU()
 	if left <= 0 {
 		w.end(TimedOut, CPU, limits.Grace)
 		return
@@ -177,7 +177,7 @@ func (w *watch) checkSockets(limits Limits) {
 // memory. On cgroup v2 the kernel itself kills the whole group (memory.oom.group); v1 has
 // no such setting.
 func (w *watch) checkOOM() {
-	kills, err := w.p.sandbox.group.oomKills()
+	kills, err := w.p.sandbox.group.OOMKills()
 	if err == nil && kills > 0 {
 		w.end(OOMKilled, NoDeadline, 0)
 		w.oomTick = nil
@@ -189,9 +189,10 @@ func (w *watch) checkOOM() {
 // measure reads the kernel's counters. Only init can still be alive.
 func (w *watch) measure() {
 	g := w.p.sandbox.group
-	w.exit.Usage = g.usage().cpuSince(w.p.sandbox.before)
-	w.exit.OOMKills, _ = g.oomKills()
-	w.exit.PidsMax = g.refusedForks()
+	u := g.Usage().Since(w.p.sandbox.before)
+	w.exit.Usage = Usage{UserCPU: u.UserCPU, SystemCPU: u.SystemCPU, MemoryPeakBytes: u.MemoryPeakBytes}
+	w.exit.OOMKills, _ = g.OOMKills()
+	w.exit.PidsMax = g.RefusedForks()
 }
 
 // conclude fills in the Exit from the wait status and the counters.
@@ -267,7 +268,7 @@ func (p *Process) readForkedEnd() endFrame {
 
 // reap waits for init's end, with which the kernel ends every process of the sandbox.
 func (p *Process) reap() error {
-	force := time.AfterFunc(killPatience, func() { _ = p.sandbox.group.kill() })
+	force := time.AfterFunc(killPatience, func() { _ = p.sandbox.group.Kill() })
 	defer force.Stop()
 	return p.sandbox.init.wait()
 }

@@ -193,7 +193,7 @@ func testCollectComesLast(t *testing.T, h *Host) {
 	k = startTalk(t, h, Spec{Program: bash("while :; do echo x >>f; done & until [ -s f ]; do :; done; read x")}, func(root *os.Root) error {
 		<-ready
 		calls++
-		pids, err := k.p.sandbox.group.pids()
+		pids, err := k.p.sandbox.group.Pids()
 		if len(pids) > 0 {
 			t.Errorf("processes %v live", pids)
 		}

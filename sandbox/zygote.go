@@ -18,6 +18,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // zygoteArg is the argument by which zygote.c recognises that it is the zygote.
@@ -50,7 +53,7 @@ type zygote struct {
 	host      *Host
 	container *libcontainer.Container
 	init      *libcontainer.Process
-	group     group
+	group     cgroup.Group
 	patience  time.Duration // bound for one answer; 0: zygoteAnswer
 	mu        sync.Mutex    // one request at a time
 	owes      bool          // the answer to the last request is outstanding
@@ -62,7 +65,7 @@ type zygote struct {
 
 // startZygote builds the container and sends the zygote the data that all sandboxes share.
 func (h *Host) startZygote() (_ *zygote, err error) {
-	m := &zygote{host: h, places: h.places(), group: h.cgroups.group(h.groupName(), zygoteGroup), gone: make(chan struct{})}
+	m := &zygote{host: h, places: h.places(), group: h.cgroups.Group(h.groupName(), zygoteGroup), gone: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("zygote: %w", err), m.destroy())
@@ -102,7 +105,7 @@ func (h *Host) startZygote() (_ *zygote, err error) {
 	}()
 	// Libcontainer sets the device rules of the zygote's cgroup. On v2 the cgroups of its
 	// sandboxes are siblings of that cgroup, so the rules go on the parent.
-	if err := h.cgroups.group(h.groupName()).limitDevices(); err != nil {
+	if err := h.cgroups.Group(h.groupName()).LimitDevices(); err != nil {
 		return nil, err
 	}
 	if _, err = m.ask(m.begin(), 0, nil); err != nil {
@@ -139,7 +142,7 @@ func (m *zygote) readSpaces() (map[string]string, error) {
 	return spaces, nil
 }
 
-func (h *Host) zygoteConfig(g group) *configs.Config {
+func (h *Host) zygoteConfig(g cgroup.Group) *configs.Config {
 	ids := []configs.IDMap{{ContainerID: 0, HostID: int64(h.ids.first), Size: int64(2 * len(h.ids.used))}}
 	tmpfs := func(target, options string, flags int) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: options}
@@ -157,7 +160,7 @@ func (h *Host) zygoteConfig(g group) *configs.Config {
 		NoNewPrivileges: true,
 		OomScoreAdj:     new(1000),
 		Rlimits:         []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: dumpLimit(), Soft: dumpLimit()}},
-		Cgroups:         &cgroups.Cgroup{Path: g.path, Resources: &cgroups.Resources{Devices: deviceRules()}},
+		Cgroups:         &cgroups.Cgroup{Path: g.Path, Resources: &cgroups.Resources{Devices: cgroup.DeviceRules()}},
 		Devices:         deviceNodes(),
 		Mounts: []*configs.Mount{
 			// Without masks: over a masked proc the kernel lets no sandbox mount its own.
@@ -308,7 +311,7 @@ func (m *zygote) destroy() error {
 	if m.container == nil {
 		return nil
 	}
-	if err := m.group.clear(destroyPatience); err != nil {
+	if err := m.group.Clear(destroyPatience); err != nil {
 		return err
 	}
 	if m.init != nil {
@@ -323,7 +326,7 @@ func pidOf(pidfd int) (int, error) {
 	if pidfd < 0 {
 		return 0, errors.New("the zygote's answer has no pidfd")
 	}
-	text, err := readAll(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	text, err := pseudofs.Read(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
 	if err != nil {
 		return 0, err
 	}

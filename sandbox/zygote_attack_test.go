@@ -110,7 +110,7 @@ func TestNoByteReachesAZygote(t *testing.T) {
 				t.Logf("it does not start: %v", err) // LD_PRELOAD, or another PATH
 			} else {
 				<-first.done
-				pids, err := p.sandbox.group.pids()
+				pids, err := p.sandbox.group.Pids()
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -25,8 +25,8 @@ func (s Spec) preparable() bool { return s.Network == NetworkNone }
 func (z cloner) start(_ context.Context, c *sandbox, theirs *os.File) error {
 	h := c.host
 	c.faults = h.faults.of(true, c.spec.ID)
-	c.group = h.cgroups.slim(h.groupName(), "_"+c.ids.String())
-	if err := c.group.create(); err != nil {
+	c.group = h.cgroups.Slim(h.groupName(), "_"+c.ids.String())
+	if err := c.group.Create(); err != nil {
 		return step("cgroup", err)
 	}
 	if _, err := c.limit(c.spec.Limits); err != nil {
@@ -35,7 +35,7 @@ func (z cloner) start(_ context.Context, c *sandbox, theirs *os.File) error {
 	if err := c.pipes.giveTo(c.ids.script()); err != nil {
 		return step("pipes", err)
 	}
-	procsFiles, err := c.group.procsFiles()
+	procsFiles, err := c.group.ProcsFiles()
 	if err != nil {
 		return step("cgroup", err)
 	}

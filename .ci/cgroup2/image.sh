@@ -77,7 +77,7 @@ make_image() {
 	rm -rf "$to"
 	mkdir -p "$to"/{bin,built,src/cmd/skillrund}
 	cp bin/skillrund bin/skillrun "$to/bin/"
-	cp "$cache"/{sandbox,skillrund}.test "$to/"
+	cp "$cache"/{sandbox,cgroup,skillrund}.test "$to/"
 	# Its unpacking would take minutes of emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
 	chmod 755 "$to/bin/skillrun-python"

@@ -6,11 +6,12 @@
 # parts are left out, which the report says.
 # shellcheck shell=bash
 
-# What is asked for by make test-cgroup2 RUN=PATTERN, of both packages. One of them
-# may have nothing of that name.
+# What is asked for by make test-cgroup2 RUN=PATTERN, of all three packages.
+# Some of them may have nothing of that name.
 asked() {
 	# shellcheck disable=SC2086 # several flags
 	sandbox_tests '!sandbox' -test.run "$run" $flags
+	cgroup_tests '!cgroup' -test.run "$run"
 	daemon_tests '!daemon' -test.run "$run"
 	nothing_is_left
 }
@@ -43,6 +44,7 @@ other_faults='^TestHostileFault$/^fault-(05|06|07|09|13|15|16|17|18)-'
 
 planned() {
 	daemon_checks
+	cgroup_tests '!cgroup' -test.run .
 	if [[ $form == short ]]; then
 		sandbox_tests '!sandbox' -test.run "$short"
 		nothing_is_left

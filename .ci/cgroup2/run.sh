@@ -4,8 +4,9 @@
 # smoke.sh in it, prints its report, and succeeds only if every check passed.
 # What runs is in plan.sh.
 #
-# Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test and
-# skillrund.test (the tests of packages sandbox and cmd/skillrund), all static:
+# Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test,
+# cgroup.test and skillrund.test (the tests of packages sandbox, sandbox/internal/cgroup
+# and cmd/skillrund), all static:
 # `make test-cgroup2` builds them. Needs root, because the image's files belong to
 # root.
 #

@@ -132,8 +132,10 @@ result() {
 	esac
 }
 
-# sandbox_tests NAME ARG..., daemon_tests NAME ARG...: of the two packages.
+# sandbox_tests NAME ARG..., cgroup_tests NAME ARG..., daemon_tests NAME ARG...: of the
+# three packages.
 sandbox_tests() { tests "$1" src/sandbox "$PWD/sandbox.test" -test.v "${@:2}"; }
+cgroup_tests() { tests "$1" src/sandbox/internal/cgroup "$PWD/cgroup.test" -test.v "${@:2}"; }
 daemon_tests() { tests "$1" src/cmd/skillrund "$PWD/skillrund.test" -test.v "${@:2}"; }
 
 source ./daemon.sh

@@ -1,4 +1,4 @@
-package sandbox
+package pseudofs
 
 import (
 	"fmt"
@@ -7,13 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file reads and writes files of /proc and of cgroups by plain system calls. Package
-// os would register each file with the runtime's poller. These files are always ready, so
-// the poller would wake a thread at once: three times the work of the read.
-
-// readAll returns the content of a file. path is absolute or beneath the directory at.
-func readAll(at int, path string) (string, error) {
-	fd, err := openFile(at, path, unix.O_RDONLY)
+// Read returns the content of a file.
+func Read(path string) (string, error) {
+	fd, err := OpenFD(path, unix.O_RDONLY)
 	if err != nil {
 		return "", err
 	}
@@ -21,7 +17,7 @@ func readAll(at int, path string) (string, error) {
 	var few [2048]byte
 	b := few[:]
 	for n := 0; ; {
-		got, err := readOnce(fd, b[n:])
+		got, err := ReadOnce(fd, b[n:])
 		if err != nil {
 			return "", fmt.Errorf("read %s: %w", path, err)
 		}
@@ -34,9 +30,10 @@ func readAll(at int, path string) (string, error) {
 	}
 }
 
-// writeAll writes text to a file that must exist, as one write.
-func writeAll(path, text string) error {
-	fd, err := openFile(unix.AT_FDCWD, path, unix.O_WRONLY)
+// Write writes text to a file that must exist, by one write(2): the kernel takes each write
+// as one command.
+func Write(path, text string) error {
+	fd, err := OpenFD(path, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -54,19 +51,19 @@ func writeAll(path, text string) error {
 	}
 }
 
-// openQuiet opens a file that the daemon only holds or passes on.
-func openQuiet(path string, flags int) (*os.File, error) {
-	fd, err := openFile(unix.AT_FDCWD, path, flags)
+// Open opens an existing file that its caller only holds or passes on, close-on-exec.
+func Open(path string, flags int) (*os.File, error) {
+	fd, err := OpenFD(path, flags)
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// openFile opens an existing file, close-on-exec.
-func openFile(at int, path string, flags int) (int, error) {
+// OpenFD opens an existing file, close-on-exec. The caller closes the descriptor.
+func OpenFD(path string, flags int) (int, error) {
 	for {
-		fd, err := unix.Openat(at, path, flags|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
 		if err == unix.EINTR {
 			continue
 		}
@@ -77,7 +74,8 @@ func openFile(at int, path string, flags int) (int, error) {
 	}
 }
 
-func readOnce(fd int, b []byte) (int, error) {
+// ReadOnce is read(2), again if a signal interrupted it. The file may be any.
+func ReadOnce(fd int, b []byte) (int, error) {
 	for {
 		n, err := unix.Read(fd, b)
 		if err != unix.EINTR {
@@ -86,9 +84,9 @@ func readOnce(fd int, b []byte) (int, error) {
 	}
 }
 
-// entries returns the names in a directory, in no particular order.
-func entries(at int, path string) ([]string, error) {
-	fd, err := openFile(at, path, unix.O_RDONLY|unix.O_DIRECTORY)
+// Names returns the names in a directory, in no particular order.
+func Names(path string) ([]string, error) {
+	fd, err := OpenFD(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +107,8 @@ func entries(at int, path string) ([]string, error) {
 	}
 }
 
-// readLink returns the target of a link beneath the directory at.
-func readLink(at int, path string) (string, error) {
+// ReadLink returns the target of a link. path is absolute or beneath the directory at.
+func ReadLink(at int, path string) (string, error) {
 	var b [256]byte // longer than any link of the kernel's in /proc
 	n, err := unix.Readlinkat(at, path, b[:])
 	if err == nil && n == len(b) {

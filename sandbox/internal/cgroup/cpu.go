@@ -1,4 +1,4 @@
-package sandbox
+package cgroup
 
 import (
 	"errors"
@@ -14,37 +14,37 @@ import (
 // period the processes of a sandbox together run for their share and then wait for the next.
 const cpuPeriod = 100_000
 
-// Bounds of Limits.MilliCPUs. The kernel takes no share below 1 ms of a period.
+// Bounds of a CPU limit, in thousandths of a processor. The kernel takes no share below 1 ms of a period.
 const (
-	minMilliCPUs = 10
-	maxMilliCPUs = 1_000_000
+	MinMilliCPUs = 10
+	MaxMilliCPUs = 1_000_000
 )
 
-// limitCPU limits the group's processes to so many thousandths of a processor together,
+// LimitCPU limits the group's processes to so many thousandths of a processor together,
 // and reads the limit back. Zero removes the limit.
-func (g group) limitCPU(milli int) error {
-	if _, ok := g.dirs["cpu"]; !ok && !g.unified {
+func (g Group) LimitCPU(milli int) error {
+	if _, ok := g.Dirs["cpu"]; !ok && !g.Unified {
 		return errors.New("limit of processors: no cpu controller")
 	}
 	quota := strconv.Itoa(milli * cpuPeriod / 1000)
 	want := [][2]string{{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod)}, {"cpu.cfs_quota_us", quota}}
 	switch {
-	case g.unified && milli == 0:
+	case g.Unified && milli == 0:
 		want = [][2]string{{"cpu.max", "max " + strconv.Itoa(cpuPeriod)}}
-	case g.unified:
+	case g.Unified:
 		want = [][2]string{{"cpu.max", quota + " " + strconv.Itoa(cpuPeriod)}}
 	case milli == 0:
 		want = [][2]string{{"cpu.cfs_quota_us", "-1"}}
 	}
 	for _, w := range want {
-		if err := g.write("cpu", w[0], w[1]); err != nil {
+		if err := g.Write("cpu", w[0], w[1]); err != nil {
 			// v1 refuses a share larger than a parent cgroup's (sched-bwc.rst).
-			if errors.Is(err, unix.EINVAL) && !g.unified {
-				err = fmt.Errorf("%w: a cgroup above %s may use less", err, filepath.Dir(g.file("cpu", w[0])))
+			if errors.Is(err, unix.EINVAL) && !g.Unified {
+				err = fmt.Errorf("%w: a cgroup above %s may use less", err, filepath.Dir(g.File("cpu", w[0])))
 			}
 			return err
 		}
-		if got, err := g.read("cpu", w[0]); err != nil {
+		if got, err := g.Read("cpu", w[0]); err != nil {
 			return err
 		} else if strings.Join(strings.Fields(got), " ") != w[1] {
 			return fmt.Errorf("%s is %s, want %s", w[0], got, w[1])
