@@ -41,27 +41,27 @@ type probe struct {
 var optional = []string{"swap", "core dumps"}
 
 var probes = []probe{
-	{"capabilities", "to build namespaces and mounts and to become other users", "root with these, as a system service has them; a container needs --privileged, or these and a security profile that lets them work", tryCapabilities},
-	{"ids", "two host ids for each sandbox", "run outside of a user namespace, or set ids.first and ids.count to a range that it maps", tryIDs},
-	{"user namespace", "root of a sandbox is nobody outside", "a kernel with CONFIG_USER_NS and user.max_user_namespaces above 0", tryNamespace(unix.CLONE_NEWUSER)},
-	{"mount namespace", "a file tree of its own", "a kernel with namespaces", tryNamespace(unix.CLONE_NEWNS)},
-	{"pid namespace", "no process outside is visible, and all end with init", "a kernel with CONFIG_PID_NS", tryNamespace(unix.CLONE_NEWPID)},
-	{"network namespace", "no network but a loopback of its own", "a kernel with CONFIG_NET_NS", tryNamespace(unix.CLONE_NEWNET)},
-	{"ipc namespace", "no shared memory or queue with others", "a kernel with CONFIG_IPC_NS", tryNamespace(unix.CLONE_NEWIPC)},
-	{"uts namespace", "a host name of its own", "a kernel with CONFIG_UTS_NS", tryNamespace(unix.CLONE_NEWUTS)},
-	{"cgroup namespace", "the cgroups of the machine stay invisible", "a kernel of 4.6 or later", tryNamespace(unix.CLONE_NEWCGROUP)},
-	{"time namespace", "hides how long the machine is up", "a kernel of 5.6 or later with CONFIG_TIME_NS", tryTime},
-	{"proc", "a sandbox sees its own processes and no others", "a /proc with nothing mounted over its parts (under systemd neither ProtectKernelTunables nor ProtectProc; in a container, unmasked paths)", tryProc},
-	{"cgroups", "limits of memory, processes and CPU, and the certain end of all processes", "under systemd a service with Delegate=yes; else cgroup_parent, an existing cgroup without processes", tryCgroups},
-	{"swap", "a memory limit that swap can't stretch", "a kernel with swapaccount=1, or swapoff -a", trySwap},
-	{"seccomp", "the filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
-	{"core dumps", "the memory of what crashes in a sandbox goes nowhere", "a kernel.core_pattern that names a file (sysctl kernel.core_pattern=core)", tryCoreDumps},
-	{"socket memory", "what sockets hold that no cgroup counts has a limit", "a kernel with CONFIG_INET_DIAG and CONFIG_INET_UDP_DIAG (modprobe inet_diag tcp_diag udp_diag)", trySocketMemory},
-	{"openat2", "paths that a program controls are opened beneath a directory", "a kernel of 5.6 or later", tryOpenat2},
-	{"id-mapped mounts", "a program owns its files without a copy of them", "a kernel of 5.12 or later, and a state directory on ext4, xfs or btrfs (since 6.3 also tmpfs), not on overlayfs", tryMapped},
-	{"overlay workspace", "a writable view of files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},
-	{"sealed memory files", "nobody can write to the binary that starts sandboxes", "a kernel of 3.17 or later", trySeals},
-	{"merged /usr", "programs of the host in one read-only mount", "a distribution with /bin as a link into /usr (Debian: usrmerge)", tryMergedUsr},
+	{"capabilities", "the daemon needs them to make namespaces and mounts and to change ids", "root with these capabilities, as a systemd service has them; a container needs --privileged, or these capabilities and a security profile that lets them work", tryCapabilities},
+	{"ids", "each sandbox has two ids of the host that no other sandbox uses", "ids.first and ids.count with a range that this user namespace maps, or no user namespace around the daemon", tryIDs},
+	{"user namespace", "root inside a sandbox has no rights outside", "a kernel with CONFIG_USER_NS and user.max_user_namespaces above 0", tryNamespace(unix.CLONE_NEWUSER)},
+	{"mount namespace", "each sandbox has its own file tree", "a kernel with namespaces", tryNamespace(unix.CLONE_NEWNS)},
+	{"pid namespace", "a sandbox sees no process outside, and its processes end with its init", "a kernel with CONFIG_PID_NS", tryNamespace(unix.CLONE_NEWPID)},
+	{"network namespace", "a sandbox has its own loopback and no other network", "a kernel with CONFIG_NET_NS", tryNamespace(unix.CLONE_NEWNET)},
+	{"ipc namespace", "sandboxes share no System V IPC and no message queues", "a kernel with CONFIG_IPC_NS", tryNamespace(unix.CLONE_NEWIPC)},
+	{"uts namespace", "each sandbox has its own host name", "a kernel with CONFIG_UTS_NS", tryNamespace(unix.CLONE_NEWUTS)},
+	{"cgroup namespace", "a sandbox does not see the cgroups of the machine", "a kernel of 4.6 or later", tryNamespace(unix.CLONE_NEWCGROUP)},
+	{"time namespace", "a sandbox does not see how long the machine has been up", "a kernel of 5.6 or later with CONFIG_TIME_NS", tryTime},
+	{"proc", "a sandbox sees only its own processes", "a /proc without mounts over parts of it (under systemd neither ProtectKernelTunables nor ProtectProc; in a container, unmasked paths)", tryProc},
+	{"cgroups", "memory, processes and CPU are limited, and every process of a sandbox can be killed", "Delegate=yes in the systemd service, or cgroup_parent with the name of an existing cgroup without processes", tryCgroups},
+	{"swap", "the memory limit also bounds swap", "a kernel with swapaccount=1, or no swap (swapoff -a)", trySwap},
+	{"seccomp", "a script reaches only the listed system calls", "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp", trySeccomp},
+	{"core dumps", "a crash in a sandbox gives its memory to no program and no socket", "a kernel.core_pattern that names a file (sysctl kernel.core_pattern=core)", tryCoreDumps},
+	{"socket memory", "the memory of sockets that no cgroup counts is limited", "a kernel with CONFIG_INET_DIAG and CONFIG_INET_UDP_DIAG (modprobe inet_diag tcp_diag udp_diag)", trySocketMemory},
+	{"openat2", "the daemon can open a path from a program without leaving a directory", "a kernel of 5.6 or later", tryOpenat2},
+	{"id-mapped mounts", "a program owns its files although the daemon does not copy them", "a kernel of 5.12 or later, and a state directory on ext4, xfs or btrfs (since 6.3 also tmpfs), not on overlayfs", tryMapped},
+	{"overlay workspace", "a program can write next to files that never change", "a kernel of 5.19 or later with CONFIG_OVERLAY_FS (modprobe overlay)", tryOverlay},
+	{"sealed memory files", "no process can write to the binary that starts sandboxes", "a kernel of 3.17 or later", trySeals},
+	{"merged /usr", "one read-only mount has all programs of the host", "a distribution on which /bin is a link into /usr (Debian: usrmerge)", tryMergedUsr},
 }
 
 // Boundaries probes this machine without opening a Host. Host.Probe tries the
@@ -90,10 +90,10 @@ func (p probe) remedy(err error) string {
 		return p.how
 	}
 	if have, cerr := effectiveCapabilities(); cerr == nil && have&(1<<unix.CAP_SYS_ADMIN) == 0 {
-		return "CAP_SYS_ADMIN, see capabilities, and " + p.how
+		return "CAP_SYS_ADMIN (see capabilities) and " + p.how
 	}
 	if ids, cerr := os.ReadFile("/proc/self/uid_map"); cerr == nil && !allIDs(string(ids)) {
-		return "to run outside of a user namespace (a rootless container is in one), and " + p.how
+		return "no user namespace around the daemon (a rootless container is one) and " + p.how
 	}
 	return p.how
 }
@@ -149,7 +149,7 @@ func tryCapabilities(Config) (string, error) {
 	if os.Geteuid() != 0 || len(lacking) > 0 {
 		return "", fmt.Errorf("uid %d without %s", os.Geteuid(), strings.Join(lacking, ", "))
 	}
-	return "all there", nil
+	return "all present", nil
 }
 
 func effectiveCapabilities() (uint64, error) {
@@ -186,14 +186,14 @@ func tryNamespace(flag int) func(Config) (string, error) {
 		if err := tryUnshare(flag); err != nil {
 			return "", fmt.Errorf("unshare: %w", err)
 		}
-		return "can be made", nil
+		return "works", nil
 	}
 }
 
 func tryTime(Config) (string, error) {
 	if !hasTimeNamespaces() {
 		// Older kernels lack it. Only the uptime is visible then.
-		return "not in this kernel: sandboxes see how long the machine is up", nil
+		return "this kernel has none: sandboxes see how long the machine has been up", nil
 	}
 	return tryNamespace(unix.CLONE_NEWTIME)(Config{})
 }
@@ -205,7 +205,7 @@ func tryProc(c Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "can be mounted", tryMountProc(dir)
+	return "works", tryMountProc(dir)
 }
 
 // tryCgroups makes a cgroup and removes it.
@@ -224,7 +224,7 @@ func trySwap(c Config) (string, error) {
 	}
 	swaps, err := os.ReadFile("/proc/swaps")
 	if err != nil || strings.Count(string(swaps), "\n") <= 1 {
-		return "the machine has none", nil
+		return "the machine has no swap", nil
 	}
 	return h.TrySwap()
 }
@@ -259,24 +259,24 @@ func tryCoreDumps(Config) (string, error) {
 func dumpsGoNowhere(pattern string, crash func() (dumped bool, err error)) (string, error) {
 	pattern = strings.TrimSpace(pattern)
 	if socket, ok := strings.CutPrefix(pattern, "@"); ok {
-		return "", fmt.Errorf("core_pattern hands dumps to a socket, %s, whatever the limits of a sandbox are", strings.TrimPrefix(socket, "@"))
+		return "", fmt.Errorf("core_pattern sends dumps to a socket, %s, whatever the limits of a sandbox are", strings.TrimPrefix(socket, "@"))
 	}
 	program, ok := strings.CutPrefix(pattern, "|")
 	if !ok {
-		return "files, for which the limit is too small", nil
+		return "core_pattern names a file, for which the limit is too small", nil
 	}
 	program, _, _ = strings.Cut(strings.TrimSpace(program), " ")
 	if program == "/bin/false" || program == "/usr/bin/false" {
-		return "piped to " + program + ", which takes none", nil
+		return "core_pattern is a pipe to " + program + ", which discards dumps", nil
 	}
 	dumped, err := crash()
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("core_pattern hands dumps to a program, %s, and it can't be tried whether a limit of %d byte ends that: %w", program, noDump, err)
+		return "", fmt.Errorf("core_pattern is a pipe to a program, %s, and the daemon can't test whether a limit of %d byte prevents its start: %w", program, noDump, err)
 	case dumped:
-		return "", fmt.Errorf("core_pattern hands dumps to a program, %s, also with a limit of %d byte, with which Linux should start none", program, noDump)
+		return "", fmt.Errorf("core_pattern is a pipe to a program, %s, and this kernel starts it even with a limit of %d byte", program, noDump)
 	}
-	return fmt.Sprintf("with a limit of %d byte, as sandboxes have it, a crash doesn't start %s", noDump, program), nil
+	return fmt.Sprintf("with the limit of sandboxes, %d byte, a crash doesn't start %s", noDump, program), nil
 }
 
 // crashArg is the argument that makes crash.c set noDump and die by a signal that dumps
@@ -287,7 +287,7 @@ const crashArg = "skillrun-crash"
 // its wait status has the core dump flag (WCOREDUMP, wait(2)).
 func crash() (dumped bool, err error) {
 	if dumpLimit() != noDump {
-		return false, errors.New("processes of this one can't have it, as its own hard limit is 0 (under systemd LimitCORE=, in a container --ulimit core=1)")
+		return false, errors.New("the daemon's own hard limit is 0; set LimitCORE=1 in the systemd unit, or --ulimit core=1 for a container")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), crashPatience)
 	defer cancel()
@@ -300,7 +300,7 @@ func crash() (dumped bool, err error) {
 	}
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !status.Signaled() || status.Signal() != unix.SIGQUIT {
-		return false, fmt.Errorf("a program that was to crash ended otherwise: %v", err)
+		return false, fmt.Errorf("the test program did not crash as expected: %v", err)
 	}
 	return status.CoreDump(), nil
 }

@@ -68,7 +68,7 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 func both(made, prepared []Boundary) []Boundary {
 	for i, b := range prepared {
 		if i < len(made) && made[i].Found && !b.Found {
-			made[i].Found, made[i].Detail = false, "in a sandbox that was prepared: "+b.Detail
+			made[i].Found, made[i].Detail = false, "in a sandbox that the zygote made: "+b.Detail
 		}
 	}
 	return made
@@ -266,14 +266,14 @@ func (p *prober) run(ctx context.Context, of probed) ([]Boundary, error) {
 	}
 	last := &said[len(said)-1]
 	if last.Found && exit.PidsMax == 0 {
-		*last = checks[len(said)-1].boundary(false, "the kernel counted no fork that it refused")
+		*last = checks[len(said)-1].boundary(false, "the kernel counted no refused fork")
 	}
 	left := process.sandbox.group.Left()
 	cpu := exit.Usage.UserCPU + exit.Usage.SystemCPU
 	return append(said,
 		checkMemory.boundary(exit.End == OOMKilled && exit.OOMKills > 0, fmt.Sprintf("%s, %d processes killed for memory", exit.End, exit.OOMKills)),
-		checkEnd.boundary(err == nil && left == "", cmp.Or(left, "the processes that would stay, and their cgroup, are gone")),
-		checkCPU.boundary(cpu > 0, fmt.Sprintf("%v were counted", cpu)),
+		checkEnd.boundary(err == nil && left == "", cmp.Or(left, "the processes that the probe left, and their cgroup, are gone")),
+		checkCPU.boundary(cpu > 0, fmt.Sprintf("%v counted", cpu)),
 		checkReport.boundary(complaint == "", cmp.Or(complaint, fmt.Sprintf("%d checks", len(checks)))),
 	), nil
 }
@@ -302,7 +302,7 @@ func parseReport(text []byte, want []check) (found []Boundary, complaint string)
 	for raw := range bytes.Lines(text) {
 		fields := strings.Split(strings.TrimSuffix(string(raw), "\n"), "\t")
 		if !bytes.HasSuffix(raw, []byte("\n")) || len(fields) != 3 || fields[1] != "found" && fields[1] != "missing" {
-			complaint = fmt.Sprintf("line %.100q is none of a report", raw)
+			complaint = fmt.Sprintf("line %.100q is not part of a report", raw)
 			continue
 		}
 		l := said[fields[0]]
@@ -319,13 +319,13 @@ func parseReport(text []byte, want []check) (found []Boundary, complaint string)
 		l := said[c.name]
 		switch l.count {
 		case 0:
-			l.detail = "the probe said nothing of it"
+			l.detail = "the probe did not report this check"
 		case 1:
 		default:
-			l.held, l.detail = false, "the probe said it twice"
+			l.held, l.detail = false, "the probe reported this check more than once"
 		}
 		if l.count == 0 && complaint == "" {
-			complaint = fmt.Sprintf("nothing was said of %q", c.name)
+			complaint = fmt.Sprintf("no report of %q", c.name)
 		}
 		found = append(found, c.boundary(l.held, l.detail))
 	}
