@@ -218,7 +218,7 @@ func searchable(path string) error {
 			return err
 		}
 		if info.Mode().Perm()&0o001 == 0 {
-			return fmt.Errorf("%s has mode %#o, so that no sandbox can reach %s beneath it: chmod o+x it, or choose another", dir, info.Mode().Perm(), path)
+			return fmt.Errorf("%s has mode %#o, so sandboxes can't reach %s in it; run chmod o+x %[1]s, or choose another directory", dir, info.Mode().Perm(), path)
 		}
 		if dir == filepath.Dir(dir) {
 			return nil

@@ -163,7 +163,7 @@ func sweepOne(c Config, h *cgroup.Hierarchy, name string) error {
 		g = theirs.Group(groupPrefix + name)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		// The file is damaged, for example by a power cut: search for the cgroups.
-		c.Log.Warn("where a dead daemon had its cgroups is damaged", "err", err)
+		c.Log.Warn("the list of a dead daemon's cgroups is damaged; searching for them", "err", err)
 		g = h.Find(groupPrefix + name)
 	}
 	err := g.Clear(sweepPatience)

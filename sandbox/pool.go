@@ -137,7 +137,7 @@ func (p *pool) take(s Spec) *sandbox {
 			if err == nil {
 				return c
 			}
-			p.host.log().Warn("the Python zygote forked no child; the sandbox executes one", "error", err)
+			p.host.log().Warn("a Python zygote could not fork; the script is executed", "error", err)
 		}
 		key.python = pyzygote.Key{}
 	}
@@ -148,7 +148,7 @@ func (p *pool) take(s Spec) *sandbox {
 	p.wakeUp() // more sandboxes are needed than were waiting
 	c, err := p.prepare(m, nil, s)
 	if err != nil {
-		p.host.log().Warn("the zygote made no sandbox; libcontainer makes it", "error", err)
+		p.host.log().Warn("the zygote could not make a sandbox; libcontainer makes it", "error", err)
 		return nil
 	}
 	return c
@@ -382,7 +382,7 @@ func (p *pool) keepZygote() bool {
 			p.end()
 			return false
 		case <-p.gone():
-			p.host.log().Warn("the zygote ended; another one is started")
+			p.host.log().Warn("the zygote ended; starting another one")
 			p.discardZygote()
 		default:
 			if p.zygote != nil {
@@ -398,7 +398,7 @@ func (p *pool) keepZygote() bool {
 			continue
 		}
 		p.notify()
-		p.host.log().Error("no zygote started; libcontainer makes each sandbox", "error", err)
+		p.host.log().Error("the zygote did not start; libcontainer makes each sandbox", "error", err)
 		select {
 		case <-p.quit:
 			return false
@@ -455,7 +455,7 @@ func (p *pool) makeOne() bool {
 	p.mu.Unlock()
 	c, err := p.prepare(m, in, template)
 	if err != nil {
-		p.host.log().Error("no sandbox was prewarmed", "error", err)
+		p.host.log().Error("a sandbox could not be prewarmed", "error", err)
 		return false
 	}
 	p.mu.Lock()

@@ -180,7 +180,7 @@ func (p *pool) startSlot(k pyzygote.Key, r *pythonEntry) {
 		p.mu.Unlock()
 		if err != nil {
 			// The entry keeps its slot: another start would fail as well.
-			p.host.log().Warn("no Python zygote started; its programs are executed", "program", k.Name(), "imports", k.Modules(), "error", err)
+			p.host.log().Warn("a Python zygote did not start; its scripts are executed", "program", k.Name(), "imports", k.Modules(), "error", err)
 			p.mu.Lock()
 			r.failed = true
 			p.mu.Unlock()

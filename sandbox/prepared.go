@@ -53,6 +53,6 @@ func (c *sandbox) waits() bool {
 // discard destroys a prepared sandbox in which no program has run.
 func (c *sandbox) discard() {
 	if err := c.destroy(); err != nil {
-		c.host.log().Error("prepared sandbox left behind", "slot", c.ids.String(), "error", err)
+		c.host.log().Error("a prewarmed sandbox was not removed", "slot", c.ids.String(), "error", err)
 	}
 }

@@ -197,7 +197,7 @@ func placeLinks(dir string, lists ...map[string]string) error {
 	}
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		if path != filepath.Clean(path) || !filepath.IsAbs(path) || strings.HasPrefix(path, "/usr/") {
-			return fmt.Errorf("link %s: not a path that can be made in a sandbox", path)
+			return fmt.Errorf("link %s: a sandbox can't have a link at this path", path)
 		}
 		if err := os.MkdirAll(filepath.Dir(dir+path), 0o755); err != nil {
 			return err

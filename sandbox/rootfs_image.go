@@ -50,7 +50,7 @@ func checkRoots(roots []Root) error {
 			return fmt.Errorf("root file system %q: want a name of [a-z0-9._-], at most 64 long", r.Name)
 		}
 		if seen[r.Name] {
-			return fmt.Errorf("root file system %s: is there twice", r.Name)
+			return fmt.Errorf("root file system %s: two have this name", r.Name)
 		}
 		seen[r.Name] = true
 		if !filepath.IsAbs(r.Dir) {
@@ -70,7 +70,7 @@ func (h *Host) knowsRoot(name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("root file system %q: this host has none of that name", name)
+	return fmt.Errorf("root file system %q: none has this name", name)
 }
 
 // rootOf returns the directory where the layers of a root are mounted.
@@ -189,7 +189,7 @@ func CheckRootDir(dir string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	}
 	if err := onlyOurs(dir, info); err != nil {
 		return err
@@ -209,10 +209,10 @@ func CheckRootDir(dir string) error {
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
 			target, _ := root.Readlink(d.name) // only for the message
-			return fmt.Errorf("its /%s is a link, to %q, where a sandbox has a directory of its own: make it a directory, or leave it out", d.name, target)
+			return fmt.Errorf("its /%s is a link to %q, but a sandbox needs a directory there; make it a directory, or remove it", d.name, target)
 		}
 		if !info.IsDir() {
-			return fmt.Errorf("its /%s is no directory, where a sandbox has one of its own: make it one, or leave it out", d.name)
+			return fmt.Errorf("its /%s is not a directory, but a sandbox needs one there; make it a directory, or remove it", d.name)
 		}
 		if !d.hidden {
 			if err := onlyOurs("/"+d.name, info); err != nil {
@@ -235,7 +235,7 @@ func onlyFiles(dir string) error {
 		}
 		name := strings.TrimPrefix(strings.TrimPrefix(path, dir), "/")
 		if d.Type()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
-			return fmt.Errorf("its /%s is a pipe or a socket, by which sandboxes could talk to others: remove it", name)
+			return fmt.Errorf("its /%s is a pipe or a socket, through which sandboxes could communicate; remove it", name)
 		}
 		for _, r := range reservedDirs {
 			if r.hidden && name == r.name {
@@ -253,10 +253,10 @@ const maxRootFiles = 5_000_000
 // run programs from it.
 func onlyOurs(name string, info fs.FileInfo) error {
 	if info.Sys().(*syscall.Stat_t).Uid != 0 {
-		return fmt.Errorf("%s belongs to another user than root", name)
+		return fmt.Errorf("%s does not belong to root", name)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s has mode %#o, so that others than root can change it: chmod go-w it", name, info.Mode().Perm())
+		return fmt.Errorf("%s has mode %#o, so other users than root can change it; run chmod go-w on it", name, info.Mode().Perm())
 	}
 	return nil
 }

@@ -212,11 +212,11 @@ func TestRootDirIsChecked(t *testing.T) {
 	}
 	tries := []try{
 		{"missing", os.RemoveAll, "no such file"},
-		{"a file", func(dir string) error { return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644)) }, "is no directory"},
-		{"a link", func(dir string) error { return errors.Join(os.Rename(dir, dir+"2"), os.Symlink(dir+"2", dir)) }, "is no directory"},
-		{"another's", func(dir string) error { return os.Chown(dir, 1234, 0) }, "belongs to another user"},
-		{"another's usr", func(dir string) error { return os.Chown(dir+"/usr", 1234, 0) }, "/usr belongs to another user"},
-		{"open to all", func(dir string) error { return os.Chmod(dir, 0o777) }, "others than root can change it"},
+		{"a file", func(dir string) error { return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644)) }, "is not a directory"},
+		{"a link", func(dir string) error { return errors.Join(os.Rename(dir, dir+"2"), os.Symlink(dir+"2", dir)) }, "is not a directory"},
+		{"another's", func(dir string) error { return os.Chown(dir, 1234, 0) }, "does not belong to root"},
+		{"another's usr", func(dir string) error { return os.Chown(dir+"/usr", 1234, 0) }, "/usr does not belong to root"},
+		{"open to all", func(dir string) error { return os.Chmod(dir, 0o777) }, "other users than root can change it"},
 		{"a pipe", func(dir string) error { return unix.Mkfifo(dir+"/usr/pipe", 0o644) }, "its /usr/pipe is a pipe or a socket"},
 		{"a socket", func(dir string) error { return unix.Mknod(dir+"/etc/socket", unix.S_IFSOCK|0o644, 0) }, "its /etc/socket is a pipe or a socket"},
 		{"open to a group", func(dir string) error { return os.Chmod(dir+"/etc", 0o775) }, "/etc has mode 0775"},
@@ -225,11 +225,11 @@ func TestRootDirIsChecked(t *testing.T) {
 		for _, target := range []string{"/", "../../..", "usr/" + place, "/proc/self/root", "nowhere"} {
 			tries = append(tries, try{place + " as a link to " + target, func(dir string) error {
 				return errors.Join(os.RemoveAll(dir+"/"+place), os.Symlink(target, dir+"/"+place))
-			}, "its /" + place + " is a link, to \"" + target + "\""})
+			}, "its /" + place + " is a link to \"" + target + "\""})
 		}
 		tries = append(tries, try{place + " as a file", func(dir string) error {
 			return errors.Join(os.RemoveAll(dir+"/"+place), os.WriteFile(dir+"/"+place, nil, 0o644))
-		}, "its /" + place + " is no directory"})
+		}, "its /" + place + " is not a directory"})
 	}
 	c := testConfig(t)
 	for _, tt := range tries {
@@ -258,12 +258,12 @@ func TestRootDirIsChecked(t *testing.T) {
 			roots []Root
 			want  string
 		}{
-			{[]Root{{Name: "bad", Dir: dir}}, `root file system bad: its /tmp is a link, to "/etc"`},
+			{[]Root{{Name: "bad", Dir: dir}}, `root file system bad: its /tmp is a link to "/etc"`},
 			{[]Root{{Name: "a/b", Dir: dir}}, "want a name"},
 			{[]Root{{Name: "", Dir: dir}}, "want a name"},
 			{[]Root{{Name: "..", Dir: dir}}, "want a name"},
 			{[]Root{{Name: "x", Dir: "relative"}}, "is not absolute"},
-			{[]Root{{Name: "x", Dir: "/y"}, {Name: "x", Dir: "/z"}}, "is there twice"},
+			{[]Root{{Name: "x", Dir: "/y"}, {Name: "x", Dir: "/z"}}, "two have this name"},
 			{make([]Root, maxRoots+1), "at most 64"},
 		} {
 			c.Roots = tt.roots

@@ -208,7 +208,7 @@ func listSockets(diag int, family, protocol byte, sum *socketSum) error {
 	}
 }
 
-var errDiagAnswer = errors.New("an answer that is none")
+var errDiagAnswer = errors.New("malformed answer")
 
 // add adds the sockets of one packet, and reports whether it is the last packet.
 func (sum *socketSum) add(packet []byte) (done bool, err error) {

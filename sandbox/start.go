@@ -84,7 +84,7 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(Spec) *sandbo
 	}
 	err = c.explain(ctx, err)
 	if derr := c.destroy(); derr != nil {
-		h.log().Error("sandbox left behind", "id", s.ID, "error", derr)
+		h.log().Error("a sandbox was not removed", "id", s.ID, "error", derr)
 	}
 	h.forget(s.ID)
 	return nil, err
@@ -147,7 +147,7 @@ func (c *sandbox) explain(ctx context.Context, err error) error {
 	}
 	kills, _ := c.group.OOMKills() // libcontainer may have removed the count with the cgroup
 	if kills > 0 || errors.Is(err, unix.ENOMEM) || strings.Contains(err.Error(), "memory limit") {
-		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start in: %w", c.spec.Limits.MemoryBytes, err)}
+		return &SetupError{Step: "memory", Err: fmt.Errorf("%d bytes are too few to start a sandbox: %w", c.spec.Limits.MemoryBytes, err)}
 	}
 	return step("start", err)
 }

@@ -16,7 +16,7 @@ func (c *sandbox) teardown(bytes int64) {
 	destroy := func() {
 		defer close(c.destroyed)
 		if err := c.destroy(); err != nil {
-			c.host.log().Error("sandbox left behind", "id", c.spec.ID, "error", err)
+			c.host.log().Error("a sandbox was not removed", "id", c.spec.ID, "error", err)
 		}
 	}
 	if !c.host.pool.deferTeardown(bytes, destroy) {

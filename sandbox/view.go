@@ -72,7 +72,7 @@ func directoriesMounted(dir string) ([]string, error) {
 		}
 	}
 	if len(places) >= maxPlaces {
-		return nil, fmt.Errorf("%d directories are mounted beneath /usr: at most %d", len(places)-1, maxPlaces-2)
+		return nil, fmt.Errorf("%d directories are mounted in /usr; at most %d are possible", len(places)-1, maxPlaces-2)
 	}
 	return places, nil
 }

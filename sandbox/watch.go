@@ -234,7 +234,7 @@ func (p *Process) readEnd() endFrame {
 func endOf(status int, byDeadline bool) endFrame {
 	s := syscall.WaitStatus(status)
 	if !s.Exited() && (!s.Signaled() || s.Signal() > lastSignal) {
-		return endFrame{err: fmt.Errorf("wait status %#x is no end", uint32(s))}
+		return endFrame{err: fmt.Errorf("wait status %#x is not the end of a process", uint32(s))}
 	}
 	return endFrame{status: s, byDeadline: byDeadline}
 }

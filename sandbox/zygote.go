@@ -216,7 +216,7 @@ func (m *zygote) ask(packet []byte, number uint32, fds []int) (int, error) {
 		_, got, err := receivePacket(m.socket, b)
 		closeAll(got)
 		if err != nil {
-			return -1, fmt.Errorf("no answer to the last question: %w", err)
+			return -1, fmt.Errorf("no answer to the last request: %w", err)
 		}
 		m.owes = false
 	}

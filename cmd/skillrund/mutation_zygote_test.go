@@ -306,7 +306,7 @@ func wantRed(t *testing.T, daemon string, cases map[string]hostileCase, kind, la
 	}
 	if log := d.log.String(); len(m.Posture) == 0 && strings.Contains(log, "a posture differs") {
 		t.Error("the posture that was read back differs")
-	} else if m.Refused == "" && (strings.Contains(log, "no sandbox was prewarmed") || strings.Contains(log, "the zygote made no sandbox")) {
+	} else if m.Refused == "" && (strings.Contains(log, "a sandbox could not be prewarmed") || strings.Contains(log, "the zygote could not make a sandbox")) {
 		t.Error("no sandbox could be made without the layer")
 	}
 }

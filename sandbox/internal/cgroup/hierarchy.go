@@ -121,7 +121,7 @@ func (h *Hierarchy) Prepare() error {
 	}
 	for _, c := range []string{"+memory", "+pids", "+cpu"} {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c), 0); err != nil {
-			return fmt.Errorf("pass on controller %s of %s: %w", c[1:], dir, err)
+			return fmt.Errorf("enable controller %s in %s: %w", c[1:], dir, err)
 		}
 	}
 	return nil
@@ -148,7 +148,7 @@ func (h *Hierarchy) divisible() error {
 	}
 	for _, pid := range pids {
 		if pid != os.Getpid() {
-			return fmt.Errorf("%s holds other processes, such as %d, and so can't be divided", dir, pid)
+			return fmt.Errorf("%s has other processes, such as %d, so sandboxes can't have cgroups in it", dir, pid)
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func TestUnifiedPrepare(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"others in it", map[string]string{"cgroup.type": "", "cgroup.procs": self + "\n1\n"}, "holds other processes, such as 1,"},
+		{"others in it", map[string]string{"cgroup.type": "", "cgroup.procs": self + "\n1\n"}, "has other processes, such as 1,"},
 		{"no list of processes", map[string]string{"cgroup.type": ""}, "no such file"},
 		{"odd list of processes", map[string]string{"cgroup.type": "", "cgroup.procs": "x"}, "invalid syntax"},
 		{"the leaf's name is taken", map[string]string{"cgroup.type": "", "cgroup.procs": self, daemonLeaf: ""}, "not a directory"},

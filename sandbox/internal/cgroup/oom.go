@@ -27,7 +27,7 @@ func (g Group) NotifyOOM() (*OOMNotifier, error) {
 		fd, err = g.watchOOMControl()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("notice of memory that runs out: %w", err)
+		return nil, fmt.Errorf("OOM notifier: %w", err)
 	}
 	fired, ended := make(chan struct{}, 1), make(chan struct{})
 	b := &OOMNotifier{Fired: fired, Ended: ended, events: os.NewFile(uintptr(fd), "oom")}

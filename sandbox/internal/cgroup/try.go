@@ -65,7 +65,7 @@ func ofThisNamespace(mountinfo string) error {
 		}
 	}
 	if strings.HasPrefix(root, "/..") && slices.Contains(strings.Split(options, ","), "nsdelegate") {
-		return fmt.Errorf("%[1]s shows cgroups outside of the container, to which nobody in it can be moved; the container needs a mount of its own there (umount %[1]s; mount -t cgroup2 cgroup2 %[1]s)", UnifiedRoot)
+		return fmt.Errorf("%[1]s shows cgroups outside of the container, and no process in the container can be moved to them; mount it again in the container (umount %[1]s; mount -t cgroup2 cgroup2 %[1]s)", UnifiedRoot)
 	}
 	return nil
 }
@@ -77,8 +77,8 @@ func (h *Hierarchy) TrySwap() (string, error) {
 		return "limited with memory", nil
 	case h.Unified:
 		if _, err := os.Stat(filepath.Join(h.Base[""], "memory.swap.max")); err == nil || h.Base[""] == UnifiedRoot {
-			return "limited by its own", nil
+			return "limited by memory.swap.max", nil
 		}
 	}
-	return "", errors.New("swap is on, and this kernel doesn't limit it")
+	return "", errors.New("swap is on, and this kernel can't limit it")
 }

@@ -22,7 +22,7 @@ func TestTryUnified(t *testing.T) {
 	}{
 		{nil, "no such file"},
 		{map[string]string{"cgroup.controllers": "cpu memory.x pids\n"}, "has no controller memory"},
-		{map[string]string{"cgroup.controllers": "cpu memory pids", "cgroup.type": "", "cgroup.procs": "1"}, "holds other processes"},
+		{map[string]string{"cgroup.controllers": "cpu memory pids", "cgroup.type": "", "cgroup.procs": "1"}, "has other processes"},
 	} {
 		h, _ := fakeGroup(t, tt.files)
 		if got, err := h.Try(); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -72,7 +72,7 @@ func TestUnifiedWithoutControllers(t *testing.T) {
 	if _, err := h.Try(); err == nil || !strings.Contains(err.Error(), "has no controller memory") {
 		t.Errorf("try: got %v", err)
 	}
-	if err := h.Prepare(); err == nil || !strings.Contains(err.Error(), "pass on controller memory") {
+	if err := h.Prepare(); err == nil || !strings.Contains(err.Error(), "enable controller memory") {
 		t.Errorf("prepare: got %v", err)
 	}
 }
