@@ -51,11 +51,11 @@ func (d *daemon) judge() (missing []string, err error) {
 			d.log.Warn("boundary missing, as the configuration allows", "name", b.Name, "why", b.Why, "detail", b.Detail)
 		default:
 			missing = append(missing, b.Name)
-			line := "nothing: no sandbox can be judged without it"
+			line := "none: this boundary cannot be skipped"
 			if slices.Contains(sandbox.Lowerable(), b.Name) {
 				line = fmt.Sprintf("boundaries: {allow_missing: [%s]}", b.Name)
 			}
-			d.log.Error("boundary missing", "name", b.Name, "why", b.Why, "detail", b.Detail, "config_to_go_without", line)
+			d.log.Error("boundary missing", "name", b.Name, "why", b.Why, "detail", b.Detail, "config_to_allow", line)
 		}
 	}
 	d.log.Info("boundaries tried", "found", len(d.probing.found)-len(missing)-len(allowed), "missing", len(missing), "allowed", len(allowed),
@@ -87,7 +87,7 @@ func doctor(c config, w io.Writer) error {
 // It returns err with the names of the missing boundaries.
 func explainMachine(c config, w io.Writer, err error) error {
 	if lacks := printBoundaries(w, &c, sandbox.Boundaries(c.sandbox(nil))); lacks != nil {
-		return fmt.Errorf("%w; what holds inside of a sandbox was not tried: %w", lacks, err)
+		return fmt.Errorf("%w; the boundaries inside a sandbox were not tried: %w", lacks, err)
 	}
 	return err
 }

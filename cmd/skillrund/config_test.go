@@ -125,17 +125,17 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"long wall time", "limits: {max: {wall_time: 601s}}\n", "line 1: limits.max.wall_time: 10m1s is too long; write at most 10m0s"},
 		{"cgroup", "cgroup_parent: relative\n", "cgroup_parent"},
 		{"ids of accounts", "ids: {first: 1000}\n", "line 1: ids.first: 1000 is in the range of accounts; write 65536 or more"},
-		{"few ids", "ids: {count: 40}\nconcurrency: {running: 4}\n", "ids.count: 40 are ids for 9 sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 16"},
-		{"hardly an id", "ids: {count: 2}\nprepared: {sandboxes: 0}\n", "ids.count: 2 are ids for 0 sandboxes"},
-		{"more than a number holds", "concurrency: {running: 9223372036854775807}\n", "concurrency.running: all that a daemon takes are ids for 1023 sandboxes"},
-		{"more than there are ids for", "concurrency: {running: 5000}\n", "concurrency.running: all that a daemon takes are ids for 1023 sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 5012"},
-		{"more reserved than a number holds", "concurrency: {running: 9223372036854775807, reserved: 9223372036854775807}\n", "all that a daemon takes are ids for 1023 sandboxes"},
+		{"few ids", "ids: {count: 40}\nconcurrency: {running: 4}\n", "ids.count: 40 ids are enough for 9 sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 16"},
+		{"hardly an id", "ids: {count: 2}\nprepared: {sandboxes: 0}\n", "ids.count: 2 ids are enough for 0 sandboxes"},
+		{"more than a number holds", "concurrency: {running: 9223372036854775807}\n", "concurrency.running: all ids that a daemon can use are enough for 1023 sandboxes"},
+		{"more than there are ids for", "concurrency: {running: 5000}\n", "concurrency.running: all ids that a daemon can use are enough for 1023 sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 5012"},
+		{"more reserved than a number holds", "concurrency: {running: 9223372036854775807, reserved: 9223372036854775807}\n", "all ids that a daemon can use are enough for 1023 sandboxes"},
 		{"fewer than none reserved", "concurrency: {reserved: -1}\n", "line 1: concurrency.reserved: -1 is negative; write 0 or more"},
 		{"ids past the end", "ids: {first: 4294967000, count: 1000}\n", "ids.count"},
 		{"a boundary that is none", "boundaries: {allow_missing: [swap, sawp]}\n", `line 1: boundaries.allow_missing[1]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries`},
 		{"a boundary that must be there", "boundaries: {allow_missing: [user namespace]}\n", `line 1: boundaries.allow_missing[0]: "user namespace" cannot be skipped; skillrund --doctor lists the boundaries`},
 		{"a report that must be there", "boundaries: {allow_missing: [complete report]}\n", `line 1: boundaries.allow_missing[0]: "complete report" cannot be skipped; skillrund --doctor lists the boundaries`},
-		{"a boundary twice", "boundaries: {allow_missing: [swap, swap]}\n", `"swap" is there twice`},
+		{"a boundary twice", "boundaries: {allow_missing: [swap, swap]}\n", `"swap" is listed twice`},
 		{"nothing runs", "concurrency: {running: 0}\n", "line 1: concurrency.running: 0; must be more than 0"},
 		{"log", "log: {format: xml}\n", "text or json"},
 		{"audit", "audit: {arguments: all}\n", `line 1: audit.arguments: "all" is unknown; write off, hash or truncated`},
@@ -152,10 +152,10 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"too few processors", "limits: {default: {cpus: 0.009}}\n", `"0.009" is not a number of processors`},
 		{"no number of processors", "limits: {max: {cpus: .nan}}\n", `".nan" is not a number of processors`},
 		{"more processors than the most", "limits: {default: {cpus: 2}, max: {cpus: 1.5}}\n", "line 1: limits.default.cpus: 2 is above limits.max.cpus, 1.5; lower it or raise the maximum"},
-		{"zygote", "prepared: {zygote: false}\n", "line 1: prepared.zygote: false; must be true, or prepared.sandboxes and prepared.python_zygotes 0: it makes both"},
+		{"zygote", "prepared: {zygote: false}\n", "line 1: prepared.zygote: false, but the zygote makes prewarmed sandboxes and Python zygotes; write true, or set prepared.sandboxes and prepared.python_zygotes to 0"},
 		{"fast exit", "prepared: {python_fast_exit: slow}\n", `line 1: prepared.python_fast_exit: "slow" is not true or false`},
 		{"log level's kind", "log: {level: [info]}\n", "line 1: log.level: a list is not a log level; write debug, info, warn or error"},
-		{"request bytes", "request_bytes: 1MiB\n", "line 1: request_bytes: 1MiB holds no message of message_bytes, 16MiB; write 0 or at least that"},
+		{"request bytes", "request_bytes: 1MiB\n", "line 1: request_bytes: 1MiB is less than one message of message_bytes, 16MiB; write 0 or at least that"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := loadConfig(writeConfig(t, tt.text))
@@ -200,7 +200,7 @@ drain: 0s
   line 9: listen.tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878
   line 10: listen.unix_mode: "0999" is not a file mode; write it in octal, such as 0660
   line 13: boundaries.allow_missing[0]: "sawp" cannot be skipped; skillrund --doctor lists the boundaries
-  line 15: boundaries.allow_missing[2]: "swap" is there twice; remove one of the two
+  line 15: boundaries.allow_missing[2]: "swap" is listed twice; remove one of the two
   line 16: shell: "perhaps" is not true or false
   line 17: artifacts: "5" is not a mapping; write keys with their values
   line 19: images.a.rootfs: / contains /var/lib/skillrun, which no sandbox may see; write a directory with the root file system alone
@@ -258,7 +258,7 @@ runtimes:
 		"line 6: listen.unix: " + dir + "/socket exists and is not a socket; remove it",
 		"line 6: listen.mcp_unix: lstat " + dir + "/file/mcp.sock: not a directory",
 		"line 7: environments.wheels: stat " + dir + "/nowhere: no such file or directory",
-		"line 8: python: embedded needs the program skillrun-python beside skillrund: stat " + dir + "/skillrun-python: no such file or directory",
+		"line 8: python: embedded needs the program skillrun-python in the directory of skillrund: stat " + dir + "/skillrun-python: no such file or directory",
 		"line 9: images.a.rootfs: its /tmp is a link",
 		"line 9: images.b.rootfs: ",
 	} {

@@ -428,7 +428,7 @@ func TestContractRunPythonScriptInAPreparedEnvironment(t *testing.T) {
 		t.Errorf("before: %s, want %s", before.result.GetContent(), want)
 	}
 	lacks := d.callTool("run_python_script", `{"skill_name": "lacks", "script": "1"}`).result.GetContent()
-	if want := `{"error": "Error executing script: skill 'lacks' needs Python packages that are not there `; !strings.HasPrefix(lacks, want) || !strings.Contains(lacks, "Run: skillrun prepare lacks") {
+	if want := `{"error": "Error executing script: skill 'lacks' needs Python packages that are not installed `; !strings.HasPrefix(lacks, want) || !strings.Contains(lacks, "Run: skillrun prepare lacks") {
 		t.Errorf("without its packages: %s, want %s", lacks, want)
 	}
 	// RunPython does not use the skill's packages, so missing ones do not matter.

@@ -103,7 +103,7 @@ func serve(c config, bundle string) error {
 	} else {
 		// The daemon keeps running, so that its operator can ask which boundaries are missing.
 		notify("READY=1\nSTATUS=Not serving, boundaries are missing: " + strings.Join(d.missing, ", "))
-		log.Error("not serving: executions are refused while boundaries are missing; start again when they are there",
+		log.Error("not serving: executions are refused while boundaries are missing; mend them and restart the daemon",
 			"missing", strings.Join(d.missing, ", "))
 	}
 
@@ -326,7 +326,7 @@ func lockState(dir string) (unlock func(), err error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("state_dir %s: another skillrund uses it; stop that one, or give this one a directory of its own", dir)
+			return nil, fmt.Errorf("state_dir %s: another skillrund uses it; stop that one, or choose another directory", dir)
 		}
 		return nil, fmt.Errorf("state_dir %s: %w", dir, err)
 	}

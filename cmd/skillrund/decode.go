@@ -29,7 +29,7 @@ func (f *problems) decode(data []byte, c *config) {
 	f.value("", doc.Content[0], reflect.ValueOf(c).Elem())
 	var second yaml.Node
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		f.list = append(f.list, problem{line: max(second.Line, 1), text: "more than one document; remove the line --- and all that follows it"})
+		f.list = append(f.list, problem{line: max(second.Line, 1), text: "more than one document; remove the line --- and everything after it"})
 	}
 }
 

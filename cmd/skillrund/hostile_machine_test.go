@@ -96,7 +96,7 @@ var badParents = []struct {
 		}
 		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 		return group
-	}, "holds other processes"},
+	}, "has other processes"},
 }
 
 // newGroup makes a cgroup v2 in parent and writes to its files. It removes the cgroup when

@@ -122,7 +122,7 @@ func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err 
 	used := c.usedImages()
 	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
 		if !slices.Contains(used, name) {
-			log.Info("an image that nothing runs in: it is not looked at", "image", name)
+			log.Info("image not used: runtimes does not name it", "image", name)
 		}
 	}
 	patience := time.Duration(c.Pull.WallTime)
@@ -217,8 +217,8 @@ func (d *daemon) runtimesIn(ctx context.Context, i runtime.Image) (*runtime.Set,
 	if d.python.AskEmbedded(ctx, config.Ask) {
 		return set.WithEmbedded(d.python), nil
 	}
-	d.log.Warn("the embedded Python does not run in an image: that lacks its loader or its libraries (glibc)", "image", i.Name)
-	return set.WithoutEmbedded("the embedded Python does not run there: it needs glibc"), nil
+	d.log.Warn("the embedded Python does not run in an image: the image lacks glibc", "image", i.Name)
+	return set.WithoutEmbedded("the embedded Python does not run in the image: the image lacks glibc"), nil
 }
 
 // Limits of a program of an image that is asked for its version.

@@ -50,7 +50,7 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	}
 	if c.Python == string(runtime.Embedded) {
 		if _, err := os.Stat(bundle); err != nil {
-			bad("python", "embedded needs the program skillrun-python beside skillrund: %v", err)
+			bad("python", "embedded needs the program skillrun-python in the directory of skillrund: %v", err)
 		}
 	}
 	c.inspectImages(ctx, bad)

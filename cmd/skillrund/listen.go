@@ -57,7 +57,7 @@ func listen(c config) (open listeners, err error) {
 func listenTCP(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: the port is in use; stop what uses it or choose another", address)
+		return nil, fmt.Errorf("%s: the port is in use; stop the program that uses it, or choose another port", address)
 	}
 	return l, err
 }

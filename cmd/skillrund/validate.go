@@ -131,18 +131,18 @@ func (c *config) checkIDs(bad badFunc) {
 		bad("ids.first", "%d is in the range of accounts; write 65536 or more", c.IDs.First)
 	}
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > lastID {
-		bad("ids.count", "%d ids from %d on; need at least 2, below %d", c.IDs.Count, c.IDs.First, uint64(lastID))
+		bad("ids.count", "%d ids from %d on; write at least 2, and all below %d", c.IDs.Count, c.IDs.First, uint64(lastID))
 		return
 	}
 	need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count)))
 	if need <= room {
 		return
 	}
-	key, which := "ids.count", fmt.Sprintf("%d are", c.IDs.Count)
+	key, which := "ids.count", fmt.Sprintf("%d ids are", c.IDs.Count)
 	if most := uint64(sandbox.Room(1 << 31)); need > most {
-		key, which, room = "concurrency.running", "all that a daemon takes are", most
+		key, which, room = "concurrency.running", "all ids that a daemon can use are", most
 	}
-	bad(key, "%s ids for %d sandboxes; concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d", which, room, need)
+	bad(key, "%s enough for %d sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d", which, room, need)
 }
 
 // sandboxesAtOnce returns the largest number of sandboxes at one time. It clamps values
@@ -163,7 +163,7 @@ func (c *config) checkBoundaries(bad badFunc) {
 		case !slices.Contains(lowerable, name):
 			bad(key, "%q cannot be skipped; skillrund --doctor lists the boundaries", name)
 		case slices.Contains(c.Boundaries.AllowMissing[:i], name):
-			bad(key, "%q is there twice; remove one of the two", name)
+			bad(key, "%q is listed twice; remove one of the two", name)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func (c *config) checkPrepared(bad badFunc) {
 		bad("prepared.python_zygotes", "%d; must be 0 to %d", n, maxPrepared)
 	}
 	if p := c.Prepared; !p.Zygote && p.Sandboxes+p.PythonZygotes > 0 {
-		bad("prepared.zygote", "false; must be true, or prepared.sandboxes and prepared.python_zygotes 0: it makes both")
+		bad("prepared.zygote", "false, but the zygote makes prewarmed sandboxes and Python zygotes; write true, or set prepared.sandboxes and prepared.python_zygotes to 0")
 	}
 }
 
@@ -225,7 +225,7 @@ func (c *config) checkRanges(bad badFunc) {
 		bad("message_bytes", "%s; must be %s to %s", c.MessageBytes, least, most)
 	}
 	if c.RequestBytes != 0 && c.RequestBytes < c.MessageBytes {
-		bad("request_bytes", "%s holds no message of message_bytes, %s; write 0 or at least that", c.RequestBytes, c.MessageBytes)
+		bad("request_bytes", "%s is less than one message of message_bytes, %s; write 0 or at least that", c.RequestBytes, c.MessageBytes)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestCheckBeforeARun(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "there", declared: "pandas\npillow\nTyping.Extensions>=4\nPyYAML==6.*\nbare>=2\n"},
-		{name: "too old", declared: "pandas>=2.0.0\n", missing: []string{"pandas>=2.0.0 (1.5.3 is there)"}},
+		{name: "too old", declared: "pandas>=2.0.0\n", missing: []string{"pandas>=2.0.0 (installed: 1.5.3)"}},
 		{name: "not there", declared: "nowhere>=1\nnowhere>=1\npandas\nold\n", missing: []string{"nowhere>=1", "old"}},
 		{name: "of another platform", declared: "pywin32 ; sys_platform == 'win32'\n"},
 		{name: "unknown marker", declared: "nowhere ; moon == 'full'\n", bad: "its environment marker is not valid"},

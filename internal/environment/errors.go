@@ -14,7 +14,7 @@ type PackagesError struct {
 }
 
 func (e *PackagesError) Error() string {
-	return fmt.Sprintf("skill '%s' needs Python packages that are not there for %s: %s. Run: skillrun prepare %s",
+	return fmt.Sprintf("skill '%s' needs Python packages that are not installed for %s: %s. Run: skillrun prepare %s",
 		e.Skill, e.Python, strings.Join(e.Packages, ", "), quote(e.Skill))
 }
 
@@ -30,10 +30,10 @@ type SystemPackagesError struct {
 
 func (e *SystemPackagesError) Error() string {
 	if e.Image != "" {
-		return fmt.Sprintf("skill '%s' needs system packages that are not there in image %s: %s. Put them into the image: %s",
+		return fmt.Sprintf("skill '%s' needs system packages that image %s lacks: %s. Put them into the image: %s",
 			e.Skill, e.Image, strings.Join(e.Packages, ", "), e.Fix())
 	}
-	return fmt.Sprintf("skill '%s' needs system packages that are not there: %s. On the daemon's machine run: %s",
+	return fmt.Sprintf("skill '%s' needs system packages that are not installed: %s. On the daemon's machine run: %s",
 		e.Skill, strings.Join(e.Packages, ", "), e.Fix())
 }
 
@@ -56,7 +56,7 @@ type InterpreterError struct {
 }
 
 func (e *InterpreterError) Error() string {
-	return fmt.Sprintf("%s of skill '%s' needs Python %s, and runs on %s: ask for another one (python: system or embedded)", e.Script, e.Skill, e.Want, e.Python)
+	return fmt.Sprintf("%s of skill '%s' needs Python %s, but runs on %s: choose another Python in its SKILL.md (python: system or embedded)", e.Script, e.Skill, e.Want, e.Python)
 }
 
 // A RequirementError reports requirements of a skill that can't be read or can't be installed.
@@ -85,7 +85,7 @@ var ErrNoSource = errors.New("no source of packages is configured: set environme
 var ErrClosed = errors.New("the daemon stops; prepare again later")
 
 // ErrNoPip says that a build has no pip.
-var ErrNoPip = errors.New("no pip is there to build with: it comes with the embedded Python, skillrun-python, which this daemon lacks or could not unpack: its log says which")
+var ErrNoPip = errors.New("pip is missing: it comes with the embedded Python (skillrun-python), which this daemon lacks or could not unpack; the daemon's log says which")
 
 // IndexError: the index can't be reached, or gave no usable answer.
 type IndexError struct {

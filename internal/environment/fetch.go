@@ -132,11 +132,11 @@ func (f *fetcher) page(ctx context.Context, project string) response {
 	case r.StatusCode == http.StatusNotFound:
 		return status(http.StatusNotFound)
 	case r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden:
-		return f.fail(fmt.Errorf("it wants credentials, or other ones (%s)", r.Status))
+		return f.fail(fmt.Errorf("it refuses the credentials, or needs some (%s)", r.Status))
 	case r.StatusCode != http.StatusOK:
 		return f.fail(fmt.Errorf("it answered %s", r.Status))
 	case !strings.Contains(r.Header.Get("Content-Type"), "html"):
-		return f.fail(fmt.Errorf("the page of %s is %.80q, want HTML as PEP 503 has it", project, r.Header.Get("Content-Type")))
+		return f.fail(fmt.Errorf("the page of %s has the type %.80q, not the HTML of PEP 503", project, r.Header.Get("Content-Type")))
 	}
 	limited := &io.LimitedReader{R: body, N: maxPageBytes + 1}
 	links, err := readPage(limited, r.Request.URL, f.takeText)
@@ -363,7 +363,7 @@ func (f *fetcher) checkAddress(address string) error {
 	f.mu.Unlock()
 	if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.IsInterfaceLocalMulticast() ||
 		slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(ip) }) || ip.IsPrivate() && !private {
-		return fmt.Errorf("it names a file at %s, an address that it may not send us to", at.Addr())
+		return fmt.Errorf("it names a file at %s, an address that is not allowed", at.Addr())
 	}
 	return nil
 }

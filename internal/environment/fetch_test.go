@@ -210,23 +210,23 @@ func TestHostileIndexes(t *testing.T) {
 			return true
 		}, "", "more than 3 redirects"},
 		{"file on loopback", page(elsewhere.URL + "/p-1-py3-none-any.whl"), file, "want https"},
-		{"file on loopback by https", page("https" + strings.TrimPrefix(elsewhere.URL, "http") + "/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file at metadata", page("https://169.254.169.254/p-1-py3-none-any.whl"), file, "169.254.169.254, an address that it may not"},
-		{"file in a private network", page("https://10.0.0.1/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file at a carrier's", page("https://100.100.100.200/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file on IPv6 loopback", page("https://[::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file on mapped loopback", page("https://[::ffff:127.0.0.1]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file on no host", page("https://0.0.0.0/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file behind a translator", page("https://[64:ff9b::a9fe:a9fe]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file in a private network behind a translator", page("https://[64:ff9b::10.0.0.1]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file behind a local translator", page("https://[64:ff9b:1::a9fe:a9fe]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file by 6to4", page("https://[2002:a9fe:a9fe::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file by Teredo", page("https://[2001::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file on this network", page("https://0.0.0.1/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file at a site-local address", page("https://[fec0::1]/p-1-py3-none-any.whl"), file, "may not send us to"},
-		{"file by name of loopback", page("https://localhost/p-1-py3-none-any.whl"), file, "may not send us to"},
+		{"file on loopback by https", page("https" + strings.TrimPrefix(elsewhere.URL, "http") + "/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file at metadata", page("https://169.254.169.254/p-1-py3-none-any.whl"), file, "169.254.169.254, an address that is not allowed"},
+		{"file in a private network", page("https://10.0.0.1/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file at a carrier's", page("https://100.100.100.200/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file on IPv6 loopback", page("https://[::1]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file on mapped loopback", page("https://[::ffff:127.0.0.1]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file on no host", page("https://0.0.0.0/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file behind a translator", page("https://[64:ff9b::a9fe:a9fe]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file in a private network behind a translator", page("https://[64:ff9b::10.0.0.1]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file behind a local translator", page("https://[64:ff9b:1::a9fe:a9fe]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file by 6to4", page("https://[2002:a9fe:a9fe::1]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file by Teredo", page("https://[2001::1]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file on this network", page("https://0.0.0.1/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file at a site-local address", page("https://[fec0::1]/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
+		{"file by name of loopback", page("https://localhost/p-1-py3-none-any.whl"), file, "an address that is not allowed"},
 		{"no file", page("/none/p-1-py3-none-any.whl"), file, "answered 404"},
-		{"wants credentials", func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(http.StatusUnauthorized); return true }, "", "wants credentials"},
+		{"wants credentials", func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(http.StatusUnauthorized); return true }, "", "refuses the credentials"},
 		{"broken", func(w http.ResponseWriter, r *http.Request) bool {
 			w.WriteHeader(http.StatusInternalServerError)
 			return true
@@ -234,7 +234,7 @@ func TestHostileIndexes(t *testing.T) {
 		{"JSON", func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Content-Type", "application/json")
 			return true
-		}, "", "want HTML"},
+		}, "", "not the HTML of PEP 503"},
 		{"too long a file", func(w http.ResponseWriter, r *http.Request) bool {
 			if strings.HasPrefix(r.URL.Path, "/simple/") {
 				return page("/p-1-py3-none-any.whl")(w, r)

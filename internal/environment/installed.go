@@ -33,7 +33,7 @@ func lackOf(have runtime.Packages, r manifest.PythonRequirement) string {
 	case found == "":
 		return r.Name + r.Specifier
 	}
-	return fmt.Sprintf("%s%s (%s is there)", r.Name, r.Specifier, found)
+	return fmt.Sprintf("%s%s (installed: %s)", r.Name, r.Specifier, found)
 }
 
 // metadata reads the name and the version of a core metadata file.

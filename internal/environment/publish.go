@@ -143,14 +143,14 @@ func (s *Store) loadTenant(dir string) (*tenant, error) {
 		}
 		k, err := readKept(path)
 		if err == nil && k.environment.Digest != "sha256:"+m[1] {
-			err = errors.New("its manifest is another one's")
+			err = errors.New("its manifest belongs to another environment")
 		}
 		if err == nil && t.kept[k.environment.Digest] != nil {
 			// A crash came between the new one's name and the old one's end.
 			if old := t.kept[k.environment.Digest]; old.built.Before(k.built) {
 				path, t.kept[k.environment.Digest] = old.dir, k
 			}
-			err = errors.New("it was built anew")
+			err = errors.New("a newer build replaced it")
 		}
 		if err != nil {
 			s.config.Log.Warn("damaged environment removed", "dir", path, "err", err)
@@ -437,7 +437,7 @@ func (s *Store) intact(k *kept) bool {
 	}
 	now, err := inodesOf(k.root())
 	if err == nil && now != k.inodes {
-		err = errors.New("it is not as it was built")
+		err = errors.New("its files differ from the build")
 	}
 	if err != nil {
 		s.config.Log.Warn("damaged environment", "dir", k.dir, "err", err)

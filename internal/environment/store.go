@@ -278,7 +278,7 @@ func (s *Store) canBuild() error {
 	}
 	if s.config.Wheels != "" {
 		if fi, err := os.Stat(s.config.Wheels); err != nil || !fi.IsDir() { // or a link to one
-			return &IndexError{Index: s.config.Wheels, Reason: "the directory of wheels is not there"}
+			return &IndexError{Index: s.config.Wheels, Reason: "the directory of wheels does not exist"}
 		}
 	}
 	return nil

@@ -66,7 +66,7 @@ func EncodeArguments(text string) ([]byte, error) {
 		return nil, &ArgumentError{Reason: jsonReason(err)}
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, &ArgumentError{Reason: "there is something after the object"}
+		return nil, &ArgumentError{Reason: "the text goes on after the object"}
 	}
 	if len(value) > MaxArgumentBytes {
 		return nil, &ArgumentError{Size: len(value)}

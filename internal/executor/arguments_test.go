@@ -46,7 +46,7 @@ func TestEncodeArgumentsRefuses(t *testing.T) {
 		{"an array", `[1]`, "Cannot serialize arguments to JSON: the arguments are not a JSON object"},
 		{"a string", `"x"`, "not a JSON object"},
 		{"cut short", `{"a":`, "ends too early"},
-		{"two objects", `{}{}`, "there is something after the object"},
+		{"two objects", `{}{}`, "the text goes on after the object"},
 		{"not UTF-8", "{\"a\":\"\xff\"}", "not valid UTF-8"},
 		{"NaN", `{"a":NaN}`, "Cannot serialize arguments to JSON: invalid character"},
 		{"half a surrogate pair", `{"a":"\ud800"}`, "half of a surrogate pair"},

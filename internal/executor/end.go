@@ -98,7 +98,7 @@ func (e *execution) publicSetupError(err *sandbox.SetupError) string {
 	case stepDirectory:
 		return "working_directory " + e.dir + ": " + err.Err.Error()
 	case stepMemory:
-		return fmt.Sprintf("%s of memory are too few to start a sandbox in", size(e.limits.MemoryBytes))
+		return fmt.Sprintf("%s of memory is too small to start a sandbox", size(e.limits.MemoryBytes))
 	}
 	return internalSetupError
 }
@@ -116,7 +116,7 @@ func scarcity(err error) string {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return "its disk is full"
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		return "it has too many files open"
+		return "it has too many open files"
 	}
 	return "internal error"
 }
@@ -255,10 +255,10 @@ func (x *Executor) closeLost(ctx context.Context) error {
 	for _, r := range lost {
 		// One that can't be closed must not keep the daemon from starting.
 		if err := x.closeLostOne(ctx, r); err != nil {
-			x.Log.Error("execution of the last daemon not closed", "execution", r.ID, "err", err)
+			x.Log.Error("an execution of the last daemon could not be closed", "execution", r.ID, "err", err)
 			continue
 		}
-		x.Log.Warn("execution lost with the last daemon", "execution", r.ID, "skill", r.Skill+"@"+r.Digest)
+		x.Log.Warn("an execution ended with the last daemon: DAEMON_LOST", "execution", r.ID, "skill", r.Skill+"@"+r.Digest)
 	}
 	return nil
 }

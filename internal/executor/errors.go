@@ -34,9 +34,9 @@ type LimitError struct {
 
 func (e *LimitError) Error() string {
 	if e.TooSmall {
-		return fmt.Sprintf("%s: %s is below the least that can work, %s", e.Field, e.Asked, e.Ceiling)
+		return fmt.Sprintf("%s: %s is too small; the minimum is %s", e.Field, e.Asked, e.Ceiling)
 	}
-	return fmt.Sprintf("%s: %s is above the %s's ceiling of %s", e.Field, e.Asked, e.SetBy, e.Ceiling)
+	return fmt.Sprintf("%s: %s is above the %s's maximum, %s", e.Field, e.Asked, e.SetBy, e.Ceiling)
 }
 
 // KeyConflictError: the idempotency key belongs to another request.
@@ -63,8 +63,8 @@ var ErrDraining = errors.New("the daemon is draining; ask another one or try aga
 type BoundaryError struct{ Names []string }
 
 func (e *BoundaryError) Error() string {
-	return "nothing runs here: of the boundaries of a sandbox " + strings.Join(e.Names, ", ") +
-		" is missing; skillrun doctor says how to get it, and the configuration may allow to go without (boundaries.allow_missing)"
+	return "the daemon runs nothing while boundaries are missing: " + strings.Join(e.Names, ", ") +
+		"; skillrun doctor says how to get them; boundaries.allow_missing in the daemon's configuration allows them to be missing"
 }
 
 // ErrNotRunning: a signal for an execution that does not run.

@@ -226,7 +226,7 @@ func checkForm(req Request, kind permission.SourceKind) error {
 // staging directory.
 func (e *execution) removeWorkspace() {
 	if err := e.workspace.Remove(); err != nil {
-		e.logger.Error("staged inputs left behind", "execution", e.id, "err", err)
+		e.logger.Error("input files were not removed", "execution", e.id, "err", err)
 	}
 }
 

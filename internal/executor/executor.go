@@ -314,7 +314,7 @@ func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by,
 	}
 	ended, err := x.Get(ctx, who, id)
 	if err == nil && ended.State != Ended {
-		err = fmt.Errorf("execution %s: %s by its record, but it does not run", id, ended.State)
+		err = fmt.Errorf("execution %s: its record says %s, but it does not run", id, ended.State)
 	}
 	return ended, err
 }

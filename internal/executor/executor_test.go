@@ -293,7 +293,7 @@ func TestArtifactsNotKept(t *testing.T) {
 	}{
 		{&os.PathError{Op: "write", Path: "/state/0", Err: syscall.ENOSPC}, "its disk is full"},
 		{&os.PathError{Op: "write", Path: "/state/0", Err: syscall.EDQUOT}, "its disk is full"},
-		{fmt.Errorf("artifacts: %w", &os.PathError{Op: "open", Path: "/state/0", Err: syscall.EMFILE}), "it has too many files open"},
+		{fmt.Errorf("artifacts: %w", &os.PathError{Op: "open", Path: "/state/0", Err: syscall.EMFILE}), "it has too many open files"},
 		{errors.New("odd"), "internal error"},
 	} {
 		f := newFake()

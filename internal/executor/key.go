@@ -29,9 +29,9 @@ func loadKey(path string, log *slog.Logger) ([]byte, error) {
 	case err == nil:
 		aside := fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format("20060102T150405.000000000"))
 		if err := os.Rename(path, aside); err != nil {
-			return nil, fmt.Errorf("%s: is no key of %d bytes and can't be put aside: %w", path, keyBytes, err)
+			return nil, fmt.Errorf("%s: is not a key of %d bytes and can't be renamed: %w", path, keyBytes, err)
 		}
-		log.Error("the key of request hashes is damaged and replaced by a new one: until the executions of before are removed, their idempotency keys are refused as reused, for the same request too",
+		log.Error("the key of request hashes is damaged; a new one replaces it. A repeated request with an older idempotency key is refused as reused, until retention removes its execution",
 			"file", path, "kept_as", aside)
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("key of request hashes: %w", err)

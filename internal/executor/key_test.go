@@ -53,7 +53,7 @@ func TestLoadKey(t *testing.T) {
 			if err != nil || len(aside) > 0 != tt.damaged {
 				t.Errorf("put aside: %v, %v", aside, err)
 			}
-			if got := strings.Contains(log.String(), "idempotency keys are refused as reused"); got != tt.damaged {
+			if got := strings.Contains(log.String(), "idempotency key is refused as reused"); got != tt.damaged {
 				t.Errorf("the log says %q", log.String())
 			}
 			if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o600 {

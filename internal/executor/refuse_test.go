@@ -271,7 +271,7 @@ func TestMissingBoundariesRefuse(t *testing.T) {
 	_, perr := x.Prepare(t.Context(), who, "demo", false, func([]byte) error { return nil })
 	for _, err := range []error{err, perr} {
 		e, ok := errors.AsType[*BoundaryError](err)
-		if !ok || !slices.Equal(e.Names, x.Missing) || !strings.Contains(e.Error(), "mounts, swap is missing") {
+		if !ok || !slices.Equal(e.Names, x.Missing) || !strings.Contains(e.Error(), "boundaries are missing: mounts, swap;") {
 			t.Errorf("got %v, want a *BoundaryError that names both", err)
 		}
 	}

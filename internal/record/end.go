@@ -60,7 +60,7 @@ func (l *Log) beginEnd(e *Event) (size int64, index []byte, err error) {
 	}
 	data := joinEnd(e.End, e.Data)
 	if err := l.writeEnd(*e, data); err != nil {
-		l.store.log.Warn("record: the end is in the database only", "execution", l.id, "err", err)
+		l.store.log.Warn("record: the spool does not have the end of an execution; the database has it", "execution", l.id, "err", err)
 		return l.size, l.index.encode(), nil
 	}
 	l.index.add(e.Seq, l.size)

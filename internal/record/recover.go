@@ -69,7 +69,7 @@ func (s *Store) closeEnded(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			s.log.Error("record: whether an execution has ended can't be read", "execution", x.ID, "err", err)
+			s.log.Error("record: the end of an execution can't be read", "execution", x.ID, "err", err)
 		}
 	}
 	return nil

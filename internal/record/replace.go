@@ -36,7 +36,7 @@ func (s *Store) openOrReplace(ctx context.Context) error {
 	if qerr != nil {
 		return errors.Join(err, qerr)
 	}
-	s.log.Error("record: the database is damaged or was lost; what there was has been moved aside and a new one made",
+	s.log.Error("record: the database is damaged or missing; its files have been renamed and a new one made",
 		"err", err, "moved_to", aside)
 	return s.openRecord(ctx)
 }
@@ -137,7 +137,7 @@ func (s *Store) replaceJournal(ctx context.Context, damage error) (first uint64,
 	if err != nil {
 		return 0, errors.Join(damage, err)
 	}
-	s.log.Error("record: the journal is damaged; it has been moved aside and a new one made", "err", damage, "moved_to", aside)
+	s.log.Error("record: the journal is damaged; it has been renamed and a new one made", "err", damage, "moved_to", aside)
 	return s.openJournal(ctx)
 }
 

@@ -412,8 +412,8 @@ func TestInstallErrors(t *testing.T) {
 		"writable by a group":  {fakeName, fakeTree + `; chmod 775 "$2/lib"`, "mode"},
 		"not readable":         {fakeName, fakeTree + `; chmod 600 "$2/lib/one.py"`, "mode"},
 		"not searchable":       {fakeName, fakeTree + `; chmod 744 "$2/lib"`, "mode"},
-		"absolute link":        {fakeName, fakeTree + `; ln -s /etc/passwd "$2/lib/x"`, "leads out"},
-		"link out":             {fakeName, fakeTree + `; ln -s ../../manifest "$2/lib/x"`, "leads out"},
+		"absolute link":        {fakeName, fakeTree + `; ln -s /etc/passwd "$2/lib/x"`, "outside of the installation"},
+		"link out":             {fakeName, fakeTree + `; ln -s ../../manifest "$2/lib/x"`, "outside of the installation"},
 		"a pipe":               {fakeName, fakeTree + `; mkfifo "$2/lib/x"`, "want a file"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -149,7 +149,7 @@ func checkModes(root string) error {
 			}
 			rel, err := filepath.Rel(root, filepath.Join(filepath.Dir(path), to))
 			if err != nil || filepath.IsAbs(to) || !filepath.IsLocal(rel) {
-				return fmt.Errorf("%s: a link to %s, which leads out", path, to)
+				return fmt.Errorf("%s: a link to %s, outside of the installation", path, to)
 			}
 			return nil
 		case fs.ModeDir, 0:

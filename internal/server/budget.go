@@ -48,7 +48,7 @@ type budget struct {
 type budgetError struct{ limit int64 }
 
 func (e *budgetError) Error() string {
-	return fmt.Sprintf("the requests that the daemon holds have %d bytes together, which is all that they may: try again when some have ended", e.limit)
+	return fmt.Sprintf("request memory is full (%d bytes); retry shortly", e.limit)
 }
 
 // A sizeError is a message that is larger than the daemon takes. The words are

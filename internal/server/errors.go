@@ -61,10 +61,10 @@ func (e *unidentifiedError) Error() string  { return "not identified: " + e.err.
 func (e *unknownMethodError) Error() string { return e.method + ": no such method" }
 func (e *sessionError) Error() string       { return "session: this version has no sessions" }
 func (e *digestError) Error() string {
-	return fmt.Sprintf("%s: SHA-256 is %s, announced was %s", e.path, e.have, e.want)
+	return fmt.Sprintf("%s: SHA-256 is %s, but %s was announced", e.path, e.have, e.want)
 }
 func (e *uploadsFullError) Error() string {
-	return fmt.Sprintf("files: %d bytes asked for, %d free for streamed files now", e.asked, e.free)
+	return fmt.Sprintf("files: %d bytes announced, but only %d are free for streamed files now", e.asked, e.free)
 }
 func (e *uploadTimeError) Error() string {
 	return fmt.Sprintf("files: not complete after %s", e.limit)

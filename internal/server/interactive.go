@@ -65,7 +65,7 @@ func (c executionCalls) executeUploaded(stream interactiveStream, start *pb.Exec
 	}
 	defer func() {
 		if err := up.remove(); err != nil {
-			c.log.Error("streamed files left behind", "dir", up.dir, "err", err)
+			c.log.Error("streamed files were not removed", "dir", up.dir, "err", err)
 		}
 	}()
 	if up.open > 0 {

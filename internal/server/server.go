@@ -108,7 +108,7 @@ func New(c Config) (*Server, error) {
 		c.RequestBytes = max(DefaultRequestBytes, int64(c.MaxMessageBytes))
 	}
 	if c.RequestBytes < int64(c.MaxMessageBytes) {
-		return nil, fmt.Errorf("RequestBytes: %d, less than one message may have, %d", c.RequestBytes, c.MaxMessageBytes)
+		return nil, fmt.Errorf("RequestBytes: %d is less than one message, %d", c.RequestBytes, c.MaxMessageBytes)
 	}
 	if c.KeepaliveInterval == 0 {
 		c.KeepaliveInterval = DefaultKeepaliveInterval

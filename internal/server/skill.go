@@ -37,7 +37,7 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 	}
 	after, err := base64.RawURLEncoding.DecodeString(m.GetPageToken())
 	if err != nil {
-		return nil, invalid("page_token", "not one of this list; start again without it")
+		return nil, invalid("page_token", "not a token of this list; start again without one")
 	}
 	// List is sorted by name and makes a new slice for each call.
 	shown := slices.DeleteFunc(c.skills.List(), func(sk *skill.Skill) bool {

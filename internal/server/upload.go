@@ -182,7 +182,7 @@ func (up *upload) add(m *pb.FileChunk) error {
 	case m.GetOffsetBytes() > math.MaxInt64 || int64(m.GetOffsetBytes()) != f.received:
 		return invalid("file_chunk.offset_bytes", "%d; the next byte of the file is %d", m.GetOffsetBytes(), f.received)
 	case size > f.size-f.received:
-		return invalid("file_chunk.data", "ends at %d; announced were %d bytes", f.received+size, f.size)
+		return invalid("file_chunk.data", "ends at %d, but %d bytes were announced", f.received+size, f.size)
 	case size == 0:
 		return nil
 	}

@@ -54,7 +54,7 @@ func TestErrorTexts(t *testing.T) {
 	}{
 		{&DigestMismatch{"demo", zeros, "sha256:1"}, "demo: digest mismatch: want " + zeros + ", have sha256:1"},
 		{&InvalidPinError{"demo", "sha256:x\n"}, `demo: 'sha256:x\u000a' is not a digest: want sha256: and 64 lowercase hex digits`},
-		{&DuplicateError{"demo", "/a/demo", "/b/demo"}, `skill "demo" is already loaded from /a/demo: /b/demo is left out`},
+		{&DuplicateError{"demo", "/a/demo", "/b/demo"}, `skill "demo" is already loaded from /a/demo; /b/demo is ignored`},
 		{&snapshot.BoundError{What: "bytes", Most: 10}, "skill has more than 10 bytes"},
 		{&manifest.ManifestError{Finding: manifest.Finding{Severity: manifest.SeverityError, File: "SKILL.md", Line: 3, Rule: manifest.RuleYAML, Message: "x"}}, "SKILL.md:3: x"},
 		{&manifest.ManifestError{Finding: manifest.Finding{Severity: manifest.SeverityError, File: "SKILL.md", Line: 0, Rule: manifest.RuleYAML, Message: "x"}}, "SKILL.md: x"},

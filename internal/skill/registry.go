@@ -17,7 +17,7 @@ import (
 // followed, a user with write access to a root could import any folder that the daemon can
 // read.
 // Configure the link's target as a root instead.
-var ErrLinkedFolder = errors.New("is a link, which is not followed: make its target a root")
+var ErrLinkedFolder = errors.New("is a link, and links are not followed; configure its target instead")
 
 // DuplicateError says that a folder's skill has the name of another folder's skill.
 type DuplicateError struct {
@@ -27,7 +27,7 @@ type DuplicateError struct {
 }
 
 func (e *DuplicateError) Error() string {
-	return fmt.Sprintf("skill %q is already loaded from %s: %s is left out", e.Name, e.Kept, e.Folder)
+	return fmt.Sprintf("skill %q is already loaded from %s; %s is ignored", e.Name, e.Kept, e.Folder)
 }
 
 // Problem is a folder or root that did not load.

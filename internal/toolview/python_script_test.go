@@ -94,7 +94,7 @@ func TestContractRunPythonScriptErrors(t *testing.T) {
 		{"the skill's own timeout", b, PythonScriptCall{Skill: "hasty", Script: "while True: pass"},
 			`{"skill_name": "hasty", "stdout": "", "stderr": "", "returncode": -1, "timed_out": true, "error": "Script execution exceeded timeout of 2 seconds"}`},
 		{"above the skill's own timeout", b, PythonScriptCall{Skill: "hasty", Script: "1", Timeout: 3 * time.Second},
-			`{"error": "Error executing script: limits.wall_time: 3s is above the skill's ceiling of 2s"}`},
+			`{"error": "Error executing script: limits.wall_time: 3s is above the skill's maximum, 2s"}`},
 		{"NUL", b, PythonScriptCall{Skill: "calc", Script: "a\x00b"}, `{"error": "Error executing script: code: contains a NUL"}`},
 		{"network", b, PythonScriptCall{Skill: "online", Script: "1"},
 			`{"error": "Error executing script: network for skill 'online' refused: ...`}, // the policy's reason

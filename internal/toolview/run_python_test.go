@@ -100,7 +100,7 @@ func TestContractRunPython(t *testing.T) {
 		{"the skill's own timeout", PythonCall{Skill: "hasty", Code: "while True: pass"}, "Error: Script timed out after 2 seconds."},
 
 		{"no such skill", PythonCall{Skill: "nobody", Code: "1"}, "Error: \"nobody\": skill not found"},
-		{"timeout above the ceiling", PythonCall{Code: "1", Timeout: 601 * time.Second}, "Error: limits.wall_time: 10m1s is above the daemon's ceiling of 10m0s"},
+		{"timeout above the ceiling", PythonCall{Code: "1", Timeout: 601 * time.Second}, "Error: limits.wall_time: 10m1s is above the daemon's maximum, 10m0s"},
 		{"a file at a place of the skill", PythonCall{Skill: "demo", Code: "1", Files: input("scripts/data.txt", "y")}, "Error: input \"scripts/data.txt\": the skill has a file or directory there"},
 		{"code with NUL", PythonCall{Code: "a\x00"}, "Error: code: contains a NUL"},
 	} {

@@ -301,7 +301,7 @@ func TestContractScriptTimeouts(t *testing.T) {
 		t.Errorf("got %+v, want a timeout", r)
 	}
 	_, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "bounded", ScriptPath: "x.sh", Timeout: 2 * time.Second}, nil)
-	if x, ok := errors.AsType[*Exception](err); !ok || x.Name != ValueError || x.Text != "timeout: 2s is above the skill's ceiling of 1s" {
+	if x, ok := errors.AsType[*Exception](err); !ok || x.Name != ValueError || x.Text != "timeout: 2s is above the skill's maximum, 1s" {
 		t.Errorf("got %v", err)
 	}
 	// A script that timed out does not affect the next one.

@@ -231,7 +231,7 @@ func readSkillFile(_ context.Context, v *View, c call) (Result, error) {
 	content := out.Text
 	if next < entry.Size {
 		out.Next = next
-		content += fmt.Sprintf("\n[%d of %d bytes; go on with offset %d]", next-offset, entry.Size, next)
+		content += fmt.Sprintf("\n[%d of %d bytes; continue with offset %d]", next-offset, entry.Size, next)
 	}
 	return Result{Content: content, Structured: dumps(out)}, nil
 }

@@ -56,7 +56,7 @@ func Open(dir string, e Entry) (*os.File, error) {
 	}
 	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size {
 		f.Close()
-		return nil, fmt.Errorf("%s is not what was imported", e.Path)
+		return nil, fmt.Errorf("%s differs from the imported file", e.Path)
 	}
 	return f, nil
 }

@@ -56,7 +56,7 @@ func OpenStore(ctx context.Context, dir string, owner Owner) (s *Store, alone bo
 		return nil, false, err
 	}
 	if !fi.IsDir() || fi.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
-		return nil, false, fmt.Errorf("%s: not a directory of our own", dir)
+		return nil, false, fmt.Errorf("%s: not a directory of the daemon's user", dir)
 	}
 	if err := os.Chmod(dir, ownersOnly); err != nil {
 		return nil, false, err
@@ -254,7 +254,7 @@ func verifyEntry(p string, d fs.DirEntry, e Entry, owner Owner) error {
 		ok = ok && err == nil && target == e.Target
 	}
 	if !ok {
-		return fmt.Errorf("%s: is not as it was imported", p)
+		return fmt.Errorf("%s: differs from the imported file", p)
 	}
 	return nil
 }
