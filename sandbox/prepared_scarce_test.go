@@ -211,7 +211,7 @@ func TestZygoteIsLate(t *testing.T) {
 		if _, err := m.ask(m.nothing(), 7, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("got %v, want that it doesn't answer", err)
 		}
-		if _, err := m.ask(m.nothing(), 8, nil); err == nil || !strings.Contains(err.Error(), "last question") {
+		if _, err := m.ask(m.nothing(), 8, nil); err == nil || !strings.Contains(err.Error(), "last request") {
 			t.Fatalf("got %v, want that it still owes an answer", err)
 		}
 		if _, _, err := receivePacket(theirs, b); err != nil {

@@ -290,7 +290,7 @@ func TestPackagesOfAnImage(t *testing.T) {
 		}
 		_, err = s.Acquire(Use{Tenant: "acme", Skill: tools, Image: tt.image})
 		var system *SystemPackagesError
-		if (err == nil) != tt.there || err != nil && (!errors.As(err, &system) || !strings.Contains(err.Error(), "in image "+tt.image.Name+": jq. Put them into the image: apt-get install jq")) {
+		if (err == nil) != tt.there || err != nil && (!errors.As(err, &system) || !strings.Contains(err.Error(), "that image "+tt.image.Name+" lacks: jq. Put them into the image: apt-get install jq")) {
 			t.Errorf("programs of %q: got %v, want them there: %t", tt.image.Name, err, tt.there)
 		}
 	}
