@@ -19,7 +19,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	c.faults = h.faults.of(false, c.spec.ID)
 	name := "_" + c.ids.String()                   // unique until the ids are released
 	c.group = h.cgroups.Group(h.groupName(), name) // libcontainer makes the cgroup
-	trees, err := c.rootTrees(c.spec.Root)
+	trees, err := c.rootTrees()
 	if err == nil {
 		err = c.staging.showRoot(trees)
 	}

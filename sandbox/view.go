@@ -115,9 +115,9 @@ func (st *staging) layTree(dirs ...string) (int, error) {
 	return tree, nil
 }
 
-// rootTrees returns the mounts of the root with that name, for c.
-func (c *sandbox) rootTrees(root string) (*mountList, error) {
-	l, err := c.staging.rootTrees(c.host.rootLayers(root))
+// rootTrees returns the mounts of c's root.
+func (c *sandbox) rootTrees() (*mountList, error) {
+	l, err := c.staging.rootTrees(c.host.rootLayers(c.spec.Root))
 	if err == nil {
 		err = c.faults.change(c, l)
 	}

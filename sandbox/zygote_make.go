@@ -66,7 +66,7 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 		defer null.Close()
 		streams = [3]*os.File{null, null, null}
 	}
-	root, err := c.rootTrees(c.spec.Root)
+	root, err := c.rootTrees()
 	defer root.close()
 	if err != nil {
 		return step("root", err)

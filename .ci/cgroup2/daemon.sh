@@ -16,7 +16,7 @@ configure() {
 	cat >/var/tmp/skillrund.yaml <<-YAML
 		state_dir: /var/lib/skillrun
 		# Cgroups bear the names of their executions, and nothing waits that would
-		# look like something left. What is made ahead has its tests in sandbox/.
+		# look like something left. Prewarmed sandboxes have their tests in sandbox/.
 		prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}
 		run_dir: $run_dir
 		skills: [/var/tmp/skills]

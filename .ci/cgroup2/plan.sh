@@ -1,9 +1,9 @@
-# What runs in the guest, by its form: short is what the rest stands on; full has the
-# whole catalogue besides, and what depends on how a sandbox is made; all has the
-# other tests of package sandbox, too. For smoke.sh, and for whoever wants to know what
-# is left out and why. What must run (a !) fails if the time (CGROUP2_TIMEOUT) is not
-# enough for it, as on a machine on which others compute as well; of the rest the last
-# parts are left out, which the report says.
+# The tests that run in the guest, by form. The form short has the tests on which all
+# others depend. The form full also has the whole catalogue and the tests that depend on
+# how a sandbox is made. The form all also has the other tests of package sandbox.
+# smoke.sh reads this file, and the reasons for tests that are left out are in it. A part
+# with a ! fails if the time (CGROUP2_TIMEOUT) is too short for it, for example on a busy
+# machine. Of the other parts, the last ones are then left out, and the report says so.
 # shellcheck shell=bash
 
 # What is asked for by make test-cgroup2 RUN=PATTERN, of all three packages.
@@ -20,7 +20,7 @@ asked() {
 short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
 # Tests that prewarm sandboxes and start Python zygotes, whatever flags they have.
-ahead='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestChild|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
+prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestChild|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
 
 # A script after the other, each in a forked Python and in one that is started. Of
 # those in sandbox/testdata/forkserver the ones that look at what the kernel has of a
@@ -51,7 +51,7 @@ planned() {
 		leave_out 'the catalogue and most tests of the sandbox: this is the short form'
 		return
 	fi
-	# First what nothing may run beside.
+	# These tests run first, and no other test runs at the same time.
 	daemon_tests '!catalogue, faults of the machine' -test.run '^TestHostileMachine$'
 	beside second_lane
 	daemon_tests '!catalogue, kernel and processes' -test.run '^TestHostile(Kernel|ProcSys|Network)$'
@@ -62,7 +62,7 @@ planned() {
 	joined
 	if [[ $form == all ]]; then
 		beside sandbox_made
-		sandbox_made_ahead
+		sandbox_prewarmed
 		joined
 	else
 		leave_out 'other tests of the sandbox, of the pool, of Python zygotes: CGROUP2_FORM=all has them'
@@ -84,11 +84,11 @@ second_lane() {
 
 # The tests of package sandbox, each in a sandbox that is made when it is asked for.
 sandbox_made() {
-	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$ahead|^TestProbe|$scripts|$elsewhere"
+	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$prewarmed|^TestProbe|$scripts|$elsewhere"
 }
 
-# Those that make sandboxes ahead.
-sandbox_made_ahead() {
-	sandbox_tests 'sandbox, made ahead' -test.run "$ahead"
+# The tests of prewarmed sandboxes.
+sandbox_prewarmed() {
+	sandbox_tests 'sandbox, prewarmed' -test.run "$prewarmed"
 	sandbox_tests 'scripts of Python zygotes' -test.run "$scripts_of_kernel"
 }
