@@ -697,13 +697,13 @@ const slack = 8
 // garbage collector, which needs allocations to run, closes them.
 func (d *running) wantHeldAs(before holdings) {
 	d.t.Helper()
-	polls := 0
+	const programs = 10 // between two counts: on a busy machine one count takes a second
 	var now holdings
 	if !await(func() bool {
-		if polls++; polls%100 == 1 { // the daemon destroys ended sandboxes after it has answered
+		for range programs {
 			d.works()
 		}
-		now = d.held()
+		now = d.held() // waits until the daemon has destroyed their sandboxes
 		return now.files <= before.files+slack && now.database <= mostDatabaseFiles && now.mounts <= before.mounts && now.cgroups <= before.cgroups
 	}) {
 		d.t.Errorf("holds %+v, before %+v\n%s", now, before, strings.Join(d.descriptors(), "\n"))

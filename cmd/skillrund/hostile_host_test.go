@@ -518,7 +518,7 @@ func isThrottled(tr *trial) {
 func cpuDeadline(tr *trial) {
 	req := tr.c.request()
 	req.Limits.CpuTime = durationpb.New(2 * time.Second)
-	req.Limits.WallTime = nil // the daemon's default, which is much longer
+	req.Limits.WallTime = durationpb.New(4 * time.Minute) // on a busy machine the default is too short for 2 s of CPU time
 	req.Limits.MilliCpus = 0
 	r := tr.d.run(req)
 	if r.outcome.End != pb.End_END_TIMED_OUT || r.outcome.Evidence.GetDeadline() != pb.Deadline_DEADLINE_CPU {
