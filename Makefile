@@ -21,7 +21,7 @@ RUNC := github.com/opencontainers/runc@v1.5.2
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-# Static, so that the init runs in any root filesystem, whatever its loader.
+# Static, so that init runs in any root file system, whatever its loader.
 TAGS := netgo,osusergo,sqlite_omit_load_extension
 # Stripped: the daemon copies its binary when it starts, and keeps the copy in memory.
 LDFLAGS := -s -w -X main.version=$(VERSION) -linkmode external -extldflags "-static -pthread -Wl,-z,relro,-z,now,-z,noexecstack"
@@ -58,18 +58,17 @@ demo: packages-demo build ## Starts the daemon and runs a shipped skill in a san
 check: $(TOOLS)/staticcheck ## The inner loop: vet, staticcheck of what changed, and the tests that need neither root nor a daemon
 	@bash .ci/check.sh
 
-# Packages whose statements the tests must reach. What counts are statements of Go
-# that ran in a test binary, whichever package the test is in. What runs in other
-# processes is not seen: the daemon and the command that the tests of cmd start, what
-# happens before Isolate executes a test binary again, and the init of a sandbox,
-# which is C.
+# Packages whose statements the tests must reach. A Go statement counts if it ran in any
+# test binary. Other processes do not count: the daemon and the command that the tests of
+# cmd start, a test binary before Isolate executes it again, and a sandbox's init, which
+# is C.
 COVERED := internal/environment internal/executor internal/permission internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp sandbox/internal/cgroup sandbox/internal/pseudofs
 COVERED_LEAST := 90
 comma := ,
 empty :=
 blank := $(empty) $(empty)
 
-# These take longest, so they begin first, at the same time. Most of their tests wait.
+# These two take longest, so they begin first, at the same time.
 LONGEST := ./cmd/skillrund ./sandbox
 
 .PHONY: test
@@ -83,19 +82,19 @@ test: packages-test tools build ## Runs every test, as root
 	@echo "==> promises: every one has its test, and the test ran"
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
 
-# CPYTHON='test_os test_io' runs those of CPython's test files; without it, all that
-# sandbox/testdata/cpython/files lists, in half an hour. make test has the quick ones.
+# CPYTHON='test_os test_io' runs these test files of CPython. Without it, all files in
+# sandbox/testdata/cpython/files run, in half an hour. make test runs the quick ones.
 CPYTHON := all
 
 .PHONY: test-cpython
 test-cpython: packages-test ## Compares CPython's own tests in forked Pythons and in started ones, as root
 	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestForkServerCPython$$' ./sandbox/
 
-# make test-cgroup2 RUN=TestX runs only what go test -run would, of packages sandbox,
-# sandbox/internal/cgroup and cmd/skillrund (RUN='TestHostileFault/fault-04' one case); .ci/cgroup2/plan.sh
-# says what runs without it. FLAGS are more flags for package sandbox's tests.
-# CGROUP2_FORM=short is what CI runs, all has every test of package sandbox besides the
-# catalogue; CGROUP2_TIMEOUT are the seconds for the guest (540; of all, 1500).
+# make test-cgroup2 RUN=TestX is like go test -run, for packages sandbox,
+# sandbox/internal/cgroup and cmd/skillrund (RUN='TestHostileFault/fault-04' is one case).
+# Without RUN, .ci/cgroup2/plan.sh lists the tests. FLAGS are more flags for package
+# sandbox's tests. CI uses CGROUP2_FORM=short; CGROUP2_FORM=all adds every test of package
+# sandbox. CGROUP2_TIMEOUT is the time for the guest in seconds (540, or 1500 for all).
 # The tests' logs are in .cache/cgroup2/logs.
 .PHONY: test-cgroup2
 test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandbox's tests on cgroup v2, in a virtual machine, as root
@@ -105,8 +104,8 @@ test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandb
 	done
 	@CGROUP2_RUN='$(RUN)' CGROUP2_FLAGS='$(FLAGS)' bash .ci/cgroup2/run.sh
 
-# Undefined behaviour is an illegal instruction there, which ends the sandbox. That needs
-# no library, so it holds in a static program and before main, and in libcontainer's C.
+# Undefined behaviour becomes an illegal instruction, which ends the sandbox. This needs no
+# library, so it works in a static program, before main, and in libcontainer's C code.
 SANITIZED := CGO_CFLAGS='-O2 -g -fsanitize=undefined -fsanitize-undefined-trap-on-error' \
 	go test -count=1 -timeout 20m -tags $(TAGS) -ldflags '$(LDFLAGS)'
 

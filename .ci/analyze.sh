@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Analyses the C code of package sandbox: by gcc, with the flags that it is compiled with
-# and with warnings that differ between versions of gcc or that code of cgo's doesn't
-# pass, and by cppcheck. A finding that is none is suppressed where it stands, with why.
+# Analyses the C code of package sandbox with gcc and cppcheck. gcc gets the flags of the
+# build, and more warnings: some differ between versions of gcc, and others fail in code
+# that cgo generates. A false finding is suppressed at its line, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/../sandbox"
 
@@ -9,7 +9,7 @@ more=(-fanalyzer -Wmissing-prototypes -Wredundant-decls -Wnested-externs -Wlogic
 	-Wnull-dereference -Wmissing-format-attribute -Warith-conversion -Wunused-macros -Walloca -Wtrampolines -Wstack-usage=40000)
 for source in *.c; do
 	tags=
-	if [[ $source == fault* ]]; then tags=skillrun_faults; fi # nothing of it ships
+	if [[ $source == fault* ]]; then tags=skillrun_faults; fi # no release build has it
 	read -ra flags < <(go list -tags "$tags" -f '{{join .CgoCFLAGS " "}}' .)
 	gcc "${flags[@]}" "${more[@]}" -c -o /dev/null "$source"
 done

@@ -8,15 +8,15 @@ first_id=268435456
 export SKILLRUN_ADDRESS=unix:///run/skillrund.sock
 PATH=/opt/skillrun/bin:$PATH
 
-# In software emulation a skill's own time is short: the calculator has none here.
+# In emulation a skill's time limit is too short: remove the calculator's.
 configure() {
 	mkdir -p /var/tmp/skills
 	cp -r skills/calculator /var/tmp/skills/
 	sed -i '/^max_execution_time:/d; s/^max_memory:.*/max_memory: 512/' /var/tmp/skills/calculator/SKILL.md
 	cat >/var/tmp/skillrund.yaml <<-YAML
 		state_dir: /var/lib/skillrun
-		# Cgroups bear the names of their executions, and nothing waits that would
-		# look like something left. Prewarmed sandboxes have their tests in sandbox/.
+		# Without prewarmed sandboxes, a cgroup has its execution's name, and no waiting
+		# sandbox looks like a leftover. sandbox/ has the tests of prewarmed sandboxes.
 		prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}
 		run_dir: $run_dir
 		skills: [/var/tmp/skills]
@@ -28,8 +28,8 @@ configure() {
 	YAML
 }
 
-# start COMMAND...: starts a daemon by it and sets $daemon; fails if that ends
-# before it listens.
+# start COMMAND...: starts a daemon with the command and sets $daemon. Fails if the
+# daemon ends before it listens.
 start() {
 	rm -f "${SKILLRUN_ADDRESS#unix://}"
 	"$@" skillrund --config /var/tmp/skillrund.yaml >$log 2>&1 &
@@ -49,7 +49,8 @@ stop() {
 	return 1
 }
 
-# prints TEXT ARG...: that `skillrun run calculator ARG...` prints it and ends well.
+# prints TEXT ARG...: checks that `skillrun run calculator ARG...` prints TEXT and
+# succeeds.
 prints() {
 	local want=$1 got
 	shift
@@ -59,8 +60,8 @@ prints() {
 	return 1
 }
 
-# ends STATUS PATTERN ARG...: that it exits so and that the pattern matches its
-# last event.
+# ends STATUS PATTERN ARG...: checks the exit status of `skillrun run`, and that the
+# pattern matches its last event.
 ends() {
 	local want=$1 pattern=$2 got status event
 	shift 2
@@ -73,11 +74,11 @@ ends() {
 	return 1
 }
 
-# The groups of the daemon's instances.
+# Prints the cgroups of the daemon's instances.
 instances() { find "${1:-$service}" -mindepth 1 -maxdepth 1 -name 'skillrun-*' ! -name skillrun-daemon; }
 
-# Nothing of an execution is left in the daemon's cgroup $1, among the processes
-# or among the daemon's mounts.
+# Checks that no execution has left a cgroup in the daemon's cgroup $1, a process or a
+# mount of the daemon.
 nothing_left() {
 	local group=${1:-$service} left
 	left=$(instances "$group" | xargs -I{} find {} -mindepth 1 -type d)
@@ -101,7 +102,7 @@ begin() {
 	[[ $line == ready ]]
 }
 
-# The kernel's limits of a running execution are those that were asked for.
+# Checks that the kernel's limits of a running execution are the requested ones.
 limits_are_set() {
 	local running init group file want status
 	begin running --memory 64m --processes 9 || return
@@ -131,8 +132,8 @@ in_its_leaf() {
 	return 1
 }
 
-# A daemon that was killed leaves an execution behind; the next one, which
-# systemd starts in the same cgroup, ends it and says so.
+# A killed daemon leaves an execution. The next daemon, which systemd starts in the same
+# cgroup, ends the execution and reports it.
 lost_with_the_daemon() {
 	local running old
 	begin running || return
@@ -145,7 +146,7 @@ lost_with_the_daemon() {
 	[[ ! -e $old ]] && grep -q '"end":"END_DAEMON_LOST"' /var/tmp/shown
 }
 
-# A daemon that somebody starts in a terminal shares its cgroup with a shell.
+# A daemon that was started in a terminal shares its cgroup with a shell.
 in_a_session() {
 	local session=$user_slice/session-1.scope shell
 	within "$session" sleep infinity &
@@ -167,7 +168,7 @@ in_a_container() {
 		prints 4 -c 'print(2 + 2)' && stop
 }
 
-# How executions end, through the client. The catalogue tries these as well.
+# The ends of executions, through the client. The catalogue tests them as well.
 ends_checks() {
 	check 'exit code' ends 7 '"END_EXITED","exitCode":7' -c 'raise SystemExit(7)'
 	check 'signal' ends 137 '"END_SIGNALED","exitCode":-9' -c 'import os; os.kill(os.getpid(), 9)'
@@ -191,8 +192,8 @@ except BlockingIOError:
 	check 'background processes end' ends 0 '"END_EXITED","exitCode":0' --language bash -c 'sleep 600 & setsid sleep 600 & true'
 }
 
-# Where a daemon may be started: as a service that delegates, in a session, in a
-# container. In the first it is asked for more.
+# The places to start a daemon: a service that delegates, a session, a container. The
+# service gets more checks than the others.
 daemon_checks() {
 	configure
 	check 'daemon as a service' start within "$service" || return

@@ -1,7 +1,7 @@
 #!/bin/bash
 # PID 1 of the guest: makes it look like a machine that systemd set up, runs
 # smoke.sh with its output to the second serial port, and switches the machine off.
-set -e # before smoke.sh; PID 1 that ends is a panic, and that ends the machine
+set -e # for the lines before smoke.sh: if PID 1 ends, the kernel panics, and the machine stops
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin HOME=/root LANG=C.UTF-8
 
 mount -t proc proc /proc
@@ -19,6 +19,6 @@ stty -F /dev/ttyS1 raw
 cd /opt/skillrun
 bash smoke.sh >/dev/ttyS1 2>&1 </dev/null || true
 
-# The disk is made anew for each run.
+# run.sh makes a new disk for each run.
 echo o >/proc/sysrq-trigger
 sleep 60

@@ -1,24 +1,23 @@
-# Makes what the guest boots, in $cache: Debian's cloud kernel, unpacked and not
-# installed; an initramfs that finds the disk; a disk with the parts of this
-# machine's Debian that sandboxes show as /usr, and with skillrun.
+# Makes the guest's files in $cache: Debian's cloud kernel, unpacked but not installed;
+# an initramfs that finds the disk; a disk with skillrun and with the parts of this
+# machine's Debian that sandboxes show as /usr.
 # For run.sh, which sets $here and $cache.
 # shellcheck shell=bash
 
-# What the guest has, with everything that these depend on.
+# The guest's packages, without their dependencies (see installed_closure).
 guest_packages=(
 	base-files bash coreutils dash e2fsprogs findutils grep hostname libc-bin libcap2-bin mawk mount nodejs
 	perl-base procps python3 sed tzdata util-linux
 )
 
-# In the order in which they load.
+# The kernel's modules, in the order in which the guest loads them.
 modules=(
 	drivers/virtio/virtio_ring drivers/virtio/virtio drivers/virtio/virtio_pci_legacy_dev
 	drivers/virtio/virtio_pci_modern_dev drivers/virtio/virtio_pci drivers/block/virtio_blk
 	drivers/block/loop fs/overlayfs/overlay net/ipv4/inet_diag net/ipv4/tcp_diag net/ipv4/udp_diag
 )
 
-# Sets $kernel and $modules_dir. Only the first run, or one that finds its cache
-# cleaned, asks the archive.
+# Sets $kernel and $modules_dir. Downloads the kernel only if the cache lacks it.
 find_kernel() {
 	local dir
 	dir=$(find "$cache" -mindepth 1 -maxdepth 1 -type d -name 'linux-*' | sort -V | tail -n 1)
@@ -47,7 +46,7 @@ download_kernel() {
 	echo "$cache/$package"
 }
 
-# The package that the metapackage stands for today.
+# The package that the metapackage depends on today.
 kernel_package() {
 	apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '$1 == "Depends:" && $2 ~ /^linux-image-/ {print $2; found = 1} END {exit !found}'
 }
@@ -78,7 +77,7 @@ make_image() {
 	mkdir -p "$to"/{bin,built,src/cmd/skillrund}
 	cp bin/skillrund bin/skillrun "$to/bin/"
 	cp "$cache"/{sandbox,cgroup,skillrund}.test "$to/"
-	# Its unpacking would take minutes of emulation.
+	# Unpacking it would take minutes in emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
 	chmod 755 "$to/bin/skillrun-python"
 	cp -r "$cache/initramfs.tree/modules" "$here"/*.sh "$to/"
@@ -96,7 +95,7 @@ make_image() {
 	mkfs.ext4 -q -d "$tree" -E lazy_itable_init=1,lazy_journal_init=1 "$image"
 }
 
-# Compiles into $1 the attacks that are in C, which elsewhere are compiled in the
+# Compiles the attacks that are in C, into $1. Other machines compile them in the
 # sandbox.
 build_attacks() {
 	local source
@@ -105,8 +104,8 @@ build_attacks() {
 	done
 }
 
-# Copies the files of guest_packages to $1, unless they are there in the
-# versions that this machine has.
+# Copies the files of guest_packages to $1, unless $1 has this machine's versions
+# already.
 copy_packages() {
 	local tree=$1 packages versions
 	mapfile -t packages < <(installed_closure "${guest_packages[@]}")
@@ -123,8 +122,8 @@ copy_packages() {
 	mkdir -p "$tree"/{dev,etc,home,mnt,opt,proc,root,run,sys,tmp,usr/{bin,lib,lib64,sbin},var/{lib,tmp}}
 	chmod 1777 "$tree/tmp" "$tree/var/tmp"
 	ln -s usr/bin usr/lib usr/lib64 usr/sbin "$tree"
-	# Directories come with what is in them; npm and what
-	# documents is not needed.
+	# A listed directory is copied without its other content; npm and documentation
+	# are left out.
 	{
 		dpkg-query -L "${packages[@]}" | grep -vE '^/usr/(include|lib/node_modules|share/(doc|info|locale|man))/'
 		find /usr/bin -lname '/etc/alternatives/*'
@@ -142,15 +141,15 @@ copy_packages() {
 	chmod 600 "$tree/etc/shadow"
 	echo '127.0.0.1 localhost' >"$tree/etc/hosts"
 	echo 'nameserver 127.0.0.1' >"$tree/etc/resolv.conf"
-	# As the packages' scripts do: else each Python that starts compiles what it imports.
+	# As the packages' scripts do; else each Python would compile its imports again.
 	find "$tree/usr/lib" -maxdepth 1 -name 'python3.*' -exec \
 		/usr/bin/python3 -m compileall -q --invalidation-mode unchecked-hash -s "$tree" {} +
 	ldconfig -r "$tree"
 	echo "$versions" >"$tree.versions"
 }
 
-# The packages that are named and all that they depend on, of alternatives
-# those that are installed.
+# Prints the named packages and their dependencies; of alternatives, the installed
+# ones.
 installed_closure() {
 	apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
 		--no-enhances "$@" | grep -E '^[a-z0-9]' | sort -u |

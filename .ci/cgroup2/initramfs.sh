@@ -1,6 +1,6 @@
 #!/bin/sh
 # First program of the guest: loads the drivers of its disk and starts guest.sh on it.
-set -e # its end is a panic, and that the machine's
+set -e # if PID 1 ends, the kernel panics, and the machine stops
 export PATH=/bin
 busybox mount -t proc proc /proc
 busybox mount -t devtmpfs dev /dev

@@ -6,8 +6,8 @@
 # machine. Of the other parts, the last ones are then left out, and the report says so.
 # shellcheck shell=bash
 
-# What is asked for by make test-cgroup2 RUN=PATTERN, of all three packages.
-# Some of them may have nothing of that name.
+# The tests of make test-cgroup2 RUN=PATTERN, in all three packages. A package may have
+# no test of that name.
 asked() {
 	# shellcheck disable=SC2086 # several flags
 	sandbox_tests '!sandbox' -test.run "$run" $flags
@@ -16,29 +16,27 @@ asked() {
 	nothing_is_left
 }
 
-# The sandbox's tests on which the rest stands.
+# The basic tests of package sandbox.
 short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
 # Tests that prewarm sandboxes and start Python zygotes, whatever flags they have.
 prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestChild|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
 
-# A script after the other, each in a forked Python and in one that is started. Of
-# those in sandbox/testdata/forkserver the ones that look at what the kernel has of a
-# process, and at how it ends.
+# Compares each script in a forked and in a started Python. Of the scripts in
+# sandbox/testdata/forkserver, these read the kernel's state of a process or its end.
 scripts='^TestForkServerScripts$'
 scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|segv|sig|stdin|stdout|subprocess|threads)"
 
-# They take much and say the same on every kernel: output and input of 50 MiB, patterns
-# of file names, a start for each number of descriptors. Or need a compiler.
+# These take long and have the same result on every kernel (output and input of 50 MiB,
+# patterns of file names, a start for each number of descriptors), or need a compiler.
 elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors|FuzzInit|FuzzZygote|TestSeedsOfFuzzZygote|TestCompiledGuards)$'
 
-# What the kernel does otherwise for sandboxes that enter their cgroups otherwise: limits,
-# counters, ends, what is read back and what is left. Each runs for every way to make a
-# sandbox.
+# Tests whose result may depend on the way in which a sandbox enters its cgroups: limits,
+# counters, ends, posture and leftovers. Each runs for both makers of sandboxes.
 makers='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestPosture|TestDeadlines|TestUsage|TestSignal|TestStop|TestClose|TestTooLittleMemory|TestDaemonDeath|TestView|TestNothingElse|TestFilterInside)'
 
-# Those of the faults in which a daemon is killed, stopped or starved, or refuses to
-# start, come before those that have nothing to do with cgroups.
+# Faults in which a daemon is killed, stopped or starved, or refuses to start. They run
+# before other_faults, which do not depend on cgroups.
 faults='^TestHostileFault$/^fault-(01|02|03|04|08|10|12|14)-'
 other_faults='^TestHostileFault$/^fault-(05|06|07|09|13|15|16|17|18)-'
 
@@ -74,7 +72,7 @@ planned() {
 	leave_out 'the embedded Python: to unpack it takes two minutes in emulation'
 }
 
-# Beside the rest of the catalogue, as the guest has two processors.
+# Runs at the same time as the rest of the catalogue: the guest has two processors.
 second_lane() {
 	sandbox_tests '!sandbox' -test.run "$short"
 	daemon_tests '!catalogue, faults without cgroups' -test.run "$other_faults"
@@ -82,7 +80,7 @@ second_lane() {
 	sandbox_tests 'sandbox, for every maker' -test.run "$makers"
 }
 
-# The tests of package sandbox, each in a sandbox that is made when it is asked for.
+# The tests of package sandbox with sandboxes that are made on request.
 sandbox_made() {
 	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$prewarmed|^TestProbe|$scripts|$elsewhere"
 }

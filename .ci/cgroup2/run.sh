@@ -2,7 +2,7 @@
 # Runs skillrun on a machine with cgroup v2 only, whatever this one has: boots
 # Debian's kernel in qemu with a small Debian of this machine's own files, runs
 # smoke.sh in it, prints its report, and succeeds only if every check passed.
-# What runs is in plan.sh.
+# plan.sh lists the tests.
 #
 # Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test,
 # cgroup.test and skillrund.test (the tests of packages sandbox, sandbox/internal/cgroup
@@ -10,13 +10,14 @@
 # `make test-cgroup2` builds them. Needs root, because the image's files belong to
 # root.
 #
-# Emulated in software: a virtual machine's /dev/kvm may open and then fail on
-# the guest's instructions. So it is slow, and nothing here judges a time.
+# The guest is emulated in software, because in a virtual machine /dev/kvm may open
+# and then fail on the guest's instructions. So the guest is slow, and no check
+# judges a time.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
-# short, full or all.
+# The form: short, full or all (plan.sh).
 form=${CGROUP2_FORM:-full}
 case $form in
 short | full) limit=540 ;;
@@ -26,12 +27,12 @@ all) limit=1500 ;;
 	exit 2
 	;;
 esac
-# Seconds for the whole guest: what must run fails if they are over, what need not is
-# left out, and the report says so.
+# Seconds for the whole guest. If a required part has not ended by then, the run fails.
+# Other parts are left out, and the report says so.
 limit=${CGROUP2_TIMEOUT:-$limit}
-# Only the tests that this names, as go test -run does; then no other check runs.
+# If set, only the tests that this pattern names run (go test -run).
 run=${CGROUP2_RUN:-}
-# More flags for package sandbox's tests then.
+# With run: more flags for package sandbox's tests.
 flags=${CGROUP2_FLAGS:-}
 cache=$PWD/.cache/cgroup2
 report=$cache/report
@@ -49,11 +50,11 @@ find_kernel
 make_initramfs
 make_image
 
-# What emulation is slow at: copying by single bytes (erms, fsrm; 112 is rep_good, its
-# cousin for words), page tables of five levels, protection keys and what else changes
-# with each way into the kernel, every look at a clock that is a device (with it alone,
-# starting a sandbox takes three times as long), and every timer that is set anew, so
-# that there is one tick 250 times a second and sleeps end with it.
+# Features that are slow in emulation and therefore off: copying by single bytes (erms,
+# fsrm) or words (112 is rep_good), page tables of five levels, protection keys and other
+# state that changes at each entry into the kernel, clocks that are a device (with one,
+# starting a sandbox takes three times as long), and timers that are set again for each
+# sleep. Instead the kernel ticks 250 times a second, and sleeps end at a tick.
 cpu=max,-erms,-fsrm,-la57,-pku,-smap,-smep,-umip
 cheap='clearcpuid=112 init_on_alloc=0 tsc=reliable mitigations=off nohz=off highres=off'
 
@@ -74,14 +75,14 @@ timeout --kill-after=10 "$limit" qemu-system-x86_64 "${machine[@]}" &
 qemu=$!
 tail -n +1 -f --pid="$qemu" "$report" &
 tail=$!
-# Interrupted, it leaves no machine running behind; timeout passes TERM on.
+# An interrupt also ends the virtual machine: timeout passes TERM on.
 trap 'kill "$qemu" "$tail" 2>/dev/null || true' EXIT
 status=0
 wait "$qemu" || status=$?
 wait "$tail" || true
 trap - EXIT
 
-# What the tests said in full, from the disk.
+# The complete logs of the tests, from the guest's disk.
 rm -rf "$cache/logs"
 debugfs -R "rdump /var/tmp/logs $cache" "$image" 2>/dev/null || true
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What must hold on cgroup v2, run in the guest, in /opt/skillrun. Prints a line
-# for each check, what was left out, and, last, END with the counts. No check
-# judges a time.
+# Runs in the guest, in /opt/skillrun: the checks on cgroup v2. Prints a line for each
+# check and for each part that was left out, and at last END with the counts. No
+# check judges a time.
 set -u
 # From run.sh: $form (short or full), $run (a pattern of tests, or nothing), $flags
 # for these, and $seconds for all of it.
@@ -11,15 +11,15 @@ slice=$cgroups/system.slice
 user_slice=$cgroups/user.slice
 logs=/var/tmp/logs
 passed=0 failed=0 skipped=0 left_out=0
-cut='' # the part that was ended by force, and so has left something
+cut='' # a part that was killed at its time limit, so its cgroups may remain
 
-# Waits and deadlines of the tests are this many times longer than elsewhere. An
-# emulated processor is some fifteen times slower; they have room for the rest.
+# Waits and deadlines of the tests are this many times longer here. The emulated
+# processor is about fifteen times slower; the waits are generous enough for the rest.
 export SKILLRUN_TEST_SLOWER=4
-# For the tests of package main of skillrund: binaries, and the kernel's modules,
-# which also says that the machine may be changed.
+# For the tests of cmd/skillrund: the binaries and the kernel's modules. The second
+# variable also allows tests that change the machine.
 export SKILLRUN_BIN=$PWD/bin SKILLRUN_OWN_MACHINE=$PWD/modules SKILLRUN_HOSTILE_BUILT=$PWD/built
-# Beneath it each daemon under test gets a cgroup of its own, as a service has.
+# In this slice each daemon under test gets its own cgroup, like a service.
 export SKILLRUN_TEST_SLICE=$slice
 # Not on /tmp: id-mapped mounts of a tmpfs need Linux 6.3.
 export TMPDIR=/var/tmp
@@ -29,8 +29,8 @@ fail() { failed=$((failed + 1)) && echo "FAIL $1"; }
 skip() { skipped=$((skipped + 1)) && echo "skip $1"; }
 leave_out() { left_out=$((left_out + 1)) && echo "LEFT OUT $1"; }
 
-# check NAME COMMAND...: the check passes if the command does; its output is
-# shown if not. Returns whether.
+# check NAME COMMAND...: passes if the command succeeds, else fails and prints the
+# command's output. Returns the result.
 check() {
 	local name=$1 out=/var/tmp/out.$BASHPID
 	shift
@@ -43,7 +43,7 @@ check() {
 	fi
 }
 
-# within GROUP COMMAND...: executes the command in that cgroup.
+# within GROUP COMMAND...: executes the command in the cgroup.
 within() {
 	local group=$1
 	shift
@@ -56,9 +56,9 @@ only_v2() { [[ $(stat -f -c %T $cgroups) == cgroup2fs && $(</proc/self/cgroup) =
 uptime() { cut -d . -f 1 /proc/uptime; }
 left() { echo $((seconds - $(uptime))); }
 
-# tests NAME DIRECTORY BINARY ARG...: the tests of a binary, in the directory of
-# their sources, each a check, and so is each case of the catalogue. NAME with a !
-# must come to its end; of another, what has not ended in time is left out.
+# tests NAME DIRECTORY BINARY ARG...: runs the tests of a binary in the directory of
+# their sources. Each test and each case of the catalogue is a check. A part with a ! in
+# its NAME must end in time; of other parts, late tests are left out.
 tests() {
 	local name=${1#!} must=${1%"${1#!}"} dir=$2 budget log began status line at=''
 	local -A said=()
@@ -97,8 +97,8 @@ tests() {
 
 too_late() { if [[ $1 ]]; then fail "$2"; else leave_out "$2"; fi; }
 
-# beside COMMAND: runs it beside what comes next, up to joined, which adds what it
-# counted. Its lines are printed as they come.
+# beside COMMAND: runs the command in the background and prints its lines as they come.
+# joined waits for its end and adds its counts.
 beside() {
 	(
 		passed=0 failed=0 skipped=0 left_out=0 cut=''
@@ -120,8 +120,8 @@ joined() {
 	cut+=${counts[*]:4}
 }
 
-# result LINE: counts one test. Of tests within tests, those of the catalogue and
-# what did not pass.
+# result LINE: counts one test. Of subtests it counts the catalogue's cases, failures
+# and skipped tests.
 result() {
 	[[ $1 =~ ^(\ *)---\ (PASS|FAIL|SKIP):\ ([^ ]+)\ (.*) ]] || return
 	local depth=$((${#BASH_REMATCH[1]} / 4)) how=${BASH_REMATCH[2]} test=${BASH_REMATCH[3]} took=${BASH_REMATCH[4]}
@@ -132,8 +132,8 @@ result() {
 	esac
 }
 
-# sandbox_tests NAME ARG..., cgroup_tests NAME ARG..., daemon_tests NAME ARG...: of the
-# three packages.
+# sandbox_tests NAME ARG..., cgroup_tests NAME ARG..., daemon_tests NAME ARG...: tests of
+# the three packages.
 sandbox_tests() { tests "$1" src/sandbox "$PWD/sandbox.test" -test.v "${@:2}"; }
 cgroup_tests() { tests "$1" src/sandbox/internal/cgroup "$PWD/cgroup.test" -test.v "${@:2}"; }
 daemon_tests() { tests "$1" src/cmd/skillrund "$PWD/skillrund.test" -test.v "${@:2}"; }
@@ -143,8 +143,8 @@ source ./plan.sh
 mkdir -p $logs
 check 'cgroup v2 only' only_v2
 echo "     Linux $(uname -r), controllers: $(<$cgroups/cgroup.controllers)"
-# As systemd leaves it: controllers passed on to slices, and from there to
-# services, of which some delegate, and to sessions.
+# The cgroups that systemd would make: controllers are delegated to slices, and from
+# there to services (of which some delegate in turn) and to sessions.
 mkdir $slice $user_slice
 echo '+cpu +io +memory +pids' >$cgroups/cgroup.subtree_control
 echo '+cpu +io +memory +pids' >$slice/cgroup.subtree_control

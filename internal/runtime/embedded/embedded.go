@@ -1,7 +1,7 @@
 // Package embedded carries a CPython and its pip as data and unpacks them.
 //
 // The data add about 45 MB to a program that imports this package. So only
-// cmd/skillrun-python imports it: the daemon keeps a copy of its own binary in memory.
+// cmd/skillrun-python imports it: the daemon keeps a copy of its binary in memory.
 package embedded
 
 import (
@@ -23,8 +23,8 @@ const layout = "1"
 // count.
 var moduleVersion = regexp.MustCompile(`^v0\.0\.0-([0-9]+\.[0-9]+\.[0-9]+-[0-9]+-[0-9]+)$`)
 
-// Name names Unpack's result: "cpython-", CPython's version, and the rest of the
-// module's version. Name reads what the go command recorded in the program, not the
+// Name names Unpack's result: "cpython-", the module's version, and a hash of the version,
+// the module's checksum and layout. Name reads the program's build information, not the
 // data.
 func Name() (string, error) {
 	info, ok := debug.ReadBuildInfo()

@@ -13,8 +13,9 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
-// Owner returns an owner that this process can give snapshots to: for root the owner that
-// package sandbox expects, for a normal user that user, who can give files to nobody else.
+// Owner returns an owner that this process can give snapshots to. For root it is the owner
+// that package sandbox expects. A normal user can give files to no other user, so it is the
+// user itself.
 func Owner() snapshot.Owner {
 	if os.Geteuid() == 0 {
 		return snapshot.Owner{UID: 1000, GID: 1000}

@@ -1,5 +1,5 @@
-// Package folder writes skill folders for tests, those of package skill and of the packages
-// that it imports included.
+// Package folder writes skill folders for tests. It imports no package of skillrun, so the tests
+// of package skill and of the packages that skill imports can use it, too.
 package folder
 
 import (
