@@ -15,7 +15,8 @@ import (
 // layer, and three for a skill (its mount, the directory above, its layer).
 const usualPoints = 4
 
-// expectFirst waits for the first process that init forks.
+// expectFirst waits for the first process that init forks. Init reports its pid inside the
+// sandbox.
 func (c *sandbox) expectFirst() error {
 	ready, err := c.control.expect(frameReady, 1)
 	if err == nil {
@@ -25,7 +26,8 @@ func (c *sandbox) expectFirst() error {
 }
 
 // verify sets the limits and compares the posture of the first process, which waits, with
-// the Spec.
+// the Spec. build calls it after the maker. The mounts and the program of an execution come
+// later, with assign.
 func (c *sandbox) verify() error {
 	err := c.hold()
 	if err != nil {
@@ -74,6 +76,8 @@ func openNamespace(pid int, name string) (*os.File, error) {
 }
 
 // limit sets the limits that can change at any time. It reports whether it changed one.
+// Open files, CPU time and the size of the workspace can't change: they belong to the profile
+// (prepared.go), and a request with other values gets another sandbox.
 func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	was := c.limited
 	if was.MemoryBytes == l.MemoryBytes && was.Processes == l.Processes && was.MilliCPUs == l.MilliCPUs {
@@ -94,8 +98,9 @@ func (c *sandbox) limit(l Limits) (changed bool, err error) {
 }
 
 // assign sends a waiting sandbox its program. It returns when the exec of the first command
-// has succeeded.
+// has succeeded. A sandbox is assigned once; after an error the caller destroys it.
 func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
+	// Closing the socket ends a write to an init that does not read.
 	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
 	defer stop()
 	c.spec = s
@@ -103,12 +108,14 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	if err != nil {
 		return err
 	}
-	if changed {
+	if changed { // verify compared the earlier values
 		err := c.host.enforce(func() error { return c.group.Verify(s.Limits.MemoryBytes, s.Limits.Processes+1) })
 		if err != nil {
 			return &SetupError{Step: "posture", Err: err}
 		}
 	}
+	// Init gets the whole program, or only the pid of the process that a Python zygote forked:
+	// that process reads its program from a socket of its own (forked.run).
 	deadline := initDeadline(s.Limits)
 	kind, payload := uint32(frameProgram), []byte(nil)
 	if c.forked == nil {
@@ -120,10 +127,11 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		return &SetupError{Step: "program", Err: err}
 	}
 	m, err := c.mounts()
-	defer m.close()
+	defer m.close() // init has received its own descriptors; after an error these are the mounts so far
 	if err != nil {
 		return &SetupError{Step: "workspace", Err: err}
 	}
+	// If a later step fails, destroy closes the pipes, which ends the goroutines that read them.
 	c.pipes.start(io)
 	if !stop() { // ctx has just ended, and its end closed the socket
 		return step("start", context.Cause(ctx))

@@ -181,6 +181,7 @@ func tryIDs(c Config) (string, error) {
 	return fmt.Sprintf("%d to %d", c.FirstID, uint64(c.FirstID)+uint64(c.IDs)-1), nil
 }
 
+// tryNamespace makes a namespace in a child, so that the daemon's threads keep theirs.
 func tryNamespace(flag int) func(Config) (string, error) {
 	return func(Config) (string, error) {
 		if err := tryUnshare(flag); err != nil {
@@ -208,7 +209,8 @@ func tryProc(c Config) (string, error) {
 	return "works", tryMountProc(dir)
 }
 
-// tryCgroups makes a cgroup and removes it.
+// tryCgroups makes a cgroup and removes it, since a directory that exists proves nothing about
+// the permission to make cgroups.
 func tryCgroups(c Config) (string, error) {
 	h, err := cgroup.Open(c.CgroupParent)
 	if err != nil {
@@ -217,6 +219,8 @@ func tryCgroups(c Config) (string, error) {
 	return h.Try()
 }
 
+// trySwap passes on a machine without swap, where the memory limit needs no limit of swap. The
+// first line of /proc/swaps is its heading (proc(5)).
 func trySwap(c Config) (string, error) {
 	h, err := cgroup.Open(c.CgroupParent)
 	if err != nil {
@@ -308,6 +312,7 @@ func crash() (dumped bool, err error) {
 // crashPatience bounds the time for one program's start and dump.
 const crashPatience = 10 * time.Second
 
+// tryOpenat2 uses a flag that only openat2 has; the kernel refuses unknown flags (openat2(2)).
 func tryOpenat2(Config) (string, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
@@ -381,7 +386,8 @@ func tryOverlay(c Config) (string, error) {
 	})
 }
 
-// existing returns the nearest directory at or above path that exists.
+// existing returns the nearest directory at or above path that exists. Before the first start of
+// a daemon its directories are missing; they will be on the file system of that one.
 func existing(path string) (string, error) {
 	for {
 		resolved, err := filepath.EvalSymlinks(path)

@@ -56,9 +56,9 @@ func (c *sandbox) containerConfig() *configs.Config {
 		UIDMappings:     ids.mappings(),
 		GIDMappings:     ids.mappings(),
 		Capabilities:    &configs.Capabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities},
-		NoNewPrivileges: true,
+		NoNewPrivileges: true, // for all later programs: no_new_privs can't be unset (prctl(2))
 		Umask:           new(uint32(0o077)),
-		OomScoreAdj:     new(1000),
+		OomScoreAdj:     new(1000), // the kernel ends scripts before services (proc(5))
 		MaskPaths:       maskedPaths,
 		Rlimits:         rlimits(s),
 		Cgroups:         &cgroups.Cgroup{Path: g.Path, Resources: g.Resources(s.Limits.MemoryBytes, max(s.Limits.Processes+1, firstStageThreads))},
@@ -183,17 +183,19 @@ func dumpLimit() uint64 {
 	return 0
 }
 
+// wantRlimits returns the program's resource limits, each both soft and hard: bytes, or counts
+// for NOFILE, SIGPENDING and LOCKS (getrlimit(2)).
 func wantRlimits(s Spec) map[int]uint64 {
 	want := map[int]uint64{
 		unix.RLIMIT_NOFILE:     uint64(s.Limits.OpenFiles),
 		unix.RLIMIT_CORE:       dumpLimit(),
-		unix.RLIMIT_FSIZE:      uint64(s.Workspace.SizeBytes),
+		unix.RLIMIT_FSIZE:      uint64(s.Workspace.SizeBytes), // no file needs more than the workspace has
 		unix.RLIMIT_MEMLOCK:    64 << 10,
 		unix.RLIMIT_MSGQUEUE:   0,
 		unix.RLIMIT_SIGPENDING: 256,
-		unix.RLIMIT_RTPRIO:     0,
-		unix.RLIMIT_NICE:       0,
-		unix.RLIMIT_LOCKS:      1024,
+		unix.RLIMIT_RTPRIO:     0,    // no real-time scheduling
+		unix.RLIMIT_NICE:       0,    // no better priority than the default
+		unix.RLIMIT_LOCKS:      1024, // the kernel ignores it since Linux 2.4.25
 		unix.RLIMIT_STACK:      8 << 20,
 	}
 	if s.Limits.CPU > 0 {
@@ -247,6 +249,8 @@ func (s idPair) script() uint32 { return s.root + 1 }
 
 func (s idPair) String() string { return "s" + strconv.Itoa(s.index) }
 
+// mappings are the only ids of the sandbox's user namespace. Files of every other owner
+// show the overflow id there, and their owner can't be changed (user_namespaces(7)).
 func (s idPair) mappings() []configs.IDMap {
 	return []configs.IDMap{
 		{ContainerID: rootID, HostID: int64(s.root), Size: 1},
@@ -257,4 +261,5 @@ func (s idPair) mappings() []configs.IDMap {
 // initDeadline is when init ends its sandbox, if the daemon is alive but has not ended it.
 func initDeadline(l Limits) time.Duration { return l.Wall + l.Grace + initMargin }
 
+// initMargin gives the daemon time to end the program first. Only the daemon knows the cause.
 const initMargin = 10 * time.Second

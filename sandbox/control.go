@@ -44,7 +44,9 @@ const maxInitFrame = 64
 // control is the daemon's end of the socket to one init.
 type control struct {
 	file *os.File
-	mu   sync.Mutex // frames are written whole
+	// mu makes the frames of several writers whole: the start, the watch and Signal. Reads need
+	// no lock: Start reads until the program runs, and after that only readEnd reads.
+	mu sync.Mutex
 }
 
 // newControl returns the daemon's end and init's end.
@@ -65,7 +67,8 @@ func newControl() (*control, *os.File, error) {
 // writePatience bounds a write to an init that doesn't read. A working init reads at once.
 const writePatience = 10 * time.Second
 
-// write sends one frame. After an error the stream may hold half of it.
+// write sends one frame. After an error the stream may hold half of it, so the sandbox can only
+// be destroyed.
 func (c *control) write(kind uint32, payload []byte) error {
 	b := appendFrame(make([]byte, 0, frameHeader+len(payload)), kind, payload)
 	c.mu.Lock()
@@ -100,6 +103,7 @@ func (c *control) assign(name string, mounts []int, targets []string, kind uint3
 	var sent int
 	var serr error
 	err = conn.Write(func(fd uintptr) bool {
+		// MSG_NOSIGNAL: if init is gone, the result is EPIPE instead of a signal.
 		sent, serr = unix.SendmsgN(int(fd), b, unix.UnixRights(mounts...), nil, unix.MSG_NOSIGNAL)
 		return serr != unix.EAGAIN
 	})
@@ -206,6 +210,8 @@ func boolWord(b bool) uint32 {
 	return 0
 }
 
+// An encoder builds the payload of a frame: little-endian words of 32 bits, and texts. Each
+// value begins at a multiple of four bytes, so that init can read the words in place.
 type encoder struct{ b []byte }
 
 func (e *encoder) u32(v uint32) { e.b = binary.LittleEndian.AppendUint32(e.b, v) }

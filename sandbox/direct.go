@@ -34,15 +34,16 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		return step("container", err)
 	}
 	process := &libcontainer.Process{
-		Args:       []string{"/proc/self/exe", initArg},
-		Env:        []string{"HOME=/"}, // without it libcontainer reads the home directory from /etc/passwd
+		Args:       []string{"/proc/self/exe", initArg}, // by initArg the program knows that it is init (init.c)
+		Env:        []string{"HOME=/"},                  // without it libcontainer reads the home directory from /etc/passwd
 		Cwd:        "/",
 		Stdin:      c.pipes.inside[0],
 		Stdout:     c.pipes.inside[1],
 		Stderr:     c.pipes.inside[2],
-		ExtraFiles: []*os.File{theirs},
+		ExtraFiles: []*os.File{theirs}, // the first extra file is descriptor 3: CONTROL_FD in init.h
 		Init:       true,
 	}
+	// Before Run: if Run fails, destroy needs free to remove libcontainer's state.
 	c.init = &initProcess{filters: 1, free: func() error { // the script's filter; init loads another one later
 		_, _ = process.Wait() // reaps init, if it ran
 		return container.Destroy()
@@ -121,8 +122,9 @@ func (st *staging) hideRoot() error {
 const runPatience = 2 * time.Second
 
 // killOnCancel makes a hanging start fail: runPatience after ctx is canceled it kills the
-// processes of the sandbox's cgroup. The returned func ends the watch and reaps the killed
-// processes.
+// processes of the sandbox's cgroup, and again every 10 ms, because libcontainer may fork
+// more. The returned func ends the watch and reaps the killed processes. The caller must call
+// it, also after a failed start.
 func (c *sandbox) killOnCancel(ctx context.Context) func() {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -103,9 +103,11 @@ type Host struct {
 	pythonLog pyzygote.Log
 	*instance
 
+	// mu guards closed and running. It also makes reserve's check of closed and its
+	// pending.Add one step, so that Close's Wait misses no start.
 	mu      sync.Mutex
 	closed  bool
-	running map[string]*Process // by Spec.ID
+	running map[string]*Process // by Spec.ID; nil: its start has not ended
 	pending sync.WaitGroup      // running starts and processes
 }
 
@@ -329,7 +331,7 @@ func (h *Host) Close() error {
 	}
 	h.closed = true
 	for _, p := range h.running {
-		if p != nil {
+		if p != nil { // else admit refuses it
 			p.Stop(0)
 		}
 	}
@@ -378,7 +380,8 @@ func (h *Host) reserve(id string) error {
 	return nil
 }
 
-// admit registers a started process, so that Close ends it.
+// admit registers a started process, so that Close ends it. If Close was called during the
+// start, admit refuses it, and the caller destroys the sandbox.
 func (h *Host) admit(id string, p *Process) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

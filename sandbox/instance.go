@@ -96,11 +96,15 @@ func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
+// lockPeriod is how often waitForLock tries: flock(2) can wait, but not until a deadline.
 const lockPeriod = 10 * time.Millisecond
 
 // errLocked means that another process holds the lock, so that process is alive.
 var errLocked = errors.New("locked")
 
+// lockFile returns a file with an exclusive lock, or an errLocked. The lock belongs to the open
+// file, so the kernel frees it when this process dies. Programs that it executes don't
+// inherit the file: Go opens files with O_CLOEXEC.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -141,6 +145,7 @@ func sweep(c Config, h *cgroup.Hierarchy) error {
 	return nil
 }
 
+// deadCandidates lists all instances; only a lock tells which of them are dead.
 func deadCandidates(c Config) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(c.StateDir, "instances"))
 	if err != nil {
@@ -153,6 +158,9 @@ func deadCandidates(c Config) ([]string, error) {
 	return names, nil
 }
 
+// sweepOne removes a dead instance. The caller holds the instance's lock. The order is processes,
+// mounts, directories: a process uses mounts, and the directories hold the lock and the list of
+// cgroups that another attempt needs.
 func sweepOne(c Config, h *cgroup.Hierarchy, name string) error {
 	run := filepath.Join(c.RunDir, name)
 	state := filepath.Join(c.StateDir, "instances", name)

@@ -62,6 +62,8 @@ func cloneMapped(source string, userns *os.File) (int, error) {
 	return tree, nil
 }
 
+// attach mounts a detached tree at target. The caller still closes the descriptor: the mount
+// stays without it (move_mount(2)).
 func attach(tree int, target string) error {
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mount at %s: %w", target, err)

@@ -16,6 +16,8 @@ type mountList struct {
 	targets []string
 }
 
+// add takes over the result of a function that made a mount: the list closes the descriptor. If
+// err is not nil, add only returns it.
 func (l *mountList) add(tree int, err error, target string) error {
 	if err != nil {
 		return err
@@ -25,6 +27,8 @@ func (l *mountList) add(tree int, err error, target string) error {
 	return nil
 }
 
+// close closes the descriptors. The kernel removes a detached mount with its last descriptor;
+// an attached one stays.
 func (l *mountList) close() { closeAll(l.trees) }
 
 // mounts makes the mounts of c's Spec. Each sandbox has its own directories at

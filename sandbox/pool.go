@@ -57,8 +57,10 @@ type pool struct {
 	decided       chan struct{}  // closed when the first start of a zygote has succeeded or failed
 	done          sync.WaitGroup // work, discards and deferred teardowns
 
+	// mu guards the fields up to turnEnds, the buckets and the Python zygotes' entries. It is
+	// never held while a sandbox is made or destroyed.
 	mu      sync.Mutex
-	zygote  *zygote // nil: none runs
+	zygote  *zygote // nil: none runs. Only the goroutine of work sets it, and reads it without mu
 	buckets map[profile]*bucket
 	pythons map[pyzygote.Key]*pythonEntry
 	rest    time.Time // until then no Python zygote is started
@@ -67,8 +69,8 @@ type pool struct {
 	// during rest.
 	turnEnds time.Time
 
-	mostDeferred  int // maxDeferred, or half of the pairs of ids if that is less
-	deferredMu    sync.Mutex
+	mostDeferred  int            // maxDeferred, or half of the pairs of ids if that is less
+	deferredMu    sync.Mutex     // guards the fields below; nothing takes mu while it is held
 	deferred      []endedSandbox // waiting, in the order of their ends
 	deferredCount int            // the waiting ones and those being torn down
 	deferredBytes int64          // the memory peaks of the same
@@ -279,7 +281,8 @@ func (p *pool) programEnded(after *time.Timer) {
 	}
 }
 
-// wakeUp makes the goroutine of work check which sandboxes are missing.
+// wakeUp makes the goroutine of work check which sandboxes are missing. It never blocks: the
+// channel holds one wake-up, and one check serves all callers.
 func (p *pool) wakeUp() {
 	select {
 	case p.wakeups <- struct{}{}:
@@ -330,7 +333,7 @@ func (p *pool) freeEnded() {
 	for len(p.deferred) > 0 {
 		c := p.deferred[0]
 		p.deferred = p.deferred[1:]
-		p.deferredMu.Unlock()
+		p.deferredMu.Unlock() // destroy takes milliseconds, and ending sandboxes need the lock
 		c.destroy()
 		p.deferredMu.Lock()
 		p.deferredBytes -= c.bytes
@@ -364,7 +367,7 @@ func (p *pool) work() {
 	}
 }
 
-// notify ends wait.
+// notify ends wait. Only the goroutine of work calls it.
 func (p *pool) notify() {
 	select {
 	case <-p.decided:

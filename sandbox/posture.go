@@ -140,6 +140,9 @@ func pidInside(status procStatus, want uint32) (uint32, error) {
 	return uint32(n), nil
 }
 
+// checkStatus compares the lines of /proc/<pid>/status that show privileges. Four ids each are
+// real, effective, saved and file system ids; 16 zeros are an empty set of capabilities
+// (proc(5)).
 func (p posture) checkStatus(status procStatus) error {
 	id := strconv.Itoa(int(p.ids.script()))
 	four := strings.Join([]string{id, id, id, id}, "\t")
@@ -186,6 +189,8 @@ var ownFilters = sync.OnceValues(func() (int, error) {
 	return n, nil
 })
 
+// checkOOMScore wants the highest score: if the machine runs out of memory, the kernel ends
+// scripts first (proc(5)).
 func (p posture) checkOOMScore(pid int) error {
 	text, err := pseudofs.Read(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 	if err != nil {
@@ -243,7 +248,9 @@ var ownNamespaces = sync.OnceValues(func() (map[string]string, error) {
 	return readNamespaces(os.Getpid(), names)
 })
 
-// readNamespaces returns the process's namespaces with the given names.
+// readNamespaces returns the process's namespaces with the given names, as texts such as
+// net:[4026531840]. Two processes are in the same namespace if the texts are equal
+// (namespaces(7)).
 func readNamespaces(pid int, names []string) (map[string]string, error) {
 	dir, err := pseudofs.OpenFD(fmt.Sprintf("/proc/%d/ns", pid), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -299,6 +306,8 @@ func groupsOf(text string) map[string]string {
 	return paths
 }
 
+// checkRlimits wants each limit both soft and hard: a script can raise a soft limit to the hard
+// one (getrlimit(2)).
 func (p posture) checkRlimits(pid int) error {
 	for resource, want := range p.rlimits {
 		var got unix.Rlimit
@@ -343,6 +352,8 @@ func (p posture) checkDescriptors(pid int) error {
 	return nil
 }
 
+// closesOnExec reads the flags of a descriptor. /proc shows them in octal, O_CLOEXEC included
+// (proc(5)).
 func closesOnExec(pid, fd int) (bool, error) {
 	text, err := pseudofs.Read(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
 	if err != nil {

@@ -73,7 +73,8 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, p.err
 }
 
-// supervise waits for the program's end, fills in the Exit and wakes Wait.
+// supervise waits for the program's end, fills in the Exit and wakes Wait. It runs in one
+// goroutine for each Process. Only that goroutine sets exit and err, before it closes done.
 func (p *Process) supervise() {
 	w := newWatch(p)
 	err := w.run()
@@ -87,7 +88,7 @@ func (p *Process) supervise() {
 }
 
 // finish reads the rest of the output, calls Collect and tears the sandbox down. The
-// last process must be dead.
+// last process must be dead. Collect comes before teardown, which removes the workspace.
 func (p *Process) finish() {
 	p.sandbox.pipes.finish()
 	if p.io.Collect != nil {

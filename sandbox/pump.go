@@ -31,11 +31,11 @@ const (
 
 // pipes are the daemon's and the sandbox's ends of the three streams.
 type pipes struct {
-	stdin          *os.File    // the daemon writes to it
-	stdout, stderr *os.File    // the daemon reads from them
-	inside         [3]*os.File // the sandbox's ends, closed after its start
-	output         sync.WaitGroup
-	stdinOnce      sync.Once
+	stdin          *os.File       // the daemon writes to it
+	stdout, stderr *os.File       // the daemon reads from them
+	inside         [3]*os.File    // the sandbox's ends, closed after its start
+	output         sync.WaitGroup // the two goroutines that read output
+	stdinOnce      sync.Once      // feed and finish both close stdin
 }
 
 func newPipes() (*pipes, error) {
@@ -145,6 +145,7 @@ func (b *buffers) get(large bool) *[]byte {
 	return b.small.Get().(*[]byte)
 }
 
+// put returns a buffer to its pool. The stream must not use it afterwards.
 func (b *buffers) put(buffer *[]byte) {
 	if len(*buffer) == largeBuffer {
 		b.large.Put(buffer)
@@ -192,7 +193,7 @@ func (o *outlet) drainOnce() error {
 			}
 		}
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) { // finish has set a deadline
 		drainRest(o.f, o.w)
 	}
 	return err
@@ -211,6 +212,8 @@ func (o *outlet) growPipe() {
 // readWhenReady waits for output, takes a buffer and reads once. The caller returns the
 // buffer if it is not nil. At the end of the stream the error is io.EOF.
 func (o *outlet) readWhenReady() (buffer *[]byte, n int, err error) {
+	// The runtime calls the function again when the pipe has something to read. Only then is a
+	// buffer taken: most streams are silent most of the time.
 	werr := o.conn.Read(func(fd uintptr) bool {
 		if buffer == nil {
 			buffer = pumpBuffers.get(o.large)

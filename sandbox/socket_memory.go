@@ -188,7 +188,7 @@ func listSockets(diag int, family, protocol byte, sum *socketSum) error {
 	binary.NativeEndian.PutUint16(request[4:], unix.SOCK_DIAG_BY_FAMILY)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	body := request[unix.SizeofNlMsghdr:]
-	body[0], body[1], body[2] = family, protocol, 1<<(diagMemory-1)
+	body[0], body[1], body[2] = family, protocol, 1<<(diagMemory-1) // idiag_ext asks for attributes, by bit
 	binary.NativeEndian.PutUint32(body[4:], everyState)
 	if err := unix.Sendto(diag, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err

@@ -28,7 +28,8 @@ func (c *sandbox) teardown(bytes int64) {
 const destroyPatience = 5 * time.Second
 
 // destroy kills the sandbox's processes and removes the sandbox. It releases the ids only
-// if the removal succeeds; else no other sandbox of this instance gets them.
+// if the removal succeeds; else no other sandbox of this instance gets them. It is called
+// once for each sandbox, and accepts one whose build failed at any step.
 func (c *sandbox) destroy() error {
 	c.oom.Stop()
 	if c.control != nil {
@@ -52,13 +53,15 @@ func (c *sandbox) destroy() error {
 	return err
 }
 
+// destroyInit ends init and frees what its maker holds. The order matters: removeGroup kills
+// init by its pidfd, and the maker's state can go only when no process is left.
 func (c *sandbox) destroyInit() error {
 	defer c.userns.Close() // nil: never opened
 	defer closeFiles(c.held)
 	if c.forked != nil {
 		c.forked.barrier.Close()
 	}
-	if c.init == nil {
+	if c.init == nil { // the maker failed before init ran; its cgroup may exist
 		return c.group.RemoveSoon(destroyPatience)
 	}
 	if err := c.removeGroup(); err != nil {

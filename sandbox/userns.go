@@ -26,6 +26,8 @@ func openUserNamespace(hostID uint32) (_ *os.File, err error) {
 	if pid < 0 {
 		return nil, fmt.Errorf("user namespace: %w", err)
 	}
+	// The child only keeps the namespace until the file of /proc is open. It is this process's
+	// unreaped child, so the pid is still its own.
 	defer func() {
 		_ = unix.Kill(int(pid), unix.SIGKILL)
 		_, _ = wait(int(pid))
@@ -70,6 +72,7 @@ func waitErrno(pid int) error {
 	return err
 }
 
+// wait reaps a child. C code forked it, so os.Process does not know it.
 func wait(pid int) (status unix.WaitStatus, err error) {
 	for {
 		if _, err = unix.Wait4(pid, &status, 0, nil); err != unix.EINTR {

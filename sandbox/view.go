@@ -96,6 +96,8 @@ func (st *staging) layTree(dirs ...string) (int, error) {
 		defer unix.Close(fd)
 		lowers = append(lowers, fmt.Sprintf("/proc/self/fd/%d", fd))
 	}
+	// Otherwise the defaults depend on the kernel's configuration and on the parameters of the
+	// overlay module (overlayfs.rst).
 	options := [][2]string{
 		{"source", "overlay"}, {"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"},
 		{"lowerdir", strings.Join(lowers, ":")},

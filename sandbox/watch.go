@@ -29,7 +29,8 @@ const oomPeriod = 10 * time.Millisecond
 const lastSignal = 64
 
 // A watch waits for a program's end, and for reasons to end the program. The Exit carries
-// the first reason.
+// the first reason. Only the goroutine of Process.supervise uses a watch, so it needs no lock;
+// another goroutine only reads init's last frame and sends it to frames.
 type watch struct {
 	p       *Process
 	exit    Exit
@@ -78,7 +79,7 @@ func stoppedTimer() *time.Timer {
 func (w *watch) run() error {
 	defer w.wall.Stop()
 	defer w.meter.close()
-	go func() { w.frames <- w.p.readEnd() }()
+	go func() { w.frames <- w.p.readEnd() }() // frames has room for it, so the goroutine ends in any case
 	end := w.wait()
 	w.meter.close() // the last holder of a namespace pays for its destruction
 	if end.err == nil {
@@ -117,7 +118,7 @@ func (w *watch) wait() endFrame {
 		case <-w.kill.C:
 			w.killAll()
 		case <-w.force.C:
-			_ = w.p.sandbox.group.Kill()
+			_ = w.p.sandbox.group.Kill() // the timer repeats a failed attempt
 			w.force.Reset(killPatience)
 		}
 	}
@@ -141,11 +142,15 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 	}
 }
 
+// killAll has init kill all processes. If init can't, because it is gone or stopped, force
+// fires and kills the cgroup.
 func (w *watch) killAll() {
 	_ = w.p.sandbox.control.write(frameKill, nil)
 	w.force.Reset(killPatience)
 }
 
+// checkCPU ends a program that has used up its CPU time, or sets the timer for the earliest
+// moment at which it could have: when it uses all processors from now on.
 func (w *watch) checkCPU(limits Limits) {
 	u := w.p.sandbox.group.CPUUsage()
 	before := w.p.sandbox.before

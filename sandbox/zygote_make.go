@@ -21,7 +21,8 @@ type cloner struct {
 func (s Spec) preparable() bool { return s.Network == NetworkNone }
 
 // start makes the cgroup and sets its limits. Then the zygote clones init, which enters
-// the cgroup.
+// the cgroup. The limits come first, so that no process of the sandbox ever runs without them.
+// start ignores ctx: its end closes the control socket, on which start waits.
 func (z cloner) start(_ context.Context, c *sandbox, theirs *os.File) error {
 	h := c.host
 	c.faults = h.faults.of(true, c.spec.ID)
