@@ -60,6 +60,8 @@ is an object with the whole report; falls_short names the rows that miss their t
 	return cmd
 }
 
+// bench writes the report even if a row is broken: the other rows may still be of use. A nil report
+// means that nothing was measured.
 func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 	if f.list {
 		_, err := fmt.Fprintln(a.stdout, strings.Join(bench.Names(), "\n"))

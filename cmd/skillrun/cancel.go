@@ -29,6 +29,7 @@ func (a *app) cancelCommand() *cobra.Command {
 			defer c.Close()
 			for _, id := range args {
 				request := &pb.CancelRequest{ExecutionId: id, Reason: reason}
+				// --grace 0 means SIGKILL at once; without the flag the daemon's default holds.
 				if cmd.Flags().Changed("grace") {
 					request.Grace = durationpb.New(grace)
 				}
@@ -36,7 +37,7 @@ func (a *app) cancelCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("cancel %s: %w", id, err)
 				}
-				if e.GetOutcome() == nil {
+				if e.GetOutcome() == nil { // the contract promises the outcome
 					return fmt.Errorf("cancel %s: it has not ended ('skillrun show %s' says how it stands)", id, id)
 				}
 				if a.json {

@@ -69,6 +69,8 @@ func endWords() []string {
 // errEmptyPage ends a list that would have no end.
 var errEmptyPage = errors.New("the daemon sent a page without entries that is not the last one")
 
+// ps lists executions, page by page, until limit; 0 or less: all. With --json each execution is
+// printed as it comes. A table is printed at the end, when the widths of its columns are known.
 func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error {
 	c, err := a.dial()
 	if err != nil {
@@ -128,7 +130,8 @@ func psRow(e *pb.Execution) []cell {
 	return row
 }
 
-// stateCell is the state of an execution, or how it ended.
+// stateCell is the state of an execution, or how it ended. Green is only an exit code that is there
+// and 0: an absent one is not 0.
 func stateCell(e *pb.Execution) cell {
 	if o := e.GetOutcome(); o != nil {
 		c := cell{text: endWord(o.GetEnd()), colour: red}

@@ -42,6 +42,8 @@ type runFlags struct {
 	cpus             cpus
 }
 
+// add declares the flags. A word in backquotes in a help text is the name of the flag's value
+// (pflag.UnquoteUsage).
 func (f *runFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.code, "code", "c", "", "run this `code` instead of a script")
 	flags.StringVarP(&f.language, "language", "l", "", "language of the code: python, bash, sh, node, ruby, perl (default python)")
@@ -74,6 +76,7 @@ func (f *runFlags) add(flags *pflag.FlagSet) {
 // other.
 func (f *runFlags) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
+	// Without the flag the skill decides, so false must differ from unset.
 	f.networkSet = flags.Changed("network")
 	switch f.onDisconnect {
 	case "", "cancel", "continue":

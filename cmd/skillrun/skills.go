@@ -63,6 +63,8 @@ func skills(ctx context.Context, c *skillrun.Client, hidden bool) iter.Seq2[*pb.
 	}
 }
 
+// listSkills prints each skill at once with --json, else a table at the end: its columns are as wide
+// as their longest cells.
 func (a *app) listSkills(ctx context.Context, c *skillrun.Client, hidden bool) error {
 	var t table
 	t.header("NAME", "DIGEST", "DESCRIPTION")
@@ -84,6 +86,7 @@ func (a *app) listSkills(ctx context.Context, c *skillrun.Client, hidden bool) e
 	return a.print(&t)
 }
 
+// showSkill leaves empty fields out. Texts of a skill are untrusted; print makes them printable.
 func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) error {
 	s, err := c.Skills().GetSkill(ctx, &pb.GetSkillRequest{Skill: name})
 	if err != nil {

@@ -42,7 +42,8 @@ func ParsePeer(text string) (Peer, error) {
 	return p, nil
 }
 
-// command returns the peer's command line for a program.
+// command returns the peer's command line for a program, whose words replace {}. Each word stays
+// one word, since no shell reads the line.
 func (p Peer) command(program []string) []string {
 	at := slices.Index(p.argv, "{}")
 	return slices.Concat(p.argv[:at], program, p.argv[at+1:])

@@ -151,6 +151,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	case sandbox.OOMKilled:
 		out.End = OOMKilled
 	case sandbox.TimedOut:
+		// The signal came from the daemon, so it says nothing about the program.
 		out.End, out.TimedOut, out.Signal, code = TimedOut, true, "", TimeoutCode
 		out.Evidence.Deadline = WallDeadline
 		if exit.Deadline == sandbox.CPU {
@@ -162,6 +163,7 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	out.ExitCode = &code
 	out.Count = len(r.collected.artifacts)
 	for _, line := range r.collected.refused {
+		// The cut may split a character; ToValidUTF8 removes the rest of it.
 		out.Refused = append(out.Refused, strings.ToValidUTF8(line[:min(len(line), maxRefusedBytes)], ""))
 	}
 	if exit.CollectErr != nil {
@@ -263,6 +265,7 @@ func (x *Executor) closeLost(ctx context.Context) error {
 	return nil
 }
 
+// closeLostOne ends one lost execution. Its output stays readable: Reopen keeps every whole event.
 func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 	out := Outcome{End: DaemonLost, SkillDigest: r.Digest, Limits: x.header(r).Limits}
 	out.Advice = advise(out, nil)
@@ -274,7 +277,8 @@ func (x *Executor) closeLostOne(ctx context.Context, r record.Execution) error {
 }
 
 // recordQueued makes the execution durable and claims its key; event 1 is its
-// header.
+// header. If the key belongs to an earlier execution, the error of the record says so
+// (sameRequest).
 func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log, error) {
 	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	header, err := json.Marshal(Header{

@@ -134,7 +134,7 @@ func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, 
 		return runtimes.ForScript(sk, source.Script)
 	case permission.Code:
 		return runtimes.ForCode(sk, source.Language, source.Code)
-	default:
+	default: // of a command the plan has the arguments; the runtimes only say what it sees
 		return runtimes.ForCommand(sk, programsOf(grant.Plan()))
 	}
 }
@@ -170,7 +170,8 @@ func (s Stdin) reader() (io.Reader, error) {
 	return io.MultiReader(parts...), nil
 }
 
-// checkForm refuses what no skill, policy or machine could make right.
+// checkForm refuses what no skill, policy or machine could make right. It reads only the
+// request.
 func checkForm(req Request, kind permission.SourceKind) error {
 	switch {
 	case len(req.Args) > MaxArgs:

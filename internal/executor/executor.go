@@ -90,7 +90,7 @@ type Executor struct {
 	hashKey []byte
 	start   startFunc
 
-	mu   sync.Mutex
+	mu   sync.Mutex      // guards live and deadline, and orders calls.Add and Drain
 	live map[string]*run // accepted and not ended, by ID
 	// calls counts executions from their ticket on. Execute adds to it only under mu and
 	// before Drain closes the admission, so no call begins once Drain waits.

@@ -57,7 +57,7 @@ func (r Rules) Decide(command string) Decision {
 		return Decision{Reason: reason}
 	}
 	d.scoped = true
-	at := 0
+	at := 0 // plan.commands, and so covers, has the commands of all steps in this order
 	for _, step := range plan {
 		for i := range step.Pipeline {
 			c := &step.Pipeline[i]
@@ -93,6 +93,8 @@ type refusal struct {
 // allows more.
 func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	var refused *refusal
+	// Words from the first pattern on are not known yet: the command's own process expands the
+	// patterns. A rule can cover them only by a wildcard.
 	first := len(c.Args) // position of the first pattern of file names
 	if len(c.Globs) > 0 {
 		first = c.Globs[0].Arg

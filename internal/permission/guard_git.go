@@ -77,6 +77,9 @@ func gitSubcommandAt(args []string) int {
 	return min(at, len(args))
 }
 
+// gitDanger says why a wildcard must not cover these words of git, or "". It checks the global
+// options, the words of every subcommand, and the subcommand with its options, in this order. The
+// rule itself has the first fixed words.
 func gitDanger(args []string, fixed int) string {
 	at := gitSubcommandAt(args)
 	if len(args) > 1 && args[1] == "--exec-path" {
@@ -112,6 +115,8 @@ func gitDanger(args []string, fixed int) string {
 	return gitSubcommands[args[at]].danger(args, at+1, fixed)
 }
 
+// gitConfigDanger checks the words after "git config", of which the rule has the first fixed ones.
+// A form that starts an editor is refused even if the rule names it.
 func gitConfigDanger(rest []string, fixed int) string {
 	if len(rest) > 0 && slices.Contains(gitReading, rest[0]) {
 		return ""

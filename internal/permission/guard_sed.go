@@ -141,6 +141,7 @@ func sedScript(script string) string {
 	}
 }
 
+// sedForm is the reason for a refused e or w, as a command or as a flag of s.
 func sedForm(command byte) string {
 	if command == 'e' {
 		return "the e of sed runs a program, which only a rule with the exact command allows"
@@ -155,6 +156,7 @@ func sedStdout(s string) bool {
 	return name == "/dev/stdout" || name == "/dev/stderr"
 }
 
+// afterLine skips the rest of a line: a file name, a label or a comment, which ends only there.
 func afterLine(s string) string {
 	_, rest, _ := strings.Cut(s, "\n")
 	return rest

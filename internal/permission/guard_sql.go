@@ -44,12 +44,14 @@ func sqliteDanger(args []string, fixed int) string {
 			}
 		}
 	}
-	if operands < 2 {
+	if operands < 2 { // the first operand is the database, the second its SQL
 		return "sqlite3 would take commands from standard input, which can't be checked: write the SQL as an argument, or use -safe"
 	}
 	return ""
 }
 
+// sqliteRuns reports whether SQL or dot commands run a program, load code or write a file. In a dot
+// command a | sends the output to a program (sqlite3(1)).
 func sqliteRuns(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimLeft(line, " \t\n;"); strings.HasPrefix(line, ".") {

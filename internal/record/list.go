@@ -42,7 +42,7 @@ type Filter struct {
 // executions don't move the pages. A token of another filter is a *TokenError.
 func (s *Store) List(ctx context.Context, f Filter) (page []Execution, next string, err error) {
 	size := pageSize(f.PageSize)
-	query, args, err := f.query(size + 1)
+	query, args, err := f.query(size + 1) // one more row tells whether another page follows
 	if err != nil {
 		return nil, "", err
 	}

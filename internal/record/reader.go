@@ -26,7 +26,7 @@ type Reader struct {
 	end    *Event // the end, which the spool may lack; nil before the end
 	err    error  // the result of every further Next; nil: it reads on
 	close  func() error
-	passed atomic.Int64 // the position in the spool that it has read up to
+	passed atomic.Int64 // the position in the spool that it has read up to; write-behind reads it
 }
 
 // Read returns a reader of the events after sequence after; 0: of all events. The reader
@@ -66,6 +66,7 @@ func (s *Store) Read(ctx context.Context, tenant, id string, after uint64) (*Rea
 func (r *Reader) join(l *Log, tenant string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// A log that has ended closes its file with its last reader: see finish and leave.
 	if l.tenant != tenant || l.mem == nil && (l.f == nil || l.readers == 0 && l.state != logOpen && l.state != logEnding) {
 		return false
 	}
@@ -133,7 +134,8 @@ func (r *Reader) setEnd(x *row) {
 	r.end = &Event{Seq: x.LastSeq, Time: x.Ended, Kind: KindEnd, Data: x.Outcome, End: x.End}
 }
 
-// replayRows makes r a reader of an ended execution whose spool is in the database.
+// replayRows makes r a reader of an ended execution whose spool is in the database. Such a spool
+// has at most maxInRows, so r begins at its start, and Next skips the events that r must not return.
 func (r *Reader) replayRows(ctx context.Context, db *sql.DB, x *row) error {
 	spool, err := loadSpool(ctx, db, x)
 	if err != nil {

@@ -28,8 +28,8 @@ func (s *Store) Unended(ctx context.Context) ([]Execution, error) {
 	return left, nil
 }
 
-// unended returns the rows without an end, and one error for each such row that can't
-// be read.
+// unended returns the rows without an end, oldest first (state 3 is Ended), and one error for each
+// such row that can't be read.
 func (s *Store) unended(ctx context.Context) (all []*row, unreadable []error, err error) {
 	rows, err := s.db.queries.QueryContext(ctx, selectRow+"WHERE state < 3 ORDER BY n")
 	if err != nil {
@@ -140,6 +140,7 @@ func (s *Store) reopen(ctx context.Context, l *Log) error {
 	if err == nil || errors.Is(err, ErrEnded) {
 		return err
 	}
+	// The execution must get its end even without its output, so this is no error of reopen.
 	s.log.Error("record: an execution's spool can't be used", "execution", l.id, "err", err)
 	if l.f != nil {
 		l.f.Close() // nothing is buffered in it
@@ -172,7 +173,8 @@ func (s *Store) reopenRows(ctx context.Context, l *Log, x *row) error {
 	return nil
 }
 
-// reopenFile opens a spool that is in a file, at its end.
+// reopenFile opens a spool that is in a file, at its end. After a loss of power the file may be
+// missing although the row names it: nothing syncs its directory (fsync(2)). Hence O_CREATE.
 func (s *Store) reopenFile(ctx context.Context, l *Log, x *row) (err error) {
 	if l.f, err = s.openSpool(l.id, os.O_RDWR|os.O_CREATE); err != nil {
 		return err

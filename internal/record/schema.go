@@ -8,6 +8,14 @@ import (
 
 // schema has one step for each version of the database. PRAGMA user_version says how
 // many steps were taken. A released step never changes.
+//
+// In table executions state is a State, labels a JSON object, and created, started and ended are
+// nanoseconds since 1970, 0 for a time that has not come (nanos). last_seq, spool_bytes and
+// spool_index are set with the end; before it the open Log knows them. row_bytes is the sum of
+// the lengths of detail, header, outcome and spool_index.
+// executions_key lets a tenant use a key once. executions_live holds the few rows that have not
+// ended. executions_ended has every column of the sum that Sweep compares with MaxBytes, so
+// the sum reads no row.
 var schema = []string{`
 -- n orders executions by creation: the time of creation in nanoseconds, or one more
 -- than the newest row's n if that is later. So n >= created, always.

@@ -30,6 +30,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int, freed in
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	s.flushForQuery(ctx)
+	// First by age, whatever the sum of bytes is. Then by bytes, whatever the age is.
 	if s.config.MaxAge > 0 {
 		removed, freed, err = s.sweepOldest(ctx, nanos(now.Add(-s.config.MaxAge)), math.MaxInt64)
 	}

@@ -79,6 +79,10 @@ func (e *sequenceError) Error() string {
 // table is the one table from errors to codes. The first row that fits counts, so a row for a
 // wrapping error must come before the row for the error inside. The reasons are part of the
 // contract: clients compare them.
+//
+// InvalidArgument asks the caller for another request. FailedPrecondition asks for a change of the
+// skill, the daemon or the machine, or for another state of the execution. A row sets retry if the
+// same request may succeed a moment later, without any change.
 var table = []row{
 	// The call as such.
 	typed(func(*unidentifiedError) verdict {

@@ -91,6 +91,8 @@ func (s *Server) cancel(who permission.Principal, id, by, reason string) {
 	}
 }
 
+// Attach sends the events after a sequence number, from the stored ones to the outcome. The
+// execution goes on if the stream breaks: only the stream that started it can cancel it.
 func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
 	ctx := stream.Context()
 	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
@@ -105,6 +107,7 @@ func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingS
 	return f.run(ctx)
 }
 
+// Get returns an execution of the caller's tenant. The outcome lists only the first artifacts.
 func (c executionCalls) Get(ctx context.Context, m *pb.GetRequest) (*pb.Execution, error) {
 	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
 	if err != nil {
@@ -113,6 +116,8 @@ func (c executionCalls) Get(ctx context.Context, m *pb.GetRequest) (*pb.Executio
 	return fromExecution(e), nil
 }
 
+// List returns the executions of the caller's tenant, newest first. If the executions of a page
+// are too large for one answer, the page is shorter than asked.
 func (c executionCalls) List(ctx context.Context, m *pb.ListRequest) (*pb.ListResponse, error) {
 	filter := executor.Filter{Skill: m.GetSkill(), Labels: m.GetLabels(), PageToken: m.GetPageToken()}
 	var err error
@@ -163,6 +168,8 @@ const (
 	maxReason = 256
 )
 
+// Cancel returns after the end of the execution, with the outcome. Every caller of the tenant may
+// cancel. An execution that has ended is no error: it comes back unchanged.
 func (c executionCalls) Cancel(ctx context.Context, m *pb.CancelRequest) (*pb.Execution, error) {
 	grace := defaultGrace
 	if m.Grace != nil {
@@ -185,6 +192,7 @@ func (c executionCalls) Cancel(ctx context.Context, m *pb.CancelRequest) (*pb.Ex
 	return fromExecution(e), nil
 }
 
+// Signal returns when the kernel has the signal. Whether the program reacts shows in its events.
 func (c executionCalls) Signal(ctx context.Context, m *pb.SignalRequest) (*pb.SignalResponse, error) {
 	sig, err := newSignal(m.GetSignal())
 	if err != nil {

@@ -57,6 +57,7 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 	})
 }
 
+// GetSkill takes a name, or name@digest for one version of the skill (registry.Resolve).
 func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.Skill, error) {
 	sk, err := c.skills.Resolve(m.GetSkill())
 	if err != nil {
@@ -116,6 +117,8 @@ func fromContext(c skill.Context) *pb.ActivationContext {
 	return out
 }
 
+// ReadSkillFile sends a file of a snapshot, from an offset. The file can't change while it
+// is sent: a snapshot is immutable.
 func (c skillCalls) ReadSkillFile(m *pb.ReadSkillFileRequest, stream grpc.ServerStreamingServer[pb.ReadSkillFileResponse]) error {
 	sk, err := c.skills.Resolve(m.GetSkill())
 	if err != nil {
@@ -135,6 +138,8 @@ func (c skillCalls) ReadSkillFile(m *pb.ReadSkillFileRequest, stream grpc.Server
 	})
 }
 
+// CheckCommand runs nothing. Without a skill it applies the rules of the request; with one, the
+// skill's own rules, as Execute would.
 func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest) (*pb.CheckCommandResponse, error) {
 	if m.GetSkill() == "" {
 		rules := permission.ParseRules([]string{m.GetAllowedTools()}, rulesBaseDir)
@@ -163,6 +168,8 @@ func fromDecision(d permission.Decision) *pb.CheckCommandResponse {
 	}
 }
 
+// ValidateSkill reports findings as `skillrun validate` does. A loaded skill is checked with all of
+// its files; a text of SKILL.md is checked alone.
 func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
 	var findings []manifest.Finding
 	switch subject := m.GetSubject().(type) {

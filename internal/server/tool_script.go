@@ -11,6 +11,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// ExecuteScript answers after the script's end. Its errors are the contract's exceptions, which
+// errors.go maps to codes.
 func (c toolCalls) ExecuteScript(ctx context.Context, m *pb.ExecuteScriptRequest) (*pb.ExecuteScriptResponse, error) {
 	req := toolview.ScriptRequest{
 		Skill: m.GetSkill(), ScriptPath: m.GetScriptPath(), MaxOutputSize: clamp(m.GetMaxOutputSize()),
@@ -44,6 +46,7 @@ func newArguments(m *pb.ExecuteScriptRequest) (string, error) {
 	return string(encoded), nil
 }
 
+// newScriptTimeout is newLimit with the error that the published contract names.
 func newScriptTimeout(m *durationpb.Duration) (time.Duration, error) {
 	d, err := newDuration("timeout", m)
 	if err == nil && m != nil && d <= 0 { // zero is unset for the view
@@ -52,6 +55,8 @@ func newScriptTimeout(m *durationpb.Duration) (time.Duration, error) {
 	return d, err
 }
 
+// fromScriptResult sets fields by pointers, so that an answer also has the fields whose values are
+// zero: the contract's object has all of them.
 func fromScriptResult(r toolview.ScriptResult) *pb.ExecuteScriptResponse {
 	m := &pb.ExecuteScriptResponse{
 		ExitCode: new(int32(r.ExitCode)), Stdout: &r.Stdout, Stderr: &r.Stderr, ExecutionTimeMs: new(float64(r.ExecutionTimeMS)),
@@ -91,6 +96,8 @@ func fromCommandResult(r toolview.CommandResult) *pb.ExecuteCommandResponse {
 	return out
 }
 
+// ValidateScriptPath runs nothing: it returns the path that ExecuteScript would use, or the error
+// that it would give.
 func (c toolCalls) ValidateScriptPath(ctx context.Context, m *pb.ValidateScriptPathRequest) (*pb.ValidateScriptPathResponse, error) {
 	path, err := c.view.ValidateScriptPath(ctx, m.GetSkill(), m.GetScriptPath())
 	if err != nil {
