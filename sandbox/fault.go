@@ -45,6 +45,8 @@ type fault struct {
 
 const andLayer = " + "
 
+// faultsByName are the layers of sandboxes that libcontainer makes, by the names that faultsVar and
+// the hostile suite's mutations.json use.
 var faultsByName = map[string]fault{
 	"user namespace": {
 		config: func(c *configs.Config) {
@@ -93,6 +95,7 @@ var faultsByName = map[string]fault{
 	}},
 	"process view": {config: hostProc},
 	"memory limit": {limits: func(c *sandbox) error {
+		// memsw first: on v1 the kernel refuses a memory limit above it.
 		g, files := c.group, []string{"memory.memsw.limit_in_bytes", "memory.limit_in_bytes"}
 		if g.Unified {
 			files = []string{"memory.max"}
@@ -241,6 +244,8 @@ func (h *Host) faultList(all []fault) (*configs.Mount, error) {
 	return &configs.Mount{Source: dir, Destination: pyzygote.Dir, Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec}, err
 }
 
+// leaveOut shares a namespace with the daemon. Settings of the namespace go with it: libcontainer
+// refuses settings of a namespace that it does not make.
 func leaveOut(kind configs.NamespaceType) func(*configs.Config) {
 	return func(c *configs.Config) {
 		c.Namespaces = slices.DeleteFunc(c.Namespaces, func(n configs.Namespace) bool { return n.Type == kind })
@@ -255,7 +260,7 @@ func leaveOut(kind configs.NamespaceType) func(*configs.Config) {
 	}
 }
 
-// hostProc shows the machine's processes.
+// hostProc shows the machine's processes: it binds the machine's /proc, without masks.
 func hostProc(c *configs.Config) {
 	for _, m := range c.Mounts {
 		if m.Destination == "/proc" {
@@ -291,5 +296,6 @@ func sharedInodes(c *sandbox, l *mountList) error {
 	return nil
 }
 
-// allowing is a filter that allows every call.
+// allowing is a filter of one instruction that allows every call: struct sock_filter with the code
+// BPF_RET and the value SECCOMP_RET_ALLOW, 0x7fff0000, in little-endian order.
 var allowing = []byte{unix.BPF_RET, 0, 0, 0, 0, 0, 0xff, 0x7f} // SECCOMP_RET_ALLOW

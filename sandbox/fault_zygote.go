@@ -43,6 +43,8 @@ type zygoteFault struct {
 	unmetered bool // faults.unmetered
 }
 
+// zygoteFaults are the layers of sandboxes whose first process init forks, by the names that the
+// hostile suite's mutations_zygote.json uses after faultZygote.
 var zygoteFaults = map[string]zygoteFault{
 	"user namespace":   {off: "user", zygote: moreCapabilities},
 	"mnt namespace":    {off: "mnt"},
@@ -105,6 +107,8 @@ var zygoteFaults = map[string]zygoteFault{
 	}},
 }
 
+// forkedFaults are the layers that the child of a Python zygote installs itself. Where the zygotes'
+// filters refuse the same calls, they are off as well: otherwise nothing would show.
 var forkedFaults = map[string]zygoteFault{
 	"user namespace":     {off: "user"},
 	"mnt namespace":      {off: "mnt"},

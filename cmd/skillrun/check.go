@@ -69,6 +69,7 @@ not. With --json it exits with 0 for either: the answer is in the output,
 	return cmd
 }
 
+// decideHere decides by the package that the daemon uses, too, so both give the same answer.
 func decideHere(rules, baseDir, line string) decision {
 	d := permission.ParseRules([]string{rules}, baseDir).Decide(line)
 	return decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule}

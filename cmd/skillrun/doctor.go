@@ -58,6 +58,7 @@ daemon; skillrund --doctor tries a machine without one.`,
 	}
 }
 
+// explainMissingDaemon says more than explain does: doctor is what users try when no daemon answers.
 func (a *app) explainMissingDaemon(err error) {
 	for _, line := range []string{
 		"no daemon answers at " + a.at() + ": " + connectCause(status.Convert(err).Message()),

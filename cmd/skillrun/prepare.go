@@ -66,6 +66,8 @@ skill use the environment from then on; they never install anything.`,
 	return cmd
 }
 
+// printEnvironment prints the result of a build. An empty digest means that the skill declares no
+// Python packages, so there was nothing to build.
 func (a *app) printEnvironment(name string, env *pb.Environment) error {
 	if a.json {
 		return a.printJSON(env)

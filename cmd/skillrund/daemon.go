@@ -116,7 +116,8 @@ func serve(c config, bundle string) error {
 }
 
 // start makes all parts of a daemon except the listeners. On an error it closes the parts
-// that it has made.
+// that it has made. sandbox.Open comes before executor.New: it ends the sandboxes of a dead daemon
+// before their executions are recorded as lost.
 func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *daemon, err error) {
 	d = &daemon{config: c, started: time.Now(), log: log}
 	defer func() {
@@ -242,6 +243,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	return err
 }
 
+// reload loads the skills again, after SIGHUP. An error leaves the loaded skills as they were.
 func (d *daemon) reload(ctx context.Context) {
 	changes, err := d.skills.Reload(ctx)
 	if err != nil {
@@ -251,6 +253,8 @@ func (d *daemon) reload(ctx context.Context) {
 	d.log.Info("skills reloaded", "added", changes.Added, "updated", changes.Updated, "removed", changes.Removed)
 }
 
+// watchSkills runs until ctx ends. If watching fails, for example because the machine has no inotify
+// instance left (inotify(7)), the daemon goes on; SIGHUP still reloads.
 func (d *daemon) watchSkills(ctx context.Context) {
 	if err := d.skills.Watch(ctx); err != nil && ctx.Err() == nil {
 		d.log.Error("skills are not watched; send SIGHUP after a change", "err", err)

@@ -138,6 +138,8 @@ func (c *config) checkIDs(bad badFunc) {
 	if need <= room {
 		return
 	}
+	// If not even all ids are enough, a larger ids.count would not help: a daemon takes only a
+	// block of them.
 	key, which := "ids.count", fmt.Sprintf("%d ids are", c.IDs.Count)
 	if most := uint64(sandbox.Room(1 << 31)); need > most {
 		key, which, room = "concurrency.running", "all ids that a daemon can use are", most

@@ -143,6 +143,8 @@ func (e argumentEncoder) array(depth int) ([]byte, error) {
 	return append(out, ']'), nil
 }
 
+// value reads one value, which stands in an object or array at depth. Only objects and arrays can
+// make it deeper.
 func (e argumentEncoder) value(depth int) ([]byte, error) {
 	token, err := e.dec.Token()
 	if err != nil {

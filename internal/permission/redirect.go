@@ -19,6 +19,7 @@ func (r reader) redirects(list []*syntax.Redirect) ([]Redirect, error) {
 		return nil, fmt.Errorf("a command has more than %d redirects", MaxRedirects)
 	}
 	var out []Redirect
+	// The descriptors that are open after the redirects so far. A program starts with three.
 	open := map[int]bool{0: true, 1: true, 2: true}
 	for _, node := range list {
 		made, err := r.redirect(node)
@@ -109,7 +110,7 @@ func checkPath(path string) error {
 	case path[0] == '/':
 		return errors.New("only paths beneath the working directory and /dev/null may be opened: use a relative path")
 	}
-	named := false
+	named := false // the last part is a name; "a/" and "a/." are directories
 	for part := range strings.SplitSeq(path, "/") {
 		if part == ".." {
 			return errors.New("the path leaves the working directory")
@@ -122,7 +123,8 @@ func checkPath(path string) error {
 	return nil
 }
 
-// descriptor returns the descriptor that a redirect changes.
+// descriptor returns the descriptor that a redirect changes. Without a number, a redirect that reads
+// changes 0, and any other 1.
 func descriptor(node *syntax.Redirect) (int, error) {
 	if node.N == nil {
 		switch node.Op {

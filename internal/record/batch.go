@@ -31,7 +31,7 @@ const (
 // last one in the same transaction. After a crash the journal's entries above that number
 // are exactly the changes that the database lacks.
 type batch struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards journal and pending, so that both have the same changes
 	journal *journal.Journal
 	pending [][]statement // the newest journal entries, in order
 	wake    chan struct{} // holds one if changes are pending
@@ -121,7 +121,7 @@ func (b *batch) creates(id string) bool {
 	})
 }
 
-// The journal comes first: after an error neither has the change.
+// add appends a change to both. The journal comes first: after an error neither has the change.
 func (b *batch) add(entry []byte, change []statement) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

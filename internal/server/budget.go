@@ -37,7 +37,7 @@ const (
 type budget struct {
 	limit, maxMessage int64
 
-	mu sync.Mutex
+	mu sync.Mutex // guards the fields below
 	// The sum of callers. Tiny messages are counted but never refused, so used may pass 2B.
 	used      int64
 	callers   map[string]int64      // what each of them uses; no zeros

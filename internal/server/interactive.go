@@ -117,6 +117,7 @@ func receiveChunks(stream interactiveStream, up *upload) error {
 	return nil
 }
 
+// receiveFile takes one message before the header. Stdin and signals would have no execution yet.
 func receiveFile(m *pb.ExecuteInteractiveRequest, up *upload) error {
 	switch m := m.GetMessage().(type) {
 	case *pb.ExecuteInteractiveRequest_FileChunk:

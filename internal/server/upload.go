@@ -36,8 +36,8 @@ const uploadPrefix = "upload-"
 type uploads struct {
 	dir string
 
-	mu      sync.Mutex
-	free    int64
+	mu      sync.Mutex                     // guards the fields below
+	free    int64                          // bytes, of maxStagedBytes
 	callers map[permission.Principal]int64 // what each has announced; no zeros
 }
 
@@ -110,7 +110,8 @@ func (u *uploads) open(who permission.Principal, files []*pb.InputFile) (*upload
 	return up, u.stage(up, func() { u.give(who, total) })
 }
 
-// take takes room for n bytes of a caller's, of which others have some left.
+// take reserves room for n bytes. One caller can't reserve all of it: maxCallerStagedBytes leaves
+// room for others.
 func (u *uploads) take(who permission.Principal, n int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -122,6 +123,7 @@ func (u *uploads) take(who permission.Principal, n int64) error {
 	return nil
 }
 
+// give frees room that take reserved.
 func (u *uploads) give(who permission.Principal, n int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
