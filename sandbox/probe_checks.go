@@ -1,7 +1,8 @@
 package sandbox
 
 // A check is one boundary that the probe tries from inside a sandbox. init_probe.c
-// reports it by the same name. The name never changes, because configurations use it.
+// reports it by the same name. The name never changes, because configurations use it. why is the
+// purpose and how the remedy; skillrund --doctor prints them.
 type check struct{ name, group, why, how string }
 
 // Remedies that several checks share.

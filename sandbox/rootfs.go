@@ -107,6 +107,7 @@ func makeRootfs(dir string, links map[string]string) error {
 // rootfsOptions bound the size of the generated and copied files of a root.
 const rootfsOptions = "mode=755,size=64m,nr_inodes=16384"
 
+// makeEmptyDirs makes emptyDirs beneath dir; some may exist.
 func makeEmptyDirs(dir string) error {
 	for _, d := range emptyDirs {
 		if err := os.MkdirAll(dir+d, 0o755); err != nil {
@@ -238,7 +239,8 @@ func showHostFiles(dir, pattern string) error {
 }
 
 // copyHostFile copies a file or directory to target, except for parts that others may not
-// read. Links in a directory stay links.
+// read: the daemon is root, and a copy must not show scripts more than a user of the machine sees.
+// Links in a directory stay links.
 func copyHostFile(path, target string) error {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -168,6 +168,7 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
+// set replaces a zero value.
 func set[T comparable](v *T, to T) {
 	var zero T
 	if *v == zero {
@@ -228,6 +229,8 @@ func (s Spec) checkBounds() error {
 	return nil
 }
 
+// check refuses targets outside /skills and /opt, and in /opt/skillrun, which has the root's links:
+// a mount there would hide them.
 func (m Mount) check() error {
 	if !filepath.IsAbs(m.Source) {
 		return fmt.Errorf("mount %q: source is not absolute", m.Source)

@@ -60,7 +60,8 @@ func (w Workspace) size(points int) string {
 	return fmt.Sprintf("size=%d,nr_inodes=%d", w.SizeBytes, w.Files+int64(points+stagingInodes))
 }
 
-// makeRoom resizes the tmpfs for the given number of mount points.
+// makeRoom resizes the tmpfs for the given number of mount points, so that they take none of the
+// inodes that the Spec gives to the workspace. A prewarmed sandbox has room for usualPoints.
 func (st *staging) makeRoom(w Workspace, points int) error {
 	if points == st.points {
 		return nil

@@ -76,6 +76,7 @@ func (r *Report) judge() {
 	}
 }
 
+// describeMachine leaves out what it can't find out: a report without it is still of use.
 func describeMachine() Machine {
 	m := Machine{Processor: processor(), Cores: runtime.NumCPU()}
 	var name syscall.Utsname
@@ -273,7 +274,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	return err
 }
 
-// A | in a cell would begin the next column.
+// escaped returns cells for Markdown: a | in a cell would begin the next column.
 func escaped(cells []string) []string {
 	out := make([]string, len(cells))
 	for i, c := range cells {

@@ -119,7 +119,7 @@ func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Names are read in portions of 1000, so that a directory with many entries is counted, and
+// walk copies a directory. Names are read in portions of 1000, so that a directory with many entries is counted, and
 // refused, before all names are in memory.
 func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
 	if depth > maxFrozenDepth {
@@ -245,7 +245,7 @@ func withoutDropped(from io.Reader, at string) (io.Reader, error) {
 	return &kept, nil
 }
 
-// One byte more than fits is read, which tells a file that fits exactly from a larger one.
+// file copies a file. One byte more than fits is read, which tells a file that fits exactly from a larger one.
 func (f *freezer) file(from io.Reader, at string, executable bool) error {
 	mode := fs.FileMode(0o644)
 	kind := "file"
@@ -268,7 +268,7 @@ func (f *freezer) file(from io.Reader, at string, executable bool) error {
 	return nil
 }
 
-// It doesn't judge the target; freeze calls checkLink for it later.
+// link copies a link. It doesn't judge the target; freeze calls checkLink for it later.
 func (f *freezer) link(dir *os.File, at, name string) error {
 	buf := make([]byte, maxLinkTarget+1)
 	n, err := unix.Readlinkat(int(dir.Fd()), name, buf)

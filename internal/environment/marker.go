@@ -154,7 +154,7 @@ func (r *markerReader) term() (bool, error) {
 
 var markerOperators = []string{"===", "==", "~=", "!=", "<=", ">=", "<", ">", "in"}
 
-// PEP 508 compares as versions if both sides are versions, else as texts. in and not in
+// comparison reads one comparison. PEP 508 compares as versions if both sides are versions, else as texts. in and not in
 // always compare texts.
 func (r *markerReader) comparison() (bool, error) {
 	left, lok := r.value()

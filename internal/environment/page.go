@@ -98,6 +98,7 @@ func (l link) size() int {
 	return n
 }
 
+// attribute returns the first attribute with a name, as a browser would (HTML 5).
 func attribute(t xhtml.Token, name string) (string, bool) {
 	for _, a := range t.Attr {
 		if a.Key == name {
