@@ -183,8 +183,8 @@ func dumpLimit() uint64 {
 	return 0
 }
 
-// wantRlimits returns the program's resource limits, each both soft and hard: bytes, or counts
-// for NOFILE, SIGPENDING and LOCKS (getrlimit(2)).
+// wantRlimits returns the program's resource limits, each both soft and hard, in the units of
+// getrlimit(2).
 func wantRlimits(s Spec) map[int]uint64 {
 	want := map[int]uint64{
 		unix.RLIMIT_NOFILE:     uint64(s.Limits.OpenFiles),
@@ -261,5 +261,6 @@ func (s idPair) mappings() []configs.IDMap {
 // initDeadline is when init ends its sandbox, if the daemon is alive but has not ended it.
 func initDeadline(l Limits) time.Duration { return l.Wall + l.Grace + initMargin }
 
-// initMargin gives the daemon time to end the program first. Only the daemon knows the cause.
+// initMargin gives the daemon time to end the program first, with the cause: init only knows that
+// its deadline has passed.
 const initMargin = 10 * time.Second

@@ -210,8 +210,8 @@ func boolWord(b bool) uint32 {
 	return 0
 }
 
-// An encoder builds the payload of a frame: little-endian words of 32 bits, and texts. Each
-// value begins at a multiple of four bytes, so that init can read the words in place.
+// An encoder builds the payload of a frame: little-endian words of 32 bits, texts and filters. A
+// text ends with a NUL, so that init can use it in place (take_string in init_program.c).
 type encoder struct{ b []byte }
 
 func (e *encoder) u32(v uint32) { e.b = binary.LittleEndian.AppendUint32(e.b, v) }

@@ -43,8 +43,8 @@ type zygoteFault struct {
 	unmetered bool // faults.unmetered
 }
 
-// zygoteFaults are the layers of sandboxes whose first process init forks, by the names that the
-// hostile suite's mutations_zygote.json uses after faultZygote.
+// zygoteFaults are the layers of the zygote's sandboxes, by the names that the hostile suite's
+// mutations_zygote.json uses after faultZygote.
 var zygoteFaults = map[string]zygoteFault{
 	"user namespace":   {off: "user", zygote: moreCapabilities},
 	"mnt namespace":    {off: "mnt"},

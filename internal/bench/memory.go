@@ -205,7 +205,8 @@ func proportionalBytes(pid int) (int64, error) {
 	return kibField(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss")
 }
 
-// kibField reads a size in bytes. These files give sizes in KiB and call the unit kB (proc_pid_status(5), proc_meminfo(5)).
+// kibField reads a size in bytes. These files give sizes in KiB and call the unit kB
+// (proc_pid_status(5), proc_meminfo(5)).
 func kibField(path, name string) (int64, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

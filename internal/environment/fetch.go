@@ -120,8 +120,9 @@ func status(code int) response {
 	return response{status: code, kind: "text/plain", length: 0, body: http.NoBody}
 }
 
-// page answers a request for a project's page. A project that the index doesn't have is a plain 404: pip tries its other sources. Every
-// other failure is kept for explain, which reports it if pip fails.
+// page answers a request for a project's page. A project that the index doesn't have is a
+// plain 404: pip tries its other sources. Every other failure is kept for explain, which
+// reports it if pip fails.
 func (f *fetcher) page(ctx context.Context, project string) response {
 	r, body, err := f.open(ctx, f.index.JoinPath(project, "/"), "text/html")
 	if err != nil {

@@ -119,8 +119,8 @@ func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// walk copies a directory. Names are read in portions of 1000, so that a directory with many entries is counted, and
-// refused, before all names are in memory.
+// walk copies a directory. Names are read in portions of 1000, so that a directory with many
+// entries is counted, and refused, before all names are in memory.
 func (f *freezer) walk(dir *os.File, prefix string, depth int) error {
 	if depth > maxFrozenDepth {
 		return &entryError{prefix, fmt.Sprintf("deeper than %d directories", maxFrozenDepth)}
@@ -245,7 +245,8 @@ func withoutDropped(from io.Reader, at string) (io.Reader, error) {
 	return &kept, nil
 }
 
-// file copies a file. One byte more than fits is read, which tells a file that fits exactly from a larger one.
+// file copies a file. One byte more than fits is read, which tells a file that fits exactly
+// from a larger one.
 func (f *freezer) file(from io.Reader, at string, executable bool) error {
 	mode := fs.FileMode(0o644)
 	kind := "file"

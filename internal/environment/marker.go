@@ -154,8 +154,8 @@ func (r *markerReader) term() (bool, error) {
 
 var markerOperators = []string{"===", "==", "~=", "!=", "<=", ">=", "<", ">", "in"}
 
-// comparison reads one comparison. PEP 508 compares as versions if both sides are versions, else as texts. in and not in
-// always compare texts.
+// comparison reads one comparison. PEP 508 compares as versions if both sides are versions,
+// else as texts. in and not in always compare texts.
 func (r *markerReader) comparison() (bool, error) {
 	left, lok := r.value()
 	op := r.next()

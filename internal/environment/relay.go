@@ -98,8 +98,9 @@ func (r *relay) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// answer fetches a path and writes the answer. Frames of several answers mix on the pipe; the id tells them apart. A body that breaks off
-// ends in a frame with a payload, because the head has already gone.
+// answer fetches a path and writes the answer. Frames of several answers mix on the pipe; the
+// id tells them apart. A body that breaks off ends in a frame with a payload, because the head
+// has already gone.
 func (r *relay) answer(id uint32, path string) {
 	res := status(404)
 	if r.fetch != nil {
@@ -127,8 +128,8 @@ func (r *relay) answer(id uint32, path string) {
 	}
 }
 
-// frame writes one frame. io.Pipe has no buffer: a build that doesn't read its input stops all answers, and with
-// them the downloads, until close.
+// frame writes one frame. io.Pipe has no buffer: a build that doesn't read its input stops all
+// answers, and with them the downloads, until close.
 func (r *relay) frame(id uint32, kind byte, payload []byte) error {
 	head := binary.BigEndian.AppendUint32(nil, id)
 	head = append(head, kind)

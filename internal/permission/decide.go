@@ -93,8 +93,8 @@ type refusal struct {
 // allows more.
 func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	var refused *refusal
-	// Words from the first pattern on are not known yet: the command's own process expands the
-	// patterns. A rule can cover them only by a wildcard.
+	// The command's own process expands patterns later, so the words from the first pattern on may
+	// become others: see matches.
 	first := len(c.Args) // position of the first pattern of file names
 	if len(c.Globs) > 0 {
 		first = c.Globs[0].Arg

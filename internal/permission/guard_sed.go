@@ -156,7 +156,7 @@ func sedStdout(s string) bool {
 	return name == "/dev/stdout" || name == "/dev/stderr"
 }
 
-// afterLine skips the rest of a line: a file name, a label or a comment, which ends only there.
+// afterLine skips the rest of a line: a file name or a comment, which ends only there.
 func afterLine(s string) string {
 	_, rest, _ := strings.Cut(s, "\n")
 	return rest

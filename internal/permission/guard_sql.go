@@ -51,7 +51,7 @@ func sqliteDanger(args []string, fixed int) string {
 }
 
 // sqliteRuns reports whether SQL or dot commands run a program, load code or write a file. In a dot
-// command a | sends the output to a program (sqlite3(1)).
+// command a | sends the output to a program (.output, .once).
 func sqliteRuns(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimLeft(line, " \t\n;"); strings.HasPrefix(line, ".") {

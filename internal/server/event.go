@@ -123,8 +123,7 @@ func fromArtifact(a executor.Artifact) *pb.Artifact {
 }
 
 // fromExecution turns an execution into a message. Names and paths come from skills and clients, so
-// text makes each of them valid UTF-8. Labels are valid
-// already: they were strings of a message.
+// text makes each of them valid UTF-8. Labels are valid already: they were strings of a message.
 func fromExecution(e executor.Execution) *pb.Execution {
 	m := &pb.Execution{
 		ExecutionId:  e.ID,

@@ -192,7 +192,8 @@ func (c executionCalls) Cancel(ctx context.Context, m *pb.CancelRequest) (*pb.Ex
 	return fromExecution(e), nil
 }
 
-// Signal returns when the kernel has the signal. Whether the program reacts shows in its events.
+// Signal returns when the sandbox's init has the request; init then sends the signal. Whether the
+// program reacts shows in its events.
 func (c executionCalls) Signal(ctx context.Context, m *pb.SignalRequest) (*pb.SignalResponse, error) {
 	sig, err := newSignal(m.GetSignal())
 	if err != nil {

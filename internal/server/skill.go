@@ -57,7 +57,7 @@ func (c skillCalls) ListSkills(_ context.Context, m *pb.ListSkillsRequest) (*pb.
 	})
 }
 
-// GetSkill takes a name, or name@digest for one version of the skill (registry.Resolve).
+// GetSkill takes a name, or name@digest for one version of the skill (skill.Registry.Resolve).
 func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.Skill, error) {
 	sk, err := c.skills.Resolve(m.GetSkill())
 	if err != nil {

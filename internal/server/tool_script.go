@@ -96,8 +96,8 @@ func fromCommandResult(r toolview.CommandResult) *pb.ExecuteCommandResponse {
 	return out
 }
 
-// ValidateScriptPath runs nothing: it returns the path that ExecuteScript would use, or the error
-// that it would give.
+// ValidateScriptPath runs nothing. It returns the path of a script in a sandbox, or the reason for a
+// refusal.
 func (c toolCalls) ValidateScriptPath(ctx context.Context, m *pb.ValidateScriptPathRequest) (*pb.ValidateScriptPathResponse, error) {
 	path, err := c.view.ValidateScriptPath(ctx, m.GetSkill(), m.GetScriptPath())
 	if err != nil {
