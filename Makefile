@@ -62,7 +62,7 @@ check: $(TOOLS)/staticcheck ## The inner loop: vet, staticcheck of what changed,
 # test binary. Other processes do not count: the daemon and the command that the tests of
 # cmd start, a test binary before Isolate executes it again, and a sandbox's init, which
 # is C.
-COVERED := internal/environment internal/executor internal/permission internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp sandbox/internal/cgroup sandbox/internal/pseudofs
+COVERED := internal/environment internal/executor internal/permission internal/skill internal/skill/manifest internal/skill/snapshot internal/toolview sandbox sandbox/internal/seccomp sandbox/internal/cgroup sandbox/internal/pid1 sandbox/internal/pseudofs
 COVERED_LEAST := 90
 comma := ,
 empty :=
@@ -111,7 +111,7 @@ SANITIZED := CGO_CFLAGS='-O2 -g -fsanitize=undefined -fsanitize-undefined-trap-o
 
 .PHONY: test-sanitize
 test-sanitize: packages-test ## Runs the sandbox's tests with C code that traps undefined behaviour, as root
-	@$(SANITIZED) -run '$(or $(RUN),.)' ./sandbox
+	@$(SANITIZED) -run '$(or $(RUN),.)' ./sandbox ./sandbox/internal/pid1
 
 .PHONY: test-sanitize-short
 test-sanitize-short: packages-test ## Runs one test of each kind of make test-sanitize, as CI does

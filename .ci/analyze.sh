@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Analyses the C code of package sandbox with gcc and cppcheck. gcc gets the flags of the
+# Analyses the C code (package sandbox/internal/pid1) with gcc and cppcheck. gcc gets the flags of the
 # build, and more warnings: some differ between versions of gcc, and others fail in code
 # that cgo generates. A false finding is suppressed at its line, with the reason.
 set -euo pipefail
-cd "$(dirname "$0")/../sandbox"
+cd "$(dirname "$0")/../sandbox/internal/pid1"
 
 more=(-fanalyzer -Wmissing-prototypes -Wredundant-decls -Wnested-externs -Wlogical-op -Wduplicated-cond -Wduplicated-branches
 	-Wnull-dereference -Wmissing-format-attribute -Warith-conversion -Wunused-macros -Walloca -Wtrampolines -Wstack-usage=40000)

@@ -19,8 +19,9 @@ const module = "github.com/skillrun/skillrun/"
 // direction of docs/architecture.md. A package that is not here may not exist.
 var mayImport = map[string][]string{
 	"proto/skillrun/v1":               {},
-	"sandbox":                         {"sandbox/internal/cgroup", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp"},
+	"sandbox":                         {"sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp"},
 	"sandbox/internal/cgroup":         {"sandbox/internal/pseudofs"},
+	"sandbox/internal/pid1":           {"sandbox/internal/seccomp"},
 	"sandbox/internal/pseudofs":       {},
 	"sandbox/internal/pyzygote":       {},
 	"sandbox/internal/seccomp":        {},
@@ -59,7 +60,7 @@ var mayImport = map[string][]string{
 // onlyIn says who may import packages that are not ours: a prefix of the import
 // path, and the packages of ours that may.
 var onlyIn = map[string][]string{
-	"github.com/opencontainers/":       {"sandbox", "sandbox/internal/cgroup"},
+	"github.com/opencontainers/":       {"sandbox", "sandbox/internal/cgroup", "sandbox/internal/pid1"},
 	"github.com/seccomp/":              {"sandbox/internal/seccomp"},
 	"google.golang.org/grpc":           {"internal/bench", "internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"google.golang.org/protobuf":       {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},

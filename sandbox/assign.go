@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
@@ -18,7 +19,7 @@ const usualPoints = 4
 // expectFirst waits for the first process that init forks. Init reports its pid inside the
 // sandbox.
 func (c *sandbox) expectFirst() error {
-	ready, err := c.control.expect(frameReady, 1)
+	ready, err := c.control.Expect(pid1.FrameReady, 1)
 	if err == nil {
 		c.first = ready[0]
 	}
@@ -101,7 +102,7 @@ func (c *sandbox) limit(l Limits) (changed bool, err error) {
 // has succeeded. A sandbox is assigned once; after an error the caller destroys it.
 func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	// Closing the socket ends a write to an init that does not read.
-	stop := context.AfterFunc(ctx, func() { c.control.file.Close() })
+	stop := context.AfterFunc(ctx, func() { c.control.File.Close() })
 	defer stop()
 	c.spec = s
 	changed, err := c.limit(s.Limits)
@@ -117,11 +118,11 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	// Init gets the whole program, or only the pid of the process that a Python zygote forked:
 	// that process reads its program from a socket of its own (forked.run).
 	deadline := initDeadline(s.Limits)
-	kind, payload := uint32(frameProgram), []byte(nil)
+	kind, payload := pid1.FrameProgram, []byte(nil)
 	if c.forked == nil {
-		payload, err = encodeProgram(s, deadline)
+		payload, err = plan(s, deadline).Encode()
 	} else {
-		kind, payload = frameForked, encodeForked(c.first, deadline)
+		kind, payload = pid1.FrameForked, pid1.EncodeForked(c.first, deadline)
 	}
 	if err != nil {
 		return &SetupError{Step: "program", Err: err}
@@ -136,11 +137,11 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	if !stop() { // ctx has just ended, and its end closed the socket
 		return step("start", context.Cause(ctx))
 	}
-	notify := func() error { return c.control.assign(initName(s.ID), m.trees, m.targets, kind, payload) }
+	notify := func() error { return c.control.Assign(initName(s.ID), m.trees, m.targets, kind, payload) }
 	if c.forked == nil {
-		return c.begin(notify, frameStarted)
+		return c.begin(notify, pid1.FrameStarted)
 	}
-	if err := c.begin(notify, frameMounted); err != nil {
+	if err := c.begin(notify, pid1.FrameMounted); err != nil {
 		return err
 	}
 	return c.forked.run(s)
@@ -157,13 +158,13 @@ func initName(id string) string { return id[max(0, len(id)-15):] }
 // The end of the caller's ctx does not end begin: the program may already run, and the
 // caller may have read its output. Stop ends such a program like any other, with a signal
 // and the grace period.
-func (c *sandbox) begin(notify func() error, word uint32) error {
-	giveUp := time.AfterFunc(startPatience, func() { c.control.file.Close() })
+func (c *sandbox) begin(notify func() error, word pid1.Frame) error {
+	giveUp := time.AfterFunc(startPatience, func() { c.control.File.Close() })
 	defer giveUp.Stop()
 	if err := notify(); err != nil {
 		return step("init", err)
 	}
-	if _, err := c.control.expect(word, 0); err != nil {
+	if _, err := c.control.Expect(word, 0); err != nil {
 		return step("init", err)
 	}
 	if !giveUp.Stop() { // the timer has just fired and closed the socket

@@ -13,7 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -184,7 +186,7 @@ func tryIDs(c Config) (string, error) {
 // tryNamespace makes a namespace in a child, so that the daemon's threads keep theirs.
 func tryNamespace(flag int) func(Config) (string, error) {
 	return func(Config) (string, error) {
-		if err := tryUnshare(flag); err != nil {
+		if err := pid1.TryUnshare(flag); err != nil {
 			return "", fmt.Errorf("unshare: %w", err)
 		}
 		return "works", nil
@@ -206,7 +208,7 @@ func tryProc(c Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "works", tryMountProc(dir)
+	return "works", pid1.TryMountProc(dir)
 }
 
 // tryCgroups makes a cgroup and removes it, since a directory that exists proves nothing about
@@ -248,6 +250,16 @@ func trySeccomp(Config) (string, error) {
 	return fmt.Sprintf("a filter of %d instructions", len(f.Script)/seccomp.InstructionSize), nil
 }
 
+// seccompActionAvailable returns an error if the kernel's filters don't support action
+// (SECCOMP_GET_ACTION_AVAIL, seccomp(2)).
+func seccompActionAvailable(action *uint32) error {
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(action)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 func tryCoreDumps(Config) (string, error) {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err != nil {
@@ -283,10 +295,6 @@ func dumpsGoNowhere(pattern string, crash func() (dumped bool, err error)) (stri
 	return fmt.Sprintf("with the limit of sandboxes, %d byte, a crash doesn't start %s", noDump, program), nil
 }
 
-// crashArg is the argument that makes crash.c set noDump and die by a signal that dumps
-// core.
-const crashArg = "skillrun-crash"
-
 // crash runs a process that dies with the RLIMIT_CORE of sandboxes, and returns whether
 // its wait status has the core dump flag (WCOREDUMP, wait(2)).
 func crash() (dumped bool, err error) {
@@ -296,7 +304,7 @@ func crash() (dumped bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), crashPatience)
 	defer cancel()
 	// The environment is empty so that a dump of this process holds no secrets.
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", crashArg)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", pid1.CrashArg)
 	cmd.Env = []string{}
 	err = cmd.Run()
 	if cmd.ProcessState == nil {
@@ -327,7 +335,7 @@ func tryMapped(c Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	userns, err := openUserNamespace(c.FirstID)
+	userns, err := pid1.OpenUserNamespace(c.FirstID)
 	if err != nil {
 		return "", err
 	}
@@ -370,7 +378,7 @@ func tryOverlay(c Config) (string, error) {
 			}
 		}
 		w := Workspace{SizeBytes: 1 << 20, Files: 64, Lower: []string{fmt.Sprintf("/proc/self/fd/%d/.", fd)}}
-		userns, err := openUserNamespace(c.FirstID)
+		userns, err := pid1.OpenUserNamespace(c.FirstID)
 		if err != nil {
 			return err
 		}

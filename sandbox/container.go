@@ -43,7 +43,7 @@ var maskedPaths = []string{
 }
 
 // containerConfig is libcontainer's configuration of c: a sandbox without the mounts of an
-// execution, as the zygote makes it (init_cloned.c). Init makes /proc read-only later.
+// execution, as the zygote makes it (pid1/init_cloned.c). Init makes /proc read-only later.
 func (c *sandbox) containerConfig() *configs.Config {
 	s, ids, g, st := c.spec, c.ids, c.group, c.staging
 	config := &configs.Config{
@@ -123,7 +123,7 @@ const firstStageThreads = 64
 
 // Connections in TIME_WAIT are charged to no cgroup, and each takes some 250 bytes for a
 // minute. By default a network namespace may have as many as the machine, at most 262,144.
-// The kernel ends connections above maxTimeWait at once (tcp(7)). init_cloned.c has the
+// The kernel ends connections above maxTimeWait at once (tcp(7)). pid1/init_cloned.c has the
 // same number.
 const (
 	sysctlTimeWait = "net.ipv4.tcp_max_tw_buckets"
@@ -221,7 +221,7 @@ const (
 )
 
 // mounts lists libcontainer's mounts over the root, in order. The root itself contains
-// /usr and the files of /etc. mount_own in init_cloned.c makes the same mounts.
+// /usr and the files of /etc. mount_own in pid1/init_cloned.c makes the same mounts.
 func mounts(s Spec, st *staging) []*configs.Mount {
 	tmpfs := func(target string, flags int, options string, args ...any) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: fmt.Sprintf(options, args...)}

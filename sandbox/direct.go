@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 )
 
 // direct is the maker that has libcontainer build a container for each sandbox.
 type direct struct{ host *Host }
 
-// start has libcontainer build the container and execute init (init.c) in it.
+// start has libcontainer build the container and execute init (pid1/init.c) in it.
 func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	h := d.host
 	c.faults = h.faults.of(false, c.spec.ID)
@@ -34,8 +35,8 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		return step("container", err)
 	}
 	process := &libcontainer.Process{
-		Args:       []string{"/proc/self/exe", initArg}, // by initArg the program knows that it is init (init.c)
-		Env:        []string{"HOME=/"},                  // without it libcontainer reads the home directory from /etc/passwd
+		Args:       []string{"/proc/self/exe", pid1.InitArg}, // by InitArg the program knows that it is init (pid1/init.c)
+		Env:        []string{"HOME=/"},                       // without it libcontainer reads the home directory from /etc/passwd
 		Cwd:        "/",
 		Stdin:      c.pipes.inside[0],
 		Stdout:     c.pipes.inside[1],
@@ -49,7 +50,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		return container.Destroy()
 	}}
 	// Init reads the filters first. The socket's buffer holds them until init runs.
-	if err := c.control.write(frameFilters, encodeFilters(h.filters, c.spec.Limits.OpenFiles)); err != nil {
+	if err := c.control.Write(pid1.FrameFilters, pid1.EncodeFilters(h.filters, c.spec.Limits.OpenFiles)); err != nil {
 		return step("init", err)
 	}
 	stop := c.killOnCancel(ctx)

@@ -12,11 +12,11 @@
 // under a seccomp filter. It sees /usr of the host read-only, a generated /etc,
 // private instances of /proc, /dev, /tmp, HOME and /workspace, and the
 // read-only directories that its Spec names. PID 1 of a sandbox is a small init
-// program, which init.c describes.
+// program (package internal/pid1).
 //
 // The package executes the running binary again for the first stages of a
 // sandbox. Package initialisers therefore run several times; a program that
-// imports this package must keep them free of side effects. The package also
+// imports this package must keep them free of side effects. Package internal/pid1
 // locks the main goroutine to the first thread (reexec.go). A daemon calls
 // Isolate first in main.
 package sandbox

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -33,7 +34,7 @@ const readBack = ", read back"
 
 // A fault takes one layer off. A nil func changes nothing.
 type fault struct {
-	off     string // lines for fault.c
+	off     string // lines for pid1/fault.c
 	config  func(*configs.Config)
 	limits  func(*sandbox) error
 	filters func(seccomp.Filters) seccomp.Filters
@@ -58,7 +59,7 @@ var faultsByName = map[string]fault{
 		// is no user namespace to map owners by.
 		limits: func(c *sandbox) (err error) {
 			c.userns.Close()
-			if c.userns, err = openUserNamespace(c.ids.script()); err != nil {
+			if c.userns, err = pid1.OpenUserNamespace(c.ids.script()); err != nil {
 				return err
 			}
 			return os.Chmod(filepath.Join(c.staging.dir, "upper"), 0o777)
@@ -225,7 +226,7 @@ func named[W any](all map[string]W, layers string) (list []W, err error) {
 }
 
 // faultList returns a mount with the list of layers that are off in an init that
-// libcontainer makes. fault.c reads the list and unmounts it. It returns nil if fault.c has
+// libcontainer makes. pid1/fault.c reads the list and unmounts it. It returns nil if fault.c has
 // nothing to take off.
 func (h *Host) faultList(all []fault) (*configs.Mount, error) {
 	var off strings.Builder

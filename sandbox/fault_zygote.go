@@ -17,11 +17,6 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
-/*
-#cgo CFLAGS: -include ${SRCDIR}/fault.h
-*/
-import "C"
-
 // A layer whose name begins with one of these prefixes is off in the zygote's sandboxes, or
 // only in processes that Python zygotes fork. Sandboxes that libcontainer makes keep it.
 const (
@@ -31,8 +26,8 @@ const (
 
 // A zygoteFault takes a layer off the sandboxes that the zygote makes.
 type zygoteFault struct {
-	off     string // lines for fault.c, or fault.py if a Python zygote's child is meant
-	zygotes string // lines for fault.c in either case
+	off     string // lines for pid1/fault.c, or fault.py if a Python zygote's child is meant
+	zygotes string // lines for pid1/fault.c in either case
 	zygote  func(*configs.Config)
 	host    func(*Host) error // runs before the zygote starts
 	trees   func(*sandbox, *mountList) error

@@ -146,7 +146,7 @@ func startForkServer(t testing.TB, python string, imports ...string) *forkServer
 }
 
 // unreadableCopy makes a copy of the program that may be executed but not read, like the
-// program of a Python zygote (python_program.c).
+// program of a Python zygote (pid1/python_program.c).
 func unreadableCopy(t testing.TB, program string) string {
 	t.Helper()
 	text, err := os.ReadFile(program)

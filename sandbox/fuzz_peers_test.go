@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,27 +52,27 @@ func sendAll(t *testing.T, peer *os.File, b []byte) {
 // FuzzInitSays: an init lies to the daemon until the end of an execution. The Exit is always
 // one that a program can have.
 func FuzzInitSays(f *testing.F) {
-	words := func(w ...uint32) []byte { return packetHeader(w[0], w[1:]...)[4:] }
+	words := func(w ...uint32) []byte { return pid1.PacketHeader(pid1.Packet(w[0]), w[1:]...)[4:] }
 	frames := func(last []byte) []byte {
-		b := appendFrame(appendFrame(nil, frameHello, nil), frameReady, words(2))
-		return append(appendFrame(b, frameStarted, nil), last...)
+		b := pid1.AppendFrame(pid1.AppendFrame(nil, pid1.FrameHello, nil), pid1.FrameReady, words(2))
+		return append(pid1.AppendFrame(b, pid1.FrameStarted, nil), last...)
 	}
-	f.Add(frames(appendFrame(nil, frameEnd, words(3<<8, 0))))
-	f.Add(frames(appendFrame(nil, frameEnd, words(9, 1))))
-	f.Add(frames(appendFrame(nil, frameEnd, words(0x137f, 0))))
-	f.Add(frames(appendFrame(nil, frameFailed, words(5, 1))))
-	f.Add(appendFrame(nil, frameFailed, words(0xffffffff, 0xffffffff)))
-	f.Add(frames(appendFrame(nil, frameEnd, make([]byte, 60))))
+	f.Add(frames(pid1.AppendFrame(nil, pid1.FrameEnd, words(3<<8, 0))))
+	f.Add(frames(pid1.AppendFrame(nil, pid1.FrameEnd, words(9, 1))))
+	f.Add(frames(pid1.AppendFrame(nil, pid1.FrameEnd, words(0x137f, 0))))
+	f.Add(frames(pid1.AppendFrame(nil, pid1.FrameFailed, words(5, 1))))
+	f.Add(pid1.AppendFrame(nil, pid1.FrameFailed, words(0xffffffff, 0xffffffff)))
+	f.Add(frames(pid1.AppendFrame(nil, pid1.FrameEnd, make([]byte, 60))))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ours, theirs := peers(t, unix.SOCK_STREAM)
 		defer ours.Close()
 		says(t, theirs, b)
-		c := &control{file: ours}
+		c := &pid1.Control{File: ours}
 		for _, want := range []struct {
-			kind  uint32
+			kind  pid1.Frame
 			words int
-		}{{frameHello, 0}, {frameReady, 1}, {frameStarted, 0}} {
-			got, err := c.expect(want.kind, want.words)
+		}{{pid1.FrameHello, 0}, {pid1.FrameReady, 1}, {pid1.FrameStarted, 0}} {
+			got, err := c.Expect(want.kind, want.words)
 			if err == nil && len(got) != want.words {
 				t.Fatalf("frame %d has %d words", want.kind, len(got))
 			}
@@ -99,12 +100,12 @@ func isAnEnd(t *testing.T, e Exit) {
 // FuzzZygoteSays: the zygote lies to the daemon. No descriptor that it sends stays open.
 func FuzzZygoteSays(f *testing.F) {
 	packet := func(fds byte, b []byte) []byte { return append([]byte{byte(len(b)), fds}, b...) }
-	answer := packetHeader(packetMade, 7, 0)
+	answer := pid1.PacketHeader(pid1.PacketMade, 7, 0)
 	f.Add(packet(1, answer))
 	f.Add(append(packet(2, answer), packet(1, answer)...))
 	f.Add(packet(3, nil))
-	f.Add(packet(0, packetHeader(packetMade, 7, uint32(unix.ENOSPC))))
-	f.Add(packet(7, packetHeader(packetMake, 7, 0)))
+	f.Add(packet(0, pid1.PacketHeader(pid1.PacketMade, 7, uint32(unix.ENOSPC))))
+	f.Add(packet(7, pid1.PacketHeader(pid1.PacketMake, 7, 0)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := openFiles(t)
 		ours, theirs := peers(t, unix.SOCK_SEQPACKET)

@@ -47,7 +47,7 @@ func (c *sandbox) waits() bool {
 	if c.forked != nil && (len(c.forked.ended) > 0 || !quiet(c.forked.barrier)) {
 		return false
 	}
-	return !c.init.ended() && quiet(c.control.file)
+	return !c.init.ended() && quiet(c.control.File)
 }
 
 // discard destroys a prepared sandbox in which no program has run.

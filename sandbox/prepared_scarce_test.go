@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
@@ -157,20 +158,20 @@ func peers(t *testing.T, kind int) (*os.File, *os.File) {
 
 // TestZygoteIsNotBelieved gives the daemon answers that no zygote gives.
 func TestZygoteIsNotBelieved(t *testing.T) {
-	answer := func(words ...uint32) []byte { return packetHeader(words[0], words[1:]...) }
+	answer := func(kind pid1.Packet, words ...uint32) []byte { return pid1.PacketHeader(kind, words...) }
 	for _, tt := range []struct {
 		name   string
 		answer []byte
 		fds    []int
 		want   string
 	}{
-		{"a number of another question", answer(packetMade, 8, 0), nil, "malformed"},
-		{"another kind", answer(packetMake, 7, 0), nil, "malformed"},
-		{"half an answer", answer(packetMade, 7), nil, "malformed"},
-		{"two descriptors", answer(packetMade, 7, 0), []int{0, 1}, "malformed"},
-		{"an error", answer(packetMade, 7, uint32(unix.ENOSPC)), nil, "no space left"},
-		{"no descriptor", answer(packetMade, 7, 0), nil, "answer has no pidfd"},
-		{"a descriptor that is none of a process", answer(packetMade, 7, 0), []int{0}, "pidfd"},
+		{"a number of another question", answer(pid1.PacketMade, 8, 0), nil, "malformed"},
+		{"another kind", answer(pid1.PacketMake, 7, 0), nil, "malformed"},
+		{"half an answer", answer(pid1.PacketMade, 7), nil, "malformed"},
+		{"two descriptors", answer(pid1.PacketMade, 7, 0), []int{0, 1}, "malformed"},
+		{"an error", answer(pid1.PacketMade, 7, uint32(unix.ENOSPC)), nil, "no space left"},
+		{"no descriptor", answer(pid1.PacketMade, 7, 0), nil, "answer has no pidfd"},
+		{"a descriptor that is none of a process", answer(pid1.PacketMade, 7, 0), []int{0}, "pidfd"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ours, theirs := peers(t, unix.SOCK_SEQPACKET)
@@ -202,7 +203,7 @@ func TestZygoteIsLate(t *testing.T) {
 	m := &zygote{socket: ours, patience: time.Millisecond}
 	b := make([]byte, 64)
 	answer := func() {
-		if err := sendPacket(theirs, packetHeader(packetMade, 7, 0), []int{0}); err != nil {
+		if err := sendPacket(theirs, pid1.PacketHeader(pid1.PacketMade, 7, 0), []int{0}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -273,7 +274,7 @@ func TestZygoteIsStopped(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-func (m *zygote) nothing() []byte { return packetHeader(packetBegin) }
+func (m *zygote) nothing() []byte { return pid1.PacketHeader(pid1.PacketBegin) }
 
 // fakePythonZygote answers each packet with the next one of answers.
 func fakePythonZygote(t *testing.T, answers ...string) *pythonZygote {

@@ -18,15 +18,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
-
-// probeArg is the argument by which init_probe.c recognises the probe. It has no effect in
-// a process whose parent is not init.
-const probeArg = "skillrun-probe"
 
 // Limits of the probe's sandbox. They are small, so that the probe reaches them soon.
 const (
@@ -190,7 +187,7 @@ func (p *prober) close() {
 func (p *prober) spec(of probed) Spec {
 	return Spec{
 		ID:        "probe-" + of.name + "-" + p.name[:8],
-		Program:   Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", probeArg}}}}},
+		Program:   Program{{Pipeline: []Command{{Args: []string{"/proc/self/exe", pid1.ProbeArg}}}}},
 		Workspace: Workspace{SizeBytes: probeDisk, Files: probeFiles},
 		Limits:    Limits{Wall: probeWall, MemoryBytes: probeMemory, Processes: probeProcesses, OpenFiles: probeOpenFiles},
 	}

@@ -1,6 +1,6 @@
 package sandbox
 
-// A check is one boundary that the probe tries from inside a sandbox. init_probe.c
+// A check is one boundary that the probe tries from inside a sandbox. pid1/init_probe.c
 // reports it by the same name. The name never changes, because configurations use it. why is the
 // purpose and how the remedy; skillrund --doctor prints them.
 type check struct{ name, group, why, how string }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 )
 
 // A Process is a program in its sandbox. Its methods may be called from many
@@ -40,7 +42,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return ErrEnded
 	default:
 	}
-	if err := p.sandbox.control.write(frameSignal, binary.LittleEndian.AppendUint32(nil, uint32(sig))); err != nil {
+	if err := p.sandbox.control.Write(pid1.FrameSignal, binary.LittleEndian.AppendUint32(nil, uint32(sig))); err != nil {
 		return ErrEnded
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
@@ -120,7 +121,7 @@ func (m *zygote) startPythonZygote(k pyzygote.Key) (_ *pythonZygote, err error) 
 	go m.host.pythonLog.Copy(logs)
 	defer log.Close()
 	env := k.Env()
-	b := packetHeader(packetSpawn, 0, 1, uint32(len(env)))
+	b := pid1.PacketHeader(pid1.PacketSpawn, 0, 1, uint32(len(env)))
 	b = append(append(b, k.Name()...), 0)
 	for _, e := range env {
 		b = append(append(b, e...), 0)
@@ -430,7 +431,7 @@ func (j *forked) run(s Spec) error {
 	switch {
 	case a.Op == "started":
 		return nil
-	case slices.Contains(stages, a.Stage):
+	case slices.Contains(pid1.Stages, a.Stage):
 		return &SetupError{Step: a.Stage, Err: unix.Errno(a.Errno)}
 	}
 	return &SetupError{Step: "Python zygote", Err: a.err()}

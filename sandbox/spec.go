@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 )
 
 // A Spec describes one sandbox: the program, its files, its limits and its network.
@@ -46,9 +47,9 @@ type When int
 
 // The conditions: ";", "&&" and "||" of a shell.
 const (
-	Always When = iota
-	IfSucceeded
-	IfFailed
+	Always      When = pid1.WhenAlways
+	IfSucceeded When = pid1.WhenSucceeded
+	IfFailed    When = pid1.WhenFailed
 )
 
 // A Command executes Args[0], looked up in PATH if it holds no slash. If the
@@ -90,11 +91,11 @@ type RedirectKind int
 
 // The kinds: "<", ">", ">>", "n>&m" and "<<".
 const (
-	Read RedirectKind = iota
-	Write
-	Append
-	Dup
-	Text
+	Read   RedirectKind = pid1.RedirectRead
+	Write  RedirectKind = pid1.RedirectWrite
+	Append RedirectKind = pid1.RedirectAppend
+	Dup    RedirectKind = pid1.RedirectDup
+	Text   RedirectKind = pid1.RedirectText
 )
 
 // A Mount is a directory of the host that is visible in the sandbox, read-only.
@@ -134,12 +135,12 @@ const (
 	NetworkHost
 )
 
-// Bounds of a Spec. init.h repeats the bounds that init checks.
+// Bounds of a Spec.
 const (
 	maxSteps        = 256
-	maxCommands     = 64       // of a pipeline
-	maxRedirects    = 32       // of a command
-	maxProgramBytes = 16 << 20 // encoded
+	maxCommands     = pid1.MaxCommands // of a pipeline
+	maxRedirects    = 32               // of a command
+	maxProgramBytes = pid1.MaxPayload  // encoded
 	maxMounts       = 64
 	maxLowers       = 32
 	minOpenFiles    = 32

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
@@ -27,7 +28,7 @@ type sandbox struct {
 	dir       string // staging's mount point
 	staging   *staging
 	pipes     *pipes
-	control   *control
+	control   *pid1.Control
 	init      *initProcess // nil: not made yet
 	first     uint32       // pid of the first process in the sandbox
 	forked    *forked      // the first process if a Python zygote forked it, else nil
@@ -110,13 +111,13 @@ func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err erro
 		return c, &SetupError{Step: "pipes", Err: err}
 	}
 	defer c.pipes.closeInside()
-	ours, theirs, err := newControl()
+	ours, theirs, err := pid1.NewControl()
 	if err != nil {
 		return c, &SetupError{Step: "pipes", Err: err}
 	}
 	defer theirs.Close()
 	c.control = ours
-	stop := context.AfterFunc(ctx, func() { ours.file.Close() })
+	stop := context.AfterFunc(ctx, func() { ours.File.Close() })
 	defer stop()
 	if err := m.start(ctx, c, theirs); err != nil {
 		return c, err
@@ -130,11 +131,15 @@ func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err erro
 	return c, nil
 }
 
-// step wraps err in a *SetupError, unless err is one.
+// step wraps err in a *SetupError, unless err is one. A failure that init reports has its
+// own name of the step.
 func step(name string, err error) error {
 	var setup *SetupError
 	if err == nil || errors.As(err, &setup) {
 		return err
+	}
+	if failure := (*pid1.Failure)(nil); errors.As(err, &failure) {
+		return &SetupError{Step: failure.Stage, Err: failure.Err}
 	}
 	return &SetupError{Step: name, Err: err}
 }

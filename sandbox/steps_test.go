@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -55,7 +56,7 @@ func TestStepsNameTheirObject(t *testing.T) {
 		{"text over a file", func() error { return writeFile(file, "") }, "file exists"},
 
 		{"workspace nowhere", func() error { _, err := newStaging(none, Workspace{}, 1, 1<<30); return err }, "tmpfs at " + none},
-		{"owners for no id", func() error { _, err := openUserNamespace(1<<32 - 1); return err }, "user namespace"},
+		{"owners for no id", func() error { _, err := pid1.OpenUserNamespace(1<<32 - 1); return err }, "user namespace"},
 		{"directory that is there", func() error { _, err := makeDir(filepath.Dir(dir), filepath.Base(dir)); return err }, "file exists"},
 
 		{"lock nowhere", func() error { _, err := lockFile(none + "/lock"); return err }, none},
@@ -68,8 +69,8 @@ func TestStepsNameTheirObject(t *testing.T) {
 		{"run directory nowhere", func() error { return searchable(none + "/x/y") }, none},
 
 		{"unknown namespace", func() error { _, err := tryNamespace(1)(Config{}); return err }, "unshare: invalid argument"},
-		{"proc on a file", func() error { return tryMountProc(file) }, "not a directory"},
-		{"proc on no path", func() error { return tryMountProc("a\x00b") }, "invalid argument"},
+		{"proc on a file", func() error { return pid1.TryMountProc(file) }, "not a directory"},
+		{"proc on no path", func() error { return pid1.TryMountProc("a\x00b") }, "invalid argument"},
 		{"unknown action", func() error { action := uint32(1); return seccompActionAvailable(&action) }, "operation not supported"},
 		{"ids that no namespace maps", func() error { _, err := tryIDs(Config{FirstID: 1<<32 - 2, IDs: 1 << 20}); return err }, "are not in /proc/self/uid_map"},
 		{"owners mapped on proc", func() error {
@@ -96,7 +97,7 @@ func TestStepsNameTheirObject(t *testing.T) {
 // remains.
 func TestMountsLeaveNothing(t *testing.T) {
 	lower := newSnapshot(t, map[string]string{"a": "a"})
-	userns, err := openUserNamespace(1 << 30)
+	userns, err := pid1.OpenUserNamespace(1 << 30)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ const destroyPatience = 5 * time.Second
 func (c *sandbox) destroy() error {
 	c.oom.Stop()
 	if c.control != nil {
-		c.control.file.Close() // init ends the sandbox, if it lives
+		c.control.File.Close() // init ends the sandbox, if it lives
 	}
 	if c.pipes != nil {
 		c.pipes.close()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 )
 
 // A program can watch (inotify) and lock (flock, fcntl) every file that it can open for
@@ -28,9 +29,8 @@ type layered struct {
 	dirs  []string
 }
 
-// maxPlaces bounds the mounts of which a root consists (MAX_PLACES of zygote.h, which
-// counts /dev as well).
-const maxPlaces = 15
+// maxPlaces bounds the mounts of which a root consists. The zygote counts /dev as well.
+const maxPlaces = pid1.MaxPlaces - 1
 
 // rootLayers returns the trees of the root with the given name, outer mounts first.
 func (h *Host) rootLayers(root string) []layered {

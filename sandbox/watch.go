@@ -7,10 +7,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 )
 
-// killPatience is how long init may take to report the end after frameKill. Then the
+// killPatience is how long init may take to report the end after pid1.FrameKill. Then the
 // daemon kills the whole cgroup, init included.
 const killPatience = 2 * time.Second
 
@@ -134,7 +135,7 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 		return
 	}
 	if w.killAt.IsZero() { // only the first reason sends SIGTERM
-		_ = w.p.sandbox.control.write(frameTerm, nil) // if init is gone, wait learns it from the frames
+		_ = w.p.sandbox.control.Write(pid1.FrameTerm, nil) // if init is gone, wait learns it from the frames
 	}
 	if at := time.Now().Add(grace); w.killAt.IsZero() || at.Before(w.killAt) {
 		w.killAt = at
@@ -145,7 +146,7 @@ func (w *watch) end(reason End, d Deadline, grace time.Duration) {
 // killAll has init kill all processes. If init can't, because it is gone or stopped, force
 // fires and kills the cgroup.
 func (w *watch) killAll() {
-	_ = w.p.sandbox.control.write(frameKill, nil)
+	_ = w.p.sandbox.control.Write(pid1.FrameKill, nil)
 	w.force.Reset(killPatience)
 }
 
@@ -227,7 +228,7 @@ func (p *Process) readEnd() endFrame {
 	if p.sandbox.forked != nil {
 		return p.readForkedEnd()
 	}
-	words, err := p.sandbox.control.expect(frameEnd, 2)
+	words, err := p.sandbox.control.Expect(pid1.FrameEnd, 2)
 	if err != nil {
 		return endFrame{err: err}
 	}
@@ -260,8 +261,8 @@ func (p *Process) readForkedEnd() endFrame {
 	case <-gone:
 		return endFrame{err: errors.New("init is gone")}
 	}
-	_ = c.control.write(frameFinish, nil) // if init is gone, expect fails
-	words, err := c.control.expect(frameEnd, 2)
+	_ = c.control.Write(pid1.FrameFinish, nil) // if init is gone, expect fails
+	words, err := c.control.Expect(pid1.FrameEnd, 2)
 	switch {
 	case err != nil:
 		return endFrame{err: err}

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -23,31 +24,19 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
-// zygoteArg is the argument by which zygote.c recognises that it is the zygote.
-const zygoteArg = "skillrun-zygote"
-
-// Packets between daemon and zygote. zygote.h has the same numbers and explains them.
 const (
-	zygoteMagic  = 0x316d6b73
-	packetBegin  = 1
-	packetMake   = 2
-	packetSpawn  = 3
-	packetMade   = 16
-	maxRlimits   = 16
-	makeBytes    = 48 + 16*maxRlimits
-	madeBytes    = 16
 	zygoteGroup  = "_zygote"        // not a valid Spec.ID
 	zygoteAnswer = 10 * time.Second // bound for one answer; the zygote has no other work
 	zygoteLate   = 10 * time.Millisecond
 )
 
 // zygoteCapabilities are the zygote's first capabilities: SETUID and SETGID to map the ids
-// of sandboxes, SYS_ADMIN to unmount /dev/shm and for Python zygotes. zygote.c drops the
+// of sandboxes, SYS_ADMIN to unmount /dev/shm and for Python zygotes. pid1/zygote.c drops the
 // capabilities that it does not need later. Each sandbox has its own user namespace, in
 // which its init begins with every capability.
 var zygoteCapabilities = []string{"CAP_SETGID", "CAP_SETUID", "CAP_SYS_ADMIN"}
 
-// A zygote is a libcontainer container whose PID 1 clones sandboxes (zygote.c). All its
+// A zygote is a libcontainer container whose PID 1 clones sandboxes (pid1/zygote.c). All its
 // sandboxes end with it.
 type zygote struct {
 	host      *Host
@@ -92,7 +81,7 @@ func (h *Host) startZygote() (_ *zygote, err error) {
 	}
 	defer null.Close()
 	m.init = &libcontainer.Process{
-		Args: []string{"/proc/self/exe", zygoteArg}, Env: []string{"HOME=/"}, Cwd: "/",
+		Args: []string{"/proc/self/exe", pid1.ZygoteArg}, Env: []string{"HOME=/"}, Cwd: "/",
 		Stdin: null, Stdout: null, Stderr: null, ExtraFiles: []*os.File{theirs}, Init: true,
 	}
 	if err := m.container.Run(m.init); err != nil {
@@ -168,7 +157,7 @@ func (h *Host) zygoteConfig(g cgroup.Group) *configs.Config {
 			// For the zygote and for Python zygotes. It is read-only.
 			tmpfs("/dev", devOptions, unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME|unix.MS_RDONLY),
 			tmpfs("/dev/shm", "mode=755,size=4k,nr_inodes=2", noExec|unix.MS_RDONLY),
-			// Holds the programs of Python zygotes (python_program.c).
+			// Holds the programs of Python zygotes (pid1/python_program.c).
 			tmpfs(workspaceDir, "mode=755,size=256m,nr_inodes=256", withExec),
 		},
 	}
@@ -186,19 +175,10 @@ func (m *zygote) begin() []byte {
 	for _, code := range all {
 		sizes = append(sizes, uint32(len(code)/seccomp.InstructionSize))
 	}
-	b := packetHeader(packetBegin, append(sizes, boolWord(m.host.config.PythonZygotes > 0), uint32(len(maskedPaths)), uint32(len(m.places)))...)
+	b := pid1.PacketHeader(pid1.PacketBegin, append(sizes, boolWord(m.host.config.PythonZygotes > 0), uint32(len(maskedPaths)), uint32(len(m.places)))...)
 	b = append(b, slices.Concat(all...)...)
 	for _, path := range slices.Concat(maskedPaths, m.places) {
 		b = append(append(b, path...), 0)
-	}
-	return b
-}
-
-func packetHeader(kind uint32, words ...uint32) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, zygoteMagic)
-	b = binary.LittleEndian.AppendUint32(b, kind)
-	for _, w := range words {
-		b = binary.LittleEndian.AppendUint32(b, w)
 	}
 	return b
 }
@@ -207,7 +187,7 @@ func packetHeader(kind uint32, words ...uint32) []byte {
 func (m *zygote) ask(packet []byte, number uint32, fds []int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := make([]byte, madeBytes)
+	b := make([]byte, pid1.MadeBytes)
 	if m.owes {
 		// An earlier request timed out. The sandbox that it made has ended, since its
 		// control socket is closed. Receive its answer now, or it would pass for the
@@ -231,7 +211,7 @@ func (m *zygote) ask(packet []byte, number uint32, fds []int) (int, error) {
 	}
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
 	err = unix.Errno(word(3))
-	if n != madeBytes || word(0) != zygoteMagic || word(1) != packetMade || word(2) != number || len(got) > 1 {
+	if n != pid1.MadeBytes || word(0) != pid1.ZygoteMagic || word(1) != uint32(pid1.PacketMade) || word(2) != number || len(got) > 1 {
 		err = errors.New("malformed answer")
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,7 +49,7 @@ func (z cloner) start(_ context.Context, c *sandbox, theirs *os.File) error {
 	if z.python == nil {
 		return c.expectFirst()
 	}
-	if _, err := c.control.expect(frameHello, 0); err != nil {
+	if _, err := c.control.Expect(pid1.FrameHello, 0); err != nil {
 		return step("init", err)
 	}
 	c.forked, err = z.python.fork(c, procsFiles)
@@ -89,14 +90,14 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 // executes is true, init forks the first process.
 func (m *zygote) make(s Spec, ids idPair, fds []int, places int, executes bool) (*initProcess, error) {
 	limits := rlimits(s)
-	b := packetHeader(packetMake, uint32(ids.index), ids.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
+	b := pid1.PacketHeader(pid1.PacketMake, uint32(ids.index), ids.root-m.host.ids.first, uint32(s.Limits.OpenFiles), boolWord(executes),
 		tmpFiles, uint32(len(fds)-4-places), uint32(len(limits)), uint32(places))
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.Workspace.SizeBytes))
 	for _, l := range limits {
 		b = binary.LittleEndian.AppendUint64(b, uint64(l.Type))
 		b = binary.LittleEndian.AppendUint64(b, l.Hard)
 	}
-	b = append(b, make([]byte, makeBytes-len(b))...)
+	b = append(b, make([]byte, pid1.MakeBytes-len(b))...)
 	pidfd, err := m.ask(b, uint32(ids.index), fds)
 	if err != nil {
 		return nil, err

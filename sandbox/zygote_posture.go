@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities of the zygotes while they serve. zygote.c drops all others, and gives the
+// Capabilities of the zygotes while they serve. pid1/zygote.c drops all others, and gives the
 // reasons for these.
 const (
 	zygoteEffective = 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID

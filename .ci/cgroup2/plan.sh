@@ -27,9 +27,9 @@ prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|
 scripts='^TestForkServerScripts$'
 scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|segv|sig|stdin|stdout|subprocess|threads)"
 
-# These take long and have the same result on every kernel (output and input of 50 MiB,
-# patterns of file names, a start for each number of descriptors), or need a compiler.
-elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors|FuzzInit|FuzzZygote|TestSeedsOfFuzzZygote|TestCompiledGuards)$'
+# These take long and have the same result on every kernel: output and input of 50 MiB,
+# patterns of file names, a start for each number of descriptors.
+elsewhere='^(TestMuchOutputAndInput|TestGlob.*|TestManyMatches|TestStartWithoutDescriptors)$'
 
 # Tests whose result may depend on the way in which a sandbox enters its cgroups: limits,
 # counters, ends, posture and leftovers. Each runs for both makers of sandboxes.

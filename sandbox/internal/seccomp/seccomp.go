@@ -19,7 +19,7 @@ var pythonText []byte
 // InstructionSize is sizeof(struct sock_filter), in bytes.
 const InstructionSize = 8
 
-// MaxInstructions bounds a filter: BPF_MAXINSNS of the kernel, and MAX_FILTER of init.h.
+// MaxInstructions bounds a filter: BPF_MAXINSNS of the kernel, and MAX_FILTER of sandbox/internal/pid1.
 const MaxInstructions = 4096
 
 // Filters are the compiled filter programs, each the bytes of a struct sock_filter array

@@ -2,7 +2,7 @@
  *
  * Theory of operation
  *
- * There are two ways to make an init, and one life afterwards (maker.go). The zygote
+ * There are two ways to make an init, and one life afterwards (sandbox/maker.go). The zygote
  * clones it (init_cloned.c). Or libcontainer builds the namespaces and then executes,
  * as PID 1, its own binary by the link /proc/self/exe. So the sandbox does not have to
  * show a file of the daemon. The constructor below recognises such a process by its
@@ -14,7 +14,7 @@
  * SETUID, SETGID, SETPCAP and KILL, and with SYS_ADMIN until it has attached the
  * mounts of its execution. The script is user 1000 without any capability, so it
  * can't signal, trace or read init. The daemon and init exchange frames over one
- * stream socket (init.h):
+ * stream socket (wire.h):
  *
  *   init                                  daemon
  *                                    <-   FILTERS, if libcontainer made it
@@ -43,7 +43,10 @@
  * process expands its arguments (init_glob.c) after it has dropped every privilege.
  */
 #define _GNU_SOURCE
-#include "zygote.h"
+#include "init.h"
+#include "confine.h"
+#include "init_child.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,6 +62,11 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+enum {
+	MAX_MOUNTS = 80, /* of one execution */
+	REAP_AT_ONCE = 64,
+};
 
 /* A command of the pipeline that runs. */
 struct child {
@@ -82,63 +90,6 @@ static struct {
 	int signals;         /* signalfd for SIGCHLD */
 	uint64_t deadline;   /* CLOCK_MONOTONIC, ms */
 } self;
-
-/* ---- frames ---- */
-
-/* The daemon is gone or broke the protocol, so the sandbox ends. The kernel kills
- * every process of a PID namespace whose init exits (pid_namespaces(7)). */
-static _Noreturn void give_up(void) {
-	_exit(1);
-}
-
-static void read_full(void *buffer, size_t length) {
-	for (char *p = buffer; length > 0;) {
-		ssize_t n = read(CONTROL_FD, p, length);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			give_up();
-		p += n;
-		length -= (size_t)n;
-	}
-}
-
-static void send_frame(enum frame_type type, const uint32_t *words, uint32_t count) {
-	uint32_t message[5] = { FRAME_MAGIC, type, count * 4, 0, 0 };
-	size_t length = sizeof(struct frame) + count * 4;
-	for (uint32_t i = 0; i < count; i++)
-		message[3 + i] = words[i];
-	if (send(CONTROL_FD, message, length, MSG_NOSIGNAL) != (ssize_t)length)
-		give_up();
-}
-
-_Noreturn void send_failed(enum stage stage, int error) {
-	uint32_t words[] = { stage, (uint32_t)error };
-	send_frame(FRAME_FAILED, words, 2);
-	give_up();
-}
-
-static struct frame read_header(void) {
-	struct frame f;
-	read_full(&f, sizeof f);
-	if (f.magic != FRAME_MAGIC || f.length > MAX_PAYLOAD)
-		give_up();
-	return f;
-}
-
-/* Reads the filters into a mapping that is never unmapped. */
-static void take_filters(void) {
-	struct frame f = read_header();
-	if (f.type != FRAME_FILTERS || f.length == 0)
-		give_up();
-	void *payload = mmap(NULL, f.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (payload == MAP_FAILED)
-		send_failed(STAGE_PROTOCOL, errno);
-	read_full(payload, f.length);
-	int error = filters_decode(payload, f.length, &self.program);
-	if (error)
-		send_failed(STAGE_PROTOCOL, error);
-}
 
 /* ---- the plan ---- */
 
@@ -380,6 +331,20 @@ static _Noreturn void run_plan(void) {
 }
 
 /* ---- before the plan ---- */
+
+/* Reads the filters into a mapping that is never unmapped. */
+static void take_filters(void) {
+	struct frame f = read_header();
+	if (f.type != FRAME_FILTERS || f.length == 0)
+		give_up();
+	void *payload = mmap(NULL, f.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (payload == MAP_FAILED)
+		send_failed(STAGE_PROTOCOL, errno);
+	read_full(payload, f.length);
+	int error = filters_decode(payload, f.length, &self.program);
+	if (error)
+		send_failed(STAGE_PROTOCOL, error);
+}
 
 /* Forks the first child before init knows its program. The child drops its
  * privileges and waits, so the sandbox has two processes, init and the child, while

@@ -5,7 +5,7 @@
  * that no sandbox has. In the mount namespace of the zygote it is mounted over the original
  * program, because the kernel shows that path in the link /proc/self/exe. */
 #define _GNU_SOURCE
-#include "zygote.h"
+#include "python_program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A tmpfs (zygote.go). */
+/* A tmpfs (sandbox/zygote.go). */
 static const char copies[] = "/workspace";
 
 /* Opens the file that execvp(3) would execute. */

@@ -12,7 +12,7 @@
 #undef stat
 #undef write
 
-#include "../../zygote.h"
+#include "../../init_child.h"
 
 #include <dirent.h>
 #include <errno.h>

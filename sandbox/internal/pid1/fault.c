@@ -1,8 +1,8 @@
 //go:build skillrun_faults
 
 /* Fault injection: each layer of a sandbox can be off. Tests list the layers to take off
- * in a file. The file is in the root of the zygote (fault_zygote.go), or in the root of an
- * init that libcontainer made (fault.go); that init unmounts it. The zygote or the init
+ * in a file. The file is in the root of the zygote (sandbox/fault_zygote.go), or in the root of an
+ * init that libcontainer made (sandbox/fault.go); that init unmounts it. The zygote or the init
  * reads the file once, when it sets its name. Before that, and in every process that is
  * not its descendant, no layer is off. */
 #undef ioctl
@@ -17,7 +17,7 @@
 #undef unshare
 #undef write
 
-#include "init.h"
+#include "wire.h"
 
 #include <linux/mount.h>
 #include <linux/sched.h>
@@ -28,7 +28,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* fault_zygote.go has the same paths. */
+/* sandbox/fault_zygote.go has the same paths. */
 static const char list_dir[] = "/opt/skillrun/forkserver", list[] = "/opt/skillrun/forkserver/off";
 
 enum layer {

@@ -9,7 +9,7 @@
  * It keeps everything in one mapping and opens one directory at a time. It expands a
  * pattern component by component, each for all paths of the components before. */
 #define _GNU_SOURCE
-#include "init.h"
+#include "init_glob.h"
 
 #include <ctype.h>
 #include <dirent.h>

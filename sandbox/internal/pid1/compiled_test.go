@@ -1,4 +1,4 @@
-package sandbox
+package pid1
 
 import (
 	"bytes"
@@ -30,23 +30,26 @@ func TestCompiledGuards(t *testing.T) {
 		if source == "fault.c" {
 			continue
 		}
-		uses, ok := objects[source]
+		o, ok := objects[source]
 		if !ok {
 			t.Errorf("%s: not among the objects", source)
 			continue
 		}
-		if !uses["__stack_chk_fail"] {
+		if !o.needs["__stack_chk_fail"] {
 			t.Errorf("%s: no function guards its stack", source)
 		}
-		if want := checked[source]; want != "" && !uses[want] {
+		if want := checked[source]; want != "" && !o.needs[want] {
 			t.Errorf("%s: no call of %s", source, want)
 		}
 	}
 }
 
-// compiledObjects returns the undefined symbols of each C source of the package. It reads
-// them from the archive in the go command's cache.
-func compiledObjects(t *testing.T) map[string]map[string]bool {
+// An object has the symbols that it takes from other objects, and those that it gives them.
+type object struct{ needs, defines map[string]bool }
+
+// compiledObjects returns the object of each C source of the package. It reads them from the
+// archive in the go command's cache, which also has objects of cgo's own sources.
+func compiledObjects(t *testing.T) map[string]object {
 	t.Helper()
 	path, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", ".").Output()
 	if err != nil {
@@ -56,7 +59,7 @@ func compiledObjects(t *testing.T) map[string]map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]map[string]bool{}
+	found := map[string]object{}
 	for _, member := range archiveMembers(t, archive) {
 		f, err := elf.NewFile(bytes.NewReader(member))
 		if err != nil {
@@ -66,16 +69,20 @@ func compiledObjects(t *testing.T) map[string]map[string]bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name, uses := "", map[string]bool{}
+		name, o := "", object{needs: map[string]bool{}, defines: map[string]bool{}}
 		for _, s := range symbols {
-			if elf.ST_TYPE(s.Info) == elf.STT_FILE {
+			switch {
+			case elf.ST_TYPE(s.Info) == elf.STT_FILE:
 				name = filepath.Base(s.Name)
-			}
-			if s.Section == elf.SHN_UNDEF {
-				uses[s.Name] = true
+			case s.Section == elf.SHN_UNDEF:
+				o.needs[s.Name] = true
+			case elf.ST_BIND(s.Info) == elf.STB_GLOBAL:
+				o.defines[s.Name] = true
 			}
 		}
-		found[name] = uses
+		if _, err := os.Stat(name); err == nil {
+			found[name] = o
+		}
 	}
 	return found
 }

@@ -1,6 +1,7 @@
 /* Decodes the program message into one mapping and checks every length. The encoder
- * is in control.go; both follow the order below. */
-#include "init.h"
+ * is in program.go; both follow the order below. */
+#include "init_program.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <string.h>

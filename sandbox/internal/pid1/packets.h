@@ -1,8 +1,7 @@
-/* The interface between the zygote of sandboxes and the daemon. See zygote.c. */
-#ifndef SKILLRUN_ZYGOTE_H
-#define SKILLRUN_ZYGOTE_H
-
-#include "init.h"
+/* The packets between the daemon and the zygote of sandboxes. packets.go has the daemon's half
+ * and takes the numbers from here. */
+#ifndef SKILLRUN_PACKETS_H
+#define SKILLRUN_PACKETS_H
 
 #include <stdint.h>
 
@@ -71,23 +70,5 @@ struct made {
 	uint32_t number;
 	uint32_t error; /* errno; 0: a pidfd comes along */
 };
-
-/* The contents of PACKET_BEGIN, which every clone inherits. */
-struct zygote {
-	struct sock_fprog filters[FILTERS];
-	uint32_t mask_count;
-	struct {
-		const char *path;
-		int is_dir;
-	} masks[MAX_MASKS];
-	uint32_t place_count;
-	const char *places[MAX_PLACES]; /* "/", "/dev", then the others of the host's root, each before what is in it */
-};
-
-int program_cover(const char *name, const char *search, char *path, size_t size);
-/* fds are the descriptors of PACKET_MAKE. mapped delivers a byte after the zygote has set
- * the id maps. */
-void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
-_Noreturn void cloned_run(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped);
 
 #endif

@@ -1,4 +1,4 @@
-package sandbox
+package pid1
 
 // These options compile and link the C code of this package, also in a plain "go build".
 // cgo allows each of them in a source file. With _FORTIFY_SOURCE, functions of the C library
@@ -20,8 +20,13 @@ import (
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins and makes the namespaces, before the Go runtime starts
 )
 
-// initArg is the argument that makes this binary run as PID 1 of a sandbox (init.c).
-const initArg = "skillrun-init"
+// Arguments that make this binary run as another program, before main and before the Go
+// runtime. Each has an effect only in the process that it is meant for.
+const (
+	InitArg  = "skillrun-init"  // PID 1 of a sandbox (init.c)
+	ProbeArg = "skillrun-probe" // tries the boundaries from inside (init_probe.c)
+	CrashArg = "skillrun-crash" // sets the limit of core dumps and dies by a signal that dumps core (crash.c)
+)
 
 func init() {
 	// libcontainer executes this binary again as the first stage of a sandbox. The

@@ -1,9 +1,10 @@
 /* The setup of a sandbox that the zygote has cloned. (Libcontainer sets up the others.)
  * The code runs as PID 1 with every capability in its new user namespace, before the
- * sandbox has a file of a skill, and keeps five capabilities. The last two functions
- * serve every init. */
+ * sandbox has a file of a skill, and keeps five capabilities. */
 #define _GNU_SOURCE
-#include "zygote.h"
+#include "init_cloned.h"
+#include "confine.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -153,30 +154,6 @@ static void limit(const struct make *make) {
 	umask(077);
 }
 
-static void set_capabilities(uint64_t keep) {
-	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct data[2];
-	memset(data, 0, sizeof data);
-	for (int i = 0; i < 2; i++)
-		data[i].effective = data[i].permitted = (uint32_t)(keep >> (32 * i));
-	if (syscall(SYS_capset, &header, data) != 0)
-		send_failed(STAGE_CAPABILITIES, errno);
-}
-
-/* Keeps the capabilities of the given set, in every set but the ambient one. */
-static void keep_capabilities(uint64_t keep) {
-	for (int cap = 0; cap <= 63; cap++) {
-		if (keep >> cap & 1 || prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
-			continue;
-		if (errno == EINVAL)
-			break; /* this kernel has no more */
-		send_failed(STAGE_CAPABILITIES, errno);
-	}
-	set_capabilities(keep);
-}
-
-static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID | 1ULL << CAP_SETPCAP | 1ULL << CAP_SETUID;
-
 void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fds, int count, int mapped) {
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* redundant: the zygote's end ends all nested PID namespaces */
 	prctl(PR_SET_NAME, "init", 0, 0, 0);
@@ -193,23 +170,7 @@ void cloned_set_up(const struct zygote *zygote, const struct make *make, int *fd
 	mount_own(make);
 	raise_loopback();
 	limit(make);
-	keep_capabilities(init_capabilities | 1ULL << CAP_SYS_ADMIN);
+	keep_init_capabilities();
 	/* After the change of ids, which resets the flag (prctl(2)). */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-}
-
-/* From here on no file in /proc can be written. That covers /proc/sys and the
- * oom_score_adj of each process. */
-void make_proc_read_only(void) {
-	struct mount_attr readonly = { .attr_set = MOUNT_ATTR_RDONLY };
-	if (syscall(SYS_mount_setattr, AT_FDCWD, "/proc", 0, &readonly, sizeof readonly) != 0)
-		send_failed(STAGE_MOUNTS, errno);
-}
-
-/* Init calls this after the execution's mounts are attached. From then on no process of the
- * sandbox can mount. */
-void give_up_mounting(void) {
-	if (prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) != 0)
-		send_failed(STAGE_CAPABILITIES, errno);
-	set_capabilities(init_capabilities);
 }

@@ -1,4 +1,4 @@
-package sandbox
+package pid1
 
 import (
 	"bytes"
@@ -99,7 +99,7 @@ func compileHarness(dir, program string) error {
 			close(done)
 		})
 	}
-	for _, source := range []string{own + "init.c", own + "zygote.c", "init_program.c", "init_glob.c", "init_child.c", "init_cloned.c"} {
+	for _, source := range []string{own + "init.c", own + "zygote.c", "wire.c", "confine.c", "init_program.c", "init_glob.c", "init_child.c", "init_cloned.c"} {
 		compile(source, "-fsanitize-coverage=trace-pc", "-include", own+"fake.h")
 	}
 	compile(own + "fake.c")
@@ -162,16 +162,20 @@ func fuzzHarness(f *testing.F, which byte) {
 // oneInstruction is a filter that allows every call.
 var oneInstruction = []byte{6, 0, 0, 0, 0, 0, 0xff, 0x7f}
 
-// harnessProgram returns the payload of frameProgram for a plan with every kind of part.
+// harnessProgram returns the payload of FrameProgram for a plan with every kind of part.
 func harnessProgram(f testing.TB) []byte {
 	f.Helper()
-	one := with(Command{Args: []string{"ls", "*.[a-z]", `-\*`}, Globs: []Glob{{Arg: 1, Pattern: "*.[a-z]*"}, {Arg: 2, Pattern: `?/[[:alpha:]]*`}}},
-		Redirect{FD: 1, Kind: Write, Path: "out"}, Redirect{FD: 2, Kind: Dup, From: 1}, Redirect{FD: 0, Kind: Text, Text: "text"})
-	one.PipeStderr = true
-	s := Spec{Dir: "a/b", Env: []string{"PATH=/usr/bin::/bin"}, Program: Program{
-		{Pipeline: []Command{cmd("cat"), one}}, {When: 1, Pipeline: []Command{cmd("/bin/echo", "hi")}}, {When: 2, Pipeline: []Command{cmd("false")}},
-	}}.withDefaults()
-	b, err := encodeProgram(s, time.Minute)
+	env := []string{"PATH=/usr/bin::/bin"}
+	one := Command{
+		Args: []string{"ls", "*.[a-z]", `-\*`}, Env: env, PipeStderr: true,
+		Globs:     []Glob{{Arg: 1, Pattern: "*.[a-z]*"}, {Arg: 2, Pattern: `?/[[:alpha:]]*`}},
+		Redirects: []Redirect{{FD: 1, Kind: 1, Text: "out"}, {FD: 2, Kind: 3, From: 1}, {FD: 0, Kind: 4, Text: "text"}},
+	}
+	step := func(when uint32, c ...Command) Step { return Step{When: when, Commands: c} }
+	simple := func(args ...string) Command { return Command{Args: args, Env: env} }
+	b, err := Plan{Deadline: time.Minute, Dir: "a/b", Steps: []Step{
+		step(0, simple("cat"), one), step(1, simple("/bin/echo", "hi")), step(2, simple("false")),
+	}}.Encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -182,12 +186,12 @@ func harnessProgram(f testing.TB) []byte {
 // frames, the children's reports and ends, the file names in a script's directories and
 // the kernel's errors.
 func FuzzInit(f *testing.F) {
-	program := appendFrame(nil, frameFilters, encodeFilters(seccomp.Filters{Init: oneInstruction, Script: oneInstruction}, 1024))
-	program = appendFrame(program, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
-	program = appendFrame(program, frameProgram, harnessProgram(f))
+	program := AppendFrame(nil, FrameFilters, EncodeFilters(seccomp.Filters{Init: oneInstruction, Script: oneInstruction}, 1024))
+	program = AppendFrame(program, FrameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
+	program = AppendFrame(program, FrameProgram, harnessProgram(f))
 	word := binary.LittleEndian.AppendUint32(nil, 15)
-	all := appendFrame(appendFrame(append([]byte{}, program...), frameSignal, word), frameTerm, nil)
-	f.Add(make([]byte, 200), appendFrame(all, frameKill, nil))
+	all := AppendFrame(AppendFrame(append([]byte{}, program...), FrameSignal, word), FrameTerm, nil)
+	f.Add(make([]byte, 200), AppendFrame(all, FrameKill, nil))
 	f.Add([]byte{}, append([]byte{}, program...))
 	// The twenty-fifth call is the fork of the second command. This input follows the child.
 	child := make([]byte, 80)
@@ -208,30 +212,30 @@ type zygoteSeed struct {
 func zygoteSeeds(f testing.TB) []zygoteSeed {
 	packet := func(b []byte) []byte { return append([]byte{byte(len(b)), byte(len(b) >> 8)}, b...) }
 	// Four filters of one instruction each, Python zygotes, two masks and two mount points.
-	begin := packetHeader(packetBegin, 1, 1, 1, 1, 1, 2, 2)
+	begin := PacketHeader(PacketBegin, 1, 1, 1, 1, 1, 2, 2)
 	begin = append(append(begin, bytes.Repeat(oneInstruction, 4)...), "/proc/kcore\x00/proc/fs\x00/\x00/usr\x00"...)
 	const fds = 4 + 2 + 1 // of the packet of a sandbox: a socket, three streams, two mounts, one cgroup
 	sandboxOf := func(executes uint32) []byte {
-		b := packetHeader(packetMake, 1, 2, 1024, executes, 100, 1, 2, 2)
+		b := PacketHeader(PacketMake, 1, 2, 1024, executes, 100, 1, 2, 2)
 		b = binary.LittleEndian.AppendUint64(b, 1<<20)
 		for range 2 {
 			b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, unix.RLIMIT_NOFILE), 1024)
 		}
-		return append(b, make([]byte, makeBytes-len(b))...)
+		return append(b, make([]byte, MakeBytes-len(b))...)
 	}
-	spawn := append(packetHeader(packetSpawn, 1, 1, 1), "python3\x00A=b\x00"...)
+	spawn := append(PacketHeader(PacketSpawn, 1, 1, 1), "python3\x00A=b\x00"...)
 	// before has one choice for each call before the second packet's number of descriptors.
 	before := make([]byte, 14)
 	choices := func(then ...byte) []byte { return append(append([]byte{}, before...), then...) }
 	start := func(executes uint32) []byte { return append(packet(begin), packet(sandboxOf(executes))...) }
-	mounts := appendFrame(nil, frameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
-	program := appendFrame(append([]byte{}, mounts...), frameProgram, harnessProgram(f))
-	forked := appendFrame(append([]byte{}, mounts...), frameForked, encodeForked(7, time.Minute))
+	mounts := AppendFrame(nil, FrameMounts, []byte("name\x00/workspace\x00/skills/a\x00"))
+	program := AppendFrame(append([]byte{}, mounts...), FrameProgram, harnessProgram(f))
+	forked := AppendFrame(append([]byte{}, mounts...), FrameForked, EncodeForked(7, time.Minute))
 	return []zygoteSeed{
 		// The clone is the fourth call from the number of descriptors on. 1: follow the child.
 		{choices(fds, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2), append(start(1), packet(spawn)...), 3},
 		{choices(fds, 0, 0, 1), append(start(1), program...), 0x71},
-		{choices(fds, 0, 0, 1), append(start(0), appendFrame(forked, frameFinish, nil)...), 0x71},
+		{choices(fds, 0, 0, 1), append(start(0), AppendFrame(forked, FrameFinish, nil)...), 0x71},
 	}
 }
 

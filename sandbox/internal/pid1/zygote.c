@@ -20,7 +20,10 @@
  * constructor below recognises.
  */
 #define _GNU_SOURCE
-#include "zygote.h"
+#include "confine.h"
+#include "init.h"
+#include "python_program.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,11 +51,6 @@ static const uint64_t own_capabilities = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID
 
 static struct zygote self;
 static unsigned char packet[MAX_ZYGOTE_PACKET];
-
-/* The daemon is gone or broke the protocol. */
-static _Noreturn void give_up(void) {
-	_exit(1);
-}
 
 /* Receives one packet and its descriptors. Answers its length. */
 static size_t receive(int *fds, int room, int *count) {
@@ -112,18 +110,6 @@ static char *take_string(char **at, char *end) {
 	return s;
 }
 
-/* Gives up every capability that is not in permitted. effective is a part of permitted. */
-static int keep(uint64_t permitted, uint64_t effective) {
-	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct data[2];
-	memset(data, 0, sizeof data);
-	for (int i = 0; i < 2; i++) {
-		data[i].permitted = (uint32_t)(permitted >> (32 * i));
-		data[i].effective = (uint32_t)(effective >> (32 * i));
-	}
-	return (int)syscall(SYS_capset, &header, data);
-}
-
 static void begin(size_t length) {
 	struct begin *b = (struct begin *)packet;
 	if (length < sizeof *b || b->packet.type != PACKET_BEGIN || b->mask_count > MAX_MASKS ||
@@ -162,7 +148,7 @@ static void begin(size_t length) {
 		self.places[self.place_count++] = take_string(&at, (char *)copy + length);
 	/* From here on the zygote has two effective capabilities, which map the ids of
 	 * sandboxes. Only spawn uses the permitted one, for a Python zygote. */
-	if (filter_load(&self.filters[ZYGOTE_FILTER]) != 0 || keep(own_capabilities | (b->joins ? python_capabilities : 0), own_capabilities) != 0)
+	if (filter_load(&self.filters[ZYGOTE_FILTER]) != 0 || set_capabilities(own_capabilities | (b->joins ? python_capabilities : 0), own_capabilities) != 0)
 		give_up();
 }
 
@@ -231,10 +217,10 @@ static void spawn(size_t length, int *fds, int count) {
 	envp[s->env_count] = NULL;
 	int pidfd = -1;
 	struct clone_args args = { .flags = CLONE_PIDFD | CLONE_NEWNS, .pidfd = (uintptr_t)&pidfd, .exit_signal = SIGCHLD };
-	if (keep(own_capabilities | python_capabilities, own_capabilities | python_capabilities) != 0)
+	if (set_capabilities(own_capabilities | python_capabilities, own_capabilities | python_capabilities) != 0)
 		give_up();
 	pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
-	if (pid != 0 && keep(own_capabilities | python_capabilities, own_capabilities) != 0)
+	if (pid != 0 && set_capabilities(own_capabilities | python_capabilities, own_capabilities) != 0)
 		give_up();
 	if (pid == 0) {
 		int null = open("/dev/null", O_RDONLY);
@@ -248,7 +234,7 @@ static void spawn(size_t length, int *fds, int count) {
 		char program[PATH_MAX];
 		if (program_cover(argv[0], getenv("PATH"), program, sizeof program) != 0)
 			_exit(127);
-		if (keep(python_capabilities, python_capabilities) != 0 || filter_load(&self.filters[PYTHON_FILTER]) != 0)
+		if (set_capabilities(python_capabilities, python_capabilities) != 0 || filter_load(&self.filters[PYTHON_FILTER]) != 0)
 			_exit(127);
 		execv(program, argv);
 		_exit(127);

@@ -2,16 +2,16 @@
  * privileges. The order matters: each step still needs privileges that a later step
  * drops. */
 #define _GNU_SOURCE
-#include "init.h"
+#include "init_child.h"
+#include "confine.h"
+#include "init_glob.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <linux/close_range.h>
 #include <linux/openat2.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,10 +40,6 @@ static _Noreturn void complain(const char *what, const char *why, int status) {
 	ssize_t ignored = write(STDERR_FILENO, line, (size_t)n);
 	(void)ignored;
 	_exit(status);
-}
-
-int filter_load(const struct sock_fprog *filter) {
-	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter);
 }
 
 static int open_beneath(int dir, const char *path, uint64_t flags, uint64_t mode) {
@@ -104,10 +100,7 @@ static void drop_bounding_set(void) {
 }
 
 static void drop_capabilities(void) {
-	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2];
-	memset(none, 0, sizeof none);
-	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 || syscall(SYS_capset, &header, none) != 0)
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 || set_capabilities(0, 0) != 0)
 		fail(STAGE_CAPABILITIES);
 }
 

@@ -1,6 +1,7 @@
-package sandbox
+package pid1
 
 // #include "userns.h"
+// #include "wire.h"
 import "C"
 
 import (
@@ -11,17 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ScriptID is the user id and group id of the script inside a sandbox. Files that a mount or
-// a workspace shows as the script's have these ids on disk. init.h repeats the id.
-const ScriptID = 1000
+// ScriptID is the user id and group id of the script inside a sandbox.
+const ScriptID = C.SCRIPT_ID
 
-// rootID is the id of init inside a sandbox.
-const rootID = 0
-
-// openUserNamespace returns a user namespace that maps the script's id to hostID,
+// OpenUserNamespace returns a user namespace that maps the script's id to hostID,
 // and no other id. A mount that uses the namespace keeps it alive. The caller
 // closes the file.
-func openUserNamespace(hostID uint32) (_ *os.File, err error) {
+func OpenUserNamespace(hostID uint32) (_ *os.File, err error) {
 	pid, err := C.skillrun_userns()
 	if pid < 0 {
 		return nil, fmt.Errorf("user namespace: %w", err)
@@ -41,8 +38,8 @@ func openUserNamespace(hostID uint32) (_ *os.File, err error) {
 	return os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 }
 
-// tryUnshare returns an error if a child of this process can't make such namespaces.
-func tryUnshare(flags int) error {
+// TryUnshare returns an error if a child of this process can't make such namespaces.
+func TryUnshare(flags int) error {
 	pid, err := C.skillrun_try_unshare(C.long(flags))
 	if pid < 0 {
 		return err
@@ -50,8 +47,8 @@ func tryUnshare(flags int) error {
 	return waitErrno(int(pid))
 }
 
-// tryMountProc returns an error if a process in new namespaces can't mount a proc at dir.
-func tryMountProc(dir string) error {
+// TryMountProc returns an error if a process in new namespaces can't mount a proc at dir.
+func TryMountProc(dir string) error {
 	path, err := unix.BytePtrFromString(dir)
 	if err != nil {
 		return err
@@ -79,14 +76,4 @@ func wait(pid int) (status unix.WaitStatus, err error) {
 			return status, err
 		}
 	}
-}
-
-// seccompActionAvailable returns an error if the kernel's filters don't support action
-// (SECCOMP_GET_ACTION_AVAIL, seccomp(2)).
-func seccompActionAvailable(action *uint32) error {
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(action)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }
