@@ -38,8 +38,8 @@ type zygoteFault struct {
 	unmetered bool // faults.unmetered
 }
 
-// zygoteFaults are the layers of the zygote's sandboxes, by the names that the hostile suite's
-// mutations_zygote.json uses after faultZygote.
+// zygoteFaults are the layers of the zygote's sandboxes, by the names that follow faultZygote in
+// faultsVar. The hostile suite's mutations_zygote.json has them under "zygote".
 var zygoteFaults = map[string]zygoteFault{
 	"user namespace":   {off: "user", zygote: moreCapabilities},
 	"mnt namespace":    {off: "mnt"},
