@@ -49,6 +49,7 @@ var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"api-27-session-hogs":       sessionHogs,
 	"api-28-line-hogs":          lineHogs,
 	"api-29-budget-hog":         budgetHog,
+	"api-30-lying-index":        lyingIndex,
 
 	"fault-01-sigkill-midrun":                killedMidRun,
 	"fault-02-pdeathsig-cleared":             parentDeathSignalCleared,

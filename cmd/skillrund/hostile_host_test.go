@@ -443,14 +443,29 @@ func wallDeadline(tr *trial) {
 }
 
 // residentBytes returns the daemon's anonymous memory in bytes (RssAnon, proc_pid_status(5)).
-func (d *running) residentBytes() int64 {
+func (d *running) residentBytes() int64 { return d.statusBytes("RssAnon") }
+
+// peakBytes returns the daemon's highest resident memory in bytes since forgetPeak, or since
+// its start (VmHWM, proc_pid_status(5)).
+func (d *running) peakBytes() int64 { return d.statusBytes("VmHWM") }
+
+// forgetPeak sets the peak to the present resident memory (clear_refs, proc_pid_clear_refs(5)).
+func (d *running) forgetPeak() {
+	d.t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", d.cmd.Process.Pid), []byte("5"), 0); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// statusBytes returns a size of /proc/PID/status of the daemon. The file has KiB.
+func (d *running) statusBytes(name string) int64 {
 	d.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
 			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			if err != nil {
 				d.t.Fatal(err)
@@ -458,7 +473,7 @@ func (d *running) residentBytes() int64 {
 			return kb << 10
 		}
 	}
-	d.t.Fatal("no RssAnon")
+	d.t.Fatal("no " + name)
 	return 0
 }
 
