@@ -271,8 +271,9 @@ func (f *fetcher) open(ctx context.Context, u *url.URL, accept string) (*http.Re
 		return nil, nil, err
 	}
 	b := &body{fetcher: f, from: r.Body, ctx: ctx, cancel: cancel}
-	// Until here ResponseHeaderTimeout bounded the wait.
+	// Until here ResponseHeaderTimeout bounded the wait. From here each Read does.
 	b.timer = time.AfterFunc(f.stall, func() { cancel(errStalled) })
+	b.timer.Stop()
 	return r, b, nil
 }
 
@@ -394,14 +395,16 @@ type body struct {
 	from    io.ReadCloser
 	ctx     context.Context // of the download
 	cancel  context.CancelCauseFunc
-	timer   *time.Timer
+	timer   *time.Timer // runs during a Read; cancels the download
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	// The timer also runs while the sandbox takes the last bytes; a build that doesn't read
-	// for stall loses the download.
-	n, err := b.from.Read(p)
+	// The timer runs only while the server is waited for. Between two Reads the sandbox takes
+	// the bytes, and a slow build must not be blamed on the server; environments.wall_time
+	// bounds it.
 	b.timer.Reset(b.fetcher.stall)
+	n, err := b.from.Read(p)
+	b.timer.Stop()
 	b.fetcher.mu.Lock()
 	b.fetcher.bytes += int64(n)
 	over := b.fetcher.bytes > b.fetcher.maxBytes

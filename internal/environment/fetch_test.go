@@ -14,7 +14,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -296,6 +298,63 @@ func TestStallingIndex(t *testing.T) {
 			if code == http.StatusOK || reason(f) == "" {
 				t.Errorf("got %d, %q; want a failure", code, reason(f))
 			}
+		})
+	}
+}
+
+// A roundTrip answers requests without a network.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A server is given up if it sends nothing for the whole time. A build that reads slowly is not
+// the server's fault.
+func TestSlowBuildIsNoStall(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		build, server time.Duration // what each takes for a byte
+		want          error
+	}{
+		{"slow build", time.Hour, 0, nil},
+		{"slow server", 0, time.Minute - 1, nil},
+		{"both", time.Hour, time.Minute - 1, nil},
+		{"stalled server", 0, time.Minute + 1, errStalled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u, _ := ParseIndex("https://index.example/simple/")
+				f := newFetcher(u, false, 1<<20, time.Minute, nil)
+				from, to := io.Pipe()
+				f.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+					// As net/http does, the end of the request's context ends its body.
+					context.AfterFunc(r.Context(), func() { to.CloseWithError(r.Context().Err()) })
+					return &http.Response{StatusCode: http.StatusOK, Body: from, Request: r}, nil
+				})
+				var server sync.WaitGroup
+				defer server.Wait()
+				server.Go(func() {
+					defer to.Close()
+					for range 3 {
+						time.Sleep(c.server)
+						to.Write([]byte("x")) // an error: the request has ended
+					}
+				})
+				_, body, err := f.open(t.Context(), f.index, "*/*")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer body.Close()
+				for err == nil {
+					time.Sleep(c.build)
+					_, err = body.Read(make([]byte, 1))
+				}
+				if err == io.EOF {
+					err = nil
+				}
+				if err != c.want {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+			})
 		})
 	}
 }
