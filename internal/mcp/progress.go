@@ -11,14 +11,16 @@ import (
 )
 
 // A progress sends a client the output of a program while it runs. Each notification has the
-// output since the last one, in whole characters, and the number of bytes so far. There is
-// at most one notification in each progressInterval. A timer sends waiting text at the end
-// of the interval, even if the program prints nothing more.
+// output since the last one, in whole characters, and the number of bytes so far. That number
+// counts a character when it is whole, so it increases with each notification, as the
+// specification of MCP requires ("Progress"). There is at most one notification in each
+// progressInterval. A timer sends waiting text at the end of the interval, even if the program
+// prints nothing more.
 type progress struct {
 	send func(text string, bytes uint64)
 
 	mu      sync.Mutex
-	total   uint64
+	total   uint64    // bytes whose text was sent, waits or was dropped; without rest
 	text    []byte    // waiting to be sent, whole characters
 	skipped uint64    // bytes dropped before text
 	rest    [2][]byte // of each stream: an incomplete character
@@ -38,7 +40,6 @@ func (p *progress) add(o executor.Output) error {
 	data := append(*rest, o.Data...)
 	whole := wholeRunes(data)
 	*rest = bytes.Clone(data[whole:])
-	p.total += uint64(len(o.Data))
 	p.put(data[:whole])
 	p.soon()
 	return nil
@@ -46,6 +47,7 @@ func (p *progress) add(o executor.Output) error {
 
 // put adds to the waiting text. If that becomes too long, it drops the oldest part.
 func (p *progress) put(data []byte) {
+	p.total += uint64(len(data))
 	p.text = append(p.text, bytes.ToValidUTF8(data, []byte("\uFFFD"))...)
 	if over := len(p.text) - maxProgressText; over > 0 {
 		for over < len(p.text) && !utf8.RuneStart(p.text[over]) {

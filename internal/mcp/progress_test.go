@@ -69,19 +69,25 @@ func TestProgressNotes(t *testing.T) {
 			out(p, "\xa4\xf0\x9f")
 			time.Sleep(time.Second)
 			out(p, "\x98\x80")
-		}, []note{{"x", 2, 0}, {"ä", 5, time.Second}, {"😀", 7, 2 * time.Second}}},
+		}, []note{{"x", 1, 0}, {"ä", 3, time.Second}, {"😀", 7, 2 * time.Second}}},
 		{"characters of two streams", func(p *progress) {
 			out(p, "\xc3")
 			errs(p, "\xe2\x82")
 			out(p, "\xa4")
 			errs(p, "\xac")
-		}, []note{{"ä", 4, 0}, {"€", 5, 0}}},
-		{"invalid UTF-8", func(p *progress) { out(p, "a\xff\xfeb\xc3"); time.Sleep(time.Second) }, []note{{"a\uFFFDb", 5, 0}, {"\uFFFD", 5, time.Second}}},
+		}, []note{{"ä", 2, 0}, {"€", 5, 0}}},
+		{"invalid UTF-8", func(p *progress) { out(p, "a\xff\xfeb\xc3"); time.Sleep(time.Second) }, []note{{"a\uFFFDb", 4, 0}, {"\uFFFD", 5, time.Second}}},
 		{"nothing", func(p *progress) { out(p, "") }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := noted(t, tt.program); fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			got := noted(t, tt.program)
+			if fmt.Sprint(got) != fmt.Sprint(tt.want) {
 				t.Errorf("got  %v\nwant %v", got, tt.want)
+			}
+			for i := range got {
+				if i > 0 && got[i].bytes <= got[i-1].bytes {
+					t.Errorf("%d bytes after %d, want more", got[i].bytes, got[i-1].bytes)
+				}
 			}
 		})
 	}
