@@ -8,7 +8,8 @@ import (
 )
 
 // An ExitError means that the program did not succeed: it exited with a code other than
-// zero, a signal or limit ended it, or it was cancelled.
+// zero, a signal or limit ended it, or it was cancelled. An outcome EXITED without an exit
+// code breaks the protocol and counts as a failure, too.
 type ExitError struct {
 	// ID is the execution's id.
 	ID string
@@ -24,6 +25,9 @@ func (e *ExitError) Error() string {
 	o := e.Outcome
 	switch o.GetEnd() {
 	case pb.End_END_EXITED:
+		if o.ExitCode == nil {
+			return "exited, but the daemon did not say with which exit code"
+		}
 		return fmt.Sprintf("exit status %d", o.GetExitCode())
 	case pb.End_END_SIGNALED:
 		return "signal: " + o.GetSignal()
@@ -45,7 +49,7 @@ func (e *ExitError) Error() string {
 }
 
 // ExitCode returns the program's exit code, -N if signal N ended it, 124 if it
-// timed out, and -1 if no program ran.
+// timed out, and -1 if no program ran or the daemon did not say.
 func (e *ExitError) ExitCode() int {
 	if e.Outcome.ExitCode == nil {
 		return -1
@@ -72,7 +76,7 @@ func (e *DaemonError) Error() string {
 // outcomeError returns the error of Wait for an outcome, or nil for success.
 func outcomeError(id string, o *pb.Outcome) error {
 	switch {
-	case o.GetEnd() == pb.End_END_EXITED && o.GetExitCode() == 0:
+	case o.GetEnd() == pb.End_END_EXITED && o.ExitCode != nil && *o.ExitCode == 0:
 		return nil
 	case o.GetEnd() == pb.End_END_SETUP_FAILED, o.GetEnd() == pb.End_END_DAEMON_LOST:
 		return &DaemonError{ID: id, Outcome: o}

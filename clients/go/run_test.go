@@ -83,6 +83,7 @@ func TestEnds(t *testing.T) {
 	}{
 		{&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(0)}, "", 0},
 		{&pb.Outcome{End: pb.End_END_EXITED, ExitCode: proto.Int32(124)}, "exit status 124", 124},
+		{&pb.Outcome{End: pb.End_END_EXITED}, "exited, but the daemon did not say with which exit code", -1},
 		{&pb.Outcome{End: pb.End_END_SIGNALED, ExitCode: proto.Int32(-11), Signal: "SIGSEGV"}, "signal: SIGSEGV", -11},
 		{&pb.Outcome{End: pb.End_END_TIMED_OUT, ExitCode: proto.Int32(124), TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_WALL}}, "timed out: wall time", 124},
 		{&pb.Outcome{End: pb.End_END_TIMED_OUT, TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_QUEUE}}, "timed out: waiting for a slot", -1},

@@ -43,12 +43,12 @@ func quoteAll(words []string) string {
 }
 
 // notices adds the facts on stderr that the output lacks: how the program ended, if it did
-// not exit; truncated streams; refused artifacts; advice.
+// not exit with a code; truncated streams; refused artifacts; advice.
 func (a *app) notices(id string, o *pb.Outcome) {
 	if a.json {
 		return // it is all in the last event
 	}
-	if o.GetEnd() != pb.End_END_EXITED {
+	if o.GetEnd() != pb.End_END_EXITED || o.ExitCode == nil {
 		a.note("execution %s: %s", id, endText(o))
 	}
 	a.truncated(id, "stdout", o.GetStdout())

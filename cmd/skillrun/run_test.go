@@ -43,6 +43,7 @@ func TestRunExitCodes(t *testing.T) {
 	}{
 		{"success", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(0)}, 0, ""},
 		{"its own 124", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(124)}, 124, ""},
+		{"no code", &pb.Outcome{End: pb.End_END_EXITED}, 125, "skillrun: execution e1: exited, but the daemon did not say with which exit code\n"},
 		{"255", &pb.Outcome{End: pb.End_END_EXITED, ExitCode: code(255)}, 255, ""},
 		{"signal", &pb.Outcome{End: pb.End_END_SIGNALED, ExitCode: code(-11), Signal: "SIGSEGV"}, 139, "skillrun: execution e1: signal: SIGSEGV\n"},
 		{"timeout", &pb.Outcome{End: pb.End_END_TIMED_OUT, ExitCode: code(124), TimedOut: true, Evidence: &pb.Evidence{Deadline: pb.Deadline_DEADLINE_WALL}, Advice: "Raise wall_time."}, 124,

@@ -108,7 +108,8 @@ class ProgramError(SkillrunError):
 
     @property
     def exit_code(self) -> Optional[int]:
-        """The program's exit code, -N for signal N, 124 if it timed out, None if none ran."""
+        """The program's exit code, -N for signal N, 124 if it timed out, None if none ran or the
+        daemon did not say."""
         return self.outcome.exit_code if self.outcome.HasField("exit_code") else None
 
 
@@ -198,7 +199,8 @@ def broken(error: CallError) -> bool:
 
 def outcome_error(execution_id: str, outcome: pb.Outcome) -> Optional[SkillrunError]:
     """Returns the exception for an outcome, or None for success."""
-    if outcome.end == pb.END_EXITED and outcome.exit_code == 0:
+    # An exit code that is not set reads as 0. It breaks the protocol, so it is no success.
+    if outcome.end == pb.END_EXITED and outcome.HasField("exit_code") and outcome.exit_code == 0:
         return None
     if outcome.end in (pb.END_SETUP_FAILED, pb.END_DAEMON_LOST):
         return ExecutionLost(execution_id, outcome)
@@ -209,7 +211,9 @@ def describe(outcome: pb.Outcome) -> str:
     """Returns one line that says how an execution ended."""
     evidence = outcome.evidence
     text = end_word(outcome.end)
-    if outcome.end == pb.END_EXITED:
+    if outcome.end == pb.END_EXITED and not outcome.HasField("exit_code"):
+        text = "exited, but the daemon did not say with which exit code"
+    elif outcome.end == pb.END_EXITED:
         text = f"exit status {outcome.exit_code}"
     elif outcome.end == pb.END_SIGNALED:
         text = f"signal: {outcome.signal}"

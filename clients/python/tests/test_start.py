@@ -327,6 +327,7 @@ class Refusals(Case):
     def test_ends_of_programs(self):
         for end, fields, kind, text in (
             (pb.END_EXITED, {"exit_code": 2, "advice": "look"}, skillrun.ProgramError, "exit status 2; look"),
+            (pb.END_EXITED, {}, skillrun.ProgramError, "exited, but the daemon did not say with which exit code"),
             (pb.END_SIGNALED, {"exit_code": -9, "signal": "SIGKILL"}, skillrun.ProgramError, "signal: SIGKILL"),
             (pb.END_TIMED_OUT, {"exit_code": 124}, skillrun.ProgramError, "timed out: wall time"),
             (pb.END_OOM_KILLED, {}, skillrun.ProgramError, "oom killed"),
