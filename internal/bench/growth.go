@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
@@ -15,6 +14,9 @@ import (
 // growSamples is the number of samples for each of the two sizes.
 // The two sizes differ by little if all is well, so they need many samples.
 const growSamples = 200
+
+// growStarts is the number of timed starts of each of the two daemons.
+const growStarts = 7
 
 // against compares `true` through two clients.
 func (r *run) against(name string, row *Row, large, small func() error) error {
@@ -32,26 +34,43 @@ func (r *run) against(name string, row *Row, large, small func() error) error {
 }
 
 // twoDaemons compares a daemon with a large directory with one with a small directory.
-// Both daemons run at the same time, so that their requests take turns. The larger one
-// starts first, and is idle while the start of the smaller one is timed.
+// Their starts take turns, and no other daemon runs meanwhile: a neighbour, even an idle one,
+// takes memory and processor time. Then both run at the same time, so that their requests take
+// turns.
 func (r *run) twoDaemons(name string, rows rowSet, large, small string) error {
-	began := time.Now()
+	if err := r.startTurns(name+"-ready", rows[name+"-ready"], large, small); err != nil {
+		return err
+	}
 	big, err := r.start(large)
 	if err != nil {
 		return err
 	}
-	bigReady := time.Since(began)
-	began = time.Now()
 	little, err := r.start(small)
 	if err != nil {
 		return errors.Join(err, big.stop())
 	}
-	littleReady := time.Since(began)
-	rows[name+"-ready"].setRatio(float64(bigReady)/1e6, float64(littleReady)/1e6, 1)
 	err = r.against(name, rows[name],
 		func() error { return trueProgram.request(r.ctx, big.client) },
 		func() error { return trueProgram.request(r.ctx, little.client) })
 	return errors.Join(err, big.stop(), little.stop())
+}
+
+// startTurns compares the starts of daemons in two directories.
+func (r *run) startTurns(name string, row *Row, large, small string) error {
+	dirs := []string{large, small}
+	times := make([][]float64, len(dirs))
+	for range r.samples(growStarts) {
+		for i, dir := range dirs {
+			t, err := r.startTime(dir)
+			if err != nil {
+				return err
+			}
+			times[i] = append(times[i], t)
+		}
+	}
+	r.report.keep(name, "ms", []*subject{{name: "large"}, {name: "small"}}, times)
+	row.setPairs(times[0], times[1], 0.5)
+	return nil
 }
 
 // growRecord compares a daemon with a long record with one with a short record.

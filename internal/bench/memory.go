@@ -78,7 +78,7 @@ func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 	}
 	all := make([]*sleeper, n)
 	began := time.Now()
-	err = r.each(n, startWidth, func(ctx context.Context, i int) error {
+	err = r.each(n, startWidth, func(_ context.Context, i int) (err error) {
 		all[i], err = startSleeper(r.ctx, clients[i%len(clients)])
 		return err
 	})
