@@ -155,7 +155,7 @@ func (s *Store) checkSystem(sk *skill.Skill, image runtime.Image) error {
 		if !r.System {
 			continue
 		}
-		ok, err := s.systemOf(image).has(r.Text)
+		ok, err := s.systemOf(image).Has(r.Text)
 		if err != nil {
 			return err
 		}
@@ -167,6 +167,24 @@ func (s *Store) checkSystem(sk *skill.Skill, image runtime.Image) error {
 		return &SystemPackagesError{Skill: sk.Name, Packages: missing, Image: image.Name}
 	}
 	return nil
+}
+
+// systemOf are the packages of the system that an image, or this machine, has.
+// The zero Image means this machine, whose programs are looked up anew each time. An image
+// doesn't change, so its programs are known from the start.
+func (s *Store) systemOf(image runtime.Image) *runtime.SystemPackages {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.system[image]
+	if p == nil { // as many as the daemon has images
+		root, find := s.rootfs(image), image.Program
+		if image == (runtime.Image{}) {
+			find = func(name string) (string, bool) { return runtime.Program(root, name) }
+		}
+		p = runtime.NewSystemPackages(root, func(name string) bool { _, ok := find(name); return ok })
+		s.system[image] = p
+	}
+	return p
 }
 
 // checked answers from memory if the same was asked before and went well, and
@@ -219,7 +237,7 @@ func (s *Store) stamp(u Use) string {
 	if u.Image != (runtime.Image{}) {
 		return "" // an image does not change
 	}
-	stamp := stampOf([]string{filepath.Join(s.config.Rootfs, filepath.Dir(dpkgStatus)), filepath.Join(s.config.Rootfs, "usr/local/bin")})
+	stamp := stampOf([]string{filepath.Join(s.config.Rootfs, filepath.Dir(runtime.DpkgStatus)), filepath.Join(s.config.Rootfs, "usr/local/bin")})
 	if !u.RunsPython {
 		return stamp
 	}

@@ -253,7 +253,7 @@ func TestCheckCantRead(t *testing.T) {
 	if _, err := r.store().Acquire(u); err == nil || errors.As(err, &missing) {
 		t.Errorf("got %v, want an error of ours", err)
 	}
-	r = newRootfs(t, map[string]string{"var/lib/dpkg/status": strings.Repeat("x", maxStatusLine+1), "usr/x": ""})
+	r = newRootfs(t, map[string]string{"var/lib/dpkg/status": strings.Repeat("x", 1<<20+1), "usr/x": ""})
 	u = Use{Tenant: "acme", Skill: newSkill(t, "system_packages: [jq]\n", nil)}
 	var system *SystemPackagesError
 	if _, err := r.store().Acquire(u); err == nil || errors.As(err, &system) {

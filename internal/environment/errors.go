@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/runtime"
 )
 
 // PackagesError: Python packages that a skill needs are not there.
@@ -41,7 +43,7 @@ func (e *SystemPackagesError) Error() string {
 func (e *SystemPackagesError) Fix() string {
 	var names []string
 	for _, p := range e.Packages {
-		if name := systemName(p); name != "" {
+		if name := runtime.SystemName(p); name != "" {
 			names = append(names, name)
 		}
 	}

@@ -92,9 +92,9 @@ type Store struct {
 	config  Config
 	index   *url.URL
 	machine string
-	system  map[runtime.Image]*systemPackages // guarded by mu
-	stall   time.Duration                     // of downloads
-	roots   *x509.CertPool                    // nil: the machine's
+	system  map[runtime.Image]*runtime.SystemPackages // guarded by mu
+	stall   time.Duration                             // of downloads
+	roots   *x509.CertPool                            // nil: the machine's
 
 	// A build takes a slot while its sandbox runs. So all builds together have at most
 	// maxBuilds times Config.MemoryBytes.
@@ -141,7 +141,7 @@ func Open(c Config) (*Store, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		config: c, stall: stallTimeout, machine: machine(), system: map[runtime.Image]*systemPackages{},
+		config: c, stall: stallTimeout, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
 		slots: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())

@@ -146,6 +146,12 @@ func (c *check) program(name string) bool {
 	if name == "python" || name == "python3" { // the daemon brings one
 		return true
 	}
+	return c.onPath(name)
+}
+
+// onPath reports whether the machine has a program of that name on a sandbox's PATH. c.machine
+// must not be nil.
+func (c *check) onPath(name string) bool {
 	if c.machine.Rootfs == "" && c.machine.Runtimes != nil {
 		_, ok := c.machine.Runtimes.Image().Program(name)
 		return ok

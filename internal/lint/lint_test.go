@@ -71,7 +71,7 @@ func machine(t *testing.T) *Machine {
 		"usr/lib/python3/dist-packages/PyYAML-6.0.egg-info":                 "",
 		"usr/lib/python3.11/dist-packages/ruamel.yaml-0.1.dist-info/RECORD": "",
 		"usr/lib/python3.10/dist-packages/older-1.dist-info/RECORD":         "",
-		"var/lib/dpkg/status": "Package: poppler-utils\nStatus: install ok installed\n\nPackage: gone\nStatus: deinstall ok config-files\n",
+		"var/lib/dpkg/status": "Package: poppler-utils\nStatus: install ok installed\n\nPackage: gone\nStatus: deinstall ok config-files\n\nPackage: mawk\nStatus: hold ok installed\nProvides: awk (= 1), more\n",
 	}.write(t, root)
 	set, err := runtime.Discover(t.Context(), runtime.Config{Rootfs: root})
 	if err != nil {

@@ -1,10 +1,7 @@
 package lint
 
 import (
-	"bufio"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -12,9 +9,6 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
-
-// maxDpkgLine bounds a line of dpkg's status file, in bytes.
-const maxDpkgLine = 1 << 20
 
 // packages compares the declared packages and the imports of the Python code.
 // Without a machine only the rules that need none run: unpinned and undeclared packages.
@@ -29,7 +23,12 @@ func (c *check) packages() error {
 	declared := map[string][]string{} // normal names, by the script that they are for
 	for _, r := range c.skill.Requirements() {
 		if r.System {
-			if here != nil && !here.system[r.Text] && !c.program(r.Text) {
+			if here == nil {
+				continue
+			}
+			if ok, err := here.system.Has(r.Text); err != nil {
+				return err
+			} else if !ok {
 				c.warn(r.File, r.Line, RuleSystemMissing, "the system package %s is not on this machine: install it where the daemon runs, skillrun installs none", r.Text)
 			}
 			continue
@@ -167,18 +166,13 @@ var brings = map[string]string{
 // installed has a machine's packages: those on its Python's path, and Debian's.
 type installed struct {
 	python runtime.Packages
-	system map[string]bool
+	system *runtime.SystemPackages
 }
 
 // Both are read anew for each skill, since an operator installs packages between two runs.
 func (c *check) installed() (*installed, error) {
-	in := &installed{}
-	var err error
-	if in.python, err = c.pythonPackages(); err != nil {
-		return nil, err
-	}
-	in.system, err = dpkgPackages(c.rootfs())
-	return in, err
+	python, err := c.pythonPackages()
+	return &installed{python, runtime.NewSystemPackages(c.rootfs(), c.onPath)}, err
 }
 
 // pythonPackages returns the packages that an execution finds without an environment. If the
@@ -215,35 +209,4 @@ func (c *check) rootfs() string {
 		return c.machine.Runtimes.Image().Rootfs()
 	}
 	return c.machine.rootfs()
-}
-
-// dpkgPackages reads which Debian packages are installed. Without dpkg there is
-// none.
-// A nil map means that nothing is known to be installed. A file that this user can't read
-// counts as missing.
-func dpkgPackages(rootfs string) (map[string]bool, error) {
-	f, err := runtime.OpenInside(rootfs, "var/lib/dpkg/status")
-	if err != nil {
-		if os.IsNotExist(err) || os.IsPermission(err) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	defer f.Close()
-	if fi, err := f.Stat(); err != nil || fi.Mode()&fs.ModeType != 0 {
-		return nil, err
-	}
-	found := map[string]bool{}
-	name := ""
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxDpkgLine)
-	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), "Package: "); ok {
-			name = value
-		}
-		if lines.Text() == "Status: install ok installed" {
-			found[name] = true
-		}
-	}
-	return found, lines.Err()
 }

@@ -1,6 +1,8 @@
 package lint
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -25,11 +27,26 @@ func TestPackageMissingText(t *testing.T) {
 	}
 }
 
+// Without dpkg a name that is no program can't be judged, so nothing is said, and an execution
+// isn't refused either.
+func TestSystemPackagesWithoutDpkg(t *testing.T) {
+	m := machine(t)
+	if err := os.Remove(filepath.Join(m.Rootfs, "var/lib/dpkg/status")); err != nil {
+		t.Fatal(err)
+	}
+	list, err := Dir(skillDir(t, files{"SKILL.md": md("system_packages: [ffmpeg, jq]", "")}), m)
+	if err != nil || len(list) != 0 {
+		t.Errorf("got %v, %v, want nothing", list, err)
+	}
+}
+
 var packageRows = []row{
 	{"packages that are there", files{"SKILL.md": md("python_packages: [\"pandas>=1.5,<3\", \"PyYAML==6.0\", \"ruamel.yaml~=0.1\"]\nsystem_packages: [git, poppler-utils]", ""), "scripts/a.py": "import pandas as pd, numpy\nimport yaml\nfrom ruamel.yaml import YAML\n"}, nil},
 	{"packages missing", files{"SKILL.md": md("python_packages:\n  - polars==1.0\n  - older==1\nsystem_packages:\n  - ffmpeg\n  - gone", "")}, []string{
 		"warning package-missing SKILL.md:5", "warning package-missing SKILL.md:6", "warning system-package-missing SKILL.md:8", "warning system-package-missing SKILL.md:9",
 	}},
+	// As an execution judges them.
+	{"system packages by other names", files{"SKILL.md": md("system_packages:\n  - jq>=1.6\n  - mawk\n  - awk\n  - Poppler-utils (for PDF)\n  - '!'", "")}, []string{"warning system-package-missing SKILL.md:9"}},
 	{"packages of another Python", files{"SKILL.md": md("python: embedded\npython_packages: [pandas==1.5.3]", "")}, []string{"warning package-missing SKILL.md:5"}},
 	{"packages in other versions", files{"SKILL.md": md("python_packages:\n  - pandas>=2,<3\n  - PyYAML==9\n  - ruamel.yaml~=1.0", "")}, []string{
 		"warning package-missing SKILL.md:5", "warning package-missing SKILL.md:6", "warning package-missing SKILL.md:7",

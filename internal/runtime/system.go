@@ -1,4 +1,4 @@
-package environment
+package runtime
 
 import (
 	"bufio"
@@ -9,44 +9,26 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// dpkgStatus is Debian's list of installed packages.
-const dpkgStatus = "var/lib/dpkg/status"
+// DpkgStatus is Debian's list of installed packages, from the root of a file system.
+const DpkgStatus = "var/lib/dpkg/status"
 
 // maxStatusLine bounds a line of it.
 const maxStatusLine = 1 << 20
 
 var systemNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
 
-// systemName is the name in a text such as "jq", "jq>=1.6" or "jq (for JSON)".
-func systemName(text string) string { return systemNames.FindString(strings.TrimSpace(text)) }
+// SystemName is the name in a text such as "jq", "jq>=1.6" or "jq (for JSON)". It is empty if
+// the text has none. Versions are not judged.
+func SystemName(text string) string { return systemNames.FindString(strings.TrimSpace(text)) }
 
-// systemOf are the packages of the system that an image, or this machine, has.
-// The zero Image means this machine, whose programs are looked up anew each time. An image
-// doesn't change, so its programs are known from the start.
-func (s *Store) systemOf(image runtime.Image) *systemPackages {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.system[image]
-	if p == nil { // as many as the daemon has images
-		p = &systemPackages{root: s.rootfs(image), program: image.Program}
-		if image == (runtime.Image{}) {
-			p.program = func(name string) (string, bool) { return runtime.Program(p.root, name) }
-		}
-		s.system[image] = p
-	}
-	return p
-}
-
-// systemPackages knows which packages of the system are there.
+// SystemPackages knows which packages of the system are there.
 // There is one for each root file system. A name counts if it is installed, or if an
 // installed package provides it.
-type systemPackages struct {
+type SystemPackages struct {
 	root    string
-	program func(name string) (string, bool)
+	program func(name string) bool
 
 	// mu guards the fields below and is held while the file is read, so that parallel
 	// executions read it once.
@@ -55,15 +37,21 @@ type systemPackages struct {
 	have map[string]bool // nil: the machine has no such file
 }
 
-// has reports whether a program of that name is on a sandbox's PATH or a package
+// NewSystemPackages returns the packages of a root file system. program reports whether a
+// program of that name is on a sandbox's PATH there.
+func NewSystemPackages(root string, program func(name string) bool) *SystemPackages {
+	return &SystemPackages{root: root, program: program}
+}
+
+// Has reports whether a program of that name is on a sandbox's PATH or a package
 // of that name is installed. On a machine without dpkg a name that is no program
 // can't be judged and counts as there.
-func (s *systemPackages) has(text string) (bool, error) {
-	name := systemName(text)
+func (s *SystemPackages) Has(text string) (bool, error) {
+	name := SystemName(text)
 	if name == "" {
 		return false, nil
 	}
-	if _, ok := s.program(name); ok {
+	if s.program(name) {
 		return true, nil
 	}
 	s.mu.Lock()
@@ -75,8 +63,8 @@ func (s *systemPackages) has(text string) (bool, error) {
 }
 
 // refresh reads the status file again if it has changed.
-func (s *systemPackages) refresh() error {
-	f, err := runtime.OpenInside(s.root, dpkgStatus)
+func (s *SystemPackages) refresh() error {
+	f, err := OpenInside(s.root, DpkgStatus)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.have = nil
 		return nil
@@ -109,7 +97,7 @@ func (s *systemPackages) refresh() error {
 			}
 		case "Provides":
 			for _, p := range strings.Split(value, ",") {
-				if n := systemName(p); n != "" && have[name] {
+				if n := SystemName(p); n != "" && have[name] {
 					have[n] = true
 				}
 			}
