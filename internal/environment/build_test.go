@@ -59,3 +59,13 @@ func TestPreparedPackagesRun(t *testing.T) {
 		t.Errorf("left behind: %v", got)
 	}
 }
+
+// A user reads what to do. Only a bound that has a key of the configuration names it.
+func TestTooLargeErrorHelps(t *testing.T) {
+	for what, key := range map[string]bool{"bytes": true, "files": false} {
+		err := buildFailure(&plan{skill: "demo"}, &errOversize{what, 7})
+		if got := err.Error(); !strings.Contains(got, "more than 7 "+what) || !strings.Contains(got, "declare fewer") || strings.Contains(got, "environments.bytes") != key {
+			t.Errorf("%s: got %q", what, got)
+		}
+	}
+}

@@ -124,7 +124,11 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("environment of skill '%s': more than %d %s; see environments.bytes in the daemon's configuration", e.Skill, e.Limit, e.What)
+	help := "declare fewer or smaller packages, or raise environments.bytes in the daemon's configuration"
+	if e.What != "bytes" { // a bound of the daemon, without a key
+		help = "declare fewer or smaller packages; this bound is fixed"
+	}
+	return fmt.Sprintf("environment of skill '%s': more than %d %s; %s", e.Skill, e.Limit, e.What, help)
 }
 
 // BusyError: too many builds at once.
