@@ -170,7 +170,7 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if err != nil {
 		return frozen{}, err
 	}
-	defer os.RemoveAll(inputs)
+	defer s.discard(inputs)
 	spec, err := s.spec(p, inputs)
 	if err != nil {
 		return frozen{}, err
@@ -327,7 +327,8 @@ func (s *Store) buildInputs(p *plan) (string, error) {
 		readable(dir),
 	)
 	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(dir))
+		s.discard(dir)
+		return "", err
 	}
 	return dir, nil
 }

@@ -2,9 +2,13 @@ package environment
 
 import (
 	"errors"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/sandbox"
@@ -67,5 +71,40 @@ func TestTooLargeErrorHelps(t *testing.T) {
 		if got := err.Error(); !strings.Contains(got, "more than 7 "+what) || !strings.Contains(got, "declare fewer") || strings.Contains(got, "environments.bytes") != key {
 			t.Errorf("%s: got %q", what, got)
 		}
+	}
+}
+
+// A directory that can't be removed after a failed build goes when the next build starts.
+func TestNextBuildRemovesWhatIsStuck(t *testing.T) {
+	x := newIndex(t, base)
+	s := newStore(t, x.from)
+	stuck := ""
+	x.handle = func(w http.ResponseWriter, _ *http.Request) bool {
+		found, err := filepath.Glob(filepath.Join(s.config.Dir, newPrefix+"*", rootName))
+		if err != nil || len(found) != 1 {
+			t.Errorf("builds %v, %v; want one", found, err)
+		} else if err := unix.Mount("none", found[0], "tmpfs", 0, ""); err != nil { // a mount point can't be removed: EBUSY, rmdir(2)
+			t.Error(err)
+		} else {
+			stuck = found[0]
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	}
+	sk := newSkill(t, "python_packages: [skbase]\n", nil)
+	var failed *IndexError
+	if _, log, err := prepare(t, s, "acme", sk, runtime.System); !errors.As(err, &failed) {
+		t.Fatalf("got %v, want an IndexError\n%s", err, log)
+	}
+	if got := left(t, s); len(got) != 1 {
+		t.Errorf("left behind: %v; want what could not be removed, or this test shows nothing", got)
+	}
+	if err := unix.Unmount(stuck, 0); err != nil {
+		t.Fatal(err)
+	}
+	x.handle = nil
+	mustPrepare(t, s, "acme", sk, runtime.System)
+	if got := left(t, s); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
 	}
 }

@@ -66,11 +66,9 @@ type manifestFile struct {
 }
 
 // building is an environment in the making.
-// It is not in any list: until publish only its build knows it, and load removes it after a
-// crash.
+// It is not in any list: until publish only its build knows it. The build discards it after an
+// error, and load removes it after a crash.
 type building struct{ dir, root string }
-
-func (b building) remove() error { return os.RemoveAll(b.dir) }
 
 // newDir makes a directory for a build. It lies in the store, so that publish can rename it:
 // rename(2) doesn't cross file systems.
@@ -81,7 +79,8 @@ func (s *Store) newDir() (building, error) {
 	}
 	b := building{dir, filepath.Join(dir, rootName)}
 	if err := errors.Join(os.Mkdir(b.root, 0o755), os.Chmod(b.root, 0o755)); err != nil {
-		return b, errors.Join(err, b.remove())
+		s.discard(dir)
+		return building{}, err
 	}
 	return b, nil
 }
@@ -381,8 +380,24 @@ func (s *Store) drop(t *tenant, k *kept) error {
 	return nil
 }
 
+// discard removes a directory that no list has: what a build needed, or left after an error.
+func (s *Store) discard(dir string) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.trash = append(s.trash, dir)
+}
+
+// discardAgain removes the directories whose removal has failed. That was for want of
+// descriptors, for example, and may succeed now.
+func (s *Store) discardAgain() {
+	s.mu.Lock()
+	defer s.unlock()
+	s.trash = append(s.trash, s.stuck...)
+	s.stuck = nil
+}
+
 // unlock releases the lock, then removes retired environments: removing a large tree takes
-// time.
+// time. What can't be removed is kept in mind for the next build.
 // Every function that can put something into trash ends with it instead of mu.Unlock.
 func (s *Store) unlock() {
 	trash := s.trash
@@ -390,7 +405,10 @@ func (s *Store) unlock() {
 	s.mu.Unlock()
 	for _, dir := range trash {
 		if err := os.RemoveAll(dir); err != nil {
-			s.config.Log.Error("environment not removed", "dir", dir, "err", err)
+			s.config.Log.Error("environment not removed; the next build tries again", "dir", dir, "err", err)
+			s.mu.Lock()
+			s.stuck = append(s.stuck, dir)
+			s.mu.Unlock()
 		}
 	}
 }

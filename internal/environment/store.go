@@ -111,6 +111,7 @@ type Store struct {
 	library map[string]bool       // what inLibrary remembers
 	over    bool                  // more than fits is in use
 	trash   []string              // directories without a name, to be removed without the lock
+	stuck   []string              // those whose removal has failed
 }
 
 // A tenant's environments by digest, and the digest that is prepared for each key.
@@ -347,7 +348,7 @@ func (s *Store) leave(key flightKey, f *flight) {
 
 // make builds and publishes.
 // A caller that waits for a slot has no sandbox and no directory yet. After an error the
-// directory is removed.
+// directory is discarded.
 func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (Environment, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -355,6 +356,7 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 		return Environment{}, ctx.Err()
 	}
 	defer func() { <-s.slots }()
+	s.discardAgain()
 	began := time.Now()
 	dir, err := s.newDir()
 	if err != nil {
@@ -362,14 +364,16 @@ func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (En
 	}
 	result, err := s.build(ctx, p, dir.root, f)
 	if err != nil {
-		return Environment{}, errors.Join(err, dir.remove())
+		s.discard(dir.dir)
+		return Environment{}, err
 	}
 	env := Environment{
 		Digest: result.digest, Packages: result.packages, SizeBytes: result.size,
 		Python: pythonIn(p.python.Python, p.python.Image), BuildTime: time.Since(began),
 	}
 	if err := s.publish(key, dir, env, func() bool { return f.replace }); err != nil {
-		return Environment{}, errors.Join(err, dir.remove())
+		s.discard(dir.dir)
+		return Environment{}, err
 	}
 	s.config.Log.Info("environment built", "tenant", key.tenant, "skill", p.skill, "digest", env.Digest, "bytes", env.SizeBytes,
 		"packages", len(env.Packages), "took_ms", env.BuildTime.Milliseconds())
