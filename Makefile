@@ -104,13 +104,13 @@ test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandb
 	done
 	@CGROUP2_RUN='$(RUN)' CGROUP2_FLAGS='$(FLAGS)' bash .ci/cgroup2/run.sh
 
-# Undefined behaviour becomes an illegal instruction, which ends the sandbox. This needs no
-# library, so it works in a static program, before main, and in libcontainer's C code.
-SANITIZED := CGO_CFLAGS='-O2 -g -fsanitize=undefined -fsanitize-undefined-trap-on-error' \
-	go test -count=1 -timeout 20m -tags $(TAGS) -ldflags '$(LDFLAGS)'
+# A wrong access to memory aborts, and undefined behaviour becomes an illegal instruction.
+# Both end the sandbox. The binary is not static, because AddressSanitizer cannot be.
+SANITIZED := CGO_CFLAGS='-O1 -g -fsanitize=address,undefined -fsanitize-undefined-trap-on-error' CGO_LDFLAGS=-static-libasan \
+	go test -asan -count=1 -timeout 40m -tags $(TAGS)
 
 .PHONY: test-sanitize
-test-sanitize: packages-test ## Runs the sandbox's tests with C code that traps undefined behaviour, as root
+test-sanitize: packages-test ## Runs the sandbox's tests with AddressSanitizer and UBSan, as root
 	@$(SANITIZED) -run '$(or $(RUN),.)' ./sandbox ./sandbox/internal/pid1
 
 .PHONY: test-sanitize-short

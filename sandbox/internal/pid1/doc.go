@@ -14,7 +14,8 @@
 //	crash         a process that dies by a signal that dumps core (crash.c)
 //
 // init.c and zygote.c begin with their theories of operation. userns.c is no program: it makes
-// short children for functions of this package.
+// short children for functions of this package. sanitize.c has the options of the sanitizers, for
+// make test-sanitize.
 //
 // # The layers
 //

@@ -29,6 +29,7 @@ var parts = []struct {
 	{"init_probe", []string{"wire"}},
 	{"crash", nil},
 	{"userns", nil},
+	{"sanitize", nil},
 }
 
 // strays returns the uses of one part by another that parts does not allow.
