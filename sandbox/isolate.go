@@ -35,7 +35,7 @@ const timerSlack = 1_000_000
 // reach the namespace, so a daemon keeps no file system of the machine busy.
 // libcontainer starts sandboxes from the sealed copy instead of making a copy for
 // each. A program in a sandbox can't write to the daemon's binary through
-// /proc/self/exe. After Isolate the path of os.Executable is useless.
+// /proc/self/exe. After Isolate the path of os.Executable is useless, and the umask is 022.
 func Isolate() error {
 	if os.Getenv(isolatedVar) != "" && exeseal.IsSelfExeCloned() {
 		// The kernel named the process after a descriptor's number. This is the
@@ -68,6 +68,9 @@ func Isolate() error {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0); err != nil {
 		return fmt.Errorf("sandbox: timer slack: %w", err)
 	}
+	// Sandboxes enter the directories of their roots as other users. The second run inherits
+	// the umask (umask(2)). What others may not read has a mode of its own.
+	unix.Umask(0o022)
 	env := append(os.Environ(), isolatedVar+"=1")
 	err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", binary.Fd()), os.Args, env)
 	return fmt.Errorf("sandbox: execute again: %w", err)

@@ -35,6 +35,22 @@ func (d *running) untilOutput(ctx context.Context, req *pb.ExecuteRequest) (*pb.
 	}
 }
 
+// The umask that a daemon is started with closes no directory to scripts.
+func TestUmaskOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	writeHostileSkill(t, dir)
+	// Without a zygote, libcontainer makes every sandbox.
+	for _, extra := range []string{"", "prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}\n"} {
+		d := launch(t, dir, extra, "/bin/sh", "-c", `umask 077; exec "$@"`, "sh")
+		d.dial("unix://" + dir + "/s.sock")
+		d.waitServing()
+		d.run(code("hostile", "print(open('/skills/hostile/data/lock').read(), open('/etc/passwd').read()[:4])")).wantStdout(t, "x root\n")
+		d.run(shell("hostile", "ls / /etc /var /run >/dev/null && echo entered")).wantStdout(t, "entered\n")
+		d.stop()
+	}
+}
+
 func TestKilledDaemonLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
