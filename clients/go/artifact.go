@@ -18,13 +18,23 @@ import (
 // ErrCorrupt means that an artifact's bytes do not match its SHA-256 or size.
 var ErrCorrupt = errors.New("corrupt")
 
-// errEmptyPage ends a list that would have no end.
-var errEmptyPage = errors.New("protocol: a page without entries is not the last one")
+// Errors that end a list that would have no end.
+var (
+	errEmptyPage     = errors.New("protocol: a page without entries is not the last one")
+	errMoreArtifacts = errors.New("protocol: the daemon lists more artifacts than the outcome has")
+)
 
 // Artifacts yields the artifacts of an ended execution, sorted by path. It fetches them
-// page by page. After the first error the loop ends.
+// page by page. It yields at most as many as the outcome has: a caller may save each of them,
+// and a list without an end would fill the disk. After the first error the loop ends.
 func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
 	return func(yield func(*pb.Artifact, error) bool) {
+		execution, err := c.executions.Get(ctx, &pb.GetRequest{ExecutionId: id})
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		left := execution.GetOutcome().GetArtifactCount()
 		request := &pb.ListArtifactsRequest{ExecutionId: id, PageSize: 1000}
 		for {
 			page, err := c.executions.ListArtifacts(ctx, request)
@@ -33,6 +43,11 @@ func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifac
 				return
 			}
 			for _, a := range page.GetArtifacts() {
+				if left == 0 {
+					yield(nil, errMoreArtifacts)
+					return
+				}
+				left--
 				if !yield(a, nil) {
 					return
 				}

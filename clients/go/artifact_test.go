@@ -106,8 +106,15 @@ func TestDownloadErrors(t *testing.T) {
 	}
 }
 
+// counted answers Get with an outcome that has n artifacts.
+func counted(n uint64) func(*pb.GetRequest) (*pb.Execution, error) {
+	return func(*pb.GetRequest) (*pb.Execution, error) {
+		return &pb.Execution{Outcome: &pb.Outcome{ArtifactCount: n}}, nil
+	}
+}
+
 func TestArtifactPages(t *testing.T) {
-	f := &fake{list: func(r *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+	f := &fake{get: counted(4), list: func(r *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 		switch r.GetPageToken() {
 		case "":
 			return &pb.ListArtifactsResponse{Artifacts: []*pb.Artifact{{Path: "a"}, {Path: "b"}}, NextPageToken: "2"}, nil
@@ -135,9 +142,35 @@ func TestArtifactPages(t *testing.T) {
 	}
 }
 
+// A list that repeats itself ends after as many artifacts as the outcome has.
+func TestMoreArtifactsThanTheOutcomeHas(t *testing.T) {
+	c := (&fake{get: counted(3), list: func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+		return &pb.ListArtifactsResponse{Artifacts: []*pb.Artifact{{Path: "a"}, {Path: "b"}}, NextPageToken: "again"}, nil
+	}}).dial(t)
+	n := 0
+	var err error
+	for _, err = range c.Artifacts(t.Context(), "e1") {
+		if n++; err == nil && n > 3 {
+			t.Fatalf("artifact %d of 3", n)
+		}
+	}
+	if !errors.Is(err, errMoreArtifacts) {
+		t.Errorf("got %v, want %v", err, errMoreArtifacts)
+	}
+	c = (&fake{list: func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+		t.Error("a list of what is not known")
+		return nil, nil
+	}}).dial(t)
+	for _, err = range c.Artifacts(t.Context(), "e1") {
+	}
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("without an outcome: got %v, want the error of Get", err)
+	}
+}
+
 // A list of empty pages without a last one ends.
 func TestArtifactPagesWithoutEnd(t *testing.T) {
-	c := (&fake{list: func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+	c := (&fake{get: counted(1), list: func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 		return &pb.ListArtifactsResponse{NextPageToken: "more"}, nil
 	}}).dial(t)
 	var err error

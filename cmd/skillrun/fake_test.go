@@ -319,9 +319,16 @@ func refusal(code codes.Code, reason, message string, details ...protoadapt.Mess
 	return st.Err()
 }
 
+// counted answers Get with an outcome that has n artifacts.
+func counted(n int) func(*pb.GetRequest) (*pb.Execution, error) {
+	return func(*pb.GetRequest) (*pb.Execution, error) {
+		return &pb.Execution{Outcome: &pb.Outcome{ArtifactCount: uint64(n)}}, nil
+	}
+}
+
 // withArtifacts gives a fake that has files to fetch.
 func (f *fake) withArtifacts(files map[string]string) *fake {
-	f.answers = map[string]any{"ListArtifacts": func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+	f.answers = map[string]any{"Get": counted(len(files)), "ListArtifacts": func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 		r := &pb.ListArtifactsResponse{}
 		for _, path := range sortedKeys(files) {
 			sum := sha256.Sum256([]byte(files[path]))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -223,12 +224,39 @@ func TestListsWithoutEnd(t *testing.T) {
 		"ListSkills": func(*pb.ListSkillsRequest) (*pb.ListSkillsResponse, error) {
 			return &pb.ListSkillsResponse{NextPageToken: "more"}, nil
 		},
+		"Get": counted(1),
 		"ListArtifacts": func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 			return &pb.ListArtifactsResponse{NextPageToken: "more"}, nil
 		},
 	}}
 	for _, args := range [][]string{{"ps"}, {"ps", "--all", "-n", "0"}, {"skills"}, {"artifacts", "e1"}} {
 		if got := f.client(t, nil, args...); got.code != codeFailed || !strings.Contains(got.stderr, "page without entries") {
+			t.Errorf("%v: got %+v, want %d", args, got, codeFailed)
+		}
+	}
+}
+
+// A list of artifacts that repeats itself does not fill the disk: no more are fetched than the
+// outcome has.
+func TestArtifactsWithoutEnd(t *testing.T) {
+	f := newRecord().exit(0).fake().withArtifacts(map[string]string{"a": "data", "b": "data"})
+	list := f.answers["ListArtifacts"].(func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error))
+	f.answers["ListArtifacts"] = func(r *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+		page, err := list(r)
+		page.NextPageToken = "again"
+		return page, err
+	}
+	fetch, fetched := f.artifact, 0
+	f.artifact = func(r *pb.GetArtifactRequest, s artifactServer) error {
+		if fetched++; fetched > 2 {
+			t.Errorf("artifact %d of 2 is fetched", fetched)
+			return errors.New("enough")
+		}
+		return fetch(r, s)
+	}
+	for _, args := range [][]string{{"artifacts", "-o", t.TempDir(), "e1"}, {"artifacts", "e1"}, {"run", "-o", t.TempDir(), "demo", "x.py"}} {
+		fetched = 0
+		if got := f.client(t, nil, args...); got.code != codeFailed || !strings.Contains(got.stderr, "more artifacts than the outcome has") {
 			t.Errorf("%v: got %+v, want %d", args, got, codeFailed)
 		}
 	}

@@ -23,6 +23,7 @@ func requestOf(t *testing.T, args ...string) *pb.ExecuteRequest {
 	f := answers("ListArtifacts", func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 		return &pb.ListArtifactsResponse{}, nil
 	})
+	f.answers["Get"] = counted(0)
 	f.execute = func(r *pb.ExecuteRequest, s eventServer) error {
 		request = r
 		return newRecord().exit(0).send(s, 0, 0)

@@ -134,6 +134,18 @@ class Pages(Case):
             list(client.skills())
         self.assertIn("page without entries", str(caught.exception))
 
+    def test_more_artifacts_than_the_outcome_has(self):
+        execution = pb.Execution(outcome=pb.Outcome(artifact_count=3))
+        page = pb.ListArtifactsResponse(artifacts=[artifact("a"), artifact("b")], next_page_token="again")
+        _, client = self.daemon(Get=lambda request, context: execution, ListArtifacts=lambda request, context: page)
+        found = []
+        with self.assertRaises(skillrun.CallError) as caught:
+            for each in client.artifacts("e1"):
+                found.append(each.path)
+                self.assertLess(len(found), 4)
+        self.assertEqual(found, ["a", "b", "a"])
+        self.assertIn("more artifacts than the outcome has", str(caught.exception))
+
     def test_a_delay_longer_than_any_clock(self):
         for delay in (1.5, 9e13):
             def busy(request, context):
