@@ -91,6 +91,8 @@ var pathsToWords = func() *strings.Replacer {
 			pairs = append(pairs, f.path, f.word)
 		}
 	}
+	// A field of the outcome, which 'skillrun show' prints line by line.
+	pairs = append(pairs, "artifacts_refused", "'skillrun show'")
 	return strings.NewReplacer(pairs...)
 }()
 

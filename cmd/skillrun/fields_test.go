@@ -111,6 +111,7 @@ func TestAdviceInTheUsersWords(t *testing.T) {
 		{"Raise limits.memory_bytes or limits.workspace_bytes.", "Raise --memory or --workspace."},
 		{"Try again with a longer queue_timeout.", "Try again with a longer --queue-timeout."},
 		{"Set an environment variable for the command.", "Set an environment variable for the command."},
+		{"Some files that it left in /workspace were not kept; artifacts_refused lists them with the reasons.", "Some files that it left in /workspace were not kept; 'skillrun show' lists them with the reasons."},
 	} {
 		if got := userWords(tt.advice); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
