@@ -28,9 +28,11 @@ libc = ctypes.CDLL(ctypes.util.find_library("c") or None)
 assert libc.getpid() == os.getpid()
 got = []
 signal.signal(signal.SIGALRM, lambda *_: got.append(1))
-signal.setitimer(signal.ITIMER_REAL, 0.01)
+# Again and again: an alarm just before pause does not end it.
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
 while not got:
     signal.pause()
+signal.setitimer(signal.ITIMER_REAL, 0)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
 os.kill(os.getpid(), signal.SIGUSR2)
 assert signal.sigtimedwait([signal.SIGUSR2], 20).si_signo == signal.SIGUSR2
