@@ -172,12 +172,13 @@ func TestMuchOutputAndInput(t *testing.T) { eachMaker(t, testMuchOutputAndInput)
 func testMuchOutputAndInput(t *testing.T, h *Host) {
 	const size = 50 << 20
 	var out, errs counting
-	p, err := h.Start(context.Background(), Spec{ID: "much", Program: bash("tee /dev/stderr"), Env: testEnv},
+	spec := Spec{ID: "much", Program: bash("tee /dev/stderr"), Env: testEnv, Limits: Limits{Wall: 5 * time.Minute}}
+	p, err := h.Start(context.Background(), spec,
 		IO{Stdin: io.LimitReader(&alphabet{}, size), Stdout: &out, Stderr: &errs})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exit, err := p.Wait(); err != nil || exit.Code != 0 {
+	if exit, err := p.Wait(); err != nil || exit.End != Exited || exit.Code != 0 {
 		t.Fatal(exit, err)
 	}
 	for _, c := range []counting{out, errs} {
