@@ -2,6 +2,8 @@ package executor
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/sandbox"
 )
 
 func TestLoadKey(t *testing.T) {
@@ -81,5 +86,50 @@ func TestKeyCanNotBeMade(t *testing.T) {
 	}
 	if err := writeSynced(t.TempDir(), nil); err == nil {
 		t.Error("a directory was replaced")
+	}
+}
+
+// Idempotency keys belong to a tenant, not to a principal of it: another principal with the
+// same request gets the execution, and with another request a conflict. The keys of
+// two tenants are separate.
+func TestKeyBelongsToATenant(t *testing.T) {
+	f := newFake()
+	started := 0
+	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) {
+		started++
+		return f, nil
+	})
+	req := scriptRequest("a")
+	req.Key = "once"
+	as := func(p permission.Principal) (string, bool, error) {
+		r := req
+		r.Principal = p
+		return x.Execute(t.Context(), r)
+	}
+	colleague := permission.Principal{Tenant: who.Tenant, Name: who.Name + "-2"}
+	first, _, err := as(who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	follow(t, x, first)
+	if id, again, err := as(colleague); err != nil || id != first || !again {
+		t.Errorf("another principal: got %s, %v, %v, want the execution %s", id, again, err, first)
+	}
+	req.Args = []string{"b"}
+	for _, p := range []permission.Principal{colleague, who} {
+		var conflict *KeyConflictError
+		if id, _, err := as(p); !errors.As(err, &conflict) || conflict.ID != first {
+			t.Errorf("another request of %s: got %q, %v, want a conflict with %s", p.Name, id, err, first)
+		}
+	}
+	stranger := permission.Principal{Tenant: who.Tenant + "-2", Name: who.Name}
+	second, again, err := as(stranger)
+	if err != nil || second == first || again {
+		t.Fatalf("another tenant: got %s, %v, %v, want an execution of its own", second, again, err)
+	}
+	f.exit <- sandbox.Exit{End: sandbox.Exited}
+	if _, err := x.Follow(t.Context(), who, second, 0); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another tenant's execution: got %v, want ErrNotFound", err)
 	}
 }
