@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -53,6 +54,16 @@ func memoryHas(pid int, text string) (bool, error) {
 	return false, nil
 }
 
+// pythonMinor names the directory of the system's Python beneath lib: "python3.11".
+func pythonMinor(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("/usr/bin/python3", "-c", "import sys; print('python%d.%d' % sys.version_info[:2])").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // markedSpec returns a Spec with a unique text in every part that a request sets.
 func markedSpec(t *testing.T, mark string, args ...string) Spec {
 	t.Helper()
@@ -61,8 +72,9 @@ func markedSpec(t *testing.T, mark string, args ...string) Spec {
 	for _, name := range []string{"json.py", "sitecustomize.py", "usercustomize.py", "site.py", "os.py", "pyvenv.cfg"} {
 		files[name], files[mark+"/"+name] = code, code
 	}
-	for _, dir := range []string{"lib/python3.11/site-packages/", ".local/lib/python3.11/site-packages/"} {
-		files[dir+mark+".pth"], files[dir+"usercustomize.py"] = "import "+mark+"\n", code
+	for _, dir := range []string{"", ".local/"} {
+		dir += "lib/" + pythonMinor(t) + "/site-packages/"
+		files[dir+mark+".pth"], files[dir+mark+".py"], files[dir+"usercustomize.py"] = "import "+mark+"\n", code, code
 	}
 	snapshot := newSnapshot(t, files)
 	s := pythonSpec([]string{"json"}, args...)
@@ -131,6 +143,9 @@ func TestNoByteReachesAZygote(t *testing.T) {
 				w.Close()
 				if _, err := p.Wait(); err != nil {
 					t.Error(err)
+				}
+				if at := "site-packages/" + mark + ".py"; (name == "HOME" || name == "PYTHONUSERBASE") && !strings.Contains(k.out.String(), at) {
+					t.Errorf("Python does not run the .pth file in the request's directory: the test tries nothing\n%s", k.out)
 				}
 			}
 			h.pool.mu.Lock()
