@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -70,6 +71,7 @@ func (e *UnpinnedError) Unwrap() error { return e.Err }
 // A PullError says that an image could not be pulled.
 type PullError struct {
 	Reference string
+	Dir       string // the directory of all images
 	Err       error
 }
 
@@ -78,6 +80,9 @@ func (e *PullError) Error() string {
 	var refused *transport.Error
 	if errors.As(e.Err, &refused) && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden) {
 		text += "; if it is not public, set credentials: docker, and log in with docker login as the user that the daemon runs as"
+	}
+	if errors.Is(e.Err, syscall.ENOSPC) || errors.Is(e.Err, syscall.EDQUOT) {
+		text += "; make room in " + e.Dir + ", or set state_dir to a directory on a larger disk, and start the daemon again"
 	}
 	return text
 }

@@ -135,7 +135,9 @@ func (s *Store) Get(ctx context.Context, source Source) (Unpacked, error) {
 	dir := filepath.Join(s.config.Dir, name)
 	_, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = s.pull(ctx, source, dir)
+		if err = s.pull(ctx, source, dir); err != nil {
+			err = &PullError{Reference: source.Reference, Dir: s.config.Dir, Err: err}
+		}
 	}
 	if err != nil {
 		return Unpacked{}, err
@@ -158,7 +160,7 @@ func (s *Store) Get(ctx context.Context, source Source) (Unpacked, error) {
 func (s *Store) pull(ctx context.Context, source Source, dir string) (err error) {
 	tmp, err := os.MkdirTemp(s.config.Dir, newPrefix)
 	if err != nil {
-		return fmt.Errorf("images: %w", err)
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -166,14 +168,17 @@ func (s *Store) pull(ctx context.Context, source Source, dir string) (err error)
 		}
 	}()
 	root := filepath.Join(tmp, rootName)
-	if err := errors.Join(os.Mkdir(root, 0o755), os.Chmod(root, 0o755)); err != nil {
-		return fmt.Errorf("images: %w", err)
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(root, 0o755); err != nil { // whatever the umask
+		return err
 	}
 	if err := s.fetch(ctx, source, root); err != nil {
-		return &PullError{Reference: source.Reference, Err: err}
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(tmp, sourceName), []byte(source.Reference+"\n"), 0o600); err != nil {
-		return fmt.Errorf("images: %w", err)
+		return err
 	}
 	return s.publish(tmp, dir)
 }
@@ -184,14 +189,14 @@ func (s *Store) pull(ctx context.Context, source Source, dir string) (err error)
 func (s *Store) publish(tmp, dir string) error {
 	store, err := os.Open(s.config.Dir)
 	if err != nil {
-		return fmt.Errorf("images: %w", err)
+		return err
 	}
 	defer store.Close()
 	if err := unix.Syncfs(int(store.Fd())); err != nil {
-		return fmt.Errorf("images: write to disk: %w", err)
+		return fmt.Errorf("write to disk: %w", err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
-		return fmt.Errorf("images: %w", err)
+		return err
 	}
 	return store.Sync()
 }
