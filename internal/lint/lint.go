@@ -68,7 +68,8 @@ func Dir(dir string, m *Machine) ([]manifest.Finding, error) {
 
 // Skill checks a loaded skill, or one that skill.ReadDir read. It returns the
 // findings of validation too, all in the order of files and lines. The error says
-// that a file of the skill couldn't be read.
+// that a file of the skill couldn't be read, or a directory of the machine's Python packages.
+// A list of system packages that can't be read is passed over.
 func Skill(sk *skill.Skill, m *Machine) ([]manifest.Finding, error) {
 	c := &check{skill: sk, machine: m, found: sk.Validate()}
 	if err := c.readManifest(); err != nil {

@@ -1,10 +1,17 @@
 package lint
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/runtime"
 )
 
 // A finding about a missing package names the package and the remedy.
@@ -27,16 +34,27 @@ func TestPackageMissingText(t *testing.T) {
 	}
 }
 
-// Without dpkg a name that is no program can't be judged, so nothing is said, and an execution
-// isn't refused either.
+// Without a list of dpkg that can be read, a name that is no program can't be judged. Nothing is
+// said about it, and the other findings stay.
 func TestSystemPackagesWithoutDpkg(t *testing.T) {
-	m := machine(t)
-	if err := os.Remove(filepath.Join(m.Rootfs, "var/lib/dpkg/status")); err != nil {
-		t.Fatal(err)
-	}
-	list, err := Dir(skillDir(t, files{"SKILL.md": md("system_packages: [ffmpeg, jq]", "")}), m)
-	if err != nil || len(list) != 0 {
-		t.Errorf("got %v, %v, want nothing", list, err)
+	for name, replace := range map[string]func(status string) error{
+		"no list":          func(string) error { return nil },
+		"a directory":      func(status string) error { return os.Mkdir(status, 0o755) },
+		"a pipe":           func(status string) error { return unix.Mkfifo(status, 0o644) },
+		"a link to itself": func(status string) error { return os.Symlink("status", status) },
+		"a very long line": func(status string) error { return os.WriteFile(status, bytes.Repeat([]byte("x"), 2<<20), 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := machine(t)
+			status := filepath.Join(m.Rootfs, runtime.DpkgStatus)
+			if err := errors.Join(os.Remove(status), replace(status)); err != nil {
+				t.Fatal(err)
+			}
+			list, err := Dir(skillDir(t, files{"SKILL.md": md("system_packages: [ffmpeg, jq]\npython_packages: [pandas]", "")}), m)
+			if want := []string{"warning package-unpinned SKILL.md:5"}; err != nil || !slices.Equal(brief(list), want) {
+				t.Errorf("got %v, %v, want %v", brief(list), err, want)
+			}
+		})
 	}
 }
 
