@@ -18,15 +18,17 @@ import (
 // ErrCorrupt means that an artifact's bytes do not match its SHA-256 or size.
 var ErrCorrupt = errors.New("corrupt")
 
-// Errors that end a list that would have no end.
+// Errors of a daemon whose list would have no end, or does not have the outcome's artifacts.
 var (
-	errEmptyPage     = errors.New("protocol: a page without entries is not the last one")
-	errMoreArtifacts = errors.New("protocol: the daemon lists more artifacts than the outcome has")
+	errEmptyPage      = errors.New("protocol: a page without entries is not the last one")
+	errMoreArtifacts  = errors.New("protocol: the daemon lists more artifacts than the outcome has")
+	errFewerArtifacts = errors.New("protocol: the daemon lists fewer artifacts than the outcome has")
 )
 
 // Artifacts yields the artifacts of an ended execution, sorted by path. It fetches them
-// page by page. It yields at most as many as the outcome has: a caller may save each of them,
-// and a list without an end would fill the disk. After the first error the loop ends.
+// page by page. It yields as many as the outcome has: a caller may save each of them, so a list
+// without an end would fill the disk, and from a shorter list files would be missing. After the
+// first error the loop ends.
 func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifact, error] {
 	return func(yield func(*pb.Artifact, error) bool) {
 		execution, err := c.executions.Get(ctx, &pb.GetRequest{ExecutionId: id})
@@ -53,6 +55,9 @@ func (c *Client) Artifacts(ctx context.Context, id string) iter.Seq2[*pb.Artifac
 				}
 			}
 			if page.GetNextPageToken() == "" {
+				if left > 0 {
+					yield(nil, errFewerArtifacts)
+				}
 				return
 			}
 			if len(page.GetArtifacts()) == 0 {

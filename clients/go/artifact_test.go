@@ -168,6 +168,21 @@ func TestMoreArtifactsThanTheOutcomeHas(t *testing.T) {
 	}
 }
 
+// A list that ends too early is an error after its last artifact.
+func TestFewerArtifactsThanTheOutcomeHas(t *testing.T) {
+	c := (&fake{get: counted(3), list: func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
+		return &pb.ListArtifactsResponse{Artifacts: []*pb.Artifact{{Path: "a"}, {Path: "b"}}}, nil
+	}}).dial(t)
+	n := 0
+	var err error
+	for _, err = range c.Artifacts(t.Context(), "e1") {
+		n++
+	}
+	if n != 3 || !errors.Is(err, errFewerArtifacts) {
+		t.Errorf("got %d entries, the last with %v; want 2 artifacts and %v", n, err, errFewerArtifacts)
+	}
+}
+
 // A list of empty pages without a last one ends.
 func TestArtifactPagesWithoutEnd(t *testing.T) {
 	c := (&fake{get: counted(1), list: func(*pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {

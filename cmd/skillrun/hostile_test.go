@@ -110,7 +110,11 @@ func hostileFake() *fake {
 		},
 	}
 	f.answers = map[string]any{
-		"Get":    func(*pb.GetRequest) (*pb.Execution, error) { return hostile(&pb.Execution{}), nil },
+		"Get": func(*pb.GetRequest) (*pb.Execution, error) {
+			m := hostile(&pb.Execution{})
+			m.Outcome.ArtifactCount = uint64(len(hostile(&pb.ListArtifactsResponse{}).Artifacts)) // else the list is an error
+			return m, nil
+		},
 		"Cancel": func(*pb.CancelRequest) (*pb.Execution, error) { return hostile(&pb.Execution{}), nil },
 		"Signal": func(*pb.SignalRequest) (*pb.SignalResponse, error) { return hostile(&pb.SignalResponse{}), nil },
 		"List": func(*pb.ListRequest) (*pb.ListResponse, error) {

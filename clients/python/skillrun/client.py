@@ -234,8 +234,8 @@ class Client:
 
     def artifacts(self, execution_id: str) -> Iterator[pb.Artifact]:
         """Yields the artifacts of an ended execution, sorted by path, page by page. It yields
-        at most as many as the outcome has: a caller may save each of them, and a list
-        without an end would fill the disk."""
+        as many as the outcome has: a caller may save each of them, so a list without an end
+        would fill the disk, and from a shorter list files would be missing."""
         left = self.execution(execution_id).outcome.artifact_count
         request = pb.ListArtifactsRequest(execution_id=execution_id, page_size=1000)
         for artifact in self._pages(self.execution_service.ListArtifacts, request, lambda page: page.artifacts):
@@ -243,6 +243,8 @@ class Client:
                 raise CallError("protocol: the daemon lists more artifacts than the outcome has", grpc.StatusCode.INTERNAL)
             left -= 1
             yield artifact
+        if left > 0:
+            raise CallError("protocol: the daemon lists fewer artifacts than the outcome has", grpc.StatusCode.INTERNAL)
 
     def download(self, execution_id: str, artifact: Union[str, pb.Artifact], to: BinaryIO) -> pb.Artifact:
         """Writes an artifact, given as such or by its path, to a binary file, and checks its

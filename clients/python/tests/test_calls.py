@@ -146,6 +146,15 @@ class Pages(Case):
         self.assertEqual(found, ["a", "b", "a"])
         self.assertIn("more artifacts than the outcome has", str(caught.exception))
 
+    def test_fewer_artifacts_than_the_outcome_has(self):
+        execution = pb.Execution(outcome=pb.Outcome(artifact_count=3))
+        page = pb.ListArtifactsResponse(artifacts=[artifact("a"), artifact("b")])
+        _, client = self.daemon(Get=lambda request, context: execution, ListArtifacts=lambda request, context: page)
+        found = []
+        with self.assertRaises(skillrun.CallError) as caught:
+            found.extend(each.path for each in client.artifacts("e1"))
+        self.assertIn("fewer artifacts than the outcome has", str(caught.exception))
+
     def test_a_delay_longer_than_any_clock(self):
         for delay in (1.5, 9e13):
             def busy(request, context):
