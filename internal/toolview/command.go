@@ -113,6 +113,10 @@ func (c CommandResult) fill(r run) (CommandResult, error) {
 	c.ExitCode = *r.ExitCode
 	c.Success = c.ExitCode == 0
 	switch {
+	case r.End == executor.OOMKilled && c.Success:
+		// The kernel killed another process. The contract's success is the exit code alone, and
+		// then it has no error.
+		c.Stderr += "\nOut of memory: " + r.why()
 	case r.End == executor.OOMKilled:
 		return c.because("Execution error: %s", r.why()), nil
 	case !c.Success:

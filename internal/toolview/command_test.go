@@ -218,6 +218,15 @@ func TestContractCommandPermissionDenied(t *testing.T) {
 	}
 }
 
+// The kernel killed a process for memory, and the last command still exited with 0.
+func TestContractCommandSucceedsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	got, err := CommandResult{}.fill(run{stderr: []byte("its own"), Outcome: executor.Outcome{End: executor.OOMKilled, ExitCode: new(0), Advice: "Too much."}})
+	if want := "its own\nOut of memory: Too much."; err != nil || !got.Success || got.Error != nil || got.Stderr != want {
+		t.Errorf("got %+v, %v, want stderr %q and no error", got, err, want)
+	}
+}
+
 func TestContractCommandCancelled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil, analysis)

@@ -129,7 +129,7 @@ func newPythonScriptResult(name string, r run) PythonScriptResult {
 		out.TimedOut, out.Returncode = true, -1
 		out.Error = fmt.Sprintf("Script execution exceeded timeout of %s seconds", secondsText(r.Limits.Wall))
 	case r.End == executor.TimedOut && r.Evidence.Deadline == executor.CPUDeadline:
-		out.TimedOut, out.Returncode, out.Error = true, -1, r.Advice
+		out.TimedOut, out.Returncode, out.Error = true, -1, r.why()
 	case r.End == executor.Exited && !r.cut(), r.End == executor.Signaled && !r.cut():
 	case r.ExitCode == nil || r.End == executor.TimedOut: // no program ran
 		out = PythonScriptResult{Error: "Error executing script: " + r.why(), ExecutionID: r.id}

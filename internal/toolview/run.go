@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/executor"
@@ -55,12 +56,26 @@ func (r run) why() string {
 	case r.End == executor.Cancelled:
 		return fmt.Sprintf("It was cancelled by %s: %s.", r.Evidence.CancelledBy, r.Evidence.CancelReason)
 	case r.Advice != "":
-		return r.Advice
+		return toolWords.Replace(r.Advice)
 	case r.cut():
 		return r.cutText()
 	}
 	return fmt.Sprintf("It ended as %s.", r.End)
 }
+
+// toolWords replaces the fields of gRPC requests that advice names: tools have no such arguments.
+var toolWords = strings.NewReplacer(
+	"limits.memory_bytes (up to the skill's max_memory, if it has one)", "its memory limit, which the skill's max_memory or else the operator sets,",
+	"limits.memory_bytes", "its memory limit",
+	"limits.wall_time", "its timeout",
+	"limits.cpu_time", "its limit of processor time, which the operator sets,",
+	"limits.processes", "its limit of processes, which the operator sets,",
+	"limits.output_bytes", "its output limit",
+	"limits.workspace_bytes", "the size of its workspace",
+	"limits.workspace_files", "the number of files in its workspace",
+	"queue_timeout", "queue timeout, which the operator sets",
+	"artifacts_refused", "'skillrun show'",
+)
 
 // cutText is the sentence about missing output.
 func (r run) cutText() string {
