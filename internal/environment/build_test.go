@@ -3,6 +3,7 @@ package environment
 import (
 	"errors"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -87,6 +88,7 @@ func TestNextBuildRemovesWhatIsStuck(t *testing.T) {
 			t.Error(err)
 		} else {
 			stuck = found[0]
+			t.Cleanup(func() { _ = unix.Unmount(stuck, unix.MNT_DETACH) }) // EINVAL: the test has unmounted it
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 		return true
@@ -104,6 +106,29 @@ func TestNextBuildRemovesWhatIsStuck(t *testing.T) {
 	}
 	x.handle = nil
 	mustPrepare(t, s, "acme", sk, runtime.System)
+	if got := left(t, s); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+}
+
+// A removal that fails leaves no empty directory behind.
+func TestFailedRemovalLeavesNothing(t *testing.T) {
+	s := newStore(t, nil)
+	dir := filepath.Join(s.config.Dir, "environment")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil { // a mount point can't be renamed: EBUSY, rename(2)
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	k := &kept{dir: dir, environment: Environment{Digest: "d"}}
+	s.mu.Lock()
+	err := s.drop(&tenant{kept: map[string]*kept{"d": k}}, k)
+	s.unlock()
+	if !errors.Is(err, unix.EBUSY) {
+		t.Errorf("got %v, want EBUSY", err)
+	}
 	if got := left(t, s); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}

@@ -371,12 +371,12 @@ func (s *Store) drop(t *tenant, k *kept) error {
 	if err != nil {
 		return err
 	}
+	s.trash = append(s.trash, away)
 	to := filepath.Join(away, "environment")
 	if err := os.Rename(k.dir, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	k.dir, k.gone = away, true
-	s.trash = append(s.trash, away)
 	return nil
 }
 
