@@ -41,7 +41,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		Stdin:      c.pipes.inside[0],
 		Stdout:     c.pipes.inside[1],
 		Stderr:     c.pipes.inside[2],
-		ExtraFiles: []*os.File{theirs}, // the first extra file is descriptor 3: CONTROL_FD in init.h
+		ExtraFiles: []*os.File{theirs}, // the first extra file is descriptor 3: CONTROL_FD in pid1/wire.h
 		Init:       true,
 	}
 	// Before Run: if Run fails, destroy needs free to remove libcontainer's state.

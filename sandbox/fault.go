@@ -299,4 +299,4 @@ func sharedInodes(c *sandbox, l *mountList) error {
 
 // allowing is a filter of one instruction that allows every call: struct sock_filter with the code
 // BPF_RET and the value SECCOMP_RET_ALLOW, 0x7fff0000, in little-endian order.
-var allowing = []byte{unix.BPF_RET, 0, 0, 0, 0, 0, 0xff, 0x7f} // SECCOMP_RET_ALLOW
+var allowing = []byte{unix.BPF_RET, 0, 0, 0, 0, 0, 0xff, 0x7f}

@@ -39,7 +39,7 @@ const timerSlack = 1_000_000
 func Isolate() error {
 	if os.Getenv(isolatedVar) != "" && exeseal.IsSelfExeCloned() {
 		// The kernel named the process after a descriptor's number. This is the
-		// first thread (reexec.go), whose name is the name of the process.
+		// first thread (pid1/reexec.go), whose name is the name of the process.
 		name, err := unix.BytePtrFromString(filepath.Base(os.Args[0]))
 		if err == nil {
 			err = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)

@@ -55,7 +55,7 @@ func TestIsolated(t *testing.T) {
 	}
 }
 
-// TestMainThread: /proc/self must be ours after sandboxes were made (reexec.go).
+// TestMainThread: /proc/self must be ours after sandboxes were made (pid1/reexec.go).
 func TestMainThread(t *testing.T) {
 	h := openHost(t)
 	before, err := os.Readlink("/proc/self/ns/mnt")

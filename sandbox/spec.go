@@ -141,11 +141,15 @@ const (
 	maxCommands     = pid1.MaxCommands // of a pipeline
 	maxRedirects    = 32               // of a command
 	maxProgramBytes = pid1.MaxPayload  // encoded
-	maxMounts       = 64
+	maxMounts       = pid1.MaxMounts - ownMounts
 	maxLowers       = 32
 	minOpenFiles    = 32
 	maxFD           = 9
 )
+
+// ownMounts is room for the mounts that a sandbox has without its Spec's: /workspace, /skills, /opt,
+// the root's links, /etc/resolv.conf.
+const ownMounts = 16
 
 const (
 	defaultWall      = 30 * time.Second

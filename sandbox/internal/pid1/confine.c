@@ -33,7 +33,8 @@ int set_capabilities(uint64_t permitted, uint64_t effective) {
 	return (int)syscall(SYS_capset, &header, data);
 }
 
-/* Keeps the capabilities with which an init starts, in every set but the ambient one. */
+/* Keeps the capabilities with which an init starts, in the permitted, effective and bounding
+ * sets. */
 void keep_init_capabilities(void) {
 	uint64_t keep = init_capabilities | 1ULL << CAP_SYS_ADMIN;
 	for (int cap = 0; cap <= 63; cap++) {

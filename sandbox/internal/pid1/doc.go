@@ -31,7 +31,7 @@
 //	init_cloned      sets up a cloned sandbox                  wire, packets, confine
 //	init             one execution                             wire, confine, init_program, init_child, init_cloned
 //	python_program   copies the program of a Python zygote     nothing
-//	zygote           receives packets, clones, starts Pythons  wire, confine, init, python_program
+//	zygote           receives packets, clones, starts Pythons  wire, packets, confine, init_cloned, init, python_program
 //
 // TestLayers has the same list. It compares the list with the includes of the sources, and
 // with the symbols of the compiled objects.
@@ -41,8 +41,8 @@
 // Control is the daemon's end of the socket to one init, which carries frames. The zygote's
 // socket carries packets; package sandbox sends them. C code defines the numbers of both
 // protocols: kinds, magic values, bounds and sizes (wire.h, packets.h, init_program.h). The Go
-// constants take their values from these headers by cgo, so the two halves can't differ in a
-// number.
+// constants for these numbers take their values from the headers by cgo. Package seccomp repeats
+// two of them, MaxInstructions and InstructionSize; program.go compiles only if they are equal.
 //
 // Go and C each have code for the order of the fields: Plan.Encode and EncodeFilters on one
 // side, init_program.c on the other. The tests of package sandbox run every kind of plan in a

@@ -169,12 +169,12 @@ func harnessProgram(f testing.TB) []byte {
 	one := Command{
 		Args: []string{"ls", "*.[a-z]", `-\*`}, Env: env, PipeStderr: true,
 		Globs:     []Glob{{Arg: 1, Pattern: "*.[a-z]*"}, {Arg: 2, Pattern: `?/[[:alpha:]]*`}},
-		Redirects: []Redirect{{FD: 1, Kind: 1, Text: "out"}, {FD: 2, Kind: 3, From: 1}, {FD: 0, Kind: 4, Text: "text"}},
+		Redirects: []Redirect{{FD: 1, Kind: RedirectWrite, Text: "out"}, {FD: 2, Kind: RedirectDup, From: 1}, {FD: 0, Kind: RedirectText, Text: "text"}},
 	}
 	step := func(when uint32, c ...Command) Step { return Step{When: when, Commands: c} }
 	simple := func(args ...string) Command { return Command{Args: args, Env: env} }
 	b, err := Plan{Deadline: time.Minute, Dir: "a/b", Steps: []Step{
-		step(0, simple("cat"), one), step(1, simple("/bin/echo", "hi")), step(2, simple("false")),
+		step(WhenAlways, simple("cat"), one), step(WhenSucceeded, simple("/bin/echo", "hi")), step(WhenFailed, simple("false")),
 	}}.Encode()
 	if err != nil {
 		f.Fatal(err)

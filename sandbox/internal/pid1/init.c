@@ -64,7 +64,6 @@
 #include <unistd.h>
 
 enum {
-	MAX_MOUNTS = 80, /* of one execution */
 	REAP_AT_ONCE = 64,
 };
 

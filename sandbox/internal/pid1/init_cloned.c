@@ -107,9 +107,9 @@ static void restrict_proc(const struct zygote *zygote) {
 	set_sysctl("/proc/sys/user/max_net_namespaces", "0");
 	set_sysctl("/proc/sys/user/max_inotify_instances", "16");
 	set_sysctl("/proc/sys/user/max_inotify_watches", "1024");
-	set_sysctl("/proc/sys/net/ipv4/tcp_max_tw_buckets", "4096"); /* see maxTimeWait */
+	set_sysctl("/proc/sys/net/ipv4/tcp_max_tw_buckets", "4096"); /* see maxTimeWait in sandbox/container.go */
 	if (access("/proc/sys/net/core/tstamp_allow_data", F_OK) == 0)
-		set_sysctl("/proc/sys/net/core/tstamp_allow_data", "0"); /* see sysctlStamps */
+		set_sysctl("/proc/sys/net/core/tstamp_allow_data", "0"); /* see sysctlStamps in sandbox/container.go */
 	make_proc_read_only();
 	/* /run of the root is empty and read-only. */
 	const char *over[] = { "/dev/null", "/run" };

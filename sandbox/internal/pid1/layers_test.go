@@ -25,7 +25,7 @@ var parts = []struct {
 	{"init_cloned", []string{"wire", "packets", "confine"}},
 	{"init", []string{"wire", "confine", "init_program", "init_child", "init_cloned"}},
 	{"python_program", nil},
-	{"zygote", []string{"wire", "confine", "init", "python_program"}},
+	{"zygote", []string{"wire", "packets", "confine", "init_cloned", "init", "python_program"}},
 	{"init_probe", []string{"wire"}},
 	{"crash", nil},
 	{"userns", nil},

@@ -8,7 +8,7 @@
 enum {
 	ZYGOTE_MAGIC = 0x316d6b73,   /* "skm1" */
 	MAX_ZYGOTE_PACKET = 128 << 10,
-	MAX_RLIMITS = 16,
+	MAX_RLIMITS = 16,            /* RLIM_NLIMITS: the kernel has no more */
 	MAX_GROUPS = 8,              /* cgroup files of one sandbox */
 	MAX_MASKS = 64,
 	MAX_ARGS = 64,               /* of the program of PACKET_SPAWN */

@@ -16,6 +16,14 @@ import (
 const (
 	MaxPayload  = C.MAX_PAYLOAD  // of its frame, in bytes
 	MaxCommands = C.MAX_COMMANDS // of a pipeline
+	MaxMounts   = C.MAX_MOUNTS   // of an execution, in Control.Assign
+)
+
+// Package seccomp can't import this package, so it repeats two numbers of the C code. An index other
+// than 0 does not compile.
+var (
+	_ = [1]int{}[seccomp.MaxInstructions-C.MAX_FILTER]
+	_ = [1]int{}[seccomp.InstructionSize-C.sizeof_struct_sock_filter]
 )
 
 // When a step runs.

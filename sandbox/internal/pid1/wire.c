@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The daemon is gone or broke the protocol, so the sandbox ends. The kernel kills
- * every process of a PID namespace whose init exits (pid_namespaces(7)). */
+/* The kernel kills every process of a PID namespace whose init exits, also those in the PID
+ * namespaces beneath it (pid_namespaces(7)). */
 _Noreturn void give_up(void) {
 	_exit(1);
 }

@@ -10,6 +10,7 @@ enum {
 	CONTROL_FD = 3,         /* init's end of the socket to the daemon, and the zygote's end */
 	SCRIPT_ID = 1000,       /* uid and gid of the script in the sandbox */
 	MAX_FILTER = 4096,      /* instructions: BPF_MAXINSNS of the kernel */
+	MAX_MOUNTS = 80,        /* of one execution */
 	MAX_PAYLOAD = 16 << 20, /* one message, so also one here-document. The daemon refuses larger
 	                         * ones, so they come from a broken peer and end the sandbox. */
 };
@@ -60,7 +61,8 @@ enum stage {
 	STAGE_READY, /* not a failure: the child has dropped its privileges and waits */
 };
 
-/* Ends the sandbox: the daemon is gone or broke the protocol. */
+/* Ends the calling process: the daemon is gone or broke the protocol. The end of an init ends its
+ * sandbox. The end of the zygote ends all sandboxes that it has cloned. */
 _Noreturn void give_up(void);
 void read_full(void *buffer, size_t length);
 struct frame read_header(void);

@@ -22,6 +22,8 @@
 #define _GNU_SOURCE
 #include "confine.h"
 #include "init.h"
+#include "init_cloned.h"
+#include "packets.h"
 #include "python_program.h"
 #include "wire.h"
 
