@@ -4,12 +4,14 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	bits "encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
 	"strings"
+	"sync"
 	"testing"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -53,14 +55,16 @@ func headersForEver(w http.ResponseWriter, _ string) {
 	}
 }
 
-// bomb returns size zeros as one compressed stream.
-func bomb(size int) []byte {
+const bombSize = 1 << 30
+
+// bomb returns bombSize zeros as one gzip stream.
+var bomb = sync.OnceValue(func() []byte {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
-	io.CopyN(z, zeros{}, int64(size)) // a buffer can't fail
+	io.CopyN(z, zeros{}, bombSize) // a buffer can't fail
 	z.Close()
 	return out.Bytes()
-}
+})
 
 // zeros is a reader without an end.
 type zeros struct{}
@@ -78,8 +82,14 @@ func bombWheel(w http.ResponseWriter, project string) {
 	for _, f := range from.File {
 		z.Copy(f)
 	}
-	file, _ := z.Create("zeros")
-	io.CopyN(file, zeros{}, 1<<30)
+	// A gzip stream without a name is 10 bytes, the deflated data, its CRC-32 and its size (RFC 1952).
+	stream := bomb()
+	data, end := stream[10:len(stream)-8], stream[len(stream)-8:]
+	file, _ := z.CreateRaw(&zip.FileHeader{
+		Name: "zeros", Method: zip.Deflate, CRC32: bits.LittleEndian.Uint32(end),
+		CompressedSize64: uint64(len(data)), UncompressedSize64: bombSize,
+	})
+	file.Write(data)
 	z.Close()
 }
 
@@ -95,7 +105,7 @@ var lies = []lie{
 	{name: "gzip", page: func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Header().Set("Content-Encoding", "gzip")
-		w.Write(bomb(1 << 30))
+		w.Write(bomb())
 	}, want: unavailable},
 	{name: "file", wheel: func(w http.ResponseWriter, _ string) { io.Copy(w, zeros{}) }, want: "FailedPrecondition BUILD_FAILED"},
 	{name: "zip", wheel: bombWheel, want: "FailedPrecondition BUILD_FAILED"},
