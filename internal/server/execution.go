@@ -92,7 +92,8 @@ func (s *Server) cancel(who permission.Principal, id, by, reason string) {
 }
 
 // Attach sends the events after a sequence number, from the stored ones to the outcome. The
-// execution goes on if the stream breaks: only the stream that started it can cancel it.
+// execution goes on if the stream breaks: only the break of the stream that started it cancels it.
+// Every caller of the tenant may Cancel.
 func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingServer[pb.ExecutionEvent]) error {
 	ctx := stream.Context()
 	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
@@ -192,8 +193,8 @@ func (c executionCalls) Cancel(ctx context.Context, m *pb.CancelRequest) (*pb.Ex
 	return fromExecution(e), nil
 }
 
-// Signal returns when the sandbox's init has the request; init then sends the signal. Whether the
-// program reacts shows in its events.
+// Signal returns when the request is in the socket of the sandbox's init; init then sends the
+// signal. Whether the program reacts shows in its events.
 func (c executionCalls) Signal(ctx context.Context, m *pb.SignalRequest) (*pb.SignalResponse, error) {
 	sig, err := newSignal(m.GetSignal())
 	if err != nil {

@@ -62,7 +62,8 @@ class Result:
 
     @property
     def exit_code(self) -> Optional[int]:
-        """The program's exit code, -N for signal N, 124 if it timed out, None if no program ran."""
+        """The program's exit code, -N for signal N, 124 if it timed out. None if no program ran,
+        or if the daemon did not say."""
         return self.outcome.exit_code if self.outcome.HasField("exit_code") else None
 
     @property
@@ -206,7 +207,7 @@ class Run:
     @property
     def exit_code(self) -> Optional[int]:
         """The program's exit code, -N for signal N, 124 if it timed out. None before the end,
-        and if no program ran."""
+        if no program ran, or if the daemon did not say."""
         if self.outcome is None or not self.outcome.HasField("exit_code"):
             return None
         return self.outcome.exit_code
