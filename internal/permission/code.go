@@ -2,7 +2,6 @@ package permission
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -24,20 +23,13 @@ var interpreters = map[string]interpreter{
 	"node": {valued: "rC", inline: "ep"}, "nodejs": {valued: "rC", inline: "ep"}, "tsx": {}, "ts-node": {inline: "ep"},
 	"bun": {inline: "e", words: []string{"run"}}, "deno": {words: []string{"run", "test"}}, "go": {words: []string{"run"}},
 	"ruby": {valued: "Ir", inline: "e"}, "perl": {valued: "I", inline: "eE"}, "php": {valued: "cdz", inline: "rBRE"},
-	"lua": {valued: "l", inline: "e"}, "luajit": {valued: "l", inline: "e"}, "texlua": {}, "Rscript": {inline: "e"}, "julia": {inline: "eE"},
+	"lua": {valued: "l", inline: "e"}, "luajit": {valued: "l", inline: "e"}, "texlua": {}, "texluac": {}, "pandoc-lua": {inline: "e", valued: "l"}, "Rscript": {inline: "e"}, "julia": {inline: "eE"},
 	"java": {}, "tclsh": {}, "guile": {inline: "c"}, "jshell": {}, "groovy": {inline: "e"}, "elixir": {inline: "e"}, "osascript": {inline: "e"},
 }
 
-// version matches the version at the end of a program's name.
-var version = regexp.MustCompile(`-?[0-9][0-9.]*$`)
-
 // interpreterOf finds an interpreter by its name without directory and version.
 func interpreterOf(name string) (interpreter, bool) {
-	base := path.Base(name)
-	if i, ok := interpreters[base]; ok {
-		return i, true
-	}
-	i, ok := interpreters[version.ReplaceAllString(base, "")] // python3.11
+	i, ok := interpreters[withoutVersion(path.Base(name), func(known string) bool { _, ok := interpreters[known]; return ok })]
 	return i, ok
 }
 
@@ -61,7 +53,7 @@ func codeAt(args []string) (at int, module bool) {
 		if at == 0 {
 			return -1, false
 		}
-		if slices.Contains(shells, path.Base(name)) {
+		if slices.Contains(shells, runnerName(name)) {
 			return at, false
 		}
 		inner, module := codeAt(args[at:])

@@ -2,7 +2,6 @@ package permission
 
 import (
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -175,7 +174,7 @@ func (r rule) exception(args []string) string {
 	if at == 0 {
 		return fmt.Sprintf("%s runs other programs, so the rule must name the program to run", excerpt(strings.Join(args[:runnerAt(args)+1], " ")))
 	}
-	if base := path.Base(args[0]); guarded(args[at]) && (base == "xargs" || base == "gxargs" || base == "parallel") {
+	if base := runnerName(args[0]); guarded(args[at]) && (base == "xargs" || base == "gxargs" || base == "parallel") {
 		return fmt.Sprintf("%s takes words for %s from standard input, which can't be checked", excerpt(args[0]), excerpt(args[at]))
 	}
 	return danger(args[at:], r.fixed-at)

@@ -1,7 +1,6 @@
 package permission
 
 import (
-	"path"
 	"slices"
 	"strconv"
 )
@@ -46,7 +45,7 @@ func gitEnv(args []string, named int) []string {
 		}
 		args, named = args[at:], named-at
 	}
-	if path.Base(args[0]) != "git" {
+	if programOf(args[0]) != "git" {
 		return nil
 	}
 	settings := slices.Clone(gitSettings)

@@ -2,7 +2,6 @@ package permission
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 )
@@ -16,7 +15,7 @@ var direct = []string{"env", "xargs", "time", "setsid", "sh", "bash", "dash", "z
 // the command runs, so no pattern may be where words are checked: among the arguments of a
 // program with a guard, or at or before the program that a runner runs.
 func globDanger(args []string, first int) string {
-	if guarded(args[0]) && !guards[path.Base(args[0])].patterns {
+	if guarded(args[0]) && !guards[programOf(args[0])].patterns {
 		return fmt.Sprintf("* ? and [...] are not expanded for %s, since their matches can't be checked: name the files, or quote the word to pass it unchanged", excerpt(args[0]))
 	}
 	if runnerAt(args) < 0 {
@@ -35,7 +34,7 @@ func runs(args []string) int {
 	if inner := unwrap(args); inner != nil {
 		return len(args) - len(inner)
 	}
-	if !slices.Contains(direct, path.Base(args[0])) {
+	if !slices.Contains(direct, runnerName(args[0])) {
 		return 0
 	}
 	at := payload(args)

@@ -23,11 +23,16 @@ var gitTransport = options{forms: []form{{long: "upload-pack"}, {long: "receive-
 // descriptors, gitremote-helpers(7).
 var gitTransportURL = regexp.MustCompile(`(^|=)(ext|fd)::`)
 
+// gitStrategy has the option by which git runs the program git-merge-STRATEGY, git-merge(1).
+// Git runs a strategy with a slash from the workspace.
+var gitStrategy = options{forms: []form{{long: "strategy", runs: isFile}}}
+
 var gitOutput = options{forms: []form{{long: "output", opens: true}}}
 
 // gitSubcommands are the options of subcommands that run a program or write a file.
 var gitSubcommands = map[string]options{
-	"fetch": gitTransport, "pull": gitTransport, "push": gitTransport, "ls-remote": gitTransport,
+	"pull":  {valued: "XjS", forms: slices.Concat(gitTransport.forms, []form{{short: 's', long: "strategy", runs: isFile}})},
+	"fetch": gitTransport, "push": gitTransport, "ls-remote": gitTransport,
 	"fetch-pack": gitTransport, "send-pack": gitTransport,
 	"clone": {valued: "objb", forms: []form{
 		{short: 'u', long: "upload-pack"}, {short: 'c', long: "config"}, {long: "template"}, {long: "separate-git-dir"},
@@ -38,21 +43,23 @@ var gitSubcommands = map[string]options{
 	"fast-import": {forms: []form{{long: "export-marks", opens: true}, {long: "export-pack-edges", opens: true}, {long: "allow-unsafe-features"}}},
 	"submodule":   {forms: []form{{long: "template"}}},
 	"archive":     {forms: []form{{long: "exec"}, {short: 'o', long: "output", opens: true}}},
-	"rebase":      {valued: "sXC", forms: []form{{short: 'x', long: "exec"}}},
-	"grep":        {valued: "efmABC", forms: []form{{short: 'O', long: "open-files-in-pager"}}},
-	"diff":        gitOutput, "log": gitOutput, "show": gitOutput, "whatchanged": gitOutput, "diff-tree": gitOutput,
+	"rebase":      {valued: "XC", forms: []form{{short: 'x', long: "exec"}, {short: 's', long: "strategy", runs: isFile}}},
+	"merge":       {valued: "XmFS", forms: []form{{short: 's', long: "strategy", runs: isFile}}},
+	"cherry-pick": gitStrategy, "revert": gitStrategy,
+	"grep": {valued: "efmABC", forms: []form{{short: 'O', long: "open-files-in-pager"}}},
+	"diff": gitOutput, "log": gitOutput, "show": gitOutput, "whatchanged": gitOutput, "diff-tree": gitOutput,
 	"diff-index": gitOutput, "diff-files": gitOutput, "shortlog": gitOutput, "reflog": gitOutput, "stash": gitOutput, "range-diff": gitOutput,
 	"format-patch": {forms: []form{{short: 'o', long: "output-directory", opens: true}}},
 }
 
 // gitRunners are subcommands that run what their arguments or the configuration
-// name. With a second word, only that form of the subcommand.
-var gitRunners = map[string]string{
-	"maintenance": "start",
-	"bisect":      "run", "submodule": "foreach", "hook": "run", "filter-branch": "", "for-each-repo": "",
-	"difftool": "", "mergetool": "", "remote-ext": "", "remote-fd": "", "shell": "", "send-email": "",
-	"instaweb": "", "web--browse": "", "credential": "", "p4": "", "svn": "", "cvsimport": "", "cvsserver": "", "imap-send": "",
-	"daemon": "", "upload-pack": "", "receive-pack": "", "upload-archive": "", "gui": "", "citool": "",
+// name. With second words, only those forms of the subcommand.
+var gitRunners = map[string][]string{
+	"maintenance": {"start"}, "bisect": {"run", "visualize", "view"}, "submodule": {"foreach"}, "hook": {"run"},
+	"submodule--helper": nil, "bisect--helper": nil, "merge-index": nil, "filter-branch": nil, "for-each-repo": nil,
+	"difftool": nil, "mergetool": nil, "remote-ext": nil, "remote-fd": nil, "shell": nil, "send-email": nil,
+	"instaweb": nil, "web--browse": nil, "credential": nil, "p4": nil, "svn": nil, "cvsimport": nil, "cvsserver": nil, "imap-send": nil,
+	"daemon": nil, "upload-pack": nil, "receive-pack": nil, "upload-archive": nil, "gui": nil, "citool": nil,
 }
 
 // gitRunningKey matches the keys of git's configuration that hold a program, the
@@ -96,15 +103,14 @@ func gitDanger(args []string, fixed int) string {
 	if at == len(args) {
 		return ""
 	}
-	rest := args[at+1:]
-	if second, runs := gitRunners[args[at]]; runs {
-		switch {
-		case second == "" && at >= fixed:
-			return beyondRule(args[at])
-		case second != "" && slices.Contains(rest, second) && slices.Index(args, second)+1 >= fixed:
-			return beyondRule(args[at] + " " + second)
-		}
+	// Git runs the program git-SUBCOMMAND. With a slash that is a file of the workspace.
+	if !isConfigKey(args[at]) && at >= fixed {
+		return beyondRule(args[at])
 	}
+	if reason := gitRunnerDanger(args, at, fixed); reason != "" {
+		return reason
+	}
+	rest := args[at+1:]
 	if args[at] == "difftool" {
 		difftool := options{forms: []form{{short: 'x', long: "extcmd"}}}
 		return difftool.danger(args, at+1, fixed)
@@ -113,6 +119,20 @@ func gitDanger(args []string, fixed int) string {
 		return gitConfigDanger(rest, max(fixed-at-1, 0))
 	}
 	return gitSubcommands[args[at]].danger(args, at+1, fixed)
+}
+
+// gitRunnerDanger checks the subcommand at position at against gitRunners.
+func gitRunnerDanger(args []string, at, fixed int) string {
+	seconds, runs := gitRunners[args[at]]
+	if runs && seconds == nil && at >= fixed {
+		return beyondRule(args[at])
+	}
+	for _, second := range seconds {
+		if i := slices.Index(args[at:], second); i >= 0 && at+i+1 >= fixed {
+			return beyondRule(args[at] + " " + second)
+		}
+	}
+	return ""
 }
 
 // gitConfigDanger checks the words after "git config", of which the rule has the first fixed ones.

@@ -11,6 +11,15 @@ import (
 var sqliteHarmless = strings.Fields(`.tables .schema .fullschema .indexes .indices .databases .dbinfo .dump .mode .headers .header
 	.width .nullvalue .separator .show .timer .echo .changes .stats .print .exit .quit .help .bail .eqp .explain .timeout .sha3sum .version .limit .lint .recover`)
 
+// sqliteValued has the number of values of an option of sqlite3, and sqliteFlags the options
+// without a value: sqlite3 -help. An unknown option could take -safe as its value.
+var sqliteValued = map[string]int{
+	"separator": 1, "newline": 1, "nullvalue": 1, "maxsize": 1, "heap": 1, "mmap": 1, "nonce": 1, "escape": 1, "lookaside": 2, "pagecache": 2,
+}
+
+var sqliteFlags = strings.Fields(`append ascii bail batch box column csv deserialize echo header noheader html json line list markdown
+	memtrace nofollow quote readonly safe stats table tabs zip`)
+
 // sqliteFunctions run a program, load code or write a file, in SQL of sqlite3(1).
 var sqliteFunctions = regexp.MustCompile(`(?i)\b(edit|load_extension|writefile|fts3_tokenizer|zipfile)\b`)
 
@@ -35,8 +44,12 @@ func sqliteDanger(args []string, fixed int) string {
 			if i+1 >= fixed {
 				return beyondRule(arg)
 			}
-		case name != arg && slices.Contains([]string{"separator", "newline", "nullvalue", "maxsize", "heap", "lookaside", "mmap", "pagecache"}, name):
-			i++
+		case name != arg && sqliteValued[name] > 0:
+			i += sqliteValued[name]
+		case name != arg && !slices.Contains(sqliteFlags, name):
+			if i >= fixed {
+				return beyondRule(arg)
+			}
 		case name != arg:
 		default:
 			if operands++; operands > 1 && i >= fixed && sqliteRuns(arg) {
@@ -82,7 +95,8 @@ func psqlDanger(args []string, fixed int) string {
 	for i := 1; i < len(args); i++ {
 		text, is := optionValue(args, &i, 'c', "command")
 		given = given || is || strings.HasPrefix("--list", args[i]) && len(args[i]) > 2 || strings.HasPrefix(args[i], "-l") || args[i] == "--version" || args[i] == "-V"
-		if is && i >= fixed && strings.Contains(text, `\`) && !psqlHarmless.MatchString(strings.TrimSpace(text)) {
+		// psql(1) runs the text between backquotes in the words of a backslash command.
+		if is && i >= fixed && strings.Contains(text, `\`) && (!psqlHarmless.MatchString(strings.TrimSpace(text)) || strings.Contains(text, "`")) {
 			return beyondRule(text)
 		}
 	}

@@ -3,6 +3,7 @@ package permission
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -18,10 +19,12 @@ type form struct {
 	exact       string
 	abbreviated bool   // any abbreviation of exact, getopt_long_only(3)
 	begin       string // prefix of a word
+	word        string // a whole word without a dash: a subcommand
 	cluster     string // stands in a word with one dash
 	// runs says which values are dangerous. Nil: all.
 	runs func(value string) bool
-	// opens: the value is a file to write. It may be one that a redirect may open.
+	// opens: the value is a file to write. It may be one that a redirect may open, but no
+	// pipe: see isPipe.
 	opens bool
 	flag  bool // it takes no value
 }
@@ -36,102 +39,9 @@ type options struct {
 	// option, and all forms are.
 	patterns bool
 	forms    []form
-}
-
-// guards are the programs whose dangerous forms are all options. git, sed, tar, awk and
-// others have more to them: see languages. A program that is in no table is covered as
-// its author wrote the rule.
-var guards = map[string]options{
-	"find": {source: "find(1)", forms: []form{
-		{exact: "exec"}, {exact: "execdir"}, {exact: "ok"}, {exact: "okdir"}, {exact: "delete", flag: true},
-		{exact: "fprint"}, {exact: "fprint0"}, {exact: "fprintf"}, {exact: "fls"},
-	}},
-	"sort":    {source: "sort(1)", valued: "kStT", forms: []form{{long: "compress-program"}, {short: 'o', long: "output", opens: true}}},
-	"shuf":    {source: "shuf(1)", valued: "in", forms: []form{{short: 'o', long: "output", opens: true}}},
-	"tree":    {source: "tree(1)", valued: "LPIHT", forms: []form{{short: 'o', opens: true}}},
-	"split":   {source: "split(1)", valued: "abCln", forms: []form{{long: "filter"}}},
-	"rg":      {source: "rg(1)", forms: []form{{long: "pre"}, {long: "hostname-bin"}}},
-	"fd":      finders,
-	"fdfind":  finders,
-	"ag":      {source: "ag(1)", forms: []form{{long: "pager"}}},
-	"ack":     {source: "ack(1)", forms: []form{{long: "pager"}, {long: "ackrc"}}},
-	"sdiff":   {source: "sdiff(1)", forms: []form{{long: "diff-program"}, {short: 'o', long: "output", opens: true}}},
-	"diff3":   {source: "diff3(1)", forms: []form{{long: "diff-program"}}},
-	"man":     {source: "man(1)", forms: []form{{short: 'P', long: "pager"}, {short: 'H', long: "html"}, {short: 'C', long: "config-file"}}},
-	"rsync":   {source: "rsync(1)", valued: "fBTM", forms: []form{{short: 'e', long: "rsh"}, {long: "rsync-path"}, {long: "daemon"}}},
-	"wget":    {source: "wget(1); gtfobins/wget", valued: "aioBtOTwQPUlARDI", forms: []form{{short: 'e', long: "execute"}, {long: "use-askpass"}, {long: "config"}}},
-	"curl":    {source: "curl(1); gtfobins/curl", valued: "AbcCdDeEFhHmoPQrtTuUwxXyYz", patterns: true, forms: []form{{short: 'K', long: "config"}, {long: "engine"}}},
-	"zip":     {source: "zip(1); gtfobins/zip", forms: []form{{cluster: "TT"}, {long: "unzip-command"}}},
-	"pandoc":  {source: "pandoc(1); gtfobins/pandoc", valued: "oVMHBAcTDp", forms: pandocForms},
-	"go":      {source: "go help build, go help test", forms: []form{{exact: "exec"}, {exact: "toolexec"}, {exact: "vettool"}, {exact: "overlay"}}},
-	"gcc":     compilers,
-	"g++":     compilers,
-	"cc":      compilers,
-	"c++":     compilers,
-	"clang":   compilers,
-	"clang++": compilers,
-	"ar":      binutils,
-	"nm":      binutils,
-	"ranlib":  binutils,
-	"ld":      {source: "ld(1)", forms: []form{{exact: "plugin"}, {begin: "@"}}},
-	"npm":     packagers,
-	"pnpm":    packagers,
-	"yarn":    packagers,
-	"make":    makers,
-	"gmake":   makers,
-	"cmake":   {source: "cmake(1)", patterns: true, forms: []form{{short: 'P'}, {short: 'E'}, {short: 'C'}}},
-	"tex":     typesetters, "latex": typesetters, "pdflatex": typesetters, "xelatex": typesetters, "lualatex": typesetters, "pdftex": typesetters, "luatex": typesetters, "xetex": typesetters,
-	"latexmk": {source: "latexmk(1); gtfobins/latexmk", patterns: true, forms: []form{
-		{exact: "e"}, {exact: "r"}, {exact: "latex"}, {exact: "pdflatex"}, {exact: "xelatex"}, {exact: "lualatex"}, {exact: "latexoption"}, {exact: "pdflatexoption"}, {begin: "-shell"}, {begin: "--shell"},
-	}},
-	"tcpdump": {source: "tcpdump(1); gtfobins/tcpdump", valued: "BcCDEFGijMrsTVwy", forms: []form{{short: 'z'}, {long: "postrotate-command"}}},
-	"tshark":  {source: "tshark(1)", patterns: true, forms: []form{{short: 'X'}}},
-	"nmap":    {source: "gtfobins/nmap", patterns: true, forms: []form{{long: "script"}, {long: "datadir"}, {long: "interactive"}}},
-	"install": {source: "install(1)", valued: "gmotS", forms: []form{{long: "strip-program"}}},
-	"apt":     {source: "apt.conf(5); gtfobins/apt", forms: []form{{short: 'o', long: "option"}, {short: 'c', long: "config-file"}}},
-	"apt-get": {source: "apt.conf(5); gtfobins/apt-get", forms: []form{{short: 'o', long: "option"}, {short: 'c', long: "config-file"}}},
-	"openssl": {source: "openssl(1); gtfobins/openssl", patterns: true, forms: []form{{exact: "engine"}, {exact: "provider-path"}, {exact: "provider"}, {exact: "config"}}},
-	"gs":      {source: "gs(1)", forms: []form{{exact: "dNOSAFER"}, {short: 'c'}, {begin: "@"}}},
-	"rpm":     {source: "rpm(8); gtfobins/rpm", patterns: true, forms: []form{{short: 'E', long: "eval"}, {long: "pipe"}, {long: "load"}, {long: "rcfile"}, {long: "macros"}}},
-	"cpio":    {source: "cpio(1); gtfobins/cpio", patterns: true, forms: []form{{long: "rsh-command"}}},
-	"less":    {source: "less(1); gtfobins/less", forms: []form{{begin: "+"}, {short: 'k', long: "lesskey-file"}, {long: "lesskey-src"}, {long: "lesskey-content"}, {short: 'o', long: "log-file"}}},
-	"cowsay":  {source: "gtfobins/cowsay", patterns: true, forms: []form{{short: 'f'}}},
-	"restic":  {source: "gtfobins/restic", patterns: true, forms: []form{{long: "password-command"}}},
-	"rclone":  {source: "rclone(1)", patterns: true, forms: []form{{long: "password-command"}, {long: "config"}, {long: "metadata-mapper"}}},
-	"sqlmap":  {source: "gtfobins/sqlmap", patterns: true, forms: []form{{long: "eval"}}},
-	"groff":   {source: "groff(1)", patterns: true, forms: []form{{short: 'U'}}},
-	"pic":     {source: "pic(1)", patterns: true, forms: []form{{short: 'U'}}},
-	"eslint":  {source: "eslint --help", patterns: true, forms: []form{{long: "rulesdir"}, {long: "resolve-plugins-relative-to"}, {short: 'c', long: "config"}, {short: 'f', long: "format", runs: isFile}, {long: "parser"}, {long: "plugin"}}},
-}
-
-var (
-	finders   = options{source: "fd(1)", valued: "dteEcjSoC", forms: []form{{short: 'x', long: "exec"}, {short: 'X', long: "exec-batch"}}}
-	compilers = options{source: "gcc(1); gtfobins/gcc", forms: []form{
-		{exact: "wrapper"}, {exact: "specs"}, {begin: "-fplugin="}, {begin: "-iplugindir"}, {exact: "load"}, {exact: "fpass-plugin"},
-		{begin: "-B"}, {long: "prefix"}, {begin: "@"}, {exact: "Xlinker", runs: isPlugin}, {begin: "-Wl,", runs: isPlugin}, {exact: "ld-path"}, {begin: "--config"}, {exact: "Xclang"},
-	}}
-	binutils    = options{source: "ar(1), nm(1)", forms: []form{{long: "plugin"}, {begin: "@"}}}
-	packagers   = options{source: "npm help config", forms: []form{{long: "script-shell"}, {long: "node-options"}, {long: "userconfig"}, {begin: "--globalc"}}}
-	makers      = options{source: "make(1); gtfobins/make", valued: "CfIjloW", forms: []form{{short: 'E', long: "eval"}}}
-	typesetters = options{source: "pdftex(1), luatex(1); gtfobins/pdflatex", forms: []form{
-		{exact: "shell-escape", abbreviated: true}, {exact: "enable-write18", abbreviated: true}, {exact: "shell-restricted", abbreviated: true},
-		{exact: "cnf-line", abbreviated: true}, {exact: "lua", abbreviated: true}, {exact: "fmt", abbreviated: true}, {exact: "ini", abbreviated: true}, {begin: "&"},
-	}}
-	pandocForms = []form{
-		{short: 'F', long: "filter"}, {short: 'L', long: "lua-filter"}, {long: "pdf-engine"}, {long: "pdf-engine-opt"},
-		{short: 'd', long: "defaults"}, {long: "data-dir"},
-		{short: 'f', long: "from", runs: isFile}, {short: 'r', long: "read", runs: isFile},
-		{short: 't', long: "to", runs: isFile}, {short: 'w', long: "write", runs: isFile},
-	}
-)
-
-// isFile reports whether the value of an option that takes a name looks like a file.
-func isFile(value string) bool { return strings.ContainsAny(value, "./\\") }
-
-// isPlugin reports whether a compiler's options for the linker load a plugin or take more
-// options from a file.
-func isPlugin(value string) bool {
-	return strings.Contains(value, "plugin") || strings.Contains(value, "@")
+	// cross: its builds for other machines have the machine before the name, as in
+	// x86_64-linux-gnu-gcc.
+	cross bool
 }
 
 // languages are the programs whose arguments are more than options.
@@ -148,7 +58,7 @@ var languages = map[string]func(args []string, fixed int) string{
 // words stand in the rule itself: a form that lies within them, with its value,
 // was meant.
 func danger(args []string, fixed int) string {
-	name := path.Base(args[0])
+	name := programOf(args[0])
 	if language, ok := languages[name]; ok {
 		return language(args, fixed)
 	}
@@ -157,8 +67,37 @@ func danger(args []string, fixed int) string {
 
 // guarded reports whether danger looks at the program's arguments at all.
 func guarded(name string) bool {
-	name = path.Base(name)
-	return languages[name] != nil || len(guards[name].forms) > 0
+	return isGuarded(programOf(name))
+}
+
+func isGuarded(name string) bool { return languages[name] != nil || len(guards[name].forms) > 0 }
+
+// programOf returns the name by which the tables know a program: without its directory, the
+// version at its end and, for a compiler, the machine in front. It returns the name without
+// the directory if no table has the program.
+func programOf(name string) string {
+	base := path.Base(name)
+	short := withoutVersion(base, isGuarded)
+	for rest, found := short, true; found; _, rest, found = strings.Cut(rest, "-") {
+		if isGuarded(rest) && (rest == short || guards[rest].cross) {
+			return rest
+		}
+	}
+	return base
+}
+
+// version matches what distributions put at the end of a program's name: a version, the
+// variant of a Python (python3.13t), the machine of a Perl (perl5.36-x86_64-linux-gnu) and
+// the threads of a MinGW (gcc-posix).
+var version = regexp.MustCompile(`(-?[0-9][0-9.]*[a-z]?)?(-[a-z0-9_]+-linux-gnu[a-z0-9_]*|-posix|-win32|-dbg|-dev)?$`)
+
+// withoutVersion returns a program's name without its version, or the name as it is if it is
+// known with the version (sqlite3, linux32).
+func withoutVersion(base string, known func(string) bool) string {
+	if known(base) {
+		return base
+	}
+	return base[:version.FindStringIndex(base)[0]]
 }
 
 // danger checks args from position from on. It also checks words after "--" and values of
@@ -178,7 +117,7 @@ func (o options) danger(args []string, from, fixed int) string {
 		switch {
 		case last < fixed:
 		case hit.runs != nil && !hit.runs(value):
-		case hit.opens:
+		case hit.opens && !isPipe(value):
 			if err := checkWrite(value); err != nil {
 				return fmt.Sprintf("the file %s of option %s: %v", excerpt(value), excerpt(arg), err)
 			}
@@ -201,6 +140,8 @@ func (o options) find(arg string) (hit *form, value string, attached bool) {
 		switch {
 		case f.begin != "" && strings.HasPrefix(arg, f.begin):
 			return &o.forms[i], arg[len(f.begin):], true
+		case f.word != "" && f.word == arg:
+			return &o.forms[i], "", false
 		case !dashes:
 		case f.exact != "" && (f.exact == name || f.abbreviated && name != "" && strings.HasPrefix(f.exact, name)):
 			return &o.forms[i], value, attached

@@ -1,6 +1,7 @@
 package permission
 
 import (
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -18,7 +19,7 @@ var builtins = strings.Fields(`
 func isBuiltin(name string) bool { return slices.Contains(builtins, name) }
 
 // runners are programs that run another program, or a line of text, from their arguments or
-// input. Sources: their manuals, and the functions "shell" and "command" of gtfobins.org.
+// input. m4 is one by its esyscmd. Sources: their manuals, and the functions "shell" and "command" of gtfobins.org.
 var runners = strings.Fields(`
 	env xargs parallel sem
 	sh bash rbash dash ash zsh ksh ksh93 mksh yash fish csh tcsh elvish nu xonsh pwsh powershell busybox toybox
@@ -30,6 +31,7 @@ var runners = strings.Fields(`
 	strace ltrace gdb lldb perf valgrind rr bpftrace
 	npx bunx pnpx uvx pipx npm-exec corepack dotenv direnv
 	ssh slogin rsh rlogin rexec sshpass autossh mosh ssh-agent scp sftp lftp ftp telnet socat nc ncat netcat
+	chronic ifne pee nocache aa-exec runcon schroot datefudge watchexec nix-shell systemd-inhibit gtime msgfilter msgexec m4 gm4
 	pipesz uclampset coresched faketime rlwrap sg newgrp hyperfine multitime pexec torsocks torify proxychains proxychains4 gtimeout gnice gnohup
 	gstdbuf genv gxargs softlimit chpst envdir envuidgid setuidgid setlock pgrphack tini dumb-init catatonit logsave
 	aws-vault chamber envchain cgexec xdotool
@@ -69,12 +71,17 @@ func runnerAt(args []string) int {
 // loader is one, see ld.so(8).
 func isRunner(name string) bool {
 	base := path.Base(name)
-	return slices.Contains(runners, base) || strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl") ||
-		shellVersion.MatchString(base)
+	return slices.Contains(runners, runnerName(name)) || strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl")
 }
 
-// shellVersion matches a shell's name with a version.
-var shellVersion = regexp.MustCompile(`^(ba|da|z|k|c|tc)?sh-?[0-9][0-9.]*$`)
+// runnerName returns a runner's name without directory and version.
+func runnerName(name string) string {
+	return withoutVersion(path.Base(name), func(known string) bool { return slices.Contains(runners, known) })
+}
+
+// all is the number of operands of runners of which every word may be a program or a line
+// of text to run. Only a rule with the exact words covers them.
+const all = math.MaxInt
 
 // A runnerUsage describes a runner's arguments, to find the program that it runs.
 type runnerUsage struct {
@@ -94,7 +101,9 @@ var runnerUsages = map[string]runnerUsage{
 	"flock": {valued: "wEc", operands: 1}, "chroot": {operands: 1}, "setarch": {operands: 1}, "su": {operands: 1, valued: "cgGsw"},
 	"ssh": {valued: "BbcDEeFIiJLlmOopQRSWw", operands: 1}, "npx": {valued: "pc"}, "watch": {valued: "nq"},
 	"strace": {valued: "abeEIoOpPsSuUX"}, "faketime": {valued: "pf", operands: 1}, "sg": {valued: "c", operands: 1},
-	"uclampset": {valued: "mMp"}, "pipesz": {valued: "snf"}, "hyperfine": {valued: "wmMrspcPDLuSn"}, "softlimit": {valued: "adflmoprst"}, "gtimeout": {valued: "sk", operands: 1},
+	"uclampset": {valued: "mMp"}, "pipesz": {valued: "snf"}, "hyperfine": {operands: all}, "softlimit": {valued: "adflmoprst"}, "gtimeout": {valued: "sk", operands: 1},
+	"runcon": {operands: all}, "datefudge": {operands: 1}, "schroot": {valued: "cnudp"}, "aa-exec": {valued: "pn"}, "gtime": {valued: "fo"},
+	"msgfilter": {valued: "iDow"}, "msgexec": {valued: "iD"}, "pee": {operands: all}, "nix-shell": {operands: all}, "m4": {operands: all}, "gm4": {operands: all}, "watchexec": {operands: all},
 	"uv":  {valued: "pwC", long: []string{"--with", "--with-editable", "--with-requirements", "--python", "--directory", "--project", "--extra", "--group", "--package", "--index", "--env-file"}},
 	"nix": {operands: 1}, "ip": {operands: 2}, "rustup": {operands: 1}, "conda": {valued: "np"}, "npm": {valued: "pcw"},
 }
@@ -104,7 +113,7 @@ var runnerAssignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 // payload returns the position of the program or script that a runner runs. It returns 0 if
 // the words end before it, or if it is a runner too.
 func payload(words []string) int {
-	usage := runnerUsages[path.Base(words[0])]
+	usage := runnerUsages[runnerName(words[0])]
 	operands := usage.operands
 	start := runnerAt(words)
 	if start < 0 {
