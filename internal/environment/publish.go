@@ -256,6 +256,10 @@ func (s *Store) publish(key flightKey, b building, env Environment, replace func
 	}
 	s.touch(k)
 	if err := t.remember(key.key, env.Digest); err != nil {
+		if !t.hasKey(env.Digest) { // nobody would find it
+			delete(t.kept, env.Digest)
+			s.retire(k)
+		}
 		return err
 	}
 	// evict would take the new environment if everything else is leased.
@@ -348,6 +352,16 @@ func (t *tenant) remember(key, digest string) error {
 	}
 	t.prepared[key] = digest
 	return errors.Join(syncDir(dir), syncDir(t.dir))
+}
+
+// hasKey reports whether a digest is prepared for some key. The caller holds Store.mu.
+func (t *tenant) hasKey(digest string) bool {
+	for _, d := range t.prepared {
+		if d == digest {
+			return true
+		}
+	}
+	return false
 }
 
 // drop takes an environment's name away. Its files go when its last lease does.

@@ -234,8 +234,8 @@ func tenantDir(name string) string {
 // waits.
 //
 // The error is a *RequirementError, ErrNoSource, ErrNoPip, an *IndexError, a *NoPackageError,
-// a *BuildError, a *TooLargeError, a *BusyError, the error of ctx, or internal. A build that
-// fails leaves no files.
+// a *BuildError, a *TooLargeError, a *BusyError, one that wraps ENOSPC if the disk of the
+// store is full, the error of ctx, or internal. A build that fails leaves no files.
 // A build doesn't run in the context of a caller. Otherwise the first caller's hang-up would
 // end the build for the others.
 func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill, python runtime.Invocation, rebuild bool, log func([]byte) error) (Environment, error) {

@@ -1,0 +1,82 @@
+package environment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/internal/runtime"
+)
+
+// smallDisk mounts a disk of a size at a new directory. The function changes its size.
+func smallDisk(t *testing.T, options string) (dir string, resize func(options string)) {
+	t.Helper()
+	dir = tempDir(t)
+	mount := func(flags uintptr, options string) {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount(0, options)
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, func(options string) { mount(unix.MS_REMOUNT, options) }
+}
+
+// A disk that is full gives an error that says so, whichever file of a build has no room. It
+// leaves nothing. After the operator made room, the same store builds the environment.
+func TestDiskFullDuringABuild(t *testing.T) {
+	sk := newSkill(t, "python_packages: [sk-large]\n", nil)
+	large := pkg{name: "sk-large", version: "1.0", files: map[string]string{"sklarge.py": "TEXT = '''" + strings.Repeat("x", 256<<10) + "'''\n"}}
+	disk, resize := smallDisk(t, "mode=711,size=64m,nr_inodes=1000")
+	index := newIndex(t, large)
+	s := newStore(t, func(c *Config) { c.Dir = disk + "/environments"; index.from(c) })
+	tenantDir := disk + "/environments/acme"
+	refused := func(options string) bool {
+		resize(options)
+		_, log, err := prepare(t, s, "acme", sk, runtime.System)
+		if err == nil {
+			return false
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("%s: got %v, want a full disk\n%s", options, err, log)
+		}
+		t.Log(options, err)
+		inTenant, err := filepath.Glob(tenantDir + "/[0-9a-f.]*") // all but prepared
+		if l := append(left(t, s), inTenant...); err != nil || len(l) > 0 {
+			t.Errorf("%s: left behind: %v, %v", options, l, err)
+		}
+		return true
+	}
+	// No room for: a copied file, a compiled file; a build's directory, its input, a copied file.
+	for _, options := range []string{"nr_inodes=1000,size=64k", "nr_inodes=1000,size=300k", "size=64m,nr_inodes=3", "size=64m,nr_inodes=5", "size=64m,nr_inodes=10"} {
+		if !refused(options) {
+			t.Errorf("%s: it has room", options)
+		}
+	}
+	// One file more each time: compiled files, the manifest, the tenant's directory and the key.
+	files := 16
+	for refused(fmt.Sprintf("size=64m,nr_inodes=%d", files)) {
+		files++
+	}
+	if files == 16 {
+		t.Error("an environment has 16 files: the test tries no step after the copy")
+	}
+	entries, err := os.ReadDir(tenantDir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("the tenant's directory: %v, %v", entries, err)
+	}
+	l, err := s.Acquire(useOf("acme", sk, python(t, sk, runtime.System)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Release()
+}
