@@ -286,7 +286,7 @@ var table = []row{
 
 // diskFull does not quote the error: it names the daemon's own paths.
 var diskFull = verdict{code: codes.ResourceExhausted, reason: "DISK_FULL", quota: "the daemon's disk", retry: retryFull,
-	message: "the daemon's disk is full", log: true}
+	message: "the daemon's disk is full; make room on the disk of its state_dir, or try again later", log: true}
 
 // pathVerdict is about a path into a skill: a script, unless the error says of
 // another field that it is there.

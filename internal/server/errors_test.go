@@ -291,7 +291,7 @@ func TestOursIsNotInTheTable(t *testing.T) {
 func TestDiskFullIsTerse(t *testing.T) {
 	for _, err := range []error{syscall.ENOSPC, &executor.DiskFullError{ID: "e1", Err: errors.New("/var/lib/skillrun/x")}} {
 		v, _ := classify(fmt.Errorf("write /var/lib/skillrun/x: %w", err))
-		if got, want := v.status().Message(), "the daemon's disk is full"; got != want {
+		if got, want := v.status().Message(), "the daemon's disk is full; make room on the disk of its state_dir, or try again later"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -353,7 +353,7 @@ func TestAnswer(t *testing.T) {
 		{"ours", context.Background(), errors.New("secret"), codes.Internal, "internal error (reference REF)", 1},
 		{"ours, of an execution", context.Background(), &executionError{"e1", errors.New("secret")}, codes.Internal, "internal error (execution e1)", 1},
 		{"of an execution", context.Background(), &executionError{"e1", executor.ErrNotFound}, codes.NotFound, "execution e1: execution not found", 0},
-		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full", 1},
+		{"disk full", context.Background(), fmt.Errorf("secret: %w", syscall.ENOSPC), codes.ResourceExhausted, "the daemon's disk is full; make room on the disk of its state_dir, or try again later", 1},
 		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: what the daemon has stored of it is damaged", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
