@@ -122,7 +122,7 @@ func checkWrite(name string) error {
 }
 
 // readers are programs for reading files. Their writing forms, such as sort -o and find
-// -fprintf, are covered by no wildcard (guards.go).
+// -fprintf, are covered by no wildcard (programs.go).
 var readers = strings.Fields(`cat ls head tail wc file stat chmod test [ grep egrep fgrep find echo printf diff cmp cksum md5sum sha1sum
 	sha256sum sha512sum du tree pwd true false sort cut tr nl od basename dirname realpath readlink mkdir which`)
 

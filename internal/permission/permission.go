@@ -26,7 +26,7 @@
 // Bash(git status:*) restricts a model to one subcommand: no other program, no option
 // before the subcommand, no second command. Some programs have an option or a sub-language
 // that starts other programs or writes files (find, sed, sort, git, tar, awk and more; see
-// guards.go). A rule that ends in a wildcard does not cover such options. Programs whose
+// programs.go). A rule that ends in a wildcard does not cover such options. Programs whose
 // purpose is to run others (env, xargs, sh, sudo and more; see runners.go) need a rule that
 // names the program to run.
 //
