@@ -27,6 +27,7 @@ type lie struct {
 	// most is how many bytes the daemon may grow above heapSlack.
 	most int64
 	want string // code and reason of the refusal
+	says string // in the refusal's message: the bound. Another bound may hide a missing one.
 }
 
 // endless answers with an HTML page: begin, and then part until the daemon gives up.
@@ -96,12 +97,12 @@ func bombWheel(w http.ResponseWriter, project string) {
 const unavailable = "Unavailable PACKAGE_INDEX_UNAVAILABLE"
 
 var lies = []lie{
-	{name: "headers", page: headersForEver, want: unavailable},
-	{name: "tag", page: endless(`<a href="sktag-1-py3-none-any.whl" data-yanked="`, "y"), want: unavailable},
+	{name: "headers", page: headersForEver, want: unavailable, says: "headers exceeded"},
+	{name: "tag", page: endless(`<a href="sktag-1-py3-none-any.whl" data-yanked="`, "y"), want: unavailable, says: "a tag or a text of more than"},
 	// A page may have 64 MiB, or 100,000 short links. While the daemon reads it, Go's heap has
 	// as much garbage.
-	{name: "list", page: endless("", `<a href="sklist-1-py3-none-any.whl">`), most: 128 << 20, want: unavailable},
-	{name: "links", page: endless("", `<a href="sklinks-1-py3-none-any.whl" data-yanked="`+strings.Repeat("y", 3900)+`">`), most: 128 << 20, want: unavailable},
+	{name: "list", page: endless("", `<a href="sklist-1-py3-none-any.whl">`), most: 128 << 20, want: unavailable, says: "more than 100000 links"},
+	{name: "links", page: endless("", `<a href="sklinks-1-py3-none-any.whl" data-yanked="`+strings.Repeat("y", 3900)+`">`), most: 128 << 20, want: unavailable, says: "longer than 67108864 bytes"},
 	{name: "gzip", page: func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Header().Set("Content-Encoding", "gzip")
@@ -155,6 +156,9 @@ func lyingIndex(t *testing.T, _ *running, _ hostileCase) {
 		t.Logf("%s: the daemon grew by %d MiB: %v", l.name, grown>>20, err)
 		code, reason, _ := strings.Cut(l.want, " ")
 		wantStatus(t, err, code, reason)
+		if !strings.Contains(fmt.Sprint(err), l.says) {
+			t.Errorf("%s: got %v, want it to say %q", l.name, err, l.says)
+		}
 		if bound := l.most + heapSlack; grown > bound {
 			t.Errorf("%s: the daemon grew by %d MiB, more than %d", l.name, grown>>20, bound>>20)
 		}
