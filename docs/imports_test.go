@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"internal/skill":                  {"internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/skill/manifest":         {"internal/skill/snapshot"},
 	"internal/skill/snapshot":         {},
+	"internal/disktest":               {},
 	"internal/skill/skilltest":        {"internal/skill", "internal/skill/skilltest/folder", "internal/skill/snapshot"},
 	"internal/skill/skilltest/folder": {},
 	"internal/record":                 {"internal/record/journal"},

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/skillrun/skillrun/internal/disktest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -319,10 +319,7 @@ func TestDiskFullWhileSpooling(t *testing.T) {
 	if err := os.MkdirAll(record, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", record, "tmpfs", 0, "size=40m,mode=0700"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Unmount(record, unix.MNT_DETACH) })
+	resize := disktest.Mount(t, record, "size=40m,mode=0700")
 	d := startDaemonIn(t, dir, "")
 	req := code("calculator", "import sys\nsys.stdout.buffer.write(b'x' * (60 << 20))\nsys.exit(5)")
 	req.Limits = &pb.Limits{OutputBytes: 100 << 20}
@@ -334,9 +331,7 @@ func TestDiskFullWhileSpooling(t *testing.T) {
 	if !strings.Contains(r.outcome.Advice, "disk") {
 		t.Errorf("advice %q does not name the disk", r.outcome.Advice)
 	}
-	if err := unix.Mount("tmpfs", record, "tmpfs", unix.MS_REMOUNT, "size=200m,mode=0700"); err != nil {
-		t.Fatal(err)
-	}
+	resize("size=200m,mode=0700")
 	d.run(code("calculator", "print(1)")).wantStdout(t, "1\n")
 	d.stop()
 }

@@ -10,33 +10,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/disktest"
 	"github.com/skillrun/skillrun/internal/runtime"
 )
-
-// smallDisk mounts a disk of a size at a new directory. The function changes its size.
-func smallDisk(t *testing.T, options string) (dir string, resize func(options string)) {
-	t.Helper()
-	dir = tempDir(t)
-	mount := func(flags uintptr, options string) {
-		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, options); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mount(0, options)
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir, func(options string) { mount(unix.MS_REMOUNT, options) }
-}
 
 // A disk that is full gives an error that says so, whichever file of a build has no room. It
 // leaves nothing. After the operator made room, the same store builds the environment.
 func TestDiskFullDuringABuild(t *testing.T) {
 	sk := newSkill(t, "python_packages: [sk-large]\n", nil)
 	large := pkg{name: "sk-large", version: "1.0", files: map[string]string{"sklarge.py": "TEXT = '''" + strings.Repeat("x", 256<<10) + "'''\n"}}
-	disk, resize := smallDisk(t, "mode=711,size=64m,nr_inodes=1000")
+	disk := tempDir(t)
+	resize := disktest.Mount(t, disk, "mode=711,size=64m,nr_inodes=1000")
 	index := newIndex(t, large)
 	s := newStore(t, func(c *Config) { c.Dir = disk + "/environments"; index.from(c) })
 	tenantDir := disk + "/environments/acme"

@@ -8,25 +8,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// smallDisk mounts a disk of a size at a new directory.
-func smallDisk(t *testing.T, options string) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to mount a small disk")
-	}
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
+	"github.com/skillrun/skillrun/internal/disktest"
+)
 
 // A disk that is full during a pull gives an error that says so and leaves nothing. After the
 // operator made room, the same store pulls the image.
@@ -38,7 +22,8 @@ func TestDiskFullDuringAPull(t *testing.T) {
 	))
 	for name, options := range map[string]string{"bytes": "size=256k", "files": "size=4m,nr_inodes=8", "no file": "size=4m,nr_inodes=4"} {
 		t.Run(name, func(t *testing.T) {
-			disk := smallDisk(t, options)
+			disk := t.TempDir()
+			resize := disktest.Mount(t, disk, options)
 			dir := filepath.Join(disk, "images")
 			s := openStore(t, dir, nil)
 			for range 2 {
@@ -54,9 +39,7 @@ func TestDiskFullDuringAPull(t *testing.T) {
 					t.Errorf("left behind: %v", entries)
 				}
 			}
-			if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, "size=4m,nr_inodes=100"); err != nil {
-				t.Fatal(err)
-			}
+			resize("size=4m,nr_inodes=100")
 			got, err := s.Get(t.Context(), source)
 			if err != nil {
 				t.Fatal(err)

@@ -10,25 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// smallDisk mounts a disk of a size at a new directory.
-func smallDisk(t *testing.T, options string) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to mount a small disk")
-	}
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
+	"github.com/skillrun/skillrun/internal/disktest"
+)
 
 // fillDisk writes a file until the disk is full.
 func fillDisk(t *testing.T, dir string) (filler string) {
@@ -55,7 +39,8 @@ func isSpoolFull(err error) bool {
 // Output fills the disk. Acknowledged output stays, and ends with large outcomes are
 // still recorded. After room was made, new executions work.
 func TestDiskFull(t *testing.T) {
-	dir := smallDisk(t, "size=64m")
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m")
 	s := openStore(t, Config{Dir: filepath.Join(dir, "record"), MaxAge: time.Hour})
 	var logs []*Log
 	for range 8 {
@@ -144,7 +129,8 @@ func TestDiskFull(t *testing.T) {
 func TestDatabaseFull(t *testing.T) {
 	for place, create := range creators {
 		t.Run(place, func(t *testing.T) {
-			dir := smallDisk(t, "size=64m")
+			dir := t.TempDir()
+			disktest.Mount(t, dir, "size=64m")
 			s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
 			l, other := create(t, s, Execution{}), create(t, s, Execution{})
 			r := newReader(t, s, "a", l.ID(), 1)
@@ -199,7 +185,8 @@ func TestDatabaseFull(t *testing.T) {
 
 // While the room for ends is spent, output is not to have it.
 func TestOutputWaitsForBallast(t *testing.T) {
-	dir := smallDisk(t, "size=64m")
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m")
 	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
 	runs, ends := create(t, s, Execution{}), create(t, s, Execution{})
 	filler := fillDisk(t, dir)
@@ -222,7 +209,8 @@ func TestOutputWaitsForBallast(t *testing.T) {
 
 // A disk that is full at the start is no reason not to start.
 func TestOpenOnFullDisk(t *testing.T) {
-	dir := smallDisk(t, "size=4m") // no room for the ballast
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=4m") // no room for the ballast
 	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
 	if _, err := s.Create(t.Context(), Execution{ID: NewID(), Tenant: "a"}, nil); !isSpoolFull(err) {
 		t.Errorf("got %v", err)
@@ -235,7 +223,8 @@ func TestOpenOnFullDisk(t *testing.T) {
 // Without inodes for a file, output is refused as on a full disk, and the end is
 // recorded.
 func TestNoInodes(t *testing.T) {
-	dir := smallDisk(t, "size=64m,nr_inodes=12")
+	dir := t.TempDir()
+	disktest.Mount(t, dir, "size=64m,nr_inodes=12")
 	s := openStore(t, Config{Dir: filepath.Join(dir, "record")})
 	var err error
 	var last *Log
