@@ -111,7 +111,7 @@ type Store struct {
 	library map[string]bool       // what inLibrary remembers
 	over    bool                  // more than fits is in use
 	trash   []string              // directories without a name, to be removed without the lock
-	stuck   []string              // those whose removal has failed
+	stuck   []string              // directories that could not be removed; the next build tries again
 }
 
 // A tenant's environments by digest, and the digest that is prepared for each key.

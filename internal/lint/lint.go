@@ -56,8 +56,8 @@ func ThisMachine(ctx context.Context) (*Machine, error) {
 
 // Dir checks a skill folder where it stands. Without a machine, what depends on
 // one is not judged. The error says that the folder couldn't be read at all.
-// A folder that breaks the published rules so far that there is no skill gives the findings
-// of skill.ReadDir alone.
+// If the folder breaks the published rules so badly that it is no skill, the findings are only
+// those of skill.ReadDir.
 func Dir(dir string, m *Machine) ([]manifest.Finding, error) {
 	sk, found, err := skill.ReadDir(dir)
 	if err != nil || sk == nil {

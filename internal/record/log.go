@@ -28,7 +28,7 @@ type Log struct {
 	readers int              // of mem and f; f stays open for them
 	joined  map[*Reader]bool // those readers that a caller has
 	writing bool             // a write-behind runs
-	begun   int64            // write-behind has begun to write the bytes before
+	begun   int64            // write-behind has begun to write the bytes up to this position
 	head    [frameSize]byte
 	state   logState
 	// size and seq bound the whole frames, which readers may see.

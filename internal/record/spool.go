@@ -143,8 +143,8 @@ func (l *Log) writeFrame(e Event, data []byte, sum uint32) error {
 	}
 	putFrame(&l.head, e, data, sum)
 	if err := writeParts(l.f, [][]byte{l.head[:], data}, l.size); err != nil {
-		// If the truncation fails too, the next frame overwrites the rest. Behind an
-		// end the rest is not read.
+		// If the truncation fails too, the next frame overwrites the rest. After an end
+		// there is no next frame, and nobody reads the rest.
 		l.f.Truncate(l.size)
 		return err
 	}

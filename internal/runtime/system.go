@@ -23,9 +23,8 @@ var systemNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._-]*`)
 // the text has none. Versions are not judged.
 func SystemName(text string) string { return systemNames.FindString(strings.TrimSpace(text)) }
 
-// SystemPackages knows which packages of the system are there.
-// There is one for each root file system. A name counts if it is installed, or if an
-// installed package provides it.
+// SystemPackages knows which system packages a root file system has. A package counts if it
+// is installed, or if an installed package provides it.
 type SystemPackages struct {
 	root    string
 	program func(name string) bool
