@@ -10,6 +10,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// activateCommand makes one call, ActivateSkill. The instructions go to standard output and
+// everything else to standard error, so that a pipe gets only the text for the model.
 func (a *app) activateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "activate SKILL",
@@ -52,7 +54,9 @@ conversation.`,
 	}
 }
 
-// contextText describes, on one line, the context that an agent adds.
+// contextText describes, on one line, the context that an agent adds. The names are the ones of
+// the published contract (docs/contracts.md), so that a reader can compare the line with an
+// agent's messages. The unit of max_memory is MB, as in SKILL.md.
 func contextText(c *pb.ActivationContext) string {
 	if !c.GetScriptExecutor() {
 		return "no script executor (the skill has no scripts folder)"

@@ -19,16 +19,21 @@ const addressVariable = "SKILLRUN_ADDRESS"
 // app is one call of the command: its streams and the flags of every command. Tests make one
 // with buffers for the streams.
 type app struct {
+	// As given, before cobra parses them. Completion reads them again (flagBefore).
 	args           []string // after the command's own name
 	stdin          io.Reader
 	stdout, stderr io.Writer
 
+	// The persistent flags. cobra sets them before a RunE is called, and nothing changes them
+	// later.
 	address string
 	json    bool
 	verbose bool
 }
 
-// An interrupt is the cause of a context that a signal ended.
+// An interrupt is the cause of a context that a signal ended. SIGINT and SIGTERM both cancel.
+// They differ in the word of the message and in the exit code, which is 128+N as a shell has it
+// for a process that died of signal N.
 type interrupt struct{ signal syscall.Signal }
 
 func (i *interrupt) Error() string {
@@ -42,7 +47,8 @@ func (i *interrupt) Error() string {
 func (i *interrupt) code() int { return 128 + int(i.signal) }
 
 // run executes the command and returns the exit code. The first SIGINT or SIGTERM ends ctx,
-// which cancels the execution; the second one returns without waiting for that.
+// which cancels the execution; the second one returns without waiting for that. run is main
+// without the process, so that tests can call it.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -58,6 +64,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		select {
 		case c := <-code:
 			return c
+		// Go's runtime does not end the process for a signal that Notify has taken over
+		// (os/signal), so this loop must.
 		case s := <-signals:
 			cause := &interrupt{s.(syscall.Signal)}
 			if interrupted {
@@ -76,6 +84,7 @@ func (r root) run(ctx context.Context, args []string) error {
 	return r.ExecuteContext(ctx)
 }
 
+// root builds the tree anew for each app: the flags point into a, so two apps share nothing.
 func (a *app) root() root {
 	cmd := &cobra.Command{
 		Use:   "skillrun",
@@ -98,6 +107,8 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	cmd.SetIn(a.stdin)
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)
+	// Subcommands inherit this function; so every mistake in a flag has the same form and exit
+	// code.
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.address, "address", os.Getenv(addressVariable), "daemon's `address`: unix:///path or host:port (default $"+addressVariable+", else "+skillrun.DefaultAddress+")")
@@ -106,7 +117,8 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	cmd.Version = version
 	cmd.Flags().Bool("version", false, "print the version of this client and exit")
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	// An address in the environment is no default to be shown.
+	// An address in the environment is no default to be shown. Help would print the variable's
+	// value as if it were built in.
 	flags.Lookup("address").DefValue = ""
 	cmd.AddCommand(
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(),
@@ -116,7 +128,8 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	return root{cmd}
 }
 
-// dial returns a client of the daemon that the flags name.
+// dial returns a client of the daemon that the flags name. It does not connect: the first call
+// does, and its error says that no daemon answers. The caller closes the client.
 func (a *app) dial() (*skillrun.Client, error) { return skillrun.Dial(a.address) }
 
 // at is the daemon's address, for people.
@@ -127,12 +140,15 @@ func (a *app) at() string {
 	return a.address
 }
 
-// note writes one line about what happened to stderr.
+// note writes one line about what happened to stderr. It is for facts that are not the result. A
+// command that fails returns an error instead, so that the message is printed once. An error of
+// stderr is ignored: there is nowhere to report it.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "skillrun: %s\n", printable(fmt.Sprintf(format, args...)))
 }
 
-// usageError is a command line that can't be understood.
+// usageError is a command line that can't be understood. Its exit code is 125, as for every
+// mistake of this side (errorCode).
 type usageError struct {
 	command string
 	err     error

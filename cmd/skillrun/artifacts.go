@@ -13,6 +13,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// artifactsCommand lists the artifacts of an ended execution, or saves them with -o. Without a
+// PATH it takes all of them. The daemon keeps artifacts as long as the execution's record.
 func (a *app) artifactsCommand() *cobra.Command {
 	var folder string
 	var quiet bool
@@ -44,6 +46,8 @@ func (a *app) artifactsCommand() *cobra.Command {
 	return cmd
 }
 
+// listArtifacts prints each artifact at once with --json, else a table at the end. Green marks an
+// executable file.
 func (a *app) listArtifacts(ctx context.Context, c *skillrun.Client, id string, paths []string) error {
 	var t table
 	t.header("PATH", "SIZE", "SHA256")
@@ -68,7 +72,9 @@ func (a *app) listArtifacts(ctx context.Context, c *skillrun.Client, id string, 
 //
 // It saves a path with a component .git only if paths names it. In a checkout (-o .) a
 // program could otherwise replace .git/config, whose settings name programs that the
-// user's next git command runs.
+// user's next git command runs. save stops at the first error; the files before it stay.
+// Client.Save writes each file under a temporary name and renames it, so no file is ever
+// half-written.
 func (a *app) save(ctx context.Context, c *skillrun.Client, id string, dir *os.Root, p *progress, paths ...string) error {
 	return eachArtifact(ctx, c, id, paths, func(artifact *pb.Artifact) error {
 		if name := artifactName(artifact); len(paths) == 0 && inGit(name) {

@@ -10,6 +10,8 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
+// attachCommand follows an execution that another client, or an earlier call, has started. It
+// has the exit codes of run.
 func (a *app) attachCommand() *cobra.Command {
 	var after uint64
 	var artifacts string
@@ -51,11 +53,13 @@ func (a *app) attach(ctx context.Context, id string, after uint64, artifacts str
 	}
 	out := &printer{app: a}
 	options := skillrun.AttachOptions{After: after, OnEvent: out.event}
+	// With --json the output is in the events, so the client must not write it, too.
 	if !a.json {
 		options.Stdout, options.Stderr = a.stdout, a.stderr
 	}
 	e := c.Attach(ctx, id, options)
 	err = e.Wait()
+	// A user who presses Ctrl-C may believe that it has ended the program.
 	if errors.Is(err, context.Canceled) && e.Outcome() == nil {
 		return fmt.Errorf("%w: it is left alone ('skillrun cancel %s' ends it)", err, id)
 	}

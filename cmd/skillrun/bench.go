@@ -19,14 +19,19 @@ const codeBroken = 1
 
 // benchFlags are the flags of bench.
 type benchFlags struct {
+	// The flags write into it directly, and bench.Run gets it unchanged.
 	config bench.Config
-	peers  []string
-	from   string
-	svg    string
-	into   string
-	list   bool
+	// Unparsed --peer values; benchReport parses them into config.Peers.
+	peers []string
+	// Paths of files; empty: not read or not written.
+	from string
+	svg  string
+	into string
+	list bool
 }
 
+// benchCommand uses no running daemon: it starts daemons with state directories beneath --dir and
+// removes both at the end.
 func (a *app) benchCommand() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
@@ -86,7 +91,8 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 	return nil
 }
 
-// benchReport measures, or reads an earlier report.
+// benchReport measures, or reads an earlier report. All mistakes on the command line are reported
+// before the first daemon starts: a run takes minutes.
 func (a *app) benchReport(cmd *cobra.Command, f *benchFlags) (*bench.Report, error) {
 	if f.from != "" {
 		return readReport(f.from)
@@ -141,6 +147,8 @@ func findDaemon(asked string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// runnable reports whether path is a regular file with an execute permission. A directory has
+// that bit, too.
 func runnable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
@@ -164,7 +172,9 @@ func readReport(path string) (*bench.Report, error) {
 	return report, nil
 }
 
-// write writes the files that the flags ask for.
+// write writes the files that the flags ask for. The document of --into must exist and have both
+// marker lines. It is read and written as a whole; a failure between the two leaves the old
+// document.
 func (f *benchFlags) write(report *bench.Report) (err error) {
 	if f.svg != "" {
 		var b strings.Builder
@@ -189,7 +199,9 @@ func (f *benchFlags) write(report *bench.Report) (err error) {
 	return os.WriteFile(f.into, []byte(text), 0o644)
 }
 
-// printBench prints the table.
+// printBench prints the table. Red is a row that could not be measured, yellow one that misses
+// its target, green one that meets it. The columns of peers come after the verdict's column,
+// hence its index.
 func (a *app) printBench(report *bench.Report) error {
 	peers := report.PeerNames()
 	t := &table{}

@@ -10,6 +10,10 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// cancelCommand cancels the executions one after the other, in the order of the arguments, and
+// stops at the first error. Cancel returns when the execution has ended, so each takes up to the
+// grace. An execution that has ended already is not an error: the daemon answers with its
+// outcome.
 func (a *app) cancelCommand() *cobra.Command {
 	var grace time.Duration
 	var reason string

@@ -21,6 +21,8 @@ type decision struct {
 	Rule    string `json:"rule"`
 }
 
+// checkCommand has two ways to the same answer: with --allowed-tools it decides in this process,
+// with a SKILL the daemon decides. It runs nothing in either case.
 func (a *app) checkCommand() *cobra.Command {
 	var rules, line, baseDir string
 	cmd := &cobra.Command{
@@ -69,12 +71,14 @@ not. With --json it exits with 0 for either: the answer is in the output,
 	return cmd
 }
 
-// decideHere decides by the package that the daemon uses, too, so both give the same answer.
+// decideHere decides by the package that the daemon uses, too, so both give the same answer. It
+// knows no policy: with shell: true, a daemon allows every line to a skill with an unscoped Bash rule.
 func decideHere(rules, baseDir, line string) decision {
 	d := permission.ParseRules([]string{rules}, baseDir).Decide(line)
 	return decision{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule}
 }
 
+// decideThere asks the daemon (CheckCommand), which also applies its policy.
 func (a *app) decideThere(ctx context.Context, skill, line string) (decision, error) {
 	c, err := a.dial()
 	if err != nil {
@@ -88,6 +92,8 @@ func (a *app) decideThere(ctx context.Context, skill, line string) (decision, er
 	return decision{Allowed: r.GetAllowed(), Reason: r.GetReason(), Rule: r.GetRule()}, nil
 }
 
+// printDecision prints the answer. Only without --json a refusal is an exit code, too: a program
+// that reads JSON must be able to tell a refusal from a failed call.
 func (a *app) printDecision(d decision) error {
 	if a.json {
 		return a.printJSONValue(d)

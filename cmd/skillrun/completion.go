@@ -31,7 +31,8 @@ var (
 type completions = []string
 
 // ask gives f a client of the daemon and a short time. A failure gives no words: a shell
-// can't show errors.
+// can't show errors. The words come from a daemon over the same socket as every command. A daemon
+// that is slow or absent must not hold up the user's shell.
 func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) (completions, error)) (completions, cobra.ShellCompDirective) {
 	c, err := a.dial()
 	if err != nil {
@@ -49,7 +50,8 @@ func (a *app) ask(cmd *cobra.Command, f func(context.Context, *skillrun.Client) 
 }
 
 // offer adds one word with its description. It leaves out a word that a shell would have to
-// quote.
+// quote. It adds no more than completeMost words in all. A shell shows the description after the
+// tab.
 func offer(words completions, word, what string) completions {
 	if word == "" || printable(word) != word || strings.ContainsAny(word, "\t\n") || len(words) >= completeMost {
 		return words
@@ -77,7 +79,8 @@ func (a *app) completeSkill(cmd *cobra.Command, args []string, _ string) (comple
 }
 
 // completeRun completes a skill, then its scripts. The later words are arguments of the
-// program and may be files.
+// program and may be files. After -c or "--" the rest belongs to the program, so the shell
+// completes files.
 func (a *app) completeRun(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeSkill(cmd, args, toComplete)
@@ -123,14 +126,15 @@ func (a *app) flagBefore(flags *pflag.FlagSet) *pflag.Flag {
 	return flag
 }
 
-// Which executions a command is about.
+// Which executions a command is about. No state means all of them (ListRequest.states).
 var (
 	anyExecution  []pb.State
 	liveExecution = []pb.State{pb.State_STATE_QUEUED, pb.State_STATE_RUNNING}
 )
 
 // completeExecution completes the ids of executions that are not among the
-// arguments yet.
+// arguments yet. It offers no word if the command takes no further argument: cmd.Args is asked
+// with one more. Only the newest completeMost executions are offered, from one page.
 func (a *app) completeExecution(states []pb.State) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (completions, cobra.ShellCompDirective) {
 		if len(args) > 0 && cmd.Args(cmd, append(slices.Clone(args), "one more")) != nil {
@@ -149,7 +153,8 @@ func (a *app) completeExecution(states []pb.State) cobra.CompletionFunc {
 	}
 }
 
-// completeSignal completes an execution that runs, then a signal.
+// completeSignal completes an execution that runs, then a signal. The signals are a choice of the
+// common ones; the daemon accepts others as well.
 func (a *app) completeSignal(cmd *cobra.Command, args []string, toComplete string) (completions, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:

@@ -10,6 +10,8 @@ import (
 // only values that don't fit; the daemon checks the bounds.
 type cpus uint32
 
+// Set reads a decimal number and rounds it to thousandths. The condition is written so that NaN
+// fails it, too.
 func (c *cpus) Set(text string) error {
 	n, err := strconv.ParseFloat(text, 64)
 	milli := math.Round(n * 1000)
@@ -20,6 +22,7 @@ func (c *cpus) Set(text string) error {
 	return nil
 }
 
+// String returns "" for 0, so that help shows no default (pflag.Value).
 func (c cpus) String() string {
 	if c == 0 {
 		return ""

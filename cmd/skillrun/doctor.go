@@ -16,6 +16,8 @@ import (
 // codeMissing is the exit code of doctor if a boundary is missing.
 const codeMissing = 1
 
+// doctorCommand makes one call, GetCapabilities, which a daemon answers even if it refuses to run
+// anything. So it works where run does not.
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
@@ -33,6 +35,8 @@ daemon; skillrund --doctor tries a machine without one.`,
 			}
 			defer c.Close()
 			r, err := c.System().GetCapabilities(cmd.Context(), &pb.GetCapabilitiesRequest{})
+			// An Unavailable with a reason comes from a daemon; without one no daemon was
+			// reached.
 			if status.Code(err) == codes.Unavailable && skillrun.Reason(err) == "" {
 				a.explainMissingDaemon(err)
 				return verdict(codeFailed)
@@ -70,7 +74,8 @@ func (a *app) explainMissingDaemon(err error) {
 	}
 }
 
-// runtimesTable says where the interpreters are if they are not all in one place.
+// runtimesTable says where the interpreters are if they are not all in one place. The column
+// IMAGE is only there if the daemon has images; "-" in it is the host's file system.
 func runtimesTable(r *pb.GetCapabilitiesResponse) *table {
 	t := &table{}
 	if len(r.GetImages()) == 0 {
@@ -87,6 +92,8 @@ func runtimesTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
+// imagesTable lists the root file systems that the daemon's runtimes use, and the languages that
+// run in each.
 func imagesTable(r *pb.GetCapabilitiesResponse) *table {
 	t := &table{}
 	t.header("IMAGE", "RUNS", "SOURCE")
@@ -96,6 +103,9 @@ func imagesTable(r *pb.GetCapabilitiesResponse) *table {
 	return t
 }
 
+// printCapabilities prints the daemon's facts, the boundaries, the interpreters and the images,
+// with an empty line between the tables. The missing boundaries come again on stderr, after
+// tables that may be longer than a screen.
 func (a *app) printCapabilities(r *pb.GetCapabilitiesResponse) error {
 	facts := &table{}
 	facts.field("daemon", r.GetVersion()+", since "+timeText(r.GetStartTime()))

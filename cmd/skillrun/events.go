@@ -13,6 +13,9 @@ type printer struct {
 	err error // the first error of standard output
 }
 
+// event is a Cmd's OnEvent: the client calls it from one goroutine, in the order of the events,
+// before it writes the event's output. After an error of standard output it prints no more; the
+// execution goes on, and ended returns the error.
 func (p *printer) event(e *pb.ExecutionEvent) {
 	if p.app.json {
 		if p.err == nil {
@@ -34,6 +37,7 @@ func (p *printer) event(e *pb.ExecutionEvent) {
 	}
 }
 
+// quoteAll writes the words of one vetted command so that a user can paste them into a shell.
 func quoteAll(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
@@ -43,7 +47,9 @@ func quoteAll(words []string) string {
 }
 
 // notices adds the facts on stderr that the output lacks: how the program ended, if it did
-// not exit with a code; truncated streams; refused artifacts; advice.
+// not exit with a code; truncated streams; refused artifacts; advice. It is called once, after
+// the last event. Each line begins with the execution's id: with several skillrun processes on
+// one terminal a reader must know whose line it is.
 func (a *app) notices(id string, o *pb.Outcome) {
 	if a.json {
 		return // it is all in the last event
@@ -65,12 +71,16 @@ func (a *app) notices(id string, o *pb.Outcome) {
 	for _, artifact := range o.GetArtifacts() {
 		a.note("execution %s: artifact %s (%s)", id, artifact.GetPath(), bytesText(artifact.GetSizeBytes()))
 	}
+	// The difference of unsigned numbers wraps around if a faulty daemon lists more than it
+	// counts.
 	if more := o.GetArtifactCount() - uint64(len(o.GetArtifacts())); more > 0 && more < o.GetArtifactCount() {
 		a.note("execution %s: %d more artifacts ('skillrun artifacts %s' lists them)", id, more, id)
 	}
 	a.note("execution %s: %s; %s", id, endText(o), usageText(o.GetUsage()))
 }
 
+// truncated says how many bytes of a stream are lost. They can't be fetched later: the daemon
+// counts output beyond the limit but does not store it.
 func (a *app) truncated(id, stream string, t *pb.Truncation) {
 	if t.GetTruncated() {
 		a.note("execution %s: %s truncated: %d of %d bytes delivered (--output raises the bound)", id, stream, t.GetDeliveredBytes(), t.GetTotalBytes())

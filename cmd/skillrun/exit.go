@@ -31,13 +31,14 @@ const (
 )
 
 // A verdict is an answer that is no: the command did its work and said so on standard output.
-// exit prints nothing for it.
+// exit prints nothing for it. It is an error only because cobra's RunE has no other result for an
+// exit code.
 type verdict int
 
 func (v verdict) Error() string { return fmt.Sprintf("exit code %d", int(v)) }
 
 // A codedError is found out on this side, with the exit code that the daemon's
-// answer would have had.
+// answer would have had. Its text is complete: explain prints it without a reason or a hint.
 type codedError struct {
 	code int
 	text string
@@ -45,7 +46,10 @@ type codedError struct {
 
 func (e *codedError) Error() string { return e.text }
 
-// exit prints a command's error to stderr, unless notices did, and returns the exit code.
+// exit prints a command's error to stderr, unless notices did, and returns the exit code. The
+// order of the cases is the contract of the exit codes: a verdict, then the signal that the user
+// sent, then the program's end, then the kind of the error. After Ctrl-C the code is 130
+// even if the cancelled program then exited with another code.
 func (a *app) exit(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
@@ -60,6 +64,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if !ended {
 		text := a.explain(err)
 		if interrupted {
+			// "context canceled" is Go's text for a cause that the user knows as Ctrl-C.
 			text = strings.Replace(text, context.Canceled.Error(), by.Error(), 1)
 		}
 		fmt.Fprintf(a.stderr, "skillrun: %s\n", text)
@@ -73,7 +78,8 @@ func (a *app) exit(ctx context.Context, err error) int {
 	return errorCode(err)
 }
 
-// outcomeOf returns the outcome in an error of Wait, or nil.
+// outcomeOf returns the outcome in an error of Wait, or nil. Only these two types mean that the
+// execution ended and that ended has printed its notices.
 func outcomeOf(err error) *pb.Outcome {
 	if exit := (*skillrun.ExitError)(nil); errors.As(err, &exit) {
 		return exit.Outcome
@@ -84,7 +90,10 @@ func outcomeOf(err error) *pb.Outcome {
 	return nil
 }
 
-// outcomeCode is the exit code for a program that did not succeed: never 0.
+// outcomeCode is the exit code for a program that did not succeed: never 0. The contract's exit
+// code is -N for signal N; a process can only leave 128+N. A program that a limit or a cancel
+// ended may still have exited with 0 in its grace; it gets the code of the signal that would have
+// followed.
 func outcomeCode(o *pb.Outcome) int {
 	code := int(o.GetExitCode())
 	if code < 0 {
@@ -118,7 +127,8 @@ func outcomeCode(o *pb.Outcome) int {
 }
 
 // errorCode is the exit code for an error of this command or of the daemon. The reasons are
-// exceptions from the rule by gRPC code.
+// exceptions from the rule by gRPC code. An error without a gRPC status, such as a file that
+// can't be read, is 125.
 func errorCode(err error) int {
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
 		return coded.code

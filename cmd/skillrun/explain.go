@@ -13,12 +13,15 @@ import (
 )
 
 // explain returns one line: the failure, its cause, and a remedy. Without the daemon's details
-// the error comes from gRPC itself: no daemon, or one that does not know the call.
+// the error comes from gRPC itself: no daemon, or one that does not know the call. The parts of
+// the line: the object (which execution or skill), the cause, and in parentheses the reason and
+// remedies. The reason is stable, so scripts may search for it. The result is printable.
 func (a *app) explain(err error) string {
 	st, ok := status.FromError(err)
 	if !ok {
 		return printable(err.Error())
 	}
+	// cause and object begin with the outermost text and get better ones if err wraps the status.
 	cause := st.Proto().GetMessage()
 	object := ""
 	if inner := innermost(err); inner != nil {
@@ -30,6 +33,7 @@ func (a *app) explain(err error) string {
 		}
 	}
 	d := detailsOf(st)
+	// No reason: the answer is gRPC's own, not the daemon's.
 	if d.reason == "" {
 		switch st.Code() {
 		case codes.Unavailable:
@@ -73,7 +77,7 @@ func innermost(err error) error {
 }
 
 // connectCause cuts gRPC's own words around the cause of a connection that
-// failed.
+// failed. A message in another form is not changed: grpc-go promises no form of its messages.
 func connectCause(message string) string {
 	const dialing = "Error while dialing: "
 	if _, after, ok := strings.Cut(message, dialing); ok {
@@ -86,8 +90,10 @@ func connectCause(message string) string {
 type details struct {
 	reason   string
 	metadata map[string]string
-	fields   []string
-	notes    []string
+	// Paths of the request's fields, as the contract names them.
+	fields []string
+	// Remedies in the words of this command.
+	notes []string
 }
 
 // detailsOf reads the details of google.rpc. An ErrorInfo of another domain is not the
@@ -114,6 +120,7 @@ func detailsOf(st *status.Status) details {
 // hint says what to do about an error, where its reason tells and its text, the
 // cause, doesn't.
 func hint(d details, cause string) string {
+	// A value that the cause names already is not said twice.
 	value := func(format, key string) string {
 		if v := d.metadata[key]; v != "" && !strings.Contains(cause, v) {
 			return fmt.Sprintf(format, v)

@@ -84,6 +84,9 @@ func wordOf(path string) string {
 	return path
 }
 
+// pathsToWords has only paths with a dot or an underscore: a plain word such as "env" or "files"
+// also occurs in sentences that are not about the field. strings.NewReplacer compares the pairs
+// in their order, and no path in the table is the beginning of a later one.
 var pathsToWords = func() *strings.Replacer {
 	var pairs []string
 	for _, f := range fields {
@@ -99,13 +102,17 @@ var pathsToWords = func() *strings.Replacer {
 // userWords writes a sentence of the daemon in the words of the command line.
 func userWords(text string) string { return pathsToWords.Replace(text) }
 
-// fieldText is the daemon's message about a field, in the words of the command line.
+// fieldText is the daemon's message about a field, in the words of the command line. The daemon
+// begins some messages with the path and has it in the middle of others. If the text names the
+// field in neither form, the word comes in front.
 func fieldText(message, path string) string {
 	word := wordOf(path)
 	if rest, ok := strings.CutPrefix(message, path); ok && strings.HasPrefix(strings.TrimLeft(rest, ":"), " ") { // "env PATH: ..."
 		return word + userWords(rest)
 	}
 	text := userWords(message)
+	// An argument's word is in capitals (SKILL); a message that has "skill" in it is clear
+	// enough.
 	argument := !strings.HasPrefix(word, "-")
 	if strings.Contains(text, word) || argument && strings.Contains(text, path) {
 		return text
@@ -114,7 +121,8 @@ func fieldText(message, path string) string {
 }
 
 // limitText says that a limit is out of its range: the value, the bound, and where the
-// bound is set. False means that the daemon has not sent enough for that.
+// bound is set. False means that the daemon has not sent enough for that. asked, ceiling, floor
+// and set_by are keys of the ErrorInfo's metadata (internal/server/errors.go).
 func limitText(d details) (string, bool) {
 	if len(d.fields) != 1 || d.metadata["asked"] == "" {
 		return "", false
@@ -149,6 +157,7 @@ func userBytes(value string) string {
 	}
 	text := bytesText(n)
 	number, unit, _ := strings.Cut(text, " ")
+	// Reading the rounded text again shows whether it has lost anything.
 	var back size
 	if back.Set(number+unit) != nil || uint64(back) != n {
 		return value

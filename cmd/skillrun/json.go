@@ -14,7 +14,8 @@ import (
 )
 
 // printJSON writes a message on one line in protobuf's JSON form. Fields with a default
-// value are included.
+// value are included. Scripts get the same keys in every answer: 0, false and empty lists are
+// printed, too.
 func (a *app) printJSON(m proto.Message) error {
 	data, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
@@ -24,10 +25,12 @@ func (a *app) printJSON(m proto.Message) error {
 	return a.printJSONValue(json.RawMessage(data))
 }
 
-// printJSONValue writes a value as one line of JSON.
+// printJSONValue writes a value as one line of JSON. The line is written by one Write, so that
+// lines of several processes on one pipe stay whole up to PIPE_BUF bytes (pipe(7)).
 func (a *app) printJSONValue(v any) error {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
+	// The escapes of <, > and & are for JSON within HTML; on a terminal they only hide the text.
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(v); err != nil {
 		return err
@@ -45,6 +48,8 @@ func printableJSON(s string) string {
 		switch {
 		case unicode.IsPrint(r) || r == '\n':
 			b.WriteRune(r)
+		// JSON has escapes of four digits only, so such a character takes a surrogate pair (RFC
+		// 8259, section 7).
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
 			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)

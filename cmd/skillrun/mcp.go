@@ -17,6 +17,8 @@ const lastAnswers = 2 * time.Second
 // endpoint.
 const mcpVariable = "SKILLRUN_MCP_ADDRESS"
 
+// mcpCommand is a bridge without state: it understands no message, and the daemon implements MCP.
+// The file mcp_endpoint.go finds and connects to the daemon, mcp_forward.go copies the messages.
 func (a *app) mcpCommand() *cobra.Command {
 	address := os.Getenv(mcpVariable)
 	cmd := &cobra.Command{
@@ -58,6 +60,8 @@ func (a *app) bridge(ctx context.Context, at endpoint) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	open := newCalls()
 
+	// Both channels have room for one, so that neither goroutine waits for a bridge that has
+	// returned.
 	toDaemon := make(chan error, 1)
 	go func() {
 		toDaemon <- forward(conn, a.stdin, open.begin, nil)
@@ -92,7 +96,9 @@ func (a *app) bridge(ctx context.Context, at endpoint) error {
 	}
 }
 
-// lost answers the requests that the daemon can't answer, and prints the reason.
+// lost answers the requests that the daemon can't answer, and prints the reason. An agent would
+// wait for these answers without a bound: JSON-RPC has no timeout. The error -32000 is in the
+// range that JSON-RPC 2.0 leaves to implementations.
 func (a *app) lost(ctx context.Context, at endpoint, err error, open *calls) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -27,7 +27,8 @@ const mcpConnectTimeout = 10 * time.Second
 // maxUpgradeBytes bounds the daemon's first answer, which net/http reads into memory.
 const maxUpgradeBytes = 64 << 10
 
-// An endpoint is where MCP is spoken.
+// An endpoint is where MCP is spoken. network is "unix" or "tcp", as package net has them;
+// address is a path or host:port.
 type endpoint struct{ network, address string }
 
 func (e endpoint) String() string {
@@ -54,6 +55,8 @@ func mcpAddress(address, daemon string) (endpoint, error) {
 	return e, nil
 }
 
+// parseEndpoint accepts unix:PATH, unix:///PATH, an absolute path, and host:port, also as a
+// tcp:// or http:// URL whose path is /mcp.
 func parseEndpoint(address string) (endpoint, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok || strings.HasPrefix(address, "/") {
 		path = strings.TrimPrefix(path, "//")
@@ -73,6 +76,9 @@ func parseEndpoint(address string) (endpoint, error) {
 }
 
 // dial connects to the endpoint and upgrades the connection from HTTP (RFC 9110, section 7.8).
+// Connecting and the daemon's first answer are each bounded by mcpConnectTimeout. Every error is
+// a codedError that says what to do, except a signal's, which is the cause of ctx. The caller
+// closes the connection.
 func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	dialer := net.Dialer{Timeout: mcpConnectTimeout}
 	conn, err := dialer.DialContext(ctx, e.network, e.address)
@@ -95,7 +101,7 @@ func (e endpoint) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 }
 
 // upgrade asks for a connection without HTTP. The reader may hold the first bytes of that
-// connection.
+// connection. After it the connection has no deadline: an agent may be silent for hours.
 func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
 	// The daemon refuses a Host that is not this machine, because of DNS rebinding. A Unix
 	// socket has no host, but HTTP/1.1 requires the header (RFC 9112, section 3.2).
@@ -107,6 +113,8 @@ func upgrade(conn net.Conn, e endpoint) (*bufio.Reader, error) {
 	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", mcpPath, host, mcpProtocol); err != nil {
 		return nil, err
 	}
+	// After the upgrade the bridge keeps the reader, which may hold bytes of the next
+	// messages. Only its limit goes.
 	head := &io.LimitedReader{R: conn, N: maxUpgradeBytes}
 	r := bufio.NewReader(head)
 	resp, err := http.ReadResponse(r, nil)

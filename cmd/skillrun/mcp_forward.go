@@ -15,7 +15,9 @@ import (
 // can have.
 const maxMCPMessage = 256 << 20
 
-// readError and writeError say which side of a forwarding broke.
+// readError and writeError say which side of a forwarding broke. forward returns one of them, or
+// nil. bridge needs to know the side: an agent that has closed its pipe is no reason to blame the
+// daemon.
 type (
 	readError  struct{ err error }
 	writeError struct{ err error }
@@ -27,7 +29,9 @@ func (e *readError) Unwrap() error  { return e.err }
 func (e *writeError) Unwrap() error { return e.err }
 
 // forward copies lines until from ends, which is no error. It calls before and after with
-// each line, before and after the write; nil: no call.
+// each line, before and after the write; nil: no call. The last line may lack its newline; it is
+// forwarded with one. Empty lines are dropped: JSON-RPC has none. before and after must not keep
+// line.
 func forward(to io.Writer, from io.Reader, before, after func(line []byte)) error {
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
@@ -71,7 +75,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// calls are the unanswered requests, by their id in JSON.
+// calls are the unanswered requests, by their id in JSON. Both directions of the bridge use one
+// calls; mu guards all fields.
 type calls struct {
 	mu   sync.Mutex
 	ids  map[string]bool
@@ -109,7 +114,8 @@ type messageID struct {
 	Method *string         `json:"method"`
 }
 
-// begin notes a request. The daemon refuses a line that is not a request.
+// begin notes a request. The daemon refuses a line that is not a request. A notification has no
+// id and gets no answer. A line that is not JSON is passed on all the same.
 func (c *calls) begin(line []byte) {
 	var m messageID
 	if json.Unmarshal(line, &m) != nil || m.Method == nil || m.ID == nil || string(m.ID) == "null" {
@@ -120,7 +126,8 @@ func (c *calls) begin(line []byte) {
 	c.ids[string(m.ID)] = true
 }
 
-// end forgets a request that is answered.
+// end forgets a request that is answered. A message with a method comes from the daemon itself (a
+// notification, or a request to the agent).
 func (c *calls) end(line []byte) {
 	var m messageID
 	if json.Unmarshal(line, &m) != nil || m.Method != nil {

@@ -14,6 +14,9 @@ import (
 // buildTimeUnit is how exactly the time of a build is shown.
 const buildTimeUnit = 10 * time.Millisecond
 
+// prepareCommand makes one call, PrepareSkill, whose stream carries pip's output and then the
+// environment. If the command is interrupted, the daemon ends the build unless another caller
+// waits for it.
 func (a *app) prepareCommand() *cobra.Command {
 	var rebuild bool
 	cmd := &cobra.Command{

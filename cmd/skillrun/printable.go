@@ -15,6 +15,9 @@ func printable(s string) string { return escape(s, "") }
 // printableText is printable for text of several lines.
 func printableText(s string) string { return escape(s, "\n\t") }
 
+// escape does not change the characters in keep. It decodes by hand, because range over a
+// string gives the same rune for U+FFFD and for a byte that is not UTF-8 (width 1 tells them
+// apart).
 func escape(s, keep string) string {
 	var b strings.Builder
 	for i, width := 0, 0; i < len(s); i += width {

@@ -11,16 +11,21 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// A program is the script, code or command line that run's arguments name.
+// A program is the script, code or command line that run's arguments name. Exactly one of script
+// and line is set; both are empty for code, whose text is in runFlags.
 type program struct {
+	// The skill's name, or name@digest.
 	skill  string
 	script string
-	line   string
-	args   []string
+	// A command line for allowed-tools (commandLine).
+	line string
+	// For a script or code; a command line has its arguments in line.
+	args []string
 }
 
 // parse reads the arguments of run. Flags may stand before and after SKILL; words after the
-// script belong to the program. Nil means that help was printed.
+// script belong to the program. Nil means that help was printed. It calls flags.Parse a second
+// time, on the words after SKILL. It must run before any flag is read.
 func (f *runFlags) parse(cmd *cobra.Command, args []string) (*program, error) {
 	flags := cmd.Flags()
 	if flags.ArgsLenAtDash() >= 0 {
@@ -75,7 +80,7 @@ func positive(cmd *cobra.Command) error {
 	return nil
 }
 
-// on returns the command for p.
+// on returns the command for p. Its other fields are set by runFlags.command.
 func (p *program) on(c *skillrun.Client, f *runFlags) *skillrun.Cmd {
 	switch {
 	case p.line != "":

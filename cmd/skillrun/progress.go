@@ -18,8 +18,9 @@ const progressEvery = 100 * time.Millisecond
 // progress draws bars on stderr, one at a time. Nil draws none. Its methods may be
 // called at the same time: a request that failed may still be sending.
 type progress struct {
-	w   io.Writer
-	mu  sync.Mutex
+	w  io.Writer
+	mu sync.Mutex
+	// Guarded by mu; nil while no bar is on the terminal.
 	bar *progressbar.ProgressBar
 }
 
@@ -70,7 +71,8 @@ func (p *progress) end() {
 	}
 }
 
-// upload is a skillrun.Cmd's OnUpload, or nil.
+// upload is a skillrun.Cmd's OnUpload, or nil. sent falls when the request is sent again; then a
+// new bar begins.
 func (p *progress) upload() func(sent, total int64) {
 	if p == nil {
 		return nil
@@ -90,7 +92,8 @@ func (p *progress) upload() func(sent, total int64) {
 	}
 }
 
-// download returns what counts an artifact's bytes: none, or a bar for it.
+// download returns what counts an artifact's bytes: none, or a bar for it. It begins the bar at
+// once; the caller calls end after the download, whether it succeeded or not.
 func (p *progress) download(a *pb.Artifact) []io.Writer {
 	if p == nil || a.GetSizeBytes() == 0 {
 		return nil
@@ -101,7 +104,8 @@ func (p *progress) download(a *pb.Artifact) []io.Writer {
 	return []io.Writer{lenient{p.bar}}
 }
 
-// lenient is a writer whose errors don't matter.
+// lenient is a writer whose errors don't matter. A terminal that has gone must not end a download
+// (Client.Save stops at the first error of a writer).
 type lenient struct{ io.Writer }
 
 func (l lenient) Write(data []byte) (int, error) {

@@ -16,6 +16,8 @@ import (
 // psPage is how many executions one call asks for: the contract's default.
 const psPage = 100
 
+// psCommand lists the executions of the caller's tenant. Without --all or --end it asks for the
+// states QUEUED and RUNNING only.
 func (a *app) psCommand() *cobra.Command {
 	var all bool
 	var limit int
@@ -35,6 +37,8 @@ func (a *app) psCommand() *cobra.Command {
 				return err
 			}
 			for _, name := range ends {
+				// "timed-out", "timed out" and "TIMED_OUT" are all END_TIMED_OUT. 0 is
+				// END_UNSPECIFIED.
 				end, ok := pb.End_value["END_"+strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(name))]
 				if !ok || end == 0 {
 					return usage(cmd, fmt.Errorf("--end %s: want exited, signaled, timed-out, oom-killed, cancelled, daemon-lost or setup-failed", name))
@@ -55,7 +59,8 @@ func (a *app) psCommand() *cobra.Command {
 	return cmd
 }
 
-// endWords are the ways in which an execution can end, as --end takes them.
+// endWords are the ways in which an execution can end, as --end takes them. In the order of their
+// numbers, so that the list is the same each time.
 func endWords() []string {
 	var words []string
 	for number := range int32(len(pb.End_name)) {
@@ -112,6 +117,8 @@ func (a *app) ps(ctx context.Context, request *pb.ListRequest, limit int) error 
 	return a.print(&t)
 }
 
+// psRow is an execution's row. TIME is the wall time of an ended program, and the time since the
+// start of a running one, by this machine's clock. "-" means that the value is not known yet.
 func psRow(e *pb.Execution) []cell {
 	source := e.GetSourceKind()
 	if e.GetScript() != "" {

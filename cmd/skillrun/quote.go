@@ -19,6 +19,8 @@ func commandLine(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
+// quote writes a word so that sh, and the parser of internal/permission, read it as this one
+// word.
 func quote(word string) string {
 	if word != "" && strings.Trim(word, bare) == "" {
 		return word

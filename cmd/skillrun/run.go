@@ -11,6 +11,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// runCommand has three files: runflags.go reads the flags, program.go the arguments, and this one
+// runs the result with the client library.
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -49,7 +51,8 @@ too. Ctrl-C cancels the execution, and a second one does not wait for it.`,
 	return cmd
 }
 
-// runProgram runs the program of the command line.
+// runProgram runs the program of the command line. The order matters: everything that can be
+// refused on this side is refused before anything is sent.
 func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error {
 	c, err := a.dial()
 	if err != nil {
@@ -84,7 +87,9 @@ func (a *app) runProgram(ctx context.Context, f *runFlags, what *program) error 
 	return a.ended(ctx, c, cmd.Execution, out, dir, bars, err)
 }
 
-// detach starts the command, prints its id and leaves it.
+// detach starts the command, prints its id and leaves it. The id is printed only after Detach,
+// which returns once the daemon no longer needs this client. With --json the header event is
+// printed in place of the id.
 func (a *app) detach(ctx context.Context, cmd *skillrun.Cmd) error {
 	cmd.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_CONTINUE
 	var header *pb.ExecutionEvent
@@ -107,7 +112,8 @@ func (a *app) detach(ctx context.Context, cmd *skillrun.Cmd) error {
 }
 
 // ended finishes a command that ran or attached: notices, artifacts, and the error for the
-// exit code. A nil execution means that it never began.
+// exit code. A nil execution means that it never began. err is the error of Wait. It decides the
+// exit code, and an error while saving replaces only a nil.
 func (a *app) ended(ctx context.Context, c *skillrun.Client, e *skillrun.Execution, out *printer, dir *os.Root, bars *progress, err error) error {
 	if e == nil {
 		return err

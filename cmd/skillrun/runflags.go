@@ -17,7 +17,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// runFlags are the flags of run.
+// runFlags are the flags of run. A zero value means that the flag is not given, and the daemon or
+// the skill decides; so zero can't be asked for (positive). Help texts are in add.
 type runFlags struct {
 	code, language   string
 	args             string
@@ -92,7 +93,8 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// command puts flags and program together.
+// command puts flags and program together. It reads local files' names and sizes, and the
+// environment of this process, but sends nothing. The files are opened by Start.
 func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cmd, error) {
 	cmd := p.on(c, f)
 	cmd.JSONArguments = f.args
@@ -132,7 +134,8 @@ func (f *runFlags) command(a *app, c *skillrun.Client, p *program) (*skillrun.Cm
 }
 
 // programStdin is the program's standard input: nothing if this command's is a terminal,
-// closed, or /dev/null.
+// closed, or /dev/null. With --args the JSON is the standard input, and a pipe would follow it;
+// only -i asks for that.
 func (a *app) programStdin(f *runFlags) io.Reader {
 	switch {
 	case f.interactive:
@@ -152,7 +155,8 @@ func (a *app) programStdin(f *runFlags) io.Reader {
 	return a.stdin
 }
 
-// inputFiles reads path[:as]. An existing file with a colon in its name is that file.
+// inputFiles reads path[:as]. An existing file with a colon in its name is that file. as is a
+// path beneath /workspace; the daemon checks it. Without :as a file keeps its base name.
 func inputFiles(arg string) ([]skillrun.File, error) {
 	path, as := arg, filepath.Base(arg)
 	if i := strings.LastIndexByte(arg, ':'); i >= 0 {
@@ -173,6 +177,7 @@ func inputFiles(arg string) ([]skillrun.File, error) {
 	return folderFiles(path, as)
 }
 
+// inputFile takes over one bit of the file's mode: executable if any execute permission is set.
 func inputFile(path, as string, info fs.FileInfo) skillrun.File {
 	return skillrun.File{Path: as, Source: path, Executable: info.Mode()&0o111 != 0}
 }
@@ -201,7 +206,8 @@ func folderFiles(root, as string) (files []skillrun.File, err error) {
 	return files, err
 }
 
-// environment reads NAME=value, and NAME with the own value.
+// environment reads NAME=value, and NAME with the own value. If a name is given twice, the last
+// one counts.
 func environment(args []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, arg := range args {
@@ -234,7 +240,8 @@ func secrets(names []string) (map[string]string, error) {
 	return env, nil
 }
 
-// pairs reads key=value.
+// pairs reads key=value. flag is the flag's name without dashes, for the error. The value may
+// contain more "=".
 func pairs(flag string, args []string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, arg := range args {

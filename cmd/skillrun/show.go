@@ -11,6 +11,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// showCommand makes one call, Get. It shows an execution in any state; only an ended one has an
+// outcome.
 func (a *app) showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "show ID",
@@ -35,7 +37,9 @@ func (a *app) showCommand() *cobra.Command {
 	}
 }
 
-// executionTable has names and values; it leaves empty values out.
+// executionTable has names and values; it leaves empty values out. "kills" counts the OOM
+// killer's victims in the sandbox's cgroup (memory.events), "refused" the forks that the limit of
+// processes stopped (pids.events).
 func executionTable(e *pb.Execution) *table {
 	t := &table{}
 	t.field("id", e.GetExecutionId())
@@ -84,6 +88,7 @@ func (t *table) field(name, value string) {
 	}
 }
 
+// streamText is how much a program wrote to a stream, and how much of that was delivered.
 func streamText(t *pb.Truncation) string {
 	if t.GetTruncated() {
 		return fmt.Sprintf("%s of %s, truncated", bytesText(t.GetDeliveredBytes()), bytesText(t.GetTotalBytes()))

@@ -9,6 +9,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// signalCommand makes one call, Signal. An execution that is queued or has ended has no process,
+// which is an error of the daemon.
 func (a *app) signalCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "signal ID SIGNAL",

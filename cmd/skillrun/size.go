@@ -14,6 +14,7 @@ type size uint64
 // maxSize bounds a size: a conversion of a larger float64 to int64 differs between machines.
 const maxSize = 1 << 60
 
+// Set refuses 0, which the daemon would read as "not set".
 func (s *size) Set(text string) error {
 	n, err := units.RAMInBytes(text)
 	if err != nil || n <= 0 || n > maxSize {
@@ -23,6 +24,7 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
+// String returns "" for 0, so that help shows no default (pflag.Value).
 func (s *size) String() string {
 	if *s == 0 {
 		return ""

@@ -12,6 +12,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// skillsCommand calls ListSkills or GetSkill, which know the skills that the daemon has loaded.
+// The command validate checks a folder on this machine.
 func (a *app) skillsCommand() *cobra.Command {
 	var hidden bool
 	cmd := &cobra.Command{
@@ -137,7 +139,8 @@ func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) er
 	return a.print(t)
 }
 
-// shortDigest is the beginning of a digest: enough to tell two apart.
+// shortDigest is the beginning of a digest: enough to tell two apart. Twelve hex digits are 48
+// bits. A digest that is shorter, or empty, stays as it is.
 func shortDigest(digest string) string {
 	if len(digest) > len("sha256:")+12 {
 		return digest[:len("sha256:")+12]
@@ -148,7 +151,8 @@ func shortDigest(digest string) string {
 // shorten cuts a description to what fits a line.
 func shorten(text string) string { return shortenTo(text, 100) }
 
-// shortenTo cuts a text to so many characters.
+// shortenTo cuts a text to so many characters. A character is a rune here. A text that is cut
+// ends with "…".
 func shortenTo(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// colour is an SGR parameter; empty: no colour.
+// colour is an SGR parameter; empty: no colour. console_codes(4) lists them.
 type colour string
 
 const (
@@ -34,9 +34,11 @@ func plain(texts ...string) []cell {
 	return row
 }
 
-// A table is rows of cells in aligned columns. A header is a first row in bold.
+// A table is rows of cells in aligned columns. A header is a first row in bold. Rows may have
+// different numbers of cells. The zero table is empty and ready for use.
 type table struct{ rows [][]cell }
 
+// header must come before the first add.
 func (t *table) header(names ...string) {
 	row := plain(names...)
 	for i := range row {
@@ -53,7 +55,8 @@ func (a *app) print(t *table) error {
 }
 
 // write prints the rows with two blanks between columns. Widths are in columns of a terminal,
-// where a wide character takes two. The last cell of a row has no blanks after it.
+// where a wide character takes two. The last cell of a row has no blanks after it. All rows go
+// out in one Write.
 func (t *table) write(w io.Writer, coloured bool) error {
 	var widths []int
 	for _, row := range t.rows {

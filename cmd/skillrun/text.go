@@ -31,12 +31,16 @@ func word(prefix, name string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", " "))
 }
 
+// usageText is the execution's use of resources, on one line. CPU is user and system time together; queue
+// and setup are the times before the program's start.
 func usageText(u *pb.Usage) string {
 	return fmt.Sprintf("wall %s, CPU %s, memory %s, queue %s, setup %s",
 		durationText(u.GetWallTime()), shortTime(u.GetCpuUser().AsDuration()+u.GetCpuSystem().AsDuration()),
 		bytesText(u.GetMemoryPeakBytes()), durationText(u.GetQueueTime()), durationText(u.GetSetupTime()))
 }
 
+// limitsText is the effective limits, on one line. A limit that is not set (CPU time, processors)
+// is left out.
 func limitsText(l *pb.Limits) string {
 	parts := []string{"wall " + durationText(l.GetWallTime())}
 	if l.GetCpuTime() != nil {
@@ -54,6 +58,7 @@ func limitsText(l *pb.Limits) string {
 	return strings.Join(parts, ", ")
 }
 
+// durationText returns "-" for a duration that the message does not have.
 func durationText(d *durationpb.Duration) string {
 	if d == nil {
 		return "-"
@@ -74,6 +79,7 @@ func shortTime(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
+// timeText is a time in this machine's time zone, in seconds; "-" if it is unset.
 func timeText(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"

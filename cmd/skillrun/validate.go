@@ -26,6 +26,8 @@ import (
 // codeInvalid is the exit code of validate for a skill with errors.
 const codeInvalid = 1
 
+// validateCommand checks with package lint, here or in the daemon (ValidateSkill), so that both
+// give the same findings. They differ in the machine that the skill is compared with.
 func (a *app) validateCommand() *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
@@ -129,7 +131,8 @@ func (v *validator) validate(ctx context.Context, arg string) (*pb.ValidateSkill
 	return r, nil
 }
 
-// notLoaded explains an argument that is neither a folder nor a skill of the daemon.
+// notLoaded explains an argument that is neither a folder nor a skill of the daemon. A user who
+// mistyped a folder's name should not read about a daemon only.
 func (v *validator) notLoaded(arg string, err error) error {
 	here := "no such folder"
 	info, statErr := os.Lstat(arg)
@@ -213,6 +216,8 @@ func validation(findings []manifest.Finding) *pb.ValidateSkillResponse {
 	return r
 }
 
+// printValidation prints one line for each finding, in the daemon's or lint's order, or that
+// there is none.
 func (a *app) printValidation(name string, r *pb.ValidateSkillResponse) error {
 	if a.json {
 		return a.printValidationJSON(name, r)

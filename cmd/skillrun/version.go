@@ -13,6 +13,7 @@ import (
 // versionTime bounds how long version waits for a daemon.
 const versionTime = 2 * time.Second
 
+// versionCommand exits with 0 even without a daemon. The command doctor tells the reason.
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
