@@ -22,6 +22,7 @@ type probing struct {
 	err   error
 }
 
+// startProbing begins the probe and returns at once. The fields may be read after done.Wait.
 func startProbing(ctx context.Context, host *sandbox.Host) *probing {
 	p := &probing{}
 	p.done.Go(func() {
@@ -63,7 +64,8 @@ func (d *daemon) judge() (missing []string, err error) {
 	return missing, nil
 }
 
-// allows reports whether the configuration lets b be missing.
+// allows reports whether the configuration lets b be missing. checkBoundaries has refused the
+// names of boundaries that can't be skipped.
 func (c *config) allows(b sandbox.Boundary) bool {
 	return slices.Contains(c.Boundaries.AllowMissing, b.Name)
 }
@@ -93,7 +95,8 @@ func explainMachine(c config, w io.Writer, err error) error {
 }
 
 // printBoundaries prints a line for each boundary. The error names the missing boundaries;
-// nil if none is missing.
+// nil if none is missing. An error of w is ignored: it is stdout or stderr of a command that ends
+// next.
 func printBoundaries(w io.Writer, c *config, boundaries []sandbox.Boundary) error {
 	var missing []string
 	for _, b := range boundaries {

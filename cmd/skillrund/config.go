@@ -105,6 +105,8 @@ type config struct {
 	} `yaml:"log"`
 }
 
+// limits are one set of limits, the defaults or the maxima. A default of 0 means no limit for
+// cpu_time and cpus, and is an error for the others (checkLimits).
 type limits struct {
 	WallTime       duration `yaml:"wall_time"`
 	CPUTime        duration `yaml:"cpu_time"`
@@ -140,6 +142,8 @@ const buildsAtOnce = 2
 // minBuildMemory is the memory that pip needs for the smallest environment.
 const minBuildMemory = 128 << 20
 
+// defaultConfig returns the built-in defaults. deploy/skillrund.yaml must say the same; a test
+// compares the two.
 func defaultConfig() config {
 	var c config
 	c.Listen.Unix = "/run/skillrun/skillrun.sock"
@@ -235,6 +239,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 	}
 }
 
+// absolute leaves an empty path empty: it means "not set".
 func absolute(dir, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
@@ -242,6 +247,8 @@ func absolute(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
+// sandbox is the configuration of package sandbox. RunDir has mount points and root file systems.
+// A nil log is for --doctor.
 func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StateDir: filepath.Join(c.StateDir, "sandbox"), RunDir: c.RunDir, CgroupParent: c.CgroupParent,
@@ -253,12 +260,15 @@ func (c *config) sandbox(log *slog.Logger) sandbox.Config {
 	}
 }
 
+// bounds converts the limits for the executor. validate has checked them.
 func (c *config) bounds() executor.Bounds {
 	return executor.Bounds{
 		Default: c.Limits.Default.limits(), CommandWall: time.Duration(c.Limits.CommandWallTime), Max: c.Limits.Max.limits(),
 	}
 }
 
+// limits and fromLimits convert between the types of the configuration, which know their
+// notation, and the executor's plain numbers.
 func (l limits) limits() executor.Limits {
 	return executor.Limits{
 		Wall: time.Duration(l.WallTime), CPU: time.Duration(l.CPUTime), MemoryBytes: int64(l.Memory), Processes: l.Processes,

@@ -40,11 +40,13 @@ const readerPatience = 5 * time.Second
 
 // A daemon has the parts of a running skillrund, in the order of their start.
 type daemon struct {
-	config       config
-	started      time.Time
-	log          *slog.Logger
-	images       images
-	host         *sandbox.Host
+	// As validated; never changed.
+	config  config
+	started time.Time
+	log     *slog.Logger
+	images  images
+	host    *sandbox.Host
+	// Runs from sandbox.Open on; judge and close wait for it.
 	probing      *probing
 	missing      []string // missing boundaries that the configuration does not allow; if any, nothing is executed
 	record       *record.Store
@@ -117,7 +119,7 @@ func serve(c config, bundle string) error {
 
 // start makes all parts of a daemon except the listeners. On an error it closes the parts
 // that it has made. sandbox.Open comes before executor.New: it ends the sandboxes of a dead daemon
-// before their executions are recorded as lost.
+// before their executions are recorded as lost. d is not nil even with an error, but then closed.
 func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *daemon, err error) {
 	d = &daemon{config: c, started: time.Now(), log: log}
 	defer func() {
@@ -261,6 +263,8 @@ func (d *daemon) watchSkills(ctx context.Context) {
 	}
 }
 
+// sweepRecords removes executions past their retention until ctx ends. An error is logged, and
+// the next tick tries again.
 func (d *daemon) sweepRecords(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -312,7 +316,8 @@ func (d *daemon) close() error {
 const lockPatience = 3 * time.Second
 
 // lockState creates the state directory and locks it against other daemons. unlock
-// releases the lock.
+// releases the lock. The file stays after the daemon's end: its name is the lock's, and removing
+// it would let two daemons lock two files of one name.
 func lockState(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -114,6 +114,7 @@ func (f *problems) eachPair(key string, node *yaml.Node, g func(name string, at,
 // index is the key of one item of a list.
 func index(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
 
+// join is a key's name within its parent: "limits.max"; at the top level the name alone.
 func join(key, name string) string { return strings.TrimPrefix(key+"."+name, ".") }
 
 // shown formats a value for a message. It does not show lists and mappings, which are too
@@ -157,7 +158,7 @@ func closest(word string, names []string) string {
 	return best
 }
 
-// edits is the Levenshtein distance of two words.
+// edits is the Levenshtein distance of two words. It counts bytes: the keys are ASCII.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -37,6 +37,7 @@ var validImageName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 // maxImages bounds how many root file systems a daemon mounts.
 const maxImages = 32
 
+// source is the image as package image takes it. Without credentials it pulls anonymously.
 func (i imageConfig) source() image.Source {
 	s := image.Source{Reference: i.Image, Credentials: i.Credentials}
 	if s.Credentials == "" {
@@ -65,6 +66,7 @@ func (c *config) checkImages(bad badFunc) {
 	}
 }
 
+// checkImage reports mistakes in one image. key is its key in the file.
 func (c *config) checkImage(key, name string, bad badFunc) {
 	if !validImageName.MatchString(name) || name == hostRuntime {
 		bad(key, "%q cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host", name)
@@ -149,6 +151,7 @@ func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err 
 	return all, all.store.Settle()
 }
 
+// get pulls one image, or takes its directory as it is.
 func (all images) get(ctx context.Context, name string, i imageConfig) (runtime.Image, error) {
 	if i.Rootfs != "" {
 		return runtime.Image{Name: name, Dir: i.Rootfs, Digest: "directory:" + i.Rootfs}, nil
@@ -172,6 +175,7 @@ func (all images) roots(ctx context.Context) ([]sandbox.Root, error) {
 	return roots, nil
 }
 
+// close closes the store. It is safe on the zero images, which a failed start may have.
 func (all images) close() error {
 	if all.store == nil {
 		return nil
@@ -201,6 +205,8 @@ func (d *daemon) routeRuntimes(ctx context.Context) error {
 	return nil
 }
 
+// runtimesIn finds the interpreters of an image. While boundaries are missing it looks at files
+// only, so versions stay unknown.
 func (d *daemon) runtimesIn(ctx context.Context, i runtime.Image) (*runtime.Set, error) {
 	config := runtime.Config{Image: i, Python: runtime.Python(d.config.Python)}
 	if len(d.missing) > 0 {
@@ -263,6 +269,7 @@ type begin struct {
 	bytes []byte
 }
 
+// Write never fails. It may be called by two goroutines, one for each stream.
 func (b *begin) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -63,7 +63,8 @@ func listenTCP(address string) (net.Listener, error) {
 }
 
 // listenUnix listens on a Unix socket. It replaces the socket of a daemon that died, but
-// refuses if a daemon answers there.
+// refuses if a daemon answers there. The directory and the mode of the socket decide who may
+// connect (unix(7)); the caller is identified by the credentials of the connection.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

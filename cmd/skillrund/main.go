@@ -36,6 +36,8 @@ func main() {
 	}
 }
 
+// run returns an error for exit code 1. Only one of check, try and version is looked at, in the
+// order of the code.
 func run(args []string, path string, check, try, version bool) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: takes no arguments; see --help", args[0])

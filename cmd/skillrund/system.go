@@ -45,7 +45,8 @@ func notify(state string) {
 	fmt.Fprint(c, state)
 }
 
-// capabilities returns the answer of GetCapabilities.
+// capabilities returns the answer of GetCapabilities. It is called for each request and must not
+// block: everything it needs was found at the start.
 func (d *daemon) capabilities() server.Capabilities {
 	b := d.config.bounds()
 	c := server.Capabilities{
@@ -81,6 +82,7 @@ func cgroupVersion() string {
 	return "v1"
 }
 
+// kernelRelease is uname -r, or "" if the kernel does not say (uname(2)).
 func kernelRelease() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

@@ -32,6 +32,8 @@ func (d *duration) UnmarshalYAML(node *yaml.Node) error {
 
 func (d duration) String() string { return time.Duration(d).String() }
 
+// wants says, in the words of an error, which values the type accepts. decode asks each type for
+// it after UnmarshalYAML has failed.
 func (duration) wants() string { return "a duration; write 30s, 1m30s or 250ms" }
 
 // number formats an int for a message.

@@ -157,6 +157,7 @@ func (c *config) sandboxesAtOnce() uint64 {
 	return sum
 }
 
+// checkBoundaries refuses names that sandboxes never do without.
 func (c *config) checkBoundaries(bad badFunc) {
 	lowerable := sandbox.Lowerable()
 	for i, name := range c.Boundaries.AllowMissing {
@@ -170,6 +171,7 @@ func (c *config) checkBoundaries(bad badFunc) {
 	}
 }
 
+// checkPrepared checks the numbers, and that they have the zygote that they need.
 func (c *config) checkPrepared(bad badFunc) {
 	if n := c.Prepared.Sandboxes; n < 0 || n > maxPrepared {
 		bad("prepared.sandboxes", "%d; must be 0 to %d", n, maxPrepared)
