@@ -13,7 +13,8 @@ import (
 // errQueueTime means that no slot became free before the queue timeout.
 var errQueueTime = errors.New("no slot became free in time")
 
-// retryAfter is the wait that a refused caller is told.
+// retryAfter is the wait that a refused caller is told. A guess: nothing predicts when a slot
+// becomes free. The server sends it as google.rpc.RetryInfo.
 const retryAfter = time.Second
 
 // A caller's share of the queue is maxQueued/queueShares, rounded up. A caller with fewer
@@ -32,10 +33,12 @@ const (
 // Two extras keep one caller from locking the others out: reserved slots, for callers
 // with nothing running, and the late shares of the queue (see queueShares).
 type admission struct {
+	// Never changed after newAdmission, so they need no lock.
 	maxRunning, maxQueued, reserved int
 
 	// mu protects the fields below, every line, and the elem of every ticket.
-	mu       sync.Mutex
+	mu sync.Mutex
+	// Tickets that hold a slot, and tickets that wait for one.
 	running  int
 	queued   int
 	callers  map[permission.Principal]*line // every caller with something running or waiting
@@ -109,7 +112,8 @@ func (a *admission) mayWait(l *line) bool {
 	return a.queued < a.maxQueued || l.waiting.Len() < share && a.queued < a.maxQueued+queueLatecomer*share
 }
 
-// start gives a ticket its slot.
+// start gives a ticket its slot. a.mu is held, and the ticket is in no queue. Closing ready wakes
+// a wait.
 func (a *admission) start(t *ticket) {
 	a.running++
 	t.line.running++
@@ -140,7 +144,8 @@ func (t *ticket) wait(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// release takes the ticket out of the queue, or frees its slot for the next one.
+// release takes the ticket out of the queue, or frees its slot for the next one. The slot goes to
+// a waiting ticket under the same lock, so no request that comes later can take it first.
 func (t *ticket) release() {
 	a := t.a
 	a.mu.Lock()
@@ -176,7 +181,8 @@ func (a *admission) startWaiting() {
 	}
 }
 
-// unqueue takes a ticket out of its caller's line.
+// unqueue takes a ticket out of its caller's line. It closes the caller's turn with its last
+// waiting ticket. a.mu is held.
 func (a *admission) unqueue(t *ticket) {
 	a.queued--
 	t.line.waiting.Remove(t.elem)
@@ -195,6 +201,7 @@ func (a *admission) close() {
 	a.draining = true
 }
 
+// counts returns how many tickets hold a slot and how many wait. Both are of one moment.
 func (a *admission) counts() (running, queued int, draining bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

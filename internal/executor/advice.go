@@ -8,7 +8,9 @@ import (
 
 // advise returns one or two sentences of advice on an outcome, or nothing if all is well. lost
 // is the error that kept output from being stored; nil if nothing was lost so. The first cause
-// that fits wins: an end that was forced explains more than output that was dropped.
+// that fits wins: an end that was forced explains more than output that was dropped. It names
+// limits by the contract's fields, because it is recorded; skillrun and the tools replace them by
+// the words of their users (cmd/skillrun/fields.go, internal/toolview).
 func advise(out Outcome, lost error) string {
 	l := out.Limits
 	switch out.End {
@@ -57,7 +59,8 @@ func advise(out Outcome, lost error) string {
 	return ""
 }
 
-// Messages of the kernel's errors, strerror(3).
+// Messages of the kernel's errors, strerror(3). In English: the sandbox's LANG is C.UTF-8, and a
+// script that sets another locale gets no advice.
 const (
 	textReadOnly    = "Read-only file system"
 	textNoSpace     = "No space left on device"
@@ -119,6 +122,8 @@ func readOnlyPath(stderr string) (at string) {
 	return at
 }
 
+// truncatedStreams names the streams that lost output: "stdout", "stderr", or "stdout and
+// stderr".
 func truncatedStreams(out Outcome) string {
 	var names []string
 	if out.Stdout.Truncated() {

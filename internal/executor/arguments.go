@@ -13,14 +13,15 @@ import (
 )
 
 // MaxArgumentBytes is the published bound on JSON arguments, in their encoded form: 10 MB,
-// decimal.
+// decimal. docs/contracts.md has the source.
 const MaxArgumentBytes = 10_000_000
 
 // maxArgumentDepth is how deep arguments may nest: Python's own parser gives up
 // near 1,000.
 const maxArgumentDepth = 500
 
-// An ArgumentError is a set of JSON arguments that can't be passed on.
+// An ArgumentError is a set of JSON arguments that can't be passed on. Its texts are the
+// published contract's (docs/contracts.md).
 type ArgumentError struct {
 	Size   int    // of too large ones, else 0
 	Reason string // else
@@ -74,6 +75,7 @@ func EncodeArguments(text string) ([]byte, error) {
 	return value, nil
 }
 
+// jsonReason is the decoder's error, without Go's words for an early end.
 func jsonReason(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the JSON text ends too early"
@@ -85,6 +87,8 @@ func jsonReason(err error) string {
 // counts the open objects and arrays, the outermost one too.
 type argumentEncoder struct{ dec *json.Decoder }
 
+// object reads on after the opening brace, up to the closing one. A repeated key keeps its first
+// place and its last value, as a Python dict does.
 func (e argumentEncoder) object(depth int) ([]byte, error) {
 	if depth > maxArgumentDepth {
 		return nil, &ArgumentError{Reason: fmt.Sprintf("nested deeper than %d", maxArgumentDepth)}
@@ -122,6 +126,7 @@ func (e argumentEncoder) object(depth int) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
+// array reads on after the opening bracket, up to the closing one.
 func (e argumentEncoder) array(depth int) ([]byte, error) {
 	if depth > maxArgumentDepth {
 		return nil, &ArgumentError{Reason: fmt.Sprintf("nested deeper than %d", maxArgumentDepth)}

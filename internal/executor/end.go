@@ -17,6 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file has the ends of executions. Each way through Executor.run ends in one of neverRan,
+// neverStarted and outcome, which only compute, and then in Executor.end, which writes. closeLost
+// does the same for the executions of a dead daemon.
+
 // collected lists the kept and the refused files of a workspace.
 type collected struct {
 	artifacts []workspace.Artifact
@@ -25,7 +29,8 @@ type collected struct {
 
 // collect keeps the artifacts. Every process of the execution is dead. The sandbox calls it
 // before Wait returns, so outcome finds the list. After an error no artifact is kept: a part of
-// them would look like the whole.
+// them would look like the whole. The files come first and then the rows that name them;
+// record.Reopen drops both after a crash in between. Like recordEnd it uses no request's context.
 func (x *Executor) collect(r *run, changes *os.Root) error {
 	into := x.Record.ArtifactDir(r.id)
 	got, err := r.workspace.Collect(changes, into, x.Keep)
@@ -87,6 +92,8 @@ func (r *run) neverStarted(err error, s sinks) Outcome {
 	return out
 }
 
+// internalSetupError is Evidence.SetupError of a failure that is not the caller's. The log has
+// the cause, with the execution's ID.
 const internalSetupError = "internal error"
 
 // publicSetupError is the caller's part of a failed start. The daemon's part names this
@@ -110,7 +117,8 @@ const (
 	stepMemory    = "memory"
 )
 
-// scarcity names the resource that the daemon lacks. Other causes are only in the log.
+// scarcity names the resource that the daemon lacks. Other causes are only in the log. Only such
+// a cause reaches the caller, who can wait or ask the operator.
 func scarcity(err error) string {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -121,7 +129,8 @@ func scarcity(err error) string {
 	return "internal error"
 }
 
-// outcome is the end of a program that ran.
+// outcome is the end of a program that ran. err is Wait's: the sandbox's own failure. It is
+// logged, and the outcome still has all that is known (exit).
 func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	out := r.blank()
 	var lost [2]error
@@ -180,10 +189,12 @@ func (r *run) outcome(exit sandbox.Exit, err error, s sinks) Outcome {
 	return out
 }
 
+// blank is an outcome with the fields that every end has.
 func (e *execution) blank() Outcome {
 	return Outcome{SkillDigest: e.grant.Skill().Digest, Limits: e.limits}
 }
 
+// cancelledBy makes out a cancelled one. Nil: the cause is not known.
 func (out *Outcome) cancelledBy(c *cancellation) {
 	out.End = Cancelled
 	if c != nil {
@@ -191,7 +202,9 @@ func (out *Outcome) cancelledBy(c *cancellation) {
 	}
 }
 
-// end records the outcome: exactly one for each execution.
+// end records the outcome: exactly one for each execution. A second try without the list of
+// refused files can succeed where the first failed for its size. If another path has ended the
+// row already (record.ErrEnded), the recorded end stays.
 func (x *Executor) end(r *run, out Outcome) {
 	now := time.Now()
 	err := recordEnd(r.log, out, now)

@@ -15,6 +15,10 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
+// The Python packages that a skill declares, seen from an execution: which packages it needs
+// (use), the lease that keeps them on disk (acquire), and the build on request (Prepare). Package
+// environment decides whether they are there. An execution never builds or installs any.
+
 // acquire leases the packages that the skill needs for a new execution; its error names the
 // missing packages. asked is the Python that the request names. The lease keeps the environment
 // on disk; forget releases it. A variable of the lease replaces the invocation's variable of
@@ -66,7 +70,7 @@ func (e *execution) use(asked runtime.Python) environment.Use {
 }
 
 // embeddedRoot is where the embedded CPython lies on the host, if an invocation
-// has it.
+// has it. "": the invocation has no embedded CPython.
 func embeddedRoot(inv runtime.Invocation) string {
 	for _, m := range inv.Mounts {
 		if m.Target == runtime.EmbeddedDir {
@@ -76,7 +80,8 @@ func embeddedRoot(inv runtime.Invocation) string {
 	return ""
 }
 
-// isPython goes by the name: python, python3, python3.12.
+// isPython goes by the name: python, python3, python3.12. It is a heuristic for the check of
+// packages, not for authority: permission has decided before.
 func isPython(program string) bool { return strings.HasPrefix(path.Base(program), "python") }
 
 // wrappers are programs that start what their arguments name.
@@ -190,7 +195,7 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 }
 
 // HasPackages reports whether executions of a tenant find every Python package that
-// a skill declares, prepared or on the machine. Without Environments it returns true.
+// a skill declares, prepared or on the machine. Without Environments it returns false.
 func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
 	lease, err := x.packages(who, sk)
 	lease.Release()

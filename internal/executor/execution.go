@@ -40,17 +40,20 @@ const (
 // principal stand in its grant and nowhere else.
 type execution struct {
 	settings
-	grant        permission.Grant
-	hash         []byte // nil without an idempotency key
-	key          string
-	labels       map[string]string
+	grant  permission.Grant
+	hash   []byte // nil without an idempotency key
+	key    string
+	labels map[string]string
+	// Nil: empty.
 	stdin        io.Reader
 	queueTimeout time.Duration
 	lease        *environment.Lease // of packages; nil: none
 	log          *record.Log
-	created      time.Time
-	ended        func() // nil: nobody asks
-	logger       *slog.Logger
+	// By this machine's clock; with its monotonic part, so that differences survive a change of
+	// the clock.
+	created time.Time
+	ended   func() // nil: nobody asks
+	logger  *slog.Logger
 }
 
 // settings hold everything that an execution runs with, except for the grant.
@@ -60,12 +63,13 @@ type settings struct {
 	python     *sandbox.Python    // nil: the program is not one Python
 	args       []string           // after a script or code
 	runner     string             // see Request.Runner
-	dir        string
-	env        map[string]string
-	secretEnv  map[string]Secret
-	limits     Limits
-	grace      time.Duration // between SIGTERM and SIGKILL when time is up
-	workspace  *workspace.Workspace
+	// Relative to /workspace, without ".."; empty: /workspace.
+	dir       string
+	env       map[string]string
+	secretEnv map[string]Secret
+	limits    Limits
+	grace     time.Duration // between SIGTERM and SIGKILL when time is up
+	workspace *workspace.Workspace
 }
 
 // newExecution checks the form of a request and derives the settings of its execution. The
@@ -248,6 +252,7 @@ func (e *execution) commands() [][]string {
 	return [][]string{append(args, e.args...)}
 }
 
+// planArgs returns the argument vectors of every simple command of a plan, in order.
 func planArgs(plan permission.Plan) [][]string {
 	var out [][]string
 	for _, step := range plan {

@@ -88,7 +88,8 @@ type Executor struct {
 	admission *admission
 	// hashKey is 32 bytes of KeyFile. request.hash and KeyedHash use it.
 	hashKey []byte
-	start   startFunc
+	// Config.Host.Start, but for tests.
+	start startFunc
 
 	mu   sync.Mutex      // guards live and deadline, and orders calls.Add and Drain
 	live map[string]*run // accepted and not ended, by ID
@@ -150,7 +151,8 @@ func New(ctx context.Context, c Config) (*Executor, error) {
 // outcome; an error means that nothing ran. duplicate is true if an earlier
 // request with the same key started it.
 //
-// ctx bounds this call and not the execution, which Cancel ends.
+// ctx bounds this call and not the execution, which Cancel ends. The errors are the types of
+// errors.go, those of package permission and skill, and unexpected ones.
 func (x *Executor) Execute(ctx context.Context, req Request) (id string, duplicate bool, err error) {
 	if len(x.Missing) > 0 {
 		return "", false, &BoundaryError{x.Missing}
@@ -296,7 +298,9 @@ func (x *Executor) run(r *run, ticket *ticket) {
 }
 
 // Cancel asks an execution to end and waits for the end. It returns an ended execution
-// unchanged. A negative grace means the default.
+// unchanged. A negative grace means the default. by and reason are recorded as evidence, the
+// first Cancel's only. The error is ErrNotFound for an unknown ID, or that of ctx; the execution
+// then ends all the same.
 func (x *Executor) Cancel(ctx context.Context, who permission.Principal, id, by, reason string, grace time.Duration) (Execution, error) {
 	if _, err := x.row(ctx, who, id); err != nil {
 		return Execution{}, err
@@ -343,7 +347,9 @@ func (x *Executor) Signal(ctx context.Context, who permission.Principal, id stri
 }
 
 // Drain refuses new executions and waits for the running ones. When ctx is done it cancels
-// them. It returns after the last one has ended.
+// them. It returns after the last one has ended. After ctx is done, an execution has CancelGrace
+// to end. Executions that were accepted before the drain and still wait for a slot run, too, if
+// they get one in time.
 func (x *Executor) Drain(ctx context.Context) {
 	x.mu.Lock()
 	x.admission.close()
@@ -380,7 +386,8 @@ func (x *Executor) KeyedHash(purpose string, data []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Counts returns how many executions hold a slot and how many wait for one.
+// Counts returns how many executions hold a slot and how many wait for one. draining is true once
+// Drain has begun.
 func (x *Executor) Counts() (running, queued int, draining bool) { return x.admission.counts() }
 
 // find returns a live run, or nil. A caller must check with row that the principal may see it:
@@ -402,7 +409,8 @@ func (x *Executor) forget(r *run) {
 	}
 }
 
-// emptyDir removes the entries of dir, or makes dir. It does not follow links.
+// emptyDir removes the entries of dir, or makes dir. It does not follow links. It goes on after
+// an error, so that one entry can't keep the others.
 func emptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The key of request hashes. Every idempotency key's claim in the record has a hash made with it,
+// so it must be as durable as the record: with another key, a repeated request would look like a
+// different one.
+
 // keyBytes is the size of SHA-256, which is what RFC 2104, section 3, recommends as the least
 // length of an HMAC key.
 const keyBytes = 32
@@ -62,7 +66,8 @@ func readKey(path string) ([]byte, error) {
 }
 
 // writeSynced makes the file, at once or not at all: rename(2) is atomic, and the sync of the
-// directory makes it durable (fsync(2)). os.CreateTemp gives it mode 0600.
+// directory makes it durable (fsync(2)). os.CreateTemp gives it mode 0600. A crash can leave a
+// file .new-*, which nothing reads.
 func writeSynced(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

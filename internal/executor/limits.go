@@ -148,7 +148,8 @@ func pick[T interface {
 	return min(def, ceiling), nil
 }
 
-// byteCount and count print a limit in an error, with its unit.
+// byteCount and count print a limit in an error, with its unit. pick needs types with a String
+// method; the fields of Limits are plain numbers.
 type byteCount int64
 
 func (b byteCount) String() string { return fmt.Sprintf("%d bytes", int64(b)) }

@@ -23,11 +23,13 @@ const (
 // this code after a wait in the queue too.
 const TimeoutCode = 124
 
-// An Outcome is the end of an execution with the evidence for it.
+// An Outcome is the end of an execution with the evidence for it. The record has it as JSON, and
+// a daemon reads outcomes that an earlier version has written: see Header.
 type Outcome struct {
-	End         End        `json:"end"`
-	ExitCode    *int       `json:"exit_code,omitempty"` // nil: no program ran, or its end is not known
-	Signal      string     `json:"signal,omitempty"`    // "SIGKILL"
+	End      End    `json:"end"`
+	ExitCode *int   `json:"exit_code,omitempty"` // nil: no program ran, or its end is not known
+	Signal   string `json:"signal,omitempty"`    // "SIGKILL"
+	// Also true for a wait in the queue. A program that itself exits with 124 does not set it.
 	TimedOut    bool       `json:"timed_out,omitempty"`
 	Evidence    Evidence   `json:"evidence"`
 	Usage       Usage      `json:"usage"`
@@ -51,7 +53,7 @@ const (
 // maxRefusedBytes bounds one line about a file that is not an artifact.
 const maxRefusedBytes = 300
 
-// Deadline names a deadline.
+// Deadline names a deadline. Evidence has one exactly if the end is TimedOut.
 type Deadline string
 
 const (
@@ -62,25 +64,30 @@ const (
 
 // Evidence holds the observations of the kernel and the daemon that explain an end.
 type Evidence struct {
+	// OOMKills counts processes of the sandbox that the kernel killed for memory; a program can
+	// survive the kill of a child.
 	OOMKills     uint64   `json:"oom_kills,omitempty"`
 	PidsMax      uint64   `json:"pids_max,omitempty"` // refused forks
 	Deadline     Deadline `json:"deadline,omitempty"`
 	CancelledBy  string   `json:"cancelled_by,omitempty"`
 	CancelReason string   `json:"cancel_reason,omitempty"`
-	SetupStep    string   `json:"setup_step,omitempty"`
-	SetupError   string   `json:"setup_error,omitempty"`
+	// Only with SetupFailed. SetupError is the caller's part of the cause, else
+	// internalSetupError.
+	SetupStep  string `json:"setup_step,omitempty"`
+	SetupError string `json:"setup_error,omitempty"`
 }
 
 // Usage measures the resources of one execution: the processor time of all its processes, and
 // Wall from the start of the program to the end of the last process. Durations are in
-// nanoseconds in JSON.
+// nanoseconds in JSON. MemoryPeakBytes includes the page cache and tmpfs files of the sandbox.
 type Usage struct {
 	UserCPU         time.Duration `json:"user_cpu"`
 	SystemCPU       time.Duration `json:"system_cpu"`
 	MemoryPeakBytes int64         `json:"memory_peak_bytes"`
 	Wall            time.Duration `json:"wall"`
-	Queue           time.Duration `json:"queue"`
-	Setup           time.Duration `json:"setup"`
+	// Queue is the wait for a slot. Setup is the time that the sandbox's start took.
+	Queue time.Duration `json:"queue"`
+	Setup time.Duration `json:"setup"`
 }
 
 // Truncation says how much of a stream was kept.

@@ -58,7 +58,8 @@ func pythonOf(grant permission.Grant, invocation runtime.Invocation, req Request
 	return nil
 }
 
-// bringsModules reports whether one of a request's files may be imported by a program.
+// bringsModules reports whether one of a request's files may be imported by a program. A
+// request's files lie in the workspace, from which a script may import.
 func bringsModules(files []Input) bool {
 	return slices.ContainsFunc(files, func(f Input) bool { return strings.HasSuffix(f.Path, ".py") })
 }
@@ -149,7 +150,8 @@ func searchesElsewhere(sk *skill.Skill) bool {
 	return elsewhere
 }
 
-// readText is the first bytes of a file of a skill.
+// readText is the first bytes of a file of a skill. most bytes at most; fewer if the file is
+// shorter.
 func readText(sk *skill.Skill, file string, most int) ([]byte, error) {
 	f, _, err := sk.Open(file)
 	if err != nil {

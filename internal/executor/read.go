@@ -12,6 +12,9 @@ import (
 	"github.com/skillrun/skillrun/internal/record"
 )
 
+// Reading executions. Everything here asks the record, with the caller's tenant: an execution of
+// another tenant is ErrNotFound. Nothing here needs a live run.
+
 // Get returns one execution. The error is ErrNotFound, or ours.
 func (x *Executor) Get(ctx context.Context, who permission.Principal, id string) (Execution, error) {
 	r, err := x.row(ctx, who, id)
@@ -56,8 +59,10 @@ type Filter struct {
 	Ends         []End
 	Labels       map[string]string // all of them
 	CreatedAfter time.Time         // or at it
-	PageSize     int
-	PageToken    string
+	// As in record.Filter. PageToken is from an earlier page of the same filter; empty: the first
+	// page.
+	PageSize  int
+	PageToken string
 }
 
 // List returns a page of executions, newest first and without their artifacts, and
@@ -196,6 +201,8 @@ func (x *Executor) toExecution(r record.Execution) Execution {
 	return e
 }
 
+// header reads the header from a row. A damaged one is logged, and the row's own columns stand
+// for it.
 func (x *Executor) header(r record.Execution) Header {
 	h, err := decode[Header](r.Detail)
 	if err != nil {

@@ -72,7 +72,8 @@ type Stdin struct {
 	Stream io.Reader
 }
 
-// A Secret prints as a mask.
+// A Secret prints as a mask: fmt's %v, %s and %q, log/slog and encoding/json each call one of its
+// methods. An explicit conversion to string gives the value; newSpec and the request's hash do that.
 type Secret string
 
 const mask = "[secret]"

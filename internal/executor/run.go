@@ -16,6 +16,7 @@ type run struct {
 	queued    time.Duration // waited for a slot
 	collected collected
 
+	// Ended by cancel, with a *cancellation as the cause, or by unlive, without one.
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	once    sync.Once     // of recordStarted
@@ -26,7 +27,7 @@ type run struct {
 }
 
 // newRun gives the run a context that no request's end cancels: an execution outlives the call
-// that started it.
+// that started it. Executor.unlive must end it.
 func newRun(e *execution) *run {
 	r := &run{execution: e, started: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{})}
 	r.ctx, r.end = context.WithCancelCause(context.Background())

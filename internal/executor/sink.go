@@ -28,6 +28,7 @@ type sink struct {
 // lastBytes is how much of a stream's end advice looks at.
 const lastBytes = 512
 
+// sinks are the two streams of one execution. Both count separately and have the same limit.
 type sinks struct{ stdout, stderr *sink }
 
 func newSinks(r *run) sinks {
@@ -37,6 +38,7 @@ func newSinks(r *run) sinks {
 	}
 }
 
+// Write never fails, see sink. After an error of the record it only counts.
 func (s *sink) Write(p []byte) (int, error) {
 	s.started()
 	s.mu.Lock()
