@@ -10,6 +10,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// ListArtifacts returns a page of an ended execution's artifacts, sorted by path; before the end
+// the list is empty. A page that is too large for one answer is shorter than asked.
 func (c executionCalls) ListArtifacts(ctx context.Context, m *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 	size, err := pageSize(m.GetPageSize(), defaultPage)
 	if err != nil {
@@ -29,7 +31,9 @@ func (c executionCalls) ListArtifacts(ctx context.Context, m *pb.ListArtifactsRe
 }
 
 // GetArtifact sends one artifact in chunks. raw_path is for a name that is not UTF-8, which a
-// string field can't hold. If both are set, raw_path counts.
+// string field can't hold. If both are set, raw_path counts. A caller whose stream broke
+// continues at offset_bytes; an offset past the end is OUT_OF_RANGE. If retention removes the
+// execution during the call, the open file stays readable.
 func (c executionCalls) GetArtifact(m *pb.GetArtifactRequest, stream grpc.ServerStreamingServer[pb.GetArtifactResponse]) error {
 	path := m.GetPath()
 	if len(m.GetRawPath()) > 0 {
@@ -53,7 +57,7 @@ func (c executionCalls) GetArtifact(m *pb.GetArtifactRequest, stream grpc.Server
 }
 
 // sendChunks sends a file of a known size from an offset: at least one message,
-// without data if the offset is the end.
+// without data if the offset is the end. It does not close the file.
 func sendChunks(file *os.File, size int64, offset uint64, send func(offset uint64, data []byte) error) error {
 	if offset > uint64(size) {
 		return &offsetError{size: size, offset: offset}

@@ -35,6 +35,7 @@ const (
 // may use half as much again, so that large messages don't keep them out. Callers who hold
 // little may use twice as much, so that other callers don't keep them out.
 type budget struct {
+	// B, and the largest message, in bytes. Never changed.
 	limit, maxMessage int64
 
 	mu sync.Mutex // guards the fields below
@@ -63,7 +64,9 @@ func newBudget(limit, maxMessage int64) *budget {
 	return &budget{limit: limit, maxMessage: maxMessage, callers: map[string]int64{}, receiving: map[*intake]time.Time{}}
 }
 
-// take takes n bytes for a message of a caller, or returns false.
+// take takes n bytes for a message of a caller, or returns false. Every take must be followed by
+// an add of -n: free and Hold do it. A refusal first looks for messages that have stalled, so
+// that a retry may succeed.
 func (b *budget) take(who string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,7 +119,8 @@ func (b *budget) breakStalled() {
 	}
 }
 
-// An intake is what one call has sent and the daemon holds.
+// An intake is what one call has sent and the daemon holds. It is made when the call's headers
+// come (begin). A nil intake counts nothing: its methods that handlers call accept it.
 type intake struct {
 	*budget
 	who     string // the caller

@@ -73,6 +73,7 @@ var signals = []syscall.Signal{
 	unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGSTOP, unix.SIGWINCH,
 }
 
+// newSignal looks up a name such as "SIGUSR1". The error lists the names that are accepted.
 func newSignal(name string) (syscall.Signal, error) {
 	for _, sig := range signals {
 		if unix.SignalName(sig) == name {

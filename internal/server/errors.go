@@ -27,7 +27,8 @@ const (
 	retryBusy     = time.Second
 )
 
-// A verdict is the answer to an error: code, text and details.
+// A verdict is the answer to an error: code, text and details. The contract lists every reason
+// (proto/skillrun/v1); a new row needs its line there.
 type verdict struct {
 	code     codes.Code
 	reason   string            // of google.rpc.ErrorInfo; never changes
@@ -42,7 +43,7 @@ type verdict struct {
 // A row gives the verdict on one kind of error.
 type row func(error) (verdict, bool)
 
-// The errors below are this package's own.
+// The errors below are this package's own. Each has its row in the table.
 type (
 	unidentifiedError  struct{ err error }
 	unknownMethodError struct{ method string }
@@ -333,7 +334,7 @@ func classify(err error) (verdict, bool) {
 }
 
 // ofCaller reports whether err says no more than that the caller went away or
-// ran out of time.
+// ran out of time. Such an error is not logged: it is the caller's own doing.
 func ofCaller(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

@@ -30,10 +30,12 @@ func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
 	return m
 }
 
+// fromOutput shares o.Data with the message; see fromEvent.
 func fromOutput(o executor.Output) *pb.Output {
 	return &pb.Output{Stream: pb.Stream(o.Stream), OffsetBytes: o.Offset, Data: o.Data}
 }
 
+// fromHeader: the digest and the limits are the daemon's own values, so only the name needs text.
 func fromHeader(h *executor.Header, deduplicated bool) *pb.Header {
 	return &pb.Header{
 		Skill: text(h.Skill), SkillDigest: h.SkillDigest, Limits: fromLimits(h.Limits), Network: h.Network,
@@ -41,6 +43,8 @@ func fromHeader(h *executor.Header, deduplicated bool) *pb.Header {
 	}
 }
 
+// fromCommands makes each argument valid UTF-8. So a header shows an argument with other bytes
+// changed; the program gets it unchanged.
 func fromCommands(commands [][]string) []*pb.Argv {
 	out := make([]*pb.Argv, len(commands))
 	for i, args := range commands {
@@ -91,6 +95,7 @@ func fromOutcome(o *executor.Outcome) *pb.Outcome {
 	return m
 }
 
+// fromTruncation converts counts of bytes, which are never negative.
 func fromTruncation(t executor.Truncation) *pb.Truncation {
 	return &pb.Truncation{
 		Truncated: t.Truncated(), DeliveredBytes: uint64(t.DeliveredBytes), TotalBytes: uint64(t.TotalBytes),
@@ -116,6 +121,8 @@ func fromLimits(l executor.Limits) *pb.Limits {
 	return m
 }
 
+// fromArtifact sets raw_path only for a name that is not UTF-8; path then has replacement
+// characters.
 func fromArtifact(a executor.Artifact) *pb.Artifact {
 	return &pb.Artifact{
 		Path: text(a.Path), SizeBytes: uint64(a.SizeBytes), Sha256: a.SHA256, RawPath: a.Raw, Executable: a.Executable,

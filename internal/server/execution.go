@@ -83,7 +83,8 @@ func (c executionCalls) orCancel(ctx context.Context, f follow, policy pb.OnDisc
 // errBrokeOff stands for the error of what panics.
 var errBrokeOff = errors.New("broke off")
 
-// cancel cancels an execution, whatever has become of the call that asks for it.
+// cancel cancels an execution, whatever has become of the call that asks for it. It returns after
+// the end of the execution.
 func (s *Server) cancel(who permission.Principal, id, by, reason string) {
 	// Not with the call's context, which is done by now.
 	if _, err := s.x.Cancel(context.Background(), who, id, by, reason, defaultGrace); err != nil {
@@ -108,7 +109,8 @@ func (c executionCalls) Attach(m *pb.AttachRequest, stream grpc.ServerStreamingS
 	return f.run(ctx)
 }
 
-// Get returns an execution of the caller's tenant. The outcome lists only the first artifacts.
+// Get returns an execution of the caller's tenant. The outcome lists only the first artifacts. An
+// execution of another tenant is NOT_FOUND, as in every call here.
 func (c executionCalls) Get(ctx context.Context, m *pb.GetRequest) (*pb.Execution, error) {
 	e, err := c.x.Get(ctx, caller(ctx), m.GetExecutionId())
 	if err != nil {
@@ -161,6 +163,7 @@ func listed(e executor.Execution) *pb.Execution {
 	return m
 }
 
+// Bounds of Cancel, as the contract has them.
 const (
 	maxGrace = 60 * time.Second
 	// defaultGrace leaves it to the executor.

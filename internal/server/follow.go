@@ -70,6 +70,8 @@ func (f *follow) next(ctx context.Context, events *executor.Follower) (executor.
 	}
 }
 
+// sendKeepalive sends the state as of now. It repeats the sequence of the last event, because a
+// keepalive is not in the record.
 func (f *follow) sendKeepalive(ctx context.Context) error {
 	e, err := f.x.Get(ctx, caller(ctx), f.id)
 	if err != nil {
@@ -81,4 +83,5 @@ func (f *follow) sendKeepalive(ctx context.Context) error {
 	})
 }
 
+// failed names the execution in an error, so that an internal error's line in the log has it.
 func (f *follow) failed(err error) error { return &executionError{f.id, err} }

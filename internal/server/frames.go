@@ -54,6 +54,7 @@ type meteredConn struct {
 	intakes map[uint32]*intake // by stream
 }
 
+// newMeteredConn takes over conn: only its Read counts messages.
 func newMeteredConn(conn net.Conn, b *budget) *meteredConn {
 	return &meteredConn{Conn: conn, budget: b, in: bufio.NewReaderSize(conn, readBuffer), intakes: map[uint32]*intake{}}
 }

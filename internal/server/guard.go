@@ -16,7 +16,8 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
-// A call is one call of a method.
+// A call is one call of a method. It is in the context of the handler. guard sets who before the
+// handler runs; nothing changes it afterwards.
 type call struct {
 	method    string
 	reference string // names it in the log and to the caller
@@ -115,6 +116,8 @@ func unknownMethod(_ any, ss grpc.ServerStream) error {
 	return &unknownMethodError{method}
 }
 
+// logPanic logs what recover returned, with the stack. It must run in the deferred function that
+// recovered, since the stack is of the panic only there.
 func (s *Server) logPanic(reference string, p any) {
 	s.log.Error("panic", "reference", reference, slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 }

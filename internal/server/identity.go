@@ -65,6 +65,7 @@ type plainPeer struct {
 
 func (plainPeer) AuthType() string { return "insecure" }
 
+// The methods below only complete the interface credentials.TransportCredentials.
 func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("peer credentials are for servers")
 }

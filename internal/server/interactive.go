@@ -104,6 +104,8 @@ func (c executionCalls) receiveFiles(stream interactiveStream, up *upload) error
 	}
 }
 
+// receiveChunks returns when every announced file is complete, or at the first message that does
+// not belong there.
 func receiveChunks(stream interactiveStream, up *upload) error {
 	for up.open > 0 {
 		m, err := stream.Recv()

@@ -62,7 +62,8 @@ const (
 )
 
 // No compressor is registered, so that a message can't grow by decompression:
-// gzip comes only with an import of grpc's encoding/gzip.
+// gzip comes only with an import of grpc's encoding/gzip. The order of the options has no
+// meaning.
 func (s *Server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(peerCredentials{s.budget}),

@@ -11,7 +11,7 @@ import (
 const maxBuildChunk = 64 << 10
 
 // PrepareSkill sends the output of the build as it comes, all of it as stderr, and then the
-// environment.
+// environment. An error of the build is the call's status; the output before it stays sent.
 func (c skillCalls) PrepareSkill(m *pb.PrepareSkillRequest, stream grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error {
 	var offset uint64
 	env, err := c.x.Prepare(stream.Context(), caller(stream.Context()), m.GetSkill(), m.GetRebuild(), func(data []byte) error {

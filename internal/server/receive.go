@@ -96,6 +96,8 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return s.broken
 }
 
+// receive receives one message into m. After the first message the connection counts as in use
+// (ingress.Conn.Begin) until the handler returns.
 func (s *guardedStream) receive(m any) error {
 	in := &incoming{message: m}
 	if err := s.ServerStream.RecvMsg(in); err != nil {

@@ -80,6 +80,7 @@ func newFiles(list []*pb.InputFile, streams bool) ([]executor.Input, error) {
 	return files, nil
 }
 
+// newSource checks only that one of the sources is set. Package permission judges the rest.
 func newSource(m *pb.ExecuteRequest) (permission.Source, error) {
 	switch source := m.GetSource().(type) {
 	case *pb.ExecuteRequest_Script:

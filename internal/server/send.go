@@ -19,6 +19,7 @@ var (
 	dataField   = fieldNumber(&pb.Output{}, "data")
 )
 
+// fieldNumber reads a number from the generated descriptor, so that no number stands here twice.
 func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
 }

@@ -66,6 +66,8 @@ func (c skillCalls) GetSkill(_ context.Context, m *pb.GetSkillRequest) (*pb.Skil
 	return fromSkill(sk)
 }
 
+// ActivateSkill returns the instructions and the messages that an agent adds to its conversation,
+// with the limits that an execution would have. It runs nothing and records nothing.
 func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
 	sk, err := c.skills.Resolve(m.GetSkill())
 	if err != nil {
@@ -162,6 +164,7 @@ func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest)
 	return fromDecision(c.policy.DecideFor(sk, m.GetCommand())), nil
 }
 
+// fromDecision has the commands only if the line is allowed: a refused line has no plan.
 func fromDecision(d permission.Decision) *pb.CheckCommandResponse {
 	return &pb.CheckCommandResponse{
 		Allowed: d.Allowed, Reason: text(d.Reason), Rule: text(d.Rule), Commands: fromCommands(d.Plan.Commands()),
@@ -194,6 +197,7 @@ func (c skillCalls) ValidateSkill(ctx context.Context, m *pb.ValidateSkillReques
 	return &pb.ValidateSkillResponse{Valid: valid, Findings: fromFindings(findings)}, nil
 }
 
+// fromFindings keeps the order. A line of 0 means the whole file.
 func fromFindings(list []manifest.Finding) []*pb.Finding {
 	out := make([]*pb.Finding, len(list))
 	for i, f := range list {

@@ -110,6 +110,7 @@ func (v verdict) status() *status.Status {
 // text makes bytes from elsewhere fit for a string field, which must be UTF-8.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
+// texts is text for each element. The result is never nil.
 func texts(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {

@@ -24,7 +24,8 @@ type Capabilities struct {
 	Network               string // "none" or "host"
 	Cgroup                string // "v2", "v1" or "hybrid"
 	Kernel                string
-	Retention             time.Duration
+	// How long ended executions are kept.
+	Retention time.Duration
 }
 
 // A Boundary is something that a sandbox relies on. Group and Why are texts for operators; the
@@ -35,10 +36,12 @@ type Boundary struct {
 	Allowed                  bool // by the configuration, to be missing
 }
 
-// A Runtime is an interpreter that a sandbox sees.
+// A Runtime is an interpreter that a sandbox sees. Image is the name of its root file system;
+// empty: the host's.
 type Runtime struct{ Language, Path, Version, Image string }
 
-// An Image is a root file system for sandboxes.
+// An Image is a root file system for sandboxes. Source is its reference, or its directory on the
+// host.
 type Image struct {
 	Name, Source string
 	Runtimes     []string // "default", and languages as in Runtime
@@ -50,6 +53,8 @@ type systemCalls struct {
 	*Server
 }
 
+// GetCapabilities answers also while the daemon refuses executions or drains: operators ask it
+// why.
 func (c systemCalls) GetCapabilities(context.Context, *pb.GetCapabilitiesRequest) (*pb.GetCapabilitiesResponse, error) {
 	can := c.capabilities()
 	m := &pb.GetCapabilitiesResponse{

@@ -14,7 +14,9 @@ import (
 // fields of the published contracts and no others.
 const executionHeader = "skillrun-execution-id"
 
-// toolCalls answers the calls of ToolService.
+// toolCalls answers the calls of ToolService. Each typed call is one execution of a published
+// contract's tool (package toolview). The result is the contract's object, without the daemon's
+// own fields.
 type toolCalls struct {
 	pb.UnimplementedToolServiceServer
 	*Server

@@ -15,6 +15,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// ListTools returns the function tools for models with their schemas. definition_json is the tool
+// in the form that platforms take (Tool.Definition).
 func (c toolCalls) ListTools(context.Context, *pb.ListToolsRequest) (*pb.ListToolsResponse, error) {
 	out := &pb.ListToolsResponse{}
 	for _, t := range c.view.Tools() {
@@ -30,7 +32,8 @@ func (c toolCalls) ListTools(context.Context, *pb.ListToolsRequest) (*pb.ListToo
 }
 
 // CallTool sends output as fast as the caller reads. The script doesn't wait for the caller,
-// because its output goes to disk.
+// because its output goes to disk. The last message has the result. A tool that fails is a result
+// with is_error; a status means that nothing ran or that the daemon failed.
 func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingServer[pb.CallToolResponse]) error {
 	ctx := stream.Context()
 	r, err := c.view.Call(ctx, caller(ctx), m.GetName(), json.RawMessage(m.GetArgumentsJson()), func(o executor.Output) error {

@@ -7,6 +7,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
+// RunPythonScript answers after the script's end. In this contract a refusal is a result with
+// error set.
 func (c toolCalls) RunPythonScript(ctx context.Context, m *pb.RunPythonScriptRequest) (*pb.RunPythonScriptResponse, error) {
 	timeout, err := newLimit("timeout", m.GetTimeout())
 	if err != nil {
@@ -36,6 +38,7 @@ func fromPythonScriptResult(r toolview.PythonScriptResult) *pb.RunPythonScriptRe
 	return m
 }
 
+// RunPython answers after the end of the code, with one text for a model.
 func (c toolCalls) RunPython(ctx context.Context, m *pb.RunPythonRequest) (*pb.RunPythonResponse, error) {
 	timeout, err := newLimit("timeout", m.GetTimeout())
 	if err != nil {

@@ -70,6 +70,8 @@ func fromScriptResult(r toolview.ScriptResult) *pb.ExecuteScriptResponse {
 	return m
 }
 
+// ExecuteCommand answers after the command's end. A command that allowed-tools refuses is a
+// result with success false.
 func (c toolCalls) ExecuteCommand(ctx context.Context, m *pb.ExecuteCommandRequest) (*pb.ExecuteCommandResponse, error) {
 	timeout, err := newLimit("timeout", m.GetTimeout())
 	if err != nil {
@@ -84,6 +86,8 @@ func (c toolCalls) ExecuteCommand(ctx context.Context, m *pb.ExecuteCommandReque
 	return fromCommandResult(r), nil
 }
 
+// fromCommandResult sets every field of the contract's object; error stays unset if there is
+// none.
 func fromCommandResult(r toolview.CommandResult) *pb.ExecuteCommandResponse {
 	out := &pb.ExecuteCommandResponse{
 		Success: &r.Success, ExitCode: new(int32(r.ExitCode)), Stdout: &r.Stdout, Stderr: &r.Stderr,

@@ -18,7 +18,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// Bounds on streamed input files.
+// Bounds on streamed input files. maxUploadTime is the time from the start message to the last
+// chunk.
 const (
 	maxUploadBytes = 1 << 30 // of one request
 	maxUploadFiles = 1000    // of one request
@@ -67,9 +68,13 @@ type upload struct {
 	remove func() error
 }
 
+// An uploadFile is one announced file. It is complete when received is size and the sums are
+// equal.
 type uploadFile struct {
-	index    int // in the request
-	host     string
+	index int // in the request
+	// The path on this machine.
+	host string
+	// Announced, in bytes.
 	size     int64
 	received int64
 	// want is the announced SHA-256 in lower-case hex; sum is the sum of the received bytes.
@@ -163,6 +168,8 @@ func (u *uploads) stage(up *upload, give func()) error {
 	return nil
 }
 
+// newUploadFile checks an announcement. The daemon trusts neither size nor sum: add and complete
+// compare them with the bytes.
 func newUploadFile(index int, m *pb.StreamedFile) (*uploadFile, error) {
 	if m.GetSizeBytes() > maxUploadBytes {
 		return nil, invalid(fmt.Sprintf("files[%d].streamed.size_bytes", index), "%d; at most %d", m.GetSizeBytes(), int64(maxUploadBytes))
