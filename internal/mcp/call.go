@@ -38,7 +38,8 @@ func (s *Server) addTools() {
 }
 
 // annotations tell an agent how careful to be with a tool. No tool is destructive, because
-// a program can only change its own copy of the skill.
+// a program can only change its own copy of the skill. The protocol calls them hints: a client
+// must not rely on them.
 func (s *Server) annotations(t toolview.Tool) *sdk.ToolAnnotations {
 	destructive, open := false, s.openWorld && !t.ReadOnly
 	return &sdk.ToolAnnotations{
@@ -103,6 +104,7 @@ func (s *Server) printed(ctx context.Context, who permission.Principal, id strin
 // listens. The Language Server Protocol uses this code for the same purpose.
 const codeCancelled = -32800
 
+// failed is a result that says why a tool failed. The model reads it; the protocol goes on.
 func failed(text string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 }
@@ -169,7 +171,8 @@ func result(r toolview.Result, links bool, printed func() []string) *sdk.CallToo
 	return out
 }
 
-// linksOf returns links to the streams that were cut and to the artifacts.
+// linksOf returns links to the streams that were cut and to the artifacts. At most maxLinks
+// artifacts. A client reads each by resources/read.
 func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 	if r.ExecutionID == "" {
 		return nil
@@ -245,6 +248,7 @@ func cutText(text string, limit int, uri string) string {
 	return fmt.Sprintf("%s\n[... %d bytes left out%s ...]\n%s", text[:head], tail-head, where, text[tail:])
 }
 
+// startsRune reports whether byte i begins a character: bytes that continue one are 10xxxxxx.
 func startsRune(s string, i int) bool { return s[i]&0xC0 != 0x80 }
 
 // quote encodes a string as JSON without escaping HTML characters.

@@ -44,7 +44,8 @@ var errStopping = &jsonrpc.Error{Code: codeBusy, Message: "the daemon is stoppin
 // codeBusy is the JSON-RPC error code of a failure that may be retried.
 const codeBusy = -32000
 
-// A refusal answers a request that is refused before it is processed.
+// A refusal answers a request that is refused before it is processed. status is the HTTP status;
+// over a connection without HTTP it has no meaning.
 type refusal struct {
 	status int
 	code   int64 // JSON-RPC error code
@@ -52,10 +53,12 @@ type refusal struct {
 	id     json.RawMessage // of the refused request; nil: not known
 }
 
+// refuse has the code of an invalid request, which fits most refusals.
 func refuse(status int, format string, args ...any) *refusal {
 	return &refusal{status: status, code: jsonrpc.CodeInvalidRequest, reason: fmt.Sprintf(format, args...)}
 }
 
+// refuseStopping has the same answer as errStopping, before the SDK sees the request.
 func refuseStopping() *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: codeBusy, reason: errStopping.Message}
 }
@@ -228,6 +231,7 @@ func (e *refusal) encoded() []byte {
 	return data
 }
 
+// write sends the refusal as the answer to a request. Nothing may have been written before.
 func (e *refusal) write(w http.ResponseWriter) {
 	if e.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", "GET, POST, DELETE")

@@ -18,6 +18,13 @@ import (
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
+// The life of a connection without HTTP. serveLines takes it over from net/http and gives it to
+// the SDK as a Transport, lineConn. The SDK calls Read in a loop and handles each message in a
+// goroutine; their answers come to Write. A call is in lineConn.calls from take to Write. Three
+// things end a connection: the client closes it (Read fails), the client does not read (write
+// fails), or the daemon stops (finish). The first two cancel the calls through gone; the last one
+// waits for them.
+
 // LinesProtocol is the protocol to which a client upgrades an HTTP connection to speak MCP
 // as on a pipe: one message in each line, in both directions. The connection is the
 // session. Its end cancels the running calls, and nothing else ends it. `skillrun mcp`
@@ -277,7 +284,7 @@ func (l *lineConn) readLong(line []byte) (_ []byte, release func(), err error) {
 	}
 }
 
-// Write sends a message.
+// Write sends a message. The SDK calls it from many goroutines.
 func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	answer, isAnswer := msg.(*jsonrpc.Response)
 	if isAnswer {

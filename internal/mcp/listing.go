@@ -24,7 +24,8 @@ type listing struct {
 	shown map[string]string // URI -> digest of the skill
 }
 
-// syncSkills updates the listing. The SDK notifies the sessions of a change.
+// syncSkills updates the listing. The SDK notifies the sessions of a change. Only changed entries
+// are added again, because each AddResource notifies every session.
 func (s *Server) syncSkills() {
 	s.listed.mu.Lock()
 	defer s.listed.mu.Unlock()

@@ -151,8 +151,10 @@ func object(data []byte) map[string]json.RawMessage {
 	return fields
 }
 
+// null reports whether a field is missing or null. The protocol treats both alike.
 func null(value json.RawMessage) bool { return value == nil || string(value) == "null" }
 
+// isNumber looks at the first byte only: value is valid JSON and not empty.
 func isNumber(value json.RawMessage) bool {
 	return value[0] == '-' || value[0] >= '0' && value[0] <= '9'
 }

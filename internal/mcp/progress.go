@@ -45,7 +45,8 @@ func (p *progress) add(o executor.Output) error {
 	return nil
 }
 
-// put adds to the waiting text. If that becomes too long, it drops the oldest part.
+// put adds to the waiting text. If that becomes too long, it drops the oldest part. p.mu is held.
+// The cut moves on to the beginning of a character.
 func (p *progress) put(data []byte) {
 	p.total += uint64(len(data))
 	p.text = append(p.text, bytes.ToValidUTF8(data, []byte("\uFFFD"))...)

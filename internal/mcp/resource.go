@@ -41,6 +41,8 @@ const (
 // authority matches names that need no escaping in a URI's authority.
 var authority = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
 
+// addResources registers templates, so that every file and every execution is a resource without
+// being listed. The second template is for names that can't be the authority of a URI.
 func (s *Server) addResources() {
 	for _, template := range []string{skillScheme + "{name}/{+path}", skillScheme + "/{name}/{+path}"} {
 		s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
@@ -122,7 +124,8 @@ func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sd
 	return s.piece(req, t, f, e.Size)
 }
 
-// readExecution reads an output stream or artifact of the caller's execution.
+// readExecution reads an output stream or artifact of the caller's execution. An execution of
+// another tenant is not found. Output can be read while the program runs.
 func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	t, ok := parseTarget(req.Params.URI, executionScheme)
 	if !ok {
@@ -179,6 +182,7 @@ func (s *Server) piece(req *sdk.ReadResourceRequest, t target, f *os.File, size 
 	return pieceOf(req.Params.URI, t, data, t.offset+int64(len(data)) < size, mimeType(t.path)), nil
 }
 
+// pastEnd refuses an offset beyond a resource's end. An offset at the end is an empty piece.
 func pastEnd(t target, size int64) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("offset %d is past the end, %d", t.offset, size)}
 }
@@ -213,6 +217,7 @@ func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.Rea
 // content, and the SDK would omit an empty text.
 type emptyText struct{ *sdk.ReadResourceResult }
 
+// hasEmptyText reports whether the SDK would send a content with neither text nor blob.
 func hasEmptyText(r *sdk.ReadResourceResult) bool {
 	return slices.ContainsFunc(r.Contents, func(c *sdk.ResourceContents) bool { return c.Text == "" && c.Blob == nil })
 }

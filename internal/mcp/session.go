@@ -40,6 +40,7 @@ type session struct {
 // errIdle ends a session that was not used for maxSessionIdle.
 var errIdle = errors.New("the session was idle for too long")
 
+// newSessions: background gets a goroutine for each session; broken ends all of them.
 func newSessions(broken context.Context, background *sync.WaitGroup) *sessions {
 	return &sessions{background: background, broken: broken, idle: maxSessionIdle, byID: map[string]*session{}}
 }
@@ -159,6 +160,7 @@ func (t *sessions) end(n *session, why error) {
 	t.background.Go(func() { n.sdk.Close() })
 }
 
+// count returns the number of open sessions, idle ones too.
 func (t *sessions) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -50,7 +50,8 @@ type property struct {
 // checkArguments checks the arguments of a call against the tool's schema: an object
 // with all required fields, no unknown ones, and values of the right types. It drops
 // optional fields that are null, because models send null for "not set". The result has
-// no null at the top level.
+// no null at the top level. Models read the error and try again, so it names the field and the
+// values that fit.
 func checkArguments(t Tool, arguments json.RawMessage) (json.RawMessage, error) {
 	bad := func(field, format string, args ...any) error {
 		return &ArgumentsError{Tool: t.Name, Field: field, Reason: fmt.Sprintf(format, args...)}
@@ -90,7 +91,7 @@ func checkArguments(t Tool, arguments json.RawMessage) (json.RawMessage, error) 
 	return json.Marshal(fields)
 }
 
-// members reads one JSON object.
+// members reads one JSON object. If a key is repeated, its last value counts (encoding/json).
 func members(text []byte) (map[string]json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	var fields map[string]json.RawMessage
@@ -123,7 +124,9 @@ func fieldList(s schema) string {
 	return strings.Join(list, ", ")
 }
 
-// refuse says why a value does not fit this property. Empty: it fits.
+// refuse says why a value does not fit this property. Empty: it fits. A number is compared as a
+// float64; above 2^53 that would not tell two integers apart, so larger ones are not integers
+// here.
 func (p property) refuse(value json.RawMessage) string {
 	var got any
 	if err := json.Unmarshal(value, &got); err != nil {

@@ -119,6 +119,7 @@ func (a scriptAudit) failed(ctx context.Context, err error) {
 	a.line(ctx, code, took, "None")
 }
 
+// truncation logs a stream that the execution's output limit has cut.
 func (a scriptAudit) truncation(ctx context.Context, stream, name string, t executor.Truncation) {
 	if t.Truncated() {
 		a.say(ctx, slog.LevelWarn, "%s truncated for %s: %d bytes -> %d bytes", stream, name, t.TotalBytes, a.run.Limits.OutputBytes)
@@ -132,6 +133,7 @@ func (a scriptAudit) line(ctx context.Context, code string, took float64, signal
 		pythonBool(a.run.Outcome.Stdout.Truncated()), pythonBool(a.run.Outcome.Stderr.Truncated()))
 }
 
+// say logs one line with the execution's ID as an attribute.
 func (a scriptAudit) say(ctx context.Context, level slog.Level, format string, args ...any) {
 	a.log.LogAttrs(ctx, level, fmt.Sprintf(format, args...), slog.String("execution", a.run.id))
 }

@@ -41,6 +41,7 @@ type CommandResult struct {
 	Command       string  `json:"command"`        // as requested
 	Error         *string `json:"error"`          // nil on success
 
+	// The fields below are the daemon's; the contract's object does not have them.
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
 	Truncated   bool                `json:"-"` // output is missing
@@ -125,7 +126,8 @@ func (c CommandResult) fill(r run) (CommandResult, error) {
 	return c, nil
 }
 
-// because returns the result with an error text.
+// because returns the result with an error text. In the contract an error text goes with success
+// false.
 func (c CommandResult) because(format string, args ...any) CommandResult {
 	why := fmt.Sprintf(format, args...)
 	c.Error = &why
@@ -136,7 +138,8 @@ func (c CommandResult) because(format string, args ...any) CommandResult {
 const workspaceDir = "/workspace"
 
 // commandDir returns a working directory relative to the workspace. ok is false if it
-// lies outside of the skill.
+// lies outside of the skill. It judges the path's text only. The sandbox enters the directory
+// beneath a descriptor, so a link that leads out does not help.
 func commandDir(sk *skill.Skill, dir string) (string, bool) {
 	dir = sk.Within(sk.Expand(dir))
 	if rest, ok := strings.CutPrefix(dir, workspaceDir); ok && (rest == "" || rest[0] == '/') {

@@ -28,7 +28,8 @@ func (e *ScriptPathError) Error() string {
 
 // ValidateScriptPath returns the path of a skill's script in a sandbox, with links
 // resolved. The error is a *ScriptPathError, the skill's error for a refused entry, or
-// that the skill does not exist.
+// that the skill does not exist. Nothing is executed. An attempt to leave the skill is logged, as
+// the contract promises.
 func (v *View) ValidateScriptPath(ctx context.Context, ref, scriptPath string) (string, error) {
 	sk, err := v.skills.Resolve(ref)
 	if err != nil {

@@ -45,6 +45,8 @@ func dumps(v any) json.RawMessage {
 	return out
 }
 
+// appendEscaped writes a character as \uXXXX, or as a surrogate pair above U+FFFF, as Python's
+// json.encoder does with ensure_ascii.
 func appendEscaped(out []byte, r rune) []byte {
 	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
 		return fmt.Appendf(out, `\u%04x\u%04x`, high, low)

@@ -116,7 +116,8 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 	return PythonScriptResult{}, err
 }
 
-// newPythonScriptResult converts an outcome to the contract's result.
+// newPythonScriptResult converts an outcome to the contract's result. The contract's error is for
+// ends that returncode does not tell: a limit, a cancel, missing output.
 func newPythonScriptResult(name string, r run) PythonScriptResult {
 	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts}
 	out.Stdout, out.Stderr = r.texts()

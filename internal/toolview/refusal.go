@@ -22,6 +22,7 @@ var refusable = []func(error) bool{
 	is[*Exception], is[*permission.Denied], is[*permission.NetworkRefused], is[*permission.EnvError],
 }
 
+// is reports whether the chain of err has an E.
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok

@@ -67,7 +67,8 @@ func (q *quietSink) pass() error {
 	}
 }
 
-// last forwards the held bytes, which turned out not to be the line.
+// last forwards the held bytes, which turned out not to be the line. After a line that has begun
+// and not ended, the program is over, and the rest is the report's.
 func (q *quietSink) last() error {
 	if q.to == nil || q.line {
 		return nil
@@ -75,6 +76,7 @@ func (q *quietSink) last() error {
 	return q.give(len(q.held))
 }
 
+// give forwards the first n held bytes. They are copied, because a Sink may keep them.
 func (q *quietSink) give(n int) error {
 	if n == 0 {
 		return nil
@@ -84,6 +86,7 @@ func (q *quietSink) give(n int) error {
 	return q.to(o)
 }
 
+// drop forgets the first n held bytes. at moves with them, so offsets stay the program's own.
 func (q *quietSink) drop(n int) {
 	q.held = q.held[n:]
 	q.at += uint64(n)

@@ -42,7 +42,8 @@ func (r run) stderrCut() bool { return r.Outcome.Stderr.TotalBytes > int64(len(r
 // cut reports whether the result lacks part of either stream.
 func (r run) cut() bool { return r.stdoutCut() || r.stderrCut() }
 
-// keepMore appends a piece of output to the kept part of its stream.
+// keepMore appends a piece of output to the kept part of its stream. The rest is dropped here;
+// the execution's record has it.
 func (r *run) keepMore(kept, data []byte) []byte {
 	if r.keep > 0 {
 		data = data[:min(int64(len(data)), r.keep-int64(len(kept)))]
@@ -50,7 +51,8 @@ func (r *run) keepMore(kept, data []byte) []byte {
 	return append(kept, data...)
 }
 
-// why explains, in one sentence, why a run failed.
+// why explains, in one sentence, why a run failed. The text is for a model: it names no flags, no
+// configuration keys and no fields of gRPC.
 func (r run) why() string {
 	switch {
 	case r.End == executor.Cancelled:

@@ -115,6 +115,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts}, nil
 }
 
+// blank: models send "" or blanks for an argument that they mean to leave out.
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
 // pythonRefusal returns the text for a refused request, or err itself.

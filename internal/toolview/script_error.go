@@ -33,6 +33,7 @@ type Exception struct {
 
 func (e *Exception) Error() string { return e.Text }
 
+// raise makes an exception. Its text is part of the contract: tests compare it byte for byte.
 func raise(name, format string, args ...any) *Exception {
 	return &Exception{Name: name, Text: fmt.Sprintf(format, args...)}
 }
@@ -63,7 +64,8 @@ func (r run) raised() error {
 	return nil
 }
 
-// timeLimit returns the limit that a timed-out run exceeded.
+// timeLimit returns the limit that a timed-out run exceeded. It has a meaning only if the run
+// timed out while its program ran.
 func (r run) timeLimit() time.Duration {
 	if r.Evidence.Deadline == executor.CPUDeadline {
 		return r.Limits.CPU
@@ -160,6 +162,7 @@ Script has dangerous permissions: %[2]s
 		bit, asked, mode, pythonBool(setuid), pythonBool(setgid))
 }
 
+// pythonBool is str() of a Python bool.
 func pythonBool(b bool) string {
 	if b {
 		return "True"

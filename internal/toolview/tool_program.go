@@ -119,7 +119,8 @@ var bashTool = row{
 }
 
 // refusedCall returns the result of a refused call: {"error": ...}, with the exception's
-// name in front if the contract has one. Other errors stay errors.
+// name in front if the contract has one. Other errors stay errors. id is empty if no execution
+// was accepted.
 func refusedCall(id string, err error) (Result, error) {
 	if !refused(err) {
 		return Result{ExecutionID: id}, err

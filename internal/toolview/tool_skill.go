@@ -249,7 +249,8 @@ func wholeRunes(text []byte) int {
 	return len(text)
 }
 
-// isText reports whether data is text that a model can read.
+// isText reports whether data is text that a model can read. A NUL is valid UTF-8, but a file
+// with one is hardly text.
 func isText(data []byte) bool {
 	for _, b := range data {
 		if b == 0 {
