@@ -29,6 +29,7 @@ type Listener struct {
 	net.Listener
 	log *slog.Logger
 
+	// Guards the fields below, and those of each Conn that say so.
 	mu      sync.Mutex
 	open    map[*Conn]struct{}
 	peers   map[string]int // number of open connections by peer; no zeros
@@ -42,7 +43,9 @@ func Listen(l net.Listener, log *slog.Logger) *Listener {
 	return &Listener{Listener: l, log: log, open: map[*Conn]struct{}{}, peers: map[string]int{}}
 }
 
-// Accept returns the next connection for which there is room.
+// Accept returns the next connection for which there is room. It never returns a connection that
+// is refused, and it does not wait for a connection to end. The caller closes the connection;
+// until then it counts.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -122,7 +125,8 @@ func (l *Listener) remove(c *Conn) {
 	}
 }
 
-// tell logs that there was no room, at most once in logInterval.
+// tell logs that there was no room, at most once in logInterval. l.mu is held. The counts are of
+// the time since the last line, so no event is lost to the interval.
 func (l *Listener) tell(peer string) {
 	now := time.Now()
 	if now.Sub(l.told) < logInterval {

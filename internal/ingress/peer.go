@@ -16,7 +16,8 @@ const DefaultTenant = "default"
 
 // Identify returns the principal of a connection by its remote address, as a Listener gives
 // it. Over a Unix socket the name is "uid:N", from the kernel. Over TCP it is "anonymous",
-// and the connection must come from this machine.
+// and the connection must come from this machine. Loopback is a check against a mistake in the
+// configuration, not a credential: every user of the machine can connect to it.
 func Identify(addr net.Addr) (permission.Principal, error) {
 	if user, ok := addr.(User); ok {
 		if user.Err != nil {
@@ -34,6 +35,7 @@ func Identify(addr net.Addr) (permission.Principal, error) {
 // Anonymous returns the principal of all callers without credentials.
 func Anonymous() permission.Principal { return principal("anonymous") }
 
+// principal makes every caller one of DefaultTenant.
 func principal(name string) permission.Principal {
 	return permission.Principal{Tenant: DefaultTenant, Name: name}
 }
@@ -58,7 +60,8 @@ func addressOf(conn net.Conn) net.Addr {
 }
 
 // peerName returns a name that all connections of a user, or from an IP address, have in
-// common.
+// common. It is the key of limits and budgets, so it must not depend on anything that a caller
+// can choose, such as a port.
 func peerName(addr net.Addr) string {
 	switch addr := addr.(type) {
 	case User:

@@ -14,6 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// How the upper layer is read. walk goes down one directory at a time, with an open descriptor
+// for each level, and reads entries beneath that descriptor. So no path in the upper layer is
+// resolved as a whole, and a link can't lead anywhere. An entry is looked at (readDir), opened
+// (openSame) and checked to be the same inode; only then is it read.
+//
+// In an overlay's upper layer a deleted file is a character device 0:0, the whiteout, and a
+// directory that was deleted and made again has the attribute trusted.overlay.opaque. A program
+// can make neither: overlayfs refuses to create a whiteout (ovl_mknod in fs/overlayfs/dir.c), and
+// trusted.* needs CAP_SYS_ADMIN (xattr(7)).
+
 // Defaults of CollectLimits. Sizes are in bytes.
 const (
 	DefaultArtifacts     = 10_000
@@ -49,6 +59,7 @@ type CollectLimits struct {
 	Entries int
 }
 
+// withDefaults replaces zeros.
 func (l CollectLimits) withDefaults() CollectLimits {
 	return CollectLimits{
 		Files:      cmp.Or(l.Files, DefaultArtifacts),
@@ -114,12 +125,14 @@ type collector struct {
 	lower     []*os.File // opened by the first directory that is not empty
 	into      string
 	made      bool // into exists
-	buf       []byte
-	other     []byte
-	bytes     int64
-	entries   int // entries seen so far
-	got       Collected
-	refused   int // refused entries so far, with and without a line
+	// Two buffers of copyBytes, made by the first file and used for all.
+	buf   []byte
+	other []byte
+	// Of the artifacts so far; compared with limits.TotalBytes.
+	bytes   int64
+	entries int // entries seen so far
+	got     Collected
+	refused int // refused entries so far, with and without a line
 }
 
 // openLower opens the lower layers. It runs only if the upper layer has entries, because
@@ -141,7 +154,8 @@ func (c *collector) close() {
 	}
 }
 
-// entry is one name in a directory.
+// entry is one name in a directory. stat is of the moment of readDir; openSame compares it with
+// the open file.
 type entry struct {
 	name string
 	stat unix.Stat_t
@@ -151,7 +165,8 @@ func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 
 // walk collects the entries of dir. prefix is the path of dir with a slash at its end,
 // depth the number of components in the paths of its entries. fresh says that no lower
-// layer is visible in dir.
+// layer is visible in dir. It calls itself at most limits.Depth times: a deeper entry is refused
+// before enter.
 func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) error {
 	entries, more, err := readDir(dir, c.limits.Entries-c.entries)
 	if c.entries += len(entries); more {
@@ -206,7 +221,8 @@ func (c *collector) enter(parent *os.File, e *entry, path []byte, depth int, fre
 
 // readDir returns at most most entries of dir, and whether there are more. They are sorted
 // by the paths beneath them, so a directory sorts as its name with a slash. If there are
-// more, the selection is arbitrary.
+// more, the selection is arbitrary. An entry that vanished between the two system calls is left
+// out. That does not happen as long as no process of the sandbox lives.
 func readDir(dir *os.File, most int) (entries []entry, more bool, err error) {
 	names, err := dir.Readdirnames(most + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -290,6 +306,7 @@ func isOpaque(dir *os.File) bool {
 	return err == nil && n == 1 && value[0] == 'y'
 }
 
+// kindName names a kind of file that is never an artifact.
 func kindName(mode uint32) string {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFLNK:
@@ -303,12 +320,14 @@ func kindName(mode uint32) string {
 	}
 }
 
+// delete notes a deleted path. Beyond MaxDeleted it drops them without a word.
 func (c *collector) delete(path string) {
 	if len(c.got.Deleted) < MaxDeleted {
 		c.got.Deleted = append(c.got.Deleted, path)
 	}
 }
 
+// refuse notes a line, as long as there are fewer than MaxRefused. It counts every call.
 func (c *collector) refuse(path []byte, reason string) {
 	if c.refused++; c.refused <= MaxRefused {
 		c.got.Refused = append(c.got.Refused, show(path)+": "+reason)
@@ -328,6 +347,8 @@ func show(path []byte) string {
 	return quoted + more
 }
 
+// result replaces the last line by the number of refused entries without a line, if there are
+// any.
 func (c *collector) result() Collected {
 	if more := c.refused - MaxRefused; more > 0 {
 		c.got.Refused[MaxRefused-1] = fmt.Sprintf("and %d more", more+1)

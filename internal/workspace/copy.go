@@ -68,7 +68,8 @@ func (c *collector) overLimit(size int64) string {
 	return ""
 }
 
-// unchanged reports whether f equals the file that the lower layers show at its path.
+// unchanged reports whether f equals the file that the lower layers show at its path. The first
+// layer that has a file at the path decides: the overlay shows the topmost one.
 func (c *collector) unchanged(f *os.File, e *entry, path []byte) (bool, error) {
 	for _, layer := range c.lower {
 		lower, err := openBeneath(layer, string(path))
@@ -85,7 +86,8 @@ func (c *collector) unchanged(f *os.File, e *entry, path []byte) (bool, error) {
 }
 
 // openBeneath opens a path in a lower layer without following links. It returns nil if the
-// layer has no file there that could equal a regular file.
+// layer has no file there that could equal a regular file. openat2(2): RESOLVE_BENEATH and
+// RESOLVE_NO_SYMLINKS hold for every component of the path.
 func openBeneath(layer *os.File, path string) (*os.File, error) {
 	fd, err := unix.Openat2(int(layer.Fd()), path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
@@ -100,7 +102,8 @@ func openBeneath(layer *os.File, path string) (*os.File, error) {
 	return nil, &os.PathError{Op: "openat2", Path: strconv.Quote(path), Err: err}
 }
 
-// same compares type, executable bits and content.
+// same compares type, executable bits and content. Owner, times and other bits of the mode make
+// no difference.
 func (c *collector) same(f *os.File, e *entry, lower *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(lower.Fd()), &st); err != nil {
@@ -128,6 +131,7 @@ func (c *collector) same(f *os.File, e *entry, lower *os.File) (bool, error) {
 	}
 }
 
+// buffers allocates both buffers once: most workspaces have no changed file.
 func (c *collector) buffers() {
 	if c.buf == nil {
 		c.buf, c.other = make([]byte, copyBytes), make([]byte, copyBytes)

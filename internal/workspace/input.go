@@ -35,7 +35,8 @@ type Input struct {
 	Executable bool
 }
 
-// InputError says that an input file cannot have its path.
+// InputError says that an input file cannot have its path. It is the caller's mistake. Other
+// errors of Stage are the daemon's.
 type InputError struct {
 	Path   string
 	Reason string
@@ -122,7 +123,7 @@ func newPlan(snapshot *os.Root, has func(string) bool, inputs []Input) (plan, er
 
 // addDirs adds the parents of file to the plan. reason says which entry of the snapshot
 // prevents the file or a parent. It checks parents from the top, so that Lstat never goes
-// through a link.
+// through a link. It returns an error only if the snapshot can't be read.
 func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error) {
 	there := snapshot != nil
 	for i, c := range []byte(file) {
@@ -159,7 +160,8 @@ func (p *plan) addDirs(snapshot *os.Root, file string) (reason string, err error
 	return skillHasIt, nil
 }
 
-// size returns the length of the input's content in bytes.
+// size returns the length of the input's content in bytes. A source must be a regular file: the
+// length of another kind says nothing, and a link could lead anywhere.
 func (in Input) size() (int64, error) {
 	if in.Source == "" {
 		return int64(len(in.Content)), nil

@@ -97,7 +97,8 @@ func (o Owner) give(root *os.Root, path string, mode fs.FileMode) error {
 	return root.Chmod(path, mode)
 }
 
-// write creates the input's file.
+// write creates the input's file. root keeps the path within the layer, whatever links it may
+// have.
 func (in Input) write(root *os.Root, owner Owner) error {
 	var err error
 	if in.Source != "" {
