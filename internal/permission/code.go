@@ -17,7 +17,8 @@ type interpreter struct {
 }
 
 // interpreters has the known interpreters. The options are from their manuals: python(1),
-// node(1), perlrun(1), ruby(1), php(1).
+// node(1), perlrun(1), ruby(1), php(1). An unknown interpreter's file counts as an ordinary
+// argument: the rule then does not protect the file (files.go), and the sandbox still holds.
 var interpreters = map[string]interpreter{
 	"python": {valued: "WX", inline: "c", module: "m"}, "pypy": {valued: "WX", inline: "c", module: "m"},
 	"node": {valued: "rC", inline: "ep"}, "nodejs": {valued: "rC", inline: "ep"}, "tsx": {}, "ts-node": {inline: "ep"},
@@ -33,6 +34,7 @@ func interpreterOf(name string) (interpreter, bool) {
 	return i, ok
 }
 
+// shells are runners whose first operand is a script; see codeAt.
 var shells = strings.Fields("sh bash rbash dash ash zsh ksh ksh93 mksh yash fish csh tcsh")
 
 // A codeWord is a word of a command that names code in the workspace.
@@ -42,7 +44,8 @@ type codeWord struct {
 }
 
 // codeAt returns the position of the word in args that names a file or module with code, or
-// -1.
+// -1. A relative path as the program is code in the workspace. An absolute path is not: the
+// folders beneath which it could lie are read-only.
 func codeAt(args []string) (at int, module bool) {
 	name := args[0]
 	if strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
@@ -100,7 +103,8 @@ func (in interpreter) codeAt(args []string) (at int, module bool) {
 }
 
 // option analyses a cluster of short options. kind is 'c' if an option takes code, 'm' if
-// one takes a module, else 0. value says that the next word is the option's value.
+// one takes a module, else 0. value says that the next word is the option's value. getopt(3): in
+// "-uc" the u is a flag, and the c takes the rest of the word or the next word.
 func (in interpreter) option(cluster string) (kind byte, value bool) {
 	for j := 1; j < len(cluster); j++ {
 		last := j+1 == len(cluster)

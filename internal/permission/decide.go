@@ -28,7 +28,8 @@ type Decision struct {
 }
 
 // Decide checks a command line against the rules. Every simple command of the line must be
-// covered.
+// covered. Each refusal has one reason, the first that is found: the model mends one thing at a
+// time.
 func (r Rules) Decide(command string) Decision {
 	plan, err := parse(command, r.baseDir)
 	if err != nil {
@@ -89,7 +90,8 @@ type refusal struct {
 
 // cover finds the rule that covers a simple command, or the command inside a harmless
 // wrapper (see unwrap). It prefers a rule that does not name the code, because such a rule
-// allows more.
+// allows more. A refusal names the innermost command. If a rule matches but has an exception,
+// that exception is the reason: it says more than "not covered".
 func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	var refused *refusal
 	// The command's own process expands patterns later, so the words from the first pattern on may
@@ -180,6 +182,7 @@ func (r rule) exception(args []string) string {
 	return danger(args[at:], r.fixed-at)
 }
 
+// builtinReason says what to do in place of a shell's builtin.
 func builtinReason(name string) string {
 	switch name {
 	case "cd", "chdir", "pushd", "popd":
@@ -228,7 +231,7 @@ func summary(args []string) string {
 }
 
 // missingRule returns a narrow rule that would cover args, or "" if args cannot be written
-// as a rule.
+// as a rule. It is a suggestion for the skill's author, who decides; nothing applies it.
 func missingRule(args []string) string {
 	if runnerAt(args) >= 0 || danger(args, 1) != "" {
 		return exactRule(args)

@@ -75,6 +75,8 @@ func CheckEnv(kind SourceKind, env map[string]string) error {
 	return nil
 }
 
+// checkVariable says why a variable may not be set, or "". kind decides between the list of
+// allowed names (commands) and the list of refused ones (scripts and code).
 func checkVariable(kind SourceKind, name, value string) string {
 	switch {
 	case len(name) > MaxEnvName:
@@ -123,6 +125,9 @@ func reserved(name string) bool {
 		slices.ContainsFunc(reservedSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
+// reservedNames, by paragraphs: names that the sandbox sets; shells; the C library and terminals;
+// language runtimes; editors, pagers, archivers and other programs that take options or code from
+// a variable.
 var reservedNames = strings.Fields(`
 	PATH HOME USER LOGNAME SHELL TMPDIR TMP TEMP TEMPDIR PWD OLDPWD SCRIPTS_DIR VIRTUAL_ENV
 
@@ -151,4 +156,6 @@ var reservedPrefixes = strings.Fields(`
 	DOTNET_ COMPLUS_ CORECLR_ AWKPATH AWKLIBPATH
 	GIT_ SSH_ SVN_ RSYNC_ SUDO_ XDG_ DBUS_ GIO_ GTK_ GDK_PIXBUF_ QT_ MAGICK_ OPENSSL_ LISTEN_`)
 
+// reservedSuffixes are names by which programs find another program to run: GIT_PAGER,
+// SUDO_ASKPASS.
 var reservedSuffixes = strings.Fields("PAGER _EDITOR _ASKPASS")

@@ -87,7 +87,8 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 var startFiles = strings.Fields(".Rprofile .Renviron .octaverc")
 
 // codeSuffixes are the suffixes of files that a program loads as code from its script's
-// folder or from its working directory.
+// folder or from its working directory. The list errs on the long side: a refused name costs the
+// caller a renaming.
 var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .rb .pl .pm .php .lua .sh .class .jar")
 
 // loadable reports whether a program loads a file because of its name: a module or package
@@ -127,7 +128,9 @@ var readers = strings.Fields(`cat ls head tail wc file stat chmod test [ grep eg
 	sha256sum sha512sum du tree pwd true false sort cut tr nl od basename dirname realpath readlink mkdir which`)
 
 // checkLine says why covered commands may not run in the same line, or is empty. It refuses
-// a line in which one command could write the code that another one runs.
+// a line in which one command could write the code that another one runs. covers[i] belongs to
+// commands[i]. A command whose rule has every word is trusted: its author wrote that line. A
+// command that runs code itself is not looked at either, since code can write anything.
 func checkLine(commands []SimpleCommand, covers []cover) string {
 	var code []codeWord
 	git := false
@@ -164,6 +167,7 @@ func checkLine(commands []SimpleCommand, covers []cover) string {
 	return ""
 }
 
+// writesCode is the reason for a line that could change its own code, with the way out.
 func writesCode(what, code string) string {
 	return fmt.Sprintf("%s could change %s, which the same line runs: write to another file, or use {baseDir}/%s in the rule and the command, which is read-only",
 		what, excerpt(code), path.Clean(strings.TrimPrefix(code, workspaceDir)))

@@ -37,6 +37,7 @@ var gitSettings = [][2]string{
 
 // gitEnv returns the environment that makes a git command safe to cover by a rule, or nil
 // if args do not run git. named is the number of args that the rule has letter by letter.
+// GIT_CONFIG_COUNT and its keys have the rank of -c (git-config(1), "ENVIRONMENT").
 func gitEnv(args []string, named int) []string {
 	for runnerAt(args) >= 0 {
 		at := payload(args)

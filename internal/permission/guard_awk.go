@@ -50,7 +50,8 @@ func awkDanger(args []string, fixed int) string {
 }
 
 // awkOption classifies an option of awk: F, v, e (program text), 0 (another option, without a
-// value) or f (an option that takes code). Unknown options are f.
+// value) or f (an option that takes code). Unknown options are f. attached: the value is in the
+// same word, or the option has none.
 func awkOption(arg string) (option byte, attached bool) {
 	if long, ok := strings.CutPrefix(arg, "--"); ok {
 		name, _, attached := strings.Cut(long, "=")

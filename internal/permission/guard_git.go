@@ -17,6 +17,8 @@ var gitGlobal = options{forms: []form{
 // gitGlobalValued has git's global options whose value is the next word.
 var gitGlobalValued = []string{"-c", "-C", "--config-env", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source"}
 
+// gitTransport has the options that name the program at the other end of a connection; for a
+// local repository git starts it here: git-fetch-pack(1), git-push(1).
 var gitTransport = options{forms: []form{{long: "upload-pack"}, {long: "receive-pack"}, {long: "exec"}}}
 
 // gitTransportURL matches transports that run a command or use inherited
@@ -27,6 +29,7 @@ var gitTransportURL = regexp.MustCompile(`(^|=)(ext|fd)::`)
 // Git runs a strategy with a slash from the workspace.
 var gitStrategy = options{forms: []form{{long: "strategy", runs: isFile}}}
 
+// gitOutput has --output of the commands that print diffs, which writes a file: git-diff(1).
 var gitOutput = options{forms: []form{{long: "output", opens: true}}}
 
 // gitSubcommands are the options of subcommands that run a program or write a file.

@@ -62,6 +62,7 @@ func sedDanger(args []string, fixed int) string {
 	return sedScript(strings.Join(text, "\n"))
 }
 
+// sedLong has the long options that take a value. GNU sed takes any abbreviation.
 var sedLong = map[string]byte{"expression": 'e', "file": 'f', "line-length": 'l', "in-place": 'i'}
 
 // sedOption returns the option of an argument by which it takes a value, or 0,

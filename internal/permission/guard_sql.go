@@ -81,6 +81,7 @@ func sqliteRuns(text string) bool {
 // kind, \l, \conninfo, \x and the like, psql(1).
 var psqlHarmless = regexp.MustCompile(`^\\(d[A-Za-z]*\+?|l\+?|list|conninfo|encoding|x|timing|pset|a|t|sf\+?|sv\+?|z|\?|h|q|du|dn)(\s|$)`)
 
+// psqlFiles and mysqlFiles are the options that take a script, write a file or load code.
 var psqlFiles = options{source: "psql(1); gtfobins/psql", valued: "dhpUvFRTP", forms: []form{
 	{short: 'f', long: "file"}, {short: 'o', long: "output", opens: true}, {short: 'L', long: "log-file", opens: true},
 }}

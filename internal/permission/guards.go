@@ -8,6 +8,13 @@ import (
 	"strings"
 )
 
+// How a guard works. A rule such as Bash(sort:*) covers any words after sort, also an option that
+// starts a program (--compress-program). danger looks for such options in the words that the
+// wildcard took. For most programs a table of options is enough (guards in programs.go); the
+// programs in languages take a language in their arguments and need a reader for that language. A
+// guard may refuse a harmless line: the skill's author can still allow that line by a rule with
+// its exact words.
+
 // A form is an option of a program that starts another program, loads code, takes
 // options from a file, or writes a file that another option names. A rule that ends in
 // a wildcard does not cover it.
@@ -70,6 +77,7 @@ func guarded(name string) bool {
 	return isGuarded(programOf(name))
 }
 
+// isGuarded is guarded for a name that programOf has cut already.
 func isGuarded(name string) bool { return languages[name] != nil || len(guards[name].forms) > 0 }
 
 // programOf returns the name by which the tables know a program: without its directory, the
@@ -128,6 +136,7 @@ func (o options) danger(args []string, from, fixed int) string {
 	return ""
 }
 
+// beyondRule is the reason for a form that only an exact rule covers.
 func beyondRule(arg string) string {
 	return fmt.Sprintf("%s can run another program or write files, which only a rule with the exact command allows", excerpt(arg))
 }
@@ -166,6 +175,7 @@ func (o options) find(arg string) (hit *form, value string, attached bool) {
 	return nil, "", false
 }
 
+// tarOptions: tar(1); gtfobins/tar.
 var tarOptions = options{valued: "fbCgHKLNVXT", forms: []form{
 	{short: 'I', long: "use-compress-program"}, {short: 'F', long: "info-script"}, {long: "new-volume-script"},
 	{long: "to-command"}, {long: "checkpoint-action"}, {long: "rsh-command"}, {long: "rmt-command"},

@@ -83,6 +83,7 @@ func (p Plan) Commands() [][]string {
 	return all
 }
 
+// commands returns every simple command, in the order in which the line has them.
 func (p Plan) commands() []SimpleCommand {
 	var all []SimpleCommand
 	for _, step := range p {

@@ -7,7 +7,8 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// A Principal is the authenticated caller.
+// A Principal is the authenticated caller. Package ingress makes it, from the connection and
+// never from a message.
 type Principal struct {
 	Tenant string
 	Name   string
@@ -58,7 +59,9 @@ type Policy struct {
 }
 
 // A Grant is proof that Check approved one source of one skill for one principal. Only this
-// package can make one that approves something; the zero Grant approves nothing.
+// package can make one that approves something; the zero Grant approves nothing. Copies of a
+// Grant are as good as the original. It shares the plan and the skill, and nothing changes either
+// of them.
 type Grant struct {
 	valid     bool
 	principal Principal
@@ -105,6 +108,7 @@ func (e *Denied) Error() string {
 }
 
 // Message returns the refusal of a command in the words of the published tool contract.
+// docs/contracts.md has the source of the words.
 func (e *Denied) Message() string {
 	return "Command not allowed by skill permissions: " + e.Command
 }

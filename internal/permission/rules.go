@@ -119,6 +119,7 @@ func splitRules(field string) []string {
 	return entries
 }
 
+// A ruleKind says how a rule compares a command's words.
 type ruleKind int
 
 const (
@@ -128,7 +129,8 @@ const (
 	wildcardWords
 )
 
-// A rule is one parsed entry of allowed-tools.
+// A rule is one parsed entry of allowed-tools. parseRule makes it, and nothing changes it
+// afterwards.
 type rule struct {
 	text    string // as written
 	problem string

@@ -16,6 +16,7 @@ var builtins = strings.Fields(`
 	read readarray readonly return set shift shopt source suspend times trap type typeset ulimit umask
 	unalias unset wait`)
 
+// isBuiltin reports whether a name means a shell's builtin, which no program can replace.
 func isBuiltin(name string) bool { return slices.Contains(builtins, name) }
 
 // runners are programs that run another program, or a line of text, from their arguments or

@@ -166,6 +166,7 @@ func (r reader) folder(part syntax.WordPart, text *strings.Builder) error {
 	return fmt.Errorf("%s %s is not expanded: write the value itself, or quote it with '...'", expansion(part), excerpt(written))
 }
 
+// expansion names a kind of expansion in a refusal.
 func expansion(part syntax.WordPart) string {
 	switch part.(type) {
 	case *syntax.ParamExp:

@@ -95,7 +95,8 @@ func (s *Skill) Activate() Activation {
 	return a
 }
 
-// permissions returns the JSON content of a MessagePermissions.
+// permissions returns the JSON content of a MessagePermissions. allowedTools and model are the
+// published names. The text ends without a newline.
 func permissions(tools []string, model string) string {
 	content := struct {
 		Type         MessageType `json:"type"`
@@ -120,6 +121,8 @@ func (s *Skill) hasScripts() bool {
 	return at.Reason == 0 && at.Entry.Kind == snapshot.KindDir
 }
 
+// constraints are for the agent's prompt only. The executor derives the limits of an execution
+// from the same fields of the manifest (executor.Bounds).
 func (s *Skill) constraints(tools []string) *Constraints {
 	c := &Constraints{
 		MaxExecutionTime: s.Manifest.MaxExecutionTime, MaxMemoryBytes: s.Manifest.MaxMemoryBytes,

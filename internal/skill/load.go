@@ -22,9 +22,12 @@ import (
 //lint:ignore ST1005 a published text
 var ErrNoManifest = errors.New("Missing required file: SKILL.md")
 
+// changingPause is the time between two attempts at a folder that changes: an installer writes
+// for longer than one attempt takes.
 const changingPause = 50 * time.Millisecond
 
-// reading is everything that one read of a folder found.
+// reading is everything that one read of a folder found. needsFindings are the findings about
+// needs; doc has the others.
 type reading struct {
 	tree *snapshot.Tree
 	doc  *manifest.Document
@@ -151,7 +154,8 @@ func importFolder(ctx context.Context, s *snapshot.Store, f folder, b snapshot.B
 	return sk, st, err
 }
 
-// newSkill builds a Skill from a reading. dir is the snapshot.
+// newSkill builds a Skill from a reading. dir is the snapshot. Nothing changes the Skill
+// afterwards, so it needs no lock.
 func newSkill(r *reading, dir string) *Skill {
 	all := r.validate()
 	return &Skill{
@@ -187,6 +191,7 @@ func (f folder) relative() string {
 	return f.name
 }
 
+// open follows no link. The caller closes the directory.
 func (f folder) open() (*os.File, error) {
 	dir, err := snapshot.OpenDir(f.root, f.relative())
 	if err != nil {

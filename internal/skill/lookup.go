@@ -36,7 +36,8 @@ func (s *Skill) Has(p string) bool { return s.tree.Has(p) }
 // Entries yields every entry that is not refused, in byte order of the paths.
 func (s *Skill) Entries() iter.Seq[snapshot.Entry] { return slices.Values(s.tree.Entries) }
 
-// Requirements returns the packages that the skill declares, see [manifest.Needs].
+// Requirements returns the packages that the skill declares, see [manifest.Needs]. The slice is a
+// copy, and so are the slices of the next two methods.
 func (s *Skill) Requirements() []manifest.Requirement { return slices.Clone(s.needs.List) }
 
 // PythonVersions returns the interpreter versions that scripts require.

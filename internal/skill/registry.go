@@ -65,8 +65,10 @@ type Registry struct {
 	bounds snapshot.Bounds
 	store  *snapshot.Store
 
+	// Serializes Reload and Close; readers don't take it.
 	loading sync.Mutex // held while roots are read
-	now     atomic.Pointer[snapshotOfRoots]
+	// The last result. Readers load it once, so all they see is of one reload.
+	now atomic.Pointer[snapshotOfRoots]
 }
 
 // snapshotOfRoots is the result of one reload. It is immutable.
@@ -141,7 +143,9 @@ func (r *Registry) Close() error {
 }
 
 // Resolve finds a skill by "name" or "name@sha256:<digest>". The error is an
-// *manifest.InvalidNameError, an *InvalidPinError, a *DigestMismatch, or wraps ErrNotFound.
+// *manifest.InvalidNameError, an *InvalidPinError, a *DigestMismatch, or wraps ErrNotFound. Only
+// the loaded version of a skill can be resolved: a pin protects against a change, and does not
+// bring an older version back.
 func (r *Registry) Resolve(ref string) (*Skill, error) {
 	name, digest, err := ParseRef(ref)
 	if err != nil {

@@ -144,7 +144,8 @@ func (l *loading) publish() error {
 	return err
 }
 
-// discard removes the snapshots that were staged and not published.
+// discard removes the snapshots that were staged and not published. The caller returns an error;
+// the old result stays in place.
 func (l *loading) discard() {
 	for _, c := range l.found {
 		if c.staged != nil {

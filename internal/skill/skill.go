@@ -28,6 +28,7 @@ type Skill struct {
 	FileCount int
 	SizeBytes int64
 
+	// Answers Lookup and Has without the disk.
 	tree     snapshot.Tree
 	needs    manifest.Needs
 	findings []manifest.Finding // see Validate

@@ -14,7 +14,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
-// field is one key of the front matter.
+// field is one key of the front matter. line is the line of the key in the file, from 1.
 type field struct {
 	line  int
 	value *yaml.Node
@@ -99,6 +99,8 @@ func (r *fieldReader) misfit(name string, f field, want string) {
 	r.kept[name] = plain(f.value)
 }
 
+// text reads a string. A number or a date is taken as it is written, with a warning: version: 1.0
+// means "1.0".
 func (r *fieldReader) text(name string) string {
 	f, ok := r.take(name)
 	if !ok {
@@ -147,7 +149,8 @@ func (r *fieldReader) flag(name string) bool {
 	return false
 }
 
-// amount reads a number above 0. Any other value is reported and ignored.
+// amount reads a number above 0. Any other value is reported and ignored. A number in quotes is
+// read too. ok is false if there is no usable value; a finding then says why.
 func (r *fieldReader) amount(name, unit string) (float64, field, bool) {
 	f, ok := r.take(name)
 	if !ok {

@@ -132,7 +132,7 @@ func (f *Findings) Err() error {
 	return &ManifestError{*f.fatal}
 }
 
-// Sort sorts findings by file and line.
+// Sort sorts findings by file and line. Findings of one line keep their order.
 func Sort(list []Finding) {
 	slices.SortStableFunc(list, func(a, b Finding) int {
 		if c := strings.Compare(a.File, b.File); c != 0 {

@@ -74,6 +74,7 @@ func splitFrontMatter(data []byte, f *Findings) (source, bool) {
 	return src, true
 }
 
+// isDelimiter reports whether a line is three dashes, with nothing after them but blanks.
 func isDelimiter(line string) bool {
 	return strings.TrimRight(line, " \t\n") == delimiter
 }

@@ -42,7 +42,8 @@ func (n *needsReader) scripts() error {
 	return nil
 }
 
-// metadata reads the metadata block of one script.
+// metadata reads the metadata block of one script. Other keys of the block, such as [tool],
+// belong to other tools and are ignored (PEP 723).
 func (n *needsReader) metadata(script, text string) {
 	block, first, err := metadataBlock(text)
 	n.File = script

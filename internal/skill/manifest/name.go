@@ -17,7 +17,7 @@ type InvalidNameError struct {
 	Reason string // "must not contain '/', '\', or '..'", and the like
 }
 
-// Error has the published wording.
+// Error has the published wording. Tools pass it to models, so it does not name the daemon.
 func (e *InvalidNameError) Error() string {
 	return fmt.Sprintf("Invalid skill name: '%s'. Skill names %s", snapshot.Printable(e.Name), e.Reason)
 }

@@ -79,7 +79,8 @@ func (n *needsReader) refuse(line int, rule, format string, args ...any) {
 	n.Unreadable = append(n.Unreadable, UnreadableRequirement{n.File, line, fmt.Sprintf(format, args...)})
 }
 
-// add keeps one requirement.
+// add keeps one requirement. A text that is not a valid requirement is kept with a finding: the
+// build refuses it later with the file and the line.
 func (n *needsReader) add(r Requirement) {
 	n.File = r.File
 	switch {
@@ -196,6 +197,8 @@ func logicalLines(text string) []logicalLine {
 	return out
 }
 
+// withoutComment cuts a comment off and trims the rest. A # within a word, as in a URL, begins
+// none.
 func withoutComment(line string) string {
 	for i := 0; i < len(line); i++ {
 		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {

@@ -68,6 +68,7 @@ func checkName(m *Manifest, r *fieldReader, folder string) {
 	}
 }
 
+// notNameRune is for a name in lower case; capitals have a rule of their kind.
 func notNameRune(r rune) bool {
 	return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 }

@@ -4,7 +4,8 @@ import "strings"
 
 // splitTools splits the text of an allowed-tools field at commas and at blanks outside
 // parentheses. It removes quotes around an entry. A blank before a parenthesis does not
-// split: "Bash (git:*)" must not become an unscoped "Bash".
+// split: "Bash (git:*)" must not become an unscoped "Bash". Package permission splits each entry
+// again, with the same rules, for fields that hold several.
 func splitTools(text string) []string {
 	var (
 		entries []string

@@ -17,9 +17,9 @@ type Owner struct{ UID, GID int }
 // a caller gets by giving none.
 func (o Owner) valid() bool { return o.UID > 0 && o.GID > 0 }
 
-// ModTime is the modification time of every entry of a snapshot. All entries have the same owner and time. Any change to an entry
-// therefore shows (see Store.Verify), and a skill looks the same on every machine. The time is
-// after 1980 because zip files cannot hold earlier ones.
+// ModTime is the modification time of every entry of a snapshot. Since all entries have the same
+// owner and time, any change to an entry shows (see Store.Verify), and a skill looks the same on
+// every machine. The time is after 1980 because zip files cannot hold earlier ones.
 var ModTime = time.Unix(1_577_836_800, 0) // 2020-01-01T00:00:00Z
 
 // create creates the copy of a file. It returns nil if the scan only reads.
@@ -70,7 +70,7 @@ func (t *Tree) links() []Entry {
 }
 
 // destination is the directory of a new snapshot. It is empty at first, and only the daemon
-// can reach it.
+// can reach it. The store renames it when it is complete.
 type destination struct {
 	dir   string
 	owner Owner

@@ -29,7 +29,8 @@ var commentsOf = map[string]comments{
 var encodingLine = regexp.MustCompile(`^#.*coding[:=]`)
 
 // describe returns the first comment block or docstring in the first 50 lines of a
-// script, without comment marks, at most 500 characters.
+// script, without comment marks, at most 500 characters. Models read the text to choose a script.
+// It is untrusted, as everything that a skill says.
 func describe(language string, head []byte) string {
 	text := strings.ToValidUTF8(strings.ReplaceAll(string(head), "\r\n", "\n"), "\ufffd")
 	text = strings.TrimPrefix(text, "\ufeff")

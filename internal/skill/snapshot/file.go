@@ -40,7 +40,8 @@ func ReadFile(dir *os.File, e Entry) ([]byte, error) {
 var ErrBusy = errors.New("file is busy")
 
 // Open opens a file of the snapshot dir. It never blocks: a file with a lease gives ErrBusy.
-// The caller closes the file.
+// The caller closes the file. Another size shows damage of the disk or, in a folder that was read
+// in place (skill.ReadDir), a change.
 func Open(dir string, e Entry) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

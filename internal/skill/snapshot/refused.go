@@ -69,6 +69,7 @@ type Refused struct {
 	target string // a link's target as written
 }
 
+// refuse makes the entry for a reason without further facts.
 func refuse(raw string, why RefusedWhy, reason string) Refused {
 	return Refused{Path: displayPath(raw), Why: why, Reason: reason, raw: raw}
 }
@@ -89,12 +90,14 @@ func refusedLink(e Entry, why RefusedWhy, outside string) Refused {
 	return r
 }
 
+// refusedSetID keeps the mode, which the published contract shows.
 func refusedSetID(raw string, mode uint32) Refused {
 	r := refuse(raw, SetID, fmt.Sprintf("has the setuid or setgid bit: mode 0o%o", mode))
 	r.Mode = mode
 	return r
 }
 
+// isVenvInterpreter reports whether a path is where venv puts its link to the interpreter.
 func isVenvInterpreter(p string) bool {
 	dir, name := path.Split(p)
 	return (dir == "venv/bin/" || dir == ".venv/bin/") && strings.HasPrefix(name, "python")

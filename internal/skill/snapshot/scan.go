@@ -73,6 +73,7 @@ func scanTree(ctx context.Context, src *os.File, dst *destination, b Bounds) (*T
 	return s.tree, nil
 }
 
+// newScan has one buffer and one hash for all files.
 func newScan(ctx context.Context, dst *destination, b Bounds) *scan {
 	return &scan{
 		ctx: ctx, bounds: b.withDefaults(), dst: dst,
@@ -147,6 +148,7 @@ func (s *scan) entry(dir int, name, path string, depth int) error {
 	return nil
 }
 
+// refuse notes an entry that must not be used. The scan goes on.
 func (s *scan) refuse(path string, why RefusedWhy, reason string) {
 	s.tree.Refused = append(s.tree.Refused, refuse(path, why, reason))
 }
@@ -301,7 +303,8 @@ func openat(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// same returns ErrChanging if an open file differs from what Fstatat saw.
+// same returns ErrChanging if an open file differs from what Fstatat saw. Of a directory only the
+// identity counts: its times change with each entry.
 func same(fd int, want *unix.Stat_t) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -97,7 +97,7 @@ func (s *Store) acquire(ctx context.Context) (alone bool, err error) {
 // Share turns an exclusive lock into a shared one, which lets other processes in.
 func (s *Store) Share() error { return unix.Flock(int(s.lock.Fd()), unix.LOCK_SH) }
 
-// Close releases the lock.
+// Close releases the lock. Another process may then remove the snapshots.
 func (s *Store) Close() error { return s.lock.Close() }
 
 // Staged is a complete snapshot under a temporary name.

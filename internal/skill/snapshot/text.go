@@ -7,7 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// IsControl reports whether r could forge a line in a log or on a terminal.
+// IsControl reports whether r could forge a line in a log or on a terminal. Cc are the control
+// characters; Zl and Zp are the line and paragraph separators, which some terminals and log
+// viewers take for a new line.
 func IsControl(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp)
 }

@@ -82,6 +82,7 @@ func (t *Tree) seal() {
 	t.Digest = t.computeDigest()
 }
 
+// index makes at, by the raw bytes of each path.
 func (t *Tree) index() {
 	t.at = make(map[string]place, len(t.Entries)+len(t.Refused))
 	for i, e := range t.Entries {
@@ -114,6 +115,8 @@ func (t *Tree) refuseLinks() {
 	t.Entries, t.Refused = kept, append(t.Refused, bad...)
 }
 
+// computeDigest merges Entries and Refused, which are both sorted. Digests of stored snapshots
+// depend on every byte of it; digestHeader has the format.
 func (t *Tree) computeDigest() string {
 	h := sha256.New()
 	field := func(parts ...string) {
@@ -144,6 +147,7 @@ func (t *Tree) computeDigest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
+// digestKind is the word for the entry in the digest.
 func (e Entry) digestKind() string {
 	switch {
 	case e.Kind == KindDir:
