@@ -112,8 +112,8 @@ func makeDir(parent string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// A run is the state of one benchmark.
-// Only the goroutine of Run uses it; load and each start goroutines that share ctx alone.
+// A run is the state of one benchmark. Only the goroutine of Run uses it; load and each start
+// goroutines that share ctx alone.
 type run struct {
 	Config
 	ctx    context.Context
@@ -121,8 +121,8 @@ type run struct {
 	dir    string
 	report *Report
 
-	// Rows that need another configuration, or
-	// measure the memory or the start of a daemon, start their own.
+	// Rows that need another configuration, or measure the memory or the start of a daemon,
+	// start their own.
 	standard *daemon // with the default configuration; nil: not started
 	daemons  int     // numbers the directories
 }
@@ -223,17 +223,21 @@ func (r *run) samples(n int) int {
 	return max(n/r.scale.divide, 3)
 }
 
-// A scale is the size of all measurements.
+// A scale is the size of all measurements. Each field is a quantity of one of the measurements;
+// full has the published values.
 type scale struct {
-	divide        int           // divisor of the number of samples
-	warmUp        int           // untimed requests of each kind
-	refill        time.Duration // pause in which the daemon prepares sandboxes
-	settle        time.Duration // pause after which a daemon counts as idle
-	idle          [2]time.Duration
-	load          time.Duration // duration of a sustained load
-	slices        int           // slices of the load, in turns with the bare program
-	streamBytes   int
-	sleeping      int
+	divide int           // divisor of the number of samples
+	warmUp int           // untimed requests of each kind
+	refill time.Duration // pause in which the daemon prepares sandboxes
+	settle time.Duration // pause after which a daemon counts as idle
+	idle   [2]time.Duration
+	load   time.Duration // duration of a sustained load
+	slices int           // slices of the load, in turns with the bare program
+	// Bytes that the streaming script prints, and how many executions sleep at once.
+	streamBytes int
+	sleeping    int
+	// Executions in the long record, skills of the daemon with many, and the bytes of the large
+	// skill.
 	records       int
 	skills        int
 	snapshotBytes int

@@ -47,7 +47,8 @@ type coldDaemon struct {
 }
 
 // A coldRow names two rows with the same samples: compared with runc and, if bare is not
-// empty, with the bare program.
+// empty, with the bare program. n is the number of samples at full scale, idle the pause before
+// each.
 type coldRow struct {
 	row, bare string
 	n         int

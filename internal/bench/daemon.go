@@ -225,7 +225,7 @@ func (d *daemon) stop() error {
 }
 
 // dial returns n more clients, each with its own connection, and a function that closes
-// them.
+// them. A daemon limits the streams of one connection, so many requests at once need several.
 func (d *daemon) dial(n int) (clients []*skillrun.Client, end func(), err error) {
 	end = func() {
 		for _, c := range clients {

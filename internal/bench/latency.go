@@ -54,7 +54,8 @@ const (
 	firstPeer
 )
 
-// subjects returns the ways to run p: through a client, bare, and through each peer.
+// subjects returns the ways to run p: through a client, bare, and through each peer. The indices
+// sandboxedSubject and bareSubject hold in the result.
 func (r *run) subjects(c *skillrun.Client, p program) []*subject {
 	all := []*subject{
 		{name: "skillrun", run: func() error { return p.request(r.ctx, c) }},
@@ -118,6 +119,7 @@ func (r *Row) setPeers(all []*subject, times [][]float64, q float64) {
 	}
 }
 
+// setPeer adds one peer's figure. Peers is nil in a row without any, so that JSON leaves it out.
 func (r *Row) setPeer(name string, v PeerValue) {
 	if r.Peers == nil {
 		r.Peers = map[string]PeerValue{}

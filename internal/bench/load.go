@@ -75,6 +75,7 @@ type counted struct {
 	err  error
 }
 
+// add counts one slice, also the runs of a slice that failed; err is then kept and returned.
 func (c *counted) add(l loaded, err error) error {
 	c.runs += len(l.times)
 	c.took += l.took
@@ -82,6 +83,7 @@ func (c *counted) add(l loaded, err error) error {
 	return err
 }
 
+// rate is in runs per second.
 func (c *counted) rate() float64 { return float64(c.runs) / c.took.Seconds() }
 
 // A loaded is the result of a load.

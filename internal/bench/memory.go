@@ -183,7 +183,8 @@ func heldBytes(pid int) (int64, error) {
 	return anonymous + program.Blocks*512, nil
 }
 
-// residentBytes returns the process's resident memory.
+// residentBytes returns the process's resident memory. It includes file pages that the kernel
+// could drop; growth is measured with it, not a size.
 func residentBytes(pid int) (int64, error) { return statusField(pid, "VmRSS") }
 
 // peakBytes returns the highest resident memory since forgetPeak.

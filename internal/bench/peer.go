@@ -59,7 +59,8 @@ func (p Peer) run(of program) error {
 	return of.check(p.Name, out)
 }
 
-// splitWords splits a line into words as a shell does, without expanding anything.
+// splitWords splits a line into words as a shell does, without expanding anything. Quotes and
+// backslashes work as in sh; "$" and wildcards have no meaning.
 func splitWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder

@@ -104,6 +104,8 @@ func standingBeneath(daemon int) ([]standing, error) {
 	return waiting, nil
 }
 
+// pidNamespace is a name such as "pid:[4026531836]". It fails with ENOENT for a process that has
+// ended (namespaces(7)).
 func pidNamespace(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)) }
 
 // descendants returns the processes that a process started, directly or through others.

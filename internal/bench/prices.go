@@ -104,6 +104,7 @@ func (p *Prices) Markdown(w io.Writer) error {
 	return err
 }
 
+// bounds is the confidence interval as text.
 func (p Price) bounds() string {
 	if math.IsInf(p.Low, 0) {
 		return "too few pairs"
@@ -111,6 +112,8 @@ func (p Price) bounds() string {
 	return fixed(p.Low) + " to " + fixed(p.High)
 }
 
+// fixed has three decimals: the prices are small, and equal digits are easier to compare in a
+// column.
 func fixed(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 
 const (

@@ -154,6 +154,7 @@ func (r *Row) Cells(peers []string) []string {
 	return cells
 }
 
+// peerText is a peer's cell; empty if the row does not measure peers.
 func (r *Row) peerText(name string) string {
 	v, ok := r.Peers[name]
 	switch {
@@ -167,6 +168,7 @@ func (r *Row) peerText(name string) string {
 	return withUnit(&v.Value, r.Unit) + ", " + plainNumber(v.Ratio)
 }
 
+// target is the target as text: "at most 2 times".
 func (r *Row) target() string {
 	if r.Target == nil {
 		return ""
@@ -215,6 +217,7 @@ func (r *Row) Brief() string {
 	return text
 }
 
+// withUnit returns "" for a figure that is missing.
 func withUnit(v *float64, unit string) string {
 	if v == nil {
 		return ""
@@ -234,6 +237,7 @@ func plainNumber(v *float64) string {
 	return strconv.FormatFloat(*v, 'g', 3, 64)
 }
 
+// trimZeros removes zeros after the decimal point.
 func trimZeros(s string) string {
 	if strings.Contains(s, ".") {
 		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")

@@ -55,11 +55,13 @@ type bound struct {
 	target float64
 }
 
+// The four kinds of targets. A ratio has no unit; a value has the row's.
 func ratioAtMost(v float64) bound  { return bound{"ratio", "at most", v} }
 func ratioAtLeast(v float64) bound { return bound{"ratio", "at least", v} }
 func valueAtMost(v float64) bound  { return bound{"value", "at most", v} }
 func valueAtLeast(v float64) bound { return bound{"value", "at least", v} }
 
+// row returns a row with this target.
 func (b bound) row(name, title, unit string) Row {
 	return Row{Name: name, Title: title, Unit: unit, Target: &b.target, TargetOf: b.of, TargetIs: b.is}
 }
@@ -99,7 +101,8 @@ func (r *Row) set(value float64, n int) {
 	r.Value, r.N = number(value), n
 }
 
-// setRatio sets the value, the baseline's value, and their ratio.
+// setRatio sets the value, the baseline's value, and their ratio. For rates and quantiles of one
+// load, which have no pairs; such a row has no noise.
 func (r *Row) setRatio(value, bare float64, n int) {
 	r.set(value, n)
 	r.Bare, r.Ratio = number(bare), number(value/bare)

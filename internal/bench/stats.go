@@ -47,6 +47,7 @@ func selfRatios(samples []float64) []float64 {
 // A load has thousands of samples; the report keeps these numbers only.
 type distribution []float64
 
+// distributionOf returns nil without samples.
 func distributionOf(samples []float64) distribution {
 	if len(samples) == 0 {
 		return nil

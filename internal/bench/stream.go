@@ -20,6 +20,7 @@ type stamped struct {
 	at   time.Time
 }
 
+// Write reads the clock first, before it does anything with the bytes.
 func (s *stamped) Write(p []byte) (int, error) {
 	if s.at.IsZero() {
 		s.at = time.Now()
@@ -71,6 +72,7 @@ func firstByte(r *run, rows rowSet) error {
 	return nil
 }
 
+// stampSandboxed and stampBare return the age of the first byte of one run, in milliseconds.
 func stampSandboxed(r *run, c *skillrun.Client) (float64, error) {
 	var s stamped
 	cmd := c.Script(benchSkill, "scripts/stamp.py")
