@@ -21,7 +21,8 @@ const (
 )
 
 // LimitCPU limits the group's processes to so many thousandths of a processor together,
-// and reads the limit back. Zero removes the limit.
+// and reads the limit back. Zero removes the limit. The quota is in microseconds of each period,
+// sched-bwc.rst and cgroup-v2.rst ("cpu.max"). The error wraps the kernel's errno.
 func (g Group) LimitCPU(milli int) error {
 	if _, ok := g.Dirs["cpu"]; !ok && !g.Unified {
 		return errors.New("limit of processors: no cpu controller")

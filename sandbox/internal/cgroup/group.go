@@ -33,13 +33,15 @@ func (g Group) File(controller, name string) string {
 }
 
 // Read returns the text of a file in the group's directory for a controller, without the
-// blanks around it.
+// blanks around it. On v1 the controller chooses the directory; on v2 there is only one and the
+// controller is ignored.
 func (g Group) Read(controller, name string) (string, error) {
 	s, err := pseudofs.Read(g.File(controller, name))
 	return strings.TrimSpace(s), err
 }
 
-// Number returns the number that is all of a file.
+// Number returns the number that is all of a file. "max" is not a number, so an absent limit is
+// an error.
 func (g Group) Number(controller, name string) (int64, error) {
 	s, err := g.Read(controller, name)
 	if err != nil {
@@ -75,7 +77,9 @@ func (g Group) Write(controller, name, value string) error {
 	return pseudofs.Write(g.File(controller, name), value)
 }
 
-// Create makes the group's directories. Their parents must exist.
+// Create makes the group's directories. Their parents must exist. On v2 it also makes the kernel
+// kill all processes of the sandbox when memory runs out (memory.oom.group), forbids cgroups in
+// the sandbox, and turns swap off for it.
 func (g Group) Create() error {
 	made := map[string]bool{} // controllers may share one
 	for _, dir := range g.Dirs {
@@ -135,6 +139,7 @@ func (g Group) Pids() ([]int, error) {
 	return pids, err
 }
 
+// readPids fails with ENODEV if the cgroup is removed during the read.
 func readPids(dir string) ([]int, error) {
 	s, err := pseudofs.Read(dir + "/cgroup.procs")
 	if err != nil {
@@ -151,7 +156,8 @@ func readPids(dir string) ([]int, error) {
 	return pids, nil
 }
 
-// Kill sends SIGKILL to every process of the group, once.
+// Kill sends SIGKILL to every process of the group, once. cgroup.kill also reaches processes that
+// are forking at that moment (cgroup-v2.rst); the loop over pids does not.
 func (g Group) Kill() error {
 	if g.Unified && os.WriteFile(g.File("", "cgroup.kill"), []byte("1"), 0) == nil { // since Linux 5.14
 		return nil
@@ -178,7 +184,8 @@ func (g Group) killTree() error {
 }
 
 // Clear kills until no process is left, then removes the group with its children. It returns
-// the last error when patience is over.
+// the last error when patience is over. It sleeps between two attempts, from 1 ms doubling to 50
+// ms.
 func (g Group) Clear(patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {

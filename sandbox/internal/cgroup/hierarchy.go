@@ -99,6 +99,8 @@ func Load(path string) (*Hierarchy, error) {
 	return &Hierarchy{Unified: s.Unified, Base: s.Base}, nil
 }
 
+// A savedHierarchy is a Hierarchy on disk, in JSON. The next daemon reads it to clear the groups
+// of a dead one.
 type savedHierarchy struct {
 	Unified bool
 	Base    map[string]string

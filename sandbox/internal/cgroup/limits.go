@@ -8,7 +8,8 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// LimitProcesses sets pids.max. The number includes the sandbox's init.
+// LimitProcesses sets pids.max. The number includes the sandbox's init. Threads count as
+// processes (pids.rst).
 func (g Group) LimitProcesses(n int) error {
 	return g.Write("pids", "pids.max", strconv.Itoa(n))
 }
@@ -39,7 +40,8 @@ func (g Group) LimitMemory(bytes int64) error {
 }
 
 // Verify reads the limits back and compares them: memory in bytes, as LimitMemory has set it,
-// and processes as LimitProcesses has set it.
+// and processes as LimitProcesses has set it. The caller must have set the limits before; a
+// difference means that the kernel did not apply one, and the sandbox must not be used.
 func (g Group) Verify(memory int64, processes int) error {
 	page := int64(os.Getpagesize())
 	down := func(bytes int64) int64 { return bytes / page * page } // as the kernel rounds

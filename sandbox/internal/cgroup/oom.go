@@ -67,6 +67,8 @@ func (g Group) watchOOMControl() (int, error) {
 	return fd, nil
 }
 
+// listen reports each event at most once while nothing has taken the last report. Its reads end
+// when Stop closes the file.
 func (b *OOMNotifier) listen(fired, ended chan<- struct{}) {
 	defer close(ended)
 	buffer := make([]byte, 4096)

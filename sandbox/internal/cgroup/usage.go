@@ -23,7 +23,8 @@ func (g Group) OOMKills() (uint64, error) {
 	return g.Value("memory", "memory.oom_control", "oom_kill")
 }
 
-// Usage reads the kernel's counters. Values that the kernel doesn't report stay zero.
+// Usage reads the kernel's counters. Values that the kernel doesn't report stay zero. The cgroup
+// must still exist: its counters go with it.
 func (g Group) Usage() Usage {
 	u := g.CPUUsage()
 	peak := "memory.max_usage_in_bytes"
@@ -83,6 +84,7 @@ func (u Usage) Since(before Usage) Usage {
 	return u
 }
 
+// microseconds returns 0 for a key that the kernel does not report.
 func microseconds(text, key string) time.Duration {
 	v, _ := lineValue(text, key)
 	n, _ := strconv.ParseInt(v, 10, 64)

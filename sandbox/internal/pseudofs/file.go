@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read returns the content of a file.
+// Read returns the content of a file. It reads until a read returns 0, since a file of /proc may
+// give less than asked before its end.
 func Read(path string) (string, error) {
 	fd, err := OpenFD(path, unix.O_RDONLY)
 	if err != nil {

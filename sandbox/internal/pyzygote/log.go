@@ -45,6 +45,7 @@ func (l *Log) Copy(r io.ReadCloser) {
 	}
 }
 
+// add logs a line, or drops it. A period begins with the first line after the last period's end.
 func (l *Log) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -86,7 +86,8 @@ func (p *Policy) conditional() (names []string) {
 	return slices.Compact(names)
 }
 
-// fillPlain adds the rules without conditions to f, for each architecture of f.
+// fillPlain adds the rules without conditions to f, for each architecture of f. A call in extra
+// is allowed even if deny lists it.
 func (p *Policy) fillPlain(f *libseccomp.ScmpFilter, extra []string) error {
 	eperm := libseccomp.ActErrno.SetReturnCode(int16(unix.EPERM))
 	for _, d := range p.Deny {

@@ -22,7 +22,9 @@ const (
 )
 
 // joinFilters returns a program that answers the calls in parts like their parts, and all
-// other calls like plain.
+// other calls like plain. It relies on the start of libseccomp's programs: the first instruction
+// loads the architecture, the second compares it. Jumps with k reach any instruction; jt and jf
+// only the next 255, hence the pairs of a comparison and a jump.
 func joinFilters(plain []bpfInstruction, parts map[uint32][]bpfInstruction) []bpfInstruction {
 	const head = 2 // instructions at the start of every program that check the architecture
 	numbers := slices.Sorted(maps.Keys(parts))
@@ -47,6 +49,8 @@ func joinFilters(plain []bpfInstruction, parts map[uint32][]bpfInstruction) []bp
 	return out
 }
 
+// decodeBPF reads instructions that libseccomp has written in the machine's byte order, which is
+// little-endian on amd64 and arm64.
 func decodeBPF(b []byte) []bpfInstruction {
 	p := make([]bpfInstruction, len(b)/InstructionSize)
 	for i := range p {
@@ -56,6 +60,7 @@ func decodeBPF(b []byte) []bpfInstruction {
 	return p
 }
 
+// encodeBPF is the reverse of decodeBPF.
 func encodeBPF(p []bpfInstruction) []byte {
 	var b []byte
 	for _, i := range p {

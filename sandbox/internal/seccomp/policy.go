@@ -57,6 +57,7 @@ func (v *Values) UnmarshalYAML(n *yaml.Node) error {
 // ParsePolicy returns seccomp.yaml, the policy of scripts and of init.
 func ParsePolicy() (Policy, error) { return parse("seccomp.yaml", scriptText) }
 
+// parse refuses unknown keys: a misspelled one would silently change the filter.
 func parse(name string, text []byte) (p Policy, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
