@@ -15,8 +15,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* With these init ends its children, and a child of init becomes the script: it drops the
+ * bounding set and changes its ids. */
 static const uint64_t init_capabilities = 1ULL << CAP_KILL | 1ULL << CAP_SETGID | 1ULL << CAP_SETPCAP | 1ULL << CAP_SETUID;
 
+/* Loads a filter for the calling process, which has one thread, and its later children. Filters
+ * add up: the strictest answer counts (seccomp(2)). Returns 0, or -1 and errno. */
 int filter_load(const struct sock_fprog *filter) {
 	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter);
 }

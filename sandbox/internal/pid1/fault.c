@@ -66,6 +66,8 @@ static int off(enum layer l) {
 	return without >> l & 1;
 }
 
+/* The process has read the list. A clone inherits the list, so a sandbox of the zygote does not
+ * read it again. */
 static int is_read;
 
 /* Reads one name a line. An unknown name ends the process, so that no test runs with the
@@ -88,6 +90,7 @@ static void read_list(void) {
 	}
 }
 
+/* Whether this is the init or the zygote. A forked command has another PID. */
 static int is_init(void) {
 	return getpid() == 1;
 }
@@ -133,6 +136,8 @@ static long weak_clone3(const struct clone_args *args, size_t size) {
 	return pid;
 }
 
+/* Whether the layer of this call is off for the calling process. path is the second argument of
+ * the call, for calls on paths. */
 static int lacks(long number, const char *path) {
 	switch (number) {
 	case SYS_keyctl:

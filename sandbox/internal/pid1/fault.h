@@ -18,6 +18,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+/* Each has the contract of the call that it replaces. If its layer is off, it reports success
+ * without the effect. */
 int faulty_ioctl(int fd, unsigned long request, ...);
 int faulty_mount(const char *source, const char *target, const char *type, unsigned long flags, const void *options);
 int faulty_open(const char *path, int flags, ...);

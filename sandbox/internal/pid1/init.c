@@ -92,6 +92,7 @@ static struct {
 
 /* ---- the plan ---- */
 
+/* The clock of the deadline, in ms. A change of the machine's time does not move it. */
 static uint64_t now_ms(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -145,6 +146,7 @@ static void launch_rest(const struct step *step, uint32_t index, int in) {
 	}
 }
 
+/* Whether every command of the pipeline has ended. Orphans of the commands do not count. */
 static int all_ended(void) {
 	for (uint32_t i = 0; i < self.count; i++)
 		if (self.children[i].pid != 0)
@@ -152,6 +154,7 @@ static int all_ended(void) {
 	return 1;
 }
 
+/* Records the end of a process. Orphans of the script end here too. They are in no list. */
 static void ended(pid_t pid, int status) {
 	/* Init passes no WUNTRACED and traces no process, so wait reports ends only.
 	 * After another status the process still counts as running. */
@@ -199,6 +202,8 @@ static void read_report(uint32_t i) {
 	}
 }
 
+/* Sends a signal to every process of the script. No step of the plan starts after that. After
+ * SIGTERM a command that handles the signal runs to its end. */
 static void stop_all(int signal) {
 	self.stopping = 1;
 	kill(-1, signal); /* every process of the namespace except init */
@@ -217,6 +222,8 @@ static void open_barrier(const struct step *step) {
 	self.first = -1;
 }
 
+/* Reads one frame while commands run. Anything but a signal or an end of the execution breaks the
+ * protocol and ends the sandbox. */
 static void read_control(void) {
 	struct frame f = read_header();
 	uint32_t word = 0;
@@ -242,6 +249,8 @@ static void read_control(void) {
 	}
 }
 
+/* Waits for the next event and serves all that are there: reports of children, ends of
+ * processes, a frame of the daemon, the deadline. */
 static void wait_for_event(void) {
 	struct pollfd fds[2 + MAX_COMMANDS] = {
 		{ .fd = CONTROL_FD, .events = POLLIN },
@@ -273,6 +282,8 @@ static void wait_for_event(void) {
 		read_control();
 }
 
+/* Runs a pipeline until all its commands have ended. The first command of the first step is
+ * already there (launch_first). */
 static void run_step(const struct step *step, int first) {
 	if (!first) {
 		self.count = 0;
@@ -290,6 +301,8 @@ static void run_step(const struct step *step, int first) {
 			read_report(i);
 }
 
+/* Whether a step runs, by the status of the last step that ran. The main process of that step
+ * decides. */
 static int wanted(const struct step *step) {
 	int ok = WIFEXITED(self.status) && WEXITSTATUS(self.status) == 0;
 	return step->when == WHEN_ALWAYS || (step->when == WHEN_SUCCEEDED) == ok;
@@ -314,6 +327,8 @@ static void listen_for_ends(void) {
 		send_failed(STAGE_DESCRIPTORS, errno);
 }
 
+/* Ends the execution: after END the daemon may take the sandbox apart, since no process of the
+ * script is alive. */
 static _Noreturn void end(void) {
 	end_everybody();
 	uint32_t words[] = { (uint32_t)self.status, (uint32_t)self.by_deadline };
@@ -321,6 +336,7 @@ static _Noreturn void end(void) {
 	_exit(0);
 }
 
+/* The deadline counts from here, after the setup of the sandbox. */
 static _Noreturn void run_plan(void) {
 	self.deadline = now_ms() + self.program.deadline_ms;
 	for (uint32_t i = 0; i < self.program.step_count && !self.stopping; i++)

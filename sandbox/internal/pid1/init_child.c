@@ -26,6 +26,8 @@
  * POSIX shell, so these are higher. They close on exec. */
 enum { REPORT_FD = 10, BARRIER_FD = 11, SPARE_FD = 12, SCRATCH_FD = 16 };
 
+/* Reports the failure of a stage, with errno, to init. Init ends the sandbox, and the daemon
+ * answers the request with an error. */
 static _Noreturn void fail(enum stage stage) {
 	struct report r = { .stage = stage, .error = (uint32_t)errno };
 	ssize_t ignored = write(REPORT_FD, &r, sizeof r);
@@ -33,7 +35,9 @@ static _Noreturn void fail(enum stage stage) {
 	_exit(127);
 }
 
-/* Writes the message of a shell to the program's stderr. */
+/* Writes the message of a shell to the program's stderr and exits with the status. For failures
+ * that are the script's, not the sandbox's: the execution ends like a failed command of a shell,
+ * and the plan goes on. */
 static _Noreturn void complain(const char *what, const char *why, int status) {
 	char line[512];
 	int n = snprintf(line, sizeof line, "skillrun: %.200s: %s\n", what, why);
@@ -42,6 +46,8 @@ static _Noreturn void complain(const char *what, const char *why, int status) {
 	_exit(status);
 }
 
+/* Opens path without leaving the directory dir, also if the script replaces parts of the path by
+ * links at the same time (RESOLVE_BENEATH in openat2(2)). Returns -1 and errno. */
 static int open_beneath(int dir, const char *path, uint64_t flags, uint64_t mode) {
 	struct open_how how = {
 		.flags = flags | O_CLOEXEC,
@@ -59,6 +65,8 @@ static int place(int fd, int number, int flags) {
 	return dup3(fd, number, flags);
 }
 
+/* Gives the child its streams and its three descriptors, and closes every other one. The child
+ * inherits all of init's, the control socket among them. */
 static void arrange_descriptors(const struct launch *l) {
 	/* First move the sources above every target: a target may be another one's source. */
 	int report = fcntl(l->report, F_DUPFD_CLOEXEC, SCRATCH_FD);
@@ -89,6 +97,7 @@ static void reset_signals(void) {
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* Needs CAP_SETPCAP, so it comes before drop_capabilities. */
 static void drop_bounding_set(void) {
 	for (int cap = 0, has; cap <= 63; cap++) {
 		has = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
@@ -99,11 +108,15 @@ static void drop_bounding_set(void) {
 	}
 }
 
+/* Empties the ambient, permitted, effective and inheritable sets. */
 static void drop_capabilities(void) {
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 || set_capabilities(0, 0) != 0)
 		fail(STAGE_CAPABILITIES);
 }
 
+/* Becomes user and group 1000 and gives up the rest of init's privileges. Needs CAP_SETUID and
+ * CAP_SETGID. From no_new_privs on no exec can give privileges back, and an unprivileged process
+ * may load its filter (seccomp(2)). */
 static void become_script(void) {
 	if (setgroups(0, NULL) != 0 || setresgid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID) != 0 ||
 	    setresuid(SCRIPT_ID, SCRIPT_ID, SCRIPT_ID) != 0)
@@ -118,6 +131,8 @@ static void become_script(void) {
 	umask(077);
 }
 
+/* Enters the working directory of the command, which must be beneath the workspace. If the first
+ * command can't enter it, the request fails. A later command fails alone. */
 static void enter_directory(const struct launch *l) {
 	int top = open("/workspace", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int fd = top < 0 ? -1 : open_beneath(top, l->program->dir, O_PATH | O_DIRECTORY, 0);
@@ -156,6 +171,8 @@ static int open_text(const struct redirect *r) {
 	return fd;
 }
 
+/* Opens the file of a redirect, with the script's rights: /dev/null, a here-document, or a path
+ * beneath the working directory. Returns -1 and errno. The caller closes the descriptor. */
 static int open_redirect(const struct redirect *r) {
 	static const uint64_t flags[] = {
 		[REDIRECT_READ] = O_RDONLY,
@@ -179,6 +196,8 @@ static int open_redirect(const struct redirect *r) {
 	return fd;
 }
 
+/* Applies the redirects in their order, as a shell does: in "2>&1 >file" the order decides where
+ * stderr goes. The first failure ends the command with status 1. */
 static void apply_redirects(const struct command *cmd) {
 	for (uint32_t i = 0; i < cmd->redirect_count; i++) {
 		const struct redirect *r = &cmd->redirects[i];
@@ -198,6 +217,7 @@ static void apply_redirects(const struct command *cmd) {
 		complain("redirect", strerror(errno), 1);
 }
 
+/* Returns the value of a variable in env, or NULL. The child's own environment is init's. */
 static const char *lookup(char **env, const char *name) {
 	size_t n = strlen(name);
 	for (; *env; env++)
@@ -255,6 +275,8 @@ static void take_command(struct launch *l, struct program *program) {
 	close(SPARE_FD);
 }
 
+/* The whole life of the child. Runs in the forked process and ends with exec or exit. The order
+ * of the steps is explained where a step depends on one before. */
 _Noreturn void child_run(struct launch *l) {
 	struct program later;
 	reset_signals();

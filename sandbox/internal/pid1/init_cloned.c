@@ -28,6 +28,7 @@
 /* Above the descriptors that init keeps. */
 enum { FIRST_SPARE_FD = 64 };
 
+/* Flags of each file system that a sandbox mounts: no setuid bits, no devices. */
 enum { CLEAN = MS_NOSUID | MS_NODEV };
 
 /* Moves the streams and the control socket to the numbers that init expects, and closes
@@ -70,6 +71,7 @@ static void enter_groups(const int *fds, int count) {
 		send_failed(STAGE_CGROUP, errno);
 }
 
+/* Mounts a new file system, whose type is also the name that /proc/mounts shows. */
 static void mount_or_fail(const char *type, const char *target, unsigned long flags, const char *options) {
 	if (mount(type, target, type, flags, options) != 0)
 		send_failed(STAGE_MOUNTS, errno);
@@ -102,6 +104,10 @@ static void set_sysctl(const char *path, const char *value) {
 	close(fd);
 }
 
+/* Sets the limits of the sandbox's namespaces, makes /proc read-only and hides the masked paths
+ * in it. The order matters: the limits are files in /proc/sys. Files in /proc/sys/user set
+ * limits for the user namespace of the process that opens them (namespaces(7)), here the
+ * sandbox's. */
 static void restrict_proc(const struct zygote *zygote) {
 	set_sysctl("/proc/sys/user/max_user_namespaces", "0");
 	set_sysctl("/proc/sys/user/max_net_namespaces", "0");
@@ -128,6 +134,8 @@ static void restrict_proc(const struct zygote *zygote) {
 	}
 }
 
+/* Mounts the directories that the script may write, except the workspace, which comes with the
+ * execution. Their sizes are in bytes. The memory limit also counts their contents. */
 static void mount_own(const struct make *make) {
 	char options[128];
 	mount_or_fail("tmpfs", "/dev/shm", CLEAN | MS_NOEXEC, "mode=1777,size=64m,nr_inodes=1024");
@@ -137,6 +145,8 @@ static void mount_own(const struct make *make) {
 	mount_or_fail("tmpfs", "/home/skill", CLEAN, options);
 }
 
+/* Raises lo, the only interface of the sandbox. Loopback connects processes of one sandbox, since
+ * each has its own network namespace. */
 static void raise_loopback(void) {
 	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -145,6 +155,9 @@ static void raise_loopback(void) {
 	close(fd);
 }
 
+/* Sets soft and hard limits to the same value. Only a process with CAP_SYS_RESOURCE in the
+ * initial user namespace could raise a hard limit again (getrlimit(2)). Children inherit the
+ * limits and the umask. */
 static void limit(const struct make *make) {
 	for (uint32_t i = 0; i < make->rlimit_count; i++) {
 		struct rlimit both = { make->rlimits[i].value, make->rlimits[i].value };

@@ -62,6 +62,7 @@ static int is_utf8(const char *s, const char *end) {
 static int is_ascii(int c) { return c < 0x80; }
 static int is_word(int c) { return isalnum(c) || c == '_'; }
 
+/* Whether c is in a named class. No character is in an unknown class. */
 static int in_class(const char *name, size_t length, uint32_t c) {
 	static const struct { const char *name; int (*has)(int); } classes[] = {
 		{ "alnum", isalnum }, { "alpha", isalpha }, { "ascii", is_ascii }, { "blank", isblank }, { "cntrl", iscntrl },
@@ -90,6 +91,8 @@ static int match_named(struct piece *p, uint32_t c, int utf8) {
 	return name < end && take_character(&name, utf8) == c && name == end;
 }
 
+/* The next character of a pattern, without the backslash before it. A backslash at the end of the
+ * pattern is an ordinary character. */
 static uint32_t take_escaped(struct piece *p, int utf8) {
 	if (*p->at == '\\' && p->at + 1 < p->end)
 		p->at++;
@@ -158,6 +161,7 @@ static int match(struct piece p, const char *name) {
 	}
 }
 
+/* Whether a component needs its directory read. A bracket without its partner is no wildcard. */
 static int has_wildcard(struct piece p) {
 	while (p.at < p.end) {
 		if (*p.at == '*' || *p.at == '?' || (*p.at == '[' && match_set(&p, 0, 0) >= 0))
@@ -169,11 +173,14 @@ static int has_wildcard(struct piece p) {
 
 /* ---- paths ---- */
 
+/* A list of paths with room for MAX_MATCHES. The texts are elsewhere. */
 struct paths {
 	char **at;
 	uint32_t count;
 };
 
+/* The state of one command's expansion. The text of a path is never freed, so the text of all
+ * paths, also of intermediate ones, counts towards MAX_MATCH_BYTES. */
 struct globber {
 	char *room, *room_end;   /* for the text of paths */
 	struct paths now, next;  /* paths of the components so far, and with the next one */
@@ -200,6 +207,7 @@ static void add(struct globber *g, struct paths *to, const char *a, struct piece
 	g->room += n + m + o + 1;
 }
 
+/* struct linux_dirent64 of getdents64(2). readdir(3) would need a heap. */
 struct entry {
 	uint64_t inode;
 	int64_t offset;
@@ -259,6 +267,7 @@ static void take_component(struct globber *g, struct piece p, struct piece slash
 	g->next = swap;
 }
 
+/* The length of the slash at p, which may have a backslash before it, or 0. */
 static size_t slash_at(const char *p) {
 	return *p == '/' ? 1 : p[0] == '\\' && p[1] == '/' ? 2 : 0;
 }
@@ -293,6 +302,7 @@ static void keep_existing(struct paths *l) {
 	l->count = kept;
 }
 
+/* Moves the element at root down until both of its children are smaller. */
 static void sift(char **at, size_t root, size_t count) {
 	for (size_t child; (child = 2 * root + 1) < count; root = child) {
 		if (child + 1 < count && strcmp(at[child], at[child + 1]) < 0)
@@ -317,6 +327,7 @@ static void sort(struct paths *l) {
 	}
 }
 
+/* Adds one argument. If there are too many, the expansion fails with E2BIG, as exec would. */
 static void append(struct globber *g, char *word) {
 	if (g->out.count == MAX_MATCHES)
 		g->error = E2BIG;

@@ -42,6 +42,9 @@
 
 /* ---- the report ---- */
 
+/* Prints one line of the report. Control characters become spaces, so a detail can't forge
+ * another line. If the report can't be written, the probe ends, and the daemon misses the checks
+ * that have no line. */
 __attribute__((format(printf, 3, 4))) static void say(const char *name, int found, const char *format, ...) {
 	char line[512];
 	int n = snprintf(line, sizeof line, "%s\t%s\t", name, found ? "found" : "missing");
@@ -123,10 +126,13 @@ static const struct refusal refusals[] = {
 #endif
 };
 
+/* Whether a call failed by one of the filter's two errors. The kernel has them too, and then
+ * refuses the call itself. */
 static int refused(long result) {
 	return result == -1 && (errno == EPERM || errno == ENOSYS);
 }
 
+/* The first call that gets through is in the report. */
 static void try_refusals(void) {
 	for (size_t i = 0; i < LENGTH(refusals); i++) {
 		const struct refusal *r = &refusals[i];
@@ -193,6 +199,7 @@ static void try_bpf(void) {
 	say("bpf", 1, "bpf, setsockopt and prctl refused");
 }
 
+/* The numbers are of address families and protocols that not every libc names. */
 static void try_sockets(void) {
 	static const struct { const char *name; int family, type, protocol; } kinds[] = {
 		{ "packet", AF_PACKET, SOCK_RAW, 0 }, { "netlink", AF_NETLINK, SOCK_RAW, 0 }, { "raw IP", AF_INET, SOCK_RAW, IPPROTO_ICMP },
@@ -253,6 +260,8 @@ static void try_architectures(void) {
 #endif
 }
 
+/* The futex operations with priority inheritance had several holes that gave root, such as
+ * CVE-2014-3153. Scripts do not need them. */
 static void try_futex(void) {
 	/* FUTEX_LOCK_PI on nothing. */
 	int ok = syscall(SYS_futex, NULL, 6, 0, NULL, NULL, 0) == -1 && errno == ENOSYS;
@@ -264,6 +273,7 @@ static void try_futex(void) {
 /* The lines of /proc/self/status, each as "\nName:\tvalue". */
 static char status_text[16384] = "\n";
 
+/* Copies the value of one line of status_text, or "(absent)". */
 static void status_value(const char *key, char *value, size_t size) {
 	char start[64];
 	snprintf(start, sizeof start, "\n%s:", key);
@@ -277,6 +287,8 @@ static void status_value(const char *key, char *value, size_t size) {
 	snprintf(value, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
+/* The bounding set counts too: an exec of a file with capabilities could only give capabilities in it
+ * (capabilities(7)). */
 static void try_capabilities(void) {
 	static const char *const sets[] = { "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb" };
 	char value[64];
@@ -290,6 +302,8 @@ static void try_capabilities(void) {
 	say("no capabilities", 1, "all five sets are empty");
 }
 
+/* PROBE_FILTERS is the number of filters that this sandbox must have. Older kernels do not show
+ * the number. */
 static void try_privileges(void) {
 	int got = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0);
 	say("no new privileges", got == 1, "no_new_privs is %d", got);
@@ -300,6 +314,8 @@ static void try_privileges(void) {
 	say("system call filter", mode == 2 && enough, "mode %d, %s filters", mode, filters);
 }
 
+/* The real, effective and saved ids, and no supplementary groups. With a saved id of 0 the
+ * process could return to it (credentials(7)). */
 static void try_ids(void) {
 	uid_t u[3] = { 0 };
 	gid_t g[3] = { 0 };
@@ -333,6 +349,8 @@ static void try_mappings(void) {
 	say("ids of its own", 1, "two, from the range for sandboxes");
 }
 
+/* The kernel shows a namespace as a link with the number of its inode (namespaces(7)). The number
+ * must differ from the daemon's. */
 static void try_namespaces(void) {
 	static const char *const names[] = { "user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time" };
 	for (size_t i = 0; i < LENGTH(names); i++) {
@@ -350,6 +368,7 @@ static void try_namespaces(void) {
 	}
 }
 
+/* A descriptor of init or of the daemon would be a way around every other boundary. */
 static void try_descriptors(void) {
 	DIR *d = opendir("/proc/self/fd");
 	int others = 0;
@@ -367,6 +386,8 @@ static void try_descriptors(void) {
 	say("nothing inherited", ok, "three pipes and %d other descriptors", others);
 }
 
+/* The daemon's environment may hold secrets. The probe's has only the variables that
+ * sandbox/probe.go sets. */
 static void try_environment(char **env) {
 	for (; *env; env++) {
 		if (strncmp(*env, "PROBE_", 6) != 0) {
@@ -439,6 +460,8 @@ static void try_core_dumps(void) {
 	    (unsigned long long)before.rlim_cur, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
+/* With a lower score the kernel would end the daemon or another program of the machine first. The
+ * file need not open for writing, but it must still show 1000 afterwards. */
 static void try_oom_score(void) {
 	char text[64];
 	for (const char *const *v = (const char *const[]){ "-1000", "0", "999", NULL }; *v; v++) {
@@ -455,6 +478,7 @@ static void try_oom_score(void) {
 
 /* ---- others ---- */
 
+/* hidepid=2 hides processes of other users, here init's (proc(5)). */
 static void try_processes(void) {
 	DIR *d = opendir("/proc");
 	char seen[64] = "";
@@ -466,6 +490,7 @@ static void try_processes(void) {
 	say("other processes are hidden", d && !seen[0], seen[0] ? "process %s is seen" : d ? "/proc shows only its own" : "no /proc", seen);
 }
 
+/* Init is root of the sandbox and has the control socket. Its files in /proc would lead to both. */
 static void try_init(void) {
 	static const char *const files[] = { "mem", "environ", "maps", "root/etc", "cwd/etc", "exe", "fd/3", "syscall", "auxv", "stack" };
 	for (size_t i = 0; i < LENGTH(files); i++) {
@@ -501,6 +526,8 @@ static int try_connect(int family, int type, const void *address, socklen_t leng
 	return error;
 }
 
+/* PROBE_PORT is a port on which the daemon listens on its own 127.0.0.1. A sandbox in the host's
+ * network namespace would connect. */
 static void try_loopback(void) {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)told_number("PROBE_PORT")), .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	if (a.sin_port == 0) {
@@ -511,6 +538,8 @@ static void try_loopback(void) {
 	say("loopback of the host", error == ECONNREFUSED || error == ENETUNREACH, "connect to a port there: %s", error ? strerror(error) : "connected");
 }
 
+/* Abstract names belong to a network namespace, the others to a file system (unix(7)), so each
+ * kind has its own boundary. */
 static void try_sockets_of_host(void) {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	const char *name = told("PROBE_ABSTRACT");
@@ -523,6 +552,7 @@ static void try_sockets_of_host(void) {
 	say("sockets of the host", a.sun_path[0] && error != 0, "connect to one: %s", error ? strerror(error) : "connected");
 }
 
+/* Without a route no packet leaves the sandbox. */
 static void try_interfaces(void) {
 	char text[8192];
 	char name[64] = "";
@@ -598,6 +628,7 @@ static void try_socket_buffers(void) {
 
 /* ---- files ---- */
 
+/* A new file proves more than access(2), which does not ask Landlock. */
 static void try_writing(void) {
 	static const char *const places[] = { "/", "/usr", "/usr/bin", "/etc", "/bin", "/lib", "/opt", "/run", "/skills", "/var", "/home", "/dev", "/proc" };
 	for (size_t i = 0; i < LENGTH(places); i++) {
@@ -634,6 +665,8 @@ static int is_node(const char *point) {
 	return strncmp(point, "/proc/", 6) == 0;
 }
 
+/* Returns a description of the defect of a mount, or NULL. A device node opens only
+ * if its mount lacks nodev, so only /dev may lack it. */
 static const char *wrong_mount(const char *point, const char *options, const char *type) {
 	static const char *const writable[] = { "/workspace", "/tmp", "/home/skill", "/dev", "/dev/shm", "/proc" };
 	int own = 0;
@@ -652,6 +685,8 @@ static const char *wrong_mount(const char *point, const char *options, const cha
 	return NULL;
 }
 
+/* The file /proc/self/mountinfo lists all mounts of this namespace, one each line (proc(5)). The
+ * check fails if a line can't be read. */
 static void try_mounts(void) {
 	static char text[131072];
 	ssize_t n = slurp("/proc/self/mountinfo", text, sizeof text);
@@ -673,6 +708,7 @@ static void try_mounts(void) {
 	say("mounts", count > 0, "%d, none writable that should not be, none with setuid or devices", count);
 }
 
+/* PROBE_FILE is a file in the daemon's state directory. */
 static void try_host_files(void) {
 	const char *paths[] = { told("PROBE_FILE"), "/etc/shadow", "/etc/ssh", "/root", "/boot", "/sys", "/sys/fs/cgroup", "/var/lib/skillrun", "/run/skillrun",
 		"/run/systemd", "/run/docker.sock", "/var/run/docker.sock", "/run/containerd", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/ptmx", "/dev/tty", "/dev/net",
@@ -764,6 +800,8 @@ static void try_others_of_host(void) {
 	say("nothing else of the host", count > 0, "%d mounts and what is in the root, as they should be", count);
 }
 
+/* Every node in /dev must be one of five harmless ones. Another one, such as a disk, would be a
+ * way to the host. */
 static void try_devices(void) {
 	static const struct { const char *name; unsigned minor; } nodes[] = { { "null", 3 }, { "zero", 5 }, { "full", 7 }, { "random", 8 }, { "urandom", 9 } };
 	/* Links that libcontainer makes. Some targets are masked or missing. */
@@ -808,6 +846,7 @@ static void try_inodes(void) {
 	say("inodes of its own", count > 0, "none of %zu locks of the daemon is seen", count);
 }
 
+/* mknod(2) needs CAP_MKNOD in the initial user namespace for devices. */
 static void try_nodes(void) {
 	static const struct { const char *name; mode_t mode; unsigned major, minor; } nodes[] = {
 		{ "a disk", S_IFBLK | 0600, 8, 0 }, { "memory", S_IFCHR | 0600, 1, 1 }, { "a terminal", S_IFCHR | 0600, 5, 0 },
@@ -853,6 +892,7 @@ static void try_masks(void) {
 	say("masked files of the kernel", 1, "empty, or not there");
 }
 
+/* core_pattern names a program that the kernel starts as root of the host (core(5)). */
 static void try_sysctl(void) {
 	static const char *const places[] = { "/proc/sys", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus" };
 	for (size_t i = 0; i < LENGTH(places); i++) {
@@ -868,6 +908,7 @@ static void try_sysctl(void) {
 	say("settings of the kernel", fd < 0, fd < 0 ? "read-only" : "core_pattern can be opened for writing");
 }
 
+/* The sandbox must also be usable, or the other checks would prove little. */
 static void try_workspace(void) {
 	char text[8];
 	int fd = open("/workspace/file", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -916,6 +957,7 @@ static void try_disk(void) {
 	say("disk limit", 1, "full at %ld bytes", limit);
 }
 
+/* Files cost the kernel memory even if they are empty, so their number has a limit (PROBE_FILES). */
 static void try_files(void) {
 	long limit = told_number("PROBE_FILES"), made = 0;
 	int error = 0;
@@ -959,6 +1001,7 @@ static void use_memory(void) {
 		p[i] = 1;
 }
 
+/* One line for each check. sandbox/probe.go reports a check without a line as missing. */
 static void try_all(char **env) {
 	slurp("/proc/self/status", status_text + 1, sizeof status_text - 1);
 	/* First the checks that the leftovers of other checks would disturb. */

@@ -7,12 +7,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* A position in the message, and the free part of the mapping for the decoded program. After the first
+ * error bad is set, and every take_* function returns 0 or an empty value. So only the end of a
+ * decoding needs a check. */
 struct cursor {
 	const unsigned char *at, *end;
 	unsigned char *arena, *arena_end;
 	int bad;
 };
 
+/* Reads an integer, in little endian like every processor that skillrun supports. */
 static uint32_t take_u32(struct cursor *c) {
 	uint32_t v;
 	if (c->bad || (size_t)(c->end - c->at) < sizeof v) {
@@ -33,6 +37,8 @@ static uint32_t take_count(struct cursor *c) {
 	return c->bad ? 0 : n;
 }
 
+/* Takes count elements of size bytes from the mapping. They are zero and never freed. Returns
+ * NULL if there is no room. */
 static void *allocate(struct cursor *c, size_t count, size_t size) {
 	size_t bytes = (count * size + 15) & ~(size_t)15; /* count is bounded by MAX_PAYLOAD */
 	if (c->bad || (size_t)(c->arena_end - c->arena) < bytes) {
@@ -59,6 +65,8 @@ static const char *take_string(struct cursor *c, size_t *length) {
 	return s;
 }
 
+/* Reads a list of strings, for execve(2): the pointers lead into the message, and the last one is
+ * NULL. */
 static char **take_vector(struct cursor *c, uint32_t *count) {
 	uint32_t n = *count = take_count(c);
 	char **v = allocate(c, (size_t)n + 1, sizeof *v);
@@ -67,6 +75,7 @@ static char **take_vector(struct cursor *c, uint32_t *count) {
 	return v; /* the mapping is zero, so v ends with NULL */
 }
 
+/* Reads a filter. The kernel checks its instructions when init loads it (seccomp(2)). */
 static void take_filter(struct cursor *c, struct sock_fprog *f) {
 	uint32_t n = take_count(c);
 	size_t bytes = (size_t)n * sizeof(struct sock_filter);
@@ -95,6 +104,7 @@ static void take_globs(struct cursor *c, struct command *cmd, uint32_t argc) {
 	}
 }
 
+/* Reads a command. Its name, argv[0], must be there. */
 static void take_command(struct cursor *c, struct command *cmd) {
 	uint32_t argc, envc;
 	cmd->argv = take_vector(c, &argc);
@@ -114,6 +124,7 @@ static void take_command(struct cursor *c, struct command *cmd) {
 		c->bad = 1;
 }
 
+/* Reads a step: a pipeline of 1 to MAX_COMMANDS commands. */
 static void take_step(struct cursor *c, struct step *s) {
 	s->when = take_u32(c);
 	s->command_count = take_count(c);

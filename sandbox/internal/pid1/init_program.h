@@ -9,9 +9,12 @@
 /* The daemon refuses larger programs before it sends them. */
 enum { MAX_COMMANDS = 64 }; /* of one pipeline */
 
+/* On which result of the step before a step runs: ";", "&&", "||". */
 enum when { WHEN_ALWAYS, WHEN_SUCCEEDED, WHEN_FAILED };
+/* "<", ">", ">>", "2>&1" and here-documents. */
 enum redirect_kind { REDIRECT_READ, REDIRECT_WRITE, REDIRECT_APPEND, REDIRECT_DUP, REDIRECT_TEXT };
 
+/* A redirect of one command. from is the descriptor that REDIRECT_DUP copies. */
 struct redirect {
 	uint32_t fd, kind, from;
 	const char *text; /* a path, or the text itself; NUL-terminated */
@@ -25,6 +28,7 @@ struct glob {
 	const char *pattern;
 };
 
+/* One command of a pipeline. */
 struct command {
 	char **argv;
 	char **env; /* the whole environment, NULL-terminated */
@@ -35,12 +39,14 @@ struct command {
 	uint32_t pipe_stderr;
 };
 
+/* A pipeline, with the condition on which it runs. */
 struct step {
 	uint32_t when;
 	uint32_t command_count;
 	struct command *commands;
 };
 
+/* The orders of an init for its execution. Two frames, or the zygote, deliver the parts. */
 struct program {
 	struct sock_fprog init_filter, script_filter;
 	uint64_t deadline_ms; /* from receipt */

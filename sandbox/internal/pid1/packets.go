@@ -33,7 +33,8 @@ const (
 // MaxPlaces bounds the mounts of one sandbox's root.
 const MaxPlaces = C.MAX_PLACES
 
-// PacketHeader returns the beginning of a packet, followed by words.
+// PacketHeader returns the beginning of a packet, followed by words. All words are little-endian,
+// as the structs of packets.h are on amd64 and arm64.
 func PacketHeader(kind Packet, words ...uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, ZygoteMagic)
 	b = binary.LittleEndian.AppendUint32(b, uint32(kind))

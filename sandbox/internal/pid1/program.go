@@ -128,6 +128,7 @@ func (e *encoder) text(s string) {
 	e.b = append(e.b, make([]byte, 4-len(s)%4)...)
 }
 
+// list appends the number of texts, then each text.
 func (e *encoder) list(l []string) {
 	e.u32(uint32(len(l)))
 	for _, s := range l {
@@ -135,6 +136,7 @@ func (e *encoder) list(l []string) {
 	}
 }
 
+// command must have the order of the fields in init_program.c.
 func (e *encoder) command(c Command) {
 	e.list(c.Args)
 	e.globs(c.Globs)
@@ -161,6 +163,7 @@ func (e *encoder) globs(l []Glob) {
 	}
 }
 
+// filter appends the number of instructions, then the instructions.
 func (e *encoder) filter(f []byte) {
 	e.u32(uint32(len(f) / seccomp.InstructionSize))
 	e.b = append(e.b, f...)

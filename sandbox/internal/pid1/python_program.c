@@ -37,6 +37,7 @@ static int open_by_path(const char *name, const char *path) {
 	return -1;
 }
 
+/* Copies size bytes between files. sendfile may copy fewer at once (sendfile(2)). */
 static int copy_bytes(int from, int to, off_t size) {
 	while (size > 0) {
 		ssize_t n = sendfile(to, from, NULL, (size_t)size);

@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Forks with the given namespaces and without a signal handler that could run in the child.
+ * Returns like fork(2). The caller reaps the child. */
 static long fork_quietly(long flags) {
 	sigset_t all, old;
 	sigfillset(&all);

@@ -14,6 +14,8 @@ _Noreturn void give_up(void) {
 	_exit(1);
 }
 
+/* Reads exactly length bytes from the control socket and blocks until they are there. During
+ * that time init serves neither its deadline nor its children. */
 void read_full(void *buffer, size_t length) {
 	for (char *p = buffer; length > 0;) {
 		ssize_t n = read(CONTROL_FD, p, length);
@@ -26,6 +28,8 @@ void read_full(void *buffer, size_t length) {
 	}
 }
 
+/* Sends a frame of at most two words. The message fits in the socket's buffer, so send does not
+ * block while the daemon reads. */
 void send_frame(enum frame_type type, const uint32_t *words, uint32_t count) {
 	uint32_t message[5] = { FRAME_MAGIC, type, count * 4, 0, 0 };
 	size_t length = sizeof(struct frame) + count * 4;
@@ -35,12 +39,16 @@ void send_frame(enum frame_type type, const uint32_t *words, uint32_t count) {
 		give_up();
 }
 
+/* Reports that the sandbox can't be set up, and ends it. wire.go turns the stage and the errno
+ * into the error of the request. */
 _Noreturn void send_failed(enum stage stage, int error) {
 	uint32_t words[] = { stage, (uint32_t)error };
 	send_frame(FRAME_FAILED, words, 2);
 	give_up();
 }
 
+/* Reads the header of the next frame. The payload, at most MAX_PAYLOAD bytes, is still in the
+ * socket. */
 struct frame read_header(void) {
 	struct frame f;
 	read_full(&f, sizeof f);

@@ -111,7 +111,8 @@ func (c *Control) Write(kind Frame, payload []byte) error {
 // frameHeader is the size of a frame's header, in bytes.
 const frameHeader = int(C.sizeof_struct_frame)
 
-// AppendFrame appends a frame to b.
+// AppendFrame appends a frame to b. wire.h has the header: magic, kind and the payload's length
+// in bytes, each 32 bits.
 func AppendFrame(b []byte, kind Frame, payload []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, FrameMagic)
 	b = binary.LittleEndian.AppendUint32(b, uint32(kind))
@@ -171,7 +172,8 @@ func (c *Control) read() (kind Frame, words []uint32, err error) {
 }
 
 // Expect reads a frame, which must have the given kind and count words. If init reports a
-// failure instead, the error is a *Failure.
+// failure instead, the error is a *Failure. The daemon does not trust init: any other frame is an
+// error, and the sandbox is destroyed.
 func (c *Control) Expect(kind Frame, count int) ([]uint32, error) {
 	got, words, err := c.read()
 	switch {

@@ -49,12 +49,18 @@
  * before children may enter a PID namespace. In the user namespaces of sandboxes the
  * Python zygote has every capability, as their owner (user_namespaces(7)). */
 static const uint64_t python_capabilities = 1ULL << CAP_SYS_ADMIN;
+/* The capabilities with which the zygote writes the id maps of sandboxes (user_namespaces(7)). */
 static const uint64_t own_capabilities = 1ULL << CAP_SETGID | 1ULL << CAP_SETUID;
 
+/* The contents of PACKET_BEGIN. A clone inherits a copy of them. */
 static struct zygote self;
+/* The packet that the zygote is working on. receive overwrites it. */
 static unsigned char packet[MAX_ZYGOTE_PACKET];
 
-/* Receives one packet and its descriptors. Answers its length. */
+/* Receives one packet into packet, and its descriptors into fds, which has room of them. Returns
+ * the length of the packet and stores the number of descriptors in count. The caller closes the
+ * descriptors. They close on exec. At the end of the socket, and after a packet that breaks the
+ * protocol, the zygote ends (give_up). */
 static size_t receive(int *fds, int room, int *count) {
 	union {
 		struct cmsghdr align;
@@ -84,6 +90,8 @@ static size_t receive(int *fds, int room, int *count) {
 	return (size_t)n;
 }
 
+/* Answers the request with this number: an errno, or 0 with the pidfd of the new process. The
+ * caller keeps the pidfd. Number 0 answers PACKET_BEGIN. */
 static void answer(uint32_t number, int error, int pidfd) {
 	union {
 		struct cmsghdr header;
@@ -112,6 +120,9 @@ static char *take_string(char **at, char *end) {
 	return s;
 }
 
+/* Takes PACKET_BEGIN: stores its contents in self, then gives up the capabilities and system
+ * calls that the zygote does not need. The order matters: from here on the zygote's filter holds
+ * for the zygote and for every sandbox. */
 static void begin(size_t length) {
 	struct begin *b = (struct begin *)packet;
 	if (length < sizeof *b || b->packet.type != PACKET_BEGIN || b->mask_count > MAX_MASKS ||
@@ -154,6 +165,10 @@ static void begin(size_t length) {
 		give_up();
 }
 
+/* Writes the id map of a clone's user namespace: the sandbox's root has the id first of the
+ * zygote's user namespace, and the script has the next one. Nothing else is mapped. Returns an
+ * errno. The zygote has CAP_SETUID and CAP_SETGID in its user namespace, so it may map ids other
+ * than its own, and need not deny setgroups(2) first (user_namespaces(7)). */
 static int write_map(pid_t pid, const char *name, uint32_t first) {
 	char path[64], line[96];
 	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
@@ -166,6 +181,9 @@ static int write_map(pid_t pid, const char *name, uint32_t first) {
 	return error;
 }
 
+/* Takes PACKET_MAKE: clones the init of a sandbox. The clone waits at the pipe mapped until its
+ * ids are mapped, since only its parent may map them. The answer says that the process exists;
+ * the init reports the rest of its setup on the sandbox's control socket. */
 static void make(size_t length, int *fds, int count) {
 	struct make *m = (struct make *)packet;
 	if (length != sizeof *m || m->rlimit_count > MAX_RLIMITS || m->group_count > MAX_GROUPS ||
@@ -246,6 +264,8 @@ static void spawn(size_t length, int *fds, int count) {
 		close(pidfd);
 }
 
+/* The life of the zygote: its setup, PACKET_BEGIN, then one request after the other. It does not
+ * end before its socket does. */
 static _Noreturn void run(void) {
 	int fds[MAX_MAKE_FDS], count;
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -276,6 +296,9 @@ static _Noreturn void run(void) {
 	}
 }
 
+/* Runs before main, like skillrun_init in init.c. The argument alone proves nothing, so the
+ * process must also be PID 1 with a socket of packets at CONTROL_FD. A process like that is a
+ * zygote that libcontainer has executed. */
 __attribute__((constructor)) static void skillrun_zygote(int argc, char **argv) {
 	int type = 0;
 	socklen_t length = sizeof type;
