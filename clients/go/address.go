@@ -6,7 +6,9 @@ import (
 	"strings"
 )
 
-// dialTarget converts an address of Dial into a gRPC target.
+// dialTarget converts an address of Dial into a gRPC target. gRPC takes any string as a host name
+// and would report a mistake only at the first call, so dialTarget refuses a host without a port
+// at once.
 func dialTarget(address string) (string, error) {
 	switch {
 	case address == "":

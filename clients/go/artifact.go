@@ -78,6 +78,8 @@ func (c *Client) Download(ctx context.Context, id string, a *pb.Artifact, w io.W
 	request := &pb.GetArtifactRequest{ExecutionId: id, Path: a.GetPath(), RawPath: a.GetRawPath()}
 	sum := sha256.New()
 	d.sum = sum
+	// try counts the streams in a row that brought no byte. A stream that ends after the last
+	// byte has brought all of them: its error changes nothing, and the SHA-256 decides.
 	for try := 0; ; {
 		request.OffsetBytes = d.at
 		before := d.at
@@ -98,16 +100,17 @@ func (c *Client) Download(ctx context.Context, id string, a *pb.Artifact, w io.W
 	return nil
 }
 
-// A download is the state of one Download.
+// A download is the state of one Download. It goes on from one stream to the next.
 type download struct {
-	artifact *pb.Artifact
+	artifact *pb.Artifact // as the daemon listed it: the size and SHA-256 that the bytes must have
 	w        io.Writer
-	sum      io.Writer
-	at       uint64 // bytes received
-	failed   bool   // for a reason that a new stream cannot change
+	sum      io.Writer // a hash of the bytes, over all streams
+	at       uint64    // bytes received
+	failed   bool      // for a reason that a new stream cannot change
 }
 
-// receive reads the stream until all bytes are there or the stream breaks.
+// receive reads the stream until all bytes are there or the stream breaks. It returns nil at the
+// end of a complete stream. It ends the stream in any case.
 func (d *download) receive(ctx context.Context, c pb.ExecutionServiceClient, request *pb.GetArtifactRequest) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

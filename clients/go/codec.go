@@ -14,6 +14,9 @@ import (
 
 // codec is gRPC's codec, but it receives into reused buffers. gRPC would clear a buffer
 // before each message, which takes a fifth of the time if there is much output.
+//
+// Only a client's calls use this codec (grpc.ForceCodecV2). Other gRPC connections of the program
+// keep theirs.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
@@ -36,6 +39,8 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 // received holds the buffers of received messages.
 var received buffers
 
+// buffers is a mem.BufferPool. Its buffers keep the content of their last use. That is safe,
+// because gRPC fills a buffer to its length and Unmarshal copies from it.
 type buffers struct{ pool sync.Pool }
 
 // maxKept is the maximum size of a buffer that is reused. Larger messages are rare.

@@ -12,7 +12,8 @@ import (
 const Domain = "skillrun"
 
 // Reason returns the stable reason of an error from the daemon, such as "SKILL_NOT_FOUND",
-// or "" for other errors.
+// or "" for other errors. The daemon sends it as an ErrorInfo detail (google.rpc), so err may be
+// any gRPC error, also a wrapped one. Programs should compare the reason, not the message.
 func Reason(err error) string {
 	st, ok := status.FromError(err)
 	if !ok || err == nil {

@@ -16,10 +16,13 @@ import (
 )
 
 // cancelWait limits the wait for the outcome after the context has ended. The daemon's
-// default grace is 2 s, its maximum 60 s.
+// default grace is 2 s, its maximum 60 s. With a longer default grace the outcome may be missing.
 const cancelWait = 15 * time.Second
 
 // An Execution is an execution that the daemon has accepted. The client follows its events.
+//
+// Its goroutine (run) sets outcome and err and then closes done. Every other method reads them
+// only after that. The methods may be called concurrently.
 type Execution struct {
 	// ID identifies the execution on every connection, as long as the daemon keeps its
 	// record.
@@ -63,6 +66,8 @@ func (c *Client) Attach(ctx context.Context, id string, o AttachOptions) *Execut
 	return e
 }
 
+// follower returns the follower of e's events. It may reconnect for as long as the client is
+// open.
 func (e *Execution) follower(sinks map[pb.Stream]*sink, on func(*pb.ExecutionEvent)) *follower {
 	started := sync.OnceFunc(func() { close(e.started) })
 	return &follower{
@@ -106,7 +111,9 @@ func (e *Execution) run(ctx, life context.Context, f *follower, s eventStream) {
 	close(e.done)
 }
 
-// result returns the error for Wait.
+// result returns the error for Wait. An error that this side caused, such as errDetached,
+// replaces the status error that it led to. The program's failure goes before a failure to write
+// its output.
 func (e *Execution) result(ctx, life context.Context, f *follower, err error) error {
 	if err != nil {
 		if cause := context.Cause(life); cause != nil {
@@ -165,7 +172,7 @@ func (e *Execution) Outcome() *pb.Outcome {
 // Detach stops following the execution. OnDisconnect decides whether the execution goes on,
 // so it should be ON_DISCONNECT_CONTINUE. If files are sent in chunks, Detach first waits
 // for the start of the program, because the program cannot start before the last chunk has
-// arrived.
+// arrived. Wait then returns an error, unless the outcome had already arrived.
 func (e *Execution) Detach(ctx context.Context) error {
 	if e.chunked {
 		select {
@@ -186,7 +193,8 @@ var (
 	errClosed   = errors.New("client closed")
 )
 
-// Signal sends a signal, such as "SIGUSR1", to the program's main process.
+// Signal sends a signal, such as "SIGUSR1", to the program's main process. The error is
+// FAILED_PRECONDITION if the program does not run yet, or any longer.
 func (e *Execution) Signal(ctx context.Context, name string) error {
 	_, err := e.client.executions.Signal(ctx, &pb.SignalRequest{ExecutionId: e.ID, Signal: name})
 	return err

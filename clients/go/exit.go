@@ -73,7 +73,8 @@ func (e *DaemonError) Error() string {
 	return fmt.Sprintf("execution %s: daemon lost: it died before the execution ended", e.ID)
 }
 
-// outcomeError returns the error of Wait for an outcome, or nil for success.
+// outcomeError returns the error of Wait for an outcome, or nil for success. It is the only place
+// that decides which outcomes count as success.
 func outcomeError(id string, o *pb.Outcome) error {
 	switch {
 	case o.GetEnd() == pb.End_END_EXITED && o.ExitCode != nil && *o.ExitCode == 0:
@@ -84,6 +85,7 @@ func outcomeError(id string, o *pb.Outcome) error {
 	return &ExitError{ID: id, Outcome: o}
 }
 
+// deadline says in words which limit of time has passed.
 func deadline(d pb.Deadline) string {
 	switch d {
 	case pb.Deadline_DEADLINE_WALL:

@@ -27,13 +27,14 @@ type File struct {
 	Executable bool
 }
 
-// An upload is a file that is sent in chunks.
+// An upload is a file that is sent in chunks. Its size is the one at the time of open. The daemon
+// gets no other number of bytes.
 type upload struct {
 	path    string
-	size    int64
-	sha256  string
+	size    int64  // bytes
+	sha256  string // in hexadecimal; set by hash
 	content io.ReaderAt
-	close   func() error
+	close   func() error // called once, when the execution has ended or could not start
 }
 
 // open returns f's content with random access, because the content is hashed, sent, and
@@ -97,6 +98,7 @@ func (u *upload) send(send func(*pb.FileChunk) error) error {
 	return nil
 }
 
+// changed explains an error of a read. A file that ends early has changed since open.
 func (u *upload) changed(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return fmt.Errorf("file %s: it became shorter than %d bytes during the read", u.path, u.size)

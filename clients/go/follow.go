@@ -21,15 +21,16 @@ type eventStream interface {
 type follower struct {
 	last   uint64 // sequence of the last handled event
 	attach func(ctx context.Context, after uint64) (eventStream, error)
-	get    func(ctx context.Context) (*pb.Execution, error)
-	on     func(*pb.ExecutionEvent)
-	shared bool // on may keep the events
+	get    func(ctx context.Context) (*pb.Execution, error) // asks for the execution's record
+	on     func(*pb.ExecutionEvent)                         // called with each event before its output is written
+	shared bool                                             // on may keep the events
 	sinks  map[pb.Stream]*sink
 	breaks int // how often the stream was lost
 	patience
 }
 
-// follow reads events until the outcome. An error comes from the daemon or the connection.
+// follow reads events until the outcome. An error comes from the daemon or the connection. try
+// counts the tries in a row that brought no new event.
 func (f *follower) follow(ctx context.Context, s eventStream) (*pb.Outcome, error) {
 	for try := 0; ; {
 		event, err := s.Recv()
@@ -65,7 +66,8 @@ func (f *follower) known(ctx context.Context) *pb.Outcome {
 	return e.GetOutcome()
 }
 
-// again attaches after the last event, as often as patience allows.
+// again attaches after the last event, as often as patience allows. It returns the new stream, or
+// the last error.
 func (f *follower) again(ctx context.Context, cause error, try *int) (eventStream, error) {
 	f.breaks++
 	for broken(cause) {
@@ -131,7 +133,7 @@ type sink struct {
 	w    io.Writer // nil: dropped
 	at   uint64    // position of the next byte
 	any  bool      // at is known; after an Attach in the middle, the first chunk tells
-	err  error
+	err  error     // the first of w; the rest of the stream is then dropped
 }
 
 // newSinks returns the sinks of an execution. fromStart says that it is followed from the

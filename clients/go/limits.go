@@ -22,6 +22,7 @@ type Limits struct {
 	MilliCPUs      uint32        // thousandths of a processor, for all processes together; 500 is half a processor
 }
 
+// message returns nil if no limit is set, so that the request stays small.
 func (l Limits) message() *pb.Limits {
 	if l == (Limits{}) {
 		return nil

@@ -22,7 +22,8 @@ const (
 	maxOutput = 1 << 20
 )
 
-// Numbers of the fields that hold the output's bytes.
+// Numbers of the fields that hold the output's bytes. The generated code has them only in its
+// descriptor.
 var (
 	outputField = fieldNumber(&pb.ExecutionEvent{}, "output")
 	dataField   = fieldNumber(&pb.Output{}, "data")
@@ -34,7 +35,8 @@ func fieldNumber(m proto.Message, name protoreflect.Name) protowire.Number {
 
 // unmarshalOutput decodes a large output event and copies its bytes only once. It handles
 // events that end with these bytes, as daemons send them, and returns false for any other
-// message.
+// message. It checks no more of the bytes than their length. proto.Unmarshal would not either,
+// since data is of type bytes.
 func unmarshalOutput(data mem.BufferSlice, e *pb.ExecutionEvent) bool {
 	size := data.Len()
 	if size < muchBytes {

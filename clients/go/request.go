@@ -31,6 +31,7 @@ type call struct {
 // interactive reports whether the call needs ExecuteInteractive.
 func (c *call) interactive() bool { return len(c.uploads) > 0 || c.stdin != nil }
 
+// close closes the files of the call. Nothing may send them after that.
 func (c *call) close() {
 	for _, u := range c.uploads {
 		u.close()
@@ -70,7 +71,8 @@ func (c *Cmd) call(ctx context.Context) (*call, error) {
 	return out, nil
 }
 
-// addStdin puts standard input into the request or marks it for streaming.
+// addStdin puts standard input into the request or marks it for streaming. room is how many bytes
+// may still go into the request; it shrinks by what addStdin puts there.
 func (c *call) addStdin(ctx context.Context, cmd *Cmd, room *int64) error {
 	var data []byte
 	fits := false
@@ -99,7 +101,8 @@ func (c *call) addStdin(ctx context.Context, cmd *Cmd, room *int64) error {
 	return nil
 }
 
-// add puts a file into the request, or announces it for sending in chunks.
+// add puts a file into the request, or announces it for sending in chunks. The file stays open
+// until close if it is sent in chunks.
 func (c *call) add(f File, room *int64) error {
 	u, err := f.open()
 	if err != nil {
@@ -126,7 +129,8 @@ func (c *call) add(f File, room *int64) error {
 }
 
 // keyedStdin reads all of r, which may be nil. A request with a key must be complete,
-// because the daemon cannot compare streams.
+// because the daemon cannot compare streams. If ctx ends first, its goroutine goes on until r's
+// Read returns.
 func keyedStdin(ctx context.Context, r io.Reader) ([]byte, error) {
 	if r == nil {
 		return nil, nil

@@ -48,7 +48,8 @@ func (c *Cmd) Output(ctx context.Context) ([]byte, error) {
 }
 
 // CombinedOutput runs the command and returns its standard output and standard error, in
-// the order in which they arrived. Stdout and Stderr must be nil.
+// the order in which they arrived. Stdout and Stderr must be nil. The order between the two
+// streams is the daemon's, which reads two pipes.
 func (c *Cmd) CombinedOutput(ctx context.Context) ([]byte, error) {
 	if c.Stdout != nil || c.Stderr != nil {
 		return nil, errors.New("command: Stdout or Stderr is set")

@@ -16,7 +16,7 @@ import (
 // The file gets its name only when it is complete and its SHA-256 is right. Whatever the
 // artifact's path is, Save changes nothing outside dir: it follows neither ".." nor links.
 // The bytes are also written to others as they arrive; an error of one of these ends the
-// download.
+// download. If Save fails, no file of the download stays, but directories that it made do.
 func (c *Client) Save(ctx context.Context, id string, a *pb.Artifact, dir *os.Root, others ...io.Writer) error {
 	name := a.GetPath()
 	if raw := a.GetRawPath(); len(raw) > 0 {

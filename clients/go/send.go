@@ -16,7 +16,8 @@ const stdinBytes = 32 << 10
 
 type interactiveStream = grpc.BidiStreamingClient[pb.ExecuteInteractiveRequest, pb.ExecutionEvent]
 
-// sendCall sends the start message and then the files, in the order that the API requires.
+// sendCall sends the start message and then the files, in the order that the API requires. It
+// returns io.EOF if the daemon has ended the stream; Recv then returns the reason.
 func sendCall(s interactiveStream, c *call) error {
 	start := &pb.ExecuteInteractiveRequest_Start{Start: c.request}
 	if err := s.Send(&pb.ExecuteInteractiveRequest{Message: start}); err != nil {
@@ -54,7 +55,8 @@ func (p *pump) feed(o *opened, r io.Reader) {
 	}
 }
 
-// run reads until the end of r, or until the stream accepts no more.
+// run reads until the end of r, or until the stream accepts no more. It does not know when the
+// program ends: a Read may block beyond that time.
 func (p *pump) run(s interactiveStream, r io.Reader) {
 	for {
 		data := make([]byte, stdinBytes)

@@ -65,7 +65,8 @@ type lifetime struct {
 	end context.CancelCauseFunc
 }
 
-// newLifetime returns a context with the values of ctx that does not end with ctx.
+// newLifetime returns a context with the values of ctx that does not end with ctx. end must be
+// called, or its streams stay open.
 func newLifetime(ctx context.Context) lifetime {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	return lifetime{life, end}
@@ -113,7 +114,7 @@ func (c *Client) open(ctx context.Context, life lifetime, call *call) (*opened, 
 }
 
 // openOnce sends the call and waits for the header. reached reports whether anything may
-// have reached a daemon.
+// have reached a daemon. The stream ends with life, or with ctx until the header is there.
 func (c *Client) openOnce(ctx context.Context, life lifetime, call *call) (_ *opened, reached bool, err error) {
 	streamCtx, end := context.WithCancelCause(life)
 	stop := context.AfterFunc(ctx, func() { end(ctx.Err()) })
