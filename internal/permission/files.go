@@ -28,8 +28,8 @@ func (g Grant) RefusesFile(dir, name string) string {
 		return "files in .git can make git run any command, and the skill's allowed-tools limits which commands may run: " +
 			"send a bundle or an archive that a script of the skill unpacks"
 	}
-	if slices.Contains(startFiles, path.Base(name)) {
-		return "R and Octave run a file of this name when they start, and the skill's allowed-tools limits which code may run: give it another name"
+	if program := startFiles[path.Base(name)]; program != "" {
+		return program + " runs code that a file of this name has or names, and the skill's allowed-tools limits which code may run: give it another name"
 	}
 	if strings.HasPrefix(name, "scripts/") && g.skill.Has("scripts") {
 		return "scripts/ holds the skill's scripts, and its allowed-tools limits which code may run: put the file into another folder"
@@ -82,9 +82,13 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 	return file, !strings.HasPrefix(name, "/") && file != ".." && !strings.HasPrefix(file, "../")
 }
 
-// startFiles are files that R and Octave run when they start in their folder, whatever
-// script they are given; see Startup(R) and octave(1).
-var startFiles = strings.Fields(".Rprofile .Renviron .octaverc")
+// startFiles have the programs that run a file of their folder, or what it names, whatever their
+// arguments are: Startup(R), octave(1), latexmk(1). javac's class path is its folder if no option says
+// otherwise, and it runs the processors and plugins that these files of META-INF/services name: javac(1).
+var startFiles = map[string]string{
+	".Rprofile": "R", ".Renviron": "R", ".octaverc": "Octave", "latexmkrc": "latexmk", ".latexmkrc": "latexmk",
+	"javax.annotation.processing.Processor": "javac", "com.sun.source.util.Plugin": "javac",
+}
 
 // codeSuffixes are the suffixes of files that a program loads as code from its script's
 // folder or from its working directory. The list errs on the long side: a refused name costs the
@@ -118,6 +122,9 @@ func checkWrite(name string) error {
 	}
 	if ownedByGit(name) {
 		return fmt.Errorf("files in .git can make git run any command")
+	}
+	if program := startFiles[path.Base(name)]; program != "" {
+		return fmt.Errorf("%s runs code that a file of this name has or names", program)
 	}
 	return nil
 }

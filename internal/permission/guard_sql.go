@@ -113,8 +113,32 @@ var mysqlFiles = options{source: "mysql(1); gtfobins/mysql", valued: "DhPpuSe", 
 
 var mysqlRuns = regexp.MustCompile(`(?i)\\[!.PTe]|(^|;|\n)\s*(system|source|pager|tee|edit)\b`)
 
+// mysqlPrefix matches what mysql takes off an option that it does not know. skip and disable in front
+// of the name turn an option off.
+var mysqlPrefix = regexp.MustCompile(`^((skip|disable|enable|maximum|loose|autoset)-)*(enable|maximum|loose|autoset)-`)
+
+// mysqlOption returns a word with the name that mysql takes it for: "Program Option Modifiers" and
+// "Using Options on the Command Line" in MySQL's manual.
+func mysqlOption(arg string) string {
+	name, value, attached := strings.Cut(arg, "=")
+	name, long := strings.CutPrefix(name, "--")
+	if !long {
+		return arg
+	}
+	name = "--" + mysqlPrefix.ReplaceAllString(strings.ReplaceAll(name, "_", "-"), "")
+	if attached {
+		name += "=" + value
+	}
+	return name
+}
+
 // mysqlDanger looks at the commands of mysql: system and \! run a program.
 func mysqlDanger(args []string, fixed int) string {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = mysqlOption(arg)
+	}
+	args = words
 	if reason := mysqlFiles.danger(args, 1, fixed); reason != "" {
 		return reason
 	}

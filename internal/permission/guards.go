@@ -59,6 +59,7 @@ var languages = map[string]func(args []string, fixed int) string{
 	"tar": tarDanger, "gtar": tarDanger, "bsdtar": tarDanger,
 	"sqlite3": sqliteDanger, "psql": psqlDanger, "mysql": mysqlDanger, "mariadb": mysqlDanger,
 	"exiftool": exiftoolDanger,
+	"javac":    javacDanger,
 }
 
 // danger says what in args a wildcard must not cover, or "". The first fixed
@@ -173,6 +174,26 @@ func (o options) find(arg string) (hit *form, value string, attached bool) {
 		}
 	}
 	return nil, "", false
+}
+
+// javacOptions load code into the compiler, javac(1).
+var javacOptions = options{source: "javac(1)", forms: []form{
+	{begin: "-J"}, {exact: "processor"}, {exact: "processorpath"}, {exact: "processor-path"}, {exact: "processor-module-path"}, {begin: "-Xplugin"}, {begin: "@"},
+}}
+
+// javacClassPath has libraries. javac runs the annotation processors in them.
+var javacClassPath = options{source: "javac(1)", forms: []form{{exact: "cp"}, {exact: "classpath"}, {exact: "class-path"}}}
+
+// javacDanger allows a class path if no annotation processor runs.
+func javacDanger(args []string, fixed int) string {
+	others := func(arg string) bool { return strings.HasPrefix(arg, "-proc:") && arg != "-proc:none" }
+	if slices.Contains(args, "-proc:none") && !slices.ContainsFunc(args, others) {
+		return javacOptions.danger(args, 1, fixed)
+	}
+	if reason := javacClassPath.danger(args, 1, fixed); reason != "" {
+		return reason + ": with -proc:none it loads no code from there"
+	}
+	return javacOptions.danger(args, 1, fixed)
 }
 
 // tarOptions: tar(1); gtfobins/tar.

@@ -46,6 +46,9 @@ var guards = map[string]options{
 	"nm":     binutils,
 	"ranlib": binutils,
 	"ld":     {source: "ld(1)", cross: true, forms: []form{{exact: "plugin"}, {begin: "@"}}},
+	"rustc":  {source: "rustc(1), The rustc book", valued: "loAWDF", forms: rustcForms},
+	"nvcc":   {source: "nvcc --help", forms: nvccForms},
+	"ghc":    {source: "ghc(1), GHC User's Guide", forms: ghcForms},
 	"npm":    packagers,
 	"pnpm":   packagers,
 	"yarn":   packagers,
@@ -95,7 +98,23 @@ var (
 		{exact: "fuse-ld", runs: isFile}, {exact: "gcc-toolchain"}, {exact: "gcc-install-dir"}, {exact: "gcc-triple"}, {begin: "-ccc-"},
 		{exact: "cuda-path"}, {exact: "ptxas-path"}, {exact: "rocm-path"}, {exact: "hip-path"},
 	}}
-	binutils    = options{source: "ar(1), nm(1)", cross: true, forms: []form{{long: "plugin"}, {begin: "@"}}}
+	binutils = options{source: "ar(1), nm(1)", cross: true, forms: []form{{long: "plugin"}, {begin: "@"}}}
+	// rustc takes code from libraries: a library may be a procedural macro. The linker comes first
+	// from the directory of --sysroot, and a target's file names its linker.
+	rustcForms = []form{
+		{short: 'C', long: "codegen", runs: rustcRuns}, {short: 'Z'}, {short: 'L'}, {long: "extern"}, {long: "sysroot"}, {long: "target", runs: isTargetFile}, {begin: "@"},
+	}
+	nvccForms = []form{
+		{begin: "-ccbin"}, {exact: "compiler-bindir"}, {exact: "arbin"}, {exact: "archiver-binary"}, {exact: "optf"}, {exact: "options-file"}, {begin: "@"},
+		{exact: "run", flag: true}, {begin: "-forward-unknown"}, {begin: "--forward-unknown"},
+		{exact: "Xcompiler", runs: hostCompilerRuns}, {exact: "compiler-options", runs: hostCompilerRuns}, {exact: "Xlinker", runs: isPlugin}, {exact: "linker-options", runs: isPlugin},
+	}
+	// -opt passes options to the C compiler, the linker and others. -B is the directory of the file that
+	// names them.
+	ghcForms = []form{
+		{begin: "-pgm"}, {exact: "F", flag: true}, {begin: "-fplugin"}, {exact: "frontend"}, {begin: "-opt"}, {begin: "-B"}, {begin: "@"},
+		{exact: "e"}, {exact: "run"}, {exact: "interactive", flag: true},
+	}
 	packagers   = options{source: "npm help config", forms: []form{{long: "script-shell"}, {long: "node-options"}, {long: "userconfig"}, {begin: "--globalc"}}}
 	makers      = options{source: "make(1); gtfobins/make", valued: "CfIjloW", forms: []form{{short: 'E', long: "eval"}}}
 	typesetters = options{source: "pdftex(1), luatex(1); gtfobins/pdflatex", forms: []form{
@@ -150,6 +169,17 @@ func isGhostscriptPipe(value string) bool { return isPipe(strings.TrimLeft(value
 func isPlugin(value string) bool {
 	return strings.Contains(value, "plugin") || strings.Contains(value, "@") || strings.Contains(value, "-load")
 }
+
+// rustcRuns matches the code generation options of rustc that choose the linker, give it options
+// or give options to LLVM. rustc takes _ for -.
+var rustcRuns = regexp.MustCompile(`^(linker|link[-_]arg|llvm[-_]args)`).MatchString
+
+// isTargetFile reports whether a target of rustc is a file that describes it.
+func isTargetFile(value string) bool { return strings.HasSuffix(value, ".json") }
+
+// hostCompilerRuns matches the options that nvcc passes to gcc or clang, separated by commas or
+// blanks, if they run another program: see compilers.
+var hostCompilerRuns = regexp.MustCompile(`plugin|@|-load|(^|[,\s'"])--?(B|prefix|wrapper|specs|fuse-ld|ld-path|config|Xclang|gcc-toolchain|gcc-install-dir|ccc)`).MatchString
 
 // goToolRuns matches the options in go's -ldflags that name a linker, and files with more
 // options: go tool link -help.
