@@ -23,6 +23,8 @@ import (
 // The life of a value: defaultConfig, then the file over it (decode), then resolve for the
 // values that follow from others, then validate.
 type config struct {
+	// An empty address: the daemon does not listen there. No client is asked for credentials: a
+	// Unix socket admits by its mode, TCP by its loopback address.
 	Listen struct {
 		Unix     string   `yaml:"unix"`
 		UnixMode fileMode `yaml:"unix_mode"`
@@ -30,6 +32,7 @@ type config struct {
 		MCPUnix  string   `yaml:"mcp_unix"`
 		MCPTCP   string   `yaml:"mcp_tcp"`
 	} `yaml:"listen"`
+	// Only one daemon at a time uses StateDir (lockState). RunDir has mount points only.
 	StateDir string   `yaml:"state_dir"`
 	RunDir   string   `yaml:"run_dir"`
 	Skills   []string `yaml:"skills"`
@@ -39,53 +42,69 @@ type config struct {
 	// Images maps names to root file systems. Runtimes maps languages to these names.
 	Images   map[string]imageConfig `yaml:"images"`
 	Runtimes map[string]string      `yaml:"runtimes"`
-	Pull     struct {
+	// For the images at a start. WallTime is for all together, the others for each image.
+	Pull struct {
 		WallTime duration `yaml:"wall_time"`
 		Bytes    size     `yaml:"bytes"`
 		Files    int      `yaml:"files"`
 	} `yaml:"pull"`
+	// As /proc/self/cgroup spells paths. Empty: the daemon's own cgroup.
 	CgroupParent string `yaml:"cgroup_parent"`
-	IDs          struct {
+	// A range of user and group ids of this machine. See checkIDs for its size.
+	IDs struct {
 		First uint32 `yaml:"first"`
 		Count uint32 `yaml:"count"`
 	} `yaml:"ids"`
+	// Names of boundaries, as --doctor prints them.
 	Boundaries struct {
 		AllowMissing []string `yaml:"allow_missing"`
 	} `yaml:"boundaries"`
+	// A request gets Default if neither it nor the skill sets a limit, and never more than Max.
+	// CommandWallTime is the default wall time of command lines.
 	Limits struct {
 		Default         limits   `yaml:"default"`
 		CommandWallTime duration `yaml:"command_wall_time"`
 		Max             limits   `yaml:"max"`
 	} `yaml:"limits"`
+	// Numbers of executions. Reserved slots are in addition to Running, for callers that run
+	// nothing.
 	Concurrency struct {
 		Running      int      `yaml:"running"`
 		Reserved     int      `yaml:"reserved"`
 		Queued       int      `yaml:"queued"`
 		QueueTimeout duration `yaml:"queue_timeout"`
 	} `yaml:"concurrency"`
+	// How many the daemon keeps ready, and the way to make sandboxes.
 	Prepared struct {
 		Zygote         bool `yaml:"zygote"`
 		Sandboxes      int  `yaml:"sandboxes"`
 		PythonZygotes  int  `yaml:"python_zygotes"`
 		PythonFastExit bool `yaml:"python_fast_exit"`
 	} `yaml:"prepared"`
+	// Grace and CancelGrace are the time between SIGTERM and SIGKILL; Drain limits the end of the
+	// daemon; Keepalive is the longest silence on a stream.
 	Grace       duration `yaml:"grace"`
 	CancelGrace duration `yaml:"cancel_grace"`
 	Drain       duration `yaml:"drain"`
 	Keepalive   duration `yaml:"keepalive"`
-	Artifacts   struct {
+	// For one execution; FileBytes for one file of it.
+	Artifacts struct {
 		Files      int  `yaml:"files"`
 		FileBytes  size `yaml:"file_bytes"`
 		TotalBytes size `yaml:"total_bytes"`
 	} `yaml:"artifacts"`
+	// For all ended executions together. The oldest go first.
 	Retention struct {
 		Age   duration `yaml:"age"`
 		Bytes size     `yaml:"bytes"`
 	} `yaml:"retention"`
+	// For one skill. A larger one is not loaded.
 	Snapshots struct {
 		Files int  `yaml:"files"`
 		Bytes size `yaml:"bytes"`
 	} `yaml:"snapshots"`
+	// Index is a URL and may have a password in it; it must not be logged. Bytes is for all
+	// environments, WallTime and Memory are for one build.
 	Environments struct {
 		Index    string   `yaml:"index"`
 		Wheels   string   `yaml:"wheels"`
@@ -94,6 +113,7 @@ type config struct {
 		WallTime duration `yaml:"wall_time"`
 		Memory   size     `yaml:"memory"`
 	} `yaml:"environments"`
+	// MessageBytes is for one message, RequestBytes for all requests that the daemon holds.
 	MessageBytes size `yaml:"message_bytes"`
 	RequestBytes size `yaml:"request_bytes"` // 0: a share of the daemon's memory limit
 	Audit        struct {
@@ -157,6 +177,8 @@ func defaultConfig() config {
 	c.Images = map[string]imageConfig{}
 	c.Runtimes = map[string]string{defaultRuntime: hostRuntime}
 	c.Pull.WallTime, c.Pull.Bytes, c.Pull.Files = duration(10*time.Minute), image.DefaultBytes, image.DefaultFiles
+	// Above the ids of accounts, and far above the first ranges that useradd(8) gives to users,
+	// which begin at 100000 (subuid(5)).
 	c.IDs.First, c.IDs.Count = 1<<28, 65536
 	c.Boundaries.AllowMissing = []string{}
 	b := executor.StandardBounds()

@@ -64,6 +64,7 @@ type daemon struct {
 // embedded Python.
 func serve(c config, bundle string) error {
 	log := newLogger(c, os.Stderr)
+	// No signal ends ctx: wait needs it during the drain. It ends when the executions have ended.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	limitHeap(log)
@@ -76,6 +77,7 @@ func serve(c config, bundle string) error {
 	if err != nil {
 		return err
 	}
+	// From here on clients can connect; their calls wait in the sockets until Serve runs.
 	listeners, err := listen(c)
 	if err != nil {
 		return errors.Join(err, d.close())
@@ -127,6 +129,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 			err = errors.Join(err, d.close())
 		}
 	}()
+	// Images come before the host, since the host mounts their directories as root file systems.
 	if d.images, err = openImages(ctx, c, log); err != nil {
 		return d, err
 	}
@@ -152,6 +155,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
+	// The built-in skill comes first in Roots. It runs the code of tool calls that name no skill.
 	builtIn, err := toolview.WriteBuiltIn(filepath.Join(c.StateDir, "builtin"))
 	if err != nil {
 		return d, err
@@ -174,6 +178,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err := d.routeRuntimes(ctx); err != nil {
 		return d, err
 	}
+	// One policy for both: CheckCommand of the server must answer as the executor decides.
 	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
 	d.executor, err = executor.New(ctx, executor.Config{
 		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(), Missing: d.missing,
@@ -197,6 +202,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
+	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: ingress.Identify, Explain: d.server.Explain,
 		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: d.server.Hold, Log: log,
@@ -205,7 +211,8 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 }
 
 // wait returns after a drain, which SIGTERM, SIGINT or a failed listener begins. A second
-// signal exits at once, and the kernel kills the sandboxes with the daemon.
+// signal exits at once, and the kernel kills the sandboxes with the daemon. Its exit does not run
+// close: the next start clears the rest (sandbox.Open, record.Open).
 func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-chan error) error {
 	var err error
 	for draining := false; !draining; {
@@ -234,6 +241,7 @@ func (d *daemon) wait(ctx context.Context, signals <-chan os.Signal, failed <-ch
 	}()
 	patience, cancel := context.WithTimeout(ctx, time.Duration(d.config.Drain))
 	defer cancel()
+	// Takes hardly longer than drain and cancel_grace together.
 	d.executor.Drain(patience)
 	// All executions have ended. Clients get some time to read the outcomes.
 	readers, cancel := context.WithTimeout(ctx, readerPatience)
@@ -288,6 +296,7 @@ func (d *daemon) sweepRecords(ctx context.Context) {
 // images. It may be called when start has failed half-way.
 func (d *daemon) close() error {
 	var errs []error
+	// A build waits for its sandbox, so it must end before the host does.
 	if d.environments != nil {
 		d.environments.Close()
 	}
@@ -342,6 +351,7 @@ func lockState(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
+// newLogger writes lines to w, which is standard error: systemd keeps them with the unit.
 func newLogger(c config, w io.Writer) *slog.Logger {
 	o := &slog.HandlerOptions{Level: c.Log.Level}
 	if c.Log.Format == "json" {

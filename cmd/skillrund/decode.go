@@ -37,6 +37,7 @@ func (f *problems) decode(data []byte, c *config) {
 // a value is an empty list. Structs and maps are walked here, for the names and lines of their
 // keys; yaml.v3 decodes the rest.
 func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
+	// An anchor's content may be used in several places, each with its own key.
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -70,7 +71,8 @@ func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
 	}
 }
 
-// field reads the value of one key of a struct.
+// field reads the value of one key of a struct. The name of a key is the yaml tag of the field.
+// An unknown key is a mistake: a misspelled limit would otherwise have no effect and no message.
 func (f *problems) field(key, name string, at, value *yaml.Node, out reflect.Value) {
 	var names []string
 	for i := range out.NumField() {
@@ -129,7 +131,7 @@ func shown(node *yaml.Node) string {
 	return fmt.Sprintf("%.80q", node.Value)
 }
 
-// wanted says which values v's type accepts.
+// wanted says which values v's type accepts. Its text follows "is not" in the message.
 func wanted(v any) string {
 	switch v := v.(type) {
 	case interface{ wants() string }:
@@ -147,7 +149,8 @@ func wanted(v any) string {
 	return "a text"
 }
 
-// closest returns the name that is at most two edits away from a misspelled one.
+// closest returns the name that is at most two edits away from a misspelled one. It returns "" if
+// none is that close.
 func closest(word string, names []string) string {
 	best, at := "", 3
 	for _, name := range names {

@@ -12,6 +12,7 @@ import (
 
 // environments returns the configuration of the store of prepared environments. Without
 // the embedded Python the daemon has no pip and can build no environment. Pip stays empty then.
+// The index may have credentials in its URL, which stay in the daemon.
 func (c *config) environments(host *sandbox.Host, python *runtime.Installation, log *slog.Logger) environment.Config {
 	e := environment.Config{
 		Dir: filepath.Join(c.StateDir, "environments"), Host: host, Rootfs: "/",

@@ -19,7 +19,7 @@ import (
 )
 
 // An imageConfig describes a root file system for sandboxes: a directory (Rootfs) or an
-// image (Image), not both.
+// image (Image), not both. Credentials applies to Image only. Its zero value means anonymous.
 type imageConfig struct {
 	Rootfs      string            `yaml:"rootfs"`
 	Image       string            `yaml:"image"`
@@ -32,6 +32,7 @@ const (
 	defaultRuntime = "default" // a key: all languages that have no key
 )
 
+// Names appear in the log and in GetCapabilities.
 var validImageName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // maxImages bounds how many root file systems a daemon mounts.
@@ -99,7 +100,8 @@ func (c *config) checkRootfs(key, dir string, bad badFunc) {
 	}
 }
 
-// usedImages returns the sorted names of the images that runtimes refers to.
+// usedImages returns the sorted names of the images that runtimes refers to. Only these are
+// pulled and mounted: an image that no language uses costs nothing.
 func (c *config) usedImages() []string {
 	var names []string
 	for _, name := range c.Runtimes {
@@ -111,14 +113,16 @@ func (c *config) usedImages() []string {
 	return names
 }
 
-// images holds the root file systems that runtimes refers to, without the host's.
+// images holds the root file systems that runtimes refers to, without the host's. The order of
+// used is the order of their names, in every start.
 type images struct {
 	store *image.Store
 	used  []runtime.Image
 }
 
 // openImages pulls the images that are not in the store yet. Executions never wait for a
-// pull.
+// pull. All pulls together have the time of pull.wall_time. At the end it removes the images in
+// the store that are not used any longer (Settle).
 func openImages(ctx context.Context, c config, log *slog.Logger) (_ images, err error) {
 	var all images
 	used := c.usedImages()
@@ -196,6 +200,7 @@ func (d *daemon) routeRuntimes(ctx context.Context) error {
 		sets[i.Name] = set
 	}
 	by := map[string]*runtime.Set{}
+	// validate has made sure that every name is in sets and that there is a default.
 	for what, name := range d.config.Runtimes {
 		if what != defaultRuntime {
 			by[what] = sets[name]
@@ -227,7 +232,8 @@ func (d *daemon) runtimesIn(ctx context.Context, i runtime.Image) (*runtime.Set,
 	return set.WithoutEmbedded("the embedded Python does not run in the image: the image lacks glibc"), nil
 }
 
-// Limits of a program of an image that is asked for its version.
+// Limits of a program of an image that is asked for its version. They are generous: an
+// interpreter prints its version in well under a second.
 const (
 	askWall      = 10 * time.Second
 	askMemory    = 256 << 20
@@ -263,7 +269,8 @@ func askIn(host *sandbox.Host, name string) runtime.Asker {
 	}
 }
 
-// A begin keeps the first askBytes bytes and discards the rest.
+// A begin keeps the first askBytes bytes and discards the rest. A program of an image is not
+// trusted; it may print without end until askWall.
 type begin struct {
 	mu    sync.Mutex
 	bytes []byte

@@ -21,6 +21,7 @@ import (
 // nothing. It does not check whether another daemon runs, and it does not probe the boundaries
 // of sandboxes, as --doctor does. bundle is the path of skillrun-python.
 func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
+	// A folder that appears later is found by the watch.
 	for i, dir := range c.Skills {
 		// The default folder may be missing: no operator wrote it.
 		if defaults := defaultConfig().Skills; i < len(defaults) && dir == defaults[i] {
@@ -90,6 +91,7 @@ func readableDir(dir string) error {
 // writableDir returns nil if the daemon can write to dir or create it, else the reason.
 func writableDir(dir string) error {
 	info, err := os.Stat(dir)
+	// The nearest directory that exists decides whether the rest can be made.
 	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 		info, err = os.Stat(dir)

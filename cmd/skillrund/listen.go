@@ -17,7 +17,8 @@ type listeners struct{ grpc, mcp []net.Listener }
 
 func (l listeners) all() []net.Listener { return slices.Concat(l.grpc, l.mcp) }
 
-// listen opens every configured listener. If one fails, it closes the open ones.
+// listen opens every configured listener. If one fails, it closes the open ones. The caller
+// closes the result; gRPC and MCP close the listeners that they serve.
 func listen(c config) (open listeners, err error) {
 	defer func() {
 		if err != nil {
@@ -76,6 +77,8 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	case info.Mode().Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("%s: exists and is not a socket; remove it or choose another path", path)
 	default:
+		// A socket without a listener refuses connections, ECONNREFUSED (connect(2)). It stays as
+		// a file after the end of its daemon.
 		if c, err := net.Dial("unix", path); err == nil {
 			c.Close()
 			return nil, fmt.Errorf("%s: another daemon answers there; stop it or choose another path", path)

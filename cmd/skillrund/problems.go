@@ -15,6 +15,7 @@ type problem struct {
 	text string
 }
 
+// String has the parts in the order of a compiler's message: place, key, text.
 func (p problem) String() string {
 	var b strings.Builder
 	if p.line > 0 {
@@ -32,6 +33,7 @@ type configError struct {
 	problems []problem
 }
 
+// Error lists all problems, one on a line if there are several.
 func (e *configError) Error() string {
 	head := strings.TrimSpace("config " + e.path)
 	if len(e.problems) == 1 {
@@ -67,6 +69,7 @@ func (f *problems) bad(key, format string, args ...any) {
 // lineOf returns the line of a key, or the line of its parent if the file does not have the
 // key.
 func (f *problems) lineOf(key string) int {
+	// The parent of "images.a.rootfs" is "images.a", and of "skills[2]" it is "skills".
 	for key != "" {
 		if line := f.lines[key]; line > 0 {
 			return line

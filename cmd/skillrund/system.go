@@ -13,7 +13,7 @@ import (
 	"github.com/skillrun/skillrun/internal/server"
 )
 
-// version is set by the linker.
+// version is set by the linker. The Makefile passes it by -ldflags -X.
 var version string
 
 // buildVersion returns the version that the linker set, else the version of the module.
@@ -21,6 +21,7 @@ func buildVersion() string {
 	if version != "" {
 		return version
 	}
+	// A build by go install has only this one.
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}

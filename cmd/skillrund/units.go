@@ -36,7 +36,8 @@ func (d duration) String() string { return time.Duration(d).String() }
 // it after UnmarshalYAML has failed.
 func (duration) wants() string { return "a duration; write 30s, 1m30s or 250ms" }
 
-// number formats an int for a message.
+// number formats an int for a message. The table of checkRanges needs a String method for each
+// value.
 type number int
 
 func (n number) String() string { return strconv.Itoa(int(n)) }
@@ -96,6 +97,8 @@ func (cpus) wants() string { return "a number of processors; write 0.01 or more,
 type fileMode fs.FileMode
 
 func (m *fileMode) UnmarshalYAML(node *yaml.Node) error {
+	// YAML 1.1 writes octal as 0660 and YAML 1.2 as 0o660; both mean the same here. The 9 is the
+	// number of bits.
 	v, err := strconv.ParseUint(strings.TrimPrefix(node.Value, "0o"), 8, 9)
 	if err != nil {
 		return err

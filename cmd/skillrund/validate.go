@@ -16,7 +16,7 @@ import (
 )
 
 // A badFunc reports one mistake: the key, then a text with the value and what would be
-// right.
+// right. It may drop the mistake: see problems.bad.
 type badFunc func(key, format string, args ...any)
 
 // maxSocketPath is the length of sun_path without its NUL, unix(7).
@@ -118,6 +118,7 @@ func loopback(address string) error {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Errorf("%q is not a port; write an address %s", port, example)
 	}
+	// Other names are refused: the address of a name can change after the check.
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return fmt.Errorf("%q is reachable from other machines, and TCP asks for no credentials; write a loopback address %s", host, example)
 	}
@@ -262,6 +263,7 @@ func (c *config) checkLimits(bad badFunc) {
 			bad(def, "%s is above %s, %s; lower it or raise the maximum", f.value, top, f.ceiling)
 		}
 	}
+	// Outside of the table, since 0 means no limit for both.
 	if most.CPUs > 0 && l.CPUs > most.CPUs {
 		bad("limits.default.cpus", "%s is above limits.max.cpus, %s; lower it or raise the maximum", l.CPUs, most.CPUs)
 	}
