@@ -43,6 +43,7 @@ var severityNumbers = map[manifest.Severity]pb.Severity{
 // For the filters of List.
 var endWords, stateWords = inverse(endNumbers), inverse(stateNumbers)
 
+// inverse returns the map from values to keys. The values are different.
 func inverse[K, V comparable](m map[K]V) map[V]K {
 	out := make(map[V]K, len(m))
 	for k, v := range m {
@@ -83,6 +84,7 @@ func newSignal(name string) (syscall.Signal, error) {
 	return 0, invalid("signal", "%q is not a signal that can be sent; choose one of %s", clip(name, maxStatusField), signalNames())
 }
 
+// signalNames is the list for an error, in the order of signals.
 func signalNames() string {
 	var names []string
 	for _, sig := range signals {

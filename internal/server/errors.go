@@ -21,10 +21,12 @@ import (
 
 // Waits that a refused caller is told, in google.rpc.RetryInfo.
 const (
+	// A daemon that restarts is back within a second.
 	retryDraining = time.Second
-	retryFull     = 10 * time.Second
-	retryQueue    = time.Second
-	retryBusy     = time.Second
+	// Memory, disks and builds do not become free within a second.
+	retryFull  = 10 * time.Second
+	retryQueue = time.Second
+	retryBusy  = time.Second
 )
 
 // A verdict is the answer to an error: code, text and details. The contract lists every reason
@@ -43,7 +45,8 @@ type verdict struct {
 // A row gives the verdict on one kind of error.
 type row func(error) (verdict, bool)
 
-// The errors below are this package's own. Each has its row in the table.
+// The errors below are this package's own. Each has its row in the table. Their numbers are bytes
+// and sequences; the sums are SHA-256 in hexadecimal.
 type (
 	unidentifiedError  struct{ err error }
 	unknownMethodError struct{ method string }
@@ -92,6 +95,7 @@ var table = []row{
 	typed(func(*unknownMethodError) verdict {
 		return verdict{code: codes.Unimplemented, reason: "UNKNOWN_METHOD"}
 	}),
+	// A message that the codec could not decode.
 	typed(func(*messageError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "MALFORMED_MESSAGE", field: "request"} // the decoder doesn't say which
 	}),
@@ -225,6 +229,7 @@ var table = []row{
 			metadata: map[string]string{"requirement": e.Text, "file": e.File, "line": strconv.Itoa(e.Line)}}
 	}),
 	sentinel(executor.ErrNoPackageSource, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
+	// Both mean the same to a caller: an operator must configure how packages are installed.
 	sentinel(executor.ErrNoPip, verdict{code: codes.FailedPrecondition, reason: "NO_PACKAGE_SOURCE"}),
 	typed(func(e *executor.IndexError) verdict {
 		return verdict{code: codes.Unavailable, reason: "PACKAGE_INDEX_UNAVAILABLE", metadata: map[string]string{"index": e.Index}}
@@ -308,7 +313,7 @@ func pathVerdict(e *snapshot.PathError) verdict {
 }
 
 // A fieldError says in which field of a request the cause of err is, where the
-// table can't know.
+// table can't know. The words of the error are not changed.
 type fieldError struct {
 	field string
 	err   error
@@ -317,7 +322,8 @@ type fieldError struct {
 func (e *fieldError) Error() string { return e.err.Error() }
 func (e *fieldError) Unwrap() error { return e.err }
 
-// classify looks an error up. False means that it is ours.
+// classify looks an error up. False means that it is ours. An error without a row is answered
+// with INTERNAL and logged.
 func classify(err error) (verdict, bool) {
 	for _, r := range table {
 		v, ok := r(err)

@@ -48,11 +48,13 @@ func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (e
 		return r, invalid("on_disconnect", "%d has no meaning", m.GetOnDisconnect())
 	}
 	switch in := m.GetStdin().(type) {
+	// Neither is set for an empty standard input, and in a call that streams it.
 	case *pb.ExecuteRequest_StdinBytes:
 		r.Stdin.Bytes = in.StdinBytes
 	case *pb.ExecuteRequest_JsonArguments:
 		r.Stdin.JSON = &in.JsonArguments
 	}
+	// From here on only the type Secret has the values, so a log line can't show them.
 	r.SecretEnv = make(map[string]executor.Secret, len(m.GetSecretEnv()))
 	for name, value := range m.GetSecretEnv() {
 		r.SecretEnv[name] = executor.Secret(value)

@@ -57,6 +57,7 @@ func fromSkill(sk *skill.Skill) (*pb.Skill, error) {
 			return nil, fmt.Errorf("skill %s: unknown fields: %w", sk.Name, err)
 		}
 	}
+	// The lists share the rest of the message's size, in this order.
 	room := maxAnswerBytes - proto.Size(m)
 	m.Scripts = fitting(&room, sk.Scripts, func(s snapshot.Script) *pb.Script {
 		return &pb.Script{Path: text(s.Path), Language: s.Language, Description: text(s.Description)}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 )
 
+// runSkillScriptTool is ExecuteScript for a model: the same result, with output of at most
+// MaxToolOutput bytes for each stream.
 var runSkillScriptTool = row{
 	Tool: Tool{
 		Name: "run_skill_script",
@@ -64,6 +66,8 @@ var runSkillScriptTool = row{
 	},
 }
 
+// bashTool is ExecuteCommand for a model. Models know a tool of this name, so they need no
+// explanation of its argument.
 var bashTool = row{
 	Tool: Tool{
 		Name: "bash",

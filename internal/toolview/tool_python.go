@@ -64,6 +64,8 @@ var runPythonScriptTool = row{
 	},
 }
 
+// runPythonTool has the published name, arguments and text. Its result is a text and not an
+// object, so it has no output schema.
 var runPythonTool = row{
 	Tool: Tool{
 		Name: "RunPython",

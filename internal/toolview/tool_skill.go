@@ -20,11 +20,13 @@ const (
 	MaxReadBytes     = 1 << 20
 )
 
-// say returns the result of a failed call.
+// say returns the result of a failed call. The text is for a model.
 func say(format string, args ...any) Result {
 	return Result{Content: fmt.Sprintf(format, args...), IsError: true}
 }
 
+// listSkillsTool leaves out skills with disable-model-invocation. Calls with their names still
+// work.
 var listSkillsTool = row{
 	Tool: Tool{
 		Name:        "list_skills",
@@ -58,6 +60,7 @@ var listSkillsTool = row{
 			Skills  []summary `json:"skills"`
 			LeftOut int       `json:"left_out,omitempty"`
 		}{Skills: []summary{}}
+		// Once a skill does not fit, later ones are left out too, even small ones.
 		room := MaxListedText
 		for _, sk := range v.skills.List() {
 			if sk.Manifest.DisableModelInvocation {
@@ -74,6 +77,8 @@ var listSkillsTool = row{
 	},
 }
 
+// activateSkillTool returns the text that an agent would add to its conversation, and the same
+// facts as an object. It runs nothing.
 var activateSkillTool = row{
 	Tool: Tool{
 		Name:        "activate_skill",
