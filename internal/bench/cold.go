@@ -16,11 +16,10 @@ const (
 	noZygoteConfig = "prepared: {zygote: false, sandboxes: 0, python_zygotes: 0}\n"
 )
 
-// cold times three daemons: one without prewarming, one without a zygote, and one that has
-// no prewarmed sandbox for the requested program. For comparison it times runc with the
-// same boundaries, and the program alone.
-// Each daemon is started, measured and stopped before the next one, so that only one of them
-// runs.
+// cold times three daemons: one without prewarming, one without a zygote, and one that has no
+// prewarmed sandbox for the requested program. For comparison it times runc with the same
+// boundaries, and the program alone. Each daemon is started, measured and stopped before the next
+// one, so that only one of them runs.
 func cold(r *run, rows rowSet) error {
 	all := []coldDaemon{
 		{"cold", coldConfig, trueProgram, []coldRow{{"cold-true-p50", "cold-true-bare-p50", 100, 0}, {"cold-true-idle300-p50", "", 40, r.scale.idle[1]}}},

@@ -31,9 +31,8 @@ const (
 	logTail = 2000
 )
 
-// A daemon is a skillrund that the benchmark has started, with a client.
-// stop must be called for each one, also after an error. r.close does it for the standard
-// one.
+// A daemon is a skillrund that the benchmark has started, with a client. stop must be called for
+// each one, also after an error. r.close does it for the standard one.
 type daemon struct {
 	dir    string // has the configuration, state, skills, socket and log
 	cmd    *exec.Cmd
@@ -63,9 +62,8 @@ func (r *run) startNew(name, more string) (*daemon, error) {
 	return r.start(dir)
 }
 
-// prepare creates a daemon's directory.
-// The directories have mode 0711, because the ids of sandboxes must reach files beneath
-// them.
+// prepare creates a daemon's directory. The directories have mode 0711, because the ids of
+// sandboxes must reach files beneath them.
 func (r *run) prepare(name, more string) (string, error) {
 	r.daemons++
 	dir := filepath.Join(r.dir, fmt.Sprintf("%d-%s", r.daemons, name))
@@ -88,8 +86,8 @@ func (r *run) prepare(name, more string) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "skillrund.yaml"), []byte(config), 0o600)
 }
 
-// start starts a daemon in a prepared directory and waits until it serves.
-// Callers time it: it takes until SERVING, the health check included.
+// start starts a daemon in a prepared directory and waits until it serves. Callers time it: it
+// takes until SERVING, the health check included.
 func (r *run) start(dir string) (*daemon, error) {
 	d, err := r.launch(dir)
 	if err != nil {
@@ -137,6 +135,7 @@ func (r *run) launch(dir string) (*daemon, error) {
 	return d, nil
 }
 
+// address is for clients, socket for a plain connection. pid is valid until stop.
 func (d *daemon) address() string { return "unix://" + d.socket() }
 func (d *daemon) socket() string  { return filepath.Join(d.dir, "s.sock") }
 func (d *daemon) pid() int        { return d.cmd.Process.Pid }
@@ -201,8 +200,8 @@ func (d *daemon) complaint(err error) error {
 	return fmt.Errorf("skillrund: %w\n%s", err, strings.TrimSpace(string(data)))
 }
 
-// stop ends the daemon with SIGTERM. The daemon must exit with 0.
-// The exit code counts, because a daemon that could not clean up makes later rows wrong.
+// stop ends the daemon with SIGTERM. The daemon must exit with 0. The exit code counts, because a
+// daemon that could not clean up makes later rows wrong.
 func (d *daemon) stop() error {
 	if d == nil {
 		return nil

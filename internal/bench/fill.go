@@ -17,11 +17,10 @@ const defaultTenant = "default"
 // fillSpan is the time before now over which the copies of an execution are spread.
 const fillSpan = 12 * time.Hour
 
-// fillRecord adds n copies of the newest execution to the record of a daemon that
-// doesn't run; dir is the daemon's directory. A copy has neither labels, artifacts nor an
-// idempotency key.
-// It goes through package record and not through a daemon, because a million executions
-// would take much longer. The rows and spools are like the ones of real executions.
+// fillRecord adds n copies of the newest execution to the record of a daemon that doesn't run;
+// dir is the daemon's directory. A copy has neither labels, artifacts nor an idempotency key. It
+// goes through package record and not through a daemon, because a million executions would take
+// much longer. The rows and spools are like the ones of real executions.
 func fillRecord(ctx context.Context, dir string, n int) (err error) {
 	store, err := record.Open(record.Config{Dir: filepath.Join(dir, "state", "record")})
 	if err != nil {

@@ -7,10 +7,11 @@ import (
 	"github.com/docker/go-units"
 )
 
-// groups returns all measurements in the order of the table. A row's name never changes,
-// since reports are compared by it.
-// A ratio is to the bare program of the same
-// turn, or to the baseline that against names.
+// groups returns all measurements in the order of the table. A row's name never changes, since
+// reports are compared by it. A ratio is to the bare program of the same turn, or to the baseline
+// that against names. The number after the program is the number of samples at full scale. A row
+// from free has no target: it is shown for comparison. Rows with "idle" pause before each
+// request.
 func groups(s scale) []group {
 	gap := func(d time.Duration) string { return fmt.Sprintf("%d ms idle before each", d.Milliseconds()) }
 	count := func(n int) string { return grouped(n) }

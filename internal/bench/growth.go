@@ -11,8 +11,8 @@ import (
 	skillrun "github.com/skillrun/skillrun/clients/go"
 )
 
-// growSamples is the number of samples for each of the two sizes.
-// The two sizes differ by little if all is well, so they need many samples.
+// growSamples is the number of samples for each of the two sizes. The two sizes differ by little
+// if all is well, so they need many samples.
 const growSamples = 200
 
 // growStarts is the number of timed starts of each of the two daemons.
@@ -164,8 +164,8 @@ func growSnapshot(r *run, rows rowSet) error {
 	return errors.Join(err, d.stop())
 }
 
-// writeData writes size bytes to dir/data, in files of 1 MB.
-// Random bytes, so that no file system or store can make the files smaller.
+// writeData writes size bytes to dir/data, in files of 1 MB. Random bytes, so that no file system
+// or store can make the files smaller.
 func writeData(dir string, size int) error {
 	const each = 1_000_000
 	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil {

@@ -17,12 +17,11 @@ type subject struct {
 	broken error
 }
 
-// takeTurns runs the subjects n times in turns, with a pause of idle before each run. It
-// returns the duration of each run in milliseconds. The error of a peer is kept in its
-// subject.
-// Turns rather than blocks: a machine slows down and speeds up for seconds at a time, and
-// then neighbouring samples share the disturbance. The first subjects must not fail: their
-// error ends the group.
+// takeTurns runs the subjects n times in turns, with a pause of idle before each run. It returns
+// the duration of each run in milliseconds. The error of a peer is kept in its subject. Turns
+// rather than blocks: a machine slows down and speeds up for seconds at a time, and then
+// neighbouring samples share the disturbance. The first subjects must not fail: their error ends
+// the group.
 func (r *run) takeTurns(n int, idle time.Duration, subjects []*subject) ([][]float64, error) {
 	times := make([][]float64, len(subjects))
 	for range n {
@@ -127,10 +126,9 @@ func (r *Row) setPeer(name string, v PeerValue) {
 	r.Peers[name] = v
 }
 
-// python wraps a measurement of a Python program. It makes sure that the sandbox's Python
-// and the bare one search the same packages when they start.
-// A Python that reads more .pth files starts more slowly, and the ratio would compare two
-// different things; the row then has a note.
+// python wraps a measurement of a Python program. It makes sure that the sandbox's Python and the
+// bare one search the same packages when they start. A Python that reads more .pth files starts
+// more slowly, and the ratio would compare two different things; the row then has a note.
 func python(measure func(*run, rowSet) error) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		if err := hasPython(); err != nil {

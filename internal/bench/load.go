@@ -15,10 +15,9 @@ const (
 	tailClients = 32
 )
 
-// sustained measures completed runs of a program per second. loadClients clients each send
-// a request as soon as the last one has ended. In turns, the same number of loops run the
-// bare program.
-// The slices of the load take turns, as single requests do in takeTurns.
+// sustained measures completed runs of a program per second. loadClients clients each send a
+// request as soon as the last one has ended. In turns, the same number of loops run the bare
+// program. The slices of the load take turns, as single requests do in takeTurns.
 func sustained(name string, p program) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()
@@ -86,7 +85,7 @@ func (c *counted) add(l loaded, err error) error {
 // rate is in runs per second.
 func (c *counted) rate() float64 { return float64(c.runs) / c.took.Seconds() }
 
-// A loaded is the result of a load.
+// A loaded is the result of a load. Its times are of all loops, in no order.
 type loaded struct {
 	times []float64 // of each run, in milliseconds
 	took  time.Duration
@@ -124,9 +123,8 @@ func (r *run) load(n int, d time.Duration, f func(context.Context, int) error) (
 	return l, context.Cause(ctx)
 }
 
-// tail compares the p99 with the p50 of requests from many clients.
-// The ratio of two quantiles of one load shows the spread; a bare program has no queue to
-// compare with.
+// tail compares the p99 with the p50 of requests from many clients. The ratio of two quantiles of
+// one load shows the spread; a bare program has no queue to compare with.
 func tail(name string, p program) func(*run, rowSet) error {
 	return func(r *run, rows rowSet) error {
 		d, err := r.theStandard()

@@ -45,7 +45,8 @@ const (
 	startWidth = 16
 )
 
-// sleeping runs many executions that sleep at the same time, and then cancels them.
+// sleeping runs many executions that sleep at the same time, and then cancels them. The daemon
+// runs them all at once: its limit is a few above n.
 func sleeping(r *run, rows rowSet) error {
 	n := r.scale.sleeping
 	d, err := r.startNew("sleeping", fmt.Sprintf("concurrency: {running: %d}\n", n+10))
@@ -55,10 +56,9 @@ func sleeping(r *run, rows rowSet) error {
 	return errors.Join(sleepBeneath(r, d, n, rows), d.stop())
 }
 
-// sleepBeneath starts n sleepers over several connections, measures the daemon's memory
-// while all of them run, and cancels them.
-// The rows with memory divide by n, also if fewer run; then the row sleeping misses its
-// target.
+// sleepBeneath starts n sleepers over several connections, measures the daemon's memory while all
+// of them run, and cancels them. The rows with memory divide by n, also if fewer run; then the
+// row sleeping misses its target.
 func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 	err := r.each(50, 1, func(ctx context.Context, _ int) error { return trueProgram.request(ctx, d.client) })
 	if err != nil {
@@ -112,14 +112,14 @@ func sleepBeneath(r *run, d *daemon, n int, rows rowSet) error {
 	return nil
 }
 
-// A sleeper is an execution that sleeps.
+// A sleeper is an execution that sleeps. running turns false if the execution ends.
 type sleeper struct {
 	cmd     *skillrun.Cmd
 	running atomic.Bool // the program runs
 }
 
-// startSleeper starts a sleeper and returns when its program runs.
-// OnEvent may run in another goroutine, so running is atomic.
+// startSleeper starts a sleeper and returns when its program runs. OnEvent may run in another
+// goroutine, so running is atomic.
 func startSleeper(ctx context.Context, c *skillrun.Client) (*sleeper, error) {
 	s := &sleeper{cmd: c.Command(benchSkill, "sleep 600")}
 	runs := make(chan struct{})
@@ -149,9 +149,8 @@ func startSleeper(ctx context.Context, c *skillrun.Client) (*sleeper, error) {
 	return s, nil
 }
 
-// cancelAll cancels all sleepers at the same time, as their callers would, and waits for
-// every outcome.
-// It starts one goroutine for each, because callers do not wait for each other.
+// cancelAll cancels all sleepers at the same time, as their callers would, and waits for every
+// outcome. It starts one goroutine for each, because callers do not wait for each other.
 func cancelAll(r *run, all []*sleeper) error {
 	return r.each(len(all), len(all), func(ctx context.Context, i int) error {
 		if err := all[i].cmd.Cancel(ctx); err != nil {

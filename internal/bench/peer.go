@@ -49,8 +49,8 @@ func (p Peer) command(program []string) []string {
 	return slices.Concat(p.argv[:at], program, p.argv[at+1:])
 }
 
-// run runs a program through the peer and checks its output.
-// A peer gets the benchmark's own environment, because it may need HOME or PATH.
+// run runs a program through the peer and checks its output. A peer gets the benchmark's own
+// environment, because it may need HOME or PATH.
 func (p Peer) run(of program) error {
 	out, err := output(p.command(of.bare), os.Environ(), of.want != "")
 	if err != nil {
@@ -59,8 +59,8 @@ func (p Peer) run(of program) error {
 	return of.check(p.Name, out)
 }
 
-// splitWords splits a line into words as a shell does, without expanding anything. Quotes and
-// backslashes work as in sh; "$" and wildcards have no meaning.
+// splitWords splits a line into words like a shell, without expanding anything. A backslash makes
+// the next character literal, except in single quotes. In sh it does less in double quotes.
 func splitWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder

@@ -22,8 +22,8 @@ func preparedMemory(r *run, rows rowSet) error {
 }
 
 // prepared fills one row: the memory of the sandboxes that the daemon has prewarmed after
-// requests for p. interpreter is "with" or "without".
-// The requests show the daemon which sandboxes to prewarm; after the pause they have ended.
+// requests for p. interpreter is "with" or "without". The requests show the daemon which
+// sandboxes to prewarm; after the pause they have ended.
 func (r *run) prepared(row *Row, p program, interpreter string) error {
 	d, err := r.startNew("prepared", "")
 	if err != nil {
@@ -54,16 +54,17 @@ func (r *run) prepared(row *Row, p program, interpreter string) error {
 	return nil
 }
 
-// A standing is a sandbox that waits for a program.
+// A standing is a sandbox that waits for a program. bytes is the sum over its processes;
+// interpreter says that one of them is a Python.
 type standing struct {
 	bytes       int64
 	interpreter bool
 }
 
-// standingBeneath returns the waiting sandboxes of a daemon. It groups the daemon's
-// descendants by PID namespace. The daemon's own namespace is left out, and so is a zygote's:
-// a process in it is the parent of a process in another namespace.
-// /proc is read while processes start and end, so a process that is gone is skipped.
+// standingBeneath returns the waiting sandboxes of a daemon. It groups the daemon's descendants
+// by PID namespace. The daemon's own namespace is left out, and so is a zygote's: a process in it
+// is the parent of a process in another namespace. /proc is read while processes start and end,
+// so a process that is gone is skipped.
 func standingBeneath(daemon int) ([]standing, error) {
 	own, err := pidNamespace(daemon)
 	if err != nil {
@@ -108,7 +109,8 @@ func standingBeneath(daemon int) ([]standing, error) {
 // ended (namespaces(7)).
 func pidNamespace(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)) }
 
-// descendants returns the processes that a process started, directly or through others.
+// descendants returns the processes that a process started, directly or through others. parents
+// is a snapshot (parentsOf); a process whose parent has ended is not among them.
 func descendants(of int, parents map[int]int) []int {
 	var found []int
 	for next := []int{of}; len(next) > 0; next = next[1:] {
@@ -122,7 +124,7 @@ func descendants(of int, parents map[int]int) []int {
 	return found
 }
 
-// parentsOf returns the parent of every process.
+// parentsOf returns the parent of every process. Processes that end during the read are left out.
 func parentsOf() (map[int]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

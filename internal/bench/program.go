@@ -81,9 +81,8 @@ func (p program) check(how string, out []byte) error {
 // environment decides where it searches for packages.
 var bareEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "USER=skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}
 
-// runBare starts p directly, waits for it, and checks its output.
-// It runs without a context: the programs end by themselves, and a context costs a
-// goroutine.
+// runBare starts p directly, waits for it, and checks its output. It runs without a context: the
+// programs end by themselves, and a context costs a goroutine.
 func (p program) runBare() error {
 	out, err := output(p.bare, bareEnv, p.want != "")
 	if err != nil {

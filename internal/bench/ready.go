@@ -29,7 +29,7 @@ func ready(r *run, rows rowSet) error {
 }
 
 // startTime returns how long a daemon takes from its start until it serves, in
-// milliseconds.
+// milliseconds. The daemon is stopped again, which does not count.
 func (r *run) startTime(dir string) (float64, error) {
 	began := time.Now()
 	d, err := r.start(dir)

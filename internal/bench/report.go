@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// A Report has all results of a run of the benchmark.
-// It is written as JSON for comparisons between versions, and as Markdown and SVG for
-// people.
+// A Report has all results of a run of the benchmark. It is written as JSON for comparisons
+// between versions, and as Markdown and SVG for people.
 type Report struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
@@ -65,8 +64,8 @@ func (r *Report) keep(name, unit string, all []*subject, times [][]float64) {
 	r.Distributions = append(r.Distributions, d)
 }
 
-// judge compares the rows with their targets.
-// A short run has targets too, but its figures don't mean much; the table says so.
+// judge compares the rows with their targets. A short run has targets too, but its figures don't
+// mean much; the table says so.
 func (r *Report) judge() {
 	r.FallsShort = []string{}
 	for i := range r.Rows {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A Row is one line of the table: one measurement. A missing number is nil.
-// In a finished report Value, NotRun or Broken is set (settle).
+// A Row is one line of the table: one measurement. A missing number is nil. In a finished report
+// Value, NotRun or Broken is set (settle).
 type Row struct {
 	Name string `json:"name"`
 	// Title describes the measurement in a few words.

@@ -17,10 +17,10 @@ import (
 //go:embed runc_seccomp.json
 var runcFilter json.RawMessage
 
-// openRunc creates a bundle for runc. It returns a function that runs true in a container,
-// and one that removes the remaining files and cgroups.
-// The container is started with run, which creates, starts, waits and deletes in one
-// process: a user of runc would do the same for one program.
+// openRunc creates a bundle for runc. It returns a function that runs true in a container, and
+// one that removes the remaining files and cgroups. The container is started with run, which
+// creates, starts, waits and deletes in one process: a user of runc would do the same for one
+// program.
 func (r *run) openRunc(path string) (run func() error, end func(), err error) {
 	r.daemons++
 	dir := filepath.Join(r.dir, fmt.Sprintf("%d-runc", r.daemons))
@@ -53,6 +53,7 @@ func (r *run) openRunc(path string) (run func() error, end func(), err error) {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
 		return nil, nil, err
 	}
+	// runc refuses an id that is in use, so each container has its own.
 	n := 0
 	run = func() error {
 		n++

@@ -39,10 +39,9 @@ func (s *stamped) age() (float64, error) {
 	return float64(s.at.UnixNano()-written) / 1e6, nil
 }
 
-// firstByte measures how long the first byte of a script takes: through the sandbox, the
-// record and gRPC to the client, and through a pipe.
-// The script reads the clock just before it writes, and the client just after the first byte
-// has come, so the start of Python does not count.
+// firstByte measures how long the first byte of a script takes: through the sandbox, the record
+// and gRPC to the client, and through a pipe. The script reads the clock just before it writes,
+// and the client just after the first byte has come, so the start of Python does not count.
 func firstByte(r *run, rows rowSet) error {
 	d, err := r.theStandard()
 	if err != nil {
@@ -97,6 +96,7 @@ func stampBare() (float64, error) {
 // A counter counts the bytes that are written to it.
 type counter struct{ n int }
 
+// It does nothing with the bytes, so that the reader is not the bottleneck.
 func (c *counter) Write(p []byte) (int, error) {
 	c.n += len(p)
 	return len(p), nil
@@ -113,8 +113,8 @@ func streaming(r *run, rows rowSet) error {
 }
 
 // streamFrom compares the output rate through the daemon with the rate through a pipe, and
-// measures how much the daemon's memory grows.
-// VmHWM has the peak, because memory may be free again when the output has ended.
+// measures how much the daemon's memory grows. VmHWM has the peak, because memory may be free
+// again when the output has ended.
 func streamFrom(r *run, d *daemon, rows rowSet) error {
 	n := r.scale.streamBytes / streamPiece * streamPiece
 	if _, err := stream(r, d.client, streamPiece); err != nil { // an untimed first run
@@ -145,9 +145,8 @@ func streamFrom(r *run, d *daemon, rows rowSet) error {
 	return nil
 }
 
-// stream has a script print n bytes. It returns how long they took to arrive after the
-// first one, in seconds.
-// The first byte starts the clock, so that the start of the sandbox does not count.
+// stream has a script print n bytes. It returns how long they took to arrive after the first one,
+// in seconds. The first byte starts the clock, so that the start of the sandbox does not count.
 func stream(r *run, c *skillrun.Client, n int) (float64, error) {
 	var got counter
 	var first time.Time
@@ -168,11 +167,12 @@ func stream(r *run, c *skillrun.Client, n int) (float64, error) {
 	return time.Since(first).Seconds(), nil
 }
 
+// writerFunc makes a function a writer, like http.HandlerFunc.
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// streamBare does the same through a pipe.
+// streamBare does the same through a pipe. It returns seconds, from the first byte on.
 func streamBare(n int) (float64, error) {
 	cmd := exec.Command(systemPython, "-c", streamProgram, strconv.Itoa(n))
 	cmd.Env = bareEnv

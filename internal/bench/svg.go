@@ -82,7 +82,8 @@ func (d Distribution) bounds() (low, high float64) {
 	return low, max(high*1.1, low*2)
 }
 
-// ticks returns the 1, 2 and 5 of each power of ten between low and high.
+// ticks returns the 1, 2 and 5 of each power of ten between low and high. The axis is
+// logarithmic, so these are about equally far apart.
 func ticks(low, high float64) []float64 {
 	var out []float64
 	for power := math.Floor(math.Log10(low)); math.Pow(10, power) <= high; power++ {
