@@ -29,6 +29,8 @@ var mayImport = map[string][]string{
 	"internal/skill/manifest":         {"internal/skill/snapshot"},
 	"internal/skill/snapshot":         {},
 	"internal/disktest":               {},
+	"internal/hosttest":               {"internal/runtime", "sandbox"},
+	"internal/executor/executortest":  {"internal/executor", "internal/record", "internal/runtime", "internal/skill", "internal/skill/skilltest", "internal/workspace", "sandbox"},
 	"internal/skill/skilltest":        {"internal/skill", "internal/skill/skilltest/folder", "internal/skill/snapshot"},
 	"internal/skill/skilltest/folder": {},
 	"internal/record":                 {"internal/record/journal"},

@@ -5,7 +5,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -14,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -23,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -32,97 +31,13 @@ import (
 
 // The tests of this package build in real sandboxes, from indexes on loopback.
 
-func TestMain(m *testing.M) {
-	if os.Geteuid() == 0 {
-		if err := sandbox.Isolate(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	code := m.Run()
-	if shared.host != nil {
-		if err := shared.host.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if shared.embedded != nil {
-		shared.embedded.Close()
-	}
-	if shared.dir != "" {
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
-}
-
-var shared struct {
-	once     sync.Once
-	dir      string
-	host     *sandbox.Host
-	embedded *runtime.Installation
-	runtimes *runtime.Set
-	err      error
-}
-
-// installPython unpacks the embedded CPython and its pip, from the program of make
-// build or one that is built here.
-func installPython(dir string) (*runtime.Installation, error) {
-	bundle := filepath.Join(os.Getenv("SKILLRUN_BIN"), "skillrun-python")
-	if _, err := os.Stat(bundle); err != nil || os.Getenv("SKILLRUN_BIN") == "" {
-		bundle = filepath.Join(dir, "skillrun-python")
-		if out, err := exec.Command("go", "build", "-o", bundle, "../../cmd/skillrun-python").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%w\n%s", err, out)
-		}
-	}
-	return runtime.Install(context.Background(), runtime.InstallConfig{Dir: filepath.Join(dir, "python"), Bundle: bundle})
-}
-
-func openShared(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes real sandboxes, which needs root")
-	}
-	shared.once.Do(func() {
-		// A disk: an overlay over an overlay is refused where /tmp is one.
-		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "environment-test-"); shared.err != nil {
-			return
-		}
-		if shared.err = os.Chmod(shared.dir, 0o711); shared.err != nil {
-			return
-		}
-		if shared.embedded, shared.err = installPython(shared.dir); shared.err != nil {
-			return
-		}
-		if shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"}); shared.err != nil {
-			return
-		}
-		shared.runtimes = shared.runtimes.WithEmbedded(shared.embedded)
-		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-}
-
-// tempDir is a directory on a disk that sandboxes can reach.
-func tempDir(t testing.TB) string {
-	t.Helper()
-	openShared(t)
-	dir, err := os.MkdirTemp(shared.dir, "t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 // newStore opens a store; edit may change its configuration.
 func newStore(t *testing.T, edit func(*Config)) *Store {
 	t.Helper()
-	c := Config{Dir: filepath.Join(tempDir(t), "environments"), Host: shared.host, Pip: filepath.Join(shared.embedded.Dir, "pip"), MemoryBytes: 1 << 30, Wall: 2 * time.Minute}
+	host, pip := hosttest.Host(t), filepath.Join(hosttest.Python(t).Dir, "pip")
+	c := Config{Dir: filepath.Join(hosttest.Dir(t), "environments"), Host: host, Pip: pip, MemoryBytes: 1 << 30, Wall: 2 * time.Minute}
 	if edit != nil {
 		edit(&c)
 	}
@@ -141,7 +56,7 @@ func newSkill(t testing.TB, front string, files map[string]string) *skill.Skill 
 
 func newSkillNamed(t testing.TB, name, front string, files map[string]string) *skill.Skill {
 	t.Helper()
-	dir := tempDir(t)
+	dir := hosttest.Dir(t)
 	folder := filepath.Join(dir, "skills", name)
 	all := map[string]string{"SKILL.md": "---\nname: " + name + "\ndescription: Shows things.\n" + front + "---\nDo it.\n"}
 	for p, text := range files {
@@ -177,8 +92,8 @@ func newSkillNamed(t testing.TB, name, front string, files map[string]string) *s
 // python returns the Python of a kind that a skill runs on.
 func python(t testing.TB, sk *skill.Skill, kind runtime.Python) runtime.Invocation {
 	t.Helper()
-	openShared(t)
-	inv, err := shared.runtimes.With(kind).ForCommand(sk, []string{"python3"})
+	hosttest.Host(t) // skips the test without root
+	inv, err := hosttest.Runtimes(t).WithEmbedded(hosttest.Python(t)).With(kind).ForCommand(sk, []string{"python3"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +143,7 @@ func run(t *testing.T, sk *skill.Skill, inv runtime.Invocation, l *Lease, args .
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: m.Source, Target: m.Target})
 	}
 	var out bytes.Buffer
-	p, err := shared.host.Start(t.Context(), spec, sandbox.IO{Stdout: &out, Stderr: &out})
+	p, err := hosttest.Host(t).Start(t.Context(), spec, sandbox.IO{Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}

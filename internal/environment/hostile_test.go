@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 )
@@ -332,7 +333,7 @@ func TestInstallCodeSpoilsNobodyElse(t *testing.T) {
 // A wheel that names a dependency by a URL gets nothing from there, and above all no install
 // code runs.
 func TestDirectReferencesOfWheels(t *testing.T) {
-	wheels := tempDir(t)
+	wheels := hosttest.Dir(t)
 	if err := os.Chmod(wheels, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 )
@@ -101,7 +102,7 @@ func TestPlanLeavesOutTheInterpreter(t *testing.T) {
 
 // Wheels of a directory, without an index.
 func TestPrepareFromWheels(t *testing.T) {
-	wheels := tempDir(t)
+	wheels := hosttest.Dir(t)
 	if err := os.Chmod(wheels, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestPrepareFromWheels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	link := filepath.Join(tempDir(t), "wheels")
+	link := filepath.Join(hosttest.Dir(t), "wheels")
 	if err := os.Symlink(wheels, link); err != nil {
 		t.Fatal(err)
 	}

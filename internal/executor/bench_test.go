@@ -60,36 +60,6 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// The same after a rest that cools the machine's caches, as for a caller who rarely sends a
-// request: the time until its program runs, and the time until its end.
-func BenchmarkRestedRequest(b *testing.B) {
-	d := startBench(b)
-	var before, after []time.Duration
-	used := d.used(b)
-	for b.Loop() {
-		time.Sleep(35 * time.Millisecond) // the last one has its row
-		var printed bytes.Buffer
-		cmd := d.client.Code("demo", "bash", "nap")
-		cmd.Stdout = &printed
-		asked := time.Now()
-		if err := cmd.Run(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		answered := time.Now()
-		var began, ended int64
-		if _, err := fmt.Sscan(printed.String(), &began, &ended); err != nil {
-			b.Fatal(err)
-		}
-		before = append(before, time.Unix(0, began).Sub(asked))
-		after = append(after, answered.Sub(time.Unix(0, ended)))
-	}
-	d.reportUsed(b, used, len(before))
-	slices.Sort(before)
-	slices.Sort(after)
-	b.ReportMetric(float64(before[len(before)/2].Microseconds()), "before-p50-us")
-	b.ReportMetric(float64(after[len(after)/2].Microseconds()), "after-p50-us")
-}
-
 // The same with an idempotency key, which waits for the disk.
 func BenchmarkRequestWithKey(b *testing.B) {
 	d := startBench(b)
@@ -480,7 +450,7 @@ func (p *standIn) Signal(syscall.Signal) error { return nil }
 func (p *standIn) Stop(time.Duration)          { p.once.Do(func() { close(p.stop) }) }
 func (p *standIn) Wait() (sandbox.Exit, error) { return <-p.done, nil }
 
-// startStandIn runs an inline program by its text: true, sleep, stamp, nap, say N, stream N.
+// startStandIn runs an inline program by its text: true, sleep, stamp, say N, stream N.
 func startStandIn(spec sandbox.Spec, to sandbox.IO, changes string) (executor.Process, error) {
 	p := &standIn{stop: make(chan struct{}), done: make(chan sandbox.Exit, 1)}
 	args := spec.Program[0].Pipeline[0].Args
@@ -494,10 +464,6 @@ func startStandIn(spec sandbox.Spec, to sandbox.IO, changes string) (executor.Pr
 			exit = sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGTERM}
 		case "stamp":
 			fmt.Fprintln(to.Stdout, time.Now().UnixNano())
-		case "nap": // about as long as a program of a real sandbox takes
-			began := time.Now()
-			time.Sleep(2 * time.Millisecond)
-			fmt.Fprintln(to.Stdout, began.UnixNano(), time.Now().UnixNano())
 		case "say":
 			to.Stdout.Write(bytes.Repeat([]byte{'x'}, n))
 		case "stream":

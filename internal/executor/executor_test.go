@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
-	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/workspace"
@@ -54,12 +54,8 @@ func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtimes, err := runtime.Discover(t.Context(), runtime.Config{Rootfs: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	x, err := New(t.Context(), Config{
-		Skills: skills, Runtimes: runtimes, Record: store, Bounds: StandardBounds(),
+		Skills: skills, Runtimes: hosttest.Runtimes(t), Record: store, Bounds: StandardBounds(),
 		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "key"),
 		MaxRunning: 2, MaxQueued: 2, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second, Log: log,
 	})
@@ -114,6 +110,25 @@ func follow(t *testing.T, x *Executor, id string) []Event {
 			t.Fatal(err)
 		}
 		events = append(events, e)
+	}
+}
+
+// untilStarted reads an execution until its program has started.
+func untilStarted(t *testing.T, x *Executor, id string) {
+	t.Helper()
+	f, err := x.Follow(t.Context(), who, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for {
+		e, err := f.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Started != nil {
+			return
+		}
 	}
 }
 
@@ -318,12 +333,10 @@ func TestSoonerCancelHolds(t *testing.T) {
 	patient := &patientProcess{fakeProcess: f}
 	x := newExecutor(t, t.TempDir(), func(context.Context, sandbox.Spec, sandbox.IO) (process, error) { return patient, nil })
 	id := execute(t, x, scriptRequest())
-	for x.find(id).running(t.Context()) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	untilStarted(t, x, id)
 	go x.Cancel(context.Background(), who, id, "first", "", time.Minute)
-	for x.find(id).cancelled() == nil {
-		time.Sleep(time.Millisecond)
+	if grace := <-f.stopped; grace != time.Minute {
+		t.Errorf("grace %s, want 1m", grace)
 	}
 	e, err := x.Cancel(t.Context(), who, id, "second", "", time.Millisecond)
 	if err != nil || e.Outcome.Evidence.CancelledBy != "first" {
@@ -335,6 +348,7 @@ func TestSoonerCancelHolds(t *testing.T) {
 type patientProcess struct{ *fakeProcess }
 
 func (p *patientProcess) Stop(grace time.Duration) {
+	p.stopped <- grace
 	if grace < time.Second {
 		p.exit <- sandbox.Exit{End: sandbox.Stopped, Signal: syscall.SIGKILL}
 	}
@@ -558,25 +572,12 @@ func TestSignalRightAfterTheStart(t *testing.T) {
 		f := newFake()
 		x := newExecutor(t, t.TempDir(), f.runs)
 		id := execute(t, x, scriptRequest())
-		r, err := x.Follow(t.Context(), who, id, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for {
-			e, err := r.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e.Started != nil {
-				break
-			}
-		}
+		untilStarted(t, x, id)
 		if err := x.Signal(t.Context(), who, id, syscall.SIGUSR1); err != nil {
 			t.Fatalf("right after the start: %v", err)
 		}
 		f.exit <- sandbox.Exit{End: sandbox.Exited}
 		follow(t, x, id)
-		r.Close()
 	}
 }
 
@@ -584,9 +585,7 @@ func TestCancelRunning(t *testing.T) {
 	f := newFake()
 	x := newExecutor(t, t.TempDir(), f.runs)
 	id := execute(t, x, scriptRequest())
-	for x.find(id).running(t.Context()) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	untilStarted(t, x, id)
 	if err := x.Signal(t.Context(), who, id, syscall.SIGUSR1); err != nil || <-f.signals != syscall.SIGUSR1 {
 		t.Errorf("signal: %v", err)
 	}
@@ -774,9 +773,7 @@ func TestLostExecutionsAreClosed(t *testing.T) {
 	dir := t.TempDir()
 	x := newExecutor(t, dir, newFake().runs) // whose process never ends
 	id := execute(t, x, scriptRequest())
-	for x.find(id).running(t.Context()) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	untilStarted(t, x, id)
 	if err := x.Record.Close(); err != nil { // as if the daemon had died
 		t.Fatal(err)
 	}

@@ -5,11 +5,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/skillrun/skillrun/sandbox"
+	"github.com/skillrun/skillrun/internal/hosttest"
 )
 
-// TestMain gives sandboxes a private mount namespace, which they need. With benchDir in the
-// environment, this process becomes the daemon of the benchmarks.
+// With benchDir in the environment, this process becomes the daemon of the benchmarks.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(benchDir); dir != "" {
 		if err := serveBench(dir); err != nil {
@@ -18,11 +17,5 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if os.Geteuid() == 0 {
-		if err := sandbox.Isolate(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	os.Exit(m.Run())
+	os.Exit(hosttest.Main(m))
 }

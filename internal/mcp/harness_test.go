@@ -2,102 +2,33 @@ package mcp
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/executor/executortest"
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/permission"
-	"github.com/skillrun/skillrun/internal/record"
-	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
-	"github.com/skillrun/skillrun/internal/skill/skilltest"
 	"github.com/skillrun/skillrun/internal/toolview"
-	"github.com/skillrun/skillrun/internal/workspace"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
 // The tests of this package run real executions in real sandboxes, over a real socket.
 
-// TestMain runs the tests with the daemon's set-up of the process.
-func TestMain(m *testing.M) {
-	if os.Geteuid() == 0 {
-		if err := sandbox.Isolate(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	code := m.Run()
-	if shared.host != nil {
-		if err := shared.host.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if shared.dir != "" {
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
-}
-
-// shared holds the parts that all daemons of these tests use.
-var shared struct {
-	once     sync.Once
-	dir      string
-	runtimes *runtime.Set
-	err      error
-
-	hostOnce sync.Once
-	host     *sandbox.Host
-	hostErr  error
-}
-
-func openShared(t *testing.T) {
-	t.Helper()
-	shared.once.Do(func() {
-		// On a disk, because an overlay on an overlay is refused and /tmp may be one.
-		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "mcp-test-"); shared.err != nil {
-			return
-		}
-		if shared.err = os.Chmod(shared.dir, 0o711); shared.err != nil {
-			return
-		}
-		shared.runtimes, shared.err = runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"})
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-}
-
-// openHost opens the host of the sandboxes.
-func openHost(t *testing.T) *sandbox.Host {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes real sandboxes, which needs root")
-	}
-	openShared(t)
-	shared.hostOnce.Do(func() {
-		shared.host, shared.hostErr = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
-	})
-	if shared.hostErr != nil {
-		t.Fatal(shared.hostErr)
-	}
-	return shared.host
-}
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 // patience limits every wait of a test. No test depends on its value.
 const patience = 60 * time.Second
@@ -107,7 +38,7 @@ type daemon struct {
 	*Server
 	t      *testing.T
 	dir    string
-	logs   *logs
+	logs   *executortest.Logs
 	x      *executor.Executor
 	skills *skill.Registry
 	mine   string // alice's socket; the method socket makes others
@@ -123,7 +54,7 @@ func principal(tenant, name string) permission.Principal {
 // needs root. edit, if not nil, changes the configuration.
 func startDaemon(t *testing.T, edit func(*Config)) *daemon {
 	t.Helper()
-	return startOn(t, openHost(t), edit)
+	return startOn(t, hosttest.Host(t), edit)
 }
 
 // startIdle is startDaemon for tests in which no program starts. They need no root.
@@ -135,45 +66,21 @@ func startIdle(t *testing.T, edit func(*Config)) *daemon {
 // startOn starts a daemon whose sandboxes are on a host; a nil one makes none.
 func startOn(t *testing.T, host *sandbox.Host, edit func(*Config)) *daemon {
 	t.Helper()
-	openShared(t)
-	dir, err := os.MkdirTemp(shared.dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	d := &daemon{t: t, dir: dir, logs: &logs{}}
+	d := &daemon{t: t, dir: hosttest.Dir(t)}
 	for path, text := range skillFiles {
 		d.write(path, text)
 	}
-	log := slog.New(slog.NewTextHandler(d.logs, nil))
-	store, err := record.Open(record.Config{Dir: filepath.Join(dir, "record"), Log: log})
+	builtIn, err := toolview.WriteBuiltIn(filepath.Join(d.dir, "builtin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { store.Close() })
-	builtIn, err := toolview.WriteBuiltIn(filepath.Join(dir, "builtin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.skills, err = skill.OpenRegistry(t.Context(), skill.RegistryConfig{
-		Roots: []string{builtIn, filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log,
+	b := executortest.New(t, executortest.Config{
+		Dir: d.dir, Skills: []string{builtIn, filepath.Join(d.dir, "skills")}, Runtimes: hosttest.Runtimes(t), Host: host,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.skills.Close() })
-	d.x, err = executor.New(t.Context(), executor.Config{
-		Skills: d.skills, Runtimes: shared.runtimes, Record: store, Host: host, Bounds: executor.StandardBounds(),
-		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "request.key"),
-		MaxRunning: 4, MaxQueued: 4, QueueTimeout: time.Minute, Grace: 100 * time.Millisecond, CancelGrace: 100 * time.Millisecond,
-		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.x, d.skills, d.logs = b.Executor, b.Skills, b.Logs
 	c := Config{
-		Tools:    toolview.New(toolview.Config{Executor: d.x, Skills: d.skills, Log: log}),
-		Executor: d.x, Skills: d.skills, Version: "test", Log: log,
+		Tools:    toolview.New(toolview.Config{Executor: d.x, Skills: d.skills, Log: b.Log}),
+		Executor: d.x, Skills: d.skills, Version: "test", Log: b.Log,
 		Identify: func(addr net.Addr) (permission.Principal, error) {
 			who, ok := addr.(peer)
 			if !ok {
@@ -188,10 +95,9 @@ func startOn(t *testing.T, host *sandbox.Host, edit func(*Config)) *daemon {
 	}
 	d.Server = New(c)
 	t.Cleanup(func() {
-		// The executor is stopped at once, and cancels everything.
+		b.Stop()
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		d.x.Drain(over)
 		d.Stop(over) // does not return if a goroutine leaks
 	})
 	d.mine = d.socket(alice)
@@ -448,24 +354,6 @@ var skillFiles = map[string]string{
 	"demo/scripts/leave.py":    "import os\nos.makedirs('out')\nopen('out/table.csv', 'w').write('a,b\\n1,2\\n')\nopen('out/" + strings.NewReplacer("'", "\\'").Replace(oddName) + "', 'w').write('strange')\nopen(b'out/\\xff.bin', 'wb').write(b'\\0\\1')\n",
 	"hidden/SKILL.md":          "---\nname: hidden\ndescription: Not to be shown.\ndisable-model-invocation: true\n---\n\nSecret steps.\n",
 	"odd name/SKILL.md":        "---\nname: odd name\ndescription: A name with a blank.\n---\n\nOdd.\n",
-}
-
-// logs collects the log of a daemon.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // fakeTools replaces the tools in one test.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -357,13 +358,13 @@ func TestAnswer(t *testing.T) {
 		{"damaged", context.Background(), &executionError{"e1", &executor.CorruptError{ID: "e1", Reason: "secret"}}, codes.DataLoss, "execution e1: what the daemon has stored of it is damaged", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			logs := &logs{}
-			s := &Server{log: logs.logger()}
+			logs := &executortest.Logs{}
+			s := &Server{log: logs.Logger()}
 			st := status.Convert(s.answer(c.ctx, &call{method: "/m", reference: "REF"}, c.err))
 			if st.Code() != c.code || st.Message() != c.message {
 				t.Errorf("got %s %q, want %s %q", st.Code(), st.Message(), c.code, c.message)
 			}
-			if got := len(logs.with("reference=REF", "err=")); got != c.logged {
+			if got := len(logs.With("reference=REF", "err=")); got != c.logged {
 				t.Errorf("logged %d times, want %d", got, c.logged)
 			}
 		})

@@ -190,7 +190,7 @@ func TestRefusals(t *testing.T) {
 	if err != nil || len(list.Executions) > 0 {
 		t.Errorf("got %v, %v; want no execution recorded", list, err)
 	}
-	if lines := d.logs.with("level=ERROR"); len(lines) > 0 {
+	if lines := d.logs.With("level=ERROR"); len(lines) > 0 {
 		t.Errorf("refusals are not errors of the daemon: %v", lines)
 	}
 }
@@ -712,7 +712,7 @@ func TestUnreadableOutput(t *testing.T) {
 			if got, want := st.Message(), strings.Replace(c.message, "ID", r.id, 1); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			if lines := d.logs.with("ERROR", r.id, "err="); len(lines) != 1 {
+			if lines := d.logs.With("ERROR", r.id, "err="); len(lines) != 1 {
 				t.Errorf("%d lines of the log say why, want 1: %v", len(lines), lines)
 			}
 		})

@@ -19,7 +19,7 @@ func TestExplain(t *testing.T) {
 	if !ok || strings.Contains(got, "secret") {
 		t.Errorf("got %q", got)
 	}
-	if len(d.logs.with(strings.TrimSuffix(reference, ")"), "/var/lib/secret")) != 1 {
+	if len(d.logs.With(strings.TrimSuffix(reference, ")"), "/var/lib/secret")) != 1 {
 		t.Error("an error of ours is not in the log")
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/executor/executortest"
 	"github.com/skillrun/skillrun/internal/ingress"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
@@ -79,12 +80,12 @@ func TestPanic(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(st.Message(), "(reference ")
 	reference := strings.TrimSuffix(rest, ")")
-	if lines := d.logs.with("level=ERROR", "secret cause", "reference="+reference, "guard_test.go"); len(lines) != 1 {
+	if lines := d.logs.With("level=ERROR", "secret cause", "reference="+reference, "guard_test.go"); len(lines) != 1 {
 		t.Errorf("%d lines of the log have the cause, its stack and reference %q; want 1", len(lines), reference)
 	}
 	d.spawn(func() { panic("beside") })
 	d.background.Wait()
-	if lines := d.logs.with("level=ERROR", "beside"); len(lines) != 1 {
+	if lines := d.logs.With("level=ERROR", "beside"); len(lines) != 1 {
 		t.Errorf("%d lines of the log have the other panic; want 1", len(lines))
 	}
 	wantExit(t, d.execute(script("scripts/hello.sh")), 3)
@@ -162,7 +163,7 @@ func TestAccessTable(t *testing.T) {
 
 // A method that was registered and is not in the table is closed.
 func TestGuardDeniesByDefault(t *testing.T) {
-	s := &Server{log: (&logs{}).logger(), identify: Anonymous}
+	s := &Server{log: (&executortest.Logs{}).Logger(), identify: Anonymous}
 	ran := false
 	err := s.guard(t.Context(), "/other.Service/Method", func(context.Context) error { ran = true; return nil })
 	wantRefusal(t, err, refusal{codes.Unimplemented, "UNKNOWN_METHOD", ""})
@@ -308,7 +309,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if _, err := io.Copy(io.Discard, open[0]); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the oldest one that never spoke: %v; want it closed", err)
 	}
-	if got := len(d.logs.with("WARN", "too many connections")); got != 1 {
+	if got := len(d.logs.With("WARN", "too many connections")); got != 1 {
 		t.Errorf("logged %d times, want once", got)
 	}
 	if _, err := d.runs.Cancel(t.Context(), &pb.CancelRequest{ExecutionId: r.id, Reason: "enough"}); err != nil {

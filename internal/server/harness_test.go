@@ -1,18 +1,13 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,65 +19,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/executor"
-	"github.com/skillrun/skillrun/internal/record"
-	"github.com/skillrun/skillrun/internal/runtime"
-	"github.com/skillrun/skillrun/internal/skill"
-	"github.com/skillrun/skillrun/internal/skill/skilltest"
+	"github.com/skillrun/skillrun/internal/executor/executortest"
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/toolview"
-	"github.com/skillrun/skillrun/internal/workspace"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// TestMain runs the tests as a daemon runs.
-func TestMain(m *testing.M) {
-	if os.Geteuid() == 0 {
-		if err := sandbox.Isolate(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	code := m.Run()
-	if shared.host != nil {
-		if err := shared.host.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
-}
-
-// shared is what every daemon of these tests may have in common.
-var shared struct {
-	once sync.Once
-	dir  string
-	host *sandbox.Host
-	err  error
-}
-
-// openHost opens the host of the sandboxes.
-func openHost(t *testing.T) *sandbox.Host {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes real sandboxes, which needs root")
-	}
-	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "server-test-"); shared.err != nil {
-			return
-		}
-		shared.host, shared.err = sandbox.Open(context.Background(), sandbox.Config{StateDir: filepath.Join(shared.dir, "sandbox")})
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.host
-}
-
-// findRuntimes finds the machine's interpreters, once for all daemons.
-var findRuntimes = sync.OnceValues(func() (*runtime.Set, error) {
-	return runtime.Discover(context.Background(), runtime.Config{Rootfs: "/"})
-})
+func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 // A daemon is a server on a Unix socket, with all that is beneath it, and a
 // client of it.
@@ -91,7 +35,7 @@ type daemon struct {
 	t      testing.TB
 	dir    string
 	socket string
-	logs   *logs
+	logs   *executortest.Logs
 	conn   *grpc.ClientConn
 	health healthpb.HealthClient
 	runs   pb.ExecutionServiceClient
@@ -103,7 +47,7 @@ type daemon struct {
 // root. edit may change the configuration; nil changes nothing.
 func startDaemon(t *testing.T, edit func(*executor.Config, *Config)) *daemon {
 	t.Helper()
-	return startOn(t, openHost(t), edit)
+	return startOn(t, hosttest.Host(t), edit)
 }
 
 // startIdle is startDaemon for tests in which no program starts. They need no root.
@@ -115,47 +59,28 @@ func startIdle(t testing.TB, edit func(*executor.Config, *Config)) *daemon {
 // startOn starts a daemon whose sandboxes are on a host; a nil one makes none.
 func startOn(t testing.TB, host *sandbox.Host, edit func(*executor.Config, *Config)) *daemon {
 	t.Helper()
-	runtimes, err := findRuntimes()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	ctx := t.Context()
-	logs := &logs{}
-	log := logs.logger()
-	store, err := record.Open(record.Config{Dir: filepath.Join(dir, "record"), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	skills, err := skill.OpenRegistry(ctx, skill.RegistryConfig{Roots: []string{"testdata/skills"}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { skills.Close() })
-	xc := executor.Config{
-		Skills: skills, Runtimes: runtimes, Record: store, Host: host, Bounds: executor.StandardBounds(),
-		StagingDir: filepath.Join(dir, "staging"), Owner: workspace.Owner(skilltest.Owner()), KeyFile: filepath.Join(dir, "request.key"),
-		MaxRunning: 4, MaxQueued: 4, QueueTimeout: time.Minute, Grace: time.Second, CancelGrace: time.Second,
-		Keep: workspace.CollectLimits{Files: 1000, FileBytes: 64 << 20, TotalBytes: 64 << 20}, Log: log,
-	}
-	sc := Config{
-		Skills: skills, StagingDir: filepath.Join(dir, "uploads"), Log: log,
-		Capabilities: func() Capabilities { return Capabilities{} },
-	}
-	if edit != nil {
-		edit(&xc, &sc)
-	}
-	if sc.Executor, err = executor.New(ctx, xc); err != nil {
-		t.Fatal(err)
-	}
-	sc.Policy = xc.Policy
-	sc.Tools = toolview.New(toolview.Config{Executor: sc.Executor, Skills: skills, Log: log})
+	var sc Config
+	b := executortest.New(t, executortest.Config{
+		Dir: dir, Skills: []string{"testdata/skills"}, Runtimes: hosttest.Runtimes(t), Host: host,
+		Edit: func(xc *executor.Config) {
+			xc.Grace, xc.CancelGrace = time.Second, time.Second
+			sc = Config{
+				Skills: xc.Skills, StagingDir: filepath.Join(dir, "uploads"), Log: xc.Log,
+				Capabilities: func() Capabilities { return Capabilities{} },
+			}
+			if edit != nil {
+				edit(xc, &sc)
+			}
+		},
+	})
+	sc.Executor, sc.Policy = b.Executor, b.Policy
+	sc.Tools = toolview.New(toolview.Config{Executor: b.Executor, Skills: b.Skills, Log: b.Logs.Logger()})
 	s, err := New(sc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{Server: s, t: t, dir: dir, socket: filepath.Join(dir, "s"), logs: logs}
+	d := &daemon{Server: s, t: t, dir: dir, socket: filepath.Join(dir, "s"), logs: b.Logs}
 	l, err := net.Listen("unix", d.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -347,27 +272,4 @@ func consecutive(sequences []uint64, first uint64) bool {
 		}
 	}
 	return len(sequences) > 0
-}
-
-// logs collects a daemon's log.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// with returns the lines that contain every one of parts.
-func (l *logs) with(parts ...string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.DeleteFunc(strings.Split(l.buf.String(), "\n"), func(line string) bool {
-		return slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) })
-	})
 }

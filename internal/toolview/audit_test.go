@@ -7,15 +7,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/internal/hosttest"
 )
 
 // The contract's logging section, line by line.
 func TestContractScriptLog(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	one := func(level string, parts ...string) string {
 		t.Helper()
-		lines := b.logs.with(append(parts, "level="+level)...)
+		lines := b.logs.With(append(parts, "level="+level)...)
 		if len(lines) != 1 {
 			t.Fatalf("%s %q: got %q", level, parts, lines)
 		}
@@ -29,7 +31,7 @@ func TestContractScriptLog(t *testing.T) {
 	}
 	r := b.script(ScriptRequest{ScriptPath: "scripts/echo.py"})
 	matches(one("INFO", r.ExecutionID, "Script executed"), `"Script executed: echo\.py \| exit_code=0 \| time=\d+\.\d\dms"`)
-	if lines := b.logs.with(r.ExecutionID, "level=WARN"); len(lines) != 0 {
+	if lines := b.logs.With(r.ExecutionID, "level=WARN"); len(lines) != 0 {
 		t.Errorf("a script that succeeded logs a warning: %q", lines)
 	}
 
@@ -43,7 +45,7 @@ func TestContractScriptLog(t *testing.T) {
 	r = b.script(ScriptRequest{ScriptPath: "scripts/slow.py", Timeout: 100 * time.Millisecond})
 	matches(one("WARN", r.ExecutionID, "Script timeout"), `"Script timeout: slow\.py exceeded 0\.1s"`)
 	matches(one("WARN", r.ExecutionID, "timed out"), `script=slow\.py, timeout=0\.1"`)
-	if lines := b.logs.with(r.ExecutionID, "level=ERROR"); len(lines) != 0 {
+	if lines := b.logs.With(r.ExecutionID, "level=ERROR"); len(lines) != 0 {
 		t.Errorf("a timeout is logged as an error too: %q", lines)
 	}
 
@@ -60,21 +62,21 @@ func TestContractScriptLog(t *testing.T) {
 // The audit line has all its fields in order, whatever the end of the script.
 func TestContractScriptAuditLine(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	for script, want := range map[string]string{
 		"echo.py": `exit_code=0, execution_time_ms=\d+\.\d\d, signal=None,`,
 		"fail.py": `exit_code=1, execution_time_ms=\d+\.\d\d, signal=None,`,
 		"kill.py": `exit_code=-9, execution_time_ms=\d+\.\d\d, signal=SIGKILL,`,
 	} {
 		r := b.script(ScriptRequest{ScriptPath: "/skills/pdf/scripts/" + script, Arguments: `{"password": "hunter2"}`})
-		lines := b.logs.with("AUDIT:", r.ExecutionID)
+		lines := b.logs.With("AUDIT:", r.ExecutionID)
 		pattern := `level=INFO msg="AUDIT: Script execution - timestamp=\d{4}-\d\d-\d\dT[0-9:.]+Z, skill=pdf, script=scripts/` + regexp.QuoteMeta(script) +
 			`, args=off, ` + want + ` stdout_truncated=False, stderr_truncated=False" execution=` + r.ExecutionID + "\n$"
 		if len(lines) != 1 || !regexp.MustCompile(pattern).MatchString(lines[0]) {
 			t.Errorf("got  %q\nwant %s", lines, pattern)
 		}
 	}
-	if lines := b.logs.with("hunter2"); len(lines) != 0 {
+	if lines := b.logs.With("hunter2"); len(lines) != 0 {
 		t.Errorf("arguments are logged: %q", lines)
 	}
 }
@@ -83,27 +85,27 @@ func TestContractSecurityViolationIsLogged(t *testing.T) {
 	t.Parallel()
 	b := newScripts(t, nil)
 	b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "../../etc/passwd"}, nil)
-	if lines := b.logs.with("level=WARN", `msg="Security violation: Path traversal attempt: skill=pdf, script=../../etc/passwd"`); len(lines) != 1 {
+	if lines := b.logs.With("level=WARN", `msg="Security violation: Path traversal attempt: skill=pdf, script=../../etc/passwd"`); len(lines) != 1 {
 		t.Errorf("got %q", lines)
 	}
 	b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "scripts/no.py"}, nil)
-	if lines := b.logs.with("Security violation"); len(lines) != 1 {
+	if lines := b.logs.With("Security violation"); len(lines) != 1 {
 		t.Errorf("a missing file is logged as a security violation: %q", lines)
 	}
 	b.ValidateScriptPath(t.Context(), "pdf", "../../etc/passwd")
-	if lines := b.logs.with("level=WARN", `msg="Path traversal attack detected: skill=pdf, script=../../etc/passwd"`); len(lines) != 1 {
+	if lines := b.logs.With("level=WARN", `msg="Path traversal attack detected: skill=pdf, script=../../etc/passwd"`); len(lines) != 1 {
 		t.Errorf("got %q", lines)
 	}
 }
 
 func TestAuditArguments(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	args := func(mode AuditArguments, arguments string) string {
 		t.Helper()
 		b.auditMode = mode
 		r := b.script(ScriptRequest{ScriptPath: "scripts/extract.py", Arguments: arguments})
-		line := strings.Join(b.logs.with("AUDIT:", r.ExecutionID), "")
+		line := strings.Join(b.logs.With("AUDIT:", r.ExecutionID), "")
 		_, line, _ = strings.Cut(line, "args=")
 		line, _, _ = strings.Cut(line, ", exit_code=")
 		return line
@@ -119,7 +121,7 @@ func TestAuditArguments(t *testing.T) {
 		t.Errorf("hashes %s, %s, %s", one, same, other)
 	}
 	// The hash needs the daemon's key, so another daemon's hash differs.
-	b2 := newScripts(t, openHost(t))
+	b2 := newScripts(t, hosttest.Host(t))
 	if b2.auditMode = AuditHash; b2.auditArguments(secret) == one {
 		t.Error("two daemons have the same hash")
 	}
@@ -156,13 +158,13 @@ func TestAuditCannotBeForged(t *testing.T) {
 			b.t = t
 			b.log, b.auditMode = log, AuditTruncated
 			r := b.script(ScriptRequest{ScriptPath: dir + "/x | exit_code=0.sh", Arguments: "{\"a\": \"b\", \n\"x\": \"c, exit_code=0\"}"})
-			lines := b.logs.with(r.ExecutionID)
+			lines := b.logs.With(r.ExecutionID)
 			for _, line := range lines {
 				if strings.HasPrefix(line, "AUDIT") || strings.HasPrefix(line, forged) {
 					t.Errorf("forged line: %s", line)
 				}
 			}
-			if len(b.logs.with("AUDIT:", r.ExecutionID, "exit_code=3, execution_time_ms=")) != 1 {
+			if len(b.logs.With("AUDIT:", r.ExecutionID, "exit_code=3, execution_time_ms=")) != 1 {
 				t.Errorf("got %q", lines)
 			}
 			if name == "json" {

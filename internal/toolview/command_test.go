@@ -284,7 +284,7 @@ func TestContractValidateScriptPath(t *testing.T) {
 	if _, err := b.ValidateScriptPath(t.Context(), "nope", "scripts/x.py"); !errors.Is(err, skill.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
-	if lines := b.logs.with("Path traversal attack detected", `script=\"a\\x00b\"`); len(lines) != 1 {
+	if lines := b.logs.With("Path traversal attack detected", `script=\"a\\x00b\"`); len(lines) != 1 {
 		t.Errorf("got %q", lines)
 	}
 }

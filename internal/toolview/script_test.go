@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/hosttest"
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
@@ -60,12 +61,7 @@ var pdf = skillText{name: "pdf", frontMatter: "version: 1.2.3", files: map[strin
 // newScripts makes a view of the skill pdf. A nil host makes no sandboxes.
 func newScripts(t *testing.T, host *sandbox.Host) *bench {
 	t.Helper()
-	openShared(t)
-	dir, err := os.MkdirTemp(shared.dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := hosttest.Dir(t)
 	pdf.write(t, filepath.Join(dir, "skills"))
 	for name, mode := range map[string]uint32{"dangerous.py": 0o4755, "group.py": 0o2755, "sticky.py": 0o1777} {
 		if err := syscall.Chmod(filepath.Join(dir, "skills/pdf/scripts", name), mode); err != nil {
@@ -121,7 +117,7 @@ func postConditions(t *testing.T, r ScriptResult) {
 // The contract's required unit tests that have a result.
 func TestContractScriptResults(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	signal := func(name string, n int) func(*ScriptResult) {
 		return func(r *ScriptResult) { r.Signal, r.SignalNumber, r.ExitCode = &name, &n, -n }
 	}
@@ -203,7 +199,7 @@ func tailOf(s string) string { return s[max(0, len(s)-600):] }
 // The exceptions of the contract, by name and text.
 func TestContractScriptExceptions(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	const dangerous = `Script has setuid bit: scripts/dangerous.py
 Script has dangerous permissions: scripts/dangerous.py
   Mode: 0o104755
@@ -343,7 +339,7 @@ func TestContractScriptExecutionTime(t *testing.T) {
 // Files that a script writes next to itself are artifacts, and the skill does not change.
 func TestContractScriptArtifacts(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	for range 2 {
 		r := b.script(ScriptRequest{ScriptPath: "scripts/cwd.py"})
 		if len(r.Artifacts) != 1 || r.Artifacts[0].Path != "note.txt" || b.artifact(r.ExecutionID, "note.txt") != "kept" {
@@ -434,7 +430,7 @@ func TestScriptOutOfMemory(t *testing.T) {
 // A cancelled script has no result.
 func TestScriptCancelled(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	type end struct {
 		r   ScriptResult
 		err error
@@ -462,10 +458,10 @@ func TestScriptCancelled(t *testing.T) {
 	if x, ok := errors.AsType[*Exception](got.err); !ok || *x != want || got.r.ExecutionID != <-id {
 		t.Errorf("got %v, %+v\nwant %s: %s", got.err, got.r, want.Name, want.Text)
 	}
-	if lines := b.logs.with("level=ERROR", "Script failed: tick.sh", "error=Script did not run to its end"); len(lines) != 1 {
+	if lines := b.logs.With("level=ERROR", "Script failed: tick.sh", "error=Script did not run to its end"); len(lines) != 1 {
 		t.Errorf("log: %q", lines)
 	}
-	if lines := b.logs.with("AUDIT: Script execution", "script=scripts/tick.sh"); len(lines) != 1 {
+	if lines := b.logs.With("AUDIT: Script execution", "script=scripts/tick.sh"); len(lines) != 1 {
 		t.Errorf("audit: %q", lines)
 	}
 }
@@ -476,7 +472,7 @@ func TestScriptProcessorTime(t *testing.T) {
 	b := newBench(t, func(c *executor.Config) { c.Bounds.Default.CPU = 200 * time.Millisecond },
 		skillText{name: "pdf", frontMatter: "allowed-tools: Bash(python:*)", files: map[string]string{"spin.py": "while True: pass\n"}})
 	r := b.script(ScriptRequest{ScriptPath: "spin.py"})
-	if lines := b.logs.with("Script timeout: spin.py exceeded 0.2s"); !r.Timeout || r.Stderr != "\nTimeout" || len(lines) != 1 {
+	if lines := b.logs.With("Script timeout: spin.py exceeded 0.2s"); !r.Timeout || r.Stderr != "\nTimeout" || len(lines) != 1 {
 		t.Errorf("got %+v, log %q", r, lines)
 	}
 	if c := b.command(CommandRequest{Skill: "pdf", Command: "python spin.py"}); c.ExitCode != -1 || c.error() != "Execution timeout (0.2s)" {
@@ -487,7 +483,7 @@ func TestScriptProcessorTime(t *testing.T) {
 // A sink that returns an error ends the script.
 func TestScriptSinkGivesUp(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	gone := errors.New("gone")
 	r, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "scripts/tick.sh"}, func(executor.Output) error { return gone })
 	if !errors.Is(err, gone) || r.ExecutionID == "" {
@@ -496,7 +492,7 @@ func TestScriptSinkGivesUp(t *testing.T) {
 	if o := b.outcome(r.ExecutionID); o.End != executor.Cancelled || o.Evidence.CancelledBy != byCaller {
 		t.Errorf("outcome %+v", o)
 	}
-	if lines := b.logs.with("Script failed: tick.sh | exit_code=None", "error=gone"); len(lines) != 1 {
+	if lines := b.logs.With("Script failed: tick.sh | exit_code=None", "error=gone"); len(lines) != 1 {
 		t.Errorf("log: %q", lines)
 	}
 }
@@ -558,7 +554,7 @@ func TestScriptSetupFailed(t *testing.T) {
 // Errors about neither the script nor its arguments do not change.
 func TestScriptOtherErrors(t *testing.T) {
 	t.Parallel()
-	b := newScripts(t, openHost(t))
+	b := newScripts(t, hosttest.Host(t))
 	if _, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "nope", ScriptPath: "x.py"}, nil); !errors.Is(err, skill.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
