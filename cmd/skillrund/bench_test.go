@@ -57,6 +57,7 @@ func BenchmarkBinaries(b *testing.B) {
 		b.Skip("SKILLRUN_OTHER_BIN is not set: nothing to compare with")
 	}
 	ones := []*measured{{dir: newDir(b), bin: filepath.Dir(binary(b, "skillrund"))}, {dir: newDir(b), bin: other}}
+	states := listenForStates(b)
 	const starts = 11
 	for range starts {
 		for _, one := range ones {
@@ -65,7 +66,8 @@ func BenchmarkBinaries(b *testing.B) {
 			}
 			began := time.Now()
 			one.daemon = launch(b, one.dir, "", "/bin/sh", "-c", `exec "`+one.bin+`/skillrund" "$@"`)
-			one.starts = append(one.starts, untilListening(b, one.dir+"/s.sock", began))
+			untilReady(b, states)
+			one.starts = append(one.starts, time.Since(began))
 			one.daemon.dial("unix://" + one.dir + "/s.sock")
 			one.daemon.waitServing()
 		}
@@ -97,18 +99,32 @@ type measured struct {
 	memory       int64
 }
 
-// untilListening waits for a daemon's socket, which the daemon opens last.
-func untilListening(b *testing.B, socket string, began time.Time) time.Duration {
+// listenForStates makes daemons send their states to the test, as to systemd, sd_notify(3).
+func listenForStates(b *testing.B) *net.UnixConn {
 	b.Helper()
-	for time.Since(began) < patience {
-		if c, err := net.Dial("unix", socket); err == nil {
-			c.Close()
-			return time.Since(began)
-		}
-		time.Sleep(time.Millisecond)
+	path := filepath.Join(b.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		b.Fatal(err)
 	}
-	b.Fatalf("%s: nobody listens", socket)
-	return 0
+	b.Cleanup(func() { c.Close() })
+	b.Setenv("NOTIFY_SOCKET", path)
+	return c
+}
+
+// untilReady waits until a daemon says that it serves.
+func untilReady(b *testing.B, states *net.UnixConn) {
+	b.Helper()
+	states.SetReadDeadline(time.Now().Add(patience))
+	for state := make([]byte, 1<<10); ; {
+		n, err := states.Read(state)
+		if err != nil {
+			b.Fatalf("no daemon says that it serves: %v", err)
+		}
+		if string(state[:n]) == "READY=1" {
+			return
+		}
+	}
 }
 
 // memoryOf returns how many bytes of memory a daemon holds: its anonymous pages, and the

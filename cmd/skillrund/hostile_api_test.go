@@ -1031,15 +1031,11 @@ func skillSwap(t *testing.T, _ *running, _ hostileCase) {
 	d := startDaemonIn(t, dir, "")
 	digests := map[string]string{}
 	var mu sync.Mutex
+	ends := make(chan struct{}, 1)
 	stop := make(chan struct{})
 	var swapper sync.WaitGroup
 	swapper.Go(func() {
 		for v := 2; ; v++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
 			writeSkill(t, filepath.Join(dir, "next"), "swap", fmt.Sprintf("version: %d.0.0", v%2+1), body(v%2+1))
 			// An atomic exchange, as installers of skills should do it.
 			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "next/skills/swap"), unix.AT_FDCWD, filepath.Join(dir, "skills/swap"), unix.RENAME_EXCHANGE); err != nil {
@@ -1047,7 +1043,11 @@ func skillSwap(t *testing.T, _ *running, _ hostileCase) {
 				return
 			}
 			d.cmd.Process.Signal(unix.SIGHUP)
-			time.Sleep(5 * time.Millisecond) // paces the attack; nothing waits for it
+			select {
+			case <-ends: // one swap for each execution: others are running
+			case <-stop:
+				return
+			}
 		}
 	})
 	var wg sync.WaitGroup
@@ -1065,6 +1065,7 @@ func skillSwap(t *testing.T, _ *running, _ hostileCase) {
 					t.Error(err)
 					return
 				}
+				tell(ends)
 				fields := strings.Fields(r.stdout.String())
 				if len(fields) < 4 || fields[0] != fields[1] || fields[1] != fields[2] {
 					t.Errorf("a mix: %q %q", r.stdout.String(), r.stderr.String())

@@ -159,6 +159,14 @@ func within(t testing.TB, done <-chan struct{}, otherwise string) {
 	}
 }
 
+// tell sends to a channel for which a test may be waiting.
+func tell(events chan<- struct{}) {
+	select {
+	case events <- struct{}{}:
+	default:
+	}
+}
+
 // processes lists the processes of one execution.
 func (d *running) processes(id string) (pids []string) {
 	for _, b := range d.boxesOfExecution(id) {
@@ -199,8 +207,7 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var begun []string
-		first := make(chan struct{})
-		said := sync.OnceFunc(func() { close(first) })
+		events := make(chan struct{}, 1)
 		for range 6 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
@@ -215,15 +222,16 @@ func killedMidRun(t *testing.T, _ *running, _ hostileCase) {
 					mu.Lock()
 					begun = append(begun, e.ExecutionId)
 					mu.Unlock()
-					said()
 					for err == nil {
+						tell(events)
 						_, err = s.Recv()
 					}
 				}
 			})
 		}
-		within(t, first, "nothing begins")
-		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond) // the random moment
+		for range 1 + random.IntN(60) { // the random moment
+			within(t, events, "nothing begins")
+		}
 		dead = d.instance()
 		d.kill()
 		cancel()
@@ -484,8 +492,7 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	first := make(chan struct{})
-	said := sync.OnceFunc(func() { close(first) })
+	events := make(chan struct{}, 1)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range 3 {
@@ -505,12 +512,11 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 					answered[fmt.Sprint(n)] = e.ExecutionId
 					ended[e.ExecutionId] = ended[e.ExecutionId] || e.GetOutcome() != nil
 					mu.Unlock()
-					said()
+					tell(events)
 				}
 			}
 		})
 	}
-	within(t, first, "nothing is answered")
 	random := rand.New(rand.NewPCG(6, 6))
 	type cut struct {
 		file  string
@@ -518,7 +524,9 @@ func powerCut(t *testing.T, _ *running, _ hostileCase) {
 	}
 	var cuts []cut
 	for i := range 4 {
-		time.Sleep(time.Duration(random.IntN(450)) * time.Millisecond) // the random moment
+		for range 1 + random.IntN(90) { // the random moment
+			within(t, events, "nothing is answered")
+		}
 		mu.Lock()
 		c := cut{file: filepath.Join(dir, fmt.Sprintf("cut-%d", i)), known: map[string]string{}}
 		for n, id := range answered {

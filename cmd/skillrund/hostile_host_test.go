@@ -514,24 +514,32 @@ func cpuWithinItsShare(tr *trial) {
 
 // isThrottled waits until the kernel has throttled the execution's cgroup (cpu.stat).
 func isThrottled(tr *trial) {
-	for {
-		for _, b := range tr.d.boxesOfExecution(tr.id) {
-			for _, path := range b.paths {
-				stat, _ := os.ReadFile(filepath.Join(path, "cpu.stat"))
-				for line := range strings.Lines(string(stat)) {
-					if f := strings.Fields(line); len(f) == 2 && f[0] == "nr_throttled" && f[1] != "0" {
-						return
-					}
-				}
-			}
-		}
+	throttled := false
+	await(func() bool {
+		throttled = slices.ContainsFunc(tr.d.boxesOfExecution(tr.id), (*box).throttled)
 		select {
 		case <-tr.ended:
-			tr.Error("it was never held up")
-			return
-		case <-time.After(50 * time.Millisecond):
+			return true
+		default:
+			return throttled
+		}
+	})
+	if !throttled {
+		tr.Error("it was never held up")
+	}
+}
+
+// throttled says whether the kernel has throttled the cgroup.
+func (b *box) throttled() bool {
+	for _, path := range b.paths {
+		stat, _ := os.ReadFile(filepath.Join(path, "cpu.stat"))
+		for line := range strings.Lines(string(stat)) {
+			if f := strings.Fields(line); len(f) == 2 && f[0] == "nr_throttled" && f[1] != "0" {
+				return true
+			}
 		}
 	}
+	return false
 }
 
 // cpuDeadline checks that cpu_time also bounds the sum over all processes.

@@ -456,8 +456,10 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	d := startIdle(t, func(c *Config) {
 		c.Tools = fakeTools(func(ctx context.Context, _ permission.Principal, _ string, _ json.RawMessage, sink toolview.Sink) (toolview.Result, error) {
 			text := []byte(strings.Repeat("x", 4000))
+			output := time.NewTicker(time.Millisecond) // 4 MB in a second, without an end
+			defer output.Stop()
 			for ctx.Err() == nil {
-				time.Sleep(time.Millisecond) // paced like a program's output
+				<-output.C
 				if err := sink(executor.Output{Stream: executor.Stdout, Data: text}); err != nil {
 					t.Error(err)
 				}
