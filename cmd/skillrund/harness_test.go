@@ -26,6 +26,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/skillrun/skillrun/internal/hosttest"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -70,8 +71,13 @@ var binaries = sync.OnceValues(func() (string, error) {
 })
 
 // pythonDir is the directory of the embedded Python for all daemons under test, so that it is
-// unpacked once.
-var pythonDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("/var/tmp", "skillrund-python-") })
+// unpacked once: the one from make test, or a new one, which TestMain removes.
+var pythonDir = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv(hosttest.PythonVar); dir != "" {
+		return dir, nil
+	}
+	return os.MkdirTemp("/var/tmp", "skillrund-python-")
+})
 
 func TestMain(m *testing.M) {
 	// Tests mostly wait: for starts, deadlines and ends. -parallel overrides this.
@@ -87,7 +93,7 @@ func TestMain(m *testing.M) {
 	if dir, err := binaries(); err == nil && os.Getenv("SKILLRUN_BIN") == "" {
 		os.RemoveAll(dir)
 	}
-	if dir, err := pythonDir(); err == nil {
+	if dir, err := pythonDir(); err == nil && os.Getenv(hosttest.PythonVar) == "" {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)

@@ -90,7 +90,7 @@ var faulty = sync.OnceValue(func() error {
 	if faultyDir, err = os.MkdirTemp("/var/tmp", "skillrund-faulty-"); err != nil {
 		return err
 	}
-	if out, err := exec.Command("go", "build", "-tags", faultTag, "-o", faultyDir, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", faultTag, "-ldflags", "-s -w", "-o", faultyDir, ".").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
@@ -251,14 +251,7 @@ func TestMutationOfTheDaemon(t *testing.T) {
 				}
 			}
 			script := fmt.Sprintf("#!/bin/sh -e\nconfig=$2 dir=$(dirname \"$2\")\n%s\nexec %s \"$@\"\n", b.script, whole)
-			// Another test's child that is forked meanwhile would keep the script open for writing.
-			// Then it can't be executed, ETXTBSY in execve(2).
-			syscall.ForkLock.RLock()
-			err := os.WriteFile(filepath.Join(dir, "skillrund"), []byte(script), 0o755)
-			syscall.ForkLock.RUnlock()
-			if err != nil {
-				t.Fatal(err)
-			}
+			writeProgram(t, filepath.Join(dir, "skillrund"), script)
 			self, err := os.Executable()
 			if err != nil {
 				t.Fatal(err)
@@ -277,6 +270,18 @@ func TestMutationOfTheDaemon(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// writeProgram writes a script that can be executed.
+func writeProgram(t testing.TB, path, text string) {
+	t.Helper()
+	// Another test's child that is forked meanwhile would keep the script open for writing.
+	// Then it can't be executed, ETXTBSY in execve(2).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
 	}
 }
 

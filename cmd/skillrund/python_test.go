@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/runtime"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -262,6 +263,34 @@ if __name__ == '__main__':
 	d.wantNothingLeft()
 }
 
+// binariesWithQuickPython returns a directory with the daemon and a skillrun-python that copies
+// the unpacked Python. That takes less than a second. The real skillrun-python takes many, and
+// TestDemoWithoutPython runs it.
+func binariesWithQuickPython(t *testing.T) string {
+	t.Helper()
+	dir, err := pythonDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := binary(t, "skillrun-python")
+	unpacked, err := runtime.Install(t.Context(), runtime.InstallConfig{Dir: dir, Bundle: bundle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unpacked.Close() })
+	bin := filepath.Join(newDir(t), "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// cp writes the copy: a child that another test has just forked would keep a file of this
+	// process open, and a file that is open for writing can't be executed, ETXTBSY in execve(2).
+	if out, err := exec.Command("/usr/bin/cp", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	writeProgram(t, filepath.Join(bin, "skillrun-python"), fmt.Sprintf("#!/bin/sh -eu\n[ $# -gt 0 ] || exec %s\nexec /usr/bin/cp -a %s/. \"$2\"\n", bundle, unpacked.Dir))
+	return bin
+}
+
 // The embedded Python is unpacked once, and again if its files changed. Without a bundle the
 // daemon starts and logs a warning, but with python: embedded it does not start.
 func TestEmbeddedPythonIsUnpackedOnce(t *testing.T) {
@@ -271,9 +300,11 @@ func TestEmbeddedPythonIsUnpackedOnce(t *testing.T) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	bin := binariesWithQuickPython(t)
+	own := []string{"/bin/sh", "-c", `exec ` + bin + `/skillrund "$@"`}
 	start := func(extra string) *running {
 		t.Helper()
-		d := launch(t, dir, extra)
+		d := launch(t, dir, extra, own...)
 		d.dial("unix://" + dir + "/s.sock")
 		d.waitServing()
 		return d
@@ -306,24 +337,17 @@ func TestEmbeddedPythonIsUnpackedOnce(t *testing.T) {
 	d.run(code("calculator", "import json; print(json.dumps(1))")).wantStdout(t, "1\n")
 	d.stop()
 
-	bin := filepath.Join(dir, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
+	if err := os.Remove(filepath.Join(bin, "skillrun-python")); err != nil {
 		t.Fatal(err)
 	}
-	// cp writes the copy: a child that another test has just forked would keep a file of this
-	// process open, and a file that is open for writing can't be executed, ETXTBSY in execve(2).
-	if out, err := exec.Command("/usr/bin/cp", binary(t, "skillrund"), bin).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	alone := []string{"/bin/sh", "-c", `exec ` + bin + `/skillrund "$@"`}
-	d = launch(t, dir, "", alone...)
+	d = launch(t, dir, "", own...)
 	d.dial("unix://" + dir + "/s.sock")
 	d.waitServing()
 	if !strings.Contains(d.log.String(), "no embedded Python") {
 		t.Errorf("a missing bundle is not said: %s", d.log)
 	}
 	d.stop()
-	d = launch(t, dir, "python: embedded\n", alone...)
+	d = launch(t, dir, "python: embedded\n", own...)
 	if err := d.wait(); err == nil || !strings.Contains(d.log.String(), "skillrun-python: no such file or directory") {
 		t.Errorf("embedded without its bundle: %v\n%s", err, tail(d.log.String(), 1000))
 	}

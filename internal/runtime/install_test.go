@@ -470,9 +470,13 @@ func TestInstallWaitIsCancelled(t *testing.T) {
 	}
 }
 
-// The real bundle: its Python runs by every name, from a directory that others cannot write
-// to, and has the modules that scripts import.
-func TestInstallEmbedded(t *testing.T) {
+// embeddedConfig returns the program of make build and the directory into which the tests of all
+// packages unpack it. Without them, this test binary is the program (beBundle).
+func embeddedConfig(t *testing.T) InstallConfig {
+	t.Helper()
+	if bin, dir := os.Getenv("SKILLRUN_BIN"), os.Getenv("SKILLRUN_TEST_PYTHON"); bin != "" && dir != "" {
+		return InstallConfig{Dir: dir, Bundle: filepath.Join(bin, "skillrun-python")}
+	}
 	bundle := filepath.Join(t.TempDir(), "skillrun-python")
 	self, err := os.Executable()
 	if err == nil {
@@ -481,7 +485,13 @@ func TestInstallEmbedded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := mustInstall(t, InstallConfig{Dir: t.TempDir(), Bundle: bundle})
+	return InstallConfig{Dir: t.TempDir(), Bundle: bundle}
+}
+
+// The real bundle: its Python runs by every name, from a directory that others cannot write
+// to, and has the modules that scripts import.
+func TestInstallEmbedded(t *testing.T) {
+	i := mustInstall(t, embeddedConfig(t))
 	wantNames(t, i.Dir, "bin", "lib", "pip")
 	wantNames(t, i.Dir+"/bin", "python", "python3", "python"+minor(i.Version))
 	for _, name := range names(t, i.Dir+"/bin") {
