@@ -391,6 +391,7 @@ type tail struct {
 	last []byte
 }
 
+// Write copies what it keeps when it drops the rest, so that the dropped bytes become free.
 func (t *tail) Write(p []byte) (int, error) {
 	t.last = append(t.last, p...)
 	if over := len(t.last) - maxTail; over > 0 {

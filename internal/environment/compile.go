@@ -87,6 +87,8 @@ type compiledCopier struct {
 
 var compiledName = regexp.MustCompile(`^(.+)\.cpython-[0-9]+\.pyc$`)
 
+// walk copies the entries of dir and of its directories. prefix is dir's path in the tree, with a
+// slash at its end. The order is the file system's.
 func (c *compiledCopier) walk(dir *os.File, prefix string, depth int) error {
 	if depth > maxFrozenDepth {
 		return &entryError{prefix, fmt.Sprintf("deeper than %d directories", maxFrozenDepth)}
@@ -107,6 +109,8 @@ func (c *compiledCopier) walk(dir *os.File, prefix string, depth int) error {
 	}
 }
 
+// entry copies one compiled file or walks one directory. An entry that is no compiled file, or
+// has no source in the environment, is left out.
 func (c *compiledCopier) entry(dir *os.File, prefix, name string, depth int) error {
 	// Sources and compiled files count together against maxFrozenFiles and the bytes.
 	if c.frozen.files++; c.frozen.files > maxFrozenFiles {

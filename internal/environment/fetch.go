@@ -229,6 +229,7 @@ func (f *fetcher) isIndex(u *url.URL) bool {
 	return u.Scheme == f.index.Scheme && hostPort(u) == hostPort(f.index)
 }
 
+// hostPort makes the port explicit, so that https://host/ and https://host:443/ are the same.
 func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -398,6 +399,8 @@ type body struct {
 	timer   *time.Timer // runs during a Read; cancels the download
 }
 
+// Read counts the bytes of all downloads of the build together. An error other than the end is
+// the reason that the build gives for its failure.
 func (b *body) Read(p []byte) (int, error) {
 	// The timer runs only while the server is waited for. Between two Reads the sandbox takes
 	// the bytes, and a slow build must not be blamed on the server; environments.wall_time

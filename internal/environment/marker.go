@@ -97,6 +97,7 @@ func (p platform) applies(marker string) (bool, error) {
 	return v || err != nil, err
 }
 
+// peek returns the next token without taking it, or "" at the end.
 func (r *markerReader) peek() string {
 	if len(r.tokens) == 0 {
 		return ""
@@ -104,6 +105,7 @@ func (r *markerReader) peek() string {
 	return r.tokens[0]
 }
 
+// next takes the next token, or returns "" at the end.
 func (r *markerReader) next() string {
 	t := r.peek()
 	if t != "" {
@@ -125,6 +127,7 @@ func (r *markerReader) or() (bool, error) {
 	return v, err
 }
 
+// and binds stronger than or (PEP 508).
 func (r *markerReader) and() (bool, error) {
 	v, err := r.term()
 	for err == nil && r.peek() == "and" {
@@ -136,6 +139,8 @@ func (r *markerReader) and() (bool, error) {
 	return v, err
 }
 
+// term reads a comparison or a marker in parentheses. The depth is bounded, since the text of a
+// requirement is not trusted and each level costs stack.
 func (r *markerReader) term() (bool, error) {
 	if r.peek() != "(" {
 		return r.comparison()
@@ -196,6 +201,8 @@ var markerNames = map[string]string{
 	"platform.python_implementation": "platform_python_implementation", "python_implementation": "platform_python_implementation",
 }
 
+// value reads a quoted text or a variable of the platform. ok is false for a variable that the
+// platform does not have.
 func (r *markerReader) value() (string, bool) {
 	t := r.next()
 	if t != "" && (t[0] == '\'' || t[0] == '"') {

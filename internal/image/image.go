@@ -75,6 +75,7 @@ type PullError struct {
 	Err       error
 }
 
+// Error adds the remedy for the two usual causes: no right to pull, and a full disk.
 func (e *PullError) Error() string {
 	text := fmt.Sprintf("image %s: %v", e.Reference, e.Err)
 	var refused *transport.Error
@@ -147,6 +148,8 @@ func newTransport() *http.Transport {
 	return t
 }
 
+// options are those of every request to the registry. authn.DefaultKeychain reads the docker
+// configuration of the daemon's user.
 func (s Source) options(ctx context.Context, t http.RoundTripper) []remote.Option {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithTransport(t), remote.WithPlatform(thisPlatform), remote.WithJobs(1), remote.WithUserAgent("skillrund")}
 	if s.Credentials == Docker {

@@ -151,6 +151,7 @@ type bounded struct {
 
 var errTooLarge = errors.New("more bytes than an image may have; see pull.bytes in the configuration")
 
+// Read returns the bytes that are too many, too, with the error. The caller then gives up.
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if *b.left -= int64(n); *b.left < 0 {

@@ -75,6 +75,8 @@ func frontMatterEnd(lines []string) int {
 	return 0
 }
 
+// readBody finds the fenced code blocks and, outside of them, the inline code. A number of a line
+// counts from 1 and from the beginning of the file.
 func (m *markdown) readBody() {
 	var open *block
 	var mark string
@@ -150,6 +152,7 @@ func (b block) commands() []command {
 	return list
 }
 
+// hasPrompt reports whether a block shows a session, with commands after "$ " and their output.
 func hasPrompt(lines []string) bool {
 	for _, line := range lines {
 		if strings.HasPrefix(strings.TrimSpace(line), "$ ") {

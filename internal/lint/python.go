@@ -173,6 +173,7 @@ var stdlib = set(`
 	traceback tracemalloc tty turtle turtledemo types typing unicodedata unittest urllib uu uuid venv warnings wave
 	weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo`)
 
+// set is the set of the words of a text.
 func set(names string) map[string]bool {
 	m := map[string]bool{}
 	for name := range strings.FieldsSeq(names) {

@@ -106,6 +106,7 @@ func joinEnd(end string, outcome []byte) []byte {
 // maxEnd is the longest word for an end that its frame has room for.
 const maxEnd = math.MaxUint8
 
+// splitEnd is the reverse of joinEnd. outcome shares data.
 func splitEnd(data []byte) (end string, outcome []byte, err error) {
 	if len(data) == 0 || len(data) < 1+int(data[0]) {
 		return "", nil, badFrame("end is cut short")

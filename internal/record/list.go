@@ -145,10 +145,12 @@ func (f Filter) query(limit int) (string, []any, error) {
 	return q.String(), args, nil
 }
 
+// placeholders is "?, ?, ?" for n values.
 func placeholders(n int) string {
 	return strings.TrimSuffix(strings.Repeat("?, ", n), ", ")
 }
 
+// anys makes arguments of a query from values.
 func anys[T any](values []T) []any {
 	var all []any
 	for _, v := range values {

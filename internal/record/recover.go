@@ -119,6 +119,9 @@ func (s *Store) Reopen(ctx context.Context, id string) (*Log, error) {
 	return l, nil
 }
 
+// reopen sets l up for the end of an execution whose daemon died. Pending statements go to the
+// database first: the row may be among them. It returns ErrEnded for an execution that has its
+// end. l has no artifacts afterwards.
 func (s *Store) reopen(ctx context.Context, l *Log) error {
 	s.flushForQuery(ctx)
 	x, err := getRow(ctx, s.db.queries, "id = ?", l.id)

@@ -103,6 +103,7 @@ func hasBytes(path string) bool {
 	return fi.Size() > 0
 }
 
+// hasEntries reports whether a directory has at least one entry.
 func hasEntries(dir string) (bool, error) {
 	f, err := os.Open(dir)
 	if err != nil {

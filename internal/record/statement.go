@@ -32,6 +32,8 @@ const (
 	deleteFrames
 )
 
+// Each can run a second time without a further effect: after a crash the journal may have
+// statements that are in the database already.
 var queries = [...]string{
 	addExecution: insertExecution + " ON CONFLICT DO NOTHING",
 	addLabel: `INSERT OR IGNORE INTO labels (tenant, key, value, execution)
@@ -132,6 +134,8 @@ func (d *decoder) uvarint() uint64 {
 	return v
 }
 
+// skip drops n bytes. n is a result of encoding/binary: 0 or less means that there is no whole
+// number.
 func (d *decoder) skip(n int) {
 	if n <= 0 {
 		d.b, d.bad = nil, true
@@ -140,6 +144,7 @@ func (d *decoder) skip(n int) {
 	d.b = d.b[n:]
 }
 
+// arg takes one value. Its types are the ones of encodeStatements.
 func (d *decoder) arg() any {
 	if len(d.b) == 0 {
 		d.bad = true
@@ -161,6 +166,7 @@ func (d *decoder) arg() any {
 	return nil
 }
 
+// bytes takes a length and that many bytes. They share b, without room to append.
 func (d *decoder) bytes() []byte {
 	n := d.uvarint()
 	if d.bad || n > uint64(len(d.b)) {

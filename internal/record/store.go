@@ -93,6 +93,8 @@ func openIdle(c Config) (*Store, error) {
 	return s, nil
 }
 
+// open takes the lock before it touches any other file of the record. On an error the caller
+// releases what was opened.
 func (s *Store) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 		return err
@@ -196,6 +198,7 @@ func (s *Store) register(l *Log) error {
 	return nil
 }
 
+// unregister frees the ID of l. It does nothing if another Log has it.
 func (s *Store) unregister(l *Log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -177,6 +177,8 @@ func (s *Store) removeFiles(id string) error {
 	return errors.Join(os.RemoveAll(s.spoolPath(id)), os.RemoveAll(s.ArtifactDir(id)))
 }
 
+// garbage returns the IDs of executions that are removed from the database but may have files. A
+// crash between the two leaves them.
 func (s *Store) garbage(ctx context.Context) ([]string, error) {
 	rows, err := s.db.queries.QueryContext(ctx, "SELECT id FROM garbage")
 	if err != nil {

@@ -32,10 +32,15 @@ func (f Filter) token() token {
 	return tokenFor("executions", f.Tenant, f.Skill, f.States, f.Labels, f.Ends, nanos(f.CreatedAfter))
 }
 
+// encodeBytes makes a page token: the hash of the listing that was asked for, then the position
+// of the last entry.
 func (t token) encodeBytes(last []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(t.asked[:len(t.asked):len(t.asked)], last...))
 }
 
+// decodeBytes returns the position in a token. It refuses a token of another listing, which would
+// skip entries. A token is no secret and not signed: every page is limited to the caller's tenant
+// again.
 func (t token) decodeBytes(s string) ([]byte, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) < len(t.asked) {
@@ -47,6 +52,7 @@ func (t token) decodeBytes(s string) ([]byte, error) {
 	return b[len(t.asked):], nil
 }
 
+// encode and decode are the same for a position that is a number.
 func (t token) encode(last int64) string {
 	return t.encodeBytes(binary.BigEndian.AppendUint64(nil, uint64(last)))
 }

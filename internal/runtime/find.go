@@ -125,6 +125,8 @@ func isHidden(name string) bool {
 	return slices.Contains(hiddenDirs, top)
 }
 
+// linkCounts reports whether a link at name is also there in a sandbox. Of the host's root only
+// /usr, the links into it and /etc/alternatives are; of an image everything that is not hidden.
 func (f finder) linkCounts(name string) bool {
 	if f.image {
 		return !isHidden(name)

@@ -34,6 +34,8 @@ func Name() (string, error) {
 	return nameOf(info.Deps)
 }
 
+// nameOf is Name for a list of modules. A module without a checksum, such as one from a local
+// directory, has no name: two builds could differ under one name.
 func nameOf(deps []*debug.Module) (string, error) {
 	for _, m := range deps {
 		if m.Path != module {

@@ -27,6 +27,7 @@ func Unpack(dir, target string) error {
 	return nil
 }
 
+// unpack is Unpack without the words around its errors.
 func unpack(dir, target string) error {
 	found, err := os.ReadDir(dir)
 	if err != nil {
