@@ -21,6 +21,8 @@ func main() {
 	}
 }
 
+// run prints the name, or unpacks. The daemon asks for the name first and unpacks only a Python
+// that it does not have yet. An error means exit code 1.
 func run(args []string, unpack, target string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: takes no arguments; see --help", args[0])

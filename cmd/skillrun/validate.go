@@ -113,6 +113,8 @@ func (v *validator) close() {
 	}
 }
 
+// validate checks one argument: a folder of this machine, here, or a skill that the daemon has
+// loaded. The connection stays open for the next argument; close closes it.
 func (v *validator) validate(ctx context.Context, arg string) (*pb.ValidateSkillResponse, error) {
 	if isFolder(arg) {
 		return v.here(ctx, arg)

@@ -299,6 +299,7 @@ func (l limits) limits() executor.Limits {
 	}
 }
 
+// fromLimits is the reverse of limits, for the defaults.
 func fromLimits(l executor.Limits) limits {
 	return limits{
 		WallTime: duration(l.Wall), CPUTime: duration(l.CPU), Memory: size(l.MemoryBytes), Processes: l.Processes,

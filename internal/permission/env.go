@@ -29,6 +29,7 @@ type EnvError struct {
 	Secret bool // the variable is in the request's secret_env, not in its env
 }
 
+// Error names the variable and never its value, which may be a secret.
 func (e *EnvError) Error() string {
 	field := e.Field()
 	if e.Name == "" {

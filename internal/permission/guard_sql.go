@@ -107,6 +107,8 @@ func psqlDanger(args []string, fixed int) string {
 	return ""
 }
 
+// mysqlFiles has the options of mysql that open files or run programs. valued lists the short
+// options that take a value.
 var mysqlFiles = options{source: "mysql(1); gtfobins/mysql", valued: "DhPpuSe", forms: []form{
 	{long: "pager"}, {long: "tee", opens: true}, {long: "defaults-file"}, {long: "defaults-extra-file"}, {long: "plugin-dir"}, {long: "init-command"}, {long: "default-auth"},
 }}

@@ -25,6 +25,7 @@ const (
 	Command
 )
 
+// String is the word in the record and in the log.
 func (k SourceKind) String() string {
 	switch k {
 	case Script:

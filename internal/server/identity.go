@@ -42,6 +42,8 @@ func (unixPeer) AuthType() string { return "unix" }
 // Unix socket, and it counts the incoming messages.
 type peerCredentials struct{ budget *budget }
 
+// ServerHandshake identifies the peer of a new connection. The listener has already asked the
+// kernel for the user (ingress.User). A TCP peer has no user.
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	user, ok := conn.RemoteAddr().(ingress.User)
 	m := newMeteredConn(conn, c.budget)

@@ -103,6 +103,8 @@ func (c skillCalls) ActivateSkill(_ context.Context, m *pb.ActivateSkillRequest)
 	return out, nil
 }
 
+// fromContext rounds up the time and down the memory: a limit of less than a second must not
+// become 0.
 func fromContext(c skill.Context) *pb.ActivationContext {
 	out := &pb.ActivationContext{BaseDir: text(c.BaseDir), ScriptExecutor: c.ScriptExecutor}
 	if k := c.Constraints; k != nil {

@@ -152,6 +152,8 @@ func (v *View) resolve(ref string) (*skill.Skill, Result) {
 	return sk, Result{}
 }
 
+// readSkillFileTool reads from the snapshot, not from a sandbox. A model gets text only; other
+// files are for scripts. minimum 4 of limit: the longest character has four bytes in UTF-8.
 var readSkillFileTool = row{
 	Tool: Tool{
 		Name: "read_skill_file",

@@ -36,6 +36,7 @@ type Finding struct {
 	Message  string // the problem and, unless it is obvious, the remedy
 }
 
+// String has the form of a compiler's message, without the line if it is 0.
 func (f Finding) String() string {
 	at := f.File
 	if f.Line > 0 {

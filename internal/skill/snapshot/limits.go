@@ -22,6 +22,7 @@ type Bounds struct {
 	MaxBytes int64 // of regular files; 0: DefaultMaxBytes
 }
 
+// withDefaults replaces zeros.
 func (b Bounds) withDefaults() Bounds {
 	if b.MaxFiles == 0 {
 		b.MaxFiles = DefaultMaxFiles
