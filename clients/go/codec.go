@@ -46,6 +46,7 @@ type buffers struct{ pool sync.Pool }
 // maxKept is the maximum size of a buffer that is reused. Larger messages are rare.
 const maxKept = 1 << 20
 
+// Get returns length bytes with arbitrary content (mem.BufferPool).
 func (p *buffers) Get(length int) *[]byte {
 	if b, ok := p.pool.Get().(*[]byte); ok && cap(*b) >= length {
 		*b = (*b)[:length]

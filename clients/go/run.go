@@ -79,6 +79,7 @@ func (c *Cmd) Cancel(ctx context.Context) error {
 // tail keeps the last stderrBytes bytes that are written to it.
 type tail struct{ data []byte }
 
+// Write never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.data = append(t.data, p...)
 	if extra := len(t.data) - stderrBytes; extra > 0 {

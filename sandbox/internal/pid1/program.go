@@ -155,6 +155,7 @@ func (e *encoder) command(c Command) {
 	}
 }
 
+// globs appends the patterns; take_globs in init_program.c reads them.
 func (e *encoder) globs(l []Glob) {
 	e.u32(uint32(len(l)))
 	for _, g := range l {

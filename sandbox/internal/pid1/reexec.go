@@ -28,6 +28,8 @@ const (
 	CrashArg = "skillrun-crash" // sets the limit of core dumps and dies by a signal that dumps core (crash.c)
 )
 
+// init runs in every process of this binary that reaches the Go runtime: the daemon and
+// libcontainer's first stage. Inits and zygotes never come here.
 func init() {
 	// libcontainer executes this binary again as the first stage of a sandbox. The
 	// argument and the environment variable identify such a process. It never

@@ -85,7 +85,7 @@ func ReadOnce(fd int, b []byte) (int, error) {
 	}
 }
 
-// Names returns the names in a directory, in no particular order.
+// Names returns the names in a directory, in no particular order. "." and ".." are left out.
 func Names(path string) ([]string, error) {
 	fd, err := OpenFD(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Compile returns the filter of p for this machine. It also allows the calls in extra.
+// Compile returns the filter of p for this machine. It also allows the calls in extra. The result
+// is the array of struct sock_filter that seccomp(2) loads. A call that this libseccomp does not
+// know answers ENOSYS.
 func (p *Policy) Compile(extra []string) ([]byte, error) {
 	native, err := libseccomp.GetNativeArch()
 	if err != nil {
@@ -49,7 +51,8 @@ func (p *Policy) compileFor(arch libseccomp.ScmpArch, extra []string) ([]byte, e
 	return encodeBPF(joined), nil
 }
 
-// export compiles one filter.
+// export compiles one filter. A call without a rule answers ENOSYS. Programs take that for an old
+// kernel and use an older call.
 func export(arch libseccomp.ScmpArch, fill func(*libseccomp.ScmpFilter) error) ([]byte, error) {
 	nosys := libseccomp.ActErrno.SetReturnCode(int16(unix.ENOSYS))
 	f, err := libseccomp.NewFilter(nosys)
@@ -115,7 +118,8 @@ func (p *Policy) fillPlain(f *libseccomp.ScmpFilter, extra []string) error {
 	return nil
 }
 
-// fillConditional adds the rules of one call with conditions.
+// fillConditional adds the rules of one call with conditions. A rule of refuse_when has its
+// errno; pretend_when answers 0 and does nothing.
 func (p *Policy) fillConditional(f *libseccomp.ScmpFilter, call string) error {
 	add := func(rules []Rule, action func(Rule) libseccomp.ScmpAction) error {
 		for _, w := range rules {
@@ -141,6 +145,7 @@ func addRules(f *libseccomp.ScmpFilter, name string, action libseccomp.ScmpActio
 	if err != nil {
 		return nil // the architecture or the library doesn't know the call: ENOSYS
 	}
+	// All conditions of one rule must hold, so each choice of values is a separate rule.
 	combinations := [][]libseccomp.ScmpCondition{nil}
 	for _, a := range args {
 		conditions, err := a.conditions()

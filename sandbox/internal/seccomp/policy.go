@@ -8,7 +8,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Policy is seccomp.yaml, or a file with further calls of a zygote.
+// Policy is seccomp.yaml, or a file with further calls of a zygote. The files explain their
+// lists.
 type Policy struct {
 	Allow       []Calls  `yaml:"allow"`
 	AllowWhen   []Rule   `yaml:"allow_when"`
@@ -16,10 +17,10 @@ type Policy struct {
 	RefuseWhen  []Rule   `yaml:"refuse_when"`
 	Deny        []Calls  `yaml:"deny"`
 	Unknown     []string `yaml:"unknown"` // for the reader only: a call in no list answers ENOSYS anyway
-	Init        []string `yaml:"init"`
+	Init        []string `yaml:"init"`    // calls that only init's filter allows in addition
 }
 
-// Calls are calls with the same answer for all arguments.
+// Calls are calls with the same answer for all arguments. Why is for readers of the file.
 type Calls struct {
 	Why   string   `yaml:"why"`
 	Calls []string `yaml:"calls"`
@@ -34,7 +35,9 @@ type Rule struct {
 }
 
 // Arg is a condition on one argument. It holds if the bits in Mask have a value
-// in Value. If Not is set, the condition holds if the argument differs from Not.
+// in Value. If Not is set, the condition holds if the argument differs from Not. Index counts
+// from 0. A filter sees every argument as 64 bits (seccomp(2)), also an int, whose upper half the
+// kernel ignores: Mask leaves such bits out.
 type Arg struct {
 	Index uint    `yaml:"index"`
 	Mask  uint64  `yaml:"mask"`
@@ -68,7 +71,8 @@ func parse(name string, text []byte) (p Policy, err error) {
 }
 
 // with returns p with the rules of more added. For each call in more, p's refusals are
-// dropped. If more allows the call with any arguments, p's conditions are dropped, too.
+// dropped. If more allows the call with any arguments, p's conditions are dropped, too. p itself
+// does not change.
 func (p Policy) with(more Policy) Policy {
 	var whole, some []string
 	for _, a := range more.Allow {

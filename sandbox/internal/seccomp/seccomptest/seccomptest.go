@@ -48,6 +48,8 @@ func listed(lists []seccomp.Calls, name string) bool {
 	return slices.ContainsFunc(lists, func(l seccomp.Calls) bool { return slices.Contains(l.Calls, name) })
 }
 
+// holds reports whether every condition of a rule is true for these arguments. A condition
+// compares the bits of its mask, or the whole argument.
 func holds(w seccomp.Rule, args [6]uint64) bool {
 	return !slices.ContainsFunc(w.Args, func(a seccomp.Arg) bool {
 		if a.Not != nil {
