@@ -205,27 +205,10 @@ func makeDirs(c Config) (bound bool, err error) {
 			return false, err
 		}
 	}
-	if err := searchable(c.RunDir); err != nil {
+	if err := CheckRunDir(c.RunDir); err != nil {
 		return false, fmt.Errorf("run directory: %w", err)
 	}
 	return privateMount(c.RunDir)
-}
-
-// searchable returns an error if a directory above path lacks the search permission
-// for others. A sandbox's processes reach path as such users.
-func searchable(path string) error {
-	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-		info, err := os.Stat(dir)
-		if err != nil {
-			return err
-		}
-		if info.Mode().Perm()&0o001 == 0 {
-			return fmt.Errorf("%s has mode %#o, so sandboxes can't reach %s in it; run chmod o+x %[1]s, or choose another directory", dir, info.Mode().Perm(), path)
-		}
-		if dir == filepath.Dir(dir) {
-			return nil
-		}
-	}
 }
 
 // faults take layers of protection off the sandboxes of a Host. Tests use them to show

@@ -208,6 +208,9 @@ const blockIDs = 4096
 // whose teardown is deferred.
 func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one pair is the zygote's
 
+// IDs returns the least number of ids that have Room for so many sandboxes.
+func IDs(sandboxes uint64) uint64 { return 4 * (sandboxes + 1) }
+
 func claimBlock(c Config) (*idBlock, error) {
 	size := min(c.IDs, blockIDs) &^ 1
 	busy, err := idsInUse(c.FirstID, c.IDs)

@@ -66,7 +66,7 @@ func TestStepsNameTheirObject(t *testing.T) {
 			return err
 		}, none},
 		{"directories beneath a file", func() error { _, err := makeDirs(Config{StateDir: beneath}); return err }, file},
-		{"run directory nowhere", func() error { return searchable(none + "/x/y") }, none},
+		{"run directory beneath a file", func() error { return CheckRunDir(beneath + "/run") }, "not a directory"},
 
 		{"unknown namespace", func() error { _, err := tryNamespace(1)(Config{}); return err }, "unshare: invalid argument"},
 		{"proc on a file", func() error { return pid1.TryMountProc(file) }, "not a directory"},

@@ -97,14 +97,14 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"an image of nothing", "images: {a: {}}\n", "images.a: set one of rootfs"},
 		{"an image of both", "images: {a: {rootfs: /x, image: b}}\n", "images.a: set one of rootfs"},
 		{"an image's unknown key", "images:\n  a: {dir: /x}\n", "line 2: images.a.dir: unknown key; the keys here are rootfs, image, credentials"},
-		{"no reference", "images: {a: {image: 'http://x'}}\n", "images.a: image: \"http://x\" is not a valid reference"},
-		{"credentials", "images: {a: {image: x, credentials: mine}}\n", `images.a: credentials: "mine"; must be none or docker`},
+		{"no reference", "images: {a: {image: 'http://x'}}\n", "images.a.image: \"http://x\" is not a valid reference; write registry/repository@sha256:<digest>"},
+		{"credentials", "images: {a: {image: x, credentials: mine}}\n", `images.a.credentials: "mine" is unknown; write none or docker`},
 		{"credentials for a directory", "images: {a: {rootfs: /x, credentials: docker}}\n", "line 1: images.a.credentials: a directory needs no credentials; remove this key"},
 		{"the machine's root", "images: {a: {rootfs: /}}\n", "which no sandbox may see"},
 		{"a root with the state in it", "state_dir: /srv/x/state\nimages: {a: {rootfs: /srv/x}}\n", "line 2: images.a.rootfs: /srv/x contains /srv/x/state, which no sandbox may see; write a directory with the root file system alone"},
 		{"a root in the state", "state_dir: /srv/x\nimages: {a: {rootfs: /srv/x/record}}\n", "images.a.rootfs: /srv/x/record lies in /srv/x"},
 		{"an unknown runtime", "runtimes: {lua: host}\n", "line 1: runtimes.lua: unknown; write one of default, python, bash, sh, node, ruby or perl"},
-		{"a runtime in no image", "runtimes: {bash: tools}\n", `runtimes.bash: "tools" is neither host nor a name of images`},
+		{"a runtime in no image", "runtimes: {bash: tools}\n", `runtimes.bash: "tools" is neither host nor a name of images; write host`},
 		{"nothing may be pulled", "pull: {files: 0}\n", "line 1: pull.files: 0; must be more than 0"},
 		{"python", "python: '3.14'\n", `line 1: python: "3.14" is unknown; write auto, system or embedded`},
 		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
@@ -112,6 +112,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878`},
 		{"long socket, MCP", "listen: {mcp_unix: /" + strings.Repeat("x", 120) + "}\n", "line 1: listen.mcp_unix: the path has 121 bytes; a socket's path has at most 107"},
 		{"one socket for two", "listen: {unix: s, mcp_unix: s}\n", "/s is also listen.unix; give each socket its own path"},
+		{"one port for two", "listen: {tcp: 127.0.0.1:1, mcp_tcp: 127.0.0.1:1}\n", "line 1: listen.mcp_tcp: 127.0.0.1:1 is also listen.tcp; give each its own port"},
 		{"TCP for all", "listen: {tcp: 0.0.0.0:1}\n", `line 1: listen.tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878`},
 		{"TCP for all by name", "listen: {tcp: ':1'}\n", `line 1: listen.tcp: "" is reachable from other machines`},
 		{"TCP without a port", "listen: {tcp: 127.0.0.1}\n", "missing port"},
@@ -125,7 +126,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"long wall time", "limits: {max: {wall_time: 601s}}\n", "line 1: limits.max.wall_time: 10m1s is too long; write at most 10m0s"},
 		{"cgroup", "cgroup_parent: relative\n", "cgroup_parent"},
 		{"ids of accounts", "ids: {first: 1000}\n", "line 1: ids.first: 1000 is in the range of accounts; write 65536 or more"},
-		{"few ids", "ids: {count: 40}\nconcurrency: {running: 4}\n", "ids.count: 40 ids are enough for 9 sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 16"},
+		{"few ids", "ids: {count: 40}\nconcurrency: {running: 4}\n", "ids.count: 40 ids are enough for 9 sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 16; write at least 68"},
 		{"hardly an id", "ids: {count: 2}\nprepared: {sandboxes: 0}\n", "ids.count: 2 ids are enough for 0 sandboxes"},
 		{"more than a number holds", "concurrency: {running: 9223372036854775807}\n", "concurrency.running: all ids that a daemon can use are enough for 1023 sandboxes"},
 		{"more than there are ids for", "concurrency: {running: 5000}\n", "concurrency.running: all ids that a daemon can use are enough for 1023 sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need 5012"},
@@ -195,7 +196,7 @@ drain: 0s
   line 2: grace: "5 minutes" is not a duration; write 30s, 1m30s or 250ms
   line 5: limits.default.memory: 8GiB is above limits.max.memory, 4GiB; lower it or raise the maximum
   line 6: limits.default.cpus: "two" is not a number of processors; write 0.01 or more, or 0 for no limit
-  line 7: limits.max.open_files: "many" is not a whole number in the range of the key
+  line 7: limits.max.open_files: "many" is not a whole number from 0 to 9223372036854775807
   line 7: limits.max.processes: 0; must be more than 0
   line 9: listen.tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878
   line 10: listen.unix_mode: "0999" is not a file mode; write it in octal, such as 0660
@@ -278,6 +279,10 @@ runtimes:
 // inspect accepts directories that do not exist yet if the daemon can create them.
 func TestInspectPasses(t *testing.T) {
 	path := writeConfig(t, "state_dir: a/b/c\nrun_dir: run\nlisten: {unix: run/s.sock}\n")
+	// The directory above those of t.TempDir is the user's alone.
+	if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o711); err != nil {
+		t.Fatal(err)
+	}
 	c, found, err := readConfig(path)
 	if err != nil {
 		t.Fatal(err)
@@ -285,6 +290,21 @@ func TestInspectPasses(t *testing.T) {
 	c.inspect(t.Context(), "", found.bad)
 	if err := found.err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The processes of sandboxes could not reach a run directory below a closed one.
+func TestInspectClosedDirectory(t *testing.T) {
+	path := writeConfig(t, "state_dir: state\nrun_dir: a/run\nlisten: {unix: s.sock}\n")
+	c, found, err := readConfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.inspect(t.Context(), "", found.bad)
+	closed := filepath.Dir(filepath.Dir(path))
+	want := "line 2: run_dir: " + closed + " has mode 0700, so sandboxes can't reach " + filepath.Dir(path) + "/a/run in it; run chmod o+x " + closed
+	if err := found.err(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
 

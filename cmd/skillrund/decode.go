@@ -143,8 +143,11 @@ func wanted(v any) string {
 	case []string:
 		return "a list of texts; write [a, b]"
 	}
-	if kind := reflect.TypeOf(v).Kind(); kind >= reflect.Int && kind <= reflect.Uint64 {
-		return "a whole number in the range of the key"
+	switch t := reflect.TypeOf(v); t.Kind() {
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<(t.Bits()-1)-1)
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		return fmt.Sprintf("a whole number from 0 to %d", ^uint64(0)>>(64-t.Bits()))
 	}
 	return "a text"
 }

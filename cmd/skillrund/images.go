@@ -62,7 +62,7 @@ func (c *config) checkImages(bad badFunc) {
 			bad(key, "unknown; write one of %s", orList(languages))
 		}
 		if _, ok := c.Images[name]; !ok && name != hostRuntime {
-			bad(key, "%q is neither host nor a name of images", name)
+			bad(key, "%q is neither host nor a name of images; write %s", name, orList(append([]string{hostRuntime}, slices.Sorted(maps.Keys(c.Images))...)))
 		}
 	}
 }
@@ -73,6 +73,9 @@ func (c *config) checkImage(key, name string, bad badFunc) {
 		bad(key, "%q cannot be a name; write up to 64 of a-z, 0-9, '.', '_' and '-', and not host", name)
 	}
 	i := c.Images[name]
+	if i.Credentials != "" {
+		oneOf(bad, key+".credentials", string(i.Credentials), string(image.None), string(image.Docker))
+	}
 	switch {
 	case (i.Rootfs == "") == (i.Image == ""):
 		bad(key, "set one of rootfs (a directory) and image (a reference with a digest)")
@@ -82,7 +85,7 @@ func (c *config) checkImage(key, name string, bad badFunc) {
 		c.checkRootfs(key+".rootfs", i.Rootfs, bad)
 	default:
 		if err := i.source().Check(); err != nil {
-			bad(key, "%v", err)
+			bad(key+".image", "%v", err)
 		}
 	}
 }

@@ -23,7 +23,8 @@ import (
 func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 	// A folder that appears later is found by the watch.
 	for i, dir := range c.Skills {
-		// The default folder may be missing: no operator wrote it.
+		// The default folder may be missing, because a package may not have installed it.
+		// That holds for a file that names it, too: the shipped file does.
 		if defaults := defaultConfig().Skills; i < len(defaults) && dir == defaults[i] {
 			continue
 		}
@@ -31,14 +32,7 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 			bad(index("skills", i), "%v; write the folder that holds the skills", err)
 		}
 	}
-	for _, own := range []struct{ key, dir string }{{"state_dir", c.StateDir}, {"run_dir", c.RunDir}} {
-		if own.dir == "" {
-			continue // validate reports an empty path
-		}
-		if err := writableDir(own.dir); err != nil {
-			bad(own.key, "%v; write a directory that the daemon can create or write to", err)
-		}
-	}
+	c.inspectSandbox(bad)
 	for _, socket := range []struct{ key, path string }{{"listen.unix", c.Listen.Unix}, {"listen.mcp_unix", c.Listen.MCPUnix}} {
 		if err := freeSocket(socket.path); socket.path != "" && err != nil {
 			bad(socket.key, "%v", err)
@@ -55,6 +49,26 @@ func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
 		}
 	}
 	c.inspectImages(ctx, bad)
+}
+
+// inspectSandbox checks the daemon's own directories and its cgroup.
+func (c *config) inspectSandbox(bad badFunc) {
+	for _, own := range []struct {
+		key, dir string
+		check    func(dir string) error
+	}{{"state_dir", c.StateDir, sandbox.CheckStateDir}, {"run_dir", c.RunDir, sandbox.CheckRunDir}} {
+		if own.dir == "" {
+			continue // validate reports an empty path
+		}
+		if err := writableDir(own.dir); err != nil {
+			bad(own.key, "%v; write a directory that the daemon can create or write to", err)
+		} else if err := own.check(own.dir); err != nil {
+			bad(own.key, "%v", err)
+		}
+	}
+	if err := sandbox.CheckCgroupParent(c.CgroupParent); c.CgroupParent != "" && err != nil {
+		bad("cgroup_parent", "%v; write the name of a cgroup that exists and has no processes", err)
+	}
 }
 
 // inspectImages checks the directories that sandboxes use as root, and the digest of every

@@ -93,6 +93,9 @@ func (c *config) checkListen(bad badFunc) {
 	if l.MCPUnix != "" && l.MCPUnix == l.Unix {
 		bad("listen.mcp_unix", "%s is also listen.unix; give each socket its own path", l.MCPUnix)
 	}
+	if _, port, err := net.SplitHostPort(l.TCP); err == nil && port != "0" && l.MCPTCP == l.TCP {
+		bad("listen.mcp_tcp", "%s is also listen.tcp; give each its own port", l.MCPTCP)
+	}
 	oneOf(bad, "network", c.Network, "none", "host")
 	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}} {
 		if tcp.address == "" {
@@ -132,7 +135,7 @@ func (c *config) checkIDs(bad badFunc) {
 		bad("ids.first", "%d is in the range of accounts; write 65536 or more", c.IDs.First)
 	}
 	if c.IDs.Count < 2 || uint64(c.IDs.First)+uint64(c.IDs.Count) > lastID {
-		bad("ids.count", "%d ids from %d on; write at least 2, and all below %d", c.IDs.Count, c.IDs.First, uint64(lastID))
+		bad("ids.count", "%d ids from %d on; write 2 to %d", c.IDs.Count, c.IDs.First, uint64(lastID)-min(uint64(c.IDs.First), lastID))
 		return
 	}
 	need, room := c.sandboxesAtOnce(), uint64(max(0, sandbox.Room(c.IDs.Count)))
@@ -141,11 +144,11 @@ func (c *config) checkIDs(bad badFunc) {
 	}
 	// If not even all ids are enough, a larger ids.count would not help: a daemon takes only a
 	// block of them.
-	key, which := "ids.count", fmt.Sprintf("%d ids are", c.IDs.Count)
+	key, which, remedy := "ids.count", fmt.Sprintf("%d ids are", c.IDs.Count), fmt.Sprintf("write at least %d", sandbox.IDs(need))
 	if most := uint64(sandbox.Room(1 << 31)); need > most {
-		key, which, room = "concurrency.running", "all ids that a daemon can use are", most
+		key, which, remedy, room = "concurrency.running", "all ids that a daemon can use are", "lower these keys", most
 	}
-	bad(key, "%s enough for %d sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d", which, room, need)
+	bad(key, "%s enough for %d sandboxes, but concurrency.running, concurrency.reserved, prepared.sandboxes and a build need %d; %s", which, room, need, remedy)
 }
 
 // sandboxesAtOnce returns the largest number of sandboxes at one time. It clamps values

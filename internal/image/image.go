@@ -90,14 +90,11 @@ func (e *PullError) Error() string {
 
 func (e *PullError) Unwrap() error { return e.Err }
 
-// Check reports an error in the form of a source. It accepts a reference without a digest,
+// Check reports an error in the form of the reference. It accepts one without a digest,
 // which Pinned refuses.
 func (s Source) Check() error {
-	if s.Credentials != None && s.Credentials != Docker {
-		return fmt.Errorf("credentials: %q; must be none or docker", s.Credentials)
-	}
 	if _, err := name.ParseReference(s.Reference); err != nil {
-		return fmt.Errorf("image: %q is not a valid reference: write registry/repository@sha256:<digest>", s.Reference)
+		return fmt.Errorf("%q is not a valid reference; write registry/repository@sha256:<digest>", s.Reference)
 	}
 	return nil
 }

@@ -215,3 +215,13 @@ func (h *Hierarchy) Find(name string) Group {
 	})
 	return g
 }
+
+// Exists returns an error if the base does not exist, so that Prepare would fail. On v1 the
+// first sandbox creates a missing base.
+func (h *Hierarchy) Exists() error {
+	if !h.Unified {
+		return nil
+	}
+	_, err := os.Stat(h.Base[""])
+	return err
+}

@@ -112,3 +112,20 @@ func TestLoadHierarchy(t *testing.T) {
 		t.Errorf("no file: got %v", err)
 	}
 }
+
+// A parent that is missing on v2 is an error before the start.
+func TestExists(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		h    Hierarchy
+		want bool
+	}{
+		{Hierarchy{Unified: true, Base: map[string]string{"": dir}}, true},
+		{Hierarchy{Unified: true, Base: map[string]string{"": dir + "/none"}}, false},
+		{Hierarchy{Base: map[string]string{"memory": dir + "/none"}}, true},
+	} {
+		if err := tt.h.Exists(); (err == nil) != tt.want {
+			t.Errorf("%+v: got %v", tt.h, err)
+		}
+	}
+}
