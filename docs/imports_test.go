@@ -45,14 +45,15 @@ var mayImport = map[string][]string{
 	"internal/executor":               {"sandbox", "internal/environment", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace"},
 	"internal/toolview":               {"internal/executor", "internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/workspace"},
 	"internal/ingress":                {"internal/permission"},
+	"internal/ingress/budget":         {},
 	"internal/mcp":                    {"internal/executor", "internal/ingress", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview"},
-	"internal/server":                 {"internal/executor", "internal/ingress", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
+	"internal/server":                 {"internal/executor", "internal/ingress", "internal/ingress/budget", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
 	"internal/bench":                  {"clients/go", "internal/record", "proto/skillrun/v1"},
 	"clients/go":                      {"proto/skillrun/v1"},
 	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/lint", "internal/skill/manifest", "internal/permission"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
-		"internal/executor", "internal/image", "internal/ingress", "internal/toolview", "internal/mcp", "internal/server"},
+		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/toolview", "internal/mcp", "internal/server"},
 	// What a list of system calls says, for tests that compare a filter or a kernel with it.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
 

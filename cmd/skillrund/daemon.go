@@ -19,6 +19,7 @@ import (
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/mcp"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/record"
@@ -194,9 +195,13 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		return d, err
 	}
 	tools := toolview.New(toolview.Config{Executor: d.executor, Skills: d.skills, AuditArguments: c.Audit.Arguments, Log: log})
+	requests, err := budget.New(c.requestBytes(), int64(c.MessageBytes))
+	if err != nil {
+		return d, err
+	}
 	d.server, err = server.New(server.Config{
 		Executor: d.executor, Skills: d.skills, Policy: policy, Tools: tools, Capabilities: d.capabilities,
-		MaxMessageBytes: int(c.MessageBytes), RequestBytes: c.requestBytes(), KeepaliveInterval: time.Duration(c.Keepalive),
+		MaxMessageBytes: int(c.MessageBytes), Budget: requests, KeepaliveInterval: time.Duration(c.Keepalive),
 		StagingDir: filepath.Join(c.StateDir, "uploads"), Log: log,
 	})
 	if err != nil {
@@ -205,7 +210,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	// MCP uses the same tools, executor and budget of request memory (Hold) as gRPC.
 	d.mcp = mcp.New(mcp.Config{
 		Tools: tools, Executor: d.executor, Skills: d.skills, Identify: ingress.Identify, Explain: d.server.Explain,
-		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: d.server.Hold, Log: log,
+		Version: buildVersion(), OpenWorld: policy.Network, MaxMessageBytes: int64(c.MessageBytes), Hold: requests.Hold, Log: log,
 	})
 	return d, nil
 }

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -22,10 +25,32 @@ func withInput(path string, n int) *pb.ExecuteRequest {
 	return m
 }
 
+func newBudget(t *testing.T, limit int64) *budget.Budget {
+	t.Helper()
+	b, err := budget.New(limit, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// waitFree returns when nothing counts any more: a call's end reaches the daemon after the
+// client has it.
+func waitFree(t *testing.T, b *budget.Budget) {
+	t.Helper()
+	for late := time.After(time.Minute); b.Used() > 0; runtime.Gosched() {
+		select {
+		case <-late:
+			t.Fatalf("%d bytes are still counted", b.Used())
+		default:
+		}
+	}
+}
+
 // The memory of all requests together is bounded while their executions live, also if nothing
 // listens to them. A refusal says so, and small calls are answered.
 func TestRequestsTogetherAreBounded(t *testing.T) {
-	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.RequestBytes = 1<<20, 2<<20 })
+	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.Budget = 1<<20, newBudget(t, 2<<20) })
 	ctx, hangUp := context.WithCancel(t.Context())
 	var ids []string
 	for range 2 {
@@ -64,7 +89,7 @@ func TestRequestsTogetherAreBounded(t *testing.T) {
 
 // The bytes of a request's files are free as soon as the files are on disk.
 func TestStagedFilesAreNotHeld(t *testing.T) {
-	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.RequestBytes = 1<<20, 1<<20 })
+	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.Budget = 1<<20, newBudget(t, 1<<20) })
 	for range 3 {
 		m := script("scripts/forever.sh")
 		m.Files = []*pb.InputFile{{Path: "big", Source: &pb.InputFile_Content{Content: make([]byte, 1000<<10)}}}
@@ -76,7 +101,7 @@ func TestStagedFilesAreNotHeld(t *testing.T) {
 // A stream may bring more bytes than the budget has: the bytes that the program has read are
 // free. At most four messages count at the same time, and one of these is still arriving.
 func TestAStreamOfInputIsNotHeld(t *testing.T) {
-	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.RequestBytes = 1<<20, 4<<20 })
+	d := startDaemon(t, func(_ *executor.Config, c *Config) { c.MaxMessageBytes, c.Budget = 1<<20, newBudget(t, 4<<20) })
 	s, err := d.runs.ExecuteInteractive(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -99,12 +100,12 @@ var table = []row{
 	typed(func(*messageError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "MALFORMED_MESSAGE", field: "request"} // the decoder doesn't say which
 	}),
-	typed(func(e *sizeError) verdict {
+	typed(func(e *budget.SizeError) verdict {
 		return verdict{code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE",
-			metadata: map[string]string{"size_bytes": strconv.FormatInt(e.size, 10), "max_message_bytes": strconv.FormatInt(e.limit, 10)}}
+			metadata: map[string]string{"size_bytes": strconv.FormatInt(e.Size, 10), "max_message_bytes": strconv.FormatInt(e.Limit, 10)}}
 	}),
-	typed(func(*budgetError) verdict {
-		return verdict{code: codes.ResourceExhausted, reason: "REQUESTS_FULL", quota: "memory for requests", retry: retryBudget}
+	typed(func(*budget.FullError) verdict {
+		return verdict{code: codes.ResourceExhausted, reason: "REQUESTS_FULL", quota: "memory for requests", retry: budget.RetryAfter}
 	}),
 	typed(func(e *executor.RequestError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "INVALID_REQUEST", field: e.Field}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/executor/executortest"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/manifest"
@@ -214,10 +215,10 @@ var errorCases = []struct {
 	},
 	{err: &uploadTimeError{time.Minute}, want: refusal{codes.DeadlineExceeded, "UPLOAD_TIMED_OUT", ""}},
 	{
-		err: &sizeError{size: 9, limit: 8}, want: refusal{codes.ResourceExhausted, "MESSAGE_TOO_LARGE", ""},
+		err: &budget.SizeError{Size: 9, Limit: 8}, want: refusal{codes.ResourceExhausted, "MESSAGE_TOO_LARGE", ""},
 		meta: map[string]string{"size_bytes": "9", "max_message_bytes": "8"},
 	},
-	{err: &budgetError{8}, want: refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}, retry: retryBudget, quota: "memory for requests"},
+	{err: &budget.FullError{Limit: 8}, want: refusal{codes.ResourceExhausted, "REQUESTS_FULL", ""}, retry: budget.RetryAfter, quota: "memory for requests"},
 	{err: snapshot.ErrBusy, want: refusal{codes.Unavailable, "SKILL_FILE_BUSY", ""}, retry: retryBusy},
 	{err: executor.ErrDraining, want: refusal{codes.Unavailable, "DRAINING", ""}, retry: retryDraining},
 	{

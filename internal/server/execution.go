@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/permission"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
@@ -38,9 +39,9 @@ func (c executionCalls) Execute(m *pb.ExecuteRequest, stream grpc.ServerStreamin
 // execute executes a request. The request's bytes count until the execution has ended, even if
 // the call ends before. The bytes of its files stop counting at once: they are on disk.
 func (s *Server) execute(ctx context.Context, req executor.Request) (id string, duplicate bool, err error) {
-	in := intakeOf(ctx)
+	in := budget.Of(ctx)
 	// Before Execute, which may end the execution, and call release, before it returns.
-	release := in.hold()
+	release := in.Hold()
 	req.Ended = release
 	// In both cases the executor never calls req.Ended.
 	if id, duplicate, err = s.x.Execute(ctx, req); err != nil || duplicate {
@@ -49,7 +50,7 @@ func (s *Server) execute(ctx context.Context, req executor.Request) (id string, 
 	}
 	// stdin and code stay in memory, so their bytes still count.
 	for _, f := range req.Files {
-		in.forget(int64(len(f.Content)))
+		in.Forget(int64(len(f.Content)))
 	}
 	return id, duplicate, nil
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -75,7 +76,7 @@ type guardedStream struct {
 	end           func()        // of the request on conn; nil: none has come
 }
 
-// Context has the call, for caller, and the intake, for intakeOf.
+// Context has the call, for caller, and the intake, for budget.Of.
 func (s *guardedStream) Context() context.Context { return s.ctx }
 
 // guard runs one call. It identifies the caller, checks access, and turns the call's error
@@ -85,7 +86,7 @@ func (s *Server) guard(ctx context.Context, method string, run func(context.Cont
 	began := time.Now()
 	// gRPC may end the stream before the handler has returned. The request stays in memory
 	// until then.
-	defer intakeOf(ctx).hold()()
+	defer budget.Of(ctx).Hold()()
 	defer func() {
 		s.log.Debug("call", "method", method, "reference", c.reference, "principal", c.who.Name,
 			"code", status.Code(err), "took_ms", float64(time.Since(began).Microseconds())/1000)

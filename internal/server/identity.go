@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/permission"
 )
 
@@ -40,13 +41,13 @@ func (unixPeer) AuthType() string { return "unix" }
 
 // peerCredentials is a transport without encryption. It knows the user at the other end of a
 // Unix socket, and it counts the incoming messages.
-type peerCredentials struct{ budget *budget }
+type peerCredentials struct{ budget *budget.Budget }
 
 // ServerHandshake identifies the peer of a new connection. The listener has already asked the
 // kernel for the user (ingress.User). A TCP peer has no user.
 func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	user, ok := conn.RemoteAddr().(ingress.User)
-	m := newMeteredConn(conn, c.budget)
+	m := c.budget.Meter(conn)
 	if !ok {
 		return m, plainPeer{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, metered{m}}, nil
 	}

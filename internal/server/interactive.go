@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -179,7 +180,7 @@ func (f *feed) run() {
 // has no room for it.
 func misplaced(err error) bool {
 	return errors.As(err, new(*executor.RequestError)) || errors.As(err, new(*messageError)) ||
-		errors.As(err, new(*sizeError)) || errors.As(err, new(*budgetError))
+		errors.As(err, new(*budget.SizeError)) || errors.As(err, new(*budget.FullError))
 }
 
 // take passes on one message. A signal waits until the program has started, and the messages

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 )
 
 // Defaults of Config.
@@ -14,7 +15,7 @@ const (
 	// The published contract of ExecuteScript allows 10,000,000 bytes of JSON arguments in one
 	// message (docs/decisions/0013).
 	DefaultMaxMessageBytes = 16 << 20
-	// skillrund sets Config.RequestBytes from the machine's memory instead.
+	// skillrund makes Config.Budget from the machine's memory instead.
 	DefaultRequestBytes      = 256 << 20
 	DefaultKeepaliveInterval = 15 * time.Second
 )
@@ -28,7 +29,7 @@ const (
 	maxHeaderBytes = 16 << 10
 	// Bytes that gRPC takes in before the handler asks for them: of a call, and of all calls
 	// of a connection before it reads the connection again. They don't grow.
-	streamWindow     = 64 << 10
+	streamWindow     = budget.SmallMessage
 	connectionWindow = 1 << 20
 	// gRPC collects answers into writes of this size: its default. Connections share idle
 	// buffers.
@@ -68,7 +69,7 @@ func (s *Server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(peerCredentials{s.budget}),
 		grpc.InTapHandle(tapped),
-		grpc.ReadBufferSize(0), // a meteredConn has one
+		grpc.ReadBufferSize(0), // a budget.Conn has one
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),

@@ -15,11 +15,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 )
 
 // gRPC answers a request that it can't receive without asking a handler, and without details.
 // So gRPC hardly ever gets one: the connection empties messages that are too large or have no
-// room (frames.go), and the codec here keeps decoding errors for the handler.
+// room (package budget), and the codec here keeps decoding errors for the handler.
 
 // maxFields bounds the fields of one message, including its nested messages: two bytes of input
 // can become a hundred in memory. The budget counts only the bytes of input.
@@ -108,7 +110,7 @@ func (s *guardedStream) receive(m any) error {
 		}
 		return err
 	}
-	if err := intakeOf(s.ctx).received(); err != nil {
+	if err := budget.Of(s.ctx).Received(); err != nil {
 		return err
 	}
 	if s.end == nil { // the first message, which the handler itself asks for

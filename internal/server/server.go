@@ -4,8 +4,8 @@
 //
 // Theory of operation. A call passes these places, in this order:
 //
-//  1. frames.go reads the connection's HTTP/2 frames before gRPC does. It asks the budget
-//     (budget.go) about the size of each message, and empties a message that has no room.
+//  1. Package budget reads the connection's HTTP/2 frames before gRPC does. It counts the size
+//     of each message, and empties a message that has no room.
 //  2. receive.go registers every method as a stream. So gRPC starts the handler before the
 //     message has come, and this package makes every error answer.
 //  3. guard.go identifies the caller, checks the table of access.go and recovers panics.
@@ -40,6 +40,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/ingress"
+	"github.com/skillrun/skillrun/internal/ingress/budget"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
@@ -64,9 +65,9 @@ type Config struct {
 	StagingDir string
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
-	// RequestBytes bounds the messages that are in memory at the same time. Zero:
-	// DefaultRequestBytes. No less than MaxMessageBytes.
-	RequestBytes int64
+	// Budget bounds the messages that are in memory at the same time. Nil: one of
+	// DefaultRequestBytes. It must have room for a message of MaxMessageBytes.
+	Budget *budget.Budget
 	// KeepaliveInterval is how long a stream of events may be silent. Zero:
 	// DefaultKeepaliveInterval.
 	KeepaliveInterval time.Duration
@@ -85,7 +86,7 @@ type Server struct {
 	capabilities func() Capabilities
 	uploads      *uploads
 	maxMessage   int
-	budget       *budget
+	budget       *budget.Budget
 	keepalive    time.Duration
 	identify     func(context.Context) (permission.Principal, error)
 	log          *slog.Logger
@@ -104,11 +105,11 @@ func New(c Config) (*Server, error) {
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = DefaultMaxMessageBytes
 	}
-	if c.RequestBytes == 0 {
-		c.RequestBytes = max(DefaultRequestBytes, int64(c.MaxMessageBytes))
-	}
-	if c.RequestBytes < int64(c.MaxMessageBytes) {
-		return nil, fmt.Errorf("RequestBytes: %d is less than one message, %d", c.RequestBytes, c.MaxMessageBytes)
+	if c.Budget == nil {
+		var err error
+		if c.Budget, err = budget.New(DefaultRequestBytes, int64(c.MaxMessageBytes)); err != nil {
+			return nil, err
+		}
 	}
 	if c.KeepaliveInterval == 0 {
 		c.KeepaliveInterval = DefaultKeepaliveInterval
@@ -127,7 +128,7 @@ func New(c Config) (*Server, error) {
 		x: c.Executor, skills: c.Skills, policy: c.Policy, capabilities: c.Capabilities,
 		uploads: up, maxMessage: c.MaxMessageBytes, keepalive: c.KeepaliveInterval,
 		identify: c.Identify, log: c.Log,
-		budget: newBudget(c.RequestBytes, int64(c.MaxMessageBytes)), bidirectional: map[string]bool{},
+		budget: c.Budget, bidirectional: map[string]bool{},
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })

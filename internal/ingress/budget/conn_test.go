@@ -1,4 +1,4 @@
-package server
+package budget
 
 import (
 	"bytes"
@@ -15,6 +15,15 @@ import (
 
 	"golang.org/x/net/http2"
 )
+
+func newBudget(t *testing.T, limit, maxMessage int64) *Budget {
+	t.Helper()
+	b, err := New(limit, maxMessage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
 
 // wire writes frames as a client would, after its preface.
 type wire struct {
@@ -51,14 +60,14 @@ func (p *played) Close() error               { close(p.closed); return nil }
 
 // readMetered reads a client's bytes as gRPC does. It begins a call at each frame of headers.
 // It returns the bytes that gRPC gets, and the calls by stream.
-func readMetered(t *testing.T, b *budget, sent []byte) ([]byte, map[uint32]*intake) {
+func readMetered(t *testing.T, b *Budget, sent []byte) ([]byte, map[uint32]*Intake) {
 	t.Helper()
-	m := newMeteredConn(&played{sent: bytes.NewReader(sent)}, b)
+	m := b.Meter(&played{sent: bytes.NewReader(sent)})
 	got := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(m, got); err != nil {
 		t.Fatal(err)
 	}
-	calls := map[uint32]*intake{}
+	calls := map[uint32]*Intake{}
 	for {
 		header := make([]byte, frameHeaderBytes)
 		if _, err := io.ReadFull(m, header); errors.Is(err, io.EOF) {
@@ -72,7 +81,7 @@ func readMetered(t *testing.T, b *budget, sent []byte) ([]byte, map[uint32]*inta
 		}
 		if http2.FrameType(header[3]) == http2.FrameHeaders {
 			id := binary.BigEndian.Uint32(header[5:])
-			calls[id] = intakeOf(m.begin(t.Context()))
+			calls[id] = Of(m.Begin(t.Context()))
 		}
 		got = append(append(got, header...), payload...)
 	}
@@ -127,7 +136,7 @@ func TestMessagesAreCountedAsTheyCome(t *testing.T) {
 			w.WriteSettings()
 			w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
 			tt.write(w)
-			b := newBudget(2<<20, 1<<20)
+			b := newBudget(t, 2<<20, 1<<20)
 			got, calls := readMetered(t, b, w.Bytes())
 			if !bytes.Equal(got, w.Bytes()) {
 				t.Errorf("what arrived is not what was sent")
@@ -154,11 +163,11 @@ func TestRefusedMessagesArriveEmpty(t *testing.T) {
 		size int
 		want error
 	}{
-		{"no room", 900_000, &budgetError{1 << 20}},
-		{"too large", 1<<20 + 1, &sizeError{1<<20 + 1, 1 << 20}},
+		{"no room", 900_000, &FullError{1 << 20}},
+		{"too large", 1<<20 + 1, &SizeError{1<<20 + 1, 1 << 20}},
 	} {
 		for cut := range 6 {
-			if _, large := tt.want.(*sizeError); large && cut > 1 && cut < 5 {
+			if _, large := tt.want.(*SizeError); large && cut > 1 && cut < 5 {
 				continue // it counts as the largest message, which has no room
 			}
 			w := newWire()
@@ -177,13 +186,13 @@ func TestRefusedMessagesArriveEmpty(t *testing.T) {
 				}
 				want[at] = 0
 			}
-			b := newBudget(1<<20, 1<<20)
+			b := newBudget(t, 1<<20, 1<<20)
 			b.used = 500_000 // of others
 			got, calls := readMetered(t, b, w.Bytes())
 			if !bytes.Equal(got, want) {
 				t.Errorf("%s, cut after %d: got\n%x, want\n%x", tt.name, cut, got[len(http2.ClientPreface):], want[len(http2.ClientPreface):])
 			}
-			if err := calls[1].received(); err == nil || err.Error() != tt.want.Error() {
+			if err := calls[1].Received(); err == nil || err.Error() != tt.want.Error() {
 				t.Errorf("%s, cut after %d: got %v, want %v", tt.name, cut, err, tt.want)
 			}
 			if b.used != 500_000 {
@@ -198,7 +207,7 @@ func TestAMessageOfUnknownSizeCountsAsTheLargest(t *testing.T) {
 	w := newWire()
 	w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
 	w.WriteData(1, false, message(10)[:3])
-	b := newBudget(1<<20, 1<<19)
+	b := newBudget(t, 1<<20, 1<<19)
 	readMetered(t, b, w.Bytes())
 	if b.used != 1<<19 {
 		t.Errorf("counted %d, want %d", b.used, 1<<19)
@@ -211,13 +220,13 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 	w := newWire()
 	w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
 	w.WriteData(1, false, message(900_000)[:100])
-	b := newBudget(1<<20, 1<<20)
+	b := newBudget(t, 1<<20, 1<<20)
 	conn := &played{sent: bytes.NewReader(w.Bytes()), closed: make(chan struct{})}
-	m := newMeteredConn(conn, b)
+	m := b.Meter(conn)
 	io.ReadFull(m, make([]byte, len(http2.ClientPreface)))
 	io.ReadFull(m, make([]byte, frameHeaderBytes))
 	ctx, cancel := context.WithCancel(t.Context())
-	in := intakeOf(m.begin(ctx))
+	in := Of(m.Begin(ctx))
 	io.ReadFull(m, make([]byte, frameHeaderBytes+100))
 
 	if b.take("one", 500_000) {
@@ -234,10 +243,16 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 		t.Fatal("there is room before it has ended")
 	}
 	<-conn.closed
-	release := in.hold() // by its handler
+	release := in.Hold() // by its handler
 	cancel()             // as gRPC does for the calls of a connection that is gone
 	release()
-	waitFree(t, b)
+	for late := time.After(time.Minute); b.Used() > 0; runtime.Gosched() { // ctx's end is noticed in a goroutine
+		select {
+		case <-late:
+			t.Fatalf("%d bytes are still counted", b.Used())
+		default:
+		}
+	}
 	if !b.take("one", 500_000) {
 		t.Error("there is no room after it has ended")
 	}
@@ -245,8 +260,8 @@ func TestAStalledMessageMakesRoom(t *testing.T) {
 
 // Of a stream of messages the first counts to the end, and two of the others.
 func TestAStreamHoldsTwoMessages(t *testing.T) {
-	b := newBudget(1000, 1000)
-	in := &intake{budget: b, holders: 1}
+	b := newBudget(t, 1000, 1000)
+	in := &Intake{Budget: b, holders: 1}
 	for i, want := range []int64{100, 110, 120, 120, 120, 120} {
 		size := int64(10)
 		if i == 0 {
@@ -256,7 +271,7 @@ func TestAStreamHoldsTwoMessages(t *testing.T) {
 			t.Fatal("refused")
 		}
 		in.parse.messages++
-		if err := in.received(); err != nil {
+		if err := in.Received(); err != nil {
 			t.Fatal(err)
 		}
 		if b.used != want {
@@ -274,13 +289,13 @@ func TestAStreamHoldsTwoMessages(t *testing.T) {
 
 // Small messages have room that large ones can't take, and tiny ones always have.
 func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
-	b := newBudget(1<<20, 1<<20)
+	b := newBudget(t, 1<<20, 1<<20)
 	for _, step := range []struct {
 		size int64
 		want bool
 	}{
-		{1 << 20, true}, {smallMessage + 1, false}, {smallMessage, true}, {1, true},
-		{1<<19 - smallMessage - 1, false}, {1 << 15, true},
+		{1 << 20, true}, {SmallMessage + 1, false}, {SmallMessage, true}, {1, true},
+		{1<<19 - SmallMessage - 1, false}, {1 << 15, true},
 	} {
 		if got := b.take("one", step.size); got != step.want {
 			t.Errorf("%d: got %v, want %v", step.size, got, step.want)
@@ -296,10 +311,10 @@ func TestLargeMessagesLeaveRoomForSmallOnes(t *testing.T) {
 // together are bounded, too.
 func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	const limit = 1 << 20
-	b := newBudget(limit, limit)
-	for b.take("hog", smallMessage+1) {
+	b := newBudget(t, limit, limit)
+	for b.take("hog", SmallMessage+1) {
 	}
-	for b.take("hog", smallMessage) {
+	for b.take("hog", SmallMessage) {
 	}
 	const half = limit / callerShare / 2
 	for i := range limit / 2 / half / 2 {
@@ -323,18 +338,25 @@ func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 
 // Requests that did not come by gRPC count in the same budget, once.
 func TestHold(t *testing.T) {
-	s := &Server{budget: newBudget(1<<20, 1<<20)}
-	release, ok := s.Hold("one", 1<<20)
+	b := newBudget(t, 1<<20, 1<<20)
+	release, ok := b.Hold("one", 1<<20)
 	if !ok {
 		t.Fatal("there is no room at first")
 	}
-	if _, ok := s.Hold("one", 1<<20); ok || s.budget.take("one", 1<<19+1) {
+	if _, ok := b.Hold("one", 1<<20); ok || b.take("one", 1<<19+1) {
 		t.Error("there is room for more than there may be")
 	}
 	release()
 	release()
-	if s.budget.used != 0 || len(s.budget.callers) != 0 {
-		t.Errorf("%d bytes of %v are still counted", s.budget.used, s.budget.callers)
+	if b.Used() != 0 || len(b.callers) != 0 {
+		t.Errorf("%d bytes of %v are still counted", b.Used(), b.callers)
+	}
+}
+
+// A budget that could never admit the largest message is an error.
+func TestTooSmallBudget(t *testing.T) {
+	if _, err := New(1<<20-1, 1<<20); err == nil {
+		t.Error("want an error")
 	}
 }
 
@@ -366,8 +388,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add(w.Bytes(), uint16(20))
 	f.Add([]byte(http2.ClientPreface), uint16(1))
 	f.Fuzz(func(t *testing.T, sent []byte, step uint16) {
-		b := newBudget(1000, 1000)
-		m := newMeteredConn(&played{sent: bytes.NewReader(sent)}, b)
+		b := newBudget(t, 1000, 1000)
+		m := b.Meter(&played{sent: bytes.NewReader(sent)})
 		ctx, cancel := context.WithCancel(t.Context())
 		got, buf := 0, make([]byte, int(step)+1)
 		for {
@@ -383,31 +405,19 @@ func FuzzFrames(f *testing.F) {
 				t.Fatalf("read %d bytes into %d", n, len(buf))
 			}
 			if got > len(http2.ClientPreface) && m.passing == 0 && m.stream%2 == 1 && len(m.intakes) < 100 {
-				m.begin(ctx)
+				m.Begin(ctx)
 			}
 		}
 		if whole := wholeFrames(sent); got != whole {
 			t.Errorf("%d bytes of whole frames came, %d were passed on", whole, got)
 		}
 		cancel()
-		waitFree(t, b)
+		for late := time.After(time.Minute); b.Used() > 0; runtime.Gosched() { // ctx's end is noticed in a goroutine
+			select {
+			case <-late:
+				t.Fatalf("%d bytes are still counted", b.Used())
+			default:
+			}
+		}
 	})
-}
-
-// waitFree waits until nothing is counted.
-func waitFree(t *testing.T, b *budget) {
-	t.Helper()
-	for late := time.After(time.Minute); ; runtime.Gosched() {
-		b.mu.Lock()
-		used := b.used
-		b.mu.Unlock()
-		if used == 0 {
-			return
-		}
-		select {
-		case <-late:
-			t.Fatalf("%d bytes are still counted", used)
-		default:
-		}
-	}
 }

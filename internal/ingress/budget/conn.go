@@ -1,4 +1,4 @@
-package server
+package budget
 
 import (
 	"bufio"
@@ -11,12 +11,6 @@ import (
 	"sync"
 
 	"golang.org/x/net/http2"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
-
-	"github.com/skillrun/skillrun/internal/ingress"
 )
 
 // gRPC lets a client send a whole message as soon as gRPC has read the message's size. It
@@ -37,12 +31,12 @@ const (
 	readBuffer       = 32 << 10 // holds the largest frame
 )
 
-// A meteredConn is a connection whose messages are counted. gRPC must read it without a
+// A Conn is a connection whose messages are counted. gRPC must read it without a
 // buffer in between. Then the frame that Read returned last is the frame that gRPC
-// handles, and so begin knows the stream of the call.
-type meteredConn struct {
+// handles, and so Begin knows the stream of the call.
+type Conn struct {
 	net.Conn
-	budget *budget
+	budget *Budget
 	in     *bufio.Reader
 
 	// Only the goroutine that reads uses these.
@@ -51,54 +45,27 @@ type meteredConn struct {
 	stream  uint32 // the frame's stream
 
 	mu      sync.Mutex
-	intakes map[uint32]*intake // by stream
+	intakes map[uint32]*Intake // by stream
 }
 
-// newMeteredConn takes over conn: only its Read counts messages.
-func newMeteredConn(conn net.Conn, b *budget) *meteredConn {
-	return &meteredConn{Conn: conn, budget: b, in: bufio.NewReaderSize(conn, readBuffer), intakes: map[uint32]*intake{}}
-}
-
-// metered makes the connection known to its calls, as a part of AuthInfo: gRPC passes AuthInfo
-// to the tap handle and to handlers, and passes the net.Conn to neither.
-type metered struct{ conn *meteredConn }
-
-func (m metered) meter() *meteredConn { return m.conn }
-
-// connectionOf returns the connection of a call, or nil if the connection is not counted.
-func connectionOf(ctx context.Context) *ingress.Conn {
-	if p, ok := peer.FromContext(ctx); ok {
-		if auth, ok := p.AuthInfo.(interface{ meter() *meteredConn }); ok {
-			conn, _ := auth.meter().Conn.(*ingress.Conn)
-			return conn
-		}
-	}
-	return nil
-}
-
-// tapped notes a new call. gRPC calls it from the goroutine that reads the connection (package
-// tap), while it handles the frame with the call's headers. So m.stream is the call's stream.
-func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	if p, ok := peer.FromContext(ctx); ok {
-		if auth, ok := p.AuthInfo.(interface{ meter() *meteredConn }); ok {
-			return auth.meter().begin(ctx), nil
-		}
-	}
-	return nil, status.Error(codes.Internal, "the connection is not counted")
+// Meter takes over a connection and counts the messages in it. The gRPC server must call Begin
+// of the result for each call (tap.ServerInHandle).
+func (b *Budget) Meter(conn net.Conn) *Conn {
+	return &Conn{Conn: conn, budget: b, in: bufio.NewReaderSize(conn, readBuffer), intakes: map[uint32]*Intake{}}
 }
 
 // peer names the caller at the other end. All connections of a caller have the same name, so
 // the budget's share is of the caller and not of the connection.
-func (m *meteredConn) peer() string {
-	if conn, ok := m.Conn.(*ingress.Conn); ok {
+func (m *Conn) peer() string {
+	if conn, ok := m.Conn.(interface{ Peer() string }); ok {
 		return conn.Peer()
 	}
 	return ""
 }
 
-// begin notes a call on the stream of the last frame, until ctx is done.
-func (m *meteredConn) begin(ctx context.Context) context.Context {
-	in := &intake{budget: m.budget, who: m.peer(), holders: 1, abandon: func() { m.Conn.Close() }}
+// Begin notes a call on the stream of the last frame, until ctx is done.
+func (m *Conn) Begin(ctx context.Context) context.Context {
+	in := &Intake{Budget: m.budget, who: m.peer(), holders: 1, abandon: func() { m.Conn.Close() }}
 	stream := m.stream
 	m.mu.Lock()
 	m.intakes[stream] = in
@@ -114,7 +81,7 @@ func (m *meteredConn) begin(ctx context.Context) context.Context {
 }
 
 // Read returns bytes of one frame at a time, and none before the whole frame has come.
-func (m *meteredConn) Read(p []byte) (int, error) {
+func (m *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -130,7 +97,7 @@ func (m *meteredConn) Read(p []byte) (int, error) {
 
 // next waits for the preface (RFC 9113, section 3.4) or for a frame, and counts the messages in
 // it. When it returns nil, in holds m.passing bytes, which Read hands out.
-func (m *meteredConn) next() error {
+func (m *Conn) next() error {
 	if !m.began {
 		preface, err := m.peek(len(http2.ClientPreface))
 		m.began, m.passing = true, len(preface)
@@ -168,7 +135,7 @@ func (m *meteredConn) next() error {
 
 // peek returns the next n bytes, which stay in the buffer: a change of them changes the bytes
 // that Read returns later. The end of the connection within them is io.ErrUnexpectedEOF.
-func (m *meteredConn) peek(n int) ([]byte, error) {
+func (m *Conn) peek(n int) ([]byte, error) {
 	b, err := m.in.Peek(n)
 	if errors.Is(err, io.EOF) && len(b) > 0 {
 		err = io.ErrUnexpectedEOF
@@ -198,7 +165,7 @@ type messageParser struct {
 }
 
 // data follows what one frame has of the stream.
-func (p *messageParser) data(b []byte, in *intake) {
+func (p *messageParser) data(b []byte, in *Intake) {
 	for len(b) > 0 && !p.done {
 		n := min(p.body, len(b))
 		p.body -= n
@@ -217,7 +184,7 @@ func (p *messageParser) data(b []byte, in *intake) {
 //
 // b is a part of the frame in the buffer. gRPC sees the zeros because Read has not returned
 // that part yet.
-func (p *messageParser) header(b []byte, in *intake) {
+func (p *messageParser) header(b []byte, in *Intake) {
 	first := p.have
 	p.have += copy(p.head[p.have:], b)
 	if p.have == 1 { // only the flag
@@ -251,7 +218,7 @@ func (p *messageParser) header(b []byte, in *intake) {
 }
 
 // correct counts size bytes for a message that was counted with taken bytes.
-func (in *intake) correct(taken, size int64) {
+func (in *Intake) correct(taken, size int64) {
 	if size >= taken {
 		return
 	}

@@ -1,0 +1,139 @@
+// Package budget bounds the bytes of requests that the daemon holds in memory, of all protocols
+// together. A server of gRPC wraps each connection with [Budget.Meter]; other servers call
+// [Budget.Hold] for each message.
+//
+// gRPC has no hook between a message's size and its bytes, so the wrapped connection reads the
+// frames before gRPC does (conn.go). It counts each message for the [Intake] of its call, which
+// the handler finds with [Of] (intake.go).
+package budget
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Bounds on what requests hold in memory together. A budget of B bytes (request_bytes)
+// has three limits on the sum of all requests; a message counts by the most generous one that
+// applies:
+//
+//	B    any message
+//	1.5B a small message
+//	2B   a message whose caller then holds at most B/callerShare
+const (
+	// SmallMessage, in bytes, is the largest small message. A gRPC server must have stream
+	// windows of this size: they hold a small message whole, so what small messages can hold
+	// is bounded by the number of streams too.
+	SmallMessage = 64 << 10
+	// tinyMessage is never refused: that is what asks, cancels and looks after health.
+	tinyMessage = 4 << 10
+	// stalledAfter is how long a message may take that is in the way of others.
+	stalledAfter = 20 * time.Second
+	// RetryAfter is the wait that a refused caller is told.
+	RetryAfter = time.Second
+	// callerShare is the part of the budget that each caller may hold though others have
+	// taken all of it.
+	callerShare = 8
+)
+
+// A Budget bounds the bytes of requests in memory: requests that are being received, that
+// wait, and that a running execution holds. A message counts from the five bytes that announce
+// its size, before gRPC makes room for it, until its last holder releases it. Small messages
+// may use half as much again, so that large messages don't keep them out. Callers who hold
+// little may use twice as much, so that other callers don't keep them out.
+type Budget struct {
+	// B, and the largest message, in bytes. Never changed.
+	limit, maxMessage int64
+
+	mu sync.Mutex // guards the fields below
+	// The sum of callers. Tiny messages are counted but never refused, so used may pass 2B.
+	used      int64
+	callers   map[string]int64      // what each of them uses; no zeros
+	receiving map[*Intake]time.Time // incomplete ones of more than one frame, and since when
+}
+
+// A FullError refuses a message because the budget has no room for it now.
+type FullError struct{ Limit int64 } // bytes
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("request memory is full (%d bytes); retry shortly", e.Limit)
+}
+
+// A SizeError is a message that is larger than the daemon takes. The words are
+// gRPC's own, which clients look for.
+type SizeError struct{ Size, Limit int64 } // bytes
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("grpc: received message larger than max (%d vs. %d)", e.Size, e.Limit)
+}
+
+// New returns a budget of limit bytes for messages of at most maxMessage bytes. limit must not
+// be less than maxMessage, or no message of that size would ever have room.
+func New(limit, maxMessage int64) (*Budget, error) {
+	if limit < maxMessage {
+		return nil, fmt.Errorf("a budget of %d bytes has no room for one message of %d", limit, maxMessage)
+	}
+	return &Budget{limit: limit, maxMessage: maxMessage, callers: map[string]int64{}, receiving: map[*Intake]time.Time{}}, nil
+}
+
+// take takes n bytes for a message of a caller, or returns false. Every take must be followed by
+// an add of -n: free and Hold do it. A refusal first looks for messages that have stalled, so
+// that a retry may succeed.
+func (b *Budget) take(who string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	// The limits rise from rule to rule, so the last rule that applies gives the largest.
+	limit := b.limit
+	if n <= SmallMessage {
+		limit += limit / 2
+	}
+	if b.callers[who]+n <= b.limit/callerShare {
+		limit = 2 * b.limit
+	}
+	if b.used+n > limit && n > tinyMessage {
+		b.breakStalled()
+		return false
+	}
+	b.add(who, n)
+	return true
+}
+
+// add changes by n the bytes that a caller uses. The caller of add holds b.mu.
+func (b *Budget) add(who string, n int64) {
+	b.used += n
+	if b.callers[who] += n; b.callers[who] == 0 {
+		delete(b.callers, who)
+	}
+}
+
+// Hold counts n bytes of a request that a caller sent by another protocol than gRPC, until
+// release is called. It returns false if the budget has no room for them now.
+func (b *Budget) Hold(who string, n int64) (release func(), ok bool) {
+	if !b.take(who, n) {
+		return nil, false
+	}
+	return sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.add(who, -n)
+	}), true
+}
+
+// Used returns the bytes that count now.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// breakStalled closes the connections of messages that have stalled for stalledAfter. Their
+// bytes become free when their calls have ended. The caller of breakStalled holds b.mu.
+func (b *Budget) breakStalled() {
+	for in, since := range b.receiving {
+		if time.Since(since) >= stalledAfter {
+			delete(b.receiving, in)
+			// In its own goroutine, because closing a connection may block, and b.mu is held.
+			go in.abandon()
+		}
+	}
+}
