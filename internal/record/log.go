@@ -23,12 +23,9 @@ type Log struct {
 	tenant  string
 	row     int64 // its number
 	started bool
-	mem     []byte           // the spool while it is in the database, with the first event
-	f       *os.File         // the spool afterwards; if mem is nil too, the spool is unusable
-	readers int              // of mem and f; f stays open for them
-	joined  map[*Reader]bool // those readers that a caller has
-	writing bool             // a write-behind runs
-	begun   int64            // write-behind has begun to write the bytes up to this position
+	mem     []byte   // the spool while it is in the database, with the first event
+	f       *os.File // the spool afterwards; if mem is nil too, the spool is unusable
+	readers int      // of mem and f; f stays open for them
 	head    [frameSize]byte
 	state   logState
 	// size and seq bound the whole frames, which readers may see.
@@ -148,14 +145,6 @@ func (l *Log) finish() {
 		l.f.Close() // nothing is buffered in it
 	}
 	l.announce()
-}
-
-// leaveJoined is leave for a reader that joined.
-func (l *Log) leaveJoined(r *Reader) {
-	l.mu.Lock()
-	delete(l.joined, r)
-	l.mu.Unlock()
-	l.leave()
 }
 
 // leave is for a reader that is closed: the last one closes the file of a closed log.

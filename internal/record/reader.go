@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
 )
 
 // Reader reads the events of one execution at its own pace: it holds up neither
@@ -26,7 +25,6 @@ type Reader struct {
 	end    *Event // the end, which the spool may lack; nil before the end
 	err    error  // the result of every further Next; nil: it reads on
 	close  func() error
-	passed atomic.Int64 // the position in the spool that it has read up to; write-behind reads it
 }
 
 // Read returns a reader of the events after sequence after; 0: of all events. The reader
@@ -71,15 +69,10 @@ func (r *Reader) join(l *Log, tenant string) bool {
 		return false
 	}
 	l.readers++
-	if l.joined == nil {
-		l.joined = map[*Reader]bool{}
-	}
-	l.joined[r] = true
 	from := l.index.find(r.after)
-	r.passed.Store(from.pos)
 	r.log, r.limit, r.end = l, l.size, l.end
 	r.frames, r.next = frames{f: (*shared)(l), pos: from.pos}, from.seq
-	r.close = func() error { l.leaveJoined(r); return nil }
+	r.close = func() error { l.leave(); return nil }
 	return true
 }
 
@@ -204,7 +197,6 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 			break
 		}
 		r.next++
-		r.passed.Store(r.frames.pos)
 		if e.Kind == KindEnd {
 			r.err = io.EOF
 		}

@@ -131,7 +131,6 @@ func (l *Log) show(seq uint64, size int) {
 	l.seq = seq
 	l.size += int64(size)
 	l.announce()
-	l.writeBehind()
 }
 
 // writeFrame writes e to the file, after the last visible frame. It is one system call
