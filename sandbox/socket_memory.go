@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -44,16 +45,22 @@ const unacceptedBytes = 4096
 // not usable: see newSocketMeter. One goroutine uses it.
 type socketMeter struct {
 	pid  int // a process of the namespace, on the machine
+	stat int // the namespace's sockstat, or -1 until it is needed
 	diag int // sock_diag socket in the namespace, or -1 until it is needed
 }
 
-func newSocketMeter(pid int) *socketMeter { return &socketMeter{pid: pid, diag: -1} }
+func newSocketMeter(pid int) *socketMeter { return &socketMeter{pid: pid, stat: -1, diag: -1} }
 
 // close releases the namespace. The meter may be nil.
 func (m *socketMeter) close() {
-	if m != nil && m.diag >= 0 {
-		unix.Close(m.diag)
-		m.diag = -1
+	if m == nil {
+		return
+	}
+	for _, fd := range []*int{&m.stat, &m.diag} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
 	}
 }
 
@@ -80,17 +87,31 @@ func (m *socketMeter) exceeds(limit int64) (bool, error) {
 }
 
 // count is the number of sockets of the namespace, local ones included.
+//
+// Each running execution asks for it 20 times a second, so the file stays open: to read it
+// again takes 3 microseconds, to open it as well takes 10. The buffer is small, because a larger
+// one would double the stack of each execution's goroutine.
 func (m *socketMeter) count() (int64, error) {
-	path := fmt.Sprintf("/proc/%d/net/sockstat", m.pid)
-	text, err := pseudofs.Read(path)
-	if err != nil {
-		return 0, err
+	if m.stat < 0 {
+		fd, err := pseudofs.OpenFD(fmt.Sprintf("/proc/%d/net/sockstat", m.pid), unix.O_RDONLY)
+		if err != nil {
+			return 0, err
+		}
+		m.stat = fd
 	}
-	first, _, _ := strings.Cut(text, "\n")
-	number, ok := strings.CutPrefix(first, "sockets: used ")
-	used, err := strconv.ParseInt(number, 10, 64)
-	if !ok || err != nil {
-		return 0, fmt.Errorf("%s begins with %q", path, first)
+	var b [64]byte
+	n, err := unix.Pread(m.stat, b[:], 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(m.stat, b[:], 0)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read sockstat of %d: %w", m.pid, err)
+	}
+	first, _, whole := bytes.Cut(b[:n], []byte("\n"))
+	number, ok := bytes.CutPrefix(first, []byte("sockets: used "))
+	used, err := strconv.ParseInt(string(number), 10, 64)
+	if !whole || !ok || err != nil {
+		return 0, fmt.Errorf("sockstat of %d begins with %q", m.pid, b[:n])
 	}
 	return used, nil
 }
@@ -266,7 +287,9 @@ func trySocketMemory(Config) (string, error) {
 	if _, err := sumSockets(fd); err != nil {
 		return "", err
 	}
-	if _, err := newSocketMeter(os.Getpid()).count(); err != nil {
+	own := newSocketMeter(os.Getpid())
+	defer own.close()
+	if _, err := own.count(); err != nil {
 		return "", err
 	}
 	_, err = mostPerSocket()

@@ -153,7 +153,13 @@ func TestSocketMeter(t *testing.T) {
 	if exit, err := p.Wait(); exit.End != Exited || err != nil {
 		t.Errorf("got %+v, %v", exit, err)
 	}
-	if _, err := m.exceeds(1); !errors.Is(err, unix.ENOENT) {
+	// The open files of a meter keep the namespace, but not its sockets.
+	if over, err := m.exceeds(1); over || err != nil {
+		t.Errorf("after the end: got %v, %v", over, err)
+	}
+	gone := newSocketMeter(p.sandbox.init.pid)
+	defer gone.close()
+	if _, err := gone.exceeds(1); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("of a sandbox that is gone: got %v", err)
 	}
 }
