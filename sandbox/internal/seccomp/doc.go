@@ -15,6 +15,6 @@
 //
 // libseccomp writes the programs. It merges equal comparisons of different calls wrongly, so
 // each call with conditions on its arguments is compiled alone, and join.go joins the
-// programs. A test searches the joined programs for a call whose answer differs from
+// programs (docs/decisions/0016). A test searches the joined programs for a call whose answer differs from
 // the files. It knows the files only, and neither libseccomp nor join.go.
 package seccomp

@@ -15,23 +15,34 @@ type bpfInstruction struct {
 
 // The instructions that joinFilters writes.
 const (
-	bpfLoad    = 0x20 // loads the word at offset k of struct seccomp_data
+	bpfLoad    = 0x20 // loads the word at offset k of struct seccomp_data (seccomp(2))
 	bpfJump    = 0x05 // skips k instructions
 	bpfEqual   = 0x15 // compares the loaded word with k, and skips jt or jf instructions
 	loadNumber = 0    // offset of the call's number in struct seccomp_data
+	loadArch   = 4    // offset of the architecture
 )
 
+// headLen is the number of instructions at the start of every program of libseccomp. They
+// check the architecture.
+const headLen = 2
+
+// startsWithHead says that a program begins as joinFilters expects: the architecture is
+// loaded and compared. Another version of libseccomp may write something else.
+func startsWithHead(p []bpfInstruction) bool {
+	return len(p) > headLen &&
+		p[0] == bpfInstruction{code: bpfLoad, k: loadArch} &&
+		p[1].code == bpfEqual && headLen+int(p[1].jf) < len(p)
+}
+
 // joinFilters returns a program that answers the calls in parts like their parts, and all
-// other calls like plain. It relies on the start of libseccomp's programs: the first instruction
-// loads the architecture, the second compares it. Jumps with k reach any instruction; jt and jf
-// only the next 255, hence the pairs of a comparison and a jump.
+// other calls like plain. Each program must start with the head. Jumps with k reach any
+// instruction; jt and jf only the next 255, hence the pairs of a comparison and a jump.
 func joinFilters(plain []bpfInstruction, parts map[uint32][]bpfInstruction) []bpfInstruction {
-	const head = 2 // instructions at the start of every program that check the architecture
 	numbers := slices.Sorted(maps.Keys(parts))
 	out := []bpfInstruction{
 		plain[0],
 		{code: bpfEqual, k: plain[1].k, jt: 1},
-		plain[head+int(plain[1].jf)], // the answer to all calls of other architectures
+		plain[headLen+int(plain[1].jf)], // the answer to all calls of other architectures
 		{code: bpfLoad, k: loadNumber},
 	}
 	for _, n := range numbers {
@@ -40,11 +51,11 @@ func joinFilters(plain []bpfInstruction, parts map[uint32][]bpfInstruction) []bp
 	out = append(out, bpfInstruction{code: bpfJump})
 	to := func(at, target int) { out[at] = bpfInstruction{code: bpfJump, k: uint32(target - at - 1)} }
 	to(len(out)-1, len(out)+int(plain[1].jt))
-	out = append(out, plain[head:]...)
+	out = append(out, plain[headLen:]...)
 	for i, n := range numbers {
 		part := parts[n]
 		to(5+2*i, len(out)+int(part[1].jt))
-		out = append(out, part[head:]...)
+		out = append(out, part[headLen:]...)
 	}
 	return out
 }
