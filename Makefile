@@ -108,6 +108,7 @@ test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandb
 	@for package in sandbox sandbox/internal/cgroup cmd/skillrund; do \
 		CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o .cache/cgroup2/$${package##*/}.test ./$$package/; \
 	done
+	@mkdir -p .cache/cgroup2/faulty && CGO_ENABLED=1 go build -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/ ./cmd/skillrund
 	@CGROUP2_RUN='$(RUN)' CGROUP2_FLAGS='$(FLAGS)' bash .ci/cgroup2/run.sh
 
 # A wrong access to memory aborts, and undefined behaviour becomes an illegal instruction.

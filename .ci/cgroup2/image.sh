@@ -74,9 +74,10 @@ make_image() {
 	copy_packages "$tree"
 	local to=$tree/opt/skillrun
 	rm -rf "$to"
-	mkdir -p "$to"/{bin,built,src/cmd/skillrund}
+	mkdir -p "$to"/{bin,built,faulty,src/cmd/skillrund}
 	cp bin/skillrund bin/skillrun "$to/bin/"
 	cp "$cache"/{sandbox,cgroup,skillrund}.test "$to/"
+	cp "$cache/faulty/skillrund" "$to/faulty/"
 	# Unpacking it would take minutes in emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"
 	chmod 755 "$to/bin/skillrun-python"

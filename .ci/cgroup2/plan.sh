@@ -1,6 +1,7 @@
 # The tests that run in the guest, by form. The form short has the tests on which all
 # others depend. The form full also has the catalogue without TestHostileAPI, and the tests
-# that depend on how a sandbox is made. The form all also has the other tests of package sandbox.
+# that depend on how a sandbox is made. The form all also has the other tests of package sandbox,
+# and the mutations.
 # smoke.sh reads this file, and the reasons for tests that are left out are in it. A part
 # with a ! fails if the time (CGROUP2_TIMEOUT) is too short for it, for example on a busy
 # machine. Of the other parts, the last ones are then left out, and the report says so.
@@ -62,6 +63,7 @@ planned() {
 		beside sandbox_made
 		sandbox_prewarmed
 		joined
+		daemon_tests 'mutations' -test.run '^TestMutation'
 	else
 		leave_out 'other tests of the sandbox, of the pool, of Python zygotes: CGROUP2_FORM=all has them'
 	fi

@@ -6,7 +6,7 @@
 #
 # Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test,
 # cgroup.test and skillrund.test (the tests of packages sandbox, sandbox/internal/cgroup
-# and cmd/skillrund), all static:
+# and cmd/skillrund) and faulty/skillrund (the daemon of the mutations), all static:
 # `make test-cgroup2` builds them. Needs root, because the image's files belong to
 # root.
 #

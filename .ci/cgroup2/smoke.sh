@@ -19,6 +19,8 @@ export SKILLRUN_TEST_SLOWER=4
 # For the tests of cmd/skillrund: the binaries and the kernel's modules. The second
 # variable also allows tests that change the machine.
 export SKILLRUN_BIN=$PWD/bin SKILLRUN_OWN_MACHINE=$PWD/modules SKILLRUN_HOSTILE_BUILT=$PWD/built
+# The daemon that can leave a layer off: the guest has no Go to build it with.
+export SKILLRUN_FAULTY_BIN=$PWD/faulty
 # In this slice each daemon under test gets its own cgroup, like a service.
 export SKILLRUN_TEST_SLICE=$slice
 # Not on /tmp: id-mapped mounts of a tmpfs need Linux 6.3.
