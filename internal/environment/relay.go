@@ -41,18 +41,18 @@ type relay struct {
 	// The begin of a request whose newline has not come. Only Write uses it, which the
 	// sandbox calls from one goroutine.
 	line []byte
-	// A request takes waiting when it is read and slots when its fetch begins. Both go back
-	// after the answer.
-	slots   chan struct{}
-	waiting chan struct{}
-	running sync.WaitGroup
+	// Semaphores: a request takes waiting when it is read and fetching when its fetch begins.
+	// Both go back after the answer.
+	fetching chan struct{}
+	waiting  chan struct{}
+	running  sync.WaitGroup
 }
 
 // newRelay returns a relay and the standard input for the build.
 // The caller calls close in any case, also if the sandbox did not start.
 func newRelay(ctx context.Context, f *fetcher) (*relay, *io.PipeReader) {
 	r, w := io.Pipe()
-	return &relay{ctx: ctx, fetch: f, out: w, slots: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r
+	return &relay{ctx: ctx, fetch: f, out: w, fetching: make(chan struct{}, maxRelayed), waiting: make(chan struct{}, maxRelayWait)}, r
 }
 
 var errRelay = errors.New("relay: not a request")
@@ -87,11 +87,11 @@ func (r *relay) Write(p []byte) (int, error) {
 		r.running.Go(func() {
 			defer func() { <-r.waiting }()
 			select {
-			case r.slots <- struct{}{}:
+			case r.fetching <- struct{}{}:
 			case <-r.ctx.Done():
 				return
 			}
-			defer func() { <-r.slots }()
+			defer func() { <-r.fetching }()
 			r.answer(req.ID, req.Path)
 		})
 	}

@@ -96,9 +96,9 @@ type Store struct {
 	stall   time.Duration                             // of downloads
 	roots   *x509.CertPool                            // nil: the machine's
 
-	// A build takes a slot while its sandbox runs. So all builds together have at most
-	// maxBuilds times Config.MemoryBytes.
-	slots chan struct{} // one a build
+	// building is a semaphore: a build holds it while its sandbox runs. So all builds
+	// together have at most maxBuilds times Config.MemoryBytes.
+	building chan struct{}
 
 	life   context.Context // of builds
 	end    context.CancelFunc
@@ -143,7 +143,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, stall: stallTimeout, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
-		slots: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{}, library: map[string]bool{},
+		building: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {
@@ -347,15 +347,15 @@ func (s *Store) leave(key flightKey, f *flight) {
 }
 
 // make builds and publishes.
-// A caller that waits for a slot has no sandbox and no directory yet. After an error the
+// A caller that waits for building has no sandbox and no directory yet. After an error the
 // directory is discarded.
 func (s *Store) make(ctx context.Context, key flightKey, p *plan, f *flight) (Environment, error) {
 	select {
-	case s.slots <- struct{}{}:
+	case s.building <- struct{}{}:
 	case <-ctx.Done():
 		return Environment{}, ctx.Err()
 	}
-	defer func() { <-s.slots }()
+	defer func() { <-s.building }()
 	s.discardAgain()
 	began := time.Now()
 	dir, err := s.newDir()

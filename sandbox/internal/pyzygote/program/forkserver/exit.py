@@ -18,9 +18,10 @@ modules from outside the standard library, changed standard streams, and more ob
 can be checked in a short time.
 
 In these cases, and after any exception, Python's own finalization continues, as if this
-file did not exist. The Sentinel thaws the frozen objects for it. A machine that is not x86_64, a Python without libgcc's unwinder, a zygote whose
-rehearsal (Zygote.rehearse) ended otherwise than expected, and a daemon with
-prepared.python_fast_exit: false have no fast exit at all.
+file did not exist. The Sentinel thaws the frozen objects for it. There is no fast exit at
+all on a machine that is not x86_64, in a Python without libgcc's unwinder, in a zygote whose
+rehearsal (Zygote.rehearse) ended otherwise than expected, and with
+prepared.python_fast_exit: false.
 """
 
 import _thread
