@@ -9,7 +9,8 @@ import (
 // flags of s; -f takes a script that is not checked. With --sandbox GNU sed refuses all of
 // these. A rule that allows r or "w /dev/stdout" would break if that option were added to
 // every line, and busybox has no such option, so this check stays. -i passes: it writes the
-// files that it is given, in place.
+// files that it is given, in place. The rule itself has the first fixed words: a script among
+// them is not checked. The result is the reason of a refusal, or "".
 func sedDanger(args []string, fixed int) string {
 	var scripts, operands []int // positions in args
 	var text []string
@@ -91,7 +92,8 @@ func sedOption(arg string) (name byte, value string, attached, known bool) {
 }
 
 // sedScript says what in a sed script a wildcard must not cover, or "". It
-// follows the grammar of GNU sed just so far as to tell commands from text.
+// follows the grammar of GNU sed just so far as to tell commands from text. Where versions of sed
+// differ, or the grammar is not certain, the script is refused.
 func sedScript(script string) string {
 	const unread = "the sed script is not understood, so only a rule with the exact command allows it"
 	s := script
@@ -237,7 +239,8 @@ func afterRegexp(s string, delimiter byte) (rest string, ok bool) {
 }
 
 // bracketLength returns the length of the bracket expression that s begins with,
-// or 0 if its end is in doubt.
+// or 0 if its end is in doubt. POSIX, 9.3.5 RE Bracket Expression: "]" in the first place is
+// literal, and [:class:], [.x.] and [=x=] nest.
 func bracketLength(s string, delimiter byte) int {
 	i := 1
 	if strings.HasPrefix(s[i:], "^") {

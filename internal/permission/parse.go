@@ -9,7 +9,9 @@ import (
 )
 
 // parse turns a command line into a plan. It accepts simple commands with redirects, joined
-// by ; && || | |& or newlines. The text of an error is the reason for the refusal.
+// by ; && || | |& or newlines. The text of an error is the reason for the refusal. Everything
+// else of a shell is refused, not left to a shell: the words of the plan are final, except patterns
+// of file names, which the sandbox expands. The first mistake is the reason.
 func parse(line, baseDir string) (Plan, error) {
 	if err := checkText(line); err != nil {
 		return nil, fmt.Errorf("the command line is refused: %w", err)
@@ -77,7 +79,8 @@ func (p *planner) list(s *syntax.Stmt, when When) error {
 	return p.list(b.Y, IfFailed)
 }
 
-// pipeline appends the simple commands of s to before.
+// pipeline appends the simple commands of s to before. |& sets PipeStderr of the command on its
+// left.
 func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleCommand, error) {
 	b, joined := s.Cmd.(*syntax.BinaryCmd)
 	if err := checkStmt(s, joined); err != nil {
@@ -163,7 +166,8 @@ func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 	return c, err
 }
 
-// assignment returns an assignment in front of a command as NAME=value.
+// assignment returns an assignment in front of a command as NAME=value. Many variables change
+// which code a program runs, such as LD_PRELOAD, so only harmless ones are allowed.
 func (p *planner) assignment(a *syntax.Assign) (string, error) {
 	if a.Name == nil || a.Append || a.Naked || a.Index != nil || a.Array != nil {
 		return "", errors.New("only a plain NAME=value may stand in front of a command")
@@ -179,7 +183,7 @@ func (p *planner) assignment(a *syntax.Assign) (string, error) {
 	return name + "=" + value, err
 }
 
-// construct names a shell construct in a refusal.
+// construct names a shell construct in a refusal. The words are a shell user's, not the parser's.
 func construct(c syntax.Command) string {
 	switch c := c.(type) {
 	case *syntax.Subshell:

@@ -10,10 +10,12 @@ import (
 )
 
 // maxPath is the maximum length of a redirect's path: PATH_MAX without its NUL, see
-// path_resolution(7).
+// path_resolution(7). A longer path fails with ENAMETOOLONG in any case; here the reason is
+// clearer.
 const maxPath = 4095
 
-// redirects converts the redirects of one command.
+// redirects converts the redirects of one command. No plan can close a descriptor, so a copy of
+// an open one always works.
 func (r reader) redirects(list []*syntax.Redirect) ([]Redirect, error) {
 	if len(list) > MaxRedirects {
 		return nil, fmt.Errorf("a command has more than %d redirects", MaxRedirects)
@@ -142,7 +144,7 @@ func descriptor(node *syntax.Redirect) (int, error) {
 
 // hereDocument returns the body of a here-document. As in a shell, the body is literal if
 // any part of the delimiter is quoted. Otherwise the names of the skill's folder are
-// expanded.
+// expanded. It expands no other variable and runs no command.
 func (r reader) hereDocument(node *syntax.Redirect) (string, error) {
 	var text strings.Builder
 	raw, err := delimiterQuoted(node.Word)

@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// source is a SKILL.md that is split at its delimiters. Line ends are LF.
+// source is a SKILL.md that is split at its delimiters. Line ends are LF. The lines of both parts
+// count from 1 in the file, for findings.
 type source struct {
 	yaml     string
 	yamlLine int // number of the first line of yaml, from 1
@@ -74,7 +75,8 @@ func splitFrontMatter(data []byte, f *Findings) (source, bool) {
 	return src, true
 }
 
-// isDelimiter reports whether a line is three dashes, with nothing after them but blanks.
+// isDelimiter reports whether a line is three dashes, with nothing after them but blanks. A
+// leading blank is not allowed.
 func isDelimiter(line string) bool {
 	return strings.TrimRight(line, " \t\n") == delimiter
 }

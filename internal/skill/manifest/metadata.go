@@ -13,7 +13,8 @@ import (
 // requirementHash matches a value of pip's --hash option.
 var requirementHash = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})$`)
 
-// scripts reads the inline metadata (PEP 723) of the skill's Python scripts.
+// scripts reads the inline metadata (PEP 723) of the skill's Python scripts. It returns an error
+// only if a file of the snapshot can't be read; mistakes of an author are findings.
 func (n *needsReader) scripts() error {
 	read := 0
 	for _, sc := range n.tree.Scripts {
@@ -69,6 +70,7 @@ func (n *needsReader) metadata(script, text string) {
 		return
 	}
 	lines := strings.Split(block, "\n")
+	// toml.Unmarshal gives no positions, so the line is searched for.
 	lineOf := func(value string) int {
 		for i, l := range lines {
 			if strings.Contains(l, value) {

@@ -57,7 +57,8 @@ func describe(language string, head []byte) string {
 	return ""
 }
 
-// lineComment returns the text of a line that has only a comment.
+// lineComment returns the text of a line that has only a comment. Marks are compared without
+// regard to case: REM and rem are the same in a batch file.
 func (c comments) lineComment(line string) (string, bool) {
 	for _, mark := range c.line {
 		if len(line) < len(mark) || !strings.EqualFold(line[:len(mark)], mark) {
