@@ -54,7 +54,7 @@ type coldRow struct {
 	idle      time.Duration
 }
 
-// unseen returns p with limits that no earlier request had, so that no sandbox is prepared
+// unseen returns p with limits that no earlier request had, so that no sandbox is prewarmed
 // for it.
 // The limit of open files changes with each request, so no request repeats the limits of an
 // earlier one.

@@ -76,10 +76,10 @@ func groups(s scale) []group {
 		{"idle daemon", []Row{
 			valueAtMost(64).row("memory-idle", "memory of an idle daemon", "MiB"),
 		}, idleMemory},
-		{"prepared sandboxes", []Row{
-			valueAtMost(2).row("memory-prepared", "memory of each prewarmed sandbox without an interpreter", "MiB"),
-			valueAtMost(8).row("memory-prepared-interpreter", "memory of each prewarmed sandbox with an interpreter", "MiB"),
-		}, preparedMemory},
+		{"prewarmed sandboxes", []Row{
+			valueAtMost(2).row("memory-prewarmed", "memory of each prewarmed sandbox without a Python", "MiB"),
+			valueAtMost(8).row("memory-prewarmed-python", "memory of each prewarmed sandbox with a Python", "MiB"),
+		}, prewarmedMemory},
 		{"sleeping executions", []Row{
 			valueAtLeast(float64(s.sleeping)).row("sleeping", count(s.sleeping)+" sleeping executions at once: how many ran", "executions"),
 			valueAtMost(256).row("memory-running", "memory of each running execution in the daemon", "KiB"),

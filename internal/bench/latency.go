@@ -66,7 +66,7 @@ func (r *run) subjects(c *skillrun.Client, p program) []*subject {
 	return all
 }
 
-// warm runs each subject a few times, so that caches and prepared sandboxes are filled.
+// warm runs each subject a few times, so that caches and prewarmed sandboxes are filled.
 // The pause lets the daemon refill its pool of prewarmed sandboxes.
 func (r *run) warm(subjects []*subject) error {
 	if _, err := r.takeTurns(r.scale.warmUp, 0, subjects); err != nil {

@@ -126,8 +126,8 @@ func TestStandingBeneath(t *testing.T) {
 		t.Errorf("got %v, %v, want two", waiting, err)
 	}
 	for _, s := range waiting {
-		if s.bytes <= 0 || s.bytes > 64<<20 || s.interpreter {
-			t.Errorf("got %+v, want the memory of a shell, and no interpreter", s)
+		if s.bytes <= 0 || s.bytes > 64<<20 || s.python {
+			t.Errorf("got %+v, want the memory of a shell, and no Python", s)
 		}
 	}
 	in.Close()

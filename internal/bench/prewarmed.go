@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// preparedMemory measures the memory of an idle daemon's prewarmed sandboxes. A page that
+// prewarmedMemory measures the memory of an idle daemon's prewarmed sandboxes. A page that
 // several processes share counts in part for each of them (PSS, proc_pid_smaps(5)). The
 // kernel's own memory for the sandboxes is not included.
-func preparedMemory(r *run, rows rowSet) error {
+func prewarmedMemory(r *run, rows rowSet) error {
 	return errors.Join(
-		r.prepared(rows["memory-prepared"], trueProgram, "without"),
-		r.prepared(rows["memory-prepared-interpreter"], sum, "with"))
+		r.prewarmed(rows["memory-prewarmed"], trueProgram, "without"),
+		r.prewarmed(rows["memory-prewarmed-python"], sum, "with"))
 }
 
 // prepared fills one row: the memory of the sandboxes that the daemon has prewarmed after
-// requests for p. interpreter is "with" or "without". The requests show the daemon which
+// requests for p. python is "with" or "without". The requests show the daemon which
 // sandboxes to prewarm; after the pause they have ended.
-func (r *run) prepared(row *Row, p program, interpreter string) error {
+func (r *run) prewarmed(row *Row, p program, python string) error {
 	d, err := r.startNew("prepared", "")
 	if err != nil {
 		return err
@@ -41,9 +41,9 @@ func (r *run) prepared(row *Row, p program, interpreter string) error {
 	if err := errors.Join(err, d.stop()); err != nil {
 		return err
 	}
-	waiting = slices.DeleteFunc(waiting, func(s standing) bool { return s.interpreter != (interpreter == "with") })
+	waiting = slices.DeleteFunc(waiting, func(s standing) bool { return s.python != (python == "with") })
 	if len(waiting) == 0 {
-		row.NotRun = "the idle daemon has no prewarmed sandbox " + interpreter + " an interpreter"
+		row.NotRun = "the idle daemon has no prewarmed sandbox " + python + " a Python"
 		return nil
 	}
 	var sizes []float64
@@ -55,10 +55,10 @@ func (r *run) prepared(row *Row, p program, interpreter string) error {
 }
 
 // A standing is a sandbox that waits for a program. bytes is the sum over its processes;
-// interpreter says that one of them is a Python.
+// python says that one of them is a Python.
 type standing struct {
-	bytes       int64
-	interpreter bool
+	bytes  int64
+	python bool
 }
 
 // standingBeneath returns the waiting sandboxes of a daemon. It groups the daemon's descendants
@@ -90,7 +90,7 @@ func standingBeneath(daemon int) ([]standing, error) {
 		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // fails for a process that is ending
 		s := spaces[space]
 		s.bytes += n
-		s.interpreter = s.interpreter || strings.HasPrefix(filepath.Base(exe), "python")
+		s.python = s.python || strings.HasPrefix(filepath.Base(exe), "python")
 		spaces[space] = s
 		if above, err := pidNamespace(parents[pid]); err == nil && above != space {
 			zygotes[above] = true
