@@ -312,7 +312,7 @@ func TestUseNamesTheScripts(t *testing.T) {
 
 // A secret shows in no form of printing.
 func TestSecretVerbs(t *testing.T) {
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 		if got := fmt.Sprintf(verb, Secret("hunter2")); strings.Contains(got, "hunter2") || !strings.Contains(got, "secret") {
 			t.Errorf("%s prints %s", verb, got)
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -78,8 +79,10 @@ type Secret string
 
 const mask = "[secret]"
 
+// Format prints the mask for every verb. With String alone, fmt would print the value in its
+// report of a wrong verb such as %d.
+func (Secret) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, mask) }
 func (Secret) String() string               { return mask }
-func (Secret) GoString() string             { return mask }
 func (Secret) LogValue() slog.Value         { return slog.StringValue(mask) }
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + mask + `"`), nil }
 

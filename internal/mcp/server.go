@@ -26,6 +26,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
@@ -225,7 +226,7 @@ func bear(c *caller, h http.Handler, w http.ResponseWriter, r *http.Request) {
 	r = r.Clone(c.here)
 	r.Header.Set("Authorization", "Bearer peer")
 	verify := func(context.Context, string, *http.Request) (*auth.TokenInfo, error) {
-		return &auth.TokenInfo{UserID: c.who.Tenant + "/" + c.who.Name, Extra: map[string]any{callerInfo: c}}, nil
+		return &auth.TokenInfo{UserID: strconv.Quote(c.who.Tenant) + " " + strconv.Quote(c.who.Name), Extra: map[string]any{callerInfo: c}}, nil
 	}
 	auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(h).ServeHTTP(w, r)
 }
