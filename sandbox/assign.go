@@ -9,12 +9,9 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
-
-// usualPoints is the number of mount points for which a blank sandbox has inodes: one lower
-// layer, and three for a skill (its mount, the directory above, its layer).
-const usualPoints = 4
 
 // expectFirst waits for the first process that init forks. Init reports its pid inside the
 // sandbox.
@@ -127,8 +124,8 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	if err != nil {
 		return &SetupError{Step: "program", Err: err}
 	}
-	m, err := c.mounts()
-	defer m.close() // init has received its own descriptors; after an error these are the mounts so far
+	m, err := c.staging.Mounts(c.host.roots[s.Root], s.execution(), c.userns)
+	defer m.Close() // init has received its own descriptors; after an error these are the mounts so far
 	if err != nil {
 		return &SetupError{Step: "workspace", Err: err}
 	}
@@ -137,7 +134,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	if !stop() { // ctx has just ended, and its end closed the socket
 		return step("start", context.Cause(ctx))
 	}
-	notify := func() error { return c.control.Assign(initName(s.ID), m.trees, m.targets, kind, payload) }
+	notify := func() error { return c.control.Assign(initName(s.ID), m.Trees, m.Targets, kind, payload) }
 	if c.forked == nil {
 		return c.begin(notify, pid1.FrameStarted)
 	}
@@ -145,6 +142,15 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		return err
 	}
 	return c.forked.run(s)
+}
+
+// execution returns the mounts of s.
+func (s Spec) execution() mount.Execution {
+	e := mount.Execution{Lower: s.Workspace.Lower, NameServers: s.Network == NetworkHost}
+	for _, m := range s.Mounts {
+		e.Binds = append(e.Binds, mount.Bind(m))
+	}
+	return e
 }
 
 // initName is the process name of a running sandbox's init: the last 15 bytes of the

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // A Boundary is a feature of this machine that sandboxes need, or a protection that
@@ -340,19 +340,19 @@ func tryMapped(c Config) (string, error) {
 		return "", err
 	}
 	defer userns.Close()
-	return "works on " + dir, onThrowawayThread(func() error {
+	return "works on " + dir, mount.OnThrowawayThread(func() error {
 		target, err := existing(c.RunDir)
 		if err != nil {
 			return err
 		}
-		return bindMapped(dir, target, userns)
+		return mount.BindMapped(dir, target, userns)
 	})
 }
 
 // tryOverlay mounts a workspace like a sandbox's, in a mount namespace that only one
 // thread of this process is in.
 func tryOverlay(c Config) (string, error) {
-	return "works", onThrowawayThread(func() error {
+	return "works", mount.OnThrowawayThread(func() error {
 		dir, err := existing(c.RunDir)
 		if err != nil {
 			return err
@@ -368,29 +368,28 @@ func tryOverlay(c Config) (string, error) {
 			return fmt.Errorf("open %s: %w", lower, err)
 		}
 		defer unix.Close(fd)
-		if err := mountTmpfs(dir, "mode=711,size=1m"); err != nil {
+		if err := mount.Tmpfs(dir, "mode=711,size=1m"); err != nil {
 			return err
 		}
-		var dirs [2]string
-		for i, name := range []string{"lower", "staging"} {
-			if dirs[i], err = makeDir(dir, name); err != nil {
-				return err
-			}
+		staging := filepath.Join(dir, "staging")
+		if err := os.Mkdir(staging, 0o755); err != nil {
+			return err
 		}
-		w := Workspace{SizeBytes: 1 << 20, Files: 64, Lower: []string{fmt.Sprintf("/proc/self/fd/%d/.", fd)}}
 		userns, err := pid1.OpenUserNamespace(c.FirstID)
 		if err != nil {
 			return err
 		}
 		defer userns.Close()
-		st, err := newStaging(dirs[1], w, usualPoints, c.FirstID)
+		st, err := mount.NewStaging(staging, mount.Size{Bytes: 1 << 20, Files: 64}, c.FirstID)
 		if err != nil {
 			return err
 		}
-		if err := st.overlay(w, userns); err != nil {
-			return errors.Join(fmt.Errorf("over %s: %w", lower, err), st.close())
+		mounts, err := st.Mounts(&mount.Root{}, mount.Execution{Lower: []string{fmt.Sprintf("/proc/self/fd/%d/.", fd)}}, userns)
+		mounts.Close()
+		if err != nil {
+			err = fmt.Errorf("over %s: %w", lower, err)
 		}
-		return st.close()
+		return errors.Join(err, st.Close())
 	})
 }
 
@@ -404,23 +403,6 @@ func existing(path string) (string, error) {
 		}
 		path = filepath.Dir(path)
 	}
-}
-
-// onThrowawayThread runs f in a new mount namespace, on a thread that ends with f.
-func onThrowawayThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked, so the thread ends with this function
-		err := unix.Unshare(unix.CLONE_NEWNS)
-		if err == nil {
-			err = unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
-		}
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
 }
 
 func trySeals(Config) (string, error) {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // Sizes of the mounts whose size is not in the Spec. Their pages are charged to the
@@ -48,7 +49,7 @@ func (c *sandbox) containerConfig() *configs.Config {
 	s, ids, g, st := c.spec, c.ids, c.group, c.staging
 	config := &configs.Config{
 		Version:         specs.Version,
-		Rootfs:          st.root(),
+		Rootfs:          st.RootDir(),
 		Readonlyfs:      true,
 		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
 		Hostname:        hostname,
@@ -137,7 +138,7 @@ const sysctlStamps = "net.core.tstamp_allow_data"
 
 // hasStampSetting reports whether each network namespace has its own sysctlStamps.
 var hasStampSetting = sync.OnceValue(func() bool {
-	return onThrowawayThread(func() error {
+	return mount.OnThrowawayThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
@@ -215,6 +216,8 @@ func deviceNodes() []*devices.Device {
 	return nodes
 }
 
+const hostname = "sandbox"
+
 const (
 	noExec   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	withExec = unix.MS_NOSUID | unix.MS_NODEV
@@ -222,20 +225,20 @@ const (
 
 // mounts lists libcontainer's mounts over the root, in order. The root itself contains
 // /usr and the files of /etc. mount_own in pid1/init_cloned.c makes the same mounts.
-func mounts(s Spec, st *staging) []*configs.Mount {
+func mounts(s Spec, st *mount.Staging) []*configs.Mount {
 	tmpfs := func(target string, flags int, options string, args ...any) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: fmt.Sprintf(options, args...)}
 	}
 	return []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: noExec, Data: "hidepid=2"},
 		// With a mount at /dev libcontainer makes no devices. It would bind the machine's.
-		{Source: st.devices(), Destination: "/dev", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC},
+		{Source: st.DevicesDir(), Destination: "/dev", Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC},
 		tmpfs("/dev/shm", noExec, "mode=1777,size=%d,nr_inodes=%d", shmBytes, shmFiles),
 		// /tmp, which is TMPDIR, allows exec: published skills build small
 		// programs there. A script gains nothing by it, since it can execute
 		// programs in /workspace and run interpreters.
 		tmpfs("/tmp", withExec, "mode=1777,size=%d,nr_inodes=%d", s.Workspace.SizeBytes, tmpFiles),
-		tmpfs(homeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", ScriptID, ScriptID, s.Workspace.SizeBytes, tmpFiles),
+		tmpfs(mount.HomeDir, withExec, "mode=0700,uid=%d,gid=%d,size=%d,nr_inodes=%d", ScriptID, ScriptID, s.Workspace.SizeBytes, tmpFiles),
 	}
 }
 

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -22,9 +21,9 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	c.group = h.cgroups.Group(h.groupName(), name) // libcontainer makes the cgroup
 	trees, err := c.rootTrees()
 	if err == nil {
-		err = c.staging.showRoot(trees)
+		err = c.staging.ShowRoot(trees)
 	}
-	trees.close()
+	trees.Close()
 	if err != nil {
 		return step("root", err)
 	}
@@ -68,7 +67,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		return step("pipes", err)
 	}
 	// The sandbox has its own copy of the root now.
-	if err := c.staging.hideRoot(); err != nil {
+	if err := c.staging.HideRoot(); err != nil {
 		return step("root", err)
 	}
 	return c.expectFirst()
@@ -85,36 +84,6 @@ func (i *initProcess) find(process *libcontainer.Process) error {
 		return err
 	}
 	return i.open(pid, pidfd)
-}
-
-// root is where showRoot mounts the root for libcontainer, and devices its /dev.
-func (st *staging) root() string    { return filepath.Join(st.dir, "root") }
-func (st *staging) devices() string { return filepath.Join(st.dir, "dev") }
-
-// showRoot mounts a root at a path, because libcontainer takes a path.
-func (st *staging) showRoot(l *mountList) error {
-	if _, err := makeDir(st.dir, "root"); err != nil {
-		return err
-	}
-	for i, tree := range l.trees {
-		target := st.root() + l.targets[i]
-		if l.targets[i] == "/dev" {
-			target = st.devices()
-		}
-		if err := attach(tree, target); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// hideRoot undoes showRoot. A new mount namespace is a copy of the daemon's: each mount
-// there makes the copy slower.
-func (st *staging) hideRoot() error {
-	if err := detach(st.root()); err != nil {
-		return err
-	}
-	return detach(st.devices())
 }
 
 // runPatience is how long libcontainer may run on after a start is canceled. If the

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
@@ -38,8 +39,8 @@ type fault struct {
 	config  func(*configs.Config)
 	limits  func(*sandbox) error
 	filters func(seccomp.Filters) seccomp.Filters
-	trees   func(*sandbox, *mountList) error // faults.trees
-	unread  bool                             // faults.unread
+	trees   func(*sandbox, *mount.List) error // faults.trees
+	unread  bool                              // faults.unread
 
 	unmetered bool // faults.unmetered
 }
@@ -62,7 +63,7 @@ var faultsByName = map[string]fault{
 			if c.userns, err = pid1.OpenUserNamespace(c.ids.script()); err != nil {
 				return err
 			}
-			return os.Chmod(filepath.Join(c.staging.dir, "upper"), 0o777)
+			return os.Chmod(filepath.Join(c.dir, "upper"), 0o777)
 		},
 	},
 	"seccomp": {filters: func(seccomp.Filters) seccomp.Filters {
@@ -195,7 +196,7 @@ func (h *Host) injectFaults() error {
 			return err
 		}
 	}
-	h.faults.trees = func(c *sandbox, l *mountList) (err error) {
+	h.faults.trees = func(c *sandbox, l *mount.List) (err error) {
 		for _, w := range all {
 			if w.trees != nil {
 				err = errors.Join(err, w.trees(c, l))
@@ -238,10 +239,8 @@ func (h *Host) faultList(all []fault) (*configs.Mount, error) {
 	if off.Len() == 0 {
 		return nil, nil
 	}
-	dir, err := makeDir(h.instance.run, "faults")
-	if err == nil {
-		err = writeFile(filepath.Join(dir, "off"), off.String())
-	}
+	dir := filepath.Join(h.instance.run, "faults")
+	err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "off"), []byte(off.String()), 0o644))
 	return &configs.Mount{Source: dir, Destination: pyzygote.Dir, Device: "bind", Flags: unix.MS_BIND | unix.MS_RDONLY | noExec}, err
 }
 
@@ -272,8 +271,8 @@ func hostProc(c *configs.Config) {
 }
 
 // addTerminal adds a device of the machine.
-func addTerminal(c *sandbox, _ *mountList) error {
-	path := filepath.Join(c.staging.devices(), "tty")
+func addTerminal(c *sandbox, _ *mount.List) error {
+	path := filepath.Join(c.staging.DevicesDir(), "tty")
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0))); err != nil {
 		return err
 	}
@@ -281,18 +280,15 @@ func addTerminal(c *sandbox, _ *mountList) error {
 }
 
 // sharedInodes mounts the layers of the root instead of overlays of them.
-func sharedInodes(c *sandbox, l *mountList) error {
-	for _, layer := range c.host.rootLayers(c.spec.Root) {
-		i := slices.Index(l.targets, layer.place)
-		tree, err := cloneMount(layer.dirs[0])
+func sharedInodes(c *sandbox, l *mount.List) error {
+	for _, layer := range c.host.roots[c.spec.Root].Layers {
+		i := slices.Index(l.Targets, layer.Place)
+		tree, err := mount.CloneReadOnly(layer.Dirs[0], 0)
 		if err != nil {
 			return err
 		}
-		if err := lockMount(tree, lockedDown); err != nil {
-			return err
-		}
-		unix.Close(l.trees[i])
-		l.trees[i] = tree
+		unix.Close(l.Trees[i])
+		l.Trees[i] = tree
 	}
 	return nil
 }

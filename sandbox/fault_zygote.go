@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -30,7 +32,7 @@ type zygoteFault struct {
 	zygotes string // lines for pid1/fault.c in either case
 	zygote  func(*configs.Config)
 	host    func(*Host) error // runs before the zygote starts
-	trees   func(*sandbox, *mountList) error
+	trees   func(*sandbox, *mount.List) error
 	limits  func(*sandbox) error
 	filters func(seccomp.Filters) seccomp.Filters
 	unread  bool // faults.unread
@@ -79,13 +81,14 @@ var zygoteFaults = map[string]zygoteFault{
 	"sizes":              {off: "sizes"},
 	"mount flags":        {off: "mount flags"},
 	"snapshot":           {off: "snapshot\ninit filter"}, // which would refuse to change the mount
-	"read-only root": {trees: func(_ *sandbox, l *mountList) error {
-		return unix.MountSetattr(l.trees[0], "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+	"read-only root": {trees: func(_ *sandbox, l *mount.List) error {
+		return unix.MountSetattr(l.Trees[0], "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
 	}},
 	// The layer is off in libcontainer's sandboxes, too: both makers read one table.
 	"files of the host": {host: func(h *Host) error {
-		h.beneath = append(h.beneath, "/var")
-		return bindReadOnly("/var", h.rootfs()+"/var")
+		root, dir := h.roots[""], h.rootfs()+"/var"
+		root.Layers = append(root.Layers, mount.Layer{Place: "/var", Dirs: []string{dir}})
+		return mount.BindReadOnly("/var", dir)
 	}},
 	"devices":        {trees: addTerminal},
 	"inodes":         {trees: sharedInodes},
@@ -167,7 +170,7 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 			}
 		}
 	}}
-	h.faults.trees = func(c *sandbox, l *mountList) (err error) {
+	h.faults.trees = func(c *sandbox, l *mount.List) (err error) {
 		for _, w := range weak {
 			if w.trees != nil {
 				err = errors.Join(err, w.trees(c, l))
@@ -222,13 +225,14 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 
 // putOver mounts a directory with these files over dir, which is read-only.
 func putOver(dir string, files map[string]string) error {
-	if err := mountTmpfs(dir, rootfsOptions); err != nil {
+	if err := mount.Tmpfs(dir, "mode=755,size=4m"); err != nil {
 		return err
 	}
 	for name, text := range files {
-		if err := writeFile(filepath.Join(dir, name), text); err != nil {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			return err
 		}
 	}
-	return makeReadOnly(dir)
+	return mount.ReadOnly(dir)
 }

@@ -189,11 +189,7 @@ func startForkServerIn(t testing.TB, env []string, python string, imports []stri
 		change{"forkserver/zygote.py", list, list + strings.Join(imports, " ") + " "}, // the list of these tests is longer
 		change{"sitecustomize.py", end, "\n\n" + string(plainly) + end})...)
 	dir := t.TempDir()
-	for name, text := range files {
-		if err := writeFile(filepath.Join(dir, name), text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fill(t, dir, files)
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -94,11 +95,11 @@ type Host struct {
 	config  Config
 	cgroups *cgroup.Hierarchy
 	filters seccomp.Filters
-	found   []Boundary // the machine's boundaries, as Open found them
-	bound   bool       // this Host mounted RunDir on itself
-	faults  *faults    // nil except in tests
-	pool    *pool      // nil: no zygote, libcontainer makes every sandbox
-	beneath []string   // paths of the directories that are mounted in the host's root
+	found   []Boundary             // the machine's boundaries, as Open found them
+	bound   bool                   // this Host mounted RunDir on itself
+	faults  *faults                // nil except in tests
+	pool    *pool                  // nil: no zygote, libcontainer makes every sandbox
+	roots   map[string]*mount.Root // by name; "" is the host's
 	// pythonLog takes the lines of all Python zygotes.
 	pythonLog pyzygote.Log
 	*instance
@@ -147,15 +148,6 @@ func (h *Host) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := h.makeSandboxes(); err != nil {
-		return err
-	}
-	if err := os.Mkdir(h.rootfs(), 0o755); err != nil {
-		return err
-	}
-	if err := makeRootfs(h.rootfs(), h.config.Links); err != nil {
-		return err
-	}
-	if h.beneath, err = directoriesMounted(h.rootfs()); err != nil {
 		return err
 	}
 	if err := h.makeRoots(); err != nil {
@@ -208,7 +200,7 @@ func makeDirs(c Config) (bound bool, err error) {
 	if err := CheckRunDir(c.RunDir); err != nil {
 		return false, fmt.Errorf("run directory: %w", err)
 	}
-	return privateMount(c.RunDir)
+	return mount.Private(c.RunDir)
 }
 
 // faults take layers of protection off the sandboxes of a Host. Tests use them to show
@@ -225,7 +217,7 @@ type faults struct {
 	limits func(*sandbox) error
 	unread bool // no posture is read back; a benchmark measures the cost of reading it
 	// trees changes the mounts of a root before they are attached; may be nil.
-	trees func(*sandbox, *mountList) error
+	trees func(*sandbox, *mount.List) error
 	// unmetered: the daemon does not measure the sockets of a sandbox.
 	unmetered bool
 }
@@ -239,7 +231,7 @@ func (f *faults) of(zygote bool, id string) *faults {
 }
 
 // change injects the faults of the root's mounts.
-func (f *faults) change(c *sandbox, l *mountList) error {
+func (f *faults) change(c *sandbox, l *mount.List) error {
 	if f == nil || f.trees == nil {
 		return nil
 	}
@@ -289,13 +281,11 @@ func (h *Host) makeSandboxes() error {
 	if err := os.Mkdir(h.sandboxes(), 0o711); err != nil {
 		return err
 	}
-	return mountTmpfs(h.sandboxes(), sandboxesOptions)
+	return mount.Tmpfs(h.sandboxes(), sandboxesOptions)
 }
 
 // sandboxesOptions leave room for a directory for each sandbox that an instance can have.
 var sandboxesOptions = fmt.Sprintf("mode=711,size=64k,nr_inodes=%d", blockIDs)
-
-func (h *Host) rootfs() string { return filepath.Join(h.instance.run, "rootfs") }
 
 func (h *Host) containers() string { return filepath.Join(h.instance.state, "containers") }
 func (h *Host) groupName() string  { return groupPrefix + h.instance.name }
@@ -332,8 +322,7 @@ func (h *Host) free() error {
 	err := errors.Join(
 		h.cgroups.Group(h.groupName()).Clear(sweepPatience),
 		h.freeRoots(),
-		detach(h.rootfs()),
-		detach(h.sandboxes()),
+		mount.Detach(h.sandboxes()),
 	)
 	if err != nil {
 		// The lock stays until this process ends; the next daemon's sweep tries again.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // TestIDsStayTakenUntilGone makes the removal of a sandbox fail after its program has
@@ -17,7 +19,7 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 	stuck := k.p.sandbox.ids
 	// A directory can't be removed while it is a mount point.
 	dir := k.p.sandbox.group.File("pids", "")
-	if err := mountTmpfs(dir, "size=4k"); err != nil {
+	if err := mount.Tmpfs(dir, "size=4k"); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(k.in)
@@ -36,7 +38,7 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 	for s := range slots {
 		h.ids.release(s)
 	}
-	if err := detach(dir); err != nil {
+	if err := mount.Detach(dir); err != nil {
 		t.Fatal(err)
 	}
 	// Close of the Host, after this test, removes the rest.

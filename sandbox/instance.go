@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // An instance is one run of a daemon. Everything that it makes on the machine
@@ -175,10 +176,10 @@ func sweepOne(c Config, h *cgroup.Hierarchy, name string) error {
 		g = h.Find(groupPrefix + name)
 	}
 	err := g.Clear(sweepPatience)
-	points, merr := mountsBeneath(run)
+	points, merr := mount.Points(run)
 	err = errors.Join(err, merr)
 	for _, p := range points {
-		err = errors.Join(err, detach(p))
+		err = errors.Join(err, mount.Detach(p))
 	}
 	if err != nil {
 		return err // the directory stays, with the lock, for the next sweep

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // noLeftovers fails if processes, cgroups, mounts or directories of an ended sandbox of h
@@ -18,7 +20,7 @@ func noLeftovers(t *testing.T, h *Host) {
 	for _, child := range h.cgroups.Group(h.groupName()).Children() {
 		t.Errorf("cgroup %s is left", child.Path)
 	}
-	points, err := mountsBeneath(h.instance.run)
+	points, err := mount.Points(h.instance.run)
 	if err != nil {
 		t.Error(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // daemonVar makes the test binary a daemon. Its value is the StateDir. The daemon starts
@@ -88,7 +89,7 @@ func TestDaemonDeath(t *testing.T) {
 			t.Errorf("%s is left", path)
 		}
 	}
-	if points, _ := mountsBeneath(filepath.Join(h.config.RunDir, name)); len(points) > 0 {
+	if points, _ := mount.Points(filepath.Join(h.config.RunDir, name)); len(points) > 0 {
 		t.Errorf("mounts are left: %v", points)
 	}
 	// Only if no other process on the machine took the block since.
@@ -189,10 +190,10 @@ func TestSweep(t *testing.T) {
 	if err := os.Symlink(filepath.Dir(precious), run+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	if err := mountTmpfs(run+"/s0", "size=64k"); err != nil {
+	if err := mount.Tmpfs(run+"/s0", "size=64k"); err != nil {
 		t.Fatal(err)
 	}
-	if err := bindMapped(filepath.Dir(precious), run+"/s1", nil); err != nil {
+	if err := mount.BindMapped(filepath.Dir(precious), run+"/s1", nil); err != nil {
 		t.Fatal(err)
 	}
 	sleeper := exec.Command("sleep", "1000")

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
@@ -210,7 +211,7 @@ func (p *prober) env(s Spec, of probed) ([]string, error) {
 	env := []string{
 		fmt.Sprintf("PROBE_FIRST_ID=%d", of.first), fmt.Sprintf("PROBE_IDS=%d", of.ids), fmt.Sprintf("PROBE_FILTERS=%d", filters+of.filters),
 		"PROBE_RLIMITS=" + strings.Join(limits, " "),
-		"PROBE_ROOT=" + strings.Join(rootTable(p.host.config.Links), "\n"),
+		"PROBE_ROOT=" + strings.Join(p.host.roots[""].Table, "\n"),
 		"PROBE_LOCKED=" + strings.Join(lockedPaths, "\n"),
 		"PROBE_MOUNTS=" + strings.Join(mountPoints(), "\n"),
 		"PROBE_PORT=" + p.port, "PROBE_ABSTRACT=" + p.abstract, "PROBE_SOCKET=" + p.socket,
@@ -235,8 +236,7 @@ func (p *prober) env(s Spec, of probed) ([]string, error) {
 // mountPoints returns the allowed mount points of a sandbox whose Spec has no mounts.
 // Beneath a path that ends in a slash more mount points are allowed.
 func mountPoints() []string {
-	points := []string{"/", "/usr", "/usr/", "/proc", "/dev", "/dev/shm", "/tmp", homeDir, workspaceDir, largeDir, largeDir + "/"}
-	return slices.Concat(points, maskedPaths)
+	return slices.Concat(mount.HostPoints(), maskedPaths)
 }
 
 // run runs the program and checks how it ended. The program's use of memory ends it, while

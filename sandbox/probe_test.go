@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -264,7 +265,7 @@ func onANetwork() []string {
 // A mutation takes one layer off.
 type mutation struct {
 	name    string
-	trees   func(*sandbox, *mountList) error
+	trees   func(*sandbox, *mount.List) error
 	config  func(*configs.Config)
 	limits  func(*sandbox) error
 	filters func(seccomp.Filters) seccomp.Filters
@@ -319,18 +320,18 @@ var mutations = []mutation{
 	{name: "/sys", config: addMount(configs.Mount{
 		Source: "/sys", Destination: "/opt", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY | noExec,
 	}), want: []string{"mounts"}},
-	{name: "inodes of the host", trees: func(_ *sandbox, l *mountList) error {
-		tree, err := cloneMount("/usr")
+	{name: "inodes of the host", trees: func(_ *sandbox, l *mount.List) error {
+		tree, err := mount.CloneReadOnly("/usr", 0)
 		if err != nil {
 			return err
 		}
-		i := slices.Index(l.targets, "/usr")
-		unix.Close(l.trees[i])
-		l.trees[i] = tree
-		return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: lockedDown, Propagation: unix.MS_PRIVATE})
+		i := slices.Index(l.Targets, "/usr")
+		unix.Close(l.Trees[i])
+		l.Trees[i] = tree
+		return nil
 	}, want: []string{"inodes of its own"}},
-	{name: "another device", trees: func(c *sandbox, _ *mountList) error {
-		return unix.Mknod(filepath.Join(c.staging.devices(), "tty"), unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0)))
+	{name: "another device", trees: func(c *sandbox, _ *mount.List) error {
+		return unix.Mknod(filepath.Join(c.staging.DevicesDir(), "tty"), unix.S_IFCHR|0o666, int(unix.Mkdev(5, 0)))
 	}, want: []string{"devices", "files of the host are hidden"}},
 	{name: "no bound of /tmp", config: changeMount("/tmp", func(m *configs.Mount) { m.Data = "mode=1777" }), want: []string{"disk limit"}},
 	{name: "core dumps", config: func(c *configs.Config) {

@@ -94,7 +94,7 @@ func (p *Process) supervise() {
 func (p *Process) finish() {
 	p.sandbox.pipes.finish()
 	if p.io.Collect != nil {
-		p.exit.CollectErr = p.io.Collect(p.sandbox.staging.upper)
+		p.exit.CollectErr = p.io.Collect(p.sandbox.staging.Upper)
 	}
 	if p.sandbox.refill != nil {
 		p.sandbox.host.pool.programEnded(p.sandbox.refill)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -84,8 +85,8 @@ func noPython() pyzygote.Key { return pyzygote.NewKey("/bin/python3.39", pythonS
 
 // The environment of Python zygotes names directories of a sandbox's root.
 func TestPythonZygoteFindsItsDirectories(t *testing.T) {
-	if got := pyzygote.NewKey("python3", pythonSpec(nil).Env, nil).Env(); !slices.Contains(got, "HOME="+homeDir) || !strings.HasSuffix(pyzygote.Path, ":"+linksDir) {
-		t.Errorf("got %q, want the home %s, and %s at the end of PATH", got, homeDir, linksDir)
+	if got := pyzygote.NewKey("python3", pythonSpec(nil).Env, nil).Env(); !slices.Contains(got, "HOME="+mount.HomeDir) || !strings.HasSuffix(pyzygote.Path, ":"+mount.LinksDir) {
+		t.Errorf("got %q, want the home %s, and %s at the end of PATH", got, mount.HomeDir, mount.LinksDir)
 	}
 }
 

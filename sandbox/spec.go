@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 )
 
@@ -242,7 +243,7 @@ func (m Mount) check() error {
 	}
 	top, rest, _ := strings.Cut(strings.TrimPrefix(m.Target, "/"), "/")
 	if m.Target != filepath.Clean(m.Target) || !filepath.IsAbs(m.Target) || rest == "" || strings.ContainsRune(m.Target, 0) ||
-		top != "skills" && top != "opt" || strings.HasPrefix(m.Target+"/", filepath.Dir(linksDir)+"/") {
+		top != "skills" && top != "opt" || strings.HasPrefix(m.Target+"/", filepath.Dir(mount.LinksDir)+"/") {
 		return fmt.Errorf("mount %q: target is not beneath /skills or /opt", m.Target)
 	}
 	return nil

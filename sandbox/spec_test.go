@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 func TestSpecCheck(t *testing.T) {
@@ -64,7 +66,7 @@ func TestSpecCheck(t *testing.T) {
 		{"target elsewhere", func(s *Spec) { s.Mounts = []Mount{{Source: "/x", Target: "/usr/x"}} }, "not beneath"},
 		{"target is the top", func(s *Spec) { s.Mounts = []Mount{{Source: "/x", Target: "/skills"}} }, "not beneath"},
 		{"target leaves", func(s *Spec) { s.Mounts = []Mount{{Source: "/x", Target: "/skills/../etc"}} }, "not beneath"},
-		{"target over the links", func(s *Spec) { s.Mounts = []Mount{{Source: "/x", Target: linksDir}} }, "not beneath"},
+		{"target over the links", func(s *Spec) { s.Mounts = []Mount{{Source: "/x", Target: mount.LinksDir}} }, "not beneath"},
 		{"target over the links' parent", func(s *Spec) { s.Mounts = []Mount{{Source: "/x", Target: "/opt/skillrun"}} }, "not beneath"},
 		{"target used twice", func(s *Spec) { s.Mounts = []Mount{{Source: "/x", Target: "/opt/x"}, {Source: "/y", Target: "/opt/x"}} }, "twice"},
 		{"many mounts", func(s *Spec) { s.Mounts = make([]Mount, maxMounts+1) }, "65 mounts"},

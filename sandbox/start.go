@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // startPatience bounds a start whose context has no deadline.
@@ -26,7 +27,7 @@ type sandbox struct {
 	ids       idPair
 	group     cgroup.Group
 	dir       string // staging's mount point
-	staging   *staging
+	staging   *mount.Staging
 	pipes     *pipes
 	control   *pid1.Control
 	init      *initProcess // nil: not made yet
@@ -104,7 +105,7 @@ func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err erro
 		return c, &SetupError{Step: "workspace", Err: err}
 	}
 	c.dir = dir
-	if c.staging, err = newStaging(c.dir, s.Workspace, usualPoints, c.ids.script()); err != nil {
+	if c.staging, err = mount.NewStaging(c.dir, mount.Size{Bytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, c.ids.script()); err != nil {
 		return c, &SetupError{Step: "workspace", Err: err}
 	}
 	if c.pipes, err = newPipes(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 )
 
 // TestStepsNameTheirObject makes single steps fail, as on a damaged or full machine. Each
@@ -37,27 +38,7 @@ func TestStepsNameTheirObject(t *testing.T) {
 		try  func() error
 		want string
 	}{
-		{"bind what is not there", func() error { return bindReadOnly(none, dir) }, "clone mount " + none},
-		{"bind to nowhere", func() error { return bindReadOnly("/usr", none) }, "mount at " + none},
-		{"map what is not there", func() error { return bindMapped(none, dir, nil) }, "open " + none},
-		{"map a file", func() error { return bindMapped(file, dir, nil) }, "open " + file},
-		{"map to nowhere", func() error { return bindMapped("/usr", none, nil) }, "mount at " + none},
-		{"tmpfs nowhere", func() error { return mountTmpfs(none, "") }, "tmpfs at " + none},
-		{"tmpfs with an odd option", func() error { return mountTmpfs(dir, "size=x") }, "tmpfs at " + dir},
-		{"unmount beneath a file", func() error { return detach(beneath) }, "unmount " + beneath},
-		{"private mount nowhere", func() error { _, err := privateMount(none); return err }, "bind " + none},
-
-		{"root nowhere", func() error { return makeRootfs(none, nil) }, "tmpfs at " + none},
-		{"link beneath a file", func() error { return makeLinks(file, nil) }, file},
-		{"link that is there", func() error { return makeLinks(dir, map[string]string{"/": "x"}) }, "file exists"},
-		{"odd pattern", func() error { return showHostFiles(dir, "[") }, "syntax error in pattern"},
-		{"shown beneath a file", func() error { return showHostFiles(file, "/etc/passwd") }, file},
-		{"text beneath a file", func() error { return writeFile(beneath, "") }, file},
-		{"text over a file", func() error { return writeFile(file, "") }, "file exists"},
-
-		{"workspace nowhere", func() error { _, err := newStaging(none, Workspace{}, 1, 1<<30); return err }, "tmpfs at " + none},
 		{"owners for no id", func() error { _, err := pid1.OpenUserNamespace(1<<32 - 1); return err }, "user namespace"},
-		{"directory that is there", func() error { _, err := makeDir(filepath.Dir(dir), filepath.Base(dir)); return err }, "file exists"},
 
 		{"lock nowhere", func() error { _, err := lockFile(none + "/lock"); return err }, none},
 		{"sweep of nothing", func() error { return sweep(Config{StateDir: none}, h) }, none},
@@ -78,7 +59,6 @@ func TestStepsNameTheirObject(t *testing.T) {
 			return err
 		}, "map owners of mount /proc"},
 		{"owners mapped to no id", func() error { _, err := tryMapped(Config{StateDir: dir, RunDir: dir, FirstID: 1<<32 - 1}); return err }, "user namespace"},
-		{"a step on a thread of its own", func() error { return onThrowawayThread(func() error { return errors.New("x") }) }, "x"},
 
 		{"open without a state directory", func() error { _, err := Open(t.Context(), Config{}); return err }, `state directory "": not absolute`},
 	} {
@@ -88,49 +68,8 @@ func TestStepsNameTheirObject(t *testing.T) {
 			}
 		})
 	}
-	if points, err := mountsBeneath(dir); err != nil || len(points) > 0 {
+	if points, err := mount.Points(dir); err != nil || len(points) > 0 {
 		t.Errorf("mounts are left: %v, %v", points, err)
-	}
-}
-
-// If one mount of an execution can't be made, the execution gets no mounts, and no mount
-// remains.
-func TestMountsLeaveNothing(t *testing.T) {
-	lower := newSnapshot(t, map[string]string{"a": "a"})
-	userns, err := pid1.OpenUserNamespace(1 << 30)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer userns.Close()
-	for name, change := range map[string]func(*Spec){
-		"lower that is not there": func(s *Spec) { s.Workspace.Lower = []string{lower, lower + "/none"} },
-		"mount that is not there": func(s *Spec) { s.Mounts = []Mount{{Source: lower + "/none", Target: "/skills/x"}} },
-		"no room":                 func(s *Spec) { s.Workspace.Files = -1000 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := openFiles(t)
-			c := &sandbox{host: &Host{}, dir: t.TempDir(), userns: userns, spec: Spec{Workspace: Workspace{SizeBytes: 1 << 20, Files: 64}}}
-			change(&c.spec)
-			var l mountList
-			if c.staging, err = newStaging(c.dir, c.spec.Workspace, usualPoints, 1<<30); err == nil {
-				var made *mountList
-				made, err = c.mounts()
-				l = *made
-				if cerr := c.staging.close(); cerr != nil {
-					t.Error(cerr)
-				}
-			}
-			l.close()
-			if err == nil {
-				t.Error("it has all its mounts")
-			}
-			if points, err := mountsBeneath(c.dir); err != nil || len(points) > 0 {
-				t.Errorf("mounts are left: %v, %v", points, err)
-			}
-			if after := openFiles(t); after != before {
-				t.Errorf("%d files are open, %d were before", after, before)
-			}
-		})
 	}
 }
 
@@ -250,11 +189,11 @@ func TestOpenIsHindered(t *testing.T) {
 		{"a dead instance that can't be removed", func(t *testing.T, c *Config) func() {
 			dir := filepath.Join(c.StateDir, "instances", "x")
 			busy := filepath.Join(dir, "busy")
-			if err := errors.Join(os.MkdirAll(busy, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), mountTmpfs(busy, "size=4k")); err != nil {
+			if err := errors.Join(os.MkdirAll(busy, 0o700), os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), mount.Tmpfs(busy, "size=4k")); err != nil {
 				t.Fatal(err)
 			}
 			return func() {
-				if err := errors.Join(detach(busy), os.RemoveAll(dir)); err != nil {
+				if err := errors.Join(mount.Detach(busy), os.RemoveAll(dir)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -329,9 +268,7 @@ func TestPostureOfNobody(t *testing.T) {
 	}
 	for procs, want := range map[string]string{"x": "invalid syntax", fmt.Sprint(gone): "no such file", fmt.Sprint(os.Getpid(), "\n", gone, "\n1"): "got 2, want 1"} {
 		dir := t.TempDir()
-		if err := writeFile(filepath.Join(dir, "cgroup.procs"), procs); err != nil {
-			t.Fatal(err)
-		}
+		fill(t, dir, map[string]string{"cgroup.procs": procs})
 		p.group = cgroup.Group{Unified: true, Dirs: map[string]string{"": dir}}
 		if _, err := p.check(2); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("processes %q: got %v, want it to say %q", procs, err, want)

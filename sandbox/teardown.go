@@ -40,7 +40,7 @@ func (c *sandbox) destroy() error {
 	}
 	err := c.destroyInit()
 	if c.staging != nil {
-		err = errors.Join(err, c.staging.close())
+		err = errors.Join(err, c.staging.Close())
 	}
 	if c.dir != "" {
 		if rerr := unix.Rmdir(c.dir); rerr != nil && rerr != unix.ENOENT {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
@@ -54,7 +55,7 @@ type zygote struct {
 
 // startZygote builds the container and sends the zygote the data that all sandboxes share.
 func (h *Host) startZygote() (_ *zygote, err error) {
-	m := &zygote{host: h, places: h.places(), group: h.cgroups.Group(h.groupName(), zygoteGroup), gone: make(chan struct{})}
+	m := &zygote{host: h, places: h.roots[""].Places(), group: h.cgroups.Group(h.groupName(), zygoteGroup), gone: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("zygote: %w", err), m.destroy())
@@ -158,7 +159,7 @@ func (h *Host) zygoteConfig(g cgroup.Group) *configs.Config {
 			tmpfs("/dev", devOptions, unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_STRICTATIME|unix.MS_RDONLY),
 			tmpfs("/dev/shm", "mode=755,size=4k,nr_inodes=2", noExec|unix.MS_RDONLY),
 			// Holds the programs of Python zygotes (pid1/python_program.c).
-			tmpfs(workspaceDir, "mode=755,size=256m,nr_inodes=256", withExec),
+			tmpfs(mount.WorkspaceDir, "mode=755,size=256m,nr_inodes=256", withExec),
 		},
 	}
 	if c.Namespaces.Contains(configs.NEWTIME) {

@@ -69,7 +69,7 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 		streams = [3]*os.File{null, null, null}
 	}
 	root, err := c.rootTrees()
-	defer root.close()
+	defer root.Close()
 	if err != nil {
 		return step("root", err)
 	}
@@ -77,11 +77,11 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 	for _, f := range slices.Concat([]*os.File{theirs}, streams[:]) {
 		fds = append(fds, int(f.Fd()))
 	}
-	fds = append(fds, root.trees...)
+	fds = append(fds, root.Trees...)
 	for _, f := range procsFiles {
 		fds = append(fds, int(f.Fd()))
 	}
-	c.init, err = z.zygote.make(c.spec, c.ids, fds, len(root.trees), z.python == nil)
+	c.init, err = z.zygote.make(c.spec, c.ids, fds, len(root.Trees), z.python == nil)
 	return err
 }
 

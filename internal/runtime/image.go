@@ -48,7 +48,7 @@ func (i Image) Program(name string) (string, bool) {
 
 // hiddenDirs are top-level directories of an image that no sandbox sees. The sandbox
 // has its own directories at these paths.
-// It must agree with the hidden reservedDirs in sandbox/rootfs_image.go.
+// It must agree with the hidden reservedDirs in sandbox/internal/mount/imageroot.go.
 var hiddenDirs = []string{"dev", "home", "opt", "proc", "run", "skills", "sys", "tmp", "workspace"}
 
 // Languages returns the keys that Route accepts: the languages of Runtime.

@@ -1,11 +1,13 @@
-package sandbox
+package mount
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,8 +15,8 @@ import (
 // lockedDown are the attributes of every mount of a host directory.
 const lockedDown = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// bindReadOnly mounts source and all mounts beneath it at target, which exists.
-func bindReadOnly(source, target string) error {
+// BindReadOnly mounts source and all mounts beneath it at target, which exists.
+func BindReadOnly(source, target string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("clone mount %s: %w", source, err)
@@ -27,9 +29,9 @@ func bindReadOnly(source, target string) error {
 	return attach(tree, target)
 }
 
-// bindMapped mounts the directory source read-only at target. The mount maps the owners
+// BindMapped mounts the directory source read-only at target. The mount maps the owners
 // of files by userns (mount_setattr(2), MOUNT_ATTR_IDMAP); nil maps nothing.
-func bindMapped(source, target string, userns *os.File) error {
+func BindMapped(source, target string, userns *os.File) error {
 	tree, err := cloneMapped(source, userns)
 	if err != nil {
 		return err
@@ -38,7 +40,7 @@ func bindMapped(source, target string, userns *os.File) error {
 	return attach(tree, target)
 }
 
-// cloneMapped returns the mount for bindMapped as a descriptor. The last component of
+// cloneMapped returns the mount for BindMapped as a descriptor. The last component of
 // source may not be a link. Mounts beneath source are not cloned.
 func cloneMapped(source string, userns *os.File) (int, error) {
 	dir, err := unix.Open(source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -62,6 +64,40 @@ func cloneMapped(source string, userns *os.File) (int, error) {
 	return tree, nil
 }
 
+// cloneMount returns a detached clone of the mount at a path of the daemon.
+func cloneMount(at string) (int, error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("clone mount %s: %w", at, err)
+	}
+	return tree, nil
+}
+
+// CloneReadOnly returns a detached clone of the mount at a path of the daemon: read-only,
+// without setuid programs, without devices, and with the further attributes of
+// mount_setattr(2). The caller closes the descriptor.
+func CloneReadOnly(at string, further uint64) (int, error) {
+	tree, err := cloneMount(at)
+	if err != nil {
+		return -1, err
+	}
+	if err := setAttributes(tree, at, unix.MountAttr{Attr_set: lockedDown | further}); err != nil {
+		return -1, err
+	}
+	return tree, nil
+}
+
+// setAttributes sets attributes of a detached clone of the mount at a path, and makes it private.
+// After an error the clone is closed.
+func setAttributes(tree int, at string, attr unix.MountAttr) error {
+	attr.Propagation = unix.MS_PRIVATE
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		unix.Close(tree)
+		return fmt.Errorf("make mount of %s read-only: %w", at, err)
+	}
+	return nil
+}
+
 // attach mounts a detached tree at target. The caller still closes the descriptor: the mount
 // stays without it (move_mount(2)).
 func attach(tree int, target string) error {
@@ -71,18 +107,36 @@ func attach(tree int, target string) error {
 	return nil
 }
 
-// mountTmpfs mounts a tmpfs of bounded size at target.
-func mountTmpfs(target, options string) error {
+// Tmpfs mounts a tmpfs at target. The options bound its size and its inodes (tmpfs(5)).
+func Tmpfs(target, options string) error {
 	if err := unix.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("tmpfs at %s: %w", target, err)
 	}
 	return nil
 }
 
-// detach unmounts everything at and beneath path. The mounts are invisible at once; the
+// ReadOnly makes the mount at dir read-only. It retries on EBUSY: a process that
+// another thread just forked may hold a file there open for writing until its exec.
+func ReadOnly(dir string) error {
+	deadline := time.Now().Add(forkPatience)
+	for {
+		err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &unix.MountAttr{Attr_set: lockedDown})
+		if err == nil {
+			return nil
+		}
+		if err != unix.EBUSY || time.Now().After(deadline) {
+			return fmt.Errorf("make %s read-only: %w", dir, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+const forkPatience = 2 * time.Second
+
+// Detach unmounts everything at and beneath path. The mounts are invisible at once; the
 // kernel frees each after its last use (MNT_DETACH, umount(2)). It is no error if nothing
 // is mounted there.
-func detach(path string) error {
+func Detach(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", path, err)
@@ -90,8 +144,8 @@ func detach(path string) error {
 	return nil
 }
 
-// mountsBeneath lists the mount points at and beneath dir, newest first.
-func mountsBeneath(dir string) ([]string, error) {
+// Points lists the mount points at and beneath dir, newest first.
+func Points(dir string) ([]string, error) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -110,11 +164,11 @@ func mountsBeneath(dir string) ([]string, error) {
 	return found, nil
 }
 
-// privateMount keeps mounts beneath dir out of other mount namespaces, also in a
-// process that did not call Isolate. It reports whether it had to mount dir on
-// itself for that.
-func privateMount(dir string) (bound bool, err error) {
-	points, err := mountsBeneath(dir)
+// Private keeps mounts beneath dir out of other mount namespaces, also in a process
+// that has no mount namespace of its own. It reports whether it had to mount dir on itself
+// for that.
+func Private(dir string) (bound bool, err error) {
+	points, err := Points(dir)
 	if err != nil {
 		return false, err
 	}
@@ -128,4 +182,22 @@ func privateMount(dir string) (bound bool, err error) {
 		return bound, fmt.Errorf("make %s private: %w", dir, err)
 	}
 	return bound, nil
+}
+
+// OnThrowawayThread runs f in a new mount namespace, on a thread that ends with f. No other
+// process or thread sees the mounts that f makes.
+func OnThrowawayThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so the thread ends with this function
+		err := unix.Unshare(unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
 }

@@ -1,4 +1,4 @@
-package sandbox
+package mount
 
 import (
 	"errors"
@@ -6,27 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// A Root is a root file system that sandboxes see instead of the host's /usr and
-// files of /etc. It is the lower layer of an overlay; the upper layer is generated.
-// Sandboxes see all of the directory except for the hidden reservedDirs. The
-// directory may not change while the Host is open.
-type Root struct {
-	Name  string            // for Spec.Root: [a-z0-9][a-z0-9._-]{0,63}
-	Dir   string            // absolute; its last component is no link
-	Links map[string]string // like Config.Links
-}
-
-var validRootName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-
-// maxRoots bounds the number of mounts that each new mount namespace copies.
-const maxRoots = 64
 
 // reservedDirs are the paths of mounts, directories or files that every sandbox has.
 // A root with a link at one of them is refused, because the link would lead elsewhere.
@@ -39,107 +23,32 @@ var reservedDirs = []struct {
 	{"sys", true}, {"tmp", true}, {"usr", false}, {"var", false}, {"workspace", true},
 }
 
-// checkRoots reports the first mistake in the configured roots.
-func checkRoots(roots []Root) error {
-	if len(roots) > maxRoots {
-		return fmt.Errorf("%d root file systems: at most %d", len(roots), maxRoots)
+// NewImageRoot builds a root file system at dir, which it makes: generated files over the
+// directory image, which CheckImage must accept and which may not change from then on. links
+// are further links, path to target. After an error the caller unmounts dir.
+func NewImageRoot(dir, image string, links map[string]string) (*Root, error) {
+	if err := CheckImage(image); err != nil {
+		return nil, err
 	}
-	seen := map[string]bool{}
-	for _, r := range roots {
-		if !validRootName.MatchString(r.Name) {
-			return fmt.Errorf("root file system %q: want a name of [a-z0-9._-], at most 64 long", r.Name)
-		}
-		if seen[r.Name] {
-			return fmt.Errorf("root file system %s: two have this name", r.Name)
-		}
-		seen[r.Name] = true
-		if !filepath.IsAbs(r.Dir) {
-			return fmt.Errorf("root file system %s: %q is not absolute", r.Name, r.Dir)
-		}
-	}
-	return nil
-}
-
-// knowsRoot returns an error if the configuration has no root of that name.
-func (h *Host) knowsRoot(name string) error {
-	if name == "" {
-		return nil
-	}
-	for _, r := range h.config.Roots {
-		if r.Name == name {
-			return nil
-		}
-	}
-	return fmt.Errorf("root file system %q: none has this name", name)
-}
-
-// rootOf returns the directory where the layers of a root are mounted.
-func (h *Host) rootOf(name string) string {
-	return filepath.Join(h.instance.run, "root-"+name)
-}
-
-// linksOf returns the links of a root, path to target. The name "" is the host's root.
-func (h *Host) linksOf(name string) map[string]string {
-	for _, r := range h.config.Roots {
-		if name != "" && r.Name == name {
-			return r.Links
-		}
-	}
-	return h.config.Links
-}
-
-// makeRoots mounts every root of the configuration.
-func (h *Host) makeRoots() error {
-	for _, r := range h.config.Roots {
-		if err := h.makeRoot(r); err != nil {
-			return fmt.Errorf("root file system %s: %w", r.Name, err)
-		}
-	}
-	return nil
-}
-
-// freeRoots unmounts what makeRoots mounted.
-func (h *Host) freeRoots() error {
-	var errs []error
-	for _, r := range h.config.Roots {
-		errs = append(errs, detach(h.rootOf(r.Name)))
-	}
-	return errors.Join(errs...)
-}
-
-func (h *Host) makeRoot(r Root) error {
-	if err := CheckRootDir(r.Dir); err != nil {
-		return err
-	}
-	dir := h.rootOf(r.Name)
 	if err := makeOpenDir(dir); err != nil {
-		return err
+		return nil, err
 	}
-	return layRoot(dir, r)
-}
-
-// layersOf returns the directories of the generated layer and of the layer beneath it,
-// of a root that layRoot mounted at dir.
-func layersOf(dir string) (made, below string) {
-	return filepath.Join(dir, "made"), filepath.Join(dir, "below")
-}
-
-// layRoot mounts two layers at dir: the generated one and r's directory. Each sandbox
-// gets an overlay of them.
-func layRoot(dir string, r Root) error {
-	if err := mountTmpfs(dir, rootfsOptions); err != nil {
-		return err
+	if err := Tmpfs(dir, rootOptions); err != nil {
+		return nil, err
 	}
-	made, below := layersOf(dir)
+	made, below := filepath.Join(dir, "made"), filepath.Join(dir, "below")
 	for _, dir := range []string{made, below} {
 		if err := makeOpenDir(dir); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := bindMapped(r.Dir, below, nil); err != nil {
-		return err
+	if err := BindMapped(image, below, nil); err != nil {
+		return nil, err
 	}
-	return makeOver(made, r.Links)
+	if err := makeOver(made, links); err != nil {
+		return nil, err
+	}
+	return &Root{Layers: []Layer{{"/", []string{made, below}}}, links: links}, nil
 }
 
 // makeOver makes the generated layer: mount points, files and links. An opaque
@@ -165,7 +74,7 @@ func makeOver(dir string, links map[string]string) error {
 	if err := makeEmptyDirs(dir); err != nil {
 		return err
 	}
-	if err := writeMadeUp(dir); err != nil {
+	if err := writeFiles(dir, madeUp); err != nil {
 		return err
 	}
 	return placeLinks(dir, fixedLinks, links)
@@ -179,11 +88,11 @@ func makeOpenDir(path string) error {
 	return os.Chmod(path, 0o755)
 }
 
-// CheckRootDir reports why a directory can't be a Root. It must be a directory and no
+// CheckImage reports why a directory can't be the image of a Root. It must be a directory and no
 // link, others may not write to it, and its reservedDirs must be directories. It may
 // hold no pipe and no socket: sandboxes could use them to talk to one another or to
 // the host.
-func CheckRootDir(dir string) error {
+func CheckImage(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package sandbox
+package mount
 
 import (
 	"errors"
@@ -9,18 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
-)
-
-// Directories of a sandbox.
-const (
-	workspaceDir = "/workspace"
-	homeDir      = "/home/skill"
-	linksDir     = "/opt/skillrun/bin"
 )
 
 // A hostFile is a file or directory of the host. Sandboxes see a copy, which Open makes.
@@ -51,7 +39,7 @@ var hostFiles = []hostFile{
 
 // madeUp are the generated files of /etc: users, groups, host names.
 var madeUp = map[string]string{
-	"/etc/passwd":        "root:x:0:0:root:/:/usr/sbin/nologin\nskill:x:1000:1000:skill:" + homeDir + ":/bin/sh\n",
+	"/etc/passwd":        "root:x:0:0:root:/:/usr/sbin/nologin\nskill:x:1000:1000:skill:" + HomeDir + ":/bin/sh\n",
 	"/etc/group":         "root:x:0:\nskill:x:1000:\n",
 	"/etc/hosts":         "127.0.0.1 localhost sandbox\n::1 localhost\n",
 	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
@@ -63,33 +51,43 @@ var madeUp = map[string]string{
 	"/etc/resolv.conf": "options timeout:1 attempts:1\n",
 }
 
-const hostname = "sandbox"
-
 // emptyDirs are mount points and directories that programs expect.
-var emptyDirs = []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills", linksDir, "/var", "/run"}
+var emptyDirs = []string{"/proc", "/dev", "/tmp", "/usr", HomeDir, WorkspaceDir, "/skills", LinksDir, "/var", "/run"}
 
 // largeDir may hold 100 MB, of which programs read little. So it is mounted, as /usr is.
 const largeDir = "/var/lib/texmf"
 
-// makeRootfs builds the root file system of a Host at dir, which exists: a small tmpfs
-// with copies of host files and read-only mounts. Each sandbox gets an overlay of it
-// (view.go). It is mounted read-only in the end and never changes afterwards.
-func makeRootfs(dir string, links map[string]string) error {
-	if err := mountTmpfs(dir, rootfsOptions); err != nil {
+// NewHostRoot builds a root file system from the host's at dir, which exists: a small tmpfs
+// with copies of host files and read-only mounts. links are further links, path to target, and
+// files are further files, path to text. It is mounted read-only in the end. After an error
+// the caller unmounts dir.
+func NewHostRoot(dir string, links, files map[string]string) (*Root, error) {
+	if err := makeHostRoot(dir, links, files); err != nil {
+		return nil, err
+	}
+	places, err := directoriesMounted(dir)
+	if err != nil {
+		return nil, err
+	}
+	root := &Root{Layers: []Layer{{"/", []string{dir}}}, Table: hostTable(links, files), links: links}
+	for _, place := range places {
+		root.Layers = append(root.Layers, Layer{place, []string{dir + place}})
+	}
+	return root, nil
+}
+
+func makeHostRoot(dir string, links, files map[string]string) error {
+	if err := Tmpfs(dir, rootOptions); err != nil {
 		return err
 	}
 	if err := makeEmptyDirs(dir); err != nil {
 		return err
 	}
-	if err := bindReadOnly("/usr", dir+"/usr"); err != nil {
+	if err := BindReadOnly("/usr", dir+"/usr"); err != nil {
 		return err
 	}
-	if err := writeMadeUp(dir); err != nil {
-		return err
-	}
-	// Python imports the module sitecustomize at its start (site.py).
-	for name, text := range pyzygote.Files() {
-		if err := writeFile(filepath.Join(dir+pyzygote.Dir, name), text); err != nil {
+	for _, list := range []map[string]string{madeUp, files} {
+		if err := writeFiles(dir, list); err != nil {
 			return err
 		}
 	}
@@ -98,14 +96,14 @@ func makeRootfs(dir string, links map[string]string) error {
 			return err
 		}
 	}
-	if err := makeLinks(dir, links); err != nil {
+	if err := placeLinks(dir, rootLinks(links)...); err != nil {
 		return err
 	}
-	return makeReadOnly(dir)
+	return ReadOnly(dir)
 }
 
-// rootfsOptions bound the size of the generated and copied files of a root.
-const rootfsOptions = "mode=755,size=64m,nr_inodes=16384"
+// rootOptions bound the size of the generated and copied files of a root.
+const rootOptions = "mode=755,size=64m,nr_inodes=16384"
 
 // makeEmptyDirs makes emptyDirs beneath dir; some may exist.
 func makeEmptyDirs(dir string) error {
@@ -117,39 +115,22 @@ func makeEmptyDirs(dir string) error {
 	return nil
 }
 
-func writeMadeUp(dir string) error {
-	for _, path := range slices.Sorted(maps.Keys(madeUp)) {
-		if err := writeFile(dir+path, madeUp[path]); err != nil {
+// writeFiles writes files, path to text, beneath dir.
+func writeFiles(dir string, files map[string]string) error {
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if err := writeFile(dir+path, files[path]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// makeReadOnly makes the mount at dir read-only. It retries on EBUSY: a process that
-// another thread just forked may hold a file there open for writing until its exec.
-func makeReadOnly(dir string) error {
-	deadline := time.Now().Add(forkPatience)
-	for {
-		err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &unix.MountAttr{Attr_set: lockedDown})
-		if err == nil {
-			return nil
-		}
-		if err != unix.EBUSY || time.Now().After(deadline) {
-			return fmt.Errorf("make %s read-only: %w", dir, err)
-		}
-		time.Sleep(time.Millisecond)
+// hostTable is the Table of a host's root. A directory with further files may hold any file.
+func hostTable(links, files map[string]string) []string {
+	table := []string{"/proc", "/dev", "/tmp", "/usr", HomeDir, WorkspaceDir, "/skills/", LinksDir + "/", "/var/", "/run/"}
+	for path := range files {
+		table = append(table, filepath.Dir(path))
 	}
-}
-
-const forkPatience = 2 * time.Second
-
-// rootTable lists all paths that a sandbox without mounts in its Spec sees: the paths of
-// a root that makeRootfs built, and the mount points. A path with a slash at its end is a
-// directory that holds only paths of the list. A directory without a slash at its end may
-// hold any file.
-func rootTable(links map[string]string) []string {
-	table := []string{"/proc", "/dev", "/tmp", "/usr", homeDir, workspaceDir, "/skills/", linksDir + "/", "/var/", "/run/", pyzygote.Dir}
 	for path := range madeUp {
 		table = append(table, path)
 	}
@@ -159,18 +140,20 @@ func rootTable(links map[string]string) []string {
 		}
 	}
 	for _, f := range hostFiles {
-		found, _ := filepath.Glob(f.path) // makeRootfs has returned the error of a malformed pattern
+		found, _ := filepath.Glob(f.path) // makeHostRoot has returned the error of a malformed pattern
 		table = append(table, found...)
 	}
 	slices.Sort(table)
 	return slices.Compact(table)
 }
 
-// makeLinks makes the links of a merged /usr and the extra ones.
-func makeLinks(dir string, extra map[string]string) error {
-	return placeLinks(dir, rootLinks(extra)...)
+// HostPoints returns the mount points of a sandbox with the host's root and without binds,
+// apart from mounts over files of /proc. Beneath a path that ends in a slash there may be more.
+func HostPoints() []string {
+	return []string{"/", "/usr", "/usr/", "/proc", "/dev", "/dev/shm", "/tmp", HomeDir, WorkspaceDir, largeDir, largeDir + "/"}
 }
 
+// rootLinks are the links of a merged /usr, of every root, and the extra ones.
 func rootLinks(extra map[string]string) []map[string]string {
 	all := map[string]string{}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
@@ -231,7 +214,7 @@ func showHostFiles(dir, pattern string) error {
 		if err := os.MkdirAll(dir+path, 0o755); err != nil {
 			return err
 		}
-		if err := bindReadOnly(path, dir+path); err != nil {
+		if err := BindReadOnly(path, dir+path); err != nil {
 			return err
 		}
 	}
