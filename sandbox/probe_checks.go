@@ -8,7 +8,7 @@ type check struct{ name, group, why, how string }
 // Remedies that several checks share.
 const (
 	howFilter = "a kernel with CONFIG_SECCOMP_FILTER, and libseccomp 2.5 or later; if you have that, this is a defect of skillrun: please report it"
-	howKernel = "a kernel of 6.1 or later without patches or settings that remove this protection; if you have that, this is a defect of skillrun: please report it"
+	howKernel = "a kernel of 5.19 or later without patches or settings that remove this protection; if you have that, this is a defect of skillrun: please report it"
 	howMounts = "a kernel and a container runtime that do not change skillrun's mounts; if you have that, this is a defect of skillrun: please report it"
 	howLimits = "cgroups that only skillrun writes to (Delegate=yes under systemd), with the controllers memory and pids"
 )
