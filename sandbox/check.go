@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,7 +37,7 @@ func CheckRunDir(path string) error {
 // without a volume: overlayfs can't be id-mapped (mount_setattr(2)). Of a directory that
 // doesn't exist it looks at the nearest one above.
 func CheckStateDir(path string) error {
-	dir, err := existing(path)
+	dir, err := preflight.Existing(path)
 	if err != nil {
 		return err
 	}

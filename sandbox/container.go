@@ -17,6 +17,7 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 )
 
 // Sizes of the mounts whose size is not in the Spec. Their pages are charged to the
@@ -93,16 +94,11 @@ func namespaces(n Network) configs.Namespaces {
 	if n == NetworkNone {
 		all = append(all, configs.Namespace{Type: configs.NEWNET})
 	}
-	if hasTimeNamespaces() {
+	if preflight.TimeNamespaces() {
 		all = append(all, configs.Namespace{Type: configs.NEWTIME})
 	}
 	return all
 }
-
-var hasTimeNamespaces = sync.OnceValue(func() bool {
-	_, err := os.Stat("/proc/self/timens_offsets")
-	return err == nil
-})
 
 // hiddenUptime makes the clocks of a sandbox start near zero, because the uptime helps to
 // identify a machine.
@@ -163,33 +159,12 @@ func rlimits(s Spec) []configs.Rlimit {
 // initOpenFiles is enough for init to start a pipeline of maxCommands.
 const initOpenFiles = 256
 
-// noDump is the limit of core dumps in bytes. It is too small for a file. If core_pattern
-// is a pipe, it is the only value with which the kernel starts no program: with any other
-// value, even 0, the kernel runs the pipe's program as root outside the sandbox, and that
-// program reads the crashed process (coredump_pipe in fs/coredump.c; do_coredump before
-// Linux 6.17). The filter keeps a script from changing the limit: see pretend_when in
-// seccomp.yaml.
-const noDump = 1
-
-// dumpLimit is noDump, or 0 if this process can't give its children 1. 0 prevents files
-// as well, but not a pipe's program: boundaries.go reports that.
-func dumpLimit() uint64 {
-	var own unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil || own.Max >= noDump {
-		return noDump
-	}
-	if have, err := effectiveCapabilities(); err != nil || have&(1<<unix.CAP_SYS_RESOURCE) != 0 {
-		return noDump
-	}
-	return 0
-}
-
 // wantRlimits returns the program's resource limits, each both soft and hard, in the units of
 // getrlimit(2).
 func wantRlimits(s Spec) map[int]uint64 {
 	want := map[int]uint64{
 		unix.RLIMIT_NOFILE:     uint64(s.Limits.OpenFiles),
-		unix.RLIMIT_CORE:       dumpLimit(),
+		unix.RLIMIT_CORE:       preflight.DumpLimit(),
 		unix.RLIMIT_FSIZE:      uint64(s.Workspace.SizeBytes), // no file needs more than the workspace has
 		unix.RLIMIT_MEMLOCK:    64 << 10,
 		unix.RLIMIT_MSGQUEUE:   0,

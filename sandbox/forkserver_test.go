@@ -22,6 +22,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -69,7 +70,7 @@ func newForkTarget(t testing.TB, skills string, also ...string) *forkTarget {
 func newForkTargetOn(t testing.TB, workspace, skills string, also ...string) *forkTarget {
 	t.Helper()
 	c := &forkTarget{namespaces: forkServerNamespaces}
-	if hasTimeNamespaces() {
+	if preflight.TimeNamespaces() {
 		c.namespaces |= unix.CLONE_NEWTIME
 	}
 	cmd := exec.Command("/bin/sh", append([]string{"-c", forkTargetInit, "sandbox", skills}, also...)...)
@@ -732,7 +733,7 @@ func TestForkServerPosture(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {
-		if name == "time" && !hasTimeNamespaces() {
+		if name == "time" && !preflight.TimeNamespaces() {
 			continue
 		}
 		got, err := os.Readlink("/proc/" + pid + "/ns/" + name)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -112,6 +113,9 @@ type Host struct {
 	pending sync.WaitGroup      // running starts and processes
 }
 
+// compileFilters is a variable for the test of a policy that can't be compiled.
+var compileFilters = seccomp.Compile
+
 // Open makes this process an instance. It checks every boundary that this machine
 // must give, removes the remains of dead instances with the same StateDir, and
 // prepares the parts that all sandboxes share. If boundaries are missing, the
@@ -132,7 +136,7 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 
 func (h *Host) open(ctx context.Context) (err error) {
 	h.found = Boundaries(h.config)
-	if err := errors.Join(missing(h.found, h.config.Tolerate)...); err != nil {
+	if err := errors.Join(preflight.Missing(h.found, h.config.Tolerate)...); err != nil {
 		return err
 	}
 	if h.bound, err = makeDirs(h.config); err != nil {

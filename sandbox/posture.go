@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
@@ -209,7 +210,7 @@ func (p posture) checkNamespaces(pid int) error {
 	if p.network == NetworkNone {
 		names = append(names, "net")
 	}
-	if hasTimeNamespaces() {
+	if preflight.TimeNamespaces() {
 		names = append(names, "time")
 	}
 	own, err := ownNamespaces()

@@ -29,7 +29,8 @@ func testProbe(t *testing.T, h *Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := len(probes) + len(allChecks())
+	// Lowerable has two boundaries of the machine, and all of a sandbox but one.
+	want := len(h.Boundaries()) + len(Lowerable()) - 1
 	if len(all) != want || want < 60 {
 		t.Errorf("got %d boundaries, want %d, and that is at least 60", len(all), want)
 	}
@@ -118,90 +119,8 @@ func TestProbeOfAClosedHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := h.Probe(t.Context())
-	if err == nil || len(all) != len(probes) {
+	if err == nil || len(all) != len(h.Boundaries()) {
 		t.Errorf("got %d boundaries and %v, want those of the machine and an error", len(all), err)
-	}
-}
-
-func TestBoundaryNames(t *testing.T) {
-	seen := map[string]bool{}
-	name := func(name, group, why, how string) {
-		t.Helper()
-		if name == "" || group == "" || why == "" || how == "" || strings.ContainsAny(name, "\t\n,:'\"[]{}#") || seen[name] {
-			t.Errorf("%q, %q, %q, %q: something is empty, or the name is taken or can't be configured", name, group, why, how)
-		}
-		seen[name] = true
-	}
-	for _, p := range probes {
-		name(p.name, "machine", p.why, p.how)
-	}
-	for _, c := range allChecks() {
-		name(c.name, c.group, c.why, c.how)
-	}
-	for _, n := range Lowerable() {
-		if !seen[n] || n == checkReport.name {
-			t.Errorf("%q can be lowered", n)
-		}
-	}
-}
-
-func TestParseReport(t *testing.T) {
-	want := []check{{"a", "g", "why a", "how a"}, {"b c", "g", "why b", "how b"}}
-	for _, tt := range []struct {
-		name, text string
-		found      []bool
-		detail     string // of the last that is not found
-		complaint  string
-	}{
-		{"whole", "a\tfound\tx\nb c\tfound\ty\n", []bool{true, true}, "", ""},
-		{"in another order", "b c\tfound\ty\na\tfound\tx\n", []bool{true, true}, "", ""},
-		{"one missing", "a\tfound\tx\nb c\tmissing\ty\n", []bool{true, false}, "y; needs how b", ""},
-		{"one not reported", "a\tfound\tx\n", []bool{true, false}, "did not report this check; needs how b", `no report of "b c"`},
-		{"nothing", "", []bool{false, false}, "did not report this check", `no report of "a"`},
-		{"one unknown", "a\tfound\tx\nb c\tfound\ty\nd\tfound\tz\n", []bool{true, true}, "", `check "d" is unknown`},
-		{"one twice", "a\tfound\tx\nb c\tfound\ty\nb c\tfound\ty\n", []bool{true, false}, "reported this check more than once", "reported 2 times"},
-		{"missing, then found", "a\tfound\tx\nb c\tmissing\ty\nb c\tfound\ty\n", []bool{true, false}, "reported this check more than once", "reported 2 times"},
-		{"cut", "a\tfound\tx\nb c\tfound\ty", []bool{true, false}, "did not report this check", "not part of a report"},
-		{"another word", "a\tfound\tx\nb c\tFOUND\ty\n", []bool{true, false}, "did not report this check", "not part of a report"},
-		{"too many fields", "a\tfound\tx\nb c\tfound\ty\tz\n", []bool{true, false}, "did not report this check", "not part of a report"},
-		{"an empty line", "a\tfound\tx\n\nb c\tfound\ty\n", []bool{true, true}, "", "not part of a report"},
-		{"not text", "a\tfound\t\xff\nb c\tfound\ty\n", []bool{true, true}, "", ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			all, complaint := parseReport([]byte(tt.text), want)
-			if len(all) != len(want) {
-				t.Fatalf("got %v", all)
-			}
-			detail := ""
-			for i, b := range all {
-				if b.Name != want[i].name || b.Group != "g" || b.Why != want[i].why || b.Found != tt.found[i] {
-					t.Errorf("got %+v, want %s found: %v", b, want[i].name, tt.found[i])
-				}
-				if !b.Found {
-					detail = b.Detail
-				}
-			}
-			if !strings.Contains(detail, tt.detail) || (detail == "") != (tt.detail == "") {
-				t.Errorf("got detail %q, want %q", detail, tt.detail)
-			}
-			if !strings.Contains(complaint, tt.complaint) || (complaint == "") != (tt.complaint == "") {
-				t.Errorf("got complaint %q, want %q", complaint, tt.complaint)
-			}
-		})
-	}
-}
-
-func TestReportIsBounded(t *testing.T) {
-	var r report
-	half := bytes.Repeat([]byte("x"), maxReport/2+1)
-	if _, err := r.Write(half); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Write(half); err == nil {
-		t.Error("more than the bound was taken")
-	}
-	if !bytes.Equal(r.text(), half) {
-		t.Errorf("%d bytes are kept, want the first %d", len(r.text()), len(half))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -271,7 +272,7 @@ func enteredSpaces() []space {
 		{"pid", unix.CLONE_NEWPID}, {"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET},
 		{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP},
 	}
-	if hasTimeNamespaces() {
+	if preflight.TimeNamespaces() {
 		spaces = append(spaces, space{"time", unix.CLONE_NEWTIME})
 	}
 	return spaces

@@ -277,8 +277,8 @@ func memoryOf(attributes []byte) (sum int64) {
 // align4 rounds up as NLMSG_ALIGN does.
 func align4(n int) int { return (n + 3) &^ 3 }
 
-// trySocketMemory lists the daemon's own sockets. It is one of the probes.
-func trySocketMemory(Config) (string, error) {
+// trySocketMemory lists the daemon's own sockets. It returns the finding for the preflight.
+func trySocketMemory() (string, error) {
 	fd, err := openDiag()
 	if err != nil {
 		return "", err

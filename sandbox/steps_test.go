@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -38,8 +37,6 @@ func TestStepsNameTheirObject(t *testing.T) {
 		try  func() error
 		want string
 	}{
-		{"owners for no id", func() error { _, err := pid1.OpenUserNamespace(1<<32 - 1); return err }, "user namespace"},
-
 		{"lock nowhere", func() error { _, err := lockFile(none + "/lock"); return err }, none},
 		{"sweep of nothing", func() error { return sweep(Config{StateDir: none}, h) }, none},
 		{"instance without a state directory", func() error {
@@ -48,17 +45,6 @@ func TestStepsNameTheirObject(t *testing.T) {
 		}, none},
 		{"directories beneath a file", func() error { _, err := makeDirs(Config{StateDir: beneath}); return err }, file},
 		{"run directory beneath a file", func() error { return CheckRunDir(beneath + "/run") }, "not a directory"},
-
-		{"unknown namespace", func() error { _, err := tryNamespace(1)(Config{}); return err }, "unshare: invalid argument"},
-		{"proc on a file", func() error { return pid1.TryMountProc(file) }, "not a directory"},
-		{"proc on no path", func() error { return pid1.TryMountProc("a\x00b") }, "invalid argument"},
-		{"unknown action", func() error { action := uint32(1); return seccompActionAvailable(&action) }, "operation not supported"},
-		{"ids that no namespace maps", func() error { _, err := tryIDs(Config{FirstID: 1<<32 - 2, IDs: 1 << 20}); return err }, "are not in /proc/self/uid_map"},
-		{"owners mapped on proc", func() error {
-			_, err := tryMapped(Config{StateDir: "/proc", RunDir: dir, FirstID: 1 << 30})
-			return err
-		}, "map owners of mount /proc"},
-		{"owners mapped to no id", func() error { _, err := tryMapped(Config{StateDir: dir, RunDir: dir, FirstID: 1<<32 - 1}); return err }, "user namespace"},
 
 		{"open without a state directory", func() error { _, err := Open(t.Context(), Config{}); return err }, `state directory "": not absolute`},
 	} {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
@@ -149,7 +150,7 @@ func (h *Host) zygoteConfig(g cgroup.Group) *configs.Config {
 		Capabilities:    &configs.Capabilities{Bounding: zygoteCapabilities, Effective: zygoteCapabilities, Permitted: zygoteCapabilities},
 		NoNewPrivileges: true,
 		OomScoreAdj:     new(1000),
-		Rlimits:         []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: dumpLimit(), Soft: dumpLimit()}},
+		Rlimits:         []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: preflight.DumpLimit(), Soft: preflight.DumpLimit()}},
 		Cgroups:         &cgroups.Cgroup{Path: g.Path, Resources: &cgroups.Resources{Devices: cgroup.DeviceRules()}},
 		Devices:         deviceNodes(),
 		Mounts: []*configs.Mount{

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 )
 
 // waitForBucket returns when n sandboxes wait in the bucket of s.
@@ -204,7 +206,7 @@ func TestPreparedNamespaces(t *testing.T) {
 	}
 	inits["the zygote"], inits["this process"] = zygote, os.Getpid()
 	names := []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
-	if hasTimeNamespaces() {
+	if preflight.TimeNamespaces() {
 		names = append(names, "time")
 	}
 	for _, name := range names {

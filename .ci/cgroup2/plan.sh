@@ -7,12 +7,14 @@
 # machine. Of the other parts, the last ones are then left out, and the report says so.
 # shellcheck shell=bash
 
-# The tests of make test-cgroup2 RUN=PATTERN, in all three packages. A package may have
-# no test of that name.
+# The tests of make test-cgroup2 RUN=PATTERN, in all packages. A package may have no test of
+# that name.
 asked() {
 	# shellcheck disable=SC2086 # several flags
 	sandbox_tests '!sandbox' -test.run "$run" $flags
-	cgroup_tests '!cgroup' -test.run "$run"
+	for room in cgroup mount preflight; do
+		room_tests $room "!$room" -test.run "$run"
+	done
 	daemon_tests '!daemon' -test.run "$run"
 	nothing_is_left
 }
@@ -43,7 +45,7 @@ other_faults='^TestHostileFault$/^fault-(05|06|07|09|13|15|16|17|18)-'
 
 planned() {
 	daemon_checks
-	cgroup_tests '!cgroup' -test.run .
+	room_tests cgroup '!cgroup' -test.run .
 	if [[ $form == short ]]; then
 		sandbox_tests '!sandbox' -test.run "$short"
 		nothing_is_left
@@ -82,8 +84,11 @@ second_lane() {
 	sandbox_tests 'sandbox, for every maker' -test.run "$makers"
 }
 
-# The tests of package sandbox with sandboxes that are made on request.
+# The tests of packages mount and preflight, and those of package sandbox with sandboxes that
+# are made on request.
 sandbox_made() {
+	room_tests mount mount -test.run .
+	room_tests preflight preflight -test.run .
 	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$prewarmed|^TestProbe|$scripts|$elsewhere"
 }
 

@@ -4,9 +4,10 @@
 # smoke.sh in it, prints its report, and succeeds only if every check passed.
 # plan.sh lists the tests.
 #
-# Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test,
-# cgroup.test and skillrund.test (the tests of packages sandbox, sandbox/internal/cgroup
-# and cmd/skillrund) and faulty/skillrund (the daemon of the mutations), all static:
+# Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test, cgroup.test,
+# mount.test, preflight.test and skillrund.test (the tests of packages sandbox,
+# sandbox/internal/{cgroup,mount,preflight} and cmd/skillrund) and faulty/skillrund (the daemon of
+# the mutations), all static:
 # `make test-cgroup2` builds them. Needs root, because the image's files belong to
 # root.
 #

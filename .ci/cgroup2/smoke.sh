@@ -134,10 +134,10 @@ result() {
 	esac
 }
 
-# sandbox_tests NAME ARG..., cgroup_tests NAME ARG..., daemon_tests NAME ARG...: tests of
-# the three packages.
+# sandbox_tests NAME ARG..., daemon_tests NAME ARG...: tests of packages sandbox and
+# cmd/skillrund. room_tests PACKAGE NAME ARG...: tests of a package of sandbox/internal.
 sandbox_tests() { tests "$1" src/sandbox "$PWD/sandbox.test" -test.v "${@:2}"; }
-cgroup_tests() { tests "$1" src/sandbox/internal/cgroup "$PWD/cgroup.test" -test.v "${@:2}"; }
+room_tests() { tests "$2" "src/sandbox/internal/$1" "$PWD/$1.test" -test.v "${@:3}"; }
 daemon_tests() { tests "$1" src/cmd/skillrund "$PWD/skillrund.test" -test.v "${@:2}"; }
 
 source ./daemon.sh

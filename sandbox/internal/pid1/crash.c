@@ -1,6 +1,6 @@
 /* A program that crashes on purpose. It sets the RLIMIT_CORE of sandboxes and dies by
  * a signal that dumps core. The daemon reads from its wait status whether the kernel
- * dumped it (crash in sandbox/boundaries.go). */
+ * dumped it (crash in sandbox/internal/preflight/cores.go). */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <string.h>

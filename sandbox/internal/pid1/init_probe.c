@@ -1,7 +1,7 @@
 /* The probe: a program that a Host runs in special sandboxes to try every action that
  * a script must not be able to do. Like init it is the daemon's binary. Init executes it
  * in place of a script, with all of a script's restrictions. Each check prints one line,
- * which sandbox/probe.go reads:
+ * which sandbox/internal/preflight reads:
  *
  *     name TAB found|missing TAB detail NEWLINE
  *
@@ -61,7 +61,7 @@ __attribute__((format(printf, 3, 4))) static void say(const char *name, int foun
 		_exit(1);
 }
 
-/* A variable that sandbox/probe.go sets: a fact about the daemon or about this sandbox. */
+/* A variable that sandbox/internal/preflight sets: a fact about the daemon or about this sandbox. */
 static const char *told(const char *name) {
 	const char *value = getenv(name);
 	return value ? value : "";

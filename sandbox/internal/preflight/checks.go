@@ -1,4 +1,4 @@
-package sandbox
+package preflight
 
 // A check is one boundary that the probe tries from inside a sandbox. pid1/init_probe.c
 // reports it by the same name. The name never changes, because configurations use it. why is the
