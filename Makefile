@@ -78,7 +78,7 @@ TEST_FLAGS = -p $(shell expr 1 + $$(nproc)) -vet=off -ldflags='-s -w' -count=1 -
 TEST_ENV = SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
 
 .PHONY: test
-test: packages-test tools build ## Runs every test, as root
+test: packages-test tools build mcp-clients ## Runs every test, as root
 	@echo "==> test"
 	@mkdir -p .cache
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
@@ -220,10 +220,21 @@ $(TOOLS)/govulncheck: Makefile
 $(TOOLS)/runc: Makefile | packages-build
 	@echo "==> $(RUNC)"; GOBIN=$(TOOLS) CGO_ENABLED=1 go install -tags seccomp $(RUNC) && touch $@
 
+# Packages from npm for the tests of MCP: the official client, the Inspector, and the Node.js
+# that these need. The lock file has the versions and the hashes; no script of a package runs.
+MCP_CLIENTS := cmd/skillrund/testdata/mcpclients
+
+.PHONY: mcp-clients
+mcp-clients: packages-test $(TOOLS)/mcpclients/installed ## Installs clients of MCP from npm, for the tests
+
+$(TOOLS)/mcpclients/installed: $(MCP_CLIENTS)/package.json $(MCP_CLIENTS)/package-lock.json
+	@echo "==> npm packages of $(MCP_CLIENTS)"
+	@mkdir -p $(@D) && cp $^ $(@D)/ && npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error && touch $@
+
 .PHONY: packages-build packages-demo packages-test packages-generate packages-cgroup2
 packages-build: ; @bash deploy/packages.sh $(BUILD_PACKAGES)
 packages-demo: ; @bash deploy/packages.sh $(DEMO_PACKAGES)
-packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs
+packages-test: ; @bash deploy/packages.sh $(TEST_PACKAGES) $(CPYTHON_TESTS) node:nodejs npm:npm
 packages-generate: ; @bash deploy/packages.sh $(GENERATE_PACKAGES)
 
 packages-cgroup2: ; @bash deploy/packages.sh $(CGROUP2_PACKAGES)

@@ -197,6 +197,9 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 // HasPackages reports whether executions of a tenant find every Python package that
 // a skill declares, prepared or on the machine. Without Environments it returns false.
 func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
+	if x.Environments == nil {
+		return true
+	}
 	lease, err := x.packages(who, sk)
 	lease.Release()
 	return err == nil

@@ -238,14 +238,15 @@ func TestSkillsAreResources(t *testing.T) {
 	})
 }
 
-// A large resource comes in pieces.
+// A large resource comes in pieces if the client asks for one, or if it is larger than the files
+// that a host must accept.
 func TestResourcesInPieces(t *testing.T) {
 	d := startIdle(t, nil)
 	c := d.connect(t, "http", "")
 	want := skillFiles["demo/assets/big.txt"]
 	var got strings.Builder
 	pieces := 0
-	for uri := "skill://demo/assets/big.txt"; uri != ""; pieces++ {
+	for uri := "skill://demo/assets/big.txt?offset=0"; uri != ""; pieces++ {
 		r := c.read(uri)
 		if len(r.Text) > maxPiece {
 			t.Fatalf("%s: %d bytes", uri, len(r.Text))
@@ -255,6 +256,16 @@ func TestResourcesInPieces(t *testing.T) {
 	}
 	if got.String() != want || pieces != 3 {
 		t.Errorf("%d bytes in %d pieces, want %d in 3", got.Len(), pieces, len(want))
+	}
+	if whole := c.read("skill://demo/assets/big.txt"); whole.Text != want || whole.Meta["next"] != nil {
+		t.Errorf("%d bytes at once, next %v; want all %d", len(whole.Text), whole.Meta["next"], len(want))
+	}
+	d.write("huge/SKILL.md", "---\nname: huge\ndescription: Too large for a host.\n---\n")
+	d.write("huge/data.bin", strings.Repeat("\x00", maxWhole+1))
+	d.reload()
+	first := c.read("skill://huge/data.bin")
+	if len(first.Blob) != maxPiece || first.Meta["next"] != fmt.Sprintf("skill://huge/data.bin?offset=%d", maxPiece) {
+		t.Errorf("a larger file: %d bytes, next %v", len(first.Blob), first.Meta["next"])
 	}
 }
 

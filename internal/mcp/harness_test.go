@@ -226,6 +226,11 @@ func (d *daemon) connect(t *testing.T, transport, version string) *client {
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { c.progress <- r.Params },
 		ResourceListChangedHandler:  func(context.Context, *sdk.ResourceListChangedRequest) { c.changed <- struct{}{} },
 	})
+	for _, method := range []string{methodList, methodGet, methodDirectory} {
+		if err := sdk.AddSendingCustomMethod[*params, *answer](cl, method); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var err error
 	c.ClientSession, err = cl.Connect(t.Context(), over, &sdk.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {

@@ -93,10 +93,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer release()
-		if err := s.readMessage(w, r); err != nil {
-			err.write(w)
+		e, bad := s.readMessage(w, r)
+		if bad == nil {
+			release, bad = s.holdAnswer(e, func(n int64) (func(), bool) { return s.hold(connectionOf(r).Peer(), n) })
+		}
+		if bad != nil {
+			bad.write(w)
 			return
 		}
+		defer release()
 	}
 	// Only now, after the whole message has come: a half-sent request keeps no other connection
 	// out.
@@ -189,35 +194,49 @@ func (s *Server) holdMessage(r *http.Request) (release func(), ok bool) {
 	return s.hold(connectionOf(r).Peer(), size)
 }
 
+// holdAnswer reserves memory for a large answer until it is sent.
+func (s *Server) holdAnswer(e envelope, hold func(int64) (func(), bool)) (release func(), bad *refusal) {
+	n := s.answerBytes(e)
+	if n == 0 {
+		return func() {}, nil
+	}
+	release, ok := hold(n)
+	if !ok {
+		bad := refuse(http.StatusServiceUnavailable, "request memory is full; retry shortly, or read the file in pieces: %.300s?offset=0", e.uri)
+		bad.id = e.id
+		return nil, bad
+	}
+	return release, nil
+}
+
 // readMessage reads a request's body before the SDK does. The body must be one JSON-RPC
 // message, not larger than maxMessage, that arrives within bodyTime. Batches are refused,
 // since one body could have any number of calls.
-func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) *refusal {
+func (s *Server) readMessage(w http.ResponseWriter, r *http.Request) (e envelope, bad *refusal) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return refuse(http.StatusUnsupportedMediaType, "Content-Type must be application/json")
+		return e, refuse(http.StatusUnsupportedMediaType, "Content-Type must be application/json")
 	}
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(s.bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxMessage))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
+		return e, refuse(http.StatusRequestEntityTooLarge, "the message is larger than %d bytes", s.maxMessage)
 	}
 	if err != nil {
-		return refuse(http.StatusBadRequest, "the message did not arrive within %s", s.bodyTime)
+		return e, refuse(http.StatusBadRequest, "the message did not arrive within %s", s.bodyTime)
 	}
 	control.SetReadDeadline(time.Time{}) // further reads only detect that the caller has gone
-	e, bad := readEnvelope(body)
-	if bad != nil {
-		return bad
+	if e, bad = readEnvelope(body); bad != nil {
+		return e, bad
 	}
 	if r.Header.Get(sessionHeader) == "" && r.Header.Get(versionHeader) < perCallVersion && e.isCall() && e.needsSession() {
 		bad := refuse(http.StatusBadRequest, "%.40s before initialize: there is no session; initialize one and send its %s", e.method, sessionHeader)
 		bad.id = e.id
-		return bad
+		return e, bad
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
-	return nil
+	return e, nil
 }
 
 // encoded returns the refusal as a JSON-RPC error.

@@ -1,6 +1,10 @@
 package mcp
 
-import "time"
+import (
+	"time"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
 
 // DefaultMaxMessageBytes is the default of Config.MaxMessageBytes: 16 MiB, as for gRPC.
 const DefaultMaxMessageBytes = 16 << 20
@@ -40,6 +44,21 @@ const (
 	// maxPiece is how many bytes of a resource one read returns. The answer has the URI of
 	// the next piece.
 	maxPiece = 1 << 20
+	// maxWhole is the size up to which one read returns all of a skill's file, since hosts
+	// compare the file with its digest. It is the limit of MCP's Skills extension for a skill.
+	maxWhole = skill.MaxListedBytes
+)
+
+// Limits on listings of skills and of their directories.
+const (
+	maxListedSkills = 100 // in one answer
+	// After so many bytes of entries an answer ends. One entry has at most 2 MiB: 512 files
+	// with URIs of 3 KiB, and 256 KiB of frontmatter.
+	maxListedBytes = 256 << 10
+	maxChildren    = 200 // of a directory in one answer
+	// skillsTTL is how long a host may use an entry without asking again, in milliseconds. A
+	// change is also notified, and shows in the digests.
+	skillsTTL = 60_000
 )
 
 // Limits on progress notifications.

@@ -61,6 +61,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request, who permissi
 		conn: conn, r: buffered.Reader, max: int(s.maxMessage), patience: s.patience, lineTime: s.bodyTime,
 		hold: func(n int64) (func(), bool) { return s.hold(counted.Peer(), n) }, begin: counted.Begin, gone: gone, calls: map[jsonrpc.ID]lineCall{},
 	}
+	l.holdAnswer = func(e envelope) (func(), *refusal) { return s.holdAnswer(e, l.hold) }
 	hello := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + LinesProtocol + "\r\n\r\n"
 	if l.write([]byte(hello)) != nil {
 		return
@@ -91,13 +92,15 @@ func (s *Server) beginLines() bool {
 // A lineConn is the server's end of an upgraded connection. The SDK reads it from one goroutine
 // and writes to it from many.
 type lineConn struct {
-	conn     net.Conn
-	r        *bufio.Reader
-	max      int                        // maximum length of a line in bytes
-	hold     func(int64) (func(), bool) // reserves memory for a line, see Config.Hold
-	begin    func() func()              // marks the connection as busy until the returned function is called
-	lineTime time.Duration              // for a long line to arrive
-	gone     context.CancelCauseFunc
+	conn net.Conn
+	r    *bufio.Reader
+	max  int                        // maximum length of a line in bytes
+	hold func(int64) (func(), bool) // reserves memory for a line, see Config.Hold
+	// holdAnswer reserves memory for the answer to a call.
+	holdAnswer func(envelope) (release func(), bad *refusal)
+	begin      func() func() // marks the connection as busy until the returned function is called
+	lineTime   time.Duration // for a long line to arrive
+	gone       context.CancelCauseFunc
 	// patience is how long a client may not read before it is dropped.
 	patience time.Duration
 
@@ -198,7 +201,8 @@ func (l *lineConn) Read(context.Context) (jsonrpc.Message, error) {
 // take decodes a line as a message, or returns an answer to an invalid one. A call keeps
 // its memory until it is answered; take releases the memory of other messages.
 func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answer []byte) {
-	if _, bad := readEnvelope(line); bad != nil {
+	e, bad := readEnvelope(line)
+	if bad != nil {
 		return nil, bad.encoded()
 	}
 	msg, err := jsonrpc.DecodeMessage(line)
@@ -221,11 +225,15 @@ func (l *lineConn) take(line []byte, release func()) (msg jsonrpc.Message, answe
 	case len(l.calls) >= maxCalls:
 		return nil, answerTo(call.ID, codeBusy, fmt.Sprintf("%d requests are under way on this connection, which is the maximum; wait for one to end", maxCalls))
 	}
+	releaseAnswer, bad := l.holdAnswer(e)
+	if bad != nil {
+		return nil, bad.encoded()
+	}
 	ends := call.Method != methodListen
-	done := release
+	done := func() { releaseAnswer(); release() }
 	if ends {
 		end := l.begin()
-		done = func() { end(); release() }
+		done = func() { end(); releaseAnswer(); release() }
 	}
 	l.calls[call.ID] = lineCall{ends, done}
 	return msg, nil

@@ -43,10 +43,7 @@ func (s *Server) syncSkills() {
 		if s.listed.shown[uri] == sk.Digest {
 			continue
 		}
-		s.sdk.AddResource(&sdk.Resource{
-			URI: uri, Name: sk.Name, Title: sk.Name + ": instructions", Description: sk.Manifest.Description,
-			MIMEType: "text/markdown", Size: e.Size,
-		}, s.readSkill)
+		s.sdk.AddResource(manifestResource(sk, e.Path, e.Size), s.readSkill)
 	}
 	for uri := range s.listed.shown {
 		if _, still := now[uri]; !still {
@@ -54,6 +51,18 @@ func (s *Server) syncSkills() {
 		}
 	}
 	s.listed.shown = now
+}
+
+// manifestResource describes the manifest of a skill.
+func manifestResource(sk *skill.Skill, path string, size int64) *sdk.Resource {
+	description := sk.Manifest.Description
+	if listing, err := sk.Listing(); err == nil {
+		description = listing.Description
+	}
+	return &sdk.Resource{
+		URI: skillURI(sk.Name, path), Name: sk.Name, Title: sk.Name + ": instructions", Description: description,
+		MIMEType: "text/markdown", Size: size,
+	}
 }
 
 // manifestOf finds a skill's manifest, which may have a lowercase name.

@@ -31,6 +31,7 @@ type envelope struct {
 	id     json.RawMessage // nil: the message has no id
 	method string          // empty: the message is a response
 	meta   map[string]json.RawMessage
+	uri    string // of the resource that a resources/read names
 }
 
 // isCall reports whether the message is a request, which must be answered.
@@ -91,8 +92,13 @@ func readEnvelope(body []byte) (e envelope, bad *refusal) {
 	}
 	if e.meta, bad = checkParams(fields["params"]); bad != nil {
 		bad.id = e.id
+		return e, bad
 	}
-	return e, bad
+	if e.method == "resources/read" {
+		// Anything but a text was refused above, or is left out.
+		_ = json.Unmarshal(object(fields["params"])["uri"], &e.uri)
+	}
+	return e, nil
 }
 
 // checkParams checks the types of a request's parameters and returns its _meta.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,8 +32,13 @@ import (
 //	execution://ID/artifacts/PATH    an artifact of an execution
 //
 // PATH is percent-encoded. One read returns up to maxPiece bytes, from ?offset=N on, and
-// the _meta of the answer has the URI of the next piece. If a skill's name cannot be the
-// authority of a URI, its resources are skill:///NAME/PATH.
+// the _meta of the answer has the URI of the next piece. Without an offset, a skill's file of up
+// to maxWhole bytes comes in one piece. If a skill's name cannot be the authority of a URI, its
+// resources are skill:///NAME/PATH.
+//
+// In MCP's Skills extension a skill's path may have several segments, of which the last is its
+// name. Roots have no namespaces yet, so NAME is the whole path. skillURI writes the path and
+// parseTarget reads it; nothing else knows its form.
 const (
 	skillScheme     = "skill://"
 	executionScheme = "execution://"
@@ -78,6 +84,7 @@ type target struct {
 	owner  string // name of the skill, or id of the execution
 	path   string
 	offset int64
+	asked  bool   // the URI has an offset
 	base   string // the URI without its offset
 }
 
@@ -88,7 +95,7 @@ func parseTarget(uri, scheme string) (t target, ok bool) {
 		return t, false
 	}
 	rest, query, asked := strings.Cut(rest, "?")
-	t.base = scheme + rest
+	t.base, t.asked = scheme+rest, asked
 	if asked {
 		digits, ok := strings.CutPrefix(query, "offset=")
 		var err error
@@ -121,7 +128,34 @@ func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sd
 		return nil, s.unreadable(req, err)
 	}
 	defer f.Close()
-	return s.piece(req, t, f, e.Size)
+	return s.piece(req, t, f, e.Size, pieceSize(t, e.Size))
+}
+
+// pieceSize returns how many bytes of a skill's file one read returns.
+func pieceSize(t target, size int64) int64 {
+	if !t.asked && size <= maxWhole {
+		return size
+	}
+	return maxPiece
+}
+
+// answerBytes returns how many bytes of memory the answer to a message needs beyond those of a
+// usual answer: the encoded size of a skill's file that is larger than a piece. JSON escapes at
+// most double such a file, see escapes; base64 adds a third.
+func (s *Server) answerBytes(e envelope) int64 {
+	t, ok := parseTarget(e.uri, skillScheme)
+	if !ok {
+		return 0
+	}
+	sk, err := s.skills.Resolve(t.owner)
+	if err != nil {
+		return 0
+	}
+	f, err := sk.Lookup(t.path)
+	if err != nil || pieceSize(t, f.Size) <= maxPiece {
+		return 0
+	}
+	return 2 * f.Size
 }
 
 // readExecution reads an output stream or artifact of the caller's execution. An execution of
@@ -140,7 +174,7 @@ func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest
 			return nil, s.unreadable(req, err)
 		}
 		defer f.Close()
-		return s.piece(req, t, f, a.SizeBytes)
+		return s.piece(req, t, f, a.SizeBytes, maxPiece)
 	}
 	stream, ok := map[string]executor.Stream{"stdout": executor.Stdout, "stderr": executor.Stderr}[t.path]
 	if !ok {
@@ -169,13 +203,13 @@ func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: s.explain(err)}
 }
 
-// piece reads the part of a file that the URI asks for, up to maxPiece bytes. size is the
+// piece reads the part of a file that the URI asks for, up to most bytes. size is the
 // file's size in the snapshot or in the record.
-func (s *Server) piece(req *sdk.ReadResourceRequest, t target, f *os.File, size int64) (*sdk.ReadResourceResult, error) {
+func (s *Server) piece(req *sdk.ReadResourceRequest, t target, f *os.File, size, most int64) (*sdk.ReadResourceResult, error) {
 	if t.offset > size {
 		return nil, pastEnd(t, size)
 	}
-	data := make([]byte, min(maxPiece, size-t.offset))
+	data := make([]byte, min(most, size-t.offset))
 	if _, err := f.ReadAt(data, t.offset); err != nil && !(errors.Is(err, io.EOF) && len(data) == 0) {
 		return nil, s.unreadable(req, err)
 	}
@@ -196,7 +230,7 @@ func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.Rea
 			data = data[:whole]
 		}
 	}
-	if utf8.Valid(data) && !strings.ContainsRune(string(data), 0) {
+	if utf8.Valid(data) && !bytes.ContainsRune(data, 0) && (len(data) <= maxPiece || !bytes.ContainsFunc(data, escapes)) {
 		c.Text = string(data)
 		if mime == "" {
 			c.MIMEType = "text/plain"
@@ -212,6 +246,10 @@ func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.Rea
 	}
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}
 }
+
+// escapes reports whether JSON writes a character in six bytes. A large file with such characters
+// comes as a blob, which bounds its answer.
+func escapes(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' }
 
 // An emptyText is a result with empty texts. The protocol requires a text or a blob in each
 // content, and the SDK would omit an empty text.

@@ -125,8 +125,9 @@ func New(c Config) *Server {
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "skillrun", Title: "skillrun", Version: c.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{
-			Tools:     &sdk.ToolCapabilities{}, // the tools never change
-			Resources: &sdk.ResourceCapabilities{ListChanged: true},
+			Tools:      &sdk.ToolCapabilities{}, // the tools never change
+			Resources:  &sdk.ResourceCapabilities{ListChanged: true},
+			Extensions: map[string]any{skillsExtension: map[string]any{"directoryRead": true}},
 		},
 		// A proxy must not give one user's answer to another.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
@@ -134,6 +135,7 @@ func New(c Config) *Server {
 	s.sdk.AddReceivingMiddleware(s.receive)
 	s.addTools()
 	s.addResources()
+	s.addSkills()
 
 	server := func(*http.Request) *sdk.Server { return s.sdk }
 	s.stateful = sdk.NewStreamableHTTPHandler(server, &sdk.StreamableHTTPOptions{MaxRequestBodyBytes: -1})
@@ -196,8 +198,10 @@ type caller struct {
 }
 
 type (
-	connKey   struct{} // key of a connection's context; the value is the net.Conn
-	callerKey struct{} // key of the context of a connection without HTTP; the value is a *caller
+	connKey struct{} // key of a connection's context; the value is the net.Conn
+	// callerKey is the key of the context of a connection without HTTP, and of a method of an
+	// extension. The value is a *caller.
+	callerKey struct{}
 )
 
 // callerInfo is the key under which the SDK passes a caller from an HTTP request to a
@@ -250,6 +254,9 @@ func (s *Server) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		// A client that asks gets the skills of now; watchSkills may be a moment late.
 		case "resources/list":
 			s.syncSkills()
+		// The SDK does not give the caller of an HTTP request to a method of an extension.
+		case methodList, methodGet, methodDirectory:
+			ctx = context.WithValue(ctx, callerKey{}, callerOf(ctx, req.GetExtra()))
 		}
 		res, err = next(ctx, method, req)
 		if read, ok := res.(*sdk.ReadResourceResult); ok && err == nil && hasEmptyText(read) {

@@ -170,6 +170,17 @@ func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
 	return p.Decide(rules, command)
 }
 
+// Commands returns the rules by which command lines of a skill may run, as they are written.
+func Commands(sk *skill.Skill) []string {
+	commands := []string{}
+	for _, one := range rulesOf(sk).list {
+		if one.problem == "" && one.kind != otherTool {
+			commands = append(commands, one.text)
+		}
+	}
+	return commands
+}
+
 // rulesOf returns the rules of a skill, which are parsed once for each skill.
 func rulesOf(sk *skill.Skill) Rules {
 	type key struct{}

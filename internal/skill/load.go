@@ -34,6 +34,9 @@ type reading struct {
 
 	needs         manifest.Needs
 	needsFindings []manifest.Finding
+
+	listing  Listing
+	unlisted error // an *UnlistedError, or nil
 }
 
 // read scans a folder and parses its manifest. The skill should be named folder, see
@@ -96,6 +99,7 @@ func readOnce(ctx context.Context, dir *os.File, folder string, b snapshot.Bound
 		doc.Warn(0, manifest.RuleManifestName, "is named %s: rename it to %s", name, manifest.Names[0])
 	}
 	r := &reading{tree: t, doc: doc}
+	r.listing, r.unlisted = r.list()
 	r.needs, r.needsFindings, err = manifest.ReadNeeds(doc, t, func(e snapshot.Entry) ([]byte, error) { return snapshot.ReadFile(dir, e) })
 	return r, err
 }
@@ -172,6 +176,8 @@ func newSkill(r *reading, dir string) *Skill {
 		tree:      *r.tree,
 		findings:  all,
 		needs:     r.needs,
+		listing:   r.listing,
+		unlisted:  r.unlisted,
 	}
 }
 

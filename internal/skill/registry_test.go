@@ -59,8 +59,8 @@ func TestRoots(t *testing.T) {
 	if p := r.Problems(); len(p) != 0 {
 		t.Errorf("problems %v, want none", p)
 	}
-	if w := resolve(t, r, "two").Warnings; len(w) != 1 || w[0].Rule != manifest.RuleManifestName || w[0].Severity != manifest.SeverityWarning {
-		t.Errorf("warnings %v, want one about skill.md", w)
+	if w := resolve(t, r, "two").Warnings; len(w) != 2 || w[0].Rule != manifest.RuleManifestName || w[0].Severity != manifest.SeverityWarning || w[1].Rule != manifest.RuleUnlisted {
+		t.Errorf("warnings %v, want two about skill.md", w)
 	}
 }
 

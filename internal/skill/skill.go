@@ -31,6 +31,8 @@ type Skill struct {
 	// Answers Lookup and Has without the disk.
 	tree     snapshot.Tree
 	needs    manifest.Needs
+	listing  Listing
+	unlisted error              // an *UnlistedError, or nil
 	findings []manifest.Finding // see Validate
 	derived  sync.Map           // see Derived
 }

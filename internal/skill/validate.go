@@ -64,6 +64,10 @@ func ReadDir(dir string) (*Skill, []manifest.Finding, error) {
 // validate returns all findings about a folder, sorted by file and line.
 func (r *reading) validate() []manifest.Finding {
 	all := manifest.Findings{File: r.doc.File, List: r.doc.List}
+	// A manifest that does not load has a finding that says more.
+	if unlisted := (*UnlistedError)(nil); r.doc.Err() == nil && errors.As(r.unlisted, &unlisted) {
+		all.Warn(0, manifest.RuleUnlisted, "agents that list skills over MCP (skills/list) do not see this one: %s", unlisted.Reason)
+	}
 	r.checkReferences(&all)
 	for _, e := range r.tree.Refused {
 		if e.Why != snapshot.VenvInterpreter { // expected: venv makes this link

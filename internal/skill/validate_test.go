@@ -32,6 +32,7 @@ func TestValidateDir(t *testing.T) {
 		"out": "-> /etc/passwd", "venv/bin/python": "-> /usr/bin/python3",
 	})
 	want := []string{
+		"warning mcp-unlisted SKILL.md:0: agents that list skills over MCP (skills/list) do not see this one: its name must be a text of at most 64 lowercase letters, digits and single hyphens; rename it",
 		"error name-grammar SKILL.md:2: Skill name 'Demo' must be lowercase",
 		"error name-folder SKILL.md:2: Directory name 'demo' must match skill name 'Demo'",
 		"warning base-dir-reference SKILL.md:7: {baseDir}/scripts/none.py is not in the skill",
@@ -81,7 +82,8 @@ func TestValidateDirUnloadable(t *testing.T) {
 			mustDo(t, os.Truncate(filepath.Join(dir, "big"), 1<<40))
 		}, fmt.Sprintf("error skill-size :0: skill has more than %d bytes", snapshot.DefaultMaxBytes)},
 		{"lower case", func(t *testing.T, dir string) { files{"skill.md": minimal}.Write(t, dir) },
-			"warning manifest-name skill.md:0: is named skill.md: rename it to SKILL.md"},
+			"warning manifest-name skill.md:0: is named skill.md: rename it to SKILL.md\n" +
+				"warning mcp-unlisted skill.md:0: agents that list skills over MCP (skills/list) do not see this one: its manifest is named skill.md; rename it to SKILL.md"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -89,7 +91,7 @@ func TestValidateDirUnloadable(t *testing.T) {
 			mustDo(t, os.Mkdir(dir, 0o755))
 			tt.make(t, dir)
 			list, err := ValidateDir(dir)
-			if got := texts(list); err != nil || !slices.Equal(got, []string{tt.want}) {
+			if got := strings.Join(texts(list), "\n"); err != nil || got != tt.want {
 				t.Errorf("%v, got %q, want %q", err, got, tt.want)
 			}
 		})

@@ -79,6 +79,7 @@ const (
 	RuleRequirementFile   = "requirement-file"
 	RuleRequirementOption = "requirement-option"
 	RuleScriptMetadata    = "script-metadata"
+	RuleUnlisted          = "mcp-unlisted"
 	RuleTooMany           = "too-many-findings"
 )
 

@@ -13,8 +13,8 @@ const (
 
 	MaxNameRunes          = 64
 	maxNameBytes          = 255 // NAME_MAX: the name is a directory inside the sandbox
-	maxDescriptionRunes   = 1024
-	maxCompatibilityRunes = 500
+	MaxDescriptionRunes   = 1024
+	MaxCompatibilityRunes = 500
 
 	// MaxExecutionTime is the highest max_execution_time that a skill can set.
 	MaxExecutionTime = 600 * time.Second

@@ -1,6 +1,9 @@
 package manifest
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Names are the accepted names of a manifest, the preferred one first.
 var Names = []string{"SKILL.md", "skill.md"}
@@ -52,6 +55,9 @@ type Document struct {
 	Manifest
 	Body     string // the text after the front matter, with LF line ends
 	BodyLine int    // number of its first line, from 1
+	// JSON is the front matter as a JSON object, with every field as the author wrote it. It is
+	// nil if there is none, see asJSON.
+	JSON json.RawMessage
 	// itemLines has the lines of each list's items, by the name of the field.
 	itemLines map[string][]int
 	Findings
@@ -71,6 +77,7 @@ func Parse(data []byte, file, folder string) *Document {
 	if !ok {
 		return d
 	}
+	d.JSON = asJSON(root, src.yaml)
 	r := readFields(root, &d.Findings)
 	d.Manifest = r.manifest()
 	d.itemLines = r.itemLines

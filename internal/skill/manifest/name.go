@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -48,4 +49,14 @@ func ValidName(name string) error {
 		return bad(fmt.Sprintf("must not contain '%s'", PinMark))
 	}
 	return nil
+}
+
+// publishedName is the grammar of the Agent Skills specification for the field name: lowercase
+// letters, digits and single hyphens.
+var publishedName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// PublishedName reports whether a name keeps the Agent Skills specification, which is narrower than
+// ValidName.
+func PublishedName(name string) bool {
+	return len(name) <= MaxNameRunes && publishedName.MatchString(name)
 }

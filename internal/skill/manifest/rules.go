@@ -19,15 +19,15 @@ func checkRequired(m *Manifest, r *fieldReader, folder string) {
 	case m.Description == "":
 		r.Stop(line, RuleDescription, "Field 'description' must be a non-empty string")
 	}
-	if n := utf8.RuneCountInString(m.Description); n > maxDescriptionRunes {
-		r.Error(line, RuleDescriptionSize, "Description exceeds %d character limit (%d chars)", maxDescriptionRunes, n)
+	if n := utf8.RuneCountInString(m.Description); n > MaxDescriptionRunes {
+		r.Error(line, RuleDescriptionSize, "Description exceeds %d character limit (%d chars)", MaxDescriptionRunes, n)
 	}
 	line = r.lines["compatibility"]
 	if _, odd := r.kept["compatibility"]; line != 0 && m.Compatibility == "" && !odd {
 		r.Error(line, RuleCompatibility, "Field 'compatibility' must be a non-empty string, or left out")
 	}
-	if n := utf8.RuneCountInString(m.Compatibility); n > maxCompatibilityRunes {
-		r.Error(line, RuleCompatibility, "Compatibility exceeds %d character limit (%d chars)", maxCompatibilityRunes, n)
+	if n := utf8.RuneCountInString(m.Compatibility); n > MaxCompatibilityRunes {
+		r.Error(line, RuleCompatibility, "Compatibility exceeds %d character limit (%d chars)", MaxCompatibilityRunes, n)
 	}
 }
 

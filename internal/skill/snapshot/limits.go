@@ -11,6 +11,10 @@ const (
 	maxLinkSteps  = 256      // components followed for one path
 	maxScriptHead = 16 << 10 // bytes that detection and description see
 
+	// maxListed bounds the entries that Children and Files look at. Directories that link to each
+	// other can have far more paths than entries.
+	maxListed = 16 << 10
+
 	maxScriptLevels      = 5 // folders beneath scripts/
 	maxDescriptionLines  = 50
 	maxScriptDescription = 500 // characters

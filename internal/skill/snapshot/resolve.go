@@ -26,6 +26,8 @@ const (
 	ReasonLoop
 	// ReasonBadPath: the path has NUL or control characters, is not UTF-8, or is too long.
 	ReasonBadPath
+	// ReasonNotDirectory: the path leads to a file, and a directory is needed.
+	ReasonNotDirectory
 )
 
 // PathError says why a path names no usable file of a skill.
@@ -58,6 +60,8 @@ func (e *PathError) Error() string {
 		return p + ": refused, since " + e.Refused.Path + " " + e.Refused.Reason
 	case ReasonLoop:
 		return p + ": too many links"
+	case ReasonNotDirectory:
+		return p + ": is not a directory"
 	}
 	return "path '" + p + "' is not a valid path"
 }

@@ -1,0 +1,212 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// MCP's Skills extension: skills/list and skills/get here, resources/directory/read in
+// directory.go. Hosts read the files with resources/read (resource.go) and compare them with the
+// sizes and digests of the entry.
+const (
+	skillsExtension = "io.modelcontextprotocol/skills"
+	methodList      = "skills/list"
+	methodGet       = "skills/get"
+	methodDirectory = "resources/directory/read"
+)
+
+// metaPrefix begins the keys of our own metadata. The extension reserves its own prefix.
+const metaPrefix = "io.github.skillrun/"
+
+// addSkills registers the methods of the extension.
+func (s *Server) addSkills() {
+	for _, err := range []error{
+		sdk.AddReceivingCustomMethod(s.sdk, methodList, s.listSkills),
+		sdk.AddReceivingCustomMethod(s.sdk, methodGet, s.getSkill),
+		sdk.AddReceivingCustomMethod(s.sdk, methodDirectory, s.readDirectory),
+	} {
+		if err != nil {
+			panic(err) // a name of the SDK's own methods
+		}
+	}
+}
+
+// Reasons of errors, in the field reason of their data.
+const (
+	reasonCursor       = "invalid_cursor"
+	reasonNoSkill      = "skill_not_found"
+	reasonUnlisted     = "skill_not_conforming"
+	reasonNoDirectory  = "directory_not_found"
+	reasonNotDirectory = "not_a_directory"
+)
+
+// invalid returns an error about a request's parameters. uri is the URI in question, or empty.
+func invalid(reason, uri, format string, args ...any) error {
+	data, err := json.Marshal(struct {
+		Reason string `json:"reason"`
+		URI    string `json:"uri,omitempty"`
+	}{reason, uri})
+	if err != nil {
+		panic(err) // cannot happen: texts
+	}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...), Data: data}
+}
+
+// A cursor is the name after which the next page begins, so a page that follows a change of the
+// skills neither repeats an entry nor leaves one out that was there before.
+func cursorAfter(listing, name string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(listing + "\n" + name))
+}
+
+func readCursor(listing, cursor string) (after string, err error) {
+	if cursor == "" {
+		return "", nil
+	}
+	data, err := base64.RawURLEncoding.DecodeString(cursor)
+	of, after, ok := strings.Cut(string(data), "\n")
+	if err != nil || !ok || of != listing || after == "" {
+		return "", invalid(reasonCursor, "", "cursor %.80q is not from an answer to %s; begin again without a cursor", cursor, listing)
+	}
+	return after, nil
+}
+
+// complete is the resultType of every result here.
+const complete = "complete"
+
+type listSkillsParams struct {
+	sdk.ParamsBase
+	Cursor string `json:"cursor,omitempty"`
+}
+
+type listSkillsResult struct {
+	sdk.ResultBase
+	sdk.Cacheable
+	ResultType string            `json:"resultType"`
+	Skills     []json.RawMessage `json:"skills"` // each is a skillEntry
+	NextCursor string            `json:"nextCursor,omitempty"`
+}
+
+type getSkillParams struct {
+	sdk.ParamsBase
+	URI string `json:"uri"`
+}
+
+type getSkillResult struct {
+	sdk.ResultBase
+	sdk.Cacheable
+	ResultType string     `json:"resultType"`
+	Skill      skillEntry `json:"skill"`
+}
+
+// A skillEntry is the extension's Skill.
+type skillEntry struct {
+	URI         string          `json:"uri"`
+	FrontMatter json.RawMessage `json:"frontmatter"`
+	Resources   []skillResource `json:"resources"`
+	Meta        map[string]any  `json:"_meta"`
+}
+
+type skillResource struct {
+	URI    string `json:"uri"`
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// cacheable says how long a host may use an answer. The answer is private, because _meta depends
+// on the caller.
+func cacheable() sdk.Cacheable { return sdk.Cacheable{TTLMs: skillsTTL, CacheScope: "private"} }
+
+// listSkills answers skills/list with a page of the skills that are not hidden.
+func (s *Server) listSkills(ctx context.Context, _ *sdk.ServerSession, p *listSkillsParams) (*listSkillsResult, error) {
+	cursor := ""
+	if p != nil {
+		cursor = p.Cursor
+	}
+	after, err := readCursor(methodList, cursor)
+	if err != nil {
+		return nil, err
+	}
+	who := callerOf(ctx, nil).who
+	r := &listSkillsResult{Cacheable: cacheable(), ResultType: complete, Skills: []json.RawMessage{}}
+	last, bytes := "", 0
+	for _, sk := range s.skills.List() {
+		listing, err := sk.Listing()
+		if err != nil || sk.Name <= after || sk.Manifest.DisableModelInvocation {
+			continue
+		}
+		if len(r.Skills) == maxListedSkills || bytes > maxListedBytes {
+			r.NextCursor = cursorAfter(methodList, last)
+			break
+		}
+		entry, err := json.Marshal(s.entryOf(who, sk, listing))
+		if err != nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: s.explain(err)}
+		}
+		r.Skills = append(r.Skills, entry)
+		last, bytes = sk.Name, bytes+len(entry)
+	}
+	return r, nil
+}
+
+// getSkill answers skills/get for every skill that conforms, hidden or not.
+func (s *Server) getSkill(ctx context.Context, _ *sdk.ServerSession, p *getSkillParams) (*getSkillResult, error) {
+	uri := ""
+	if p != nil {
+		uri = p.URI
+	}
+	t, ok := parseTarget(uri, skillScheme)
+	if !ok {
+		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300q; give the URI of a SKILL.md, such as skill://NAME/SKILL.md", uri)
+	}
+	sk, err := s.skills.Resolve(t.owner)
+	if err != nil {
+		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s; %s has the skills that are", uri, methodList)
+	}
+	listing, err := sk.Listing()
+	if err != nil {
+		return nil, invalid(reasonUnlisted, uri, "No skill is served at %.300s: %v", uri, err)
+	}
+	if own := skillURI(sk.Name, manifestName); uri != own {
+		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s; the skill %s is at %s", uri, sk.Name, own)
+	}
+	return &getSkillResult{Cacheable: cacheable(), ResultType: complete, Skill: s.entryOf(callerOf(ctx, nil).who, sk, listing)}, nil
+}
+
+// manifestName is the name that the extension requires.
+const manifestName = "SKILL.md"
+
+// entryOf returns the entry of a skill for a caller.
+func (s *Server) entryOf(who permission.Principal, sk *skill.Skill, l skill.Listing) skillEntry {
+	e := skillEntry{URI: skillURI(sk.Name, manifestName), FrontMatter: l.FrontMatter, Meta: s.metaOf(who, sk)}
+	for _, f := range sk.Files() {
+		e.Resources = append(e.Resources, skillResource{
+			URI: skillURI(sk.Name, f.Path), Digest: "sha256:" + f.Entry.SHA256, Size: f.Entry.Size,
+		})
+	}
+	return e
+}
+
+// metaOf returns our own metadata: what a caller may run of a skill here, and whether it can run.
+func (s *Server) metaOf(who permission.Principal, sk *skill.Skill) map[string]any {
+	scripts := []string{}
+	for _, sc := range sk.Scripts {
+		if sc.Runnable() {
+			scripts = append(scripts, sc.Path)
+		}
+	}
+	return map[string]any{
+		metaPrefix + "digest":   sk.Digest,
+		metaPrefix + "scripts":  scripts,
+		metaPrefix + "commands": permission.Commands(sk),
+		metaPrefix + "prepared": s.x.HasPackages(who, sk),
+	}
+}
