@@ -36,7 +36,7 @@ func TestSources(t *testing.T) {
 		req    *pb.ExecuteRequest
 		stdout string
 	}{
-		{"argv is never a shell's", script("sources", "scripts/args.py", "a b", "$(id)", "", "*", "ü"), "['a b', '$(id)', '', '*', 'ü'] /skills/sources/scripts/args.py\n"},
+		{"argv is never a shell's", script("sources", "scripts/args.py", "a b", "$(id)", "", "*", "ü"), "['a b', '$(id)', '', '*', 'ü'] /workspace/scripts/args.py\n"},
 		{"extension in capitals", script("sources", "scripts/up.PY"), "up\n"},
 		{"sh", script("sources", "scripts/hi.sh", "x"), "sh x\n"},
 		{"bash", script("sources", "scripts/hi.bash", "x"), "bash x\n"},

@@ -98,7 +98,7 @@ func adviseReadOnly(stderr string) string {
 	const writable = "It can write to /workspace, to HOME (/home/skill) and to TMPDIR (/tmp)."
 	switch {
 	case strings.HasPrefix(at, "/skills/"):
-		return "It tried to write to " + at + ": the folders of skills are read-only. " + writable + " A script that writes next to itself works as a command (python scripts/x.py): it is then a copy in /workspace."
+		return "It tried to write to " + at + ": the snapshot of a skill is read-only. " + writable + " /workspace has the same files as the skill: name the file by a path relative to the working directory or to the script, and run python scripts/x.py instead of python {baseDir}/scripts/x.py."
 	case at != "":
 		return "It tried to write to " + at + ", which is read-only in the sandbox. " + writable
 	}

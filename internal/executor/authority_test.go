@@ -148,7 +148,7 @@ func TestSpecIsMadeOfTheGrant(t *testing.T) {
 		"code":    {Kind: permission.Code, Code: "print(2)"},
 		"command": {Kind: permission.Command, Command: "python -c 1"},
 	}
-	want := map[string]string{"script": "/skills/demo/scripts/go.py", "code": "print(2)", "command": "1"}
+	want := map[string]string{"script": "/workspace/scripts/go.py", "code": "print(2)", "command": "1"}
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		e := newTestExecution(t, x, Request{Principal: who, Skill: "demo"}, "demo", sources[name])
 		spec := newSpec(e.grant, e.settings)

@@ -104,9 +104,14 @@ func pythonArgs(sk *skill.Skill, args []string) ([]string, bool) {
 	return nil, false
 }
 
-// inSkill is an argument as a path within the skill.
+// inSkill is an argument as a path within the skill, which a sandbox has at two places.
 func inSkill(sk *skill.Skill, arg string) string {
-	return path.Clean(strings.TrimPrefix(arg, sk.BaseDir()+"/"))
+	for _, dir := range []string{sk.BaseDir(), skill.WorkspaceDir} {
+		if rest, ok := strings.CutPrefix(arg, dir+"/"); ok {
+			return path.Clean(rest)
+		}
+	}
+	return path.Clean(arg)
 }
 
 // isPythonScript reports whether a file of the skill is a Python script, by its

@@ -374,7 +374,7 @@ func TestSpecSaysWhatWasGranted(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	args := s.Program[0].Pipeline[0].Args
-	if len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 || !slices.Equal(args[len(args)-3:], []string{"/skills/demo/scripts/go.py", "a b", "$x"}) {
+	if len(s.Program) != 1 || len(s.Program[0].Pipeline) != 1 || !slices.Equal(args[len(args)-3:], []string{"/workspace/scripts/go.py", "a b", "$x"}) {
 		t.Errorf("program %+v", s.Program)
 	}
 	for _, want := range []string{"A=1", "B=hidden", "SKILL_VERSION=1.2.3", "SKILL_NAME=demo", "HOME=/home/skill"} {
@@ -792,7 +792,7 @@ func TestAdviceOnLastWords(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"OSError: [Errno 30] Read-only file system: '/skills/demo/x'\n", 1, "/skills/demo/x: the folders of skills are read-only. It can write to /workspace"},
+		{"OSError: [Errno 30] Read-only file system: '/skills/demo/x'\n", 1, "/skills/demo/x: the snapshot of a skill is read-only. It can write to /workspace"},
 		{"OSError: [Errno 30] Read-only file system: '/usr/lib/x'\n", 1, "It tried to write to /usr/lib/x, which is read-only in the sandbox. It can write to /workspace, to HOME (/home/skill) and to TMPDIR (/tmp)."},
 		{"touch: cannot touch '/etc/x': Read-only file system\n", 1, "It tried to write to /etc/x, which"},
 		{"open /opt/skillrun/bin/x: Read-only file system\n", 1, "It tried to write to /opt/skillrun/bin/x, which"},

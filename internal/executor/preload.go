@@ -82,8 +82,8 @@ func (p preload) ofCommand(plan permission.Plan) *sandbox.Python {
 	if strings.HasPrefix(args[1], "-") {
 		return nil
 	}
-	file, absolute := strings.CutPrefix(args[1], p.skill.BaseDir()+"/")
-	if !absolute {
+	file := inSkill(p.skill, args[1])
+	if !path.IsAbs(args[1]) {
 		file = path.Join(p.dir, args[1]) // the workspace shows the skill's files
 	}
 	if filepath.IsLocal(file) {

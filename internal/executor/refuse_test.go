@@ -213,8 +213,8 @@ func TestAdviceIsTrue(t *testing.T) {
 		{"Network is unreachable", false, "network_access: true", ""},
 		{"Network is unreachable", true, "This machine's network", "it has none"},
 		{"Read-only file system: '/usr/x'", false, "/usr/x", "skill's"},
-		{"Read-only file system: '/usr/x'", false, "/usr/x", "of skills"},
-		{"'/skills/a': permission\n'/usr/x': Read-only file system", false, "/usr/x", "of skills"},
+		{"Read-only file system: '/usr/x'", false, "/usr/x", "of a skill"},
+		{"'/skills/a': permission\n'/usr/x': Read-only file system", false, "/usr/x", "of a skill"},
 	} {
 		got := adviseOn(tt.stderr, Limits{}, tt.network)
 		if !strings.Contains(got, tt.want) || tt.not != "" && strings.Contains(got, tt.not) {

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill"
 )
 
 // A rule that names a file in the workspace means the skill's file there. No request file,
@@ -13,26 +15,15 @@ import (
 // covered by the check. A rule that names {baseDir}/scripts/x.py does not need it, since
 // that folder is read-only.
 
-// workspaceDir is the directory in which commands run. It shows the skill's files too.
-const workspaceDir = "/workspace/"
-
 // RefusesFile says why a request with this grant may not have the input file name, or is
 // empty. dir is the request's working directory; both are relative to the workspace. It
-// refuses files only for commands that a scoped rule covers: any other caller may
-// send code and needs no file to run it.
+// refuses files only for commands that a scoped rule covers, and for scripts if the policy
+// refuses inline code: any other caller may send code and needs no file to run it.
 func (g Grant) RefusesFile(dir, name string) string {
-	if !g.scoped {
-		return ""
-	}
-	if ownedByGit(name) {
-		return "files in .git can make git run any command, and the skill's allowed-tools limits which commands may run: " +
-			"send a bundle or an archive that a script of the skill unpacks"
-	}
-	if program := startFiles[path.Base(name)]; program != "" {
-		return program + " runs code that a file of this name has or names, and the skill's allowed-tools limits which code may run: give it another name"
-	}
-	if strings.HasPrefix(name, "scripts/") && g.skill.Has("scripts") {
-		return "scripts/ holds the skill's scripts, and its allowed-tools limits which code may run: put the file into another folder"
+	if g.scoped {
+		if reason := refusedByRules(g.skill.Has, name); reason != "" {
+			return reason
+		}
 	}
 	for _, c := range g.code {
 		if reason := c.refusesFile(g.skill.Has, dir, name); reason != "" {
@@ -42,7 +33,22 @@ func (g Grant) RefusesFile(dir, name string) string {
 	return ""
 }
 
-// refusesFile says why an input file may not be beside code that the command runs, or is
+// refusedByRules says why no command of a skill with scoped rules may have the input file
+// name, or is empty.
+func refusedByRules(has func(string) bool, name string) string {
+	switch {
+	case ownedByGit(name):
+		return "files in .git can make git run any command, and the skill's allowed-tools limits which commands may run: " +
+			"send a bundle or an archive that a script of the skill unpacks"
+	case startFiles[path.Base(name)] != "":
+		return startFiles[path.Base(name)] + " runs code that a file of this name has or names, and the skill's allowed-tools limits which code may run: give it another name"
+	case strings.HasPrefix(name, "scripts/") && has("scripts"):
+		return "scripts/ holds the skill's scripts, and its allowed-tools limits which code may run: put the file into another folder"
+	}
+	return ""
+}
+
+// refusesFile says why an input file may not be beside code that the request runs, or is
 // empty.
 func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 	file, ok := c.in(dir)
@@ -59,11 +65,11 @@ func (c codeWord) refusesFile(has func(string) bool, dir, name string) string {
 	case !shipped:
 		return ""
 	case name == file:
-		return fmt.Sprintf("the command runs %s, which must be the skill's own file: leave working_directory out of the request", excerpt(c.name))
+		return fmt.Sprintf("the request runs %s, which must be the skill's own file: leave working_directory out of the request", excerpt(c.name))
 	case folder != "." && !c.module && strings.HasPrefix(name, folder+"/"):
-		return fmt.Sprintf("the command runs %s, and programs load files from the same folder: put the file into another folder", excerpt(c.name))
+		return fmt.Sprintf("the request runs %s, and programs load files from the same folder: put the file into another folder", excerpt(c.name))
 	case loadable(strings.TrimPrefix(name, folder+"/")):
-		return fmt.Sprintf("the command runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(c.name))
+		return fmt.Sprintf("the request runs %s, which could load the file as code: give it another name, or put it into a folder", excerpt(c.name))
 	}
 	return ""
 }
@@ -75,7 +81,7 @@ func (c codeWord) in(dir string) (file string, ok bool) {
 	if c.module {
 		name = strings.SplitN(name, ".", 2)[0] + ".py"
 	}
-	if rest, absolute := strings.CutPrefix(path.Clean(name), workspaceDir); absolute {
+	if rest, absolute := strings.CutPrefix(path.Clean(name), skill.WorkspaceDir+"/"); absolute {
 		return rest, true
 	}
 	file = path.Join(dir, name)
@@ -177,7 +183,7 @@ func checkLine(commands []SimpleCommand, covers []cover) string {
 // writesCode is the reason for a line that could change its own code, with the way out.
 func writesCode(what, code string) string {
 	return fmt.Sprintf("%s could change %s, which the same line runs: write to another file, or use {baseDir}/%s in the rule and the command, which is read-only",
-		what, excerpt(code), path.Clean(strings.TrimPrefix(code, workspaceDir)))
+		what, excerpt(code), path.Clean(strings.TrimPrefix(code, skill.WorkspaceDir+"/")))
 }
 
 // replaced returns the code that a word could name, or whose folder it could name, or "".

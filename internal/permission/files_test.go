@@ -74,6 +74,23 @@ func TestRefusesFile(t *testing.T) {
 			t.Errorf("%s: %q in %q with %s: %q, want %q", c.rules, c.command, c.dir, c.file, reason, c.refused)
 		}
 	}
+	// With NoCode a script takes no file that it would load as code.
+	for _, c := range []struct{ script, file, refused string }{
+		{"scripts/x.py", "scripts/json.py", "another folder"},
+		{"scripts/x.py", "scripts/in.csv", "another folder"},
+		{"scripts/x.py", "json.py", "another name"},
+		{"scripts/x.py", "node_modules/x/index.js", "another name"},
+		{"scripts/x.py", "in.csv", ""},
+		{"scripts/x.py", "src/app.py", ""},
+		{"main.py", "json/__init__.py", "another name"},
+		{"main.py", "in/x.csv", ""},
+	} {
+		g, err := Policy{NoCode: true}.Check(who, sk, Source{Kind: Script, Script: c.script}, nil)
+		reason := g.RefusesFile("", c.file)
+		if err != nil || (reason != "") != (c.refused != "") || !strings.Contains(reason, c.refused) {
+			t.Errorf("%s with %s: %q, %v, want %q", c.script, c.file, reason, err, c.refused)
+		}
+	}
 	for _, src := range []Source{{Kind: Script, Script: "scripts/x.py"}, {Kind: Code, Code: "1"}} {
 		g, err := Policy{}.Check(who, sk, src, nil)
 		if err != nil || g.RefusesFile("", ".git/config") != "" || g.RefusesFile("", "scripts/new.py") != "" {

@@ -134,8 +134,12 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 	g := Grant{valid: true, principal: who, skill: sk, source: src}
 	switch src.Kind {
 	case Script:
-		if _, err := sk.Lookup(src.Script); err != nil {
+		entry, err := sk.Lookup(src.Script)
+		if err != nil {
 			return Grant{}, err
+		}
+		if p.NoCode {
+			g.code = []codeWord{{name: skill.WorkspaceDir + "/" + entry.Path}}
 		}
 	case Code:
 		if p.NoCode {

@@ -22,7 +22,8 @@ var extensions = map[string]string{
 const shebangBytes = 256
 
 // ForScript returns the invocation of a file of a skill, by its extension, or by its
-// #! line if the extension is unknown. Case does not matter. The error is the skill's
+// #! line if the extension is unknown. The script is run by its path in the workspace, so that
+// it can write beside itself. Case does not matter. The error is the skill's
 // for the path, an *UnknownExtensionError, a *MissingError or a *VenvError.
 // The extension comes before the #! line, since the published contract names interpreters by
 // extension; the line decides for other files only.
@@ -47,7 +48,7 @@ func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
 	if err != nil {
 		return Invocation{}, err
 	}
-	inv.Args = append(append(inv.Args, options...), sk.BaseDir()+"/"+entry.Path)
+	inv.Args = append(append(inv.Args, options...), skill.WorkspaceDir+"/"+entry.Path)
 	return inv, nil
 }
 

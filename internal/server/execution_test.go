@@ -44,7 +44,7 @@ func TestExecute(t *testing.T) {
 	if h.Skill != "demo" || !strings.HasPrefix(h.SkillDigest, "sha256:") || h.Network || h.Deduplicated {
 		t.Errorf("header %v", h)
 	}
-	if got := h.Commands[0].Args; got[len(got)-1] != "world" || !slices.Contains(got, "/skills/demo/scripts/hello.sh") {
+	if got := h.Commands[0].Args; got[len(got)-1] != "world" || !slices.Contains(got, "/workspace/scripts/hello.sh") {
 		t.Errorf("commands %v", h.Commands)
 	}
 	if l := h.Limits; l.WallTime.AsDuration() != 20*time.Second || l.OpenFiles != 99 || l.MemoryBytes != 128<<20 || l.Processes == 0 ||

@@ -126,13 +126,10 @@ func (s *Skill) hasScripts() bool {
 func (s *Skill) constraints(tools []string) *Constraints {
 	c := &Constraints{
 		MaxExecutionTime: s.Manifest.MaxExecutionTime, MaxMemoryBytes: s.Manifest.MaxMemoryBytes,
-		NetworkAccess: s.Manifest.NetworkAccess, AllowedCommands: tools, WorkingDirectory: workingDirectory,
+		NetworkAccess: s.Manifest.NetworkAccess, AllowedCommands: tools, WorkingDirectory: WorkspaceDir,
 	}
 	if c.MaxExecutionTime == 0 {
 		c.MaxExecutionTime = DefaultCommandTime
 	}
 	return c
 }
-
-// workingDirectory is where programs start: a copy-on-write view of the skill's folder.
-const workingDirectory = "/workspace"

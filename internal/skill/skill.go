@@ -37,14 +37,18 @@ type Skill struct {
 	derived  sync.Map           // see Derived
 }
 
+// WorkspaceDir is the directory of every sandbox in which programs start: a copy-on-write
+// view of the skill's folder. The skill's scripts run from there.
+const WorkspaceDir = "/workspace"
+
 // BaseDirVar is the placeholder for the skill's folder in instructions and rules.
 const BaseDirVar = "{baseDir}"
 
 // baseDirVars are BaseDirVar and the spellings of other agents.
 var baseDirVars = []string{BaseDirVar, "${CLAUDE_SKILL_DIR}", "${CLAUDE_PLUGIN_ROOT}"}
 
-// BaseDir returns the path of the skill's folder inside every sandbox. A skill's name may
-// have blanks and shell metacharacters, so quote the path in a command line.
+// BaseDir returns the path of the skill's snapshot inside every sandbox, which is read-only. A
+// skill's name may have blanks and shell metacharacters, so quote the path in a command line.
 func (s *Skill) BaseDir() string { return "/skills/" + s.Name }
 
 // Within converts a path from a skill's instructions into one relative to the skill. It

@@ -134,15 +134,12 @@ func (c CommandResult) because(format string, args ...any) CommandResult {
 	return c
 }
 
-// workspaceDir is the writable view of the skill's folder, where commands start.
-const workspaceDir = "/workspace"
-
 // commandDir returns a working directory relative to the workspace. ok is false if it
 // lies outside of the skill. It judges the path's text only. The sandbox enters the directory
 // beneath a descriptor, so a link that leads out does not help.
 func commandDir(sk *skill.Skill, dir string) (string, bool) {
 	dir = sk.Within(sk.Expand(dir))
-	if rest, ok := strings.CutPrefix(dir, workspaceDir); ok && (rest == "" || rest[0] == '/') {
+	if rest, ok := strings.CutPrefix(dir, skill.WorkspaceDir); ok && (rest == "" || rest[0] == '/') {
 		dir = strings.TrimLeft(rest, "/")
 	}
 	dir = path.Clean(dir)

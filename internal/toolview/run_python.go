@@ -21,7 +21,7 @@ import (
 const RunPythonTimeout = 60 * time.Second
 
 // runDirectory is the run directory inside a sandbox.
-const runDirectory = "/workspace"
+const runDirectory = skill.WorkspaceDir
 
 // errorPrefix starts every text of RunPython that is a failure.
 const errorPrefix = "Error: "

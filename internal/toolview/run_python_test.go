@@ -56,7 +56,7 @@ func TestContractRunPython(t *testing.T) {
 		{"nothing printed", PythonCall{Code: "pass"}, "Stdout:\n\nStderr:\n"},
 		{"embedded, whatever the machine has", PythonCall{Code: "import sys\nprint(sys.version_info[:2], sys.prefix)"}, "Stdout:\n(3, 14) /opt/python\n\nStderr:\n"},
 		{"embedded, whatever venv the skill has", PythonCall{Skill: "old", Code: "import sys\nprint(sys.version_info[:2])"}, "Stdout:\n(3, 14)\n\nStderr:\n"},
-		{"scriptPath", PythonCall{Skill: "demo", ScriptPath: "scripts/hello.py"}, "Stdout:\nhello from /skills/demo/scripts/hello.py /workspace\n\nStderr:\n"},
+		{"scriptPath", PythonCall{Skill: "demo", ScriptPath: "scripts/hello.py"}, "Stdout:\nhello from /workspace/scripts/hello.py /workspace\n\nStderr:\n"},
 		{"scriptPath wins", PythonCall{Skill: "demo", Code: "print('code')", ScriptPath: "scripts/UPPER.PY"}, "Stdout:\nupper\n\nStderr:\n"},
 		{"code, and a blank scriptPath", PythonCall{Code: "print('code')", ScriptPath: " "}, "Stdout:\ncode\n\nStderr:\n"},
 		{"absolute scriptPath beneath the run directory", PythonCall{Skill: "demo", ScriptPath: "/workspace/scripts/./uses.py"}, "Stdout:\nhelped\n\nStderr:\n"},

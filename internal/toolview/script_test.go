@@ -163,7 +163,7 @@ func TestContractScriptResults(t *testing.T) {
 		{"working directory", ScriptRequest{ScriptPath: "scripts/cwd.py"}, func(r *ScriptResult) { r.Stdout = "/workspace True\n" }},
 		{"shebang, env with options", ScriptRequest{ScriptPath: "scripts/here"}, func(r *ScriptResult) { r.Stdout = "shebang 1\n" }},
 		{"absolute path that comes back", ScriptRequest{ScriptPath: "/skills/pdf/../pdf/scripts/extract.py", Arguments: `{"file": "doc.pdf"}`}, func(r *ScriptResult) { r.Stdout = "doc.pdf\n" }},
-		{"shebang, a path", ScriptRequest{ScriptPath: "scripts/absolute"}, func(r *ScriptResult) { r.Stdout = "/skills/pdf/scripts/absolute\n" }},
+		{"shebang, a path", ScriptRequest{ScriptPath: "scripts/absolute"}, func(r *ScriptResult) { r.Stdout = "/workspace/scripts/absolute\n" }},
 		{"extension in upper case", ScriptRequest{ScriptPath: "scripts/UP.SH"}, func(r *ScriptResult) { r.Stdout = "up\n" }},
 		{"a link inside", ScriptRequest{ScriptPath: "scripts/link.py", Arguments: `{"file": "f"}`}, func(r *ScriptResult) {
 			r.Stdout, r.ScriptPath = "f\n", "scripts/extract.py"

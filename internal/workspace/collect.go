@@ -98,7 +98,7 @@ type Collected struct {
 
 // Collect copies regular files from changes, the overlay's upper layer, whose content or
 // executable bits differ from the lower layers. A file that was only touched, or written
-// with the same content, is not an artifact.
+// with the same content, is not an artifact; nor is a file in a directory __pycache__.
 //
 // The copies are files named 0, 1, 2, ... in the directory into, which is created for the
 // first one. They are new files, so a program cannot change them later. The caller must
@@ -182,6 +182,8 @@ func (c *collector) walk(dir *os.File, prefix []byte, depth int, fresh bool) err
 		e := &entries[i]
 		path := append(prefix[:len(prefix):len(prefix)], e.name...)
 		switch {
+		case e.name == bytecodeDir && e.is(unix.S_IFDIR):
+			// not an artifact
 		case isWhiteout(&e.stat):
 			c.delete(string(path))
 		case len(path) > MaxPathBytes:
@@ -264,6 +266,10 @@ func (e *entry) rest(n int) string {
 	}
 	return e.name[n:]
 }
+
+// bytecodeDir is the name of a directory in which Python keeps compiled modules. A sandbox has
+// PYTHONDONTWRITEBYTECODE=1, but python -E, python -I and py_compile write there anyway.
+const bytecodeDir = "__pycache__"
 
 // errChanged says that an entry changed during Collect.
 var errChanged = errors.New("changed while it was read")

@@ -193,6 +193,11 @@ func TestCollect(t *testing.T) {
 			u.file("sub/deep/x", "deep", 0o644)
 			u.must(unix.Setxattr(u.path("sub"), "user.overlay.opaque", []byte("y"), 0))
 		}, nil, nil, nil},
+		{"compiled modules", func(u upper) {
+			u.file("scripts/__pycache__/x.cpython-311.pyc", "code", 0o644)
+			u.link("scripts/__pycache__/link", "x")
+			u.file("other/__pycache__", "a file of that name", 0o644)
+		}, []string{"other/__pycache__=a file of that name"}, nil, nil},
 		{"whiteout beneath the depth", func(u upper) { u.node("a/b/c/d/e/f/g/h/i", unix.S_IFCHR, 0) }, nil,
 			[]string{"a/b/c/d/e: deeper than 4"}, nil},
 	} {

@@ -569,6 +569,7 @@ type ExecuteRequest_Script struct {
 	// A file of the skill, as a path relative to the skill's folder
 	// ("scripts/extract.py"). The interpreter follows from the extension
 	// (py, sh, bash, js, rb, pl; case does not matter), else from the #! line.
+	// It runs as /workspace/PATH, so it can write beside itself.
 	Script string `protobuf:"bytes,2,opt,name=script,proto3,oneof"`
 }
 
@@ -2177,7 +2178,8 @@ func (x *Truncation) GetTotalBytes() uint64 {
 	return 0
 }
 
-// Artifact is a regular file that the program created or changed in its workspace.
+// Artifact is a regular file that the program created or changed in its workspace, also
+// beside its script. Files in a directory __pycache__ are not artifacts.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Relative to /workspace, with U+FFFD in place of bytes that are not UTF-8;
