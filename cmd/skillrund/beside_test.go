@@ -17,6 +17,10 @@ open(os.path.join(here, "py.txt"), "w").write("new")
 console.log(__dirname, process.argv[1])
 fs.writeFileSync(path.join(__dirname, "js.txt"), "new")
 `,
+	"scripts/mjs.mjs": `import fs from "node:fs"
+console.log(import.meta.dirname, import.meta.filename)
+fs.writeFileSync(new URL("mjs.txt", import.meta.url), "new")
+`,
 	"scripts/sh.sh": "here=$(dirname \"$0\"); echo \"$here $0\"; printf new >\"$here/sh.txt\"\n",
 	"scripts/rb.rb": "puts __dir__ + ' ' + $0; File.write(File.join(__dir__, 'rb.txt'), 'new')\n",
 	"scripts/pl.pl": "use FindBin; print \"$FindBin::Bin $0\\n\"; open(my $f, '>', \"$FindBin::Bin/pl.txt\"); print $f 'new';\n",

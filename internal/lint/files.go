@@ -24,7 +24,7 @@ type program struct {
 // An empty language means a program that no rule can read. It is listed so that the rules
 // about places and interpreters see it.
 var languages = map[string]string{
-	".py": "python", ".sh": "bash", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "node", ".rb": "ruby", ".pl": "perl",
+	".py": "python", ".sh": "bash", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "node", ".mts": "node", ".cts": "node", ".rb": "ruby", ".pl": "perl",
 	".bat": "", ".cmd": "", ".ps1": "", ".php": "", ".lua": "", ".r": "", ".go": "", ".zsh": "", ".fish": "", ".jl": "", ".tcl": "", ".awk": "",
 }
 

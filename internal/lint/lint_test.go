@@ -260,7 +260,8 @@ var networkRows = []row{
 	{"no network in shell", files{"scripts/a.sh": "git clone history.bundle /tmp/repo\necho 'no curl here'\nmycurl x\n"}, nil},
 	{"network in perl", files{"scripts/a.pl": "use strict;\nuse LWP::UserAgent;\n"}, []string{"warning network-undeclared scripts/a.pl:2"}},
 	{"network in node", files{"scripts/a.js": "#!/usr/bin/perl\nconst http = require('node:https')\n", "scripts/b.mjs": "#!/usr/bin/perl\nawait fetch(url)\n", "scripts/c.js": "repo.fetch(x); prefetch(y)\n"}, []string{
-		"warning interpreter-missing scripts/a.js:0", "warning network-undeclared scripts/a.js:2", "warning network-undeclared scripts/b.mjs:2", "warning interpreter-missing scripts/c.js:0",
+		"warning interpreter-missing scripts/a.js:0", "warning network-undeclared scripts/a.js:2",
+		"warning interpreter-missing scripts/b.mjs:0", "warning network-undeclared scripts/b.mjs:2", "warning interpreter-missing scripts/c.js:0",
 	}},
 	{"network in ruby", files{"scripts/a.rb": "require 'json'\nrequire 'net/http'\n"}, []string{"warning interpreter-missing scripts/a.rb:0", "warning network-undeclared scripts/a.rb:2"}},
 	{"network declared", files{"SKILL.md": md("network_access: true", ""), "scripts/a.sh": "curl x\n"}, nil},

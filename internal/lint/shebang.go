@@ -123,6 +123,8 @@ func (c *check) interpreter(p program) {
 		switch name := missing.Interpreter; {
 		case name == "python3": // the daemon brings one
 		case c.has(p.path, manifest.RuleNoInterpreter), c.has(p.path, RuleShebangInterpreter):
+		case missing.Reason != "":
+			c.warn(p.path, 0, RuleInterpreterMissing, "%v", missing)
 		case name == "cmd" || name == "powershell":
 			c.warn(p.path, 0, manifest.RuleNoInterpreter, "no interpreter is known for it: %s is no program of Linux", name)
 		default:
@@ -130,7 +132,7 @@ func (c *check) interpreter(p program) {
 		}
 	}
 	if unknown, ok := errors.AsType[*runtime.UnknownExtensionError](err); ok && !c.has(p.path, manifest.RuleNoInterpreter) {
-		c.warn(p.path, 0, manifest.RuleNoInterpreter, "%v: use a known extension (.py .sh .js .rb .pl) or a #! line", unknown)
+		c.warn(p.path, 0, manifest.RuleNoInterpreter, "%v: use a known extension (.py .sh .js .ts .rb .pl) or a #! line", unknown)
 	}
 	if venv, ok := errors.AsType[*runtime.VenvError](err); ok && !c.has("venv", RuleVenv) {
 		c.warn("venv", 0, RuleVenv, "%s: leave it out and declare python_packages instead", c.venvText(venv))

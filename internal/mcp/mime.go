@@ -12,6 +12,7 @@ var mimeTypes = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".xml": "application/xml", ".svg": "image/svg+xml",
 	".json": "application/json", ".jsonl": "application/jsonl", ".yaml": "application/yaml", ".yml": "application/yaml", ".toml": "application/toml",
 	".py": "text/x-python", ".sh": "text/x-shellscript", ".js": "text/javascript", ".rb": "text/x-ruby", ".pl": "text/x-perl",
+	".mjs": "text/javascript", ".cjs": "text/javascript", ".ts": "text/x-typescript", ".mts": "text/x-typescript", ".cts": "text/x-typescript",
 	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
 	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tar": "application/x-tar",
 	".docx":    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",

@@ -99,7 +99,7 @@ var startFiles = map[string]string{
 // codeSuffixes are the suffixes of files that a program loads as code from its script's
 // folder or from its working directory. The list errs on the long side: a refused name costs the
 // caller a renaming.
-var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .rb .pl .pm .php .lua .sh .class .jar")
+var codeSuffixes = strings.Fields(".py .pyc .so .js .mjs .cjs .node .ts .mts .cts .rb .pl .pm .php .lua .sh .class .jar")
 
 // loadable reports whether a program loads a file because of its name: a module or package
 // in a folder that it searches, or a cached or installed module of Python or node.

@@ -135,7 +135,7 @@ func (s *Set) WithoutEmbedded(reason string) *Set {
 }
 
 // missing returns the error for a program that is not installed.
-func (s *Set) missing(program, file string) error {
+func (s *Set) missing(program, file string) *MissingError {
 	err := &MissingError{Interpreter: program, File: path.Base(file), Image: s.image.Name}
 	if s.image != (Image{}) && strings.HasPrefix(program, "python") {
 		err.Reason = s.lack

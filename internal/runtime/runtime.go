@@ -189,15 +189,14 @@ type MissingError struct {
 	Interpreter string // "powershell"
 	File        string // the script's name without directories
 	Image       string // the image that lacks it; empty: this machine
-	Reason      string // why the embedded CPython does not help; empty: unknown
+	Reason      string // why another one does not help; empty: there is none, or it is unknown
 }
 
 func (e *MissingError) Error() string {
 	text := fmt.Sprintf("Interpreter '%s' not found in PATH for %s", e.Interpreter, e.File)
-	if e.Image == "" {
-		return text
+	if e.Image != "" {
+		text += " in image " + e.Image
 	}
-	text += " in image " + e.Image
 	if e.Reason != "" {
 		text += " (" + e.Reason + ")"
 	}

@@ -14,7 +14,8 @@ import (
 // extensions maps extensions to interpreters. cmd and powershell do not exist on
 // Linux; they are listed so that the error can name them.
 var extensions = map[string]string{
-	".py": "python3", ".sh": "bash", ".bash": "bash", ".js": "node", ".rb": "ruby", ".pl": "perl",
+	".py": "python3", ".sh": "bash", ".bash": "bash", ".js": "node", ".mjs": "node", ".cjs": "node",
+	".ts": "node", ".mts": "node", ".cts": "node", ".rb": "ruby", ".pl": "perl",
 	".bat": "cmd", ".cmd": "cmd", ".ps1": "powershell",
 }
 
@@ -48,8 +49,38 @@ func (s *Set) ForScript(sk *skill.Skill, name string) (Invocation, error) {
 	if err != nil {
 		return Invocation{}, err
 	}
+	if typeScript[strings.ToLower(ext)] {
+		if options, err = s.of(program).typeOptions(name); err != nil {
+			return Invocation{}, err
+		}
+	}
 	inv.Args = append(append(inv.Args, options...), skill.WorkspaceDir+"/"+entry.Path)
 	return inv, nil
+}
+
+// typeScript has the extensions of files from which node must strip the types.
+var typeScript = map[string]bool{".ts": true, ".mts": true, ".cts": true}
+
+// typeOptions returns the options with which node runs TypeScript. The error is a
+// *MissingError if the node of s is too old.
+// Node strips types since 22.6 with an option, and without it since 22.18 and 23.6; since 22.18
+// and 24.3 it prints no warning (https://nodejs.org/api/typescript.html, "History"). If no
+// version is known, node itself says what it lacks.
+func (s *Set) typeOptions(file string) ([]string, error) {
+	version := s.byName["node"].Version
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return nil, nil
+	}
+	switch {
+	case major > 24, major == 24 && minor >= 3, major == 22 && minor >= 18:
+		return nil, nil
+	case major > 22, major == 22 && minor >= 6:
+		return []string{"--experimental-strip-types", "--disable-warning=ExperimentalWarning"}, nil
+	}
+	missing := s.missing("node", file)
+	missing.Reason = "TypeScript needs Node.js 22.18 or newer, which strips the types; this is " + version
+	return nil, missing
 }
 
 // firstLine returns the first shebangBytes bytes of a script up to the end of its first

@@ -13,7 +13,7 @@ import (
 func TestForScript(t *testing.T) {
 	s := fakeSet(t, allLanguages())
 	sk := skilltest.Load(t, map[string]string{
-		"scripts/a.py": "x", "scripts/B.PY": "x", "scripts/c.sh": "x", "scripts/c.bash": "x", "scripts/d.js": "x", "scripts/e.rb": "x", "scripts/f.pl": "x", "g.Js": "x",
+		"scripts/a.py": "x", "scripts/B.PY": "x", "scripts/c.sh": "x", "scripts/c.bash": "x", "scripts/d.js": "x", "scripts/d.mjs": "x", "scripts/d.cjs": "x", "scripts/e.rb": "x", "scripts/f.pl": "x", "g.Js": "x",
 		"scripts/two words.py": "x", "scripts/-x.py": "x", "scripts/a.b.py": "x", "scripts/link.py": "-> a.py", "scripts/link": "-> a.py",
 		"scripts/she.py": "#!/usr/bin/env node\n", // the extension wins
 		"bin/env":        "#!/usr/bin/env python3\n", "bin/env2": "#!/bin/env bash", "bin/abs": "#!/bin/sh\n", "bin/local": "#! /usr/local/bin/python -u\nx",
@@ -31,6 +31,8 @@ func TestForScript(t *testing.T) {
 		{"scripts/c.bash", "bash", []string{"/usr/bin/bash", "/workspace/scripts/c.bash"}},
 		{"scripts/d.js", "node", []string{"/usr/bin/node", "/workspace/scripts/d.js"}},
 		{"g.Js", "node", []string{"/usr/bin/node", "/workspace/g.Js"}},
+		{"scripts/d.mjs", "node", []string{"/usr/bin/node", "/workspace/scripts/d.mjs"}},
+		{"scripts/d.cjs", "node", []string{"/usr/bin/node", "/workspace/scripts/d.cjs"}},
 		{"scripts/e.rb", "ruby", []string{"/usr/bin/ruby", "/workspace/scripts/e.rb"}},
 		{"scripts/f.pl", "perl", []string{"/usr/bin/perl", "/workspace/scripts/f.pl"}},
 		{"scripts/two words.py", "python", []string{"/usr/bin/python3", "/workspace/scripts/two words.py"}},
@@ -96,6 +98,36 @@ func TestForScriptMissing(t *testing.T) {
 		var missing *MissingError
 		if !errors.As(err, &missing) || err.Error() != text {
 			t.Errorf("%s: %v, want %q", path, err, text)
+		}
+	}
+}
+
+// node runs TypeScript if it strips types, with the options that its version needs.
+func TestForScriptTypeScript(t *testing.T) {
+	sk := skilltest.Load(t, map[string]string{"a.ts": "x", "scripts/b.MTS": "x", "c.cts": "x"})
+	strip := []string{"--experimental-strip-types", "--disable-warning=ExperimentalWarning"}
+	for version, options := range map[string][]string{
+		"v22.6.0": strip, "v22.17.1": strip, "v23.0.0": strip, "v23.11.0": strip, "v24.2.0": strip,
+		"v22.18.0": nil, "v22.22.1": nil, "v24.3.0": nil, "v25.0.0": nil, "v100.1.0": nil, "unknown": nil,
+	} {
+		files := allLanguages()
+		files["usr/bin/node"] = says(version)
+		s := fakeSet(t, files)
+		for path, at := range map[string]string{"a.ts": "/workspace/a.ts", "scripts/b.MTS": "/workspace/scripts/b.MTS", "c.cts": "/workspace/c.cts"} {
+			inv, err := s.ForScript(sk, path)
+			if want := slices.Concat([]string{"/usr/bin/node"}, options, []string{at}); err != nil || !slices.Equal(inv.Args, want) {
+				t.Errorf("%s with node %s: %q, %v, want %q", path, version, inv.Args, err, want)
+			}
+		}
+	}
+	for _, version := range []string{"20.19.2", "22.5.9", "18.0.0", "21.7.3"} {
+		files := allLanguages()
+		files["usr/bin/node"] = says("v" + version)
+		_, err := fakeSet(t, files).ForScript(sk, "a.ts")
+		var missing *MissingError
+		want := "Interpreter 'node' not found in PATH for a.ts (TypeScript needs Node.js 22.18 or newer, which strips the types; this is " + version + ")"
+		if !errors.As(err, &missing) || err.Error() != want {
+			t.Errorf("node %s: %v, want %q", version, err, want)
 		}
 	}
 }

@@ -16,7 +16,8 @@ type Script struct {
 
 // languageOf maps a lowercase file extension to its language.
 var languageOf = map[string]string{
-	".py": "python", ".sh": "bash", ".js": "node", ".rb": "ruby", ".pl": "perl",
+	".py": "python", ".sh": "bash", ".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "node", ".mts": "node", ".cts": "node",
+	".rb": "ruby", ".pl": "perl",
 	".bat": "batch", ".cmd": "batch", ".ps1": "powershell",
 }
 
@@ -47,6 +48,9 @@ func mayBeScript(p string) bool {
 // is a script of unknown language.
 func detectScript(p string, executable bool, head []byte) (Script, bool) {
 	ext := strings.ToLower(path.Ext(p))
+	if strings.HasSuffix(strings.ToLower(p), ".d"+ext) && strings.HasSuffix(ext, "ts") {
+		return Script{}, false // declarations of types
+	}
 	language, ok := languageOf[ext]
 	if !ok {
 		switch ext {

@@ -45,7 +45,13 @@ func TestDetectScripts(t *testing.T) {
 		{"scripts/README.md", py, "", false},
 		{"scripts/x.json", "", "", false},
 		{"scripts/x.txt", py, "", false},
-		{"scripts/x.mjs", "#!/usr/bin/env node\n", "node", true},
+		{"scripts/x.mjs", "", "node", true},
+		{"scripts/x.CJS", "", "node", true},
+		{"scripts/x.ts", "", "node", true},
+		{"scripts/x.mts", "", "node", true},
+		{"scripts/x.d.ts", "", "", false},
+		{"scripts/x.d.mts", "", "", false},
+		{"scripts/d.ts", "", "node", true},
 		{"scripts/x.py", "#!/bin/bash\n", "python", true}, // the extension wins
 		{"scripts/link.py", "-> ../SKILL.md", "", false},
 	}

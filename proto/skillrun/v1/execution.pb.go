@@ -568,7 +568,8 @@ type isExecuteRequest_Source interface {
 type ExecuteRequest_Script struct {
 	// A file of the skill, as a path relative to the skill's folder
 	// ("scripts/extract.py"). The interpreter follows from the extension
-	// (py, sh, bash, js, rb, pl; case does not matter), else from the #! line.
+	// (py, sh, bash, js, mjs, cjs, ts, mts, cts, rb, pl; case does not matter), else
+	// from the #! line.
 	// It runs as /workspace/PATH, so it can write beside itself.
 	Script string `protobuf:"bytes,2,opt,name=script,proto3,oneof"`
 }
