@@ -120,7 +120,7 @@ type Limits struct {
 	CPU         time.Duration // none; user and system time of all processes
 	Grace       time.Duration // none; between SIGTERM and SIGKILL at a deadline
 	MemoryBytes int64         // 512 MiB; includes the files on the sandbox's tmpfs mounts
-	Processes   int           // 64; with threads
+	Processes   int           // 64; with threads and the program itself
 	OpenFiles   int           // 1024; per process, at least 32
 	MilliCPUs   int           // none; thousandths of a processor, of all processes together, at least 10
 }

@@ -48,7 +48,7 @@ func advise(out Outcome, lost error) string {
 	}
 	switch {
 	case out.Evidence.PidsMax > 0:
-		return fmt.Sprintf("It was refused new processes or threads %d times by its limit of %d; raise limits.processes or start fewer.", out.Evidence.PidsMax, l.Processes)
+		return fmt.Sprintf("It was refused new processes or threads %d times by its limit of %d, which counts the program itself and its threads; raise limits.processes or start fewer.", out.Evidence.PidsMax, l.Processes)
 	case lost != nil:
 		return "The daemon could not store all of the output (its disk may be full), so some of it was dropped."
 	case out.Stdout.Truncated() || out.Stderr.Truncated():
@@ -67,6 +67,7 @@ const (
 	textTooLarge    = "File too large"
 	textUnreachable = "Network is unreachable"
 	textNoName      = "Temporary failure in name resolution" // of getaddrinfo(3)
+	textNoNameNode  = "EAI_AGAIN"                            // the same in Node.js and npm
 )
 
 // adviseOn says what can be done about a failure that the end of stderr names. It is a guess:
@@ -78,7 +79,7 @@ func adviseOn(stderr string, l Limits, network bool) string {
 		return adviseReadOnly(stderr)
 	case strings.Contains(stderr, textNoSpace), strings.Contains(stderr, textTooLarge):
 		return fmt.Sprintf("It seems to have filled /workspace, HOME or /tmp: each holds %s, and /workspace holds %d files; raise limits.workspace_bytes or limits.workspace_files. /dev/shm is smaller and can't be raised.", size(l.WorkspaceBytes), l.WorkspaceFiles)
-	case strings.Contains(stderr, textUnreachable), strings.Contains(stderr, textNoName):
+	case strings.Contains(stderr, textUnreachable), strings.Contains(stderr, textNoName), strings.Contains(stderr, textNoNameNode):
 		if network {
 			return "This machine's network or its name resolution seems to have failed; try again later."
 		}

@@ -800,6 +800,7 @@ func TestAdviceOnLastWords(t *testing.T) {
 		{"Read-only file system\n", 1, "a read-only part of the sandbox. It can write to /workspace"},
 		{strings.Repeat("x", 5000) + "OSError: [Errno 28] No space left on device", 1, "limits.workspace_bytes"},
 		{"No space left on device\n" + strings.Repeat("x", 5000), 1, ""},
+		{"npm error code EAI_AGAIN\nnpm error syscall getaddrinfo\n", 1, "network_access"},
 		{"socket.gaierror: [Errno -3] Temporary failure in name resolution\n", 1, "network_access"},
 		{"Read-only file system, and so what", 0, ""},
 		{"ValueError", 1, ""},

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/permission"
-	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -31,7 +30,7 @@ func newSpec(grant permission.Grant, s settings) sandbox.Spec {
 	spec := sandbox.Spec{
 		ID:      s.id,
 		Program: programOf(grant, s),
-		Env:     environmentOf(sk, s),
+		Env:     environmentOf(grant, s),
 		Dir:     s.dir,
 		Mounts:  []sandbox.Mount{{Source: sk.Dir, Target: sk.BaseDir(), Owned: true}},
 		Workspace: sandbox.Workspace{
@@ -81,7 +80,8 @@ func programOf(grant permission.Grant, s settings) sandbox.Program {
 
 // environmentOf returns the whole environment of the program, sorted: a fixed base, the
 // runtime's, then the request's, which was checked not to touch either.
-func environmentOf(sk *skill.Skill, s settings) []string {
+func environmentOf(grant permission.Grant, s settings) []string {
+	sk := grant.Skill()
 	base := sk.BaseDir()
 	env := []string{
 		"PATH=" + strings.Join(append(slices.Clone(s.invocation.Path), basePath), ":"),
@@ -103,6 +103,10 @@ func environmentOf(sk *skill.Skill, s settings) []string {
 		"SKILL_DIR=" + base,
 		"SCRIPTS_DIR=" + base + "/scripts",
 		"SKILLKIT_VERSION=" + skillkitVersion,
+	}
+	if !grant.Network() {
+		// npm would wait 70 s between three attempts, longer than most executions have.
+		env = append(env, "npm_config_fetch_retries=0")
 	}
 	env = append(env, s.invocation.Env...)
 	for name, value := range s.env {

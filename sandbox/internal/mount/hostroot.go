@@ -27,6 +27,7 @@ var hostFiles = []hostFile{
 	{"/etc/python3", "Debian's Python tools read it"},
 	{"/etc/python3.*", "sitecustomize.py in /usr/lib is a link to it"},
 	{"/etc/perl", "Perl's library path and sitecustomize"},
+	{"/etc/os-release", "the distribution that /usr is of; programs choose by it"},
 	{"/etc/mime.types", "Python's mimetypes, and others"},
 	{"/etc/services", "ports by name"},
 	{"/etc/protocols", "protocols by name"},
