@@ -6,8 +6,8 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// A printer shows events: as JSON, or with -v the header on stderr. The client writes the
-// output itself.
+// A printer shows events: as JSON, or the header's warnings and with -v the whole header on
+// stderr. The client writes the output itself.
 type printer struct {
 	app *app
 	err error // the first error of standard output
@@ -23,10 +23,14 @@ func (p *printer) event(e *pb.ExecutionEvent) {
 		}
 		return
 	}
+	h := e.GetHeader()
+	for _, warning := range h.GetWarnings() {
+		p.app.note("warning: %s", warning)
+	}
 	if !p.app.verbose {
 		return
 	}
-	if h := e.GetHeader(); h != nil {
+	if h != nil {
 		p.app.note("execution %s: %s@%s", e.GetExecutionId(), h.GetSkill(), h.GetSkillDigest())
 		for _, command := range h.GetCommands() {
 			p.app.note("execution %s: runs %s", e.GetExecutionId(), quoteAll(command.GetArgs()))

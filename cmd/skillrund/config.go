@@ -39,6 +39,7 @@ type config struct {
 	Network  string   `yaml:"network"`
 	Shell    bool     `yaml:"shell"`
 	Python   string   `yaml:"python"`
+	Packages string   `yaml:"packages"`
 	// Images maps names to root file systems. Runtimes maps languages to these names.
 	Images   map[string]imageConfig `yaml:"images"`
 	Runtimes map[string]string      `yaml:"runtimes"`
@@ -174,6 +175,7 @@ func defaultConfig() config {
 	c.Skills = []string{"/usr/share/skillrun/skills"}
 	c.Network = "none"
 	c.Python = "auto"
+	c.Packages = "warn"
 	c.Images = map[string]imageConfig{}
 	c.Runtimes = map[string]string{defaultRuntime: hostRuntime}
 	c.Pull.WallTime, c.Pull.Bytes, c.Pull.Files = duration(10*time.Minute), image.DefaultBytes, image.DefaultFiles

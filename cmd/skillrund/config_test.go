@@ -107,6 +107,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"a runtime in no image", "runtimes: {bash: tools}\n", `runtimes.bash: "tools" is neither host nor a name of images; write host`},
 		{"nothing may be pulled", "pull: {files: 0}\n", "line 1: pull.files: 0; must be more than 0"},
 		{"python", "python: '3.14'\n", `line 1: python: "3.14" is unknown; write auto, system or embedded`},
+		{"packages", "packages: refuse\n", `line 1: packages: "refuse" is unknown; write warn or strict`},
 		{"host network with TCP", "network: host\nlisten: {tcp: 127.0.0.1:1}\n", "asks for no credentials"},
 		{"host network with TCP for MCP", "network: host\nlisten: {mcp_tcp: 127.0.0.1:1}\n", "listen.mcp_tcp asks for no credentials"},
 		{"TCP for all, MCP", "listen: {mcp_tcp: 0.0.0.0:1}\n", `line 1: listen.mcp_tcp: "0.0.0.0" is reachable from other machines, and TCP asks for no credentials; write a loopback address such as 127.0.0.1:7878`},

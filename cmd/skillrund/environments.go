@@ -16,7 +16,8 @@ import (
 func (c *config) environments(host *sandbox.Host, python *runtime.Installation, log *slog.Logger) environment.Config {
 	e := environment.Config{
 		Dir: filepath.Join(c.StateDir, "environments"), Host: host, Rootfs: "/",
-		Index: c.Environments.Index, Wheels: c.Environments.Wheels, Sdists: c.Environments.Sdists,
+		StrictVersions: c.Packages == "strict",
+		Index:          c.Environments.Index, Wheels: c.Environments.Wheels, Sdists: c.Environments.Sdists,
 		Bytes: int64(c.Environments.Bytes), Wall: time.Duration(c.Environments.WallTime), MemoryBytes: int64(c.Environments.Memory), Log: log,
 	}
 	if python != nil {

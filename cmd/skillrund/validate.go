@@ -97,6 +97,7 @@ func (c *config) checkListen(bad badFunc) {
 		bad("listen.mcp_tcp", "%s is also listen.tcp; give each its own port", l.MCPTCP)
 	}
 	oneOf(bad, "network", c.Network, "none", "host")
+	oneOf(bad, "packages", c.Packages, "warn", "strict")
 	for _, tcp := range []struct{ key, address string }{{"listen.tcp", l.TCP}, {"listen.mcp_tcp", l.MCPTCP}} {
 		if tcp.address == "" {
 			continue

@@ -54,16 +54,19 @@ func (s *Store) rootfs(image runtime.Image) string {
 	return image.Rootfs()
 }
 
-// check returns an error if an execution without a prepared environment lacks packages.
+// check returns an error if an execution without a prepared environment lacks packages, and
+// warnings about packages of another version than the declared one.
 // It judges the packages that the interpreter finds in the system or image, and in the
 // skill's venv. Requirements of scripts that this execution doesn't run don't count.
-func (s *Store) check(u Use) error {
+// Another version is no error by default: authors write the version that they have, and most
+// scripts run with an older one.
+func (s *Store) check(u Use) (warnings []string, err error) {
 	if err := unreadable(u.Skill); err != nil {
-		return err
+		return nil, err
 	}
 	have, err := runtime.ReadPackages(s.rootfs(u.Image), u.PythonRoot, u.Python, u.Skill)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	on := newPlatform(u.Python.Version, s.machine)
 	var missing []string
@@ -80,22 +83,35 @@ func (s *Store) check(u Use) error {
 			continue
 		}
 		if _, _, err := requirementLine(r, on); err != nil {
-			return err
+			return nil, err
 		}
 		if isInterpreter(p) {
 			if err := interpreterFits(u.Skill, r, p, invocationOf(u)); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
-		if lack := lackOf(have, p); lack != "" && !slices.Contains(missing, lack) {
-			missing = append(missing, lack)
+		found, ok := have.Has(p)
+		switch lack := lackOf(have, p); {
+		case ok:
+		case found == "" || s.config.StrictVersions:
+			missing = appendNew(missing, lack)
+		default:
+			warnings = appendNew(warnings, fmt.Sprintf("skill '%s' declares %s%s, but %s is installed for %s; for the declared version run: skillrun prepare %s",
+				u.Skill.Name, p.Name, p.Specifier, found, pythonIn(u.Python, u.Image), quote(u.Skill.Name)))
 		}
 	}
 	if len(missing) > 0 {
-		return &PackagesError{Skill: u.Skill.Name, Packages: missing, Python: pythonIn(u.Python, u.Image)}
+		return nil, &PackagesError{Skill: u.Skill.Name, Packages: missing, Python: pythonIn(u.Python, u.Image)}
 	}
-	return nil
+	return warnings, nil
+}
+
+func appendNew(list []string, text string) []string {
+	if slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
 }
 
 // isInterpreter reports whether a requirement is one of the interpreter, which skills
@@ -187,11 +203,17 @@ func (s *Store) systemOf(image runtime.Image) *runtime.SystemPackages {
 	return p
 }
 
+// A passedCheck is what checked remembers of a check that found no error.
+type passedCheck struct {
+	stamp    string // of the machine at that time
+	warnings []string
+}
+
 // checked answers from memory if the same was asked before and went well, and
 // nothing was installed or removed since.
 // Only success is remembered. After a refusal the operator installs something, and the next
 // execution must see it at once.
-func (s *Store) checked(u Use) error {
+func (s *Store) checked(u Use) (warnings []string, err error) {
 	scripts := slices.Clone(u.Scripts)
 	slices.Sort(scripts)
 	key := strings.Join(append([]string{u.Skill.Digest, u.Python.Path, u.Python.Version, u.Image.Digest, fmt.Sprint(u.RunsPython)}, scripts...), "\x00")
@@ -201,18 +223,18 @@ func (s *Store) checked(u Use) error {
 	s.mu.Lock()
 	known, ok := s.passed[key]
 	s.mu.Unlock()
-	if ok && known == stamp {
-		return nil
+	if ok && known.stamp == stamp {
+		return known.warnings, nil
 	}
 	if err := s.checkSystem(u.Skill, u.Image); err != nil {
-		return err
+		return nil, err
 	}
 	if u.RunsPython {
 		if err := checkInterpreter(u); err != nil {
-			return err
+			return nil, err
 		}
-		if err := s.check(u); err != nil {
-			return err
+		if warnings, err = s.check(u); err != nil {
+			return nil, err
 		}
 	}
 	s.mu.Lock()
@@ -220,8 +242,8 @@ func (s *Store) checked(u Use) error {
 	if len(s.passed) >= maxPassed {
 		clear(s.passed)
 	}
-	s.passed[key] = stamp
-	return nil
+	s.passed[key] = passedCheck{stamp, warnings}
+	return warnings, nil
 }
 
 // maxPassed bounds the entries of passed and of library. A full map is emptied: the next

@@ -75,13 +75,17 @@ func TestCheckBeforeARun(t *testing.T) {
 		scripts  map[string]string
 		use      func(*Use)
 		missing  []string
+		strict   []string // missing if versions are strict
+		warning  string
 		system   []string
 		version  string
 		bad      string
 	}{
 		{name: "nothing"},
 		{name: "there", declared: "pandas\npillow\nTyping.Extensions>=4\nPyYAML==6.*\nbare>=2\n"},
-		{name: "too old", declared: "pandas>=2.0.0\n", missing: []string{"pandas>=2.0.0 (installed: 1.5.3)"}},
+		{name: "too old", declared: "pandas>=2.0.0\npandas>=2.0.0\n", strict: []string{"pandas>=2.0.0 (installed: 1.5.3)"},
+			warning: "skill 'demo' declares pandas>=2.0.0, but 1.5.3 is installed for system 3.11.2; for the declared version run: skillrun prepare demo"},
+		{name: "too old and not there", declared: "pandas>=2.0.0\nnowhere\n", missing: []string{"nowhere"}, strict: []string{"pandas>=2.0.0 (installed: 1.5.3)", "nowhere"}},
 		{name: "not there", declared: "nowhere>=1\nnowhere>=1\npandas\nold\n", missing: []string{"nowhere>=1", "old"}},
 		{name: "of another platform", declared: "pywin32 ; sys_platform == 'win32'\n"},
 		{name: "unknown marker", declared: "nowhere ; moon == 'full'\n", bad: "its environment marker is not valid"},
@@ -141,12 +145,36 @@ func TestCheckBeforeARun(t *testing.T) {
 			case err != nil:
 				t.Errorf("got %v, want nil", err)
 			}
+			warned, wanted := warningsOf(l), []string(nil)
+			if c.warning != "" {
+				wanted = []string{c.warning}
+			}
+			if !slices.Equal(warned, wanted) {
+				t.Errorf("warnings %q, want %q", warned, wanted)
+			}
 			l.Release()
-			if _, again := s.Acquire(u); (again == nil) != (err == nil) {
-				t.Errorf("again: got %v, want %v", again, err)
+			if l, again := s.Acquire(u); (again == nil) != (err == nil) || !slices.Equal(warningsOf(l), warned) {
+				t.Errorf("again: got %v, want %v; warnings %q, want %q", again, err, warningsOf(l), warned)
+			}
+			s = r.store()
+			s.config.StrictVersions = true
+			l, strict := s.Acquire(u)
+			if c.strict == nil {
+				if (strict == nil) != (err == nil) || len(warningsOf(l)) > 0 {
+					t.Errorf("strict: got %v, want %v; warnings %q", strict, err, warningsOf(l))
+				}
+			} else if !errors.As(strict, &missing) || !slices.Equal(missing.Packages, c.strict) {
+				t.Errorf("strict: got %v, want %v", strict, c.strict)
 			}
 		})
 	}
+}
+
+func warningsOf(l *Lease) []string {
+	if l == nil {
+		return nil
+	}
+	return l.Warnings
 }
 
 // A requirement that can't be parsed is an error, in the same words for an execution and for a

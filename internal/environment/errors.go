@@ -8,7 +8,8 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 )
 
-// PackagesError: Python packages that a skill needs are not there.
+// PackagesError: Python packages that a skill needs are not there, or, if versions are strict,
+// not in the declared version.
 type PackagesError struct {
 	Skill    string
 	Packages []string // "pandas>=2.0.0", then the version that was found

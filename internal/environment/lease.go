@@ -32,11 +32,14 @@ const (
 // sandbox has ended. A lease that is never released keeps the environment from eviction
 // until the daemon ends.
 type Lease struct {
-	Digest  string
-	Env     []string        // "NAME=value"; it replaces the runtime's value of that name
-	Path    []string        // directories that come before the system's in PATH
-	Mounts  []runtime.Mount // read-only
-	release func()
+	Digest string
+	Env    []string        // "NAME=value"; it replaces the runtime's value of that name
+	Path   []string        // directories that come before the system's in PATH
+	Mounts []runtime.Mount // read-only
+	// Warnings has a sentence for each package that is installed in another version than the
+	// skill declares.
+	Warnings []string
+	release  func()
 }
 
 // Release gives the environment back. It may be called again, and of nil.
@@ -64,7 +67,8 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 	// From here k is leased, and every error below must release it.
 	k := s.find(u, requirements)
 	if k == nil {
-		return &Lease{}, s.checked(u)
+		warnings, err := s.checked(u)
+		return &Lease{Warnings: warnings}, err
 	}
 	err := s.checkSystem(u.Skill, u.Image)
 	if err == nil && u.RunsPython {

@@ -46,6 +46,9 @@ type Config struct {
 	Index string
 	// Wheels is a directory with wheels.
 	Wheels string
+	// StrictVersions refuses an execution if an installed package has another version than the
+	// skill declares. If it is false, the lease has a warning.
+	StrictVersions bool
 	// Sdists allows source distributions, whose build runs their own code.
 	Sdists bool
 	// Bytes bounds all environments together, and each. 0: DefaultBytes.
@@ -106,12 +109,12 @@ type Store struct {
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
-	flights map[flightKey]*flight // builds that run or wait
-	passed  map[string]string     // what checked remembers: the stamp of the machine when the check passed
-	library map[string]bool       // what inLibrary remembers
-	over    bool                  // more than fits is in use
-	trash   []string              // directories without a name, to be removed without the lock
-	stuck   []string              // directories that could not be removed; the next build tries again
+	flights map[flightKey]*flight  // builds that run or wait
+	passed  map[string]passedCheck // what checked remembers
+	library map[string]bool        // what inLibrary remembers
+	over    bool                   // more than fits is in use
+	trash   []string               // directories without a name, to be removed without the lock
+	stuck   []string               // directories that could not be removed; the next build tries again
 }
 
 // A tenant's environments by digest, and the digest that is prepared for each key.
@@ -143,7 +146,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{
 		config: c, stall: stallTimeout, machine: machine(), system: map[runtime.Image]*runtime.SystemPackages{},
-		building: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]string{}, library: map[string]bool{},
+		building: make(chan struct{}, maxBuilds), tenants: map[string]*tenant{}, flights: map[flightKey]*flight{}, passed: map[string]passedCheck{}, library: map[string]bool{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	if c.Index != "" {

@@ -296,7 +296,7 @@ func (x *Executor) recordQueued(ctx context.Context, e *execution) (*record.Log,
 	who, sk, source := e.grant.Principal(), e.grant.Skill(), e.grant.Source()
 	header, err := json.Marshal(Header{
 		Skill: sk.Name, SkillDigest: sk.Digest, Limits: e.limits,
-		Network: e.grant.Network(), Commands: e.commands(),
+		Network: e.grant.Network(), Commands: e.commands(), Warnings: e.warnings(),
 	})
 	if err != nil {
 		return nil, err

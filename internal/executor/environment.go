@@ -43,6 +43,14 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	return nil
 }
 
+// warnings returns the sentences for the header.
+func (e *execution) warnings() []string {
+	if e.lease == nil {
+		return nil
+	}
+	return e.lease.Warnings
+}
+
 // use says which packages an execution needs. A request that names a Python gets that
 // Python without packages: the skill's packages are meant for the skill's Python.
 func (e *execution) use(asked runtime.Python) environment.Use {
@@ -200,12 +208,13 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 }
 
 // HasPackages reports whether executions of a tenant find every Python package that
-// a skill declares, prepared or on the machine. Without Environments it returns false.
+// a skill declares, in the declared version, prepared or on the machine. Without Environments
+// it returns false.
 func (x *Executor) HasPackages(who permission.Principal, sk *skill.Skill) bool {
 	if x.Environments == nil {
 		return true
 	}
 	lease, err := x.packages(who, sk)
-	lease.Release()
-	return err == nil
+	defer lease.Release()
+	return err == nil && len(lease.Warnings) == 0
 }

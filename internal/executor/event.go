@@ -32,6 +32,9 @@ type Header struct {
 	Limits      Limits     `json:"limits"`
 	Network     bool       `json:"network"`
 	Commands    [][]string `json:"commands"` // one a simple command; inline code is left out
+	// Warnings are sentences about what may make the program fail, such as a package of
+	// another version than the declared one.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Started says that the program runs. Queue is the wait for a slot, Setup the time from there

@@ -39,7 +39,7 @@ func fromOutput(o executor.Output) *pb.Output {
 func fromHeader(h *executor.Header, deduplicated bool) *pb.Header {
 	return &pb.Header{
 		Skill: text(h.Skill), SkillDigest: h.SkillDigest, Limits: fromLimits(h.Limits), Network: h.Network,
-		Commands: fromCommands(h.Commands), Deduplicated: deduplicated,
+		Commands: fromCommands(h.Commands), Deduplicated: deduplicated, Warnings: texts(h.Warnings),
 	}
 }
 

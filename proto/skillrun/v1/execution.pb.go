@@ -1483,7 +1483,11 @@ type Header struct {
 	// {baseDir} replaced.
 	Commands []*Argv `protobuf:"bytes,5,rep,name=commands,proto3" json:"commands,omitempty"`
 	// True if an idempotency key matched an earlier request, whose events follow.
-	Deduplicated  bool `protobuf:"varint,6,opt,name=deduplicated,proto3" json:"deduplicated,omitempty"`
+	Deduplicated bool `protobuf:"varint,6,opt,name=deduplicated,proto3" json:"deduplicated,omitempty"`
+	// What may make the program fail, although it was accepted: for example a
+	// package that is installed in another version than the skill declares. One
+	// sentence each.
+	Warnings      []string `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1558,6 +1562,13 @@ func (x *Header) GetDeduplicated() bool {
 		return x.Deduplicated
 	}
 	return false
+}
+
+func (x *Header) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // Argv is the argument vector of one simple command.
@@ -3172,14 +3183,15 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\x06output\x18\x06 \x01(\v2\x13.skillrun.v1.OutputH\x00R\x06output\x126\n" +
 	"\tkeepalive\x18\a \x01(\v2\x16.skillrun.v1.KeepaliveH\x00R\tkeepalive\x120\n" +
 	"\aoutcome\x18\b \x01(\v2\x14.skillrun.v1.OutcomeH\x00R\aoutcomeB\a\n" +
-	"\x05event\"\xdb\x01\n" +
+	"\x05event\"\xf7\x01\n" +
 	"\x06Header\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12!\n" +
 	"\fskill_digest\x18\x02 \x01(\tR\vskillDigest\x12+\n" +
 	"\x06limits\x18\x03 \x01(\v2\x13.skillrun.v1.LimitsR\x06limits\x12\x18\n" +
 	"\anetwork\x18\x04 \x01(\bR\anetwork\x12-\n" +
 	"\bcommands\x18\x05 \x03(\v2\x11.skillrun.v1.ArgvR\bcommands\x12\"\n" +
-	"\fdeduplicated\x18\x06 \x01(\bR\fdeduplicated\"\x1a\n" +
+	"\fdeduplicated\x18\x06 \x01(\bR\fdeduplicated\x12\x1a\n" +
+	"\bwarnings\x18\a \x03(\tR\bwarnings\"\x1a\n" +
 	"\x04Argv\x12\x12\n" +
 	"\x04args\x18\x01 \x03(\tR\x04args\"}\n" +
 	"\aStarted\x128\n" +

@@ -275,20 +275,22 @@ class GetRequest(_message.Message):
     def __init__(self, execution_id: _Optional[str] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ["commands", "deduplicated", "limits", "network", "skill", "skill_digest"]
+    __slots__ = ["commands", "deduplicated", "limits", "network", "skill", "skill_digest", "warnings"]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     SKILL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[Argv]
     deduplicated: bool
     limits: Limits
     network: bool
     skill: str
     skill_digest: str
-    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class InputFile(_message.Message):
     __slots__ = ["content", "executable", "path", "streamed"]
