@@ -118,6 +118,9 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 		queueTimeout: cmp.Or(req.QueueTimeout, x.QueueTimeout),
 		created:      time.Now(), ended: req.Ended, logger: x.Log,
 	}
+	if e.python != nil {
+		e.python.Lines = !e.setsBuffering()
+	}
 	// The reader keeps the request's bytes: the caller must not change them until Ended.
 	if e.stdin, err = req.Stdin.reader(); err != nil {
 		return nil, err

@@ -94,9 +94,6 @@ func environmentOf(grant permission.Grant, s settings) []string {
 		// The skill's folder is read-only, and a cache in the workspace would come
 		// back as an artifact.
 		"PYTHONDONTWRITEBYTECODE=1",
-		// Python fills a block before it writes to a pipe. Without this, output would
-		// arrive only at the program's end, and a killed program's not at all.
-		"PYTHONUNBUFFERED=1",
 		"SKILL_NAME=" + sk.Name,
 		"SKILL_VERSION=" + sk.EffectiveVersion(),
 		"SKILL_BASE_DIR=" + base,
@@ -104,19 +101,37 @@ func environmentOf(grant permission.Grant, s settings) []string {
 		"SCRIPTS_DIR=" + base + "/scripts",
 		"SKILLKIT_VERSION=" + skillkitVersion,
 	}
+	if !s.setsBuffering() {
+		// Python fills a block before it writes to a pipe. Without this, output would
+		// arrive only at the program's end, and a killed program's not at all.
+		env = append(env, permission.Unbuffered+"=1")
+	}
 	if !grant.Network() {
 		// npm would wait 70 s between three attempts, longer than most executions have.
 		env = append(env, "npm_config_fetch_retries=0")
 	}
 	env = append(env, s.invocation.Env...)
-	for name, value := range s.env {
+	add := func(name, value string) {
+		if name == permission.Unbuffered && value != "1" {
+			return // as if it were not set; a Python zygote has no variable without effect
+		}
 		env = append(env, name+"="+value)
 	}
+	for name, value := range s.env {
+		add(name, value)
+	}
 	for name, value := range s.secretEnv {
-		env = append(env, name+"="+string(value))
+		add(name, string(value))
 	}
 	slices.Sort(env)
 	return env
+}
+
+// setsBuffering reports whether the request says how a Python buffers its output.
+func (s settings) setsBuffering() bool {
+	_, open := s.env[permission.Unbuffered]
+	_, secret := s.secretEnv[permission.Unbuffered]
+	return open || secret
 }
 
 // toProgram hands a plan that was checked to the sandbox, word for word. Patterns

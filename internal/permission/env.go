@@ -21,6 +21,10 @@ const (
 	MaxEnvTotal = 512 << 10
 )
 
+// Unbuffered is the only variable of Python that a request may set: "1" passes on each write at
+// once, "0" or "" collects output in blocks. See python(1).
+const Unbuffered = "PYTHONUNBUFFERED"
+
 // EnvError refuses one variable of a request. If Name is empty, it refuses the whole
 // environment.
 type EnvError struct {
@@ -88,6 +92,11 @@ func checkVariable(kind SourceKind, name, value string) string {
 		return "the value contains a NUL"
 	case len(name)+len(value)+len("=\x00") > MaxEnvEntry:
 		return fmt.Sprintf("longer than %d bytes with its value", MaxEnvEntry)
+	case kind != Command && name == Unbuffered:
+		if value != "" && value != "0" && value != "1" {
+			return "write 1 to pass on each write of a Python at once, or 0 to collect output in blocks"
+		}
+		return ""
 	case kind == Command && !commandMaySet(name):
 		return "a command takes only " + commandEnvironment
 	case reserved(strings.ToUpper(name)):

@@ -35,6 +35,16 @@ func TestCheckEnv(t *testing.T) {
 			}
 		}
 	}
+	for value, ok := range map[string]bool{"": true, "0": true, "1": true, "2": false, "x": false, "00": false} {
+		for _, kind := range []SourceKind{Script, Code} {
+			if err := CheckEnv(kind, map[string]string{Unbuffered: value}); (err == nil) != ok {
+				t.Errorf("%s %s=%s: %v, want it allowed: %t", kind, Unbuffered, value, err, ok)
+			}
+		}
+	}
+	if err := CheckEnv(Command, map[string]string{Unbuffered: "1"}); err == nil {
+		t.Errorf("a command may set %s", Unbuffered)
+	}
 	for _, name := range []string{"", "1A", "A=B", "A B", "A-B", "A.B", "é", "A\x00", "A\n", " A", "A ", "BASH_FUNC_x%%", "x()", strings.Repeat("A", MaxEnvName+1)} {
 		for _, kind := range []SourceKind{Script, Code, Command} {
 			if err := CheckEnv(kind, map[string]string{name: "x"}); err == nil {

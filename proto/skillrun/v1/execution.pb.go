@@ -347,7 +347,9 @@ type ExecuteRequest struct {
 	// Files put into /workspace before the start.
 	Files []*InputFile `protobuf:"bytes,9,rep,name=files,proto3" json:"files,omitempty"`
 	// Environment of the program, added to a fixed base. PATH, HOME, LD_*,
-	// PYTHON*, SKILL*, BASH_ENV, NODE_OPTIONS, GIT_* and their like cannot be set.
+	// PYTHON*, SKILL*, BASH_ENV, NODE_OPTIONS, GIT_* and their like cannot be set,
+	// except for PYTHONUNBUFFERED: 1 passes on each write of a Python at once, 0
+	// collects its output in blocks. Unset: it passes on lines.
 	// A command takes only LANG, LC_*, TZ, TERM, COLUMNS, LINES, NO_COLOR and names
 	// that begin with APP_ or INPUT_.
 	Env map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -31,7 +31,7 @@ import site
 import struct
 import sys
 
-from . import exit, judge, renew
+from . import exit, judge, lines, renew
 from .barrier import Failed, run_stages
 from .libc import PR_SET_DUMPABLE, PR_SET_MM, PR_SET_MM_MAP, PR_SET_NAME, checked, libc, prctl, syscall
 
@@ -191,6 +191,8 @@ def reconfigure(zygote, command):
     renew.renew_clock()
     configure(command["argv"], zygote.layout[4])
     renew_main()
+    if command.get("lines"):
+        lines.use()
     exit.sentinel(zygote)
     rename(command["argv"], zygote.layout)
     prctl(PR_SET_DUMPABLE, 1)
