@@ -274,7 +274,7 @@ func crowdOfHogs(t *testing.T, _ *running, _ hostileCase) {
 			hold(t, f, f.by(i), hogIdle)
 		}
 		if err := f.ask(f.by(1000), t); err != nil {
-			t.Errorf("%s: %v", f.name, err)
+			t.Errorf("%s: a request from one more address: %v", f.name, err)
 		}
 	}
 	d.works()

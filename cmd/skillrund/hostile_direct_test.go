@@ -20,6 +20,8 @@ const needsTenants = "waits for tenants: there is one"
 // daemon of the group. Faults start their own daemons and get a nil d.
 var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"leak-12-error-and-log-hygiene": errorAndLogHygiene,
+	"leak-16-random-state":          randomState,
+	"leak-17-bytes-in-zygotes":      bytesInZygotes,
 	"res-32-slow-reader":            slowReader,
 	"res-33-stdin-flood":            stdinFlood,
 
@@ -50,6 +52,10 @@ var directCases = map[string]func(t *testing.T, d *running, c hostileCase){
 	"api-28-line-hogs":          lineHogs,
 	"api-29-budget-hog":         budgetHog,
 	"api-30-lying-index":        lyingIndex,
+	"api-31-around-the-rules":   aroundTheRules,
+	"api-32-unpacked-git":       unpackedRepository,
+	"api-33-deep-input":         deepInput,
+	"api-34-python-hog":         pythonHog,
 
 	"fault-01-sigkill-midrun":                killedMidRun,
 	"fault-02-pdeathsig-cleared":             parentDeathSignalCleared,

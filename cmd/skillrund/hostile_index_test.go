@@ -160,7 +160,7 @@ func lyingIndex(t *testing.T, _ *running, _ hostileCase) {
 			t.Errorf("%s: got %v, want it to say %q", l.name, err, l.says)
 		}
 		if bound := l.most + heapSlack; grown > bound {
-			t.Errorf("%s: the daemon grew by %d MiB, more than %d", l.name, grown>>20, bound>>20)
+			t.Errorf("%s: more than %d MiB: the daemon grew by %d", l.name, bound>>20, grown>>20)
 		}
 	}
 	if n := leftOver(t, dir); n > 0 {

@@ -104,18 +104,27 @@ func checkZygotes(t testing.TB, d *running) {
 		"CapEff": "00000000000000c0", "CapInh": "0000000000000000", "CapAmb": "0000000000000000", // SETGID, SETUID
 		"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": moreFilters(daemon, 1),
 	})
+	for _, pid := range d.pythonZygotes() {
+		look("a Python zygote", statusOf(pid), map[string]string{
+			"CapEff": "0000000000200000", "CapPrm": "0000000000200000", "CapInh": "0000000000000000", "CapAmb": "0000000000000000", // SYS_ADMIN
+			"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": moreFilters(daemon, 2),
+		})
+	}
+}
+
+// pythonZygotes returns the pids of the daemon's Python zygotes.
+func (d *running) pythonZygotes() (pids []string) {
+	zygote := d.zygotePid()
+	uid := statusOf(zygote)["Uid"]
 	for _, b := range boxesOf(d.instance()) {
 		for _, pid := range b.pids {
 			status := statusOf(pid)
-			if b.name != zygoteBox || status["PPid"] != zygote || status["Uid"] != own["Uid"] || !strings.HasPrefix(status["Name"], "python") {
-				continue
+			if b.name == zygoteBox && status["PPid"] == zygote && status["Uid"] == uid && strings.HasPrefix(status["Name"], "python") {
+				pids = append(pids, pid)
 			}
-			look("a Python zygote", status, map[string]string{
-				"CapEff": "0000000000200000", "CapPrm": "0000000000200000", "CapInh": "0000000000000000", "CapAmb": "0000000000000000", // SYS_ADMIN
-				"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": moreFilters(daemon, 2),
-			})
 		}
 	}
+	return pids
 }
 
 // checkKeyring checks that two executions share no keyring, if they can see any.

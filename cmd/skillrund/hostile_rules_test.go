@@ -23,18 +23,17 @@ const (
 	plantCode = "import sys; sys.stderr.write('RAN\\n')\n"
 )
 
-// Each attack tries to run another program than the rule covers, with files or options of the
-// caller. A skill with the rule refuses it and names the field or the rule. With a skill that
-// allows every command the program runs, which shows that the attack works.
-func TestRulesAreNotPassedAround(t *testing.T) {
-	t.Parallel()
-	cases := []struct {
-		name, rules, command string
-		needs, dir           string
-		files                map[string]string
-		code                 codes.Code
-		says                 string
-	}{
+// A detour is an attack that tries to run another program than a rule covers.
+type detour struct {
+	name, rules, command string
+	needs, dir           string
+	files                map[string]string
+	code                 codes.Code
+	says                 string
+}
+
+func detours() []detour {
+	return []detour{
 		{"configuration of git", "Bash(git status)", "git status", "git", "", repository(".git/", "\tfsmonitor = "+plant+"\n"), codes.InvalidArgument, ".git"},
 		{"configuration of git below", "Bash(git:*)", "git -C sub status", "git", "", repository("sub/.git/", "\tfsmonitor = "+plant+"\n"), codes.InvalidArgument, ".git"},
 		{"alias of git", "Bash(git st)", "git st", "git", "", repository(".git/", "[alias]\n\tst = !"+plant+"\n"), codes.InvalidArgument, ".git"},
@@ -66,7 +65,21 @@ func TestRulesAreNotPassedAround(t *testing.T) {
 		{"value of an option of sqlite3", "Bash(sqlite3:*)", "sqlite3 -nonce -safe x.db '.shell " + plant + "'", "sqlite3", "", nil, codes.PermissionDenied, "-nonce"},
 		{"plugin of gcc's preprocessor", "Bash(gcc:*)", "gcc -shared -fPIC -o p.so p.c && gcc -Wp,-fplugin=./p.so -c a.c", "gcc", "", map[string]string{"p.c": "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { write(2, \"RAN\\n\", 4); }\n", "a.c": ""}, codes.PermissionDenied, "-Wp,-fplugin"},
 		{"runner hyperfine", "Bash(hyperfine:*)", "hyperfine -r 1 --show-output '" + plant + "'", "hyperfine", "", nil, codes.PermissionDenied, "must name the program"},
+		{"configuration of latexmk", "Bash(latexmk:*)", "latexmk a.tex", "latexmk", "", map[string]string{"latexmkrc": "system('" + plant + "');\n", "a.tex": ""}, codes.InvalidArgument, "latexmk runs"},
+		{"processor of javac", "Bash(javac:*)", "javac -proc:none P.java && javac A.java", "javac", "", map[string]string{"META-INF/services/javax.annotation.processing.Processor": "P\n", "P.java": processor, "A.java": "class A {}\n"}, codes.InvalidArgument, "javac runs"},
+		{"linker of rustc", "Bash(rustc:*)", "rustc -C linker=./x a.rs", "/usr/bin/rustc", "", map[string]string{"x": plantFile, "a.rs": "fn main() {}\n"}, codes.PermissionDenied, "'-C'"},
 	}
+}
+
+// processor is an annotation processor that shows that it ran.
+const processor = "public class P extends javax.annotation.processing.AbstractProcessor {\n" +
+	"public P() { System.err.println(\"RAN\"); }\n" +
+	"public boolean process(java.util.Set<? extends javax.lang.model.element.TypeElement> a, javax.annotation.processing.RoundEnvironment r) { return false; }\n}\n"
+
+// aroundTheRules tries each detour. A skill with the rule refuses it and names the field or the
+// rule. With a skill that allows every command the program runs, which shows that the attack works.
+func aroundTheRules(t *testing.T, _ *running, _ hostileCase) {
+	cases := detours()
 	dir := newDir(t)
 	files := map[string]string{"scripts/ok.py": "print('ok')\n", "tools/json_tool.py": "import json\n", "main.py": "import json\n"}
 	writeSkill(t, dir, "open", "allowed-tools: Bash", files)
@@ -102,10 +115,9 @@ func TestRulesAreNotPassedAround(t *testing.T) {
 	}
 }
 
-// A git that a rule covers gets an environment that ignores programs in a repository's
-// configuration. Here the script of the skill unpacks the repository.
-func TestCoveredGitIgnoresARepositorysPrograms(t *testing.T) {
-	t.Parallel()
+// unpackedRepository has a script of the skill unpack a repository whose configuration names
+// programs. A git that a rule covers gets an environment that ignores them.
+func unpackedRepository(t *testing.T, _ *running, _ hostileCase) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("no git here")
 	}
