@@ -125,7 +125,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		return &SetupError{Step: "program", Err: err}
 	}
 	m, err := c.staging.Mounts(c.host.roots[s.Root], s.execution(), c.userns)
-	defer m.Close() // init has received its own descriptors; after an error these are the mounts so far
+	defer m.Release() // init has received its own descriptors; after an error these are the mounts so far
 	if err != nil {
 		return &SetupError{Step: "workspace", Err: err}
 	}

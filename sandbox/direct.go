@@ -23,7 +23,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	if err == nil {
 		err = c.staging.ShowRoot(trees)
 	}
-	trees.Close()
+	trees.Release()
 	if err != nil {
 		return step("root", err)
 	}

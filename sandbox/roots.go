@@ -98,7 +98,7 @@ func (h *Host) knowsRoot(name string) error {
 	return nil
 }
 
-// rootTrees returns the mounts of c's root. The caller closes the list, also after an error.
+// rootTrees returns the mounts of c's root. The caller releases the list, also after an error.
 func (c *sandbox) rootTrees() (*mount.List, error) {
 	l, err := c.staging.RootTrees(c.host.roots[c.spec.Root])
 	if err == nil {

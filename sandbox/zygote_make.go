@@ -69,7 +69,7 @@ func (z cloner) clone(c *sandbox, theirs *os.File, procsFiles []*os.File) error 
 		streams = [3]*os.File{null, null, null}
 	}
 	root, err := c.rootTrees()
-	defer root.Close()
+	defer root.Release()
 	if err != nil {
 		return step("root", err)
 	}

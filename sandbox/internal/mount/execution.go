@@ -35,7 +35,7 @@ type Execution struct {
 
 // Mounts makes the mounts of an execution, in a sandbox with the given root. userns is the
 // sandbox's user namespace. It is called once. The list is valid after an error, too: it has the
-// mounts that were made before, and the caller closes it.
+// mounts that were made before, and the caller releases it.
 //
 // Each sandbox has its own directories at /skills and /opt, so it does not see the mount
 // points of other sandboxes.

@@ -58,7 +58,7 @@ func TestNoInodesAreLeft(t *testing.T) {
 				return err
 			}
 			l, err := st.Mounts(&Root{}, e, nil)
-			l.Close()
+			l.Release()
 			return errors.Join(err, st.Close())
 		},
 	} {

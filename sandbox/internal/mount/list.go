@@ -20,9 +20,9 @@ func (l *List) add(tree int, err error, target string) error {
 	return nil
 }
 
-// Close closes the descriptors. The kernel removes a detached mount with its last descriptor;
+// Release closes the descriptors. The kernel removes a detached mount with its last descriptor;
 // an attached one stays.
-func (l *List) Close() {
+func (l *List) Release() {
 	for _, tree := range l.Trees {
 		unix.Close(tree)
 	}

@@ -135,7 +135,7 @@ func TestMountsLeaveNothing(t *testing.T) {
 			if err == nil {
 				var made *List
 				made, err = st.Mounts(root, tt.Execution, userns)
-				made.Close()
+				made.Release()
 				if cerr := st.Close(); cerr != nil {
 					t.Error(cerr)
 				}

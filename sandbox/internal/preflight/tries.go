@@ -78,7 +78,7 @@ func tryOverlay(c Config) (string, error) {
 			return err
 		}
 		mounts, err := st.Mounts(&mount.Root{}, mount.Execution{Lower: []string{fmt.Sprintf("/proc/self/fd/%d/.", fd)}}, userns)
-		mounts.Close()
+		mounts.Release()
 		if err != nil {
 			err = fmt.Errorf("over %s: %w", lower, err)
 		}
