@@ -19,14 +19,16 @@ const module = "github.com/skillrun/skillrun/"
 // direction of docs/architecture.md. A package that is not here may not exist.
 var mayImport = map[string][]string{
 	"proto/skillrun/v1":               {},
-	"sandbox":                         {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp"},
+	"sandbox":                         {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/pyzygote", "sandbox/internal/seccomp", "sandbox/internal/socket", "sandbox/internal/zygote"},
 	"sandbox/internal/cgroup":         {"sandbox/internal/pseudofs"},
 	"sandbox/internal/mount":          {"sandbox/internal/cgroup", "sandbox/internal/pid1"},
-	"sandbox/internal/pid1":           {"sandbox/internal/seccomp"},
+	"sandbox/internal/pid1":           {"sandbox/internal/seccomp", "sandbox/internal/socket"},
 	"sandbox/internal/preflight":      {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/seccomp"},
 	"sandbox/internal/pseudofs":       {},
-	"sandbox/internal/pyzygote":       {},
+	"sandbox/internal/pyzygote":       {"sandbox/internal/pid1", "sandbox/internal/socket"},
 	"sandbox/internal/seccomp":        {},
+	"sandbox/internal/socket":         {},
+	"sandbox/internal/zygote":         {"sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/seccomp", "sandbox/internal/socket"},
 	"internal/skill":                  {"internal/skill/manifest", "internal/skill/snapshot"},
 	"internal/skill/manifest":         {"internal/skill/snapshot"},
 	"internal/skill/snapshot":         {},
@@ -58,6 +60,7 @@ var mayImport = map[string][]string{
 		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/toolview", "internal/mcp", "internal/server"},
 	// What a list of system calls says, for tests that compare a filter or a kernel with it.
 	"sandbox/internal/seccomp/seccomptest": {"sandbox/internal/seccomp"},
+	"sandbox/internal/socket/sockettest":   {}, // the peer of a socket, for tests
 
 	"deploy/sbom": {},
 	"docs":        {},
@@ -66,7 +69,7 @@ var mayImport = map[string][]string{
 // onlyIn says who may import packages that are not ours: a prefix of the import
 // path, and the packages of ours that may.
 var onlyIn = map[string][]string{
-	"github.com/opencontainers/":       {"sandbox", "sandbox/internal/cgroup", "sandbox/internal/pid1"},
+	"github.com/opencontainers/":       {"sandbox", "sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/zygote"},
 	"github.com/seccomp/":              {"sandbox/internal/seccomp"},
 	"google.golang.org/grpc":           {"internal/bench", "internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"google.golang.org/protobuf":       {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},

@@ -113,13 +113,14 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 		}
 	}
 	// Init gets the whole program, or only the pid of the process that a Python zygote forked:
-	// that process reads its program from a socket of its own (forked.run).
+	// that process reads its program from a socket of its own (pyzygote.Child.Run).
 	deadline := initDeadline(s.Limits)
-	kind, payload := pid1.FrameProgram, []byte(nil)
+	kind, payload, command := pid1.FrameProgram, []byte(nil), []byte(nil)
 	if c.forked == nil {
 		payload, err = plan(s, deadline).Encode()
 	} else {
 		kind, payload = pid1.FrameForked, pid1.EncodeForked(c.first, deadline)
+		command, err = s.pythonCommand().Encode()
 	}
 	if err != nil {
 		return &SetupError{Step: "program", Err: err}
@@ -141,7 +142,7 @@ func (c *sandbox) assign(ctx context.Context, s Spec, io IO) error {
 	if err := c.begin(notify, pid1.FrameMounted); err != nil {
 		return err
 	}
-	return c.forked.run(s)
+	return step("Python zygote", c.forked.Run(command))
 }
 
 // execution returns the mounts of s.

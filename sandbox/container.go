@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups"
-	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 )
@@ -26,7 +24,6 @@ const (
 	tmpFiles    = 16384
 	shmBytes    = 64 << 20
 	shmFiles    = 1024
-	devOptions  = "mode=755,size=64k,nr_inodes=64"
 	tinyOptions = "mode=755,size=64k,nr_inodes=128"
 )
 
@@ -47,34 +44,20 @@ var maskedPaths = []string{
 // containerConfig is libcontainer's configuration of c: a sandbox without the mounts of an
 // execution, as the zygote makes it (pid1/init_cloned.c). Init makes /proc read-only later.
 func (c *sandbox) containerConfig() *configs.Config {
-	s, ids, g, st := c.spec, c.ids, c.group, c.staging
-	config := &configs.Config{
-		Version:         specs.Version,
-		Rootfs:          st.RootDir(),
-		Readonlyfs:      true,
-		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
-		Hostname:        hostname,
-		Namespaces:      namespaces(s.Network),
-		UIDMappings:     ids.mappings(),
-		GIDMappings:     ids.mappings(),
-		Capabilities:    &configs.Capabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities},
-		NoNewPrivileges: true, // for all later programs: no_new_privs can't be unset (prctl(2))
-		Umask:           new(uint32(0o077)),
-		OomScoreAdj:     new(1000), // the kernel ends scripts before services (proc(5))
-		MaskPaths:       maskedPaths,
-		Rlimits:         rlimits(s),
-		Cgroups:         &cgroups.Cgroup{Path: g.Path, Resources: g.Resources(s.Limits.MemoryBytes, max(s.Limits.Processes+1, firstStageThreads))},
-		Mounts:          mounts(s, st),
-		// These limits are per user namespace, so they also bind root of the sandbox.
-		Sysctl: map[string]string{
-			"user.max_user_namespaces":   "0",
-			"user.max_net_namespaces":    "0",
-			"user.max_inotify_instances": "16",
-			"user.max_inotify_watches":   "1024",
-		},
-	}
-	if config.Namespaces.Contains(configs.NEWTIME) {
-		config.TimeOffsets = hiddenUptime()
+	s, g, st := c.spec, c.group, c.staging
+	config := newConfig(st.RootDir(), s.Network, c.ids.mappings())
+	config.Capabilities = &configs.Capabilities{Bounding: initCapabilities, Effective: initCapabilities, Permitted: initCapabilities}
+	config.Umask = new(uint32(0o077))
+	config.MaskPaths = maskedPaths
+	config.Rlimits = rlimits(s)
+	config.Cgroups = &cgroups.Cgroup{Path: g.Path, Resources: g.Resources(s.Limits.MemoryBytes, max(s.Limits.Processes+1, firstStageThreads))}
+	config.Mounts = mounts(s, st)
+	// These limits are per user namespace, so they also bind root of the sandbox.
+	config.Sysctl = map[string]string{
+		"user.max_user_namespaces":   "0",
+		"user.max_net_namespaces":    "0",
+		"user.max_inotify_instances": "16",
+		"user.max_inotify_watches":   "1024",
 	}
 	if s.Network == NetworkNone {
 		config.Networks = []*configs.Network{{Type: "loopback"}} // brings lo up
@@ -84,6 +67,27 @@ func (c *sandbox) containerConfig() *configs.Config {
 		}
 	}
 	return config
+}
+
+// newConfig is the part of libcontainer's configuration that sandboxes and the zygote have in
+// common.
+func newConfig(root string, n Network, ids []configs.IDMap) *configs.Config {
+	c := &configs.Config{
+		Version:         specs.Version,
+		Rootfs:          root,
+		Readonlyfs:      true,
+		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
+		Hostname:        hostname,
+		Namespaces:      namespaces(n),
+		UIDMappings:     ids,
+		GIDMappings:     ids,
+		NoNewPrivileges: true,      // for all later programs: no_new_privs can't be unset (prctl(2))
+		OomScoreAdj:     new(1000), // the kernel ends scripts before services (proc(5))
+	}
+	if c.Namespaces.Contains(configs.NEWTIME) {
+		c.TimeOffsets = hiddenUptime()
+	}
+	return c
 }
 
 func namespaces(n Network) configs.Namespaces {
@@ -181,14 +185,6 @@ func wantRlimits(s Spec) map[int]uint64 {
 		want[unix.RLIMIT_CPU] = uint64(math.Ceil(s.Limits.CPU.Seconds())) + 1
 	}
 	return want
-}
-
-func deviceNodes() []*devices.Device {
-	var nodes []*devices.Device
-	for _, d := range cgroup.Devices {
-		nodes = append(nodes, &devices.Device{Path: "/dev/" + d.Name, FileMode: 0o666, Rule: d.Rule()})
-	}
-	return nodes
 }
 
 const hostname = "sandbox"

@@ -147,7 +147,7 @@ func coreDumps(c *configs.Config) {
 // moreCapabilities gives the zygote the capabilities that a sandbox needs for its setup in
 // the zygote's user namespace.
 func moreCapabilities(c *configs.Config) {
-	all := slices.Concat(zygoteCapabilities, []string{"CAP_KILL", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"})
+	all := slices.Concat(c.Capabilities.Bounding, []string{"CAP_KILL", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"})
 	c.Capabilities = &configs.Capabilities{Bounding: all, Effective: all, Permitted: all}
 }
 

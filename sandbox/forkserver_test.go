@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -208,7 +209,11 @@ func startForkServerIn(t testing.TB, env []string, python string, imports []stri
 	t.Cleanup(m.close)
 
 	filter := forkServerFilter(t)
-	file, err := memoryFile(filter)
+	path := filepath.Join(t.TempDir(), "filter")
+	if err := os.WriteFile(path, filter, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -718,7 +723,7 @@ func TestForkServerPosture(t *testing.T) {
 	c := newForkTarget(t, skills, forkServerAlso()...)
 	child := m.fork(c)
 	pid := strconv.Itoa(child.pid)
-	status, err := readStatus(pid)
+	status, err := pseudofs.ReadStatus(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -728,7 +733,7 @@ func TestForkServerPosture(t *testing.T) {
 		"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
 		"NoNewPrivs": "1", "Seccomp": "2", "Umask": "0077", "Threads": "1", "SigBlk": none, "SigCgt": "0000000000000002",
 	} {
-		if got := status.of(key); got != want {
+		if got := status.Of(key); got != want {
 			t.Errorf("%s: got %q, want %q", key, got, want)
 		}
 	}

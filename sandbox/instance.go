@@ -18,6 +18,7 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // An instance is one run of a daemon. Everything that it makes on the machine
@@ -253,11 +254,11 @@ func idsInUse(first, count uint32) (map[uint32]bool, error) {
 		}
 		// The directory's owner is no use: it is root for processes that aren't
 		// dumpable (proc(5)).
-		status, err := readStatus(e.Name())
-		if err != nil || strings.HasPrefix(status.of("State"), "Z") {
+		status, err := pseudofs.ReadStatus(e.Name())
+		if err != nil || strings.HasPrefix(status.Of("State"), "Z") {
 			continue // it has ended, or is a zombie
 		}
-		uid, err := strconv.ParseUint(strings.Fields(status.of("Uid") + " x")[0], 10, 32)
+		uid, err := strconv.ParseUint(strings.Fields(status.Of("Uid") + " x")[0], 10, 32)
 		if id := uint32(uid); err == nil && id >= first && id-first < count {
 			busy[(id-first)/size] = true
 		}

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/socket/sockettest"
 )
 
 // noLeftovers fails if processes, cgroups, mounts or directories of an ended sandbox of h
@@ -56,28 +56,19 @@ func testNothingLeaks(t *testing.T, h *Host) {
 	for range 5 { // makes everything that is made once
 		once()
 	}
-	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	files, goroutines := sockettest.OpenFiles(t), runtime.NumGoroutine()
 	for range 50 {
 		once()
 	}
 	noLeftovers(t, h)
 	runtime.GC() // runs finalizers, which would hide a leak later
-	if got := openFiles(t); got > files {
+	if got := sockettest.OpenFiles(t); got > files {
 		t.Errorf("open files: got %d, want %d", got, files)
 	}
 	if got := runtime.NumGoroutine(); got > goroutines+3 {
 		b := make([]byte, 1<<16)
 		t.Errorf("goroutines: got %d, want %d\n%s", got, goroutines, b[:runtime.Stack(b, true)])
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 // A program that runs out of memory leaves no goroutine and no file of its OOM notifier,
@@ -103,7 +94,7 @@ func testOutOfMemoryLeaksNothing(t *testing.T, h *Host) {
 		}
 	}
 	once("first") // opens the files that are opened once
-	files := openFiles(t)
+	files := sockettest.OpenFiles(t)
 	for i := range 10 {
 		once(fmt.Sprintf("again%d", i))
 	}

@@ -8,18 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/socket"
 )
 
 // A maker makes sandboxes. There are two:
 //
 //	cloner   The zygote clones a process, which sets itself up in a few milliseconds
-//	         (zygote_make.go, pid1/init_cloned.c). It makes only sandboxes without a network.
+//	         (cloner.go, internal/zygote, pid1/init_cloned.c). It makes only sandboxes without a network.
 //	direct   libcontainer builds a container in about 20 ms (direct.go). It makes the
 //	         sandboxes that the zygote can't make, and every sandbox while no zygote runs.
 //
 // Both make the same blank sandbox: a root, /proc, /dev, /tmp and a home directory, an
 // init, and a first process that has dropped its privileges and waits. Init forks the
-// first process, or a Python zygote does (python_zygote.go). The rest of a sandbox's life
+// first process, or a Python zygote does (python.go, internal/pyzygote). The rest of a sandbox's life
 // does not depend on its maker: the daemon reads the posture (verify), sends the mounts
 // and the program (assign), waits for the end (watch.go) and removes the sandbox
 // (teardown.go).
@@ -69,7 +70,7 @@ func (i *initProcess) wait() error {
 }
 
 // ended reports whether init is gone. It also answers true if poll(2) fails.
-func (i *initProcess) ended() bool { return !quiet(i.pidfd) }
+func (i *initProcess) ended() bool { return !socket.Quiet(i.pidfd) }
 
 // kill ends every process of the sandbox. It opens no file: descriptors may be exhausted.
 func (i *initProcess) kill() error {
@@ -80,18 +81,4 @@ func (i *initProcess) kill() error {
 	var kerr error
 	err = conn.Control(func(fd uintptr) { kerr = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 	return errors.Join(err, kerr)
-}
-
-// quiet reports whether a socket or a pidfd has nothing to read, not even an end of file.
-func quiet(f *os.File) bool {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return false
-	}
-	nothing := false
-	err = conn.Control(func(fd uintptr) {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		nothing = n == 0 && err == nil
-	})
-	return err == nil && nothing
 }

@@ -42,10 +42,3 @@ func planned(c Command, env []string) pid1.Command {
 	}
 	return to
 }
-
-func boolWord(b bool) uint32 {
-	if b {
-		return 1
-	}
-	return 0
-}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
+	"github.com/skillrun/skillrun/sandbox/internal/zygote"
 )
 
 const (
@@ -60,7 +61,7 @@ type pool struct {
 	// mu guards the fields up to turnEnds, the buckets and the Python zygotes' entries. It is
 	// never held while a sandbox is made or destroyed.
 	mu      sync.Mutex
-	zygote  *zygote // nil: none runs. Only the goroutine of work sets it, and reads it without mu
+	zygote  *zygote.Zygote // nil: none runs. Only the goroutine of work sets it, and reads it without mu
 	buckets map[profile]*bucket
 	pythons map[pyzygote.Key]*pythonEntry
 	rest    time.Time // until then no Python zygote is started
@@ -128,7 +129,7 @@ func (p *pool) take(s Spec) *sandbox {
 	}
 	key := s.profile()
 	if k := s.pythonKey(); k != (pyzygote.Key{}) && p.pythonZygotes > 0 {
-		var in *pythonZygote
+		var in *pyzygote.Zygote
 		key.python, in = p.askPythonZygote(k, s.Caller)
 		c, m := p.pick(key, s)
 		if c != nil {
@@ -158,7 +159,7 @@ func (p *pool) take(s Spec) *sandbox {
 
 // prepare calls Host.prepare, at most once per processor at a time. Forks of a Python
 // zygote are not counted: a Python zygote forks one child at a time.
-func (p *pool) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
+func (p *pool) prepare(m *zygote.Zygote, in *pyzygote.Zygote, s Spec) (*sandbox, error) {
 	if in == nil {
 		p.making <- struct{}{}
 		defer func() { <-p.making }()
@@ -168,7 +169,7 @@ func (p *pool) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
 
 // pick takes a sandbox from the bucket for key; nil if none waits. It also returns the
 // zygote, which can make one.
-func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote) {
+func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote.Zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.zygote == nil {
@@ -238,7 +239,7 @@ func (p *pool) drop(k pyzygote.Key) {
 		}
 	}
 	if in != nil {
-		in.close()
+		in.Close()
 	}
 }
 
@@ -252,7 +253,7 @@ func (p *pool) running(k pyzygote.Key) int {
 	if r.in == nil {
 		return 1 // it is being started
 	}
-	n := r.in.children()
+	n := r.in.Children()
 	for key, f := range p.buckets {
 		if key.python != k {
 			continue
@@ -415,7 +416,7 @@ func (p *pool) gone() <-chan struct{} {
 	if p.zygote == nil {
 		return nil
 	}
-	return p.zygote.gone
+	return p.zygote.Gone()
 }
 
 // discardZygote removes a zygote and its waiting sandboxes. Sandboxes in use died with the
@@ -427,7 +428,7 @@ func (p *pool) discardZygote() {
 	p.mu.Unlock()
 	for _, r := range pythons {
 		if r.in != nil {
-			r.in.close()
+			r.in.Close()
 		}
 	}
 	for _, f := range buckets {
@@ -435,7 +436,7 @@ func (p *pool) discardZygote() {
 			c.discard()
 		}
 	}
-	if err := m.destroy(); err != nil {
+	if err := m.Destroy(); err != nil {
 		p.host.log().Error("the zygote was not removed", "error", err)
 	}
 }
@@ -450,7 +451,7 @@ func (p *pool) makeOne() bool {
 		return false
 	}
 	f := p.buckets[at]
-	var in *pythonZygote
+	var in *pyzygote.Zygote
 	if r := p.pythons[at.python]; r != nil {
 		in = r.in
 	}

@@ -214,7 +214,7 @@ func TestBusyInterpreter(t *testing.T) {
 		defer h.pool.mu.Unlock()
 		f := h.pool.buckets[key]
 		f.want = 0 // no more than there are
-		if n, waiting := h.pool.pythons[key.python].in.children(), len(f.waiting); n != waiting+1 {
+		if n, waiting := h.pool.pythons[key.python].in.Children(), len(f.waiting); n != waiting+1 {
 			return fmt.Errorf("%d children, of which %d wait", n, waiting)
 		}
 		return nil
@@ -227,7 +227,7 @@ func TestBusyInterpreter(t *testing.T) {
 		t.Error(err)
 	}
 	if err := eventually(func() error {
-		if len(c.forked.ended) == 0 {
+		if len(c.forked.Ended()) == 0 {
 			return errors.New("nobody says that the child has ended")
 		}
 		return nil

@@ -21,7 +21,7 @@ var slowModules = pyzygote.NewSet("sqlite3")
 
 // A pythonEntry is a slot for one Python zygote, from the begin of its start.
 type pythonEntry struct {
-	in     *pythonZygote        // nil: not started yet
+	in     *pyzygote.Zygote     // nil: not started yet
 	failed bool                 // it can't be started
 	has    pyzygote.Set         // the modules that were asked for, and the modules that these import
 	asked  map[string]time.Time // by caller: the time of its last request
@@ -59,7 +59,7 @@ func (r *pythonEntry) users(now time.Time) (users []string) {
 // modules of k, or more of them if this caller uses that zygote anyway. If k has no zygote of
 // its own, askPythonZygote starts one when choose allows it. It returns a nil zygote if none
 // can serve k now.
-func (p *pool) askPythonZygote(k pyzygote.Key, caller string) (pyzygote.Key, *pythonZygote) {
+func (p *pool) askPythonZygote(k pyzygote.Key, caller string) (pyzygote.Key, *pyzygote.Zygote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -124,7 +124,7 @@ func (p *pool) choose(k pyzygote.Key, caller string, served bool, now time.Time)
 		p.drop(old)
 	}
 	p.starter, p.turnEnds = caller, time.Time{}
-	p.rest = now.Add(importPatience) // one at a time
+	p.rest = now.Add(pyzygote.ImportPatience) // one at a time
 	return k, true
 }
 
@@ -174,7 +174,7 @@ func (p *pool) startSlot(k pyzygote.Key, r *pythonEntry) {
 	m := p.zygote
 	p.done.Go(func() {
 		begin := time.Now()
-		in, err := m.startPythonZygote(k)
+		in, err := p.host.startPythonZygote(m, k)
 		p.mu.Lock()
 		p.rest = time.Now().Add(startShare * time.Since(begin))
 		p.mu.Unlock()
@@ -189,13 +189,13 @@ func (p *pool) startSlot(k pyzygote.Key, r *pythonEntry) {
 		p.mu.Lock()
 		if p.pythons[k] != r { // the zygote or the pool ended during the start
 			p.mu.Unlock()
-			in.close()
+			in.Close()
 			return
 		}
-		r.in, r.has = in, r.has.Or(in.has)
+		r.in, r.has = in, r.has.Or(in.Has())
 		p.mu.Unlock()
 		p.wakeUp()
-		<-in.gone
+		<-in.Gone()
 		p.forgetPythonZygote(k, r)
 	})
 }

@@ -41,30 +41,6 @@ func (c *sandbox) posture() posture {
 	}
 }
 
-// A procStatus is the text of /proc/<pid>/status.
-type procStatus string
-
-func readStatus(pid string) (procStatus, error) {
-	text, err := pseudofs.Read("/proc/" + pid + "/status")
-	return procStatus(text), err
-}
-
-// value returns the value of key, and whether the status has the key.
-func (s procStatus) value(key string) (string, bool) {
-	_, rest, found := strings.Cut(string(s), "\n"+key+":") // the first line, Name, can't be looked up: no caller needs it
-	if !found {
-		return "", false
-	}
-	value, _, _ := strings.Cut(rest, "\n")
-	return strings.TrimSpace(value), true
-}
-
-// of returns the value of key, or "".
-func (s procStatus) of(key string) string {
-	value, _ := s.value(key)
-	return value
-}
-
 // check finds the first process and compares it with p. Its pid in the sandbox must be
 // insidePid, unless insidePid is 0. The error has all differences of the status, and the
 // first difference of each other kind. check returns the process's pid in the sandbox.
@@ -73,46 +49,19 @@ func (p posture) check(insidePid uint32) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	status, err := readStatus(strconv.Itoa(pid))
+	status, err := pseudofs.ReadStatus(strconv.Itoa(pid))
 	if err != nil {
 		return 0, err
 	}
 	if insidePid, err = pidInside(status, insidePid); err != nil {
 		return 0, err
 	}
-	all := differences(nil).and(p.checkStatus(status))
+	all := pseudofs.Differences(nil).And(p.checkStatus(status))
 	steps := []func(int) error{p.checkOOMScore, p.checkNamespaces, p.checkGroups, p.checkRlimits, p.checkDescriptors}
 	for _, step := range steps {
-		all = all.and(step(pid))
+		all = all.And(step(pid))
 	}
-	return insidePid, all.and(p.group.Verify(p.memory, p.processes+1)).orNil()
-}
-
-// differences is an error for one line of a log: the differences between two postures.
-type differences []error
-
-func (d differences) and(err error) differences {
-	if err == nil {
-		return d
-	}
-	return append(d, err)
-}
-
-func (d differences) orNil() error {
-	if len(d) == 0 {
-		return nil
-	}
-	return d
-}
-
-func (d differences) Unwrap() []error { return d }
-
-func (d differences) Error() string {
-	all := make([]string, len(d))
-	for i, err := range d {
-		all[i] = err.Error()
-	}
-	return strings.Join(all, "; ")
+	return insidePid, all.And(p.group.Verify(p.memory, p.processes+1)).OrNil()
 }
 
 // find looks for the process in the sandbox's cgroup, which must hold only it and init.
@@ -129,8 +78,8 @@ func (p posture) find() (int, error) {
 }
 
 // pidInside is the process's pid in the sandbox, which must be want unless that is 0.
-func pidInside(status procStatus, want uint32) (uint32, error) {
-	levels := strings.Fields(status.of("NSpid"))
+func pidInside(status pseudofs.Status, want uint32) (uint32, error) {
+	levels := strings.Fields(status.Of("NSpid"))
 	if len(levels) < 2 {
 		return 0, fmt.Errorf("NSpid: got %q, want a pid of the sandbox", levels)
 	}
@@ -144,51 +93,21 @@ func pidInside(status procStatus, want uint32) (uint32, error) {
 // checkStatus compares the lines of /proc/<pid>/status that show privileges. Four ids each are
 // real, effective, saved and file system ids; 16 zeros are an empty set of capabilities
 // (proc(5)).
-func (p posture) checkStatus(status procStatus) error {
+func (p posture) checkStatus(status pseudofs.Status) error {
 	id := strconv.Itoa(int(p.ids.script()))
 	four := strings.Join([]string{id, id, id, id}, "\t")
 	none := strings.Repeat("0", 16)
-	own, err := ownFilters()
+	own, err := pseudofs.OwnFilters()
 	if err != nil {
 		return err
 	}
 	filters := strconv.Itoa(own + p.filters)
-	return status.compare([]statusLine{
+	return status.Compare([][2]string{
 		{"Uid", four}, {"Gid", four}, {"Groups", ""},
 		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
 		{"NoNewPrivs", "1"}, {"Seccomp", "2"}, {"Seccomp_filters", filters}, {"Umask", "0077"}, {"TracerPid", "0"},
 	})
 }
-
-// A statusLine is a line that a status should have.
-type statusLine struct{ key, value string }
-
-// compare returns all differences.
-func (s procStatus) compare(want []statusLine) error {
-	var all differences
-	for _, w := range want {
-		got, known := s.value(w.key)
-		if !known && w.key == "Seccomp_filters" { // since Linux 5.9
-			continue
-		}
-		if got != w.value {
-			all = all.and(fmt.Errorf("%s: got %q, want %q", w.key, got, w.value))
-		}
-	}
-	return all.orNil()
-}
-
-// ownFilters is the number of seccomp filters that this process inherited, for example
-// from systemd. Every process of a sandbox inherits them. The daemon itself loads no
-// filter.
-var ownFilters = sync.OnceValues(func() (int, error) {
-	status, err := readStatus("self")
-	if err != nil {
-		return 0, err
-	}
-	n, _ := strconv.Atoi(status.of("Seccomp_filters"))
-	return n, nil
-})
 
 // checkOOMScore wants the highest score: if the machine runs out of memory, the kernel ends
 // scripts first (proc(5)).

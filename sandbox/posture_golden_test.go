@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // profiles are the kinds of sandboxes that have a golden file.
@@ -124,7 +125,7 @@ readlink ns/*; echo; cat cgroup oom_score_adj; for m in uid_map gid_map; do whil
 // statusLines prints the lines of /proc/pid/status about identity and rights.
 func statusLines(t *testing.T, out *strings.Builder, text string) {
 	t.Helper()
-	own, err := ownFilters()
+	own, err := pseudofs.OwnFilters()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,12 +176,12 @@ func hostIDLines(t *testing.T, out *strings.Builder, c *sandbox) {
 	whose := strings.NewReplacer(fmt.Sprint(c.ids.root), "init's", fmt.Sprint(c.ids.script()), "the script's")
 	lines := map[string]bool{}
 	for _, pid := range pids {
-		status, err := readStatus(fmt.Sprint(pid))
+		status, err := pseudofs.ReadStatus(fmt.Sprint(pid))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, key := range []string{"Uid", "Gid"} {
-			lines[fmt.Sprintf("outside, %s: %s", key, whose.Replace(strings.Join(strings.Fields(status.of(key)), " ")))] = true
+			lines[fmt.Sprintf("outside, %s: %s", key, whose.Replace(strings.Join(strings.Fields(status.Of(key)), " ")))] = true
 		}
 	}
 	for _, line := range slices.Sorted(maps.Keys(lines)) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // TestPostureRefuses gives each check an unconfined process: this one.
@@ -49,9 +51,9 @@ func TestPostureRefuses(t *testing.T) {
 	}
 }
 
-func mustReadStatus(t *testing.T, pid int) procStatus {
+func mustReadStatus(t *testing.T, pid int) pseudofs.Status {
 	t.Helper()
-	status, err := readStatus(strconv.Itoa(pid))
+	status, err := pseudofs.ReadStatus(strconv.Itoa(pid))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
+	"github.com/skillrun/skillrun/sandbox/internal/socket"
+	"github.com/skillrun/skillrun/sandbox/internal/zygote"
 )
 
 // A profile is the part of a Spec that the daemon must know before it prepares a sandbox.
@@ -28,7 +30,7 @@ func (s Spec) blank() Spec {
 }
 
 // prepare has the zygote make a sandbox for one program with s's profile.
-func (h *Host) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
+func (h *Host) prepare(m *zygote.Zygote, in *pyzygote.Zygote, s Spec) (*sandbox, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
 	c, err := h.build(ctx, cloner{m, in}, s)
@@ -41,13 +43,12 @@ func (h *Host) prepare(m *zygote, in *pythonZygote, s Spec) (*sandbox, error) {
 
 // waits reports whether a prepared sandbox can still take a program. A dying init closes
 // its socket first; its pidfd reports the end only after the sandbox's last process has
-// left the cgroups. A dying child of a Python zygote closes its barrier, which can happen
-// before the Python zygote reports the child's end.
+// left the cgroups.
 func (c *sandbox) waits() bool {
-	if c.forked != nil && (len(c.forked.ended) > 0 || !quiet(c.forked.barrier)) {
+	if c.forked != nil && !c.forked.Waits() {
 		return false
 	}
-	return !c.init.ended() && quiet(c.control.File)
+	return !c.init.ended() && socket.Quiet(c.control.File)
 }
 
 // discard destroys a prepared sandbox in which no program has run.

@@ -5,21 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/skillrun/skillrun/sandbox/internal/pid1"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
+	"github.com/skillrun/skillrun/sandbox/internal/zygote"
 )
 
-func zygoteOf(h *Host) *zygote {
+func zygoteOf(h *Host) *zygote.Zygote {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	return h.pool.zygote
@@ -30,15 +28,15 @@ func zygoteOf(h *Host) *zygote {
 func TestPrepareWithoutDescriptors(t *testing.T) {
 	h := openForkServer(t)
 	m := zygoteOf(h)
-	in, err := m.startPythonZygote(pythonSpec(nil, "-c", "").pythonKey())
+	in, err := h.startPythonZygote(m, pythonSpec(nil, "-c", "").pythonKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.close()
+	defer in.Close()
 	snapshot := newSnapshot(t, map[string]string{"a": "a"})
 	for _, kind := range []struct {
 		name string
-		in   *pythonZygote
+		in   *pyzygote.Zygote
 		spec Spec
 	}{
 		{"executed", nil, Spec{Program: command("/usr/bin/cat", "a"), Env: testEnv}},
@@ -101,7 +99,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 			}
 		})
 	}
-	in.close()
+	in.Close()
 	noLeftovers(t, h)
 }
 
@@ -112,7 +110,7 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 	if _, err := h.ids.take(); err != nil { // the zygote's own
 		t.Fatal(err)
 	}
-	var m *zygote
+	var m *zygote.Zygote
 	var err error
 	failed := 0
 	for more := 0; m == nil; more++ {
@@ -125,16 +123,16 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 			failed++
 		}
 	}
-	defer m.destroy()
+	defer m.Destroy()
 	k := pythonSpec([]string{"json"}, "-c", "").pythonKey()
 	for more := 0; ; more++ {
 		if more == 100 {
 			t.Fatal("100 descriptors are not enough")
 		}
-		var in *pythonZygote
-		withDescriptors(t, more, func() { in, err = m.startPythonZygote(k) })
+		var in *pyzygote.Zygote
+		withDescriptors(t, more, func() { in, err = h.startPythonZygote(m, k) })
 		if err == nil {
-			in.close()
+			in.Close()
 			break
 		}
 		failed++
@@ -144,122 +142,30 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// peers returns the two ends of a socket. The first is set up like the daemon's.
-func peers(t *testing.T, kind int) (*os.File, *os.File) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
-	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	return ours, theirs
-}
-
-// TestZygoteIsNotBelieved gives the daemon answers that no zygote gives.
-func TestZygoteIsNotBelieved(t *testing.T) {
-	answer := func(kind pid1.Packet, words ...uint32) []byte { return pid1.PacketHeader(kind, words...) }
-	for _, tt := range []struct {
-		name   string
-		answer []byte
-		fds    []int
-		want   string
-	}{
-		{"a number of another question", answer(pid1.PacketMade, 8, 0), nil, "malformed"},
-		{"another kind", answer(pid1.PacketMake, 7, 0), nil, "malformed"},
-		{"half an answer", answer(pid1.PacketMade, 7), nil, "malformed"},
-		{"two descriptors", answer(pid1.PacketMade, 7, 0), []int{0, 1}, "malformed"},
-		{"an error", answer(pid1.PacketMade, 7, uint32(unix.ENOSPC)), nil, "no space left"},
-		{"no descriptor", answer(pid1.PacketMade, 7, 0), nil, "answer has no pidfd"},
-		{"a descriptor that is none of a process", answer(pid1.PacketMade, 7, 0), []int{0}, "pidfd"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-			if err := sendPacket(theirs, tt.answer, tt.fds); err != nil {
-				t.Fatal(err)
-			}
-			m := &zygote{host: &Host{instance: &instance{ids: &idBlock{}}}, socket: ours}
-			_, err := m.make(Spec{}.withDefaults(), idPair{index: 7}, make([]int, 6), 2, true)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want it to say %q", err, tt.want)
-			}
-		})
-	}
-	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-	theirs.Close()
-	m := &zygote{socket: ours}
-	if _, err := m.ask(m.nothing(), 0, nil); err == nil {
-		t.Error("a zygote that is gone answered")
-	}
-	if _, err := pidOf(-1); err == nil || !strings.Contains(err.Error(), "answer has no pidfd") {
-		t.Errorf("no descriptor: got %v", err)
-	}
-}
-
-// TestZygoteIsLate: a zygote that answered too late can be asked again. The late answer is
-// dropped.
-func TestZygoteIsLate(t *testing.T) {
-	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-	m := &zygote{socket: ours, patience: time.Millisecond}
-	b := make([]byte, 64)
-	answer := func() {
-		if err := sendPacket(theirs, pid1.PacketHeader(pid1.PacketMade, 7, 0), []int{0}); err != nil {
-			t.Error(err)
-		}
-	}
-	for range 3 {
-		m.patience = time.Millisecond
-		if _, err := m.ask(m.nothing(), 7, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("got %v, want that it doesn't answer", err)
-		}
-		if _, err := m.ask(m.nothing(), 8, nil); err == nil || !strings.Contains(err.Error(), "last request") {
-			t.Fatalf("got %v, want that it still owes an answer", err)
-		}
-		if _, _, err := receivePacket(theirs, b); err != nil {
-			t.Fatal(err)
-		}
-		answer()
-		m.patience = time.Minute
-		go func() {
-			if _, _, err := receivePacket(theirs, b); err == nil {
-				answer()
-			}
-		}()
-		fd, err := m.ask(m.nothing(), 7, nil)
-		if err != nil {
-			t.Fatalf("got %v, want the answer", err)
-		}
-		unix.Close(fd)
-	}
-}
-
 // A zygote that was stopped for longer than the daemon waits makes sandboxes afterwards.
 func TestZygoteIsStopped(t *testing.T) {
 	h := openPrepared(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
 	prewarm(t, h, s, 1)
 	m := zygoteOf(h)
-	m.mu.Lock()
-	m.patience = time.Millisecond
-	m.mu.Unlock()
-	pid, err := m.init.Pid()
-	if err != nil {
+	if err := unix.Kill(m.PID(), unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	c, err := h.build(ctx, cloner{m, nil}, s.withDefaults())
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want that it doesn't answer", err)
 	}
+	c.discard()
 	for range 6 {
 		if got := run(t, h, s, ""); got.stdout != "fine\n" {
 			t.Errorf("got %+v", got)
 		}
 	}
-	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+	if err := unix.Kill(m.PID(), unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	m.mu.Lock()
-	m.patience = 0
-	m.mu.Unlock()
 	for range 3 {
 		if err := eventually(func() error {
 			c, err := h.prepare(m, nil, s.withDefaults())
@@ -272,89 +178,6 @@ func TestZygoteIsStopped(t *testing.T) {
 		}
 	}
 	noLeftovers(t, h)
-}
-
-func (m *zygote) nothing() []byte { return pid1.PacketHeader(pid1.PacketBegin) }
-
-// fakePythonZygote answers each packet with the next one of answers.
-func fakePythonZygote(t *testing.T, answers ...string) *pythonZygote {
-	t.Helper()
-	ours, theirs := peers(t, unix.SOCK_SEQPACKET)
-	in := &pythonZygote{socket: ours, gone: make(chan struct{}), answer: make(chan forkAnswer, 1), ended: map[int32]chan int{}}
-	go in.listen()
-	go func() {
-		b := make([]byte, maxForkPacket)
-		for _, a := range answers {
-			if _, fds, err := receivePacket(theirs, b); err != nil {
-				return
-			} else {
-				closeAll(fds)
-			}
-			for _, packet := range strings.Split(a, "\n") {
-				_ = sendPacket(theirs, []byte(packet), nil)
-			}
-		}
-	}()
-	t.Cleanup(in.close)
-	return in
-}
-
-// TestPythonZygoteIsNotBelieved is the same for a Python zygote.
-func TestPythonZygoteIsNotBelieved(t *testing.T) {
-	ask := map[string]any{"op": "init"}
-	if _, err := fakePythonZygote(t).request(ask, nil, time.Millisecond); err == nil || !strings.Contains(err.Error(), "doesn't answer") {
-		t.Errorf("silence: got %v", err)
-	}
-	for _, answer := range []string{"{", "[]", `{"op":1}`, "{\"op\":\"ready\"}\n{\"op\":\"ready\"}\n{\"op\":\"ready\"}"} {
-		in := fakePythonZygote(t, answer)
-		_, _ = in.request(ask, nil, time.Minute)
-		<-in.gone
-		if _, err := in.request(ask, nil, time.Minute); err == nil {
-			t.Errorf("%s: it is still asked", answer)
-		}
-	}
-	in := fakePythonZygote(t)
-	if _, err := in.request(map[string]any{"op": strings.Repeat("x", maxForkPacket)}, nil, time.Minute); err == nil || !strings.Contains(err.Error(), "at most") {
-		t.Errorf("a long request: got %v", err)
-	}
-	if _, err := in.request(map[string]any{"op": make(chan int)}, nil, time.Minute); err == nil {
-		t.Error("what is no JSON was sent")
-	}
-}
-
-// TestChildIsNotBelieved sends the daemon lies of a child on its start barrier.
-func TestChildIsNotBelieved(t *testing.T) {
-	s := pythonSpec(nil, "-c", "")
-	for _, tt := range []struct{ says, want string }{
-		{`{"op":"started"}` + "\n", ""},
-		{`{"op":"started","by":"exec"}` + "\n", ""},
-		{`{"op":"started","by":"exec"}` + "\n" + `{"op":"failed","stage":"exec","errno":2}` + "\n", "exec: no such file"},
-		{`{"op":"failed","stage":"directory","errno":2}` + "\n", "directory: no such file"},
-		{`{"op":"failed","stage":"configure","errno":0}` + "\n", "Python zygote: configure"},
-		{"", "Python zygote"},
-		{"no JSON\n", "Python zygote"},
-		{strings.Repeat("x", 2*maxBarrierLine), "Python zygote"},
-	} {
-		ours, theirs := peers(t, unix.SOCK_STREAM)
-		go func() {
-			_, _ = io.WriteString(theirs, tt.says)
-			_, _ = io.ReadFull(theirs, make([]byte, 16))
-			theirs.Close()
-		}()
-		err := newForked(ours).run(s)
-		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
-			t.Errorf("%q: got %v, want it to say %q", tt.says, err, tt.want)
-		}
-	}
-	ours, theirs := peers(t, unix.SOCK_STREAM)
-	theirs.Close()
-	if err := newForked(ours).run(s); err == nil {
-		t.Error("a child that is gone runs")
-	}
-	s.Env = append(s.Env, "X="+strings.Repeat("x", maxProgramBytes))
-	if err := newForked(ours).run(s); err == nil || !strings.Contains(err.Error(), "at most") {
-		t.Errorf("a long environment: got %v", err)
-	}
 }
 
 // TestPythonZygotesMakeRoom: if there are too many Python zygotes, the one with the oldest

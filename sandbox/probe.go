@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // A Boundary is a feature of this machine that sandboxes need, or a protection that was
@@ -115,7 +116,7 @@ func (h *Host) probe(ctx context.Context, p *preflight.Prober, of probed) ([]Bou
 
 // expected is the state that the probe should find in a sandbox with the Spec s.
 func (h *Host) expected(s Spec, of probed) (preflight.Expected, error) {
-	filters, err := ownFilters()
+	filters, err := pseudofs.OwnFilters()
 	return preflight.Expected{
 		FirstID: of.first, IDs: of.ids, Filters: filters + of.filters, Rlimits: wantRlimits(s),
 		Root: h.roots[""].Table, Points: slices.Concat(mount.HostPoints(), maskedPaths),

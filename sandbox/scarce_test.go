@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/socket/sockettest"
 )
 
 // withDescriptors runs f while this process can open only so many files more.
@@ -59,7 +61,7 @@ func withDescriptors(t *testing.T, more int, f func()) {
 func keptFiles(t *testing.T, want int) int {
 	t.Helper()
 	for range 10 {
-		if openFiles(t) <= want {
+		if sockettest.OpenFiles(t) <= want {
 			break
 		}
 		runtime.GC()
@@ -69,7 +71,7 @@ func keptFiles(t *testing.T, want int) int {
 		runtime.GC()
 		<-done
 	}
-	return openFiles(t)
+	return sockettest.OpenFiles(t)
 }
 
 // TestStartWithoutDescriptors starts sandboxes with one descriptor, two, and so on,
@@ -95,7 +97,7 @@ func testStartWithoutDescriptors(t *testing.T, h *Host) {
 		Mounts:    []Mount{{Source: snapshot, Target: "/skills/s", Owned: true}},
 	}
 	run(t, h, spec, "") // opens the files that are opened once
-	files := openFiles(t)
+	files := sockettest.OpenFiles(t)
 	refused, ran := map[string]int{}, 0
 	// Two that run show that the descriptors were enough and not the exact number.
 	for more := 0; ran < 2; more++ {
@@ -141,7 +143,7 @@ func testStartWithoutDescriptors(t *testing.T, h *Host) {
 // TestOpenWithoutDescriptors is the same for a Host.
 func TestOpenWithoutDescriptors(t *testing.T) {
 	openHost(t) // opens the files that are opened once
-	files := openFiles(t)
+	files := sockettest.OpenFiles(t)
 	config := testConfig(t)
 	var err error
 	if config.RunDir, err = os.MkdirTemp("/run", "skillrun-test-"); err != nil { // where every sandbox may pass

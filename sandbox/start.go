@@ -15,6 +15,7 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // startPatience bounds a start whose context has no deadline.
@@ -30,9 +31,9 @@ type sandbox struct {
 	staging   *mount.Staging
 	pipes     *pipes
 	control   *pid1.Control
-	init      *initProcess // nil: not made yet
-	first     uint32       // pid of the first process in the sandbox
-	forked    *forked      // the first process if a Python zygote forked it, else nil
+	init      *initProcess    // nil: not made yet
+	first     uint32          // pid of the first process in the sandbox
+	forked    *pyzygote.Child // the first process if a Python zygote forked it, else nil
 	oom       *cgroup.OOMNotifier
 	userns    *os.File      // the sandbox's user namespace
 	held      []*os.File    // namespaces that the daemon destroys, not init

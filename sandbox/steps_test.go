@@ -18,6 +18,7 @@ import (
 
 	"github.com/skillrun/skillrun/sandbox/internal/cgroup"
 	"github.com/skillrun/skillrun/sandbox/internal/mount"
+	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
 // TestStepsNameTheirObject makes single steps fail, as on a damaged or full machine. Each
@@ -244,7 +245,7 @@ func TestPostureOfNobody(t *testing.T) {
 	gone := cmd.Process.Pid
 	p := posture{initPid: os.Getpid(), rlimits: map[int]uint64{unix.RLIMIT_CORE: 0}}
 	for name, check := range map[string]func(int) error{
-		"status": func(pid int) error { _, err := readStatus(strconv.Itoa(pid)); return err }, "oom score": p.checkOOMScore, "namespaces": p.checkNamespaces,
+		"status": func(pid int) error { _, err := pseudofs.ReadStatus(strconv.Itoa(pid)); return err }, "oom score": p.checkOOMScore, "namespaces": p.checkNamespaces,
 		"groups": p.checkGroups, "rlimits": p.checkRlimits, "descriptors": p.checkDescriptors,
 		"flags": func(pid int) error { _, err := closesOnExec(pid, 0); return err },
 	} {

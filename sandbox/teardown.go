@@ -59,7 +59,7 @@ func (c *sandbox) destroyInit() error {
 	defer c.userns.Close() // nil: never opened
 	defer closeFiles(c.held)
 	if c.forked != nil {
-		c.forked.barrier.Close()
+		c.forked.Close()
 	}
 	if c.init == nil { // the maker failed before init ran; its cgroup may exist
 		return c.group.RemoveSoon(destroyPatience)

@@ -26,9 +26,6 @@ const (
 // notification. The kernel notifies before it kills a process.
 const oomPeriod = 10 * time.Millisecond
 
-// lastSignal is Linux's SIGRTMAX.
-const lastSignal = 64
-
 // A watch waits for a program's end, and for reasons to end the program. The Exit carries
 // the first reason. Only the goroutine of Process.supervise uses a watch, so it needs no lock;
 // another goroutine only reads init's last frame and sends it to frames.
@@ -235,14 +232,10 @@ func (p *Process) readEnd() endFrame {
 	return endOf(int(words[0]), words[1] != 0)
 }
 
-// endOf returns the endFrame of a wait status. A status of a live process, or with an
-// unknown signal, is a lie of init or of a Python zygote. The endFrame then has an error.
+// endOf returns the endFrame of a wait status that init or a Python zygote reported.
 func endOf(status int, byDeadline bool) endFrame {
-	s := syscall.WaitStatus(status)
-	if !s.Exited() && (!s.Signaled() || s.Signal() > lastSignal) {
-		return endFrame{err: fmt.Errorf("wait status %#x is not the end of a process", uint32(s))}
-	}
-	return endFrame{status: s, byDeadline: byDeadline}
+	s, err := pid1.EndStatus(status)
+	return endFrame{status: s, byDeadline: byDeadline, err: err}
 }
 
 // readForkedEnd waits for the end of a process that a Python zygote forked, and then for
@@ -257,7 +250,7 @@ func (p *Process) readForkedEnd() endFrame {
 	var status int
 	var known bool
 	select {
-	case status, known = <-c.forked.ended:
+	case status, known = <-c.forked.Ended():
 	case <-gone:
 		return endFrame{err: errors.New("init is gone")}
 	}

@@ -17,14 +17,7 @@ func zygotes(t *testing.T) (h *Host, zygote, python int) {
 	s := pythonSpec([]string{"json"}, "-c", "pass")
 	run(t, h, s, "") // asks for one
 	waitForReady(t, h, s)
-	zygote, err := zygoteOf(h).init.Pid()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if python, err = pidOf(int(slots(h)[s.pythonKey()].in.pidfd.Fd())); err != nil {
-		t.Fatal(err)
-	}
-	return h, zygote, python
+	return h, zygoteOf(h).PID(), slots(h)[s.pythonKey()].in.PID()
 }
 
 // TestGoldenZygotes compares the kernel's view of the zygotes, from outside, with
@@ -32,9 +25,6 @@ func zygotes(t *testing.T) (h *Host, zygote, python int) {
 // go test -run TestGoldenZygotes -update.
 func TestGoldenZygotes(t *testing.T) {
 	h, zygote, python := zygotes(t)
-	m := zygoteOf(h)
-	m.mu.Lock() // no more requests; the zygote has answered the last one soon
-	defer m.mu.Unlock()
 	for name, pid := range map[string]int{"zygote": zygote, "zygote-python": python} {
 		golden := filepath.Join("testdata", "posture", name+".golden")
 		if *update {

@@ -200,11 +200,7 @@ func TestPreparedNamespaces(t *testing.T) {
 			inits["slot "+c.ids.String()] = c.init.pid
 		}
 	}
-	zygote, err := h.pool.zygote.init.Pid()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inits["the zygote"], inits["this process"] = zygote, os.Getpid()
+	inits["the zygote"], inits["this process"] = zygoteOf(h).PID(), os.Getpid()
 	names := []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
 	if preflight.TimeNamespaces() {
 		names = append(names, "time")
@@ -233,18 +229,12 @@ func TestZygoteIsKilled(t *testing.T) {
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
 	prewarm(t, h, s, 3)
 	ran := []*held{hold(t, h, Spec{}), hold(t, h, Spec{})}
-	h.pool.mu.Lock()
-	first := h.pool.zygote
-	h.pool.mu.Unlock()
-	pid, err := first.init.Pid()
-	if err != nil {
+	first := zygoteOf(h)
+	if err := unix.Kill(first.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	<-first.gone  // all its sandboxes end, too
-	for range 3 { // at once, without waiting for another zygote
+	<-first.Gone() // all its sandboxes end, too
+	for range 3 {  // at once, without waiting for another zygote
 		if got := run(t, h, s, ""); got.stdout != "fine\n" {
 			t.Errorf("got %+v", got)
 		}

@@ -23,7 +23,7 @@ asked() {
 short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
 # Tests that prewarm sandboxes and start Python zygotes, whatever flags they have.
-prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestChild|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
+prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
 
 # Compares each script in a forked and in a started Python. Of the scripts in
 # sandbox/testdata/forkserver, these read the kernel's state of a process or its end.

@@ -39,7 +39,7 @@
 // # The protocols
 //
 // Control is the daemon's end of the socket to one init, which carries frames. The zygote's
-// socket carries packets; package sandbox sends them. C code defines the numbers of both
+// socket carries packets; package zygote sends them. C code defines the numbers of both
 // protocols: kinds, magic values, bounds and sizes (wire.h, packets.h, init_program.h). The Go
 // constants for these numbers take their values from the headers by cgo. Package seccomp repeats
 // two of them, MaxInstructions and InstructionSize; program.go compiles only if they are equal.
@@ -48,8 +48,8 @@
 // side, init_program.c on the other. The tests of package sandbox run every kind of plan in a
 // real init, TestMalformedProgram sends init malformed ones, and TestSeedsOfFuzzZygote requires
 // that packets and frames of the Go code reach the end of the C code. FuzzInit and FuzzZygote
-// run the C code with the messages of a lying daemon. The tests FuzzInitSays and FuzzZygoteSays
-// of package sandbox run the daemon's half with a lying init and a lying zygote.
+// run the C code with the messages of a lying daemon. FuzzInitSays of package sandbox and
+// FuzzZygoteSays of package zygote run the daemon's half with a lying init and a lying zygote.
 //
 // # Fault injection
 //

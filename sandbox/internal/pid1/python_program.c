@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A tmpfs (sandbox/zygote.go). */
+/* A tmpfs (sandbox/internal/zygote/container.go). */
 static const char copies[] = "/workspace";
 
 /* Opens the file that execvp(3) would execute. */

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/socket"
 )
 
 // FrameMagic begins every frame. It holds the version of the protocol.
@@ -67,6 +69,19 @@ func stage(n uint32) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
+// lastSignal is Linux's SIGRTMAX.
+const lastSignal = 64
+
+// EndStatus returns the wait status that init or a Python zygote reported. A status of a live
+// process, or with an unknown signal, is a lie, and EndStatus returns an error.
+func EndStatus(status int) (syscall.WaitStatus, error) {
+	s := syscall.WaitStatus(status)
+	if !s.Exited() && (!s.Signaled() || s.Signal() > lastSignal) {
+		return 0, fmt.Errorf("wait status %#x is not the end of a process", uint32(s))
+	}
+	return s, nil
+}
+
 // maxInitFrame bounds a frame of init in bytes. The daemon does not trust init.
 const maxInitFrame = 64
 
@@ -81,17 +96,11 @@ type Control struct {
 
 // NewControl returns the daemon's end and init's end.
 func NewControl() (*Control, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := socket.Pair(unix.SOCK_STREAM, "control")
 	if err != nil {
-		return nil, nil, fmt.Errorf("control socket: %w", err)
+		return nil, nil, err
 	}
-	// Non-blocking, so that the Go runtime polls it and Close ends a Read.
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-		return nil, nil, fmt.Errorf("control socket: %w", err)
-	}
-	return &Control{File: os.NewFile(uintptr(fds[0]), "control")}, os.NewFile(uintptr(fds[1]), "init control"), nil
+	return &Control{File: ours}, theirs, nil
 }
 
 // writePatience bounds a write to an init that doesn't read. A working init reads at once.

@@ -1,5 +1,5 @@
-// Package pyzygote holds the program of Python zygotes, the fork server, and what the daemon
-// must know before it starts one: the key of a zygote, its modules and its log.
+// Package pyzygote starts Python zygotes and has them fork scripts. It holds their program,
+// the fork server, and the daemon's side: a zygote's key, its start, its children and its log.
 //
 // # Theory of operation
 //
@@ -12,8 +12,12 @@
 // A Python zygote can enter every waiting sandbox. So no byte of a request reaches it: a
 // Key holds only numbers, and both sides check the list of modules.
 //
-// Package sandbox has the client of the fork server (python_zygote.go), because the client
-// needs the zygote's packets, the namespaces of a sandbox and the posture. It also has the
-// pool of Python zygotes (pool_zygotes.go), which shares its lock with the pool of
-// sandboxes.
+// A Key describes a zygote, and Start starts it. Zygote.Fork forks a Child, and Child.Run sends
+// it a Command. The zygote's packets and the child's lines are JSON. The daemon believes
+// neither: an answer that no request expects ends the zygote. Package sandbox opens the
+// namespaces that a child enters, and reads the postures of zygotes and children.
+//
+// Package sandbox also has the pool of Python zygotes (pool_zygotes.go), because that pool and
+// the pool of sandboxes share a lock: a zygote's end removes the sandboxes in which its children
+// wait, and a zygote with running children stays.
 package pyzygote
