@@ -11,14 +11,6 @@ import io
 import sys
 
 
-class Output(io.BufferedWriter):
-    def write(self, data):
-        count = super().write(data)
-        if type(data) is not bytes or b"\n" in data:
-            super().flush()
-        return count
-
-
 class Input(io.FileIO):
     """Standard input. A read passes on the prompt in front of it."""
 
@@ -39,14 +31,13 @@ def pass_on_prompt():
 
 
 def use():
-    """Replaces the standard streams of a child, if they are unbuffered."""
+    """Changes the standard streams of a child, if they are unbuffered. The text layer keeps the
+    pieces of a line; what is written to sys.stdout.buffer is still passed on at once."""
     if not sys.stdout.write_through:
         return
-    raws = Input(0, "rb", closefd=False), io.FileIO(1, "wb", closefd=False), io.FileIO(2, "wb", closefd=False)
-    for raw, name in zip(raws, ("stdin", "stdout", "stderr")):
-        raw.name = "<%s>" % name
-        old, writes = getattr(sys, name), raw.writable()
-        stream = io.TextIOWrapper(Output(raw) if writes else io.BufferedReader(raw), old.encoding, old.errors, "\n", writes)
-        stream.mode = old.mode
-        setattr(sys, name, stream)
-        setattr(sys, "__%s__" % name, stream)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, write_through=False)
+    raw, old = Input(0, "rb", closefd=False), sys.stdin
+    raw.name = "<stdin>"
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(raw), old.encoding, old.errors, "\n")
+    sys.stdin.mode = "r"
