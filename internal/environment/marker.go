@@ -15,7 +15,8 @@ import (
 )
 
 // A platform is what environment markers ask about (PEP 508).
-// The names and values are those of the table "Environment Markers" in PEP 508.
+// The names and values are those of the table "Environment Markers" in PEP 508. No Go module
+// evaluates markers, so this file does; go-pep440-version compares the versions in them.
 type platform map[string]string
 
 // newPlatform describes CPython of a full version on this kind of machine.
