@@ -68,7 +68,7 @@ var badParents = []struct {
 	make func(*testing.T) string // returns the value for cgroup_parent
 	want string                  // part of the daemon's error
 }{
-	{"that is not there", func(*testing.T) string { return "/hostile-none" }, "cgroups is missing"},
+	{"that is not there", func(*testing.T) string { return "/hostile-none" }, "cgroup_parent: stat "},
 	{"that gets no controllers", func(t *testing.T) string {
 		return newGroup(t, newGroup(t, "", nil), nil)
 	}, "has no controller memory"},
