@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The functions in this file tell, before New, what New or Probe would refuse about a path
+// The functions in this file tell, before Open, what Open or Probe would refuse about a path
 // of Config. They change nothing on the machine.
 
 // CheckRunDir returns an error if the processes of sandboxes could not reach Config.RunDir.
 // They do so as users who own nothing, so each directory above it needs the search permission
-// for others. Directories that don't exist pass: New creates them with that permission.
+// for others. Directories that don't exist pass: Open creates them with that permission.
 func CheckRunDir(path string) error {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)

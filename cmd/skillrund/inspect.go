@@ -21,7 +21,6 @@ import (
 // nothing. It does not check whether another daemon runs, and it does not probe the boundaries
 // of sandboxes, as --doctor does. bundle is the path of skillrun-python.
 func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
-	// A folder that appears later is found by the watch.
 	for i, dir := range c.Skills {
 		// The default folder may be missing, because a package may not have installed it.
 		// That holds for a file that names it, too: the shipped file does.
@@ -66,7 +65,10 @@ func (c *config) inspectSandbox(bad badFunc) {
 			bad(own.key, "%v", err)
 		}
 	}
-	if err := sandbox.CheckCgroupParent(c.CgroupParent); c.CgroupParent != "" && err != nil {
+	if c.CgroupParent == "" {
+		return
+	}
+	if err := sandbox.CheckCgroupParent(c.CgroupParent); err != nil {
 		bad("cgroup_parent", "%v; write the name of a cgroup that exists and has no processes", err)
 	}
 }

@@ -132,15 +132,22 @@ func addTrickySkills(t *testing.T, dir string) {
 	}
 }
 
-// The official TypeScript client's skills module lists, gets, reads and verifies every file, in a
-// version of the protocol with sessions and in one without.
-func TestMCPSkillsOfficialClient(t *testing.T) {
-	t.Parallel()
+// startWithMCPSkills starts a daemon with all skills of these tests. It skips the test if there
+// is no node for the clients.
+func startWithMCPSkills(t *testing.T) *running {
+	t.Helper()
 	nodeProgram(t)
 	dir := newDir(t)
 	writeMCPSkills(t, dir)
 	addTrickySkills(t, dir)
-	d := startDaemonIn(t, dir, "")
+	return startDaemonIn(t, dir, "")
+}
+
+// The official TypeScript client's skills module lists, gets, reads and verifies every file, in a
+// version of the protocol with sessions and in one without.
+func TestMCPSkillsOfficialClient(t *testing.T) {
+	t.Parallel()
+	d := startWithMCPSkills(t)
 	for _, era := range []string{"legacy", "2026-07-28"} {
 		t.Run(era, func(t *testing.T) {
 			r := checkSkills(t, era, binary(t, "skillrun"), "mcp", "--address", "unix://"+d.dir+"/s.sock")
@@ -166,11 +173,7 @@ func TestMCPSkillsOfficialClient(t *testing.T) {
 // The Inspector's command line finds nothing that breaks the extension.
 func TestMCPSkillsInspector(t *testing.T) {
 	t.Parallel()
-	nodeProgram(t)
-	dir := newDir(t)
-	writeMCPSkills(t, dir)
-	addTrickySkills(t, dir)
-	d := startDaemonIn(t, dir, "")
+	d := startWithMCPSkills(t)
 	inspect := func(args ...string) []byte {
 		t.Helper()
 		return output(t, nodeCommand(t, slices.Concat([]string{"node_modules/.bin/mcp-inspector", "--cli"},

@@ -66,7 +66,7 @@ type Config struct {
 	// MaxMessageBytes bounds one message of a caller. Zero: DefaultMaxMessageBytes.
 	MaxMessageBytes int
 	// Budget bounds the messages that are in memory at the same time. Nil: one of
-	// DefaultRequestBytes. It must have room for a message of MaxMessageBytes.
+	// DefaultRequestBytes, or of one message if that is more. It must have room for a message of MaxMessageBytes.
 	Budget *budget.Budget
 	// KeepaliveInterval is how long a stream of events may be silent. Zero:
 	// DefaultKeepaliveInterval.
@@ -107,7 +107,7 @@ func New(c Config) (*Server, error) {
 	}
 	if c.Budget == nil {
 		var err error
-		if c.Budget, err = budget.New(DefaultRequestBytes, int64(c.MaxMessageBytes)); err != nil {
+		if c.Budget, err = budget.New(max(DefaultRequestBytes, int64(c.MaxMessageBytes)), int64(c.MaxMessageBytes)); err != nil {
 			return nil, err
 		}
 	}
