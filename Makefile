@@ -83,8 +83,12 @@ test: packages-test tools build mcp-clients ## Runs every test, as root
 	@mkdir -p .cache
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
 		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) $(LONGEST) ./...
+	@echo "==> test of the probe, with sandboxes that lack a layer"
+	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
+		$(TEST_FLAGS) -tags skillrun_faults -coverprofile=.cache/cover-faults.out -coverpkg=./sandbox/internal/preflight -run '^TestProbeNamesWhatIsWeak$$' ./sandbox
+	@cat .cache/test-faults.json >>.cache/test.json
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
-	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out
+	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-faults.out
 	@echo "==> promises: every one has its test, and the test ran"
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
 
@@ -109,6 +113,7 @@ test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandb
 		CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o .cache/cgroup2/$${package##*/}.test ./$$package/; \
 	done
 	@mkdir -p .cache/cgroup2/faulty && CGO_ENABLED=1 go build -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/ ./cmd/skillrund
+	@CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/sandbox.test ./sandbox/
 	@CGROUP2_RUN='$(RUN)' CGROUP2_FLAGS='$(FLAGS)' bash .ci/cgroup2/run.sh
 
 # A wrong access to memory aborts, and undefined behaviour becomes an illegal instruction.

@@ -92,7 +92,7 @@ func (c *sandbox) limit(l Limits) (changed bool, err error) {
 		return true, &SetupError{Step: "cgroup", Err: err}
 	}
 	c.limited = l
-	return true, c.faults.injectLimits(c)
+	return true, faultyLimits(c)
 }
 
 // assign sends a waiting sandbox its program. It returns when the exec of the first command

@@ -32,7 +32,7 @@ func (s Spec) preparable() bool { return s.Network == NetworkNone }
 // the cgroup. The limits come first, so that no process of the sandbox ever runs without them.
 func (z cloner) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	h := c.host
-	c.faults = h.faults.of(true, c.spec.ID)
+	c.faults = faultsOf(h, true, c.spec.ID)
 	c.group = h.cgroups.Slim(h.groupName(), "_"+c.ids.String())
 	if err := c.group.Create(); err != nil {
 		return step("cgroup", err)
@@ -115,7 +115,7 @@ func (h *Host) zygoteConfig(g cgroup.Group) *configs.Config {
 	c.Rlimits = []configs.Rlimit{{Type: unix.RLIMIT_CORE, Hard: preflight.DumpLimit(), Soft: preflight.DumpLimit()}}
 	c.Cgroups = &cgroups.Cgroup{Path: g.Path, Resources: &cgroups.Resources{Devices: cgroup.DeviceRules()}}
 	zygote.Configure(c)
-	h.faults.of(true, "").ask(c)
+	faultyConfig(faultsOf(h, true, ""), c)
 	return c
 }
 

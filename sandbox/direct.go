@@ -16,7 +16,7 @@ type direct struct{ host *Host }
 // start has libcontainer build the container and execute init (pid1/init.c) in it.
 func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 	h := d.host
-	c.faults = h.faults.of(false, c.spec.ID)
+	c.faults = faultsOf(h, false, c.spec.ID)
 	name := "_" + c.ids.String()                   // unique until the ids are released
 	c.group = h.cgroups.Group(h.groupName(), name) // libcontainer makes the cgroup
 	trees, err := c.rootTrees()
@@ -28,7 +28,7 @@ func (d direct) start(ctx context.Context, c *sandbox, theirs *os.File) error {
 		return step("root", err)
 	}
 	config := c.containerConfig()
-	c.faults.ask(config)
+	faultyConfig(c.faults, config)
 	container, err := libcontainer.Create(h.containers(), name, config)
 	if err != nil {
 		return step("container", err)

@@ -153,11 +153,11 @@ const (
 	manyProcesses = 6000
 )
 
-// injectFaults takes the layer off that the environment names.
-func (h *Host) injectFaults() error {
+// injectFaults returns the faults for the layer that the environment names.
+func injectFaults(h *Host) (f faults, err error) {
 	layer, kept := strings.CutSuffix(os.Getenv(faultsVar), readBack)
 	if layer == "" {
-		return nil
+		return f, nil
 	}
 	if name, ok := strings.CutPrefix(layer, faultZygote); ok {
 		return h.injectZygoteFaults(zygoteFaults, name, kept, false)
@@ -167,14 +167,14 @@ func (h *Host) injectFaults() error {
 	}
 	all, err := named(faultsByName, layer)
 	if err != nil {
-		return err
+		return f, err
 	}
 	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes lack a layer", "layer", layer)
 	list, err := h.faultList(all)
 	if err != nil {
-		return err
+		return f, err
 	}
-	h.faults = &faults{config: func(c *configs.Config) {
+	f = faults{maker: faultyDirect, config: func(c *configs.Config) {
 		if list != nil {
 			c.Mounts = append(c.Mounts, list)
 		}
@@ -185,9 +185,9 @@ func (h *Host) injectFaults() error {
 		}
 	}}
 	if kept {
-		h.faults.spared = "probe-"
+		f.spared = "probe-"
 	} else {
-		h.faults.limits = func(c *sandbox) (err error) {
+		f.limits = func(c *sandbox) (err error) {
 			for _, w := range all {
 				if w.limits != nil {
 					err = errors.Join(err, w.limits(c))
@@ -196,7 +196,7 @@ func (h *Host) injectFaults() error {
 			return err
 		}
 	}
-	h.faults.trees = func(c *sandbox, l *mount.List) (err error) {
+	f.trees = func(c *sandbox, l *mount.List) (err error) {
 		for _, w := range all {
 			if w.trees != nil {
 				err = errors.Join(err, w.trees(c, l))
@@ -205,13 +205,13 @@ func (h *Host) injectFaults() error {
 		return err
 	}
 	for _, w := range all {
-		h.faults.unread = h.faults.unread || w.unread
-		h.faults.unmetered = h.faults.unmetered || w.unmetered
+		f.unread = f.unread || w.unread
+		f.unmetered = f.unmetered || w.unmetered
 		if w.filters != nil {
 			h.filters = w.filters(h.filters)
 		}
 	}
-	return nil
+	return f, nil
 }
 
 // named returns the layers that one string names.

@@ -154,23 +154,23 @@ func moreCapabilities(c *configs.Config) {
 //go:embed fault.py
 var faultForkedText string
 
-// injectZygoteFaults takes the layer off the zygote's sandboxes. If kept is true, the daemon
+// injectZygoteFaults returns the faults for a layer of the zygote's sandboxes. If kept is true, the daemon
 // still enforces their posture.
-func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept, ready bool) error {
+func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept, ready bool) (f faults, err error) {
 	weak, err := named(all, layer)
 	if err != nil {
-		return err
+		return f, err
 	}
 	h.log().Warn("THIS BUILD IS FOR TESTS: its sandboxes lack a layer", "layer", layer, "of_forked_processes_only", ready)
 	var off, zygotes []string
-	h.faults = &faults{prepared: true, config: func(c *configs.Config) {
+	f = faults{maker: faultyCloner, config: func(c *configs.Config) {
 		for _, w := range weak {
 			if w.zygote != nil {
 				w.zygote(c)
 			}
 		}
 	}}
-	h.faults.trees = func(c *sandbox, l *mount.List) (err error) {
+	f.trees = func(c *sandbox, l *mount.List) (err error) {
 		for _, w := range weak {
 			if w.trees != nil {
 				err = errors.Join(err, w.trees(c, l))
@@ -179,7 +179,7 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 		return err
 	}
 	if !kept {
-		h.faults.limits = func(c *sandbox) (err error) {
+		f.limits = func(c *sandbox) (err error) {
 			for _, w := range weak {
 				if w.limits != nil {
 					err = errors.Join(err, w.limits(c))
@@ -189,8 +189,8 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 		}
 	}
 	for _, w := range weak {
-		h.faults.unread = h.faults.unread || w.unread
-		h.faults.unmetered = h.faults.unmetered || w.unmetered
+		f.unread = f.unread || w.unread
+		f.unmetered = f.unmetered || w.unmetered
 		if w.off != "" {
 			off = append(off, w.off)
 		}
@@ -202,7 +202,7 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 		}
 		if w.host != nil {
 			if err := w.host(h); err != nil {
-				return err
+				return f, err
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 	} else if len(off) > 0 {
 		const name, end = "sitecustomize.py", "\n\nmain()\n"
 		if strings.Count(files[name], end) != 1 {
-			return fmt.Errorf("%s has not one line %q", name, strings.TrimSpace(end))
+			return f, fmt.Errorf("%s has not one line %q", name, strings.TrimSpace(end))
 		}
 		names := fmt.Sprintf("\n\nOFF = %q.split('\\n')\n\n", strings.Join(off, "\n"))
 		files[name] = strings.Replace(files[name], end, names+faultForkedText+end, 1)
@@ -220,7 +220,7 @@ func (h *Host) injectZygoteFaults(all map[string]zygoteFault, layer string, kept
 	if len(zygotes) > 0 {
 		files["off"] = strings.Join(zygotes, "\n") + "\n"
 	}
-	return putOver(h.rootfs()+pyzygote.Dir, files)
+	return f, putOver(h.rootfs()+pyzygote.Dir, files)
 }
 
 // putOver mounts a directory with these files over dir, which is read-only.

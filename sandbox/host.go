@@ -9,10 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
-	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/sirupsen/logrus"
 	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
@@ -98,7 +96,7 @@ type Host struct {
 	filters seccomp.Filters
 	found   []Boundary             // the machine's boundaries, as Open found them
 	bound   bool                   // this Host mounted RunDir on itself
-	faults  *faults                // nil except in tests
+	faults  faults                 // empty, except in a build for tests (fault_inject.go)
 	pool    *pool                  // nil: no zygote, libcontainer makes every sandbox
 	roots   map[string]*mount.Root // by name; "" is the host's
 	// pythonLog takes the lines of all Python zygotes.
@@ -157,10 +155,10 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if err := h.makeRoots(); err != nil {
 		return err
 	}
-	if err := h.injectFaults(); err != nil {
+	if h.faults, err = injectFaults(h); err != nil {
 		return err
 	}
-	if !h.config.Zygote && h.config.Prepared == 0 || h.faults.onlyMade() {
+	if !h.config.Zygote && h.config.Prepared == 0 || onlyDirect(h) {
 		return nil
 	}
 	// The first pair of ids is the zygote's: its user namespace begins with it.
@@ -205,76 +203,6 @@ func makeDirs(c Config) (bound bool, err error) {
 		return false, fmt.Errorf("run directory: %w", err)
 	}
 	return mount.Private(c.RunDir)
-}
-
-// faults take layers of protection off the sandboxes of a Host. Tests use them to show
-// that Probe and the hostile suite notice. A nil *faults takes nothing off.
-type faults struct {
-	// prepared: the faults apply only to sandboxes that the zygote makes. Otherwise they
-	// apply to sandboxes that libcontainer makes, and the zygote makes none.
-	prepared bool
-	spared   string                // sandboxes of programs whose IDs begin so are whole; "": none is
-	config   func(*configs.Config) // changes libcontainer's configuration of a sandbox, or of the zygote; may be nil
-	// limits runs after all limits are set. If it is not nil, a posture that differs is
-	// only logged, because it would be noticed before any attack. If it is nil, the
-	// sandbox is refused.
-	limits func(*sandbox) error
-	unread bool // no posture is read back; a benchmark measures the cost of reading it
-	// trees changes the mounts of a root before they are attached; may be nil.
-	trees func(*sandbox, *mount.List) error
-	// unmetered: the daemon does not measure the sockets of a sandbox.
-	unmetered bool
-}
-
-// of returns the faults of one sandbox, or nil. zygote: the zygote makes it.
-func (f *faults) of(zygote bool, id string) *faults {
-	if f == nil || f.prepared != zygote || f.spared != "" && strings.HasPrefix(id, f.spared) {
-		return nil
-	}
-	return f
-}
-
-// change injects the faults of the root's mounts.
-func (f *faults) change(c *sandbox, l *mount.List) error {
-	if f == nil || f.trees == nil {
-		return nil
-	}
-	return f.trees(c, l)
-}
-
-// ask injects the faults of libcontainer's configuration.
-func (f *faults) ask(c *configs.Config) {
-	if f != nil && f.config != nil {
-		f.config(c)
-	}
-}
-
-// injectLimits injects the faults of the limits that are set.
-func (f *faults) injectLimits(c *sandbox) error {
-	if f == nil || f.limits == nil {
-		return nil
-	}
-	return f.limits(c)
-}
-
-// unmeters says that the daemon does not measure the sockets of a sandbox.
-func (f *faults) unmeters() bool { return f != nil && f.unmetered }
-
-// onlyMade says that the faults are for libcontainer's sandboxes: the zygote makes none.
-func (f *faults) onlyMade() bool { return f != nil && !f.prepared }
-
-// enforce calls read, which reads a posture back, and returns its error. Under fault
-// injection the error may be only logged.
-func (h *Host) enforce(read func() error) error {
-	if h.faults != nil && h.faults.unread {
-		return nil
-	}
-	err := read()
-	if err == nil || h.faults == nil || h.faults.limits == nil {
-		return err
-	}
-	h.log().Warn("a posture differs, and fault injection ignores it", "error", err)
-	return nil
 }
 
 // sandboxes is the directory of the sandboxes' mount points. It is a tmpfs: to make and

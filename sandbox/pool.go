@@ -124,7 +124,7 @@ func (p *pool) wait(ctx context.Context) bool {
 // take returns a sandbox for s: a prepared one, or one that the zygote makes now. It
 // returns nil if no zygote runs, or if the zygote can't make this sandbox.
 func (p *pool) take(s Spec) *sandbox {
-	if p == nil || p.host.faults.onlyMade() || !s.preparable() {
+	if p == nil || onlyDirect(p.host) || !s.preparable() {
 		return nil
 	}
 	key := s.profile()

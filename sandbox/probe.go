@@ -58,7 +58,7 @@ func (h *Host) Probe(ctx context.Context) ([]Boundary, error) {
 	var clonedErr error
 	var tried sync.WaitGroup
 	tried.Go(func() {
-		if !h.faults.onlyMade() && h.pool.wait(ctx) {
+		if !onlyDirect(h) && h.pool.wait(ctx) {
 			cloned, clonedErr = h.probe(ctx, p, h.probedClone())
 		}
 	})

@@ -102,7 +102,7 @@ func (h *Host) knowsRoot(name string) error {
 func (c *sandbox) rootTrees() (*mount.List, error) {
 	l, err := c.staging.RootTrees(c.host.roots[c.spec.Root])
 	if err == nil {
-		err = c.faults.change(c, l)
+		err = faultyMounts(c, l)
 	}
 	return l, err
 }

@@ -40,7 +40,7 @@ type sandbox struct {
 	limited   Limits        // limits that the cgroup has
 	before    cgroup.Usage  // of init, before the program starts
 	refill    *time.Timer   // from pool.refill; nil: not taken from the pool
-	faults    *faults       // injected into its maker's sandboxes; nil except in tests
+	faults    faults        // empty, except in a build for tests (fault_inject.go)
 	destroyed chan struct{} // closed when teardown has ended, with or without an error
 }
 

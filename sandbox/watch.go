@@ -60,7 +60,7 @@ func newWatch(p *Process) *watch {
 		w.cpu.Reset(minCPUPeriod)
 	}
 	w.sockets = stoppedTimer()
-	if p.sandbox.spec.Network == NetworkNone && !p.sandbox.faults.unmeters() {
+	if p.sandbox.spec.Network == NetworkNone && !unmetered(p.sandbox) {
 		w.meter = newSocketMeter(p.sandbox.init.pid)
 		w.sockets.Reset(socketPeriod)
 	}

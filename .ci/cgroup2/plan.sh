@@ -12,6 +12,9 @@
 asked() {
 	# shellcheck disable=SC2086 # several flags
 	sandbox_tests '!sandbox' -test.run "$run" $flags
+	if [[ $run == *TestProbeNamesWhatIsWeak* ]]; then
+		faulty_tests '!sandbox with faults' -test.run "$run"
+	fi
 	for room in cgroup mount preflight; do
 		room_tests $room "!$room" -test.run "$run"
 	done
@@ -81,6 +84,7 @@ second_lane() {
 	sandbox_tests '!sandbox' -test.run "$short"
 	daemon_tests '!catalogue, faults without cgroups' -test.run "$other_faults"
 	sandbox_tests 'boundaries' -test.run '^TestProbe'
+	faulty_tests 'missing boundaries' -test.run '^TestProbeNamesWhatIsWeak$'
 	sandbox_tests 'sandbox, for every maker' -test.run "$makers"
 }
 

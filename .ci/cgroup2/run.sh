@@ -6,8 +6,8 @@
 #
 # Expects bin/skillrund and bin/skillrun, and in .cache/cgroup2 sandbox.test, cgroup.test,
 # mount.test, preflight.test and skillrund.test (the tests of packages sandbox,
-# sandbox/internal/{cgroup,mount,preflight} and cmd/skillrund) and faulty/skillrund (the daemon of
-# the mutations), all static:
+# sandbox/internal/{cgroup,mount,preflight} and cmd/skillrund), faulty/skillrund (the daemon of
+# the mutations) and faulty/sandbox.test (the same tests, with the tag skillrun_faults), all static:
 # `make test-cgroup2` builds them. Needs root, because the image's files belong to
 # root.
 #

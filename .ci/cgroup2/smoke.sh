@@ -135,8 +135,10 @@ result() {
 }
 
 # sandbox_tests NAME ARG..., daemon_tests NAME ARG...: tests of packages sandbox and
-# cmd/skillrund. room_tests PACKAGE NAME ARG...: tests of a package of sandbox/internal.
+# cmd/skillrund. faulty_tests NAME ARG...: package sandbox, built with the tag skillrun_faults.
+# room_tests PACKAGE NAME ARG...: tests of a package of sandbox/internal.
 sandbox_tests() { tests "$1" src/sandbox "$PWD/sandbox.test" -test.v "${@:2}"; }
+faulty_tests() { tests "$1" src/sandbox "$PWD/faulty/sandbox.test" -test.v "${@:2}"; }
 room_tests() { tests "$2" "src/sandbox/internal/$1" "$PWD/$1.test" -test.v "${@:3}"; }
 daemon_tests() { tests "$1" src/cmd/skillrund "$PWD/skillrund.test" -test.v "${@:2}"; }
 

@@ -139,10 +139,10 @@ func launchFaulty(t testing.TB, program, layer, extra string) *running {
 	return d
 }
 
-// wantNoSwitch checks that the shipped daemon has no fault injection: its binary contains
-// neither the tag nor the variable, and with the variable set its sandboxes have all layers.
+// wantNoSwitch checks that the shipped daemon has no fault injection: its binary contains neither
+// the tag nor the variable nor a function of the injection, and with the variable set its sandboxes have all layers.
 func wantNoSwitch(t *testing.T, program string) {
-	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer")}
+	words := [][]byte{[]byte(faultVar), []byte("its sandboxes lack a layer"), []byte("sandbox.injectFaults"), []byte("sandbox.faultyLimits"), []byte("fault_zygote.go")}
 	for _, tt := range []struct {
 		path string
 		want bool
