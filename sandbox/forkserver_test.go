@@ -182,13 +182,42 @@ func changed(t testing.TB, changes ...change) map[string]string {
 // files.
 func startForkServerIn(t testing.TB, env []string, python string, imports []string, changes ...change) *forkServer {
 	t.Helper()
+	m := launchForkServer(t, env, python, imports, changes...)
+	t.Cleanup(m.close)
+	m.init(imports)
+	m.ready = m.receive()
+	if m.ready.Op != "ready" {
+		t.Fatalf("zygote: got %+v", m.ready)
+	}
+	return m
+}
+
+// init sends the first request.
+func (m *forkServer) init(imports []string) {
+	m.t.Helper()
+	filter := forkServerFilter(m.t)
+	path := filepath.Join(m.t.TempDir(), "filter")
+	if err := os.WriteFile(path, filter, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer file.Close()
+	m.send(map[string]any{"op": "init", "imports": append([]string{}, imports...), "filter_bytes": len(filter), "fast_exit": true}, int(file.Fd()))
+}
+
+// launchForkServer starts a fork server with more modules in its list. It sends no request.
+func launchForkServer(t testing.TB, env []string, python string, modules []string, changes ...change) *forkServer {
+	t.Helper()
 	plainly, err := os.ReadFile("testdata/plainly.py")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const list, end = "\nMODULES = \"\"\"", "\n\nmain()\n"
 	files := changed(t, append(changes,
-		change{"forkserver/zygote.py", list, list + strings.Join(imports, " ") + " "}, // the list of these tests is longer
+		change{"forkserver/zygote.py", list, list + strings.Join(modules, " ") + " "}, // the list of these tests is longer
 		change{"sitecustomize.py", end, "\n\n" + string(plainly) + end})...)
 	dir := t.TempDir()
 	fill(t, dir, files)
@@ -206,23 +235,6 @@ func startForkServerIn(t testing.TB, env []string, python string, imports []stri
 		t.Fatal(err)
 	}
 	theirs.Close()
-	t.Cleanup(m.close)
-
-	filter := forkServerFilter(t)
-	path := filepath.Join(t.TempDir(), "filter")
-	if err := os.WriteFile(path, filter, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	m.send(map[string]any{"op": "init", "imports": append([]string{}, imports...), "filter_bytes": len(filter), "fast_exit": true}, int(file.Fd()))
-	m.ready = m.receive()
-	if m.ready.Op != "ready" {
-		t.Fatalf("zygote: got %+v", m.ready)
-	}
 	return m
 }
 
@@ -771,7 +783,7 @@ func TestForkServerSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	fd := int(null.Fd())
+	fd, kinds := int(null.Fd()), kindsOfSpaces()
 	for _, r := range []struct {
 		request any
 		fds     []int
@@ -780,14 +792,13 @@ func TestForkServerSurvives(t *testing.T) {
 		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": 0}, nil, "request"},
 		{map[string]any{"op": "fork", "sandbox": 7, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
 		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": []int{unix.CLONE_NEWUSER}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
-		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": []int{unix.CLONE_NEWPID}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "pid namespace"},
-		{"text", []int{fd}, ""},
-		{map[string]any{"op": "other"}, []int{fd}, ""},
+		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": []int{unix.CLONE_NEWPID}, "rlimits": []int{}}, []int{fd, fd, fd, fd, fd}, "request"},
+		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": kinds, "rlimits": []int{}}, slices.Repeat([]int{fd}, 4+len(kinds)), "pid namespace"},
+		{map[string]any{"op": "fork", "sandbox": 7, "namespaces": kinds, "rlimits": []int{}}, slices.Repeat([]int{fd}, 3+len(kinds)), "request"},
+		{map[string]any{"op": "init", "sandbox": 7, "imports": []string{"json"}, "filter_bytes": 8, "fast_exit": true}, []int{fd}, "request"},
+		{map[string]any{"op": "other", "sandbox": 7}, []int{fd}, "request"},
 	} {
 		m.send(r.request, r.fds...)
-		if r.stage == "" {
-			continue // the request has no answer
-		}
 		if got := m.receive(); got.Op != "failed" || got.Fork != 7 || got.Stage != r.stage {
 			t.Errorf("%v: got %+v, want it to fail at %q", r.request, got, r.stage)
 		}
@@ -824,6 +835,22 @@ func TestForkServerSurvives(t *testing.T) {
 	after, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
 	if err != nil || len(after) != len(before) {
 		t.Errorf("descriptors of the zygote: got %d (%v), want %d", len(after), err, len(before))
+	}
+}
+
+// A zygote ends at an invalid first request. It imports no module outside of its list.
+func TestForkServerBeginsOnce(t *testing.T) {
+	for _, name := range []string{"this", "json.tool", "antigravity", "os; print(1)"} {
+		m := launchForkServer(t, forkServerEnv(), forkServerPython(), nil)
+		m.init([]string{name})
+		b := make([]byte, 1<<16)
+		if n, err := unix.Read(m.control, b); n > 0 {
+			t.Errorf("%s: it answers %q, %v", name, b[:n], err)
+		}
+		unix.Close(m.control)
+		if err := m.cmd.Wait(); m.cmd.ProcessState.ExitCode() != 1 {
+			t.Errorf("%s: ended with %v, want exit status 1", name, err)
+		}
 	}
 }
 

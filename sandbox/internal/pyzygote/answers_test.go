@@ -166,16 +166,21 @@ func execute(t *testing.T) Spawn {
 func TestPythonZygoteImportsItsList(t *testing.T) {
 	env := []string{"PATH=" + Path, "HOME=" + home, "LANG=C.UTF-8"}
 	k := NewKey("python3", env, []string{"json"})
+	c := Config{Filter: make([]byte, 8), Log: &Log{Logger: slog.New(slog.DiscardHandler)}}
+	z, err := Start(execute(t), k, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(z.Close)
+	if got := z.Imported(); len(got) != 1 || got[0] != "json" || !z.Has().Covers(k.Imports()) {
+		t.Errorf("imported %q, has %v", got, z.Has())
+	}
 	for _, name := range []string{"this", "json.tool", "antigravity", "os; print(1)"} {
-		c := Config{Filter: make([]byte, 8), Log: &Log{Logger: slog.New(slog.DiscardHandler)}}
-		z, err := Start(execute(t), k, c)
+		z, err := open(execute(t), k, c.Log)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(z.Close)
-		if got := z.Imported(); len(got) != 1 || got[0] != "json" || !z.Has().Covers(k.Imports()) {
-			t.Errorf("imported %q, has %v", got, z.Has())
-		}
 		if err := z.init([]string{name}, c); err == nil {
 			t.Errorf("%s: it answers", name)
 		}

@@ -75,32 +75,40 @@ func (a answer) err() error {
 
 // Start starts a Python zygote and waits for its imports. The caller compares the posture of
 // PID before it forks, and calls Close in the end.
-func Start(spawn Spawn, k Key, c Config) (_ *Zygote, err error) {
+func Start(spawn Spawn, k Key, c Config) (*Zygote, error) {
+	z, err := open(spawn, k, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	if err := z.init(k.Modules(), c); err != nil {
+		z.Close()
+		return nil, err
+	}
+	return z, nil
+}
+
+// open starts the program of a Python zygote, which waits for init.
+func open(spawn Spawn, k Key, log *Log) (*Zygote, error) {
 	ours, theirs, err := socket.Pair(unix.SOCK_SEQPACKET, "Python zygote")
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
-	z := newZygote(ours)
-	defer func() {
-		if err != nil {
-			z.Close()
-		}
-	}()
-	lines, log, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	go c.Log.Copy(lines)
-	defer log.Close()
-	if z.pid, z.pidfd, err = spawn(k.Name(), k.Env(), theirs, log); err != nil {
-		return nil, err
-	}
 	// Open copies would hide the end of the Python zygote.
-	theirs.Close()
-	log.Close()
+	defer theirs.Close()
+	lines, output, err := os.Pipe()
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	go log.Copy(lines)
+	defer output.Close()
+	z := newZygote(ours)
+	if z.pid, z.pidfd, err = spawn(k.Name(), k.Env(), theirs, output); err != nil {
+		z.Close()
+		return nil, err
+	}
 	go z.listen()
-	return z, z.init(k.Modules(), c)
+	return z, nil
 }
 
 // init has the zygote import modules, and take the filter of scripts.

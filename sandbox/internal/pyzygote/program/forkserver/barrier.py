@@ -8,6 +8,13 @@ import struct
 MAX_COMMAND = 16 << 20  # of a command line with its environment
 
 
+def _refuse(name):
+    raise ValueError(name)
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)  # NaN and Infinity are no JSON
+
+
 class Failed(Exception):
     """The stage of a child that failed, and the errno."""
 
@@ -58,8 +65,27 @@ def read_full(fd, length):
     return bytes(data)
 
 
+def parse(data):
+    """The JSON object in a packet or a frame. ValueError if it is anything else."""
+    try:
+        value = _decoder.decode(data.decode())
+    except RecursionError as e:
+        raise ValueError("nested too deep") from e
+    if type(value) is not dict:
+        raise ValueError("no object")
+    return value
+
+
 def read_command(barrier):
+    """The command line, with the types that become.py expects. No text has a NUL, which would
+    end it early in the kernel."""
     (length,) = struct.unpack("<I", read_full(barrier, 4))
     if length > MAX_COMMAND:
         raise ValueError("command of %d bytes" % length)
-    return json.loads(read_full(barrier, length))
+    command = parse(read_full(barrier, length))
+    argv, env = command["argv"], command["env"]
+    if type(argv) is not list or not argv or type(env) is not dict:
+        raise ValueError("command without words or environment")
+    if any(type(text) is not str or "\0" in text for text in (command["dir"], *argv, *env, *env.values())):
+        raise ValueError("command with other things than texts")
+    return command

@@ -26,9 +26,12 @@ import struct
 
 from . import renew
 from .barrier import run_stages
-from .libc import PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, PR_CAPBSET_DROP, PR_CAPBSET_READ, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG
+from .libc import CLONE_NEWPID, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, PR_CAPBSET_DROP, PR_CAPBSET_READ, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG
 from .libc import checked, libc, prctl, syscall
 
+# The namespaces that a child enters, in this order: PID, user, mount, network, IPC, UTS and cgroup.
+NAMESPACES = [CLONE_NEWPID, 0x10000000, 0x20000, 0x40000000, 0x08000000, 0x04000000, 0x02000000]
+CLONE_NEWTIME = 0x80  # the last one, where the kernel has time namespaces
 SCRIPT_ID = 1000  # uid and gid of the script in its sandbox
 MAX_FILTER = 4096  # instructions, BPF_MAXINSNS of the kernel
 

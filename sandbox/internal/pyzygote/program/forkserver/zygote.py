@@ -5,12 +5,14 @@ import and the script's filter, then "fork" with the descriptors of a sandbox. I
 each with a packet, and reports the end of each child.
 
 It promises that a child is forked in the state of fork.py and become.py, or that the
-answer names the stage that failed. The zygote has one thread, runs only code of the
-interpreter's installation, and must survive every request. It ends when descriptor 3
-closes, and its children end with it.
+answer names the stage that failed. A packet that is no request fails at the stage "request".
+The zygote has one thread, runs only code of the interpreter's installation, and must survive
+every packet after a valid "init"; before that it ends at an invalid one. It ends when
+descriptor 3 closes, and its children end with it.
 """
 
 import ctypes
+import errno
 import gc
 import json
 import os
@@ -22,7 +24,7 @@ import struct
 import sys
 
 from . import become, exit, fork, judge, prefault, renew
-from .barrier import Barrier, Failed, read_command
+from .barrier import Barrier, Failed, parse, read_command
 from .libc import CLONE_NEWPID, PR_SET_PDEATHSIG, checked, libc, prctl, syscall
 
 CONTROL = 3
@@ -39,6 +41,11 @@ MODULES = """
     sqlite3 statistics string struct subprocess sympy tempfile textwrap time traceback types typing unicodedata
     unittest urllib uuid xml yaml zipfile zlib
 """.split()
+
+
+def is_number(sandbox):
+    """Whether this can be the daemon's number of a fork, which has 32 bits."""
+    return type(sandbox) is int and -(1 << 31) <= sandbox < 1 << 31
 
 
 def child(zygote, request, fds):
@@ -80,7 +87,8 @@ class Zygote:
         self.generators = []  # random number generators that children must reseed
 
     def receive(self):
-        """One request and its descriptors; (None, []) if the daemon has closed the socket."""
+        """One packet and its descriptors: a request, {} if the packet is none, or None if the
+        daemon has closed the socket."""
         space = socket.CMSG_SPACE(4 * (4 + MAX_SPACES + MAX_GROUPS))
         try:
             data, ancillary, _, _ = self.control.recvmsg(MAX_PACKET, space, socket.MSG_CMSG_CLOEXEC)
@@ -90,16 +98,20 @@ class Zygote:
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds += struct.unpack("%di" % (len(content) // 4), content[: len(content) // 4 * 4])
-        if not data:
-            return None, fds
+        if not data and dict(self.poll.poll(0)).get(CONTROL, 0) & select.POLLHUP:
+            return None, fds  # else it is an empty packet
         try:
-            request = json.loads(data)
-            return (request if isinstance(request, dict) else {}), fds
+            return parse(data), fds
         except ValueError:
             return {}, fds
 
     def send(self, **packet):
         self.control.send(json.dumps(packet).encode())
+
+    def fail(self, request, stage, number):
+        """Answers a request that failed with an errno."""
+        sandbox = request.get("sandbox")
+        self.send(op="failed", sandbox=sandbox if is_number(sandbox) else 0, stage=stage, errno=number)
 
     def begin(self, request, fds):
         """Returns true in the child that rehearses the fast exit."""
@@ -182,7 +194,7 @@ class Zygote:
             os.dup2(null, number)
         script, barrier = os.memfd_create("script"), os.memfd_create("barrier")
         os.write(script, b"print(2 + 2)\nraise SystemExit(%d)\n" % exit.STATUS)
-        command = {"argv": [self.name, "/proc/self/fd/%d" % script], "env": dict(os.environ)}
+        command = {"argv": [self.name, "/proc/self/fd/%d" % script], "env": dict(os.environ), "dir": ""}
         text = json.dumps(command).encode()
         os.pwrite(barrier, struct.pack("<I", len(text)) + text, 0)
         renew.renew(self.generators)
@@ -199,9 +211,9 @@ class Zygote:
         """Returns true in the child, when the script can run."""
         sandbox, stage = request.get("sandbox"), "request"
         try:
-            kinds = request["namespaces"]
-            if not isinstance(kinds, list) or kinds[:1] != [CLONE_NEWPID] or len(fds) < 4 + len(kinds) or self.filter is None:
-                raise OSError(22, "descriptors or namespaces are missing")
+            kinds = request.get("namespaces")
+            if not is_number(sandbox) or kinds not in (fork.NAMESPACES, fork.NAMESPACES + [fork.CLONE_NEWTIME]) or len(fds) < 4 + len(kinds) or self.filter is None:
+                raise OSError(errno.EINVAL, "descriptors or namespaces are missing")
             stage, pid = "pid namespace", None
             checked(libc.setns(fds[4], CLONE_NEWPID))
             try:
@@ -211,7 +223,7 @@ class Zygote:
                 if pid != 0:  # a child's getpid() may be the zygote's
                     checked(libc.setns(self.namespace, CLONE_NEWPID))
         except Exception as e:
-            self.send(op="failed", sandbox=sandbox, stage=stage, errno=getattr(e, "errno", 0) or 0)
+            self.fail(request, stage, getattr(e, "errno", 0) or 0)
             return False
         if pid == 0:
             self.control.detach()
@@ -245,10 +257,11 @@ class Zygote:
         try:
             if request is None:
                 self.end()
-            elif request.get("op") == "init":
+            elif request.get("op") == "init" and self.filter is None:
                 return self.begin(request, fds)
             elif request.get("op") == "fork":
                 return self.fork(request, fds)
+            self.fail(request, "request", errno.EINVAL)
             return False
         finally:
             if self.control.fileno() >= 0:  # a child has closed them already
