@@ -23,6 +23,9 @@ type File struct {
 	Content []byte
 	// Source is a regular file on this machine, read during Start.
 	Source string
+	// URI names a resource of the daemon that replaces Content and Source: a file of a skill
+	// (skill://NAME/PATH), or an artifact of an execution (Artifact.Uri).
+	URI string
 	// Executable sets the execute permission.
 	Executable bool
 }

@@ -104,6 +104,10 @@ func (c *call) addStdin(ctx context.Context, cmd *Cmd, room *int64) error {
 // add puts a file into the request, or announces it for sending in chunks. The file stays open
 // until close if it is sent in chunks.
 func (c *call) add(f File, room *int64) error {
+	if f.URI != "" {
+		c.request.Files = append(c.request.Files, &pb.InputFile{Path: f.Path, Executable: f.Executable, Source: &pb.InputFile_Uri{Uri: f.URI}})
+		return nil
+	}
 	u, err := f.open()
 	if err != nil {
 		return err

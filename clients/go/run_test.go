@@ -170,7 +170,7 @@ func TestRequestHasWhatTheCommandSays(t *testing.T) {
 	cmd.Env = map[string]string{"A": "1"}
 	cmd.SecretEnv = map[string]string{"B": "2"}
 	cmd.Dir = "sub"
-	cmd.Files = []File{{Path: "in.csv", Content: []byte("x,y"), Executable: true}}
+	cmd.Files = []File{{Path: "in.csv", Content: []byte("x,y"), Executable: true}, {Path: "r", URI: "skill://s/p"}}
 	cmd.Limits = Limits{WallTime: -time.Second, MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCPUs: 7}
 	cmd.Network = proto.Bool(false)
 	cmd.Labels = map[string]string{"k": "v"}
@@ -188,7 +188,7 @@ func TestRequestHasWhatTheCommandSays(t *testing.T) {
 		Env:              map[string]string{"A": "1"},
 		SecretEnv:        map[string]string{"B": "2"},
 		WorkingDirectory: "sub",
-		Files:            []*pb.InputFile{{Path: "in.csv", Source: &pb.InputFile_Content{Content: []byte("x,y")}, Executable: true}},
+		Files:            []*pb.InputFile{{Path: "in.csv", Source: &pb.InputFile_Content{Content: []byte("x,y")}, Executable: true}, {Path: "r", Source: &pb.InputFile_Uri{Uri: "skill://s/p"}}},
 		Limits:           &pb.Limits{WallTime: durationpb.New(-time.Second), MemoryBytes: 1, Processes: 2, OutputBytes: 3, WorkspaceBytes: 4, WorkspaceFiles: 5, OpenFiles: 6, MilliCpus: 7},
 		Network:          proto.Bool(false),
 		Labels:           map[string]string{"k": "v"},

@@ -273,10 +273,10 @@ func TestActivate(t *testing.T) {
 	if got := f.client(t, nil, "-v", "activate", "demo"); !strings.Contains(got.stderr, "context: no script executor") {
 		t.Errorf("got %+v", got)
 	}
-	megabytes := int32(512)
+	seconds, megabytes := int32(300), int32(512)
 	f = answers("ActivateSkill", func(*pb.ActivateSkillRequest) (*pb.ActivateSkillResponse, error) {
 		return &pb.ActivateSkillResponse{Name: "demo", Context: &pb.ActivationContext{BaseDir: "/skills/demo", ScriptExecutor: true, Constraints: &pb.ExecutionConstraints{
-			MaxExecutionTime: 300, MaxMemory: &megabytes, WorkingDirectory: "/workspace",
+			MaxExecutionTime: &seconds, MaxMemory: &megabytes, NetworkAccess: new(false), WorkingDirectory: new("/workspace"),
 		}}}, nil
 	})
 	want := "context: script executor in /skills/demo, max_execution_time 300 s, max_memory 512 MB, network_access false, working_directory /workspace\n"

@@ -129,13 +129,14 @@ func TestContractRunPythonScript(t *testing.T) {
 		{"6 invalid skill name", `{"skill_name": "../../../etc", "script": "print('hello')"}`,
 			`{"error": "Invalid skill name: '../../../etc'. Skill names must not contain '/', '\\', or '..'"}`},
 		{"7 file operations", `{"skill_name": "calculator", "script": "with open('output.txt', 'w') as f:\n    f.write('Result: 42')\nprint('File written')"}`,
-			`{"skill_name": "calculator", "stdout": "File written\n", "stderr": "", "returncode": 0, "timed_out": false}`},
+			`{"skill_name": "calculator", "stdout": "File written\n", "stderr": "", "returncode": 0, "timed_out": false, "artifacts": [{"path": "output.txt", "size_bytes": 10, "uri": "execution://ID/artifacts/output.txt"}]}`},
 		{"8 packages", `{"skill_name": "data_analysis", "script": "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2, 3]})\nprint(df.sum())"}`,
 			`{"skill_name": "data_analysis", "stdout": "a    6\ndtype: int64\n", "stderr": "", "returncode": 0, "timed_out": false}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			arguments, want := named(tt.arguments), named(tt.want)
 			r := d.callTool("run_python_script", arguments)
+			want = strings.ReplaceAll(want, "execution://ID/", "execution://"+r.result.GetExecutionId()+"/")
 			if r.result.GetContent() != want {
 				t.Errorf("content\n%s\nwant\n%s", r.result.GetContent(), want)
 			}
@@ -156,10 +157,23 @@ func TestContractRunPythonScript(t *testing.T) {
 				t.Fatal(err)
 			}
 			var header metadata.MD
-			typed, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: call.SkillName, Script: call.Script}, grpc.Header(&header))
+			typed, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: call.SkillName, Script: &call.Script}, grpc.Header(&header))
 			if err != nil {
 				t.Fatal(err)
 			}
+			// The typed call has the artifacts as messages.
+			for _, a := range typed.Artifacts {
+				if a.Path != "output.txt" || a.SizeBytes != 10 || a.Uri != "execution://"+executionOf(header)+"/artifacts/output.txt" {
+					t.Errorf("typed artifact %v", a)
+				}
+			}
+			fields := object.(map[string]any)
+			if listed, _ := fields["artifacts"].([]any); len(listed) != len(typed.Artifacts) {
+				t.Errorf("typed %d artifacts, want %d", len(typed.Artifacts), len(listed))
+			}
+			delete(fields, "artifacts")
+			typed.Artifacts = nil
+			wanted, _ = json.Marshal(fields)
 			if got := pythonScriptJSON(t, typed); got != string(wanted) {
 				t.Errorf("typed %s, want %s", got, wanted)
 			}
@@ -171,7 +185,7 @@ func TestContractRunPythonScript(t *testing.T) {
 	t.Run("output.txt is an artifact and the skill is as it was", func(t *testing.T) {
 		var header metadata.MD
 		_, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{
-			SkillName: "calc", Script: "open('output.txt', 'w').write('Result: 42')\nopen('data.txt', 'a').write('!')",
+			SkillName: "calc", Script: new("open('output.txt', 'w').write('Result: 42')\nopen('data.txt', 'a').write('!')"),
 		}, grpc.Header(&header))
 		if err != nil {
 			t.Fatal(err)
@@ -323,7 +337,7 @@ func TestCancelledToolCallsEndTheirPrograms(t *testing.T) {
 			return err
 		},
 		"RunPythonScript": func(ctx context.Context) error {
-			_, err := d.tools().RunPythonScript(ctx, &pb.RunPythonScriptRequest{SkillName: "calc", Script: forever})
+			_, err := d.tools().RunPythonScript(ctx, &pb.RunPythonScriptRequest{SkillName: "calc", Script: new(forever)})
 			return err
 		},
 		"CallTool": func(ctx context.Context) error {

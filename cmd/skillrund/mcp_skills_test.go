@@ -53,6 +53,28 @@ func output(t *testing.T, cmd *exec.Cmd) []byte {
 	return stdout.Bytes()
 }
 
+// runClient runs a module of testdata/mcpclients, and returns what it prints.
+func runClient(t *testing.T, module string, args []string, env ...string) []byte {
+	t.Helper()
+	script, err := os.ReadFile("testdata/mcpclients/" + module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := nodeCommand(t)
+	// A module imports packages from above its own file.
+	dir, err := os.MkdirTemp(mcpClients, "test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.WriteFile(filepath.Join(dir, module), script, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args = append(append(cmd.Args, filepath.Join(filepath.Base(dir), module)), args...)
+	cmd.Env = append(cmd.Env, env...)
+	return output(t, cmd)
+}
+
 // A skillsReport is the output of check.mjs.
 type skillsReport struct {
 	Entries     []map[string]any
@@ -63,21 +85,8 @@ type skillsReport struct {
 // checkSkills runs check.mjs, the official client's skills module, against a server.
 func checkSkills(t *testing.T, era string, server ...string) skillsReport {
 	t.Helper()
-	script, err := os.ReadFile("testdata/mcpclients/check.mjs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A module imports packages from above its own file.
-	dir, err := os.MkdirTemp(mcpClients, "test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.WriteFile(filepath.Join(dir, "check.mjs"), script, 0o644); err != nil {
-		t.Fatal(err)
-	}
 	var r skillsReport
-	data := output(t, nodeCommand(t, append([]string{filepath.Join(filepath.Base(dir), "check.mjs"), era}, server...)...))
+	data := runClient(t, "check.mjs", append([]string{era}, server...))
 	if err := json.Unmarshal(data, &r); err != nil {
 		t.Fatalf("%v: %s", err, tail(string(data), 1000))
 	}

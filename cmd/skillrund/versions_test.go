@@ -23,7 +23,7 @@ print([d for d in ("pandas", "PyYAML", "numpy", "six") if any(m.distributions(na
 		t.Skipf("/usr/bin/python3 has none of the packages that this test looks for: %v", err)
 	}
 	name := strings.TrimSpace(string(out))
-	declares := map[string]string{"requirements.txt": name + ">=9999,<10000\n"}
+	declares := map[string]string{"requirements.txt": name + ">=9999,<10000\n", "x.py": "print(42)"}
 	warning := "skill 'versions' declares " + name + ">=9999,<10000, but "
 	const fix = "run: skillrun prepare versions"
 
@@ -38,6 +38,19 @@ print([d for d in ("pandas", "PyYAML", "numpy", "six") if any(m.distributions(na
 	}
 	if got := d.run(shell("versions", "echo 42")).header.GetWarnings(); len(got) > 0 {
 		t.Errorf("bash: warnings %q", got)
+	}
+	call := d.callTool("RunPython", `{"code": "print(1)"}`).result
+	if len(call.Warnings) > 0 || strings.Contains(call.Content, "Warning") {
+		t.Errorf("a skill without packages: %v", call)
+	}
+	call = d.callTool("run_skill_script", `{"skill": "versions", "script_path": "x.py"}`).result
+	shown, _ := call.Structured.AsMap()["warnings"].([]any)
+	if call.IsError || len(call.Warnings) != 1 || !strings.HasPrefix(call.Warnings[0], warning) || len(shown) != 1 || shown[0] != call.Warnings[0] || !strings.Contains(call.Content, `"warnings": ["`) {
+		t.Errorf("the function tool: %v", call)
+	}
+	typed, err := d.tools().ExecuteScript(t.Context(), &pb.ExecuteScriptRequest{Skill: "versions", ScriptPath: "x.py"})
+	if err != nil || !slices.Equal(typed.GetWarnings(), call.Warnings) {
+		t.Errorf("the typed call: %v, %v", typed, err)
 	}
 	both, err := d.cli("run", "versions", "-c", "print(42)").CombinedOutput()
 	if text := string(both); err != nil || !strings.Contains(text, "skillrun: warning: "+warning) || !strings.Contains(text, "42\n") {

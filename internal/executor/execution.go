@@ -84,9 +84,9 @@ func (x *Executor) newExecution(req Request, grant permission.Grant) (*execution
 	if err := checkForm(req, kind); err != nil {
 		return nil, err
 	}
-	for _, f := range req.Files {
-		if reason := grant.RefusesFile(req.Dir, f.Path); reason != "" {
-			return nil, &InputError{Path: f.Path, Reason: reason}
+	for _, path := range req.inputPaths() {
+		if reason := grant.RefusesFile(req.Dir, path); reason != "" {
+			return nil, &InputError{Path: path, Reason: reason}
 		}
 	}
 	if err := permission.CheckEnv(kind, req.Env); err != nil {

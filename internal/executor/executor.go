@@ -29,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -206,10 +207,16 @@ func (x *Executor) accept(ctx context.Context, req Request) (r *run, earlier str
 	if err != nil {
 		return nil, "", err
 	}
+	resources, closeResources, err := x.openResources(ctx, req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer closeResources()
 	if err := x.acquire(e, req.Python); err != nil {
 		return nil, "", err
 	}
-	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), x.Owner, sk.Dir, sk.Has, req.Files); err != nil {
+	inputs := append(slices.Clip(req.Files), resources...)
+	if e.workspace, err = workspace.Stage(filepath.Join(x.StagingDir, e.id), x.Owner, sk.Dir, sk.Has, inputs); err != nil {
 		e.lease.Release()
 		return nil, "", err
 	}

@@ -40,7 +40,7 @@ type preload struct {
 // one Python and no more.
 func pythonOf(grant permission.Grant, invocation runtime.Invocation, req Request) *sandbox.Python {
 	source := grant.Source()
-	p := preload{skill: grant.Skill(), invocation: invocation, dir: req.Dir, modules: bringsModules(req.Files)}
+	p := preload{skill: grant.Skill(), invocation: invocation, dir: req.Dir, modules: bringsModules(req.inputPaths())}
 	switch {
 	case source.Kind == permission.Command:
 		return p.ofCommand(grant.Plan())
@@ -60,8 +60,8 @@ func pythonOf(grant permission.Grant, invocation runtime.Invocation, req Request
 
 // bringsModules reports whether one of a request's files may be imported by a program. A
 // request's files lie in the workspace, from which a script may import.
-func bringsModules(files []Input) bool {
-	return slices.ContainsFunc(files, func(f Input) bool { return strings.HasSuffix(f.Path, ".py") })
+func bringsModules(paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool { return strings.HasSuffix(p, ".py") })
 }
 
 // pythonName is a program that may be the one Python that the machine has.

@@ -32,6 +32,8 @@ type Request struct {
 	Dir string
 	// Files are put into /workspace before the start.
 	Files []workspace.Input
+	// Resources are put there, too.
+	Resources []Resource
 	// Env is added to the base environment.
 	Env map[string]string
 	// SecretEnv is as Env; its values appear nowhere but in the program.
@@ -100,6 +102,18 @@ type Limits struct {
 	MilliCPUs      int           `json:"milli_cpus,omitempty"` // zero also when derived: all that the machine has
 }
 
+// inputPaths returns the paths in /workspace at which the request puts files.
+func (r Request) inputPaths() []string {
+	paths := make([]string, 0, len(r.Files)+len(r.Resources))
+	for _, f := range r.Files {
+		paths = append(paths, f.Path)
+	}
+	for _, f := range r.Resources {
+		paths = append(paths, f.Path)
+	}
+	return paths
+}
+
 // hash is a keyed hash of everything that makes two requests equal. Without the key, a reader
 // of a stored record can't guess stdin, code and secrets from it. Only a request with an
 // idempotency key needs a hash.
@@ -139,6 +153,7 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		Code, Stdin, JSON  []byte
 		Streamed           bool
 		Files              []file
+		Resources          []Resource
 		Env, Secrets       map[string]string
 		Labels             map[string]string
 		Limits             Limits
@@ -147,7 +162,7 @@ func (r Request) hash(key []byte) ([]byte, error) {
 		Python             runtime.Python
 	}{
 		r.Principal.Tenant, r.Skill, r.Dir, source, r.Args, sumOf(r.Source.Code), sumOf(r.Stdin.Bytes), arguments,
-		r.Stdin.Stream != nil, files, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout, r.Python,
+		r.Stdin.Stream != nil, files, r.Resources, r.Env, secrets, r.Labels, r.Limits, r.Network, r.QueueTimeout, r.Python,
 	})
 	return mac.Sum(nil), err
 }

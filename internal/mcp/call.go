@@ -181,7 +181,7 @@ func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 	for _, name := range cuts {
 		if name == "stdout" || name == "stderr" {
 			links = append(links, &sdk.ResourceLink{
-				URI: executionURI(r.ExecutionID, name), Name: name, MIMEType: "text/plain", Description: "The program's " + name + ", as far as it is kept.",
+				URI: executor.StreamURI(r.ExecutionID, name), Name: name, MIMEType: "text/plain", Description: "The program's " + name + ", as far as it is kept.",
 			})
 		}
 	}
@@ -190,7 +190,7 @@ func linksOf(r toolview.Result, cuts []string) []*sdk.ResourceLink {
 			break
 		}
 		links = append(links, &sdk.ResourceLink{
-			URI: artifactURI(r.ExecutionID, a), Name: a.Path, MIMEType: mimeType(a.Path), Size: &a.SizeBytes, Description: "A file that the program wrote.",
+			URI: a.URI(r.ExecutionID), Name: a.Path, MIMEType: mimeType(a.Path), Size: &a.SizeBytes, Description: "A file that the program wrote.",
 		})
 	}
 	return links
@@ -218,7 +218,7 @@ func cutFields(object json.RawMessage, execution string) (short json.RawMessage,
 		if len(value) > maxText && json.Unmarshal(value, &text) == nil && len(text) > maxText {
 			whole := ""
 			if execution != "" && (name == "stdout" || name == "stderr") {
-				whole = executionURI(execution, name)
+				whole = executor.StreamURI(execution, name)
 			}
 			value = quote(cutText(text, maxText, whole))
 			cuts = append(cuts, name)
@@ -260,16 +260,4 @@ func quote(s string) json.RawMessage {
 		panic(err) // cannot happen: a string always encodes
 	}
 	return bytes.TrimSpace(b.Bytes())
-}
-
-// executionURI is the URI of a stream of an execution.
-func executionURI(id, stream string) string { return executionScheme + id + "/" + stream }
-
-// artifactURI is the URI of an artifact of an execution.
-func artifactURI(id string, a executor.Artifact) string {
-	path := a.Path
-	if a.Raw != nil {
-		path = string(a.Raw)
-	}
-	return executionScheme + id + "/artifacts/" + escapePath(path)
 }

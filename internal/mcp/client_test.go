@@ -220,15 +220,15 @@ func TestSkillsAreResources(t *testing.T) {
 			t.Errorf("templates: %+v, %v", templates, err)
 		}
 		for uri, want := range map[string]sdk.ResourceContents{
-			"skill://demo/SKILL.md":                          {Text: skillFiles["demo/SKILL.md"], MIMEType: "text/markdown"},
-			"skill:///demo/SKILL.md":                         {Text: skillFiles["demo/SKILL.md"], MIMEType: "text/markdown"},
-			"skill://hidden/SKILL.md":                        {Text: skillFiles["hidden/SKILL.md"], MIMEType: "text/markdown"},
-			"skill:///odd%20name/SKILL.md":                   {Text: skillFiles["odd name/SKILL.md"], MIMEType: "text/markdown"},
-			"skill://demo/references/guide.md":               {Text: "# Guide\n\nNaïve.\n", MIMEType: "text/markdown"},
-			"skill://demo/assets/logo.png":                   {Blob: []byte(skillFiles["demo/assets/logo.png"]), MIMEType: "image/png"},
-			"skill://demo/scripts/hello.py":                  {Text: skillFiles["demo/scripts/hello.py"], MIMEType: "text/x-python"},
-			"skill://demo/assets/" + escapePath(oddName):     {Text: "odd\n", MIMEType: "text/plain"},
-			"skill://demo/references/../references/guide.md": {Text: "# Guide\n\nNaïve.\n", MIMEType: "text/markdown"},
+			"skill://demo/SKILL.md":                               {Text: skillFiles["demo/SKILL.md"], MIMEType: "text/markdown"},
+			"skill:///demo/SKILL.md":                              {Text: skillFiles["demo/SKILL.md"], MIMEType: "text/markdown"},
+			"skill://hidden/SKILL.md":                             {Text: skillFiles["hidden/SKILL.md"], MIMEType: "text/markdown"},
+			"skill:///odd%20name/SKILL.md":                        {Text: skillFiles["odd name/SKILL.md"], MIMEType: "text/markdown"},
+			"skill://demo/references/guide.md":                    {Text: "# Guide\n\nNaïve.\n", MIMEType: "text/markdown"},
+			"skill://demo/assets/logo.png":                        {Blob: []byte(skillFiles["demo/assets/logo.png"]), MIMEType: "image/png"},
+			"skill://demo/scripts/hello.py":                       {Text: skillFiles["demo/scripts/hello.py"], MIMEType: "text/x-python"},
+			"skill://demo/assets/" + executor.EscapePath(oddName): {Text: "odd\n", MIMEType: "text/plain"},
+			"skill://demo/references/../references/guide.md":      {Text: "# Guide\n\nNaïve.\n", MIMEType: "text/markdown"},
 		} {
 			got := c.read(uri)
 			if got.URI != uri || got.Text != want.Text || string(got.Blob) != string(want.Blob) || got.MIMEType != want.MIMEType {

@@ -8,6 +8,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
@@ -59,24 +60,24 @@ func (s *Server) readDirectory(_ context.Context, _ *sdk.ServerSession, p *readD
 // directory finds the skill and the directory of a URI, which has no slash at its end. dir is ""
 // for the skill's own directory.
 func (s *Server) directory(uri string) (sk *skill.Skill, dir string, err error) {
-	rest := strings.TrimPrefix(uri, skillScheme)
-	// A skill's own directory has no path, which parseTarget requires.
+	rest := strings.TrimPrefix(uri, executor.SkillScheme)
+	// A skill's own directory has no path, which ParseURI requires.
 	own := strings.Count(strings.TrimPrefix(rest, "/"), "/") == 0
 	full := uri
 	if own {
 		full += "/" + manifestName
 	}
-	t, ok := parseTarget(full, skillScheme)
+	t, ok := executor.ParseURI(full, executor.SkillScheme)
 	if !ok || strings.Contains(uri, "?") || strings.HasSuffix(uri, "/") {
 		return nil, "", invalid(reasonNoDirectory, uri, "No directory is served at %.300q; give the URI of a skill without /SKILL.md, or of a directory in it, without a slash at its end", uri)
 	}
-	if sk, err = s.skills.Resolve(t.owner); err != nil {
+	if sk, err = s.skills.Resolve(t.Owner); err != nil {
 		return nil, "", invalid(reasonNoSkill, uri, "No directory is served at %.300s, because there is no such skill; %s has the skills that are", uri, methodList)
 	}
 	if own {
 		return sk, "", nil
 	}
-	return sk, t.path, nil
+	return sk, t.Path, nil
 }
 
 // notDirectory converts an error of Children.
@@ -84,16 +85,16 @@ func notDirectory(uri string, sk *skill.Skill, err error) error {
 	if at := (*snapshot.PathError)(nil); errors.As(err, &at) && at.Reason == snapshot.ReasonNotDirectory {
 		return invalid(reasonNotDirectory, uri, "%.300s is not a directory resource; read it with resources/read", uri)
 	}
-	return invalid(reasonNoDirectory, uri, "No directory is served at %.300s; %s of %s has those that are", uri, methodDirectory, strings.TrimSuffix(skillURI(sk.Name, ""), "/"))
+	return invalid(reasonNoDirectory, uri, "No directory is served at %.300s; %s of %s has those that are", uri, methodDirectory, strings.TrimSuffix(executor.SkillURI(sk.Name, ""), "/"))
 }
 
 // childResource describes an entry of a directory.
 func childResource(sk *skill.Skill, at string, c snapshot.Child) *sdk.Resource {
 	switch {
 	case c.Entry.Kind == snapshot.KindDir:
-		return &sdk.Resource{URI: skillURI(sk.Name, at), Name: c.Name, MIMEType: directoryType}
+		return &sdk.Resource{URI: executor.SkillURI(sk.Name, at), Name: c.Name, MIMEType: directoryType}
 	case at == manifestName:
 		return manifestResource(sk, at, c.Entry.Size)
 	}
-	return &sdk.Resource{URI: skillURI(sk.Name, at), Name: c.Name, MIMEType: mimeType(c.Name), Size: c.Entry.Size}
+	return &sdk.Resource{URI: executor.SkillURI(sk.Name, at), Name: c.Name, MIMEType: mimeType(c.Name), Size: c.Entry.Size}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/executor"
 )
 
 // listing returns the children of a directory as "name type".
@@ -41,7 +43,7 @@ func TestDirectories(t *testing.T) {
 				t.Errorf("%s: got\n%s\nwant\n%s", uri, strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 		}
-		if got := strings.Join(c.listing("skill://demo/assets"), "\n"); !strings.Contains(got, "skill://demo/assets/"+escapePath(oddName)+" "+oddName+" text/plain") {
+		if got := strings.Join(c.listing("skill://demo/assets"), "\n"); !strings.Contains(got, "skill://demo/assets/"+executor.EscapePath(oddName)+" "+oddName+" text/plain") {
 			t.Errorf("assets: %s", got)
 		}
 	})

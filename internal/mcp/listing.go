@@ -5,6 +5,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
@@ -14,9 +15,9 @@ const instructions = `skillrun runs the scripts of agent skills in sandboxes.
 
 1. list_skills shows which skills there are, and what each is for.
 2. activate_skill gives a skill's instructions. Read them before you use it.
-3. Do what they say: run_skill_script runs a script of the skill with JSON arguments on its standard input, bash runs a command line that the skill allows (what it does not allow is refused, and the refusal says what is missing), run_python_script runs your own Python code in the skill's environment. read_skill_file reads a file that the instructions refer to.
+3. Do what they say: run_skill_script runs a script of the skill with command line arguments (args) and with JSON arguments on its standard input, bash runs a command line that the skill allows (what it does not allow is refused, and the refusal says what is missing), run_python_script runs your own Python code in the skill's environment. read_skill_file reads a file that the instructions refer to.
 
-Every run starts in a fresh copy of the skill without a network, unless the skill has one. What it writes to the working directory comes back as links to resources; nothing else is kept for the next run. A failed run is a result that says why: read it, correct the call, try again.`
+Every run starts in a fresh copy of the skill without a network, unless the skill has one. Give it input files in files: as text, as base64, or by the uri of a resource. What it writes to the working directory comes back as links to resources; give such a link as the uri of a file to the next run. Nothing else is kept. A failed run is a result that says why: read it, correct the call, try again.`
 
 // A listing is the answer to resources/list: the SKILL.md of each skill that is not hidden.
 type listing struct {
@@ -38,7 +39,7 @@ func (s *Server) syncSkills() {
 		if !ok {
 			continue
 		}
-		uri := skillURI(sk.Name, e.Path)
+		uri := executor.SkillURI(sk.Name, e.Path)
 		now[uri] = sk.Digest
 		if s.listed.shown[uri] == sk.Digest {
 			continue
@@ -60,7 +61,7 @@ func manifestResource(sk *skill.Skill, path string, size int64) *sdk.Resource {
 		description = listing.Description
 	}
 	return &sdk.Resource{
-		URI: skillURI(sk.Name, path), Name: sk.Name, Title: sk.Name + ": instructions", Description: description,
+		URI: executor.SkillURI(sk.Name, path), Name: sk.Name, Title: sk.Name + ": instructions", Description: description,
 		MIMEType: "text/markdown", Size: size,
 	}
 }

@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -25,105 +22,36 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
-// URIs of resources:
-//
-//	skill://NAME/PATH                a file of a skill
-//	execution://ID/stdout, /stderr   output of an execution, so far
-//	execution://ID/artifacts/PATH    an artifact of an execution
-//
-// PATH is percent-encoded. One read returns up to maxPiece bytes, from ?offset=N on, and
-// the _meta of the answer has the URI of the next piece. Without an offset, a skill's file of up
-// to maxWhole bytes comes in one piece. If a skill's name cannot be the authority of a URI, its
-// resources are skill:///NAME/PATH.
-//
-// In MCP's Skills extension a skill's path may have several segments, of which the last is its
-// name. Roots have no namespaces yet, so NAME is the whole path. skillURI writes the path and
-// parseTarget reads it; nothing else knows its form.
-const (
-	skillScheme     = "skill://"
-	executionScheme = "execution://"
-)
-
-// authority matches names that need no escaping in a URI's authority.
-var authority = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
+// One read returns up to maxPiece bytes of a resource, from ?offset=N on, and the _meta of the
+// answer has the URI of the next piece. Without an offset, a skill's file of up to maxWhole bytes
+// comes in one piece. Package executor has the form of the URIs.
 
 // addResources registers templates, so that every file and every execution is a resource without
 // being listed. The second template is for names that can't be the authority of a URI.
 func (s *Server) addResources() {
-	for _, template := range []string{skillScheme + "{name}/{+path}", skillScheme + "/{name}/{+path}"} {
+	for _, template := range []string{executor.SkillScheme + "{name}/{+path}", executor.SkillScheme + "/{name}/{+path}"} {
 		s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
 			URITemplate: template, Name: "skill file", Description: "A file of a skill, by its path in the skill.",
 		}, s.readSkill)
 	}
 	s.sdk.AddResourceTemplate(&sdk.ResourceTemplate{
-		URITemplate: executionScheme + "{id}/{+path}", Name: "execution output",
+		URITemplate: executor.ExecutionScheme + "{id}/{+path}", Name: "execution output",
 		Description: "Output (stdout, stderr) or a file (artifacts/PATH) of an execution.",
 	}, s.readExecution)
 	s.syncSkills()
 }
 
-// skillURI is the URI of a skill's file.
-func skillURI(name, path string) string {
-	if authority.MatchString(name) {
-		return skillScheme + name + "/" + escapePath(path)
-	}
-	return skillScheme + "/" + url.PathEscape(name) + "/" + escapePath(path)
-}
-
-// escapePath escapes the components of a path, which need not be UTF-8.
-func escapePath(path string) string {
-	parts := strings.Split(path, "/")
-	for i, p := range parts {
-		parts[i] = url.PathEscape(p)
-	}
-	return strings.Join(parts, "/")
-}
-
-// A target is a parsed URI.
-type target struct {
-	owner  string // name of the skill, or id of the execution
-	path   string
-	offset int64
-	asked  bool   // the URI has an offset
-	base   string // the URI without its offset
-}
-
-// parseTarget parses a URI. It returns false if the URI cannot belong to a resource.
-func parseTarget(uri, scheme string) (t target, ok bool) {
-	rest, ok := strings.CutPrefix(uri, scheme)
-	if !ok {
-		return t, false
-	}
-	rest, query, asked := strings.Cut(rest, "?")
-	t.base, t.asked = scheme+rest, asked
-	if asked {
-		digits, ok := strings.CutPrefix(query, "offset=")
-		var err error
-		if t.offset, err = strconv.ParseInt(digits, 10, 64); !ok || err != nil || t.offset < 0 {
-			return t, false
-		}
-	}
-	owner, path, ok := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
-	if !ok || owner == "" || path == "" {
-		return t, false
-	}
-	var errs [2]error
-	t.owner, errs[0] = url.PathUnescape(owner)
-	t.path, errs[1] = url.PathUnescape(path)
-	return t, errors.Join(errs[:]...) == nil
-}
-
 // readSkill reads a file of a skill. A hidden skill can be read by its name.
 func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-	t, ok := parseTarget(req.Params.URI, skillScheme)
+	t, ok := executor.ParseURI(req.Params.URI, executor.SkillScheme)
 	if !ok {
 		return nil, sdk.ResourceNotFoundError(req.Params.URI)
 	}
-	sk, err := s.skills.Resolve(t.owner)
+	sk, err := s.skills.Resolve(t.Owner)
 	if err != nil {
 		return nil, s.unreadable(req, err)
 	}
-	f, e, err := sk.Open(t.path)
+	f, e, err := sk.Open(t.Path)
 	if err != nil {
 		return nil, s.unreadable(req, err)
 	}
@@ -132,8 +60,8 @@ func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sd
 }
 
 // pieceSize returns how many bytes of a skill's file one read returns.
-func pieceSize(t target, size int64) int64 {
-	if !t.asked && size <= maxWhole {
+func pieceSize(t executor.URI, size int64) int64 {
+	if !t.Asked && size <= maxWhole {
 		return size
 	}
 	return maxPiece
@@ -143,15 +71,15 @@ func pieceSize(t target, size int64) int64 {
 // usual answer: the encoded size of a skill's file that is larger than a piece. JSON escapes at
 // most double such a file, see escapes; base64 adds a third.
 func (s *Server) answerBytes(e envelope) int64 {
-	t, ok := parseTarget(e.uri, skillScheme)
+	t, ok := executor.ParseURI(e.uri, executor.SkillScheme)
 	if !ok {
 		return 0
 	}
-	sk, err := s.skills.Resolve(t.owner)
+	sk, err := s.skills.Resolve(t.Owner)
 	if err != nil {
 		return 0
 	}
-	f, err := sk.Lookup(t.path)
+	f, err := sk.Lookup(t.Path)
 	if err != nil || pieceSize(t, f.Size) <= maxPiece {
 		return 0
 	}
@@ -161,22 +89,22 @@ func (s *Server) answerBytes(e envelope) int64 {
 // readExecution reads an output stream or artifact of the caller's execution. An execution of
 // another tenant is not found. Output can be read while the program runs.
 func (s *Server) readExecution(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-	t, ok := parseTarget(req.Params.URI, executionScheme)
+	t, ok := executor.ParseURI(req.Params.URI, executor.ExecutionScheme)
 	if !ok {
 		return nil, sdk.ResourceNotFoundError(req.Params.URI)
 	}
 	c := callerOf(ctx, req.Extra)
 	ctx, stop := c.while(ctx)
 	defer stop()
-	if path, ok := strings.CutPrefix(t.path, "artifacts/"); ok {
-		f, a, err := s.x.OpenArtifact(ctx, c.who, t.owner, path)
+	if path, ok := t.ArtifactPath(); ok {
+		f, a, err := s.x.OpenArtifact(ctx, c.who, t.Owner, path)
 		if err != nil {
 			return nil, s.unreadable(req, err)
 		}
 		defer f.Close()
 		return s.piece(req, t, f, a.SizeBytes, maxPiece)
 	}
-	stream, ok := map[string]executor.Stream{"stdout": executor.Stdout, "stderr": executor.Stderr}[t.path]
+	stream, ok := map[string]executor.Stream{"stdout": executor.Stdout, "stderr": executor.Stderr}[t.Path]
 	if !ok {
 		return nil, sdk.ResourceNotFoundError(req.Params.URI)
 	}
@@ -205,25 +133,25 @@ func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 
 // piece reads the part of a file that the URI asks for, up to most bytes. size is the
 // file's size in the snapshot or in the record.
-func (s *Server) piece(req *sdk.ReadResourceRequest, t target, f *os.File, size, most int64) (*sdk.ReadResourceResult, error) {
-	if t.offset > size {
+func (s *Server) piece(req *sdk.ReadResourceRequest, t executor.URI, f *os.File, size, most int64) (*sdk.ReadResourceResult, error) {
+	if t.Offset > size {
 		return nil, pastEnd(t, size)
 	}
-	data := make([]byte, min(most, size-t.offset))
-	if _, err := f.ReadAt(data, t.offset); err != nil && !(errors.Is(err, io.EOF) && len(data) == 0) {
+	data := make([]byte, min(most, size-t.Offset))
+	if _, err := f.ReadAt(data, t.Offset); err != nil && !(errors.Is(err, io.EOF) && len(data) == 0) {
 		return nil, s.unreadable(req, err)
 	}
-	return pieceOf(req.Params.URI, t, data, t.offset+int64(len(data)) < size, mimeType(t.path)), nil
+	return pieceOf(req.Params.URI, t, data, t.Offset+int64(len(data)) < size, mimeType(t.Path)), nil
 }
 
 // pastEnd refuses an offset beyond a resource's end. An offset at the end is an empty piece.
-func pastEnd(t target, size int64) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("offset %d is past the end, %d", t.offset, size)}
+func pastEnd(t executor.URI, size int64) error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("offset %d is past the end, %d", t.Offset, size)}
 }
 
 // pieceOf returns a piece of a resource: as text in whole characters if it is UTF-8 without
 // NUL, else as a blob.
-func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.ReadResourceResult {
+func pieceOf(uri string, t executor.URI, data []byte, more bool, mime string) *sdk.ReadResourceResult {
 	c := &sdk.ResourceContents{URI: uri, MIMEType: mime}
 	if more {
 		if whole := wholeRunes(data); whole > 0 {
@@ -242,7 +170,7 @@ func pieceOf(uri string, t target, data []byte, more bool, mime string) *sdk.Rea
 		}
 	}
 	if more {
-		c.Meta = sdk.Meta{"next": t.base + "?offset=" + strconv.FormatInt(t.offset+int64(len(data)), 10)}
+		c.Meta = sdk.Meta{"next": t.Base + "?offset=" + strconv.FormatInt(t.Offset+int64(len(data)), 10)}
 	}
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}
 }
@@ -284,12 +212,12 @@ func (r emptyText) MarshalJSON() ([]byte, error) {
 
 // output reads a piece of a stream's output so far. more says that the stream already has
 // further output.
-func (s *Server) output(ctx context.Context, who permission.Principal, t target, stream executor.Stream) (data []byte, more bool, err error) {
-	x, err := s.x.Get(ctx, who, t.owner)
+func (s *Server) output(ctx context.Context, who permission.Principal, t executor.URI, stream executor.Stream) (data []byte, more bool, err error) {
+	x, err := s.x.Get(ctx, who, t.Owner)
 	if err != nil {
 		return nil, false, err
 	}
-	events, err := s.x.Follow(ctx, who, t.owner, 0)
+	events, err := s.x.Follow(ctx, who, t.Owner, 0)
 	if err != nil {
 		return nil, false, err
 	}
@@ -308,11 +236,11 @@ func (s *Server) output(ctx context.Context, who permission.Principal, t target,
 			continue
 		}
 		end = int64(e.Output.Offset) + int64(len(e.Output.Data))
-		if end > t.offset {
-			data = append(data, e.Output.Data[max(0, t.offset-int64(e.Output.Offset)):]...)
+		if end > t.Offset {
+			data = append(data, e.Output.Data[max(0, t.Offset-int64(e.Output.Offset)):]...)
 		}
 	}
-	if t.offset > end {
+	if t.Offset > end {
 		return nil, false, pastEnd(t, end)
 	}
 	return data[:min(len(data), maxPiece)], len(data) > maxPiece, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/skill"
 )
@@ -163,11 +164,11 @@ func (s *Server) getSkill(ctx context.Context, _ *sdk.ServerSession, p *getSkill
 	if p != nil {
 		uri = p.URI
 	}
-	t, ok := parseTarget(uri, skillScheme)
+	t, ok := executor.ParseURI(uri, executor.SkillScheme)
 	if !ok {
 		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300q; give the URI of a SKILL.md, such as skill://NAME/SKILL.md", uri)
 	}
-	sk, err := s.skills.Resolve(t.owner)
+	sk, err := s.skills.Resolve(t.Owner)
 	if err != nil {
 		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s; %s has the skills that are", uri, methodList)
 	}
@@ -175,7 +176,7 @@ func (s *Server) getSkill(ctx context.Context, _ *sdk.ServerSession, p *getSkill
 	if err != nil {
 		return nil, invalid(reasonUnlisted, uri, "No skill is served at %.300s: %v", uri, err)
 	}
-	if own := skillURI(sk.Name, manifestName); uri != own {
+	if own := executor.SkillURI(sk.Name, manifestName); uri != own {
 		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s; the skill %s is at %s", uri, sk.Name, own)
 	}
 	return &getSkillResult{Cacheable: cacheable(), ResultType: complete, Skill: s.entryOf(callerOf(ctx, nil).who, sk, listing)}, nil
@@ -186,10 +187,10 @@ const manifestName = "SKILL.md"
 
 // entryOf returns the entry of a skill for a caller.
 func (s *Server) entryOf(who permission.Principal, sk *skill.Skill, l skill.Listing) skillEntry {
-	e := skillEntry{URI: skillURI(sk.Name, manifestName), FrontMatter: l.FrontMatter, Meta: s.metaOf(who, sk)}
+	e := skillEntry{URI: executor.SkillURI(sk.Name, manifestName), FrontMatter: l.FrontMatter, Meta: s.metaOf(who, sk)}
 	for _, f := range sk.Files() {
 		e.Resources = append(e.Resources, skillResource{
-			URI: skillURI(sk.Name, f.Path), Digest: "sha256:" + f.Entry.SHA256, Size: f.Entry.Size,
+			URI: executor.SkillURI(sk.Name, f.Path), Digest: "sha256:" + f.Entry.SHA256, Size: f.Entry.Size,
 		})
 	}
 	return e

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
@@ -203,7 +204,7 @@ func TestSkillEntries(t *testing.T) {
 		want := []string{"skill://demo/inner/SKILL.md", "skill://demo/linked.md", "skill://demo/refs/guide.md"}
 		for path := range skillFiles {
 			if rest, ok := strings.CutPrefix(path, "demo/"); ok {
-				want = append(want, "skill://demo/"+escapePath(rest))
+				want = append(want, "skill://demo/"+executor.EscapePath(rest))
 			}
 		}
 		slices.Sort(want)
@@ -279,7 +280,7 @@ func TestSkillsThatAreNotListed(t *testing.T) {
 		"Upper": "lowercase", "two--hyphens": "single hyphens", "2024": "must be a text", "padded": "must be a text", "number": "description must be a text",
 		"long": "1025 characters", "many": "more than 512 files", "large": "the maximum is 16777216", "odd name": "lowercase", "lower": "rename it to SKILL.md",
 	} {
-		uri := skillURI(name, "SKILL.md")
+		uri := executor.SkillURI(name, "SKILL.md")
 		if listed[uri] != nil {
 			t.Errorf("%s is listed", uri)
 		}
@@ -289,7 +290,7 @@ func TestSkillsThatAreNotListed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, ok := manifestOf(sk); !ok || c.read(skillURI(name, e.Path)).Text == "" {
+		if e, ok := manifestOf(sk); !ok || c.read(executor.SkillURI(name, e.Path)).Text == "" {
 			t.Errorf("%s cannot be read", name)
 		}
 	}

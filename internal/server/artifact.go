@@ -24,7 +24,7 @@ func (c executionCalls) ListArtifacts(ctx context.Context, m *pb.ListArtifactsRe
 		}
 		page := &pb.ListArtifactsResponse{NextPageToken: next}
 		for _, a := range list {
-			page.Artifacts = append(page.Artifacts, fromArtifact(a))
+			page.Artifacts = append(page.Artifacts, fromArtifact(m.GetExecutionId(), a))
 		}
 		return page, nil
 	})
@@ -48,7 +48,7 @@ func (c executionCalls) GetArtifact(m *pb.GetArtifactRequest, stream grpc.Server
 		return err
 	}
 	defer file.Close()
-	artifact := fromArtifact(a)
+	artifact := fromArtifact(m.GetExecutionId(), a)
 	return sendChunks(file, a.SizeBytes, m.GetOffsetBytes(), func(offset uint64, data []byte) error {
 		r := &pb.GetArtifactResponse{Artifact: artifact, OffsetBytes: offset, Data: data}
 		artifact = nil // only in the first message

@@ -371,6 +371,9 @@ func exception(name string, v verdict) row {
 		}
 		v := v
 		v.message, v.metadata = e.Text, map[string]string{"error": e.Name}
+		if e.Field != "" {
+			v.field = e.Field
+		}
 		return v, true
 	}
 }

@@ -25,7 +25,7 @@ func fromEvent(e executor.Event, deduplicated bool) *pb.ExecutionEvent {
 	case e.Output != nil:
 		m.Event = &pb.ExecutionEvent_Output{Output: fromOutput(*e.Output)}
 	case e.Outcome != nil:
-		m.Event = &pb.ExecutionEvent_Outcome{Outcome: fromOutcome(e.Outcome)}
+		m.Event = &pb.ExecutionEvent_Outcome{Outcome: fromOutcome(e.ID, e.Outcome)}
 	}
 	return m
 }
@@ -55,7 +55,7 @@ func fromCommands(commands [][]string) []*pb.Argv {
 
 // fromOutcome lists the artifacts that fit into a message. artifact_count counts all of them,
 // and ListArtifacts gives the rest in pages.
-func fromOutcome(o *executor.Outcome) *pb.Outcome {
+func fromOutcome(id string, o *executor.Outcome) *pb.Outcome {
 	room := maxAnswerBytes
 	m := &pb.Outcome{
 		End:      endNumbers[o.End],
@@ -80,7 +80,7 @@ func fromOutcome(o *executor.Outcome) *pb.Outcome {
 		},
 		Stdout:           fromTruncation(o.Stdout),
 		Stderr:           fromTruncation(o.Stderr),
-		Artifacts:        fitting(&room, o.Artifacts, fromArtifact),
+		Artifacts:        fromArtifacts(&room, id, o.Artifacts),
 		ArtifactCount:    uint64(o.Count),
 		ArtifactsRefused: texts(o.Refused),
 		SkillDigest:      o.SkillDigest,
@@ -123,10 +123,16 @@ func fromLimits(l executor.Limits) *pb.Limits {
 
 // fromArtifact sets raw_path only for a name that is not UTF-8; path then has replacement
 // characters.
-func fromArtifact(a executor.Artifact) *pb.Artifact {
+func fromArtifact(id string, a executor.Artifact) *pb.Artifact {
 	return &pb.Artifact{
 		Path: text(a.Path), SizeBytes: uint64(a.SizeBytes), Sha256: a.SHA256, RawPath: a.Raw, Executable: a.Executable,
+		Uri: a.URI(id),
 	}
+}
+
+// fromArtifacts converts as many artifacts of the execution id as fit into room, see fitting.
+func fromArtifacts(room *int, id string, list []executor.Artifact) []*pb.Artifact {
+	return fitting(room, list, func(a executor.Artifact) *pb.Artifact { return fromArtifact(id, a) })
 }
 
 // fromExecution turns an execution into a message. Names and paths come from skills and clients, so
@@ -149,7 +155,7 @@ func fromExecution(e executor.Execution) *pb.Execution {
 		LastSequence: e.LastSeq,
 	}
 	if e.Outcome != nil {
-		m.Outcome = fromOutcome(e.Outcome)
+		m.Outcome = fromOutcome(e.ID, e.Outcome)
 	}
 	return m
 }

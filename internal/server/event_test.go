@@ -51,7 +51,7 @@ func TestFromEvent(t *testing.T) {
 		},
 		Stdout:        &pb.Truncation{Truncated: true, DeliveredBytes: 1, TotalBytes: 2},
 		Stderr:        &pb.Truncation{DeliveredBytes: 3, TotalBytes: 3},
-		Artifacts:     []*pb.Artifact{{Path: "a\uFFFD", RawPath: []byte("a\xff"), SizeBytes: 1, Sha256: "s", Executable: true}},
+		Artifacts:     []*pb.Artifact{{Path: "a\uFFFD", RawPath: []byte("a\xff"), SizeBytes: 1, Sha256: "s", Executable: true, Uri: "execution://e1/artifacts/a%FF"}},
 		ArtifactCount: 7, ArtifactsRefused: []string{"l\uFFFD"}, SkillDigest: "sha256:d", Limits: someLimitsMessage, Advice: "do\uFFFD",
 	}
 	for _, c := range []struct {
@@ -121,7 +121,7 @@ func TestFromExecutionLeavesUnset(t *testing.T) {
 	if m.StartTime != nil || m.EndTime != nil || m.Outcome != nil || m.CreateTime == nil || m.State != pb.State_STATE_QUEUED {
 		t.Errorf("got %v", m)
 	}
-	if m := fromOutcome(&executor.Outcome{End: executor.SetupFailed}); m.ExitCode != nil || m.Limits.CpuTime != nil {
+	if m := fromOutcome("e", &executor.Outcome{End: executor.SetupFailed}); m.ExitCode != nil || m.Limits.CpuTime != nil {
 		t.Errorf("got %v", m)
 	}
 }
@@ -136,7 +136,7 @@ func TestOutcomeFitsIntoAMessage(t *testing.T) {
 	for range 100 {
 		o.Refused = append(o.Refused, name)
 	}
-	m := fromOutcome(o)
+	m := fromOutcome("e", o)
 	if size := proto.Size(m); size > 4<<20 || len(m.Artifacts) == 0 || m.ArtifactCount != executor.MaxListedArtifacts {
 		t.Errorf("%d bytes with %d of %d artifacts", size, len(m.Artifacts), m.ArtifactCount)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
@@ -59,27 +60,31 @@ func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (e
 	for name, value := range m.GetSecretEnv() {
 		r.SecretEnv[name] = executor.Secret(value)
 	}
-	r.Files, err = newFiles(m.GetFiles(), streams)
+	in, err := newFiles(m.GetFiles(), streams)
+	r.Files, r.Resources = in.Files, in.Resources
 	return r, err
 }
 
 // newFiles turns messages into inputs; see newRequest.
-func newFiles(list []*pb.InputFile, streams bool) ([]executor.Input, error) {
-	files := make([]executor.Input, len(list))
+func newFiles(list []*pb.InputFile, streams bool) (in toolview.Inputs, err error) {
 	for i, f := range list {
-		files[i].Path, files[i].Executable = f.GetPath(), f.GetExecutable()
+		file := executor.Input{Path: f.GetPath(), Executable: f.GetExecutable()}
 		switch source := f.GetSource().(type) {
+		case *pb.InputFile_Uri:
+			in.Resources = append(in.Resources, executor.Resource{Path: file.Path, URI: source.Uri, Executable: file.Executable})
+			continue
 		case *pb.InputFile_Content:
-			files[i].Content = source.Content
+			file.Content = source.Content
 		case *pb.InputFile_Streamed:
 			if !streams {
-				return nil, invalid(fmt.Sprintf("files[%d].streamed", i), "only ExecuteInteractive takes chunks")
+				return in, invalid(fmt.Sprintf("files[%d].streamed", i), "only ExecuteInteractive takes chunks")
 			}
 		default:
-			return nil, invalid(fmt.Sprintf("files[%d]", i), "has neither content nor streamed")
+			return in, invalid(fmt.Sprintf("files[%d]", i), "has neither content nor streamed nor uri")
 		}
+		in.Files = append(in.Files, file)
 	}
-	return files, nil
+	return in, nil
 }
 
 // newSource checks only that one of the sources is set. Package permission judges the rest.

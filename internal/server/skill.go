@@ -110,8 +110,8 @@ func fromContext(c skill.Context) *pb.ActivationContext {
 	if k := c.Constraints; k != nil {
 		// The published contract counts time in whole seconds and memory in MiB.
 		out.Constraints = &pb.ExecutionConstraints{
-			MaxExecutionTime: int32(math.Ceil(k.MaxExecutionTime.Seconds())), NetworkAccess: k.NetworkAccess,
-			AllowedCommands: texts(k.AllowedCommands), WorkingDirectory: k.WorkingDirectory,
+			MaxExecutionTime: new(int32(math.Ceil(k.MaxExecutionTime.Seconds()))), NetworkAccess: &k.NetworkAccess,
+			AllowedCommands: texts(k.AllowedCommands), WorkingDirectory: &k.WorkingDirectory,
 		}
 		if k.MaxMemoryBytes > 0 {
 			mb := int32(k.MaxMemoryBytes >> 20)

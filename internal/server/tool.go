@@ -6,12 +6,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/toolview"
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
 // executionHeader names the execution of a typed tool call. The results of these calls have the
-// fields of the published contracts and no others.
+// fields of the published contracts, the artifacts and the warnings.
 const executionHeader = "skillrun-execution-id"
 
 // toolCalls answers the calls of ToolService. Each typed call is one execution of a published
@@ -21,6 +22,15 @@ type toolCalls struct {
 	pb.UnimplementedToolServiceServer
 	*Server
 	view *toolview.View
+}
+
+// artifactsBeside returns as many artifacts as fit into one message with these texts.
+func artifactsBeside(id string, list []executor.Artifact, texts ...string) []*pb.Artifact {
+	room := maxAnswerBytes
+	for _, t := range texts {
+		room -= len(t)
+	}
+	return fromArtifacts(&room, id, list)
 }
 
 // nameExecution tells the caller the execution of a result. An empty id names nothing.

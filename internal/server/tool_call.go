@@ -54,7 +54,7 @@ func (c toolCalls) CallTool(m *pb.CallToolRequest, stream grpc.ServerStreamingSe
 
 // fromToolResult leaves out what would make the message too large for a client.
 func fromToolResult(r toolview.Result) (*pb.ToolResult, error) {
-	m := &pb.ToolResult{Content: text(r.Content), IsError: r.IsError, ExecutionId: r.ExecutionID}
+	m := &pb.ToolResult{Content: text(r.Content), IsError: r.IsError, ExecutionId: r.ExecutionID, Warnings: texts(r.Warnings)}
 	room := maxAnswerBytes - len(m.Content)
 	if r.Structured != nil && len(r.Structured) <= room {
 		object, err := newStruct(r.Structured)
@@ -64,7 +64,7 @@ func fromToolResult(r toolview.Result) (*pb.ToolResult, error) {
 		m.Structured = object
 		room -= proto.Size(object)
 	}
-	m.Artifacts = fitting(&room, r.Artifacts, fromArtifact)
+	m.Artifacts = fromArtifacts(&room, r.ExecutionID, r.Artifacts)
 	return m, nil
 }
 

@@ -163,7 +163,7 @@ func TestCancelledCallToolCancels(t *testing.T) {
 func TestTypedPythonCalls(t *testing.T) {
 	d := startIdle(t, nil)
 	var header metadata.MD
-	r, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: "../x", Script: "1"}, grpc.Header(&header))
+	r, err := d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: "../x", Script: new("1")}, grpc.Header(&header))
 	message := `Invalid skill name: '../x'. Skill names must not contain '/', '\', or '..'`
 	if err != nil || !proto.Equal(r, &pb.RunPythonScriptResponse{Error: &message}) || len(header.Get(executionHeader)) > 0 {
 		t.Errorf("got %v, %v, header %v", r, err, header)
@@ -173,7 +173,7 @@ func TestTypedPythonCalls(t *testing.T) {
 		t.Errorf("got %v, %v", p, err)
 	}
 	want := refusal{codes.InvalidArgument, "INVALID_REQUEST", "timeout"}
-	_, err = d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: "demo", Timeout: durationpb.New(0)})
+	_, err = d.tools().RunPythonScript(t.Context(), &pb.RunPythonScriptRequest{SkillName: "demo", Script: new("1"), Timeout: durationpb.New(0)})
 	wantRefusal(t, err, want)
 	_, err = d.tools().RunPython(t.Context(), &pb.RunPythonRequest{Code: "1", Timeout: durationpb.New(-1)})
 	wantRefusal(t, err, want)

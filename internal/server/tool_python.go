@@ -14,8 +14,15 @@ func (c toolCalls) RunPythonScript(ctx context.Context, m *pb.RunPythonScriptReq
 	if err != nil {
 		return nil, err
 	}
+	if m.Script == nil {
+		return &pb.RunPythonScriptResponse{Error: new("Error executing script: script is required: give Python code")}, nil
+	}
+	in, err := newFiles(m.GetFiles(), false)
+	if err != nil {
+		return nil, err
+	}
 	r, err := c.view.RunPythonScript(ctx, caller(ctx), toolview.PythonScriptCall{
-		Skill: m.GetSkillName(), Script: m.GetScript(), Timeout: timeout,
+		Skill: m.GetSkillName(), Script: m.GetScript(), Args: m.GetArgs(), Inputs: in, Timeout: timeout,
 	}, nil)
 	if err := named(ctx, r.ExecutionID, err); err != nil {
 		return nil, err
@@ -34,6 +41,7 @@ func fromPythonScriptResult(r toolview.PythonScriptResult) *pb.RunPythonScriptRe
 		return m
 	}
 	name, code := text(r.SkillName), int32(r.Returncode)
+	m.Artifacts, m.Warnings = artifactsBeside(r.ExecutionID, r.Artifacts, r.Stdout, r.Stderr), texts(r.Warnings)
 	m.SkillName, m.Stdout, m.Stderr, m.Returncode, m.TimedOut = &name, &r.Stdout, &r.Stderr, &code, &r.TimedOut
 	return m
 }
@@ -44,18 +52,20 @@ func (c toolCalls) RunPython(ctx context.Context, m *pb.RunPythonRequest) (*pb.R
 	if err != nil {
 		return nil, err
 	}
-	files, err := newFiles(m.GetFiles(), false)
+	in, err := newFiles(m.GetFiles(), false)
 	if err != nil {
 		return nil, err
 	}
 	r, err := c.view.RunPython(ctx, caller(ctx), toolview.PythonCall{
 		Code: m.GetCode(), ScriptPath: m.GetScriptPath(), WorkingDirectory: m.GetWorkingDirectory(),
-		Timeout: timeout, Skill: m.GetSkill(), Files: files,
+		Timeout: timeout, Skill: m.GetSkill(), Args: m.GetArgs(), Inputs: in,
 	}, nil)
 	if err := named(ctx, r.ExecutionID, err); err != nil {
 		return nil, err
 	}
-	return &pb.RunPythonResponse{Text: new(text(r.Text))}, nil
+	return &pb.RunPythonResponse{
+		Text: new(text(r.Text)), Artifacts: artifactsBeside(r.ExecutionID, r.Artifacts, r.Text), Warnings: texts(r.Warnings),
+	}, nil
 }
 
 // named tells the caller, and the log, the execution of a result or of an error. An empty id

@@ -15,13 +15,16 @@ import (
 // errors.go maps to codes.
 func (c toolCalls) ExecuteScript(ctx context.Context, m *pb.ExecuteScriptRequest) (*pb.ExecuteScriptResponse, error) {
 	req := toolview.ScriptRequest{
-		Skill: m.GetSkill(), ScriptPath: m.GetScriptPath(), MaxOutputSize: clamp(m.GetMaxOutputSize()),
+		Skill: m.GetSkill(), ScriptPath: m.GetScriptPath(), Args: m.GetArgs(), MaxOutputSize: clamp(m.GetMaxOutputSize()),
 	}
 	var err error
 	if req.Arguments, err = newArguments(m); err != nil {
 		return nil, err
 	}
 	if req.Timeout, err = newScriptTimeout(m.GetTimeout()); err != nil {
+		return nil, err
+	}
+	if req.Inputs, err = newFiles(m.GetFiles(), false); err != nil {
 		return nil, err
 	}
 	r, err := c.view.ExecuteScript(ctx, caller(ctx), req, nil)
@@ -62,6 +65,7 @@ func fromScriptResult(r toolview.ScriptResult) *pb.ExecuteScriptResponse {
 		ExitCode: new(int32(r.ExitCode)), Stdout: &r.Stdout, Stderr: &r.Stderr, ExecutionTimeMs: new(float64(r.ExecutionTimeMS)),
 		ScriptPath: new(text(r.ScriptPath)), Signal: r.Signal, Timeout: &r.Timeout,
 		StdoutTruncated: &r.StdoutTruncated, StderrTruncated: &r.StderrTruncated, Success: &r.Success, Signaled: &r.Signaled,
+		Artifacts: artifactsBeside(r.ExecutionID, r.Artifacts, r.Stdout, r.Stderr), Warnings: texts(r.Warnings),
 	}
 	if r.SignalNumber != nil {
 		n := int32(*r.SignalNumber)
@@ -77,8 +81,12 @@ func (c toolCalls) ExecuteCommand(ctx context.Context, m *pb.ExecuteCommandReque
 	if err != nil {
 		return nil, err
 	}
+	in, err := newFiles(m.GetFiles(), false)
+	if err != nil {
+		return nil, err
+	}
 	r, err := c.view.ExecuteCommand(ctx, caller(ctx), toolview.CommandRequest{
-		Skill: m.GetSkill(), Command: m.GetCommand(), WorkingDir: m.GetWorkingDir(), Env: m.GetEnv(), Timeout: timeout,
+		Skill: m.GetSkill(), Command: m.GetCommand(), WorkingDir: m.GetWorkingDir(), Env: m.GetEnv(), Inputs: in, Timeout: timeout,
 	}, nil)
 	if err := named(ctx, r.ExecutionID, err); err != nil {
 		return nil, err
@@ -92,6 +100,7 @@ func fromCommandResult(r toolview.CommandResult) *pb.ExecuteCommandResponse {
 	out := &pb.ExecuteCommandResponse{
 		Success: &r.Success, ExitCode: new(int32(r.ExitCode)), Stdout: &r.Stdout, Stderr: &r.Stderr,
 		ExecutionTime: new(float64(r.ExecutionTime)), Command: new(text(r.Command)),
+		Artifacts: artifactsBeside(r.ExecutionID, r.Artifacts, r.Stdout, r.Stderr), Warnings: texts(r.Warnings),
 	}
 	if r.Error != nil {
 		message := text(*r.Error)

@@ -24,6 +24,7 @@ type CommandRequest struct {
 	WorkingDir string
 	// Env is added to the environment.
 	Env map[string]string
+	Inputs
 	// Timeout of zero means the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
 	// KeepBytes bounds each stream in the result; the execution keeps more. Zero: no
@@ -44,6 +45,7 @@ type CommandResult struct {
 	// The fields below are the daemon's; the contract's object does not have them.
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
+	Warnings    []string            `json:"-"`
 	Truncated   bool                `json:"-"` // output is missing
 }
 
@@ -72,6 +74,8 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 		Source:    permission.Source{Kind: permission.Command, Command: req.Command},
 		Dir:       dir,
 		Env:       req.Env,
+		Files:     req.Files,
+		Resources: req.Resources,
 		Limits:    executor.Limits{Wall: req.Timeout},
 	}, req.KeepBytes, sink)
 	if denied, ok := errors.AsType[*permission.Denied](err); ok {
@@ -91,7 +95,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 // fill turns an outcome into the contract's fields.
 func (c CommandResult) fill(r run) (CommandResult, error) {
 	c.Stdout, c.Stderr = r.texts()
-	c.Artifacts = r.Artifacts
+	c.Artifacts, c.Warnings = r.Artifacts, r.warnings
 	c.Truncated = r.cut()
 	c.ExecutionTime = float(r.Usage.Wall.Seconds())
 	switch r.End {

@@ -17,7 +17,9 @@ import (
 // A PythonScriptCall is a call of run_python_script.
 type PythonScriptCall struct {
 	Skill  string
-	Script string // Python code
+	Script string   // Python code
+	Args   []string // sys.argv[1:]
+	Inputs
 	// Timeout of zero means the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
 	// KeepBytes bounds each stream in the result; the execution keeps more. Zero: no
@@ -43,9 +45,10 @@ type PythonScriptResult struct {
 
 	ExecutionID string // empty: nothing ran
 	Artifacts   []executor.Artifact
+	Warnings    []string
 }
 
-// JSON returns the contract's object as Python's json.dumps prints it.
+// JSON returns the contract's object, with the artifacts and the warnings if there are any, as Python's json.dumps prints it.
 func (r PythonScriptResult) JSON() []byte {
 	if !r.Ran {
 		return dumps(struct {
@@ -59,7 +62,8 @@ func (r PythonScriptResult) JSON() []byte {
 		Returncode int    `json:"returncode"`
 		TimedOut   bool   `json:"timed_out"`
 		Error      string `json:"error,omitempty"`
-	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error})
+		toolExtras
+	}{r.SkillName, r.Stdout, r.Stderr, r.Returncode, r.TimedOut, r.Error, newExtras(r.ExecutionID, r.Artifacts, r.Warnings)})
 }
 
 // RunPythonScript runs Python code in a skill's virtual environment: the contract of
@@ -82,8 +86,14 @@ func (v *View) RunPythonScript(ctx context.Context, who permission.Principal, c 
 		Principal: who,
 		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
 		Source:    permission.Source{Kind: permission.Code, Code: code},
+		Args:      c.Args,
+		Files:     c.Files,
+		Resources: c.Resources,
 		Limits:    executor.Limits{Wall: c.Timeout},
 	}, c.KeepBytes, sink)
+	if e, ok := errors.AsType[*executor.LimitError](err); ok {
+		err = limitOfTool(e)
+	}
 	if err != nil {
 		out, err := pythonScriptRefusal(c.Skill, err)
 		out.ExecutionID = r.id
@@ -119,7 +129,7 @@ func pythonScriptRefusal(name string, err error) (PythonScriptResult, error) {
 // newPythonScriptResult converts an outcome to the contract's result. The contract's error is for
 // ends that returncode does not tell: a limit, a cancel, missing output.
 func newPythonScriptResult(name string, r run) PythonScriptResult {
-	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts}
+	out := PythonScriptResult{Ran: true, SkillName: name, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings}
 	out.Stdout, out.Stderr = r.texts()
 	out.Success = r.End == executor.Exited && *r.ExitCode == 0
 	if r.ExitCode != nil {

@@ -19,11 +19,30 @@ const byCaller = "disconnect"
 // output is only collected.
 type Sink func(executor.Output) error
 
+// Inputs are the files that a call puts into the workspace.
+type Inputs struct {
+	Files     []executor.Input
+	Resources []executor.Resource
+}
+
+// paths returns the files' paths in the workspace.
+func (in Inputs) paths() []string {
+	var paths []string
+	for _, f := range in.Files {
+		paths = append(paths, f.Path)
+	}
+	for _, f := range in.Resources {
+		paths = append(paths, f.Path)
+	}
+	return paths
+}
+
 // A run is one execution from its header to its outcome.
 type run struct {
 	id             string
 	stdout, stderr []byte // each up to its limit and up to keep
 	keep           int64  // bytes of each stream; 0: everything the execution kept
+	warnings       []string
 	executor.Outcome
 }
 
@@ -116,6 +135,8 @@ func (v *View) run(ctx context.Context, req executor.Request, keep int64, sink S
 			return r, err
 		}
 		switch {
+		case e.Header != nil:
+			r.warnings = e.Header.Warnings
 		case e.Output != nil:
 			if e.Output.Stream == executor.Stdout {
 				r.stdout = r.keepMore(r.stdout, e.Output.Data)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
-	"github.com/skillrun/skillrun/internal/workspace"
 )
 
 // RunPythonTimeout is the default timeout of RunPython. The skill's and the daemon's
@@ -45,8 +45,9 @@ type PythonCall struct {
 	Timeout time.Duration
 	// Skill names the skill whose folder is the run directory. Empty: an empty folder.
 	Skill string
-	// Files are placed in the run directory.
-	Files []workspace.Input
+	// Args are sys.argv[1:].
+	Args []string
+	Inputs
 	// KeepBytes bounds each stream in the result; the execution keeps more. Zero: no
 	// bound beyond the execution's.
 	KeepBytes int64
@@ -57,6 +58,7 @@ type PythonResult struct {
 	Text        string
 	ExecutionID string // empty: nothing ran
 	Artifacts   []executor.Artifact
+	Warnings    []string
 }
 
 // RunPython runs Python code or a file on the embedded CPython: the contract of the
@@ -96,13 +98,18 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
 		Source:    source,
 		Dir:       dir,
+		Args:      c.Args,
 		Files:     c.Files,
+		Resources: c.Resources,
 		Limits:    executor.Limits{Wall: wall},
 		Python:    runtime.Embedded,
 		Runner:    by.text(),
 	}, 0, live.sink()) // keep everything: the runner's report comes last
 	if err == nil {
 		err = live.last()
+	}
+	if e, ok := errors.AsType[*executor.LimitError](err); ok {
+		err = limitOfTool(e)
 	}
 	if err != nil {
 		out, err := pythonRefusal(withDir(err, "workingDirectory"))
@@ -112,7 +119,7 @@ func (v *View) RunPython(ctx context.Context, who permission.Principal, c Python
 	if err := r.raised(); err != nil && !refused(err) {
 		return PythonResult{ExecutionID: r.id}, err
 	}
-	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts}, nil
+	return PythonResult{Text: pythonText(r, by, c.KeepBytes), ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings}, nil
 }
 
 // blank: models send "" or blanks for an argument that they mean to leave out.
@@ -148,10 +155,8 @@ func (c PythonCall) source(sk *skill.Skill) (source permission.Source, isFile bo
 	if err == nil {
 		return permission.Source{Kind: permission.Script, Script: p}, false, ""
 	}
-	for _, f := range c.Files {
-		if f.Path == p {
-			return permission.Source{Kind: permission.Code, Code: runDirectory + "/" + p}, true, ""
-		}
+	if slices.Contains(c.paths(), p) {
+		return permission.Source{Kind: permission.Code, Code: runDirectory + "/" + p}, true, ""
 	}
 	return source, false, textNoScript
 }

@@ -37,8 +37,8 @@ func TestContractRunPython(t *testing.T) {
 		// This skill has the name of the built-in skill's folder, but is another skill.
 		skillText{name: "run-python", files: map[string]string{"mine.txt": "x"}},
 	)
-	input := func(path, content string) []workspace.Input {
-		return []workspace.Input{{Path: path, Content: []byte(content)}}
+	input := func(path, content string) Inputs {
+		return Inputs{Files: []workspace.Input{{Path: path, Content: []byte(content)}}}
 	}
 	const (
 		outside  = "Error: path must be under the run directory."
@@ -61,11 +61,11 @@ func TestContractRunPython(t *testing.T) {
 		{"code, and a blank scriptPath", PythonCall{Code: "print('code')", ScriptPath: " "}, "Stdout:\ncode\n\nStderr:\n"},
 		{"absolute scriptPath beneath the run directory", PythonCall{Skill: "demo", ScriptPath: "/workspace/scripts/./uses.py"}, "Stdout:\nhelped\n\nStderr:\n"},
 		{"link within", PythonCall{Skill: "demo", ScriptPath: "scripts/in.py"}, "Stdout:\nhello from ..."},
-		{"file of the request", PythonCall{ScriptPath: "a/it's.py", Files: input("a/it's.py", "print(__name__, __file__)")}, "Stdout:\n__main__ /workspace/a/it's.py\n\nStderr:\n"},
-		{"file of the request beside a skill", PythonCall{Skill: "demo", ScriptPath: "job.py", Files: input("job.py", "print(open('scripts/data.txt').read())")}, "Stdout:\nx\n\nStderr:\n"},
+		{"file of the request", PythonCall{ScriptPath: "a/it's.py", Inputs: input("a/it's.py", "print(__name__, __file__)")}, "Stdout:\n__main__ /workspace/a/it's.py\n\nStderr:\n"},
+		{"file of the request beside a skill", PythonCall{Skill: "demo", ScriptPath: "job.py", Inputs: input("job.py", "print(open('scripts/data.txt').read())")}, "Stdout:\nx\n\nStderr:\n"},
 		{"workingDirectory", PythonCall{Skill: "demo", Code: "import os\nprint(os.getcwd())", WorkingDirectory: "scripts"}, "Stdout:\n/workspace/scripts\n\nStderr:\n"},
 		{"workingDirectory is the run directory", PythonCall{Code: "import os\nprint(os.getcwd())", WorkingDirectory: "/workspace"}, "Stdout:\n/workspace\n\nStderr:\n"},
-		{"workingDirectory of a file of the request", PythonCall{Code: "import os\nprint(os.listdir())", WorkingDirectory: "in", Files: input("in/x.csv", "1")}, "Stdout:\n['x.csv']\n\nStderr:\n"},
+		{"workingDirectory of a file of the request", PythonCall{Code: "import os\nprint(os.listdir())", WorkingDirectory: "in", Inputs: input("in/x.csv", "1")}, "Stdout:\n['x.csv']\n\nStderr:\n"},
 		{"the run directory without a skill", PythonCall{Code: "import os\nprint(os.listdir())"}, "Stdout:\n['SKILL.md']\n\nStderr:\n"},
 
 		{"absolute outside", PythonCall{Skill: "demo", ScriptPath: "/etc/passwd.py"}, outside},
@@ -100,8 +100,8 @@ func TestContractRunPython(t *testing.T) {
 		{"the skill's own timeout", PythonCall{Skill: "hasty", Code: "while True: pass"}, "Error: Script timed out after 2 seconds."},
 
 		{"no such skill", PythonCall{Skill: "nobody", Code: "1"}, "Error: \"nobody\": skill not found"},
-		{"timeout above the ceiling", PythonCall{Code: "1", Timeout: 601 * time.Second}, "Error: limits.wall_time: 10m1s is above the daemon's maximum, 10m0s"},
-		{"a file at a place of the skill", PythonCall{Skill: "demo", Code: "1", Files: input("scripts/data.txt", "y")}, "Error: input \"scripts/data.txt\": the skill has a file or directory there"},
+		{"timeout above the ceiling", PythonCall{Code: "1", Timeout: 601 * time.Second}, "Error: timeout: 10m1s is above the daemon's maximum, 10m0s"},
+		{"a file at a place of the skill", PythonCall{Skill: "demo", Code: "1", Inputs: input("scripts/data.txt", "y")}, "Error: input \"scripts/data.txt\": the skill has a file or directory there"},
 		{"code with NUL", PythonCall{Code: "a\x00"}, "Error: code: contains a NUL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -280,8 +280,8 @@ func TestRunPythonFollowsPolicy(t *testing.T) {
 		skillText{name: "demo", files: map[string]string{"x.py": "print(1)"}})
 	for call, want := range map[*PythonCall]string{
 		{Code: "1"}: "Error: denied: ",
-		{ScriptPath: "y.py", Files: []workspace.Input{{Path: "y.py"}}}: "Error: denied: ",
-		{Skill: "demo", ScriptPath: "x.py"}:                            "Stdout:\n1\n\nStderr:\n",
+		{ScriptPath: "y.py", Inputs: Inputs{Files: []workspace.Input{{Path: "y.py"}}}}: "Error: denied: ",
+		{Skill: "demo", ScriptPath: "x.py"}:                                            "Stdout:\n1\n\nStderr:\n",
 	} {
 		if r, err := b.RunPython(t.Context(), b.who, *call, nil); err != nil || !strings.HasPrefix(r.Text, want) {
 			t.Errorf("%s: got %q, %v, want %q", fmt.Sprint(*call), r.Text, err, want)

@@ -28,6 +28,9 @@ type ScriptRequest struct {
 	ScriptPath string
 	// Arguments is one JSON object as text, for standard input. Empty: {}.
 	Arguments string
+	// Args are the script's command line arguments.
+	Args []string
+	Inputs
 	// Timeout of zero means the skill's max_execution_time, else the daemon's default.
 	Timeout time.Duration
 	// MaxOutputSize bounds each stream that the execution keeps, in bytes. 0: the
@@ -56,6 +59,7 @@ type ScriptResult struct {
 
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
+	Warnings    []string            `json:"-"`
 }
 
 // ExecuteScript runs a script of a skill with JSON arguments: skillkit's
@@ -71,7 +75,7 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 		return ScriptResult{}, TimeoutOutOfRange(req.Timeout)
 	}
 	if req.MaxOutputSize < 0 || req.MaxOutputSize > MaxScriptOutput {
-		return ScriptResult{}, raise(ValueError, "max_output_size must be at least 1 and at most %d bytes, got %d", MaxScriptOutput, req.MaxOutputSize)
+		return ScriptResult{}, ofField("max_output_size", "max_output_size must be at least 1 and at most %d bytes, got %d", MaxScriptOutput, req.MaxOutputSize)
 	}
 	if req.Arguments == "" {
 		req.Arguments = "{}"
@@ -93,13 +97,16 @@ func (v *View) ExecuteScript(ctx context.Context, who permission.Principal, req 
 		Principal: who,
 		Skill:     sk.Name + "@" + sk.Digest, // the version that was checked
 		Source:    permission.Source{Kind: permission.Script, Script: entry.Path},
+		Args:      req.Args,
 		Stdin:     executor.Stdin{JSON: &req.Arguments},
+		Files:     req.Files,
+		Resources: req.Resources,
 		Limits:    executor.Limits{Wall: req.Timeout, OutputBytes: output},
 	}, req.KeepBytes, sink)
 	if r.id == "" {
 		return ScriptResult{}, v.refuseScript(ctx, sk, req, err)
 	}
-	done := ScriptResult{ScriptPath: entry.Path, ExecutionID: r.id, Artifacts: r.Artifacts}
+	done := ScriptResult{ScriptPath: entry.Path, ExecutionID: r.id, Artifacts: r.Artifacts, Warnings: r.warnings}
 	a := scriptAudit{log: v.log, run: r, skill: sk.Name, script: entry.Path, arguments: v.auditArguments(req.Arguments)}
 	if err == nil {
 		err = r.raised()

@@ -29,6 +29,8 @@ const (
 type Exception struct {
 	Name string // one of the constants
 	Text string // the result of str()
+	// Field is the wrong field of the request, if the name alone does not tell it.
+	Field string
 }
 
 func (e *Exception) Error() string { return e.Text }
@@ -38,9 +40,16 @@ func raise(name, format string, args ...any) *Exception {
 	return &Exception{Name: name, Text: fmt.Sprintf(format, args...)}
 }
 
+// ofField is a ValueError about one field.
+func ofField(field, format string, args ...any) *Exception {
+	e := raise(ValueError, format, args...)
+	e.Field = field
+	return e
+}
+
 // TimeoutOutOfRange returns the exception for a timeout out of range.
 func TimeoutOutOfRange(d time.Duration) *Exception {
-	return raise(ValueError, "Timeout must be above 0 and at most %s seconds, got %s", secondsText(MaxScriptTimeout), secondsText(d))
+	return ofField("timeout", "Timeout must be above 0 and at most %s seconds, got %s", secondsText(MaxScriptTimeout), secondsText(d))
 }
 
 // A NoSlotError reports that no slot became free in time. Nothing ran.
@@ -101,7 +110,8 @@ func (v *View) refuseScript(ctx context.Context, sk *skill.Skill, req ScriptRequ
 		return Unserializable(errors.New(e.Reason))
 	}
 	if e, ok := errors.AsType[*executor.LimitError](err); ok {
-		return raise(ValueError, "%s", limitOfTool(e))
+		e := limitOfTool(e)
+		return ofField(e.Field, "%s", e)
 	}
 	if is[*executor.UnknownExtensionError](err) || is[*executor.MissingInterpreterError](err) || is[*executor.VenvError](err) {
 		return raise(InterpreterNotFoundError, "%s", err)

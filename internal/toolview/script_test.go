@@ -218,36 +218,36 @@ Script has dangerous permissions: scripts/group.py
 		req  ScriptRequest
 		want Exception
 	}{
-		{"relative traversal", ScriptRequest{ScriptPath: "../../etc/passwd"}, Exception{PathSecurityError, "Script path escapes skill directory: ../../etc/passwd"}},
-		{"the contract's own pattern", ScriptRequest{ScriptPath: "../../../../etc/passwd"}, Exception{PathSecurityError, "Script path escapes skill directory: ../../../../etc/passwd"}},
-		{"absolute escape", ScriptRequest{ScriptPath: "/etc/passwd"}, Exception{PathSecurityError, "Script path escapes skill directory: /etc/passwd"}},
-		{"beneath the base, and out", ScriptRequest{ScriptPath: "/skills/pdf/../../etc/passwd"}, Exception{PathSecurityError, "Script path escapes skill directory: /skills/pdf/../../etc/passwd"}},
-		{"a sibling's name", ScriptRequest{ScriptPath: "/skills/pdf-evil/x.py"}, Exception{PathSecurityError, "Script path escapes skill directory: /skills/pdf-evil/x.py"}},
-		{"a link outside", ScriptRequest{ScriptPath: "scripts/out.py"}, Exception{PathSecurityError, "Script path escapes skill directory: scripts/out.py"}},
-		{"a link to itself", ScriptRequest{ScriptPath: "scripts/loop.py"}, Exception{PathSecurityError, "Script path has too many links: scripts/loop.py"}},
-		{"the skill itself", ScriptRequest{ScriptPath: "."}, Exception{PathSecurityError, "Script path outside skill directory: /skills/pdf"}},
-		{"nothing", ScriptRequest{ScriptPath: ""}, Exception{PathSecurityError, "Script path outside skill directory: /skills/pdf"}},
-		{"a line end", ScriptRequest{ScriptPath: "a\nb\xff"}, Exception{PathSecurityError, "Script path is not valid: a\nb\uFFFD"}},
-		{"setuid", ScriptRequest{ScriptPath: "scripts/dangerous.py"}, Exception{ScriptPermissionError, dangerous}},
-		{"setgid", ScriptRequest{ScriptPath: "scripts/group.py"}, Exception{ScriptPermissionError, group}},
-		{"missing", ScriptRequest{ScriptPath: "scripts/no.py"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts/no.py"}},
-		{"a directory", ScriptRequest{ScriptPath: "scripts"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts"}},
-		{"a pipe", ScriptRequest{ScriptPath: "scripts/pipe.py"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts/pipe.py (it is neither a file, a directory nor a link)"}},
-		{"missing, in a folder that is missing", ScriptRequest{ScriptPath: "scripts/sub/nope.py"}, Exception{FileNotFoundError, "Script not found: /skills/pdf/scripts/sub/nope.py"}},
-		{"interpreter missing", ScriptRequest{ScriptPath: "scripts/x.ps1"}, Exception{InterpreterNotFoundError, "Interpreter 'powershell' not found in PATH for x.ps1"}},
-		{"of another system", ScriptRequest{ScriptPath: "scripts/x.bat"}, Exception{InterpreterNotFoundError, "Interpreter 'cmd' not found in PATH for x.bat"}},
-		{"interpreter unknown", ScriptRequest{ScriptPath: "scripts/x.xyz"}, Exception{InterpreterNotFoundError, "No interpreter mapping for extension: .xyz"}},
-		{"no JSON", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: `{"a": `}, Exception{ArgumentSerializationError, "Cannot serialize arguments: the JSON text ends too early"}},
-		{"no object", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: `[1]`}, Exception{ArgumentSerializationError, "Cannot serialize arguments: the arguments are not a JSON object"}},
-		{"too large", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: pad(10_000_001)}, Exception{ArgumentSizeError, "Arguments too large: 10000001 bytes (max 10MB)"}},
-		{"the contract's own size", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: pad(15_728_640)}, Exception{ArgumentSizeError, "Arguments too large: 15728640 bytes (max 10MB)"}},
-		{"timeout too long", ScriptRequest{ScriptPath: "scripts/echo.py", Timeout: 601 * time.Second}, Exception{ValueError, "Timeout must be above 0 and at most 600 seconds, got 601"}},
-		{"timeout negative", ScriptRequest{ScriptPath: "scripts/echo.py", Timeout: -time.Second}, Exception{ValueError, "Timeout must be above 0 and at most 600 seconds, got -1"}},
-		{"output size negative", ScriptRequest{ScriptPath: "scripts/echo.py", MaxOutputSize: -1}, Exception{ValueError, "max_output_size must be at least 1 and at most 67108864 bytes, got -1"}},
-		{"output size too large", ScriptRequest{ScriptPath: "scripts/echo.py", MaxOutputSize: 1 << 30}, Exception{ValueError, "max_output_size must be at least 1 and at most 67108864 bytes, got 1073741824"}},
+		{"relative traversal", ScriptRequest{ScriptPath: "../../etc/passwd"}, Exception{Name: PathSecurityError, Text: "Script path escapes skill directory: ../../etc/passwd"}},
+		{"the contract's own pattern", ScriptRequest{ScriptPath: "../../../../etc/passwd"}, Exception{Name: PathSecurityError, Text: "Script path escapes skill directory: ../../../../etc/passwd"}},
+		{"absolute escape", ScriptRequest{ScriptPath: "/etc/passwd"}, Exception{Name: PathSecurityError, Text: "Script path escapes skill directory: /etc/passwd"}},
+		{"beneath the base, and out", ScriptRequest{ScriptPath: "/skills/pdf/../../etc/passwd"}, Exception{Name: PathSecurityError, Text: "Script path escapes skill directory: /skills/pdf/../../etc/passwd"}},
+		{"a sibling's name", ScriptRequest{ScriptPath: "/skills/pdf-evil/x.py"}, Exception{Name: PathSecurityError, Text: "Script path escapes skill directory: /skills/pdf-evil/x.py"}},
+		{"a link outside", ScriptRequest{ScriptPath: "scripts/out.py"}, Exception{Name: PathSecurityError, Text: "Script path escapes skill directory: scripts/out.py"}},
+		{"a link to itself", ScriptRequest{ScriptPath: "scripts/loop.py"}, Exception{Name: PathSecurityError, Text: "Script path has too many links: scripts/loop.py"}},
+		{"the skill itself", ScriptRequest{ScriptPath: "."}, Exception{Name: PathSecurityError, Text: "Script path outside skill directory: /skills/pdf"}},
+		{"nothing", ScriptRequest{ScriptPath: ""}, Exception{Name: PathSecurityError, Text: "Script path outside skill directory: /skills/pdf"}},
+		{"a line end", ScriptRequest{ScriptPath: "a\nb\xff"}, Exception{Name: PathSecurityError, Text: "Script path is not valid: a\nb\uFFFD"}},
+		{"setuid", ScriptRequest{ScriptPath: "scripts/dangerous.py"}, Exception{Name: ScriptPermissionError, Text: dangerous}},
+		{"setgid", ScriptRequest{ScriptPath: "scripts/group.py"}, Exception{Name: ScriptPermissionError, Text: group}},
+		{"missing", ScriptRequest{ScriptPath: "scripts/no.py"}, Exception{Name: FileNotFoundError, Text: "Script not found: /skills/pdf/scripts/no.py"}},
+		{"a directory", ScriptRequest{ScriptPath: "scripts"}, Exception{Name: FileNotFoundError, Text: "Script not found: /skills/pdf/scripts"}},
+		{"a pipe", ScriptRequest{ScriptPath: "scripts/pipe.py"}, Exception{Name: FileNotFoundError, Text: "Script not found: /skills/pdf/scripts/pipe.py (it is neither a file, a directory nor a link)"}},
+		{"missing, in a folder that is missing", ScriptRequest{ScriptPath: "scripts/sub/nope.py"}, Exception{Name: FileNotFoundError, Text: "Script not found: /skills/pdf/scripts/sub/nope.py"}},
+		{"interpreter missing", ScriptRequest{ScriptPath: "scripts/x.ps1"}, Exception{Name: InterpreterNotFoundError, Text: "Interpreter 'powershell' not found in PATH for x.ps1"}},
+		{"of another system", ScriptRequest{ScriptPath: "scripts/x.bat"}, Exception{Name: InterpreterNotFoundError, Text: "Interpreter 'cmd' not found in PATH for x.bat"}},
+		{"interpreter unknown", ScriptRequest{ScriptPath: "scripts/x.xyz"}, Exception{Name: InterpreterNotFoundError, Text: "No interpreter mapping for extension: .xyz"}},
+		{"no JSON", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: `{"a": `}, Exception{Name: ArgumentSerializationError, Text: "Cannot serialize arguments: the JSON text ends too early"}},
+		{"no object", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: `[1]`}, Exception{Name: ArgumentSerializationError, Text: "Cannot serialize arguments: the arguments are not a JSON object"}},
+		{"too large", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: pad(10_000_001)}, Exception{Name: ArgumentSizeError, Text: "Arguments too large: 10000001 bytes (max 10MB)"}},
+		{"the contract's own size", ScriptRequest{ScriptPath: "scripts/echo.py", Arguments: pad(15_728_640)}, Exception{Name: ArgumentSizeError, Text: "Arguments too large: 15728640 bytes (max 10MB)"}},
+		{"timeout too long", ScriptRequest{ScriptPath: "scripts/echo.py", Timeout: 601 * time.Second}, Exception{Name: ValueError, Text: "Timeout must be above 0 and at most 600 seconds, got 601", Field: "timeout"}},
+		{"timeout negative", ScriptRequest{ScriptPath: "scripts/echo.py", Timeout: -time.Second}, Exception{Name: ValueError, Text: "Timeout must be above 0 and at most 600 seconds, got -1", Field: "timeout"}},
+		{"output size negative", ScriptRequest{ScriptPath: "scripts/echo.py", MaxOutputSize: -1}, Exception{Name: ValueError, Text: "max_output_size must be at least 1 and at most 67108864 bytes, got -1", Field: "max_output_size"}},
+		{"output size too large", ScriptRequest{ScriptPath: "scripts/echo.py", MaxOutputSize: 1 << 30}, Exception{Name: ValueError, Text: "max_output_size must be at least 1 and at most 67108864 bytes, got 1073741824", Field: "max_output_size"}},
 		// The contract checks in this order: path, permission, interpreter, arguments.
-		{"path before arguments", ScriptRequest{ScriptPath: "../x", Arguments: "{"}, Exception{PathSecurityError, "Script path escapes skill directory: ../x"}},
-		{"interpreter before arguments", ScriptRequest{ScriptPath: "scripts/x.xyz", Arguments: "{"}, Exception{InterpreterNotFoundError, "No interpreter mapping for extension: .xyz"}},
+		{"path before arguments", ScriptRequest{ScriptPath: "../x", Arguments: "{"}, Exception{Name: PathSecurityError, Text: "Script path escapes skill directory: ../x"}},
+		{"interpreter before arguments", ScriptRequest{ScriptPath: "scripts/x.xyz", Arguments: "{"}, Exception{Name: InterpreterNotFoundError, Text: "No interpreter mapping for extension: .xyz"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.req.Skill = "pdf"
@@ -274,7 +274,7 @@ func TestContractScriptWithoutNode(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *executor.Config) { c.Runtimes = &runtime.Set{} }, skillText{name: "pdf", files: map[string]string{"script.js": "console.log(1)\n"}})
 	_, err := b.ExecuteScript(t.Context(), b.who, ScriptRequest{Skill: "pdf", ScriptPath: "script.js"}, nil)
-	want := Exception{InterpreterNotFoundError, "Interpreter 'node' not found in PATH for script.js"}
+	want := Exception{Name: InterpreterNotFoundError, Text: "Interpreter 'node' not found in PATH for script.js"}
 	if x, ok := errors.AsType[*Exception](err); !ok || *x != want {
 		t.Errorf("got %v, want %v", err, want)
 	}
@@ -454,7 +454,7 @@ func TestScriptCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-ended
-	want := Exception{OSError, "Script did not run to its end. It was cancelled by an operator: enough."}
+	want := Exception{Name: OSError, Text: "Script did not run to its end. It was cancelled by an operator: enough."}
 	if x, ok := errors.AsType[*Exception](got.err); !ok || *x != want || got.r.ExecutionID != <-id {
 		t.Errorf("got %v, %+v\nwant %s: %s", got.err, got.r, want.Name, want.Text)
 	}
@@ -538,7 +538,7 @@ func TestScriptSetupFailed(t *testing.T) {
 	}
 	for _, step := range []string{"exec", "directory", "memory"} {
 		x, ok := errors.AsType[*Exception](of(step, "why").raised())
-		if !ok || *x != (Exception{OSError, "why"}) {
+		if !ok || *x != (Exception{Name: OSError, Text: "why"}) {
 			t.Errorf("%s: got %v", step, x)
 		}
 	}
@@ -571,10 +571,10 @@ func TestScriptOtherErrors(t *testing.T) {
 		}
 	}
 	unreadable := &snapshot.PathError{Path: "x.py", Reason: snapshot.ReasonRefused, Refused: &snapshot.Refused{Why: snapshot.Unreadable, Reason: "may not be read"}}
-	if x := pathException(sk, "x.py", unreadable); *x != (Exception{OSError, "Permission denied: x.py may not be read"}) {
+	if x := pathException(sk, "x.py", unreadable); *x != (Exception{Name: OSError, Text: "Permission denied: x.py may not be read"}) {
 		t.Errorf("got %+v", x)
 	}
-	if x := Unserializable(errors.New("circular reference")); *x != (Exception{ArgumentSerializationError, "Cannot serialize arguments: circular reference"}) {
+	if x := Unserializable(errors.New("circular reference")); *x != (Exception{Name: ArgumentSerializationError, Text: "Cannot serialize arguments: circular reference"}) {
 		t.Errorf("got %+v", x)
 	}
 }

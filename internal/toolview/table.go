@@ -18,6 +18,7 @@ type row struct {
 
 // A call is one call of a tool. Its arguments fit the schema.
 type call struct {
+	tool      string
 	who       permission.Principal
 	arguments json.RawMessage
 	sink      Sink
@@ -79,7 +80,7 @@ func (v *View) Call(ctx context.Context, who permission.Principal, name string, 
 	if err != nil {
 		return Result{}, err
 	}
-	return r.call(ctx, v, call{who: who, arguments: checked, sink: sink})
+	return r.call(ctx, v, call{tool: name, who: who, arguments: checked, sink: sink})
 }
 
 // Definition returns the tool in the form that platforms take: {"type": "function",

@@ -21,11 +21,18 @@ import (
 // description, which is different here because the file system is.
 func TestContractRunPythonScriptDefinition(t *testing.T) {
 	t.Parallel()
-	const schema = `{"type": "object", "properties": {"skill_name": {"type": "string", "description": "Name of the skill whose venv to use"}, "script": {"type": "string", "description": "Python code to execute"}}, "required": ["skill_name", "script"]}`
+	const schema = `{"type": "object", "properties": {"skill_name": {"type": "string", "description": "Name of the skill whose venv to use"}, "script": {"type": "string", "description": "Python code to execute"}`
 	tool := runPythonScriptTool.Tool
-	want := `{"type": "function", "function": {"name": "run_python_script", "description": "` + tool.Description + `", "parameters": ` + schema + `}}`
-	if got := string(tool.Definition()); got != want {
+	want := `{"type": "function", "function": {"name": "run_python_script", "description": "` + tool.Description + `", "parameters": ` + schema
+	got := string(tool.Definition())
+	own, ok := strings.CutSuffix(strings.TrimPrefix(got, want), `}, "required": ["skill_name", "script"]}}}`)
+	if !strings.HasPrefix(got, want) || !ok {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	// The rest are optional additions.
+	var added map[string]any
+	if err := json.Unmarshal([]byte("{"+strings.TrimPrefix(own, ", ")+"}"), &added); err != nil || len(added) != 2 || added["args"] == nil || added["files"] == nil {
+		t.Errorf("added %v, %v", added, err)
 	}
 	if strings.Contains(tool.Description, "full filesystem access") {
 		t.Error("the description has promises that do not hold here")
@@ -56,7 +63,7 @@ func TestTools(t *testing.T) {
 		}
 		for name, p := range s.Properties {
 			switch p.Type {
-			case "string", "number", "integer", "object":
+			case "string", "number", "integer", "object", "array":
 			default:
 				t.Errorf("%s: %s has the type %q, which checkArguments does not know", tool.Name, name, p.Type)
 			}
@@ -262,16 +269,16 @@ func TestCallRefusesArguments(t *testing.T) {
 	t.Parallel()
 	v := New(Config{})
 	for _, tt := range []struct{ tool, arguments, field, want string }{
-		{"run_python_script", `[]`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script"},
-		{"run_python_script", `null`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script"},
-		{"run_python_script", `{`, "", "run_python_script: the arguments are not valid JSON; give one JSON object with skill_name, script"},
-		{"run_python_script", `{} {}`, "", "run_python_script: the arguments are more than one JSON value; give one JSON object with skill_name, script"},
+		{"run_python_script", `[]`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script, args (optional), files (optional)"},
+		{"run_python_script", `null`, "", "run_python_script: the arguments are not a JSON object; give one JSON object with skill_name, script, args (optional), files (optional)"},
+		{"run_python_script", `{`, "", "run_python_script: the arguments are not valid JSON; give one JSON object with skill_name, script, args (optional), files (optional)"},
+		{"run_python_script", `{} {}`, "", "run_python_script: the arguments are more than one JSON value; give one JSON object with skill_name, script, args (optional), files (optional)"},
 		{"run_python_script", ``, "skill_name", "run_python_script: skill_name: is required: Name of the skill whose venv to use"},
 		{"run_python_script", `{"skill_name": "a"}`, "script", "run_python_script: script: is required: Python code to execute"},
 		{"run_python_script", `{"skill_name": "a", "script": null}`, "script", "run_python_script: script: must be of the type string"},
 		{"run_python_script", `{"skill_name": 1, "script": ""}`, "skill_name", "run_python_script: skill_name: must be of the type string"},
-		{"run_python_script", `{"Skill_Name": "a", "script": ""}`, "", `run_python_script: no field "Skill_Name"; it takes skill_name, script`},
-		{"run_python_script", `{"skill_name": "a", "script": "", "timeout": 3}`, "", `run_python_script: no field "timeout"; it takes skill_name, script`},
+		{"run_python_script", `{"Skill_Name": "a", "script": ""}`, "", `run_python_script: no field "Skill_Name"; it takes skill_name, script, args (optional), files (optional)`},
+		{"run_python_script", `{"skill_name": "a", "script": "", "timeout": 3}`, "", `run_python_script: no field "timeout"; it takes skill_name, script, args (optional), files (optional)`},
 		{"list_skills", `{"x": 1}`, "", `list_skills: no field "x"; it takes no fields`},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "arguments": []}`, "arguments", "run_skill_script: arguments: must be of the type object"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": "3"}`, "timeout", "run_skill_script: timeout: must be of the type number"},
@@ -283,9 +290,23 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": 1.5}`, "offset", "read_skill_file: offset: must be of the type integer"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": -1}`, "offset", "read_skill_file: offset: must be at least 0"},
 		{"read_skill_file", `{"skill": "a", "path": "b", "offset": true}`, "offset", "read_skill_file: offset: must be of the type integer"},
-		{"RunPython", `{"skill": "a"}`, "", `RunPython: no field "skill"; it takes code (optional), scriptPath (optional), workingDirectory (optional)`},
+		{"bash", `{"skill": "a", "command": "b", "args": ["c"]}`, "", `bash: no field "args"; it takes skill, command, files (optional), working_dir (optional)`},
+		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": "--x"}`, "args", "run_skill_script: args: must be of the type array"},
+		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": ["--x", 3]}`, "args[1]", "run_skill_script: args[1]: must be of the type string"},
+		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": ["` + strings.Repeat("x", executor.MaxArgBytes+1) + `"]}`, "args[0]", "run_skill_script: args[0]: has more than 131071 characters"},
+		{"run_skill_script", `{"skill": "a", "script_path": "b", "args": [` + strings.Repeat(`"", `, executor.MaxArgs) + `""]}`, "args", "run_skill_script: args: has 1001 items; at most 1000 are allowed"},
+		{"bash", `{"skill": "a", "command": "b", "files": [{"text": ""}]}`, "files[0].path", "bash: files[0].path: is required: Relative path of the file, such as data/in.csv; not the path of a file of the skill"},
+		{"bash", `{"skill": "a", "command": "b", "files": ["x"]}`, "files[0]", "bash: files[0]: is not a JSON object; give an object with path, base64 (optional), text (optional), uri (optional)"},
+		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "content": ""}]}`, "files[0]", `bash: files[0]: no field "content"; it takes path, base64 (optional), text (optional), uri (optional)`},
+		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "text": 1}]}`, "files[0].text", "bash: files[0].text: must be of the type string"},
+		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x"}]}`, "files[0]", "bash: files[0]: give exactly one of text, base64 and uri"},
+		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "text": "", "uri": "skill://a/b"}]}`, "files[0]", "bash: files[0]: give exactly one of text, base64 and uri"},
+		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "base64": "AA"}]}`, "files[0]", "bash: files[0]: base64 is not valid: illegal base64 data at input byte 0"},
+		{"bash", `{"skill": "a", "command": "b", "files": [{"path": "x", "text": "` + strings.Repeat("x", MaxInlineBytes) + `"}, {"path": "y", "text": "y"}]}`, "files[1]", "bash: files[1]: the files have more than 8388608 bytes of text and base64 together; an artifact of an earlier call can be given by its uri"},
+		{"bash", `{"skill": "a", "command": "b", "files": [` + strings.Repeat(`{"path": "x"},`, MaxToolFiles) + `{"path": "x"}]}`, "files", "bash: files: has 65 items; at most 64 are allowed"},
+		{"RunPython", `{"skill": "a"}`, "", `RunPython: no field "skill"; it takes args (optional), code (optional), files (optional), scriptPath (optional), workingDirectory (optional)`},
 	} {
-		t.Run(tt.tool+" "+tt.arguments, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %.60s", tt.tool, tt.arguments), func(t *testing.T) {
 			_, err := v.Call(t.Context(), (&bench{}).who, tt.tool, json.RawMessage(tt.arguments), nil)
 			bad, ok := errors.AsType[*ArgumentsError](err)
 			if !ok || bad.Field != tt.field || bad.Tool != tt.tool || bad.Error() != tt.want {
@@ -303,6 +324,7 @@ func TestCallRefusesArguments(t *testing.T) {
 func FuzzCheckArguments(f *testing.F) {
 	f.Add(`{"skill": "a", "script_path": "b", "arguments": {"x": 1e5}, "timeout": null}`)
 	f.Add(`{"skill": "a", "script_path": "b", "timeout": 5.0}`)
+	f.Add(`{"skill": "a", "script_path": "b", "args": ["x"], "files": [{"path": "p", "text": "t", "uri": null}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		checked, err := checkArguments(runSkillScriptTool.Tool, json.RawMessage(text))
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 var runSkillScriptTool = row{
 	Tool: Tool{
 		Name: "run_skill_script",
-		Description: "Run a script of a skill, with JSON arguments on its standard input. It runs in a sandbox; " +
+		Description: "Run a script of a skill, with command line arguments and with JSON arguments on its standard input. It runs in a sandbox; " +
 			"files that it writes to its working directory are returned as artifacts and the skill itself stays unchanged.",
 		Parameters: json.RawMessage(fmt.Sprintf(`{
   "type": "object",
@@ -20,11 +20,13 @@ var runSkillScriptTool = row{
     "skill": {"type": "string", "description": "Name of the skill"},
     "script_path": {"type": "string", "description": "Path of the script in the skill, such as scripts/extract.py"},
     "arguments": {"type": "object", "description": "Passed to the script as JSON on standard input; {} if it is left out"},
-    "timeout": {"type": "number", "minimum": 0.001, "maximum": %v, "description": "Seconds; the skill's own limit, or 30, if it is left out"}
+    "timeout": {"type": "number", "minimum": 0.001, "maximum": %v, "description": "Seconds; the skill's own limit, or 30, if it is left out"},
+    %s,
+    %s
   },
   "required": ["skill", "script_path"],
   "additionalProperties": false
-}`, MaxScriptTimeout.Seconds())),
+}`, MaxScriptTimeout.Seconds(), argsProperty("the script"), filesProperty("the working directory, a copy of the skill's folder,"))),
 		Output: json.RawMessage(`{
   "type": "object",
   "properties": {
@@ -40,7 +42,8 @@ var runSkillScriptTool = row{
     "stderr_truncated": {"type": "boolean"},
     "success": {"type": "boolean"},
     "signaled": {"type": "boolean"},
-    "error": {"type": "string", "description": "Why nothing ran; then it is alone"}
+    "error": {"type": "string", "description": "Why nothing ran; then it is alone"},
+    ` + resultProperties + `
   },
   "additionalProperties": false
 }`),
@@ -51,18 +54,31 @@ var runSkillScriptTool = row{
 			ScriptPath string          `json:"script_path"`
 			Arguments  json.RawMessage `json:"arguments"`
 			Timeout    float64         `json:"timeout"`
+			Args       []string        `json:"args"`
+			Files      []fileArgument  `json:"files"`
 		}](c)
 		if err != nil {
 			return Result{}, err
 		}
+		in, err := c.inputs(a.Files)
+		if err != nil {
+			return Result{}, err
+		}
 		r, err := v.ExecuteScript(ctx, c.who, ScriptRequest{
-			Skill: a.Skill, ScriptPath: a.ScriptPath, Arguments: string(a.Arguments), Timeout: seconds(a.Timeout), KeepBytes: MaxToolOutput,
+			Skill: a.Skill, ScriptPath: a.ScriptPath, Arguments: string(a.Arguments), Timeout: seconds(a.Timeout),
+			Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)
 		}
-		object := dumps(r)
-		return Result{Content: string(object), Structured: object, IsError: !r.Success, ExecutionID: r.ExecutionID, Artifacts: r.Artifacts}, nil
+		object := dumps(struct {
+			ScriptResult
+			toolExtras
+		}{r, newExtras(r.ExecutionID, r.Artifacts, r.Warnings)})
+		return Result{
+			Content: string(object), Structured: object, IsError: !r.Success,
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
+		}, nil
 	},
 }
 
@@ -74,16 +90,17 @@ var bashTool = row{
 		Description: "Run a command line in the sandbox of a skill. It must be covered by the skill's allowed-tools; " +
 			"simple commands with pipes, &&, ||, ; and redirects are understood, expansions are not. " +
 			"It starts in a copy of the skill's folder; files that it writes there are returned as artifacts.",
-		Parameters: json.RawMessage(`{
+		Parameters: json.RawMessage(fmt.Sprintf(`{
   "type": "object",
   "properties": {
     "skill": {"type": "string", "description": "Name of the skill"},
     "command": {"type": "string", "description": "The command line; {baseDir} in it is the skill's folder"},
-    "working_dir": {"type": "string", "description": "Directory in the skill to start in; its folder if it is left out"}
+    "working_dir": {"type": "string", "description": "Directory in the skill to start in; its folder if it is left out"},
+    %s
   },
   "required": ["skill", "command"],
   "additionalProperties": false
-}`),
+}`, filesProperty("the copy of the skill's folder"))),
 		Output: json.RawMessage(`{
   "type": "object",
   "properties": {
@@ -94,22 +111,28 @@ var bashTool = row{
     "execution_time": {"type": "number", "description": "Seconds"},
     "command": {"type": "string"},
     "error": {"type": ["string", "null"], "description": "What went wrong; alone if the request as such was refused"},
-    "output_truncated": {"type": "boolean", "description": "It printed more than is here"}
+    "output_truncated": {"type": "boolean", "description": "It printed more than is here"},
+    ` + resultProperties + `
   },
   "additionalProperties": false
 }`),
 	},
 	call: func(ctx context.Context, v *View, c call) (Result, error) {
 		a, err := decode[struct {
-			Skill      string `json:"skill"`
-			Command    string `json:"command"`
-			WorkingDir string `json:"working_dir"`
+			Skill      string         `json:"skill"`
+			Command    string         `json:"command"`
+			WorkingDir string         `json:"working_dir"`
+			Files      []fileArgument `json:"files"`
 		}](c)
 		if err != nil {
 			return Result{}, err
 		}
+		in, err := c.inputs(a.Files)
+		if err != nil {
+			return Result{}, err
+		}
 		r, err := v.ExecuteCommand(ctx, c.who, CommandRequest{
-			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, KeepBytes: MaxToolOutput,
+			Skill: a.Skill, Command: a.Command, WorkingDir: a.WorkingDir, Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return refusedCall(r.ExecutionID, err)
@@ -117,8 +140,12 @@ var bashTool = row{
 		object := dumps(struct {
 			CommandResult
 			Truncated bool `json:"output_truncated,omitempty"`
-		}{r, r.Truncated})
-		return Result{Content: string(object), Structured: object, IsError: !r.Success, ExecutionID: r.ExecutionID, Artifacts: r.Artifacts}, nil
+			toolExtras
+		}{r, r.Truncated, newExtras(r.ExecutionID, r.Artifacts, r.Warnings)})
+		return Result{
+			Content: string(object), Structured: object, IsError: !r.Success,
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
+		}, nil
 	},
 }
 

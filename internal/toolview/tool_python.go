@@ -3,6 +3,7 @@ package toolview
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ var runPythonScriptTool = row{
 			"Returns stdout, stderr, and exit code. Script runs with the skill folder as working directory, in a sandbox: " +
 			"files that it writes there are returned as artifacts and the skill itself stays unchanged. " +
 			"It sees no other files, and no network unless the skill has it.",
-		Parameters: json.RawMessage(`{
+		Parameters: json.RawMessage(fmt.Sprintf(`{
   "type": "object",
   "properties": {
     "skill_name": {
@@ -25,10 +26,12 @@ var runPythonScriptTool = row{
     "script": {
       "type": "string",
       "description": "Python code to execute"
-    }
+    },
+    %s,
+    %s
   },
   "required": ["skill_name", "script"]
-}`),
+}`, argsProperty("the code, in sys.argv[1:]"), filesProperty("the working directory, a copy of the skill's folder,"))),
 		Output: json.RawMessage(`{
   "type": "object",
   "properties": {
@@ -37,21 +40,28 @@ var runPythonScriptTool = row{
     "stderr": {"type": "string"},
     "returncode": {"type": "integer", "description": "Exit code; -N for signal N, -1 for a timeout"},
     "timed_out": {"type": "boolean"},
-    "error": {"type": "string", "description": "What went wrong, if the script did not simply run to its end"}
+    "error": {"type": "string", "description": "What went wrong, if the script did not simply run to its end"},
+    ` + resultProperties + `
   },
   "additionalProperties": false
 }`),
 	},
 	call: func(ctx context.Context, v *View, c call) (Result, error) {
 		a, err := decode[struct {
-			SkillName string `json:"skill_name"`
-			Script    string `json:"script"`
+			SkillName string         `json:"skill_name"`
+			Script    string         `json:"script"`
+			Args      []string       `json:"args"`
+			Files     []fileArgument `json:"files"`
 		}](c)
 		if err != nil {
 			return Result{}, err
 		}
+		in, err := c.inputs(a.Files)
+		if err != nil {
+			return Result{}, err
+		}
 		r, err := v.RunPythonScript(ctx, c.who, PythonScriptCall{
-			Skill: a.SkillName, Script: a.Script, KeepBytes: MaxToolOutput,
+			Skill: a.SkillName, Script: a.Script, Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
@@ -59,7 +69,7 @@ var runPythonScriptTool = row{
 		object := r.JSON()
 		return Result{
 			Content: string(object), Structured: object, IsError: !r.Success,
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts,
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
 		}, nil
 	},
 }
@@ -72,7 +82,7 @@ var runPythonTool = row{
 		Description: "Run Python code, or a .py file of the run directory, in a sandbox with a Python of its own. " +
 			"Provide code or scriptPath; if both are provided, scriptPath is used. " +
 			`Returns "Stdout:\n...\nStderr:\n...", or a text that begins with "Error: ".`,
-		Parameters: json.RawMessage(`{
+		Parameters: json.RawMessage(fmt.Sprintf(`{
   "type": "object",
   "properties": {
     "code": {
@@ -81,34 +91,43 @@ var runPythonTool = row{
     },
     "scriptPath": {
       "type": "string",
-      "description": "Path of a .py file under the run directory"
+      "description": "Path of a .py file under the run directory, such as the path of one of files"
     },
     "workingDirectory": {
       "type": "string",
       "description": "Directory under the run directory to run in; the run directory itself if it is left out"
-    }
+    },
+    %s,
+    %s
   },
   "additionalProperties": false
-}`),
+}`, argsProperty("the program, in sys.argv[1:]"), filesProperty("the run directory"))),
 	},
 	call: func(ctx context.Context, v *View, c call) (Result, error) {
 		a, err := decode[struct {
-			Code             string `json:"code"`
-			ScriptPath       string `json:"scriptPath"`
-			WorkingDirectory string `json:"workingDirectory"`
+			Code             string         `json:"code"`
+			ScriptPath       string         `json:"scriptPath"`
+			WorkingDirectory string         `json:"workingDirectory"`
+			Args             []string       `json:"args"`
+			Files            []fileArgument `json:"files"`
 		}](c)
 		if err != nil {
 			return Result{}, err
 		}
+		in, err := c.inputs(a.Files)
+		if err != nil {
+			return Result{}, err
+		}
 		r, err := v.RunPython(ctx, c.who, PythonCall{
-			Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory, KeepBytes: MaxToolOutput,
+			Code: a.Code, ScriptPath: a.ScriptPath, WorkingDirectory: a.WorkingDirectory,
+			Args: a.Args, Inputs: in, KeepBytes: MaxToolOutput,
 		}, c.sink)
 		if err != nil {
 			return Result{ExecutionID: r.ExecutionID}, err
 		}
 		return Result{
-			Content: r.Text, IsError: strings.HasPrefix(r.Text, errorPrefix),
-			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts,
+			Content: r.Text + newExtras(r.ExecutionID, r.Artifacts, r.Warnings).text(), IsError: strings.HasPrefix(r.Text, errorPrefix),
+			ExecutionID: r.ExecutionID, Artifacts: r.Artifacts, Warnings: r.Warnings,
 		}, nil
 	},
 }

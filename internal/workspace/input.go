@@ -31,7 +31,10 @@ type Input struct {
 	Content []byte
 	// Source, if not empty, is a regular file on the host that replaces Content. Stage
 	// moves it into the workspace, or copies it if it is on another file system.
-	Source     string
+	Source string
+	// File, if not nil, is an open file that replaces Content. Stage copies it from its
+	// beginning, and does not close it.
+	File       *os.File
 	Executable bool
 }
 

@@ -101,9 +101,15 @@ func (o Owner) give(root *os.Root, path string, mode fs.FileMode) error {
 // have.
 func (in Input) write(root *os.Root, owner Owner) error {
 	var err error
-	if in.Source != "" {
+	switch {
+	case in.Source != "":
 		err = in.move(root)
-	} else {
+	case in.File != nil:
+		err = fill(root, in.Path, func(f *os.File) error {
+			_, err := io.Copy(f, io.NewSectionReader(in.File, 0, MaxInputBytes))
+			return err
+		})
+	default:
 		err = fill(root, in.Path, func(f *os.File) error {
 			_, err := f.Write(in.Content)
 			return err

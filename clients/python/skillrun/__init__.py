@@ -19,6 +19,8 @@ have started.
 from skillrun.client import Client, connect
 from skillrun.errors import (
     AlreadyExists,
+    ArgumentSerializationError,
+    ArgumentSizeError,
     Busy,
     CallError,
     DataLoss,
@@ -27,21 +29,26 @@ from skillrun.errors import (
     ExecutionLost,
     FailedPrecondition,
     InputLost,
+    InterpreterNotFoundError,
     InvalidRequest,
     NotFound,
+    PathSecurityError,
     ProgramError,
+    ScriptPermissionError,
     SkillrunError,
     Unauthenticated,
     Unavailable,
     Unsupported,
 )
-from skillrun.inputs import File, InputError, Limits, Pipe
+from skillrun.inputs import File, InputError, Limits, Pipe, Resource
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Result, Run
-from skillrun.tools import ExecutionResult, ScriptExecutionResult, Tool, ToolResult
+from skillrun.tools import ExecutionResult, PythonText, ScriptExecutionResult, Tool, ToolResult
 
 __all__ = [
     "AlreadyExists",
+    "ArgumentSerializationError",
+    "ArgumentSizeError",
     "Busy",
     "CallError",
     "Chunk",
@@ -55,15 +62,20 @@ __all__ = [
     "File",
     "InputError",
     "InputLost",
+    "InterpreterNotFoundError",
     "InvalidRequest",
     "Limits",
     "NotFound",
+    "PathSecurityError",
     "Patience",
     "Pipe",
     "ProgramError",
+    "PythonText",
+    "Resource",
     "Result",
     "Run",
     "ScriptExecutionResult",
+    "ScriptPermissionError",
     "SkillrunError",
     "Tool",
     "ToolResult",

@@ -14,8 +14,8 @@ import grpc
 from skillrun import address as addresses
 from skillrun import inputs, tools
 from skillrun.download import Download, save
-from skillrun.errors import CallError, SkillrunError, broken, call_error
-from skillrun.inputs import Content, Duration, File, InputError, Limits, Stdin
+from skillrun.errors import ArgumentSerializationError, CallError, SkillrunError, broken, call_error
+from skillrun.inputs import Duration, InputError, Limits, Stdin
 from skillrun.patience import Patience
 from skillrun.run import Chunk, Run, Sender
 from skillrun.v1 import (
@@ -124,7 +124,7 @@ class Client:
         args: Sequence[str] = (),
         stdin: Optional[Stdin] = None,
         json_arguments: Union[str, Mapping[str, Any], None] = None,
-        files: Optional[Mapping[str, Union[Content, File]]] = None,
+        files: Optional[Mapping[str, inputs.Input]] = None,
         working_directory: str = "",
         env: Optional[Mapping[str, str]] = None,
         secret_env: Optional[Mapping[str, str]] = None,
@@ -316,12 +316,22 @@ class Client:
 
     # The published tools. A call of one is never repeated.
 
-    def run_python_script(self, skill_name: str, script: str, timeout: Optional[Duration] = None) -> Dict[str, Any]:
+    def run_python_script(
+        self,
+        skill_name: str,
+        script: str,
+        timeout: Optional[Duration] = None,
+        args: Sequence[str] = (),
+        files: Optional[Mapping[str, inputs.Input]] = None,
+    ) -> Dict[str, Any]:
         """Runs Python code in a skill's venv and returns the object of the function tool
-        run_python_script: a run, a timeout, or {"error": ...}."""
-        request = tool_pb2.RunPythonScriptRequest(skill_name=skill_name, script=script, timeout=inputs.duration(timeout))
+        run_python_script: a run, a timeout, or {"error": ...}. "artifacts" and "warnings"
+        are in it if there are any."""
+        request = tool_pb2.RunPythonScriptRequest(
+            skill_name=skill_name, script=script, timeout=inputs.duration(timeout), args=args, files=inputs.whole_files(files)
+        )
         reply, _ = self._tool(self.tool_service.RunPythonScript, request)
-        return {field.name: value for field, value in reply.ListFields()}
+        return {field.name: list(value) if field.name in ("artifacts", "warnings") else value for field, value in reply.ListFields()}
 
     def execute_script(
         self,
@@ -330,15 +340,23 @@ class Client:
         arguments: Union[str, Mapping[str, Any], None] = None,
         timeout: Optional[Duration] = None,
         max_output_size: int = 0,
+        args: Sequence[str] = (),
+        files: Optional[Mapping[str, inputs.Input]] = None,
     ) -> tools.ScriptExecutionResult:
-        """Runs a script of a skill with JSON arguments on standard input. If skillkit would
-        raise an exception, this raises a CallError with the exception's name in
-        metadata["error"]."""
+        """Runs a script of a skill with JSON arguments on standard input, and with args on
+        its command line. If skillkit would raise an exception, this raises a CallError of
+        that name, such as ArgumentSerializationError; those with the name of a builtin
+        exception, such as FileNotFoundError, are also of the builtin's type."""
         request = tool_pb2.ExecuteScriptRequest(
-            skill=skill, script_path=script_path, timeout=inputs.duration(timeout), max_output_size=max_output_size
+            skill=skill,
+            script_path=script_path,
+            timeout=inputs.duration(timeout),
+            max_output_size=max_output_size,
+            args=args,
+            files=inputs.whole_files(files),
         )
         if arguments is not None:
-            request.arguments_json = tools.script_arguments(json_text(arguments))
+            request.arguments_json = tools.script_arguments(script_json(arguments))
         return tools.script_result(*self._tool(self.tool_service.ExecuteScript, request))
 
     def execute_command(
@@ -348,24 +366,42 @@ class Client:
         working_dir: str = "",
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Duration] = None,
+        files: Optional[Mapping[str, inputs.Input]] = None,
     ) -> tools.ExecutionResult:
         """Runs a command line that the skill's allowed-tools cover and returns the
         ExecutionResult of the Agent Skills guide. A refused command is a result too."""
         request = tool_pb2.ExecuteCommandRequest(
-            skill=skill, command=command, working_dir=working_dir, env=env or {}, timeout=inputs.duration(timeout)
+            skill=skill,
+            command=command,
+            working_dir=working_dir,
+            env=env or {},
+            timeout=inputs.duration(timeout),
+            files=inputs.whole_files(files),
         )
         return tools.command_result(*self._tool(self.tool_service.ExecuteCommand, request))
 
     def run_python(
-        self, code: str = "", *, script_path: str = "", working_directory: str = "", skill: str = "", timeout: Optional[Duration] = None
-    ) -> str:
+        self,
+        code: str = "",
+        *,
+        script_path: str = "",
+        working_directory: str = "",
+        skill: str = "",
+        timeout: Optional[Duration] = None,
+        args: Sequence[str] = (),
+        files: Optional[Mapping[str, inputs.Input]] = None,
+    ) -> tools.PythonText:
         """Runs Python code or a file on the embedded CPython. Every outcome is text."""
         request = tool_pb2.RunPythonRequest(
-            code=code, script_path=script_path, working_directory=working_directory, skill=skill, timeout=inputs.duration(timeout)
+            code=code,
+            script_path=script_path,
+            working_directory=working_directory,
+            skill=skill,
+            timeout=inputs.duration(timeout),
+            args=args,
+            files=inputs.whole_files(files),
         )
-        reply, _ = self._tool(self.tool_service.RunPython, request)
-        text: str = reply.text
-        return text
+        return tools.python_text(*self._tool(self.tool_service.RunPython, request))
 
     def list_tools(self) -> List[tools.Tool]:
         """Returns the function tools for a model, with their JSON Schemas."""
@@ -391,7 +427,7 @@ class Client:
         request: pb.ExecuteRequest,
         stdin: Optional[Stdin],
         json_arguments: Union[str, Mapping[str, Any], None],
-        files: Optional[Mapping[str, Union[Content, File]]],
+        files: Optional[Mapping[str, inputs.Input]],
         deadline: Optional[float],
     ) -> Run:
         by = _at(deadline)
@@ -568,6 +604,22 @@ def json_text(value: Union[str, Mapping[str, Any]]) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"arguments: {error}") from error
     return text
+
+
+def script_json(value: Union[str, Mapping[str, Any]]) -> str:
+    """Returns json_text of the arguments of execute_script, or raises the exception of its
+    contract."""
+    try:
+        return json_text(value)
+    except InputError as error:
+        cause = str(error).replace("arguments: ", "", 1)
+        raise ArgumentSerializationError(
+            f"Cannot serialize arguments: {cause}",
+            code=grpc.StatusCode.INVALID_ARGUMENT,
+            reason="ARGUMENT_SERIALIZATION_ERROR",
+            field="arguments",
+            metadata={"error": "ArgumentSerializationError"},
+        ) from error
 
 
 def _at(seconds: Optional[float]) -> Optional[float]:

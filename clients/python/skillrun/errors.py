@@ -8,6 +8,7 @@ gRPC, to a call.
 
 from __future__ import annotations
 
+import builtins
 import re
 from typing import Any, Dict, List, Mapping, Optional, Type
 
@@ -128,6 +129,56 @@ class InputLost(SkillrunError):
     it failed on this side, or the connection broke before all of it was sent."""
 
 
+# The exceptions that the published contract of execute_script raises. The builtin ones of the
+# same names are their bases, so `except FileNotFoundError` catches them.
+
+
+class PathSecurityError(InvalidRequest):
+    """The script's path leaves the skill."""
+
+
+class ScriptPermissionError(FailedPrecondition):
+    """The script is setuid or setgid."""
+
+
+class InterpreterNotFoundError(FailedPrecondition):
+    """Nothing can run the script."""
+
+
+class ArgumentSerializationError(InvalidRequest):
+    """The arguments cannot become JSON."""
+
+
+class ArgumentSizeError(InvalidRequest):
+    """The arguments have more than 10 MB."""
+
+
+class FileNotFoundError(NotFound, builtins.FileNotFoundError):
+    """The script does not exist."""
+
+
+class ValueError(InvalidRequest, builtins.ValueError):
+    """A value is out of its range. field names it."""
+
+
+class OSError(FailedPrecondition, builtins.OSError):
+    """The script could not start, or was cancelled."""
+
+
+_PUBLISHED: Dict[str, Type[CallError]] = {
+    kind.__name__: kind
+    for kind in (
+        PathSecurityError,
+        ScriptPermissionError,
+        InterpreterNotFoundError,
+        ArgumentSerializationError,
+        ArgumentSizeError,
+        FileNotFoundError,
+        ValueError,
+        OSError,
+    )
+}
+
 _BY_CODE: Dict[grpc.StatusCode, Type[CallError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
@@ -154,6 +205,8 @@ def call_error(error: grpc.RpcError) -> CallError:
             return message_too_large(int(large.group(1)), int(large.group(2)))
         if info is None:
             kind = CallError  # not from the daemon: gRPC uses the code for other errors too
+    if info is not None:
+        kind = _PUBLISHED.get(info.metadata.get("error", ""), kind)
     return kind(
         error.details() or error.code().name,
         code=error.code(),
@@ -230,7 +283,7 @@ def end_word(end: int) -> str:
     """Converts an enum value into words: END_OOM_KILLED becomes "oom killed". It accepts unknown values."""
     try:
         name: str = pb.End.Name(end)
-    except ValueError:
+    except builtins.ValueError:
         return f"ended in way {end}"
     return name[len("END_") :].lower().replace("_", " ")
 

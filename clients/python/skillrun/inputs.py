@@ -78,6 +78,19 @@ class File:
     executable: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Resource:
+    """An input file that the daemon copies: a file of a skill (skill://NAME/PATH), or an
+    artifact of an earlier execution (Artifact.uri)."""
+
+    uri: str
+    executable: bool = False
+
+
+# What an input file can be.
+Input = Union[Content, File, Resource]
+
+
 class Pipe:
     """Standard input that is written while the program runs::
 
@@ -124,11 +137,16 @@ def duration(value: Optional[Duration]) -> Optional[duration_pb2.Duration]:
 class Upload:
     """An input file of known size. Its content can be read several times."""
 
-    def __init__(self, path: str, file: File) -> None:
+    def __init__(self, path: str, file: Union[File, Resource]) -> None:
         self.path = path
         self.executable = file.executable
+        self.uri = ""
+        self.size = 0
         self._bytes: Optional[bytes] = None
         self._file: Optional[BinaryIO] = None
+        if isinstance(file, Resource):
+            self.uri = file.uri
+            return
         if isinstance(file.content, (bytes, bytearray)):
             self._bytes = bytes(file.content)
             self.size = len(file.content)
@@ -188,12 +206,12 @@ class Upload:
             raise InputError(f"file {self.path}: {error}") from error
 
 
-def uploads(files: Optional[Mapping[str, Union[Content, File]]]) -> List[Upload]:
+def uploads(files: Optional[Mapping[str, Input]]) -> List[Upload]:
     """Opens the files that a request names. The caller closes them."""
     opened: List[Upload] = []
     try:
         for path, content in (files or {}).items():
-            opened.append(Upload(path, content if isinstance(content, File) else File(content)))
+            opened.append(Upload(path, content if isinstance(content, (File, Resource)) else File(content)))
     except BaseException:
         close(opened)
         raise
@@ -211,7 +229,9 @@ def add_files(request: pb.ExecuteRequest, files: Iterable[Upload], room: int) ->
     streamed = []
     for upload in files:
         entry = request.files.add(path=upload.path, executable=upload.executable)
-        if upload.size <= room:
+        if upload.uri:
+            entry.uri = upload.uri
+        elif upload.size <= room:
             entry.content = upload.read()
             room -= upload.size
         else:
@@ -219,6 +239,20 @@ def add_files(request: pb.ExecuteRequest, files: Iterable[Upload], room: int) ->
             entry.streamed.sha256 = upload.sha256()
             streamed.append(upload)
     return streamed
+
+
+def whole_files(files: Optional[Mapping[str, Input]]) -> List[pb.InputFile]:
+    """Returns files that are part of a request as a whole."""
+    opened = uploads(files)
+    try:
+        return [
+            pb.InputFile(path=u.path, executable=u.executable, uri=u.uri)
+            if u.uri
+            else pb.InputFile(path=u.path, executable=u.executable, content=u.read())
+            for u in opened
+        ]
+    finally:
+        close(opened)
 
 
 def stdin_pieces(stdin: Stdin) -> Iterator[bytes]:

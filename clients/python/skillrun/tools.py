@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 import grpc
 from google.protobuf import json_format
 
-from skillrun.errors import CallError, InvalidRequest, call_error
+from skillrun.errors import ArgumentSizeError, CallError, call_error
 from skillrun.run import _STREAMS, Chunk
 from skillrun.v1 import execution_pb2 as pb
 from skillrun.v1 import tool_pb2
@@ -33,6 +33,8 @@ class ScriptExecutionResult:
     success: bool
     signaled: bool
     execution_id: str  # id of the execution; empty if nothing ran
+    artifacts: List[pb.Artifact]  # files that the script wrote
+    warnings: List[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +49,16 @@ class ExecutionResult:
     command: str
     error: Optional[str]
     execution_id: str  # id of the execution; empty if nothing ran
+    artifacts: List[pb.Artifact]  # files that the command wrote
+    warnings: List[str]
+
+
+class PythonText(str):
+    """The text of run_python, with the facts that the text does not have."""
+
+    execution_id: str  # empty if nothing ran
+    artifacts: List[pb.Artifact]
+    warnings: List[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +81,7 @@ class ToolResult:
     is_error: bool
     execution_id: str  # empty if nothing ran
     artifacts: List[pb.Artifact]
+    warnings: List[str]
 
 
 # The contract's limit on the arguments of execute_script, in bytes.
@@ -80,7 +93,7 @@ def script_arguments(text: str) -> str:
     that the daemon would answer, because the daemon may not read such a large message."""
     size = len(text.encode())
     if size > MAX_ARGUMENT_BYTES:
-        raise InvalidRequest(
+        raise ArgumentSizeError(
             f"Arguments too large: {size} bytes (max 10MB)",
             code=grpc.StatusCode.INVALID_ARGUMENT,
             reason="ARGUMENT_SIZE_ERROR",
@@ -105,6 +118,8 @@ def script_result(reply: tool_pb2.ExecuteScriptResponse, execution_id: str) -> S
         success=reply.success,
         signaled=reply.signaled,
         execution_id=execution_id,
+        artifacts=list(reply.artifacts),
+        warnings=list(reply.warnings),
     )
 
 
@@ -118,7 +133,15 @@ def command_result(reply: tool_pb2.ExecuteCommandResponse, execution_id: str) ->
         command=reply.command,
         error=reply.error if reply.HasField("error") else None,
         execution_id=execution_id,
+        artifacts=list(reply.artifacts),
+        warnings=list(reply.warnings),
     )
+
+
+def python_text(reply: tool_pb2.RunPythonResponse, execution_id: str) -> PythonText:
+    text = PythonText(reply.text)
+    text.execution_id, text.artifacts, text.warnings = execution_id, list(reply.artifacts), list(reply.warnings)
+    return text
 
 
 def tool(message: tool_pb2.Tool) -> Tool:
@@ -158,7 +181,7 @@ def _tool_result(result: tool_pb2.ToolResult) -> ToolResult:
     structured = None
     if result.HasField("structured"):
         structured = _whole(json_format.MessageToDict(result.structured))
-    return ToolResult(result.content, structured, result.is_error, result.execution_id, list(result.artifacts))
+    return ToolResult(result.content, structured, result.is_error, result.execution_id, list(result.artifacts), list(result.warnings))
 
 
 def _whole(value: Any) -> Any:

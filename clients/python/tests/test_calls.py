@@ -195,9 +195,38 @@ class Tools(Case):
                 c, grpc.StatusCode.INVALID_ARGUMENT, "Path traversal", "SKILL_PATH_ESCAPES", metadata={"error": "PathSecurityError"}
             )
         )
-        with self.assertRaises(skillrun.InvalidRequest) as caught:
+        with self.assertRaises(skillrun.PathSecurityError) as caught:
             client.execute_script("s", "../x")
         self.assertEqual(caught.exception.metadata["error"], "PathSecurityError")
+        self.assertIsInstance(caught.exception, skillrun.InvalidRequest)
+
+    def test_every_exception_of_the_contract_is_raised_by_its_name(self):
+        for name, builtin in (
+            ("PathSecurityError", None),
+            ("ScriptPermissionError", None),
+            ("InterpreterNotFoundError", None),
+            ("ArgumentSerializationError", None),
+            ("ArgumentSizeError", None),
+            ("FileNotFoundError", FileNotFoundError),
+            ("ValueError", ValueError),
+            ("OSError", OSError),
+        ):
+            with self.subTest(name):
+                _, client = self.daemon(
+                    ExecuteScript=lambda r, c: abort(c, grpc.StatusCode.INVALID_ARGUMENT, "why: it", "REASON", metadata={"error": name})
+                )
+                with self.assertRaises(builtin or getattr(skillrun, name)) as caught:
+                    client.execute_script("s", "x")
+                self.assertIsInstance(caught.exception, skillrun.CallError)
+                self.assertEqual((type(caught.exception).__name__, str(caught.exception)), (name, "REASON: why: it"))
+
+    def test_arguments_that_are_no_json_are_the_contract_s_exception(self):
+        _, client = self.daemon()
+        circle = {}
+        circle["x"] = circle
+        for arguments, why in ((circle, "Circular reference detected"), ({"x": {1}}, "not JSON serializable"), ({"x": "\ud800"}, "surrogate")):
+            with self.assertRaisesRegex(skillrun.ArgumentSerializationError, "^ARGUMENT_SERIALIZATION_ERROR: Cannot serialize arguments: .*" + why):
+                client.execute_script("s", "a.py", arguments)
 
     def test_tools_are_never_sent_twice(self):
         daemon, client = self.daemon(ExecuteCommand=lambda r, c: abort(c, grpc.StatusCode.UNAVAILABLE, "Socket closed"))
@@ -306,7 +335,6 @@ class Sizes(Case):
         _, client = self.daemon()
         for arguments in ({"x": "\ud800"}, {"\udfff": 1}, '{"x": "\ud800"}'):
             for call in (
-                lambda a: client.execute_script("s", "a.py", a),
                 lambda a: client.call_tool("t", a),
                 lambda a: client.run("s", script="a.py", json_arguments=a),
             ):

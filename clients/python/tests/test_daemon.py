@@ -343,7 +343,7 @@ class Tools(Daemon):
         self.assertEqual((got.success, got.exit_code, got.script_path, got.timeout, got.signal), (True, 0, "scripts/echo.py", False, None))
         self.assertEqual(got.stdout, '\n{"b": "é", "a": 1}')
         self.assertEqual(self.client.execution(got.execution_id).state, pb.STATE_ENDED)
-        with self.assertRaises(skillrun.CallError) as caught:
+        with self.assertRaises(skillrun.PathSecurityError) as caught:
             self.client.execute_script("py", "../x.py")
         self.assertEqual(caught.exception.metadata["error"], "PathSecurityError")
 
@@ -357,6 +357,35 @@ class Tools(Daemon):
     def test_run_python_script_and_run_python(self):
         self.assertEqual(list(self.client.run_python_script("nobody", "print(1)")), ["error"])
         self.assertTrue(self.client.run_python("print(6 * 7)").startswith("Stdout:\n42"))
+
+    def test_args_and_files(self):
+        got = self.client.execute_script("py", "scripts/echo.py", args=["--n", "a b"], files={"in.txt": b"x"})
+        self.assertEqual((got.stdout, got.artifacts, got.warnings), ("--n\na b\n{}", [], []))
+        copy = "import shutil, sys; shutil.copy(*sys.argv[1:])"
+        text = self.client.run_python(copy, args=["in.bin", "out.bin"], files={"in.bin": b"\0\xff"})
+        self.assertEqual([(a.path, a.size_bytes) for a in text.artifacts], [("out.bin", 2)])
+        self.assertEqual(text.artifacts[0].uri, f"execution://{text.execution_id}/artifacts/out.bin")
+        files = {"again.bin": skillrun.Resource(text.artifacts[0].uri), "skill.md": skillrun.Resource("skill://py/SKILL.md")}
+        code = "print(open('again.bin', 'rb').read(), open('skill.md').readline())"
+        self.assertTrue(self.client.run_python(code, files=files).startswith("Stdout:\nb'\\x00\\xff' ---\n"))
+        got = self.client.execute_command("py", "python -c 'print(open(\"again.bin\", \"rb\").read())'", files=files)
+        self.assertEqual((got.stdout, got.error), ("b'\\x00\\xff'\n", None))
+        with self.client.run("py", code=code, files=files) as run:
+            self.assertTrue(run.result().check().stdout.startswith(b"b'\\x00\\xff' ---"))
+        with self.assertRaisesRegex(skillrun.InvalidRequest, "execution not found") as caught:
+            self.client.execute_script("py", "scripts/echo.py", files={"x": skillrun.Resource("execution://none/artifacts/x")})
+        self.assertEqual(caught.exception.field, "files")
+
+    def test_a_value_out_of_range_names_its_field(self):
+        for call, field in (
+            (lambda: self.client.execute_script("py", "scripts/echo.py", timeout=601), "timeout"),
+            (lambda: self.client.execute_script("py", "scripts/echo.py", max_output_size=1 << 40), "max_output_size"),
+            (lambda: self.client.execute_command("py", "printf x", timeout=601), "timeout"),
+        ):
+            with self.assertRaises(skillrun.InvalidRequest) as caught:
+                call()
+            self.assertEqual(caught.exception.field, field)
+        self.assertIn("Error: timeout: 10m1s is above", self.client.run_python("1", timeout=601))
 
     def test_what_the_daemon_does_not_read(self):
         with self.assertRaises(skillrun.InvalidRequest) as caught:

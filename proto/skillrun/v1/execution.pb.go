@@ -679,6 +679,7 @@ type InputFile struct {
 	//
 	//	*InputFile_Content
 	//	*InputFile_Streamed
+	//	*InputFile_Uri
 	Source isInputFile_Source `protobuf_oneof:"source"`
 	// Make it executable.
 	Executable    bool `protobuf:"varint,4,opt,name=executable,proto3" json:"executable,omitempty"`
@@ -748,6 +749,15 @@ func (x *InputFile) GetStreamed() *StreamedFile {
 	return nil
 }
 
+func (x *InputFile) GetUri() string {
+	if x != nil {
+		if x, ok := x.Source.(*InputFile_Uri); ok {
+			return x.Uri
+		}
+	}
+	return ""
+}
+
 func (x *InputFile) GetExecutable() bool {
 	if x != nil {
 		return x.Executable
@@ -769,9 +779,18 @@ type InputFile_Streamed struct {
 	Streamed *StreamedFile `protobuf:"bytes,3,opt,name=streamed,proto3,oneof"`
 }
 
+type InputFile_Uri struct {
+	// The daemon copies a resource: a file of a skill (skill://NAME/PATH) or an
+	// artifact of an execution of the same tenant (Artifact.uri). The resources of a
+	// request have at most 64 MiB together.
+	Uri string `protobuf:"bytes,5,opt,name=uri,proto3,oneof"`
+}
+
 func (*InputFile_Content) isInputFile_Source() {}
 
 func (*InputFile_Streamed) isInputFile_Source() {}
+
+func (*InputFile_Uri) isInputFile_Source() {}
 
 // StreamedFile announces an input file that arrives in chunks.
 type StreamedFile struct {
@@ -2206,7 +2225,10 @@ type Artifact struct {
 	// Set only if path is not the exact name.
 	RawPath []byte `protobuf:"bytes,4,opt,name=raw_path,json=rawPath,proto3" json:"raw_path,omitempty"`
 	// Whether any execute bit is set.
-	Executable    bool `protobuf:"varint,5,opt,name=executable,proto3" json:"executable,omitempty"`
+	Executable bool `protobuf:"varint,5,opt,name=executable,proto3" json:"executable,omitempty"`
+	// execution://<execution id>/artifacts/<path>: the name of this file as InputFile.uri
+	// of another request, and as a resource of MCP.
+	Uri           string `protobuf:"bytes,6,opt,name=uri,proto3" json:"uri,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2274,6 +2296,13 @@ func (x *Artifact) GetExecutable() bool {
 		return x.Executable
 	}
 	return false
+}
+
+func (x *Artifact) GetUri() string {
+	if x != nil {
+		return x.Uri
+	}
+	return ""
 }
 
 // Execution is the record of one execution.
@@ -3129,11 +3158,12 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\b_network\"6\n" +
 	"\x04Code\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1a\n" +
-	"\blanguage\x18\x02 \x01(\tR\blanguage\"\x9e\x01\n" +
+	"\blanguage\x18\x02 \x01(\tR\blanguage\"\xb2\x01\n" +
 	"\tInputFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1a\n" +
 	"\acontent\x18\x02 \x01(\fH\x00R\acontent\x127\n" +
-	"\bstreamed\x18\x03 \x01(\v2\x19.skillrun.v1.StreamedFileH\x00R\bstreamed\x12\x1e\n" +
+	"\bstreamed\x18\x03 \x01(\v2\x19.skillrun.v1.StreamedFileH\x00R\bstreamed\x12\x12\n" +
+	"\x03uri\x18\x05 \x01(\tH\x00R\x03uri\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x04 \x01(\bR\n" +
 	"executableB\b\n" +
@@ -3250,7 +3280,7 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\ttruncated\x18\x01 \x01(\bR\ttruncated\x12'\n" +
 	"\x0fdelivered_bytes\x18\x02 \x01(\x04R\x0edeliveredBytes\x12\x1f\n" +
 	"\vtotal_bytes\x18\x03 \x01(\x04R\n" +
-	"totalBytes\"\x90\x01\n" +
+	"totalBytes\"\xa2\x01\n" +
 	"\bArtifact\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
 	"\n" +
@@ -3259,7 +3289,8 @@ const file_skillrun_v1_execution_proto_rawDesc = "" +
 	"\braw_path\x18\x04 \x01(\fR\arawPath\x12\x1e\n" +
 	"\n" +
 	"executable\x18\x05 \x01(\bR\n" +
-	"executable\"\xaa\x05\n" +
+	"executable\x12\x10\n" +
+	"\x03uri\x18\x06 \x01(\tR\x03uri\"\xaa\x05\n" +
 	"\tExecution\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12(\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x12.skillrun.v1.StateR\x05state\x12\x14\n" +
@@ -3528,6 +3559,7 @@ func file_skillrun_v1_execution_proto_init() {
 	file_skillrun_v1_execution_proto_msgTypes[2].OneofWrappers = []any{
 		(*InputFile_Content)(nil),
 		(*InputFile_Streamed)(nil),
+		(*InputFile_Uri)(nil),
 	}
 	file_skillrun_v1_execution_proto_msgTypes[5].OneofWrappers = []any{
 		(*ExecuteInteractiveRequest_Start)(nil),

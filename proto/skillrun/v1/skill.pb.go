@@ -1034,18 +1034,19 @@ func (x *ActivationContext) GetConstraints() *ExecutionConstraints {
 	return nil
 }
 
-// ExecutionConstraints are the published limits of a skill's commands.
+// ExecutionConstraints are the published limits of a skill's commands. All fields
+// except max_memory are always set, so that false is in the JSON too.
 type ExecutionConstraints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Seconds: max_execution_time, else 300.
-	MaxExecutionTime int32 `protobuf:"varint,1,opt,name=max_execution_time,proto3" json:"max_execution_time,omitempty"`
+	MaxExecutionTime *int32 `protobuf:"varint,1,opt,name=max_execution_time,proto3,oneof" json:"max_execution_time,omitempty"`
 	// MB: max_memory. Unset: the skill sets none.
 	MaxMemory     *int32 `protobuf:"varint,2,opt,name=max_memory,proto3,oneof" json:"max_memory,omitempty"`
-	NetworkAccess bool   `protobuf:"varint,3,opt,name=network_access,proto3" json:"network_access,omitempty"`
+	NetworkAccess *bool  `protobuf:"varint,3,opt,name=network_access,proto3,oneof" json:"network_access,omitempty"`
 	// The entries of allowed-tools.
 	AllowedCommands []string `protobuf:"bytes,4,rep,name=allowed_commands,proto3" json:"allowed_commands,omitempty"`
 	// A path inside the sandbox.
-	WorkingDirectory string `protobuf:"bytes,5,opt,name=working_directory,proto3" json:"working_directory,omitempty"`
+	WorkingDirectory *string `protobuf:"bytes,5,opt,name=working_directory,proto3,oneof" json:"working_directory,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1081,8 +1082,8 @@ func (*ExecutionConstraints) Descriptor() ([]byte, []int) {
 }
 
 func (x *ExecutionConstraints) GetMaxExecutionTime() int32 {
-	if x != nil {
-		return x.MaxExecutionTime
+	if x != nil && x.MaxExecutionTime != nil {
+		return *x.MaxExecutionTime
 	}
 	return 0
 }
@@ -1095,8 +1096,8 @@ func (x *ExecutionConstraints) GetMaxMemory() int32 {
 }
 
 func (x *ExecutionConstraints) GetNetworkAccess() bool {
-	if x != nil {
-		return x.NetworkAccess
+	if x != nil && x.NetworkAccess != nil {
+		return *x.NetworkAccess
 	}
 	return false
 }
@@ -1109,8 +1110,8 @@ func (x *ExecutionConstraints) GetAllowedCommands() []string {
 }
 
 func (x *ExecutionConstraints) GetWorkingDirectory() string {
-	if x != nil {
-		return x.WorkingDirectory
+	if x != nil && x.WorkingDirectory != nil {
+		return *x.WorkingDirectory
 	}
 	return ""
 }
@@ -2012,16 +2013,19 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x11ActivationContext\x12\x19\n" +
 	"\bbase_dir\x18\x01 \x01(\tR\abaseDir\x12'\n" +
 	"\x0fscript_executor\x18\x02 \x01(\bR\x0escriptExecutor\x12C\n" +
-	"\vconstraints\x18\x03 \x01(\v2!.skillrun.v1.ExecutionConstraintsR\vconstraints\"\xfc\x01\n" +
-	"\x14ExecutionConstraints\x12.\n" +
-	"\x12max_execution_time\x18\x01 \x01(\x05R\x12max_execution_time\x12#\n" +
+	"\vconstraints\x18\x03 \x01(\v2!.skillrun.v1.ExecutionConstraintsR\vconstraints\"\xcb\x02\n" +
+	"\x14ExecutionConstraints\x123\n" +
+	"\x12max_execution_time\x18\x01 \x01(\x05H\x00R\x12max_execution_time\x88\x01\x01\x12#\n" +
 	"\n" +
-	"max_memory\x18\x02 \x01(\x05H\x00R\n" +
-	"max_memory\x88\x01\x01\x12&\n" +
-	"\x0enetwork_access\x18\x03 \x01(\bR\x0enetwork_access\x12*\n" +
-	"\x10allowed_commands\x18\x04 \x03(\tR\x10allowed_commands\x12,\n" +
-	"\x11working_directory\x18\x05 \x01(\tR\x11working_directoryB\r\n" +
-	"\v_max_memory\"\xa9\x01\n" +
+	"max_memory\x18\x02 \x01(\x05H\x01R\n" +
+	"max_memory\x88\x01\x01\x12+\n" +
+	"\x0enetwork_access\x18\x03 \x01(\bH\x02R\x0enetwork_access\x88\x01\x01\x12*\n" +
+	"\x10allowed_commands\x18\x04 \x03(\tR\x10allowed_commands\x121\n" +
+	"\x11working_directory\x18\x05 \x01(\tH\x03R\x11working_directory\x88\x01\x01B\x15\n" +
+	"\x13_max_execution_timeB\r\n" +
+	"\v_max_memoryB\x11\n" +
+	"\x0f_network_accessB\x14\n" +
+	"\x12_working_directory\"\xa9\x01\n" +
 	"\x11ActivationMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x17\n" +

@@ -27,10 +27,14 @@ type RunPythonScriptRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A skill's name. The skill must have a venv or a prepared environment.
 	SkillName string `protobuf:"bytes,1,opt,name=skill_name,proto3" json:"skill_name,omitempty"`
-	// Python code, run as python -c.
-	Script string `protobuf:"bytes,2,opt,name=script,proto3" json:"script,omitempty"`
+	// Python code, run as python -c. Required, though it may be empty text.
+	Script *string `protobuf:"bytes,2,opt,name=script,proto3,oneof" json:"script,omitempty"`
 	// Unset: the skill's max_execution_time, else 30 s. At most 600 s.
-	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// sys.argv[1:].
+	Args []string `protobuf:"bytes,4,rep,name=args,proto3" json:"args,omitempty"`
+	// Files to put into the working directory before the code starts.
+	Files         []*InputFile `protobuf:"bytes,5,rep,name=files,proto3" json:"files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -73,8 +77,8 @@ func (x *RunPythonScriptRequest) GetSkillName() string {
 }
 
 func (x *RunPythonScriptRequest) GetScript() string {
-	if x != nil {
-		return x.Script
+	if x != nil && x.Script != nil {
+		return *x.Script
 	}
 	return ""
 }
@@ -82,6 +86,20 @@ func (x *RunPythonScriptRequest) GetScript() string {
 func (x *RunPythonScriptRequest) GetTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.Timeout
+	}
+	return nil
+}
+
+func (x *RunPythonScriptRequest) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *RunPythonScriptRequest) GetFiles() []*InputFile {
+	if x != nil {
+		return x.Files
 	}
 	return nil
 }
@@ -96,9 +114,12 @@ type RunPythonScriptResponse struct {
 	Stdout    *string                `protobuf:"bytes,2,opt,name=stdout,proto3,oneof" json:"stdout,omitempty"`
 	Stderr    *string                `protobuf:"bytes,3,opt,name=stderr,proto3,oneof" json:"stderr,omitempty"`
 	// The program's exit code, -N for signal N, -1 for a timeout.
-	Returncode    *int32  `protobuf:"varint,4,opt,name=returncode,proto3,oneof" json:"returncode,omitempty"`
-	TimedOut      *bool   `protobuf:"varint,5,opt,name=timed_out,proto3,oneof" json:"timed_out,omitempty"`
-	Error         *string `protobuf:"bytes,6,opt,name=error,proto3,oneof" json:"error,omitempty"`
+	Returncode *int32  `protobuf:"varint,4,opt,name=returncode,proto3,oneof" json:"returncode,omitempty"`
+	TimedOut   *bool   `protobuf:"varint,5,opt,name=timed_out,proto3,oneof" json:"timed_out,omitempty"`
+	Error      *string `protobuf:"bytes,6,opt,name=error,proto3,oneof" json:"error,omitempty"`
+	// Files that the code wrote.
+	Artifacts     []*Artifact `protobuf:"bytes,7,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	Warnings      []string    `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -175,6 +196,20 @@ func (x *RunPythonScriptResponse) GetError() string {
 	return ""
 }
 
+func (x *RunPythonScriptResponse) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *RunPythonScriptResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 type ExecuteScriptRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A skill's name, or name@sha256:digest.
@@ -192,6 +227,10 @@ type ExecuteScriptRequest struct {
 	// Bytes to keep of each stream, at most 64 MiB. 0: 10 MiB, unless configured.
 	// gRPC clients accept messages of 4 MiB by default.
 	MaxOutputSize uint64 `protobuf:"varint,6,opt,name=max_output_size,proto3" json:"max_output_size,omitempty"`
+	// Command line arguments, after the script.
+	Args []string `protobuf:"bytes,7,rep,name=args,proto3" json:"args,omitempty"`
+	// Files to put into the working directory before the script starts.
+	Files         []*InputFile `protobuf:"bytes,8,rep,name=files,proto3" json:"files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +307,20 @@ func (x *ExecuteScriptRequest) GetMaxOutputSize() uint64 {
 	return 0
 }
 
+func (x *ExecuteScriptRequest) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *ExecuteScriptRequest) GetFiles() []*InputFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
 // ExecuteScriptResponse is skillkit's ScriptExecutionResult. All fields except
 // signal and signal_number are always set, so that zero values are in the JSON too.
 type ExecuteScriptResponse struct {
@@ -292,7 +345,10 @@ type ExecuteScriptResponse struct {
 	// exit_code is 0.
 	Success *bool `protobuf:"varint,11,opt,name=success,proto3,oneof" json:"success,omitempty"`
 	// A signal ended the script.
-	Signaled      *bool `protobuf:"varint,12,opt,name=signaled,proto3,oneof" json:"signaled,omitempty"`
+	Signaled *bool `protobuf:"varint,12,opt,name=signaled,proto3,oneof" json:"signaled,omitempty"`
+	// Files that the script wrote.
+	Artifacts     []*Artifact `protobuf:"bytes,13,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	Warnings      []string    `protobuf:"bytes,14,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +467,20 @@ func (x *ExecuteScriptResponse) GetSignaled() bool {
 	return false
 }
 
+func (x *ExecuteScriptResponse) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *ExecuteScriptResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 type ExecuteCommandRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Skill string                 `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
@@ -422,7 +492,10 @@ type ExecuteCommandRequest struct {
 	// Only the variables that a command may set, see ExecuteRequest.env.
 	Env map[string]string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Unset: the skill's max_execution_time, else 300 s.
-	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Files to put into the copy of the skill before the command starts. Their paths are
+	// relative to the skill, whatever working_dir is.
+	Files         []*InputFile `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,6 +565,13 @@ func (x *ExecuteCommandRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *ExecuteCommandRequest) GetFiles() []*InputFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
 // ExecuteCommandResponse is the ExecutionResult of the Agent Skills guide. All
 // fields except error are always set, so that zero values are in the JSON too.
 type ExecuteCommandResponse struct {
@@ -508,7 +588,10 @@ type ExecuteCommandResponse struct {
 	// The command as requested.
 	Command *string `protobuf:"bytes,6,opt,name=command,proto3,oneof" json:"command,omitempty"`
 	// Unset if the command ran and exit_code is 0.
-	Error         *string `protobuf:"bytes,7,opt,name=error,proto3,oneof" json:"error,omitempty"`
+	Error *string `protobuf:"bytes,7,opt,name=error,proto3,oneof" json:"error,omitempty"`
+	// Files that the command wrote.
+	Artifacts     []*Artifact `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	Warnings      []string    `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -590,6 +673,20 @@ func (x *ExecuteCommandResponse) GetError() string {
 		return *x.Error
 	}
 	return ""
+}
+
+func (x *ExecuteCommandResponse) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *ExecuteCommandResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type ValidateScriptPathRequest struct {
@@ -706,7 +803,9 @@ type RunPythonRequest struct {
 	// folder with only a SKILL.md.
 	Skill string `protobuf:"bytes,5,opt,name=skill,proto3" json:"skill,omitempty"`
 	// Files to put into the run directory before the program starts.
-	Files         []*InputFile `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
+	Files []*InputFile `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
+	// sys.argv[1:].
+	Args          []string `protobuf:"bytes,7,rep,name=args,proto3" json:"args,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -783,10 +882,20 @@ func (x *RunPythonRequest) GetFiles() []*InputFile {
 	return nil
 }
 
+func (x *RunPythonRequest) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
 type RunPythonResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "Stdout:\n...\nStderr:\n..." or "Error: ...". Always set.
-	Text          *string `protobuf:"bytes,1,opt,name=text,proto3,oneof" json:"text,omitempty"`
+	Text *string `protobuf:"bytes,1,opt,name=text,proto3,oneof" json:"text,omitempty"`
+	// Files that the program wrote.
+	Artifacts     []*Artifact `protobuf:"bytes,2,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	Warnings      []string    `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,6 +935,20 @@ func (x *RunPythonResponse) GetText() string {
 		return *x.Text
 	}
 	return ""
+}
+
+func (x *RunPythonResponse) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *RunPythonResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type ListToolsRequest struct {
@@ -1129,7 +1252,9 @@ type ToolResult struct {
 	// Empty if nothing ran.
 	ExecutionId string `protobuf:"bytes,4,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
 	// The program's artifacts, as in Outcome.artifacts.
-	Artifacts     []*Artifact `protobuf:"bytes,5,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	Artifacts []*Artifact `protobuf:"bytes,5,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	// As in Header.warnings.
+	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1199,17 +1324,27 @@ func (x *ToolResult) GetArtifacts() []*Artifact {
 	return nil
 }
 
+func (x *ToolResult) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 var File_skillrun_v1_tool_proto protoreflect.FileDescriptor
 
 const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\n" +
-	"\x16skillrun/v1/tool.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bskillrun/v1/execution.proto\"\x85\x01\n" +
+	"\x16skillrun/v1/tool.proto\x12\vskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bskillrun/v1/execution.proto\"\xd7\x01\n" +
 	"\x16RunPythonScriptRequest\x12\x1e\n" +
 	"\n" +
 	"skill_name\x18\x01 \x01(\tR\n" +
-	"skill_name\x12\x16\n" +
-	"\x06script\x18\x02 \x01(\tR\x06script\x123\n" +
-	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xa7\x02\n" +
+	"skill_name\x12\x1b\n" +
+	"\x06script\x18\x02 \x01(\tH\x00R\x06script\x88\x01\x01\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
+	"\x04args\x18\x04 \x03(\tR\x04args\x12,\n" +
+	"\x05files\x18\x05 \x03(\v2\x16.skillrun.v1.InputFileR\x05filesB\t\n" +
+	"\a_script\"\xf8\x02\n" +
 	"\x17RunPythonScriptResponse\x12#\n" +
 	"\n" +
 	"skill_name\x18\x01 \x01(\tH\x00R\n" +
@@ -1220,21 +1355,25 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"returncode\x18\x04 \x01(\x05H\x03R\n" +
 	"returncode\x88\x01\x01\x12!\n" +
 	"\ttimed_out\x18\x05 \x01(\bH\x04R\ttimed_out\x88\x01\x01\x12\x19\n" +
-	"\x05error\x18\x06 \x01(\tH\x05R\x05error\x88\x01\x01B\r\n" +
+	"\x05error\x18\x06 \x01(\tH\x05R\x05error\x88\x01\x01\x123\n" +
+	"\tartifacts\x18\a \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts\x12\x1a\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarningsB\r\n" +
 	"\v_skill_nameB\t\n" +
 	"\a_stdoutB\t\n" +
 	"\a_stderrB\r\n" +
 	"\v_returncodeB\f\n" +
 	"\n" +
 	"_timed_outB\b\n" +
-	"\x06_error\"\x8c\x02\n" +
+	"\x06_error\"\xce\x02\n" +
 	"\x14ExecuteScriptRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12 \n" +
 	"\vscript_path\x18\x02 \x01(\tR\vscript_path\x125\n" +
 	"\targuments\x18\x03 \x01(\v2\x17.google.protobuf.StructR\targuments\x12&\n" +
 	"\x0earguments_json\x18\x04 \x01(\tR\x0earguments_json\x123\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12(\n" +
-	"\x0fmax_output_size\x18\x06 \x01(\x04R\x0fmax_output_size\"\x8d\x05\n" +
+	"\x0fmax_output_size\x18\x06 \x01(\x04R\x0fmax_output_size\x12\x12\n" +
+	"\x04args\x18\a \x03(\tR\x04args\x12,\n" +
+	"\x05files\x18\b \x03(\v2\x16.skillrun.v1.InputFileR\x05files\"\xde\x05\n" +
 	"\x15ExecuteScriptResponse\x12!\n" +
 	"\texit_code\x18\x01 \x01(\x05H\x00R\texit_code\x88\x01\x01\x12\x1b\n" +
 	"\x06stdout\x18\x02 \x01(\tH\x01R\x06stdout\x88\x01\x01\x12\x1b\n" +
@@ -1249,7 +1388,9 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	" \x01(\bH\tR\x10stderr_truncated\x88\x01\x01\x12\x1d\n" +
 	"\asuccess\x18\v \x01(\bH\n" +
 	"R\asuccess\x88\x01\x01\x12\x1f\n" +
-	"\bsignaled\x18\f \x01(\bH\vR\bsignaled\x88\x01\x01B\f\n" +
+	"\bsignaled\x18\f \x01(\bH\vR\bsignaled\x88\x01\x01\x123\n" +
+	"\tartifacts\x18\r \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts\x12\x1a\n" +
+	"\bwarnings\x18\x0e \x03(\tR\bwarningsB\f\n" +
 	"\n" +
 	"_exit_codeB\t\n" +
 	"\a_stdoutB\t\n" +
@@ -1264,16 +1405,17 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x11_stderr_truncatedB\n" +
 	"\n" +
 	"\b_successB\v\n" +
-	"\t_signaled\"\x95\x02\n" +
+	"\t_signaled\"\xc3\x02\n" +
 	"\x15ExecuteCommandRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12 \n" +
 	"\vworking_dir\x18\x03 \x01(\tR\vworking_dir\x12=\n" +
 	"\x03env\x18\x04 \x03(\v2+.skillrun.v1.ExecuteCommandRequest.EnvEntryR\x03env\x123\n" +
-	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x1a6\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12,\n" +
+	"\x05files\x18\x06 \x03(\v2\x16.skillrun.v1.InputFileR\x05files\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x03\n" +
 	"\x16ExecuteCommandResponse\x12\x1d\n" +
 	"\asuccess\x18\x01 \x01(\bH\x00R\asuccess\x88\x01\x01\x12!\n" +
 	"\texit_code\x18\x02 \x01(\x05H\x01R\texit_code\x88\x01\x01\x12\x1b\n" +
@@ -1281,7 +1423,9 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x06stderr\x18\x04 \x01(\tH\x03R\x06stderr\x88\x01\x01\x12+\n" +
 	"\x0eexecution_time\x18\x05 \x01(\x01H\x04R\x0eexecution_time\x88\x01\x01\x12\x1d\n" +
 	"\acommand\x18\x06 \x01(\tH\x05R\acommand\x88\x01\x01\x12\x19\n" +
-	"\x05error\x18\a \x01(\tH\x06R\x05error\x88\x01\x01B\n" +
+	"\x05error\x18\a \x01(\tH\x06R\x05error\x88\x01\x01\x123\n" +
+	"\tartifacts\x18\b \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts\x12\x1a\n" +
+	"\bwarnings\x18\t \x03(\tR\bwarningsB\n" +
 	"\n" +
 	"\b_successB\f\n" +
 	"\n" +
@@ -1296,7 +1440,7 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12 \n" +
 	"\vscript_path\x18\x02 \x01(\tR\vscript_path\"0\n" +
 	"\x1aValidateScriptPathResponse\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"\xed\x01\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\x81\x02\n" +
 	"\x10RunPythonRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1f\n" +
 	"\vscript_path\x18\x02 \x01(\tR\n" +
@@ -1304,9 +1448,12 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x11working_directory\x18\x03 \x01(\tR\x10workingDirectory\x123\n" +
 	"\atimeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x14\n" +
 	"\x05skill\x18\x05 \x01(\tR\x05skill\x12,\n" +
-	"\x05files\x18\x06 \x03(\v2\x16.skillrun.v1.InputFileR\x05files\"5\n" +
+	"\x05files\x18\x06 \x03(\v2\x16.skillrun.v1.InputFileR\x05files\x12\x12\n" +
+	"\x04args\x18\a \x03(\tR\x04args\"\x86\x01\n" +
 	"\x11RunPythonResponse\x12\x17\n" +
-	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x88\x01\x01B\a\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x88\x01\x01\x123\n" +
+	"\tartifacts\x18\x02 \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarningsB\a\n" +
 	"\x05_text\"\x12\n" +
 	"\x10ListToolsRequest\"<\n" +
 	"\x11ListToolsResponse\x12'\n" +
@@ -1324,7 +1471,7 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x10CallToolResponse\x12-\n" +
 	"\x06output\x18\x01 \x01(\v2\x13.skillrun.v1.OutputH\x00R\x06output\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x17.skillrun.v1.ToolResultH\x00R\x06resultB\a\n" +
-	"\x05event\"\xd2\x01\n" +
+	"\x05event\"\xee\x01\n" +
 	"\n" +
 	"ToolResult\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\tR\acontent\x127\n" +
@@ -1333,7 +1480,8 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"structured\x12\x19\n" +
 	"\bis_error\x18\x03 \x01(\bR\aisError\x12!\n" +
 	"\fexecution_id\x18\x04 \x01(\tR\vexecutionId\x123\n" +
-	"\tartifacts\x18\x05 \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts2\xe8\x04\n" +
+	"\tartifacts\x18\x05 \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts\x12\x1a\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings2\xe8\x04\n" +
 	"\vToolService\x12\\\n" +
 	"\x0fRunPythonScript\x12#.skillrun.v1.RunPythonScriptRequest\x1a$.skillrun.v1.RunPythonScriptResponse\x12V\n" +
 	"\rExecuteScript\x12!.skillrun.v1.ExecuteScriptRequest\x1a\".skillrun.v1.ExecuteScriptResponse\x12Y\n" +
@@ -1375,44 +1523,51 @@ var file_skillrun_v1_tool_proto_goTypes = []any{
 	(*ToolResult)(nil),                 // 15: skillrun.v1.ToolResult
 	nil,                                // 16: skillrun.v1.ExecuteCommandRequest.EnvEntry
 	(*durationpb.Duration)(nil),        // 17: google.protobuf.Duration
-	(*structpb.Struct)(nil),            // 18: google.protobuf.Struct
-	(*InputFile)(nil),                  // 19: skillrun.v1.InputFile
-	(*Output)(nil),                     // 20: skillrun.v1.Output
-	(*Artifact)(nil),                   // 21: skillrun.v1.Artifact
+	(*InputFile)(nil),                  // 18: skillrun.v1.InputFile
+	(*Artifact)(nil),                   // 19: skillrun.v1.Artifact
+	(*structpb.Struct)(nil),            // 20: google.protobuf.Struct
+	(*Output)(nil),                     // 21: skillrun.v1.Output
 }
 var file_skillrun_v1_tool_proto_depIdxs = []int32{
 	17, // 0: skillrun.v1.RunPythonScriptRequest.timeout:type_name -> google.protobuf.Duration
-	18, // 1: skillrun.v1.ExecuteScriptRequest.arguments:type_name -> google.protobuf.Struct
-	17, // 2: skillrun.v1.ExecuteScriptRequest.timeout:type_name -> google.protobuf.Duration
-	16, // 3: skillrun.v1.ExecuteCommandRequest.env:type_name -> skillrun.v1.ExecuteCommandRequest.EnvEntry
-	17, // 4: skillrun.v1.ExecuteCommandRequest.timeout:type_name -> google.protobuf.Duration
-	17, // 5: skillrun.v1.RunPythonRequest.timeout:type_name -> google.protobuf.Duration
-	19, // 6: skillrun.v1.RunPythonRequest.files:type_name -> skillrun.v1.InputFile
-	12, // 7: skillrun.v1.ListToolsResponse.tools:type_name -> skillrun.v1.Tool
-	18, // 8: skillrun.v1.Tool.parameters:type_name -> google.protobuf.Struct
-	20, // 9: skillrun.v1.CallToolResponse.output:type_name -> skillrun.v1.Output
-	15, // 10: skillrun.v1.CallToolResponse.result:type_name -> skillrun.v1.ToolResult
-	18, // 11: skillrun.v1.ToolResult.structured:type_name -> google.protobuf.Struct
-	21, // 12: skillrun.v1.ToolResult.artifacts:type_name -> skillrun.v1.Artifact
-	0,  // 13: skillrun.v1.ToolService.RunPythonScript:input_type -> skillrun.v1.RunPythonScriptRequest
-	2,  // 14: skillrun.v1.ToolService.ExecuteScript:input_type -> skillrun.v1.ExecuteScriptRequest
-	4,  // 15: skillrun.v1.ToolService.ExecuteCommand:input_type -> skillrun.v1.ExecuteCommandRequest
-	6,  // 16: skillrun.v1.ToolService.ValidateScriptPath:input_type -> skillrun.v1.ValidateScriptPathRequest
-	8,  // 17: skillrun.v1.ToolService.RunPython:input_type -> skillrun.v1.RunPythonRequest
-	10, // 18: skillrun.v1.ToolService.ListTools:input_type -> skillrun.v1.ListToolsRequest
-	13, // 19: skillrun.v1.ToolService.CallTool:input_type -> skillrun.v1.CallToolRequest
-	1,  // 20: skillrun.v1.ToolService.RunPythonScript:output_type -> skillrun.v1.RunPythonScriptResponse
-	3,  // 21: skillrun.v1.ToolService.ExecuteScript:output_type -> skillrun.v1.ExecuteScriptResponse
-	5,  // 22: skillrun.v1.ToolService.ExecuteCommand:output_type -> skillrun.v1.ExecuteCommandResponse
-	7,  // 23: skillrun.v1.ToolService.ValidateScriptPath:output_type -> skillrun.v1.ValidateScriptPathResponse
-	9,  // 24: skillrun.v1.ToolService.RunPython:output_type -> skillrun.v1.RunPythonResponse
-	11, // 25: skillrun.v1.ToolService.ListTools:output_type -> skillrun.v1.ListToolsResponse
-	14, // 26: skillrun.v1.ToolService.CallTool:output_type -> skillrun.v1.CallToolResponse
-	20, // [20:27] is the sub-list for method output_type
-	13, // [13:20] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	18, // 1: skillrun.v1.RunPythonScriptRequest.files:type_name -> skillrun.v1.InputFile
+	19, // 2: skillrun.v1.RunPythonScriptResponse.artifacts:type_name -> skillrun.v1.Artifact
+	20, // 3: skillrun.v1.ExecuteScriptRequest.arguments:type_name -> google.protobuf.Struct
+	17, // 4: skillrun.v1.ExecuteScriptRequest.timeout:type_name -> google.protobuf.Duration
+	18, // 5: skillrun.v1.ExecuteScriptRequest.files:type_name -> skillrun.v1.InputFile
+	19, // 6: skillrun.v1.ExecuteScriptResponse.artifacts:type_name -> skillrun.v1.Artifact
+	16, // 7: skillrun.v1.ExecuteCommandRequest.env:type_name -> skillrun.v1.ExecuteCommandRequest.EnvEntry
+	17, // 8: skillrun.v1.ExecuteCommandRequest.timeout:type_name -> google.protobuf.Duration
+	18, // 9: skillrun.v1.ExecuteCommandRequest.files:type_name -> skillrun.v1.InputFile
+	19, // 10: skillrun.v1.ExecuteCommandResponse.artifacts:type_name -> skillrun.v1.Artifact
+	17, // 11: skillrun.v1.RunPythonRequest.timeout:type_name -> google.protobuf.Duration
+	18, // 12: skillrun.v1.RunPythonRequest.files:type_name -> skillrun.v1.InputFile
+	19, // 13: skillrun.v1.RunPythonResponse.artifacts:type_name -> skillrun.v1.Artifact
+	12, // 14: skillrun.v1.ListToolsResponse.tools:type_name -> skillrun.v1.Tool
+	20, // 15: skillrun.v1.Tool.parameters:type_name -> google.protobuf.Struct
+	21, // 16: skillrun.v1.CallToolResponse.output:type_name -> skillrun.v1.Output
+	15, // 17: skillrun.v1.CallToolResponse.result:type_name -> skillrun.v1.ToolResult
+	20, // 18: skillrun.v1.ToolResult.structured:type_name -> google.protobuf.Struct
+	19, // 19: skillrun.v1.ToolResult.artifacts:type_name -> skillrun.v1.Artifact
+	0,  // 20: skillrun.v1.ToolService.RunPythonScript:input_type -> skillrun.v1.RunPythonScriptRequest
+	2,  // 21: skillrun.v1.ToolService.ExecuteScript:input_type -> skillrun.v1.ExecuteScriptRequest
+	4,  // 22: skillrun.v1.ToolService.ExecuteCommand:input_type -> skillrun.v1.ExecuteCommandRequest
+	6,  // 23: skillrun.v1.ToolService.ValidateScriptPath:input_type -> skillrun.v1.ValidateScriptPathRequest
+	8,  // 24: skillrun.v1.ToolService.RunPython:input_type -> skillrun.v1.RunPythonRequest
+	10, // 25: skillrun.v1.ToolService.ListTools:input_type -> skillrun.v1.ListToolsRequest
+	13, // 26: skillrun.v1.ToolService.CallTool:input_type -> skillrun.v1.CallToolRequest
+	1,  // 27: skillrun.v1.ToolService.RunPythonScript:output_type -> skillrun.v1.RunPythonScriptResponse
+	3,  // 28: skillrun.v1.ToolService.ExecuteScript:output_type -> skillrun.v1.ExecuteScriptResponse
+	5,  // 29: skillrun.v1.ToolService.ExecuteCommand:output_type -> skillrun.v1.ExecuteCommandResponse
+	7,  // 30: skillrun.v1.ToolService.ValidateScriptPath:output_type -> skillrun.v1.ValidateScriptPathResponse
+	9,  // 31: skillrun.v1.ToolService.RunPython:output_type -> skillrun.v1.RunPythonResponse
+	11, // 32: skillrun.v1.ToolService.ListTools:output_type -> skillrun.v1.ListToolsResponse
+	14, // 33: skillrun.v1.ToolService.CallTool:output_type -> skillrun.v1.CallToolResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_skillrun_v1_tool_proto_init() }
@@ -1421,6 +1576,7 @@ func file_skillrun_v1_tool_proto_init() {
 		return
 	}
 	file_skillrun_v1_execution_proto_init()
+	file_skillrun_v1_tool_proto_msgTypes[0].OneofWrappers = []any{}
 	file_skillrun_v1_tool_proto_msgTypes[1].OneofWrappers = []any{}
 	file_skillrun_v1_tool_proto_msgTypes[3].OneofWrappers = []any{}
 	file_skillrun_v1_tool_proto_msgTypes[5].OneofWrappers = []any{}

@@ -52,7 +52,10 @@ const (
 // gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
 // result has the first 256 KiB of each stream, and its events and Attach have all
 // of it.
-// result has the first 256 KiB of each stream, its events and Attach have all.
+//
+// The fields args and files of a request, and artifacts and warnings of an answer, are
+// additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
+// answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
 type ToolServiceClient interface {
 	// RunPythonScript runs Python code in a skill's virtual environment: the contract
 	// of the function tool run_python_script. An error of the contract's table is the
@@ -197,7 +200,10 @@ type ToolService_CallToolClient = grpc.ServerStreamingClient[CallToolResponse]
 // gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
 // result has the first 256 KiB of each stream, and its events and Attach have all
 // of it.
-// result has the first 256 KiB of each stream, its events and Attach have all.
+//
+// The fields args and files of a request, and artifacts and warnings of an answer, are
+// additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
+// answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
 type ToolServiceServer interface {
 	// RunPythonScript runs Python code in a skill's virtual environment: the contract
 	// of the function tool run_python_script. An error of the contract's table is the

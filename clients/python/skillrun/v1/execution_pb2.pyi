@@ -37,18 +37,20 @@ class Argv(_message.Message):
     def __init__(self, args: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Artifact(_message.Message):
-    __slots__ = ["executable", "path", "raw_path", "sha256", "size_bytes"]
+    __slots__ = ["executable", "path", "raw_path", "sha256", "size_bytes", "uri"]
     EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     RAW_PATH_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
     executable: bool
     path: str
     raw_path: bytes
     sha256: str
     size_bytes: int
-    def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., raw_path: _Optional[bytes] = ..., executable: bool = ...) -> None: ...
+    uri: str
+    def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., raw_path: _Optional[bytes] = ..., executable: bool = ..., uri: _Optional[str] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
     __slots__ = ["after_sequence", "execution_id"]
@@ -293,16 +295,18 @@ class Header(_message.Message):
     def __init__(self, skill: _Optional[str] = ..., skill_digest: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., network: bool = ..., commands: _Optional[_Iterable[_Union[Argv, _Mapping]]] = ..., deduplicated: bool = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class InputFile(_message.Message):
-    __slots__ = ["content", "executable", "path", "streamed"]
+    __slots__ = ["content", "executable", "path", "streamed", "uri"]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     STREAMED_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
     content: bytes
     executable: bool
     path: str
     streamed: StreamedFile
-    def __init__(self, path: _Optional[str] = ..., content: _Optional[bytes] = ..., streamed: _Optional[_Union[StreamedFile, _Mapping]] = ..., executable: bool = ...) -> None: ...
+    uri: str
+    def __init__(self, path: _Optional[str] = ..., content: _Optional[bytes] = ..., streamed: _Optional[_Union[StreamedFile, _Mapping]] = ..., uri: _Optional[str] = ..., executable: bool = ...) -> None: ...
 
 class Keepalive(_message.Message):
     __slots__ = ["state"]

@@ -16,7 +16,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from skillrun.v1 import execution_pb2 as skillrun_dot_v1_dot_execution__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16skillrun/v1/tool.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bskillrun/v1/execution.proto\"t\n\x16RunPythonScriptRequest\x12\x1e\n\nskill_name\x18\x01 \x01(\tR\nskill_name\x12\x0e\n\x06script\x18\x02 \x01(\t\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x84\x02\n\x17RunPythonScriptResponse\x12#\n\nskill_name\x18\x01 \x01(\tH\x00R\nskill_name\x88\x01\x01\x12\x13\n\x06stdout\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06stderr\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x17\n\nreturncode\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12!\n\ttimed_out\x18\x05 \x01(\x08H\x04R\ttimed_out\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x06 \x01(\tH\x05\x88\x01\x01\x42\r\n\x0b_skill_nameB\t\n\x07_stdoutB\t\n\x07_stderrB\r\n\x0b_returncodeB\x0c\n\n_timed_outB\x08\n\x06_error\"\xf1\x01\n\x14\x45xecuteScriptRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12 \n\x0bscript_path\x18\x02 \x01(\tR\x0bscript_path\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12&\n\x0e\x61rguments_json\x18\x04 \x01(\tR\x0e\x61rguments_json\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x0fmax_output_size\x18\x06 \x01(\x04R\x0fmax_output_size\"\xd9\x04\n\x15\x45xecuteScriptResponse\x12!\n\texit_code\x18\x01 \x01(\x05H\x00R\texit_code\x88\x01\x01\x12\x13\n\x06stdout\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06stderr\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x31\n\x11\x65xecution_time_ms\x18\x04 \x01(\x01H\x03R\x11\x65xecution_time_ms\x88\x01\x01\x12%\n\x0bscript_path\x18\x05 \x01(\tH\x04R\x0bscript_path\x88\x01\x01\x12\x13\n\x06signal\x18\x06 \x01(\tH\x05\x88\x01\x01\x12)\n\rsignal_number\x18\x07 \x01(\x05H\x06R\rsignal_number\x88\x01\x01\x12\x14\n\x07timeout\x18\x08 \x01(\x08H\x07\x88\x01\x01\x12/\n\x10stdout_truncated\x18\t \x01(\x08H\x08R\x10stdout_truncated\x88\x01\x01\x12/\n\x10stderr_truncated\x18\n \x01(\x08H\tR\x10stderr_truncated\x88\x01\x01\x12\x14\n\x07success\x18\x0b \x01(\x08H\n\x88\x01\x01\x12\x15\n\x08signaled\x18\x0c \x01(\x08H\x0b\x88\x01\x01\x42\x0c\n\n_exit_codeB\t\n\x07_stdoutB\t\n\x07_stderrB\x14\n\x12_execution_time_msB\x0e\n\x0c_script_pathB\t\n\x07_signalB\x10\n\x0e_signal_numberB\n\n\x08_timeoutB\x13\n\x11_stdout_truncatedB\x13\n\x11_stderr_truncatedB\n\n\x08_successB\x0b\n\t_signaled\"\xeb\x01\n\x15\x45xecuteCommandRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12 \n\x0bworking_dir\x18\x03 \x01(\tR\x0bworking_dir\x12\x38\n\x03\x65nv\x18\x04 \x03(\x0b\x32+.skillrun.v1.ExecuteCommandRequest.EnvEntry\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xab\x02\n\x16\x45xecuteCommandResponse\x12\x14\n\x07success\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12!\n\texit_code\x18\x02 \x01(\x05H\x01R\texit_code\x88\x01\x01\x12\x13\n\x06stdout\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x13\n\x06stderr\x18\x04 \x01(\tH\x03\x88\x01\x01\x12+\n\x0e\x65xecution_time\x18\x05 \x01(\x01H\x04R\x0e\x65xecution_time\x88\x01\x01\x12\x14\n\x07\x63ommand\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x07 \x01(\tH\x06\x88\x01\x01\x42\n\n\x08_successB\x0c\n\n_exit_codeB\t\n\x07_stdoutB\t\n\x07_stderrB\x11\n\x0f_execution_timeB\n\n\x08_commandB\x08\n\x06_error\"L\n\x19ValidateScriptPathRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12 \n\x0bscript_path\x18\x02 \x01(\tR\x0bscript_path\"*\n\x1aValidateScriptPathResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\"\xb2\x01\n\x10RunPythonRequest\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x13\n\x0bscript_path\x18\x02 \x01(\t\x12\x19\n\x11working_directory\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05skill\x18\x05 \x01(\t\x12%\n\x05\x66iles\x18\x06 \x03(\x0b\x32\x16.skillrun.v1.InputFile\"/\n\x11RunPythonResponse\x12\x11\n\x04text\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_text\"\x12\n\x10ListToolsRequest\"5\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.skillrun.v1.Tool\"o\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12+\n\nparameters\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x17\n\x0f\x64\x65\x66inition_json\x18\x04 \x01(\t\"7\n\x0f\x43\x61llToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\"m\n\x10\x43\x61llToolResponse\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x13.skillrun.v1.OutputH\x00\x12)\n\x06result\x18\x02 \x01(\x0b\x32\x17.skillrun.v1.ToolResultH\x00\x42\x07\n\x05\x65vent\"\x9c\x01\n\nToolResult\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\x12+\n\nstructured\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12\x14\n\x0c\x65xecution_id\x18\x04 \x01(\t\x12(\n\tartifacts\x18\x05 \x03(\x0b\x32\x15.skillrun.v1.Artifact2\xe8\x04\n\x0bToolService\x12\\\n\x0fRunPythonScript\x12#.skillrun.v1.RunPythonScriptRequest\x1a$.skillrun.v1.RunPythonScriptResponse\x12V\n\rExecuteScript\x12!.skillrun.v1.ExecuteScriptRequest\x1a\".skillrun.v1.ExecuteScriptResponse\x12Y\n\x0e\x45xecuteCommand\x12\".skillrun.v1.ExecuteCommandRequest\x1a#.skillrun.v1.ExecuteCommandResponse\x12\x65\n\x12ValidateScriptPath\x12&.skillrun.v1.ValidateScriptPathRequest\x1a\'.skillrun.v1.ValidateScriptPathResponse\x12J\n\tRunPython\x12\x1d.skillrun.v1.RunPythonRequest\x1a\x1e.skillrun.v1.RunPythonResponse\x12J\n\tListTools\x12\x1d.skillrun.v1.ListToolsRequest\x1a\x1e.skillrun.v1.ListToolsResponse\x12I\n\x08\x43\x61llTool\x12\x1c.skillrun.v1.CallToolRequest\x1a\x1d.skillrun.v1.CallToolResponse0\x01\x42;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16skillrun/v1/tool.proto\x12\x0bskillrun.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bskillrun/v1/execution.proto\"\xb9\x01\n\x16RunPythonScriptRequest\x12\x1e\n\nskill_name\x18\x01 \x01(\tR\nskill_name\x12\x13\n\x06script\x18\x02 \x01(\tH\x00\x88\x01\x01\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04\x61rgs\x18\x04 \x03(\t\x12%\n\x05\x66iles\x18\x05 \x03(\x0b\x32\x16.skillrun.v1.InputFileB\t\n\x07_script\"\xc0\x02\n\x17RunPythonScriptResponse\x12#\n\nskill_name\x18\x01 \x01(\tH\x00R\nskill_name\x88\x01\x01\x12\x13\n\x06stdout\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06stderr\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x17\n\nreturncode\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12!\n\ttimed_out\x18\x05 \x01(\x08H\x04R\ttimed_out\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x06 \x01(\tH\x05\x88\x01\x01\x12(\n\tartifacts\x18\x07 \x03(\x0b\x32\x15.skillrun.v1.Artifact\x12\x10\n\x08warnings\x18\x08 \x03(\tB\r\n\x0b_skill_nameB\t\n\x07_stdoutB\t\n\x07_stderrB\r\n\x0b_returncodeB\x0c\n\n_timed_outB\x08\n\x06_error\"\xa6\x02\n\x14\x45xecuteScriptRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12 \n\x0bscript_path\x18\x02 \x01(\tR\x0bscript_path\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12&\n\x0e\x61rguments_json\x18\x04 \x01(\tR\x0e\x61rguments_json\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x0fmax_output_size\x18\x06 \x01(\x04R\x0fmax_output_size\x12\x0c\n\x04\x61rgs\x18\x07 \x03(\t\x12%\n\x05\x66iles\x18\x08 \x03(\x0b\x32\x16.skillrun.v1.InputFile\"\x95\x05\n\x15\x45xecuteScriptResponse\x12!\n\texit_code\x18\x01 \x01(\x05H\x00R\texit_code\x88\x01\x01\x12\x13\n\x06stdout\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06stderr\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x31\n\x11\x65xecution_time_ms\x18\x04 \x01(\x01H\x03R\x11\x65xecution_time_ms\x88\x01\x01\x12%\n\x0bscript_path\x18\x05 \x01(\tH\x04R\x0bscript_path\x88\x01\x01\x12\x13\n\x06signal\x18\x06 \x01(\tH\x05\x88\x01\x01\x12)\n\rsignal_number\x18\x07 \x01(\x05H\x06R\rsignal_number\x88\x01\x01\x12\x14\n\x07timeout\x18\x08 \x01(\x08H\x07\x88\x01\x01\x12/\n\x10stdout_truncated\x18\t \x01(\x08H\x08R\x10stdout_truncated\x88\x01\x01\x12/\n\x10stderr_truncated\x18\n \x01(\x08H\tR\x10stderr_truncated\x88\x01\x01\x12\x14\n\x07success\x18\x0b \x01(\x08H\n\x88\x01\x01\x12\x15\n\x08signaled\x18\x0c \x01(\x08H\x0b\x88\x01\x01\x12(\n\tartifacts\x18\r \x03(\x0b\x32\x15.skillrun.v1.Artifact\x12\x10\n\x08warnings\x18\x0e \x03(\tB\x0c\n\n_exit_codeB\t\n\x07_stdoutB\t\n\x07_stderrB\x14\n\x12_execution_time_msB\x0e\n\x0c_script_pathB\t\n\x07_signalB\x10\n\x0e_signal_numberB\n\n\x08_timeoutB\x13\n\x11_stdout_truncatedB\x13\n\x11_stderr_truncatedB\n\n\x08_successB\x0b\n\t_signaled\"\x92\x02\n\x15\x45xecuteCommandRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12 \n\x0bworking_dir\x18\x03 \x01(\tR\x0bworking_dir\x12\x38\n\x03\x65nv\x18\x04 \x03(\x0b\x32+.skillrun.v1.ExecuteCommandRequest.EnvEntry\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12%\n\x05\x66iles\x18\x06 \x03(\x0b\x32\x16.skillrun.v1.InputFile\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe7\x02\n\x16\x45xecuteCommandResponse\x12\x14\n\x07success\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12!\n\texit_code\x18\x02 \x01(\x05H\x01R\texit_code\x88\x01\x01\x12\x13\n\x06stdout\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x13\n\x06stderr\x18\x04 \x01(\tH\x03\x88\x01\x01\x12+\n\x0e\x65xecution_time\x18\x05 \x01(\x01H\x04R\x0e\x65xecution_time\x88\x01\x01\x12\x14\n\x07\x63ommand\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x12\n\x05\x65rror\x18\x07 \x01(\tH\x06\x88\x01\x01\x12(\n\tartifacts\x18\x08 \x03(\x0b\x32\x15.skillrun.v1.Artifact\x12\x10\n\x08warnings\x18\t \x03(\tB\n\n\x08_successB\x0c\n\n_exit_codeB\t\n\x07_stdoutB\t\n\x07_stderrB\x11\n\x0f_execution_timeB\n\n\x08_commandB\x08\n\x06_error\"L\n\x19ValidateScriptPathRequest\x12\r\n\x05skill\x18\x01 \x01(\t\x12 \n\x0bscript_path\x18\x02 \x01(\tR\x0bscript_path\"*\n\x1aValidateScriptPathResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\"\xc0\x01\n\x10RunPythonRequest\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x13\n\x0bscript_path\x18\x02 \x01(\t\x12\x19\n\x11working_directory\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05skill\x18\x05 \x01(\t\x12%\n\x05\x66iles\x18\x06 \x03(\x0b\x32\x16.skillrun.v1.InputFile\x12\x0c\n\x04\x61rgs\x18\x07 \x03(\t\"k\n\x11RunPythonResponse\x12\x11\n\x04text\x18\x01 \x01(\tH\x00\x88\x01\x01\x12(\n\tartifacts\x18\x02 \x03(\x0b\x32\x15.skillrun.v1.Artifact\x12\x10\n\x08warnings\x18\x03 \x03(\tB\x07\n\x05_text\"\x12\n\x10ListToolsRequest\"5\n\x11ListToolsResponse\x12 \n\x05tools\x18\x01 \x03(\x0b\x32\x11.skillrun.v1.Tool\"o\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12+\n\nparameters\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x17\n\x0f\x64\x65\x66inition_json\x18\x04 \x01(\t\"7\n\x0f\x43\x61llToolRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\"m\n\x10\x43\x61llToolResponse\x12%\n\x06output\x18\x01 \x01(\x0b\x32\x13.skillrun.v1.OutputH\x00\x12)\n\x06result\x18\x02 \x01(\x0b\x32\x17.skillrun.v1.ToolResultH\x00\x42\x07\n\x05\x65vent\"\xae\x01\n\nToolResult\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\x12+\n\nstructured\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12\x14\n\x0c\x65xecution_id\x18\x04 \x01(\t\x12(\n\tartifacts\x18\x05 \x03(\x0b\x32\x15.skillrun.v1.Artifact\x12\x10\n\x08warnings\x18\x06 \x03(\t2\xe8\x04\n\x0bToolService\x12\\\n\x0fRunPythonScript\x12#.skillrun.v1.RunPythonScriptRequest\x1a$.skillrun.v1.RunPythonScriptResponse\x12V\n\rExecuteScript\x12!.skillrun.v1.ExecuteScriptRequest\x1a\".skillrun.v1.ExecuteScriptResponse\x12Y\n\x0e\x45xecuteCommand\x12\".skillrun.v1.ExecuteCommandRequest\x1a#.skillrun.v1.ExecuteCommandResponse\x12\x65\n\x12ValidateScriptPath\x12&.skillrun.v1.ValidateScriptPathRequest\x1a\'.skillrun.v1.ValidateScriptPathResponse\x12J\n\tRunPython\x12\x1d.skillrun.v1.RunPythonRequest\x1a\x1e.skillrun.v1.RunPythonResponse\x12J\n\tListTools\x12\x1d.skillrun.v1.ListToolsRequest\x1a\x1e.skillrun.v1.ListToolsResponse\x12I\n\x08\x43\x61llTool\x12\x1c.skillrun.v1.CallToolRequest\x1a\x1d.skillrun.v1.CallToolResponse0\x01\x42;Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'skillrun.v1.tool_pb2', globals())
@@ -26,40 +26,40 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._serialized_options = b'Z9github.com/skillrun/skillrun/proto/skillrun/v1;skillrunv1'
   _EXECUTECOMMANDREQUEST_ENVENTRY._options = None
   _EXECUTECOMMANDREQUEST_ENVENTRY._serialized_options = b'8\001'
-  _RUNPYTHONSCRIPTREQUEST._serialized_start=130
-  _RUNPYTHONSCRIPTREQUEST._serialized_end=246
-  _RUNPYTHONSCRIPTRESPONSE._serialized_start=249
-  _RUNPYTHONSCRIPTRESPONSE._serialized_end=509
-  _EXECUTESCRIPTREQUEST._serialized_start=512
-  _EXECUTESCRIPTREQUEST._serialized_end=753
-  _EXECUTESCRIPTRESPONSE._serialized_start=756
-  _EXECUTESCRIPTRESPONSE._serialized_end=1357
-  _EXECUTECOMMANDREQUEST._serialized_start=1360
-  _EXECUTECOMMANDREQUEST._serialized_end=1595
-  _EXECUTECOMMANDREQUEST_ENVENTRY._serialized_start=1553
-  _EXECUTECOMMANDREQUEST_ENVENTRY._serialized_end=1595
-  _EXECUTECOMMANDRESPONSE._serialized_start=1598
-  _EXECUTECOMMANDRESPONSE._serialized_end=1897
-  _VALIDATESCRIPTPATHREQUEST._serialized_start=1899
-  _VALIDATESCRIPTPATHREQUEST._serialized_end=1975
-  _VALIDATESCRIPTPATHRESPONSE._serialized_start=1977
-  _VALIDATESCRIPTPATHRESPONSE._serialized_end=2019
-  _RUNPYTHONREQUEST._serialized_start=2022
-  _RUNPYTHONREQUEST._serialized_end=2200
-  _RUNPYTHONRESPONSE._serialized_start=2202
-  _RUNPYTHONRESPONSE._serialized_end=2249
-  _LISTTOOLSREQUEST._serialized_start=2251
-  _LISTTOOLSREQUEST._serialized_end=2269
-  _LISTTOOLSRESPONSE._serialized_start=2271
-  _LISTTOOLSRESPONSE._serialized_end=2324
-  _TOOL._serialized_start=2326
-  _TOOL._serialized_end=2437
-  _CALLTOOLREQUEST._serialized_start=2439
-  _CALLTOOLREQUEST._serialized_end=2494
-  _CALLTOOLRESPONSE._serialized_start=2496
-  _CALLTOOLRESPONSE._serialized_end=2605
-  _TOOLRESULT._serialized_start=2608
-  _TOOLRESULT._serialized_end=2764
-  _TOOLSERVICE._serialized_start=2767
-  _TOOLSERVICE._serialized_end=3383
+  _RUNPYTHONSCRIPTREQUEST._serialized_start=131
+  _RUNPYTHONSCRIPTREQUEST._serialized_end=316
+  _RUNPYTHONSCRIPTRESPONSE._serialized_start=319
+  _RUNPYTHONSCRIPTRESPONSE._serialized_end=639
+  _EXECUTESCRIPTREQUEST._serialized_start=642
+  _EXECUTESCRIPTREQUEST._serialized_end=936
+  _EXECUTESCRIPTRESPONSE._serialized_start=939
+  _EXECUTESCRIPTRESPONSE._serialized_end=1600
+  _EXECUTECOMMANDREQUEST._serialized_start=1603
+  _EXECUTECOMMANDREQUEST._serialized_end=1877
+  _EXECUTECOMMANDREQUEST_ENVENTRY._serialized_start=1835
+  _EXECUTECOMMANDREQUEST_ENVENTRY._serialized_end=1877
+  _EXECUTECOMMANDRESPONSE._serialized_start=1880
+  _EXECUTECOMMANDRESPONSE._serialized_end=2239
+  _VALIDATESCRIPTPATHREQUEST._serialized_start=2241
+  _VALIDATESCRIPTPATHREQUEST._serialized_end=2317
+  _VALIDATESCRIPTPATHRESPONSE._serialized_start=2319
+  _VALIDATESCRIPTPATHRESPONSE._serialized_end=2361
+  _RUNPYTHONREQUEST._serialized_start=2364
+  _RUNPYTHONREQUEST._serialized_end=2556
+  _RUNPYTHONRESPONSE._serialized_start=2558
+  _RUNPYTHONRESPONSE._serialized_end=2665
+  _LISTTOOLSREQUEST._serialized_start=2667
+  _LISTTOOLSREQUEST._serialized_end=2685
+  _LISTTOOLSRESPONSE._serialized_start=2687
+  _LISTTOOLSRESPONSE._serialized_end=2740
+  _TOOL._serialized_start=2742
+  _TOOL._serialized_end=2853
+  _CALLTOOLREQUEST._serialized_start=2855
+  _CALLTOOLREQUEST._serialized_end=2910
+  _CALLTOOLRESPONSE._serialized_start=2912
+  _CALLTOOLRESPONSE._serialized_end=3021
+  _TOOLRESULT._serialized_start=3024
+  _TOOLRESULT._serialized_end=3198
+  _TOOLSERVICE._serialized_start=3201
+  _TOOLSERVICE._serialized_end=3817
 # @@protoc_insertion_point(module_scope)

@@ -25,7 +25,7 @@ class CallToolResponse(_message.Message):
     def __init__(self, output: _Optional[_Union[_execution_pb2.Output, _Mapping]] = ..., result: _Optional[_Union[ToolResult, _Mapping]] = ...) -> None: ...
 
 class ExecuteCommandRequest(_message.Message):
-    __slots__ = ["command", "env", "skill", "timeout", "working_dir"]
+    __slots__ = ["command", "env", "files", "skill", "timeout", "working_dir"]
     class EnvEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,18 +35,21 @@ class ExecuteCommandRequest(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     WORKING_DIR_FIELD_NUMBER: _ClassVar[int]
     command: str
     env: _containers.ScalarMap[str, str]
+    files: _containers.RepeatedCompositeFieldContainer[_execution_pb2.InputFile]
     skill: str
     timeout: _duration_pb2.Duration
     working_dir: str
-    def __init__(self, skill: _Optional[str] = ..., command: _Optional[str] = ..., working_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., command: _Optional[str] = ..., working_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., files: _Optional[_Iterable[_Union[_execution_pb2.InputFile, _Mapping]]] = ...) -> None: ...
 
 class ExecuteCommandResponse(_message.Message):
-    __slots__ = ["command", "error", "execution_time", "exit_code", "stderr", "stdout", "success"]
+    __slots__ = ["artifacts", "command", "error", "execution_time", "exit_code", "stderr", "stdout", "success", "warnings"]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +57,8 @@ class ExecuteCommandResponse(_message.Message):
     STDERR_FIELD_NUMBER: _ClassVar[int]
     STDOUT_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    artifacts: _containers.RepeatedCompositeFieldContainer[_execution_pb2.Artifact]
     command: str
     error: str
     execution_time: float
@@ -61,26 +66,32 @@ class ExecuteCommandResponse(_message.Message):
     stderr: str
     stdout: str
     success: bool
-    def __init__(self, success: bool = ..., exit_code: _Optional[int] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., execution_time: _Optional[float] = ..., command: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, success: bool = ..., exit_code: _Optional[int] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., execution_time: _Optional[float] = ..., command: _Optional[str] = ..., error: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExecuteScriptRequest(_message.Message):
-    __slots__ = ["arguments", "arguments_json", "max_output_size", "script_path", "skill", "timeout"]
+    __slots__ = ["args", "arguments", "arguments_json", "files", "max_output_size", "script_path", "skill", "timeout"]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     MAX_OUTPUT_SIZE_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_PATH_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    args: _containers.RepeatedScalarFieldContainer[str]
     arguments: _struct_pb2.Struct
     arguments_json: str
+    files: _containers.RepeatedCompositeFieldContainer[_execution_pb2.InputFile]
     max_output_size: int
     script_path: str
     skill: str
     timeout: _duration_pb2.Duration
-    def __init__(self, skill: _Optional[str] = ..., script_path: _Optional[str] = ..., arguments: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., arguments_json: _Optional[str] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_output_size: _Optional[int] = ...) -> None: ...
+    def __init__(self, skill: _Optional[str] = ..., script_path: _Optional[str] = ..., arguments: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., arguments_json: _Optional[str] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_output_size: _Optional[int] = ..., args: _Optional[_Iterable[str]] = ..., files: _Optional[_Iterable[_Union[_execution_pb2.InputFile, _Mapping]]] = ...) -> None: ...
 
 class ExecuteScriptResponse(_message.Message):
-    __slots__ = ["execution_time_ms", "exit_code", "script_path", "signal", "signal_number", "signaled", "stderr", "stderr_truncated", "stdout", "stdout_truncated", "success", "timeout"]
+    __slots__ = ["artifacts", "execution_time_ms", "exit_code", "script_path", "signal", "signal_number", "signaled", "stderr", "stderr_truncated", "stdout", "stdout_truncated", "success", "timeout", "warnings"]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_PATH_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +104,8 @@ class ExecuteScriptResponse(_message.Message):
     STDOUT_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    artifacts: _containers.RepeatedCompositeFieldContainer[_execution_pb2.Artifact]
     execution_time_ms: float
     exit_code: int
     script_path: str
@@ -105,7 +118,8 @@ class ExecuteScriptResponse(_message.Message):
     stdout_truncated: bool
     success: bool
     timeout: bool
-    def __init__(self, exit_code: _Optional[int] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., execution_time_ms: _Optional[float] = ..., script_path: _Optional[str] = ..., signal: _Optional[str] = ..., signal_number: _Optional[int] = ..., timeout: bool = ..., stdout_truncated: bool = ..., stderr_truncated: bool = ..., success: bool = ..., signaled: bool = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, exit_code: _Optional[int] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., execution_time_ms: _Optional[float] = ..., script_path: _Optional[str] = ..., signal: _Optional[str] = ..., signal_number: _Optional[int] = ..., timeout: bool = ..., stdout_truncated: bool = ..., stderr_truncated: bool = ..., success: bool = ..., signaled: bool = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListToolsRequest(_message.Message):
     __slots__ = []
@@ -118,52 +132,66 @@ class ListToolsResponse(_message.Message):
     def __init__(self, tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ...) -> None: ...
 
 class RunPythonRequest(_message.Message):
-    __slots__ = ["code", "files", "script_path", "skill", "timeout", "working_directory"]
+    __slots__ = ["args", "code", "files", "script_path", "skill", "timeout", "working_directory"]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_PATH_FIELD_NUMBER: _ClassVar[int]
     SKILL_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    args: _containers.RepeatedScalarFieldContainer[str]
     code: str
     files: _containers.RepeatedCompositeFieldContainer[_execution_pb2.InputFile]
     script_path: str
     skill: str
     timeout: _duration_pb2.Duration
     working_directory: str
-    def __init__(self, code: _Optional[str] = ..., script_path: _Optional[str] = ..., working_directory: _Optional[str] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., skill: _Optional[str] = ..., files: _Optional[_Iterable[_Union[_execution_pb2.InputFile, _Mapping]]] = ...) -> None: ...
+    def __init__(self, code: _Optional[str] = ..., script_path: _Optional[str] = ..., working_directory: _Optional[str] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., skill: _Optional[str] = ..., files: _Optional[_Iterable[_Union[_execution_pb2.InputFile, _Mapping]]] = ..., args: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunPythonResponse(_message.Message):
-    __slots__ = ["text"]
+    __slots__ = ["artifacts", "text", "warnings"]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    artifacts: _containers.RepeatedCompositeFieldContainer[_execution_pb2.Artifact]
     text: str
-    def __init__(self, text: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, text: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunPythonScriptRequest(_message.Message):
-    __slots__ = ["script", "skill_name", "timeout"]
+    __slots__ = ["args", "files", "script", "skill_name", "timeout"]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     SCRIPT_FIELD_NUMBER: _ClassVar[int]
     SKILL_NAME_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    args: _containers.RepeatedScalarFieldContainer[str]
+    files: _containers.RepeatedCompositeFieldContainer[_execution_pb2.InputFile]
     script: str
     skill_name: str
     timeout: _duration_pb2.Duration
-    def __init__(self, skill_name: _Optional[str] = ..., script: _Optional[str] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, skill_name: _Optional[str] = ..., script: _Optional[str] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., args: _Optional[_Iterable[str]] = ..., files: _Optional[_Iterable[_Union[_execution_pb2.InputFile, _Mapping]]] = ...) -> None: ...
 
 class RunPythonScriptResponse(_message.Message):
-    __slots__ = ["error", "returncode", "skill_name", "stderr", "stdout", "timed_out"]
+    __slots__ = ["artifacts", "error", "returncode", "skill_name", "stderr", "stdout", "timed_out", "warnings"]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETURNCODE_FIELD_NUMBER: _ClassVar[int]
     SKILL_NAME_FIELD_NUMBER: _ClassVar[int]
     STDERR_FIELD_NUMBER: _ClassVar[int]
     STDOUT_FIELD_NUMBER: _ClassVar[int]
     TIMED_OUT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    artifacts: _containers.RepeatedCompositeFieldContainer[_execution_pb2.Artifact]
     error: str
     returncode: int
     skill_name: str
     stderr: str
     stdout: str
     timed_out: bool
-    def __init__(self, skill_name: _Optional[str] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., returncode: _Optional[int] = ..., timed_out: bool = ..., error: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, skill_name: _Optional[str] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., returncode: _Optional[int] = ..., timed_out: bool = ..., error: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Tool(_message.Message):
     __slots__ = ["definition_json", "description", "name", "parameters"]
@@ -178,18 +206,20 @@ class Tool(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., definition_json: _Optional[str] = ...) -> None: ...
 
 class ToolResult(_message.Message):
-    __slots__ = ["artifacts", "content", "execution_id", "is_error", "structured"]
+    __slots__ = ["artifacts", "content", "execution_id", "is_error", "structured", "warnings"]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     IS_ERROR_FIELD_NUMBER: _ClassVar[int]
     STRUCTURED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     artifacts: _containers.RepeatedCompositeFieldContainer[_execution_pb2.Artifact]
     content: str
     execution_id: str
     is_error: bool
     structured: _struct_pb2.Struct
-    def __init__(self, content: _Optional[str] = ..., structured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., is_error: bool = ..., execution_id: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, content: _Optional[str] = ..., structured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., is_error: bool = ..., execution_id: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ValidateScriptPathRequest(_message.Message):
     __slots__ = ["script_path", "skill"]

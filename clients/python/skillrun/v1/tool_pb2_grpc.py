@@ -26,7 +26,10 @@ class ToolServiceStub(object):
     gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
     result has the first 256 KiB of each stream, and its events and Attach have all
     of it.
-    result has the first 256 KiB of each stream, its events and Attach have all.
+
+    The fields args and files of a request, and artifacts and warnings of an answer, are
+    additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
+    answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
     """
 
     def __init__(self, channel):
@@ -93,7 +96,10 @@ class ToolServiceServicer(object):
     gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
     result has the first 256 KiB of each stream, and its events and Attach have all
     of it.
-    result has the first 256 KiB of each stream, its events and Attach have all.
+
+    The fields args and files of a request, and artifacts and warnings of an answer, are
+    additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
+    answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
     """
 
     def RunPythonScript(self, request, context):
@@ -227,7 +233,10 @@ class ToolService(object):
     gRPC's limit of 4 MiB for a received message. CallTool's answers always fit: the
     result has the first 256 KiB of each stream, and its events and Attach have all
     of it.
-    result has the first 256 KiB of each stream, its events and Attach have all.
+
+    The fields args and files of a request, and artifacts and warnings of an answer, are
+    additions to the documents. They are as in ExecuteRequest, Outcome and Header; an
+    answer has as many artifacts as fit into a message, and ListArtifacts has the rest.
     """
 
     @staticmethod

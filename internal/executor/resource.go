@@ -1,0 +1,167 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/permission"
+)
+
+// URIs of resources:
+//
+//	skill://NAME/PATH                a file of a skill
+//	execution://ID/stdout, /stderr   output of an execution, so far
+//	execution://ID/artifacts/PATH    an artifact of an execution
+//
+// PATH is percent-encoded. ?offset=N asks for the rest of a resource. If a skill's name cannot be
+// the authority of a URI, its resources are skill:///NAME/PATH.
+//
+// In MCP's Skills extension a skill's path may have several segments, of which the last is its
+// name. Roots have no namespaces yet, so NAME is the whole path. SkillURI writes the path and
+// ParseURI reads it; nothing else knows its form.
+const (
+	SkillScheme     = "skill://"
+	ExecutionScheme = "execution://"
+)
+
+// artifactPrefix begins the path of an artifact in its URI.
+const artifactPrefix = "artifacts/"
+
+// MaxResourceBytes bounds the resources that one request copies into its workspace, together.
+const MaxResourceBytes = 64 << 20
+
+// authority matches names that need no escaping in a URI's authority.
+var authority = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
+
+// SkillURI is the URI of a skill's file.
+func SkillURI(name, path string) string {
+	if authority.MatchString(name) {
+		return SkillScheme + name + "/" + EscapePath(path)
+	}
+	return SkillScheme + "/" + url.PathEscape(name) + "/" + EscapePath(path)
+}
+
+// StreamURI is the URI of a stream of an execution: stdout or stderr.
+func StreamURI(id, stream string) string { return ExecutionScheme + id + "/" + stream }
+
+// URI is the URI of an artifact of the execution id.
+func (a Artifact) URI(id string) string {
+	path := a.Path
+	if a.Raw != nil {
+		path = string(a.Raw)
+	}
+	return ExecutionScheme + id + "/" + artifactPrefix + EscapePath(path)
+}
+
+// EscapePath escapes the components of a path, which need not be UTF-8.
+func EscapePath(path string) string {
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return strings.Join(parts, "/")
+}
+
+// A URI is a parsed URI of a resource.
+type URI struct {
+	Owner  string // name of the skill, or id of the execution
+	Path   string
+	Offset int64
+	Asked  bool   // the URI has an offset
+	Base   string // the URI without its offset
+}
+
+// ParseURI parses a URI. It returns false if the URI cannot belong to a resource of this scheme.
+func ParseURI(uri, scheme string) (u URI, ok bool) {
+	rest, ok := strings.CutPrefix(uri, scheme)
+	if !ok {
+		return u, false
+	}
+	rest, query, asked := strings.Cut(rest, "?")
+	u.Base, u.Asked = scheme+rest, asked
+	if asked {
+		digits, ok := strings.CutPrefix(query, "offset=")
+		var err error
+		if u.Offset, err = strconv.ParseInt(digits, 10, 64); !ok || err != nil || u.Offset < 0 {
+			return u, false
+		}
+	}
+	owner, path, ok := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	if !ok || owner == "" || path == "" {
+		return u, false
+	}
+	var errs [2]error
+	u.Owner, errs[0] = url.PathUnescape(owner)
+	u.Path, errs[1] = url.PathUnescape(path)
+	return u, errors.Join(errs[:]...) == nil
+}
+
+// ArtifactPath returns the path of the artifact that u names. ok is false if u names none.
+func (u URI) ArtifactPath() (path string, ok bool) { return strings.CutPrefix(u.Path, artifactPrefix) }
+
+// A Resource is a file of a skill, or an artifact of an execution of the same tenant, that is put
+// into /workspace.
+type Resource struct {
+	Path       string // as of an Input
+	URI        string // skill://NAME/PATH or execution://ID/artifacts/PATH
+	Executable bool
+}
+
+// openResources opens the resources of a request as inputs. The caller must call close when
+// the inputs are staged. A resource that does not exist is an *InputError.
+func (x *Executor) openResources(ctx context.Context, req Request) (inputs []Input, close func(), err error) {
+	close = func() {
+		for _, in := range inputs {
+			in.File.Close()
+		}
+	}
+	room := int64(MaxResourceBytes)
+	for _, r := range req.Resources {
+		f, size, err := x.openResource(ctx, req.Principal, r)
+		if err != nil {
+			close()
+			return nil, nil, err
+		}
+		inputs = append(inputs, Input{Path: r.Path, File: f, Executable: r.Executable})
+		if room -= size; room < 0 {
+			close()
+			return nil, nil, &InputError{Path: r.Path, Reason: fmt.Sprintf("the resources of the request have more than %d bytes together", MaxResourceBytes)}
+		}
+	}
+	return inputs, close, nil
+}
+
+// openResource opens one resource. The errors of a request are *InputError; every other error is
+// the daemon's.
+func (x *Executor) openResource(ctx context.Context, who permission.Principal, r Resource) (*os.File, int64, error) {
+	bad := func(reason string) error {
+		return &InputError{Path: r.Path, Reason: fmt.Sprintf("%.300s: %s", r.URI, reason)}
+	}
+	if u, ok := ParseURI(r.URI, SkillScheme); ok && !u.Asked {
+		sk, err := x.Skills.Resolve(u.Owner)
+		if err != nil {
+			return nil, 0, bad(err.Error())
+		}
+		if _, err := sk.Lookup(u.Path); err != nil {
+			return nil, 0, bad(err.Error())
+		}
+		f, e, err := sk.Open(u.Path)
+		return f, e.Size, err
+	}
+	u, ok := ParseURI(r.URI, ExecutionScheme)
+	path, artifact := u.ArtifactPath()
+	if !ok || !artifact || u.Asked {
+		return nil, 0, bad("want skill://NAME/PATH or execution://ID/artifacts/PATH")
+	}
+	f, a, err := x.OpenArtifact(ctx, who, u.Owner, path)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoArtifact) {
+		return nil, 0, bad(err.Error())
+	}
+	return f, a.SizeBytes, err
+}

@@ -1,0 +1,80 @@
+package executor
+
+import (
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A URI made from a name and a path can be parsed back to both.
+func FuzzSkillURI(f *testing.F) {
+	for _, name := range []string{"demo", "odd name", "ä", "a%b", "a?b#c", "100", "a:b@c", "~x", "[::1]", "a&b=c+d", "%zz"} {
+		f.Add(name, "SKILL.md")
+		f.Add(name, "a b/"+name+"?offset=3")
+	}
+	f.Add("x", "\xff\x00/..")
+	f.Fuzz(func(t *testing.T, name, path string) {
+		if name == "" || path == "" || strings.ContainsAny(name, "/") {
+			t.Skip("not a valid name or path")
+		}
+		uri := SkillURI(name, path)
+		if _, err := url.Parse(uri); err != nil {
+			t.Fatalf("%q: %v", uri, err) // the SDK would panic on it
+		}
+		got, ok := ParseURI(uri, SkillScheme)
+		if !ok || got.Owner != name || got.Path != path || got.Offset != 0 || got.Base != uri {
+			t.Errorf("%q: got %+v, %v; want %q, %q", uri, got, ok, name, path)
+		}
+		if piece, ok := ParseURI(uri+"?offset=7", SkillScheme); !ok || piece.Offset != 7 || piece.Base != uri {
+			t.Errorf("%q from 7: %+v, %v", uri, piece, ok)
+		}
+	})
+}
+
+// Every URI from a client is either refused or parsed to a valid target.
+func FuzzParseURI(f *testing.F) {
+	for _, uri := range []string{"skill://a/b", "skill:///a/b", "skill://", "skill:////", "skill://a/b?offset=1", "skill://a/%", "x"} {
+		f.Add(uri)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		got, ok := ParseURI(uri, SkillScheme)
+		if ok && (got.Owner == "" && !strings.Contains(uri, "%") || got.Offset < 0 || !strings.HasPrefix(uri, got.Base)) {
+			t.Errorf("%q: %+v", uri, got)
+		}
+	})
+}
+
+// The resources of one request have a bound together, and none stays open after a refusal.
+func TestResourcesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	half := filepath.Join(dir, "skills/demo/half")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(half), 0o755), os.WriteFile(half, nil, 0o644), os.Truncate(half, MaxResourceBytes/2)); err != nil {
+		t.Fatal(err)
+	}
+	x := newExecutor(t, dir, newFake().runs)
+	req := scriptRequest()
+	for _, path := range []string{"a", "b", "c"} {
+		req.Resources = append(req.Resources, Resource{Path: path, URI: SkillURI("demo", "half")})
+	}
+	inputs, closeAll, err := x.openResources(t.Context(), Request{Principal: who, Resources: req.Resources[:2]})
+	if err != nil || len(inputs) != 2 {
+		t.Fatalf("the bound itself: %d inputs, %v", len(inputs), err)
+	}
+	closeAll()
+	_, _, err = x.Execute(t.Context(), req)
+	if bad, ok := errors.AsType[*InputError](err); !ok || bad.Path != "c" || !strings.Contains(bad.Reason, "more than 67108864 bytes") {
+		t.Errorf("got %v", err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasSuffix(to, "/half") {
+			t.Errorf("%s is open", to)
+		}
+	}
+}
