@@ -615,6 +615,9 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 						<-ctx.Done()
 					}
 				}
+				if err != nil && i%2 != 0 {
+					t.Errorf("refused: %v", err)
+				}
 				cancel()
 			}
 		})
@@ -626,16 +629,23 @@ func cancelStorm(t *testing.T, _ *running, _ hostileCase) {
 		n++
 		r := d.attach(id, 0)
 		if r.outcome.End != pb.End_END_CANCELLED {
-			t.Errorf("%s ended as %v, want CANCELLED", id, r.outcome.End)
+			t.Errorf("%s: got %v, want CANCELLED", id, r.outcome)
 		}
 	}
 	if n < storms/8/2*8 {
 		t.Errorf("only %d of %d had begun before they were cancelled", n, storms)
 	}
-	list, err := d.runs.List(t.Context(), &pb.ListRequest{States: []pb.State{pb.State_STATE_RUNNING, pb.State_STATE_QUEUED}})
-	if err != nil || len(list.Executions) > 0 {
-		t.Errorf("not ended: %v, %v", list, err)
-	}
+	// Executions whose client went before the header came may still be ending.
+	untilNone(t, "not ended", func() (running []string) {
+		list, err := d.runs.List(t.Context(), &pb.ListRequest{States: []pb.State{pb.State_STATE_RUNNING, pb.State_STATE_QUEUED}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list.Executions {
+			running = append(running, e.String())
+		}
+		return running
+	})
 	d.wantNothingLeft()
 	d.wantHeldAs(before)
 	d.works()

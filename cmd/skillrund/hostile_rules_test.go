@@ -60,8 +60,9 @@ func detours() []detour {
 		{"subcommand of git with a slash", "Bash(git:*)", "git ./x", "git", "", map[string]string{"git-./x": plantFile}, codes.PermissionDenied, "./x"},
 		{"remote helper of git with a slash", "Bash(git:*)", "git remote-./x", "git", "", map[string]string{"git-remote-./x": plantFile}, codes.PermissionDenied, "remote-./x"},
 		{"strategy of git with a slash", "Bash(git:*)", "git init -q . && git config user.name a && git config user.email a@b && git commit -qm x --allow-empty && git checkout -qb b && git add c && git commit -qm c && git checkout -q - && git add d && git commit -qm d && git rebase -s ./x b", "git", "", map[string]string{"git-merge-./x": plantFile, "c": "c", "d": "d"}, codes.PermissionDenied, "'-s'"},
-		{"pipe of psql", "Bash(psql:*)", "psql -o '|" + plant + "' -c 'select 1'", "psql", "", nil, codes.PermissionDenied, "'-o'"},
-		{"pipe of psql in a cluster", "Bash(psql:*)", "psql '-qo|" + plant + "' -c 'select 1'", "psql", "", nil, codes.PermissionDenied, "-qo"},
+		// The command cat ends when what psql starts has ended; psql does not wait for it.
+		{"pipe of psql", "Bash(psql:*) Bash(cat:*)", "psql -o '|" + plant + "' -c 'select 1' 2>&1 | cat >&2", "psql", "", nil, codes.PermissionDenied, "'-o'"},
+		{"pipe of psql in a cluster", "Bash(psql:*) Bash(cat:*)", "psql '-qo|" + plant + "' -c 'select 1' 2>&1 | cat >&2", "psql", "", nil, codes.PermissionDenied, "-qo"},
 		{"value of an option of sqlite3", "Bash(sqlite3:*)", "sqlite3 -nonce -safe x.db '.shell " + plant + "'", "sqlite3", "", nil, codes.PermissionDenied, "-nonce"},
 		{"plugin of gcc's preprocessor", "Bash(gcc:*)", "gcc -shared -fPIC -o p.so p.c && gcc -Wp,-fplugin=./p.so -c a.c", "gcc", "", map[string]string{"p.c": "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { write(2, \"RAN\\n\", 4); }\n", "a.c": ""}, codes.PermissionDenied, "-Wp,-fplugin"},
 		{"runner hyperfine", "Bash(hyperfine:*)", "hyperfine -r 1 --show-output '" + plant + "'", "hyperfine", "", nil, codes.PermissionDenied, "must name the program"},
