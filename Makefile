@@ -69,7 +69,7 @@ empty :=
 blank := $(empty) $(empty)
 
 # These take longest, so they begin first, at the same time.
-LONGEST := ./cmd/skillrund ./sandbox ./internal/environment
+LONGEST := ./cmd/skillrund ./sandbox ./internal/environment ./sandbox/internal/pyzygote
 
 # Tests often wait, so there is one package more at once than processors. make lint runs vet.
 # Test binaries need no symbol tables, which take time to link. The embedded Python is unpacked
@@ -93,15 +93,15 @@ test: packages-test tools build mcp-clients ## Runs every test, as root
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
 
 # CPYTHON='test_os test_io' runs these test files of CPython. Without it, all files in
-# sandbox/testdata/cpython/files run, in half an hour. make test runs the quick ones.
+# sandbox/internal/pyzygote/testdata/cpython/files run, in half an hour. make test runs the quick ones.
 CPYTHON := all
 
 .PHONY: test-cpython
 test-cpython: packages-test ## Compares CPython's own tests in forked Pythons and in started ones, as root
-	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestForkServerCPython$$' ./sandbox/
+	@SKILLRUN_CPYTHON='$(CPYTHON)' go test -count=1 -timeout 90m -v -run '^TestForkServerCPython$$' ./sandbox/internal/pyzygote/
 
 # make test-cgroup2 RUN=TestX is like go test -run, for packages sandbox,
-# sandbox/internal/{cgroup,mount,preflight} and cmd/skillrund (RUN='TestHostileFault/fault-04' is one case).
+# sandbox/internal/{cgroup,mount,preflight,pyzygote} and cmd/skillrund (RUN='TestHostileFault/fault-04' is one case).
 # Without RUN, .ci/cgroup2/plan.sh lists the tests. FLAGS are more flags for package
 # sandbox's tests. CI uses CGROUP2_FORM=short; CGROUP2_FORM=all adds every test of package
 # sandbox. CGROUP2_TIMEOUT is the time for the guest in seconds (540, or 1500 for all).
@@ -109,7 +109,7 @@ test-cpython: packages-test ## Compares CPython's own tests in forked Pythons an
 .PHONY: test-cgroup2
 test-cgroup2: packages-cgroup2 build ## Runs the hostile catalogue and the sandbox's tests on cgroup v2, in a virtual machine, as root
 	@mkdir -p .cache/cgroup2
-	@for package in sandbox sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/preflight cmd/skillrund; do \
+	@for package in sandbox sandbox/internal/cgroup sandbox/internal/mount sandbox/internal/preflight sandbox/internal/pyzygote cmd/skillrund; do \
 		CGO_ENABLED=1 go test -c -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o .cache/cgroup2/$${package##*/}.test ./$$package/; \
 	done
 	@mkdir -p .cache/cgroup2/faulty && CGO_ENABLED=1 go build -trimpath -tags $(TAGS),skillrun_faults -ldflags '$(LDFLAGS)' -o .cache/cgroup2/faulty/ ./cmd/skillrund

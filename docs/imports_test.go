@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"sandbox/internal/pid1":           {"sandbox/internal/seccomp", "sandbox/internal/socket"},
 	"sandbox/internal/preflight":      {"sandbox/internal/cgroup", "sandbox/internal/mount", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/seccomp"},
 	"sandbox/internal/pseudofs":       {},
-	"sandbox/internal/pyzygote":       {"sandbox/internal/pid1", "sandbox/internal/socket"},
+	"sandbox/internal/pyzygote":       {"sandbox/internal/pid1", "sandbox/internal/preflight", "sandbox/internal/pseudofs", "sandbox/internal/socket"},
 	"sandbox/internal/seccomp":        {},
 	"sandbox/internal/socket":         {},
 	"sandbox/internal/zygote":         {"sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/pseudofs", "sandbox/internal/seccomp", "sandbox/internal/socket"},

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
@@ -72,7 +71,7 @@ func (c *sandbox) forkFrom(in *pyzygote.Zygote, procsFiles []*os.File) (*pyzygot
 		}
 		limits = append(limits, [3]uint64{uint64(l.Type), l.Hard, l.Hard})
 	}
-	spaces, kinds, err := openSpaces(c.init.pid)
+	spaces, kinds, err := pyzygote.OpenNamespaces(c.init.pid)
 	if err != nil {
 		return nil, err
 	}
@@ -81,37 +80,4 @@ func (c *sandbox) forkFrom(in *pyzygote.Zygote, procsFiles []*os.File) (*pyzygot
 		return nil, errors.New("init is gone")
 	}
 	return in.Fork(pyzygote.Place{Streams: c.pipes.inside, Namespaces: spaces, Kinds: kinds, Procs: procsFiles, Rlimits: limits})
-}
-
-// A space is a namespace that a child of a Python zygote enters.
-type space struct {
-	name string
-	kind int
-}
-
-// enteredSpaces returns the namespaces that a child enters, in this order: it enters the PID
-// namespace by the fork, and the user namespace gives it the right to enter the others.
-func enteredSpaces() []space {
-	spaces := []space{
-		{"pid", unix.CLONE_NEWPID}, {"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET},
-		{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP},
-	}
-	if preflight.TimeNamespaces() {
-		spaces = append(spaces, space{"time", unix.CLONE_NEWTIME})
-	}
-	return spaces
-}
-
-// openSpaces opens the namespaces of init for a child. A Python zygote may not open them:
-// the permission that it would need also lets it read init's memory (namespaces(7)).
-func openSpaces(pid int) (files []*os.File, kinds []int, err error) {
-	for _, s := range enteredSpaces() {
-		f, err := openNamespace(pid, s.name)
-		if err != nil {
-			closeFiles(files)
-			return nil, nil, err
-		}
-		files, kinds = append(files, f), append(kinds, s.kind)
-	}
-	return files, kinds, nil
 }

@@ -406,3 +406,13 @@ func TestPythonZygoteLooksForModules(t *testing.T) {
 		})
 	}
 }
+
+// publicDir makes a directory for the test that every user may read.
+func publicDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

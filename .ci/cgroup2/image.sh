@@ -76,7 +76,7 @@ make_image() {
 	rm -rf "$to"
 	mkdir -p "$to"/{bin,built,faulty,src/cmd/skillrund}
 	cp bin/skillrund bin/skillrun "$to/bin/"
-	cp "$cache"/{sandbox,cgroup,mount,preflight,skillrund}.test "$to/"
+	cp "$cache"/{sandbox,cgroup,mount,preflight,pyzygote,skillrund}.test "$to/"
 	cp "$cache"/faulty/{skillrund,sandbox.test} "$to/faulty/"
 	# Unpacking it would take minutes in emulation.
 	printf '#!/bin/sh\necho "left out of this image" >&2\nexit 1\n' >"$to/bin/skillrun-python"

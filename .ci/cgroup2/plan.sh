@@ -15,7 +15,7 @@ asked() {
 	if [[ $run == *TestProbeNamesWhatIsWeak* ]]; then
 		faulty_tests '!sandbox with faults' -test.run "$run"
 	fi
-	for room in cgroup mount preflight; do
+	for room in cgroup mount preflight pyzygote; do
 		room_tests $room "!$room" -test.run "$run"
 	done
 	daemon_tests '!daemon' -test.run "$run"
@@ -26,10 +26,13 @@ asked() {
 short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
 # Tests that prewarm sandboxes and start Python zygotes, whatever flags they have.
-prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestPythonZygote|TestForkServer(Commands|Fresh|Posture|Ends|Survives))'
+prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestPythonZygote)'
+
+# The fork server itself.
+fork_server='^TestForkServer(Commands|Fresh|Posture|Ends|Survives)$'
 
 # Compares each script in a forked and in a started Python. Of the scripts in
-# sandbox/testdata/forkserver, these read the kernel's state of a process or its end.
+# sandbox/internal/pyzygote/testdata/forkserver, these read the kernel's state of a process or its end.
 scripts='^TestForkServerScripts$'
 scripts_of_kernel="$scripts/^(abort|exit|flags|fork|multiprocessing|os_|process|segv|sig|stdin|stdout|subprocess|threads)"
 
@@ -93,11 +96,12 @@ second_lane() {
 sandbox_made() {
 	room_tests mount mount -test.run .
 	room_tests preflight preflight -test.run .
-	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$prewarmed|^TestProbe|$scripts|$elsewhere"
+	sandbox_tests 'sandbox, all else' -test.run . -test.skip "$short|$prewarmed|^TestProbe|$elsewhere"
 }
 
 # The tests of prewarmed sandboxes.
 sandbox_prewarmed() {
 	sandbox_tests 'sandbox, prewarmed' -test.run "$prewarmed"
-	sandbox_tests 'scripts of Python zygotes' -test.run "$scripts_of_kernel"
+	room_tests pyzygote 'fork server' -test.run "$fork_server"
+	room_tests pyzygote 'scripts of Python zygotes' -test.run "$scripts_of_kernel"
 }

@@ -1,4 +1,4 @@
-package sandbox
+package pyzygote_test
 
 import (
 	"archive/zip"
@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,12 +20,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 	"golang.org/x/sys/unix"
 
 	"github.com/skillrun/skillrun/sandbox/internal/preflight"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
+	"github.com/skillrun/skillrun/sandbox/internal/seccomp"
 )
 
 // forkTargetInit stands in for a sandbox's init. It makes a root with the directories of a
@@ -115,6 +116,12 @@ func publicDir(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 // forkServer is a process that runs the fork server.
@@ -220,7 +227,12 @@ func launchForkServer(t testing.TB, env []string, python string, modules []strin
 		change{"forkserver/zygote.py", list, list + strings.Join(modules, " ") + " "}, // the list of these tests is longer
 		change{"sitecustomize.py", end, "\n\n" + string(plainly) + end})...)
 	dir := t.TempDir()
-	fill(t, dir, files)
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +331,7 @@ func (m *forkServer) fork(c *forkTarget) *forkServerChild {
 	child.stderr, theirs[2] = pipe()
 	// The streams of a sandbox must not be O_NONBLOCK; Fd makes them blocking.
 	fds := []int{pair[1], int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
-	spaces, kinds, err := openSpaces(c.pid)
+	spaces, kinds, err := pyzygote.OpenNamespaces(c.pid)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -525,7 +537,7 @@ func TestForkServerScripts(t *testing.T) {
 			key, imports = env+" sqlite3", append(slices.Clone(forkServerImports), "sqlite3")
 		}
 		if zygotes[key] == nil {
-			zygotes[key] = startForkServerIn(t, environ(forkServerEnv(), strings.Fields(env)), forkServerPython(), imports)
+			zygotes[key] = startForkServerIn(t, append(forkServerEnv(), strings.Fields(env)...), forkServerPython(), imports)
 		}
 		t.Run(name, func(t *testing.T) {
 			compareForked(t, zygotes[key], ready, bare, name, string(text))
@@ -759,8 +771,10 @@ func TestForkServerPosture(t *testing.T) {
 			t.Errorf("%s namespace: got %s (%v), want %s (%v)", name, got, err, want, err2)
 		}
 	}
-	if err := (posture{}).checkDescriptors(child.pid); err != nil {
-		t.Error(err)
+	for fd := range 3 {
+		if link, err := os.Readlink(fmt.Sprintf("/proc/%s/fd/%d", pid, fd)); err != nil || !strings.HasPrefix(link, "pipe:") {
+			t.Errorf("descriptor %d: got %q (%v), want a pipe", fd, link, err)
+		}
 	}
 	fds, err := os.ReadDir("/proc/" + pid + "/fd")
 	if err != nil || len(fds) != 4 {
@@ -783,7 +797,7 @@ func TestForkServerSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	fd, kinds := int(null.Fd()), kindsOfSpaces()
+	fd, kinds := int(null.Fd()), kindsOfNamespaces(t)
 	for _, r := range []struct {
 		request any
 		fds     []int

@@ -1,4 +1,4 @@
-package sandbox
+package pyzygote_test
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
 // processState is the output of testdata/state/dump.py about a process.
@@ -53,7 +55,7 @@ func startedState(t *testing.T, names []string) processState {
 // random state, key, token or time of the fork server is in both.
 func TestForkServerRenews(t *testing.T) {
 	const runs = 3
-	names := PythonModules()
+	names := pyzygote.Modules()
 	m := startForkServer(t, forkServerPython(), names...)
 	t.Logf("not installed: %q", m.ready.Failed)
 	if len(m.ready.Imported) < 40 {

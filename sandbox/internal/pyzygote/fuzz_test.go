@@ -1,4 +1,4 @@
-package sandbox
+package pyzygote_test
 
 import (
 	"encoding/binary"
@@ -12,13 +12,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillrun/skillrun/sandbox/internal/pyzygote"
 )
 
-// kindsOfSpaces are the namespaces in a fork request.
-func kindsOfSpaces() (kinds []int) {
-	for _, s := range enteredSpaces() {
-		kinds = append(kinds, s.kind)
+// kindsOfNamespaces are the namespaces in a fork request.
+func kindsOfNamespaces(t testing.TB) []int {
+	t.Helper()
+	files, kinds, err := pyzygote.OpenNamespaces(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
 	}
+	closeFiles(files)
 	return kinds
 }
 
@@ -50,7 +55,7 @@ func FuzzForkServerReads(f *testing.F) {
 		}
 		f.Add(b, fds)
 	}
-	kinds := kindsOfSpaces()
+	kinds := kindsOfNamespaces(f)
 	for _, fds := range []byte{0, 4, 5, 11, 12, 13, 23, 132} { // 132: 12, with the PID namespace
 		seed(map[string]any{"op": "fork", "sandbox": 7, "namespaces": kinds, "rlimits": [][]int{{7, 1024, 1024}}}, fds)
 	}

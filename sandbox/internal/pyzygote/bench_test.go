@@ -1,4 +1,4 @@
-package sandbox
+package pyzygote_test
 
 import (
 	"fmt"
