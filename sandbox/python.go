@@ -27,6 +27,10 @@ type Python struct {
 	// PYTHONUNBUFFERED=1 passes on each write. Printing then takes half as many system calls. An
 	// executed program knows no such setting and does what its environment says.
 	Lines bool
+	// Venv is the virtual environment in which Args[0] is found, as bin/NAME, and Base is the
+	// interpreter to which that link leads. A forked program gets the prefix and the
+	// packages that site would give it by its executable's path. "" means none.
+	Venv, Base string
 }
 
 // PythonModules returns the modules that Python.Imports may name.
@@ -45,8 +49,13 @@ func (s Spec) pythonKey() pyzygote.Key {
 	if !valid || len(c.Globs)+len(c.Redirects) > 0 {
 		return pyzygote.Key{}
 	}
-	// No key has a program of an execution's mounts.
-	return pyzygote.NewKey(c.Args[0], env, s.Python.Imports)
+	// No key has a program of an execution's mounts. A virtual environment is one; its
+	// interpreter isn't.
+	name := c.Args[0]
+	if s.Python.Venv != "" {
+		name = s.Python.Base
+	}
+	return pyzygote.NewKey(name, env, s.Python.Imports)
 }
 
 // pythonCommand returns the command line of s's program, for the child that a Python zygote
@@ -58,7 +67,10 @@ func (s Spec) pythonCommand() pyzygote.Command {
 		name, value, _ := strings.Cut(e, "=")
 		env[name] = value
 	}
-	return pyzygote.Command{Args: c.Args, Env: env, Dir: s.Dir, Elsewhere: s.Python.Elsewhere, Lines: s.Python.Lines}
+	return pyzygote.Command{
+		Args: c.Args, Env: env, Dir: s.Dir, Elsewhere: s.Python.Elsewhere, Lines: s.Python.Lines,
+		Venv: s.Python.Venv, Base: s.Python.Base,
+	}
 }
 
 // forkFrom has a Python zygote fork the first process of c. It returns when the process waits

@@ -108,6 +108,7 @@ func TestNoByteReachesAZygote(t *testing.T) {
 		"imports":                   func(s *Spec) { s.Python.Imports = []string{"json", mark} },
 		"a program of a mount":      func(s *Spec) { s.Program[0].Pipeline[0].Args[0] = "/skills/" + mark + "/../../usr/bin/python3" },
 		"modules elsewhere":         func(s *Spec) { s.Python.Elsewhere = true },
+		"a virtual environment":     func(s *Spec) { s.Python.Venv, s.Python.Base = "/opt/"+mark, "python3" },
 		"a command's variables":     func(s *Spec) { s.Program[0].Pipeline[0].Env = []string{"PATH=/workspace", "X=" + mark} },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -230,6 +230,9 @@ func (s *Store) build(ctx context.Context, p *plan, dir string, log io.Writer) (
 	if err := s.complete(p, result); err != nil {
 		return frozen{}, err
 	}
+	if err := writeVenv(dir, p.python.Python); err != nil {
+		return frozen{}, err
+	}
 	return s.compile(ctx, p, dir, result, s.config.Wall-time.Since(began))
 }
 

@@ -20,6 +20,8 @@ type Use struct {
 	Python runtime.Runtime
 	// PythonRoot is where the embedded one lies on the host; else empty.
 	PythonRoot string
+	// Venv says that the packages of the skill's own venv belong to Python.
+	Venv bool
 	// Image replaces this machine's files for the execution.
 	Image runtime.Image
 	// RunsPython says that it runs Python programs, and Scripts which of the

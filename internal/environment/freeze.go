@@ -171,8 +171,8 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 	switch {
 	// An environment's bin comes before the system's directories in PATH, so a package with
 	// bin/python could replace the interpreter.
-	case pythonProgram.MatchString(at):
-		return nil // python is the interpreter, not a package's program
+	case pythonProgram.MatchString(at), at == venvConfig:
+		return nil // writeVenv makes them; python is the interpreter, not a package's program
 	case name == cacheName:
 		return nil // compile makes it anew from the digest's sources
 	case requestedFile.MatchString(at):
@@ -200,8 +200,11 @@ func (f *freezer) entry(dir *os.File, at, name string, depth int) error {
 			return err
 		}
 		var from io.Reader = file
-		if recordFile.MatchString(at) {
+		switch {
+		case recordFile.MatchString(at):
 			from, err = withoutDropped(file, at)
+		case path.Dir(at) == "bin":
+			from, err = withPython(file, Target)
 		}
 		if err == nil {
 			err = f.file(from, at, st.Mode&0o111 != 0)
@@ -224,7 +227,8 @@ func (f *freezer) mkdir(at string) error {
 	return os.Chmod(p, 0o755) // whatever the umask
 }
 
-// withoutDropped is a package's list of files without the files that freeze drops.
+// withoutDropped is a package's list of files without the files that freeze drops, and without
+// the hashes of programs, whose first lines freeze writes anew.
 // RECORD must name only files that are there, and REQUESTED would make the digest depend on
 // which of two packages the skill named.
 func withoutDropped(from io.Reader, at string) (io.Reader, error) {
@@ -238,7 +242,12 @@ func withoutDropped(from io.Reader, at string) (io.Reader, error) {
 	requested := []byte(path.Base(path.Dir(at)) + "/REQUESTED,")
 	var kept bytes.Buffer
 	for line := range bytes.Lines(text) {
-		if !bytes.HasPrefix(line, requested) && !bytes.Contains(line, []byte(cacheName+"/")) {
+		switch {
+		case bytes.HasPrefix(line, requested), bytes.Contains(line, []byte(cacheName+"/")):
+		case bytes.HasPrefix(line, []byte("../../../bin/")):
+			name, _, _ := bytes.Cut(line, []byte(","))
+			kept.Write(append(bytes.Clone(name), ",,\n"...))
+		default:
 			kept.Write(line)
 		}
 	}
@@ -349,7 +358,7 @@ func readFile(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limit))
 }
 
-// result computes the digest, version 2: the SHA-256 of "skillrun environment 2", the
+// result computes the digest, version 3: the SHA-256 of "skillrun environment 3", the
 // interpreter, each package as name==version in order, and the lines of note in order, each
 // followed by a NUL. The lines are sorted because readdir has no order (readdir(3)).
 func (f *freezer) result(python string) frozen {
@@ -360,7 +369,7 @@ func (f *freezer) result(python string) frozen {
 	slices.SortFunc(keys, cmp.Compare)
 	out := frozen{size: f.size, files: f.files}
 	h := sha256.New()
-	fmt.Fprintf(h, "skillrun environment 2\x00%s\x00", python)
+	fmt.Fprintf(h, "skillrun environment 3\x00%s\x00", python)
 	for _, k := range keys {
 		out.packages = append(out.packages, f.packages[k])
 		fmt.Fprintf(h, "%s\x00", f.packages[k])

@@ -118,7 +118,7 @@ func mustPrepare(t *testing.T, s *Store, tenant string, sk *skill.Skill, kind ru
 }
 
 func useOf(tenant string, sk *skill.Skill, inv runtime.Invocation, scripts ...string) Use {
-	u := Use{Tenant: tenant, Skill: sk, Python: inv.Python, RunsPython: true, Scripts: scripts}
+	u := Use{Tenant: tenant, Skill: sk, Python: inv.Python, RunsPython: true, Venv: inv.Venv, Scripts: scripts}
 	for _, m := range inv.Mounts {
 		if m.Target == runtime.EmbeddedDir {
 			u.PythonRoot = m.Source
@@ -135,7 +135,7 @@ func run(t *testing.T, sk *skill.Skill, inv runtime.Invocation, l *Lease, args .
 		ID:      fmt.Sprintf("run-%d", builds.Add(1)),
 		Program: sandbox.Program{{Pipeline: []sandbox.Command{{Args: args}}}},
 		Env: append(slices.Clone(l.Env), "HOME=/home/skill", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1",
-			"PATH="+strings.Join(append(append(slices.Clone(inv.Path), l.Path...), "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"), ":")),
+			"PATH="+strings.Join(append(append(slices.Clone(l.Path), inv.Path...), "/usr/local/bin:/usr/bin:/bin:/opt/skillrun/bin"), ":")),
 		Mounts: []sandbox.Mount{{Source: sk.Dir, Target: sk.BaseDir(), Owned: true}},
 		Limits: sandbox.Limits{Wall: time.Minute},
 	}

@@ -1,15 +1,10 @@
 package environment
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -21,9 +16,8 @@ import (
 const (
 	// Target is where an environment is mounted.
 	Target = "/opt/env"
-	// userTarget is PYTHONUSERBASE for a skill that has its own virtual environment. It lists
-	// the packages of both.
-	userTarget = "/opt/userbase"
+	// VenvTarget is where the virtual environment of a skill is mounted.
+	VenvTarget = "/opt/venv"
 )
 
 // A Lease is an environment in use. While it is held, the environment is not removed. The zero
@@ -34,8 +28,12 @@ const (
 type Lease struct {
 	Digest string
 	Env    []string        // "NAME=value"; it replaces the runtime's value of that name
-	Path   []string        // directories that come before the system's in PATH
+	Path   []string        // directories that come first in PATH
 	Mounts []runtime.Mount // read-only
+	// Venv is the virtual environment in whose bin the programs Pythons lead to Use.Python.
+	// Empty: none.
+	Venv    string
+	Pythons []string
 	// Warnings has a sentence for each package that is installed in another version than the
 	// skill declares.
 	Warnings []string
@@ -50,19 +48,33 @@ func (l *Lease) Release() {
 	}
 }
 
-// Acquire leases the packages that a skill needs for an execution: the prepared environment,
-// or nothing if the skill needs none or the interpreter has them. The error is a
-// *PackagesError, a *SystemPackagesError, an *InterpreterError, a *RequirementError, or
-// internal. The caller releases the lease.
+// Acquire leases the packages that a skill needs for an execution: the prepared environment
+// and the skill's virtual environment, or nothing if the skill needs none or the interpreter
+// has them. The error is a *PackagesError, a *SystemPackagesError, an *InterpreterError, a
+// *RequirementError, or internal. The caller releases the lease.
 // It never builds: a build takes seconds to minutes and needs the index, and an execution
 // has a deadline. So the caller of Prepare waits, not the caller of an execution.
 func (s *Store) Acquire(u Use) (*Lease, error) {
+	if (u.Python == runtime.Runtime{}) {
+		u.RunsPython, u.Venv = false, false
+	}
+	lease, err := s.prepared(u)
+	if err == nil && u.Venv {
+		err = s.addVenv(lease, u)
+	}
+	if err != nil {
+		lease.Release()
+		return nil, err
+	}
+	return lease, nil
+}
+
+// prepared leases the environment that was prepared for a use. The lease is empty if the skill
+// needs none or the interpreter has the packages.
+func (s *Store) prepared(u Use) (*Lease, error) {
 	requirements := u.Skill.Requirements()
 	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 && len(u.Skill.UnreadableRequirements()) == 0 {
 		return &Lease{}, nil
-	}
-	if (u.Python == runtime.Runtime{}) {
-		u.RunsPython = false
 	}
 	// From here k is leased, and every error below must release it.
 	k := s.find(u, requirements)
@@ -74,15 +86,11 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 	if err == nil && u.RunsPython {
 		err = checkInterpreter(u)
 	}
-	var lease *Lease
-	if err == nil {
-		lease, err = s.lease(k, u)
-	}
 	if err != nil {
 		s.release(k)
 		return nil, err
 	}
-	return lease, nil
+	return s.lease(k, u), nil
 }
 
 // find leases the environment that is prepared for a use, or returns nil.
@@ -154,60 +162,18 @@ func (s *Store) release(k *kept) {
 	}
 }
 
-// lease says how an execution sees an environment. Its packages lie where a user's
-// own do beneath PYTHONUSERBASE, as package runtime has it for virtual
-// environments.
-// After an error the caller still has to release k.
-func (s *Store) lease(k *kept, u Use) (*Lease, error) {
-	l := &Lease{
+// lease says how an execution sees an environment: as a virtual environment. Its packages
+// are the user's, too (PYTHONUSERBASE), for a Python that is started by another path than
+// bin/python3 of the environment.
+func (s *Store) lease(k *kept, u Use) *Lease {
+	return &Lease{
 		Digest: k.environment.Digest,
-		Env:    []string{"PYTHONUSERBASE=" + Target},
+		Env:    []string{"PYTHONUSERBASE=" + Target, "VIRTUAL_ENV=" + Target},
 		Path:   []string{Target + "/bin"},
 		Mounts: []runtime.Mount{{Source: k.root(), Target: Target}},
+		Venv:   Target, Pythons: pythonNames(u.Python),
+		release: sync.OnceFunc(func() { s.release(k) }),
 	}
-	if runtime.HasVenv(u.Skill) {
-		dir, err := s.both(k, u)
-		if err != nil {
-			return nil, err
-		}
-		l.Env = []string{"PYTHONUSERBASE=" + userTarget}
-		l.Mounts = append(l.Mounts, runtime.Mount{Source: dir, Target: userTarget})
-	}
-	l.release = sync.OnceFunc(func() { s.release(k) })
-	return l, nil
-}
-
-// both makes a directory for PYTHONUSERBASE that names two others: the skill's own
-// virtual environment, which comes first, and the prepared one. A .pth file can
-// have them looked through with their own .pth files (site.addsitedir).
-// The directory lies beside root, not in it, so intact doesn't see it. Its name is a hash of
-// its text: two skills with the same base directory and Python share it.
-func (s *Store) both(k *kept, u Use) (string, error) {
-	lib := "/lib/python" + minorOf(u.Python.Version) + "/site-packages"
-	text := fmt.Sprintf("import site; site.addsitedir(%s); site.addsitedir(%s)\n",
-		strconv.QuoteToASCII(u.Skill.BaseDir()+"/venv"+lib), strconv.QuoteToASCII(Target+lib))
-	sum := sha256.Sum256([]byte(text))
-	dir := filepath.Join(k.dir, "venv-"+hex.EncodeToString(sum[:8]))
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	tmp, err := os.MkdirTemp(k.dir, newPrefix)
-	if err != nil {
-		return "", err
-	}
-	site := filepath.Join(tmp, lib)
-	err = errors.Join(os.MkdirAll(site, 0o755), os.WriteFile(filepath.Join(site, "skillrun.pth"), []byte(text), 0o644), readable(tmp))
-	if err == nil {
-		err = os.Rename(tmp, dir)
-	}
-	if err != nil {
-		err = errors.Join(err, os.RemoveAll(tmp))
-		if _, serr := os.Stat(dir); serr == nil { // another execution was first
-			return dir, nil
-		}
-		return "", err
-	}
-	return dir, nil
 }
 
 // readable lets every user read a new directory, whatever the umask.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -101,7 +102,7 @@ func (s *Store) load() error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(s.config.Dir, e.Name())
-		if strings.HasPrefix(e.Name(), newPrefix) || strings.HasPrefix(e.Name(), oldPrefix) {
+		if slices.ContainsFunc([]string{newPrefix, oldPrefix, venvPrefix}, func(p string) bool { return strings.HasPrefix(e.Name(), p) }) {
 			if err := os.RemoveAll(path); err != nil {
 				return err
 			}

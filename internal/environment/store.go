@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path"
 	"regexp"
 	goruntime "runtime"
 	"sync"
@@ -194,7 +195,7 @@ func machine() string {
 }
 
 // identity is what environments of one interpreter have in common. Another image may
-// have another C library.
+// have another C library. An environment has links into the interpreter's directory.
 // Only the minor version of Python counts: packages of 3.11.2 work with 3.11.9 (PEP 425).
 func (s *Store) identity(inv runtime.Invocation) string {
 	r := inv.Python
@@ -202,7 +203,7 @@ func (s *Store) identity(inv runtime.Invocation) string {
 	if isEmbedded(r) {
 		kind = runtime.Embedded
 	}
-	text := fmt.Sprintf("cpython-%s %s linux-%s", minorOf(r.Version), kind, s.machine)
+	text := fmt.Sprintf("cpython-%s %s linux-%s in %s", minorOf(r.Version), kind, s.machine, path.Dir(r.Path))
 	if inv.Image != (runtime.Image{}) {
 		text += " image " + inv.Image.Digest
 	}
@@ -213,7 +214,7 @@ func (s *Store) identity(inv runtime.Invocation) string {
 // The index is not part of the key: another index doesn't make an environment stale. Sdists
 // is, because with them pip may choose other files.
 func (s *Store) keyOf(inv runtime.Invocation, requirements string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 2\x00%s\x00%t\x00%s", s.identity(inv), s.config.Sdists, requirements))
+	sum := sha256.Sum256(fmt.Appendf(nil, "skillrun requirements 3\x00%s\x00%t\x00%s", s.identity(inv), s.config.Sdists, requirements))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -32,15 +32,42 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 		return err
 	}
 	e.lease = lease
+	e.enterVenv(lease)
 	inv := &e.invocation
 	inv.Env = slices.DeleteFunc(slices.Clone(inv.Env), func(old string) bool {
 		name, _, _ := strings.Cut(old, "=")
 		return slices.ContainsFunc(lease.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 	})
 	inv.Env = append(inv.Env, lease.Env...)
-	inv.Path = slices.Concat(inv.Path, lease.Path)
+	inv.Path = slices.Concat(lease.Path, inv.Path)
 	inv.Mounts = slices.Concat(inv.Mounts, lease.Mounts)
 	return nil
+}
+
+// enterVenv starts the execution's Python by its name in the lease's virtual environment. A
+// Python finds its packages and sys.prefix by that path.
+func (e *execution) enterVenv(lease *environment.Lease) {
+	if lease.Venv == "" {
+		return
+	}
+	inv := &e.invocation
+	python := "python3"
+	switch {
+	case e.grant.Source().Kind == permission.Command:
+		python = planArgs(e.grant.Plan())[0][0] // found on PATH
+	case inv.Language == "python" && inv.Args[0] == inv.Python.Path:
+		inv.Args = append([]string{lease.Venv + "/bin/" + python}, inv.Args[1:]...)
+	default:
+		return // it may start a Python, and finds it on PATH
+	}
+	if e.python == nil {
+		return
+	}
+	if !slices.Contains(lease.Pythons, python) {
+		e.python = nil // another Python, which has no zygote with this PATH
+		return
+	}
+	e.python.Venv, e.python.Base = lease.Venv, inv.Python.Path
 }
 
 // warnings returns the sentences for the header.
@@ -58,6 +85,7 @@ func (e *execution) use(asked runtime.Python) environment.Use {
 	u := environment.Use{
 		Tenant: e.grant.Principal().Tenant, Skill: sk, Python: e.invocation.Python, Image: e.invocation.Image,
 		PythonRoot: embeddedRoot(e.invocation), RunsPython: e.invocation.Language == "python" && asked == "",
+		Venv: e.invocation.Venv,
 	}
 	switch source.Kind {
 	case permission.Script:
@@ -172,7 +200,7 @@ func (x *Executor) packages(who permission.Principal, sk *skill.Skill) (*environ
 		return nil, err
 	}
 	return x.Environments.Acquire(environment.Use{
-		Tenant: who.Tenant, Skill: sk, Python: python.Python, Image: python.Image, PythonRoot: embeddedRoot(python), RunsPython: true,
+		Tenant: who.Tenant, Skill: sk, Python: python.Python, Image: python.Image, PythonRoot: embeddedRoot(python), RunsPython: true, Venv: python.Venv,
 	})
 }
 

@@ -114,7 +114,7 @@ func (s *Set) invocation(sk *skill.Skill, r Runtime, venv bool) Invocation {
 		inv.Path = []string{linksOf(r)}
 	}
 	if venv {
-		inv.Env = venvEnv(sk)
+		inv.Env, inv.Venv = venvEnv(sk), true
 	}
 	return inv
 }

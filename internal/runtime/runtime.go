@@ -46,6 +46,8 @@ type Invocation struct {
 	Image Image
 	// Python is the interpreter that python and python3 run. Zero: none is chosen.
 	Python Runtime
+	// Venv says that the packages of the skill's venv belong to Python.
+	Venv bool
 }
 
 // Config says where Discover looks for interpreters.

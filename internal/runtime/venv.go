@@ -62,16 +62,15 @@ func HasVenv(sk *skill.Skill) bool {
 	return sk.Has(venvDir+"/bin/python") || sk.Has(venvDir+"/bin/python3") || sk.Has(venvConfig)
 }
 
-// venvEnv makes the packages of the virtual environment importable.
+// venvEnv makes the packages of the virtual environment importable for any Python that the
+// execution starts, whatever path it is started by.
 //
-// The interpreter of a venv finds its packages by the path it was started from, and
-// that path does not exist in a sandbox. A venv has the same layout as a user's own
-// packages under PYTHONUSERBASE (lib/pythonX.Y/site-packages). So PYTHONUSERBASE is
-// set to the venv, which gives the same imports: after the standard library and before
-// the system's packages, with .pth files, in the script and in every Python that it
-// starts. PYTHONPATH would come before the standard library and read no .pth files.
-// Two things differ from an activated venv: the system's packages can be imported too,
-// and sys.prefix is the system's.
+// A venv has the same layout as a user's own packages under PYTHONUSERBASE
+// (lib/pythonX.Y/site-packages). So PYTHONUSERBASE is set to the venv, which gives the same
+// imports: after the standard library and before the system's packages, with .pth files.
+// PYTHONPATH would come before the standard library and read no .pth files. The interpreter
+// of a venv finds its packages by the path it was started from, and the snapshot has no such
+// interpreter. Package environment gives the execution one, and replaces these variables.
 func venvEnv(sk *skill.Skill) []string {
 	dir := sk.BaseDir() + "/" + venvDir
 	return []string{"PYTHONUSERBASE=" + dir, "VIRTUAL_ENV=" + dir}

@@ -135,6 +135,10 @@ type Command struct {
 	Dir       string            `json:"dir"`       // beneath the workspace
 	Elsewhere bool              `json:"elsewhere"` // the program may search for modules beneath the workspace
 	Lines     bool              `json:"lines"`     // standard output and error pass on whole lines
+	// Venv is the virtual environment whose bin has Args[0], and Base the name of the zygote
+	// that runs its interpreter. Both are "" without a virtual environment.
+	Venv string `json:"venv"`
+	Base string `json:"base"`
 }
 
 // Encode returns the command as a child receives it.

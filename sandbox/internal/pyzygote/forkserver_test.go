@@ -373,7 +373,9 @@ type forkServerCommand struct {
 	Dir  string            `json:"dir"`
 	Exec bool              `json:"exec,omitempty"` // only for testdata/plainly.py
 
-	Elsewhere bool `json:"elsewhere,omitempty"`
+	Elsewhere bool   `json:"elsewhere,omitempty"`
+	Venv      string `json:"venv,omitempty"`
+	Base      string `json:"base,omitempty"`
 }
 
 func (c *forkServerChild) assign(command forkServerCommand) {

@@ -236,6 +236,7 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 		"main.py": "print('main')", "a": "->b", "b/c.py": "",
 		"base/lib/" + forkServerVersion(t) + "/site-packages/other.py": "",
 	})
+	makeTree(t, workspace, venvFiles(t, "venv"))
 	raise := func(what string) string { return "    raise " + what + "\n" }
 	errors := []string{"RecursionError", "MemoryError", "OSError(36, 'File name too long')", "UnicodeDecodeError('utf-8', b'', 0, 1, '')", "ValueError", "KeyboardInterrupt", "SystemExit"}
 	for i, function := range []struct{ file, def string }{
@@ -251,9 +252,12 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 		{"judge", "def may_be_zip(path):"},
 		{"judge", "def find_user_site():"},
 		{"judge", "def runs_code(path):"},
-		{"become", "def add_user_site():"},
+		{"judge", "def find_venv_site(prefix):"},
+		{"become", "def add_sites(command, user):"},
+		{"become", "def enter_venv(command, known):"},
+		{"become", "def executable_of(command):"},
 		{"judge", "def may_fork(zygote, command):"},
-		{"become", "def add_packages(zygote, barrier):"},
+		{"become", "def add_packages(zygote, barrier, command):"},
 		{"become", "def reconfigure(zygote, command):"},
 		{"become", "def configure(argv, heap):"},
 		{"become", "def renew_main():"},
@@ -266,9 +270,10 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 			faulty := old + "    if os.environ.get('FAULT'):\n    " + raise(errors[i%len(errors)])
 			m := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json"}, change{"forkserver/" + function.file + ".py", old, faulty})
 			env := m.environment("PYTHONUSERBASE=/workspace/base")
-			judge(t, m, c, forkServerCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "", false)
+			command := forkServerCommand{Argv: []string{"/workspace/venv/bin/python3", "main.py"}, Env: env, Venv: "/workspace/venv", Base: m.cmd.Args[0]}
+			judge(t, m, c, command, "", false)
 			env["FAULT"] = "1"
-			judge(t, m, c, forkServerCommand{Argv: []string{m.cmd.Args[0], "main.py"}, Env: env}, "exec", false)
+			judge(t, m, c, command, "exec", false)
 		})
 	}
 }

@@ -86,6 +86,7 @@ def read_command(barrier):
     argv, env = command["argv"], command["env"]
     if type(argv) is not list or not argv or type(env) is not dict:
         raise ValueError("command without words or environment")
-    if any(type(text) is not str or "\0" in text for text in (command["dir"], *argv, *env, *env.values())):
+    places = command["dir"], command.get("venv", ""), command.get("base", "")
+    if any(type(text) is not str or "\0" in text for text in (*places, *argv, *env, *env.values())):
         raise ValueError("command with other things than texts")
     return command

@@ -6,7 +6,8 @@ It takes a waiting child (fork.py) and one command line with its environment and
 directory. By then the daemon has attached the mounts of the execution.
 
 It promises that the script behaves as if its Python had just started. The child enters
-the directory, replaces the environment, adds the packages of the user, and gives the
+the directory, replaces the environment, enters the command's virtual environment (venv),
+adds the packages of the user, and gives the
 interpreter the command line (Py_InitializeFromConfig). Then it returns, and Python's own
 main continues: it computes sys.path[0], runs the script and exits with its status. No
 frame of the fork server is on the script's stack, and it imitates no behavior of Python.
@@ -59,13 +60,40 @@ def set_time_zone(env):
         time.tzset()
 
 
-def add_user_site():
-    """Adds the user's packages at Python's usual position: before the site's packages."""
+def add_sites(command, user):
+    """Adds the packages of the virtual environment and the user's at Python's usual position:
+    before the site's packages."""
     general = [p for p in sys.path if p in site.getsitepackages()]
     known = {p for p in sys.path}
     sys.path[:] = [p for p in sys.path if p not in general]
-    site.addusersitepackages(known)
+    if command.get("venv"):
+        enter_venv(command, known)
+    if user:
+        site.addusersitepackages(known)
+    if command.get("venv"):
+        site.addsitepackages(known, [sys.prefix])  # once more, as the first of site.PREFIXES
     sys.path += general
+
+
+def enter_venv(command, known):
+    """Makes the command's virtual environment this Python's. site does it at the start of a
+    Python by the path of the executable: sys.prefix, site.PREFIXES, the packages."""
+    sys.executable = executable_of(command)
+    sys.prefix = sys.exec_prefix = command["venv"]
+    site.venv(known)
+    if sys.version_info >= (3, 11):
+        sys._base_executable = judge.where_is(sys.executable)
+    else:
+        sys._base_executable = sys.executable
+    if "sysconfig" in sys.modules:
+        import importlib
+
+        importlib.reload(sys.modules["sysconfig"])  # it has the old prefix
+
+
+def executable_of(command):
+    """The path at which a Python of the virtual environment is found."""
+    return os.path.join(command["venv"], "bin", os.path.basename(command["argv"][0]))
 
 
 class Status(ctypes.Structure):
@@ -99,7 +127,7 @@ def configure(argv, heap):
     """Gives the interpreter another command line. sys.path is not part of it."""
     config = ctypes.create_string_buffer(Config.SIZE)
     words = (ctypes.c_char_p * len(argv))(*map(os.fsencode, argv))
-    path = sys.path[:]
+    path, places = sys.path[:], (sys.executable, sys._base_executable, sys.prefix, sys.exec_prefix)
 
     def done(status):
         if status.type != 0:
@@ -113,6 +141,7 @@ def configure(argv, heap):
     done(Config.apply(config))
     Config.clear(config)
     sys.path[:] = path
+    sys.executable, sys._base_executable, sys.prefix, sys.exec_prefix = places
 
 
 def renew_main():
@@ -161,7 +190,7 @@ def become_python(zygote, barrier, command):
     """Returns if Python's main must continue. If the child can't judge the command, or
     can't become it, the child executes it: a new Python reports any error itself."""
     try:
-        forked = judge.may_fork(zygote, command) and add_packages(zygote, barrier)
+        forked = judge.may_fork(zygote, command) and add_packages(zygote, barrier, command)
         if forked:
             reconfigure(zygote, command)
     except BaseException:
@@ -172,17 +201,18 @@ def become_python(zygote, barrier, command):
     ctypes.set_errno(0)
 
 
-def add_packages(zygote, barrier):
-    """Adds the user's packages. Returns false if they hide preloaded modules."""
-    user = judge.find_user_site()
-    if not user:
-        return True
-    if judge.hides(user, zygote.preloaded):
+def add_packages(zygote, barrier, command):
+    """Adds the packages of the virtual environment and the user's. Returns false if they hide
+    preloaded modules."""
+    user, venv = judge.find_user_site(), command.get("venv")
+    sites = {s for s in (venv and judge.find_venv_site(venv), user) if s}
+    if any(judge.hides(s, zygote.preloaded) for s in sites):
         return False
-    if judge.runs_code(user):
+    if any(judge.runs_code(s) for s in sites):
         barrier.started()  # the packages' code runs now, and must not reach the barrier
-    add_user_site()
-    added = (p for p in sys.path if type(p) is str and p not in zygote.path and p != user)
+    if sites or venv:
+        add_sites(command, user)
+    added = (p for p in sys.path if type(p) is str and p not in zygote.path and p not in sites)
     return not any(judge.hides(p, zygote.preloaded) for p in added)
 
 

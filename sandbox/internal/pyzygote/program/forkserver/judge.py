@@ -65,7 +65,7 @@ def hides_beneath(top, preloaded):
         if left < 0 or depth > MAX_DEPTH:
             return True
         if directory == os.path.join(top, "venv") and any(e.name == "pyvenv.cfg" for e in entries):
-            continue  # the skill's virtual environment: see add_user_site
+            continue  # the skill's virtual environment, which comes after the standard library
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 if is_module(entry.name, directory, preloaded) or entry.is_symlink() and hides_by_link(entry, top, preloaded):
@@ -129,6 +129,12 @@ def find_user_site():
     return path if os.path.isdir(path) and path not in sys.path else None
 
 
+def find_venv_site(prefix):
+    """The directory of a virtual environment's packages. None if there is none."""
+    path = os.path.join(prefix, "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+    return path if os.path.isdir(path) else None
+
+
 def runs_code(path):
     """Whether adding a directory of packages may run code from it (.pth files)."""
     return any(name.endswith(".pth") for name in names(path))
@@ -137,7 +143,7 @@ def runs_code(path):
 def may_fork(zygote, command):
     """Whether this child can become the command, judged by files and settings."""
     argv, env, preloaded = command["argv"], command["env"], zygote.preloaded
-    if len(argv) < 2 or argv[0] != zygote.name:
+    if len(argv) < 2 or (command.get("base") or argv[0]) != zygote.name:
         return False
     if argv[1] == "-c" and len(argv) < 3 or argv[1] != "-c" and argv[1][:1] in ("-", ""):
         return False
