@@ -1,5 +1,5 @@
 # make demo    runs a shipped skill in a sandbox, from nothing
-# make test    runs every test
+# make test    runs every test but the mutations
 # The other targets are steps of these two, or for changing the code.
 
 SHELL := /bin/bash
@@ -78,10 +78,10 @@ TEST_FLAGS = -p $(shell expr 1 + $$(nproc)) -vet=off -ldflags='-s -w' -count=1 -
 TEST_ENV = SKILLRUN_BIN=$(CURDIR)/bin SKILLRUN_TEST_PYTHON=$(CURDIR)/.cache/python
 
 .PHONY: test
-test: packages-test tools build mcp-clients ## Runs every test, as root
+test: packages-test tools build mcp-clients ## Runs every test but the mutations, as root
 	@echo "==> test"
 	@mkdir -p .cache
-	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test.json -- \
+	@$(TEST_ENV) SKILLRUN_TEST_MUTATION=later gotestsum --format pkgname --jsonfile .cache/test.json -- \
 		$(TEST_FLAGS) -coverprofile=.cache/cover.out -coverpkg=$(subst $(blank),$(comma),$(COVERED:%=./%)) $(LONGEST) ./...
 	@echo "==> test of the probe, with sandboxes that lack a layer"
 	@$(TEST_ENV) gotestsum --format pkgname --jsonfile .cache/test-faults.json -- \
@@ -90,7 +90,14 @@ test: packages-test tools build mcp-clients ## Runs every test, as root
 	@echo "==> coverage: the tests of all packages together, at least $(COVERED_LEAST) % in each of these"
 	@awk -v packages="$(COVERED)" -v least=$(COVERED_LEAST) -f .ci/coverage.awk .cache/cover.out .cache/cover-faults.out
 	@echo "==> promises: every one has its test, and the test ran"
-	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json go test -count=1 -run TestPromises ./docs/
+	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test.json SKILLRUN_TEST_MUTATION=later go test -count=1 -run TestPromises ./docs/
+
+.PHONY: test-mutation
+test-mutation: packages-test tools build ## Runs the hostile suite against daemons without a layer or a bound, as root
+	@echo "==> mutations"
+	@mkdir -p .cache
+	@$(TEST_ENV) gotestsum --format testname --jsonfile .cache/test-mutation.json -- $(TEST_FLAGS) -run '^TestMutation' ./cmd/skillrund
+	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test-mutation.json SKILLRUN_TEST_MUTATION=only go test -count=1 -run TestPromises ./docs/
 
 # CPYTHON='test_os test_io' runs these test files of CPython. Without it, all files in
 # sandbox/internal/pyzygote/testdata/cpython/files run, in half an hour. make test runs the quick ones.

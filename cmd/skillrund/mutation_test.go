@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 	"github.com/skillrun/skillrun/sandbox"
@@ -48,8 +49,21 @@ func mutations(t testing.TB) map[string]mutation {
 	return all
 }
 
-func TestMutation(t *testing.T) {
+// mutationVar is set to "later" by make test, which leaves the tests whose names begin with
+// TestMutation to make test-mutation. Package docs reads it, too.
+const mutationVar = "SKILLRUN_TEST_MUTATION"
+
+// mutates begins each test that runs a broken daemon.
+func mutates(t *testing.T) {
+	t.Helper()
+	if os.Getenv(mutationVar) == "later" {
+		t.Skip("make test-mutation runs this test")
+	}
 	t.Parallel()
+}
+
+func TestMutation(t *testing.T) {
+	mutates(t)
 	daemon := buildFaulty(t)
 	cases := hostileCasesByID(t)
 	all := mutations(t)
@@ -240,38 +254,15 @@ var broken = []struct {
 // TestMutationOfTheDaemon runs tests of the hostile suite that attack no sandbox against
 // broken daemons. The tests must fail.
 func TestMutationOfTheDaemon(t *testing.T) {
-	t.Parallel()
+	mutates(t)
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {
 			dir := newDir(t)
-			// /usr/bin/false stands in for skillrun-python: no test here uses the embedded Python.
 			whole := filepath.Join(dir, "whole")
-			for path, target := range map[string]string{
-				whole: binary(t, "skillrund"), filepath.Join(dir, "skillrun"): binary(t, "skillrun"), filepath.Join(dir, "skillrun-python"): "/usr/bin/false",
-			} {
-				if out, err := exec.Command("/usr/bin/cp", target, path).CombinedOutput(); err != nil {
-					t.Fatalf("%v: %s", err, out)
-				}
-			}
+			copyPrograms(t, map[string]string{whole: binary(t, "skillrund")})
 			script := fmt.Sprintf("#!/bin/sh -e\nconfig=$2 dir=$(dirname \"$2\")\n%s\nexec %s \"$@\"\n", b.script, whole)
 			writeProgram(t, filepath.Join(dir, "skillrund"), script)
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			suite := exec.Command(self, "-test.v", "-test.run", b.run)
-			suite.Env = append(os.Environ(), "SKILLRUN_BIN="+dir)
-			out, err := suite.CombinedOutput()
-			if err == nil || !bytes.Contains(out, []byte(b.why)) {
-				t.Errorf("got %v, want that it fails and says %q:\n%s", err, b.why, tail(string(out), 6000))
-			}
-			for word, names := range map[string][]string{"FAIL": b.red, "PASS": b.green} {
-				for _, name := range names {
-					if !bytes.Contains(out, []byte("--- "+word+": "+name+" ")) {
-						t.Errorf("no %s of %s:\n%s", word, name, tail(string(out), 6000))
-					}
-				}
-			}
+			wantSuite(t, dir, b.run, patience, []string{b.why}, b.red, b.green)
 		})
 	}
 }
@@ -285,6 +276,55 @@ func writeProgram(t testing.TB, path, text string) {
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// copyPrograms copies programs to paths.
+func copyPrograms(t *testing.T, from map[string]string) {
+	t.Helper()
+	for path, program := range from {
+		if out, err := exec.Command("/usr/bin/cp", program, path).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+}
+
+// wantSuite runs the tests of the hostile suite that match a pattern against the skillrund in
+// dir. The suite must fail and say all of words, the red tests must fail, and the green ones pass.
+// patience is for waits that must fail.
+func wantSuite(t *testing.T, dir, run string, patience time.Duration, words, red, green []string) {
+	t.Helper()
+	// /usr/bin/false stands in for skillrun-python: no test here uses the embedded Python.
+	copyPrograms(t, map[string]string{filepath.Join(dir, "skillrun"): binary(t, "skillrun"), filepath.Join(dir, "skillrun-python"): "/usr/bin/false"})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	suite := exec.Command(self, "-test.v", "-test.run", run)
+	suite.Env = append(os.Environ(), "SKILLRUN_BIN="+dir, patienceVar+"="+patience.String())
+	out, err := suite.CombinedOutput()
+	for _, name := range red {
+		if bytes.Contains(out, []byte("--- SKIP: "+name+" ")) {
+			t.Skipf("%s needs something that this machine lacks:\n%s", name, tail(string(out), 12000))
+		}
+	}
+	if err == nil {
+		t.Errorf("the suite passes")
+	}
+	for _, word := range words {
+		if !bytes.Contains(out, []byte(word)) {
+			t.Errorf("the suite does not say %q", word)
+		}
+	}
+	for word, names := range map[string][]string{"FAIL": red, "PASS": green} {
+		for _, name := range names {
+			if !bytes.Contains(out, []byte("--- "+word+": "+name+" ")) {
+				t.Errorf("no %s of %s", word, name)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", tail(string(out), 12000))
 	}
 }
 

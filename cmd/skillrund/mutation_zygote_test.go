@@ -255,7 +255,7 @@ func startFaultyZygote(t testing.TB, program, layer string, pythonZygotes int) *
 }
 
 func TestMutationOfPrepared(t *testing.T) {
-	t.Parallel()
+	mutates(t)
 	daemon := buildFaulty(t)
 	cases := hostileCasesByID(t)
 	all := zygoteMutations(t)
@@ -378,6 +378,7 @@ func (d *running) judgedOne(t testing.TB, cases map[string]hostileCase, id strin
 // plainly, and its end is its own. No sandbox is prewarmed, so each script would get the
 // child that was forked for it.
 func TestMutationOrphans(t *testing.T) {
+	mutates(t)
 	d := launchFaulty(t, buildFaulty(t), "forked: orphans", "prepared: {sandboxes: 0, python_zygotes: 4}\n")
 	d.waitServing()
 	until(t, "no child lost its Python zygote", func() bool {
