@@ -12,6 +12,7 @@ import (
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/image"
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -38,8 +39,10 @@ type config struct {
 	Skills   []string `yaml:"skills"`
 	Network  string   `yaml:"network"`
 	Shell    bool     `yaml:"shell"`
-	Python   string   `yaml:"python"`
-	Packages string   `yaml:"packages"`
+	// What command lines of skills without allowed-tools may run.
+	WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
+	Python              string       `yaml:"python"`
+	Packages            string       `yaml:"packages"`
 	// Images maps names to root file systems. Runtimes maps languages to these names.
 	Images   map[string]imageConfig `yaml:"images"`
 	Runtimes map[string]string      `yaml:"runtimes"`
@@ -174,6 +177,7 @@ func defaultConfig() config {
 	c.RunDir = "/run/skillrun"
 	c.Skills = []string{"/usr/share/skillrun/skills"}
 	c.Network = "none"
+	c.WithoutAllowedTools = commandRules{permission.OwnScripts}
 	c.Python = "auto"
 	c.Packages = "warn"
 	c.Images = map[string]imageConfig{}

@@ -456,7 +456,8 @@ func TestConformanceAllowedTools(t *testing.T) {
 				return
 			}
 			want := "Command not allowed by skill permissions: " + c.Cmd
-			if id != "" || r.GetError() != want || r.GetExitCode() != -1 || r.GetExecutionTime() != 0 || r.GetStdout()+r.GetStderr() != "" {
+			first := strings.TrimSuffix(r.GetError(), strings.TrimPrefix(r.GetError(), want+"\n")) // of a command of several lines, too
+			if id != "" || first != want+"\n" || r.GetReason() == "" || r.GetExitCode() != -1 || r.GetExecutionTime() != 0 || r.GetStdout()+r.GetStderr() != "" {
 				t.Errorf("execution %q, %v\nwant the error %q (%s)", id, r, want, c.Note)
 			}
 		})

@@ -311,7 +311,7 @@ func TestContractActivateThenExecute(t *testing.T) {
 		"python scripts/analyze.py --input test.csv":           "Analysis complete\n",
 		"python {baseDir}/scripts/analyze.py --input test.csv": "Analysis complete\n",
 		"python scripts/fail.py":                               "Error: Command failed with exit code 1\nwhy\n",
-		"rm -rf /":                                             "Error: Command not allowed by skill permissions: rm -rf /\n",
+		"rm -rf /":                                             "Error: Command not allowed by skill permissions: rm -rf /\n'rm' is not covered by any rule: allowed are Bash(python:*)\nMissing rule: Bash(rm:*) (only the author of the skill can add it to allowed-tools)\n",
 	} {
 		if got := bash("data-analysis-2", line); got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)

@@ -180,7 +180,9 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 		return d, err
 	}
 	// One policy for both: CheckCommand of the server must answer as the executor decides.
-	policy := permission.Policy{Network: c.Network == "host", Shell: c.Shell}
+	policy := permission.Policy{
+		Network: c.Network == "host", Shell: c.Shell, Unlisted: permission.ParseUnlisted(c.WithoutAllowedTools),
+	}
 	d.executor, err = executor.New(ctx, executor.Config{
 		Skills: d.skills, Policy: policy, Runtimes: d.runtimes, Record: d.record, Host: d.host, Environments: d.environments, Bounds: c.bounds(), Missing: d.missing,
 		StagingDir: filepath.Join(c.StateDir, "staging"), Owner: workspace.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID}, KeyFile: filepath.Join(c.StateDir, "request.key"),

@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 )
 
 // errNotRead is the error of UnmarshalYAML methods. decode writes the message itself, with
@@ -35,6 +36,27 @@ func (d duration) String() string { return time.Duration(d).String() }
 // wants says, in the words of an error, which values the type accepts. decode asks each type for
 // it after UnmarshalYAML has failed.
 func (duration) wants() string { return "a duration; write 30s, 1m30s or 250ms" }
+
+// commandRules are rules for command lines: a list, or one of the words nothing and scripts.
+type commandRules []string
+
+func (r *commandRules) UnmarshalYAML(node *yaml.Node) error {
+	switch {
+	case node.Kind == yaml.SequenceNode:
+		return node.Decode((*[]string)(r))
+	case node.Kind == yaml.ScalarNode && node.Value == "nothing":
+		*r = commandRules{}
+	case node.Kind == yaml.ScalarNode && node.Value == permission.OwnScripts:
+		*r = commandRules{permission.OwnScripts}
+	default:
+		return errNotRead
+	}
+	return nil
+}
+
+func (commandRules) wants() string {
+	return `nothing, scripts or a list of rules; write [scripts, "Bash(git log:*)"]`
+}
 
 // number formats an int for a message. The table of checkRanges needs a String method for each
 // value.

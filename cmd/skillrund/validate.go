@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
+	"github.com/skillrun/skillrun/internal/permission"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -39,6 +40,11 @@ func (c *config) validate(bad badFunc) {
 	oneOf(bad, "python", c.Python, "auto", "system", "embedded")
 	oneOf(bad, "log.format", c.Log.Format, "text", "json")
 	oneOf(bad, "audit.arguments", string(c.Audit.Arguments), string(toolview.AuditOff), string(toolview.AuditHash), string(toolview.AuditTruncated))
+	for i, entry := range c.WithoutAllowedTools {
+		if reason := permission.CheckUnlisted(entry); reason != "" {
+			bad(index("without_allowed_tools", i), "%q: %s", entry, reason)
+		}
+	}
 	if c.StateDir == "" {
 		bad("state_dir", "is empty; write a directory such as /var/lib/skillrun")
 	}

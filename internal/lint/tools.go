@@ -94,8 +94,8 @@ func holdsRule(line, text string) bool {
 }
 
 // commands looks at the command lines in the blocks of SKILL.md: an agent will run
-// them as they stand. Without allowed-tools none may run, and none is judged: such
-// a skill is for agents that run its scripts.
+// them as they stand. Without allowed-tools the daemon's
+// configuration decides, which is not known here, and none is judged.
 // rules.Decide is the function that judges executions. A reason is said once, at the first
 // command that it refuses.
 func (c *check) commands() {

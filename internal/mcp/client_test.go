@@ -45,7 +45,7 @@ func TestToolsAreListed(t *testing.T) {
 		}
 		for name, readOnly := range map[string]bool{
 			"list_skills": true, "activate_skill": true, "read_skill_file": true,
-			"run_python_script": false, "run_skill_script": false, "bash": false, "RunPython": false,
+			"run_python_script": false, "run_skill_script": false, "bash": false, "check_command": true, "RunPython": false,
 		} {
 			tool := byName[name]
 			if tool == nil {

@@ -207,7 +207,7 @@ func (s *Server) metaOf(who permission.Principal, sk *skill.Skill) map[string]an
 	return map[string]any{
 		metaPrefix + "digest":   sk.Digest,
 		metaPrefix + "scripts":  scripts,
-		metaPrefix + "commands": permission.Commands(sk),
+		metaPrefix + "commands": s.x.Policy.Commands(sk),
 		metaPrefix + "prepared": s.x.HasPackages(who, sk),
 	}
 }

@@ -1,6 +1,7 @@
 package permission
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -20,6 +21,8 @@ type Decision struct {
 	// Missing is a rule that would cover the first command without a rule. Empty if the
 	// line is allowed or no rule would help.
 	Missing string
+	// Instead is another way to do what a refused line asks for, if there is one.
+	Instead Instead
 	// Plan is what to run. Nil if the line is refused.
 	Plan Plan
 
@@ -27,13 +30,30 @@ type Decision struct {
 	code   []codeWord // of the commands whose rules name their code
 }
 
+// Instead is what a caller can do in place of a refused line.
+type Instead string
+
+const (
+	// InsteadDirectory: start in the directory, which is a field of every request.
+	InsteadDirectory Instead = "working_directory"
+	// InsteadCode: write it as code, since it needs what only a shell or a language has.
+	InsteadCode Instead = "code"
+)
+
+// A needsCode is the refusal of a part of a line that no rule can allow and that code can do.
+type needsCode struct{ error }
+
 // Decide checks a command line against the rules. Every simple command of the line must be
 // covered. Each refusal has one reason, the first that is found: the model mends one thing at a
 // time.
 func (r Rules) Decide(command string) Decision {
 	plan, err := parse(command, r.baseDir)
 	if err != nil {
-		return Decision{Reason: err.Error()}
+		d := Decision{Reason: err.Error()}
+		if errors.As(err, new(needsCode)) {
+			d.Instead = InsteadCode
+		}
+		return d
 	}
 	var texts []string
 	var covers []cover
@@ -41,7 +61,7 @@ func (r Rules) Decide(command string) Decision {
 	for _, c := range commands {
 		covered, refused := r.cover(c)
 		if refused != nil {
-			return Decision{Reason: refused.reason, Missing: refused.missing}
+			return Decision{Reason: refused.reason, Missing: refused.missing, Instead: refused.instead}
 		}
 		covers = append(covers, covered)
 		if !slices.Contains(texts, covered.rule) {
@@ -86,6 +106,7 @@ type cover struct {
 type refusal struct {
 	reason  string
 	missing string
+	instead Instead
 }
 
 // cover finds the rule that covers a simple command, or the command inside a harmless
@@ -107,7 +128,7 @@ func (r Rules) cover(c SimpleCommand) (cover, *refusal) {
 	for inner := c.Args; inner != nil; inner = unwrap(inner) {
 		innermost = inner
 		if isBuiltin(inner[0]) {
-			return cover{}, &refusal{reason: builtinReason(inner[0])}
+			return cover{}, builtinRefusal(inner[0])
 		}
 		var found *cover
 		for _, one := range r.list {
@@ -182,19 +203,22 @@ func (r rule) exception(args []string) string {
 	return danger(args[at:], r.fixed-at)
 }
 
-// builtinReason says what to do in place of a shell's builtin.
-func builtinReason(name string) string {
+// builtinRefusal says what to do in place of a shell's builtin.
+func builtinRefusal(name string) *refusal {
 	switch name {
 	case "cd", "chdir", "pushd", "popd":
-		return fmt.Sprintf("%s is a shell builtin and no shell runs here: set working_directory in the request, or name paths from there", excerpt(name))
+		return &refusal{instead: InsteadDirectory, reason: fmt.Sprintf("%s is a shell builtin and no shell runs here: set working_directory in the request, or name paths from there", excerpt(name))}
 	case "export":
-		return "'export' is a shell builtin and no shell runs here: set env in the request"
+		return &refusal{reason: "'export' is a shell builtin and no shell runs here: set env in the request"}
 	}
-	return fmt.Sprintf("%s is a shell builtin and no shell runs here: name a program", excerpt(name))
+	return &refusal{reason: fmt.Sprintf("%s is a shell builtin and no shell runs here: name a program", excerpt(name))}
 }
 
 // uncovered builds the refusal of a command that no rule matches.
 func (r Rules) uncovered(args []string) *refusal {
+	if r.none != "" {
+		return &refusal{reason: fmt.Sprintf("%s is not covered: %s", summary(args), r.none), missing: missingRule(args)}
+	}
 	var bash []string
 	for _, one := range r.list {
 		if one.kind != otherTool && !slices.Contains(bash, one.text) {

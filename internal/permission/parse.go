@@ -88,7 +88,7 @@ func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleComm
 	}
 	if joined {
 		if b.Op != syntax.Pipe && b.Op != syntax.PipeAll {
-			return nil, fmt.Errorf("%s inside a pipeline is not supported", b.Op)
+			return nil, needsCode{fmt.Errorf("%s inside a pipeline is not supported", b.Op)}
 		}
 		left, err := p.pipeline(before, b.X)
 		if err != nil {
@@ -115,11 +115,11 @@ func (p *planner) pipeline(before []SimpleCommand, s *syntax.Stmt) ([]SimpleComm
 func checkStmt(s *syntax.Stmt, joined bool) error {
 	switch {
 	case s.Negated:
-		return errors.New("! in front of a command is not supported")
+		return needsCode{errors.New("! in front of a command is not supported")}
 	case s.Background, s.Disown:
-		return errors.New("& is not supported: a command runs to its end")
+		return needsCode{errors.New("& is not supported: a command runs to its end")}
 	case s.Coprocess:
-		return errors.New("coprocesses are not supported")
+		return needsCode{errors.New("coprocesses are not supported")}
 	case s.Cmd == nil:
 		return errors.New("a redirect without a command is not supported")
 	case joined && len(s.Redirs) > 0:
@@ -133,7 +133,7 @@ func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 	var c SimpleCommand
 	call, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok {
-		return c, fmt.Errorf("%s is not supported: only simple commands joined by ; && || | may run", construct(s.Cmd))
+		return c, needsCode{fmt.Errorf("%s is not supported: only simple commands joined by ; && || | may run", construct(s.Cmd))}
 	}
 	for _, a := range call.Assigns {
 		env, err := p.assignment(a)
@@ -143,7 +143,7 @@ func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 		c.Env = append(c.Env, env)
 	}
 	if len(call.Args) == 0 {
-		return c, errors.New("an assignment without a command has no effect: put it in front of the command")
+		return c, needsCode{errors.New("an assignment without a command has no effect: put it in front of the command")}
 	}
 	for _, w := range call.Args {
 		arg, pattern, err := p.argument(w)
@@ -170,11 +170,11 @@ func (p *planner) simple(s *syntax.Stmt) (SimpleCommand, error) {
 // which code a program runs, such as LD_PRELOAD, so only harmless ones are allowed.
 func (p *planner) assignment(a *syntax.Assign) (string, error) {
 	if a.Name == nil || a.Append || a.Naked || a.Index != nil || a.Array != nil {
-		return "", errors.New("only a plain NAME=value may stand in front of a command")
+		return "", needsCode{errors.New("only a plain NAME=value may stand in front of a command")}
 	}
 	name := a.Name.Value
 	if !commandMaySet(name) {
-		return "", fmt.Errorf("the assignment of %s is refused: in front of a command only %s may be set", excerpt(name), commandEnvironment)
+		return "", needsCode{fmt.Errorf("the assignment of %s is refused: in front of a command only %s may be set", excerpt(name), commandEnvironment)}
 	}
 	if a.Value == nil {
 		return name + "=", nil

@@ -21,6 +21,11 @@
 // matches cannot be checked in advance. For the same reason a runner takes no patterns
 // before the program that it runs.
 //
+// # Skills without allowed-tools
+//
+// The policy says what they may run (unlisted.go): nothing, the skill's own scripts, or a list of
+// rules. Own scripts are rules, too, made for the line at hand.
+//
 // # What a rule restricts
 //
 // Bash(git status:*) restricts a model to one subcommand: no other program, no option

@@ -57,6 +57,8 @@ type Policy struct {
 	Shell bool
 	// NoCode refuses inline code.
 	NoCode bool
+	// Unlisted is what command lines of a skill without allowed-tools may run.
+	Unlisted Unlisted
 }
 
 // A Grant is proof that Check approved one source of one skill for one principal. Only this
@@ -99,6 +101,8 @@ type Denied struct {
 	Reason  string // one sentence
 	// Rule is the rule that allowed-tools would need; empty if no rule would help.
 	Rule string
+	// Instead is another way to do it, or empty.
+	Instead Instead
 }
 
 func (e *Denied) Error() string {
@@ -148,7 +152,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 	case Command:
 		d := p.DecideFor(sk, src.Command)
 		if !d.Allowed {
-			return Grant{}, &Denied{Command: src.Command, Reason: d.Reason, Rule: d.Missing}
+			return Grant{}, &Denied{Command: src.Command, Reason: d.Reason, Rule: d.Missing, Instead: p.instead(d)}
 		}
 		g.plan, g.scoped, g.code = d.Plan, d.scoped, d.code
 	default:
@@ -163,26 +167,18 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 
 // DecideFor decides about a command line of a skill exactly as Check does.
 func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
-	rules := rulesOf(sk)
 	if !sk.Manifest.HasAllowedTools {
-		d := rules.Decide(command)
-		return Decision{
-			Reason:  "the skill has no allowed-tools, so no command may run: add a rule such as Bash(git status:*) to its SKILL.md",
-			Missing: d.Missing,
-		}
+		return p.decideUnlisted(sk, command)
 	}
-	return p.Decide(rules, command)
+	return p.Decide(rulesOf(sk), command)
 }
 
-// Commands returns the rules by which command lines of a skill may run, as they are written.
-func Commands(sk *skill.Skill) []string {
-	commands := []string{}
-	for _, one := range rulesOf(sk).list {
-		if one.problem == "" && one.kind != otherTool {
-			commands = append(commands, one.text)
-		}
+// instead returns the decision's way out, unless the policy closes that, too.
+func (p Policy) instead(d Decision) Instead {
+	if d.Instead == InsteadCode && p.NoCode {
+		return ""
 	}
-	return commands
+	return d.Instead
 }
 
 // rulesOf returns the rules of a skill, which are parsed once for each skill.

@@ -14,6 +14,7 @@ import (
 type Rules struct {
 	list    []rule
 	baseDir string
+	none    string // why a command that no rule matches is refused; empty: the rules say it
 }
 
 // A Problem is an entry of an allowed-tools field that probably does not match what its

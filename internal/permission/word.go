@@ -163,7 +163,7 @@ func (r reader) folder(part syntax.WordPart, text *strings.Builder) error {
 		text.WriteString(written)
 		return nil
 	}
-	return fmt.Errorf("%s %s is not expanded: write the value itself, or quote it with '...'", expansion(part), excerpt(written))
+	return needsCode{fmt.Errorf("%s %s is not expanded: write the value itself, or quote it with '...'", expansion(part), excerpt(written))}
 }
 
 // expansion names a kind of expansion in a refusal.
@@ -207,7 +207,7 @@ func checkShape(shape string, pattern bool) error {
 	}
 	for i := range len(shape) {
 		if shape[i] == '{' && hasBraceExpansion(shape[i+1:]) {
-			return errors.New("no shell expands {a,b} or {1..9} here: write the words out, or quote them")
+			return needsCode{errors.New("no shell expands {a,b} or {1..9} here: write the words out, or quote them")}
 		}
 	}
 	return nil

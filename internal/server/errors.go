@@ -252,6 +252,9 @@ var table = []row{
 	typed(func(e *permission.Denied) verdict {
 		v := verdict{code: codes.PermissionDenied, reason: "COMMAND_NOT_ALLOWED",
 			metadata: map[string]string{"missing_rule": e.Rule}}
+		if e.Instead != "" {
+			v.metadata["instead"] = string(e.Instead)
+		}
 		if e.Command == "" {
 			v.reason = "SOURCE_NOT_ALLOWED"
 		}

@@ -196,6 +196,10 @@ var errorCases = []struct {
 		err:  &permission.Denied{Command: "rm -rf /", Reason: "no rule", Rule: "Bash(rm:*)"},
 		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"missing_rule": "Bash(rm:*)"},
 	},
+	{
+		err:  &permission.Denied{Command: "cd x", Reason: "no shell", Instead: permission.InsteadDirectory},
+		want: refusal{codes.PermissionDenied, "COMMAND_NOT_ALLOWED", ""}, meta: map[string]string{"instead": "working_directory"},
+	},
 	{err: &permission.Denied{Reason: "inline code is switched off"}, want: refusal{codes.PermissionDenied, "SOURCE_NOT_ALLOWED", ""}},
 	{err: &permission.NetworkRefused{Skill: "a", Reason: "not granted"}, want: refusal{codes.FailedPrecondition, "NETWORK_NOT_GRANTED", ""}},
 	{err: executor.ErrNotFound, want: refusal{codes.NotFound, "EXECUTION_NOT_FOUND", ""}},

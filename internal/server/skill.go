@@ -170,6 +170,7 @@ func (c skillCalls) CheckCommand(ctx context.Context, m *pb.CheckCommandRequest)
 func fromDecision(d permission.Decision) *pb.CheckCommandResponse {
 	return &pb.CheckCommandResponse{
 		Allowed: d.Allowed, Reason: text(d.Reason), Rule: text(d.Rule), Commands: fromCommands(d.Plan.Commands()),
+		MissingRule: text(d.Missing), Instead: string(d.Instead),
 	}
 }
 

@@ -106,7 +106,16 @@ func fromCommandResult(r toolview.CommandResult) *pb.ExecuteCommandResponse {
 		message := text(*r.Error)
 		out.Error = &message
 	}
+	out.Reason, out.MissingRule, out.Instead = unlessEmpty(r.Reason), unlessEmpty(r.MissingRule), unlessEmpty(r.Instead)
 	return out
+}
+
+// unlessEmpty leaves an empty text unset.
+func unlessEmpty(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return new(text(s))
 }
 
 // ValidateScriptPath runs nothing. It returns the path of a script in a sandbox, or the reason for a

@@ -42,6 +42,11 @@ type CommandResult struct {
 	Command       string  `json:"command"`        // as requested
 	Error         *string `json:"error"`          // nil on success
 
+	// Of a refused command.
+	Reason      string `json:"reason,omitempty"`       // one sentence
+	MissingRule string `json:"missing_rule,omitempty"` // empty: no rule would help
+	Instead     string `json:"instead,omitempty"`      // see permission.Instead
+
 	// The fields below are the daemon's; the contract's object does not have them.
 	ExecutionID string              `json:"-"` // empty: nothing ran
 	Artifacts   []executor.Artifact `json:"-"`
@@ -79,7 +84,7 @@ func (v *View) ExecuteCommand(ctx context.Context, who permission.Principal, req
 		Limits:    executor.Limits{Wall: req.Timeout},
 	}, req.KeepBytes, sink)
 	if denied, ok := errors.AsType[*permission.Denied](err); ok {
-		return none.because("%s", denied.Message()), nil
+		return none.denied(denied), nil
 	}
 	err = withDir(err, "working_dir")
 	if e, ok := errors.AsType[*executor.LimitError](err); ok {
@@ -128,6 +133,14 @@ func (c CommandResult) fill(r run) (CommandResult, error) {
 		return c.because("Command failed with exit code %d", c.ExitCode), nil
 	}
 	return c, nil
+}
+
+// denied returns the result of a refused command: the published sentence, then the reason and the
+// way out in lines of their own.
+func (c CommandResult) denied(d *permission.Denied) CommandResult {
+	a := answerOf(false, d.Reason, d.Rule, d.Instead)
+	c.Reason, c.MissingRule, c.Instead = a.Reason, a.MissingRule, a.Instead
+	return c.because("%s\n%s", d.Message(), a.text())
 }
 
 // because returns the result with an error text. In the contract an error text goes with success

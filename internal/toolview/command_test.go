@@ -123,9 +123,9 @@ func TestContractCommandResults(t *testing.T) {
 		{"failure", CommandRequest{Command: "python scripts/fail.py"}, 2, "out\n", "bad", "Command failed with exit code 2"},
 		{"signal", CommandRequest{Command: "python scripts/kill.py"}, -9, "", "", "Command failed with exit code -9"},
 		{"timeout keeps what was printed", CommandRequest{Command: "python scripts/long.py", Timeout: 8 * time.Second}, -1, "part\n", "e", "Execution timeout (8s)"},
-		{"permission denied", CommandRequest{Command: "rm -rf /"}, -1, "", "", "Command not allowed by skill permissions: rm -rf /"},
-		{"a second command", CommandRequest{Command: "git status; rm -rf /"}, -1, "", "", "Command not allowed by skill permissions: git status; rm -rf /"},
-		{"nothing", CommandRequest{Command: ""}, -1, "", "", "Command not allowed by skill permissions: "},
+		{"permission denied", CommandRequest{Command: "rm -rf /"}, -1, "", "", "Command not allowed by skill permissions: rm -rf /\n..."},
+		{"a second command", CommandRequest{Command: "git status; rm -rf /"}, -1, "", "", "Command not allowed by skill permissions: git status; rm -rf /\n..."},
+		{"nothing", CommandRequest{Command: ""}, -1, "", "", "Command not allowed by skill permissions: \nthe command line is empty"},
 		{"no such program", CommandRequest{Command: "nonesuch x"}, -1, "", "", "Execution error: nonesuch: no such file or directory"},
 		{"the working directory", CommandRequest{Command: "pwd"}, 0, "/workspace\n", "", "None"},
 		{"one of the skill", CommandRequest{Command: "pwd", WorkingDir: "scripts"}, 0, "/workspace/scripts\n", "", "None"},
@@ -142,7 +142,8 @@ func TestContractCommandResults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b.t = t
 			r := b.command(tt.req)
-			if r.ExitCode != tt.code || r.Stdout != tt.stdout || r.Stderr != tt.stderr || r.error() != tt.err {
+			begin, open := strings.CutSuffix(tt.err, "...")
+			if r.ExitCode != tt.code || r.Stdout != tt.stdout || r.Stderr != tt.stderr || r.error() != tt.err && !(open && strings.HasPrefix(r.error(), begin)) {
 				t.Errorf("got  %d %q %q %s\nwant %d %q %q %s", r.ExitCode, r.Stdout, r.Stderr, r.error(), tt.code, tt.stdout, tt.stderr, tt.err)
 			}
 		})
@@ -212,7 +213,7 @@ func TestContractCommandPermissionDenied(t *testing.T) {
 	for _, front := range []string{"allowed-tools: Bash(git:*)", "", "allowed-tools: ''", "allowed-tools: Read"} {
 		b := newIdleBench(t, nil, skillText{name: "data-analysis", frontMatter: front, files: files})
 		r := b.command(CommandRequest{Command: "python scripts/test.py"})
-		if r.error() != "Command not allowed by skill permissions: python scripts/test.py" || r.ExitCode != -1 || r.ExecutionTime != 0 || r.ExecutionID != "" {
+		if !strings.HasPrefix(r.error(), "Command not allowed by skill permissions: python scripts/test.py\n") || r.ExitCode != -1 || r.ExecutionTime != 0 || r.ExecutionID != "" {
 			t.Errorf("%q: got %+v, %s", front, r, r.error())
 		}
 	}

@@ -38,6 +38,7 @@ var table = []row{
 	readSkillFileTool,
 	runSkillScriptTool,
 	bashTool,
+	checkCommandTool,
 	runPythonScriptTool,
 	runPythonTool,
 }

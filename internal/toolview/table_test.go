@@ -77,7 +77,7 @@ func TestTools(t *testing.T) {
 			}
 		}
 	}
-	if got, want := strings.Join(names, " "), "list_skills activate_skill read_skill_file run_skill_script bash run_python_script RunPython"; got != want {
+	if got, want := strings.Join(names, " "), "list_skills activate_skill read_skill_file run_skill_script bash check_command run_python_script RunPython"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -87,7 +87,7 @@ var runSkillScriptTool = row{
 var bashTool = row{
 	Tool: Tool{
 		Name: "bash",
-		Description: "Run a command line in the sandbox of a skill. It must be covered by the skill's allowed-tools; " +
+		Description: "Run a command line in the sandbox of a skill. It must be covered by the skill's allowed-tools, or run scripts of a skill that has no allowed-tools; " +
 			"simple commands with pipes, &&, ||, ; and redirects are understood, expansions are not. " +
 			"It starts in a copy of the skill's folder; files that it writes there are returned as artifacts.",
 		Parameters: json.RawMessage(fmt.Sprintf(`{
@@ -111,6 +111,9 @@ var bashTool = row{
     "execution_time": {"type": "number", "description": "Seconds"},
     "command": {"type": "string"},
     "error": {"type": ["string", "null"], "description": "What went wrong; alone if the request as such was refused"},
+    "reason": {"type": "string", "description": "Why the command is not allowed"},
+    "missing_rule": {"type": "string", "description": "The rule that allowed-tools would need; only the author of the skill can add it"},
+    "instead": {"type": "string", "enum": ["working_directory", "code"], "description": "What to do instead: set working_dir, or write it as code"},
     "output_truncated": {"type": "boolean", "description": "It printed more than is here"},
     ` + resultProperties + `
   },

@@ -51,6 +51,11 @@ class ExecutionResult:
     execution_id: str  # id of the execution; empty if nothing ran
     artifacts: List[pb.Artifact]  # files that the command wrote
     warnings: List[str]
+    # Of a refused command: why, the rule that it would need, and "working_directory" or "code"
+    # if there is another way. Empty if not set.
+    reason: str
+    missing_rule: str
+    instead: str
 
 
 class PythonText(str):
@@ -135,6 +140,9 @@ def command_result(reply: tool_pb2.ExecuteCommandResponse, execution_id: str) ->
         execution_id=execution_id,
         artifacts=list(reply.artifacts),
         warnings=list(reply.warnings),
+        reason=reply.reason,
+        missing_rule=reply.missing_rule,
+        instead=reply.instead,
     )
 
 

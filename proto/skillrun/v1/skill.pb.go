@@ -307,7 +307,9 @@ type Skill struct {
 	Metadata      map[string]string      `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The entries of allowed-tools, as written.
 	AllowedTools []string `protobuf:"bytes,7,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
-	// Whether the front matter has allowed-tools. Without it no command may run.
+	// Whether the front matter has allowed-tools. Without it the daemon's configuration
+	// (without_allowed_tools) says which commands may run: by default the skill's own
+	// scripts.
 	HasAllowedTools bool `protobuf:"varint,8,opt,name=has_allowed_tools,json=hasAllowedTools,proto3" json:"has_allowed_tools,omitempty"`
 	// Front matter `version`, else metadata.version, else "0.0.0".
 	Version        string   `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
@@ -1409,7 +1411,13 @@ type CheckCommandResponse struct {
 	// The rules that cover the line, separated by ", "; empty if it is refused.
 	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The argument vectors that would run, one for each simple command.
-	Commands      []*Argv `protobuf:"bytes,4,rep,name=commands,proto3" json:"commands,omitempty"`
+	Commands []*Argv `protobuf:"bytes,4,rep,name=commands,proto3" json:"commands,omitempty"`
+	// The rule that allowed-tools would need; empty if the line is allowed, or no rule
+	// would help.
+	MissingRule string `protobuf:"bytes,5,opt,name=missing_rule,json=missingRule,proto3" json:"missing_rule,omitempty"`
+	// What the caller can do in place of the line: "working_directory" (start in another
+	// directory) or "code" (write it as code); else empty.
+	Instead       string `protobuf:"bytes,6,opt,name=instead,proto3" json:"instead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1470,6 +1478,20 @@ func (x *CheckCommandResponse) GetCommands() []*Argv {
 		return x.Commands
 	}
 	return nil
+}
+
+func (x *CheckCommandResponse) GetMissingRule() string {
+	if x != nil {
+		return x.MissingRule
+	}
+	return ""
+}
+
+func (x *CheckCommandResponse) GetInstead() string {
+	if x != nil {
+		return x.Instead
+	}
+	return ""
 }
 
 type ValidateSkillRequest struct {
@@ -2046,12 +2068,14 @@ const file_skillrun_v1_skill_proto_rawDesc = "" +
 	"\x13CheckCommandRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12#\n" +
-	"\rallowed_tools\x18\x03 \x01(\tR\fallowedTools\"\x8b\x01\n" +
+	"\rallowed_tools\x18\x03 \x01(\tR\fallowedTools\"\xc8\x01\n" +
 	"\x14CheckCommandResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12-\n" +
-	"\bcommands\x18\x04 \x03(\v2\x11.skillrun.v1.ArgvR\bcommands\"n\n" +
+	"\bcommands\x18\x04 \x03(\v2\x11.skillrun.v1.ArgvR\bcommands\x12!\n" +
+	"\fmissing_rule\x18\x05 \x01(\tR\vmissingRule\x12\x18\n" +
+	"\ainstead\x18\x06 \x01(\tR\ainstead\"n\n" +
 	"\x14ValidateSkillRequest\x12\x16\n" +
 	"\x05skill\x18\x01 \x01(\tH\x00R\x05skill\x12\x1b\n" +
 	"\bskill_md\x18\x02 \x01(\tH\x00R\askillMd\x12\x16\n" +

@@ -587,11 +587,18 @@ type ExecuteCommandResponse struct {
 	ExecutionTime *float64 `protobuf:"fixed64,5,opt,name=execution_time,proto3,oneof" json:"execution_time,omitempty"`
 	// The command as requested.
 	Command *string `protobuf:"bytes,6,opt,name=command,proto3,oneof" json:"command,omitempty"`
-	// Unset if the command ran and exit_code is 0.
+	// Unset if the command ran and exit_code is 0. Of a refused command: the published
+	// sentence, then lines with the reason and the way out.
 	Error *string `protobuf:"bytes,7,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	// Files that the command wrote.
-	Artifacts     []*Artifact `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	Warnings      []string    `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Artifacts []*Artifact `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	Warnings  []string    `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Of a refused command only: why, in one sentence.
+	Reason *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
+	// The rule that allowed-tools would need, if a rule would help.
+	MissingRule *string `protobuf:"bytes,11,opt,name=missing_rule,proto3,oneof" json:"missing_rule,omitempty"`
+	// As CheckCommandResponse.instead.
+	Instead       *string `protobuf:"bytes,12,opt,name=instead,proto3,oneof" json:"instead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +694,27 @@ func (x *ExecuteCommandResponse) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *ExecuteCommandResponse) GetReason() string {
+	if x != nil && x.Reason != nil {
+		return *x.Reason
+	}
+	return ""
+}
+
+func (x *ExecuteCommandResponse) GetMissingRule() string {
+	if x != nil && x.MissingRule != nil {
+		return *x.MissingRule
+	}
+	return ""
+}
+
+func (x *ExecuteCommandResponse) GetInstead() string {
+	if x != nil && x.Instead != nil {
+		return *x.Instead
+	}
+	return ""
 }
 
 type ValidateScriptPathRequest struct {
@@ -1415,7 +1443,7 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x05files\x18\x06 \x03(\v2\x16.skillrun.v1.InputFileR\x05files\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x04\n" +
 	"\x16ExecuteCommandResponse\x12\x1d\n" +
 	"\asuccess\x18\x01 \x01(\bH\x00R\asuccess\x88\x01\x01\x12!\n" +
 	"\texit_code\x18\x02 \x01(\x05H\x01R\texit_code\x88\x01\x01\x12\x1b\n" +
@@ -1425,7 +1453,11 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\acommand\x18\x06 \x01(\tH\x05R\acommand\x88\x01\x01\x12\x19\n" +
 	"\x05error\x18\a \x01(\tH\x06R\x05error\x88\x01\x01\x123\n" +
 	"\tartifacts\x18\b \x03(\v2\x15.skillrun.v1.ArtifactR\tartifacts\x12\x1a\n" +
-	"\bwarnings\x18\t \x03(\tR\bwarningsB\n" +
+	"\bwarnings\x18\t \x03(\tR\bwarnings\x12\x1b\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tH\aR\x06reason\x88\x01\x01\x12'\n" +
+	"\fmissing_rule\x18\v \x01(\tH\bR\fmissing_rule\x88\x01\x01\x12\x1d\n" +
+	"\ainstead\x18\f \x01(\tH\tR\ainstead\x88\x01\x01B\n" +
 	"\n" +
 	"\b_successB\f\n" +
 	"\n" +
@@ -1435,7 +1467,11 @@ const file_skillrun_v1_tool_proto_rawDesc = "" +
 	"\x0f_execution_timeB\n" +
 	"\n" +
 	"\b_commandB\b\n" +
-	"\x06_error\"S\n" +
+	"\x06_errorB\t\n" +
+	"\a_reasonB\x0f\n" +
+	"\r_missing_ruleB\n" +
+	"\n" +
+	"\b_instead\"S\n" +
 	"\x19ValidateScriptPathRequest\x12\x14\n" +
 	"\x05skill\x18\x01 \x01(\tR\x05skill\x12 \n" +
 	"\vscript_path\x18\x02 \x01(\tR\vscript_path\"0\n" +

@@ -81,16 +81,20 @@ class CheckCommandRequest(_message.Message):
     def __init__(self, skill: _Optional[str] = ..., command: _Optional[str] = ..., allowed_tools: _Optional[str] = ...) -> None: ...
 
 class CheckCommandResponse(_message.Message):
-    __slots__ = ["allowed", "commands", "reason", "rule"]
+    __slots__ = ["allowed", "commands", "instead", "missing_rule", "reason", "rule"]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_FIELD_NUMBER: _ClassVar[int]
+    MISSING_RULE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     allowed: bool
     commands: _containers.RepeatedCompositeFieldContainer[_execution_pb2.Argv]
+    instead: str
+    missing_rule: str
     reason: str
     rule: str
-    def __init__(self, allowed: bool = ..., reason: _Optional[str] = ..., rule: _Optional[str] = ..., commands: _Optional[_Iterable[_Union[_execution_pb2.Argv, _Mapping]]] = ...) -> None: ...
+    def __init__(self, allowed: bool = ..., reason: _Optional[str] = ..., rule: _Optional[str] = ..., commands: _Optional[_Iterable[_Union[_execution_pb2.Argv, _Mapping]]] = ..., missing_rule: _Optional[str] = ..., instead: _Optional[str] = ...) -> None: ...
 
 class Environment(_message.Message):
     __slots__ = ["build_time", "digest", "packages", "python", "reused", "size_bytes"]

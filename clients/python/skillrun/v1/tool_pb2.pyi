@@ -48,12 +48,15 @@ class ExecuteCommandRequest(_message.Message):
     def __init__(self, skill: _Optional[str] = ..., command: _Optional[str] = ..., working_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., files: _Optional[_Iterable[_Union[_execution_pb2.InputFile, _Mapping]]] = ...) -> None: ...
 
 class ExecuteCommandResponse(_message.Message):
-    __slots__ = ["artifacts", "command", "error", "execution_time", "exit_code", "stderr", "stdout", "success", "warnings"]
+    __slots__ = ["artifacts", "command", "error", "execution_time", "exit_code", "instead", "missing_rule", "reason", "stderr", "stdout", "success", "warnings"]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_TIME_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_FIELD_NUMBER: _ClassVar[int]
+    MISSING_RULE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     STDERR_FIELD_NUMBER: _ClassVar[int]
     STDOUT_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
@@ -63,11 +66,14 @@ class ExecuteCommandResponse(_message.Message):
     error: str
     execution_time: float
     exit_code: int
+    instead: str
+    missing_rule: str
+    reason: str
     stderr: str
     stdout: str
     success: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, success: bool = ..., exit_code: _Optional[int] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., execution_time: _Optional[float] = ..., command: _Optional[str] = ..., error: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, success: bool = ..., exit_code: _Optional[int] = ..., stdout: _Optional[str] = ..., stderr: _Optional[str] = ..., execution_time: _Optional[float] = ..., command: _Optional[str] = ..., error: _Optional[str] = ..., artifacts: _Optional[_Iterable[_Union[_execution_pb2.Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., missing_rule: _Optional[str] = ..., instead: _Optional[str] = ...) -> None: ...
 
 class ExecuteScriptRequest(_message.Message):
     __slots__ = ["args", "arguments", "arguments_json", "files", "max_output_size", "script_path", "skill", "timeout"]

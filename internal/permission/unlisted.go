@@ -1,0 +1,173 @@
+package permission
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill"
+)
+
+// Unlisted is what command lines of a skill without allowed-tools may run. The zero Unlisted is
+// nothing.
+type Unlisted struct {
+	// Scripts allows the skill's own scripts: exactly these files, with any arguments, run by
+	// an interpreter or directly.
+	Scripts bool
+	// Rules are entries as in allowed-tools.
+	Rules []string
+}
+
+// OwnScripts is the word for Unlisted.Scripts in a list of rules.
+const OwnScripts = "scripts"
+
+// ParseUnlisted reads a list of rules, in which OwnScripts may stand.
+func ParseUnlisted(list []string) Unlisted {
+	var u Unlisted
+	for _, entry := range list {
+		if entry == OwnScripts {
+			u.Scripts = true
+		} else {
+			u.Rules = append(u.Rules, entry)
+		}
+	}
+	return u
+}
+
+// CheckUnlisted says why an entry of such a list allows nothing, or is empty.
+func CheckUnlisted(entry string) string {
+	if entry == OwnScripts {
+		return ""
+	}
+	rules := ParseRules([]string{entry}, "")
+	if problems := rules.Problems(); len(problems) > 0 {
+		return problems[0].Reason
+	}
+	if len(rules.list) == 0 || slices.ContainsFunc(rules.list, func(r rule) bool { return r.kind == otherTool }) {
+		return "not a Bash rule: write scripts, or a rule such as Bash(git log:*)"
+	}
+	return ""
+}
+
+// decideUnlisted decides about a command line of a skill without allowed-tools.
+func (p Policy) decideUnlisted(sk *skill.Skill, command string) Decision {
+	rules := ParseRules(p.Unlisted.Rules, sk.BaseDir())
+	if p.Unlisted.Scripts {
+		rules.add(ownScriptRules(sk, command)...)
+	}
+	rules.none = "the skill has no allowed-tools, so no command may run: add a rule such as Bash(git status:*) to its SKILL.md"
+	if own := ownScriptRule(sk); p.Unlisted.Scripts && own != "" {
+		rules.none = "the skill has no allowed-tools, so only its own scripts may run, such as " + own
+	} else if len(p.Unlisted.Rules) > 0 {
+		rules.none = "the skill has no allowed-tools, so the daemon's configuration decides (without_allowed_tools)"
+	}
+	d := p.Decide(rules, command)
+	if d.Allowed {
+		d.Reason = "the skill has no allowed-tools, and the daemon's configuration allows " + d.Rule
+	}
+	return d
+}
+
+// add adds rules to r, which nothing else may use yet.
+func (r *Rules) add(more ...rule) { r.list = append(r.list, more...) }
+
+// ownInterpreters run a script whose path is the first operand. They need no match with the
+// script's language: an interpreter of another language refuses it, or runs the same file.
+var ownInterpreters = regexp.MustCompile(`^(python(3(\.[0-9]+)?)?|node|ruby|perl|bash|sh|dash|zsh)$`)
+
+// ownFlags are options before the script that choose no other code: python(1), bash(1).
+var ownFlags = map[string]*regexp.Regexp{
+	"python": regexp.MustCompile(`^-[uBOsE]+$`), "bash": regexp.MustCompile(`^-[eux]+$`), "sh": regexp.MustCompile(`^-[eux]+$`),
+}
+
+// ownScriptRules returns a rule for each command in the line that runs a script of the skill. The
+// rule has the words up to the script letter by letter, and a wildcard after them. So every other
+// check of rules holds for it, and nothing but these words is allowed.
+func ownScriptRules(sk *skill.Skill, command string) []rule {
+	plan, err := parse(command, sk.BaseDir())
+	if err != nil {
+		return nil // Decide says why
+	}
+	var rules []rule
+	for _, c := range plan.commands() {
+		for inner := c.Args; inner != nil; inner = unwrap(inner) {
+			if n := ownScript(sk, inner); n > 0 {
+				rules = append(rules, rule{
+					text: cmp.Or(asRule(inner[:n], ":*"), OwnScripts), kind: wildcardWords, words: inner[:n],
+					pattern: strings.Join(inner[:n], boundary), prefix: true, fixed: n,
+				})
+			}
+		}
+	}
+	return rules
+}
+
+// ownScript returns the number of words up to a script of the skill, or 0 if args run none.
+func ownScript(sk *skill.Skill, args []string) int {
+	at := 0
+	if ownInterpreters.MatchString(args[0]) {
+		at = 1
+		flags := ownFlags[strings.TrimRight(args[0], "0123456789.")]
+		if len(args) > 2 && flags != nil && flags.MatchString(args[1]) {
+			at = 2
+		}
+	}
+	if at >= len(args) {
+		return 0
+	}
+	word := args[at]
+	file, ok := strings.CutPrefix(word, sk.BaseDir()+"/")
+	switch {
+	case ok:
+	case strings.HasPrefix(word, skill.WorkspaceDir+"/") && at > 0:
+		file = strings.TrimPrefix(word, skill.WorkspaceDir+"/")
+	case strings.HasPrefix(word, "/") || at == 0 && !strings.Contains(word, "/"):
+		return 0 // a program of the system
+	default:
+		file = word
+	}
+	if slices.Contains(strings.Split(file, "/"), "..") {
+		return 0
+	}
+	file = path.Clean(file)
+	for _, s := range sk.Scripts {
+		if s.Path == file && s.Runnable() {
+			return at + 1
+		}
+	}
+	return 0
+}
+
+// ownScriptRule returns a command that runs a script of the skill, as an example, or "".
+func ownScriptRule(sk *skill.Skill) string {
+	for _, s := range sk.Scripts {
+		if s.Runnable() {
+			return fmt.Sprintf("%s {baseDir}/%s", s.Language, s.Path)
+		}
+	}
+	return ""
+}
+
+// Commands returns the rules by which command lines of a skill may run, as they are written.
+// Without allowed-tools the rules are those of the policy.
+func (p Policy) Commands(sk *skill.Skill) []string {
+	rules := rulesOf(sk)
+	commands := []string{}
+	if !sk.Manifest.HasAllowedTools {
+		rules = ParseRules(p.Unlisted.Rules, sk.BaseDir())
+		for _, s := range sk.Scripts {
+			if p.Unlisted.Scripts && s.Runnable() {
+				commands = append(commands, "Bash("+s.Language+" {baseDir}/"+s.Path+":*)")
+			}
+		}
+	}
+	for _, one := range rules.list {
+		if one.problem == "" && one.kind != otherTool {
+			commands = append(commands, one.text)
+		}
+	}
+	return commands
+}

@@ -1,0 +1,108 @@
+package permission
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
+)
+
+// unlistedSkill has scripts and no allowed-tools.
+func unlistedSkill() *skill.Skill {
+	return &skill.Skill{Name: "demo", Scripts: []snapshot.Script{
+		{Path: "scripts/a.py", Language: "python"}, {Path: "scripts/deep/b.sh", Language: "bash"}, {Path: "c.js", Language: "node"},
+		{Path: "scripts/it's me.py", Language: "python"}, {Path: "scripts/x.bat", Language: "batch"},
+	}}
+}
+
+// Own scripts are exactly the skill's scripts, with any arguments, and nothing else.
+func TestUnlistedOwnScripts(t *testing.T) {
+	p := Policy{Unlisted: Unlisted{Scripts: true}}
+	for _, line := range []string{
+		"python scripts/a.py", "python3 scripts/a.py --x 'y z' *.csv", "python3.11 -u ./scripts/a.py", "python {baseDir}/scripts/a.py", "python ${CLAUDE_SKILL_DIR}/scripts/a.py",
+		"python /workspace/scripts/a.py", "python /skills/demo/scripts/a.py -c 'import os'", "scripts/a.py x", "./scripts/deep/b.sh", "{baseDir}/scripts/a.py",
+		"bash scripts/deep/b.sh", "sh -eu scripts/deep/b.sh", "node c.js", "python scripts//a.py", "timeout 5 python scripts/a.py", "nohup ./scripts/a.py",
+		"python scripts/a.py | python3 scripts/a.py > out.txt && node c.js", `python "scripts/it's me.py"`, "LANG=C python scripts/a.py", "python c.js",
+	} {
+		if d := p.DecideFor(unlistedSkill(), line); !d.Allowed || !d.scoped || len(d.Plan) == 0 || !strings.Contains(d.Reason, "the skill has no allowed-tools") {
+			t.Errorf("%s: %+v", line, d)
+		}
+	}
+	for _, line := range []string{
+		"python -c 'print(1)'", "python", "python -", "python -m scripts.a", "python scripts/no.py", "python ../demo/scripts/a.py", "python scripts/../scripts/a.py", "python sub/scripts/a.py",
+		"python /scripts/a.py", "python /skills/demo-evil/scripts/a.py", "python /skills/demo/../demo/scripts/a.py", "c.js", "a.py", "/workspace/scripts/a.py", "/usr/bin/python scripts/a.py", "./python scripts/a.py",
+		"bash -c scripts/deep/b.sh", "bash -o x scripts/deep/b.sh", "bash --rcfile scripts/deep/b.sh x", "sh -s scripts/deep/b.sh", "python -i scripts/a.py", "python -X importtime scripts/a.py", "node -r ./x.js c.js", "node --require=./x c.js",
+		"env python scripts/a.py", "sudo scripts/a.py", "xargs python scripts/a.py", "echo x", "ls", "rm scripts/a.py", "scripts/x.bat", "cmd scripts/x.bat",
+		"python scripts/a.py; rm x", "python scripts/a.py || id", "python scripts/a.py & id", "python scripts/a.py $(id)", "python scripts/a.py `id`", "python scripts/a.p?", "python scripts/*", "PYTHONPATH=. python scripts/a.py",
+		"python scripts/a.py > scripts/a.py", "python scripts/a.py > .git/config", "python scripts/a.py > /etc/passwd", "cd scripts && python a.py", "", "python 'scripts/a.py ' x", "python scripts/A.py", "timeout -k 1 5 python scripts/a.py",
+	} {
+		if d := p.DecideFor(unlistedSkill(), line); d.Allowed || d.Reason == "" || d.Plan != nil {
+			t.Errorf("%s: allowed by %s", line, d.Rule)
+		}
+	}
+	d := p.DecideFor(unlistedSkill(), "rm x")
+	if want := "'rm x' is not covered: the skill has no allowed-tools, so only its own scripts may run, such as python {baseDir}/scripts/a.py"; d.Reason != want || d.Missing != "Bash(rm x:*)" {
+		t.Errorf("got %q, %q", d.Reason, d.Missing)
+	}
+	if got, want := p.Commands(unlistedSkill()), []string{"Bash(python {baseDir}/scripts/a.py:*)", "Bash(bash {baseDir}/scripts/deep/b.sh:*)", "Bash(node {baseDir}/c.js:*)", "Bash(python {baseDir}/scripts/it's me.py:*)"}; !slices.Equal(got, want) {
+		t.Errorf("commands %q, want %q", got, want)
+	}
+}
+
+// A request cannot put a file in place of an own script, whatever its working directory is.
+func TestUnlistedScriptsStayTheSkills(t *testing.T) {
+	sk := unlistedSkill()
+	d := (Policy{Unlisted: Unlisted{Scripts: true}}).DecideFor(sk, "python scripts/a.py")
+	if !d.scoped || len(d.code) != 1 || d.code[0].name != "scripts/a.py" {
+		t.Fatalf("got %+v", d)
+	}
+	has := func(name string) bool { return slices.Contains([]string{"scripts", "scripts/a.py"}, name) }
+	for _, c := range []struct{ dir, file string }{
+		{"", "scripts/json.py"}, {"sub", "sub/scripts/a.py"}, {"sub", "sub/scripts/helper.py"}, {"", "scripts/__pycache__/a.pyc"},
+	} {
+		if refusedByRules(has, c.file) == "" && d.code[0].refusesFile(has, c.dir, c.file) == "" {
+			t.Errorf("%s in %q is not refused", c.file, c.dir)
+		}
+	}
+	for _, c := range []struct{ dir, file string }{{"", "in.csv"}, {"", "data/in.csv"}, {"sub", "sub/in.csv"}} {
+		if reason := refusedByRules(has, c.file) + d.code[0].refusesFile(has, c.dir, c.file); reason != "" {
+			t.Errorf("%s in %q: %s", c.file, c.dir, reason)
+		}
+	}
+}
+
+// Without the word scripts the list alone decides, and nothing is nothing. A skill with
+// allowed-tools, even empty ones, decides for itself.
+func TestUnlistedRules(t *testing.T) {
+	for _, c := range []struct {
+		list    []string
+		line    string
+		allowed bool
+	}{
+		{nil, "python scripts/a.py", false}, {nil, "ls", false},
+		{[]string{"Bash(ls:*), Bash(python {baseDir}/scripts/*)"}, "ls -l && python {baseDir}/scripts/a.py", true},
+		{[]string{"Bash(ls:*)"}, "python scripts/a.py", false},
+		{[]string{OwnScripts, "Bash(ls:*)"}, "python scripts/a.py && ls", true},
+		{[]string{"Bash"}, "rm x", true}, {[]string{"Bash"}, "echo $(id)", false},
+	} {
+		p := Policy{Unlisted: ParseUnlisted(c.list)}
+		if d := p.DecideFor(unlistedSkill(), c.line); d.Allowed != c.allowed || d.Reason == "" {
+			t.Errorf("%q %s: %+v", c.list, c.line, d)
+		}
+		listed := unlistedSkill()
+		listed.Manifest.HasAllowedTools = true
+		if d := p.DecideFor(listed, c.line); d.Allowed {
+			t.Errorf("%q %s: allowed to a skill with empty allowed-tools", c.list, c.line)
+		}
+	}
+	for entry, ok := range map[string]bool{
+		OwnScripts: true, "Bash": true, "Bash(ls:*)": true, "Bash(a), Bash(b:*)": true,
+		"": false, "Read": false, "script": false, "bash(ls)": false, "Bash(ls": false, "Bash()": false, "Bash(env:*)": false, "Bash(cd:*)": false, "Bash(a), Read": false,
+	} {
+		if got := CheckUnlisted(entry); (got == "") != ok {
+			t.Errorf("%q: %q", entry, got)
+		}
+	}
+}
