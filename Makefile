@@ -134,7 +134,7 @@ test-sanitize: packages-test ## Runs the sandbox's tests with AddressSanitizer a
 
 .PHONY: test-sanitize-short
 test-sanitize-short: packages-test ## Runs one test of each kind of make test-sanitize, as CI does
-	@$(SANITIZED) -run '^(TestEnds|TestPlans|TestGlobs|TestDir|TestProbe|TestPostureFromInside|TestCoreLimitStays|TestPreparedAttack)$$' ./sandbox
+	@$(SANITIZED) -run '^(TestEnds|TestPlans|TestGlobs|TestDir|TestProbe|TestPostureFromInside|TestCoreLimitStays|TestPrewarmedAttack)$$' ./sandbox
 
 .PHONY: lint
 lint: tools packages-test ## Checks format, Go and C code, the contract and its compatibility, and the shipped skills

@@ -75,7 +75,7 @@ func openNamespace(pid int, name string) (*os.File, error) {
 
 // limit sets the limits that can change at any time. It reports whether it changed one.
 // Open files, CPU time and the size of the workspace can't change: they belong to the profile
-// (prepared.go), and a request with other values gets another sandbox.
+// (profile.go), and a request with other values gets another sandbox.
 func (c *sandbox) limit(l Limits) (changed bool, err error) {
 	was := c.limited
 	if was.MemoryBytes == l.MemoryBytes && was.Processes == l.Processes && was.MilliCPUs == l.MilliCPUs {
@@ -156,7 +156,7 @@ func (s Spec) execution() mount.Execution {
 
 // initName is the process name of a running sandbox's init: the last 15 bytes of the
 // program's ID, as much as the kernel keeps of a name (prctl(2)). With it the machine's
-// root can find the sandbox of an execution, whose cgroup is named after its slot.
+// root can find the sandbox of an execution, whose cgroup is named after its pair of ids (idPair.String).
 func initName(id string) string { return id[max(0, len(id)-15):] }
 
 // begin lets the program run: it calls notify, which writes to init, and waits for init's

@@ -25,7 +25,7 @@ func BenchmarkTrue(b *testing.B) {
 // sandboxes of the zygote and in those that libcontainer makes.
 func BenchmarkRoots(b *testing.B) {
 	c := testConfig(b)
-	c.Prepared = 4
+	c.Prewarmed = 4
 	c.Roots = []Root{{Name: "tree", Dir: newTree(b)}}
 	h := openWith(b, c)
 	n := 0

@@ -23,10 +23,10 @@ type cloner struct {
 	python *pyzygote.Zygote // forks the first process; nil: init forks it
 }
 
-// preparable reports whether the zygote can make a sandbox for s. The zygote has its own
+// clonable reports whether the zygote can make a sandbox for s. The zygote has its own
 // network namespace. It can't enter the host's, which belongs to another user namespace
 // (setns(2)).
-func (s Spec) preparable() bool { return s.Network == NetworkNone }
+func (s Spec) clonable() bool { return s.Network == NetworkNone }
 
 // start makes the cgroup and sets its limits. Then the zygote clones init, which enters
 // the cgroup. The limits come first, so that no process of the sandbox ever runs without them.
@@ -121,14 +121,14 @@ func (h *Host) zygoteConfig(g cgroup.Group) *configs.Config {
 
 // startPythonZygote starts a Python zygote whose posture is right.
 func (h *Host) startPythonZygote(z *zygote.Zygote, k pyzygote.Key) (*pyzygote.Zygote, error) {
-	in, err := pyzygote.Start(z.Spawn, k, pyzygote.Config{Filter: h.filters.Script, FastExit: h.config.PythonFastExit, Log: &h.pythonLog})
+	python, err := pyzygote.Start(z.Spawn, k, pyzygote.Config{Filter: h.filters.Script, FastExit: h.config.PythonFastExit, Log: &h.pythonLog})
 	if err != nil {
 		return nil, err
 	}
-	if err := h.enforce(func() error { return z.CheckPython(in.PID()) }); err != nil {
-		in.Close()
+	if err := h.enforce(func() error { return z.CheckPython(python.PID()) }); err != nil {
+		python.Close()
 		return nil, fmt.Errorf("posture: %w", err)
 	}
-	h.log().Debug("Python zygote started", "program", k.Name(), "version", in.Version(), "imported", in.Imported(), "failed", in.Failed())
-	return in, nil
+	h.log().Debug("Python zygote started", "program", k.Name(), "version", python.Version(), "imported", python.Imported(), "failed", python.Failed())
+	return python, nil
 }

@@ -219,16 +219,16 @@ type idPair struct {
 	root  uint32 // id of init; the script has the next one
 }
 
-func (s idPair) script() uint32 { return s.root + 1 }
+func (p idPair) script() uint32 { return p.root + 1 }
 
-func (s idPair) String() string { return "s" + strconv.Itoa(s.index) }
+func (p idPair) String() string { return "s" + strconv.Itoa(p.index) }
 
 // mappings are the only ids of the sandbox's user namespace. Files of every other owner
 // show the overflow id there, and their owner can't be changed (user_namespaces(7)).
-func (s idPair) mappings() []configs.IDMap {
+func (p idPair) mappings() []configs.IDMap {
 	return []configs.IDMap{
-		{ContainerID: rootID, HostID: int64(s.root), Size: 1},
-		{ContainerID: ScriptID, HostID: int64(s.script()), Size: 1},
+		{ContainerID: rootID, HostID: int64(p.root), Size: 1},
+		{ContainerID: ScriptID, HostID: int64(p.script()), Size: 1},
 	}
 }
 

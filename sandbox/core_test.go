@@ -84,12 +84,12 @@ func TestCoreLimitStays(t *testing.T) {
 		open func(*testing.T) *Host
 		spec Spec
 	}{
-		{"made", func(t *testing.T) *Host {
+		{"direct", func(t *testing.T) *Host {
 			c := testConfig(t)
-			c.Prepared = 0
+			c.Prewarmed = 0
 			return openWith(t, c)
 		}, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
-		{"prepared", func(t *testing.T) *Host { return openPrepared(t) }, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
+		{"prewarmed", func(t *testing.T) *Host { return openPrewarmed(t) }, Spec{Program: command("python3", "-c", changeCoreLimit), Env: testEnv}},
 		{"forked", func(t *testing.T) *Host { return openForkServer(t) }, pythonSpec(nil, "-c", changeCoreLimit)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -47,9 +47,9 @@ type Config struct {
 	// time. libcontainer makes the sandboxes that the zygote can't make, and all of
 	// them without a zygote.
 	Zygote bool
-	// Prepared bounds how many prewarmed sandboxes wait for their programs. Zero:
+	// Prewarmed bounds how many prewarmed sandboxes wait for their programs. Zero:
 	// each sandbox is made at its Start. A positive value implies Zygote.
-	Prepared int
+	Prewarmed int
 	// PythonZygotes bounds how many Python zygotes run. They need Zygote.
 	PythonZygotes int
 	// PythonFastExit lets scripts that a Python zygote forked skip the destruction of their
@@ -158,14 +158,14 @@ func (h *Host) open(ctx context.Context) (err error) {
 	if h.faults, err = injectFaults(h); err != nil {
 		return err
 	}
-	if !h.config.Zygote && h.config.Prepared == 0 || onlyDirect(h) {
+	if !h.config.Zygote && h.config.Prewarmed == 0 || onlyDirect(h) {
 		return nil
 	}
 	// The first pair of ids is the zygote's: its user namespace begins with it.
 	if _, err := h.ids.take(); err != nil {
 		return err
 	}
-	h.pool = startPool(h, h.config.Prepared)
+	h.pool = startPool(h, h.config.Prewarmed)
 	return nil
 }
 

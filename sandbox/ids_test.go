@@ -12,7 +12,7 @@ import (
 // ended. No other sandbox gets its ids. The ids of a removed sandbox are free again.
 func TestIDsStayTakenUntilGone(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = 0 // prewarmed sandboxes would take free ids
+	c.Prewarmed = 0 // prewarmed sandboxes would take free ids
 	h := openWith(t, c)
 	k := startTalk(t, h, Spec{Program: bash("echo ready; read x")}, nil)
 	k.line("ready\n")
@@ -31,11 +31,11 @@ func TestIDsStayTakenUntilGone(t *testing.T) {
 	if got.exit.Code != 0 || strings.Contains(got.stdout, fmt.Sprint(stuck.script())) {
 		t.Errorf("the next one: got %+v, want other ids than %d", got, stuck.script())
 	}
-	slots := takeAll(h.ids)
-	if slots[stuck] {
+	taken := takeAll(h.ids)
+	if taken[stuck] {
 		t.Errorf("%v was given away, of a sandbox that could not be removed", stuck)
 	}
-	for s := range slots {
+	for s := range taken {
 		h.ids.release(s)
 	}
 	if err := mount.Detach(dir); err != nil {

@@ -46,40 +46,40 @@ const sweepPatience = 10 * time.Second
 func newInstance(c Config, h *cgroup.Hierarchy) (_ *instance, err error) {
 	var b [6]byte
 	rand.Read(b[:]) // never fails
-	in := &instance{name: hex.EncodeToString(b[:])}
-	in.state = filepath.Join(c.StateDir, "instances", in.name)
-	in.run = filepath.Join(c.RunDir, in.name)
-	if in.ids, err = claimBlock(c); err != nil {
+	i := &instance{name: hex.EncodeToString(b[:])}
+	i.state = filepath.Join(c.StateDir, "instances", i.name)
+	i.run = filepath.Join(c.RunDir, i.name)
+	if i.ids, err = claimBlock(c); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			in.close()
+			i.close()
 		}
 	}()
-	if err := os.Mkdir(in.state, 0o700); err != nil {
+	if err := os.Mkdir(i.state, 0o700); err != nil {
 		return nil, err
 	}
-	if in.lock, err = lockFile(filepath.Join(in.state, "lock")); err != nil {
+	if i.lock, err = lockFile(filepath.Join(i.state, "lock")); err != nil {
 		return nil, err
 	}
-	if err := h.Save(filepath.Join(in.state, groupsFile)); err != nil {
+	if err := h.Save(filepath.Join(i.state, groupsFile)); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(in.run, 0o711); err != nil {
+	if err := os.Mkdir(i.run, 0o711); err != nil {
 		return nil, err
 	}
-	return in, os.Chmod(in.run, 0o711) // whatever the umask
+	return i, os.Chmod(i.run, 0o711) // whatever the umask
 }
 
 // close removes the instance's directories and releases its locks. The caller has
 // removed everything else.
-func (in *instance) close() error {
-	err := errors.Join(os.RemoveAll(in.run), os.RemoveAll(in.state))
-	if in.lock != nil {
-		in.lock.Close()
+func (i *instance) close() error {
+	err := errors.Join(os.RemoveAll(i.run), os.RemoveAll(i.state))
+	if i.lock != nil {
+		i.lock.Close()
 	}
-	in.ids.close()
+	i.ids.close()
 	return err
 }
 
@@ -199,13 +199,13 @@ type idBlock struct {
 	lock  *os.File
 	first uint32
 	mu    sync.Mutex
-	used  []bool // by slot
+	used  []bool // by idPair.index
 }
 
 // blockIDs bounds how many ids an instance gets: a pair for each of 2,048 sandboxes.
 const blockIDs = 4096
 
-// Room returns how many sandboxes, prepared ones included, can exist at once with so many
+// Room returns how many sandboxes, prewarmed ones included, can exist at once with so many
 // ids. It is half of the pairs of ids, because the other half may belong to ended sandboxes
 // whose teardown is deferred.
 func Room(ids uint32) int { return int(min(ids, blockIDs))/4 - 1 } // one pair is the zygote's

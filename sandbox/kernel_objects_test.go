@@ -231,7 +231,7 @@ func TestKernelObjectsAreCharged(t *testing.T) {
 
 func TestKernelObjectsAreBounded(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = max(c.Prepared, 1)
+	c.Prewarmed = max(c.Prewarmed, 1)
 	h := openWith(t, c)
 	for name, program := range boundedObjects {
 		for kind, start := range map[string]func(context.Context, Spec, IO) (*Process, error){"direct": h.startDirect, "zygote": h.Start} {

@@ -16,7 +16,7 @@ import (
 // still exist.
 func noLeftovers(t *testing.T, h *Host) {
 	t.Helper()
-	h.pool.close() // also discards prepared sandboxes and waits for deferred teardowns
+	h.pool.close() // also discards prewarmed sandboxes and waits for deferred teardowns
 	for _, child := range h.cgroups.Group(h.groupName()).Children() {
 		t.Errorf("cgroup %s is left", child.Path)
 	}

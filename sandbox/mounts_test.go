@@ -21,7 +21,7 @@ func withSnapshot(dir string) Spec {
 // comes.
 func TestMountsOfAWaitingSandbox(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = 1
+	c.Prewarmed = 1
 	h := openWith(t, c)
 	a, b := newSnapshot(t, map[string]string{"name": "a\n"}), newSnapshot(t, map[string]string{"name": "b\n"})
 	serves := func(dir, name string) {
@@ -54,7 +54,7 @@ func TestMountsOfAWaitingSandbox(t *testing.T) {
 // A removed skill hinders neither the pool nor the next request.
 func TestMountsOfARemovedSkill(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = 1
+	c.Prewarmed = 1
 	h := openWith(t, c)
 	gone, stays := newSnapshot(t, map[string]string{"name": "gone\n"}), newSnapshot(t, map[string]string{"name": "stays\n"})
 	run(t, h, withSnapshot(gone), "")

@@ -85,7 +85,7 @@ type endedSandbox struct {
 	destroy func()
 }
 
-// A bucket holds the prepared sandboxes of one profile.
+// A bucket holds the waiting sandboxes of one profile.
 type bucket struct {
 	template Spec // the last Spec that was asked for, blank
 	waiting  []*sandbox
@@ -94,7 +94,7 @@ type bucket struct {
 	asked    time.Time
 }
 
-// startPool starts the pool's goroutine. max is Config.Prepared.
+// startPool starts the pool's goroutine. max is Config.Prewarmed.
 func startPool(h *Host, max int) *pool {
 	p := &pool{
 		host: h, max: max, pythonZygotes: h.config.PythonZygotes, buckets: map[profile]*bucket{}, pythons: map[pyzygote.Key]*pythonEntry{},
@@ -121,50 +121,50 @@ func (p *pool) wait(ctx context.Context) bool {
 	return p.zygote != nil
 }
 
-// take returns a sandbox for s: a prepared one, or one that the zygote makes now. It
+// take returns a sandbox for s: a prewarmed one, or one that the zygote makes now. It
 // returns nil if no zygote runs, or if the zygote can't make this sandbox.
 func (p *pool) take(s Spec) *sandbox {
-	if p == nil || onlyDirect(p.host) || !s.preparable() {
+	if p == nil || onlyDirect(p.host) || !s.clonable() {
 		return nil
 	}
 	key := s.profile()
 	if k := s.pythonKey(); k != (pyzygote.Key{}) && p.pythonZygotes > 0 {
-		var in *pyzygote.Zygote
-		key.python, in = p.askPythonZygote(k, s.Caller)
-		c, m := p.pick(key, s)
+		var python *pyzygote.Zygote
+		key.python, python = p.askPythonZygote(k, s.Caller)
+		c, z := p.pick(key, s)
 		if c != nil {
 			return c
 		}
-		if in != nil && m != nil {
-			c, err := p.host.prepare(m, in, s)
+		if python != nil && z != nil {
+			c, err := p.host.buildCloned(z, python, s)
 			if err == nil {
 				return c
 			}
-			p.host.log().Warn("a Python zygote could not fork; the script is executed", "error", err)
+			p.host.log().Warn("a Python zygote could not fork; the script is executed", "err", err)
 		}
 		key.python = pyzygote.Key{}
 	}
-	c, m := p.pick(key, s)
-	if c != nil || m == nil {
+	c, z := p.pick(key, s)
+	if c != nil || z == nil {
 		return c
 	}
 	p.wakeUp() // more sandboxes are needed than were waiting
-	c, err := p.prepare(m, nil, s)
+	c, err := p.buildCloned(z, nil, s)
 	if err != nil {
-		p.host.log().Warn("the zygote could not make a sandbox; libcontainer makes it", "error", err)
+		p.host.log().Warn("the zygote could not make a sandbox; libcontainer makes it", "err", err)
 		return nil
 	}
 	return c
 }
 
-// prepare calls Host.prepare, at most once per processor at a time. Forks of a Python
+// buildCloned calls Host.buildCloned, at most once per processor at a time. Forks of a Python
 // zygote are not counted: a Python zygote forks one child at a time.
-func (p *pool) prepare(m *zygote.Zygote, in *pyzygote.Zygote, s Spec) (*sandbox, error) {
-	if in == nil {
+func (p *pool) buildCloned(z *zygote.Zygote, python *pyzygote.Zygote, s Spec) (*sandbox, error) {
+	if python == nil {
 		p.making <- struct{}{}
 		defer func() { <-p.making }()
 	}
-	return p.host.prepare(m, in, s)
+	return p.host.buildCloned(z, python, s)
 }
 
 // pick takes a sandbox from the bucket for key; nil if none waits. It also returns the
@@ -175,25 +175,25 @@ func (p *pool) pick(key profile, s Spec) (*sandbox, *zygote.Zygote) {
 	if p.zygote == nil {
 		return nil, nil
 	}
-	f := p.buckets[key]
-	if f == nil {
+	b := p.buckets[key]
+	if b == nil {
 		p.forgetBucket()
-		f = &bucket{want: 1}
-		p.buckets[key] = f
+		b = &bucket{want: 1}
+		p.buckets[key] = b
 	}
-	f.template, f.asked = s.blank(), time.Now()
-	for last := len(f.waiting) - 1; last >= 0; last-- {
-		c := f.waiting[last]
-		f.waiting[last] = nil
-		f.waiting = f.waiting[:last]
-		f.least = min(f.least, len(f.waiting))
+	b.template, b.asked = s.blank(), time.Now()
+	for last := len(b.waiting) - 1; last >= 0; last-- {
+		c := b.waiting[last]
+		b.waiting[last] = nil
+		b.waiting = b.waiting[:last]
+		b.least = min(b.least, len(b.waiting))
 		if c.waits() {
 			return c, p.zygote
 		}
 		p.done.Go(c.discard) // it was killed while it waited
 	}
-	f.want = min(f.want+1, p.max)
-	f.least = 0
+	b.want = min(b.want+1, p.max)
+	b.least = 0
 	return nil, p.zygote
 }
 
@@ -203,8 +203,8 @@ func (p *pool) forgetBucket() {
 		return
 	}
 	var oldest profile
-	for key, f := range p.buckets {
-		if o := p.buckets[oldest]; o == nil || f.asked.Before(o.asked) {
+	for key, b := range p.buckets {
+		if o := p.buckets[oldest]; o == nil || b.asked.Before(o.asked) {
 			oldest = key
 		}
 	}
@@ -221,44 +221,44 @@ func (p *pool) removeBucket(key profile) {
 
 // forgetPythonZygote removes a Python zygote that has ended, so that another one can start.
 // It also removes its waiting sandboxes, whose processes ended with the Python zygote.
-func (p *pool) forgetPythonZygote(k pyzygote.Key, r *pythonEntry) {
+func (p *pool) forgetPythonZygote(k pyzygote.Key, e *pythonEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pythons[k] == r {
+	if p.pythons[k] == e {
 		p.drop(k)
 	}
 }
 
 // drop ends a Python zygote and its waiting sandboxes. p.mu is held.
 func (p *pool) drop(k pyzygote.Key) {
-	in := p.pythons[k].in
+	python := p.pythons[k].zygote
 	delete(p.pythons, k)
 	for key := range p.buckets {
 		if key.python == k {
 			p.removeBucket(key)
 		}
 	}
-	if in != nil {
-		in.Close()
+	if python != nil {
+		python.Close()
 	}
 }
 
 // running counts the children of a Python zygote that run programs, and not the children
 // that wait in a bucket. A Python zygote that is being started counts as one. p.mu is held.
 func (p *pool) running(k pyzygote.Key) int {
-	r := p.pythons[k]
-	if r.failed {
+	e := p.pythons[k]
+	if e.failed {
 		return 0
 	}
-	if r.in == nil {
+	if e.zygote == nil {
 		return 1 // it is being started
 	}
-	n := r.in.Children()
-	for key, f := range p.buckets {
+	n := e.zygote.Children()
+	for key, b := range p.buckets {
 		if key.python != k {
 			continue
 		}
-		for _, c := range f.waiting {
+		for _, c := range b.waiting {
 			if c.waits() { // else its child has ended, and children() doesn't count it
 				n--
 			}
@@ -393,16 +393,16 @@ func (p *pool) keepZygote() bool {
 				return true
 			}
 		}
-		m, err := p.host.startZygote()
+		z, err := p.host.startZygote()
 		if err == nil {
 			p.mu.Lock()
-			p.zygote = m
+			p.zygote = z
 			p.mu.Unlock()
 			p.notify()
 			continue
 		}
 		p.notify()
-		p.host.log().Error("the zygote did not start; libcontainer makes each sandbox", "error", err)
+		p.host.log().Error("the zygote did not start; libcontainer makes each sandbox", "err", err)
 		select {
 		case <-p.quit:
 			return false
@@ -423,21 +423,21 @@ func (p *pool) gone() <-chan struct{} {
 // zygote; the Process of each removes its own.
 func (p *pool) discardZygote() {
 	p.mu.Lock()
-	m, buckets, pythons := p.zygote, p.buckets, p.pythons
+	z, buckets, pythons := p.zygote, p.buckets, p.pythons
 	p.zygote, p.buckets, p.pythons = nil, map[profile]*bucket{}, map[pyzygote.Key]*pythonEntry{}
 	p.mu.Unlock()
-	for _, r := range pythons {
-		if r.in != nil {
-			r.in.Close()
+	for _, e := range pythons {
+		if e.zygote != nil {
+			e.zygote.Close()
 		}
 	}
-	for _, f := range buckets {
-		for _, c := range f.waiting {
+	for _, b := range buckets {
+		for _, c := range b.waiting {
 			c.discard()
 		}
 	}
-	if err := m.Destroy(); err != nil {
-		p.host.log().Error("the zygote was not removed", "error", err)
+	if err := z.Destroy(); err != nil {
+		p.host.log().Error("the zygote was not removed", "err", err)
 	}
 }
 
@@ -450,22 +450,22 @@ func (p *pool) makeOne() bool {
 		p.mu.Unlock()
 		return false
 	}
-	f := p.buckets[at]
-	var in *pyzygote.Zygote
-	if r := p.pythons[at.python]; r != nil {
-		in = r.in
+	b := p.buckets[at]
+	var python *pyzygote.Zygote
+	if e := p.pythons[at.python]; e != nil {
+		python = e.zygote
 	}
-	template, m := f.template, p.zygote
+	template, z := b.template, p.zygote
 	p.mu.Unlock()
-	c, err := p.prepare(m, in, template)
+	c, err := p.buildCloned(z, python, template)
 	if err != nil {
-		p.host.log().Error("a sandbox could not be prewarmed", "error", err)
+		p.host.log().Error("a sandbox could not be prewarmed", "err", err)
 		return false
 	}
 	p.mu.Lock()
-	kept := p.buckets[at] == f // the bucket may have been removed since
+	kept := p.buckets[at] == b // the bucket may have been removed since
 	if kept {
-		f.waiting = append(f.waiting, c)
+		b.waiting = append(b.waiting, c)
 	}
 	p.mu.Unlock()
 	if !kept {
@@ -481,8 +481,8 @@ func (p *pool) shortfall() (profile, bool) {
 	total := 0
 	for key, s := range p.buckets {
 		total += len(s.waiting)
-		r := p.pythons[key.python]
-		if key.python != (pyzygote.Key{}) && (r == nil || r.in == nil) {
+		e := p.pythons[key.python]
+		if key.python != (pyzygote.Key{}) && (e == nil || e.zygote == nil) {
 			continue // no such Python zygote runs: its programs are executed
 		}
 		if len(s.waiting) < s.want {
@@ -498,16 +498,16 @@ func (p *pool) shortfall() (profile, bool) {
 	return profile{}, false
 }
 
-// makeRoom discards one sandbox of another bucket in favor of f. The other bucket must have
-// its last request more than poolPeriod before f's. It may also hold at least two more than
-// f, with its last request at most poolPeriod after f's. These rules keep two buckets from
+// makeRoom discards one sandbox of another bucket in favor of b. The other bucket must have
+// its last request more than poolPeriod before b's. It may also hold at least two more than
+// b, with its last request at most poolPeriod after b's. These rules keep two buckets from
 // taking from each other in turns. p.mu is held.
-func (p *pool) makeRoom(f *bucket) bool {
+func (p *pool) makeRoom(b *bucket) bool {
 	var from *bucket
 	for _, s := range p.buckets {
-		before := f.asked.Sub(s.asked)
-		gives := before > poolPeriod || before > -poolPeriod && len(s.waiting) > len(f.waiting)+1
-		if s != f && len(s.waiting) > 0 && gives && (from == nil || s.asked.Before(from.asked)) {
+		before := b.asked.Sub(s.asked)
+		gives := before > poolPeriod || before > -poolPeriod && len(s.waiting) > len(b.waiting)+1
+		if s != b && len(s.waiting) > 0 && gives && (from == nil || s.asked.Before(from.asked)) {
 			from = s
 		}
 	}
@@ -524,17 +524,17 @@ func (p *pool) makeRoom(f *bucket) bool {
 func (p *pool) shrink() {
 	var surplus []*sandbox
 	p.mu.Lock()
-	for k, r := range p.pythons {
-		if time.Since(r.last()) > pythonIdle && p.running(k) == 0 {
+	for k, e := range p.pythons {
+		if time.Since(e.last()) > pythonIdle && p.running(k) == 0 {
 			p.drop(k)
 		}
 	}
-	for key, f := range p.buckets {
-		if time.Since(f.asked) > poolIdle {
+	for key, b := range p.buckets {
+		if time.Since(b.asked) > poolIdle {
 			p.removeBucket(key)
 			continue
 		}
-		f.waiting = slices.DeleteFunc(f.waiting, func(c *sandbox) bool {
+		b.waiting = slices.DeleteFunc(b.waiting, func(c *sandbox) bool {
 			if c.waits() {
 				return false
 			}
@@ -542,11 +542,11 @@ func (p *pool) shrink() {
 			return true
 		})
 		// Half of the sandboxes that were not needed since the last shrink may go.
-		n := f.least / 2
-		surplus = append(surplus, f.waiting[:min(n, len(f.waiting))]...)
-		f.waiting = f.waiting[min(n, len(f.waiting)):]
-		f.want = max(f.want-n, 1)
-		f.least = len(f.waiting)
+		n := b.least / 2
+		surplus = append(surplus, b.waiting[:min(n, len(b.waiting))]...)
+		b.waiting = b.waiting[min(n, len(b.waiting)):]
+		b.want = max(b.want-n, 1)
+		b.least = len(b.waiting)
 	}
 	p.mu.Unlock()
 	for _, c := range surplus {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-func openPrepared(t testing.TB) *Host {
+func openPrewarmed(t testing.TB) *Host {
 	c := testConfig(t)
-	c.Prepared = 4
+	c.Prewarmed = 4
 	return openWith(t, c)
 }
 
-func TestPreparedTrue(t *testing.T) {
-	h := openPrepared(t)
+func TestPrewarmedTrue(t *testing.T) {
+	h := openPrewarmed(t)
 	for range 3 {
 		got := run(t, h, Spec{Program: command("/usr/bin/true")}, "")
 		if got.exit.End != Exited || got.exit.Code != 0 {
@@ -77,7 +77,7 @@ func TestFreedBehind(t *testing.T) {
 // Two buckets stop taking from each other, whichever was asked for last. Otherwise a full
 // pool would make and discard sandboxes forever.
 func TestMakeRoomSettles(t *testing.T) {
-	h := openPrepared(t)
+	h := openPrewarmed(t)
 	now := time.Now()
 	for _, tt := range []struct {
 		name    string
@@ -121,9 +121,9 @@ func TestMakeRoomSettles(t *testing.T) {
 
 // If no sandbox may wait, the zygote makes each sandbox at its Start, and a Python zygote
 // forks into it.
-func TestZygoteWithoutPreparedSandboxes(t *testing.T) {
+func TestZygoteWithoutPrewarmedSandboxes(t *testing.T) {
 	c := testConfig(t)
-	c.Zygote, c.Prepared, c.PythonZygotes = true, 0, 1
+	c.Zygote, c.Prewarmed, c.PythonZygotes = true, 0, 1
 	h := openWith(t, c)
 	start := func(s Spec, id string) *Process {
 		s.ID = id
@@ -214,7 +214,7 @@ func TestBusyInterpreter(t *testing.T) {
 		defer h.pool.mu.Unlock()
 		f := h.pool.buckets[key]
 		f.want = 0 // no more than there are
-		if n, waiting := h.pool.pythons[key.python].in.Children(), len(f.waiting); n != waiting+1 {
+		if n, waiting := h.pool.pythons[key.python].zygote.Children(), len(f.waiting); n != waiting+1 {
 			return fmt.Errorf("%d children, of which %d wait", n, waiting)
 		}
 		return nil

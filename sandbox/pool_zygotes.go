@@ -9,8 +9,8 @@ import (
 )
 
 // The pool keeps a few Python zygotes, of the kinds that programs ask for. A caller is
-// an opaque string (Spec.Caller). Callers share the slots fairly: when all slots are
-// taken, a caller with its full share gives up one of its zygotes for a new one.
+// an opaque string (Spec.Caller). Callers share the zygotes fairly: when no more
+// may run, a caller with its full share gives up one of its zygotes for a new one.
 
 // maxCallers bounds how many callers a Python zygote remembers.
 const maxCallers = 64
@@ -19,25 +19,25 @@ const maxCallers = 64
 // (_ACTING in exit.py).
 var slowModules = pyzygote.NewSet("sqlite3")
 
-// A pythonEntry is a slot for one Python zygote, from the begin of its start.
+// A pythonEntry is the pool's entry for one Python zygote, from the begin of its start.
 type pythonEntry struct {
-	in     *pyzygote.Zygote     // nil: not started yet
+	zygote *pyzygote.Zygote     // nil: not started yet
 	failed bool                 // it can't be started
 	has    pyzygote.Set         // the modules that were asked for, and the modules that these import
 	asked  map[string]time.Time // by caller: the time of its last request
 }
 
 // ask notes a request of a caller for this zygote.
-func (r *pythonEntry) ask(caller string, now time.Time) {
-	if _, known := r.asked[caller]; !known && len(r.asked) >= maxCallers {
-		delete(r.asked, slices.MinFunc(slices.Collect(maps.Keys(r.asked)), func(a, b string) int { return r.asked[a].Compare(r.asked[b]) }))
+func (e *pythonEntry) ask(caller string, now time.Time) {
+	if _, known := e.asked[caller]; !known && len(e.asked) >= maxCallers {
+		delete(e.asked, slices.MinFunc(slices.Collect(maps.Keys(e.asked)), func(a, b string) int { return e.asked[a].Compare(e.asked[b]) }))
 	}
-	r.asked[caller] = now
+	e.asked[caller] = now
 }
 
 // last returns the time of the last request, of any caller.
-func (r *pythonEntry) last() (last time.Time) {
-	for _, at := range r.asked {
+func (e *pythonEntry) last() (last time.Time) {
+	for _, at := range e.asked {
 		if at.After(last) {
 			last = at
 		}
@@ -46,8 +46,8 @@ func (r *pythonEntry) last() (last time.Time) {
 }
 
 // users returns the callers with a request within pythonIdle.
-func (r *pythonEntry) users(now time.Time) (users []string) {
-	for caller, at := range r.asked {
+func (e *pythonEntry) users(now time.Time) (users []string) {
+	for caller, at := range e.asked {
 		if now.Sub(at) < pythonIdle {
 			users = append(users, caller)
 		}
@@ -68,12 +68,12 @@ func (p *pool) askPythonZygote(k pyzygote.Key, caller string) (pyzygote.Key, *py
 		own.ask(caller, now)
 	} else if p.zygote != nil {
 		if start, ok := p.choose(k, caller, at != pyzygote.Key{}, now); ok {
-			p.startSlot(start, &pythonEntry{asked: map[string]time.Time{caller: now}, has: start.Imports()})
+			p.startEntry(start, &pythonEntry{asked: map[string]time.Time{caller: now}, has: start.Imports()})
 		}
 	}
-	if r := p.pythons[at]; r != nil { // nil if it was dropped in favor of the new one
-		r.ask(caller, now)
-		return at, r.in
+	if e := p.pythons[at]; e != nil { // nil if it was dropped in favor of the new one
+		e.ask(caller, now)
+		return at, e.zygote
 	}
 	return k, nil
 }
@@ -84,16 +84,16 @@ func (p *pool) askPythonZygote(k pyzygote.Key, caller string) (pyzygote.Key, *py
 // To fork from a zygote with more modules takes a little longer; to start a Python takes
 // much longer. The zero key means that no zygote can serve k. p.mu is held.
 func (p *pool) serving(k pyzygote.Key, caller string) (best pyzygote.Key) {
-	if r := p.pythons[k]; r != nil && r.in != nil {
+	if e := p.pythons[k]; e != nil && e.zygote != nil {
 		return k
 	}
-	for key, r := range p.pythons {
-		_, uses := r.asked[caller]
-		if r.in == nil || !uses || !key.Same(k) || !r.has.Covers(k.Imports()) || r.has.And(slowModules) != k.Imports().And(slowModules) {
+	for key, e := range p.pythons {
+		_, uses := e.asked[caller]
+		if e.zygote == nil || !uses || !key.Same(k) || !e.has.Covers(k.Imports()) || e.has.And(slowModules) != k.Imports().And(slowModules) {
 			continue
 		}
 		b := p.pythons[best]
-		if b == nil || r.has.Count() < b.has.Count() || r.has.Count() == b.has.Count() && r.last().After(b.last()) {
+		if b == nil || e.has.Count() < b.has.Count() || e.has.Count() == b.has.Count() && e.last().After(b.last()) {
 			best = key
 		}
 	}
@@ -131,8 +131,8 @@ func (p *pool) choose(k pyzygote.Key, caller string, served bool, now time.Time)
 // mayMerge says whether the new zygote for k may also import the modules of old, the zygote
 // that it replaces. The new one then serves the programs of both. p.mu is held.
 func (p *pool) mayMerge(k, old pyzygote.Key, caller string, now time.Time) bool {
-	r := p.pythons[old]
-	return r.in != nil && old.Same(k) && k.Imports().And(slowModules) == old.Imports().And(slowModules) && slices.Equal(r.users(now), []string{caller})
+	e := p.pythons[old]
+	return e.zygote != nil && old.Same(k) && k.Imports().And(slowModules) == old.Imports().And(slowModules) && slices.Equal(e.users(now), []string{caller})
 }
 
 // victim returns the zygote to drop in favor of a new one for caller: of the zygotes without
@@ -142,19 +142,19 @@ func (p *pool) mayMerge(k, old pyzygote.Key, caller string, now time.Time) bool 
 // poolIdle may be dropped. p.mu is held.
 func (p *pool) victim(caller string, served bool, now time.Time) (oldest pyzygote.Key, ok bool) {
 	held := map[string]int{caller: 0}
-	for _, r := range p.pythons {
-		for _, user := range r.users(now) {
+	for _, e := range p.pythons {
+		for _, user := range e.users(now) {
 			held[user]++
 		}
 	}
 	share := max(1, p.pythonZygotes/len(held))
 	find := func(may func(user string) bool) {
-		for key, r := range p.pythons {
+		for key, e := range p.pythons {
 			refuses := func(user string) bool { return !may(user) }
-			if p.running(key) > 0 || served && now.Sub(r.last()) < poolIdle || slices.ContainsFunc(r.users(now), refuses) {
+			if p.running(key) > 0 || served && now.Sub(e.last()) < poolIdle || slices.ContainsFunc(e.users(now), refuses) {
 				continue
 			}
-			if !ok || r.last().Before(p.pythons[oldest].last()) {
+			if !ok || e.last().Before(p.pythons[oldest].last()) {
 				oldest, ok = key, true
 			}
 		}
@@ -168,34 +168,34 @@ func (p *pool) victim(caller string, served bool, now time.Time) (oldest pyzygot
 	return oldest, ok
 }
 
-// startSlot starts the zygote of a slot in the background. p.mu is held.
-func (p *pool) startSlot(k pyzygote.Key, r *pythonEntry) {
-	p.pythons[k] = r
-	m := p.zygote
+// startEntry adds e to the pool and starts its Python zygote in the background. p.mu is held.
+func (p *pool) startEntry(k pyzygote.Key, e *pythonEntry) {
+	p.pythons[k] = e
+	z := p.zygote
 	p.done.Go(func() {
 		begin := time.Now()
-		in, err := p.host.startPythonZygote(m, k)
+		python, err := p.host.startPythonZygote(z, k)
 		p.mu.Lock()
 		p.rest = time.Now().Add(startShare * time.Since(begin))
 		p.mu.Unlock()
 		if err != nil {
-			// The entry keeps its slot: another start would fail as well.
-			p.host.log().Warn("a Python zygote did not start; its scripts are executed", "program", k.Name(), "imports", k.Modules(), "error", err)
+			// The entry stays: another start would fail as well.
+			p.host.log().Warn("a Python zygote did not start; its scripts are executed", "program", k.Name(), "imports", k.Modules(), "err", err)
 			p.mu.Lock()
-			r.failed = true
+			e.failed = true
 			p.mu.Unlock()
 			return
 		}
 		p.mu.Lock()
-		if p.pythons[k] != r { // the zygote or the pool ended during the start
+		if p.pythons[k] != e { // the zygote or the pool ended during the start
 			p.mu.Unlock()
-			in.Close()
+			python.Close()
 			return
 		}
-		r.in, r.has = in, r.has.Or(in.Has())
+		e.zygote, e.has = python, e.has.Or(python.Has())
 		p.mu.Unlock()
 		p.wakeUp()
-		<-in.Gone()
-		p.forgetPythonZygote(k, r)
+		<-python.Gone()
+		p.forgetPythonZygote(k, e)
 	})
 }

@@ -36,7 +36,7 @@ func (p *zygotePool) ask(caller, modules string) string {
 		own.ask(caller, p.now)
 	} else {
 		if start, ok := p.choose(k, caller, at != pyzygote.Key{}, p.now); ok {
-			p.pythons[start] = &pythonEntry{in: &pyzygote.Zygote{}, has: start.Imports(), asked: map[string]time.Time{caller: p.now}}
+			p.pythons[start] = &pythonEntry{zygote: &pyzygote.Zygote{}, has: start.Imports(), asked: map[string]time.Time{caller: p.now}}
 		}
 	}
 	if r := p.pythons[at]; r != nil {
@@ -102,7 +102,7 @@ func kindsOf(caller string) string {
 	return steps.String()
 }
 
-// One caller uses more kinds than there are slots. A new zygote also imports the modules of
+// One caller uses more kinds than zygotes may run. A new zygote also imports the modules of
 // the one that it replaces, so that soon all kinds are served.
 func TestZygotesServeManyKinds(t *testing.T) {
 	p := newZygotePool(4)
@@ -136,7 +136,7 @@ func TestZygoteThatServes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newZygotePool(1)
-			p.pythons[keyOf(tt.there)] = &pythonEntry{in: &pyzygote.Zygote{}, has: keyOf(tt.there).Imports(), asked: map[string]time.Time{tt.users: p.now}}
+			p.pythons[keyOf(tt.there)] = &pythonEntry{zygote: &pyzygote.Zygote{}, has: keyOf(tt.there).Imports(), asked: map[string]time.Time{tt.users: p.now}}
 			got := strings.Join(p.serving(keyOf(tt.asked), tt.caller).Modules(), " ")
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)

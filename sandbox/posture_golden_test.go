@@ -43,13 +43,13 @@ var profiles = []struct {
 // review: go test -run TestGoldenPosture -update.
 func TestGoldenPosture(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = 1
+	c.Prewarmed = 1
 	c.Roots = []Root{{Name: "tree", Dir: newTree(t)}}
 	h := openWith(t, c)
 	for _, p := range profiles {
-		for name, start := range map[string]func(context.Context, Spec, IO) (*Process, error){p.name: h.startDirect, p.name + "-prepared": h.Start} {
+		for name, start := range map[string]func(context.Context, Spec, IO) (*Process, error){p.name: h.startDirect, p.name + "-cloned": h.Start} {
 			s := p.spec(t)
-			if name != p.name && !s.preparable() {
+			if name != p.name && !s.clonable() {
 				continue // the zygote can't make such sandboxes
 			}
 			t.Run(name, func(t *testing.T) {

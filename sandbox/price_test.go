@@ -40,7 +40,7 @@ var notPriced = []string{
 
 // The largest sets of layers that a sandbox can be made without (docs/performance.md).
 var (
-	allMade = []string{
+	allDirect = []string{
 		"user namespace", "network", "ipc namespace", "uts namespace", "cgroup namespace", "time namespace", "masks", "sysctls", "seccomp", "posture",
 	}
 	allPrewarmed = []string{
@@ -51,7 +51,7 @@ var (
 
 func TestPriceOfBoundaries(t *testing.T) {
 	prices := bench.NewPrices(*versionFlag)
-	prices.Lists = append(prices.Lists, priceMade(t))
+	prices.Lists = append(prices.Lists, priceDirect(t))
 	prices.Lists = append(prices.Lists, pricePrewarmed(t)...)
 	prices.End()
 	var text bytes.Buffer
@@ -76,7 +76,7 @@ func TestPriceOfBoundaries(t *testing.T) {
 }
 
 // openWeak opens a Host without the layers; "" is with all.
-func openWeak(t *testing.T, prefix string, prepared int, layers ...string) *Host {
+func openWeak(t *testing.T, prefix string, prewarmed int, layers ...string) *Host {
 	t.Helper()
 	name := strings.Join(layers, andLayer)
 	if name != "" {
@@ -91,12 +91,12 @@ func openWeak(t *testing.T, prefix string, prepared int, layers ...string) *Host
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := Open(t.Context(), Config{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Prepared: prepared})
+	h, err := Open(t.Context(), Config{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Prewarmed: prewarmed})
 	if err != nil {
 		os.RemoveAll(dir)
 		t.Fatalf("without %q: %v", name, err)
 	}
-	if prepared > 0 && !h.pool.wait(t.Context()) {
+	if prewarmed > 0 && !h.pool.wait(t.Context()) {
 		t.Fatalf("without %q: no zygote", name)
 	}
 	return h
@@ -123,8 +123,8 @@ func priceSpec(n int) Spec {
 	return Spec{ID: fmt.Sprintf("p%d", n), Program: command("/usr/bin/true"), Env: testEnv, Limits: Limits{MilliCPUs: 2000}}
 }
 
-// priceMade measures sandboxes that libcontainer makes at their Start.
-func priceMade(t *testing.T) bench.PriceList {
+// priceDirect measures sandboxes that libcontainer makes at their Start.
+func priceDirect(t *testing.T) bench.PriceList {
 	list := bench.PriceList{Title: "A sandbox that libcontainer makes on request: running `true`, from the request to its end", Unit: "ms"}
 	whole := openWeak(t, "", 0)
 	defer closeWeak(t, whole)
@@ -146,7 +146,7 @@ func priceMade(t *testing.T) bench.PriceList {
 		list.Prices = append(list.Prices, bench.PriceOf(name, with, without))
 	}
 	eachLayer(slices.Sorted(maps.Keys(faultsByName)), price)
-	price("ten of these at once", allMade...)
+	price("ten of these at once", allDirect...)
 	return list
 }
 
@@ -196,7 +196,7 @@ func runPrewarmed(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	t.Helper()
 	before := processorTime(t, h)
 	s = s.withDefaults()
-	c, err := h.prepare(zygoteOf(h), nil, s)
+	c, err := h.buildCloned(zygoteOf(h), nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,11 +77,11 @@ type probed struct {
 }
 
 func (h *Host) probedDirect() probed {
-	return probed{"made", h.startDirect, h.config.FirstID, h.config.IDs, 1}
+	return probed{"direct", h.startDirect, h.config.FirstID, h.config.IDs, 1}
 }
 
 func (h *Host) probedClone() probed {
-	return probed{"prepared", h.Start, 2, uint32(2*len(h.ids.used) - 2), 2} // the zygote keeps two ids for itself
+	return probed{"cloned", h.Start, 2, uint32(2*len(h.ids.used) - 2), 2} // the zygote keeps two ids for itself
 }
 
 // probe runs the probe's program in a sandbox of one maker, and returns the sandbox's boundaries

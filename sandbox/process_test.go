@@ -292,7 +292,7 @@ func testIDsAreUnique(t *testing.T, h *Host) {
 			t.Errorf("got %+v", exit)
 		}
 	}
-	h.pool.close() // also discards prepared sandboxes and waits for deferred teardowns
+	h.pool.close() // also discards prewarmed sandboxes and waits for deferred teardowns
 	for i, used := range h.ids.used {
 		zygotes := i == 0 && h.pool != nil
 		if used && !zygotes {

@@ -75,7 +75,7 @@ func (s Spec) pythonCommand() pyzygote.Command {
 
 // forkFrom has a Python zygote fork the first process of c. It returns when the process waits
 // for its command line.
-func (c *sandbox) forkFrom(in *pyzygote.Zygote, procsFiles []*os.File) (*pyzygote.Child, error) {
+func (c *sandbox) forkFrom(python *pyzygote.Zygote, procsFiles []*os.File) (*pyzygote.Child, error) {
 	var limits [][3]uint64
 	for _, l := range rlimits(c.spec) {
 		if l.Type == unix.RLIMIT_NOFILE { // without the descriptors that only init needs
@@ -91,5 +91,5 @@ func (c *sandbox) forkFrom(in *pyzygote.Zygote, procsFiles []*os.File) (*pyzygot
 	if c.init.ended() { // then another process may have its pid, and spaces are that process's
 		return nil, errors.New("init is gone")
 	}
-	return in.Fork(pyzygote.Place{Streams: c.pipes.inside, Namespaces: spaces, Kinds: kinds, Procs: procsFiles, Rlimits: limits})
+	return python.Fork(pyzygote.Place{Streams: c.pipes.inside, Namespaces: spaces, Kinds: kinds, Procs: procsFiles, Rlimits: limits})
 }

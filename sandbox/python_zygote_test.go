@@ -21,7 +21,7 @@ import (
 
 func openForkServer(t testing.TB) *Host {
 	c := testConfig(t)
-	c.Prepared, c.PythonZygotes = 4, 2
+	c.Prewarmed, c.PythonZygotes = 4, 2
 	return openWith(t, c)
 }
 
@@ -106,11 +106,11 @@ func TestPythonZygoteThatIsKilled(t *testing.T) {
 	for range 3 {
 		run(t, h, s, "")
 		waitForReady(t, h, s)
-		in := slots(h)[s.pythonKey()].in
-		if err := unix.Kill(in.PID(), unix.SIGKILL); err != nil {
+		python := pythonEntries(h)[s.pythonKey()].zygote
+		if err := unix.Kill(python.PID(), unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		<-in.Gone()
+		<-python.Gone()
 		if got := run(t, h, s, ""); got.stdout != "4\n" || got.exit.End != Exited {
 			t.Errorf("the next request: got %+v", got)
 		}
@@ -168,7 +168,7 @@ sys.exit(7)`)
 // would leave out the callback of the second script.
 func TestPythonFastExitOff(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared, c.PythonZygotes, c.PythonFastExit = 4, 2, false
+	c.Prewarmed, c.PythonZygotes, c.PythonFastExit = 4, 2, false
 	h := openWith(t, c)
 	for _, tt := range []struct{ name, code, stdout, stderr string }{
 		{"finalizers", `
@@ -216,7 +216,7 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	waitForReady(t, h, s)
 	key := s.withDefaults().profile()
 	key.python = s.pythonKey()
-	in := slots(h)[key.python].in
+	python := pythonEntries(h)[key.python].zygote
 	until(t, "the pool still makes sandboxes", func() bool {
 		h.pool.mu.Lock()
 		defer h.pool.mu.Unlock()
@@ -229,13 +229,13 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	h.pool.mu.Unlock()
 	signalPythonZygote := func(s syscall.Signal) {
 		t.Helper()
-		if err := unix.Kill(in.PID(), s); err != nil {
+		if err := unix.Kill(python.PID(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
 	signalPythonZygote(unix.SIGSTOP) // it is busy
 	old.discard()
-	for { // so that its slot is the first that is free
+	for { // so that its pair of ids is the first that is free
 		lower, err := h.ids.take()
 		if err != nil {
 			t.Fatal(err)
@@ -246,23 +246,23 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 		}
 		defer h.ids.release(lower)
 	}
-	before := in.Children()
+	before := python.Children()
 	var next *sandbox
 	var err error
-	prepared := make(chan struct{})
+	made := make(chan struct{})
 	go func() {
-		defer close(prepared)
-		next, err = h.prepare(zygoteOf(h), in, s.withDefaults())
+		defer close(made)
+		next, err = h.buildCloned(zygoteOf(h), python, s.withDefaults())
 	}()
-	until(t, "the next one is not asked for", func() bool { return in.Children() > before })
+	until(t, "the next one is not asked for", func() bool { return python.Children() > before })
 	signalPythonZygote(unix.SIGCONT)
-	<-prepared
+	<-made
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.discard()
 	if next.ids != old.ids {
-		t.Fatalf("got slot %s, want %s again", next.ids, old.ids)
+		t.Fatalf("got ids %s, want %s again", next.ids, old.ids)
 	}
 	if !next.waits() {
 		t.Error("it waits, and is said to have ended")

@@ -95,11 +95,11 @@ func eachMakerWithRoots(t *testing.T, test func(*testing.T, *Host), roots ...Roo
 	})
 }
 
-func openWithRoots(t *testing.T, prepared int, roots ...Root) *Host {
+func openWithRoots(t *testing.T, prewarmed int, roots ...Root) *Host {
 	t.Helper()
 	c := testConfig(t)
 	c.Roots = roots
-	c.Prepared = prepared
+	c.Prewarmed = prewarmed
 	return openWith(t, c)
 }
 

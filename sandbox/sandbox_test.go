@@ -44,7 +44,7 @@ func openWith(t testing.TB, c Config) *Host {
 			t.Error(err)
 		}
 	})
-	if (c.Zygote || c.Prepared > 0) && !h.pool.wait(t.Context()) {
+	if (c.Zygote || c.Prewarmed > 0) && !h.pool.wait(t.Context()) {
 		t.Fatal("no zygote")
 	}
 	return h
@@ -59,7 +59,7 @@ func testConfig(t testing.TB) Config {
 func eachMaker(t *testing.T, test func(*testing.T, *Host)) {
 	t.Helper()
 	t.Run("direct", func(t *testing.T) { test(t, openHost(t)) })
-	t.Run("zygote", func(t *testing.T) { test(t, openPrepared(t)) })
+	t.Run("zygote", func(t *testing.T) { test(t, openPrewarmed(t)) })
 }
 
 // byZygote says whether the zygote made c.

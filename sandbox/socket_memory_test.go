@@ -80,7 +80,7 @@ signal.pause()
 // A program ends when its sockets hold more uncharged memory than its limit.
 func TestSocketMemory(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = max(c.Prepared, 1)
+	c.Prewarmed = max(c.Prewarmed, 1)
 	h := openWith(t, c)
 	for name, program := range fillSockets {
 		for kind, start := range map[string]func(context.Context, Spec, IO) (*Process, error){"direct": h.startDirect, "zygote": h.Start} {

@@ -11,7 +11,7 @@ import (
 // prewarmed sandbox gets another memory limit.
 func TestSocketLimit(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared = max(c.Prepared, 1)
+	c.Prewarmed = max(c.Prewarmed, 1)
 	h := openWith(t, c)
 	if h.cgroups.Unified {
 		t.Skip("on cgroup v2 the memory limit is that of sockets, too")

@@ -87,7 +87,7 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(Spec) *sandbo
 	}
 	err = c.explain(ctx, err)
 	if derr := c.destroy(); derr != nil {
-		h.log().Error("a sandbox was not removed", "id", s.ID, "error", derr)
+		h.log().Error("a sandbox was not removed", "execution", s.ID, "err", derr)
 	}
 	h.forget(s.ID)
 	return nil, err

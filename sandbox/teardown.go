@@ -16,7 +16,7 @@ func (c *sandbox) teardown(bytes int64) {
 	destroy := func() {
 		defer close(c.destroyed)
 		if err := c.destroy(); err != nil {
-			c.host.log().Error("a sandbox was not removed", "id", c.spec.ID, "error", err)
+			c.host.log().Error("a sandbox was not removed", "execution", c.spec.ID, "err", err)
 		}
 	}
 	if !c.host.pool.deferTeardown(bytes, destroy) {

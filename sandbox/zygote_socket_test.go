@@ -17,7 +17,7 @@ func zygotes(t *testing.T) (h *Host, zygote, python int) {
 	s := pythonSpec([]string{"json"}, "-c", "pass")
 	run(t, h, s, "") // asks for one
 	waitForReady(t, h, s)
-	return h, zygoteOf(h).PID(), slots(h)[s.pythonKey()].in.PID()
+	return h, zygoteOf(h).PID(), pythonEntries(h)[s.pythonKey()].zygote.PID()
 }
 
 // TestGoldenZygotes compares the kernel's view of the zygotes, from outside, with

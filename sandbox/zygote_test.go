@@ -160,9 +160,9 @@ print('tried', flush=True)
 os._exit(0)
 `
 
-// A program in a prepared sandbox reaches neither its init nor the zygote, nor anything that
+// A program in a prewarmed sandbox reaches neither its init nor the zygote, nor anything that
 // another program left. It is tried for executed and for forked programs.
-func TestPreparedAttack(t *testing.T) {
+func TestPrewarmedAttack(t *testing.T) {
 	h := openForkServer(t)
 	s := pythonSpec(nil, "-c", attack) // every zygote has ctypes and socket
 	executed := s
@@ -189,15 +189,15 @@ func TestPreparedAttack(t *testing.T) {
 }
 
 // Waiting sandboxes, used sandboxes and the zygote have no namespace in common.
-func TestPreparedNamespaces(t *testing.T) {
-	h := openPrepared(t)
+func TestPrewarmedNamespaces(t *testing.T) {
+	h := openPrewarmed(t)
 	s := Spec{Program: bash("true"), Env: testEnv}
 	waiting := prewarm(t, h, s, 3)
 	k := hold(t, h, Spec{})
 	inits := map[string]int{"a running one": k.p.sandbox.init.pid}
 	for _, c := range waiting {
 		if c != k.p.sandbox {
-			inits["slot "+c.ids.String()] = c.init.pid
+			inits["sandbox "+c.ids.String()] = c.init.pid
 		}
 	}
 	inits["the zygote"], inits["this process"] = zygoteOf(h).PID(), os.Getpid()
@@ -225,7 +225,7 @@ func TestPreparedNamespaces(t *testing.T) {
 // When the zygote ends, all its sandboxes end. Running programs are reported as lost, no
 // resources are left, and another zygote starts.
 func TestZygoteIsKilled(t *testing.T) {
-	h := openPrepared(t)
+	h := openPrewarmed(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
 	prewarm(t, h, s, 3)
 	ran := []*held{hold(t, h, Spec{}), hold(t, h, Spec{})}
@@ -266,7 +266,7 @@ func TestZygoteIsKilled(t *testing.T) {
 
 // A sandbox that was killed while it waited is not given to a program.
 func TestWaitingIsKilled(t *testing.T) {
-	h := openPrepared(t)
+	h := openPrewarmed(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
 	dead := map[*sandbox]bool{} // some are still in their bucket the next time
 	for n := range 3 {
@@ -293,7 +293,7 @@ func TestWaitingIsKilled(t *testing.T) {
 
 // Many programs run at once, while the pool makes and discards sandboxes.
 func TestPoolUnderLoad(t *testing.T) {
-	h := openPrepared(t)
+	h := openPrewarmed(t)
 	profiles := []Spec{{}, {Limits: Limits{OpenFiles: 77}}, {Workspace: Workspace{SizeBytes: 3 << 20}}}
 	stop := make(chan struct{})
 	var breathing, clients sync.WaitGroup
@@ -327,8 +327,8 @@ func TestPoolUnderLoad(t *testing.T) {
 }
 
 // If a program's limits differ from the sandbox's first limits, the program's limits hold.
-func TestPreparedLimits(t *testing.T) {
-	h := openPrepared(t)
+func TestPrewarmedLimits(t *testing.T) {
+	h := openPrewarmed(t)
 	look := bash(`ulimit -n; stat -f -c '%b %S' /workspace /tmp | while read -r b s; do echo $((b * s)); done`)
 	usual := Spec{Program: look, Env: testEnv}
 	for _, s := range []Spec{
@@ -360,8 +360,8 @@ func TestPreparedLimits(t *testing.T) {
 
 // A program is charged only with its own use: at least that, and no more than in a
 // sandbox that is made at its Start.
-func TestPreparedUsage(t *testing.T) {
-	h := openPrepared(t)
+func TestPrewarmedUsage(t *testing.T) {
+	h := openPrewarmed(t)
 	s := Spec{Program: command("/usr/bin/true")}
 	prewarm(t, h, s, 1)
 	prewarmed := run(t, h, s, "")
@@ -379,8 +379,8 @@ func TestPreparedUsage(t *testing.T) {
 
 // A program arrives complete, however long it is: much longer than the control socket's
 // buffer, in one here-document, in many words, and in a pipeline whose first command waits.
-func TestPreparedLongProgram(t *testing.T) {
-	h := openPrepared(t)
+func TestPrewarmedLongProgram(t *testing.T) {
+	h := openPrewarmed(t)
 	text := strings.Repeat("0123456789abcde\n", 4<<20/16)
 	many := append([]string{"printf", "%s\n"}, strings.Split(strings.TrimSpace(strings.Repeat("word ", 1<<16)), " ")...)
 	s := Spec{Env: testEnv, Program: Program{
@@ -402,14 +402,14 @@ func TestPreparedLongProgram(t *testing.T) {
 	noLeftovers(t, h)
 }
 
-// A prepared sandbox can be destroyed while no file can be opened.
+// A prewarmed sandbox can be destroyed while no file can be opened.
 func TestDiscardWithoutDescriptors(t *testing.T) {
-	h := openPrepared(t)
+	h := openPrewarmed(t)
 	s := Spec{Program: bash("true"), Env: testEnv}.withDefaults()
 	h.pool.mu.Lock()
-	m := h.pool.zygote
+	z := h.pool.zygote
 	h.pool.mu.Unlock()
-	c, err := h.prepare(m, nil, s)
+	c, err := h.buildCloned(z, nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ asked() {
 short='^(TestTrue|TestEnds|TestOutOfMemory|TestProcesses|TestSweep|TestPosture|TestUnified|TestGoldenPosture)'
 
 # Tests that prewarm sandboxes and start Python zygotes, whatever flags they have.
-prewarmed='^(TestPrepare|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestPythonZygote)'
+prewarmed='^(TestPrewarm|TestPool|TestZygote|TestWaiting|TestDiscard|TestAssign|TestPythonZygote)'
 
 # The fork server itself.
 fork_server='^TestForkServer(Commands|Fresh|Posture|Ends|Survives)$'

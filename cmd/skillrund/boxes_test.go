@@ -10,7 +10,7 @@ import (
 )
 
 // A box is the cgroup of one sandbox or of the zygote, in every hierarchy that has it. A box
-// that is named after a slot is of a prewarmed sandbox. There the name of the init says
+// that is named after a pair of ids is of a prewarmed sandbox. There the name of the init says
 // whether the sandbox waits or which execution uses it.
 type box struct {
 	name  string
@@ -145,7 +145,7 @@ func (d *running) boxesOfExecution(id string) (its []*box) {
 	return its
 }
 
-// waitingBoxes returns the slots of the waiting sandboxes.
+// waitingBoxes returns the names of the waiting sandboxes, such as s17.
 func (d *running) waitingBoxes() map[string]bool {
 	waiting := map[string]bool{}
 	for _, b := range boxesOf(d.instance()) {
@@ -156,18 +156,18 @@ func (d *running) waitingBoxes() map[string]bool {
 	return waiting
 }
 
-// slotOf returns the slot whose directory a line of the daemon's mounts, or a path beneath
-// the run directory, contains; "" for none.
-func (d *running) slotOf(text string) string {
+// sandboxOf returns the name of the sandbox whose directory a line of the daemon's mounts, or a
+// path beneath the run directory, contains; "" for none.
+func (d *running) sandboxOf(text string) string {
 	_, inside, ok := strings.Cut(text, "/run/"+d.instance()+"/sandboxes/")
 	if !ok || d.instance() == "" {
 		return ""
 	}
-	slot := inside[:strings.IndexAny(inside+"/", "/ \n")]
-	if len(slot) < 2 || slot[0] != 's' || strings.Trim(slot[1:], "0123456789") != "" {
+	name := inside[:strings.IndexAny(inside+"/", "/ \n")]
+	if len(name) < 2 || name[0] != 's' || strings.Trim(name[1:], "0123456789") != "" {
 		return ""
 	}
-	return slot
+	return name
 }
 
 // mountLines returns the mounts of the daemon's mount namespace.

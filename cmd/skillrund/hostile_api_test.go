@@ -689,7 +689,7 @@ func (d *running) heldNow(waiting map[string]bool) holdings {
 	database := len(grep(strings.Join(all, "\n"), "/state/record/record.db"))
 	mounts := 0
 	for _, line := range d.mountLines() {
-		if !waiting[d.slotOf(line)] {
+		if !waiting[d.sandboxOf(line)] {
 			mounts++
 		}
 	}

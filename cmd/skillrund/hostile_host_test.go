@@ -238,13 +238,13 @@ func nothingRemains(tr *trial) {
 // leftoversOf lists the cgroups, mounts and files of one execution.
 func (d *running) leftoversOf(id string) []string {
 	var left []string
-	slots := map[string]bool{}
+	names := map[string]bool{}
 	for _, b := range d.boxesOfExecution(id) {
 		left = append(left, b.String())
-		slots[strings.TrimPrefix(b.name, "_")] = true
+		names[strings.TrimPrefix(b.name, "_")] = true
 	}
 	for _, line := range d.mountLines() {
-		if strings.Contains(line, id) || slots[d.slotOf(line)] {
+		if strings.Contains(line, id) || names[d.sandboxOf(line)] {
 			left = append(left, "mount "+line)
 		}
 	}

@@ -38,12 +38,12 @@ func (d *running) leftovers() []string {
 	waiting := d.waitingBoxes() // read last, so that it includes sandboxes made since then
 	for _, line := range mounts {
 		overlay := strings.Contains(line, "overlay") && strings.Contains(line, d.dir)
-		if slot := d.slotOf(line); overlay && slot == "" || slot != "" && !waiting[slot] {
+		if name := d.sandboxOf(line); overlay && name == "" || name != "" && !waiting[name] {
 			left = append(left, "mount "+line)
 		}
 	}
 	for _, e := range dirs {
-		if slot := d.slotOf("/run/" + d.instance() + "/sandboxes/" + e.Name()); slot != "" && !waiting[slot] {
+		if name := d.sandboxOf("/run/" + d.instance() + "/sandboxes/" + e.Name()); name != "" && !waiting[name] {
 			left = append(left, "directory "+e.Name())
 		}
 	}

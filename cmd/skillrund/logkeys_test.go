@@ -148,6 +148,9 @@ func TestLogKeysInTheSources(t *testing.T) {
 	}
 }
 
+// otherKeys maps keys that the log does not use to those that it uses for the same.
+var otherKeys = map[string]string{"error": "err", "id": "execution", "execution_id": "execution", "slot": "sandbox"}
+
 // keysBegin maps methods of a logger to the index of their first key.
 var keysBegin = map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0, "Log": 3}
 
@@ -169,6 +172,9 @@ func checkLogCall(t *testing.T, at string, call *ast.CallExpr) int {
 		}
 		if !snakeCase.MatchString(key) {
 			t.Errorf("%s: key %q is not snake_case", at, key)
+		}
+		if want, ok := otherKeys[key]; ok {
+			t.Errorf("%s: key %q, want %q", at, key, want)
 		}
 		i++
 		if i < len(call.Args) && isDuration(call.Args[i]) && !strings.HasSuffix(key, unitOfTime) {

@@ -18,7 +18,7 @@ import (
 	pb "github.com/skillrun/skillrun/proto/skillrun/v1"
 )
 
-// TestMutationOfPrepared does the same as TestMutation with prewarmed sandboxes: with those
+// TestMutationOfPrewarmed does the same as TestMutation with prewarmed sandboxes: with those
 // of the zygote alone, and with those that have a child of a Python zygote.
 
 // A zygoteMutation has the expected results with one layer of a prewarmed sandbox off.
@@ -254,7 +254,7 @@ func startFaultyZygote(t testing.TB, program, layer string, pythonZygotes int) *
 	return d
 }
 
-func TestMutationOfPrepared(t *testing.T) {
+func TestMutationOfPrewarmed(t *testing.T) {
 	mutates(t)
 	daemon := buildFaulty(t)
 	cases := hostileCasesByID(t)

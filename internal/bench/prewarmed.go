@@ -21,11 +21,11 @@ func prewarmedMemory(r *run, rows rowSet) error {
 		r.prewarmed(rows["memory-prewarmed-python"], sum, "with"))
 }
 
-// prepared fills one row: the memory of the sandboxes that the daemon has prewarmed after
+// prewarmed fills one row: the memory of the sandboxes that the daemon has prewarmed after
 // requests for p. python is "with" or "without". The requests show the daemon which
 // sandboxes to prewarm; after the pause they have ended.
 func (r *run) prewarmed(row *Row, p program, python string) error {
-	d, err := r.startNew("prepared", "")
+	d, err := r.startNew("prewarmed", "")
 	if err != nil {
 		return err
 	}

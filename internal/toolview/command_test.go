@@ -98,11 +98,11 @@ func (b *bench) command(req CommandRequest) CommandResult {
 	return r
 }
 
-func (r CommandResult) error() string {
-	if r.Error == nil {
+func (c CommandResult) error() string {
+	if c.Error == nil {
 		return "None"
 	}
-	return *r.Error
+	return *c.Error
 }
 
 // Every kind of end has the ExecutionResult of the guide and the specification.

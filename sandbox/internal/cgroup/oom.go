@@ -30,9 +30,9 @@ func (g Group) NotifyOOM() (*OOMNotifier, error) {
 		return nil, fmt.Errorf("OOM notifier: %w", err)
 	}
 	fired, ended := make(chan struct{}, 1), make(chan struct{})
-	b := &OOMNotifier{Fired: fired, Ended: ended, events: os.NewFile(uintptr(fd), "oom")}
-	go b.listen(fired, ended)
-	return b, nil
+	n := &OOMNotifier{Fired: fired, Ended: ended, events: os.NewFile(uintptr(fd), "oom")}
+	go n.listen(fired, ended)
+	return n, nil
 }
 
 // watchMemoryEvents returns an inotify descriptor for cgroup v2. The kernel modifies
@@ -69,11 +69,11 @@ func (g Group) watchOOMControl() (int, error) {
 
 // listen reports each event at most once while nothing has taken the last report. Its reads end
 // when Stop closes the file.
-func (b *OOMNotifier) listen(fired, ended chan<- struct{}) {
+func (n *OOMNotifier) listen(fired, ended chan<- struct{}) {
 	defer close(ended)
 	buffer := make([]byte, 4096)
 	for {
-		if _, err := b.events.Read(buffer); err != nil {
+		if _, err := n.events.Read(buffer); err != nil {
 			return // Stop closed the file
 		}
 		select {
@@ -84,8 +84,8 @@ func (b *OOMNotifier) listen(fired, ended chan<- struct{}) {
 }
 
 // Stop ends the notifier. It may be called on nil.
-func (b *OOMNotifier) Stop() {
-	if b != nil {
-		b.events.Close()
+func (n *OOMNotifier) Stop() {
+	if n != nil {
+		n.events.Close()
 	}
 }

@@ -28,9 +28,9 @@ func BenchmarkPythonZygote(b *testing.B) {
 			if with.name == "pandas" && exec.Command("/usr/bin/python3", "-c", "import pandas").Run() != nil {
 				b.Skip("python3-pandas is not installed")
 			}
-			m := startForkServer(b, "/usr/bin/python3", with.imports...) // as the daemon does
+			server := startForkServer(b, "/usr/bin/python3", with.imports...) // as the daemon does
 			c := newForkTarget(b, publicDir(b))
-			command := forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", with.code}, Env: m.environment("")}
+			command := forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", with.code}, Env: server.environment("")}
 			times := map[string][]time.Duration{}
 			took := func(what string, since time.Time) time.Time {
 				now := time.Now()
@@ -39,10 +39,10 @@ func BenchmarkPythonZygote(b *testing.B) {
 			}
 			memory := ""
 			var waiting, whole use
-			begin := m.endedUse(b)
+			begin := server.endedUse(b)
 			for b.Loop() {
 				at := time.Now()
-				child := m.fork(c)
+				child := server.fork(c)
 				took("fork to waiting", at)
 				waiting = waiting.plus(useOf(b, child.pid))
 				if memory == "" {
@@ -61,7 +61,7 @@ func BenchmarkPythonZygote(b *testing.B) {
 
 				at = time.Now()
 				bare := exec.Command("/usr/bin/python3", command.Argv[1:]...)
-				bare.Env = m.env
+				bare.Env = server.env
 				out, err := bare.StdoutPipe()
 				if err == nil {
 					err = bare.Start()
@@ -78,7 +78,7 @@ func BenchmarkPythonZygote(b *testing.B) {
 				}
 				took("bare to end", at)
 			}
-			whole = m.endedUse(b).minus(begin)
+			whole = server.endedUse(b).minus(begin)
 			for name, u := range map[string]use{"waiting": waiting, "run": whole.minus(waiting)} {
 				b.ReportMetric(float64(u.faults)/float64(b.N), name+"-faults/op")
 				b.ReportMetric(float64(u.time.Microseconds())/1000/float64(b.N), name+"-cpu-ms/op")
@@ -120,9 +120,9 @@ func useOf(b testing.TB, pid int) use {
 }
 
 // endedUse returns the use of a zygote's children that have ended.
-func (m *forkServer) endedUse(b testing.TB) use {
+func (server *forkServer) endedUse(b testing.TB) use {
 	b.Helper()
-	return use{statOf(b, m.cmd.Process.Pid, 11), m.childrenTime(b)}
+	return use{statOf(b, server.cmd.Process.Pid, 11), server.childrenTime(b)}
 }
 
 // statOf returns a field of proc_pid_stat(5), from the third on.

@@ -22,7 +22,7 @@ const (
 	runPatience    = 60 * time.Second // for a child, from its command line until its program runs
 )
 
-// A Place is where a child is forked: a prepared sandbox. The caller closes all files.
+// A Place is where a child is forked: a sandbox that waits. The caller closes all files.
 type Place struct {
 	Streams    [3]*os.File
 	Namespaces []*os.File  // in the order in which the child enters them
@@ -31,7 +31,7 @@ type Place struct {
 	Rlimits    [][3]uint64 // resource, soft and hard limit
 }
 
-// A Child is a process that a Python zygote forked into a prepared sandbox. It waits for its
+// A Child is a process that a Python zygote forked into a sandbox. It waits for its
 // command line.
 type Child struct {
 	barrier *os.File
@@ -88,7 +88,7 @@ func (z *Zygote) forkOne(c *Child, passed []int, limits [][3]uint64, kinds []int
 		z.mu.Unlock()
 		return errors.New("the Python zygote is gone")
 	}
-	// The number of a fork is random. The slot won't do: another sandbox may get it before
+	// The number of a fork is random. The sandbox's ids won't do: another sandbox may get them before
 	// the Python zygote reports the end of the last one's process. A counter won't do: the
 	// child has a copy of the request, and could guess other numbers.
 	fork := rand.Int32()

@@ -56,15 +56,15 @@ func TestForkServerCPython(t *testing.T) {
 	if err := os.CopyFS(skills, os.DirFS("testdata/cpython")); err != nil {
 		t.Fatal(err)
 	}
-	m := startForkServer(t, forkServerPython(), forkServerImports...)
+	server := startForkServer(t, forkServerPython(), forkServerImports...)
 	ready, bare := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	ready.raiseLoopback(t)
 	bare.raiseLoopback(t)
 	for _, file := range files {
 		t.Run(file, func(t *testing.T) {
-			defer func(t testing.TB) { m.t = t }(m.t)
-			m.t = t
-			compareCPython(t, m, ready, bare, file)
+			defer func(t testing.TB) { server.t = t }(server.t)
+			server.t = t
+			compareCPython(t, server, ready, bare, file)
 		})
 	}
 }
@@ -89,9 +89,9 @@ func filesOfCPython(t *testing.T, which string) (names []string) {
 
 // compareCPython compares the outcomes of a file's tests. Tests that differ run again,
 // because some depend on time. Only a test that differs each time is an error.
-func compareCPython(t *testing.T, m *forkServer, ready, bare *forkTarget, file string) {
-	before := m.childrenTime(t)
-	got, want := m.runCPython(t, ready, "", file, nil), m.runCPython(t, bare, "exec", file, nil)
+func compareCPython(t *testing.T, server *forkServer, ready, bare *forkTarget, file string) {
+	before := server.childrenTime(t)
+	got, want := server.runCPython(t, ready, "", file, nil), server.runCPython(t, bare, "exec", file, nil)
 	if len(want.tests) < 2 {
 		t.Fatalf("%d tests: status %#x, stderr %s", len(want.tests), want.status, want.stderr)
 	}
@@ -100,7 +100,7 @@ func compareCPython(t *testing.T, m *forkServer, ready, bare *forkTarget, file s
 		outcome, _, _ = strings.Cut(outcome, ":")
 		counts[outcome]++
 	}
-	t.Logf("%d tests %v, status %#x, %v of processor time in both", len(want.tests), counts, want.status, m.childrenTime(t)-before)
+	t.Logf("%d tests %v, status %#x, %v of processor time in both", len(want.tests), counts, want.status, server.childrenTime(t)-before)
 	if got.status.Signaled() && !want.status.Signaled() {
 		t.Errorf("killed by %v; stderr %s", got.status.Signal(), got.stderr)
 	}
@@ -116,7 +116,7 @@ func compareCPython(t *testing.T, m *forkServer, ready, bare *forkTarget, file s
 		if slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "test.") }) {
 			names = nil // an outcome of a class, of a module, or of the end: run the whole file
 		}
-		got, want = m.runCPython(t, ready, "", file, names), m.runCPython(t, bare, "exec", file, names)
+		got, want = server.runCPython(t, ready, "", file, names), server.runCPython(t, bare, "exec", file, names)
 		differs = unlike(got, want)
 	}
 	for _, name := range differs[:min(len(differs), maxDiffersSaid)] {
@@ -150,10 +150,10 @@ func unlike(got, want cpythonRun) (names []string) {
 var ofAMoment = regexp.MustCompile(`0x[0-9a-f]+|@test_[0-9]+|[0-9]+|/tmp/[a-z0-9_]+`)
 
 // runCPython runs the named tests of a file in c; all of them if names is empty.
-func (m *forkServer) runCPython(t *testing.T, c *forkTarget, by, file string, names []string) cpythonRun {
+func (server *forkServer) runCPython(t *testing.T, c *forkTarget, by, file string, names []string) cpythonRun {
 	t.Helper()
-	child := m.fork(c)
-	child.assign(forkServerCommand{Argv: append([]string{m.cmd.Args[0], "/skills/run.py", cpythonResults, "test." + file}, names...), Dir: ".", Exec: by != ""})
+	child := server.fork(c)
+	child.assign(forkServerCommand{Argv: append([]string{server.cmd.Args[0], "/skills/run.py", cpythonResults, "test." + file}, names...), Dir: ".", Exec: by != ""})
 	if got := child.started(); got != by {
 		t.Errorf("started by %q, want %q", got, by)
 	}
@@ -216,8 +216,8 @@ func (r cpythonRun) add(test, outcome, detail string) {
 }
 
 // childrenTime returns the processor time of a zygote's children that have ended.
-func (m *forkServer) childrenTime(t testing.TB) time.Duration {
+func (server *forkServer) childrenTime(t testing.TB) time.Duration {
 	t.Helper()
-	pid := m.cmd.Process.Pid
+	pid := server.cmd.Process.Pid
 	return time.Duration(statOf(t, pid, 16)+statOf(t, pid, 17)) * 10 * time.Millisecond // a tick
 }

@@ -6,7 +6,7 @@
 // A Python zygote is a Python in the zygote's container that has imported modules. Its
 // program is the Python package in the directory program. Python runs sitecustomize.py at
 // its start; the file has the theory of operation of that side. For each script the zygote
-// forks a child into a prepared sandbox. The child waits until the daemon has read the
+// forks a child into a sandbox that waits. The child waits until the daemon has read the
 // child's posture from the kernel and sends the command line.
 //
 // A Python zygote can enter every waiting sandbox. So no byte of a request reaches it: a

@@ -189,30 +189,30 @@ func changed(t testing.TB, changes ...change) map[string]string {
 // files.
 func startForkServerIn(t testing.TB, env []string, python string, imports []string, changes ...change) *forkServer {
 	t.Helper()
-	m := launchForkServer(t, env, python, imports, changes...)
-	t.Cleanup(m.close)
-	m.init(imports)
-	m.ready = m.receive()
-	if m.ready.Op != "ready" {
-		t.Fatalf("zygote: got %+v", m.ready)
+	server := launchForkServer(t, env, python, imports, changes...)
+	t.Cleanup(server.close)
+	server.init(imports)
+	server.ready = server.receive()
+	if server.ready.Op != "ready" {
+		t.Fatalf("zygote: got %+v", server.ready)
 	}
-	return m
+	return server
 }
 
 // init sends the first request.
-func (m *forkServer) init(imports []string) {
-	m.t.Helper()
-	filter := forkServerFilter(m.t)
-	path := filepath.Join(m.t.TempDir(), "filter")
+func (server *forkServer) init(imports []string) {
+	server.t.Helper()
+	filter := forkServerFilter(server.t)
+	path := filepath.Join(server.t.TempDir(), "filter")
 	if err := os.WriteFile(path, filter, 0o600); err != nil {
-		m.t.Fatal(err)
+		server.t.Fatal(err)
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		m.t.Fatal(err)
+		server.t.Fatal(err)
 	}
 	defer file.Close()
-	m.send(map[string]any{"op": "init", "imports": append([]string{}, imports...), "filter_bytes": len(filter), "fast_exit": true}, int(file.Fd()))
+	server.send(map[string]any{"op": "init", "imports": append([]string{}, imports...), "filter_bytes": len(filter), "fast_exit": true}, int(file.Fd()))
 }
 
 // launchForkServer starts a fork server with more modules in its list. It sends no request.
@@ -238,16 +238,16 @@ func launchForkServer(t testing.TB, env []string, python string, modules []strin
 		t.Fatal(err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
-	m := &forkServer{t: t, control: pair[0], python: python, env: env}
-	m.cmd = &exec.Cmd{Path: unreadableCopy(t, python), Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, m.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
+	server := &forkServer{t: t, control: pair[0], python: python, env: env}
+	server.cmd = &exec.Cmd{Path: unreadableCopy(t, python), Args: []string{"python3"}, Env: append([]string{"PYTHONPATH=" + dir}, server.env...), Dir: "/", Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
 	if python != "/usr/bin/python3" {
-		m.cmd.Args[0] = python
+		server.cmd.Args[0] = python
 	}
-	if err := m.cmd.Start(); err != nil {
+	if err := server.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	return m
+	return server
 }
 
 func forkServerFilter(t testing.TB) []byte {
@@ -264,40 +264,40 @@ func forkServerFilter(t testing.TB) []byte {
 }
 
 // close ends the zygote like a daemon that ends: it closes the socket.
-func (m *forkServer) close() {
-	unix.Close(m.control)
-	if err := m.cmd.Wait(); err != nil {
-		m.t.Errorf("zygote: %v", err)
+func (server *forkServer) close() {
+	unix.Close(server.control)
+	if err := server.cmd.Wait(); err != nil {
+		server.t.Errorf("zygote: %v", err)
 	}
 }
 
-func (m *forkServer) send(request any, fds ...int) {
-	m.t.Helper()
+func (server *forkServer) send(request any, fds ...int) {
+	server.t.Helper()
 	b, err := json.Marshal(request)
 	if err != nil {
-		m.t.Fatal(err)
+		server.t.Fatal(err)
 	}
-	if err := unix.Sendmsg(m.control, b, unix.UnixRights(fds...), nil, 0); err != nil {
-		m.t.Fatal(err)
+	if err := unix.Sendmsg(server.control, b, unix.UnixRights(fds...), nil, 0); err != nil {
+		server.t.Fatal(err)
 	}
 }
 
-func (m *forkServer) receive() (says forkServerSays) {
-	m.t.Helper()
+func (server *forkServer) receive() (says forkServerSays) {
+	server.t.Helper()
 	b := make([]byte, 1<<16)
-	n, err := unix.Read(m.control, b)
+	n, err := unix.Read(server.control, b)
 	if err == nil {
 		err = json.Unmarshal(b[:n], &says)
 	}
 	if err != nil {
-		m.t.Fatalf("zygote: %v: %q", err, b[:max(n, 0)])
+		server.t.Fatalf("zygote: %v: %q", err, b[:max(n, 0)])
 	}
 	return says
 }
 
 // forkServerChild is a child that waits or runs.
 type forkServerChild struct {
-	m              *forkServer
+	server         *forkServer
 	pid            int
 	barrier        net.Conn
 	lines          *bufio.Reader
@@ -305,24 +305,24 @@ type forkServerChild struct {
 	stdout, stderr *os.File
 }
 
-func (m *forkServer) fork(c *forkTarget) *forkServerChild {
-	m.t.Helper()
+func (server *forkServer) fork(c *forkTarget) *forkServerChild {
+	server.t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		m.t.Fatal(err)
+		server.t.Fatal(err)
 	}
 	ours := os.NewFile(uintptr(pair[0]), "barrier")
 	conn, err := net.FileConn(ours)
 	ours.Close()
 	if err != nil {
-		m.t.Fatal(err)
+		server.t.Fatal(err)
 	}
-	child := &forkServerChild{m: m, barrier: conn, lines: bufio.NewReader(conn)}
+	child := &forkServerChild{server: server, barrier: conn, lines: bufio.NewReader(conn)}
 	var theirs [3]*os.File
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
 		if err != nil {
-			m.t.Fatal(err)
+			server.t.Fatal(err)
 		}
 		return r, w
 	}
@@ -333,35 +333,35 @@ func (m *forkServer) fork(c *forkTarget) *forkServerChild {
 	fds := []int{pair[1], int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
 	spaces, kinds, err := pyzygote.OpenNamespaces(c.pid)
 	if err != nil {
-		m.t.Fatal(err)
+		server.t.Fatal(err)
 	}
 	for _, f := range spaces {
 		fds = append(fds, int(f.Fd()))
 	}
-	m.sandboxes++
-	m.send(map[string]any{"op": "fork", "sandbox": m.sandboxes, "namespaces": kinds, "rlimits": [][]int64{{unix.RLIMIT_NOFILE, 1024, 1024}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_STACK, 8 << 20, -1}}}, fds...)
+	server.sandboxes++
+	server.send(map[string]any{"op": "fork", "sandbox": server.sandboxes, "namespaces": kinds, "rlimits": [][]int64{{unix.RLIMIT_NOFILE, 1024, 1024}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_STACK, 8 << 20, -1}}}, fds...)
 	unix.Close(pair[1])
 	closeFiles(theirs[:])
 	closeFiles(spaces)
-	says := m.receive()
-	if says.Op != "forked" || says.Fork != m.sandboxes {
-		m.t.Fatalf("fork: got %+v", says)
+	says := server.receive()
+	if says.Op != "forked" || says.Fork != server.sandboxes {
+		server.t.Fatalf("fork: got %+v", says)
 	}
 	child.pid = says.Pid
 	if got := child.says(); got.Op != "waiting" {
-		m.t.Fatalf("child: got %+v, want it to wait", got)
+		server.t.Fatalf("child: got %+v, want it to wait", got)
 	}
 	return child
 }
 
 func (c *forkServerChild) says() (says forkServerSays) {
-	c.m.t.Helper()
+	c.server.t.Helper()
 	line, err := c.lines.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &says)
 	}
 	if err != nil {
-		c.m.t.Fatalf("barrier: %v: %q", err, line)
+		c.server.t.Fatalf("barrier: %v: %q", err, line)
 	}
 	return says
 }
@@ -379,30 +379,30 @@ type forkServerCommand struct {
 }
 
 func (c *forkServerChild) assign(command forkServerCommand) {
-	c.m.t.Helper()
+	c.server.t.Helper()
 	if command.Env == nil {
 		command.Env = map[string]string{}
-		for _, e := range c.m.env {
+		for _, e := range c.server.env {
 			k, v, _ := strings.Cut(e, "=")
 			command.Env[k] = v
 		}
 	}
 	b, err := json.Marshal(command)
 	if err != nil {
-		c.m.t.Fatal(err)
+		c.server.t.Fatal(err)
 	}
 	b = append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
 	if _, err := c.barrier.Write(b); err != nil {
-		c.m.t.Fatal(err)
+		c.server.t.Fatal(err)
 	}
 }
 
 // started returns how the child became its program: "" for a fork, or "exec".
 func (c *forkServerChild) started() string {
-	c.m.t.Helper()
+	c.server.t.Helper()
 	says := c.says()
 	if says.Op != "started" {
-		c.m.t.Fatalf("child: got %+v, want it to start", says)
+		c.server.t.Fatalf("child: got %+v, want it to start", says)
 	}
 	return says.By
 }
@@ -415,7 +415,7 @@ type forkServerResult struct {
 }
 
 func (c *forkServerChild) finish(stdin string) forkServerResult {
-	c.m.t.Helper()
+	c.server.t.Helper()
 	defer c.barrier.Close()
 	read := func(f *os.File) <-chan string {
 		done := make(chan string, 1)
@@ -431,9 +431,9 @@ func (c *forkServerChild) finish(stdin string) forkServerResult {
 		_, _ = io.WriteString(c.stdin, stdin) // a program need not read it
 		c.stdin.Close()
 	}()
-	says := c.m.receive()
+	says := c.server.receive()
 	if says.Op != "ended" {
-		c.m.t.Fatalf("zygote: got %+v, want an end", says)
+		c.server.t.Fatalf("zygote: got %+v, want an end", says)
 	}
 	return forkServerResult{stdout: <-out, stderr: <-errs, status: unix.WaitStatus(says.Status)}
 }
@@ -459,12 +459,12 @@ func (r forkServerResult) sorted() forkServerResult {
 }
 
 // run runs a command in a new child.
-func (m *forkServer) run(c *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
-	m.t.Helper()
-	child := m.fork(c)
+func (server *forkServer) run(c *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
+	server.t.Helper()
+	child := server.fork(c)
 	child.assign(command)
 	if got := child.started(); got != by {
-		m.t.Errorf("%q: started by %q, want %q", command.Argv, got, by)
+		server.t.Errorf("%q: started by %q, want %q", command.Argv, got, by)
 	}
 	return child.finish(stdin)
 }
@@ -556,10 +556,10 @@ var forkServerImports = []string{
 	"zipfile", "zlib",
 }
 
-func compareForked(t *testing.T, m *forkServer, ready, bare *forkTarget, name, text string) {
-	command := forkServerCommand{Argv: append([]string{m.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: "."}
+func compareForked(t *testing.T, server *forkServer, ready, bare *forkTarget, name, text string) {
+	command := forkServerCommand{Argv: append([]string{server.cmd.Args[0], "/skills/" + name}, strings.Fields(directive(text, "args"))...), Dir: "."}
 	stdin := strings.ReplaceAll(directive(text, "stdin"), `\n`, "\n")
-	got, want := runBoth(t, m, ready, bare, command, stdin, "")
+	got, want := runBoth(t, server, ready, bare, command, stdin, "")
 	if directive(text, "order") == "none" {
 		got, want = got.sorted(), want.sorted()
 	}
@@ -575,9 +575,9 @@ func compareForked(t *testing.T, m *forkServer, ready, bare *forkTarget, name, t
 }
 
 // compare runs command in a forked and in a started Python. by is how the child must start.
-func compare(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
+func compare(t *testing.T, server *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) forkServerResult {
 	t.Helper()
-	got, want := runBoth(t, m, ready, bare, command, stdin, by)
+	got, want := runBoth(t, server, ready, bare, command, stdin, by)
 	if got != want {
 		t.Errorf("%q: got %v\nwant %v", command.Argv, got, want)
 	}
@@ -585,14 +585,14 @@ func compare(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkS
 }
 
 // runBoth returns the results of command in a forked and in a started Python.
-func runBoth(t *testing.T, m *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) (got, want forkServerResult) {
+func runBoth(t *testing.T, server *forkServer, ready, bare *forkTarget, command forkServerCommand, stdin, by string) (got, want forkServerResult) {
 	t.Helper()
-	defer func(t testing.TB) { m.t = t }(m.t)
-	m.t = t
-	got = m.run(ready, command, stdin, by).withoutAddresses()
+	defer func(t testing.TB) { server.t = t }(server.t)
+	server.t = t
+	got = server.run(ready, command, stdin, by).withoutAddresses()
 	got.files = ready.takeFiles(t)
 	command.Exec = true
-	want = m.run(bare, command, stdin, "exec").withoutAddresses()
+	want = server.run(bare, command, stdin, "exec").withoutAddresses()
 	want.files = bare.takeFiles(t)
 	return got, want
 }
@@ -623,9 +623,9 @@ func TestForkServerCommands(t *testing.T) {
 	if err := os.Symlink("plain/main.py", filepath.Join(skills, "link.py")); err != nil {
 		t.Fatal(err)
 	}
-	m := startForkServer(t, forkServerPython(), forkServerImports...)
+	server := startForkServer(t, forkServerPython(), forkServerImports...)
 	ready, bare := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
-	python := m.cmd.Args[0]
+	python := server.cmd.Args[0]
 	for _, c := range []struct {
 		name string
 		args []string
@@ -662,8 +662,8 @@ func TestForkServerCommands(t *testing.T) {
 		{name: "a time zone", args: []string{"-c", "import time; print(time.tzname)"}, env: "TZ=XYZ-3", want: "XYZ"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			command := forkServerCommand{Argv: append([]string{python}, c.args...), Dir: c.dir, Env: m.environment(c.env)}
-			got := compare(t, m, ready, bare, command, "", c.by)
+			command := forkServerCommand{Argv: append([]string{python}, c.args...), Dir: c.dir, Env: server.environment(c.env)}
+			got := compare(t, server, ready, bare, command, "", c.by)
 			if !strings.Contains(got.stdout+got.stderr, c.want) {
 				t.Errorf("got %+v, want it to hold %q", got, c.want)
 			}
@@ -672,9 +672,9 @@ func TestForkServerCommands(t *testing.T) {
 }
 
 // environment returns the environment of scripts and one more variable, NAME=value or "".
-func (m *forkServer) environment(more string) map[string]string {
+func (server *forkServer) environment(more string) map[string]string {
 	env := map[string]string{}
-	for _, e := range append(slices.Clone(m.env), more) {
+	for _, e := range append(slices.Clone(server.env), more) {
 		if k, v, ok := strings.Cut(e, "="); ok {
 			env[k] = v
 		}
@@ -714,7 +714,7 @@ func zipOf(t *testing.T, files map[string]string) string {
 // Random values must differ between two children.
 func TestForkServerFresh(t *testing.T) {
 	skills := publicDir(t)
-	m := startForkServer(t, forkServerPython(), append(slices.Clone(forkServerImports), "secrets")...)
+	server := startForkServer(t, forkServerPython(), append(slices.Clone(forkServerImports), "secrets")...)
 	c, other := newForkTarget(t, skills, forkServerAlso()...), newForkTarget(t, skills, forkServerAlso()...)
 	code := `import random, secrets, ssl, uuid, tempfile, multiprocessing, os
 print(random.random())
@@ -728,7 +728,7 @@ print(os.urandom(8).hex())
 	seen := map[string]bool{}
 	// Children of different sandboxes have the same pid.
 	for _, c := range []*forkTarget{c, other, c} {
-		got := m.run(c, forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", code}, Env: m.environment("")}, "", "")
+		got := server.run(c, forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", code}, Env: server.environment("")}, "", "")
 		lines := strings.Fields(got.stdout)
 		if got.status != 0 || len(lines) != 7 {
 			t.Fatalf("got %+v", got)
@@ -745,9 +745,9 @@ print(os.urandom(8).hex())
 // The daemon reads a child's posture from the kernel before it gives the child a command.
 func TestForkServerPosture(t *testing.T) {
 	skills := publicDir(t)
-	m := startForkServer(t, forkServerPython())
+	server := startForkServer(t, forkServerPython())
 	c := newForkTarget(t, skills, forkServerAlso()...)
-	child := m.fork(c)
+	child := server.fork(c)
 	pid := strconv.Itoa(child.pid)
 	status, err := pseudofs.ReadStatus(pid)
 	if err != nil {
@@ -784,7 +784,7 @@ func TestForkServerPosture(t *testing.T) {
 	}
 	// It has not become a script, and it exits.
 	child.barrier.Close()
-	if says := m.receive(); says.Op != "ended" || says.Status != 0 {
+	if says := server.receive(); says.Op != "ended" || says.Status != 0 {
 		t.Errorf("got %+v, want an end", says)
 	}
 }
@@ -792,7 +792,7 @@ func TestForkServerPosture(t *testing.T) {
 // The zygote survives every request.
 func TestForkServerSurvives(t *testing.T) {
 	skills := publicDir(t)
-	m := startForkServer(t, forkServerPython())
+	server := startForkServer(t, forkServerPython())
 	c := newForkTarget(t, skills, forkServerAlso()...)
 	null, err := os.Open("/dev/null")
 	if err != nil {
@@ -814,16 +814,16 @@ func TestForkServerSurvives(t *testing.T) {
 		{map[string]any{"op": "init", "sandbox": 7, "imports": []string{"json"}, "filter_bytes": 8, "fast_exit": true}, []int{fd}, "request"},
 		{map[string]any{"op": "other", "sandbox": 7}, []int{fd}, "request"},
 	} {
-		m.send(r.request, r.fds...)
-		if got := m.receive(); got.Op != "failed" || got.Fork != 7 || got.Stage != r.stage {
+		server.send(r.request, r.fds...)
+		if got := server.receive(); got.Op != "failed" || got.Fork != 7 || got.Stage != r.stage {
 			t.Errorf("%v: got %+v, want it to fail at %q", r.request, got, r.stage)
 		}
 	}
-	got := m.run(c, forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "print(1)"}}, "", "")
+	got := server.run(c, forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", "print(1)"}}, "", "")
 	if got != (forkServerResult{stdout: "1\n"}) {
 		t.Errorf("got %+v", got)
 	}
-	before, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
+	before, err := os.ReadDir("/proc/" + strconv.Itoa(server.cmd.Process.Pid) + "/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -835,7 +835,7 @@ func TestForkServerSurvives(t *testing.T) {
 		{"directory", forkServerCommand{Argv: []string{"python3"}, Dir: "none"}},
 		{"exec", forkServerCommand{Argv: []string{"/none"}}},
 	} {
-		child := m.fork(c)
+		child := server.fork(c)
 		child.assign(stage.command)
 		says := child.says()
 		if stage.name == "exec" {
@@ -848,7 +848,7 @@ func TestForkServerSurvives(t *testing.T) {
 			t.Errorf("%+v: got %+v", stage.command, got)
 		}
 	}
-	after, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
+	after, err := os.ReadDir("/proc/" + strconv.Itoa(server.cmd.Process.Pid) + "/fd")
 	if err != nil || len(after) != len(before) {
 		t.Errorf("descriptors of the zygote: got %d (%v), want %d", len(after), err, len(before))
 	}
@@ -857,14 +857,14 @@ func TestForkServerSurvives(t *testing.T) {
 // A zygote ends at an invalid first request. It imports no module outside of its list.
 func TestForkServerBeginsOnce(t *testing.T) {
 	for _, name := range []string{"this", "json.tool", "antigravity", "os; print(1)"} {
-		m := launchForkServer(t, forkServerEnv(), forkServerPython(), nil)
-		m.init([]string{name})
+		server := launchForkServer(t, forkServerEnv(), forkServerPython(), nil)
+		server.init([]string{name})
 		b := make([]byte, 1<<16)
-		if n, err := unix.Read(m.control, b); n > 0 {
+		if n, err := unix.Read(server.control, b); n > 0 {
 			t.Errorf("%s: it answers %q, %v", name, b[:n], err)
 		}
-		unix.Close(m.control)
-		if err := m.cmd.Wait(); m.cmd.ProcessState.ExitCode() != 1 {
+		unix.Close(server.control)
+		if err := server.cmd.Wait(); server.cmd.ProcessState.ExitCode() != 1 {
 			t.Errorf("%s: ended with %v, want exit status 1", name, err)
 		}
 	}
@@ -872,14 +872,14 @@ func TestForkServerBeginsOnce(t *testing.T) {
 
 // A zygote that loses its daemon ends, and so do its children.
 func TestForkServerEnds(t *testing.T) {
-	m := startForkServer(t, forkServerPython())
+	server := startForkServer(t, forkServerPython())
 	c := newForkTarget(t, publicDir(t), forkServerAlso()...)
-	waits, runs := m.fork(c), m.fork(c)
-	runs.assign(forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "import time; print(flush=True); time.sleep(1000)"}})
+	waits, runs := server.fork(c), server.fork(c)
+	runs.assign(forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", "import time; print(flush=True); time.sleep(1000)"}})
 	if by := runs.started(); by != "" {
 		t.Errorf("started by %q", by)
 	}
-	if err := unix.Shutdown(m.control, unix.SHUT_RDWR); err != nil {
+	if err := unix.Shutdown(server.control, unix.SHUT_RDWR); err != nil {
 		t.Fatal(err)
 	}
 	for _, child := range []*forkServerChild{waits, runs} {

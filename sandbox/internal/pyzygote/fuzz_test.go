@@ -27,9 +27,9 @@ func kindsOfNamespaces(t testing.TB) []int {
 	return kinds
 }
 
-// with returns m for a test within a fuzz test: f may not fail then.
-func (m *forkServer) with(t *testing.T) *forkServer {
-	mine := *m
+// with returns server for a test within a fuzz test: f may not fail then.
+func (server *forkServer) with(t *testing.T) *forkServer {
+	mine := *server
 	mine.t = t
 	return &mine
 }
@@ -37,7 +37,7 @@ func (m *forkServer) with(t *testing.T) *forkServer {
 // FuzzForkServerReads: the daemon sends a packet of any content, with descriptors that are no
 // sandbox's. The zygote answers that it failed. Nothing starts, and the zygote stays.
 func FuzzForkServerReads(f *testing.F) {
-	m := startForkServer(f, forkServerPython())
+	server := startForkServer(f, forkServerPython())
 	null, err := os.Open("/dev/null")
 	if err != nil {
 		f.Fatal(err)
@@ -75,7 +75,7 @@ func FuzzForkServerReads(f *testing.F) {
 		if len(packet) > 64<<10 { // maxForkPacket of pyzygote
 			t.Skip("the daemon sends no packet of this size")
 		}
-		m := m.with(t)
+		server := server.with(t)
 		passed := make([]int, fds%24)
 		for i := range passed {
 			if passed[i] = int(null.Fd()); i == 4 && fds >= 128 { // the PID namespace
@@ -86,20 +86,20 @@ func FuzzForkServerReads(f *testing.F) {
 		if len(passed) > 0 { // with rights and no byte, Sendmsg sends one byte
 			rights = unix.UnixRights(passed...)
 		}
-		if err := unix.Sendmsg(m.control, packet, rights, nil, 0); err != nil {
+		if err := unix.Sendmsg(server.control, packet, rights, nil, 0); err != nil {
 			t.Fatal(err)
 		}
-		got := m.receive()
+		got := server.receive()
 		if got.Op == "forked" { // into this process's PID namespace; the child can enter no other one
-			if got = m.receive(); got.Op != "ended" || got.Status != 127<<8 {
+			if got = server.receive(); got.Op != "ended" || got.Status != 127<<8 {
 				t.Errorf("a child ended as %+v, want exit status 127", got)
 			}
 		} else if got.Op != "failed" {
 			t.Errorf("got %+v, want that it failed", got)
 		}
 		const alive = 1_234_567
-		m.send(map[string]any{"op": "fork", "sandbox": alive})
-		if got := m.receive(); got.Op != "failed" || got.Fork != alive {
+		server.send(map[string]any{"op": "fork", "sandbox": alive})
+		if got := server.receive(); got.Op != "failed" || got.Fork != alive {
 			t.Errorf("afterwards it says %+v", got)
 		}
 	})
@@ -130,7 +130,7 @@ func isCommand(b []byte) bool {
 // FuzzForkServerChildReads: the daemon sends a child any bytes in place of its command. The child
 // starts nothing but a command that is one, and the zygote reports its end.
 func FuzzForkServerChildReads(f *testing.F) {
-	m := startForkServer(f, forkServerPython())
+	server := startForkServer(f, forkServerPython())
 	c := newForkTarget(f, publicDir(f), forkServerAlso()...)
 	frame := func(text string) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
@@ -163,7 +163,7 @@ func FuzzForkServerChildReads(f *testing.F) {
 	utf16 := "\xff\xfe" + strings.Join(strings.Split(`{"argv":["/bin/true"],"env":{},"dir":""}`, ""), "\x00") + "\x00"
 	f.Add(frame(utf16))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		child := m.with(t).fork(c)
+		child := server.with(t).fork(c)
 		pidfd, err := unix.PidfdOpen(child.pid, 0)
 		if err != nil {
 			t.Fatal(err)

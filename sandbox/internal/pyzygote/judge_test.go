@@ -75,27 +75,27 @@ func makeTree(t testing.TB, top string, files map[string]string) {
 
 // judge runs command twice in a sandbox: in a child that decides, and in a child that
 // executes. It compares the results unless they may differ.
-func judge(t *testing.T, m *forkServer, c *forkTarget, command forkServerCommand, by string, differs bool) {
+func judge(t *testing.T, server *forkServer, c *forkTarget, command forkServerCommand, by string, differs bool) {
 	t.Helper()
-	defer func(t testing.TB) { m.t = t }(m.t)
-	m.t = t
+	defer func(t testing.TB) { server.t = t }(server.t)
+	server.t = t
 	command.Elsewhere = true
-	child := m.fork(c)
+	child := server.fork(c)
 	child.assign(command)
 	if got := child.started(); got != by && by != "any" {
 		t.Errorf("%.200q: started by %q, want %q", command.Argv, got, by)
 	}
 	got := child.finish("").withoutAddresses()
 	command.Exec = true
-	if want := m.run(c, command, "", "exec").withoutAddresses(); got != want && !differs {
+	if want := server.run(c, command, "", "exec").withoutAddresses(); got != want && !differs {
 		t.Errorf("%.200q: got %v\nwant %v", command.Argv, got, want)
 	}
 }
 
 // The fork server executes each command that it can't judge. No command fails to start.
 func TestForkServerJudges(t *testing.T) {
-	m := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
-	python := m.cmd.Args[0]
+	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json", "csv"}, change{"forkserver/judge.py", "MAX_LISTED = 1 << 16", "MAX_LISTED = 1 << 8"})
+	python := server.cmd.Args[0]
 	version := forkServerVersion(t)
 	pth := func(line string) map[string]string {
 		return map[string]string{"base/lib/" + version + "/site-packages/odd.pth": line + "\n"}
@@ -198,7 +198,7 @@ func TestForkServerJudges(t *testing.T) {
 			if c.args == nil {
 				c.args = []string{"-c", judgedCode, "/workspace"}
 			}
-			judge(t, m, sandbox, forkServerCommand{Argv: append([]string{python}, c.args...), Env: m.environment(c.env)}, c.by, c.differs)
+			judge(t, server, sandbox, forkServerCommand{Argv: append([]string{python}, c.args...), Env: server.environment(c.env)}, c.by, c.differs)
 		})
 	}
 }
@@ -206,14 +206,14 @@ func TestForkServerJudges(t *testing.T) {
 // A time zone may name a file of the program. Only the program may read it: here it is a
 // pipe without a writer.
 func TestForkServerReadsNoTimeZone(t *testing.T) {
-	m := startForkServer(t, forkServerPython())
+	server := startForkServer(t, forkServerPython())
 	workspace := openDir(t)
 	c := newForkTargetOn(t, workspace, publicDir(t), forkServerAlso()...)
 	if err := unix.Mkfifo(filepath.Join(workspace, "zone"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	child := m.fork(c)
-	child.assign(forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "pass"}, Env: m.environment("TZ=/workspace/zone")})
+	child := server.fork(c)
+	child.assign(forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", "pass"}, Env: server.environment("TZ=/workspace/zone")})
 	if got := child.started(); got != "exec" {
 		t.Errorf("started by %q", got)
 	}
@@ -268,12 +268,12 @@ func TestForkServerFailsTowardsExecution(t *testing.T) {
 			// Only once the child has its command: the fork server judges its own settings, too.
 			old := "\n" + function.def + "\n"
 			faulty := old + "    if os.environ.get('FAULT'):\n    " + raise(errors[i%len(errors)])
-			m := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json"}, change{"forkserver/" + function.file + ".py", old, faulty})
-			env := m.environment("PYTHONUSERBASE=/workspace/base")
-			command := forkServerCommand{Argv: []string{"/workspace/venv/bin/python3", "main.py"}, Env: env, Venv: "/workspace/venv", Base: m.cmd.Args[0]}
-			judge(t, m, c, command, "", false)
+			server := startForkServerIn(t, forkServerEnv(), forkServerPython(), []string{"json"}, change{"forkserver/" + function.file + ".py", old, faulty})
+			env := server.environment("PYTHONUSERBASE=/workspace/base")
+			command := forkServerCommand{Argv: []string{"/workspace/venv/bin/python3", "main.py"}, Env: env, Venv: "/workspace/venv", Base: server.cmd.Args[0]}
+			judge(t, server, c, command, "", false)
 			env["FAULT"] = "1"
-			judge(t, m, c, command, "exec", false)
+			judge(t, server, c, command, "exec", false)
 		})
 	}
 }
@@ -283,7 +283,7 @@ func TestForkServerJudgesByChance(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	m := startForkServer(t, forkServerPython(), "json", "csv")
+	server := startForkServer(t, forkServerPython(), "json", "csv")
 	words := []string{"a", "b", "json", "csv", "json.py", "csv.py", "__init__.py", "json.pyc", "json.txt", "venv", "pyvenv.cfg", "__pycache__", "\xff", "x.py", ".git", "json.so"}
 	word := func() string { return words[r.IntN(len(words))] }
 	for round := range 24 {
@@ -311,7 +311,7 @@ func TestForkServerJudgesByChance(t *testing.T) {
 			if strings.Contains(first, "\xff") { // arguments are UTF-8
 				first = "."
 			}
-			judge(t, m, c, forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", judgedCode, filepath.Join("/workspace", first)}}, "any", false)
+			judge(t, server, c, forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", judgedCode, filepath.Join("/workspace", first)}}, "any", false)
 		})
 	}
 }

@@ -72,19 +72,19 @@ type zygoteRun struct {
 
 func runInSandbox(t *testing.T, c *forkTarget, changes ...change) (r zygoteRun) {
 	t.Helper()
-	m := startForkServerIn(t, forkServerEnv(), forkServerPython(), forkServerCommon, changes...)
-	before := m.endedUse(t)
-	child := m.fork(c)
+	server := startForkServerIn(t, forkServerEnv(), forkServerPython(), forkServerCommon, changes...)
+	before := server.endedUse(t)
+	child := server.fork(c)
 	waiting := useOf(t, child.pid)
-	r.own, r.same = ownMemory(t, child.pid, m.cmd.Process.Pid)
-	child.assign(forkServerCommand{Argv: []string{m.cmd.Args[0], "-c", "print(2+2)"}})
+	r.own, r.same = ownMemory(t, child.pid, server.cmd.Process.Pid)
+	child.assign(forkServerCommand{Argv: []string{server.cmd.Args[0], "-c", "print(2+2)"}})
 	if by := child.started(); by != "" {
 		t.Errorf("started by %q", by)
 	}
 	if got := child.finish(""); got != (forkServerResult{stdout: "4\n"}) {
 		t.Errorf("got %v", got)
 	}
-	r.faults = m.endedUse(t).minus(before).faults - waiting.faults
+	r.faults = server.endedUse(t).minus(before).faults - waiting.faults
 	return r
 }
 

@@ -56,10 +56,10 @@ func startedState(t *testing.T, names []string) processState {
 func TestForkServerRenews(t *testing.T) {
 	const runs = 3
 	names := pyzygote.Modules()
-	m := startForkServer(t, forkServerPython(), names...)
-	t.Logf("not installed: %q", m.ready.Failed)
-	if len(m.ready.Imported) < 40 {
-		t.Fatalf("imported: got %d modules: %q", len(m.ready.Imported), m.ready.Imported)
+	server := startForkServer(t, forkServerPython(), names...)
+	t.Logf("not installed: %q", server.ready.Failed)
+	if len(server.ready.Imported) < 40 {
+		t.Fatalf("imported: got %d modules: %q", len(server.ready.Imported), server.ready.Imported)
 	}
 	skills := publicDir(t)
 	if err := os.CopyFS(filepath.Join(skills, "state"), os.DirFS("testdata/state")); err != nil {
@@ -68,8 +68,8 @@ func TestForkServerRenews(t *testing.T) {
 	c := newForkTarget(t, skills, forkServerAlso()...)
 	var forked, started []processState
 	for range runs {
-		child := m.fork(c)
-		child.assign(forkServerCommand{Argv: append([]string{m.cmd.Args[0], "/skills/state/dump.py"}, names...)})
+		child := server.fork(c)
+		child.assign(forkServerCommand{Argv: append([]string{server.cmd.Args[0], "/skills/state/dump.py"}, names...)})
 		if by := child.started(); by != "" {
 			t.Fatalf("started by %q", by)
 		}

@@ -34,7 +34,7 @@ type Config struct {
 type Spawn func(program string, env []string, theirs, log *os.File) (pid int, pidfd *os.File, err error)
 
 // A Zygote is a Python in the zygote's container that has imported modules and forks
-// children into prepared sandboxes. It runs only code of the machine's Python. Its methods may
+// children into sandboxes that wait. It runs only code of the machine's Python. Its methods may
 // be called from many goroutines.
 type Zygote struct {
 	socket *os.File

@@ -10,7 +10,7 @@ that directory. The rest of the environment is the same as for scripts. Python i
 sitecustomize at the end of its start, before it determines the program to run. The zygote
 never leaves that import: it imports modules and serves fork requests (zygote.py).
 
-A child moves into a prepared sandbox, gives up everything that it inherited and waits
+A child moves into a sandbox that waits, gives up everything that it inherited and waits
 (fork.py). When its command line comes, it becomes the script and returns from this import,
 or executes the command line if a forked Python could differ from a started one
 (become.py, judge.py). At the end of the script it skips the destruction of modules, unless

@@ -136,8 +136,8 @@ def configure(argv, heap):
     Config.init(config)
     done(Config.set_argv(config, ctypes.c_ssize_t(len(argv)), words))
     done(Config.read(config))
-    for slot in list(encodings_of(config, heap)):
-        done(Config.set_string(config, slot, ctypes.c_wchar_p(sys.getfilesystemencoding())))
+    for field in list(encodings_of(config, heap)):
+        done(Config.set_string(config, field, ctypes.c_wchar_p(sys.getfilesystemencoding())))
     done(Config.apply(config))
     Config.clear(config)
     sys.path[:] = path

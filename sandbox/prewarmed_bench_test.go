@@ -21,7 +21,7 @@ func cost(b *testing.B, h *Host) time.Duration {
 	return time.Duration(r.Utime.Nano()+r.Stime.Nano()) + u.UserCPU + u.SystemCPU
 }
 
-func benchmarkPrepared(b *testing.B, h *Host, s Spec) {
+func benchmarkPrewarmed(b *testing.B, h *Host, s Spec) {
 	s.Mounts = []Mount{{Source: b.TempDir(), Target: "/skills/s"}}
 	s.Workspace.Lower = []string{s.Mounts[0].Source}
 	_ = os.Chown(s.Mounts[0].Source, 1000, 1000)
@@ -50,15 +50,15 @@ func benchmarkPrepared(b *testing.B, h *Host, s Spec) {
 	b.ReportMetric(float64(rest.Microseconds())/float64(b.N)/1000, "rest-ms/op")
 }
 
-// BenchmarkPrepared runs one execution after the other in prewarmed sandboxes.
-func BenchmarkPrepared(b *testing.B) {
+// BenchmarkPrewarmed runs one execution after the other in prewarmed sandboxes.
+func BenchmarkPrewarmed(b *testing.B) {
 	h := openForkServer(b)
-	benchmarkPrepared(b, h, Spec{Program: command("/usr/bin/true")})
+	benchmarkPrewarmed(b, h, Spec{Program: command("/usr/bin/true")})
 }
 
-// BenchmarkPreparedPython is the same for a forked Python.
-func BenchmarkPreparedPython(b *testing.B) {
+// BenchmarkPrewarmedPython is the same for a forked Python.
+func BenchmarkPrewarmedPython(b *testing.B) {
 	h := openForkServer(b)
 	s := pythonSpec([]string{"json"}, "-c", "print(2+2)")
-	benchmarkPrepared(b, h, s)
+	benchmarkPrewarmed(b, h, s)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/skillrun/skillrun/sandbox/internal/zygote"
 )
 
-// A profile is the part of a Spec that the daemon must know before it prepares a sandbox.
-// A prepared sandbox can't change it.
+// A profile is the part of a Spec that the daemon must know before it has a sandbox made.
+// It cannot change afterwards.
 type profile struct {
 	root             string // Spec.Root
 	sizeBytes, files int64
@@ -23,17 +23,17 @@ func (s Spec) profile() profile {
 	return profile{root: s.Root, sizeBytes: s.Workspace.SizeBytes, files: s.Workspace.Files, openFiles: s.Limits.OpenFiles, cpu: s.Limits.CPU}
 }
 
-// blank returns the parts of s that a prepared sandbox needs. It leaves out everything of
+// blank returns the parts of s that a sandbox needs before its program is known. It leaves out everything of
 // the skill and of the request: the daemon keeps those only while the program runs.
 func (s Spec) blank() Spec {
 	return Spec{Root: s.Root, Workspace: Workspace{SizeBytes: s.Workspace.SizeBytes, Files: s.Workspace.Files}, Limits: s.Limits}
 }
 
-// prepare has the zygote make a sandbox for one program with s's profile.
-func (h *Host) prepare(m *zygote.Zygote, in *pyzygote.Zygote, s Spec) (*sandbox, error) {
+// buildCloned has the zygote make a sandbox for one program with s's profile.
+func (h *Host) buildCloned(z *zygote.Zygote, python *pyzygote.Zygote, s Spec) (*sandbox, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
-	c, err := h.build(ctx, cloner{m, in}, s)
+	c, err := h.build(ctx, cloner{z, python}, s)
 	if err != nil {
 		c.discard()
 		return nil, err
@@ -41,7 +41,7 @@ func (h *Host) prepare(m *zygote.Zygote, in *pyzygote.Zygote, s Spec) (*sandbox,
 	return c, nil
 }
 
-// waits reports whether a prepared sandbox can still take a program. A dying init closes
+// waits reports whether a waiting sandbox can still take a program. A dying init closes
 // its socket first; its pidfd reports the end only after the sandbox's last process has
 // left the cgroups.
 func (c *sandbox) waits() bool {
@@ -51,9 +51,9 @@ func (c *sandbox) waits() bool {
 	return !c.init.ended() && socket.Quiet(c.control.File)
 }
 
-// discard destroys a prepared sandbox in which no program has run.
+// discard destroys a sandbox in which no program has run.
 func (c *sandbox) discard() {
 	if err := c.destroy(); err != nil {
-		c.host.log().Error("a prewarmed sandbox was not removed", "slot", c.ids.String(), "error", err)
+		c.host.log().Error("a prewarmed sandbox was not removed", "sandbox", c.ids.String(), "err", err)
 	}
 }

@@ -23,24 +23,24 @@ func zygoteOf(h *Host) *zygote.Zygote {
 	return h.pool.zygote
 }
 
-// TestPrepareWithoutDescriptors prepares a sandbox and assigns it with one free descriptor,
+// TestPrewarmWithoutDescriptors makes a sandbox and assigns it with one free descriptor,
 // two, and so on, both for commands and for forked Pythons.
-func TestPrepareWithoutDescriptors(t *testing.T) {
+func TestPrewarmWithoutDescriptors(t *testing.T) {
 	h := openForkServer(t)
-	m := zygoteOf(h)
-	in, err := h.startPythonZygote(m, pythonSpec(nil, "-c", "").pythonKey())
+	z := zygoteOf(h)
+	python, err := h.startPythonZygote(z, pythonSpec(nil, "-c", "").pythonKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
+	defer python.Close()
 	snapshot := newSnapshot(t, map[string]string{"a": "a"})
 	for _, kind := range []struct {
-		name string
-		in   *pyzygote.Zygote
-		spec Spec
+		name   string
+		python *pyzygote.Zygote
+		spec   Spec
 	}{
 		{"executed", nil, Spec{Program: command("/usr/bin/cat", "a"), Env: testEnv}},
-		{"forked", in, pythonSpec(nil, "-c", "print(open('a').read(), end='')")},
+		{"forked", python, pythonSpec(nil, "-c", "print(open('a').read(), end='')")},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			s := kind.spec
@@ -61,7 +61,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 				}
 				var c *sandbox
 				var err error
-				withDescriptors(t, more, func() { c, err = h.prepare(m, kind.in, s) })
+				withDescriptors(t, more, func() { c, err = h.buildCloned(z, kind.python, s) })
 				if err == nil {
 					c.discard()
 					break
@@ -72,7 +72,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 				if more == 100 {
 					t.Fatalf("100 descriptors are not enough: %v", refused)
 				}
-				c, err := h.prepare(m, kind.in, s)
+				c, err := h.buildCloned(z, kind.python, s)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +99,7 @@ func TestPrepareWithoutDescriptors(t *testing.T) {
 			}
 		})
 	}
-	in.Close()
+	python.Close()
 	noLeftovers(t, h)
 }
 
@@ -110,29 +110,29 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 	if _, err := h.ids.take(); err != nil { // the zygote's own
 		t.Fatal(err)
 	}
-	var m *zygote.Zygote
+	var z *zygote.Zygote
 	var err error
 	failed := 0
-	for more := 0; m == nil; more++ {
+	for more := 0; z == nil; more++ {
 		if more == 200 {
 			t.Fatal("200 descriptors are not enough")
 		}
-		withDescriptors(t, more, func() { m, err = h.startZygote() })
+		withDescriptors(t, more, func() { z, err = h.startZygote() })
 		if err != nil {
-			m = nil
+			z = nil
 			failed++
 		}
 	}
-	defer m.Destroy()
+	defer z.Destroy()
 	k := pythonSpec([]string{"json"}, "-c", "").pythonKey()
 	for more := 0; ; more++ {
 		if more == 100 {
 			t.Fatal("100 descriptors are not enough")
 		}
-		var in *pyzygote.Zygote
-		withDescriptors(t, more, func() { in, err = h.startPythonZygote(m, k) })
+		var python *pyzygote.Zygote
+		withDescriptors(t, more, func() { python, err = h.startPythonZygote(z, k) })
 		if err == nil {
-			in.Close()
+			python.Close()
 			break
 		}
 		failed++
@@ -144,16 +144,16 @@ func TestZygoteWithoutDescriptors(t *testing.T) {
 
 // A zygote that was stopped for longer than the daemon waits makes sandboxes afterwards.
 func TestZygoteIsStopped(t *testing.T) {
-	h := openPrepared(t)
+	h := openPrewarmed(t)
 	s := Spec{Program: bash("echo fine"), Env: testEnv}
 	prewarm(t, h, s, 1)
-	m := zygoteOf(h)
-	if err := unix.Kill(m.PID(), unix.SIGSTOP); err != nil {
+	z := zygoteOf(h)
+	if err := unix.Kill(z.PID(), unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	c, err := h.build(ctx, cloner{m, nil}, s.withDefaults())
+	c, err := h.build(ctx, cloner{z, nil}, s.withDefaults())
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want that it doesn't answer", err)
 	}
@@ -163,12 +163,12 @@ func TestZygoteIsStopped(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	}
-	if err := unix.Kill(m.PID(), unix.SIGCONT); err != nil {
+	if err := unix.Kill(z.PID(), unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
 		if err := eventually(func() error {
-			c, err := h.prepare(m, nil, s.withDefaults())
+			c, err := h.buildCloned(z, nil, s.withDefaults())
 			if err == nil {
 				err = c.destroy()
 			}
@@ -181,10 +181,10 @@ func TestZygoteIsStopped(t *testing.T) {
 }
 
 // TestPythonZygotesMakeRoom: if there are too many Python zygotes, the one with the oldest
-// request ends. One that can't be started doesn't keep its slot. One without requests ends.
+// request ends. One that can't be started doesn't keep its entry. One without requests ends.
 func TestPythonZygotesMakeRoom(t *testing.T) {
 	c := testConfig(t)
-	c.Prepared, c.PythonZygotes = 4, 1
+	c.Prewarmed, c.PythonZygotes = 4, 1
 	h := openWith(t, c)
 	rested := func() {
 		h.pool.mu.Lock()
@@ -202,14 +202,14 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 	first, second := pythonSpec(nil, "-c", "pass"), pythonSpec([]string{"csv"}, "-c", "pass")
 	ask(first)
 	ask(second)
-	if n := len(slots(h)); n != 1 || slots(h)[second.pythonKey()] == nil {
+	if n := len(pythonEntries(h)); n != 1 || pythonEntries(h)[second.pythonKey()] == nil {
 		t.Errorf("got %d Python zygotes, want the second alone", n)
 	}
 	// A program that does not exist can't start.
 	until(t, "a Python zygote that can't be started is not known to be one", func() bool {
 		rested() // no start while all Python zygotes have running children
 		h.pool.askPythonZygote(noPython(), "")
-		r := slots(h)[noPython()]
+		r := pythonEntries(h)[noPython()]
 		return r != nil && r.failed
 	})
 	ask(first)
@@ -224,18 +224,18 @@ func TestPythonZygotesMakeRoom(t *testing.T) {
 		}
 		h.pool.mu.Unlock()
 		h.pool.shrink()
-		return len(slots(h)) == 0
+		return len(pythonEntries(h)) == 0
 	})
 	noLeftovers(t, h)
 }
 
-// slots returns a copy of the pool's map of Python zygotes.
-func slots(h *Host) map[pyzygote.Key]*pythonEntry {
+// pythonEntries returns a copy of the pool's map of Python zygotes.
+func pythonEntries(h *Host) map[pyzygote.Key]*pythonEntry {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	all := map[pyzygote.Key]*pythonEntry{}
 	for k, r := range h.pool.pythons {
-		all[k] = &pythonEntry{r.in, r.failed, r.has, maps.Clone(r.asked)}
+		all[k] = &pythonEntry{r.zygote, r.failed, r.has, maps.Clone(r.asked)}
 	}
 	return all
 }
@@ -280,9 +280,9 @@ func TestWhatIsNotForked(t *testing.T) {
 
 // TestAssignIsCanceled cancels the context before the sandbox gets anything.
 func TestAssignIsCanceled(t *testing.T) {
-	h := openPrepared(t)
+	h := openPrewarmed(t)
 	s := Spec{ID: "x", Program: command("true"), Env: testEnv}.withDefaults()
-	c, err := h.prepare(zygoteOf(h), nil, s)
+	c, err := h.buildCloned(zygoteOf(h), nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
