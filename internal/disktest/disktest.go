@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount mounts a disk at dir until the test ends. options are those of tmpfs(5), such as
-// "size=64k,nr_inodes=12". The function that it returns changes them. Mount skips the test if
+// Mount mounts a disk at dir until the test ends. options are mount options of
+// tmpfs(5), such as "size=64k,nr_inodes=12". The function that it returns changes them. Mount skips the test if
 // it does not run as root.
 func Mount(t testing.TB, dir, options string) (remount func(options string)) {
 	t.Helper()

@@ -140,7 +140,7 @@ func result(r toolview.Result, links bool, printed func() []string) *sdk.CallToo
 	var cuts []string
 	if r.Structured != nil {
 		var object json.RawMessage
-		// Tools that run no program have limits of their own, which the model chooses.
+		// A tool that runs no program takes limits as arguments, so its result is not cut here.
 		if r.ExecutionID == "" {
 			object = r.Structured
 		} else {

@@ -337,8 +337,8 @@ func TestSessionsOfOthersMakeRoom(t *testing.T) {
 			delete(d.sessions.byID, id)
 		}
 	}()
-	// The sessions of all others are in use or too few, so alice's new one replaces her
-	// own.
+	// The sessions of all others are in use or too few, so alice's new one replaces
+	// alice's old one.
 	again := d.open(t, d.mine)
 	if got := mine.ping(); got != 404 {
 		t.Errorf("alice's first session: %d, want 404", got)

@@ -67,7 +67,7 @@ func pieceSize(t executor.URI, size int64) int64 {
 	return maxPiece
 }
 
-// answerBytes returns how many bytes of memory the answer to a message needs beyond those of a
+// answerBytes returns how many bytes of memory the answer to a message needs in addition to a
 // usual answer: the encoded size of a skill's file that is larger than a piece. JSON escapes at
 // most double such a file, see escapes; base64 adds a third.
 func (s *Server) answerBytes(e envelope) int64 {

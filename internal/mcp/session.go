@@ -99,8 +99,9 @@ func (t *sessions) makeRoom(who permission.Principal) error {
 
 // spare returns the session to replace by a new one of who, or nil. It is an idle session
 // of the principal with the most sessions, and among these the one that has been idle for
-// longest. Sessions of other principals qualify only if they have more sessions than who,
-// and never if full is set, because who has then reached the limit of one principal.
+// longest. A session of another principal qualifies only if that principal has more sessions
+// than who. full means that who has as many sessions as one principal may have: then only
+// a session of who qualifies.
 func (t *sessions) spare(who permission.Principal, own map[permission.Principal]int, full bool) (best *session) {
 	for _, n := range t.byID {
 		switch {

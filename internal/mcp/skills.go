@@ -196,7 +196,8 @@ func (s *Server) entryOf(who permission.Principal, sk *skill.Skill, l skill.List
 	return e
 }
 
-// metaOf returns our own metadata: what a caller may run of a skill here, and whether it can run.
+// metaOf returns skillrun's metadata of a skill: its digest, its scripts, its permitted commands, and
+// whether its packages are installed.
 func (s *Server) metaOf(who permission.Principal, sk *skill.Skill) map[string]any {
 	scripts := []string{}
 	for _, sc := range sk.Scripts {

@@ -23,7 +23,7 @@ import (
 	"github.com/skillrun/skillrun/internal/skill"
 )
 
-// An answer is the result of a method of the extension, as it is on the wire.
+// An answer is the result of a method of the extension, in the form of the wire.
 type answer struct {
 	sdk.ResultBase
 	fields map[string]any
@@ -115,7 +115,7 @@ x-unknown: &a {k: v}
 x-alias: *a
 `
 
-// The frontmatter of an entry is that of the file, verbatim and in its order.
+// An entry has the front matter of the file, verbatim and in the same order.
 func TestSkillFrontMatterIsVerbatim(t *testing.T) {
 	d := startIdle(t, nil)
 	d.write("rich/SKILL.md", "---\n"+richFrontMatter+"---\n\nRich.\n")
@@ -220,7 +220,7 @@ func TestSkillEntries(t *testing.T) {
 	})
 }
 
-// Our metadata says what a caller may run, and whether its packages are there.
+// The metadata has the scripts and the permitted commands, and says whether the packages are there.
 func TestSkillMetadata(t *testing.T) {
 	d := startIdle(t, nil)
 	c := d.connect(t, "http", "")
@@ -296,7 +296,8 @@ func TestSkillsThatAreNotListed(t *testing.T) {
 	}
 }
 
-// Listings come in pages that neither repeat nor lose an entry, also if skills change meanwhile.
+// Listings come in pages that neither repeat nor lose an entry, also if skills change between two
+// pages.
 func TestSkillPages(t *testing.T) {
 	d := startIdle(t, nil)
 	for i := range 2*maxListedSkills + 1 {

@@ -50,7 +50,7 @@ const (
 	MessageMetadata MessageType = "metadata"
 	// MessagePrompt gives the model the instructions.
 	MessagePrompt MessageType = "prompt"
-	// MessagePermissions tells the agent what the skill may use.
+	// MessagePermissions tells the agent which tools the skill may use.
 	MessagePermissions MessageType = "command_permissions"
 )
 

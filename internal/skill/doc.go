@@ -4,7 +4,7 @@
 //
 // Data flows one way. A Registry finds skill folders in its roots. Package snapshot reads a
 // folder into a tree: its entries, the refused entries, and the digest of both. Package
-// manifest parses SKILL.md and collects what the skill requires. Package snapshot copies the
+// manifest parses SKILL.md and collects the skill's requirements. Package snapshot copies the
 // tree into its store under the digest. The result is a Skill, which never changes. Its
 // methods Lookup, Has, Activate and Validate answer from memory; only Open reads the
 // snapshot.

@@ -98,7 +98,7 @@ func textOf(fields map[string]json.RawMessage, field string) (text string, ok bo
 	return text, json.Unmarshal(fields[field], &text) == nil
 }
 
-// optionalFields returns what is wrong with fields that the Agent Skills specification describes. The
+// optionalFields returns the first mistake in fields that the Agent Skills specification describes. The
 // official client refuses a whole listing that has one such skill.
 func optionalFields(fields map[string]json.RawMessage) string {
 	if _, given := fields["compatibility"]; given {

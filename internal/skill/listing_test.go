@@ -12,7 +12,7 @@ import (
 )
 
 // A skill that MCP's Skills extension does not list has a finding that says why, loaded or as a
-// folder. A skill that is listed has none.
+// folder. A listed skill has no such finding.
 func TestUnlistedSkillsHaveAFinding(t *testing.T) {
 	for name, tt := range map[string]struct {
 		content files

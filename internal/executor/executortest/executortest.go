@@ -22,7 +22,7 @@ import (
 	"github.com/skillrun/skillrun/sandbox"
 )
 
-// A Config says what an executor is made of.
+// A Config has the parts of a test's executor.
 type Config struct {
 	Dir      string       // for all state
 	Skills   []string     // folders of skills

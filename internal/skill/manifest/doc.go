@@ -1,5 +1,5 @@
-// Package manifest reads what a skill says about itself: SKILL.md, with [Parse] and
-// [Validate], and the packages that it requires, with [ReadNeeds].
+// Package manifest reads a skill's SKILL.md, with [Parse] and [Validate], and the list of packages
+// that the skill requires, with [ReadNeeds].
 //
 // A SKILL.md is split into front matter and body (frontmatter.go). The front matter is parsed
 // as YAML within limits (yaml.go) and read leniently, one field at a time (fields.go). Then the

@@ -99,7 +99,7 @@ func (r *fieldReader) misfit(name string, f field, want string) {
 	r.kept[name] = plain(f.value)
 }
 
-// text reads a string. A number or a date is taken as it is written, with a warning: version: 1.0
+// text reads a string. It takes the characters of a number or a date, with a warning: version: 1.0
 // means "1.0".
 func (r *fieldReader) text(name string) string {
 	f, ok := r.take(name)
@@ -150,7 +150,7 @@ func (r *fieldReader) flag(name string) bool {
 }
 
 // amount reads a number above 0. Any other value is reported and ignored. A number in quotes is
-// read too. ok is false if there is no usable value; a finding then says why.
+// read too. ok is false if no value is usable; a finding then says why.
 func (r *fieldReader) amount(name, unit string) (float64, field, bool) {
 	f, ok := r.take(name)
 	if !ok {

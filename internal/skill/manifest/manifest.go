@@ -56,7 +56,7 @@ type Document struct {
 	Body     string // the text after the front matter, with LF line ends
 	BodyLine int    // number of its first line, from 1
 	// JSON is the front matter as a JSON object, with every field as the author wrote it. It is
-	// nil if there is none, see asJSON.
+	// nil if the file has no front matter (asJSON).
 	JSON json.RawMessage
 	// itemLines has the lines of each list's items, by the name of the field.
 	itemLines map[string][]int

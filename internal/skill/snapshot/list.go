@@ -113,7 +113,7 @@ func (t *Tree) trail(p string) ([]string, error) {
 
 // A File is a regular file with a path that leads to it.
 type File struct {
-	Path  string // through links as they are
+	Path  string // may lead through links
 	Entry Entry
 }
 
@@ -131,7 +131,7 @@ type walk struct {
 	tree  *Tree
 	most  int
 	files []File
-	seen  int // entries, also those that are left out
+	seen  int // entries, also the omitted ones
 }
 
 // dir adds the files of the directory at a path with a trail. It returns false if a limit is

@@ -34,8 +34,8 @@ var ErrChanging = errors.New("changed while it was read")
 
 // scan reads a folder that other processes may change at the same time. Each name is opened
 // relative to the descriptor of its directory, and no link is followed, so the scan never
-// opens anything outside the folder. It compares each file with what it saw before opening
-// it; a difference is ErrChanging.
+// opens anything outside the folder. Before it opens an entry it reads the entry's
+// status, and compares it afterwards: a difference is ErrChanging.
 type scan struct {
 	ctx    context.Context
 	bounds Bounds
@@ -279,7 +279,7 @@ func (s *scan) content(fd int, st *unix.Stat_t, out *os.File, head *scriptHead) 
 	return same(fd, st)
 }
 
-// zeroes is compared with what is copied; scanBytes is the most that one read returns.
+// zeroes is compared with copied blocks. One read returns at most scanBytes.
 var zeroes [scanBytes]byte
 
 // writeSparse appends a block to a new file. A block of zeroes becomes a hole, so that a

@@ -70,8 +70,8 @@ func detectScript(p string, executable bool, head []byte) (Script, bool) {
 	return sc, true
 }
 
-// shebangProgram returns the base name of the program in a first line "#!...", also behind
-// env. It returns false if the first line is not a shebang.
+// shebangProgram returns the base name of the program in a first line "#!...". In "#!/usr/bin/env
+// PROGRAM" it is PROGRAM. It returns false if the first line is not a shebang.
 func shebangProgram(head []byte) (string, bool) {
 	line, ok := bytes.CutPrefix(head, []byte("#!"))
 	if !ok {

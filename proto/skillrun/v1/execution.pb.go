@@ -572,7 +572,7 @@ type ExecuteRequest_Script struct {
 	// ("scripts/extract.py"). The interpreter follows from the extension
 	// (py, sh, bash, js, mjs, cjs, ts, mts, cts, rb, pl; case does not matter), else
 	// from the #! line.
-	// It runs as /workspace/PATH, so it can write beside itself.
+	// It runs as /workspace/PATH, so it can write into its own folder.
 	Script string `protobuf:"bytes,2,opt,name=script,proto3,oneof"`
 }
 
@@ -1961,7 +1961,7 @@ func (x *Outcome) GetAdvice() string {
 	return ""
 }
 
-// Evidence is what the kernel and the daemon observed.
+// Evidence has the facts of an end that the kernel and the daemon observed.
 type Evidence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// memory.events oom_kill of the execution's cgroup.
@@ -2061,7 +2061,8 @@ func (x *Evidence) GetSetupError() string {
 	return ""
 }
 
-// Usage is what an execution used, as the kernel counted it.
+// Usage has the resources that an execution used. The kernel counted the processor time
+// and the memory.
 type Usage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CpuUser   *durationpb.Duration   `protobuf:"bytes,1,opt,name=cpu_user,json=cpuUser,proto3" json:"cpu_user,omitempty"`
@@ -2213,7 +2214,7 @@ func (x *Truncation) GetTotalBytes() uint64 {
 }
 
 // Artifact is a regular file that the program created or changed in its workspace, also
-// beside its script. Files in a directory __pycache__ are not artifacts.
+// in the folder of its script. Files in a directory __pycache__ are not artifacts.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Relative to /workspace, with U+FFFD in place of bytes that are not UTF-8;

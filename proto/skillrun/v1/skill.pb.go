@@ -341,7 +341,7 @@ type Skill struct {
 	SizeBytes uint64 `protobuf:"varint,28,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Entries that must not be used, with the reason.
 	Refused []*RefusedEntry `protobuf:"bytes,29,rep,name=refused,proto3" json:"refused,omitempty"`
-	// The front matter's `python`: auto, system or embedded; empty if it has none.
+	// The front matter's `python`: auto, system or embedded; empty if unset.
 	Python string `protobuf:"bytes,30,opt,name=python,proto3" json:"python,omitempty"`
 	// The packages that the skill declares in python_packages, system_packages,
 	// requirements.txt and the PEP 723 blocks of its scripts.

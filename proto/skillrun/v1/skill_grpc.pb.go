@@ -35,7 +35,7 @@ const (
 // SkillService describes the skills in three steps: a line for each at start-up,
 // the instructions on activation, and references on demand.
 type SkillServiceClient interface {
-	// ListSkills returns only what a model needs at start-up. Skills with
+	// ListSkills returns the few fields that a model needs at start-up. Skills with
 	// disable-model-invocation are omitted unless include_hidden is set.
 	ListSkills(ctx context.Context, in *ListSkillsRequest, opts ...grpc.CallOption) (*ListSkillsResponse, error)
 	// GetSkill returns every field of a skill's front matter, and its scripts.
@@ -162,7 +162,7 @@ type SkillService_PrepareSkillClient = grpc.ServerStreamingClient[PrepareSkillRe
 // SkillService describes the skills in three steps: a line for each at start-up,
 // the instructions on activation, and references on demand.
 type SkillServiceServer interface {
-	// ListSkills returns only what a model needs at start-up. Skills with
+	// ListSkills returns the few fields that a model needs at start-up. Skills with
 	// disable-model-invocation are omitted unless include_hidden is set.
 	ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error)
 	// GetSkill returns every field of a skill's front matter, and its scripts.

@@ -1,18 +1,19 @@
-// Package preflight finds out, before a daemon serves, whether sandboxes on this machine are
-// what they should be. A boundary is one thing that it checks.
+// Package preflight finds out, before a daemon serves, whether sandboxes on this machine hold their
+// boundaries. A boundary is a feature of the machine that sandboxes need, or a protection that
+// every sandbox must have.
 //
-// # What the machine gives
+// # Features of the machine
 //
 // Machine tries each feature of the machine that sandboxes need: capabilities, namespaces,
 // cgroups, id-mapped mounts and so on. It makes no sandbox: it uses the feature in a child or on
 // a thread that ends, and leaves nothing. A failure names the remedy.
 //
-// # What a sandbox keeps
+// # Protections of a sandbox
 //
 // The probe is a program (pid1/init_probe.c) that runs in a real sandbox as a script would. It
 // attempts forbidden actions, then uses up processes and memory, and reports each attempt as a
-// line. The caller makes the sandbox; this package says what the program needs to know, and
-// judges its report:
+// line. The caller makes the sandbox. This package makes the program's environment and judges the
+// program's report:
 //
 //	NewProber         opens sockets and takes locks on the host that a sandbox must not reach
 //	Prober.Env        the program's environment: the expected state of its sandbox

@@ -52,7 +52,8 @@ var features = []feature{
 	{"merged /usr", "one read-only mount has all programs of the host", "a distribution on which /bin is a link into /usr (Debian: usrmerge)", tryMergedUsr},
 }
 
-// A Config says what a daemon needs of the machine. All fields but CgroupParent are required.
+// A Config has the settings of a daemon that the tries depend on. All fields but CgroupParent are
+// required.
 type Config struct {
 	StateDir, RunDir string // need not exist
 	CgroupParent     string // "" is this process's cgroup

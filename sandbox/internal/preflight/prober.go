@@ -130,7 +130,7 @@ func (p *Prober) lock(root string) error {
 // disk, memory and processes, so small limits let it end soon.
 type Expected struct {
 	FirstID, IDs uint32         // ids that /proc shows in the sandbox: of the parent user namespace
-	Filters      int            // filters that the daemon loads, apart from those that it inherited
+	Filters      int            // seccomp filters of the program, the inherited ones included
 	Rlimits      map[int]uint64 // both soft and hard, in the units of getrlimit(2)
 	Root         []string       // mount.Root.Table
 	Points       []string       // mount points; beneath a path that ends in a slash there may be more

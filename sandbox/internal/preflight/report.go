@@ -21,7 +21,7 @@ type End struct {
 	Killed       uint64 // processes that the kernel killed for memory
 	RefusedForks uint64 // forks that the kernel refused for the limit of processes
 	CPU          time.Duration
-	Left         string // what is left of the sandbox after its teardown; "" is nothing
+	Left         string // remains of the sandbox after its teardown; "": none
 }
 
 // maxReport bounds the report, in bytes.

@@ -34,8 +34,8 @@ func (s Status) Of(key string) string {
 	return value
 }
 
-// Compare compares lines of s with want, pairs of a key and its value. The error is
-// Differences with all of them; nil if there is none.
+// Compare compares lines of s with want, pairs of a key and its value. It returns nil if all are
+// equal, else an error of type Differences that lists every difference.
 func (s Status) Compare(want [][2]string) error {
 	var all Differences
 	for _, line := range want {

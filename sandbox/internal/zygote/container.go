@@ -20,8 +20,8 @@ const (
 	noExec   = withExec | unix.MS_NOEXEC
 )
 
-// Configure adds to libcontainer's configuration of a container what the zygote needs:
-// capabilities, devices and mounts.
+// Configure adds the zygote's capabilities, devices and mounts to libcontainer's configuration of
+// a container.
 func Configure(c *configs.Config) {
 	tmpfs := func(target, options string, flags int) *configs.Mount {
 		return &configs.Mount{Source: "tmpfs", Destination: target, Device: "tmpfs", Flags: flags, Data: options}

@@ -35,7 +35,7 @@ type Config struct {
 	Containers string          // directory of libcontainer's state
 	Container  *configs.Config // with Configure's part
 	Group      cgroup.Group    // of the container
-	Parent     cgroup.Group    // of the container's cgroup and of those of its sandboxes
+	Parent     cgroup.Group    // has the container's cgroup and the cgroups of its sandboxes
 	FirstID    uint32          // on the host, of root in the zygote's user namespace
 	Filters    seccomp.Filters
 	Python     bool     // Spawn will be called
@@ -135,7 +135,7 @@ func (z *Zygote) Gone() <-chan struct{} { return z.gone }
 func (z *Zygote) Group() cgroup.Group { return z.config.Group }
 
 // Spaces returns the zygote's namespaces by name, as texts such as net:[4026531840]
-// (namespaces(7)). Its sandboxes must share none of them. The caller doesn't change the map.
+// (namespaces(7)). No sandbox of the zygote may share one. The caller doesn't change the map.
 func (z *Zygote) Spaces() map[string]string { return z.spaces }
 
 // Destroy ends the zygote and all its sandboxes, and removes the container.
