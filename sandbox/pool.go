@@ -122,8 +122,8 @@ func (p *pool) wait(ctx context.Context) bool {
 }
 
 // take returns a sandbox for s: a prewarmed one, or one that the zygote makes now. It
-// returns nil if no zygote runs, or if the zygote can't make this sandbox.
-func (p *pool) take(s Spec) *sandbox {
+// returns nil if no zygote runs, if the zygote can't make this sandbox, or if ctx ends.
+func (p *pool) take(ctx context.Context, s Spec) *sandbox {
 	if p == nil || onlyDirect(p.host) || !s.clonable() {
 		return nil
 	}
@@ -136,8 +136,8 @@ func (p *pool) take(s Spec) *sandbox {
 			return c
 		}
 		if python != nil && z != nil {
-			c, err := p.host.buildCloned(z, python, s)
-			if err == nil {
+			c, err := p.host.buildCloned(ctx, z, python, s)
+			if err == nil || ctx.Err() != nil {
 				return c
 			}
 			p.host.log().Warn("a Python zygote could not fork; the script is executed", "err", err)
@@ -149,22 +149,25 @@ func (p *pool) take(s Spec) *sandbox {
 		return c
 	}
 	p.wakeUp() // more sandboxes are needed than were waiting
-	c, err := p.buildCloned(z, nil, s)
-	if err != nil {
+	c, err := p.buildCloned(ctx, z, nil, s)
+	if err != nil && ctx.Err() == nil {
 		p.host.log().Warn("the zygote could not make a sandbox; libcontainer makes it", "err", err)
-		return nil
 	}
-	return c
+	return c // nil after an error
 }
 
 // buildCloned calls Host.buildCloned, at most once per processor at a time. Forks of a Python
 // zygote are not counted: a Python zygote forks one child at a time.
-func (p *pool) buildCloned(z *zygote.Zygote, python *pyzygote.Zygote, s Spec) (*sandbox, error) {
+func (p *pool) buildCloned(ctx context.Context, z *zygote.Zygote, python *pyzygote.Zygote, s Spec) (*sandbox, error) {
 	if python == nil {
-		p.making <- struct{}{}
+		select {
+		case p.making <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 		defer func() { <-p.making }()
 	}
-	return p.host.buildCloned(z, python, s)
+	return p.host.buildCloned(ctx, z, python, s)
 }
 
 // pick takes a sandbox from the bucket for key; nil if none waits. It also returns the
@@ -457,7 +460,7 @@ func (p *pool) makeOne() bool {
 	}
 	template, z := b.template, p.zygote
 	p.mu.Unlock()
-	c, err := p.buildCloned(z, python, template)
+	c, err := p.buildCloned(context.Background(), z, python, template)
 	if err != nil {
 		p.host.log().Error("a sandbox could not be prewarmed", "err", err)
 		return false

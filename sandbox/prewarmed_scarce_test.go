@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -61,7 +60,7 @@ func TestPrewarmWithoutDescriptors(t *testing.T) {
 				}
 				var c *sandbox
 				var err error
-				withDescriptors(t, more, func() { c, err = h.buildCloned(z, kind.python, s) })
+				withDescriptors(t, more, func() { c, err = h.buildCloned(t.Context(), z, kind.python, s) })
 				if err == nil {
 					c.discard()
 					break
@@ -72,7 +71,7 @@ func TestPrewarmWithoutDescriptors(t *testing.T) {
 				if more == 100 {
 					t.Fatalf("100 descriptors are not enough: %v", refused)
 				}
-				c, err := h.buildCloned(z, kind.python, s)
+				c, err := h.buildCloned(t.Context(), z, kind.python, s)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -151,10 +150,12 @@ func TestZygoteIsStopped(t *testing.T) {
 	if err := unix.Kill(z.PID(), unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	// Usually the zygote is asked within this time and then owes an answer. On a slow machine the
+	// program below waits for the zygote instead, which ends in the same way.
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	c, err := h.build(ctx, cloner{z, nil}, s.withDefaults())
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
+	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want that it doesn't answer", err)
 	}
 	c.discard()
@@ -168,7 +169,7 @@ func TestZygoteIsStopped(t *testing.T) {
 	}
 	for range 3 {
 		if err := eventually(func() error {
-			c, err := h.buildCloned(z, nil, s.withDefaults())
+			c, err := h.buildCloned(t.Context(), z, nil, s.withDefaults())
 			if err == nil {
 				err = c.destroy()
 			}
@@ -282,7 +283,7 @@ func TestWhatIsNotForked(t *testing.T) {
 func TestAssignIsCanceled(t *testing.T) {
 	h := openPrewarmed(t)
 	s := Spec{ID: "x", Program: command("true"), Env: testEnv}.withDefaults()
-	c, err := h.buildCloned(zygoteOf(h), nil, s)
+	c, err := h.buildCloned(t.Context(), zygoteOf(h), nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -196,7 +196,7 @@ func runPrewarmed(t *testing.T, h *Host, s Spec) (waited, took float64) {
 	t.Helper()
 	before := processorTime(t, h)
 	s = s.withDefaults()
-	c, err := h.buildCloned(zygoteOf(h), nil, s)
+	c, err := h.buildCloned(t.Context(), zygoteOf(h), nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,8 +30,8 @@ func (s Spec) blank() Spec {
 }
 
 // buildCloned has the zygote make a sandbox for one program with s's profile.
-func (h *Host) buildCloned(z *zygote.Zygote, python *pyzygote.Zygote, s Spec) (*sandbox, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+func (h *Host) buildCloned(ctx context.Context, z *zygote.Zygote, python *pyzygote.Zygote, s Spec) (*sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	c, err := h.build(ctx, cloner{z, python}, s)
 	if err != nil {

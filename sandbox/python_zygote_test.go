@@ -252,7 +252,7 @@ func TestPythonZygoteEndsAsItself(t *testing.T) {
 	made := make(chan struct{})
 	go func() {
 		defer close(made)
-		next, err = h.buildCloned(zygoteOf(h), python, s.withDefaults())
+		next, err = h.buildCloned(t.Context(), zygoteOf(h), python, s.withDefaults())
 	}()
 	until(t, "the next one is not asked for", func() bool { return python.Children() > before })
 	signalPythonZygote(unix.SIGCONT)

@@ -54,11 +54,11 @@ func (h *Host) Start(ctx context.Context, s Spec, io IO) (*Process, error) {
 
 // startDirect is Start in a sandbox that libcontainer makes, even if there is a zygote.
 func (h *Host) startDirect(ctx context.Context, s Spec, io IO) (*Process, error) {
-	return h.start(ctx, s, io, func(Spec) *sandbox { return nil })
+	return h.start(ctx, s, io, func(context.Context, Spec) *sandbox { return nil })
 }
 
 // start does what Start documents. take returns a sandbox of the pool, or nil.
-func (h *Host) start(ctx context.Context, s Spec, io IO, take func(Spec) *sandbox) (*Process, error) {
+func (h *Host) start(ctx context.Context, s Spec, io IO, take func(context.Context, Spec) *sandbox) (*Process, error) {
 	begin := time.Now()
 	s = s.withDefaults()
 	if err := cmp.Or(s.check(), h.knowsRoot(s.Root)); err != nil {
@@ -69,7 +69,7 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(Spec) *sandbo
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c, err := take(s), error(nil)
+	c, err := take(ctx, s), error(nil)
 	if c == nil {
 		c, err = h.build(ctx, direct{h}, s)
 	} else {
@@ -98,6 +98,9 @@ func (h *Host) start(ctx context.Context, s Spec, io IO, take func(Spec) *sandbo
 // caller destroys it.
 func (h *Host) build(ctx context.Context, m maker, s Spec) (c *sandbox, err error) {
 	c = &sandbox{host: h, spec: s, destroyed: make(chan struct{})}
+	if cause := context.Cause(ctx); cause != nil {
+		return c, step("start", cause)
+	}
 	if c.ids, err = h.ids.take(); err != nil {
 		return c, &SetupError{Step: "ids", Err: err}
 	}

@@ -409,7 +409,7 @@ func TestDiscardWithoutDescriptors(t *testing.T) {
 	h.pool.mu.Lock()
 	z := h.pool.zygote
 	h.pool.mu.Unlock()
-	c, err := h.buildCloned(z, nil, s)
+	c, err := h.buildCloned(t.Context(), z, nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestZygoteIsNotBelieved(t *testing.T) {
 			if err := socket.Send(theirs, tt.answer, tt.fds); err != nil {
 				t.Fatal(err)
 			}
-			z := &Zygote{socket: ours}
+			z := zygoteBehind(ours)
 			_, _, err := z.Make(t.Context(), someSandbox())
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want it to say %q", err, tt.want)
@@ -52,7 +52,7 @@ func TestZygoteIsNotBelieved(t *testing.T) {
 	}
 	ours, theirs := sockettest.Peers(t, unix.SOCK_SEQPACKET)
 	theirs.Close()
-	z := &Zygote{socket: ours}
+	z := zygoteBehind(ours)
 	if _, err := z.ask(t.Context(), nothing(), 0, nil); err == nil {
 		t.Error("a zygote that is gone answered")
 	}
@@ -62,7 +62,7 @@ func TestZygoteIsNotBelieved(t *testing.T) {
 // dropped.
 func TestZygoteIsLate(t *testing.T) {
 	ours, theirs := sockettest.Peers(t, unix.SOCK_SEQPACKET)
-	z := &Zygote{socket: ours}
+	z := zygoteBehind(ours)
 	b := make([]byte, 64)
 	answer := func() {
 		if err := socket.Send(theirs, pid1.PacketHeader(pid1.PacketMade, 7, 0), []int{0}); err != nil {
@@ -70,10 +70,10 @@ func TestZygoteIsLate(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if _, err := z.ask(soon(t), nothing(), 7, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := z.ask(soon(t), nothing(), 7, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v, want that it doesn't answer", err)
 		}
-		if _, err := z.ask(soon(t), nothing(), 8, nil); err == nil || !strings.Contains(err.Error(), "last request") {
+		if _, err := z.ask(t.Context(), nothing(), 8, nil); err == nil || !strings.Contains(err.Error(), "last request") {
 			t.Fatalf("got %v, want that it still owes an answer", err)
 		}
 		if _, _, err := socket.Receive(theirs, b); err != nil {
@@ -91,6 +91,37 @@ func TestZygoteIsLate(t *testing.T) {
 		}
 		unix.Close(fd)
 	}
+}
+
+// A caller whose context ends waits no longer for a stuck zygote, neither for an answer nor for
+// another caller's request. The zygote then owes an answer.
+func TestZygoteIsStuck(t *testing.T) {
+	ours, theirs := sockettest.Peers(t, unix.SOCK_SEQPACKET)
+	z := zygoteBehind(ours)
+	first, endFirst := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := z.ask(first, nothing(), 7, nil)
+		failed <- err
+	}()
+	if _, _, err := socket.Receive(theirs, make([]byte, 64)); err != nil { // so the request runs
+		t.Fatal(err)
+	}
+	if _, err := z.ask(soon(t), nothing(), 8, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the second request: got %v, want the end of its context", err)
+	}
+	endFirst()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first request: got %v, want the end of its context", err)
+	}
+	if !z.owes {
+		t.Error("the zygote owes no answer")
+	}
+}
+
+// zygoteBehind is a running zygote at the other end of a socket.
+func zygoteBehind(ours *os.File) *Zygote {
+	return &Zygote{socket: ours, turn: make(chan struct{}, 1)}
 }
 
 // soon is a context that ends in a millisecond.
@@ -115,7 +146,7 @@ func FuzzZygoteSays(f *testing.F) {
 		before := sockettest.OpenFiles(t)
 		ours, theirs := sockettest.Peers(t, unix.SOCK_SEQPACKET)
 		sockettest.SendAll(t, theirs, b)
-		z := &Zygote{socket: ours}
+		z := zygoteBehind(ours)
 		for range 2 {
 			if pid, _, err := z.Make(soon(t), someSandbox()); err == nil {
 				t.Errorf("a sandbox was made: process %d", pid)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -51,15 +50,15 @@ type Zygote struct {
 	pid       int // of the host
 	gone      chan struct{}
 	spaces    map[string]string
-	mu        sync.Mutex // one request at a time
-	owes      bool       // the answer to the last request is outstanding
+	turn      chan struct{} // holds a token while a request runs: one at a time
+	owes      bool          // the answer to the last request is outstanding
 	socket    *os.File
 }
 
 // Start builds the container and sends the zygote the data that all sandboxes share. The caller
 // calls CheckPosture before it uses the zygote, and Destroy in the end.
 func Start(c Config) (_ *Zygote, err error) {
-	z := &Zygote{config: c, gone: make(chan struct{})}
+	z := &Zygote{config: c, gone: make(chan struct{}), turn: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, z.Destroy())
@@ -171,11 +170,15 @@ func (z *Zygote) begin() []byte {
 	return b
 }
 
-// ask sends one packet and receives its answer: a pidfd, or -1 for the first packet. It waits
-// for answerPatience, or until the deadline of ctx if that is earlier.
+// ask sends one packet and receives its answer: a pidfd, or -1 for the first packet. It waits for
+// earlier requests, and then for answerPatience. If ctx ends first, its cause is the error.
 func (z *Zygote) ask(ctx context.Context, packet []byte, number uint32, fds []int) (int, error) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
+	select {
+	case z.turn <- struct{}{}:
+	case <-ctx.Done():
+		return -1, context.Cause(ctx)
+	}
+	defer func() { <-z.turn }()
 	b := make([]byte, pid1.MadeBytes)
 	if z.owes {
 		// An earlier request timed out. The sandbox that it made has ended, since its
@@ -189,18 +192,17 @@ func (z *Zygote) ask(ctx context.Context, packet []byte, number uint32, fds []in
 		}
 		z.owes = false
 	}
-	patience := time.Now().Add(answerPatience)
-	_ = z.socket.SetWriteDeadline(patience)
-	if end, ok := ctx.Deadline(); ok && end.Before(patience) {
-		patience = end
-	}
-	_ = z.socket.SetReadDeadline(patience)
+	_ = z.socket.SetDeadline(time.Now().Add(answerPatience))
+	defer z.endReadWith(ctx)()
 	if err := socket.Send(z.socket, packet, fds); err != nil {
 		return -1, err
 	}
 	n, got, err := socket.Receive(z.socket, b)
 	if err != nil {
 		z.owes = true
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		return -1, err
 	}
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
@@ -216,6 +218,21 @@ func (z *Zygote) ask(ctx context.Context, packet []byte, number uint32, fds []in
 		return -1, nil
 	}
 	return got[0], nil
+}
+
+// endReadWith makes reads of the socket fail from the end of ctx on. The caller calls the returned
+// func before it gives up its turn, so that the next request's reads don't fail.
+func (z *Zygote) endReadWith(ctx context.Context) (stop func()) {
+	done := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(done)
+		_ = z.socket.SetReadDeadline(time.Unix(1, 0)) // any time in the past
+	})
+	return func() {
+		if !unhook() {
+			<-done
+		}
+	}
 }
 
 // askProcess is ask for a packet whose answer is a process. The caller closes pidfd.
