@@ -200,6 +200,53 @@ keep.clear()
 n = until(errno.ENOMEM, join6)
 assert n <= 4096, n  # of 56 bytes, within optmem_max: 128 KiB, 20 KiB before Linux 6.8
 `,
+	// The filter refuses what makes these.
+	"unfinished datagrams, filters and copies": `
+def refused(make):
+    try: make()
+    except OSError as e:
+        if e.errno == errno.ENOSYS: return
+        raise
+    raise AssertionError("it is allowed")
+
+for family, to in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    s.connect((to, 9))
+    refused(lambda: s.send(b"x", socket.MSG_MORE))
+    refused(lambda: s.sendto(b"x", socket.MSG_MORE, (to, 9)))
+    refused(lambda: s.sendmsg([b"x"], [], socket.MSG_MORE))
+    refused(lambda: s.setsockopt(socket.IPPROTO_UDP, 1, 1))  # UDP_CORK
+    program = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF_RET: drop all
+    for option in 26, 51:  # SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF
+        refused(lambda: s.setsockopt(socket.SOL_SOCKET, option, struct.pack("HL", 1, ctypes.addressof(program))))
+    for option in 37, 65:  # SO_TIMESTAMPING, SO_TIMESTAMPING_NEW
+        refused(lambda: s.setsockopt(socket.SOL_SOCKET, option, 2 | 1 << 8))
+    s.send(b"x")
+`,
+}
+
+// timedObjects are charged to no cgroup, and no number bounds them. Each program makes them until
+// its processor time ends.
+var timedObjects = map[string]string{
+	// Locks beside each other become one, so every second byte is locked.
+	"POSIX locks": `
+def lock():
+    f = tempfile.TemporaryFile()
+    for at in range(0, 4000, 2): fcntl.lockf(f, fcntl.LOCK_EX, 1, at)
+    return f
+print("made", flush=True)
+while True: until(errno.EMFILE, lock)
+`,
+	// An open directory keeps the list of its names, and a change makes the next one list again.
+	"lists of directories": `
+def listed():
+    open("/workspace/%0100d" % len(keep), "w").close()
+    fd = os.open("/workspace", os.O_RDONLY)
+    os.listdir(fd)
+    return fd
+print("made", flush=True)
+while True: until(errno.EMFILE, listed)
+`,
 }
 
 func objectSpec(id, program string) Spec {
@@ -247,6 +294,22 @@ func TestKernelObjectsAreBounded(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestProcessorTimeBoundsKernelObjects: a limit of processor time ends the programs that make
+// kernel objects without another bound.
+func TestProcessorTimeBoundsKernelObjects(t *testing.T) {
+	h := openHost(t)
+	for name, program := range timedObjects {
+		t.Run(name, func(t *testing.T) {
+			spec := objectSpec("", program)
+			spec.Limits.CPU = time.Second
+			got := run(t, h, spec, "")
+			if got.exit.End != TimedOut || got.exit.Deadline != CPU || got.stdout != "made\n" || got.stderr != "" {
+				t.Errorf("got %+v, %q, %q, want that the limit of processor time ends it", got.exit, got.stdout, got.stderr)
+			}
+		})
 	}
 }
 
