@@ -63,7 +63,7 @@ func TestRunExamplesWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{root}, Dir: filepath.Join(t.TempDir(), "snapshots"), Owner: skilltest.Owner(), Log: slog.New(slog.DiscardHandler)})
+	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: skill.Roots(root), Dir: filepath.Join(t.TempDir(), "snapshots"), Owner: skilltest.Owner(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

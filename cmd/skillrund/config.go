@@ -34,11 +34,11 @@ type config struct {
 		MCPTCP   string   `yaml:"mcp_tcp"`
 	} `yaml:"listen"`
 	// Only one daemon at a time uses StateDir (lockState). RunDir has mount points only.
-	StateDir string   `yaml:"state_dir"`
-	RunDir   string   `yaml:"run_dir"`
-	Skills   []string `yaml:"skills"`
-	Network  string   `yaml:"network"`
-	Shell    bool     `yaml:"shell"`
+	StateDir string      `yaml:"state_dir"`
+	RunDir   string      `yaml:"run_dir"`
+	Skills   []skillRoot `yaml:"skills"`
+	Network  string      `yaml:"network"`
+	Shell    bool        `yaml:"shell"`
 	// What command lines of skills without allowed-tools may run.
 	WithoutAllowedTools commandRules `yaml:"without_allowed_tools"`
 	Python              string       `yaml:"python"`
@@ -129,6 +129,12 @@ type config struct {
 	} `yaml:"log"`
 }
 
+// A skillRoot is a folder that holds skills. A text in the file is its path.
+type skillRoot struct {
+	Path      string `yaml:"path"`
+	Recursive bool   `yaml:"recursive"`
+}
+
 // limits are one set of limits, the defaults or the maxima. A default of 0 means no limit for
 // cpu_time and cpus, and is an error for the others (checkLimits).
 type limits struct {
@@ -175,7 +181,7 @@ func defaultConfig() config {
 	c.Listen.MCPUnix = mcpBeside(c.Listen.Unix)
 	c.StateDir = "/var/lib/skillrun"
 	c.RunDir = "/run/skillrun"
-	c.Skills = []string{"/usr/share/skillrun/skills"}
+	c.Skills = []skillRoot{{Path: "/usr/share/skillrun/skills"}}
 	c.Network = "none"
 	c.WithoutAllowedTools = commandRules{permission.OwnScripts}
 	c.Python = "auto"
@@ -252,7 +258,7 @@ func (c *config) resolve(dir string, lines map[string]int) {
 		*p = absolute(dir, *p)
 	}
 	for i := range c.Skills {
-		c.Skills[i] = absolute(dir, c.Skills[i])
+		c.Skills[i].Path = absolute(dir, c.Skills[i].Path)
 	}
 	if c.Runtimes[defaultRuntime] == "" { // "runtimes:" without a value
 		c.Runtimes = maps.Clone(c.Runtimes)

@@ -57,7 +57,7 @@ func keysOf(t reflect.Type) []string {
 func TestConfigReadsUnitsAndPaths(t *testing.T) {
 	path := writeConfig(t, `
 state_dir: state
-skills: [a, /b]
+skills: [a, /b, {path: c, recursive: true}]
 listen: {unix: run/s.sock, unix_mode: 0600, tcp: "127.0.0.1:0"}
 limits: {default: {memory: 64MiB, wall_time: 1m30s, output: 1000}, max: {memory: 2GiB}}
 `)
@@ -66,7 +66,7 @@ limits: {default: {memory: 64MiB, wall_time: 1m30s, output: 1000}, max: {memory:
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(path)
-	if c.StateDir != dir+"/state" || c.Skills[0] != dir+"/a" || c.Skills[1] != "/b" || c.Listen.Unix != dir+"/run/s.sock" {
+	if c.StateDir != dir+"/state" || c.Skills[0].Path != dir+"/a" || c.Skills[1].Path != "/b" || c.Skills[2] != (skillRoot{dir + "/c", true}) || c.Listen.Unix != dir+"/run/s.sock" {
 		t.Errorf("paths are not relative to the file: %+v", c)
 	}
 	if c.Listen.UnixMode != 0o600 || c.Limits.Default.Memory != 64<<20 || c.Limits.Max.Memory != 2<<30 ||
@@ -146,12 +146,15 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"a rule that does not parse", "without_allowed_tools: ['Bash(ls']\n", `line 1: without_allowed_tools[0]: "Bash(ls": its parentheses don't match`},
 		{"an unknown word for rules", "without_allowed_tools: everything\n", `line 1: without_allowed_tools: "everything" is not nothing, scripts or a list of rules`},
 		{"a switch", "shell: maybe\n", `line 1: shell: "maybe" is not true or false`},
-		{"a list", "skills: {a: b}\n", "line 1: skills: a mapping is not a list of texts; write [a, b]"},
+		{"a list", "skills: {a: b}\n", "line 1: skills: a mapping is not a list; write [a, b]"},
+		{"a root without a path", "skills: [/a, {recursive: true}]\n", "line 1: skills[1].path: is empty; write the folder that holds the skills"},
+		{"a key of a root", "skills: [{path: /a, recursiv: true}]\n", "line 1: skills[0].recursiv: unknown key; did you mean recursive?"},
+		{"a switch of a root", "skills:\n- path: /a\n  recursive: deep\n", `line 3: skills[0].recursive: "deep" is not true or false`},
 		{"no mapping", "limits:\n  default: 5\n", `line 2: limits.default: "5" is not a mapping; write keys with their values`},
 		{"a list for all", "- x\n", "line 1: a list is not a mapping"},
 		{"a key twice", "grace: 1s\ndrain: 1s\ngrace: 2s\n", "line 3: grace: the key is on line 1 already; remove one of the two"},
 		{"an id below zero", "ids: {first: -1}\n", `line 1: ids.first: "-1" is not a whole number`},
-		{"itself", "skills: &a [*a]\n", "line 1: skills: a list is not a list of texts"},
+		{"itself", "skills: &a [*a]\n", "line 1: skills[0]: a list is not a mapping"},
 		{"message size", "message_bytes: 1\n", "line 1: message_bytes: 1; must be 64KiB to 256MiB"},
 		{"processors", "limits: {default: {cpus: two}}\n", `line 1: limits.default.cpus: "two" is not a number of processors; write 0.01 or more, or 0 for no limit`},
 		{"too few processors", "limits: {default: {cpus: 0.009}}\n", `"0.009" is not a number of processors`},

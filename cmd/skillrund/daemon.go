@@ -161,8 +161,12 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	if err != nil {
 		return d, err
 	}
+	roots := skill.Roots(builtIn)
+	for _, root := range c.Skills {
+		roots = append(roots, skill.Root{Dir: root.Path, Recursive: root.Recursive})
+	}
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
-		Roots: append([]string{builtIn}, c.Skills...), Dir: filepath.Join(c.StateDir, "snapshots"),
+		Roots: roots, Dir: filepath.Join(c.StateDir, "snapshots"),
 		Owner:    snapshot.Owner{UID: sandbox.ScriptID, GID: sandbox.ScriptID},
 		MaxFiles: c.Snapshots.Files, MaxBytes: int64(c.Snapshots.Bytes), Log: log,
 	})

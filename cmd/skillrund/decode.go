@@ -59,14 +59,43 @@ func (f *problems) value(key string, node *yaml.Node, out reflect.Value) {
 			f.value(join(key, name), value, entry)
 			out.SetMapIndex(reflect.ValueOf(name), entry)
 		})
-	default:
-		if err := node.Decode(out.Addr().Interface()); err != nil {
-			f.bad(key, "%s is not %s", shown(node), wanted(out.Interface()))
+	case reflect.Slice:
+		if out.Type().Elem().Kind() == reflect.Struct {
+			f.items(key, node, out)
+			return
 		}
-		if node.Kind == yaml.SequenceNode {
-			for i, item := range node.Content {
-				f.lines[index(key, i)] = item.Line
-			}
+		f.scalar(key, node, out)
+	default:
+		f.scalar(key, node, out)
+	}
+}
+
+// items reads a list of structs. A text stands for a struct with this text in its first field.
+func (f *problems) items(key string, node *yaml.Node, out reflect.Value) {
+	if node.Kind != yaml.SequenceNode {
+		f.bad(key, "%s is not a list; write [a, b]", shown(node))
+		return
+	}
+	out.Set(reflect.MakeSlice(out.Type(), len(node.Content), len(node.Content)))
+	for i, item := range node.Content {
+		at := index(key, i)
+		f.lines[at] = item.Line
+		if item.Kind == yaml.ScalarNode {
+			f.scalar(at, item, out.Index(i).Field(0))
+			continue
+		}
+		f.value(at, item, out.Index(i))
+	}
+}
+
+// scalar has yaml.v3 read a value without keys of its own.
+func (f *problems) scalar(key string, node *yaml.Node, out reflect.Value) {
+	if err := node.Decode(out.Addr().Interface()); err != nil {
+		f.bad(key, "%s is not %s", shown(node), wanted(out.Interface()))
+	}
+	if node.Kind == yaml.SequenceNode {
+		for i, item := range node.Content {
+			f.lines[index(key, i)] = item.Line
 		}
 	}
 }

@@ -216,7 +216,10 @@ func launch(t testing.TB, dir, extra string, wrapper ...string) *running {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "skillrund.yaml")
-	text := fmt.Sprintf("state_dir: state\nrun_dir: run\nskills: [skills, %s]\n%s", shipped, manyIDs)
+	text := "state_dir: state\nrun_dir: run\n" + manyIDs
+	if !strings.Contains(extra, "skills:") {
+		text += fmt.Sprintf("skills: [skills, %s]\n", shipped)
+	}
 	if !strings.Contains(extra, "listen:") {
 		text += "listen: {unix: s.sock}\n"
 	}

@@ -21,13 +21,13 @@ import (
 // nothing. It does not check whether another daemon runs, and it does not probe the boundaries
 // of sandboxes, as --doctor does. bundle is the path of skillrun-python.
 func (c *config) inspect(ctx context.Context, bundle string, bad badFunc) {
-	for i, dir := range c.Skills {
+	for i, root := range c.Skills {
 		// The default folder may be missing, because a package may not have installed it.
 		// That holds for a file that names it, too: the shipped file does.
-		if defaults := defaultConfig().Skills; i < len(defaults) && dir == defaults[i] {
+		if defaults := defaultConfig().Skills; i < len(defaults) && root == defaults[i] {
 			continue
 		}
-		if err := readableDir(dir); err != nil {
+		if err := readableDir(root.Path); err != nil {
 			bad(index("skills", i), "%v; write the folder that holds the skills", err)
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -192,6 +193,31 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 		t.Error("exited with 0, want an error: it did not finish")
 	}
 	startDaemonIn(t, dir, "").stop() // its start sweeps
+}
+
+// Skills of a repository share a script by links. A change of the script reaches all of them.
+func TestRecursiveSkills(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	shared := filepath.Join(dir, "repository", "shared")
+	write := func(text string) {
+		if err := errors.Join(os.MkdirAll(shared, 0o755), os.WriteFile(filepath.Join(shared, "x.py"), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("print('one')")
+	for _, name := range []string{"a", "b"} {
+		scripts := filepath.Join(dir, "repository", "plugins", name, "skills", name, "scripts")
+		if err := errors.Join(os.MkdirAll(scripts, 0o755), os.Symlink("../../../../../shared/x.py", filepath.Join(scripts, "x.py")),
+			os.WriteFile(filepath.Join(scripts, "../SKILL.md"), []byte("---\nname: "+name+"\ndescription: A skill of a test.\n---\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := startDaemonIn(t, dir, "skills: [{path: repository, recursive: true}]\n")
+	d.run(script("a", "scripts/x.py")).wantStdout(t, "one\n")
+	d.run(script("b", "scripts/x.py")).wantStdout(t, "one\n")
+	write("print('two')")
+	until(t, "the change of the shared script does not come", func() bool { return d.run(script("b", "scripts/x.py")).stdout.String() == "two\n" })
 }
 
 func TestSkillsReload(t *testing.T) {

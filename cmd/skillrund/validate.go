@@ -51,6 +51,11 @@ func (c *config) validate(bad badFunc) {
 	if c.RunDir == "" {
 		bad("run_dir", "is empty; write a directory such as /run/skillrun")
 	}
+	for i, root := range c.Skills {
+		if root.Path == "" {
+			bad(join(index("skills", i), "path"), "is empty; write the folder that holds the skills")
+		}
+	}
 	if c.CgroupParent != "" && !filepath.IsAbs(c.CgroupParent) {
 		bad("cgroup_parent", "%q is not absolute; write it as /proc/self/cgroup does", c.CgroupParent)
 	}

@@ -77,7 +77,7 @@ func newSkillNamed(t testing.TB, name, front string, files map[string]string) *s
 			t.Fatal(err)
 		}
 	}
-	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner()})
+	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: skill.Roots(filepath.Join(dir, "skills")), Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner()})
 	if err != nil {
 		t.Fatal(err)
 	}

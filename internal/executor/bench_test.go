@@ -405,7 +405,7 @@ func newBenchServer(ctx context.Context, dir string) (*server.Server, *executor.
 	if err != nil {
 		return nil, nil, err
 	}
-	skills, err := skill.OpenRegistry(ctx, skill.RegistryConfig{Roots: []string{filepath.Dir(folder)}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
+	skills, err := skill.OpenRegistry(ctx, skill.RegistryConfig{Roots: skill.Roots(filepath.Dir(folder)), Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,7 +50,7 @@ func newExecutor(t *testing.T, dir string, start startFunc) *Executor {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: []string{filepath.Join(dir, "skills")}, Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
+	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{Roots: skill.Roots(filepath.Join(dir, "skills")), Dir: filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,8 +71,8 @@ func (c *stopsAfter) Err() error {
 func TestReloadStoppedAnywhere(t *testing.T) {
 	root := t.TempDir()
 	files{"a/SKILL.md": named("a"), "a/x": "x", "b/SKILL.md": named("b")}.Write(t, root)
-	r := open(t, RegistryConfig{Roots: []string{t.TempDir()}})
-	r.config.Roots = []string{root}
+	r := open(t, RegistryConfig{Roots: Roots(t.TempDir())})
+	r.config.Roots = Roots(root)
 	stopped := 0
 	for n := 0; ; n++ {
 		_, err := r.Reload(&stopsAfter{context.Background(), n})
@@ -99,7 +99,7 @@ func TestOpenAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			r, err := OpenRegistry(context.Background(), RegistryConfig{Roots: []string{root}, Dir: dir, Owner: owner})
+			r, err := OpenRegistry(context.Background(), RegistryConfig{Roots: Roots(root), Dir: dir, Owner: owner})
 			if err != nil {
 				t.Errorf("OpenRegistry: %v", err)
 				return
@@ -142,7 +142,7 @@ func TestStoreFull(t *testing.T) {
 			t.Errorf("mount: %v", err)
 			return
 		}
-		r, err := OpenRegistry(context.Background(), RegistryConfig{Roots: []string{root}, Dir: store, Owner: owner})
+		r, err := OpenRegistry(context.Background(), RegistryConfig{Roots: Roots(root), Dir: store, Owner: owner})
 		if err != nil {
 			t.Errorf("OpenRegistry: %v", err)
 			return
@@ -180,14 +180,14 @@ func TestStoreFull(t *testing.T) {
 // Changes that go on are waited for at most watchMost. Changes outside the roots do not
 // count.
 func TestAwaitChange(t *testing.T) {
-	r := &Registry{config: RegistryConfig{Roots: []string{"/srv/skills"}, Log: slog.New(slog.DiscardHandler)}}
+	r := &Registry{config: RegistryConfig{Roots: Roots("/srv/skills"), Log: slog.New(slog.DiscardHandler)}}
 	run := func(t *testing.T, send func(w *fsnotify.Watcher)) (time.Duration, error) {
 		w := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
 		start := time.Now()
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		go func() { ended <- r.awaitChange(ctx, w) }()
+		go func() { ended <- r.awaitChange(ctx, w, 0) }()
 		send(w)
 		err := <-ended
 		return time.Since(start), err

@@ -8,7 +8,7 @@ import (
 
 func TestChanged(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
-	r, err := OpenRegistry(t.Context(), RegistryConfig{Roots: []string{root}, Dir: dir, Owner: owner})
+	r, err := OpenRegistry(t.Context(), RegistryConfig{Roots: Roots(root), Dir: dir, Owner: owner})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,23 +23,23 @@ func TestExchangedFolderIsNotTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	f := folder{root: root, name: "a", path: filepath.Join(at, "a")}
+	f := folder{root: root, relative: "a", path: filepath.Join(at, "a")}
 	dir, err := f.open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	if err := snapshot.Still(f.root, f.relative(), dir); err != nil {
+	if err := snapshot.Still(f.root, f.relative, dir); err != nil {
 		t.Errorf("untouched: %v", err)
 	}
-	if err := snapshot.Still(root, (folder{root: root, name: "x", path: at, self: true}).relative(), root); err != nil {
+	if err := snapshot.Still(root, ".", root); err != nil {
 		t.Errorf("root as a skill folder: %v", err)
 	}
 	for _, step := range [][2]string{{"a", "old"}, {"b", "a"}} {
 		if err := os.Rename(filepath.Join(at, step[0]), filepath.Join(at, step[1])); err != nil {
 			t.Fatal(err)
 		}
-		if err := snapshot.Still(f.root, f.relative(), dir); !errors.Is(err, snapshot.ErrChanging) {
+		if err := snapshot.Still(f.root, f.relative, dir); !errors.Is(err, snapshot.ErrChanging) {
 			t.Errorf("after %s became %s: %v, want %v", step[0], step[1], err, snapshot.ErrChanging)
 		}
 	}
@@ -49,7 +49,7 @@ func TestExchangedFolderIsNotTheSame(t *testing.T) {
 	if err := os.Rename(filepath.Join(at, "old"), filepath.Join(at, "a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := snapshot.Still(f.root, f.relative(), dir); err != nil {
+	if err := snapshot.Still(f.root, f.relative, dir); err != nil {
 		t.Errorf("exchanged back: %v", err)
 	}
 }

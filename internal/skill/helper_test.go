@@ -46,7 +46,7 @@ func open(t testing.TB, c RegistryConfig) *Registry {
 func load(t *testing.T, content files) *Skill {
 	t.Helper()
 	root, _ := skillDir(t, content)
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	return resolve(t, r, "demo")
 }
 

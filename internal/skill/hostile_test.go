@@ -24,7 +24,7 @@ func TestFolderSwappedForLink(t *testing.T) {
 	files{"demo/SKILL.md": minimal}.Write(t, root)
 	files{"SKILL.md": named("private"), "secret": "x"}.Write(t, private)
 	mustDo(t, os.Symlink(private, spare))
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 
 	stop := make(chan struct{})
 	var swapping sync.WaitGroup
@@ -60,7 +60,7 @@ func TestRefusedIsNotImported(t *testing.T) {
 	mustDo(t, os.Chmod(at("suid"), 0o755|os.ModeSetuid))
 	mustDo(t, unix.Mkfifo(at("fifo"), 0o644)) // opening it would block
 	mustDo(t, os.MkdirAll(at("bad\nname/inner"), 0o755))
-	s := resolve(t, open(t, RegistryConfig{Roots: []string{root}}), "demo")
+	s := resolve(t, open(t, RegistryConfig{Roots: Roots(root)}), "demo")
 
 	list, err := os.ReadDir(s.Dir)
 	mustDo(t, err)
@@ -84,7 +84,7 @@ func TestRefusedIsNotImported(t *testing.T) {
 // A skill may have thousands of files.
 func TestManyFiles(t *testing.T) {
 	root := manyFiles(t, 1500)
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	s := resolve(t, r, "demo")
 	if s.FileCount != 1501 {
 		t.Errorf("%d files, want 1501", s.FileCount)
@@ -103,7 +103,7 @@ func TestCrowdedRoot(t *testing.T) {
 	for i := range maxRootNames + 1 {
 		mustDo(t, os.WriteFile(filepath.Join(root, fmt.Sprint(i)), nil, 0o644))
 	}
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	var be *snapshot.BoundError
 	if p, _ := problemOf(r, root); !errors.As(p.Err, &be) {
 		t.Errorf("problem %+v, want a *snapshot.BoundError", p)

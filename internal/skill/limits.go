@@ -1,10 +1,18 @@
 package skill
 
+import "time"
+
 const (
 	// Entries of one root. More are an error of the root.
 	maxRootNames = 10_000
+	// A recursive root: entries of all directories that are searched, and levels of directories.
+	maxTreeNames = 1_000_000
+	maxRootDepth = 16
 	// Watched directories of all roots, so that skills can't use up fs.inotify.max_user_watches
 	// (inotify(7)).
-	maxWatches   = 8192
+	maxWatches = 8192
+	// What is not watched is read again after this time.
+	unwatchedInterval = 5 * time.Minute
+
 	scanAttempts = 3 // attempts at a folder that changes during the read
 )

@@ -43,7 +43,7 @@ func TestUnlistedSkillsHaveAFinding(t *testing.T) {
 			found, err := ValidateDir(dir)
 			mustDo(t, err)
 			i := slices.IndexFunc(found, func(f manifest.Finding) bool { return f.Rule == manifest.RuleUnlisted })
-			sk := open(t, RegistryConfig{Roots: []string{root}}).List()[0]
+			sk := open(t, RegistryConfig{Roots: Roots(root)}).List()[0]
 			listing, err := sk.Listing()
 			if tt.want == "" {
 				if i >= 0 || err != nil || listing.Description != "d" || len(sk.Files()) != len(tt.content) {

@@ -3,12 +3,7 @@ package skill
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,10 +37,10 @@ type reading struct {
 // read scans a folder and parses its manifest. The skill should be named folder, see
 // manifest.Parse. If the folder changes during the read, it is read again, up to
 // scanAttempts times.
-func read(ctx context.Context, dir *os.File, folder string, b snapshot.Bounds) (*reading, error) {
+func read(ctx context.Context, src snapshot.Source, folder string, b snapshot.Bounds) (*reading, error) {
 	var r *reading
 	err := whileChanging(ctx, func() (err error) {
-		r, err = readOnce(ctx, dir, folder, b)
+		r, err = readOnce(ctx, src, folder, b)
 		return err
 	})
 	return r, err
@@ -68,12 +63,12 @@ func whileChanging(ctx context.Context, f func() error) error {
 
 // readOnce reads a folder and returns snapshot.ErrChanging if the folder changed during the read. A
 // manifest larger than manifest.MaxBytes is not parsed.
-func readOnce(ctx context.Context, dir *os.File, folder string, b snapshot.Bounds) (*reading, error) {
+func readOnce(ctx context.Context, src snapshot.Source, folder string, b snapshot.Bounds) (*reading, error) {
 	// A folder without a manifest can be anything, and large, so it is not scanned.
-	if !hasManifest(int(dir.Fd())) {
+	if !hasManifest(int(src.Dir.Fd())) {
 		return nil, ErrNoManifest
 	}
-	t, err := snapshot.Scan(ctx, dir, b)
+	t, err := snapshot.Scan(ctx, src, b)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +85,7 @@ func readOnce(ctx context.Context, dir *os.File, folder string, b snapshot.Bound
 		f.Stop(0, manifest.RuleManifestSize, "is %d bytes long, the maximum is %d", e.Size, manifest.MaxBytes)
 		return nil, f.Err()
 	}
-	text, err := snapshot.ReadFile(dir, e)
+	text, err := snapshot.ReadFile(src, e)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +95,7 @@ func readOnce(ctx context.Context, dir *os.File, folder string, b snapshot.Bound
 	}
 	r := &reading{tree: t, doc: doc}
 	r.listing, r.unlisted = r.list()
-	r.needs, r.needsFindings, err = manifest.ReadNeeds(doc, t, func(e snapshot.Entry) ([]byte, error) { return snapshot.ReadFile(dir, e) })
+	r.needs, r.needsFindings, err = manifest.ReadNeeds(doc, t, func(e snapshot.Entry) ([]byte, error) { return snapshot.ReadFile(src, e) })
 	return r, err
 }
 
@@ -132,21 +127,22 @@ func importFolder(ctx context.Context, s *snapshot.Store, f folder, b snapshot.B
 			return err
 		}
 		defer dir.Close()
-		r, err := readOnce(ctx, dir, f.name, b)
+		src := f.source(dir)
+		r, err := readOnce(ctx, src, f.name, b)
 		if err != nil {
 			return err
 		}
 		if err := r.doc.Err(); err != nil {
 			return err
 		}
-		at, staged, err := s.Stage(ctx, dir, r.tree, b)
+		at, staged, err := s.Stage(ctx, src, r.tree, b)
 		if err != nil {
 			return err
 		}
 		// An installer that exchanges two folders may go on writing to the old one. Between
 		// two writes a half-written skill looks unchanged, so check that dir is not the old
 		// one.
-		if err := snapshot.Still(f.root, f.relative(), dir); err != nil {
+		if err := snapshot.Still(f.root, f.relative, dir); err != nil {
 			if staged != nil {
 				staged.Discard()
 			}
@@ -179,63 +175,4 @@ func newSkill(r *reading, dir string) *Skill {
 		listing:   r.listing,
 		unlisted:  r.unlisted,
 	}
-}
-
-// folder is a directory that may be a skill: one in a root, or the root itself.
-type folder struct {
-	root *os.File
-	name string // of the directory; the skill should have the same name
-	path string // for messages
-	self bool   // it is the root itself
-}
-
-// relative returns the name that leads from f.root to the folder.
-func (f folder) relative() string {
-	if f.self {
-		return "."
-	}
-	return f.name
-}
-
-// open follows no link. The caller closes the directory.
-func (f folder) open() (*os.File, error) {
-	dir, err := snapshot.OpenDir(f.root, f.relative())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.path, err)
-	}
-	return dir, nil
-}
-
-// foldersOf lists the directories of a root that may be skills, by name. If the root itself
-// has a manifest, it is the only one. Files and hidden directories are skipped. A link is
-// not followed; it is returned as a problem.
-func foldersOf(root *os.File) (found []folder, problems []Problem, err error) {
-	if hasManifest(int(root.Fd())) {
-		return []folder{{root: root, name: filepath.Base(root.Name()), path: root.Name(), self: true}}, nil, nil
-	}
-	names, err := root.Readdirnames(maxRootNames + 1)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	if len(names) > maxRootNames {
-		return nil, nil, &snapshot.BoundError{What: "folders", Most: maxRootNames}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if strings.HasPrefix(name, ".") || snapshot.Excluded(name) || name == "node_modules" {
-			continue
-		}
-		f := folder{root: root, name: name, path: strings.TrimSuffix(root.Name(), "/") + "/" + name}
-		var st unix.Stat_t
-		if err := unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			continue // removed since the directory was read
-		}
-		switch st.Mode & unix.S_IFMT {
-		case unix.S_IFDIR:
-			found = append(found, f)
-		case unix.S_IFLNK:
-			problems = append(problems, Problem{Folder: f.path, Err: ErrLinkedFolder})
-		}
-	}
-	return found, problems, nil
 }

@@ -19,6 +19,9 @@ import (
 // Configure the link's target as a root instead.
 var ErrLinkedFolder = errors.New("is a link, and links are not followed; configure its target instead")
 
+// ErrTooDeep says that a folder of a recursive root is not searched.
+var ErrTooDeep = fmt.Errorf("is more than %d levels beneath its root, and is not searched; configure it as a root of its own", maxRootDepth)
+
 // DuplicateError says that a folder's skill has the name of another folder's skill.
 type DuplicateError struct {
 	Name   string
@@ -36,7 +39,7 @@ type Problem struct {
 	// Kept is the name of the skill that stays loaded from the folder's former content;
 	// empty if the folder had none.
 	Kept string
-	// Err is ErrNoManifest, ErrLinkedFolder, a *DuplicateError, snapshot.ErrChanging, a
+	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, snapshot.ErrChanging, a
 	// *snapshot.BoundError, a *manifest.ManifestError, a *snapshot.PathError (the manifest is refused), or an error
 	// of the operating system.
 	Err error
@@ -44,10 +47,9 @@ type Problem struct {
 
 // RegistryConfig says where the skills are and where their snapshots go.
 type RegistryConfig struct {
-	// Roots are directories that hold skill folders, or are skill folders. If two skills
-	// have the same name, the skill of the earlier root wins, then the one whose folder has
+	// If two skills have the same name, the skill of the earlier root wins, then the one whose folder has
 	// the skill's name, then the one whose folder comes first in byte order.
-	Roots []string
+	Roots []Root
 	// Dir is the directory of the snapshots. OpenRegistry creates it if it is missing.
 	// Nothing else may use it, except for registries of other processes.
 	Dir string
@@ -64,6 +66,8 @@ type Registry struct {
 	config RegistryConfig
 	bounds snapshot.Bounds
 	store  *snapshot.Store
+
+	unwatched int // directories, when Watch looked last; only Watch uses it
 
 	// Serializes Reload and Close; readers don't take it.
 	loading sync.Mutex // held while roots are read
@@ -92,11 +96,11 @@ func OpenRegistry(ctx context.Context, c RegistryConfig) (*Registry, error) {
 	}
 	c.Roots = slices.Clone(c.Roots)
 	for i, root := range c.Roots {
-		abs, err := filepath.Abs(root)
+		abs, err := filepath.Abs(root.Dir)
 		if err != nil {
 			return nil, err
 		}
-		c.Roots[i] = abs
+		c.Roots[i].Dir = abs
 	}
 	st, alone, err := snapshot.OpenStore(ctx, c.Dir, c.Owner)
 	if err != nil {

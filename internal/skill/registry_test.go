@@ -52,7 +52,7 @@ func TestRoots(t *testing.T) {
 	}.Write(t, a)
 	files{"three/SKILL.md": named("three"), "three/sub/SKILL.md": named("sub")}.Write(t, b)
 	files{"SKILL.md": named("alone"), "child/SKILL.md": named("child")}.Write(t, self)
-	r := open(t, RegistryConfig{Roots: []string{a, b, self}})
+	r := open(t, RegistryConfig{Roots: Roots(a, b, self)})
 	if got, want := names(r.List()), []string{"alone", "one", "three", "two"}; !slices.Equal(got, want) {
 		t.Errorf("skills %v, want %v", got, want)
 	}
@@ -82,7 +82,7 @@ func TestProblems(t *testing.T) {
 		files{fmt.Sprintf("wide/%d", i): ""}.Write(t, root)
 	}
 	missing := filepath.Join(root, "missing")
-	r := open(t, RegistryConfig{Roots: []string{root, missing, filepath.Join(root, "a-first/SKILL.md")}, MaxFiles: 20})
+	r := open(t, RegistryConfig{Roots: Roots(root, missing, filepath.Join(root, "a-first/SKILL.md")), MaxFiles: 20})
 
 	rule := func(want string) func(error) bool {
 		return func(err error) bool {
@@ -138,7 +138,7 @@ func TestDuplicateAcrossRoots(t *testing.T) {
 	files{"z/SKILL.md": named("demo"), "z/from": "a"}.Write(t, a)
 	files{"a/SKILL.md": named("demo"), "a/from": "b"}.Write(t, b)
 	for _, roots := range [][]string{{a, b}, {b, a}} {
-		r := open(t, RegistryConfig{Roots: roots})
+		r := open(t, RegistryConfig{Roots: Roots(roots...)})
 		text, err := os.ReadFile(filepath.Join(resolve(t, r, "demo").Dir, "from"))
 		if want := map[string]string{a: "a", b: "b"}[roots[0]]; string(text) != want {
 			t.Errorf("from %q, %v, want %q", text, err, want)
@@ -161,7 +161,7 @@ func TestNameOfAnotherFolder(t *testing.T) {
 		}
 		return string(text)
 	}
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	files{"a/SKILL.md": named("demo"), "a/from": "a"}.Write(t, root)
 	if _, err := r.Reload(t.Context()); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestNameOfAnotherFolder(t *testing.T) {
 	if p, found := problemOf(r, filepath.Join(root, "a")); !found || !errors.As(p.Err, new(*DuplicateError)) {
 		t.Errorf("problem of the other folder: %+v", p)
 	}
-	if got := from(open(t, RegistryConfig{Roots: []string{root}})); got != "demo" {
+	if got := from(open(t, RegistryConfig{Roots: Roots(root)})); got != "demo" {
 		t.Errorf("after a start: from %q, want demo", got)
 	}
 }
@@ -180,7 +180,7 @@ func TestNameOfAnotherFolder(t *testing.T) {
 // The same root may be given twice.
 func TestRootTwice(t *testing.T) {
 	root, _ := skillDir(t, nil)
-	r := open(t, RegistryConfig{Roots: []string{root, root + "/."}})
+	r := open(t, RegistryConfig{Roots: Roots(root, root+"/.")})
 	if len(r.List()) != 1 || len(r.Problems()) != 0 {
 		t.Errorf("skills %v, problems %v, want demo and none", names(r.List()), r.Problems())
 	}
@@ -188,7 +188,7 @@ func TestRootTwice(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	root, _ := skillDir(t, nil)
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	s := resolve(t, r, "demo")
 	if resolve(t, r, "demo@"+s.Digest) != s {
 		t.Error("the pinned skill is another one")
@@ -216,7 +216,7 @@ func TestReload(t *testing.T) {
 	root := t.TempDir()
 	at := func(p string) string { return filepath.Join(root, p) }
 	files{"a/SKILL.md": named("a"), "b/SKILL.md": named("b"), "c/SKILL.md": named("c")}.Write(t, root)
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	had := map[string]*Skill{}
 	for _, s := range r.List() {
 		had[s.Name] = s
@@ -283,7 +283,7 @@ func TestUnreadableRoot(t *testing.T) {
 	root, dir := skillDir(t, nil)
 	files{"SKILL.md": named("alone")}.Write(t, filepath.Join(root, "x/alone"))
 	alone := filepath.Join(root, "x/alone")
-	r := open(t, RegistryConfig{Roots: []string{root, alone}})
+	r := open(t, RegistryConfig{Roots: Roots(root, alone)})
 	for _, p := range []string{root, alone} {
 		mustDo(t, os.Rename(p, p+".moved"))
 		mustDo(t, os.MkdirAll(filepath.Dir(p), 0o755))
@@ -303,7 +303,7 @@ func TestUnreadableRoot(t *testing.T) {
 // A reload that is stopped changes nothing.
 func TestReloadStopped(t *testing.T) {
 	root, dir := skillDir(t, nil)
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	before := resolve(t, r, "demo")
 	files{"new": "x"}.Write(t, dir)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -323,7 +323,7 @@ func TestReloadLogsOnce(t *testing.T) {
 	root := t.TempDir()
 	files{"a/SKILL.md": named("a"), "b/SKILL.md": "broken"}.Write(t, root)
 	var log bytes.Buffer
-	r := open(t, RegistryConfig{Roots: []string{root}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r := open(t, RegistryConfig{Roots: Roots(root), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if got := log.String(); strings.Count(got, "skill not loaded") != 1 || strings.Count(got, "skills loaded") != 1 {
 		t.Errorf("log: %s", got)
 	}
@@ -336,7 +336,7 @@ func TestReloadLogsOnce(t *testing.T) {
 // Readers see complete versions while skills change and reloads overlap.
 func TestConcurrentReload(t *testing.T) {
 	root, dir := skillDir(t, files{"v": "0"})
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	var writers, readers sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {
@@ -386,7 +386,7 @@ func TestOpenRegistryFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	dir := t.TempDir()
-	if _, err := OpenRegistry(ctx, RegistryConfig{Dir: dir, Owner: owner, Roots: []string{t.TempDir()}}); !errors.Is(err, context.Canceled) {
+	if _, err := OpenRegistry(ctx, RegistryConfig{Dir: dir, Owner: owner, Roots: Roots(t.TempDir())}); !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
 	open(t, RegistryConfig{Dir: dir}) // fails if the lock is still held

@@ -62,20 +62,23 @@ type candidate struct {
 }
 
 // root loads the folders of one root.
-func (l *loading) root(ctx context.Context, root string) {
-	dir, err := os.Open(root)
+func (l *loading) root(ctx context.Context, root Root) {
+	dir, err := os.Open(root.Dir)
 	if err != nil {
-		l.lostRoot(root, err)
+		l.lost(root.Dir, err)
 		return
 	}
 	defer dir.Close()
-	folders, problems, err := foldersOf(dir)
+	s, err := foldersOf(dir, root.Recursive)
 	if err != nil {
-		l.lostRoot(root, err)
+		l.lost(root.Dir, err)
 		return
 	}
-	l.next.problems = append(l.next.problems, problems...)
-	for _, f := range folders {
+	l.next.problems = append(l.next.problems, s.problems...)
+	for _, p := range s.lost {
+		l.lost(p.Folder, p.Err)
+	}
+	for _, f := range s.found {
 		sk, st, err := importFolder(ctx, l.registry.store, f, l.registry.bounds)
 		if err != nil {
 			l.keep(f.path, err)
@@ -111,15 +114,15 @@ func (l *loading) keep(folder string, err error) {
 	l.next.problems = append(l.next.problems, p)
 }
 
-// lostRoot keeps the skills of a root that cannot be read. A root that does not exist
-// loses its skills.
-func (l *loading) lostRoot(root string, err error) {
+// lost keeps the skills of a root, or of a directory beneath one, that cannot be read. If it does not
+// exist, its skills are gone.
+func (l *loading) lost(root string, err error) {
 	l.next.problems = append(l.next.problems, Problem{Folder: root, Err: err})
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	for _, folder := range sortedNames(l.old.byFolder) {
-		if folder == root || filepath.Dir(folder) == root {
+		if folder == root || strings.HasPrefix(folder, strings.TrimSuffix(root, "/")+"/") {
 			l.found = append(l.found, candidate{folder: folder, skill: l.old.byFolder[folder]})
 		}
 	}

@@ -24,7 +24,7 @@ func TestSparseFileStaysSparse(t *testing.T) {
 	want, err := os.ReadFile(filepath.Join(dir, "sparse"))
 	mustDo(t, err)
 
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	skills := r.List()
 	if len(skills) != 1 {
 		t.Fatalf("%d skills, want 1: %v", len(skills), r.Problems())

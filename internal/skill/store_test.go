@@ -26,7 +26,7 @@ func TestSnapshot(t *testing.T) {
 	} {
 		mustDo(t, os.Chmod(filepath.Join(dir, p), mode))
 	}
-	r := open(t, RegistryConfig{Roots: []string{root}})
+	r := open(t, RegistryConfig{Roots: Roots(root)})
 	s := resolve(t, r, "demo")
 
 	got := map[string]string{}
@@ -132,7 +132,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			root, _ := skillDir(t, files{"d/x": "x", "l": "-> d/x"})
-			r := open(t, RegistryConfig{Roots: []string{root}})
+			r := open(t, RegistryConfig{Roots: Roots(root)})
 			s := resolve(t, r, "demo")
 			inode := inodeOf(t, s.Dir)
 			running, err := os.Open(s.Dir)
@@ -179,7 +179,7 @@ func inodeOf(t *testing.T, p string) uint64 {
 func TestSweep(t *testing.T) {
 	root, dir := skillDir(t, nil)
 	store := filepath.Join(t.TempDir(), "deep", "snapshots")
-	config := RegistryConfig{Roots: []string{root}, Dir: store, Owner: owner}
+	config := RegistryConfig{Roots: Roots(root), Dir: store, Owner: owner}
 	first := open(t, config)
 	old := resolve(t, first, "demo")
 	files{"new-1/x": "", "old-1/snapshot/x": "", "other": "", strings.Repeat("z", 64): ""}.Write(t, store)
@@ -243,12 +243,12 @@ func manyFiles(tb testing.TB, n int) string {
 func BenchmarkImport10000(b *testing.B) {
 	root := manyFiles(b, 10_000)
 	for b.Loop() {
-		open(b, RegistryConfig{Roots: []string{root}})
+		open(b, RegistryConfig{Roots: Roots(root)})
 	}
 }
 
 func BenchmarkReload10000(b *testing.B) {
-	r := open(b, RegistryConfig{Roots: []string{manyFiles(b, 10_000)}})
+	r := open(b, RegistryConfig{Roots: Roots(manyFiles(b, 10_000))})
 	for b.Loop() {
 		if _, err := r.Reload(context.Background()); err != nil {
 			b.Fatal(err)
@@ -257,7 +257,7 @@ func BenchmarkReload10000(b *testing.B) {
 }
 
 func BenchmarkResolve(b *testing.B) {
-	r := open(b, RegistryConfig{Roots: []string{manyFiles(b, 1)}})
+	r := open(b, RegistryConfig{Roots: Roots(manyFiles(b, 1))})
 	for b.Loop() {
 		if _, err := r.Resolve("demo"); err != nil {
 			b.Fatal(err)

@@ -38,7 +38,7 @@ func ReadDir(dir string) (*Skill, []manifest.Finding, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	r, err := read(context.Background(), f, filepath.Base(abs), snapshot.Bounds{})
+	r, err := read(context.Background(), snapshot.Source{Dir: f}, filepath.Base(abs), snapshot.Bounds{})
 	if err == nil {
 		sk := newSkill(r, abs)
 		return sk, sk.Validate(), nil

@@ -47,7 +47,7 @@ func TestValidateDir(t *testing.T) {
 		t.Errorf("%v, got  %q\nwant %q", err, got, want)
 	}
 
-	s := resolve(t, open(t, RegistryConfig{Roots: []string{root}}), "Demo")
+	s := resolve(t, open(t, RegistryConfig{Roots: Roots(root)}), "Demo")
 	if got := texts(s.Validate()); !slices.Equal(got, want) {
 		t.Errorf("loaded: got  %q\nwant %q", got, want)
 	}

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,16 @@ func (r *Registry) Watch(ctx context.Context) error {
 	defer w.Close()
 	for {
 		// Watches come before the reload, so that changes during the reload are seen.
-		r.addWatches(w)
+		unwatched, why := r.watch(w)
+		r.sayUnwatched(unwatched, why)
+		var again time.Duration
+		if unwatched > 0 {
+			again = unwatchedInterval
+		}
 		if _, err := r.Reload(ctx); err != nil && ctx.Err() == nil {
 			r.config.Log.Error("skills not reloaded", "err", err)
 		}
-		if err := r.awaitChange(ctx, w); err != nil {
+		if err := r.awaitChange(ctx, w, again); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -47,9 +53,22 @@ func (r *Registry) Watch(ctx context.Context) error {
 	}
 }
 
-// awaitChange returns after a change, once it has been quiet, see watchQuiet.
-func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
+// sayUnwatched logs how many directories are not watched, when the number changes.
+func (r *Registry) sayUnwatched(unwatched int, why error) {
+	if unwatched != r.unwatched && unwatched > 0 {
+		r.config.Log.Warn("skills are not watched completely", "unwatched_directories", unwatched, "err", why, "read_again_after_s", int(unwatchedInterval.Seconds()))
+	}
+	r.unwatched = unwatched
+}
+
+// awaitChange returns after a change, once it has been quiet, see watchQuiet. Unless again is 0,
+// it returns after that time at the latest, for the directories that are not watched.
+func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher, again time.Duration) error {
 	var quiet, most <-chan time.Time
+	if again > 0 {
+		most = time.After(again)
+	}
+	changed := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -76,8 +95,8 @@ func (r *Registry) awaitChange(ctx context.Context, w *fsnotify.Watcher) error {
 			}
 		}
 		quiet = time.After(watchQuiet)
-		if most == nil {
-			most = time.After(watchMost)
+		if !changed {
+			changed, most = true, time.After(watchMost)
 		}
 	}
 }
@@ -88,42 +107,39 @@ func (r *Registry) concerns(name string) bool {
 	if snapshot.Excluded(filepath.Base(name)) {
 		return false
 	}
-	return slices.ContainsFunc(r.config.Roots, func(root string) bool {
-		rel, err := filepath.Rel(root, name)
+	return slices.ContainsFunc(r.config.Roots, func(root Root) bool {
+		rel, err := filepath.Rel(root.Dir, name)
 		return err == nil && filepath.IsLocal(rel)
 	})
 }
 
-// addWatches watches every directory of the roots. It also watches the directory above each
-// root, because the root itself may appear, go or be replaced. Adding a watch twice is
-// harmless. Changes in directories that cannot be watched are seen by the next Reload.
-func (r *Registry) addWatches(w *fsnotify.Watcher) {
+// watch watches every directory of the roots. It also watches the directory above each root,
+// because the root itself may appear, go or be replaced. Adding a watch twice is harmless. It
+// returns how many directories are not watched, and why the first one is not.
+func (r *Registry) watch(w *fsnotify.Watcher) (unwatched int, why error) {
 	count := 0
-	add := func(dir string) error {
+	add := func(dir string) {
 		if count++; count > maxWatches {
-			return fmt.Errorf("more than %d directories", maxWatches)
+			unwatched, why = unwatched+1, cmp.Or(why, fmt.Errorf("more than %d directories", maxWatches))
+			return
 		}
-		return w.Add(dir)
+		if err := w.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			unwatched, why = unwatched+1, cmp.Or(why, err)
+		}
 	}
 	for _, root := range r.config.Roots {
-		if err := add(filepath.Dir(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.config.Log.Warn("directory is not watched", "dir", filepath.Dir(root), "err", err)
-		}
+		add(filepath.Dir(root.Dir))
 		// The root may be a link, but nothing beneath it is followed.
-		if err := add(root); err != nil {
-			continue
-		}
-		err := filepath.WalkDir(root+string(filepath.Separator), func(p string, d fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(root.Dir+string(filepath.Separator), func(p string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil || !d.IsDir():
-				return nil
+				return nil // Reload names what can't be read
 			case snapshot.Excluded(d.Name()):
 				return fs.SkipDir
 			}
-			return add(filepath.Clean(p))
+			add(filepath.Clean(p))
+			return nil
 		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.config.Log.Warn("skills are not watched completely", "root", root, "err", err)
-		}
 	}
+	return unwatched, why
 }

@@ -31,7 +31,7 @@ func TestWatch(t *testing.T) {
 	files{"SKILL.md": named("alone")}.Write(t, alone)
 	loaded := make(chan struct{}, 100)
 	r := open(t, RegistryConfig{
-		Roots: []string{root, late, alone},
+		Roots: Roots(root, late, alone),
 		Log:   slog.New(loadedHandler{slog.DiscardHandler, loaded}),
 	})
 	<-loaded // from OpenRegistry
@@ -102,7 +102,7 @@ func TestWatch(t *testing.T) {
 }
 
 func TestConcerns(t *testing.T) {
-	r := &Registry{config: RegistryConfig{Roots: []string{"/srv/skills", "/opt/x"}}}
+	r := &Registry{config: RegistryConfig{Roots: Roots("/srv/skills", "/opt/x")}}
 	tests := map[string]bool{
 		"/srv/skills": true, "/srv/skills/a": true, "/srv/skills/a/b": true, "/opt/x": true,
 		"/srv": false, "/srv/skills2": false, "/srv/other": false, "/opt/y/skills": false,

@@ -54,7 +54,7 @@ func New(t testing.TB, c Config) *Bench {
 	}
 	t.Cleanup(func() { store.Close() })
 	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{
-		Roots: c.Skills, Dir: filepath.Join(c.Dir, "snapshots"), Owner: skilltest.Owner(), Log: log,
+		Roots: skill.Roots(c.Skills...), Dir: filepath.Join(c.Dir, "snapshots"), Owner: skilltest.Owner(), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

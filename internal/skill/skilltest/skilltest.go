@@ -36,7 +36,7 @@ func Load(t testing.TB, files map[string]string) *skill.Skill {
 	}
 	root, _ := folder.Skill(t, content)
 	r, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{
-		Roots: []string{root}, Dir: filepath.Join(t.TempDir(), "snapshots"), Owner: Owner(),
+		Roots: skill.Roots(root), Dir: filepath.Join(t.TempDir(), "snapshots"), Owner: Owner(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func TestManifestChanges(t *testing.T) {
 	at, err := os.Open(dir)
 	mustDo(t, err)
 	defer at.Close()
-	if text, err := ReadFile(at, e); err != nil || string(text) != minimal {
+	if text, err := ReadFile(Source{Dir: at}, e); err != nil || string(text) != minimal {
 		t.Fatalf("unchanged: %q, %v", text, err)
 	}
 	p := filepath.Join(dir, "SKILL.md")
@@ -63,7 +63,7 @@ func TestManifestChanges(t *testing.T) {
 	}
 	for _, name := range []string{"content", "longer", "gone", "link", "FIFO"} {
 		mustDo(t, changes[name]())
-		if text, err := ReadFile(at, e); !errors.Is(err, ErrChanging) {
+		if text, err := ReadFile(Source{Dir: at}, e); !errors.Is(err, ErrChanging) {
 			t.Errorf("%s: %q, %v, want ErrChanging", name, text, err)
 		}
 	}

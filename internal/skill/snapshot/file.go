@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadFile reads a file of the folder dir that a scan has seen. It returns ErrChanging unless the content
+// ReadFile reads a file of a folder that a scan has seen. It returns ErrChanging unless the content
 // has the hash that the scan computed.
-func ReadFile(dir *os.File, e Entry) ([]byte, error) {
-	fd, err := unix.Openat2(int(dir.Fd()), e.Path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+func ReadFile(src Source, e Entry) ([]byte, error) {
+	fd, err := openBeneath(src.Dir, e.Path, openForReading, unix.RESOLVE_NO_SYMLINKS)
+	if errors.Is(err, unix.ELOOP) {
+		if fd, err = src.openLinked(e.Path); err != nil {
+			err = ErrChanging
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Path, orChanging(err))
 	}
@@ -62,18 +64,18 @@ func Open(dir string, e Entry) (*os.File, error) {
 	return f, nil
 }
 
-// OpenDir opens a directory of root by its name and follows no link. "." is root itself.
-func OpenDir(root *os.File, name string) (*os.File, error) {
-	fd, err := openat(int(root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
+// OpenDir opens a directory beneath root by its path and follows no link. "." is root itself.
+func OpenDir(root *os.File, path string) (*os.File, error) {
+	fd, err := openBeneath(root, path, unix.O_RDONLY|unix.O_DIRECTORY, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Still returns ErrChanging if the name in root no longer leads to the directory dir.
-func Still(root *os.File, name string, dir *os.File) error {
-	now, err := OpenDir(root, name)
+// Still returns ErrChanging if the path in root no longer leads to the directory dir.
+func Still(root *os.File, path string, dir *os.File) error {
+	now, err := OpenDir(root, path)
 	if err != nil {
 		return orChanging(err)
 	}

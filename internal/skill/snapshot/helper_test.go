@@ -31,7 +31,7 @@ func scanDir(t *testing.T, dir string, b Bounds) (*Tree, error) {
 	f, err := os.Open(dir)
 	mustDo(t, err)
 	defer f.Close()
-	return scanTree(context.Background(), f, nil, b)
+	return scanTree(context.Background(), Source{Dir: f}, nil, b)
 }
 
 func mustScan(t *testing.T, dir string) *Tree {

@@ -34,10 +34,11 @@ var ErrChanging = errors.New("changed while it was read")
 
 // scan reads a folder that other processes may change at the same time. Each name is opened
 // relative to the descriptor of its directory, and no link is followed, so the scan never
-// opens anything outside the folder. Before it opens an entry it reads the entry's
-// status, and compares it afterwards: a difference is ErrChanging.
+// opens anything outside the folder, unless its Source has a root. Before it opens an entry it
+// reads the entry's status, and compares it afterwards: a difference is ErrChanging.
 type scan struct {
 	ctx    context.Context
+	src    Source
 	bounds Bounds
 	dst    *destination // to copy into; nil: only read
 	tree   *Tree
@@ -48,16 +49,17 @@ type scan struct {
 
 // Scan reads the folder src and copies nothing. It returns ErrChanging if the folder changed
 // during the read, or a *BoundError.
-func Scan(ctx context.Context, src *os.File, b Bounds) (*Tree, error) {
+func Scan(ctx context.Context, src Source, b Bounds) (*Tree, error) {
 	return scanTree(ctx, src, nil, b)
 }
 
 // scanTree reads the folder src. If dst is not nil, it copies every entry there that is not
 // refused.
-func scanTree(ctx context.Context, src *os.File, dst *destination, b Bounds) (*Tree, error) {
+func scanTree(ctx context.Context, src Source, dst *destination, b Bounds) (*Tree, error) {
 	s := newScan(ctx, dst, b)
+	s.src = src
 	// Opened again, because reading names moves the offset of src.
-	dir, err := openat(int(src.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	dir, err := openat(int(src.Dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -179,14 +181,40 @@ func (s *scan) subdir(dir int, name, path string, depth int, st *unix.Stat_t) er
 }
 
 // link records a link's target as text. Whether it may be followed is decided in seal, when
-// the whole tree is known.
+// the whole tree is known. A link to a file elsewhere beneath the root counts as that file.
 func (s *scan) link(dir int, name, path string) error {
 	n, err := unix.Readlinkat(dir, name, s.buf[:unix.PathMax])
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, orChanging(err))
 	}
-	s.tree.Entries = append(s.tree.Entries, Entry{Path: path, Kind: KindLink, Target: string(s.buf[:n])})
+	target := string(s.buf[:n])
+	if leaves(path, target) {
+		if done, err := s.linked(path); done || err != nil {
+			return err
+		}
+	}
+	s.tree.Entries = append(s.tree.Entries, Entry{Path: path, Kind: KindLink, Target: target})
 	return nil
+}
+
+// linked reads the file that a link out of the folder leads to. It reports whether there is one.
+func (s *scan) linked(path string) (bool, error) {
+	fd, err := s.src.openLinked(path)
+	if err != nil {
+		return false, nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+		return false, nil
+	}
+	if s.tree.SizeBytes+st.Size > s.bounds.MaxBytes {
+		return false, &BoundError{"bytes", s.bounds.MaxBytes}
+	}
+	return true, s.opened(fd, path, &st)
 }
 
 // file reads a regular file, hashes it and, if dst is set, copies it in the same pass. The
@@ -199,9 +227,7 @@ func (s *scan) file(dir int, name, path string, st *unix.Stat_t) error {
 	if s.tree.SizeBytes+st.Size > s.bounds.MaxBytes {
 		return &BoundError{"bytes", s.bounds.MaxBytes}
 	}
-	// O_NONBLOCK, because a FIFO or a leased file may have replaced the file since the
-	// Fstatat. Opening either would block; see open(2) and fcntl(2).
-	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	fd, err := openat(dir, name, openForReading)
 	if errors.Is(err, unix.EACCES) {
 		s.refuse(path, Unreadable, "may not be read")
 		return nil
@@ -213,7 +239,11 @@ func (s *scan) file(dir int, name, path string, st *unix.Stat_t) error {
 	if err := same(fd, st); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	return s.opened(fd, path, st)
+}
 
+// opened reads an open file, which becomes the skill's file at path.
+func (s *scan) opened(fd int, path string, st *unix.Stat_t) error {
 	e := Entry{Path: path, Kind: KindFile, Size: st.Size, Executable: st.Mode&0o111 != 0}
 	out, err := s.create(e)
 	if err != nil {

@@ -99,7 +99,7 @@ func TestUnreadableAsAnotherUser(t *testing.T) {
 	mustDo(t, err)
 	defer src.Close()
 	var tr *Tree
-	asNobody(t, func() { tr, err = scanTree(context.Background(), src, nil, Bounds{}) })
+	asNobody(t, func() { tr, err = scanTree(context.Background(), Source{Dir: src}, nil, Bounds{}) })
 	mustDo(t, err)
 	if len(tr.Refused) != 2 || tr.Refused[0].Why != Unreadable || tr.Refused[1].Why != Unreadable {
 		t.Errorf("refused %v, want d and f as unreadable", tr.Refused)
@@ -302,7 +302,7 @@ func TestScanStopsWithContext(t *testing.T) {
 	f, err := os.Open(dir)
 	mustDo(t, err)
 	defer f.Close()
-	if _, err := scanTree(ctx, f, nil, Bounds{}); !errors.Is(err, context.Canceled) {
+	if _, err := scanTree(ctx, Source{Dir: f}, nil, Bounds{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
 }

@@ -112,7 +112,7 @@ func (s *Store) path(t *Tree) string {
 // final path of the snapshot. st is nil if the snapshot is already there; otherwise the
 // caller must Publish or Discard it. If src has changed since, the error is
 // ErrChanging.
-func (s *Store) Stage(ctx context.Context, src *os.File, t *Tree, b Bounds) (dir string, st *Staged, err error) {
+func (s *Store) Stage(ctx context.Context, src Source, t *Tree, b Bounds) (dir string, st *Staged, err error) {
 	final := s.path(t)
 	if _, err := os.Lstat(final); err == nil {
 		if s.Verify(t) == nil {

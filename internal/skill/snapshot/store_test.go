@@ -70,7 +70,7 @@ func TestPublishTwice(t *testing.T) {
 	tr := mustScan(t, dir)
 	var two []*Staged
 	for range 2 {
-		_, st, err := s.Stage(context.Background(), src, tr, Bounds{})
+		_, st, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{})
 		if err != nil || st == nil {
 			t.Fatalf("stage = %v, %v", st, err)
 		}
@@ -85,7 +85,7 @@ func TestPublishTwice(t *testing.T) {
 	if names := storeNames(t, s.dir); len(names) != 1 {
 		t.Errorf("the store has %v, want one snapshot", names)
 	}
-	if _, st, err := s.Stage(context.Background(), src, tr, Bounds{}); st != nil || err != nil {
+	if _, st, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{}); st != nil || err != nil {
 		t.Errorf("staging an existing snapshot = %v, %v, want nothing to publish", st, err)
 	}
 }
@@ -101,11 +101,11 @@ func TestStageFails(t *testing.T) {
 	defer src.Close()
 	tr := mustScan(t, dir)
 	files{"y": "changed since"}.Write(t, dir)
-	if _, _, err := s.Stage(context.Background(), src, tr, Bounds{}); !errors.Is(err, ErrChanging) {
+	if _, _, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{}); !errors.Is(err, ErrChanging) {
 		t.Errorf("err = %v, want ErrChanging", err)
 	}
 	var be *BoundError
-	if _, _, err := s.Stage(context.Background(), src, tr, Bounds{MaxFiles: 1}); !errors.As(err, &be) {
+	if _, _, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{MaxFiles: 1}); !errors.As(err, &be) {
 		t.Errorf("err = %v, want a *BoundError", err)
 	}
 	if names := storeNames(t, s.dir); len(names) != 0 {
@@ -123,7 +123,7 @@ func TestSnapshotOfAnotherOwner(t *testing.T) {
 	mustDo(t, err)
 	defer src.Close()
 	tr := mustScan(t, dir)
-	_, st, err := s.Stage(context.Background(), src, tr, Bounds{})
+	_, st, err := s.Stage(context.Background(), Source{Dir: src}, tr, Bounds{})
 	mustDo(t, err)
 	mustDo(t, s.Publish([]*Staged{st}))
 	mustDo(t, s.Verify(tr))
