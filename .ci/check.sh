@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The inner loop: everything that needs neither root nor a daemon. A test that needs root
 # skips and says why; as root the same tests run. Results come from Go's test cache where
-# nothing has changed. Packages sandbox and cmd/skillrund are left to make test: each of
-# their tests makes sandboxes or starts daemons.
+# nothing has changed. Most tests of the packages in $deep make sandboxes, or start daemons or fork
+# servers: with -short these tests are skipped and say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,4 +19,6 @@ if ((${#changed[@]})); then
 fi
 
 echo "==> tests"
-go list ./... | grep -vE '/(sandbox|cmd/skillrund)$' | xargs go test
+deep=(sandbox sandbox/internal/pyzygote cmd/skillrund)
+go list ./... | grep -vxF "$(printf 'github.com/skillrun/skillrun/%s\n' "${deep[@]}")" | xargs go test
+go test -short -skip '^Example$' "${deep[@]/#/./}" # an example can't skip itself

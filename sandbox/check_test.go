@@ -12,6 +12,7 @@ import (
 // A state directory on overlayfs, as in a container without a volume, is refused before the
 // start, whether it exists or not.
 func TestCheckStateDir(t *testing.T) {
+	needsRoot(t)
 	dir := t.TempDir()
 	for _, name := range []string{"lower", "upper", "work", "merged"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {

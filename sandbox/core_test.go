@@ -114,6 +114,7 @@ func TestCoreLimitStays(t *testing.T) {
 // With CAP_SYS_RESOURCE nothing changes. Without it sandboxes have 0, and the boundary says
 // so (TestCrashUnderZero of package preflight).
 func TestCoreLimitUnderZero(t *testing.T) {
+	needsRoot(t)
 	self := fmt.Sprintf("/proc/%d/exe", os.Getpid()) // which may have no other name
 	out, err := exec.Command("bash", "-c", `ulimit -c 0 && exec "$0" "$@"`, self, "-test.v", "-test.run=^TestCoreLimitStays$").CombinedOutput()
 	if err != nil || strings.Count(string(out), "\n--- PASS: ") != 1 {

@@ -31,6 +31,7 @@ func TestBoundariesAreFound(t *testing.T) {
 // Neither directory need exist. Both may have the same existing parent. Then the probe of
 // one must not hide the other: before Linux 6.3 a tmpfs can't be id-mapped.
 func TestBoundariesBeforeTheFirstStart(t *testing.T) {
+	needsRoot(t)
 	dir := t.TempDir()
 	c := Config{StateDir: filepath.Join(dir, "state/sandbox"), RunDir: filepath.Join(dir, "run")}
 	for _, b := range Boundaries(c) {
@@ -99,6 +100,7 @@ func TestConfigCheck(t *testing.T) {
 }
 
 func TestIDBlocks(t *testing.T) {
+	needsRoot(t)
 	c := Config{RunDir: t.TempDir(), FirstID: 1 << 30, IDs: 4}.withDefaults()
 	a, err := claimBlock(c)
 	if err != nil {

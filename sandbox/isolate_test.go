@@ -13,6 +13,7 @@ import (
 
 // TestIsolated examines this process, which called Isolate in TestMain.
 func TestIsolated(t *testing.T) {
+	needsRoot(t)
 	if !exeseal.IsSelfExeCloned() {
 		t.Error("the binary is not sealed")
 	}

@@ -41,6 +41,7 @@ func daemon() {
 
 // TestDaemonDeath kills a daemon and searches for its remains.
 func TestDaemonDeath(t *testing.T) {
+	needsRoot(t)
 	state := t.TempDir()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), daemonVar+"="+state)

@@ -106,6 +106,7 @@ func openWithRoots(t *testing.T, prewarmed int, roots ...Root) *Host {
 // TestRootOfItsOwn makes a root with misleading files, and compares the files that a program
 // sees with a list.
 func TestRootOfItsOwn(t *testing.T) {
+	needsRoot(t)
 	tree := newTree(t)
 	fill(t, tree, map[string]string{
 		"usr/share/mark": "ours", "app/data": "data", "var/lib/x": "var", "etc/app.conf": "conf",

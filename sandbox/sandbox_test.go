@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -10,11 +11,15 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests like a daemon, in a new mount namespace.
+// TestMain runs the tests like a daemon, in a new mount namespace. With -short it also runs
+// without root, because tests that make sandboxes are then skipped.
 func TestMain(m *testing.M) {
-	if err := Isolate(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	flag.Parse()
+	if !testing.Short() || os.Geteuid() == 0 {
+		if err := Isolate(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	if mainOfTests != nil {
 		mainOfTests()
@@ -27,6 +32,14 @@ func TestMain(m *testing.M) {
 var mainOfTests func()
 
 var testIDs atomic.Int64
+
+// needsRoot skips a test with -short. The test needs root, for example to make sandboxes.
+func needsRoot(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs root, and mostly makes sandboxes: -short leaves it out")
+	}
+}
 
 func openHost(t testing.TB) *Host {
 	t.Helper()
@@ -51,6 +64,8 @@ func openWith(t testing.TB, c Config) *Host {
 }
 
 func testConfig(t testing.TB) Config {
+	t.Helper()
+	needsRoot(t)
 	return Config{StateDir: t.TempDir(), PythonFastExit: true}
 }
 

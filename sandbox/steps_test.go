@@ -24,6 +24,7 @@ import (
 // TestStepsNameTheirObject makes single steps fail, as on a damaged or full machine. Each
 // error names its object.
 func TestStepsNameTheirObject(t *testing.T) {
+	needsRoot(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -269,6 +270,7 @@ func TestPostureOfNobody(t *testing.T) {
 
 // A descriptor that a program would keep over its exec is refused.
 func TestPostureOfAnOpenDescriptor(t *testing.T) {
+	needsRoot(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -99,8 +99,10 @@ func TestMain(m *testing.M) {
 	if faultyDir != "" {
 		os.RemoveAll(faultyDir)
 	}
-	if dir, err := binaries(); err == nil && os.Getenv("SKILLRUN_BIN") == "" {
-		os.RemoveAll(dir)
+	if !testing.Short() { // else nothing was built
+		if dir, err := binaries(); err == nil && os.Getenv("SKILLRUN_BIN") == "" {
+			os.RemoveAll(dir)
+		}
 	}
 	if dir, err := pythonDir(); err == nil && os.Getenv(hosttest.PythonVar) == "" {
 		os.RemoveAll(dir)
@@ -108,8 +110,22 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// needsDaemon skips a test that starts a daemon without root, or with -short.
+func needsDaemon(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs the daemon: -short leaves it out")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the daemon makes sandboxes, which needs root")
+	}
+}
+
 func binary(t testing.TB, name string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs the built binaries: -short leaves it out")
+	}
 	dir, err := binaries()
 	if err != nil {
 		t.Fatal(err)
@@ -143,9 +159,7 @@ func (l *logFile) String() string {
 // a disk; /tmp may be a tmpfs. Sandboxes may search it.
 func newDir(t testing.TB) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("the daemon makes sandboxes, which needs root")
-	}
+	needsDaemon(t)
 	dir, err := os.MkdirTemp("/var/tmp", "skillrund-test-")
 	if err != nil {
 		t.Fatal(err)

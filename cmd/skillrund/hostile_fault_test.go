@@ -690,6 +690,7 @@ func startDamaged(t *testing.T, dir, rel string, corrupt func([]byte) []byte) {
 }
 
 func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
+	dir := newDir(t)
 	memory, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 	if unified() {
 		memory, limit = "/sys/fs/cgroup", "memory.max"
@@ -701,7 +702,6 @@ func daemonOutOfMemory(t *testing.T, _ *running, _ hostileCase) {
 	if err := os.Mkdir(group, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	dir := newDir(t)
 	t.Cleanup(func() {
 		if err := os.Remove(group); err != nil {
 			t.Error(err)

@@ -114,9 +114,7 @@ var faulty = sync.OnceValue(func() error {
 // It returns the daemon's path.
 func buildFaulty(t testing.TB) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("the daemon makes sandboxes, which needs root")
-	}
+	needsDaemon(t)
 	if built := os.Getenv("SKILLRUN_FAULTY_BIN"); built != "" { // built before, for machines without Go
 		return filepath.Join(built, "skillrund")
 	}

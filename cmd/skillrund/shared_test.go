@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"testing"
 )
@@ -22,9 +21,7 @@ type sharedDaemon struct {
 // startShared returns the shared daemon as t sees it.
 func startShared(t testing.TB) *running {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("the daemon makes sandboxes, which needs root")
-	}
+	needsDaemon(t)
 	shared.once.Do(func() {
 		shared.all = &verdict{TB: t, ctx: context.Background()}
 		done := make(chan struct{})

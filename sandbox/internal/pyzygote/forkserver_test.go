@@ -71,6 +71,7 @@ func newForkTarget(t testing.TB, skills string, also ...string) *forkTarget {
 // to it. "" makes an empty one.
 func newForkTargetOn(t testing.TB, workspace, skills string, also ...string) *forkTarget {
 	t.Helper()
+	needsRoot(t)
 	c := &forkTarget{namespaces: forkServerNamespaces}
 	if preflight.TimeNamespaces() {
 		c.namespaces |= unix.CLONE_NEWTIME
@@ -148,6 +149,18 @@ func forkServerEnv() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/skill", "LANG=C.UTF-8", "TMPDIR=/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}
 }
 
+// needsRoot skips a test without root, and with -short. The test makes namespaces and starts
+// Pythons in them.
+func needsRoot(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a fork server: -short leaves it out")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("makes namespaces, which needs root")
+	}
+}
+
 // startForkServer starts a fork server that has imported modules.
 func startForkServer(t testing.TB, python string, imports ...string) *forkServer {
 	t.Helper()
@@ -218,6 +231,7 @@ func (server *forkServer) init(imports []string) {
 // launchForkServer starts a fork server with more modules in its list. It sends no request.
 func launchForkServer(t testing.TB, env []string, python string, modules []string, changes ...change) *forkServer {
 	t.Helper()
+	needsRoot(t)
 	plainly, err := os.ReadFile("testdata/plainly.py")
 	if err != nil {
 		t.Fatal(err)
