@@ -81,7 +81,7 @@ func (r Rules) Decide(command string) Decision {
 	for _, step := range plan {
 		for i := range step.Pipeline {
 			c := &step.Pipeline[i]
-			c.Env = append(c.Env, covers[at].env...)
+			c.Env = slices.Concat(without(c.Env, covers[at].env), covers[at].env)
 			if covers[at].code != nil {
 				d.code = append(d.code, *covers[at].code)
 			}
@@ -89,6 +89,14 @@ func (r Rules) Decide(command string) Decision {
 		}
 	}
 	return d
+}
+
+// without returns the variables of env whose names are not in other.
+func without(env, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.ContainsFunc(other, func(o string) bool { return strings.HasPrefix(o, name+"=") })
+	})
 }
 
 // A cover says how a rule covers one simple command.

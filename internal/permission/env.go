@@ -106,13 +106,16 @@ func checkVariable(kind SourceKind, name, value string) string {
 }
 
 // commandEnvironment lists what commandMaySet allows, for messages.
-const commandEnvironment = "LANG, LC_*, TZ, TERM, COLUMNS, LINES, NO_COLOR, APP_* and INPUT_*"
+const commandEnvironment = "LANG, LC_*, TZ, TERM, COLUMNS, LINES, NO_COLOR, GIT_AUTHOR_*, GIT_COMMITTER_*, APP_* and INPUT_*"
 
 // commandMaySet reports whether a command may have the variable name: one that cannot make
 // a program under a rule do something else.
 func commandMaySet(name string) bool {
 	switch name {
 	case "LANG", "TZ", "TERM", "COLUMNS", "LINES", "NO_COLOR":
+		return true
+	}
+	if slices.Contains(gitHarmlessEnv, name) {
 		return true
 	}
 	for _, prefix := range []string{"LC_", "APP_", "INPUT_"} {
@@ -125,7 +128,7 @@ func commandMaySet(name string) bool {
 
 // reserved reports whether a request may not set a name, which is in upper case.
 func reserved(name string) bool {
-	if name == "NODE_ENV" || name == "NODE_DEBUG" || name == "NODE_NO_WARNINGS" {
+	if slices.Contains(gitHarmlessEnv, name) || name == "NODE_ENV" || name == "NODE_DEBUG" || name == "NODE_NO_WARNINGS" {
 		return false
 	}
 	if slices.Contains(reservedNames, name) {

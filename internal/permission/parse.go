@@ -3,6 +3,7 @@ package permission
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -172,15 +173,17 @@ func (p *planner) assignment(a *syntax.Assign) (string, error) {
 	if a.Name == nil || a.Append || a.Naked || a.Index != nil || a.Array != nil {
 		return "", needsCode{errors.New("only a plain NAME=value may stand in front of a command")}
 	}
-	name := a.Name.Value
-	if !commandMaySet(name) {
+	name, value := a.Name.Value, ""
+	if a.Value != nil {
+		var err error
+		if value, err = p.word(a.Value); err != nil {
+			return "", err
+		}
+	}
+	if !commandMaySet(name) && !slices.Contains(harmlessAssignments, name+"="+value) {
 		return "", needsCode{fmt.Errorf("the assignment of %s is refused: in front of a command only %s may be set", excerpt(name), commandEnvironment)}
 	}
-	if a.Value == nil {
-		return name + "=", nil
-	}
-	value, err := p.word(a.Value)
-	return name + "=" + value, err
+	return name + "=" + value, nil
 }
 
 // construct names a shell construct in a refusal. The words are a shell user's, not the parser's.

@@ -37,7 +37,8 @@
 //
 // A file that a rule names must be the skill's file, see files.go. A git command that a
 // rule covers gets an environment that overrides programs of the repository's
-// configuration, see git_env.go.
+// configuration, see git_env.go. Settings by -c and variables that run nothing pass, see
+// git_harmless.go.
 //
 // A rule does not make a program harmless. Bash(python:*) grants any code, and so does a
 // rule for node, perl, ruby, php, lua, sqlite3 or psql. make, npm, cargo, pytest and pip

@@ -143,10 +143,13 @@ func payload(words []string) int {
 
 var duration = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?[smhd]?$`)
 
-// unwrap returns the command that nohup, nice or timeout runs, if they have no option.
-// Their effect is known, so a rule for the inner command covers them. It returns nil for
-// every other command.
+// unwrap returns the command that nohup, nice or timeout runs, if they have no option, or a git
+// command without a harmless setting. Their effect is known, so a rule for the inner command
+// covers them. It returns nil for every other command.
 func unwrap(args []string) []string {
+	if inner := withoutGitSetting(args); inner != nil {
+		return inner
+	}
 	var inner []string
 	switch {
 	case args[0] == "nohup" || args[0] == "nice":

@@ -350,7 +350,8 @@ type ExecuteRequest struct {
 	// PYTHON*, SKILL*, BASH_ENV, NODE_OPTIONS, GIT_* and their like cannot be set,
 	// except for PYTHONUNBUFFERED: 1 passes on each write of a Python at once, 0
 	// collects its output in blocks. Unset: it passes on lines.
-	// A command takes only LANG, LC_*, TZ, TERM, COLUMNS, LINES, NO_COLOR and names
+	// A command takes only LANG, LC_*, TZ, TERM, COLUMNS, LINES, NO_COLOR, the name, email
+	// and date of GIT_AUTHOR_* and GIT_COMMITTER_*, and names
 	// that begin with APP_ or INPUT_.
 	Env map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// As env; the values are never printed, logged or stored by the daemon.
