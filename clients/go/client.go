@@ -41,6 +41,7 @@ type Client struct {
 	executions pb.ExecutionServiceClient
 	skills     pb.SkillServiceClient
 	system     pb.SystemServiceClient
+	tools      pb.ToolServiceClient
 	patience   patience
 }
 
@@ -76,6 +77,7 @@ func Dial(address string, opts ...grpc.DialOption) (*Client, error) {
 		executions: pb.NewExecutionServiceClient(conn),
 		skills:     pb.NewSkillServiceClient(conn),
 		system:     pb.NewSystemServiceClient(conn),
+		tools:      pb.NewToolServiceClient(conn),
 		patience:   defaultPatience,
 	}, nil
 }
@@ -89,6 +91,9 @@ func (c *Client) Executions() pb.ExecutionServiceClient { return c.executions }
 
 // Skills returns the generated client of the skill service.
 func (c *Client) Skills() pb.SkillServiceClient { return c.skills }
+
+// Tools returns the generated client of the tool service: the published tool contracts.
+func (c *Client) Tools() pb.ToolServiceClient { return c.tools }
 
 // System returns the generated client of the system service.
 func (c *Client) System() pb.SystemServiceClient { return c.system }

@@ -96,7 +96,7 @@ Exit codes of run and attach:
   125 if the daemon or this command failed (the program's end is not known),
   126 if the request was refused, 127 if the skill, script or interpreter is missing.
 Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
-  exit with 1 if they find a problem.`,
+  exit with 1 if they find a problem, tool call if the tool failed.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -123,7 +123,7 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	cmd.AddCommand(
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(),
 		a.signalCommand(), a.artifactsCommand(), a.skillsCommand(), a.activateCommand(),
-		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.doctorCommand(), a.mcpCommand(), a.benchCommand(), a.versionCommand(),
+		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.doctorCommand(), a.mcpCommand(), a.benchCommand(), a.versionCommand(),
 	)
 	return root{cmd}
 }

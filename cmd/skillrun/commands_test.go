@@ -252,7 +252,7 @@ warning        SKILL.md:2: warning: odd name [name-grammar]
 		t.Errorf("got %+v\nwant %s", got, want)
 	}
 	skill.HasAllowedTools = false
-	if got := f.client(t, nil, "skills", "demo"); !strings.Contains(got.stdout, "none: no commands may run") {
+	if got := f.client(t, nil, "skills", "demo"); !strings.Contains(got.stdout, "none: without_allowed_tools of the daemon's configuration decides") {
 		t.Errorf("got %+v", got)
 	}
 	if got := f.client(t, nil, "skills", "--json", "demo"); !strings.Contains(got.stdout, `"hasAllowedTools":false`) {

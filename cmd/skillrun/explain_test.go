@@ -108,7 +108,7 @@ func TestUnknownSignal(t *testing.T) {
 // daemonCommands are all that need a daemon.
 var daemonCommands = [][]string{
 	{"run", "demo", "x.py"}, {"attach", "e1"}, {"ps"}, {"show", "e1"}, {"cancel", "e1"}, {"signal", "e1", "INT"},
-	{"artifacts", "e1"}, {"skills"}, {"skills", "demo"}, {"activate", "demo"}, {"validate", "demo"}, {"prepare", "demo"},
+	{"artifacts", "e1"}, {"skills"}, {"skills", "demo"}, {"tool", "list"}, {"activate", "demo"}, {"validate", "demo"}, {"prepare", "demo"},
 	{"check", "demo", "--command", "ls"}, {"doctor"},
 }
 

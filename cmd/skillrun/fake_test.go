@@ -46,12 +46,14 @@ type fake struct {
 	pb.UnimplementedExecutionServiceServer
 	pb.UnimplementedSkillServiceServer
 	pb.UnimplementedSystemServiceServer
+	pb.UnimplementedToolServiceServer
 
 	execute     func(*pb.ExecuteRequest, eventServer) error
 	interactive func(interactiveServer) error
 	attach      func(*pb.AttachRequest, eventServer) error
 	artifact    func(*pb.GetArtifactRequest, artifactServer) error
 	prepare     func(*pb.PrepareSkillRequest, grpc.ServerStreamingServer[pb.PrepareSkillResponse]) error
+	callTool    func(*pb.CallToolRequest, grpc.ServerStreamingServer[pb.CallToolResponse]) error
 	// answers has func(*Request) (*Response, error) by method name.
 	answers map[string]any
 	refuse  error // the answer to every other unary call; nil: UNIMPLEMENTED
@@ -147,6 +149,17 @@ func (f *fake) PrepareSkill(r *pb.PrepareSkillRequest, s grpc.ServerStreamingSer
 	return f.prepare(r, s)
 }
 
+func (f *fake) ListTools(_ context.Context, r *pb.ListToolsRequest) (*pb.ListToolsResponse, error) {
+	return answer[*pb.ListToolsRequest, *pb.ListToolsResponse](f, "ListTools", r)
+}
+
+func (f *fake) CallTool(r *pb.CallToolRequest, s grpc.ServerStreamingServer[pb.CallToolResponse]) error {
+	if f.callTool == nil {
+		return f.UnimplementedToolServiceServer.CallTool(r, s)
+	}
+	return f.callTool(r, s)
+}
+
 func (f *fake) ValidateSkill(_ context.Context, r *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
 	return answer[*pb.ValidateSkillRequest, *pb.ValidateSkillResponse](f, "ValidateSkill", r)
 }
@@ -210,6 +223,7 @@ func (f *fake) serve(t testing.TB, network string) {
 	pb.RegisterExecutionServiceServer(s, f)
 	pb.RegisterSkillServiceServer(s, f)
 	pb.RegisterSystemServiceServer(s, f)
+	pb.RegisterToolServiceServer(s, f)
 	go s.Serve(cuttable{l, f})
 	t.Cleanup(s.Stop)
 }

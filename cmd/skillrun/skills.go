@@ -109,7 +109,7 @@ func (a *app) showSkill(ctx context.Context, c *skillrun.Client, name string) er
 	if s.GetHasAllowedTools() {
 		t.field("allowed tools", strings.Join(s.GetAllowedTools(), ", "))
 	} else {
-		t.field("allowed tools", "none: no commands may run")
+		t.field("allowed tools", "none: without_allowed_tools of the daemon's configuration decides")
 	}
 	if s.GetMaxExecutionTime() != nil {
 		t.field("time", durationText(s.GetMaxExecutionTime()))

@@ -144,9 +144,6 @@ func (s schema) refuse(value json.RawMessage) string {
 
 // fieldList lists the fields of an object, required ones first.
 func (s schema) fieldList() string {
-	if len(s.Properties) == 0 {
-		return "no fields"
-	}
 	list := slices.Clone(s.Required)
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if !slices.Contains(s.Required, name) {

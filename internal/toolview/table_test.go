@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -243,25 +244,83 @@ func TestCallCutsOutput(t *testing.T) {
 	}
 }
 
+// Each page of list_skills is bounded, and the pages together have every skill once. A query
+// chooses by words of the name and the description.
 func TestListSkillsIsBounded(t *testing.T) {
 	t.Parallel()
-	skills := make([]skillText, MaxListedText/1000+2)
+	const count = 2*DefaultListedSkills + 20
+	skills := make([]skillText, count)
 	for i := range skills {
+		description := "Fills PDF forms."
+		if i < count/2 {
+			description = strings.Repeat("d", 1000)
+		}
 		skills[i] = skillText{name: fmt.Sprintf("s-%04d", i), files: map[string]string{
-			"SKILL.md": fmt.Sprintf("---\nname: s-%04d\ndescription: %s\n---\n", i, strings.Repeat("d", 1000)),
+			"SKILL.md": fmt.Sprintf("---\nname: s-%04d\ndescription: %s\n---\n", i, description),
 		}}
 	}
-	b := newBench(t, nil, skills...)
-	r := b.toolCall("list_skills", "{}")
-	var got struct {
+	b := newIdleBench(t, nil, append(skills, skillText{name: "hidden", frontMatter: "disable-model-invocation: true"})...)
+	type page struct {
 		Skills  []struct{ Name string }
-		LeftOut int `json:"left_out"`
+		LeftOut int    `json:"left_out"`
+		Next    string `json:"next_cursor"`
 	}
-	if err := json.Unmarshal(r.Structured, &got); err != nil {
-		t.Fatal(err)
+	list := func(arguments map[string]any) (p page) {
+		t.Helper()
+		r := b.toolCall("list_skills", string(dumps(arguments)))
+		if err := json.Unmarshal(r.Structured, &p); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Content) > 2*MaxListedText || (p.Next == "") != (p.LeftOut == 0) {
+			t.Errorf("%d bytes, next %q, %d left out", len(r.Content), p.Next, p.LeftOut)
+		}
+		return p
 	}
-	if got.LeftOut == 0 || got.LeftOut+len(got.Skills) != len(skills) || len(r.Content) > MaxListedText*2 {
-		t.Errorf("%d listed, %d left out, of %d", len(got.Skills), got.LeftOut, len(skills))
+	for _, limit := range []int{DefaultListedSkills, MaxListedSkills, 7} {
+		var names []string
+		for cursor, more := "", true; more; {
+			p := list(map[string]any{"cursor": cursor, "limit": limit})
+			for _, s := range p.Skills {
+				names = append(names, s.Name)
+			}
+			if len(p.Skills) == 0 || len(p.Skills) > limit || len(names)+p.LeftOut != count {
+				t.Fatalf("limit %d: %d in a page, %d so far, %d left out", limit, len(p.Skills), len(names), p.LeftOut)
+			}
+			cursor, more = p.Next, p.Next != ""
+		}
+		if len(names) != count || !slices.IsSorted(names) {
+			t.Errorf("limit %d: %d names: %v", limit, len(names), names)
+		}
+	}
+	for query, want := range map[string]int{"pdf": count / 2, "forms FILLS": count / 2, "s-0003": 1, "pdf s-0119": 1, "pdf s-0003": 0, "hidden": 0, " ": count} {
+		p := list(map[string]any{"query": query})
+		if got := len(p.Skills) + p.LeftOut; got != want {
+			t.Errorf("query %q: %d, want %d", query, got, want)
+		}
+	}
+}
+
+// Tools name the same parameter in the same words.
+func TestToolsDescribeParametersAlike(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, tool := range New(Config{}).Tools() {
+		var s schema
+		if err := json.Unmarshal(tool.Parameters, &s); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"skill", "command"} {
+			p, ok := s.Properties[name]
+			if ok && seen[name] != "" && seen[name] != p.Description {
+				t.Errorf("%s: %s is %q, elsewhere %q", tool.Name, name, p.Description, seen[name])
+			}
+			if ok {
+				seen[name] = p.Description
+			}
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("seen %v", seen)
 	}
 }
 
@@ -279,7 +338,7 @@ func TestCallRefusesArguments(t *testing.T) {
 		{"run_python_script", `{"skill_name": 1, "script": ""}`, "skill_name", "run_python_script: skill_name: must be of the type string"},
 		{"run_python_script", `{"Skill_Name": "a", "script": ""}`, "", `run_python_script: no field "Skill_Name"; it takes skill_name, script, args (optional), files (optional)`},
 		{"run_python_script", `{"skill_name": "a", "script": "", "timeout": 3}`, "", `run_python_script: no field "timeout"; it takes skill_name, script, args (optional), files (optional)`},
-		{"list_skills", `{"x": 1}`, "", `list_skills: no field "x"; it takes no fields`},
+		{"list_skills", `{"x": 1}`, "", `list_skills: no field "x"; it takes cursor (optional), limit (optional), query (optional)`},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "arguments": []}`, "arguments", "run_skill_script: arguments: must be of the type object"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": "3"}`, "timeout", "run_skill_script: timeout: must be of the type number"},
 		{"run_skill_script", `{"skill": "a", "script_path": "b", "timeout": 1e999}`, "timeout", "run_skill_script: timeout: has a number that is too large"},

@@ -1,11 +1,14 @@
 package toolview
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/skillrun/skillrun/internal/skill"
@@ -13,8 +16,12 @@ import (
 
 // Bounds of one answer, in bytes of text.
 const (
-	// MaxListedText bounds the names and descriptions in list_skills.
-	MaxListedText = 1 << 20
+	// MaxListedText bounds the names and descriptions in a page of list_skills.
+	MaxListedText = 64 << 10
+	// DefaultListedSkills and MaxListedSkills bound the skills in a page of list_skills.
+	DefaultListedSkills = 50
+	MaxListedSkills     = 200
+	maxQuery            = 1000 // characters
 	// DefaultReadBytes and MaxReadBytes bound one read_skill_file.
 	DefaultReadBytes = 64 << 10
 	MaxReadBytes     = 1 << 20
@@ -26,12 +33,21 @@ func say(format string, args ...any) Result {
 }
 
 // listSkillsTool leaves out skills with disable-model-invocation. Calls with their names still
-// work.
+// work. A page goes on after a name, so it is right even if skills change between two pages.
 var listSkillsTool = row{
 	Tool: Tool{
-		Name:        "list_skills",
-		Description: "List the skills that can be used: the name and the description of each. Activate one to read its instructions.",
-		Parameters:  json.RawMessage(`{"type": "object", "properties": {}, "additionalProperties": false}`),
+		Name: "list_skills",
+		Description: "List the skills that can be used: the name and the description of each. Activate one to read its instructions. " +
+			"A long list comes in pages: go on with next_cursor, or search with query.",
+		Parameters: json.RawMessage(fmt.Sprintf(`{
+  "type": "object",
+  "properties": {
+    "query": {"type": "string", "maxLength": %d, "description": "Words, all of which the name or the description has; all skills if it is left out"},
+    "cursor": {"type": "string", "maxLength": 256, "description": "next_cursor of the page before; the first page if it is left out"},
+    "limit": {"type": "integer", "minimum": 1, "maximum": %d, "description": "Skills in a page at most; %d if it is left out"}
+  },
+  "additionalProperties": false
+}`, maxQuery, MaxListedSkills, DefaultListedSkills)),
 		Output: json.RawMessage(`{
   "type": "object",
   "properties": {
@@ -44,37 +60,63 @@ var listSkillsTool = row{
         "additionalProperties": false
       }
     },
-    "left_out": {"type": "integer", "description": "How many more there are, if not all fit; they can still be activated by name"}
+    "left_out": {"type": "integer", "description": "How many more there are after this page; they can also be activated by name"},
+    "next_cursor": {"type": "string", "description": "The cursor of the next page, if there is one"}
   },
   "required": ["skills"],
   "additionalProperties": false
 }`),
 		ReadOnly: true,
 	},
-	call: func(_ context.Context, v *View, _ call) (Result, error) {
-		type summary struct {
-			Name        string `json:"name"`
-			Description string `json:"description"`
+	call: listSkills,
+}
+
+// A skillSummary is a skill in the answer of list_skills.
+type skillSummary struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+}
+
+// listSkills returns a page of the skills that match the query. A page ends at the limit, or before
+// a skill for which its bytes have no room; it has at least one skill.
+func listSkills(_ context.Context, v *View, c call) (Result, error) {
+	a, err := decode[struct {
+		Query  string  `json:"query"`
+		Cursor string  `json:"cursor"`
+		Limit  float64 `json:"limit"`
+	}](c)
+	if err != nil {
+		return Result{}, err
+	}
+	out := struct {
+		Skills  []skillSummary `json:"skills"`
+		LeftOut int            `json:"left_out,omitempty"`
+		Next    string         `json:"next_cursor,omitempty"`
+	}{Skills: []skillSummary{}}
+	words := strings.Fields(strings.ToLower(a.Query))
+	limit, room := cmp.Or(int(a.Limit), DefaultListedSkills), MaxListedText
+	for _, sk := range v.skills.List() {
+		if sk.Manifest.DisableModelInvocation || sk.Name <= a.Cursor || !hasWords(sk, words) {
+			continue
 		}
-		out := struct {
-			Skills  []summary `json:"skills"`
-			LeftOut int       `json:"left_out,omitempty"`
-		}{Skills: []summary{}}
+		room -= len(sk.Name) + len(sk.Manifest.Description)
 		// Once a skill does not fit, later ones are left out too, even small ones.
-		room := MaxListedText
-		for _, sk := range v.skills.List() {
-			if sk.Manifest.DisableModelInvocation {
-				continue
-			}
-			if room -= len(sk.Name) + len(sk.Manifest.Description); room < 0 {
-				out.LeftOut++
-				continue
-			}
-			out.Skills = append(out.Skills, summary{sk.Name, sk.Manifest.Description})
+		if n := len(out.Skills); n == limit || n > 0 && room < 0 {
+			limit = n
+			out.LeftOut++
+			out.Next = out.Skills[n-1].Name
+			continue
 		}
-		object := dumps(out)
-		return Result{Content: string(object), Structured: object}, nil
-	},
+		out.Skills = append(out.Skills, skillSummary{sk.Name, sk.Manifest.Description})
+	}
+	object := dumps(out)
+	return Result{Content: string(object), Structured: object}, nil
+}
+
+// hasWords reports whether each of the words, in lower case, is in the name or the description.
+func hasWords(sk *skill.Skill, words []string) bool {
+	text := strings.ToLower(sk.Name + "\n" + sk.Manifest.Description)
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
 // activateSkillTool returns the text that an agent would add to its conversation, and the same
