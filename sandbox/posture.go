@@ -23,10 +23,10 @@ type posture struct {
 	ids       idPair
 	group     cgroup.Group
 	network   Network
-	rlimits   map[int]uint64
-	initPid   int // of the host
-	memory    int64
-	processes int
+	rlimits   map[int]uint64    // by RLIMIT_ number, in the units of getrlimit(2)
+	initPid   int               // of the host
+	memory    int64             // limit, in bytes
+	processes int               // limit, without init
 	filters   int               // number of the daemon's filters on the process
 	devices   cgroup.Group      // initProcess.devices
 	spaces    map[string]string // initProcess.spaces

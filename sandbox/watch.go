@@ -32,17 +32,17 @@ const oomPeriod = 10 * time.Millisecond
 type watch struct {
 	p       *Process
 	exit    Exit
-	caused  bool
-	frames  chan endFrame
-	oomTick <-chan time.Time
-	wall    *time.Timer
-	cpu     *time.Timer
-	kill    *time.Timer  // fires when the grace period is over
-	killAt  time.Time    // when kill fires; zero: no grace period runs
-	force   *time.Timer  // fires when init has not answered for killPatience
-	sockets *time.Timer  // fires when the sockets are due for a check
-	meter   *socketMeter // nil: the network is the machine's
-	fault   error        // the daemon's failure for which it killed the program
+	caused  bool             // exit has its reason: the daemon ends the program
+	frames  chan endFrame    // gets one frame
+	oomTick <-chan time.Time // nil: no OOM notification is being looked into
+	wall    *time.Timer      // fires at the deadline
+	cpu     *time.Timer      // fires when the CPU time is due for a check
+	kill    *time.Timer      // fires when the grace period is over
+	killAt  time.Time        // when kill fires; zero: no grace period runs
+	force   *time.Timer      // fires when init has not answered for killPatience
+	sockets *time.Timer      // fires when the sockets are due for a check
+	meter   *socketMeter     // nil: the network is the machine's
+	fault   error            // the daemon's failure for which it killed the program
 }
 
 // endFrame is init's last frame.

@@ -75,7 +75,8 @@ func (s *Store) closeEnded(ctx context.Context) error {
 	return nil
 }
 
-// This is the case of a crash between writeEnd and the journal.
+// closeIfEnded copies the end of x from its file to its row, if the file has an end. A daemon that
+// crashed after writeEnd and before the journal had the end leaves such a file.
 func (s *Store) closeIfEnded(ctx context.Context, x *row) error {
 	if !x.inFile {
 		return nil // the row itself records the end

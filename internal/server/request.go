@@ -19,7 +19,8 @@ func invalid(field, format string, args ...any) error {
 	return &executor.RequestError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// newRequest turns a message into a request. Of streamed files it sets all but
+// newRequest turns a message into a request. The request shares maps and slices with the message
+// until the executor accepts it. Of streamed files it sets all but
 // the content: see upload.fill. In a call that has no stream they are an error.
 func newRequest(who permission.Principal, m *pb.ExecuteRequest, streams bool) (executor.Request, error) {
 	r := executor.Request{

@@ -127,6 +127,8 @@ func tryCapabilities(Config) (string, error) {
 	return "all present", nil
 }
 
+// effectiveCapabilities returns a set of bits by the numbers of the capabilities. The file shows it
+// in hexadecimal (CapEff, proc(5)).
 func effectiveCapabilities() (uint64, error) {
 	status, err := pseudofs.Read("/proc/self/status")
 	if err != nil {
@@ -137,6 +139,9 @@ func effectiveCapabilities() (uint64, error) {
 	return strconv.ParseUint(strings.TrimSpace(value), 16, 64)
 }
 
+// tryIDs looks for the ids of sandboxes in this process's user namespace: a new user namespace can
+// map only ids that exist in its parent. A line of the files has the first id inside, the first id
+// outside and the count (user_namespaces(7)).
 func tryIDs(c Config) (string, error) {
 	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
 		b, err := os.ReadFile(file)
@@ -174,6 +179,7 @@ var TimeNamespaces = sync.OnceValue(func() bool {
 	return err == nil
 })
 
+// tryTime passes without time namespaces: sandboxes can be made, with less hidden.
 func tryTime(Config) (string, error) {
 	if !TimeNamespaces() {
 		// Older kernels lack it. Only the uptime is visible then.
@@ -216,6 +222,8 @@ func trySwap(c Config) (string, error) {
 	return h.TrySwap()
 }
 
+// trySeccomp asks for filters that refuse a call with an error, and compiles the filters. It loads
+// none: a filter can't be removed from a thread (seccomp(2)).
 func trySeccomp(c Config) (string, error) {
 	action := uint32(unix.SECCOMP_RET_ERRNO)
 	if err := seccompActionAvailable(&action); err != nil {

@@ -34,7 +34,8 @@ type Report struct {
 	buffer bytes.Buffer
 }
 
-// Write returns an error if the report gets too long.
+// Write returns an error if the report gets too long. The remaining lines are then lost, so
+// their checks count as missing.
 func (r *Report) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,6 +53,9 @@ func (r *Report) text() []byte {
 
 // Judge returns the boundaries of the sandbox, in the order of checks. The program's use of
 // memory ends it, while processes that it started would stay.
+//
+// For the limits of memory and processes, the program's word is not enough: the kernel must have
+// counted a kill for memory and a refused fork, too. The process limit is the last of checks.
 func (r *Report) Judge(end End) []Boundary {
 	said, complaint := parseReport(r.text(), checks)
 	ended := fmt.Sprintf("the probe %s with code %d, signal %d", end.How, end.Code, end.Signal)
@@ -80,7 +84,8 @@ func (c check) boundary(found bool, detail string) Boundary {
 	return Boundary{Name: c.name, Group: c.group, Why: c.why, Detail: detail, Found: found}
 }
 
-// parseReport parses the probe's report about want. A check that the probe did not report
+// parseReport parses the probe's report about want. A line is "NAME\tfound\tDETAIL" or
+// "NAME\tmissing\tDETAIL". A check that the probe did not report
 // exactly once, in a whole line, is not found. complaint describes a wrong or missing line,
 // or is "".
 func parseReport(text []byte, want []check) (found []Boundary, complaint string) {

@@ -22,7 +22,9 @@ func tryOpenat2(Config) (string, error) {
 	return "works", unix.Close(fd)
 }
 
-// tryMapped makes an id-mapped clone of the mount that holds StateDir.
+// tryMapped makes an id-mapped clone of the mount that holds StateDir, from which sandboxes get
+// the snapshots of skills. The file system must support it, and not every kind does
+// (MOUNT_ATTR_IDMAP, mount_setattr(2)).
 func tryMapped(c Config) (string, error) {
 	dir, err := Existing(c.StateDir)
 	if err != nil {
@@ -98,6 +100,8 @@ func Existing(path string) (string, error) {
 	}
 }
 
+// trySeals makes a memory file and forbids all writes to it (F_SEAL_WRITE, fcntl(2)).
+// Isolate keeps the daemon's binary in such a file, because sandboxes start from that binary.
 func trySeals(Config) (string, error) {
 	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -108,6 +112,8 @@ func trySeals(Config) (string, error) {
 	return "work", err
 }
 
+// tryMergedUsr accepts a link to usr/bin, relative or absolute. Sandboxes show the machine's /usr
+// and have links such as /bin into it, so programs in a separate /bin would be missing.
 func tryMergedUsr(Config) (string, error) {
 	target, err := os.Readlink("/bin")
 	if err != nil || !strings.HasSuffix(target, "usr/bin") {
