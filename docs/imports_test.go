@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"internal/record":                 {"internal/record/journal"},
 	"internal/record/journal":         {},
 	"internal/image":                  {},
-	"internal/permission":             {"internal/skill"},
+	"internal/permission":             {"internal/skill", "internal/skill/manifest"},
 	"internal/runtime":                {"internal/skill", "internal/skill/manifest"},
 	"internal/runtime/embedded":       {},
 	"internal/lint":                   {"internal/permission", "internal/runtime", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot"},

@@ -63,20 +63,25 @@ type plan struct {
 }
 
 // newPlan lists the contents of a skill's environment: all Python requirements that the skill
-// and its scripts declare. It writes each requirement anew, so that no text of a skill is an
+// and its scripts declare.
+func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, error) {
+	if err := unreadable(sk); err != nil {
+		return nil, err
+	}
+	return s.planOf(sk, sk.Requirements(), python)
+}
+
+// planOf lists the contents of an environment with some requirements of a skill. It writes each requirement anew, so that no text of a skill is an
 // option of pip.
 // A requirement whose marker is false stays in the text, because pip evaluates markers
 // itself and the key then doesn't depend on them. Only requirements that apply are wanted:
 // complete checks the result for them. Duplicates go and lines are sorted, so that the order
 // in SKILL.md doesn't change the key.
-func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, error) {
+func (s *Store) planOf(sk *skill.Skill, requirements []manifest.Requirement, python runtime.Invocation) (*plan, error) {
 	on := newPlatform(python.Python.Version, s.machine)
 	var lines []string
 	var wanted []manifest.PythonRequirement
-	if err := unreadable(sk); err != nil {
-		return nil, err
-	}
-	for _, r := range sk.Requirements() {
+	for _, r := range requirements {
 		if r.System {
 			continue
 		}

@@ -28,6 +28,11 @@ type Use struct {
 	// skill's, as far as is known.
 	RunsPython bool
 	Scripts    []string
+	// With are requirements that the command line names, each one that the skill declares.
+	With []string
+	// Tool is the tool that runs, one of the skill's. It gets its own environment in place of
+	// the skill's packages. Nil: none.
+	Tool *manifest.Requirement
 }
 
 // pythonName says which interpreter it is: "system 3.11.2", "embedded 3.14.6".
@@ -73,7 +78,7 @@ func (s *Store) check(u Use) (warnings []string, err error) {
 	on := newPlatform(u.Python.Version, s.machine)
 	var missing []string
 	for _, r := range u.Skill.Requirements() {
-		if r.System || r.Script != "" && !slices.Contains(u.Scripts, r.Script) {
+		if r.System || r.Script != "" && !slices.Contains(u.Scripts, r.Script) && !slices.Contains(u.With, r.Text) {
 			continue
 		}
 		p, err := manifest.ParseRequirement(r.Text)
@@ -218,7 +223,7 @@ type passedCheck struct {
 func (s *Store) checked(u Use) (warnings []string, err error) {
 	scripts := slices.Clone(u.Scripts)
 	slices.Sort(scripts)
-	key := strings.Join(append([]string{u.Skill.Digest, u.Python.Path, u.Python.Version, u.Image.Digest, fmt.Sprint(u.RunsPython)}, scripts...), "\x00")
+	key := strings.Join(append([]string{u.Skill.Digest, u.Python.Path, u.Python.Version, u.Image.Digest, fmt.Sprintf("%t %q", u.RunsPython, u.With)}, scripts...), "\x00")
 	// Before the check: a package that is removed during the check gives another stamp the
 	// next time, and the check runs again.
 	stamp := s.stamp(u)

@@ -14,9 +14,16 @@ type PackagesError struct {
 	Skill    string
 	Packages []string // "pandas>=2.0.0", then the version that was found
 	Python   string   // "system 3.11.2"
+	// Undeclared says that the skill declares none of them, so that prepare would not install
+	// them either.
+	Undeclared bool
 }
 
 func (e *PackagesError) Error() string {
+	if e.Undeclared {
+		return fmt.Sprintf("skill '%s' does not declare %s: an execution installs nothing. Write the command line into SKILL.md, or the package into python_packages there. Then run: skillrun prepare %s",
+			e.Skill, strings.Join(e.Packages, ", "), quote(e.Skill))
+	}
 	return fmt.Sprintf("skill '%s' needs Python packages that are not installed for %s: %s. Run: skillrun prepare %s",
 		e.Skill, e.Python, strings.Join(e.Packages, ", "), quote(e.Skill))
 }

@@ -72,6 +72,9 @@ func (s *Store) Acquire(u Use) (*Lease, error) {
 // prepared leases the environment that was prepared for a use. The lease is empty if the skill
 // needs none or the interpreter has the packages.
 func (s *Store) prepared(u Use) (*Lease, error) {
+	if u.Tool != nil {
+		return s.tool(u)
+	}
 	requirements := u.Skill.Requirements()
 	if len(requirements) == 0 && len(u.Skill.PythonVersions()) == 0 && len(u.Skill.UnreadableRequirements()) == 0 {
 		return &Lease{}, nil
@@ -91,6 +94,18 @@ func (s *Store) prepared(u Use) (*Lease, error) {
 		return nil, err
 	}
 	return s.lease(k, u), nil
+}
+
+// tool leases the environment of a tool.
+func (s *Store) tool(u Use) (*Lease, error) {
+	p, err := s.planOf(u.Skill, []manifest.Requirement{*u.Tool}, invocationOf(u))
+	if err != nil {
+		return nil, err
+	}
+	if k := s.take(tenantDir(u.Tenant), p.key); k != nil {
+		return s.lease(k, u), nil
+	}
+	return nil, &PackagesError{Skill: u.Skill.Name, Packages: []string{u.Tool.Text}, Python: pythonIn(u.Python, u.Image)}
 }
 
 // find leases the environment that is prepared for a use, or returns nil.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/skillrun/skillrun/internal/runtime"
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/sandbox"
 )
 
@@ -247,6 +248,22 @@ func (s *Store) Prepare(ctx context.Context, tenantName string, sk *skill.Skill,
 	if err != nil {
 		return Environment{}, err
 	}
+	return s.prepare(ctx, tenantName, p, rebuild, log)
+}
+
+// PrepareTool is Prepare for a tool that the skill's command lines run. It has an environment of
+// its own, as with uvx.
+func (s *Store) PrepareTool(ctx context.Context, tenantName string, sk *skill.Skill, tool manifest.Requirement, python runtime.Invocation, rebuild bool, log func([]byte) error) (Environment, error) {
+	p, err := s.planOf(sk, []manifest.Requirement{tool}, python)
+	if err != nil {
+		return Environment{}, err
+	}
+	return s.prepare(ctx, tenantName, p, rebuild, log)
+}
+
+// prepare returns the environment of a plan.
+func (s *Store) prepare(ctx context.Context, tenantName string, p *plan, rebuild bool, log func([]byte) error) (Environment, error) {
+	python := p.python
 	name := pythonIn(python.Python, python.Image)
 	if len(p.requirements) == 0 {
 		return Environment{Python: name}, nil

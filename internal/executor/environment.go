@@ -1,8 +1,10 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"slices"
@@ -27,7 +29,17 @@ func (x *Executor) acquire(e *execution, asked runtime.Python) error {
 	if x.Environments == nil {
 		return nil
 	}
-	lease, err := x.Environments.Acquire(e.use(asked))
+	u := e.use(asked)
+	if e.grant.Source().Kind == permission.Command {
+		_, launches, err := launched(e.grant.Plan())
+		if err == nil {
+			err = launchedUse(&u, launches)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	lease, err := x.Environments.Acquire(u)
 	if err != nil {
 		return err
 	}
@@ -54,7 +66,7 @@ func (e *execution) enterVenv(lease *environment.Lease) {
 	python := "python3"
 	switch {
 	case e.grant.Source().Kind == permission.Command:
-		python = planArgs(e.grant.Plan())[0][0] // found on PATH
+		python = planArgs(planOf(e.grant))[0][0] // found on PATH
 	case inv.Language == "python" && inv.Args[0] == inv.Python.Path:
 		inv.Args = append([]string{lease.Venv + "/bin/" + python}, inv.Args[1:]...)
 	default:
@@ -91,7 +103,7 @@ func (e *execution) use(asked runtime.Python) environment.Use {
 	case permission.Script:
 		u.Scripts = scriptsAt(sk, source.Script)
 	case permission.Command:
-		for _, args := range planArgs(e.grant.Plan()) {
+		for _, args := range planArgs(planOf(e.grant)) {
 			args, ok := pythonArgs(sk, args)
 			if !ok {
 				continue
@@ -221,7 +233,7 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 	if x.Environments == nil {
 		return environment.Environment{}, environment.ErrNoSource
 	}
-	if len(sk.UnreadableRequirements()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r manifest.Requirement) bool { return !r.System }) {
+	if len(sk.UnreadableRequirements()) == 0 && len(sk.Tools()) == 0 && !slices.ContainsFunc(sk.Requirements(), func(r manifest.Requirement) bool { return !r.System }) {
 		return environment.Environment{}, nil // whatever Python there is
 	}
 	python, err := x.Runtimes.ForCommand(sk, []string{"python3"})
@@ -229,10 +241,39 @@ func (x *Executor) Prepare(ctx context.Context, who permission.Principal, ref st
 		return environment.Environment{}, err
 	}
 	env, err := x.Environments.Prepare(ctx, who.Tenant, sk, python, rebuild, log)
+	if err == nil {
+		env, err = x.prepareTools(ctx, who, sk, python, env, rebuild, log)
+	}
 	if errors.Is(err, environment.ErrClosed) {
 		err = ErrDraining
 	}
 	return env, err
+}
+
+// prepareTools prepares the tools of a skill, one after the other. It goes on after an error, so
+// that one missing tool doesn't keep the others, and returns the first error. If the skill has no
+// packages besides its tools, it returns the environment of the last one.
+func (x *Executor) prepareTools(ctx context.Context, who permission.Principal, sk *skill.Skill, python runtime.Invocation, env environment.Environment, rebuild bool, log func([]byte) error) (environment.Environment, error) {
+	none := env.Digest == ""
+	var first error
+	for _, tool := range sk.Tools() {
+		if declared(sk.Requirements(), tool.Text) != nil {
+			continue // the skill's own environment has it
+		}
+		if err := log(fmt.Appendf(nil, "tool %s of %s:%d\n", tool.Text, tool.File, tool.Line)); err != nil {
+			return env, err
+		}
+		made, err := x.Environments.PrepareTool(ctx, who.Tenant, sk, tool, python, rebuild, log)
+		switch {
+		case ctx.Err() != nil, errors.Is(err, environment.ErrClosed):
+			return env, err
+		case err != nil:
+			first = cmp.Or(first, fmt.Errorf("tool %s of %s:%d: %w", tool.Text, tool.File, tool.Line, err))
+		case none:
+			env = made
+		}
+	}
+	return env, first
 }
 
 // HasPackages reports whether executions of a tenant find every Python package that

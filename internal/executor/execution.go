@@ -142,7 +142,15 @@ func invoke(runtimes *runtime.Set, grant permission.Grant) (runtime.Invocation, 
 	case permission.Code:
 		return runtimes.ForCode(sk, source.Language, source.Code)
 	default: // of a command the plan has the arguments; the runtimes only say what it sees
-		return runtimes.ForCommand(sk, programsOf(grant.Plan()))
+		plan, launches, err := launched(grant.Plan())
+		if err != nil {
+			return runtime.Invocation{}, err
+		}
+		programs := programsOf(plan)
+		if len(launches) > 0 {
+			programs = append(programs, "python3") // a tool's program is one of Python
+		}
+		return runtimes.ForCommand(sk, programs)
 	}
 }
 
@@ -244,7 +252,7 @@ func (e *execution) removeWorkspace() {
 func (e *execution) commands() [][]string {
 	source := e.grant.Source()
 	if source.Kind == permission.Command {
-		return planArgs(e.grant.Plan())
+		return planArgs(planOf(e.grant))
 	}
 	args := slices.Clone(e.invocation.Args)
 	for i, arg := range args {

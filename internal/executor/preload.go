@@ -43,7 +43,7 @@ func pythonOf(grant permission.Grant, invocation runtime.Invocation, req Request
 	p := preload{skill: grant.Skill(), invocation: invocation, dir: req.Dir, modules: bringsModules(req.inputPaths())}
 	switch {
 	case source.Kind == permission.Command:
-		return p.ofCommand(grant.Plan())
+		return p.ofCommand(planOf(grant))
 	case invocation.Language != "python":
 		return nil
 	case source.Kind == permission.Code:

@@ -67,7 +67,7 @@ func callerOf(who permission.Principal) string {
 // the invocation of a script or code.
 func programOf(grant permission.Grant, s settings) sandbox.Program {
 	if grant.Source().Kind == permission.Command {
-		return toProgram(grant.Plan())
+		return toProgram(planOf(grant))
 	}
 	args := slices.Concat(s.invocation.Args, s.args)
 	if s.runner != "" {

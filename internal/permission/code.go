@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // An interpreter is a program that runs code from its arguments or from a file. A rule such
@@ -47,6 +49,13 @@ type codeWord struct {
 // -1. A relative path as the program is code in the workspace. An absolute path is not: the
 // folders beneath which it could lie are read-only.
 func codeAt(args []string) (at int, module bool) {
+	if l, ok, err := manifest.ParseLaunch(args); ok && err == nil {
+		inner, module := codeAt(l.Args(args))
+		if inner < len(l.Program) {
+			return -1, false
+		}
+		return inner - len(l.Program) + l.Rest, module
+	}
 	name := args[0]
 	if strings.Contains(name, "/") && !strings.HasPrefix(name, "/") {
 		return 0, false

@@ -195,11 +195,15 @@ func (r rule) exception(args []string) string {
 	if word := r.leaves(args); word != "" {
 		return fmt.Sprintf("%s leaves the folder that the rule names by \"..\"", excerpt(word))
 	}
+	as, words, launches, named := r.launched(args)
+	if named {
+		return as.exception(words)
+	}
 	if runnerAt(args) < 0 {
 		return danger(args, r.fixed)
 	}
 	at := 0
-	if r.fixed > 0 {
+	if r.fixed > 0 && !launches {
 		at = payload(args[:r.fixed])
 	}
 	if at == 0 {

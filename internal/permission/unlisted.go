@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // Unlisted is what command lines of a skill without allowed-tools may run. The zero Unlisted is
@@ -107,6 +108,15 @@ func ownScriptRules(sk *skill.Skill, command string) []rule {
 
 // ownScript returns the number of words up to a script of the skill, or 0 if args run none.
 func ownScript(sk *skill.Skill, args []string) int {
+	if l, ok, err := manifest.ParseLaunch(args); ok {
+		if err != nil || len(l.Args(args)) == 0 {
+			return 0
+		}
+		if n := ownScript(sk, l.Args(args)); n > len(l.Program) {
+			return n - len(l.Program) + l.Rest
+		}
+		return 0
+	}
 	at := 0
 	if ownInterpreters.MatchString(args[0]) {
 		at = 1

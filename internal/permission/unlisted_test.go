@@ -23,6 +23,7 @@ func TestUnlistedOwnScripts(t *testing.T) {
 	for _, line := range []string{
 		"python scripts/a.py", "python3 scripts/a.py --x 'y z' *.csv", "python3.11 -u ./scripts/a.py", "python {baseDir}/scripts/a.py", "python ${CLAUDE_SKILL_DIR}/scripts/a.py",
 		"python /workspace/scripts/a.py", "python /skills/demo/scripts/a.py -c 'import os'", "scripts/a.py x", "./scripts/deep/b.sh", "{baseDir}/scripts/a.py",
+		"uv run scripts/a.py x -c", "uv run --with x --script {baseDir}/scripts/a.py", "timeout 5 uv run python scripts/a.py", "uv run scripts/deep/b.sh", "pipx run scripts/a.py",
 		"bash scripts/deep/b.sh", "sh -eu scripts/deep/b.sh", "node c.js", "python scripts//a.py", "timeout 5 python scripts/a.py", "nohup ./scripts/a.py",
 		"python scripts/a.py | python3 scripts/a.py > out.txt && node c.js", `python "scripts/it's me.py"`, "LANG=C python scripts/a.py", "python c.js",
 	} {
@@ -34,6 +35,7 @@ func TestUnlistedOwnScripts(t *testing.T) {
 		"python -c 'print(1)'", "python", "python -", "python -m scripts.a", "python scripts/no.py", "python ../demo/scripts/a.py", "python scripts/../scripts/a.py", "python sub/scripts/a.py",
 		"python /scripts/a.py", "python /skills/demo-evil/scripts/a.py", "python /skills/demo/../demo/scripts/a.py", "c.js", "a.py", "/workspace/scripts/a.py", "/usr/bin/python scripts/a.py", "./python scripts/a.py",
 		"bash -c scripts/deep/b.sh", "bash -o x scripts/deep/b.sh", "bash --rcfile scripts/deep/b.sh x", "sh -s scripts/deep/b.sh", "python -i scripts/a.py", "python -X importtime scripts/a.py", "node -r ./x.js c.js", "node --require=./x c.js",
+		"uv run scripts/no.py", "uv run -m scripts.a", "uv run python -c 1", "uv run ls", "uvx ruff", "uvx --from scripts/a.py ls", "uv run --directory sub scripts/a.py", "uv run", "uv sync",
 		"env python scripts/a.py", "sudo scripts/a.py", "xargs python scripts/a.py", "echo x", "ls", "rm scripts/a.py", "scripts/x.bat", "cmd scripts/x.bat",
 		"python scripts/a.py; rm x", "python scripts/a.py || id", "python scripts/a.py & id", "python scripts/a.py $(id)", "python scripts/a.py `id`", "python scripts/a.p?", "python scripts/*", "PYTHONPATH=. python scripts/a.py",
 		"python scripts/a.py > scripts/a.py", "python scripts/a.py > .git/config", "python scripts/a.py > /etc/passwd", "cd scripts && python a.py", "", "python 'scripts/a.py ' x", "python scripts/A.py", "timeout -k 1 5 python scripts/a.py",

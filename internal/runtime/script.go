@@ -6,9 +6,11 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 )
 
 // extensions maps extensions to interpreters. cmd and powershell do not exist on
@@ -130,6 +132,11 @@ func shebang(line string) (program string, options []string, ok bool) {
 		return "python3", words, true
 	case name == "nodejs":
 		return "node", words, true
+	case name == "uv" || name == "pipx": // "uv run --script": the sandbox has no uv
+		launch, ok, err := manifest.ParseLaunch(append(append([]string{name}, words...), "script.py"))
+		if ok && err == nil && slices.Equal(launch.Program, []string{"python"}) {
+			return "python3", nil, true
+		}
 	case pythonName.MatchString(name), name == "bash", name == "sh", name == "node", name == "ruby", name == "perl":
 		return name, words, true
 	}

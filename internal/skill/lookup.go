@@ -40,6 +40,9 @@ func (s *Skill) Entries() iter.Seq[snapshot.Entry] { return slices.Values(s.tree
 // copy, and so are the slices of the next two methods.
 func (s *Skill) Requirements() []manifest.Requirement { return slices.Clone(s.needs.List) }
 
+// Tools returns the packages that command lines of SKILL.md run as tools.
+func (s *Skill) Tools() []manifest.Requirement { return slices.Clone(s.needs.Tools) }
+
 // PythonVersions returns the interpreter versions that scripts require.
 func (s *Skill) PythonVersions() []manifest.PythonVersion { return slices.Clone(s.needs.Versions) }
 

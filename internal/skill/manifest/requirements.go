@@ -34,14 +34,17 @@ type UnreadableRequirement struct {
 }
 
 // Needs holds everything that a skill declares: in python_packages and system_packages of
-// the front matter, in requirements.txt and scripts/requirements.txt, and in the metadata
-// blocks of its Python scripts (PEP 723).
+// the front matter, in requirements.txt and scripts/requirements.txt, in the metadata
+// blocks of its Python scripts (PEP 723), and in the command lines of SKILL.md.
 type Needs struct {
 	// List also has texts that ParseRequirement rejects; each of these is a finding.
 	List []Requirement
 	// Unreadable has the declarations that List lacks. Each is also a finding.
 	Unreadable []UnreadableRequirement
 	Versions   []PythonVersion // sorted by the scripts' paths
+	// Tools are the packages that SKILL.md's command lines run as tools, with uvx, "uv tool run"
+	// or "pipx run". Each has an environment of its own.
+	Tools []Requirement
 }
 
 // A needsReader collects the declarations of one skill. open reads a file of the skill.
@@ -70,6 +73,7 @@ func ReadNeeds(d *Document, tree *snapshot.Tree, open func(snapshot.Entry) ([]by
 	if err := n.scripts(); err != nil {
 		return Needs{}, nil, err
 	}
+	n.commandLines(d)
 	return n.Needs, n.Findings.List, nil
 }
 

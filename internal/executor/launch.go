@@ -1,0 +1,143 @@
+package executor
+
+import (
+	"slices"
+
+	"github.com/skillrun/skillrun/internal/environment"
+	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/manifest"
+)
+
+// Commands of uv and pipx. Sandboxes have neither: what they would download was prepared, and
+// the program that they would start runs at once. So "uv run scripts/x.py a" runs as
+// "python scripts/x.py a" in the prepared environment, forked from a Python zygote if it can be.
+// The rules of allowed-tools judge the line as it was written.
+
+// launched returns a plan in which each command of uv and pipx is replaced by the command that it
+// starts, and what these commands ask for. It is pure.
+func launched(plan permission.Plan) (permission.Plan, []manifest.Launch, error) {
+	var launches []manifest.Launch
+	out := make(permission.Plan, len(plan))
+	for i, step := range plan {
+		out[i] = step
+		out[i].Pipeline = slices.Clone(step.Pipeline)
+		for j, c := range step.Pipeline {
+			at := wrapped(c.Args)
+			l, ok, err := manifest.ParseLaunch(c.Args[at:])
+			if err != nil {
+				return nil, nil, &RequestError{"command", err.Error()}
+			}
+			if !ok {
+				continue
+			}
+			c, ok = launch(c, at, l)
+			if !ok {
+				return nil, nil, &RequestError{"command", "a pattern of file names stands where an option or a program is read: write the names"}
+			}
+			out[i].Pipeline[j] = c
+			launches = append(launches, l)
+		}
+	}
+	return out, launches, nil
+}
+
+// wrapped returns the position of the program that nohup, nice or "timeout N" starts, or 0.
+func wrapped(args []string) int {
+	at := 0
+	switch args[0] {
+	case "nohup", "nice":
+		at = 1
+	case "timeout":
+		at = 2
+	}
+	if at >= len(args) {
+		return 0
+	}
+	return at
+}
+
+// launch returns a command in which the words from at on are replaced by what a launch runs. It
+// returns false if one of the words that the launch has read is a pattern.
+func launch(c permission.SimpleCommand, at int, l manifest.Launch) (permission.SimpleCommand, bool) {
+	shift := len(l.Program) - l.Rest
+	c.Args = slices.Concat(c.Args[:at], l.Args(c.Args[at:]))
+	c.Globs = slices.Clone(c.Globs)
+	for i := range c.Globs {
+		if c.Globs[i].Arg < at+l.Rest || c.Globs[i].Arg+shift == at {
+			return c, false
+		}
+		c.Globs[i].Arg += shift
+	}
+	return c, true
+}
+
+// planOf returns the plan that runs for a grant of a command. newExecution has refused a grant
+// whose plan can't be launched.
+func planOf(grant permission.Grant) permission.Plan {
+	plan, _, err := launched(grant.Plan())
+	if err != nil {
+		panic("a plan that can't run was accepted: " + err.Error())
+	}
+	return plan
+}
+
+// launchedUse adds to a use what commands of uv and pipx ask for.
+func launchedUse(u *environment.Use, launches []manifest.Launch) error {
+	others := u.RunsPython // the line runs Python without a tool, too
+	for _, l := range launches {
+		u.RunsPython = true
+		if l.Python != "" {
+			if fits, known := runtime.Satisfies(u.Python.Version, l.Python); known && !fits {
+				return &InterpreterError{Skill: u.Skill.Name, Script: "the command line", Want: l.Python, Python: u.Python.Version}
+			}
+		}
+		for _, text := range l.With {
+			r := declared(u.Skill.Requirements(), text)
+			if r == nil {
+				return undeclared(u.Skill, text)
+			}
+			u.With = append(u.With, r.Text)
+		}
+		if l.Tool == "" {
+			continue
+		}
+		if r := declared(u.Skill.Requirements(), l.Tool); r != nil { // an environment that has it
+			u.With = append(u.With, r.Text)
+			continue
+		}
+		r := declared(u.Skill.Tools(), l.Tool)
+		switch {
+		case r == nil:
+			return undeclared(u.Skill, l.Tool)
+		case others || u.Tool != nil && u.Tool.Text != r.Text:
+			return &RequestError{"command", "a tool has an environment of its own: run it in a line of its own"}
+		}
+		u.Tool = r
+	}
+	return nil
+}
+
+// declared returns the requirement of a list that meets a text of a command line: one of the same
+// package, and of the same versions if the text names some.
+func declared(list []manifest.Requirement, text string) *manifest.Requirement {
+	want, err := manifest.ParseRequirement(text)
+	if err != nil {
+		return nil
+	}
+	for _, r := range list {
+		p, err := manifest.ParseRequirement(r.Text)
+		if err != nil || r.System || manifest.NormalName(p.Name) != manifest.NormalName(want.Name) {
+			continue
+		}
+		if want.Specifier == "" || want.Specifier == p.Specifier {
+			return &r
+		}
+	}
+	return nil
+}
+
+func undeclared(sk *skill.Skill, text string) error {
+	return &PackagesError{Skill: sk.Name, Packages: []string{text}, Undeclared: true}
+}

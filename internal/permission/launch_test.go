@@ -1,0 +1,37 @@
+package permission
+
+import "testing"
+
+// A rule for a command of uv or pipx holds for the program that really runs.
+func TestRulesOfUV(t *testing.T) {
+	decideRows(t, []row{
+		{"Bash(uv run scripts/*)", "uv run scripts/x.py a", true},
+		{"Bash(uv run scripts/*)", "timeout 60 uv run scripts/x.py a", true},
+		{"Bash(uv run scripts/x.py:*)", "uv run scripts/x.py a -c b", true},
+		{"Bash(uv run scripts/x.py)", "uv run scripts/x.py a", false},
+		{"Bash(uv run --with x scripts/*)", "uv run --with x scripts/x.py", true},
+		{"Bash(uv run --with x scripts/*)", "uv run --with y scripts/x.py", false},
+		{"Bash(uv run --script scripts/*)", "uv run --script scripts/x a", true},
+		{"Bash(uv run -m pkg.*)", "uv run -m pkg.tool", true},
+		{"Bash(uv run python scripts/*)", "uv run python scripts/x.py", true},
+		{"Bash(uv run python scripts/*)", "uv run python -c 1", false},
+		{"Bash(uvx ruff@0.8.0:*)", "uvx ruff@0.8.0 check .", true},
+		{"Bash(uvx ruff@0.8.0:*)", "uvx ruff check .", false},
+		{"Bash(uvx --from httpie http:*)", "uvx --from httpie http GET x", true},
+		{"Bash(pipx run scripts/*)", "pipx run scripts/x.py", true},
+		// Words that the rule doesn't name choose no program and no package.
+		{"Bash(uv run:*)", "uv run scripts/x.py", false},
+		{"Bash(uv run *)", "uv run --with evil scripts/x.py", false},
+		{"Bash(uv run scripts/*)", "uv run scripts/../evil.py", false},
+		{"Bash(uv run scripts/*)", "uv run --with evil scripts/x.py", false},
+		{"Bash(uv run scripts/*)", "uv run scripts/tool", false}, // a program, which uv runs as it is
+		{"Bash(uv run:*)", "uv run -m evil", false},
+		{"Bash(uv run -m:*)", "uv run -m evil", false},
+		{"Bash(uvx:*)", "uvx evil", false},
+		{"Bash(uvx --from httpie:*)", "uvx --from httpie sh -c id", false},
+		// What the program's own arguments can do counts, too.
+		{"Bash(uvx --from x awk:*)", "uvx --from x awk 'BEGIN{system(\"id\")}'", false},
+		{"Bash(uvx --from x find:*)", "uvx --from x find . -exec id ;", false},
+		{"Bash(uv run find:*)", "uv run find . -delete", false},
+	})
+}

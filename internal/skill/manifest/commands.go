@@ -1,0 +1,142 @@
+package manifest
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/skillrun/skillrun/internal/skill/snapshot"
+)
+
+// Bounds of the command lines of SKILL.md. The rest is left out.
+const (
+	maxTools       = 32
+	maxCommandLine = 4096 // bytes
+)
+
+// commandLines reads what the command lines of SKILL.md run with uv and pipx: the tools, and the
+// packages that a script needs besides those that it declares. Lines of code blocks count, and
+// code within a line. A line that can't be read is no finding: text of a document isn't a program.
+func (n *needsReader) commandLines(d *Document) {
+	n.File = d.File
+	fence := ""
+	var joined string
+	for i, line := range strings.Split(d.Body, "\n") {
+		trimmed := strings.TrimSpace(line)
+		if mark := fenceOf(trimmed); mark != "" && (fence == "" || mark == fence) {
+			if fence != "" {
+				mark = ""
+			}
+			fence, joined = mark, ""
+			continue
+		}
+		if fence == "" {
+			for j, code := range strings.Split(line, "`") {
+				if j%2 == 1 {
+					n.commandLine(d.BodyLine+i, code)
+				}
+			}
+			continue
+		}
+		if before, more := strings.CutSuffix(trimmed, `\`); more {
+			joined += before + " "
+			continue
+		}
+		n.commandLine(d.BodyLine+i, joined+trimmed)
+		joined = ""
+	}
+}
+
+// fenceOf returns the mark of a line that begins or ends a code block, or "".
+func fenceOf(line string) string {
+	for _, mark := range []string{"```", "~~~"} {
+		if strings.HasPrefix(line, mark) {
+			return mark
+		}
+	}
+	return ""
+}
+
+// commandLine adds what one line runs.
+func (n *needsReader) commandLine(line int, text string) {
+	if len(text) > maxCommandLine || !strings.Contains(text, "uv") && !strings.Contains(text, "pipx") {
+		return
+	}
+	for _, words := range commandWords(text) {
+		l, ok, err := ParseLaunch(words)
+		if !ok || err != nil {
+			continue
+		}
+		if l.Tool != "" {
+			n.addTool(Requirement{Text: l.Tool, File: n.File, Line: line})
+			continue
+		}
+		args := l.Args(words)
+		if len(l.With) == 0 || len(args) < 2 || args[0] != "python" {
+			continue
+		}
+		at := n.tree.Resolve(strings.TrimPrefix(path.Clean(args[1]), "{baseDir}/"))
+		if at.Reason != 0 || at.Entry.Kind != snapshot.KindFile {
+			continue
+		}
+		for _, with := range l.With {
+			n.add(Requirement{Text: with, File: n.File, Line: line, Script: at.Path})
+		}
+	}
+}
+
+// addTool keeps the first line of each tool.
+func (n *needsReader) addTool(r Requirement) {
+	if len(n.Tools) < maxTools && !slices.ContainsFunc(n.Tools, func(t Requirement) bool { return t.Text == r.Text }) {
+		n.Tools = append(n.Tools, r)
+	}
+}
+
+// commandWords splits a line of a document into the words of its commands, as a shell would split
+// simple ones. Assignments in front of a command are left out.
+func commandWords(line string) [][]string {
+	var all [][]string
+	var words []string
+	var word strings.Builder
+	inWord := false
+	endWord := func() {
+		if inWord && (len(words) > 0 || word.String() != "$" && !strings.Contains(word.String(), "=")) {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		inWord = false
+	}
+	endCommand := func() {
+		endWord()
+		if len(words) > 0 {
+			all = append(all, words)
+		}
+		words = nil
+	}
+	quote := rune(0)
+	for _, c := range line {
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(c)
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == ' ' || c == '\t':
+			endWord()
+		case c == '#' && !inWord:
+			endCommand()
+			return all
+		case strings.ContainsRune(";&|()<>", c):
+			endCommand()
+		default:
+			inWord = true
+			word.WriteRune(c)
+		}
+	}
+	if quote != 0 {
+		return nil // not a line of a shell
+	}
+	endCommand()
+	return all
+}
