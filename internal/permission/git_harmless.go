@@ -24,7 +24,7 @@ var gitHarmlessKey = regexp.MustCompile(`(?i)^(` +
 // off, or name a program that does nothing.
 var gitHarmlessValues = map[string][]string{
 	"commit.gpgsign": {"false", "no", "off", "0"}, "tag.gpgsign": {"false", "no", "off", "0"}, "tag.forcesignannotated": {"false"}, "push.gpgsign": {"false"}, "log.showsignature": {"false"},
-	"core.pager": {"cat", ""}, "core.editor": {"true", ":"}, "core.fsmonitor": {"false"}, "core.hookspath": {"/dev/null"},
+	"core.pager": {"cat", ""}, "core.editor": {"true", ":"}, "sequence.editor": {"true", ":"}, "core.fsmonitor": {"false"}, "core.hookspath": {"/dev/null"},
 	"gc.auto": {"0"}, "maintenance.auto": {"false"}, "submodule.recurse": {"false"}, "commit.verbose": {"false"}, "credential.helper": {""},
 }
 

@@ -148,7 +148,7 @@ func gitConfigDanger(rest []string, fixed int) string {
 		if arg == "-e" || len(arg) > 3 && strings.HasPrefix("--edit", arg) || arg == "edit" && i == 0 {
 			return beyondRule(arg)
 		}
-		if i >= fixed && (gitRunningKey.MatchString(arg) || strings.HasPrefix(arg, "--ren") || arg == "rename-section") {
+		if i >= fixed && (gitRunningKey.MatchString(arg) && !gitHarmlessKey.MatchString(arg) || strings.HasPrefix(arg, "--ren") || arg == "rename-section") {
 			return beyondRule(arg)
 		}
 	}
