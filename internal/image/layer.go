@@ -108,10 +108,10 @@ func (w *watch) Read(p []byte) (int, error) {
 func (w *watch) stop() { w.timer.Stop() }
 
 // layer unpacks an archive on top of the layers before it.
-// added starts empty: a whiteout deletes entries of lower layers only (image-spec,
+// added and cleared start empty: a whiteout deletes entries of lower layers only (image-spec,
 // layer.md). The caller discards the whole tree after an error.
 func (u *unpacker) layer(ctx context.Context, r io.Reader) error {
-	u.added = map[pathSum]bool{}
+	u.added, u.cleared = map[pathSum]bool{}, map[pathSum]bool{}
 	r = &bounded{r: r, left: &u.raw}
 	archive := tar.NewReader(r)
 	for {

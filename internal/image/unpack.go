@@ -42,6 +42,10 @@ type unpacker struct {
 	files int   // entries so far, and directories made for them without an entry
 	raw   int64 // bytes of archives that may still be read
 	added map[pathSum]bool
+	// cleared has directories in which the layer has left no entry of lower layers, so a further
+	// whiteout there has nothing to do. Without it, an archive of n entries and n whiteouts would
+	// have the unpacker read n*n names.
+	cleared map[pathSum]bool
 }
 
 // A pathSum is the hash of a path in a layer. Paths are not stored themselves, because a
@@ -471,6 +475,10 @@ func (u *unpacker) whiteout(parts []string, name string) error {
 // clear removes the entries of a directory that this layer has not added.
 // name is the path from root, and at the path from the image's root.
 func (u *unpacker) clear(root *os.Root, name, at string) error {
+	sum := sumOf(at)
+	if u.cleared[sum] {
+		return nil
+	}
 	dir, err := root.Open(name)
 	if err != nil {
 		return err
@@ -485,6 +493,7 @@ func (u *unpacker) clear(root *os.Root, name, at string) error {
 			return err
 		}
 	}
+	u.cleared[sum] = true
 	return nil
 }
 

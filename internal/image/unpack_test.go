@@ -257,6 +257,59 @@ func TestUnpackBombs(t *testing.T) {
 	}
 }
 
+// A whiteout of what its layer has cleared already does not read the directories again. The files
+// with the name "later" show that: a whiteout that read their directory would remove them.
+func TestWhiteoutsAreDoneOnce(t *testing.T) {
+	root := t.TempDir()
+	u, err := newUnpacker(root, 1<<20, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.close()
+	u.added, u.cleared = map[pathSum]bool{}, map[pathSum]bool{}
+	for _, name := range []string{"lower", "a/lower", "a/b/lower"} {
+		writeIn(t, root, name)
+	}
+	unpack := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if err := u.entry(&tar.Header{Name: name, Typeflag: tar.TypeReg}, strings.NewReader("")); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	want := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, line := range treeOf(t, root) {
+			if name, rest, _ := strings.Cut(line, " "); rest[0] == '-' {
+				got = append(got, name)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	unpack("a/b/new", "a/.wh..wh..opq")
+	want("a/b/new", "lower")
+	writeIn(t, root, "a/later")
+	writeIn(t, root, "a/b/later")
+	unpack("a/.wh..wh..opq", "a/b/.wh..wh..opq", ".wh.a", ".wh..wh..opq")
+	want("a/b/later", "a/b/new", "a/later")
+}
+
+// writeIn writes an empty file and the directories above it.
+func writeIn(t *testing.T, root, name string) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A Python bytecode cache is only valid for one modification time of its source.
 func TestUnpackKeepsTimes(t *testing.T) {
 	for _, at := range []time.Time{time.Unix(1700000000, 0), time.Unix(1, 0), time.Unix(-5, 0), time.Unix(1<<40, 0)} {
