@@ -156,7 +156,7 @@ for name in ("python", "python3", sys.executable):
 	writeSkill(t, dir, "system", "python: system\nallowed-tools: Bash(python:*), Bash(python3:*), Bash(bash scripts/all.sh)", files)
 	writeSkill(t, dir, "silent", "allowed-tools: Bash(python:*)", files)
 	writeSkill(t, dir, "venv", "allowed-tools: Bash(python:*)", map[string]string{
-		"venv/pyvenv.cfg": "version = 3.14.0\n", "venv/bin/python": "", "venv/lib/python3.14/site-packages/mine.py": "WHO = 'venv'", "x.py": "import mine, sys; print(mine.WHO, sys.prefix)",
+		"venv/pyvenv.cfg": "version = 3.14.0\n", "venv/bin/python": "", "venv/lib/python3.14/site-packages/mine.py": "WHO = 'venv'", "x.py": "import mine, sys; print(mine.WHO, sys.prefix, sys.base_prefix)",
 	})
 	writeSkill(t, dir, "wrong", "python: embedded", map[string]string{"venv/pyvenv.cfg": "version = 3.11.2\n", "venv/bin/python": "", "x.py": ""})
 	d := startDaemonIn(t, dir, "")
@@ -177,8 +177,8 @@ for name in ("python", "python3", sys.executable):
 		"system shell":            {script("system", "scripts/all.sh"), strings.Repeat(outside, 4)},
 		"system command":          {command("system", "python scripts/who.py"), "/opt/skillrun/bin/python " + outside},
 		"auto":                    {code("silent", who), "/usr/bin/python3 " + outside},
-		"venv of the embedded":    {script("venv", "x.py"), "venv " + inside},
-		"venv of it by a command": {command("venv", "python x.py"), "venv " + inside},
+		"venv of the embedded":    {script("venv", "x.py"), "venv /opt/venv " + inside},
+		"venv of it by a command": {command("venv", "python x.py"), "venv /opt/venv " + inside},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := d.run(tt.req)
