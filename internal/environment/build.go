@@ -71,12 +71,11 @@ func (s *Store) newPlan(sk *skill.Skill, python runtime.Invocation) (*plan, erro
 	return s.planOf(sk, sk.Requirements(), python)
 }
 
-// planOf lists the contents of an environment with some requirements of a skill. It writes each requirement anew, so that no text of a skill is an
-// option of pip.
-// A requirement whose marker is false stays in the text, because pip evaluates markers
-// itself and the key then doesn't depend on them. Only requirements that apply are wanted:
-// complete checks the result for them. Duplicates go and lines are sorted, so that the order
-// in SKILL.md doesn't change the key.
+// planOf lists the contents of an environment with some requirements of a skill. It writes each
+// requirement anew, so that no text of a skill is an option of pip. A requirement whose marker is
+// false stays in the text, because pip evaluates markers itself and the key then doesn't depend on
+// them. Only requirements that apply are wanted: complete checks the result for them. Duplicates go
+// and lines are sorted, so that the order in SKILL.md doesn't change the key.
 func (s *Store) planOf(sk *skill.Skill, requirements []manifest.Requirement, python runtime.Invocation) (*plan, error) {
 	on := newPlatform(python.Python.Version, s.machine)
 	var lines []string

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/runtime"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
 )
 
 // A command of uv or pipx is replaced by what it starts; everything else of the plan stays.
@@ -45,5 +48,61 @@ func TestLaunched(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Field != "command" {
 			t.Errorf("%s: got %v, want a *RequestError", line, err)
 		}
+	}
+}
+
+// What a line asks for must be declared, fit together, and fit the interpreter.
+func TestLaunchedUse(t *testing.T) {
+	sk := skilltest.Load(t, map[string]string{"SKILL.md": "---\nname: demo\ndescription: A demo.\npython_packages: [rich==13.0, pytest]\n---\n" +
+		"Run `uvx ruff@1 check` or `uvx black` or `uv run --with attrs x.py`.\n", "x.py": ""})
+	var refused *RequestError
+	var missing *PackagesError
+	var interpreter *InterpreterError
+	tests := map[string]struct {
+		lines      []string
+		runsPython bool
+		with, tool string
+		err        any
+	}{
+		"a script":                  {lines: []string{"uv run x.py"}},
+		"declared packages":         {lines: []string{"uv run --with rich --with attrs x.py"}, with: "rich==13.0 attrs"},
+		"the same versions":         {lines: []string{"uv run --with rich==13.0 x.py"}, with: "rich==13.0"},
+		"other versions":            {lines: []string{"uv run --with rich==12.0 x.py"}, err: &missing},
+		"an undeclared package":     {lines: []string{"uv run --with numpy x.py"}, err: &missing},
+		"a tool":                    {lines: []string{"uvx ruff check"}, tool: "ruff==1"},
+		"a tool twice":              {lines: []string{"uvx ruff check", "uvx ruff format"}, tool: "ruff==1"},
+		"a tool of the environment": {lines: []string{"uvx pytest", "uv run x.py"}, with: "pytest"},
+		"two tools":                 {lines: []string{"uvx ruff", "uvx black"}, err: &refused},
+		"a tool beside Python":      {lines: []string{"uvx ruff"}, runsPython: true, err: &refused},
+		"an undeclared tool":        {lines: []string{"uvx mypy"}, err: &missing},
+		"another interpreter":       {lines: []string{"uv run --python 3.9 x.py"}, err: &interpreter},
+		"the interpreter":           {lines: []string{"uv run --python 3.11 x.py"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var step permission.Plan
+			for _, line := range tt.lines {
+				step = append(step, permission.Step{Pipeline: []permission.SimpleCommand{{Args: strings.Fields(line)}}})
+			}
+			_, launches, err := launched(step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := environment.Use{Skill: sk, Python: runtime.Runtime{Version: "3.11.2"}, RunsPython: tt.runsPython}
+			err = launchedUse(&u, launches)
+			if tt.err != nil {
+				if err == nil || !errors.As(err, tt.err) {
+					t.Errorf("got %v, want a %T", err, tt.err)
+				}
+				return
+			}
+			tool := ""
+			if u.Tool != nil {
+				tool = u.Tool.Text
+			}
+			if err != nil || strings.Join(u.With, " ") != tt.with || tool != tt.tool || !u.RunsPython {
+				t.Errorf("got %q, tool %q, %t, %v; want %q, tool %q", u.With, tool, u.RunsPython, err, tt.with, tt.tool)
+			}
+		})
 	}
 }
