@@ -59,7 +59,7 @@ class SkillServiceServicer(object):
     """
 
     def ListSkills(self, request, context):
-        """ListSkills returns only what a model needs at start-up. Skills with
+        """ListSkills returns the few fields that a model needs at start-up. Skills with
         disable-model-invocation are omitted unless include_hidden is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
