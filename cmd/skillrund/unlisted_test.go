@@ -47,13 +47,22 @@ func TestWithoutAllowedTools(t *testing.T) {
 				}
 			}
 			if len(c.runs) > 0 && c.name != "rules" {
-				// A file of the request in place of the script, by another working directory.
-				_, _, err := d.executeCommand(&pb.ExecuteCommandRequest{
-					Skill: "own", Command: "python scripts/own.py a", WorkingDir: "x",
-					Files: []*pb.InputFile{{Path: "x/scripts/own.py", Source: &pb.InputFile_Content{Content: []byte("print('mine')")}}},
-				})
-				if info := errorInfo(err); info["reason"] != "INVALID_INPUT_FILE" {
-					t.Errorf("a file in place of the script: %v", err)
+				from := func(dir, line, file string) (*pb.ExecuteCommandResponse, error) {
+					r, _, err := d.executeCommand(&pb.ExecuteCommandRequest{
+						Skill: "own", Command: line, WorkingDir: dir,
+						Files: []*pb.InputFile{{Path: file, Source: &pb.InputFile_Content{Content: []byte("print('mine')")}}},
+					})
+					return r, err
+				}
+				if r, err := from("scripts", "python own.py a", "in.csv"); err != nil || r.GetStdout() != "a\n" {
+					t.Errorf("in the directory of the script: %v, %v", r, err)
+				}
+				// A file of the request in place of the script, by another working directory, or beside it.
+				if r, err := from("x", "python scripts/own.py a", "x/scripts/own.py"); err != nil || !strings.Contains(r.GetError(), "is not covered") {
+					t.Errorf("a file in place of the script: %v, %v", r, err)
+				}
+				if _, err := from("scripts", "python own.py a", "scripts/sys.py"); errorInfo(err)["reason"] != "INVALID_INPUT_FILE" {
+					t.Errorf("a file beside the script: %v", err)
 				}
 			}
 		})

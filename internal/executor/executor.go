@@ -199,7 +199,9 @@ func (x *Executor) accept(ctx context.Context, req Request) (r *run, earlier str
 	if err != nil {
 		return nil, "", err
 	}
-	grant, err := x.Policy.Check(req.Principal, sk, req.Source, req.Network)
+	source := req.Source
+	source.Dir = req.Dir
+	grant, err := x.Policy.Check(req.Principal, sk, source, req.Network)
 	if err != nil {
 		return nil, "", err
 	}

@@ -45,6 +45,7 @@ type Source struct {
 	Code     string
 	Language string // of Code
 	Command  string
+	Dir      string // of Command: the working directory, relative to the workspace; empty: the workspace
 }
 
 // Policy is what a tenant may do. The zero Policy allows scripts, code and checked
@@ -150,7 +151,7 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 			return Grant{}, &Denied{Reason: "inline code is switched off by the tenant's policy: put it into a script of the skill"}
 		}
 	case Command:
-		d := p.DecideFor(sk, src.Command)
+		d := p.decideIn(src.Dir, sk, src.Command)
 		if !d.Allowed {
 			return Grant{}, &Denied{Command: src.Command, Reason: d.Reason, Rule: d.Missing, Instead: p.instead(d)}
 		}
@@ -165,10 +166,15 @@ func (p Policy) Check(who Principal, sk *skill.Skill, src Source, network *bool)
 	return g, nil
 }
 
-// DecideFor decides about a command line of a skill exactly as Check does.
+// DecideFor decides about a command line of a skill exactly as Check does. The command line
+// starts in the workspace.
 func (p Policy) DecideFor(sk *skill.Skill, command string) Decision {
+	return p.decideIn("", sk, command)
+}
+
+func (p Policy) decideIn(dir string, sk *skill.Skill, command string) Decision {
 	if !sk.Manifest.HasAllowedTools {
-		return p.decideUnlisted(sk, command)
+		return p.decideUnlisted(dir, sk, command)
 	}
 	return p.Decide(rulesOf(sk), command)
 }

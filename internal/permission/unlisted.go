@@ -53,11 +53,12 @@ func CheckUnlisted(entry string) string {
 	return ""
 }
 
-// decideUnlisted decides about a command line of a skill without allowed-tools.
-func (p Policy) decideUnlisted(sk *skill.Skill, command string) Decision {
+// decideUnlisted decides about a command line of a skill without allowed-tools. dir is the working
+// directory, relative to the workspace.
+func (p Policy) decideUnlisted(dir string, sk *skill.Skill, command string) Decision {
 	rules := ParseRules(p.Unlisted.Rules, sk.BaseDir())
 	if p.Unlisted.Scripts {
-		rules.add(ownScriptRules(sk, command)...)
+		rules.add(ownScriptRules(path.Clean(dir), sk, command)...)
 	}
 	rules.none = "the skill has no allowed-tools, so no command may run: add a rule such as Bash(git status:*) to its SKILL.md"
 	if own := ownScriptRule(sk); p.Unlisted.Scripts && own != "" {
@@ -87,32 +88,43 @@ var ownFlags = map[string]*regexp.Regexp{
 // ownScriptRules returns a rule for each command in the line that runs a script of the skill. The
 // rule has the words up to the script letter by letter, and a wildcard after them. So every other
 // check of rules holds for it, and nothing but these words is allowed.
-func ownScriptRules(sk *skill.Skill, command string) []rule {
+//
+// checkLine compares names as they are in the workspace. So in another directory a line writes
+// no files, and runs nothing but own scripts.
+func ownScriptRules(dir string, sk *skill.Skill, command string) []rule {
 	plan, err := parse(command, sk.BaseDir())
 	if err != nil {
 		return nil // Decide says why
 	}
 	var rules []rule
 	for _, c := range plan.commands() {
+		if dir != "." && slices.ContainsFunc(c.Redirects, func(r Redirect) bool { return r.Kind == Write || r.Kind == Append }) {
+			return nil
+		}
+		before := len(rules)
 		for inner := c.Args; inner != nil; inner = unwrap(inner) {
-			if n := ownScript(sk, inner); n > 0 {
+			if n := ownScript(dir, sk, inner); n > 0 {
 				rules = append(rules, rule{
 					text: cmp.Or(asRule(inner[:n], ":*"), OwnScripts), kind: wildcardWords, words: inner[:n],
 					pattern: strings.Join(inner[:n], boundary), prefix: true, fixed: n,
 				})
 			}
 		}
+		if dir != "." && len(rules) == before {
+			return nil
+		}
 	}
 	return rules
 }
 
-// ownScript returns the number of words up to a script of the skill, or 0 if args run none.
-func ownScript(sk *skill.Skill, args []string) int {
+// ownScript returns the number of words up to a script of the skill, or 0 if args run none. dir is
+// the working directory, as path.Clean returns it.
+func ownScript(dir string, sk *skill.Skill, args []string) int {
 	if l, ok, err := manifest.ParseLaunch(args); ok {
 		if err != nil || len(l.Args(args)) == 0 {
 			return 0
 		}
-		if n := ownScript(sk, l.Args(args)); n > len(l.Program) {
+		if n := ownScript(dir, sk, l.Args(args)); n > len(l.Program) {
 			return n - len(l.Program) + l.Rest
 		}
 		return 0
@@ -137,7 +149,7 @@ func ownScript(sk *skill.Skill, args []string) int {
 	case strings.HasPrefix(word, "/") || at == 0 && !strings.Contains(word, "/"):
 		return 0 // a program of the system
 	default:
-		file = word
+		file = dir + "/" + word
 	}
 	if slices.Contains(strings.Split(file, "/"), "..") {
 		return 0

@@ -53,6 +53,26 @@ func TestUnlistedOwnScripts(t *testing.T) {
 	}
 }
 
+// In another directory the names of own scripts are relative to it.
+func TestUnlistedScriptsInADirectory(t *testing.T) {
+	p := Policy{Unlisted: Unlisted{Scripts: true, Rules: []string{"Bash(cp:*)"}}}
+	for _, c := range []struct {
+		dir, line string
+		allowed   bool
+	}{
+		{"scripts", "python a.py x", true}, {"./scripts/", "timeout 5 python3 ./a.py | uv run a.py", true}, {"scripts", "bash deep/b.sh && python {baseDir}/scripts/a.py", true},
+		{"scripts/deep", "./b.sh", true}, {"sub", "python /workspace/scripts/a.py", true}, {"sub", "python {baseDir}/scripts/a.py < in.csv", true}, {".", "python scripts/a.py > out", true},
+		{"scripts", "python scripts/a.py", false}, {"sub", "python scripts/a.py", false}, {"sub", "python a.py", false}, {"scripts", "a.py", false}, {"scripts/deep", "python ../a.py", false},
+		{"sub/../scripts", "python ../scripts/a.py", false}, {"../scripts", "python a.py", false}, {"/workspace/scripts", "python a.py", false},
+		{"scripts", "python a.py > out", false}, {"scripts", "python a.py >> /workspace/scripts/helper.py && python a.py", false}, {"scripts", "cp x /workspace/scripts/helper.py && python a.py", false},
+	} {
+		grant, err := p.Check(Principal{}, unlistedSkill(), Source{Kind: Command, Command: c.line, Dir: c.dir}, nil)
+		if grant.Valid() != c.allowed || (err == nil) != c.allowed {
+			t.Errorf("%s in %q: %v, want %v: %v", c.line, c.dir, grant.Valid(), c.allowed, err)
+		}
+	}
+}
+
 // A request cannot put a file in place of an own script, whatever its working directory is.
 func TestUnlistedScriptsStayTheSkills(t *testing.T) {
 	sk := unlistedSkill()
