@@ -99,6 +99,11 @@ test-mutation: packages-test tools build ## Runs the hostile suite against daemo
 	@$(TEST_ENV) gotestsum --format testname --jsonfile .cache/test-mutation.json -- $(TEST_FLAGS) -run '^TestMutation' ./cmd/skillrund
 	@SKILLRUN_TEST_RESULTS=$(CURDIR)/.cache/test-mutation.json SKILLRUN_TEST_MUTATION=only go test -count=1 -run TestPromises ./docs/
 
+# AGENT is a directory with skills and commands, as cmd/skillrund/testdata/agent/README.md describes it.
+.PHONY: test-agent
+test-agent: packages-test build mcp-clients ## Has an agent over MCP do the commands in AGENT=DIR, with the skills there, as root
+	@$(TEST_ENV) SKILLRUN_TEST_AGENT='$(abspath $(AGENT))' go test -count=1 -timeout 30m -v -run '^TestMCPAgentOfficialClient$$' ./cmd/skillrund
+
 # CPYTHON='test_os test_io' runs these test files of CPython. Without it, all files in
 # sandbox/internal/pyzygote/testdata/cpython/files run, in half an hour. make test runs the quick ones.
 CPYTHON := all
