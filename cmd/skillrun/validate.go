@@ -37,9 +37,9 @@ func (a *app) validateCommand() *cobra.Command {
 error; docs/validate.md says of each rule why, and what to do. It runs nothing of a
 skill.
 
-An argument with a "/", "." or the name of an existing folder is a folder and needs no
-daemon; anything else is the name of a skill that the daemon has. A folder is judged by
-the programs and packages of this machine, a loaded skill by the daemon's.
+An existing folder or a path such as ./NAME needs no daemon; anything else is the name
+of a skill that the daemon has, such as pdf or anthropic/pdf. A folder is judged by the
+programs and packages of this machine, a loaded skill by the daemon's.
 
 With --json it prints one object a line for each argument,
 {"skill": "...", "valid": bool, "findings": [{"severity", "file", "line", "rule", "message"}]}.`,
@@ -144,7 +144,7 @@ func (v *validator) notLoaded(arg string, err error) error {
 	switch {
 	case status.Code(err) == codes.Unavailable && skillrun.Reason(err) == "":
 		return &codedError{codeNotFound, fmt.Sprintf("validate %s: %s, and no daemon to ask for a loaded skill: %s", arg, here, v.explain(err))}
-	case status.Code(err) == codes.NotFound, status.Code(err) == codes.InvalidArgument && statErr == nil: // file.md is no name
+	case status.Code(err) == codes.NotFound, status.Code(err) == codes.InvalidArgument && (statErr == nil || strings.Contains(arg, "/")): // file.md is no name, and not every path is one
 		return &codedError{codeNotFound, fmt.Sprintf("validate %s: %s, and the daemon has no skill of that name", arg, here)}
 	}
 	return fmt.Errorf("validate %s: %w", arg, err)
@@ -188,14 +188,15 @@ func (v *validator) here(ctx context.Context, dir string) (*pb.ValidateSkillResp
 	return validation(findings), nil
 }
 
-// isFolder tells a folder from the name of a skill, as the help text says. A name of a skill
-// has no "/".
+// isFolder tells a folder from the name of a skill, as the help text says. Of what has a "/", a
+// skill's full name is a name unless there is such a folder.
 func isFolder(arg string) bool {
-	if strings.ContainsRune(arg, filepath.Separator) || arg == "." || arg == ".." {
+	info, err := os.Stat(arg)
+	if err == nil && info.IsDir() || arg == "." || arg == ".." {
 		return true
 	}
-	info, err := os.Stat(arg)
-	return err == nil && info.IsDir()
+	namespace, _ := manifest.SplitName(arg)
+	return strings.ContainsRune(arg, filepath.Separator) && namespace == ""
 }
 
 // validation is the daemon's answer, made here.

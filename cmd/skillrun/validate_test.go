@@ -76,7 +76,10 @@ func TestValidateMissing(t *testing.T) {
 	}
 	broken := filepath.Join(filepath.Dir(clean), "broken")
 	t.Chdir(t.TempDir())
-	for path, target := range map[string]string{"dangling": "nowhere", "clean": clean} {
+	if err := os.Mkdir("team", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, target := range map[string]string{"dangling": "nowhere", "clean": clean, "team/clean": clean} {
 		if err := os.Symlink(target, path); err != nil {
 			t.Fatal(err)
 		}
@@ -85,10 +88,10 @@ func TestValidateMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	absent := func(r *pb.ValidateSkillRequest) (*pb.ValidateSkillResponse, error) {
-		if r.GetSkill() == "loaded" {
+		if r.GetSkill() == "loaded" || r.GetSkill() == "team/loaded" {
 			return &pb.ValidateSkillResponse{Valid: true}, nil
 		}
-		if r.GetSkill() == "file.md" {
+		if r.GetSkill() == "file.md" || r.GetSkill() == "other/loaded" {
 			return nil, status.Error(codes.InvalidArgument, "no name of a skill")
 		}
 		return nil, status.Error(codes.NotFound, "no such skill")
@@ -106,6 +109,9 @@ func TestValidateMissing(t *testing.T) {
 		{"two names", true, []string{"nope", "loaded", "other"}, 127, "1 valid", []string{"validate nope: ", "validate other: "}},
 		{"a folder first", true, []string{"./nope", clean}, 127, "1 valid", []string{"validate ./nope: no such folder"}},
 		{"missing counts more than errors", true, []string{broken, "nope"}, 127, "0 valid", []string{"nope"}},
+		{"a namespace", true, []string{"team/loaded", "team/nope", "other/loaded"}, 127, "1 valid",
+			[]string{"validate team/nope: no such folder, " + noSkill, "validate other/loaded: no such folder, " + noSkill}},
+		{"a folder like a namespace", false, []string{"team/clean"}, 0, "1 valid", nil},
 		{"errors later", true, []string{"nope", broken}, 127, "0 valid", []string{"nope"}},
 		{"no daemon", false, []string{"nope", clean}, 127, "1 valid", []string{"validate nope: no such folder, " + noDaemon}},
 		{"a dangling link", false, []string{"dangling"}, 127, "0 valid", []string{"validate dangling: a link to nowhere, which is not there, " + noDaemon}},

@@ -132,6 +132,7 @@ type config struct {
 // A skillRoot is a folder that holds skills. A text in the file is its path.
 type skillRoot struct {
 	Path      string `yaml:"path"`
+	Namespace string `yaml:"namespace"`
 	Recursive bool   `yaml:"recursive"`
 }
 

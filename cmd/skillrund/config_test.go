@@ -57,7 +57,7 @@ func keysOf(t reflect.Type) []string {
 func TestConfigReadsUnitsAndPaths(t *testing.T) {
 	path := writeConfig(t, `
 state_dir: state
-skills: [a, /b, {path: c, recursive: true}]
+skills: [a, /b, {path: c, namespace: team-1, recursive: true}]
 listen: {unix: run/s.sock, unix_mode: 0600, tcp: "127.0.0.1:0"}
 limits: {default: {memory: 64MiB, wall_time: 1m30s, output: 1000}, max: {memory: 2GiB}}
 `)
@@ -66,7 +66,7 @@ limits: {default: {memory: 64MiB, wall_time: 1m30s, output: 1000}, max: {memory:
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(path)
-	if c.StateDir != dir+"/state" || c.Skills[0].Path != dir+"/a" || c.Skills[1].Path != "/b" || c.Skills[2] != (skillRoot{dir + "/c", true}) || c.Listen.Unix != dir+"/run/s.sock" {
+	if c.StateDir != dir+"/state" || c.Skills[0].Path != dir+"/a" || c.Skills[1].Path != "/b" || c.Skills[2] != (skillRoot{dir + "/c", "team-1", true}) || c.Listen.Unix != dir+"/run/s.sock" {
 		t.Errorf("paths are not relative to the file: %+v", c)
 	}
 	if c.Listen.UnixMode != 0o600 || c.Limits.Default.Memory != 64<<20 || c.Limits.Max.Memory != 2<<30 ||
@@ -148,6 +148,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{"a switch", "shell: maybe\n", `line 1: shell: "maybe" is not true or false`},
 		{"a list", "skills: {a: b}\n", "line 1: skills: a mapping is not a list; write [a, b]"},
 		{"a root without a path", "skills: [/a, {recursive: true}]\n", "line 1: skills[1].path: is empty; write the folder that holds the skills"},
+		{"a namespace", "skills:\n- path: /a\n  namespace: a/b\n", `line 3: skills[0].namespace: "a/b" is not a namespace; write at most 64 lowercase letters, digits and single hyphens`},
 		{"a key of a root", "skills: [{path: /a, recursiv: true}]\n", "line 1: skills[0].recursiv: unknown key; did you mean recursive?"},
 		{"a switch of a root", "skills:\n- path: /a\n  recursive: deep\n", `line 3: skills[0].recursive: "deep" is not true or false`},
 		{"no mapping", "limits:\n  default: 5\n", `line 2: limits.default: "5" is not a mapping; write keys with their values`},

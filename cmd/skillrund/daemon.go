@@ -163,7 +163,7 @@ func start(ctx context.Context, c config, bundle string, log *slog.Logger) (d *d
 	}
 	roots := skill.Roots(builtIn)
 	for _, root := range c.Skills {
-		roots = append(roots, skill.Root{Dir: root.Path, Recursive: root.Recursive})
+		roots = append(roots, skill.Root{Dir: root.Path, Namespace: root.Namespace, Recursive: root.Recursive})
 	}
 	d.skills, err = skill.OpenRegistry(ctx, skill.RegistryConfig{
 		Roots: roots, Dir: filepath.Join(c.StateDir, "snapshots"),

@@ -12,6 +12,7 @@ import (
 	"github.com/skillrun/skillrun/internal/environment"
 	"github.com/skillrun/skillrun/internal/executor"
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
 	"github.com/skillrun/skillrun/internal/toolview"
 	"github.com/skillrun/skillrun/sandbox"
 )
@@ -54,6 +55,9 @@ func (c *config) validate(bad badFunc) {
 	for i, root := range c.Skills {
 		if root.Path == "" {
 			bad(join(index("skills", i), "path"), "is empty; write the folder that holds the skills")
+		}
+		if root.Namespace != "" && !skill.ValidNamespace(root.Namespace) {
+			bad(join(index("skills", i), "namespace"), "%q is not a namespace; write at most 64 lowercase letters, digits and single hyphens", root.Namespace)
 		}
 	}
 	if c.CgroupParent != "" && !filepath.IsAbs(c.CgroupParent) {

@@ -72,6 +72,10 @@ func (x *Executor) List(ctx context.Context, who permission.Principal, f Filter)
 		Tenant: who.Tenant, Skill: f.Skill, Labels: f.Labels, CreatedAfter: f.CreatedAfter,
 		PageSize: f.PageSize, PageToken: f.PageToken,
 	}
+	// Records have full names. The name of a skill that is no longer loaded stays as it is.
+	if sk, err := x.Skills.Resolve(f.Skill); err == nil {
+		filter.Skill = sk.Name
+	}
 	for _, s := range f.States {
 		filter.States = append(filter.States, toRecordState[s])
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/skillrun/skillrun/internal/permission"
+	"github.com/skillrun/skillrun/internal/skill"
 )
 
 // URIs of resources:
@@ -22,9 +23,8 @@ import (
 // PATH is percent-encoded. ?offset=N asks for the rest of a resource. If a skill's name cannot be
 // the authority of a URI, its resources are skill:///NAME/PATH.
 //
-// In MCP's Skills extension a skill's path may have several segments, of which the last is its
-// name. Roots have no namespaces yet, so NAME is the whole path. SkillURI writes the path and
-// ParseURI reads it; nothing else knows its form.
+// NAME is a skill's full name: if its root has a namespace, skill://NAMESPACE/NAME/PATH, as in MCP's
+// Skills extension. SkillURI writes such a URI and ParseSkillURI reads it; nothing else knows its form.
 const (
 	SkillScheme     = "skill://"
 	ExecutionScheme = "execution://"
@@ -39,12 +39,13 @@ const MaxResourceBytes = 64 << 20
 // authority matches names that need no escaping in a URI's authority.
 var authority = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*$`)
 
-// SkillURI is the URI of a skill's file.
+// SkillURI is the URI of a skill's file. name is the skill's full name.
 func SkillURI(name, path string) string {
-	if authority.MatchString(name) {
-		return SkillScheme + name + "/" + EscapePath(path)
+	uri := EscapePath(name) + "/" + EscapePath(path)
+	if first, _, _ := strings.Cut(name, "/"); authority.MatchString(first) {
+		return SkillScheme + uri
 	}
-	return SkillScheme + "/" + url.PathEscape(name) + "/" + EscapePath(path)
+	return SkillScheme + "/" + uri
 }
 
 // StreamURI is the URI of a stream of an execution: stdout or stderr.
@@ -70,7 +71,7 @@ func EscapePath(path string) string {
 
 // A URI is a parsed URI of a resource.
 type URI struct {
-	Owner  string // name of the skill, or id of the execution
+	Owner  string // full name of the skill, or id of the execution
 	Path   string
 	Offset int64
 	Asked  bool   // the URI has an offset
@@ -100,6 +101,18 @@ func ParseURI(uri, scheme string) (u URI, ok bool) {
 	u.Owner, errs[0] = url.PathUnescape(owner)
 	u.Path, errs[1] = url.PathUnescape(path)
 	return u, errors.Join(errs[:]...) == nil
+}
+
+// ParseSkillURI parses the URI of a skill's file. The first segment is a namespace if a root has it:
+// no skill without a namespace has the same name.
+func ParseSkillURI(skills *skill.Registry, uri string) (u URI, ok bool) {
+	u, ok = ParseURI(uri, SkillScheme)
+	if !ok || !skills.HasNamespace(u.Owner) {
+		return u, ok
+	}
+	name, path, _ := strings.Cut(u.Path, "/")
+	u.Owner, u.Path = u.Owner+"/"+name, path
+	return u, path != ""
 }
 
 // ArtifactPath returns the path of the artifact that u names. ok is false if u names none.
@@ -143,7 +156,7 @@ func (x *Executor) openResource(ctx context.Context, who permission.Principal, r
 	bad := func(reason string) error {
 		return &InputError{Path: r.Path, Reason: fmt.Sprintf("%.300s: %s", r.URI, reason)}
 	}
-	if u, ok := ParseURI(r.URI, SkillScheme); ok && !u.Asked {
+	if u, ok := ParseSkillURI(x.Skills, r.URI); ok && !u.Asked {
 		sk, err := x.Skills.Resolve(u.Owner)
 		if err != nil {
 			return nil, 0, bad(err.Error())

@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/skillrun/skillrun/internal/skill"
+	"github.com/skillrun/skillrun/internal/skill/skilltest"
+	"github.com/skillrun/skillrun/internal/skill/skilltest/folder"
 )
 
 // A URI made from a name and a path can be parsed back to both.
@@ -32,6 +36,41 @@ func FuzzSkillURI(f *testing.F) {
 			t.Errorf("%q from 7: %+v, %v", uri, piece, ok)
 		}
 	})
+}
+
+// The first segment of a URI is a namespace if a root has it. One file has one URI.
+func TestSkillURIsOfNamespaces(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{"plain/pdf", "team/pdf", "team/a b"} {
+		folder.Files{path + "/SKILL.md": "---\nname: " + filepath.Base(path) + "\ndescription: d\n---\n"}.Write(t, dir)
+	}
+	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{
+		Roots: []skill.Root{{Dir: filepath.Join(dir, "plain")}, {Dir: filepath.Join(dir, "team"), Namespace: "team"}},
+		Dir:   filepath.Join(dir, "snapshots"), Owner: skilltest.Owner(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { skills.Close() })
+	for uri, name := range map[string]string{"skill://pdf/x/y": "pdf", "skill://team/pdf/x/y": "team/pdf", "skill://team/a%20b/x/y": "team/a b"} {
+		u, ok := ParseSkillURI(skills, uri)
+		if !ok || u.Owner != name || u.Path != "x/y" {
+			t.Errorf("%s: %+v, %v", uri, u, ok)
+		}
+		if got := SkillURI(name, "x/y"); got != uri {
+			t.Errorf("%s has the URI %s", name, got)
+		}
+		if piece, ok := ParseSkillURI(skills, uri+"?offset=7"); !ok || piece.Owner != name || piece.Offset != 7 || piece.Base != uri {
+			t.Errorf("%s from 7: %+v, %v", uri, piece, ok)
+		}
+	}
+	for _, uri := range []string{"skill://team/pdf", "skill://team/pdf/", "skill://team", "skill://team//x", "skill://team/"} {
+		if u, ok := ParseSkillURI(skills, uri); ok && u.Owner != "team/" {
+			t.Errorf("%s: %+v", uri, u)
+		} else if _, err := skills.Resolve(u.Owner); ok && err == nil {
+			t.Errorf("%s is a skill", uri)
+		}
+	}
 }
 
 // Every URI from a client is either refused or parsed to a valid target.

@@ -94,7 +94,7 @@ func environmentOf(grant permission.Grant, s settings) []string {
 		// The skill's folder is read-only, and a cache in the workspace would come
 		// back as an artifact.
 		"PYTHONDONTWRITEBYTECODE=1",
-		"SKILL_NAME=" + sk.Name,
+		"SKILL_NAME=" + sk.BareName(),
 		"SKILL_VERSION=" + sk.EffectiveVersion(),
 		"SKILL_BASE_DIR=" + base,
 		"SKILL_DIR=" + base,

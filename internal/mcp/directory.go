@@ -60,24 +60,15 @@ func (s *Server) readDirectory(_ context.Context, _ *sdk.ServerSession, p *readD
 // directory finds the skill and the directory of a URI, which has no slash at its end. dir is ""
 // for the skill's own directory.
 func (s *Server) directory(uri string) (sk *skill.Skill, dir string, err error) {
-	rest := strings.TrimPrefix(uri, executor.SkillScheme)
-	// A skill's own directory has no path, which ParseURI requires.
-	own := strings.Count(strings.TrimPrefix(rest, "/"), "/") == 0
-	full := uri
-	if own {
-		full += "/" + manifestName
-	}
-	t, ok := executor.ParseURI(full, executor.SkillScheme)
+	// A skill's own directory has no path, which ParseSkillURI requires.
+	t, ok := executor.ParseSkillURI(s.skills, uri+"/"+manifestName)
 	if !ok || strings.Contains(uri, "?") || strings.HasSuffix(uri, "/") {
 		return nil, "", invalid(reasonNoDirectory, uri, "No directory is served at %.300q; give the URI of a skill without /SKILL.md, or of a directory in it, without a slash at its end", uri)
 	}
 	if sk, err = s.skills.Resolve(t.Owner); err != nil {
-		return nil, "", invalid(reasonNoSkill, uri, "No directory is served at %.300s, because there is no such skill; %s has the skills that are", uri, methodList)
+		return nil, "", invalid(reasonNoSkill, uri, "No directory is served at %.300s: %v; %s has the skills that are", uri, err, methodList)
 	}
-	if own {
-		return sk, "", nil
-	}
-	return sk, t.Path, nil
+	return sk, strings.TrimSuffix(strings.TrimSuffix(t.Path, manifestName), "/"), nil
 }
 
 // notDirectory converts an error of Children.

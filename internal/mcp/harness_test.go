@@ -74,8 +74,16 @@ func startOn(t *testing.T, host *sandbox.Host, edit func(*Config)) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var roots []skill.Root // with namespaces
+	for _, namespace := range []string{"team", "crew"} {
+		root := skill.Root{Dir: filepath.Join(d.dir, namespace), Namespace: namespace}
+		if err := os.Mkdir(root.Dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		roots = append(roots, root)
+	}
 	b := executortest.New(t, executortest.Config{
-		Dir: d.dir, Skills: []string{builtIn, filepath.Join(d.dir, "skills")}, Runtimes: hosttest.Runtimes(t), Host: host,
+		Dir: d.dir, Skills: []string{builtIn, filepath.Join(d.dir, "skills")}, Roots: roots, Runtimes: hosttest.Runtimes(t), Host: host,
 	})
 	d.x, d.skills, d.logs = b.Executor, b.Skills, b.Logs
 	c := Config{

@@ -61,7 +61,7 @@ func manifestResource(sk *skill.Skill, path string, size int64) *sdk.Resource {
 		description = listing.Description
 	}
 	return &sdk.Resource{
-		URI: executor.SkillURI(sk.Name, path), Name: sk.Name, Title: sk.Name + ": instructions", Description: description,
+		URI: executor.SkillURI(sk.Name, path), Name: sk.BareName(), Title: sk.Name + ": instructions", Description: description,
 		MIMEType: "text/markdown", Size: size,
 	}
 }

@@ -43,7 +43,7 @@ func (s *Server) addResources() {
 
 // readSkill reads a file of a skill. A hidden skill can be read by its name.
 func (s *Server) readSkill(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-	t, ok := executor.ParseURI(req.Params.URI, executor.SkillScheme)
+	t, ok := executor.ParseSkillURI(s.skills, req.Params.URI)
 	if !ok {
 		return nil, sdk.ResourceNotFoundError(req.Params.URI)
 	}
@@ -71,7 +71,7 @@ func pieceSize(t executor.URI, size int64) int64 {
 // usual answer: the encoded size of a skill's file that is larger than a piece. JSON escapes at
 // most double such a file, see escapes; base64 adds a third.
 func (s *Server) answerBytes(e envelope) int64 {
-	t, ok := executor.ParseURI(e.uri, executor.SkillScheme)
+	t, ok := executor.ParseSkillURI(s.skills, e.uri)
 	if !ok {
 		return 0
 	}
@@ -123,7 +123,8 @@ func (s *Server) unreadable(req *sdk.ReadResourceRequest, err error) error {
 	path := (*snapshot.PathError)(nil)
 	switch {
 	case errors.As(err, &path) && path.Reason != snapshot.ReasonNotFound,
-		errors.As(err, new(*manifest.InvalidNameError)), errors.As(err, new(*skill.InvalidPinError)), errors.As(err, new(*skill.DigestMismatch)):
+		errors.As(err, new(*manifest.InvalidNameError)), errors.As(err, new(*skill.InvalidPinError)), errors.As(err, new(*skill.DigestMismatch)),
+		errors.As(err, new(*skill.AmbiguousError)):
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
 	case path != nil, errors.Is(err, skill.ErrNotFound), errors.Is(err, executor.ErrNotFound), errors.Is(err, executor.ErrNoArtifact):
 		return sdk.ResourceNotFoundError(req.Params.URI)

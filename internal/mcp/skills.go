@@ -164,13 +164,13 @@ func (s *Server) getSkill(ctx context.Context, _ *sdk.ServerSession, p *getSkill
 	if p != nil {
 		uri = p.URI
 	}
-	t, ok := executor.ParseURI(uri, executor.SkillScheme)
+	t, ok := executor.ParseSkillURI(s.skills, uri)
 	if !ok {
 		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300q; give the URI of a SKILL.md, such as skill://NAME/SKILL.md", uri)
 	}
 	sk, err := s.skills.Resolve(t.Owner)
 	if err != nil {
-		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s; %s has the skills that are", uri, methodList)
+		return nil, invalid(reasonNoSkill, uri, "No skill is served at %.300s: %v; %s has the skills that are", uri, err, methodList)
 	}
 	listing, err := sk.Listing()
 	if err != nil {

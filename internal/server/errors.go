@@ -188,6 +188,10 @@ var table = []row{
 	typed(func(e *skill.InvalidPinError) verdict {
 		return verdict{code: codes.InvalidArgument, reason: "INVALID_SKILL_DIGEST", field: "skill"}
 	}),
+	typed(func(e *skill.AmbiguousError) verdict {
+		return verdict{code: codes.InvalidArgument, reason: "AMBIGUOUS_SKILL_NAME", field: "skill",
+			metadata: map[string]string{"candidates": strings.Join(e.Candidates, ", ")}}
+	}),
 	typed(func(e *skill.DigestMismatch) verdict {
 		return verdict{code: codes.FailedPrecondition, reason: "DIGEST_MISMATCH",
 			metadata: map[string]string{"skill": e.Name, "current_digest": e.Have}}

@@ -138,6 +138,10 @@ var errorCases = []struct {
 	{err: &manifest.InvalidNameError{Name: "a/b", Reason: "no"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_NAME", "skill"}},
 	{err: &skill.InvalidPinError{Name: "a", Digest: "sha256:1"}, want: refusal{codes.InvalidArgument, "INVALID_SKILL_DIGEST", "skill"}},
 	{
+		err: &skill.AmbiguousError{Name: "a", Candidates: []string{"x/a", "y/a"}}, want: refusal{codes.InvalidArgument, "AMBIGUOUS_SKILL_NAME", "skill"},
+		meta: map[string]string{"candidates": "x/a, y/a"},
+	},
+	{
 		err: &skill.DigestMismatch{Name: "a", Want: "w", Have: "h"}, want: refusal{codes.FailedPrecondition, "DIGEST_MISMATCH", ""},
 		meta: map[string]string{"skill": "a", "current_digest": "h"},
 	},

@@ -11,16 +11,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
 // A Root is a directory that holds skill folders, or is a skill folder.
 type Root struct {
 	Dir string
+	// Namespace begins the full names of the root's skills. Empty: none. See ValidNamespace.
+	Namespace string
 	// Recursive: skill folders are at any level beneath Dir, up to 16. A folder with a manifest is a
 	// skill, and folders in it are the skill's own. A link to a file beneath Dir is followed.
 	Recursive bool
 }
+
+// ValidNamespace reports whether a root may have a namespace.
+func ValidNamespace(namespace string) bool { return manifest.PublishedName(namespace) }
 
 // Roots returns roots that are not recursive.
 func Roots(dirs ...string) (list []Root) {
@@ -32,11 +38,12 @@ func Roots(dirs ...string) (list []Root) {
 
 // folder is a directory that may be a skill: one beneath a root, or the root itself.
 type folder struct {
-	root     *os.File
-	relative string // its path beneath root; "." is the root itself
-	name     string // of the directory; the skill should have the same name
-	path     string // for messages
-	follow   bool   // links to files beneath root
+	root      *os.File
+	relative  string // its path beneath root; "." is the root itself
+	name      string // of the directory; the skill should have the same name
+	path      string // for messages
+	namespace string // of the root
+	follow    bool   // links to files beneath root
 }
 
 // open follows no link. The caller closes the directory.
@@ -59,6 +66,7 @@ func (f folder) source(dir *os.File) snapshot.Source {
 type search struct {
 	root      *os.File
 	recursive bool
+	namespace string
 	entries   int // looked at so far
 
 	found    []folder
@@ -69,8 +77,8 @@ type search struct {
 // foldersOf searches a root, in the order of paths. If the root itself has a manifest, it is the only
 // folder. Files and hidden directories are skipped. A link to a directory is not followed; it is a
 // problem.
-func foldersOf(root *os.File, recursive bool) (*search, error) {
-	s := &search{root: root, recursive: recursive}
+func foldersOf(dir *os.File, root Root) (*search, error) {
+	s := &search{root: dir, recursive: root.Recursive, namespace: root.Namespace}
 	return s, s.dir(".", 0)
 }
 
@@ -137,7 +145,7 @@ func (s *search) link(dir *os.File, name, at string) {
 
 func (s *search) add(relative string) {
 	path := s.path(relative)
-	s.found = append(s.found, folder{root: s.root, relative: relative, name: filepath.Base(path), path: path, follow: s.recursive})
+	s.found = append(s.found, folder{root: s.root, relative: relative, name: filepath.Base(path), path: path, namespace: s.namespace, follow: s.recursive})
 }
 
 func (s *search) path(relative string) string { return filepath.Join(s.root.Name(), relative) }

@@ -148,18 +148,22 @@ func importFolder(ctx context.Context, s *snapshot.Store, f folder, b snapshot.B
 			}
 			return err
 		}
-		sk, st = newSkill(r, at), staged
+		sk, st = newSkill(r, at, f.namespace), staged
 		return nil
 	})
 	return sk, st, err
 }
 
-// newSkill builds a Skill from a reading. dir is the snapshot. Nothing changes the Skill
+// newSkill builds a Skill from a reading. dir is the snapshot; namespace may be empty. Nothing changes the Skill
 // afterwards, so it needs no lock.
-func newSkill(r *reading, dir string) *Skill {
+func newSkill(r *reading, dir, namespace string) *Skill {
 	all := r.validate()
+	name := r.doc.Name
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
 	return &Skill{
-		Name:      r.doc.Name,
+		Name:      name,
 		Digest:    r.tree.Digest,
 		Manifest:  r.doc.Manifest,
 		Body:      r.doc.Body,

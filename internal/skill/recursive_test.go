@@ -55,7 +55,7 @@ func TestRecursiveRootLosesADirectory(t *testing.T) {
 	files{"x/a/SKILL.md": named("a"), "y/b/SKILL.md": named("b")}.Write(t, root)
 	r := open(t, RegistryConfig{Roots: []Root{{Dir: root, Recursive: true}}})
 	l := &loading{registry: r, old: r.now.Load(), next: &snapshotOfRoots{}}
-	l.lost(filepath.Join(root, "x"), os.ErrPermission)
+	l.lost(place{folder: filepath.Join(root, "x")}, os.ErrPermission)
 	if len(l.found) != 1 || l.found[0].skill.Name != "a" {
 		t.Errorf("kept %v, want a", l.found)
 	}

@@ -10,6 +10,16 @@ import (
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
+// AmbiguousError says that a name without a namespace is the name of several skills.
+type AmbiguousError struct {
+	Name       string
+	Candidates []string // the full names, sorted
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("%q is the name of several skills; use one of %s", e.Name, strings.Join(e.Candidates, ", "))
+}
+
 // ErrNotFound says that no skill with the name is loaded.
 var ErrNotFound = errors.New("skill not found")
 
@@ -29,13 +39,15 @@ func (e *InvalidPinError) Error() string {
 
 var digestGrammar = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// ParseRef splits "name" or "name@sha256:<64 hex digits>". The digest includes "sha256:".
-// It is empty if the reference is only a name. The error is an *manifest.InvalidNameError or an
+// ParseRef splits "name" or "name@sha256:<64 hex digits>". The name may be a full name, see
+// [manifest.SplitName]. The digest includes "sha256:". It is empty if the reference is only a name. The error is an *manifest.InvalidNameError or an
 // *InvalidPinError.
 func ParseRef(ref string) (name, digest string, err error) {
 	name, _, pinned := strings.Cut(ref, manifest.PinMark)
-	if err := manifest.ValidName(name); err != nil {
-		return "", "", err
+	if namespace, _ := manifest.SplitName(name); namespace == "" {
+		if err := manifest.ValidName(name); err != nil {
+			return "", "", err
+		}
 	}
 	if !pinned {
 		return name, "", nil

@@ -22,7 +22,14 @@ func TestParseRef(t *testing.T) {
 		{ref: "demo@" + digest, name: "demo", digest: digest},
 		{ref: "a@b", name: "a@b"},
 		{ref: "a@b@" + digest, name: "a@b", digest: digest},
+		{ref: "ns/demo", name: "ns/demo"},
+		{ref: "ns/a b@" + digest, name: "ns/a b", digest: digest},
 		{ref: "", wantName: true},
+		{ref: "ns/", wantName: true},
+		{ref: "/demo", wantName: true},
+		{ref: "NS/demo", wantName: true},
+		{ref: "ns/../demo", wantName: true},
+		{ref: "ns/inner/demo", wantName: true},
 		{ref: "@" + digest, wantName: true},
 		{ref: "../x@" + digest, wantName: true},
 		{ref: "demo@sha256:", wantPin: true},
@@ -54,6 +61,8 @@ func TestErrorTexts(t *testing.T) {
 	}{
 		{&DigestMismatch{"demo", zeros, "sha256:1"}, "demo: digest mismatch: want " + zeros + ", have sha256:1"},
 		{&InvalidPinError{"demo", "sha256:x\n"}, `demo: 'sha256:x\u000a' is not a digest: want sha256: and 64 lowercase hex digits`},
+		{&AmbiguousError{"demo", []string{"a/demo", "b/demo"}}, `"demo" is the name of several skills; use one of a/demo, b/demo`},
+		{&NamespaceError{"a"}, `"a" is the namespace of another root; rename the skill, or give its root a namespace, too`},
 		{&DuplicateError{"demo", "/a/demo", "/b/demo"}, `skill "demo" is already loaded from /a/demo; /b/demo is ignored`},
 		{&snapshot.BoundError{What: "bytes", Most: 10}, "skill has more than 10 bytes"},
 		{&manifest.ManifestError{Finding: manifest.Finding{Severity: manifest.SeverityError, File: "SKILL.md", Line: 3, Rule: manifest.RuleYAML, Message: "x"}}, "SKILL.md:3: x"},
@@ -73,12 +82,16 @@ func FuzzName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		if manifest.ValidName(name) != nil {
-			if _, _, err := ParseRef(name); err == nil && !strings.Contains(name, manifest.PinMark) {
+			namespace, _ := manifest.SplitName(name)
+			if _, _, err := ParseRef(name); err == nil && namespace == "" && !strings.Contains(name, manifest.PinMark) {
 				t.Errorf("%q is not valid, but a reference", name)
 			}
 			return
 		}
 		p := (&Skill{Name: name}).BaseDir()
+		if in := (&Skill{Name: "ns/" + name}).BaseDir(); in != p {
+			t.Errorf("%q in a namespace gives %q", name, in)
+		}
 		if filepath.Clean(p) != p || filepath.Dir(p) != "/skills" || filepath.Base(p) != name || len(name) > unix.NAME_MAX {
 			t.Errorf("%q gives %q", name, p)
 		}

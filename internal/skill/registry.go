@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/skillrun/skillrun/internal/skill/manifest"
 	"github.com/skillrun/skillrun/internal/skill/snapshot"
 )
 
@@ -24,7 +25,7 @@ var ErrTooDeep = fmt.Errorf("is more than %d levels beneath its root, and is not
 
 // DuplicateError says that a folder's skill has the name of another folder's skill.
 type DuplicateError struct {
-	Name   string
+	Name   string // the full name
 	Kept   string // the folder that is loaded under the name
 	Folder string // the folder that is not loaded
 }
@@ -33,13 +34,21 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("skill %q is already loaded from %s; %s is ignored", e.Name, e.Kept, e.Folder)
 }
 
+// NamespaceError says that a skill without a namespace has the name of a namespace. The two would
+// share URIs: skill://pdf/forms/SKILL.md would be a file of the skill pdf, and the skill pdf/forms.
+type NamespaceError struct{ Name string }
+
+func (e *NamespaceError) Error() string {
+	return fmt.Sprintf("%q is the namespace of another root; rename the skill, or give its root a namespace, too", e.Name)
+}
+
 // Problem is a folder or root that did not load.
 type Problem struct {
 	Folder string
 	// Kept is the name of the skill that stays loaded from the folder's former content;
 	// empty if the folder had none.
 	Kept string
-	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, snapshot.ErrChanging, a
+	// Err is ErrNoManifest, ErrLinkedFolder, ErrTooDeep, a *DuplicateError, a *NamespaceError, snapshot.ErrChanging, a
 	// *snapshot.BoundError, a *manifest.ManifestError, a *snapshot.PathError (the manifest is refused), or an error
 	// of the operating system.
 	Err error
@@ -47,7 +56,7 @@ type Problem struct {
 
 // RegistryConfig says where the skills are and where their snapshots go.
 type RegistryConfig struct {
-	// If two skills have the same name, the skill of the earlier root wins, then the one whose folder has
+	// If two skills have the same full name, the skill of the earlier root wins, then the one whose folder has
 	// the skill's name, then the one whose folder comes first in byte order.
 	Roots []Root
 	// Dir is the directory of the snapshots. OpenRegistry creates it if it is missing.
@@ -77,12 +86,16 @@ type Registry struct {
 
 // snapshotOfRoots is the result of one reload. It is immutable.
 type snapshotOfRoots struct {
-	byName   map[string]*Skill
-	list     []*Skill
-	byFolder map[string]*Skill // each folder's last version that loaded
+	byName   map[string]*Skill   // by full name
+	byBare   map[string][]*Skill // skills with a namespace, by name, in the order of list
+	list     []*Skill            // in the order of full names
+	byFolder map[place]*Skill    // each folder's last version that loaded
 	problems []Problem
 	replaced chan struct{} // closed when the next result is in place
 }
+
+// A place is a folder of a root with a namespace or with none. Two roots may have the same folder.
+type place struct{ namespace, folder string }
 
 // Changes names the skills that a reload changed. Each list is sorted.
 type Changes struct{ Added, Updated, Removed []string }
@@ -146,8 +159,10 @@ func (r *Registry) Close() error {
 	return r.store.Close()
 }
 
-// Resolve finds a skill by "name" or "name@sha256:<digest>". The error is an
-// *manifest.InvalidNameError, an *InvalidPinError, a *DigestMismatch, or wraps ErrNotFound. Only
+// Resolve finds a skill by its full name, or by its name if that is unique. Either may have a pin,
+// "@sha256:<digest>". The full name of a skill without a namespace wins over the same name in a
+// namespace, because that skill has no other name. The error is an *manifest.InvalidNameError, an
+// *InvalidPinError, an *AmbiguousError, a *DigestMismatch, or wraps ErrNotFound. Only
 // the loaded version of a skill can be resolved: a pin protects against a change, and does not
 // bring an older version back.
 func (r *Registry) Resolve(ref string) (*Skill, error) {
@@ -155,9 +170,12 @@ func (r *Registry) Resolve(ref string) (*Skill, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, ok := r.now.Load().byName[name]
-	if !ok {
-		return nil, fmt.Errorf("%q: %w", name, ErrNotFound)
+	if namespace, _ := manifest.SplitName(name); namespace != "" && !r.HasNamespace(namespace) {
+		return nil, manifest.ValidName(name)
+	}
+	s, err := r.now.Load().find(name)
+	if err != nil {
+		return nil, err
 	}
 	if digest != "" && digest != s.Digest {
 		return nil, &DigestMismatch{Name: name, Want: digest, Have: s.Digest}
@@ -165,7 +183,31 @@ func (r *Registry) Resolve(ref string) (*Skill, error) {
 	return s, nil
 }
 
-// List returns all skills, sorted by name.
+// find finds a skill by its full name or by its name.
+func (n *snapshotOfRoots) find(name string) (*Skill, error) {
+	if s := n.byName[name]; s != nil {
+		return s, nil
+	}
+	switch all := n.byBare[name]; len(all) {
+	case 0:
+		return nil, fmt.Errorf("%q: %w", name, ErrNotFound)
+	case 1:
+		return all[0], nil
+	default:
+		e := &AmbiguousError{Name: name}
+		for _, s := range all {
+			e.Candidates = append(e.Candidates, s.Name)
+		}
+		return nil, e
+	}
+}
+
+// HasNamespace reports whether a root has the namespace.
+func (r *Registry) HasNamespace(namespace string) bool {
+	return slices.ContainsFunc(r.config.Roots, func(root Root) bool { return namespace != "" && root.Namespace == namespace })
+}
+
+// List returns all skills, sorted by full name.
 func (r *Registry) List() []*Skill { return slices.Clone(r.now.Load().list) }
 
 // Changed returns a channel that is closed after the next reload, whether or not a skill

@@ -24,7 +24,7 @@ func (r *Registry) Reload(ctx context.Context) (Changes, error) {
 
 	old := r.now.Load()
 	l := &loading{registry: r, old: old, next: &snapshotOfRoots{
-		byName: map[string]*Skill{}, byFolder: map[string]*Skill{}, replaced: make(chan struct{}),
+		byName: map[string]*Skill{}, byBare: map[string][]*Skill{}, byFolder: map[place]*Skill{}, replaced: make(chan struct{}),
 	}}
 	for _, root := range r.config.Roots {
 		from := len(l.found)
@@ -56,7 +56,7 @@ type loading struct {
 
 // candidate is a folder with its skill: a newly loaded one, or the one it had before.
 type candidate struct {
-	folder string
+	place
 	skill  *Skill
 	staged *snapshot.Staged // must be published before the skill may be used; nil: already published
 }
@@ -65,29 +65,30 @@ type candidate struct {
 func (l *loading) root(ctx context.Context, root Root) {
 	dir, err := os.Open(root.Dir)
 	if err != nil {
-		l.lost(root.Dir, err)
+		l.lost(place{root.Namespace, root.Dir}, err)
 		return
 	}
 	defer dir.Close()
-	s, err := foldersOf(dir, root.Recursive)
+	s, err := foldersOf(dir, root)
 	if err != nil {
-		l.lost(root.Dir, err)
+		l.lost(place{root.Namespace, root.Dir}, err)
 		return
 	}
 	l.next.problems = append(l.next.problems, s.problems...)
 	for _, p := range s.lost {
-		l.lost(p.Folder, p.Err)
+		l.lost(place{root.Namespace, p.Folder}, p.Err)
 	}
 	for _, f := range s.found {
+		at := place{root.Namespace, f.path}
 		sk, st, err := importFolder(ctx, l.registry.store, f, l.registry.bounds)
 		if err != nil {
-			l.keep(f.path, err)
+			l.keep(at, err)
 			continue
 		}
-		if had := l.old.byFolder[f.path]; had != nil && had.Digest == sk.Digest && had.Dir == sk.Dir && st == nil {
+		if had := l.old.byFolder[at]; had != nil && had.Digest == sk.Digest && had.Dir == sk.Dir && st == nil {
 			sk = had
 		}
-		l.found = append(l.found, candidate{f.path, sk, st})
+		l.found = append(l.found, candidate{at, sk, st})
 	}
 }
 
@@ -96,7 +97,7 @@ func (l *loading) root(ctx context.Context, root Root) {
 // skill.
 func ownNamesFirst(found []candidate) {
 	other := func(c candidate) int {
-		if filepath.Base(c.folder) == c.skill.Name {
+		if filepath.Base(c.folder) == c.skill.BareName() {
 			return 0
 		}
 		return 1
@@ -105,25 +106,27 @@ func ownNamesFirst(found []candidate) {
 }
 
 // keep records why a folder did not load and keeps its former skill, if it had one.
-func (l *loading) keep(folder string, err error) {
-	p := Problem{Folder: folder, Err: err}
-	if had := l.old.byFolder[folder]; had != nil {
+func (l *loading) keep(at place, err error) {
+	p := Problem{Folder: at.folder, Err: err}
+	if had := l.old.byFolder[at]; had != nil {
 		p.Kept = had.Name
-		l.found = append(l.found, candidate{folder: folder, skill: had})
+		l.found = append(l.found, candidate{place: at, skill: had})
 	}
 	l.next.problems = append(l.next.problems, p)
 }
 
 // lost keeps the skills of a root, or of a directory beneath one, that cannot be read. If it does not
 // exist, its skills are gone.
-func (l *loading) lost(root string, err error) {
-	l.next.problems = append(l.next.problems, Problem{Folder: root, Err: err})
+func (l *loading) lost(root place, err error) {
+	l.next.problems = append(l.next.problems, Problem{Folder: root.folder, Err: err})
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	for _, folder := range sortedNames(l.old.byFolder) {
-		if folder == root || strings.HasPrefix(folder, strings.TrimSuffix(root, "/")+"/") {
-			l.found = append(l.found, candidate{folder: folder, skill: l.old.byFolder[folder]})
+	had := slices.SortedFunc(maps.Keys(l.old.byFolder), func(a, b place) int { return strings.Compare(a.folder, b.folder) })
+	for _, at := range had {
+		beneath := at.folder == root.folder || strings.HasPrefix(at.folder, strings.TrimSuffix(root.folder, "/")+"/")
+		if at.namespace == root.namespace && beneath {
+			l.found = append(l.found, candidate{place: at, skill: l.old.byFolder[at]})
 		}
 	}
 }
@@ -170,11 +173,20 @@ func (l *loading) settle() {
 			}
 			continue
 		}
+		if l.registry.HasNamespace(name) {
+			n.problems = append(n.problems, Problem{Folder: c.folder, Err: &NamespaceError{Name: name}})
+			continue
+		}
 		folderOf[name] = c.folder
 		n.byName[name] = c.skill
-		n.byFolder[c.folder] = c.skill
+		n.byFolder[c.place] = c.skill
 	}
 	n.list = slices.SortedFunc(maps.Values(n.byName), func(a, b *Skill) int { return strings.Compare(a.Name, b.Name) })
+	for _, s := range n.list {
+		if bare := s.BareName(); bare != s.Name {
+			n.byBare[bare] = append(n.byBare[bare], s)
+		}
+	}
 }
 
 func sortedNames(m map[string]*Skill) []string { return slices.Sorted(maps.Keys(m)) }

@@ -12,7 +12,7 @@ import (
 // Skill is one version of a skill. It is immutable and safe for concurrent use. A caller
 // may go on using it after the registry has loaded another version.
 type Skill struct {
-	Name   string
+	Name   string // the full name, "namespace/name" in a root with a namespace
 	Digest string // "sha256:" and 64 hex digits, see package snapshot
 	// Manifest is the front matter. Body is the text after it, with LF line ends.
 	Manifest manifest.Manifest
@@ -37,6 +37,12 @@ type Skill struct {
 	derived  sync.Map           // see Derived
 }
 
+// BareName returns the skill's name without the namespace, which is the name in its front matter.
+func (s *Skill) BareName() string {
+	_, name := manifest.SplitName(s.Name)
+	return name
+}
+
 // WorkspaceDir is the directory of every sandbox in which programs start: a copy-on-write
 // view of the skill's folder. The skill's scripts run from there.
 const WorkspaceDir = "/workspace"
@@ -49,7 +55,7 @@ var baseDirVars = []string{BaseDirVar, "${CLAUDE_SKILL_DIR}", "${CLAUDE_PLUGIN_R
 
 // BaseDir returns the path of the skill's snapshot inside every sandbox, which is read-only. A
 // skill's name may have blanks and shell metacharacters, so quote the path in a command line.
-func (s *Skill) BaseDir() string { return "/skills/" + s.Name }
+func (s *Skill) BaseDir() string { return "/skills/" + s.BareName() }
 
 // Within converts a path from a skill's instructions into one relative to the skill. It
 // accepts paths that begin with {baseDir} or another spelling of it, and absolute paths

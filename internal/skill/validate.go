@@ -40,7 +40,7 @@ func ReadDir(dir string) (*Skill, []manifest.Finding, error) {
 	defer f.Close()
 	r, err := read(context.Background(), snapshot.Source{Dir: f}, filepath.Base(abs), snapshot.Bounds{})
 	if err == nil {
-		sk := newSkill(r, abs)
+		sk := newSkill(r, abs, "")
 		return sk, sk.Validate(), nil
 	}
 	var (

@@ -13,7 +13,7 @@ import (
 // refusable lists the errors that the author of the request or of the skill can act on.
 // Every other error is about the daemon.
 var refusable = []func(error) bool{
-	is[*manifest.InvalidNameError], is[*skill.InvalidPinError], is[*skill.DigestMismatch], is[*snapshot.PathError],
+	is[*manifest.InvalidNameError], is[*skill.InvalidPinError], is[*skill.DigestMismatch], is[*skill.AmbiguousError], is[*snapshot.PathError],
 	func(err error) bool { return errors.Is(err, skill.ErrNotFound) },
 	is[*executor.RequestError], is[*executor.LimitError], is[*executor.ArgumentError], is[*executor.InputError],
 	is[*executor.UnknownExtensionError], is[*executor.MissingInterpreterError],

@@ -27,6 +27,8 @@ type Config struct {
 	Dir      string       // for all state
 	Skills   []string     // folders of skills
 	Runtimes *runtime.Set // where executions find interpreters
+	// Roots are more roots of skills.
+	Roots []skill.Root
 	// Host makes the sandboxes. Nil is for tests in which no program starts. They need no root.
 	Host *sandbox.Host
 	// Level is the lowest level of the log.
@@ -54,7 +56,7 @@ func New(t testing.TB, c Config) *Bench {
 	}
 	t.Cleanup(func() { store.Close() })
 	skills, err := skill.OpenRegistry(t.Context(), skill.RegistryConfig{
-		Roots: skill.Roots(c.Skills...), Dir: filepath.Join(c.Dir, "snapshots"), Owner: skilltest.Owner(), Log: log,
+		Roots: append(skill.Roots(c.Skills...), c.Roots...), Dir: filepath.Join(c.Dir, "snapshots"), Owner: skilltest.Owner(), Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

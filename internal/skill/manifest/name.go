@@ -51,6 +51,16 @@ func ValidName(name string) error {
 	return nil
 }
 
+// SplitName splits a full name. A skill's full name is its name, or "namespace/name" if its root has a
+// namespace. namespace is empty if the text is not of the second form.
+func SplitName(full string) (namespace, name string) {
+	namespace, name, ok := strings.Cut(full, "/")
+	if !ok || !PublishedName(namespace) || ValidName(name) != nil {
+		return "", full
+	}
+	return namespace, name
+}
+
 // publishedName is the grammar of the Agent Skills specification for the field name: lowercase
 // letters, digits and single hyphens.
 var publishedName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)

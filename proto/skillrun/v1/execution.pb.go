@@ -321,7 +321,10 @@ func (State) EnumDescriptor() ([]byte, []int) {
 type ExecuteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The skill: its name, or name@sha256:<64 hex digits> to pin its digest. A
-	// digest that is not the current one is FAILED_PRECONDITION.
+	// digest that is not the current one is FAILED_PRECONDITION. A skill of a root
+	// with a namespace has the full name namespace/name. Its name alone works, too,
+	// while it is unique; a name of several skills is INVALID_ARGUMENT, with their
+	// full names in the metadata (candidates).
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// What to run. Exactly one must be set.
 	//
@@ -1493,7 +1496,7 @@ func (*ExecutionEvent_Outcome) isExecutionEvent_Event() {}
 // Header is the first event: the accepted request with its effective values.
 type Header struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The skill's name.
+	// The skill's full name.
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// Its digest, "sha256:<64 hex digits>".
 	SkillDigest string `protobuf:"bytes,2,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
@@ -2312,7 +2315,7 @@ type Execution struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ExecutionId string                 `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
 	State       State                  `protobuf:"varint,2,opt,name=state,proto3,enum=skillrun.v1.State" json:"state,omitempty"`
-	// The skill's name and digest.
+	// The skill's full name and digest.
 	Skill       string `protobuf:"bytes,3,opt,name=skill,proto3" json:"skill,omitempty"`
 	SkillDigest string `protobuf:"bytes,4,opt,name=skill_digest,json=skillDigest,proto3" json:"skill_digest,omitempty"`
 	// "script", "code" or "command".
@@ -2570,7 +2573,7 @@ func (x *GetRequest) GetExecutionId() string {
 
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only executions of this skill.
+	// Only executions of this skill. A name, as in ExecuteRequest.
 	Skill string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	// Only executions in one of these states. Empty: all.
 	States []State `protobuf:"varint,2,rep,packed,name=states,proto3,enum=skillrun.v1.State" json:"states,omitempty"`

@@ -191,9 +191,10 @@ func (x *ListSkillsResponse) GetNextPageToken() string {
 
 // SkillSummary describes a skill for a model at start-up.
 type SkillSummary struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The full name: namespace/name if the skill's root has a namespace.
+	Name        string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// "sha256:<64 hex digits>".
 	Digest        string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -253,7 +254,7 @@ func (x *SkillSummary) GetDigest() string {
 
 type GetSkillRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name, or name@sha256:<64 hex digits>.
+	// Name, or name@sha256:<64 hex digits>, as in ExecuteRequest.
 	Skill         string `protobuf:"bytes,1,opt,name=skill,proto3" json:"skill,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -298,13 +299,14 @@ func (x *GetSkillRequest) GetSkill() string {
 
 // Skill is an imported skill.
 type Skill struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Description   string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	Digest        string                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
-	License       string                 `protobuf:"bytes,4,opt,name=license,proto3" json:"license,omitempty"`
-	Compatibility string                 `protobuf:"bytes,5,opt,name=compatibility,proto3" json:"compatibility,omitempty"`
-	Metadata      map[string]string      `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The full name.
+	Name          string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Description   string            `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	Digest        string            `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	License       string            `protobuf:"bytes,4,opt,name=license,proto3" json:"license,omitempty"`
+	Compatibility string            `protobuf:"bytes,5,opt,name=compatibility,proto3" json:"compatibility,omitempty"`
+	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The entries of allowed-tools, as written.
 	AllowedTools []string `protobuf:"bytes,7,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
 	// Whether the front matter has allowed-tools. Without it the daemon's configuration
