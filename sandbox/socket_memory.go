@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillrun/skillrun/sandbox/internal/mount"
 	"github.com/skillrun/skillrun/sandbox/internal/pseudofs"
 )
 
@@ -116,25 +117,61 @@ func (m *socketMeter) count() (int64, error) {
 	return used, nil
 }
 
-// mostPerSocket is the largest receive buffer in bytes: twice the maximum of SO_RCVBUF
-// (socket(7)), or the maximum of TCP's own choice (tcp(7)).
-var mostPerSocket = sync.OnceValues(func() (int64, error) {
-	var most int64
-	for path, times := range map[string]int64{"/proc/sys/net/core/rmem_max": 2, "/proc/sys/net/core/rmem_default": 1, "/proc/sys/net/ipv4/tcp_rmem": 1} {
-		text, err := pseudofs.Read(path)
+// mostPerSocket is the largest receive buffer of a sandbox in bytes: what SO_RCVBUF can set
+// (socket(7)), or the maximum of TCP's own choice (tcp(7)). A new network namespace has the
+// machine's values, which may differ from those of a container that the daemon runs in.
+var mostPerSocket = sync.OnceValues(func() (most int64, err error) {
+	err = mount.OnThrowawayThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("network namespace: %w", err)
+		}
+		asked, err := largestAsked()
 		if err != nil {
-			return 0, err
+			return fmt.Errorf("largest receive buffer: %w", err)
 		}
-		for word := range strings.FieldsSeq(text) {
-			n, err := strconv.ParseInt(word, 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("%s: %w", path, err)
-			}
-			most = max(most, n*times)
+		chosen, err := largestChosen()
+		most = max(asked, chosen)
+		return err
+	})
+	return most, err
+})
+
+// largestAsked is the largest buffer that a program can ask for. The kernel reduces a larger
+// one to twice net.core.rmem_max. Older kernels, such as Linux 6.1, show that setting in the
+// machine's own network namespace only.
+func largestAsked() (int64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	unasked, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, math.MaxInt32); err != nil {
+		return 0, err
+	}
+	asked, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	return int64(max(unasked, asked)), err
+}
+
+// largestChosen is the largest buffer that TCP chooses.
+func largestChosen() (most int64, err error) {
+	const path = "/proc/sys/net/ipv4/tcp_rmem"
+	text, err := pseudofs.Read(path)
+	if err != nil {
+		return 0, err
+	}
+	for word := range strings.FieldsSeq(text) {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", path, err)
 		}
+		most = max(most, n)
 	}
 	return most, nil
-})
+}
 
 // openDiagIn opens a sock_diag socket in the network namespace of a process. A socket
 // stays in the namespace in which it was made.
