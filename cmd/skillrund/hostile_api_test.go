@@ -716,7 +716,7 @@ func (d *running) wantHeldAs(before holdings) {
 		now = d.held() // waits until the daemon has destroyed their sandboxes
 		return now.files <= before.files+slack && now.database <= mostDatabaseFiles && now.mounts <= before.mounts && now.cgroups <= before.cgroups
 	}) {
-		d.t.Errorf("holds %+v, before %+v\n%s", now, before, strings.Join(d.descriptors(), "\n"))
+		d.t.Errorf("holds %+v, before %+v\nused: %v\n%s", now, before, usedBoxes(d.instance()), strings.Join(d.descriptors(), "\n"))
 	}
 }
 

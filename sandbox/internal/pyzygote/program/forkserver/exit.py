@@ -13,9 +13,9 @@ exits the process, because only the callers know the exit status.
 
 It promises that output, files, exit status and order of events are the same as without
 it. Whatever can act at its deletion keeps the fast exit from being taken: threads, objects
-with __del__, callbacks of weak references, open files, modules of _ACTING, extension
-modules from outside the standard library, changed standard streams, and more objects than
-can be checked in a short time.
+with __del__ or __release_buffer__, callbacks of weak references, open files, modules of
+_ACTING, extension modules from outside the standard library, changed standard streams, and
+more objects than can be checked in a short time.
 
 In these cases, and after any exception, Python's own finalization continues, as if this
 file did not exist. The Sentinel thaws the frozen objects for it. There is no fast exit at
@@ -49,8 +49,9 @@ _told = _weakref.ref.__dict__["__callback__"].__get__
 
 def finalizes(kind):
     """Whether instances may act when they, or the objects that they refer to, are deleted.
+    Since Python 3.12 the deletion of a memoryview calls __release_buffer__ of its object.
     Runs no code of the script."""
-    return any(c is _weakref.ref or "__del__" in _names(c) for c in _mro(kind))
+    return any(c is _weakref.ref or "__del__" in _names(c) or "__release_buffer__" in _names(c) for c in _mro(kind))
 
 
 def inert(thing, names):
