@@ -54,6 +54,11 @@ build: packages-build ## Builds bin/skillrund, bin/skillrun and bin/skillrun-pyt
 demo: packages-demo build ## Starts the daemon and runs a shipped skill in a sandbox
 	@bash deploy/demo.sh
 
+# make survey SKILLS='DIR ...' SURVEY='--json --timeout=5s'
+.PHONY: survey
+survey: packages-demo build ## Counts which skills in SKILLS='DIR ...' load, which of their command lines are allowed and which scripts run, as root
+	@bash deploy/survey.sh $(SURVEY) -- $(SKILLS)
+
 .PHONY: check
 check: $(TOOLS)/staticcheck ## The inner loop: vet, staticcheck of what changed, and the tests that need neither root nor a daemon
 	@bash .ci/check.sh

@@ -5,38 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if ((EUID != 0)); then
-	echo "the daemon makes sandboxes as root: run sudo make demo" >&2
-	exit 1
-fi
-bin=${SKILLRUN_BIN:-$PWD/bin}
-dir=$(mktemp -d /var/tmp/skillrun-demo.XXXXXX)
-chmod 0711 "$dir"
-cat >"$dir/skillrund.yaml" <<YAML
-state_dir: $dir/state
-run_dir: $dir/run
-skills: [$PWD/skills]
-listen:
-  unix: $dir/skillrun.sock
-YAML
-"$bin/skillrund" --config "$dir/skillrund.yaml" >"$dir/log" 2>&1 &
-daemon=$!
-cleanup() {
-	kill -TERM "$daemon" 2>/dev/null || true
-	wait "$daemon" 2>/dev/null || true
-	rm -rf "$dir"
-}
-trap cleanup EXIT
-
-for _ in $(seq 600); do # the first start unpacks a Python
-	[[ -S $dir/skillrun.sock ]] && break
-	if ! kill -0 "$daemon" 2>/dev/null; then
-		cat "$dir/log" >&2
-		exit 1
-	fi
-	sleep 0.1
-done
-export SKILLRUN_ADDRESS=unix://$dir/skillrun.sock
+. deploy/daemon.sh
+start_daemon "skills: [$PWD/skills]"
 
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 PATH=$bin:$PATH

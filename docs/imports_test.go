@@ -53,8 +53,9 @@ var mayImport = map[string][]string{
 	"internal/mcp":                    {"internal/executor", "internal/ingress", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview"},
 	"internal/server":                 {"internal/executor", "internal/ingress", "internal/ingress/budget", "internal/lint", "internal/permission", "internal/skill", "internal/skill/manifest", "internal/skill/snapshot", "internal/toolview", "proto/skillrun/v1"},
 	"internal/bench":                  {"clients/go", "internal/record", "proto/skillrun/v1"},
+	"internal/survey":                 {"clients/go", "internal/lint", "internal/skill/manifest", "proto/skillrun/v1"},
 	"clients/go":                      {"proto/skillrun/v1"},
-	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/lint", "internal/skill/manifest", "internal/permission"},
+	"cmd/skillrun":                    {"clients/go", "proto/skillrun/v1", "internal/bench", "internal/survey", "internal/lint", "internal/skill/manifest", "internal/permission"},
 	"cmd/skillrun-python":             {"internal/runtime/embedded"},
 	"cmd/skillrund": {"sandbox", "internal/environment", "internal/skill", "internal/skill/snapshot", "internal/record", "internal/permission", "internal/runtime", "internal/workspace",
 		"internal/executor", "internal/image", "internal/ingress", "internal/ingress/budget", "internal/toolview", "internal/mcp", "internal/server"},
@@ -71,7 +72,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"github.com/opencontainers/":       {"sandbox", "sandbox/internal/cgroup", "sandbox/internal/pid1", "sandbox/internal/zygote"},
 	"github.com/seccomp/":              {"sandbox/internal/seccomp"},
-	"google.golang.org/grpc":           {"internal/bench", "internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
+	"google.golang.org/grpc":           {"internal/bench", "internal/survey", "internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"google.golang.org/protobuf":       {"internal/server", "cmd/skillrund", "cmd/skillrun", "clients/go", "proto/skillrun/v1"},
 	"github.com/mattn/go-sqlite":       {"internal/record"},
 	"github.com/kluctl/":               {"internal/runtime/embedded"}, // 45 MB of data

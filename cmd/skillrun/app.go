@@ -123,7 +123,7 @@ Other commands: 0, or 125 to 127 in the same sense; bench, doctor and validate
 	cmd.AddCommand(
 		a.runCommand(), a.attachCommand(), a.psCommand(), a.showCommand(), a.cancelCommand(),
 		a.signalCommand(), a.artifactsCommand(), a.skillsCommand(), a.activateCommand(),
-		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.doctorCommand(), a.mcpCommand(), a.benchCommand(), a.versionCommand(),
+		a.validateCommand(), a.prepareCommand(), a.checkCommand(), a.toolCommand(), a.doctorCommand(), a.mcpCommand(), a.benchCommand(), a.surveyCommand(), a.versionCommand(),
 	)
 	return root{cmd}
 }

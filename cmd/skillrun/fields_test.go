@@ -30,7 +30,7 @@ var notOnTheCommandLine = []string{
 // be wrong.
 var notInARequest = []string{
 	"address", "json", "verbose", "help", "version", "quiet", "artifacts", "detach", "interactive", "all", "limit", "strict", "rebuild",
-	"mcp-address", "command", "base-dir", "skill",
+	"mcp-address", "command", "base-dir", "skill", "log", "jobs", "checks-only",
 }
 
 // TestFieldsAreComplete holds the table, the contract and the flags together: a field of

@@ -182,3 +182,27 @@ func openQuote(line string) bool {
 	}
 	return in != 0
 }
+
+// A CommandLine is a command line in a block of shell in a SKILL.md.
+type CommandLine struct {
+	Line int // counts from 1
+	Text string
+}
+
+// CommandLines returns the command lines that a SKILL.md tells agents to run: those in its blocks of
+// shell, without lines in which the reader must replace a part.
+func CommandLines(text string) []CommandLine {
+	m := markdown{lines: strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")}
+	m.body = frontMatterEnd(m.lines)
+	m.readBody()
+	var list []CommandLine
+	for _, b := range m.blocks {
+		if !shells[b.language] {
+			continue
+		}
+		for _, c := range b.commands() {
+			list = append(list, CommandLine{c.line, c.text})
+		}
+	}
+	return list
+}
