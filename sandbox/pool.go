@@ -501,15 +501,25 @@ func (p *pool) shortfall() (profile, bool) {
 	return profile{}, false
 }
 
-// makeRoom discards one sandbox of another bucket in favor of b. The other bucket must have
-// its last request more than poolPeriod before b's. It may also hold at least two more than
-// b, with its last request at most poolPeriod after b's. These rules keep two buckets from
-// taking from each other in turns. p.mu is held.
+// makeRoom discards one sandbox of another bucket in favor of b. Buckets that were asked for at
+// most poolPeriod before the latest request of any bucket are recent. Only a recent bucket gets
+// room: from a bucket that is not recent, or from a recent one that holds at least two more.
+// So a sandbox never leaves the recent buckets, and between them each move makes their numbers
+// more equal. Therefore the moves end, with any number of buckets. p.mu is held.
 func (p *pool) makeRoom(b *bucket) bool {
+	var latest time.Time
+	for _, s := range p.buckets {
+		if s.asked.After(latest) {
+			latest = s.asked
+		}
+	}
+	recent := func(s *bucket) bool { return latest.Sub(s.asked) <= poolPeriod }
+	if !recent(b) {
+		return false
+	}
 	var from *bucket
 	for _, s := range p.buckets {
-		before := b.asked.Sub(s.asked)
-		gives := before > poolPeriod || before > -poolPeriod && len(s.waiting) > len(b.waiting)+1
+		gives := !recent(s) || len(s.waiting) > len(b.waiting)+1
 		if s != b && len(s.waiting) > 0 && gives && (from == nil || s.asked.Before(from.asked)) {
 			from = s
 		}

@@ -74,48 +74,86 @@ func TestFreedBehind(t *testing.T) {
 	}
 }
 
-// Two buckets stop taking from each other, whichever was asked for last. Otherwise a full
-// pool would make and discard sandboxes forever.
+// Buckets stop taking from each other, however many sandboxes each holds and whenever each was
+// asked for. Otherwise a full pool would make and discard sandboxes forever, and would not shrink.
+// At the end the recent buckets share the sandboxes equally.
 func TestMakeRoomSettles(t *testing.T) {
+	const total = 8
 	h := openPrewarmed(t)
-	now := time.Now()
 	for _, tt := range []struct {
 		name    string
-		a, b    int           // how many they hold
-		earlier time.Duration // b was asked for, before a
+		earlier []time.Duration // each bucket was asked for, before the latest request
+		recent  int             // how many of the first buckets share the sandboxes
 	}{
-		{"together, a holds more", 8, 0, 0},
-		{"together, b holds more", 0, 8, 0},
-		{"a moment before", 1, 7, poolPeriod / 2},
-		{"long before", 1, 7, 2 * poolPeriod},
-		{"long before, and has less", 7, 1, 2 * poolPeriod},
+		{"two together", []time.Duration{0, 0}, 2},
+		{"one a moment before", []time.Duration{0, poolPeriod / 2}, 2},
+		{"one long before", []time.Duration{0, 2 * poolPeriod}, 1},
+		{"three together", []time.Duration{0, 0, 0}, 3},
+		{"each a moment before the next", []time.Duration{0, poolPeriod * 2 / 3, poolPeriod * 4 / 3}, 2},
+		{"two a moment before, long before", []time.Duration{0, 2 * poolPeriod, poolPeriod * 5 / 2}, 1},
+		{"each long before the next", []time.Duration{0, 2 * poolPeriod, 4 * poolPeriod}, 1},
+		{"each of four a moment before the next", []time.Duration{0, poolPeriod / 2, poolPeriod, poolPeriod * 3 / 2}, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sandboxes := func(n int) (c []*sandbox) {
-				for range n {
-					c = append(c, &sandbox{host: h, destroyed: make(chan struct{})})
-				}
-				return c
-			}
-			a := &bucket{waiting: sandboxes(tt.a), asked: now}
-			b := &bucket{waiting: sandboxes(tt.b), asked: now.Add(-tt.earlier)}
-			p := &pool{host: h, buckets: map[profile]*bucket{{cpu: 1}: a, {cpu: 2}: b}}
-			moves := 0
-			for moved := true; moved && moves <= 100; {
-				moved = false
-				for _, f := range []*bucket{a, b} {
-					if p.makeRoom(f) {
-						f.waiting = append(f.waiting, sandboxes(1)...)
-						moved = true
-						moves++
-					}
-				}
-			}
-			p.done.Wait()
-			if moves > 8 {
-				t.Errorf("got %d moves of %d sandboxes, then %d and %d", moves, tt.a+tt.b, len(a.waiting), len(b.waiting))
+			for _, held := range splits(total, len(tt.earlier)) {
+				settles(t, h, held, tt.earlier, tt.recent)
 			}
 		})
+	}
+}
+
+// splits returns all ways to distribute n sandboxes to count buckets.
+func splits(n, count int) (all [][]int) {
+	if count == 1 {
+		return [][]int{{n}}
+	}
+	for first := range n + 1 {
+		for _, rest := range splits(n-first, count-1) {
+			all = append(all, append([]int{first}, rest...))
+		}
+	}
+	return all
+}
+
+// settles fills the buckets of a full pool, as makeOne does, until none gets another sandbox. It
+// then checks how many sandboxes each bucket holds.
+func settles(t *testing.T, h *Host, held []int, earlier []time.Duration, recent int) {
+	t.Helper()
+	now, total := time.Now(), 0
+	for _, n := range held {
+		total += n
+	}
+	sandboxes := func(n int) (c []*sandbox) {
+		for range n {
+			c = append(c, &sandbox{host: h, destroyed: make(chan struct{})})
+		}
+		return c
+	}
+	p := &pool{host: h, max: total, buckets: map[profile]*bucket{}}
+	for i, n := range held {
+		p.buckets[profile{openFiles: i}] = &bucket{waiting: sandboxes(n), want: total, asked: now.Add(-earlier[i])}
+	}
+	defer p.done.Wait()
+	most := total * len(held) // a sandbox moves to a recent bucket once, and then only to more equal numbers
+	for moves := 0; ; moves++ {
+		at, ok := p.shortfall()
+		if !ok {
+			break
+		}
+		if moves > most {
+			t.Fatalf("%v, asked for %v before: got more than %d moves", held, earlier, most)
+		}
+		p.buckets[at].waiting = append(p.buckets[at].waiting, sandboxes(1)...)
+	}
+	for i := range held {
+		got := len(p.buckets[profile{openFiles: i}].waiting)
+		least, greatest := total/recent, (total+recent-1)/recent
+		if i >= recent {
+			least, greatest = 0, 0
+		}
+		if got < least || got > greatest {
+			t.Errorf("%v, asked for %v before: bucket %d holds %d, want %d to %d", held, earlier, i, got, least, greatest)
+		}
 	}
 }
 
