@@ -90,7 +90,7 @@ func TestChildIsNotBelieved(t *testing.T) {
 			_, _ = io.ReadFull(theirs, make([]byte, 16))
 			theirs.Close()
 		}()
-		err := newChild(ours).Run(command)
+		err := newChild(ours, nil).Run(command)
 		failure := (*pid1.Failure)(nil)
 		if errors.As(err, &failure) {
 			if failure.Stage != tt.failed || failure.Err != unix.ENOENT {
@@ -104,7 +104,7 @@ func TestChildIsNotBelieved(t *testing.T) {
 	}
 	ours, theirs := sockettest.Peers(t, unix.SOCK_STREAM)
 	theirs.Close()
-	if err := newChild(ours).Run(command); err == nil {
+	if err := newChild(ours, nil).Run(command); err == nil {
 		t.Error("a child that is gone runs")
 	}
 	long := Command{Env: map[string]string{"X": strings.Repeat("x", pid1.MaxPayload)}}
@@ -118,7 +118,7 @@ func TestForkThatIsNotAskedFor(t *testing.T) {
 	z := fakeZygote(t)
 	z.ended[7] = make(chan int, 1)
 	noFile := []int{1 << 20}
-	if err := z.forkOne(newChild(nil), noFile, nil, nil); !errors.Is(err, unix.EBADF) {
+	if err := z.forkOne(newChild(nil, nil), noFile, nil, nil); !errors.Is(err, unix.EBADF) {
 		t.Errorf("got %v, want %v", err, unix.EBADF)
 	}
 	if n := z.Children(); n != 1 {
@@ -224,7 +224,7 @@ func FuzzForkServerSays(f *testing.F) {
 		theirs.Close()
 		barrier, child := sockettest.Peers(t, unix.SOCK_STREAM)
 		sockettest.Say(child, line)
-		if err := newChild(barrier).Run([]byte{0, 0, 0, 0}); err != nil {
+		if err := newChild(barrier, nil).Run([]byte{0, 0, 0, 0}); err != nil {
 			_ = err.Error()
 		}
 		_, _ = io.Copy(io.Discard, barrier)
@@ -247,5 +247,24 @@ func isAnEnd(t *testing.T, status int) {
 	signaled := s.Signaled() && s.Signal() > 0 && s.Signal() <= 64
 	if exited == signaled {
 		t.Errorf("no program ends so: %#x", uint32(s))
+	}
+}
+
+// A child whose Python zygote is gone gets no program, although the kernel has not killed it yet.
+func TestChildOfAZygoteThatIsGone(t *testing.T) {
+	ours, theirs, err := socket.Pair(unix.SOCK_STREAM, "barrier")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	gone := make(chan struct{})
+	c := newChild(ours, gone)
+	defer c.Close()
+	if !c.Waits() {
+		t.Error("it does not wait while its Python zygote runs")
+	}
+	close(gone)
+	if c.Waits() {
+		t.Error("it still waits")
 	}
 }

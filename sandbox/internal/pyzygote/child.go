@@ -37,10 +37,11 @@ type Child struct {
 	barrier *os.File
 	lines   *bufio.Reader // of barrier
 	ended   chan int
+	gone    <-chan struct{} // closed when the Python zygote is gone
 }
 
-func newChild(barrier *os.File) *Child {
-	return &Child{barrier: barrier, lines: bufio.NewReaderSize(barrier, maxBarrierLine), ended: make(chan int, 1)}
+func newChild(barrier *os.File, gone <-chan struct{}) *Child {
+	return &Child{barrier: barrier, lines: bufio.NewReaderSize(barrier, maxBarrierLine), ended: make(chan int, 1), gone: gone}
 }
 
 // Fork has the Python zygote fork a child. It returns when the child waits for its command
@@ -51,7 +52,7 @@ func (z *Zygote) Fork(p Place) (_ *Child, err error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	c := newChild(ours)
+	c := newChild(ours, z.gone)
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -113,8 +114,16 @@ func (z *Zygote) forkOne(c *Child, passed []int, limits [][3]uint64, kinds []int
 func (c *Child) Ended() <-chan int { return c.ended }
 
 // Waits reports whether the child still waits for its command line. A dying child closes its
-// barrier, which can happen before the Python zygote reports the child's end.
-func (c *Child) Waits() bool { return len(c.ended) == 0 && socket.Quiet(c.barrier) }
+// barrier, which can happen before the Python zygote reports the child's end. After the end of
+// the Python zygote the kernel kills the child, which may take longer than the next request.
+func (c *Child) Waits() bool {
+	select {
+	case <-c.gone:
+		return false
+	default:
+		return len(c.ended) == 0 && socket.Quiet(c.barrier)
+	}
+}
 
 // Close closes the daemon's end of the barrier. A child that waits then ends.
 func (c *Child) Close() { c.barrier.Close() }
