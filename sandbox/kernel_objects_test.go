@@ -310,6 +310,9 @@ func TestProcessorTimeBoundsKernelObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := objectSpec("", program)
 			spec.Limits.CPU = time.Second
+			if h.cgroups.Unified {
+				spec.Limits.CPU = 10 * time.Second // an emulated processor takes more than one to start Python
+			}
 			got := run(t, h, spec, "")
 			if got.exit.End != TimedOut || got.exit.Deadline != CPU || got.stdout != "made\n" || got.stderr != "" {
 				t.Errorf("got %+v, %q, %q, want that the limit of processor time ends it", got.exit, got.stdout, got.stderr)
