@@ -62,7 +62,8 @@ func (s *Store) rootfs(image runtime.Image) string {
 }
 
 // check returns an error if an execution without a prepared environment lacks packages, and
-// warnings about packages of another version than the declared one.
+// warnings about packages of another version than the declared one, and about the first
+// requirement that is not valid.
 // It judges the packages that the interpreter finds in the system or image, and in the
 // skill's venv. Requirements of scripts that this execution doesn't run don't count.
 // Another version is no error by default: authors write the version that they have, and most
@@ -77,11 +78,20 @@ func (s *Store) check(u Use) (warnings []string, err error) {
 	}
 	on := newPlatform(u.Python.Version, s.machine)
 	var missing []string
+	invalid := false
 	for _, r := range u.Skill.Requirements() {
 		if r.System || r.Script != "" && !slices.Contains(u.Scripts, r.Script) && !slices.Contains(u.With, r.Text) {
 			continue
 		}
 		p, err := manifest.ParseRequirement(r.Text)
+		if err != nil && !s.config.StrictVersions {
+			// It names no package, so nothing says that one is missing. Many scripts run.
+			if _, _, err := requirementLine(r, on); !invalid {
+				warnings = append(warnings, fmt.Sprintf("skill '%s': %v", u.Skill.Name, err))
+			}
+			invalid = true
+			continue
+		}
 		if _, there := have.Versions[manifest.NormalName(p.Name)]; err == nil && p.URL != "" && there {
 			continue // whether it came from that URL is unknown
 		}

@@ -80,6 +80,7 @@ func TestCheckBeforeARun(t *testing.T) {
 		system   []string
 		version  string
 		bad      string
+		invalid  string // bad if versions are strict
 	}{
 		{name: "nothing"},
 		{name: "there", declared: "pandas\npillow\nTyping.Extensions>=4\nPyYAML==6.*\nbare>=2\n"},
@@ -95,7 +96,9 @@ func TestCheckBeforeARun(t *testing.T) {
 		{name: "extras", declared: "pandas[excel]>=1\n"},
 		{name: "standard library", declared: "json\ncsv\nsys\ntermios\n"},
 		{name: "a backport of the standard library", declared: "json>=1\n"},
-		{name: "not understood", declared: "==2\n", bad: "is not valid"},
+		{name: "not understood", declared: "==2\n../../requirements.txt\n", invalid: "is not valid",
+			warning: `skill 'demo': requirements.txt:1: requirement "==2": is not valid; write it as in pandas>=2.0,<3`},
+		{name: "not understood and not there", declared: "==2\nnowhere\n", missing: []string{"nowhere"}, invalid: "is not valid"},
 		{name: "not understood, and bash", declared: "==2\n", use: func(u *Use) { u.RunsPython = false }},
 		{name: "URL of what is there", declared: "pandas @ https://example.com/pandas.whl\n"},
 		{name: "URL", declared: "nowhere @ git+https://example.com/nowhere\n", bad: "name a version instead"},
@@ -159,7 +162,11 @@ func TestCheckBeforeARun(t *testing.T) {
 			s = r.store()
 			s.config.StrictVersions = true
 			l, strict := s.Acquire(u)
-			if c.strict == nil {
+			if bad := (*RequirementError)(nil); c.invalid != "" {
+				if !errors.As(strict, &bad) || bad.Line != 1 || !strings.Contains(strict.Error(), c.invalid) {
+					t.Errorf("strict: got %v, want %s", strict, c.invalid)
+				}
+			} else if c.strict == nil {
 				if (strict == nil) != (err == nil) || len(warningsOf(l)) > 0 {
 					t.Errorf("strict: got %v, want %v; warnings %q", strict, err, warningsOf(l))
 				}

@@ -48,8 +48,9 @@ type Config struct {
 	Index string
 	// Wheels is a directory with wheels.
 	Wheels string
-	// StrictVersions refuses an execution if an installed package has another version than the
-	// skill declares. If it is false, the lease has a warning.
+	// StrictVersions refuses an execution if a requirement is not valid, or if an installed
+	// package has another version than the skill declares. If it is false, the lease has a
+	// warning.
 	StrictVersions bool
 	// Sdists allows source distributions, whose build runs their own code.
 	Sdists bool
