@@ -34,12 +34,16 @@ const (
 	TimedOut       Class = "timed out"
 	// The rest are failures through skillrun: the script could run elsewhere.
 	BadRequirement Class = "refused: a requirement that the skill declares is invalid"
-	Confined       Class = "the sandbox refused it"
-	Ours           Class = "failed in the daemon"
+	// A sandbox has the skill in /workspace, with one directory above it.
+	AboveSkill Class = "needs directories above the skill's folder"
+	Confined   Class = "the sandbox refused it"
+	Ours       Class = "failed in the daemon"
 )
 
 // ThroughUs reports whether a script failed through skillrun, and not through itself or the machine.
-func (c Class) ThroughUs() bool { return c == BadRequirement || c == Confined || c == Ours }
+func (c Class) ThroughUs() bool {
+	return c == BadRequirement || c == AboveSkill || c == Confined || c == Ours
+}
 
 // classOfCommand classifies the daemon's decision.
 func classOfCommand(sk *pb.Skill, d *pb.CheckCommandResponse) Class {
@@ -82,6 +86,7 @@ var texts = []struct {
 }{
 	{NotAProgram, regexp.MustCompile(`attempted relative import|No module named '(?:scripts|src|lib)\b`)},
 	{UsageError, regexp.MustCompile(`No such file or directory: '--help'`)},
+	{AboveSkill, regexp.MustCompile(`pathlib[\s\S]*raise IndexError`)}, // parents[3]
 	{MissingPackage, regexp.MustCompile(`ModuleNotFoundError|ImportError: |No module named|Cannot find (?:module|package)|cannot load such file|Can't locate \S+ in @INC|ERR_MODULE_NOT_FOUND|(?i)pip3? install|npm install`)},
 	{NeedsNetwork, regexp.MustCompile(`Temporary failure in name resolution|Name or service not known|Network is unreachable|ENETUNREACH|ENOTFOUND|EAI_AGAIN|getaddrinfo|Could not resolve host|[Uu]nable to access 'https?:|URLError|Failed to establish a new connection`)},
 	{Confined, regexp.MustCompile(`Read-only file system|Operation not permitted|EROFS|EPERM|Function not implemented|Resource temporarily unavailable|No space left on device|Disk quota exceeded`)},

@@ -41,6 +41,7 @@ func TestClassOfOutcome(t *testing.T) {
 		{exited(1), "FileNotFoundError: [Errno 2] No such file or directory: '--help'", UsageError},
 		{exited(1), "in _execute_child\n  raise\nFileNotFoundError: [Errno 2] No such file or directory: 'soffice'", MissingProgram},
 		{exited(1), "FileNotFoundError: [Errno 2] No such file or directory: 'data.json'", OwnError},
+		{exited(1), "File \"/usr/lib/python3.11/pathlib.py\", line 446, in __getitem__\n  raise IndexError(idx)\nIndexError: 3", AboveSkill},
 		{exited(127), "x.sh: line 1: jq: command not found", MissingProgram},
 		{exited(1), "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>", NeedsNetwork},
 		{exited(1), "touch: cannot touch '/usr/x': Read-only file system", Confined},
